@@ -1,0 +1,1 @@
+//! The suite runner and benchmarks of Millpond.

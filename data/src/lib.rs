@@ -1,0 +1,1 @@
+//! Deterministic data generators to Arrow and Parquet, at any scale.

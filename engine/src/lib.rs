@@ -1,0 +1,1 @@
+//! A GPU SQL engine that extends Apache DataFusion's physical plan.

@@ -1,0 +1,1 @@
+//! PTX as data: parse, print, build, check and interpret it.

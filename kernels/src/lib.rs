@@ -1,0 +1,1 @@
+//! Device code of Millpond: compiled images, launchers and the pipeline generator.

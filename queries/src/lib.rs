@@ -1,0 +1,1 @@
+//! Query suites of Millpond: SQL text, parameters, answers.
