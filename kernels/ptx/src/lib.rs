@@ -1,1 +1,7 @@
 //! PTX as data: parse, print, build, check and interpret it.
+#![forbid(unsafe_code)]
+
+pub mod ast;
+mod error;
+
+pub use error::PtxError;
