@@ -3,5 +3,6 @@
 
 pub mod ast;
 mod error;
+pub mod interpret;
 
 pub use error::PtxError;

@@ -1,0 +1,126 @@
+//! Arithmetic of PTX: what an instruction that touches registers alone does to the 32 lanes of a warp.
+//!
+//!   "mad.lo.s32 %r4, %r1, 7, %r2;"  ──decode──►  AluOp { run, sources [r1, #7, r2], destinations [r4] }
+//!
+//!   registers   r1 │ 3 5 … 9 │        constants   #7 │ 7 7 … 7 │        one row = one register, one word per lane
+//!               r2 │ 1 1 … 1 │
+//!               r4 │ 22 36 … 64 │  ◄── apply(registers, constants, mask): one indirect call, then a loop over 32 lanes
+//!
+//! Rows      predicates hold 0 or 1; narrower values are zero-extended; floats are their bits. What is read beyond a type's
+//!           width is ignored, what is written is zero-extended.
+//! Carry     the condition-code flag of `add.cc` and friends is an ordinary row (0 or 1 per lane) that the machine reserves.
+//! Lanes     a lane outside the mask keeps every register it had.
+//! Decoding  `decode(&ast::Instruction, &mut dyn Names) -> Option<Result<AluOp, AluError>>` follows as soon as `ast` is there.
+//!           `None`: not arithmetic (memory, control flow, other lanes), or a `mov` of a symbol or special register.
+//! Errors    only from `decode`: an unknown or illegal combination is refused with its line. `apply` cannot fail.
+
+/// One register of a warp: a word for each of its 32 lanes.
+pub type Row = [u64; 32];
+
+/// Where an operand is read from: a register row, or a row of the table of constants that all warps share.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Source(u32);
+
+const CONSTANT: u32 = 1 << 31;
+
+impl Source {
+    pub const fn register(row: u32) -> Source {
+        Source(row)
+    }
+
+    pub const fn constant(row: u32) -> Source {
+        Source(row | CONSTANT)
+    }
+
+    /// The register row, unless this is a constant.
+    pub const fn as_register(self) -> Option<u32> {
+        if self.0 & CONSTANT == 0 { Some(self.0) } else { None }
+    }
+
+    /// The row that is read.
+    #[inline(always)]
+    pub fn row<'a>(self, registers: &'a [Row], constants: &'a [Row]) -> &'a Row {
+        if self.0 & CONSTANT == 0 { &registers[self.0 as usize] } else { &constants[(self.0 & !CONSTANT) as usize] }
+    }
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.as_register() {
+            Some(row) => write!(f, "r{row}"),
+            None => write!(f, "#{}", self.0 & !CONSTANT),
+        }
+    }
+}
+
+/// A declared register, as `decode` needs to see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Register {
+    pub row: u32,
+    /// Declared width: 1 for a predicate, else 8, 16, 32, 64 or 128.
+    pub bits: u32,
+}
+
+/// What decoding must know about the function around an instruction. The machine implements it.
+pub trait Names {
+    /// The register called `name`, or `None` when no register is (then it is a symbol or a special register).
+    fn register(&mut self, name: &str) -> Option<Register>;
+    /// The index, in the table of constants, of a row that holds `bits` in every lane. Equal bits may share a row.
+    fn constant(&mut self, bits: u64) -> u32;
+    /// A register row that swallows results nobody wants (the operand `_`).
+    fn sink(&mut self) -> u32;
+    /// The register row of the carry flag.
+    fn carry(&mut self) -> u32;
+}
+
+/// An instruction that cannot be run, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: `{instruction}` {reason}")]
+pub struct AluError {
+    pub line: u32,
+    pub instruction: String,
+    pub reason: String,
+}
+
+type Run = fn(&AluOp, &mut [Row], &[Row], u32);
+
+/// A decoded instruction: a loop over lanes, compiled for its operation and types, and the rows it works on.
+#[derive(Clone, Copy)]
+pub struct AluOp {
+    run: Run,
+    destinations: [u32; 4],
+    sources: [Source; 5],
+    num_destinations: u8,
+    num_sources: u8,
+    #[allow(dead_code)]
+    /// Whatever the operation was built with: a look-up table, a width, a rounding.
+    detail: u32,
+}
+
+impl AluOp {
+    /// Writes the results into the lanes of `mask`. `registers` are the rows of one warp; `constants` is the table
+    /// that [`Names::constant`] filled.
+    ///
+    /// # Panics
+    /// If a row lies outside `registers` or `constants`: they are not those that [`Names`] spoke of.
+    #[inline(always)]
+    pub fn apply(&self, registers: &mut [Row], constants: &[Row], mask: u32) {
+        (self.run)(self, registers, constants, mask);
+    }
+
+    /// The rows that are read, in operand order; a carry that is read comes last.
+    pub fn sources(&self) -> &[Source] {
+        &self.sources[..self.num_sources as usize]
+    }
+
+    /// The register rows that are written, in operand order; a carry that is written comes last.
+    pub fn destinations(&self) -> &[u32] {
+        &self.destinations[..self.num_destinations as usize]
+    }
+}
+
+impl std::fmt::Debug for AluOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AluOp").field("sources", &self.sources()).field("destinations", &self.destinations()).finish()
+    }
+}

@@ -1,0 +1,3 @@
+//! Runs PTX on the host.
+
+pub mod alu;
