@@ -1,1 +1,3 @@
 //! Device code of Millpond: compiled images, launchers and the pipeline generator.
+
+pub mod codegen;

@@ -1,0 +1,510 @@
+//! The expression language of pipelines: a hash-consed graph of typed nodes over one row.
+//!
+//!   l_extendedprice * (1 - l_discount)          n0 column 0   n1 literal 0   n2 column 1
+//!                                               n3 = n1 - n2      n4 = n0 * n3
+//!
+//! Types    `Repr` fixes meaning (where a value wraps, where it overflows); the proven range fixes the width it is computed in.
+//!          Dates are `I32` days, times, timestamps and durations `I64`, decimals `I128` scaled integers whatever their
+//!          precision (`I32` or `I64` for Decimal32 and Decimal64), dictionary strings `U32` codes.
+//! NULL     a value at a NULL row is unspecified: it may lie outside its range and never raises an error.
+//! Errors   `Overflow::Fail` raises the error flag, for valid rows that reach the node; `Overflow::Null` gives NULL instead.
+//! Sharing  equal nodes are one node, so a common subexpression is computed once per row.
+//! Literals are parameters. Their range may be given, and is then part of the structure: give digits, not the value.
+
+use std::collections::HashMap;
+
+/// A node of a [`Graph`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+/// What a value means, and where it wraps or overflows. How wide it is computed follows from its range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Repr {
+    Bool,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    I128,
+    F32,
+    F64,
+}
+
+/// Inclusive bounds of an integer value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Range {
+    pub low: i128,
+    pub high: i128,
+}
+
+/// The type of a node: its meaning, whether it can be NULL, and what is proven about valid values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ty {
+    pub repr: Repr,
+    pub nullable: bool,
+    /// Bounds of every valid value; `None` means whatever `repr` holds. Integers only.
+    pub range: Option<Range>,
+}
+
+/// What happens to a valid row whose result does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Overflow {
+    /// Wraps at the width of `repr`, as DataFusion's integers do.
+    Wrap,
+    /// Raises the error flag.
+    Fail,
+    /// Becomes NULL (TRY_CAST).
+    Null,
+}
+
+/// Two numbers in, one out. Division and remainder truncate; by zero they raise the error flag (floats follow IEEE 754).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Arithmetic {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+}
+
+/// Integer operations on bits; shift counts are taken modulo the width, as arrow does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Bitwise {
+    And,
+    Or,
+    Xor,
+    ShiftLeft,
+    ShiftRight,
+}
+
+/// Floats compare in IEEE total order with -0.0 equal to 0.0, as DataFusion does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+    /// IS DISTINCT FROM: never NULL.
+    Distinct,
+    /// IS NOT DISTINCT FROM: never NULL.
+    NotDistinct,
+}
+
+/// Tests that are never NULL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Test {
+    IsNull,
+    IsNotNull,
+    IsTrue,
+    IsNotTrue,
+    IsFalse,
+    IsNotFalse,
+}
+
+/// How a division by a constant rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Rounding {
+    /// Towards zero.
+    Truncate,
+    /// Towards minus infinity.
+    Floor,
+    /// To nearest, halves away from zero (decimal casts).
+    HalfAway,
+}
+
+/// Unit of a date (`Day`), time or timestamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TimeUnit {
+    Day,
+    Second,
+    Millisecond,
+    Microsecond,
+    Nanosecond,
+}
+
+/// Fields of a date or timestamp. Results are `I32`, except `Epoch`, which is `F64`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DatePart {
+    Year,
+    IsoYear,
+    Quarter,
+    Month,
+    /// ISO week, 1 to 53.
+    Week,
+    Day,
+    DayOfYear,
+    /// 0 is Sunday.
+    DayOfWeek,
+    /// 0 is Monday.
+    IsoDayOfWeek,
+    Hour,
+    Minute,
+    /// Whole seconds of the minute.
+    Second,
+    /// Seconds of the minute in milliseconds.
+    Millisecond,
+    Microsecond,
+    Nanosecond,
+    /// Seconds since 1970, with fraction.
+    Epoch,
+}
+
+/// Start of a period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DateGrain {
+    Microsecond,
+    Millisecond,
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Quarter,
+    Year,
+}
+
+/// Functions of one float.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FloatFunction {
+    Sqrt,
+    Floor,
+    Ceil,
+    Truncate,
+    /// Halves away from zero.
+    Round,
+}
+
+/// One operator of the graph.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Node {
+    /// Column `index` of the pipeline's input.
+    Column {
+        index: u32,
+    },
+    /// Kernel parameter `slot`; NULL when the parameter says so and the type is nullable.
+    Literal {
+        slot: u32,
+    },
+    /// A number that belongs to the operator, not to the query, such as 10^scale. It is text. Floats as their bits.
+    Constant {
+        bits: i128,
+    },
+    /// NULL of the node's type.
+    Null,
+    /// `table[code]`: a scalar function of a dictionary column, evaluated on its values. NULL codes give NULL.
+    Lookup {
+        code: NodeId,
+        table: u32,
+    },
+    Arithmetic {
+        op: Arithmetic,
+        left: NodeId,
+        right: NodeId,
+        overflow: Overflow,
+    },
+    Negate {
+        of: NodeId,
+        overflow: Overflow,
+    },
+    Absolute {
+        of: NodeId,
+        overflow: Overflow,
+    },
+    Bitwise {
+        op: Bitwise,
+        left: NodeId,
+        right: NodeId,
+    },
+    Float {
+        function: FloatFunction,
+        of: NodeId,
+    },
+    Compare {
+        op: Comparison,
+        left: NodeId,
+        right: NodeId,
+    },
+    /// Kleene logic.
+    And {
+        left: NodeId,
+        right: NodeId,
+    },
+    Or {
+        left: NodeId,
+        right: NodeId,
+    },
+    Not {
+        of: NodeId,
+    },
+    Test {
+        test: Test,
+        of: NodeId,
+    },
+    /// The first branch whose condition is true; `otherwise` (NULL if absent) when none is. Errors only in the branch taken.
+    Case {
+        branches: Vec<(NodeId, NodeId)>,
+        otherwise: Option<NodeId>,
+    },
+    /// `of IN (list)`: NULL when nothing matches and anything is NULL.
+    InList {
+        of: NodeId,
+        list: Vec<NodeId>,
+        negated: bool,
+    },
+    /// The same number in another representation; floats to integers truncate, integers to floats round to nearest.
+    Convert {
+        of: NodeId,
+        overflow: Overflow,
+    },
+    /// Division by a constant above zero.
+    DivideConstant {
+        of: NodeId,
+        divisor: i128,
+        rounding: Rounding,
+    },
+    /// `of`, where it lies between the bounds; otherwise the overflow.
+    Check {
+        of: NodeId,
+        range: Range,
+        overflow: Overflow,
+    },
+    DatePart {
+        part: DatePart,
+        of: NodeId,
+        unit: TimeUnit,
+    },
+    DateTruncate {
+        grain: DateGrain,
+        of: NodeId,
+        unit: TimeUnit,
+    },
+    /// Date or timestamp plus a number of months, the day clamped to the month's last. `months` is an `I32`.
+    AddMonths {
+        of: NodeId,
+        months: NodeId,
+        unit: TimeUnit,
+    },
+}
+
+/// Why a node cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    #[error("{operator} takes no {}", names(.operands))]
+    Operands { operator: String, operands: Vec<Repr> },
+    #[error("node {0} is not in this graph")]
+    UnknownNode(u32),
+    #[error("{what} was given two types: {first:?} and {second:?}")]
+    TwoTypes { what: String, first: Ty, second: Ty },
+}
+
+fn names(operands: &[Repr]) -> String {
+    operands.iter().map(|repr| format!("{repr:?}")).collect::<Vec<_>>().join(" and ")
+}
+
+/// Expressions of a pipeline over one input row. Equal nodes are one node; children come before parents.
+#[derive(Debug, Clone, Default)]
+pub struct Graph {
+    nodes: Vec<(Node, Ty)>,
+    known: HashMap<(Node, Ty), NodeId>,
+}
+
+impl PartialEq for Graph {
+    fn eq(&self, other: &Self) -> bool {
+        self.nodes == other.nodes
+    }
+}
+
+impl Eq for Graph {}
+
+impl std::hash::Hash for Graph {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.nodes.hash(state);
+    }
+}
+
+impl Graph {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
+    pub fn contains(&self, id: NodeId) -> bool {
+        (id.0 as usize) < self.nodes.len()
+    }
+
+    /// # Panics
+    /// If `id` comes from another graph.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0 as usize].0
+    }
+
+    /// # Panics
+    /// If `id` comes from another graph.
+    pub fn ty(&self, id: NodeId) -> Ty {
+        self.nodes[id.0 as usize].1
+    }
+
+    /// The nodes that `id` reads directly.
+    pub fn inputs(&self, id: NodeId) -> Vec<NodeId> {
+        self.node(id).inputs()
+    }
+
+    /// The columns that the given nodes read, ascending.
+    pub fn columns(&self, roots: &[NodeId]) -> Vec<u32> {
+        let mut seen = vec![false; self.nodes.len()];
+        let mut columns = Vec::new();
+        let mut open = roots.to_vec();
+        while let Some(id) = open.pop() {
+            if std::mem::replace(&mut seen[id.0 as usize], true) {
+                continue;
+            }
+            if let Node::Column { index } = self.node(id) {
+                columns.push(*index);
+            }
+            open.extend(self.inputs(id));
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+
+    /// Adds a node as it stands, or finds the equal one. The typed constructors are the usual way in.
+    pub fn push(&mut self, node: Node, ty: Ty) -> NodeId {
+        if let Some(&id) = self.known.get(&(node.clone(), ty)) {
+            return id;
+        }
+        let id = NodeId(self.nodes.len() as u32);
+        self.nodes.push((node.clone(), ty));
+        self.known.insert((node, ty), id);
+        id
+    }
+}
+
+impl Node {
+    /// The nodes that this one reads directly, in order of evaluation.
+    pub fn inputs(&self) -> Vec<NodeId> {
+        match self {
+            Node::Column { .. } | Node::Literal { .. } | Node::Constant { .. } | Node::Null => Vec::new(),
+            Node::Lookup { code, .. } => vec![*code],
+            Node::Arithmetic { left, right, .. }
+            | Node::Bitwise { left, right, .. }
+            | Node::Compare { left, right, .. }
+            | Node::And { left, right }
+            | Node::Or { left, right } => vec![*left, *right],
+            Node::Negate { of, .. }
+            | Node::Absolute { of, .. }
+            | Node::Float { of, .. }
+            | Node::Not { of }
+            | Node::Test { of, .. }
+            | Node::Convert { of, .. }
+            | Node::DivideConstant { of, .. }
+            | Node::Check { of, .. }
+            | Node::DatePart { of, .. }
+            | Node::DateTruncate { of, .. } => vec![*of],
+            Node::AddMonths { of, months, .. } => vec![*of, *months],
+            Node::Case { branches, otherwise } => {
+                branches.iter().flat_map(|&(when, then)| [when, then]).chain(otherwise.iter().copied()).collect()
+            }
+            Node::InList { of, list, .. } => std::iter::once(*of).chain(list.iter().copied()).collect(),
+        }
+    }
+}
+
+impl Repr {
+    /// Bounds of an integer representation.
+    pub fn bounds(self) -> Option<Range> {
+        let (low, high) = match self {
+            Repr::I8 => (i8::MIN as i128, i8::MAX as i128),
+            Repr::I16 => (i16::MIN as i128, i16::MAX as i128),
+            Repr::I32 => (i32::MIN as i128, i32::MAX as i128),
+            Repr::I64 => (i64::MIN as i128, i64::MAX as i128),
+            Repr::U8 => (0, u8::MAX as i128),
+            Repr::U16 => (0, u16::MAX as i128),
+            Repr::U32 => (0, u32::MAX as i128),
+            Repr::U64 => (0, u64::MAX as i128),
+            Repr::I128 => (i128::MIN, i128::MAX),
+            Repr::Bool | Repr::F32 | Repr::F64 => return None,
+        };
+        Some(Range { low, high })
+    }
+
+    pub fn is_integer(self) -> bool {
+        self.bounds().is_some()
+    }
+
+    pub fn is_float(self) -> bool {
+        matches!(self, Repr::F32 | Repr::F64)
+    }
+
+    pub fn is_signed(self) -> bool {
+        matches!(self, Repr::I8 | Repr::I16 | Repr::I32 | Repr::I64 | Repr::I128)
+    }
+}
+
+impl Range {
+    pub fn new(low: i128, high: i128) -> Self {
+        debug_assert!(low <= high);
+        Self { low, high }
+    }
+
+    pub fn contains(self, other: Range) -> bool {
+        self.low <= other.low && other.high <= self.high
+    }
+
+    pub fn holds(self, value: i128) -> bool {
+        self.low <= value && value <= self.high
+    }
+
+    /// The values in both, if any.
+    pub fn intersect(self, other: Range) -> Option<Range> {
+        let (low, high) = (self.low.max(other.low), self.high.min(other.high));
+        (low <= high).then_some(Range { low, high })
+    }
+
+    pub fn union(self, other: Range) -> Range {
+        Range { low: self.low.min(other.low), high: self.high.max(other.high) }
+    }
+}
+
+impl Ty {
+    pub fn new(repr: Repr) -> Self {
+        Self { repr, nullable: false, range: None }
+    }
+
+    pub fn nullable(mut self, nullable: bool) -> Self {
+        self.nullable = nullable;
+        self
+    }
+
+    /// Narrows the values to `low..=high`; bounds outside the representation are cut to it.
+    pub fn within(mut self, low: i128, high: i128) -> Self {
+        self.range = self.repr.bounds().map(|all| Range { low, high }.intersect(all).unwrap_or(all));
+        if self.range == self.repr.bounds() {
+            self.range = None;
+        }
+        self
+    }
+
+    /// The proven range, or all that the representation holds. `None` for booleans and floats.
+    pub fn bounds(self) -> Option<Range> {
+        self.range.or_else(|| self.repr.bounds())
+    }
+}

@@ -1,0 +1,3 @@
+//! Expressions and fused pipelines, written as PTX per query.
+
+pub mod graph;
