@@ -1,3 +1,4 @@
 //! Device code of Millpond: compiled images, launchers and the pipeline generator.
 
+pub mod abi;
 pub mod codegen;

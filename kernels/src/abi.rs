@@ -1,0 +1,78 @@
+//! What host and generated kernels agree on: the extent descriptor, the control block, the order of parameters.
+//!
+//!   extent descriptor   rows | count address | column 0: values, validity, base | column 1: … |      all u64
+//!   control block       error word | rows | ticket …                                                64 bytes
+//!
+//! Rows      with a count address other than 0 the kernel reads the number there; `rows` is then the upper bound.
+//! Validity  address 0 means that no row of the extent is NULL.
+//! Errors    the first error wins: the word is set once, from 0, by compare-and-swap.
+
+/// Bytes before the first column of an extent descriptor.
+pub const EXTENT_HEADER_BYTES: u64 = 16;
+/// Byte offset of the row count (or its upper bound).
+pub const EXTENT_ROWS: u64 = 0;
+/// Byte offset of the address of the on-device row count; 0 when `rows` is the count itself.
+pub const EXTENT_COUNT_ADDRESS: u64 = 8;
+/// Bytes of one column in an extent descriptor.
+pub const EXTENT_COLUMN_BYTES: u64 = 24;
+
+/// Bytes of an extent descriptor with `columns` columns.
+pub const fn extent_bytes(columns: usize) -> u64 {
+    EXTENT_HEADER_BYTES + EXTENT_COLUMN_BYTES * columns as u64
+}
+
+/// Bytes of a control block. The host copies the first [`CONTROL_RESULT_BYTES`] home.
+pub const CONTROL_BYTES: u64 = 64;
+/// Error word and row count.
+pub const CONTROL_RESULT_BYTES: u64 = 16;
+/// Byte offset of the error word (u64; see `ErrorCode::from_word`).
+pub const CONTROL_ERROR: u64 = 0;
+/// Byte offset of the row count (u64).
+pub const CONTROL_ROWS: u64 = 8;
+/// Byte offset of the tile ticket (u32).
+pub const CONTROL_TICKET: u64 = 16;
+
+/// Where one column of an extent lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ColumnAddress {
+    pub values: u64,
+    /// 0: no row is NULL.
+    pub validity: u64,
+    pub base: i64,
+}
+
+/// Number of rows of an extent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowCount {
+    Known(u64),
+    /// A u64 in device memory that an earlier kernel wrote, and what it cannot exceed.
+    OnDevice {
+        address: u64,
+        upper_bound: u64,
+    },
+}
+
+impl RowCount {
+    pub fn upper_bound(self) -> u64 {
+        match self {
+            RowCount::Known(rows) => rows,
+            RowCount::OnDevice { upper_bound, .. } => upper_bound,
+        }
+    }
+}
+
+/// Appends one extent descriptor to `bytes`.
+pub fn write_extent(bytes: &mut Vec<u8>, rows: RowCount, columns: &[ColumnAddress]) {
+    let count_address = match rows {
+        RowCount::Known(_) => 0,
+        RowCount::OnDevice { address, .. } => address,
+    };
+    let mut word = |value: u64| bytes.extend_from_slice(&value.to_le_bytes());
+    word(rows.upper_bound());
+    word(count_address);
+    for column in columns {
+        word(column.values);
+        word(column.validity);
+        word(column.base as u64);
+    }
+}

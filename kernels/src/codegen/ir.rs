@@ -1,0 +1,341 @@
+//! What a pipeline computes, as data: columns in, one expression graph, filters in order, one sink.
+//!
+//!   columns ──► graph (a DAG; equal nodes are one node) ──► filters ──► sink
+//!
+//! NULL       every node says whether it may be NULL; a node that cannot be gets no code for it.
+//! Width      the SQL type fixes `Repr`, the proven range fixes the register (`Lane`) and the stored width (`Physical`).
+//! Literals   are parameter slots: another constant is the same structure and compiles nothing.
+//! Projection is inlining into the graph, so a pipeline has no stage for it.
+//! Errors     are raised only for rows that reach a node: after earlier filters, in the CASE branch taken.
+
+pub use super::graph::*;
+
+/// How a value sits in registers. Chosen by [`Ty::lane`], the same on the producing and the consuming side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lane {
+    /// A predicate.
+    Pred,
+    /// One 32-bit register, the value sign-extended.
+    S32,
+    /// One 32-bit register, the value zero-extended.
+    U32,
+    /// One 64-bit register, signed.
+    S64,
+    /// One 64-bit register, unsigned.
+    U64,
+    /// Two 64-bit registers: low half, then high half (signed).
+    S128,
+    /// One f32 register.
+    F32,
+    /// One f64 register.
+    F64,
+}
+
+impl Lane {
+    /// Bytes of a parameter slot or of an accumulator word sequence that holds this lane.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Lane::Pred | Lane::S32 | Lane::U32 | Lane::F32 => 4,
+            Lane::S64 | Lane::U64 | Lane::F64 => 8,
+            Lane::S128 => 16,
+        }
+    }
+}
+
+/// The register form of a value of type `ty`. Integers wider than 32 bits shrink to the narrowest signed lane that the range proves.
+pub fn lane(ty: Ty) -> Lane {
+    let Some(bounds) = ty.bounds() else {
+        return match ty.repr {
+            Repr::F32 => Lane::F32,
+            Repr::F64 => Lane::F64,
+            _ => Lane::Pred,
+        };
+    };
+    let fits = |low: i128, high: i128| Range { low, high }.contains(bounds);
+    if fits(i32::MIN as i128, i32::MAX as i128) {
+        Lane::S32
+    } else if fits(0, u32::MAX as i128) && ty.repr == Repr::U32 {
+        Lane::U32
+    } else if fits(i64::MIN as i128, i64::MAX as i128) {
+        Lane::S64
+    } else if ty.repr == Repr::U64 {
+        Lane::U64
+    } else {
+        Lane::S128
+    }
+}
+
+/// How a column lies in device memory (design: "Data on the device").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Physical {
+    /// A bitmap, least significant bit first.
+    Bit,
+    U8,
+    U16,
+    U32,
+    U64,
+    I8,
+    I16,
+    I32,
+    I64,
+    I128,
+    F32,
+    F64,
+}
+
+impl Physical {
+    /// The stored width of a materialised column of type `ty` (no base).
+    pub fn of(ty: Ty) -> Physical {
+        match ty.repr {
+            Repr::Bool => Physical::Bit,
+            Repr::I8 => Physical::I8,
+            Repr::I16 => Physical::I16,
+            Repr::U8 => Physical::U8,
+            Repr::U16 => Physical::U16,
+            Repr::I32 => Physical::I32,
+            Repr::U32 => Physical::U32,
+            Repr::F32 => Physical::F32,
+            Repr::F64 => Physical::F64,
+            Repr::I64 | Repr::U64 | Repr::I128 => match lane(ty) {
+                Lane::S32 => Physical::I32,
+                Lane::U32 => Physical::U32,
+                Lane::S64 => Physical::I64,
+                Lane::U64 => Physical::U64,
+                _ => Physical::I128,
+            },
+        }
+    }
+
+    /// Bytes of `rows` values, without padding.
+    pub fn value_bytes(self, rows: u64) -> u64 {
+        match self {
+            Physical::Bit => rows.div_ceil(8),
+            other => rows * other.width() as u64,
+        }
+    }
+
+    /// Bytes of one value; 0 for bitmaps.
+    pub fn width(self) -> u32 {
+        match self {
+            Physical::Bit => 0,
+            Physical::U8 | Physical::I8 => 1,
+            Physical::U16 | Physical::I16 => 2,
+            Physical::U32 | Physical::I32 | Physical::F32 => 4,
+            Physical::U64 | Physical::I64 | Physical::F64 => 8,
+            Physical::I128 => 16,
+        }
+    }
+
+    /// The smallest and the largest stored value, for integers.
+    pub fn bounds(self) -> Option<Range> {
+        match self {
+            Physical::U8 => Repr::U8,
+            Physical::U16 => Repr::U16,
+            Physical::U32 => Repr::U32,
+            Physical::U64 => Repr::U64,
+            Physical::I8 => Repr::I8,
+            Physical::I16 => Repr::I16,
+            Physical::I32 => Repr::I32,
+            Physical::I64 => Repr::I64,
+            Physical::I128 => Repr::I128,
+            Physical::Bit | Physical::F32 | Physical::F64 => return None,
+        }
+        .bounds()
+    }
+}
+
+/// One input column of a pipeline: how it is stored, and what a loaded value is.
+///
+/// The loaded value is `stored + base` (base is 64-bit, from the extent descriptor, 0 without `has_base`), as `ty.repr`.
+/// Any integer width may carry any integer representation: a decimal stored as `u8` with a base is `I128` with a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ColumnSpec {
+    pub physical: Physical,
+    pub has_base: bool,
+    /// `nullable` says that extents may have validity; one without it has validity address 0 in its descriptor.
+    pub ty: Ty,
+}
+
+/// A table with one value per dictionary code, made on the host (or by an earlier kernel).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LookupSpec {
+    pub physical: Physical,
+    /// `nullable` says that the table has a validity bitmap.
+    pub ty: Ty,
+}
+
+/// A literal's value, packed into its parameter slot by the slot's type.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Literal {
+    /// Only for a slot whose type is nullable.
+    Null,
+    Bool(bool),
+    /// Every integer and decimal.
+    Int(i128),
+    F32(f32),
+    F64(f64),
+}
+
+/// What an accumulator computes over the rows of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Aggregate {
+    /// Rows. Result: `I64`, never NULL.
+    CountStar,
+    /// Rows where the argument is valid. Result: `I64`, never NULL.
+    Count(NodeId),
+    /// Result: `I64` or `U64` (wrapping) for integers, `I128` for decimals (wrapping at 128 bits, as DataFusion), `F64` for floats;
+    /// NULL when no valid row was seen.
+    Sum(NodeId),
+    /// Result: the argument's representation; NULL when no valid row was seen. Floats: NaN is the largest.
+    Min(NodeId),
+    Max(NodeId),
+}
+
+/// An aggregate with its FILTER (WHERE …). AVG is a sum and a count; the division happens above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Accumulator {
+    pub aggregate: Aggregate,
+    /// Only rows for which this is true contribute.
+    pub filter: Option<NodeId>,
+}
+
+/// Where groups live while rows arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Regime {
+    /// No keys: registers, then one reduction per thread block.
+    Scalar,
+    /// Few groups: bins of each thread in shared memory, folded once per thread block into the global table.
+    Private,
+    /// A global table addressed by the keys themselves.
+    Direct,
+    /// A global hash table that grows.
+    Hash,
+}
+
+/// What happens to the rows that pass.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum SinkSpec {
+    /// Writes the rows that pass to dense columns, in input order, and their number to the control block.
+    /// Output `i` is stored as `Physical::of(graph.ty(outputs[i]))`, with a validity bitmap when the type is nullable.
+    Materialise { outputs: Vec<NodeId> },
+    /// Groups by `keys` (none: one group, present even without rows) and accumulates.
+    /// Emitted columns: the keys in order, then the accumulators in order.
+    Aggregate(AggregateSpec),
+}
+
+/// Grouped or ungrouped aggregation. Use [`AggregateSpec::accumulate`] so that equal accumulators merge.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AggregateSpec {
+    pub keys: Vec<NodeId>,
+    pub accumulators: Vec<Accumulator>,
+    /// `None` lets the generator choose from the keys' ranges and the state's size.
+    pub regime: Option<Regime>,
+    /// Upper bound of the input rows, if known: direct tables much larger than that are not worth clearing.
+    pub rows_hint: Option<u64>,
+}
+
+impl AggregateSpec {
+    pub fn new(keys: Vec<NodeId>) -> Self {
+        AggregateSpec { keys, accumulators: vec![], regime: None, rows_hint: None }
+    }
+
+    /// Adds an accumulator, or finds the equal one; returns its position among the accumulators.
+    /// `count(x)` of an `x` that is never NULL is `count(*)`.
+    pub fn accumulate(&mut self, graph: &Graph, accumulator: Accumulator) -> usize {
+        let mut accumulator = accumulator;
+        if let Aggregate::Count(arg) = accumulator.aggregate
+            && !graph.ty(arg).nullable
+        {
+            accumulator.aggregate = Aggregate::CountStar;
+        }
+        if let Some(at) = self.accumulators.iter().position(|a| *a == accumulator) {
+            return at;
+        }
+        self.accumulators.push(accumulator);
+        self.accumulators.len() - 1
+    }
+
+    /// Types of the emitted columns: keys, then accumulators.
+    pub fn output_types(&self, graph: &Graph) -> Vec<Ty> {
+        let keys = self.keys.iter().map(|key| graph.ty(*key));
+        keys.chain(self.accumulators.iter().map(|a| self.result_type(graph, a))).collect()
+    }
+
+    fn result_type(&self, graph: &Graph, accumulator: &Accumulator) -> Ty {
+        // A group exists because a row is in it; only a filter, a NULL or an ungrouped query without rows leaves it unseen.
+        let unseen = |arg: NodeId| graph.ty(arg).nullable || accumulator.filter.is_some() || self.keys.is_empty();
+        match accumulator.aggregate {
+            Aggregate::CountStar | Aggregate::Count(_) => Ty::new(Repr::I64),
+            Aggregate::Sum(arg) => Ty::new(sum_repr(graph.ty(arg).repr)).nullable(unseen(arg)),
+            Aggregate::Min(arg) | Aggregate::Max(arg) => graph.ty(arg).nullable(unseen(arg)),
+        }
+    }
+}
+
+/// The representation of a sum: integers to 64 bits of their signedness, decimals to 128, floats to `F64`.
+pub fn sum_repr(arg: Repr) -> Repr {
+    match arg {
+        Repr::I8 | Repr::I16 | Repr::I32 | Repr::I64 | Repr::Bool => Repr::I64,
+        Repr::U8 | Repr::U16 | Repr::U32 | Repr::U64 => Repr::U64,
+        Repr::I128 => Repr::I128,
+        Repr::F32 | Repr::F64 => Repr::F64,
+    }
+}
+
+/// How many extents one launch reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Extents {
+    /// One; its descriptor travels in the kernel's parameters. Fed sources and intermediates.
+    One,
+    /// Any number; their descriptors are an array in device memory. Resident sources.
+    Many,
+}
+
+/// A pipeline, complete: equal values compile to the same module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PipelineSpec {
+    pub extents: Extents,
+    pub columns: Vec<ColumnSpec>,
+    /// Types of the parameter slots, by the slot in [`Node::Literal`].
+    pub literals: Vec<Ty>,
+    pub lookups: Vec<LookupSpec>,
+    pub graph: Graph,
+    /// In order: a row reaches a filter only if the earlier ones were true for it.
+    pub filters: Vec<NodeId>,
+    pub sink: SinkSpec,
+}
+
+impl PipelineSpec {
+    /// Types of the columns the pipeline gives: outputs, or keys and accumulators.
+    pub fn output_types(&self) -> Vec<Ty> {
+        match &self.sink {
+            SinkSpec::Materialise { outputs } => outputs.iter().map(|id| self.graph.ty(*id)).collect(),
+            SinkSpec::Aggregate(aggregate) => aggregate.output_types(&self.graph),
+        }
+    }
+}
+
+/// What went wrong on the device; the low 32 bits of the error word (0: nothing did). The high 32 bits name the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum ErrorCode {
+    DivisionByZero = 1,
+    Overflow = 2,
+    Cast = 3,
+    /// The host gave a hash table too little room: a defect of ours.
+    TableFull = 4,
+}
+
+impl ErrorCode {
+    /// Reads an error word: the code and the node that raised it.
+    pub fn from_word(word: u64) -> Option<(ErrorCode, NodeId)> {
+        let code = match word as u32 {
+            1 => ErrorCode::DivisionByZero,
+            2 => ErrorCode::Overflow,
+            3 => ErrorCode::Cast,
+            4 => ErrorCode::TableFull,
+            _ => return None,
+        };
+        Some((code, NodeId((word >> 32) as u32)))
+    }
+}
