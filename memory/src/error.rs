@@ -1,0 +1,249 @@
+//! What can go wrong in the memory layer: one enum, asked by predicates.
+//!
+//!   DriverCode    a CUDA result code as a value; codes nobody knows are values too
+//!   DriverError   which call failed, with which code, and the driver's own words
+//!   MemoryError   what this crate's callers see: could not be done, with which values, what to try
+//!
+//! Lost device   some codes poison the context for good. The device remembers the first of them, and every later call
+//!               and every `Pending` ends in `MemoryError::DeviceLost`.
+
+use std::fmt;
+
+use crate::driver::{DeviceId, Site};
+use crate::stream::StreamId;
+use crate::units::ByteSize;
+
+pub type Result<T, E = MemoryError> = std::result::Result<T, E>;
+
+/// A result code of the CUDA driver.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DriverCode(pub u32);
+
+macro_rules! codes {
+    ($($name:ident = $value:literal $words:literal $(, $sticky:ident)?;)*) => {
+        impl DriverCode {
+            $(pub const $name: DriverCode = DriverCode($value);)*
+
+            /// The code in words; "unknown result" for a code newer than this table.
+            pub fn words(self) -> &'static str {
+                match self.0 {
+                    $($value => $words,)*
+                    _ => "unknown result",
+                }
+            }
+
+            /// True if the context cannot be used any more.
+            pub fn is_sticky(self) -> bool {
+                match self.0 {
+                    $($value => codes!(@sticky $($sticky)?),)*
+                    _ => false,
+                }
+            }
+        }
+    };
+    (@sticky sticky) => { true };
+    (@sticky) => { false };
+}
+
+codes! {
+    SUCCESS = 0 "success";
+    INVALID_VALUE = 1 "invalid value";
+    OUT_OF_MEMORY = 2 "out of memory";
+    NOT_INITIALIZED = 3 "driver not initialised";
+    DEINITIALIZED = 4 "driver is shutting down", sticky;
+    STUB_LIBRARY = 34 "libcuda is a stub";
+    DEVICE_UNAVAILABLE = 46 "device in use or unavailable";
+    NO_DEVICE = 100 "no device";
+    INVALID_DEVICE = 101 "invalid device";
+    INVALID_IMAGE = 200 "invalid image";
+    INVALID_CONTEXT = 201 "invalid context";
+    NO_BINARY_FOR_GPU = 209 "no code for this GPU";
+    ECC_UNCORRECTABLE = 214 "uncorrectable memory error", sticky;
+    PEER_ACCESS_UNSUPPORTED = 217 "peer access unsupported";
+    INVALID_PTX = 218 "invalid PTX";
+    NVLINK_UNCORRECTABLE = 220 "uncorrectable NVLink error", sticky;
+    UNSUPPORTED_PTX_VERSION = 222 "PTX version newer than the driver";
+    INVALID_HANDLE = 400 "invalid handle";
+    NOT_FOUND = 500 "not found";
+    NOT_READY = 600 "not ready";
+    ILLEGAL_ADDRESS = 700 "illegal address", sticky;
+    LAUNCH_OUT_OF_RESOURCES = 701 "too many resources asked for by a launch";
+    LAUNCH_TIMEOUT = 702 "launch timed out", sticky;
+    CONTEXT_IS_DESTROYED = 709 "context is destroyed", sticky;
+    ASSERT = 710 "device-side assertion", sticky;
+    HARDWARE_STACK_ERROR = 714 "device stack error", sticky;
+    ILLEGAL_INSTRUCTION = 715 "illegal instruction", sticky;
+    MISALIGNED_ADDRESS = 716 "misaligned address", sticky;
+    INVALID_ADDRESS_SPACE = 717 "invalid address space", sticky;
+    INVALID_PC = 718 "invalid program counter", sticky;
+    LAUNCH_FAILED = 719 "launch failed", sticky;
+    NOT_PERMITTED = 800 "not permitted";
+    NOT_SUPPORTED = 801 "not supported";
+    SYSTEM_DRIVER_MISMATCH = 803 "driver and library versions differ";
+    UNKNOWN = 999 "unknown error", sticky;
+}
+
+impl fmt::Display for DriverCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.words(), self.0)
+    }
+}
+
+impl fmt::Debug for DriverCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A driver call that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriverError {
+    pub call: &'static str,
+    pub code: DriverCode,
+    /// The driver's own words: a compiler log, a finding, the name that was not found.
+    pub detail: Option<Box<str>>,
+}
+
+impl DriverError {
+    pub fn new(call: &'static str, code: DriverCode) -> Self {
+        DriverError { call, code, detail: None }
+    }
+
+    pub fn with_detail(mut self, detail: impl Into<Box<str>>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failed: {}", self.call, self.code)?;
+        match &self.detail {
+            Some(detail) => write!(f, ": {}", detail.trim_end()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for DriverError {}
+
+/// Why there is no CUDA device to use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriverUnavailable {
+    #[error("no NVIDIA driver found (libcuda.so.1 not loadable)")]
+    NoLibrary,
+    #[error(
+        "NVIDIA driver with CUDA {}.{} is older than the minimum 535 (CUDA 12.2)",
+        found / 1000,
+        found % 1000 / 10
+    )]
+    TooOld { found: u32 },
+    #[error("NVIDIA driver with CUDA {}.{} lacks {symbol}", found / 1000, found % 1000 / 10)]
+    MissingSymbol { symbol: &'static str, found: u32 },
+    #[error(
+        "NVIDIA driver with CUDA {}.{} present but no device visible{}",
+        found / 1000,
+        found % 1000 / 10,
+        match visible {
+            Some(value) => format!(" (CUDA_VISIBLE_DEVICES=\"{value}\")"),
+            None => String::new(),
+        }
+    )]
+    NoDevice { found: u32, visible: Option<String> },
+    #[error("NVIDIA driver does not start: {0}")]
+    Refused(DriverError),
+}
+
+/// One of those who hold most of the memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    pub tag: String,
+    pub bytes: ByteSize,
+    pub allocations: u64,
+}
+
+fn list_holders(holders: &[Holder]) -> String {
+    if holders.is_empty() {
+        return String::new();
+    }
+    let list: Vec<String> = holders.iter().map(|h| format!("{} {} in {}", h.tag, h.bytes, h.allocations)).collect();
+    format!("; largest holders: {}", list.join(", "))
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// Neither the limit nor the device has room, and nothing can be given back.
+    #[error(
+        "out of device memory: wanted {wanted}, {free} free of {limit}{}; \
+         lower millpond.batch_bytes or raise millpond.memory_limit_bytes",
+        list_holders(holders)
+    )]
+    OutOfMemory { wanted: ByteSize, free: ByteSize, limit: ByteSize, holders: Vec<Holder> },
+    /// Pinned host memory is bounded, and what is out has not come back.
+    #[error("out of pinned host memory: wanted {wanted}, {in_use} in use of {limit}; raise millpond.pinned_bytes")]
+    PinnedExhausted { wanted: ByteSize, in_use: ByteSize, limit: ByteSize },
+    /// A driver call failed. The fault may belong to earlier work on the same stream.
+    #[error("{error}{}", match stream { Some(stream) => format!(" (on {stream})"), None => String::new() })]
+    Driver { error: DriverError, stream: Option<StreamId> },
+    /// The device had an error it cannot recover from; it is not used again in this process.
+    #[error("{device} is lost: {error}")]
+    DeviceLost { device: DeviceId, error: DriverError },
+    #[error(transparent)]
+    Unavailable(#[from] DriverUnavailable),
+    #[error("{device} does not exist: there {} {count}", if *count == 1 { "is" } else { "are" })]
+    NoSuchDevice { device: DeviceId, count: u32 },
+    #[error("{device} \"{name}\" has compute capability {}.{}, minimum is 7.0", capability.0, capability.1)]
+    TooOldDevice { device: DeviceId, name: String, capability: (u32, u32) },
+    /// Positions and buffers belong to one device.
+    #[error("{what} belongs to another device than {stream}")]
+    ForeignDevice { what: &'static str, stream: StreamId },
+    /// A range or a length does not fit.
+    #[error("{what} of {wanted} bytes at {offset} does not fit into {len} bytes")]
+    Range { what: &'static str, offset: usize, wanted: usize, len: usize },
+    /// The thread already holds an unfinished use of the buffer that this one would have to wait for.
+    #[error("buffer taken for {wanted} at {site} while this thread still holds it for {held} (since {held_site})")]
+    Conflict { wanted: &'static str, site: Site, held: &'static str, held_site: Site },
+    /// Host bytes are being read, written or copied.
+    #[error("pinned memory is busy: {0}")]
+    HostBusy(&'static str),
+    #[error("module has no kernel `{name}`; it has {}", known.join(", "))]
+    NoSuchKernel { name: String, known: Vec<String> },
+    #[error("kernel `{kernel}` takes {expected} parameters of {expected_bytes} bytes; given {given} of {given_bytes}")]
+    Parameters { kernel: String, expected: usize, expected_bytes: usize, given: usize, given_bytes: usize },
+    #[error("{0} is not there yet")]
+    NotYet(&'static str),
+}
+
+impl MemoryError {
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, MemoryError::OutOfMemory { .. } | MemoryError::PinnedExhausted { .. })
+            || self.driver_code() == Some(DriverCode::OUT_OF_MEMORY)
+    }
+
+    pub fn is_device_lost(&self) -> bool {
+        matches!(self, MemoryError::DeviceLost { .. }) || self.driver_code().is_some_and(DriverCode::is_sticky)
+    }
+
+    /// The device asked for is not there or cannot be used.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(
+            self,
+            MemoryError::Unavailable(_) | MemoryError::NoSuchDevice { .. } | MemoryError::TooOldDevice { .. }
+        )
+    }
+
+    pub fn driver_code(&self) -> Option<DriverCode> {
+        match self {
+            MemoryError::Driver { error, .. } | MemoryError::DeviceLost { error, .. } => Some(error.code),
+            _ => None,
+        }
+    }
+}
+
+impl From<DriverError> for MemoryError {
+    fn from(error: DriverError) -> Self {
+        MemoryError::Driver { error, stream: None }
+    }
+}
