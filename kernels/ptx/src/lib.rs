@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ast;
+pub mod build;
 mod error;
 pub mod interpret;
 

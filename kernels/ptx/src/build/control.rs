@@ -243,7 +243,8 @@ impl FunctionBuilder {
     fn vote(&mut self, opcode: &str, ty: Type, condition: Reg) -> Reg {
         self.expect_type(opcode, Type::Pred, condition);
         let result = self.register(ty);
-        let operands = vec![Operand::Name(result.name()), Operand::Name(condition.name()), Operand::Integer(0xffff_ffff)];
+        let operands =
+            vec![Operand::Name(result.name()), Operand::Name(condition.name()), Operand::Integer(0xffff_ffff)];
         self.emit(opcode, operands);
         result
     }

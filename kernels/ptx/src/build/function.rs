@@ -3,7 +3,8 @@
 use super::{Class, Param, Reg, Value};
 use crate::PtxError;
 use crate::ast::{
-    Directive, Function, FunctionKind, Guard, Instruction, Linkage, Operand, Space, Span, Statement, Type, TypeKind, Variable,
+    Directive, Function, FunctionKind, Guard, Instruction, Linkage, Operand, Space, Span, Statement, Type, TypeKind,
+    Variable,
 };
 
 /// A kernel or function under construction.
@@ -171,7 +172,12 @@ impl FunctionBuilder {
         let read = agree(wanted, reg.ty) || (wanted.bits() < 32 && wanted != Type::Pred && own == Type::B32);
         if !viewed || !read {
             let name = reg.name();
-            self.refuse(format!("{opcode}: {name} is {}, read as {}, where {} is wanted", own.name(), reg.ty.name(), wanted.name()));
+            self.refuse(format!(
+                "{opcode}: {name} is {}, read as {}, where {} is wanted",
+                own.name(),
+                reg.ty.name(),
+                wanted.name()
+            ));
         }
     }
 
@@ -222,7 +228,8 @@ impl FunctionBuilder {
     }
 
     pub(super) fn finish(mut self) -> (Function, Option<PtxError>) {
-        if !matches!(self.statements.last(), Some(Statement::Instruction(last)) if last.opcode.name == "ret" && last.guard.is_none()) {
+        if !matches!(self.statements.last(), Some(Statement::Instruction(last)) if last.opcode.name == "ret" && last.guard.is_none())
+        {
             self.guard = None;
             self.emit("ret", Vec::new());
         }

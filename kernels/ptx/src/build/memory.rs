@@ -155,12 +155,26 @@ impl FunctionBuilder {
     }
 
     /// Reads, combines and writes in one step; gives the value from before.
-    pub fn atomic(&mut self, op: Atomic, space: Space, ty: Type, address: impl Into<Address>, value: impl Into<Value>) -> Reg {
+    pub fn atomic(
+        &mut self,
+        op: Atomic,
+        space: Space,
+        ty: Type,
+        address: impl Into<Address>,
+        value: impl Into<Value>,
+    ) -> Reg {
         self.atomic_with(&format!("atom.{}", space.name()), op, ty, address, value)
     }
 
     /// By any form of `atom`: `atom.acq_rel.gpu.global`, …
-    pub fn atomic_with(&mut self, opcode: &str, op: Atomic, ty: Type, address: impl Into<Address>, value: impl Into<Value>) -> Reg {
+    pub fn atomic_with(
+        &mut self,
+        opcode: &str,
+        op: Atomic,
+        ty: Type,
+        address: impl Into<Address>,
+        value: impl Into<Value>,
+    ) -> Reg {
         let full = self.atomic_opcode(opcode, op, ty);
         let result = self.register(ty);
         let address = self.address(&full, address.into());

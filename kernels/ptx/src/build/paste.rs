@@ -101,7 +101,8 @@ impl ModuleBuilder {
 
     fn unique_name(&self, wanted: &str) -> String {
         let taken = |name: &str| {
-            self.pasted.names.values().any(|other| other == name) || self.module.items.iter().any(|item| item_name(item) == name)
+            self.pasted.names.values().any(|other| other == name)
+                || self.module.items.iter().any(|item| item_name(item) == name)
         };
         if !taken(wanted) {
             return wanted.to_string();
@@ -304,7 +305,9 @@ fn names_in_init(init: &mut Init, visit: &mut dyn FnMut(&mut String)) {
 
 fn names_in_statement(statement: &mut Statement, visit: &mut dyn FnMut(&mut String)) {
     match statement {
-        Statement::Instruction(instruction) => instruction.operands.iter_mut().for_each(|operand| names_in_operand(operand, visit)),
+        Statement::Instruction(instruction) => {
+            instruction.operands.iter_mut().for_each(|operand| names_in_operand(operand, visit))
+        }
         Statement::Block(block) => block.iter_mut().for_each(|statement| names_in_statement(statement, visit)),
         Statement::CallTargets { targets, .. } => targets.iter_mut().for_each(visit),
         Statement::Variable(variable) => {
@@ -323,7 +326,9 @@ fn names_in_operand(operand: &mut Operand, visit: &mut dyn FnMut(&mut String)) {
     match operand {
         Operand::Name(name) | Operand::SymbolOffset { name, .. } => visit(name),
         Operand::Address { base: AddressBase::Name(name), .. } => visit(name),
-        Operand::Vector(list) | Operand::List(list) => list.iter_mut().for_each(|operand| names_in_operand(operand, visit)),
+        Operand::Vector(list) | Operand::List(list) => {
+            list.iter_mut().for_each(|operand| names_in_operand(operand, visit))
+        }
         Operand::Pair(first, second) => {
             names_in_operand(first, visit);
             names_in_operand(second, visit);
