@@ -5,5 +5,9 @@ pub mod ast;
 pub mod build;
 mod error;
 pub mod interpret;
+mod lex;
+mod parse;
+mod print;
 
 pub use error::PtxError;
+pub use parse::parse;

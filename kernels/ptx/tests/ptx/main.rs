@@ -1,0 +1,8 @@
+//! What the crate promises about PTX text: it reads what compilers write, writes what it has read, and refuses the rest.
+
+mod malformed;
+mod random;
+mod round_trip;
+
+/// NVRTC 12.2's output for `nvrtc.cu`, which uses every construct that the compiler has.
+pub const NVRTC: &str = include_str!("nvrtc.ptx");
