@@ -5,3 +5,4 @@
 
 pub mod graph;
 pub mod ir;
+pub mod value;

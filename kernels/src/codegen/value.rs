@@ -1,0 +1,60 @@
+//! The border between pipelines and expressions: what a value is, and what an expression asks of its surroundings.
+//!
+//!   pipeline ──► Expressions::value(node) ──► Value { registers of the node's lane, validity }
+//!                      └──► Leaves: column i · literal slot i · lookup table i at a code · raise an error
+//!
+//! NULL     `valid: None` means never NULL. Registers of a NULL value hold anything, and are never an address or an index.
+//! Scopes   a value computed inside a branch must not be remembered outside it. The pipeline opens its own branches only
+//!          where everything below runs inside them, or between `push_scope` and `pop_scope` of the expressions.
+
+use millpond_ptx::build::{FunctionBuilder, ModuleBuilder, Reg};
+
+use super::ir::{ErrorCode, Lane, NodeId};
+
+/// A value in registers, as its type's [`Lane`] says.
+#[derive(Debug, Clone, Copy)]
+pub struct Value {
+    pub lane: Lane,
+    /// The register; the low half of a 128-bit value. Viewed as the lane's own type (`S32`, `U64`, `Pred`, …; `U64` for low halves).
+    pub low: Reg,
+    /// The high half of a 128-bit value, viewed as `S64`.
+    pub high: Option<Reg>,
+    /// A predicate that is true where the value is valid; `None`: always.
+    pub valid: Option<Reg>,
+}
+
+/// The two builders that code goes to: module-level helpers are pasted into the one, instructions into the other.
+pub struct Emit<'a> {
+    pub module: &'a mut ModuleBuilder,
+    pub f: &'a mut FunctionBuilder,
+}
+
+/// What an expression needs from the pipeline around it. Callers remember values; each call emits code.
+pub trait Leaves {
+    /// Loads column `index` of the current row.
+    fn column(&mut self, emit: &mut Emit<'_>, index: u32) -> Result<Value, CodegenError>;
+
+    /// Reads the literal in parameter slot `slot`.
+    fn literal(&mut self, emit: &mut Emit<'_>, slot: u32) -> Result<Value, CodegenError>;
+
+    /// Loads `table[code]`: NULL for a NULL code.
+    fn lookup(&mut self, emit: &mut Emit<'_>, table: u32, code: Value) -> Result<Value, CodegenError>;
+
+    /// Raises the error flag in the threads where `when` holds. The thread goes on; its results are not used.
+    fn raise(&mut self, emit: &mut Emit<'_>, code: ErrorCode, node: NodeId, when: Reg) -> Result<(), CodegenError>;
+}
+
+/// Why a pipeline has no kernel.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CodegenError {
+    /// An expression that the generator cannot do: it runs on the CPU.
+    #[error("{what} has no device form")]
+    Unsupported { what: String },
+    /// A spec that contradicts itself: a defect of the caller.
+    #[error("{what} is malformed: {why}")]
+    Malformed { what: String, why: String },
+    /// The generated text breaks a rule of PTX: a defect of ours.
+    #[error("the generated kernel is ill-typed: {0}")]
+    Ptx(String),
+}
