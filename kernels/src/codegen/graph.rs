@@ -128,7 +128,8 @@ pub enum TimeUnit {
     Nanosecond,
 }
 
-/// Fields of a date or timestamp. Results are `I32`, except `Epoch`, which is `F64`.
+/// Fields of a date or timestamp. Results are `I32`, except `Nanosecond` (`I64`) and `Epoch` (`F64`). Dates outside the
+/// calendar's years -262143 … 262142 have no fields: NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DatePart {
     Year,
@@ -141,13 +142,13 @@ pub enum DatePart {
     DayOfYear,
     /// 0 is Sunday.
     DayOfWeek,
-    /// 0 is Monday.
+    /// 1 is Monday.
     IsoDayOfWeek,
     Hour,
     Minute,
     /// Whole seconds of the minute.
     Second,
-    /// Seconds of the minute in milliseconds.
+    /// Seconds of the minute with their fraction, in whole milliseconds; the next two likewise.
     Millisecond,
     Microsecond,
     Nanosecond,
@@ -296,7 +297,7 @@ pub enum Node {
 /// Why a node cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    #[error("{operator} takes no {}", names(.operands))]
+    #[error("{operator} takes no {}: cast the operands first", names(.operands))]
     Operands { operator: String, operands: Vec<Repr> },
     #[error("node {0} is not in this graph")]
     UnknownNode(u32),
