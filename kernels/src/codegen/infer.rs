@@ -64,7 +64,13 @@ impl Graph {
     ///
     /// # Errors
     /// If the operands are not numbers of one representation.
-    pub fn arithmetic(&mut self, op: Arithmetic, left: NodeId, right: NodeId, overflow: Overflow) -> Result<NodeId, GraphError> {
+    pub fn arithmetic(
+        &mut self,
+        op: Arithmetic,
+        left: NodeId,
+        right: NodeId,
+        overflow: Overflow,
+    ) -> Result<NodeId, GraphError> {
         self.expect(name_of(op), &[left, right], |repr| repr != Repr::Bool)?;
         let (l, r) = (self.ty(left), self.ty(right));
         let nullable = l.nullable || r.nullable;
@@ -375,9 +381,7 @@ impl Graph {
         let year = |value: i128| 1970 + value.div_euclid(per_day(unit) * 365);
         let years = (year(bounds.low).min(1970) - 1, year(bounds.high).max(1970) + 1);
         let (repr, low, high) = match part {
-            DatePart::Year | DatePart::IsoYear => {
-                (Repr::I32, years.0.max(-262_144), years.1.min(262_143))
-            }
+            DatePart::Year | DatePart::IsoYear => (Repr::I32, years.0.max(-262_144), years.1.min(262_143)),
             DatePart::Quarter => (Repr::I32, 1, 4),
             DatePart::Month => (Repr::I32, 1, 12),
             DatePart::Week => (Repr::I32, 1, 53),
