@@ -10,9 +10,21 @@
 //!           width is ignored, what is written is zero-extended.
 //! Carry     the condition-code flag of `add.cc` and friends is an ordinary row (0 or 1 per lane) that the machine reserves.
 //! Lanes     a lane outside the mask keeps every register it had.
-//! Decoding  `decode(&ast::Instruction, &mut dyn Names) -> Option<Result<AluOp, AluError>>` follows as soon as `ast` is there.
-//!           `None`: not arithmetic (memory, control flow, other lanes), or a `mov` of a symbol or special register.
 //! Errors    only from `decode`: an unknown or illegal combination is refused with its line. `apply` cannot fail.
+
+mod approx;
+mod bits;
+mod carry;
+mod compare;
+mod convert;
+mod decode;
+mod exact;
+mod float;
+mod integer;
+mod lanes;
+mod moves;
+
+pub use decode::decode;
 
 /// One register of a warp: a word for each of its 32 lanes.
 pub type Row = [u64; 32];
@@ -92,7 +104,6 @@ pub struct AluOp {
     sources: [Source; 5],
     num_destinations: u8,
     num_sources: u8,
-    #[allow(dead_code)]
     /// Whatever the operation was built with: a look-up table, a width, a rounding.
     detail: u32,
 }
