@@ -3,11 +3,13 @@
 
 pub mod ast;
 pub mod build;
+mod check;
 mod error;
 pub mod interpret;
 mod lex;
 mod parse;
 mod print;
 
+pub use check::check;
 pub use error::PtxError;
 pub use parse::parse;
