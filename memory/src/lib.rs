@@ -1,12 +1,40 @@
 //! Devices, streams, events and the stream-ordered memory pool, over CUDA or a simulated device.
+//!
+//!   Device ─► Stream, StreamPool      queues, and positions in them
+//!          ─► MemoryPool ─► DeviceBuffer ─► DeviceView      memory that knows its uses
+//!          ─► PinnedPool ─► PinnedBuffer ─► Pending<T>      copies, and what is still on its way
+//!          ─► Module ─► Kernel                              launched by `kernels::launch`
+//!
+//! Order      whoever uses a buffer on another stream waits on the device for what it must, without a thought of the caller.
+//! Waits      the host waits where the code says `.await`, `wait` or `synchronize`, and nowhere else.
+//! Errors     `MemoryError`, one enum for all of it.
 
 #![deny(unsafe_code)]
 
+pub mod buffer;
+pub mod counters;
+pub mod device;
 pub mod driver;
 pub mod error;
+pub mod event;
+pub mod module;
+pub mod order;
+pub mod pending;
 pub mod pinned;
+pub mod pool;
+pub mod resource;
 pub mod stream;
 pub mod units;
 
+pub use buffer::{DeviceBuffer, DeviceView, UseGuard, UseGuards, UseSet};
+pub use counters::{Counters, Scope};
+pub use device::{Device, DeviceLimits};
+pub use driver::{Access, DevicePtr, Driver, DriverKind, Finding, FindingKind, Site};
 pub use error::{DriverCode, DriverError, DriverUnavailable, MemoryError, Result};
+pub use event::Event;
+pub use module::{Kernel, KernelAttributes, Module};
+pub use order::{Position, Waited};
+pub use pending::Pending;
+pub use pool::{MemoryPool, MemoryPoolBuilder, Pressure, ReleaseThreshold, ReusePolicy};
+pub use stream::{Stream, StreamId, StreamPool};
 pub use units::ByteSize;

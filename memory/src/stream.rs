@@ -1,5 +1,24 @@
-//! Streams.
+//! Streams: queues of a device, and where in them things stand.
+//!
+//!   stream.submit(work) ─► Position ─► other.wait_for(position)     on the device; no call if already implied
+//!                                    └► stream.record()?.completed()  on the host, as a future
+//!
+//! Kinds      non-blocking streams only; there is no default stream.
+//! Lifetime   a device keeps its streams until it closes, since positions in them may be asked for at any time.
+//! Threads    any thread may submit; a stream's lock is held across the driver call, so its order is the driver's.
+//! Scope      a `Stream` is a light handle; it carries the scope that its work is counted under.
+
 use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::counters::Scope;
+use crate::device::Device;
+use crate::driver::{Driver, DriverError, HostSpan, Site, StreamHandle, StreamPriority};
+use crate::error::{MemoryError, Result};
+use crate::event::{Event, EventCell};
+use crate::order::{Mark, OrderTracker, Position, Waited};
 
 /// Which stream, for good: never reused, unlike the driver's handle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -11,5 +30,240 @@ pub struct StreamId {
 impl fmt::Display for StreamId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "stream {}", self.index)
+    }
+}
+
+/// The device's side of a stream.
+pub(crate) struct StreamCell {
+    pub(crate) id: StreamId,
+    pub(crate) handle: StreamHandle,
+    order: Mutex<OrderTracker<Arc<EventCell>>>,
+}
+
+impl StreamCell {
+    pub(crate) fn new(id: StreamId, handle: StreamHandle) -> Arc<Self> {
+        Arc::new(StreamCell { id, handle, order: Mutex::new(OrderTracker::new(id.index)) })
+    }
+
+    fn order(&self) -> MutexGuard<'_, OrderTracker<Arc<EventCell>>> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream of a device, and the scope its work is counted under.
+#[derive(Clone)]
+pub struct Stream {
+    device: Device,
+    cell: Arc<StreamCell>,
+    scope: Scope,
+    _lease: Option<Arc<Lease>>,
+}
+
+impl Stream {
+    /// Makes a stream of its own, for the device's lifetime. Queries take theirs from a `StreamPool`.
+    pub fn new(device: &Device) -> Result<Self> {
+        Self::with_priority(device, StreamPriority::Normal)
+    }
+
+    pub fn with_priority(device: &Device, priority: StreamPriority) -> Result<Self> {
+        let cell = device.create_stream(priority)?;
+        Ok(Stream { device: device.clone(), cell, scope: device.scope().clone(), _lease: None })
+    }
+
+    pub(crate) fn of(device: &Device, cell: Arc<StreamCell>, scope: Scope) -> Self {
+        Stream { device: device.clone(), cell, scope, _lease: None }
+    }
+
+    /// The same stream, with its work counted under `scope`.
+    pub fn with_scope(&self, scope: &Scope) -> Self {
+        Stream { scope: scope.clone(), ..self.clone() }
+    }
+
+    pub fn id(&self) -> StreamId {
+        self.cell.id
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// Everything submitted so far.
+    pub fn position(&self) -> Position {
+        Position { stream: self.id(), seq: self.cell.order().seq() }
+    }
+
+    /// Makes what is submitted to this stream from now on run after `position`. Never blocks.
+    #[track_caller]
+    pub fn wait_for(&self, position: Position) -> Result<Waited> {
+        let site = Location::caller();
+        if position.stream.device_serial != self.id().device_serial {
+            return Err(MemoryError::ForeignDevice { what: "a position to wait for", stream: self.id() });
+        }
+        if self.is_after(position) {
+            self.scope.count(|c| &c.waits_elided);
+            return Ok(Waited::Elided);
+        }
+        self.device.alive()?;
+        // One lock at a time: first the other stream's mark, then the wait on this one.
+        let mark = self.device.mark_behind(position, site, &self.scope)?;
+        let mut order = self.cell.order();
+        let waited = self.device.driver().stream_wait(self.cell.handle, mark.event.handle, site);
+        self.device.check_on(self.id(), waited)?;
+        order.waited(&mark);
+        drop(order);
+        self.scope.count(|c| &c.waits_inserted);
+        Ok(Waited::Inserted)
+    }
+
+    /// True if everything up to `position` is ordered before what is submitted to this stream next.
+    pub fn is_after(&self, position: Position) -> bool {
+        let mut order = self.cell.order();
+        order.is_after(position.stream.index, position.seq)
+            || self.device.host_clock(|host| {
+                let seen = host.covers(position.stream.index, position.seq);
+                if seen {
+                    order.host_saw(host);
+                }
+                seen
+            })
+    }
+
+    /// Marks everything submitted so far.
+    #[track_caller]
+    pub fn record(&self) -> Result<Event> {
+        self.event_behind(self.position())
+    }
+
+    /// An event at or behind `position`, which is one of this stream.
+    #[track_caller]
+    pub(crate) fn event_behind(&self, position: Position) -> Result<Event> {
+        let mark = self.device.mark_behind(position, Location::caller(), &self.scope)?;
+        Ok(Event::new(&self.device, &self.scope, self.id(), mark))
+    }
+
+    /// Blocks this thread until everything submitted so far has finished. For tests and tools; queries await `Pending`.
+    #[track_caller]
+    pub fn synchronize(&self) -> Result<()> {
+        let event = self.record()?;
+        self.device.alive()?;
+        self.scope.count(|c| &c.host_waits);
+        let done = self.device.driver().stream_synchronize(self.cell.handle);
+        self.device.check_on(self.id(), done)?;
+        event.query().map(|_| ())
+    }
+
+    /// Submits one piece of work and returns where the stream then stands.
+    ///
+    /// `work` makes exactly one enqueueing driver call, and the bytes it touches were taken for this stream before.
+    pub fn submit<T>(
+        &self,
+        work: impl FnOnce(&dyn Driver, StreamHandle) -> Result<T, DriverError>,
+    ) -> Result<(T, Position)> {
+        self.device.alive()?;
+        let mut order = self.cell.order();
+        let done = work(&**self.device.driver(), self.cell.handle);
+        let value = self.device.check_on(self.id(), done)?;
+        let seq = order.submitted();
+        Ok((value, Position { stream: self.id(), seq }))
+    }
+}
+
+impl Stream {
+    /// Stores `value` into a word behind everything submitted so far. Not work that others could wait for.
+    #[track_caller]
+    pub(crate) fn write_word(&self, word: &HostSpan, value: u32) -> Result<()> {
+        let site = Location::caller();
+        let _order = self.cell.order();
+        self.device.check_on(self.id(), self.device.driver().write_word(word, value, self.cell.handle, site))
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.id(), self.device.id())
+    }
+}
+
+impl PartialEq for Stream {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Device {
+    /// An event at or behind `position`: one that is kept, or a new one.
+    pub(crate) fn mark_behind(&self, position: Position, site: Site, scope: &Scope) -> Result<Mark<Arc<EventCell>>> {
+        let cell = self.stream_cell(position.stream)?;
+        let mut order = cell.order();
+        if let Some(mark) = order.mark_behind(position.seq) {
+            return Ok(mark.clone());
+        }
+        self.alive()?;
+        let handle = self.take_event()?;
+        let event = EventCell::new(handle, self.event_pool());
+        self.check_on(cell.id, self.driver().event_record(handle, cell.handle, site))?;
+        scope.count(|c| &c.events_recorded);
+        Ok(order.recorded(event))
+    }
+}
+
+struct Lease {
+    slot: Arc<AtomicUsize>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.slot.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Slot {
+    stream: Stream,
+    users: Arc<AtomicUsize>,
+}
+
+/// Streams to lend: made as they are first needed, lent to the fewest users at a time, never destroyed.
+pub struct StreamPool {
+    device: Device,
+    capacity: usize,
+    slots: Mutex<Vec<Slot>>,
+}
+
+impl StreamPool {
+    pub const DEFAULT_CAPACITY: usize = 16;
+
+    pub fn new(device: &Device) -> Self {
+        Self::with_capacity(device, Self::DEFAULT_CAPACITY)
+    }
+
+    pub fn with_capacity(device: &Device, capacity: usize) -> Self {
+        StreamPool { device: device.clone(), capacity: capacity.max(1), slots: Mutex::new(Vec::new()) }
+    }
+
+    /// Lends the stream with the fewest users; it comes back when the last clone is dropped.
+    pub fn take(&self, scope: &Scope) -> Result<Stream> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = slots.iter().any(|slot| slot.users.load(Ordering::Relaxed) == 0);
+        if !idle && slots.len() < self.capacity {
+            slots.push(Slot { stream: Stream::new(&self.device)?, users: Arc::default() });
+        }
+        let slot = slots.iter().min_by_key(|slot| slot.users.load(Ordering::Relaxed));
+        let slot = slot.expect("a pool of at least one stream has one by now");
+        slot.users.fetch_add(1, Ordering::Relaxed);
+        let lease = Arc::new(Lease { slot: Arc::clone(&slot.users) });
+        Ok(Stream { scope: scope.clone(), _lease: Some(lease), ..slot.stream.clone() })
+    }
+
+    /// Streams made so far.
+    pub fn len(&self) -> usize {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }

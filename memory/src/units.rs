@@ -100,8 +100,8 @@ impl fmt::Display for ByteSize {
             value /= 1024.0;
             unit += 1;
         }
-        let digits = if value.fract() < 0.05 || value >= 100.0 { 0 } else { 1 };
-        f.pad(&format!("{value:.digits$} {}", UNITS[unit]))
+        let text = if value >= 99.95 { format!("{value:.0}") } else { format!("{value:.1}") };
+        f.pad(&format!("{} {}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit]))
     }
 }
 

@@ -1,0 +1,555 @@
+//! Device memory that knows who uses it.
+//!
+//!   write on A ──► read on B ──► dropped: freed on B, after C
+//!        │            ╱
+//!        └──► read on C          each first use on another stream waits for what it must, and no more
+//!
+//!   buffer     [ prices ............ | validity .. | padding 0 ]     256-byte aligned, padded to 256, padding zeroed
+//!   views        ^^^^^^^^^^^^^^^^^^^   ^^^^^^^^^^^                   share the buffer's order, and keep it alive
+//!
+//! Uses       a read waits for the last write and the sharers; a write waits for readers, too; a share waits for
+//!            the last write and the readers, but not for other sharers. Allocation counts as the first write.
+//! Guards     hold a use from before it is submitted until after. Launches and copies take theirs themselves. A use
+//!            of another thread that conflicts waits for the guard on the host, briefly; on one thread it is an error.
+//! Drop       frees in stream order, on the stream of the newest use, behind all the others. Never panics; when an order
+//!            cannot be made, the memory is leaked and the device told. Host code may drop while kernels run.
+//! Empty      buffers of no bytes have no allocation and no order.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+use crate::counters::Scope;
+use crate::device::Device;
+use crate::driver::{Access, CopyOp, DeclaredAccess, DevicePtr, Site};
+use crate::error::{MemoryError, Result};
+use crate::order::Position;
+use crate::pool::MemoryPool;
+use crate::resource::RawAllocation;
+use crate::stream::{Stream, StreamId};
+use crate::units::ByteSize;
+
+/// Every buffer begins and ends at a multiple of this.
+pub const ALIGNMENT: usize = 256;
+
+/// Where an empty buffer points: not null, aligned, and never touched.
+const DANGLING: DevicePtr = DevicePtr(ALIGNMENT as u64);
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// The newest positions per stream.
+#[derive(Default, Debug)]
+struct Users(Vec<Position>);
+
+impl Users {
+    fn note(&mut self, position: Position) {
+        match self.0.iter_mut().find(|p| p.stream == position.stream) {
+            Some(known) => known.seq = known.seq.max(position.seq),
+            None => self.0.push(position),
+        }
+    }
+}
+
+/// A use that is being submitted.
+#[derive(Debug)]
+struct Held {
+    access: Access,
+    stream: StreamId,
+    thread: ThreadId,
+    site: Site,
+}
+
+#[derive(Debug)]
+struct Uses {
+    write: Position,
+    readers: Users,
+    sharers: Users,
+    newest: Position,
+    held: Vec<Held>,
+}
+
+impl Uses {
+    /// Everything that `access` comes after.
+    fn before(&self, access: Access) -> Vec<Position> {
+        let mut positions = vec![self.write];
+        if access != Access::Read {
+            positions.extend(&self.readers.0);
+        }
+        if access != Access::Atomic {
+            positions.extend(&self.sharers.0);
+        }
+        positions
+    }
+
+    fn note(&mut self, access: Access, position: Position) {
+        self.newest = position;
+        match access {
+            Access::Read => self.readers.note(position),
+            Access::Atomic => self.sharers.note(position),
+            Access::Write | Access::ReadWrite => {
+                self.write = position;
+                self.readers.0.clear();
+                self.sharers.0.clear();
+            }
+        }
+    }
+}
+
+fn conflict(a: Access, b: Access) -> bool {
+    !matches!((a, b), (Access::Read, Access::Read) | (Access::Atomic, Access::Atomic))
+}
+
+fn words(access: Access) -> &'static str {
+    match access {
+        Access::Read => "reading",
+        Access::Write | Access::ReadWrite => "writing",
+        Access::Atomic => "sharing",
+    }
+}
+
+/// One piece of memory and its uses; views and the buffer hold it together.
+struct Allocation {
+    id: u64,
+    /// `None` when empty, and once freed.
+    raw: Option<RawAllocation>,
+    ptr: DevicePtr,
+    len: usize,
+    pool: MemoryPool,
+    scope: Scope,
+    site: Site,
+    uses: Mutex<Uses>,
+    released: Condvar,
+}
+
+impl Allocation {
+    fn uses(&self) -> MutexGuard<'_, Uses> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn device(&self) -> &Device {
+        self.pool.device()
+    }
+
+    fn take(&self, access: Access, stream: &Stream, site: Site) -> Result<()> {
+        if self.raw.is_none() {
+            return Ok(());
+        }
+        if stream.device() != self.device() {
+            return Err(MemoryError::ForeignDevice { what: "a buffer", stream: stream.id() });
+        }
+        let thread = std::thread::current().id();
+        let mut uses = self.uses();
+        // One stream used by one thread is in order by itself.
+        while let Some(held) = uses
+            .held
+            .iter()
+            .find(|held| conflict(held.access, access) && (held.stream, held.thread) != (stream.id(), thread))
+        {
+            if held.thread == thread {
+                let (wanted, held, held_site) = (words(access), words(held.access), held.site);
+                return Err(MemoryError::Conflict { wanted, site, held, held_site });
+            }
+            uses = self.released.wait(uses).unwrap_or_else(PoisonError::into_inner);
+        }
+        let before = uses.before(access);
+        uses.held.push(Held { access, stream: stream.id(), thread, site });
+        drop(uses);
+        for position in before {
+            if let Err(error) = stream.wait_for(position) {
+                self.release(access, stream, None);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a use that `take` began. With a position, what was submitted up to it used the bytes.
+    fn release(&self, access: Access, stream: &Stream, used: Option<Position>) {
+        if self.raw.is_none() {
+            return;
+        }
+        let thread = std::thread::current().id();
+        let mut uses = self.uses();
+        let held = |held: &Held| (held.access, held.stream, held.thread) == (access, stream.id(), thread);
+        if let Some(index) = uses.held.iter().position(held) {
+            uses.held.swap_remove(index);
+        }
+        if let Some(position) = used {
+            uses.note(access, position);
+        }
+        drop(uses);
+        self.released.notify_all();
+    }
+
+    /// A stream that comes after every use.
+    fn last_stream(&self) -> Result<Stream> {
+        let (newest, before) = {
+            let uses = self.uses();
+            (uses.newest, uses.before(Access::Write))
+        };
+        let cell = self.device().stream_cell(newest.stream)?;
+        let stream = Stream::of(self.device(), cell, self.scope.clone());
+        for position in before {
+            stream.wait_for(position)?;
+        }
+        Ok(stream)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let Some(raw) = self.raw.take() else { return };
+        let bytes = raw.len().get() as u64;
+        let device = self.device().clone();
+        self.scope.freed(bytes);
+        if device.is_lost() {
+            return self.pool.abandon(raw);
+        }
+        let freed = match self.last_stream() {
+            Ok(stream) => self.pool.deallocate(raw, &stream, self.site),
+            Err(error) => {
+                self.pool.abandon(raw);
+                Err(error)
+            }
+        };
+        if let Err(error) = freed {
+            self.scope.add(|c| &c.leaked_bytes, bytes);
+            device.report(error);
+        }
+    }
+}
+
+/// Device memory with one owner.
+pub struct DeviceBuffer {
+    view: DeviceView,
+}
+
+impl DeviceBuffer {
+    /// Allocates `len` bytes in the order of `stream`. Their contents are undefined, but for the padding, which is 0.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfMemory`], naming who holds what.
+    #[track_caller]
+    pub fn new(len: usize, stream: &Stream, pool: &MemoryPool) -> Result<Self> {
+        Self::allocate(len, stream, pool, len, Location::caller())
+    }
+
+    /// Allocates `len` bytes of 0.
+    #[track_caller]
+    pub fn zeroed(len: usize, stream: &Stream, pool: &MemoryPool) -> Result<Self> {
+        Self::allocate(len, stream, pool, 0, Location::caller())
+    }
+
+    /// Bytes from `zero_from` to the end of the padding are zeroed.
+    fn allocate(len: usize, stream: &Stream, pool: &MemoryPool, zero_from: usize, site: Site) -> Result<Self> {
+        let Some(padded) = len.checked_next_multiple_of(ALIGNMENT) else {
+            return Err(MemoryError::Range { what: "a buffer", offset: 0, wanted: len, len: usize::MAX });
+        };
+        let raw = match NonZeroUsize::new(padded) {
+            Some(padded) => Some(pool.allocate(padded, stream, site)?),
+            None => None,
+        };
+        let ptr = raw.as_ref().map_or(DANGLING, RawAllocation::ptr);
+        let position = stream.position();
+        let uses = Uses {
+            write: position,
+            readers: Users::default(),
+            sharers: Users::default(),
+            newest: position,
+            held: Vec::new(),
+        };
+        let allocation = Allocation {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            raw,
+            ptr,
+            len,
+            pool: pool.clone(),
+            scope: stream.scope().clone(),
+            site,
+            uses: Mutex::new(uses),
+            released: Condvar::new(),
+        };
+        let buffer = DeviceBuffer { view: DeviceView { allocation: Arc::new(allocation), offset: 0, len } };
+        let tail = padded - zero_from;
+        if tail > 0 {
+            let from = ptr.offset(zero_from);
+            let (_, position) = stream.submit(|driver, on| driver.fill(from, 0, tail, on, site))?;
+            buffer.view.allocation.uses().note(Access::Write, position);
+        }
+        Ok(buffer)
+    }
+
+    /// All of it.
+    pub fn as_view(&self) -> &DeviceView {
+        &self.view
+    }
+
+    /// Bytes that the allocation takes, padding and all.
+    pub fn allocated_bytes(&self) -> ByteSize {
+        ByteSize::from(self.view.allocation.raw.as_ref().map_or(0, |raw| raw.len().get()))
+    }
+}
+
+impl std::ops::Deref for DeviceBuffer {
+    type Target = DeviceView;
+    fn deref(&self) -> &DeviceView {
+        &self.view
+    }
+}
+
+impl AsRef<DeviceView> for DeviceBuffer {
+    fn as_ref(&self) -> &DeviceView {
+        &self.view
+    }
+}
+
+impl fmt::Debug for DeviceBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "buffer #{} of {} bytes", self.view.allocation.id, self.view.len)
+    }
+}
+
+/// Part of a buffer, or all of it. Keeps the memory alive, and shares its order with every other view.
+#[derive(Clone)]
+pub struct DeviceView {
+    allocation: Arc<Allocation>,
+    offset: usize,
+    len: usize,
+}
+
+impl DeviceView {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn device(&self) -> &Device {
+        self.allocation.device()
+    }
+
+    /// Who allocated it.
+    pub fn scope(&self) -> &Scope {
+        &self.allocation.scope
+    }
+
+    /// Part of this view.
+    ///
+    /// # Errors
+    /// [`MemoryError::Range`] if `range` does not fit.
+    pub fn view(&self, range: Range<usize>) -> Result<DeviceView> {
+        let wanted = range.end.saturating_sub(range.start);
+        if range.start > range.end || range.end > self.len {
+            return Err(MemoryError::Range { what: "a view", offset: range.start, wanted, len: self.len });
+        }
+        Ok(DeviceView { allocation: Arc::clone(&self.allocation), offset: self.offset + range.start, len: wanted })
+    }
+
+    /// This view and the padding behind it, if it ends where its buffer does; kernels may load whole words there.
+    pub fn padded(&self) -> DeviceView {
+        let end = self.offset + self.len;
+        let padded = if end == self.allocation.len { end.next_multiple_of(ALIGNMENT) } else { end };
+        DeviceView { len: padded - self.offset, ..self.clone() }
+    }
+
+    /// The address, to be stored in device memory. A launch that reaches the bytes through it must declare the view.
+    pub fn address(&self) -> DevicePtr {
+        self.allocation.ptr.offset(self.offset)
+    }
+
+    /// True if both are parts of one buffer.
+    pub fn same_buffer(&self, other: &DeviceView) -> bool {
+        Arc::ptr_eq(&self.allocation, &other.allocation)
+    }
+
+    /// Takes the bytes for reading on `stream`.
+    #[track_caller]
+    pub fn read(&self, stream: &Stream) -> Result<UseGuard> {
+        UseGuard::take(self, Access::Read, stream, Location::caller())
+    }
+
+    /// Takes the bytes for writing (and reading) on `stream`.
+    #[track_caller]
+    pub fn write(&self, stream: &Stream) -> Result<UseGuard> {
+        UseGuard::take(self, Access::Write, stream, Location::caller())
+    }
+
+    /// Takes the bytes for use by several streams at once: by atomics, or each in parts of its own.
+    #[track_caller]
+    pub fn share(&self, stream: &Stream) -> Result<UseGuard> {
+        UseGuard::take(self, Access::Atomic, stream, Location::caller())
+    }
+
+    /// Sets every byte of the view.
+    #[track_caller]
+    pub fn fill(&self, byte: u8, stream: &Stream) -> Result<()> {
+        let site = Location::caller();
+        if self.is_empty() {
+            return Ok(());
+        }
+        let mut guard = UseGuard::take(self, Access::Write, stream, site)?;
+        let (ptr, len) = (self.address(), self.len);
+        let (_, position) = stream.submit(|driver, on| driver.fill(ptr, byte, len, on, site))?;
+        guard.submitted(position);
+        Ok(())
+    }
+
+    /// Copies this view into `to`, on the device.
+    ///
+    /// # Errors
+    /// [`MemoryError::Range`] if the lengths differ.
+    #[track_caller]
+    pub fn copy_to(&self, to: &DeviceView, stream: &Stream) -> Result<()> {
+        let site = Location::caller();
+        if self.len != to.len {
+            return Err(MemoryError::Range { what: "a copy", offset: 0, wanted: self.len, len: to.len });
+        }
+        if self.is_empty() {
+            return Ok(());
+        }
+        let mut uses = UseSet::new();
+        uses.add(self, Access::Read);
+        uses.add(to, Access::Write);
+        let mut guards = uses.take(stream, site)?;
+        let copy = CopyOp::DeviceToDevice { from: self.address(), to: to.address(), len: self.len };
+        let (_, position) = stream.submit(|driver, on| driver.copy(&copy, on, site))?;
+        guards.submitted(position);
+        Ok(())
+    }
+}
+
+impl AsRef<DeviceView> for DeviceView {
+    fn as_ref(&self) -> &DeviceView {
+        self
+    }
+}
+
+impl fmt::Debug for DeviceView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = self.offset + self.len;
+        write!(f, "bytes {}..{end} of buffer #{}", self.offset, self.allocation.id)
+    }
+}
+
+/// A use of a buffer on a stream, from before it is submitted until after. Stays on its thread.
+#[must_use = "a guard is held until the work that needs it is submitted"]
+pub struct UseGuard {
+    view: DeviceView,
+    access: Access,
+    stream: Stream,
+    position: Option<Position>,
+    stays: PhantomData<*const ()>,
+}
+
+impl UseGuard {
+    fn take(view: &DeviceView, access: Access, stream: &Stream, site: Site) -> Result<Self> {
+        view.allocation.take(access, stream, site)?;
+        Ok(UseGuard { view: view.clone(), access, stream: stream.clone(), position: None, stays: PhantomData })
+    }
+
+    pub fn address(&self) -> DevicePtr {
+        self.view.address()
+    }
+
+    pub fn view(&self) -> &DeviceView {
+        &self.view
+    }
+
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// What a launch declares about it.
+    pub fn declared(&self) -> DeclaredAccess {
+        DeclaredAccess { ptr: self.view.address(), len: self.view.len, access: self.access }
+    }
+
+    /// The work stands at `position`. Without this the guard assumes everything on the stream when it is dropped.
+    pub fn submitted(&mut self, position: Position) {
+        self.position = Some(position);
+    }
+}
+
+impl Drop for UseGuard {
+    fn drop(&mut self) {
+        let position = self.position.unwrap_or_else(|| self.stream.position());
+        self.view.allocation.release(self.access, &self.stream, Some(position));
+    }
+}
+
+/// Uses that one piece of work needs together.
+#[derive(Default)]
+pub struct UseSet {
+    uses: Vec<(DeviceView, Access)>,
+}
+
+impl UseSet {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn add(&mut self, view: &DeviceView, access: Access) {
+        self.uses.push((view.clone(), access));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.uses.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&DeviceView, Access)> {
+        self.uses.iter().map(|(view, access)| (view, *access))
+    }
+
+    /// Takes all of them for `stream`: buffer by buffer in one global order, so that two threads never wait for each
+    /// other, and each buffer once, for its strongest use.
+    pub fn take(self, stream: &Stream, site: Site) -> Result<UseGuards> {
+        let declared = self.uses.iter().map(|(view, access)| DeclaredAccess {
+            ptr: view.address(),
+            len: view.len,
+            access: *access,
+        });
+        let declared = declared.filter(|declared| declared.len > 0).collect();
+        let mut wanted: Vec<(DeviceView, Access)> = Vec::with_capacity(self.uses.len());
+        for (view, access) in self.uses {
+            match wanted.iter_mut().find(|(known, _)| known.same_buffer(&view)) {
+                Some((_, known)) if *known == access => {}
+                Some((_, known)) => *known = Access::ReadWrite,
+                None => wanted.push((view, access)),
+            }
+        }
+        wanted.sort_by_key(|(view, _)| view.allocation.id);
+        let mut guards = Vec::with_capacity(wanted.len());
+        for (view, access) in wanted {
+            guards.push(UseGuard::take(&view, access, stream, site)?);
+        }
+        Ok(UseGuards { guards, declared })
+    }
+}
+
+/// Uses that were taken together.
+#[must_use = "guards are held until the work that needs them is submitted"]
+pub struct UseGuards {
+    guards: Vec<UseGuard>,
+    declared: Vec<DeclaredAccess>,
+}
+
+impl UseGuards {
+    /// What a launch declares about them, in the order they were added.
+    pub fn declared(&self) -> &[DeclaredAccess] {
+        &self.declared
+    }
+
+    /// The work stands at `position`.
+    pub fn submitted(&mut self, position: Position) {
+        for guard in &mut self.guards {
+            guard.submitted(position);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! One GPU, opened: its limits, its streams, and whether it still works.
+//!
+//!   Device::open(driver, 0) ──► Stream, MemoryPool, PinnedPool, Module      each keeps the device open
+//!
+//! Lost       the first error that poisons the context is remembered; from then on every call ends in `DeviceLost`
+//!            without reaching the driver, and so does every `Pending`.
+//! Closing    with the last handle: waits for what runs, then destroys streams and events. A lost device is left as it is.
+//! Drop       cannot return errors: they are kept here (`take_errors`) and traced.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use crate::counters::{Counters, Scope};
+use crate::driver::{
+    DeviceAttribute, DeviceId, Driver, DriverError, EventHandle, HostBlock, HostKind, HostSpan, MemoryInfo,
+    StreamHandle, StreamPriority,
+};
+use crate::error::{MemoryError, Result};
+use crate::event::EventPool;
+use crate::module::Module;
+use crate::order::VectorClock;
+use crate::pending::Poller;
+use crate::stream::{StreamCell, StreamId};
+use crate::units::ByteSize;
+
+/// The oldest compute capability our PTX is for.
+pub const MIN_COMPUTE_CAPABILITY: (u32, u32) = (7, 0);
+
+/// One word for each stream of a device; streams beyond do without.
+const WORDS_BYTES: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
+
+static NEXT_SERIAL: AtomicU32 = AtomicU32::new(0);
+
+/// What is fixed about a device.
+#[derive(Clone, Debug)]
+pub struct DeviceLimits {
+    pub name: String,
+    pub total_memory: ByteSize,
+    pub compute_capability: (u32, u32),
+    pub multiprocessors: u32,
+    pub warp_size: u32,
+    pub max_threads_per_block: u32,
+    pub max_threads_per_multiprocessor: u32,
+    pub registers_per_multiprocessor: u32,
+    pub shared_bytes_per_block: u32,
+    /// With `Kernel::allow_shared`.
+    pub shared_bytes_per_block_optin: u32,
+    pub shared_bytes_per_multiprocessor: u32,
+    pub l2_bytes: u32,
+    /// Memory clock times bus width times two, from the driver; 0 when it does not say.
+    pub memory_bytes_per_second: u64,
+    pub memory_pools: bool,
+    pub write_word: bool,
+}
+
+impl DeviceLimits {
+    fn read(driver: &dyn Driver, id: DeviceId) -> Result<Self, DriverError> {
+        let info = driver.device_info(id)?;
+        let get = |attribute| driver.attribute(id, attribute).map(|value| value.max(0) as u32);
+        // Newer devices and drivers may refuse to tell clocks: that only costs a figure in a report.
+        let maybe = |attribute| u64::from(get(attribute).unwrap_or(0));
+        let clock = maybe(DeviceAttribute::MemoryClockRateKhz) * 1000;
+        Ok(DeviceLimits {
+            name: info.name,
+            total_memory: ByteSize(info.total_bytes),
+            compute_capability: (
+                get(DeviceAttribute::ComputeCapabilityMajor)?,
+                get(DeviceAttribute::ComputeCapabilityMinor)?,
+            ),
+            multiprocessors: get(DeviceAttribute::MultiprocessorCount)?,
+            warp_size: get(DeviceAttribute::WarpSize)?,
+            max_threads_per_block: get(DeviceAttribute::MaxThreadsPerBlock)?,
+            max_threads_per_multiprocessor: get(DeviceAttribute::MaxThreadsPerMultiprocessor)?,
+            registers_per_multiprocessor: get(DeviceAttribute::MaxRegistersPerMultiprocessor)?,
+            shared_bytes_per_block: get(DeviceAttribute::MaxSharedMemoryPerBlock)?,
+            shared_bytes_per_block_optin: get(DeviceAttribute::MaxSharedMemoryPerBlockOptin)?,
+            shared_bytes_per_multiprocessor: get(DeviceAttribute::MaxSharedMemoryPerMultiprocessor)?,
+            l2_bytes: get(DeviceAttribute::L2CacheBytes)?,
+            memory_bytes_per_second: clock * 2 * maybe(DeviceAttribute::GlobalMemoryBusWidthBits) / 8,
+            memory_pools: get(DeviceAttribute::MemoryPoolsSupported)? == 1,
+            write_word: get(DeviceAttribute::StreamMemoryOperations).unwrap_or(0) == 1,
+        })
+    }
+}
+
+pub(crate) struct DeviceInner {
+    driver: Arc<dyn Driver>,
+    id: DeviceId,
+    serial: u32,
+    limits: DeviceLimits,
+    scope: Scope,
+    lost: OnceLock<DriverError>,
+    streams: RwLock<Vec<Arc<StreamCell>>>,
+    events: Arc<EventPool>,
+    host: Mutex<VectorClock>,
+    errors: Mutex<Vec<MemoryError>>,
+    words: OnceLock<Option<Arc<HostBlock>>>,
+    poller: Poller,
+}
+
+/// A device of a driver. Clones share it; it closes with the last of them.
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<DeviceInner>,
+}
+
+impl Device {
+    /// Opens device `ordinal` of `driver`.
+    ///
+    /// # Errors
+    /// [`MemoryError::NoSuchDevice`], [`MemoryError::TooOldDevice`], or what the driver says.
+    pub fn open(driver: Arc<dyn Driver>, ordinal: u32) -> Result<Self> {
+        let id = DeviceId(ordinal);
+        let count = driver.device_count()?;
+        if ordinal >= count {
+            return Err(MemoryError::NoSuchDevice { device: id, count });
+        }
+        let limits = DeviceLimits::read(&*driver, id)?;
+        if limits.compute_capability < MIN_COMPUTE_CAPABILITY {
+            let DeviceLimits { name, compute_capability: capability, .. } = limits;
+            return Err(MemoryError::TooOldDevice { device: id, name, capability });
+        }
+        driver.device_open(id)?;
+        let inner = DeviceInner {
+            id,
+            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
+            limits,
+            scope: Scope::root(id.to_string()),
+            lost: OnceLock::new(),
+            streams: RwLock::default(),
+            events: Arc::default(),
+            host: Mutex::default(),
+            errors: Mutex::default(),
+            words: OnceLock::new(),
+            poller: Poller::new(driver.kind()),
+            driver,
+        };
+        Ok(Device { inner: Arc::new(inner) })
+    }
+
+    pub fn driver(&self) -> &Arc<dyn Driver> {
+        &self.inner.driver
+    }
+
+    pub fn id(&self) -> DeviceId {
+        self.inner.id
+    }
+
+    pub fn limits(&self) -> &DeviceLimits {
+        &self.inner.limits
+    }
+
+    pub fn memory_info(&self) -> Result<MemoryInfo> {
+        self.alive()?;
+        self.check(self.inner.driver.memory_info(self.inner.id))
+    }
+
+    /// Everything on this device is counted here; a query opens a child of it.
+    pub fn scope(&self) -> &Scope {
+        &self.inner.scope
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.inner.scope.counters()
+    }
+
+    /// Loads PTX.
+    pub fn load_module(&self, ptx: &str) -> Result<Module> {
+        Module::load(self, ptx)
+    }
+
+    /// Blocks until everything on the device has finished. For tests and tools.
+    pub fn synchronize(&self) -> Result<()> {
+        self.alive()?;
+        self.inner.scope.count(|c| &c.host_waits);
+        self.check(self.inner.driver.device_synchronize(self.inner.id))
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.inner.lost.get().is_some()
+    }
+
+    /// `Err` once the device is lost.
+    pub fn alive(&self) -> Result<()> {
+        match self.inner.lost.get() {
+            None => Ok(()),
+            Some(error) => Err(MemoryError::DeviceLost { device: self.inner.id, error: error.clone() }),
+        }
+    }
+
+    /// Errors of drops, oldest first, since the last time they were taken.
+    pub fn take_errors(&self) -> Vec<MemoryError> {
+        std::mem::take(&mut *self.inner.errors.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Keeps an error that nobody can be given.
+    pub(crate) fn report(&self, error: MemoryError) {
+        tracing::warn!(%error, device = self.inner.id.0, "error in a drop");
+        let mut errors = self.inner.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        if errors.len() < 64 {
+            errors.push(error);
+        }
+    }
+
+    pub(crate) fn check<T>(&self, result: Result<T, DriverError>) -> Result<T> {
+        result.map_err(|error| self.judge(error, None))
+    }
+
+    pub(crate) fn check_on<T>(&self, stream: StreamId, result: Result<T, DriverError>) -> Result<T> {
+        result.map_err(|error| self.judge(error, Some(stream)))
+    }
+
+    fn judge(&self, error: DriverError, stream: Option<StreamId>) -> MemoryError {
+        if !error.code.is_sticky() {
+            return MemoryError::Driver { error, stream };
+        }
+        let first = self.inner.lost.get_or_init(|| error);
+        self.inner.poller.wake();
+        MemoryError::DeviceLost { device: self.inner.id, error: first.clone() }
+    }
+
+    pub(crate) fn poller(&self) -> &Poller {
+        &self.inner.poller
+    }
+
+    /// The word that a stream stores its progress in, where the device can. Costs nothing but a poll to do without.
+    #[track_caller]
+    pub(crate) fn progress_word(&self, stream: StreamId) -> Option<HostSpan> {
+        let site = Location::caller();
+        let words = self.inner.words.get_or_init(|| {
+            if !self.inner.limits.write_word {
+                return None;
+            }
+            let block = self.inner.driver.host_alloc(self.inner.id, WORDS_BYTES, HostKind::Download, site).ok()?;
+            block.claim_words().ok()?;
+            Some(block)
+        });
+        HostSpan::new(words.as_ref()?, stream.index as usize * 4, 4).ok()
+    }
+
+    pub(crate) fn create_stream(&self, priority: StreamPriority) -> Result<Arc<StreamCell>> {
+        self.alive()?;
+        let mut streams = self.inner.streams.write().unwrap_or_else(PoisonError::into_inner);
+        let handle: StreamHandle = self.check(self.inner.driver.stream_create(self.inner.id, priority))?;
+        let id = StreamId { device_serial: self.inner.serial, index: streams.len() as u32 };
+        let cell = StreamCell::new(id, handle);
+        streams.push(Arc::clone(&cell));
+        Ok(cell)
+    }
+
+    pub(crate) fn stream_cell(&self, id: StreamId) -> Result<Arc<StreamCell>> {
+        if id.device_serial != self.inner.serial {
+            return Err(MemoryError::ForeignDevice { what: "a position", stream: id });
+        }
+        let streams = self.inner.streams.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(Arc::clone(&streams[id.index as usize]))
+    }
+
+    pub(crate) fn event_pool(&self) -> &Arc<EventPool> {
+        &self.inner.events
+    }
+
+    pub(crate) fn take_event(&self) -> Result<EventHandle> {
+        match self.inner.events.take() {
+            Some(handle) => Ok(handle),
+            None => self.check(self.inner.driver.event_create(self.inner.id, false)),
+        }
+    }
+
+    pub(crate) fn host_clock<T>(&self, look: impl FnOnce(&VectorClock) -> T) -> T {
+        look(&self.inner.host.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn host_saw(&self, clock: &VectorClock) {
+        self.inner.host.lock().unwrap_or_else(PoisonError::into_inner).join(clock);
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} \"{}\"", self.inner.id, self.inner.limits.name)
+    }
+}
+
+impl Drop for DeviceInner {
+    fn drop(&mut self) {
+        self.poller.stop();
+        if self.lost.get().is_some() {
+            return;
+        }
+        let driver = &*self.driver;
+        let warn = |error: DriverError| tracing::warn!(%error, "device not closed cleanly");
+        if let Err(error) = driver.device_synchronize(self.id) {
+            return warn(error);
+        }
+        let streams = std::mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for cell in &streams {
+            driver.stream_destroy(cell.handle).unwrap_or_else(warn);
+        }
+        drop(streams); // The events in their rings go back to the pool.
+        self.events.close(driver);
+        if let Some(Some(words)) = self.words.take() {
+            driver.host_free(&words, Location::caller()).unwrap_or_else(warn);
+        }
+        driver.device_close(self.id).unwrap_or_else(warn);
+    }
+}

@@ -1,0 +1,151 @@
+//! Events: immutable marks in a stream.
+//!
+//!   stream.record() ──► Event ──► query, synchronize, completed       shared by clones; stream waits use it inside
+//!        ▲                │
+//!   EventPool ◄───────────┘ the handle comes back when nobody holds the event, and only then is it recorded again
+//!
+//! Order      an event that the host saw done orders the host, and all it submits from then on, after the event's whole clock.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::counters::Scope;
+use crate::device::Device;
+use crate::driver::{Driver, EventHandle};
+use crate::error::Result;
+use crate::order::{Mark, Position};
+use crate::pending::Pending;
+use crate::stream::StreamId;
+
+/// Handles that nobody holds.
+#[derive(Default)]
+pub(crate) struct EventPool {
+    free: Mutex<Vec<EventHandle>>,
+}
+
+impl EventPool {
+    pub(crate) fn take(&self) -> Option<EventHandle> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn give(&self, handle: EventHandle) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+    }
+
+    pub(crate) fn close(&self, driver: &dyn Driver) {
+        for handle in self.free.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if let Err(error) = driver.event_destroy(handle) {
+                tracing::warn!(%error, "event not destroyed");
+            }
+        }
+    }
+}
+
+/// A recorded handle; goes back to the pool with its last clone.
+pub(crate) struct EventCell {
+    pub(crate) handle: EventHandle,
+    done: AtomicBool,
+    pool: Arc<EventPool>,
+}
+
+impl EventCell {
+    pub(crate) fn new(handle: EventHandle, pool: &Arc<EventPool>) -> Arc<Self> {
+        Arc::new(EventCell { handle, done: AtomicBool::new(false), pool: Arc::clone(pool) })
+    }
+}
+
+impl Drop for EventCell {
+    fn drop(&mut self) {
+        self.pool.give(self.handle);
+    }
+}
+
+impl fmt::Debug for EventCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.handle)
+    }
+}
+
+/// A mark behind everything that was submitted to a stream when it was recorded.
+#[derive(Clone)]
+pub struct Event {
+    device: Device,
+    scope: Scope,
+    stream: StreamId,
+    mark: Mark<Arc<EventCell>>,
+}
+
+impl Event {
+    pub(crate) fn new(device: &Device, scope: &Scope, stream: StreamId, mark: Mark<Arc<EventCell>>) -> Self {
+        Event { device: device.clone(), scope: scope.clone(), stream, mark }
+    }
+
+    pub fn position(&self) -> Position {
+        Position { stream: self.stream, seq: self.mark.seq }
+    }
+
+    /// True once everything up to the event has finished. Never blocks.
+    pub fn query(&self) -> Result<bool> {
+        let cell = &self.mark.event;
+        if self.is_known_done() {
+            return Ok(true);
+        }
+        self.device.alive()?;
+        let done = self.device.check_on(self.stream, self.device.driver().event_query(cell.handle))?;
+        if done {
+            self.saw_done();
+        }
+        Ok(done)
+    }
+
+    /// Blocks this thread until everything up to the event has finished. Counted as a host wait.
+    pub fn synchronize(&self) -> Result<()> {
+        self.scope.count(|c| &c.host_waits);
+        self.wait_uncounted()
+    }
+
+    pub(crate) fn wait_uncounted(&self) -> Result<()> {
+        if self.is_known_done() {
+            return Ok(());
+        }
+        self.device.alive()?;
+        self.device.check_on(self.stream, self.device.driver().event_synchronize(self.mark.event.handle))?;
+        self.saw_done();
+        Ok(())
+    }
+
+    /// Ends when everything up to the event has finished, without blocking a thread.
+    pub fn completed(&self) -> Pending<()> {
+        Pending::behind(self.clone(), ())
+    }
+
+    /// True if the host already saw it done, without asking the driver.
+    pub(crate) fn is_known_done(&self) -> bool {
+        self.mark.event.done.load(Ordering::Acquire)
+            || self.device.host_clock(|host| host.covers(self.stream.index, self.mark.seq))
+    }
+
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn stream_id(&self) -> StreamId {
+        self.stream
+    }
+
+    fn saw_done(&self) {
+        self.mark.event.done.store(true, Ordering::Release);
+        self.device.host_saw(&self.mark.snapshot);
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event behind {} · {}", self.stream, self.mark.seq)
+    }
+}

@@ -1,0 +1,238 @@
+//! Kernels on a device: PTX loaded once, kernels found by name.
+//!
+//!   device.load_module(ptx)?.kernel("filter_i64")? ──► kernels::launch::Launch
+//!
+//! Lifetime   a kernel keeps its module; a module whose last kernel is dropped is unloaded when the device is past its
+//!            last launch, and until then kept by the poller.
+//! Errors     PTX that the driver refuses: its log, in the error.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::device::Device;
+use crate::driver::{FunctionAttribute, FunctionHandle, ModuleHandle, ParamLayout};
+use crate::error::{DriverCode, MemoryError, Result};
+use crate::order::Position;
+use crate::pending::Pending;
+use crate::stream::Stream;
+
+struct Loaded {
+    device: Device,
+    handle: ModuleHandle,
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        if self.device.is_lost() {
+            return;
+        }
+        if let Err(error) = self.device.check(self.device.driver().module_unload(self.handle)) {
+            self.device.report(error);
+        }
+    }
+}
+
+struct ModuleInner {
+    /// `None` only while it is dropped.
+    loaded: Option<Arc<Loaded>>,
+    kernels: Vec<String>,
+    /// The newest launch on each stream.
+    launches: Mutex<Vec<Position>>,
+}
+
+impl ModuleInner {
+    fn loaded(&self) -> &Loaded {
+        self.loaded.as_ref().expect("a module in use is loaded")
+    }
+}
+
+impl Drop for ModuleInner {
+    fn drop(&mut self) {
+        let Some(loaded) = self.loaded.take() else { return };
+        let device = loaded.device.clone();
+        let launches = std::mem::take(self.launches.get_mut().unwrap_or_else(PoisonError::into_inner));
+        // Each stream that ran a kernel keeps the module until it is past it.
+        for position in launches {
+            let event = device
+                .stream_cell(position.stream)
+                .and_then(|cell| Stream::of(&device, cell, device.scope().clone()).event_behind(position));
+            match event {
+                Ok(event) => drop(Pending::behind(event, Arc::clone(&loaded))),
+                Err(error) => {
+                    std::mem::forget(Arc::clone(&loaded));
+                    device.report(error);
+                }
+            }
+        }
+    }
+}
+
+/// PTX loaded on a device.
+#[derive(Clone)]
+pub struct Module {
+    inner: Arc<ModuleInner>,
+}
+
+impl Module {
+    pub fn load(device: &Device, ptx: &str) -> Result<Self> {
+        device.alive()?;
+        let handle = device.check(device.driver().module_load(device.id(), ptx))?;
+        let loaded = Some(Arc::new(Loaded { device: device.clone(), handle }));
+        let inner = ModuleInner { loaded, kernels: entry_names(ptx), launches: Mutex::default() };
+        Ok(Module { inner: Arc::new(inner) })
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.inner.loaded().device
+    }
+
+    /// The names of its kernels, as in the text.
+    pub fn kernel_names(&self) -> &[String] {
+        &self.inner.kernels
+    }
+
+    /// Finds a kernel.
+    ///
+    /// # Errors
+    /// [`MemoryError::NoSuchKernel`] with the names there are.
+    pub fn kernel(&self, name: &str) -> Result<Kernel> {
+        let Loaded { device, handle } = self.inner.loaded();
+        device.alive()?;
+        let function = match device.driver().module_function(*handle, name) {
+            Err(error) if error.code == DriverCode::NOT_FOUND => {
+                return Err(MemoryError::NoSuchKernel { name: name.into(), known: self.inner.kernels.clone() });
+            }
+            other => device.check(other)?,
+        };
+        let params = device.driver().function_params(function);
+        let inner =
+            KernelInner { module: self.clone(), function, name: name.into(), params, attributes: OnceLock::new() };
+        Ok(Kernel { inner: Arc::new(inner) })
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "module with {}", self.inner.kernels.join(", "))
+    }
+}
+
+/// Names behind `.entry`, as the text has them.
+fn entry_names(ptx: &str) -> Vec<String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%');
+    ptx.split(".entry")
+        .skip(1)
+        .map(|rest| rest.trim_start().chars().take_while(|&c| is_name(c)).collect::<String>())
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+/// What a kernel needs of a multiprocessor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelAttributes {
+    pub registers: u32,
+    pub static_shared_bytes: u32,
+    pub local_bytes: u32,
+    pub max_threads_per_block: u32,
+}
+
+struct KernelInner {
+    module: Module,
+    function: FunctionHandle,
+    name: Box<str>,
+    params: Option<Vec<ParamLayout>>,
+    attributes: OnceLock<KernelAttributes>,
+}
+
+/// A kernel, ready to be launched.
+#[derive(Clone)]
+pub struct Kernel {
+    inner: Arc<KernelInner>,
+}
+
+impl Kernel {
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    pub fn device(&self) -> &Device {
+        self.inner.module.device()
+    }
+
+    pub fn module(&self) -> &Module {
+        &self.inner.module
+    }
+
+    pub fn function(&self) -> FunctionHandle {
+        self.inner.function
+    }
+
+    /// Its parameters, where the driver can tell.
+    pub fn params(&self) -> Option<&[ParamLayout]> {
+        self.inner.params.as_deref()
+    }
+
+    pub fn attributes(&self) -> Result<KernelAttributes> {
+        if let Some(known) = self.inner.attributes.get() {
+            return Ok(*known);
+        }
+        let device = self.device();
+        device.alive()?;
+        let get = |attribute| {
+            device.check(device.driver().function_attribute(self.function(), attribute)).map(|v| v.max(0) as u32)
+        };
+        let attributes = KernelAttributes {
+            registers: get(FunctionAttribute::Registers)?,
+            static_shared_bytes: get(FunctionAttribute::StaticSharedBytes)?,
+            local_bytes: get(FunctionAttribute::LocalBytes)?,
+            max_threads_per_block: get(FunctionAttribute::MaxThreadsPerBlock)?,
+        };
+        Ok(*self.inner.attributes.get_or_init(|| attributes))
+    }
+
+    /// Lets launches ask for up to `bytes` of dynamic shared memory (48 KiB without this).
+    pub fn allow_shared(&self, bytes: u32) -> Result<()> {
+        let device = self.device();
+        device.alive()?;
+        device.check(device.driver().function_set_max_dynamic_shared(self.function(), bytes))
+    }
+
+    /// How many thread blocks fit on one multiprocessor at once.
+    pub fn occupancy(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
+        let device = self.device();
+        device.alive()?;
+        device.check(device.driver().occupancy(self.function(), block_threads, shared_bytes))
+    }
+
+    /// Thread blocks of a grid that fills the device once.
+    pub fn persistent_blocks(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
+        Ok(self.occupancy(block_threads, shared_bytes)?.max(1) * self.device().limits().multiprocessors.max(1))
+    }
+
+    /// A launch was submitted; the module stays loaded until the device is past it. Counts it.
+    pub fn launched(&self, stream: &Stream, position: Position) {
+        stream.scope().count(|c| &c.launches);
+        let mut launches = self.inner.module.inner.launches.lock().unwrap_or_else(PoisonError::into_inner);
+        match launches.iter_mut().find(|p| p.stream == position.stream) {
+            Some(known) => known.seq = known.seq.max(position.seq),
+            None => launches.push(position),
+        }
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "kernel {}", self.inner.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::entry_names;
+
+    #[test]
+    fn names_behind_entry() {
+        let ptx = ".visible .entry fill_u8(\n.param .u64 p\n)\n{ ret; }\n.entry  gather$2 () { ret; }";
+        assert_eq!(entry_names(ptx), ["fill_u8", "gather$2"]);
+    }
+}

@@ -1,0 +1,350 @@
+//! Results that are still on their way from the device.
+//!
+//!   copy, kernel ─► event ─► word          Pending<T> ── .await ──► Result<T>
+//!                     │        │               ▲
+//!                     └────────┴── poller ─────┘ one thread per device looks: the word first, then the event
+//!
+//! Waits      an `.await` never blocks a worker; `wait()` blocks its thread and is for tests and tools.
+//! Dropped    at any time: what the device still writes or reads is kept by the poller until the device is past it.
+//! Lost       when the device is lost, every `Pending` ends in `DeviceLost`.
+//! Word       the device stores its progress into pinned memory, which costs the host a load to see; the event then
+//!            confirms it, and carries errors. Without words, or on the simulated device, events alone are asked.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::driver::{DriverKind, HostSpan};
+use crate::error::{MemoryError, Result};
+use crate::event::Event;
+use crate::stream::{Stream, StreamId};
+
+/// What a dropped `Pending` leaves to the poller: it lives until the device is past it.
+type Kept = Box<dyn Send>;
+
+enum State {
+    Waiting { waker: Option<Waker>, kept: Option<Kept> },
+    Done,
+    Failed(MemoryError),
+}
+
+/// Shared by a `Pending` and the poller.
+struct Completion {
+    state: Mutex<State>,
+}
+
+impl Completion {
+    fn new() -> Arc<Self> {
+        Arc::new(Completion { state: Mutex::new(State::Waiting { waker: None, kept: None }) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self, result: Result<()>) {
+        let state = match result {
+            Ok(()) => State::Done,
+            Err(error) => State::Failed(error),
+        };
+        let before = std::mem::replace(&mut *self.state(), state);
+        // Outside the lock: what was kept is dropped, and the waker may run anything.
+        if let State::Waiting { waker: Some(waker), .. } = before {
+            waker.wake();
+        }
+    }
+}
+
+/// A value that is there once the device has come to a certain event.
+#[must_use = "a result on its way is awaited, waited for, or dropped on purpose"]
+pub struct Pending<T: 'static> {
+    completion: Arc<Completion>,
+    event: Option<Event>,
+    /// Makes the value. `None` once taken.
+    take: Option<Box<dyn FnOnce() -> Result<T> + Send>>,
+    counted: bool,
+    feeds: bool,
+}
+
+impl<T: 'static> Pending<T> {
+    /// `value`, once `event` has passed. Until then the value is kept alive, whatever becomes of the `Pending`.
+    pub fn behind(event: Event, value: T) -> Self
+    where
+        T: Send,
+    {
+        Self::behind_with(event, move || Ok(value))
+    }
+
+    /// What `take` makes, once `event` has passed. What `take` holds is kept alive until then.
+    pub fn behind_with(event: Event, take: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
+        let completion = Completion::new();
+        if event.is_known_done() {
+            completion.finish(Ok(()));
+        } else {
+            event.device().poller().watch(event.clone(), Arc::clone(&completion));
+        }
+        Pending { completion, event: Some(event), take: Some(Box::new(take)), counted: false, feeds: false }
+    }
+
+    /// A value that is there already.
+    pub fn ready(value: T) -> Self
+    where
+        T: Send,
+    {
+        let completion = Completion::new();
+        completion.finish(Ok(()));
+        Pending { completion, event: None, take: Some(Box::new(move || Ok(value))), counted: true, feeds: false }
+    }
+
+    /// Counts the wait as one that feeds the device (for room in pinned memory), not as one for a result.
+    pub fn feeding(mut self) -> Self {
+        self.feeds = true;
+        self
+    }
+
+    /// Turns the value into another when it is there.
+    pub fn map<U: 'static>(self, f: impl FnOnce(T) -> U + Send + 'static) -> Pending<U> {
+        self.and_then(move |value| Ok(f(value)))
+    }
+
+    /// Turns the value into another, or an error, when it is there.
+    pub fn and_then<U: 'static>(mut self, f: impl FnOnce(T) -> Result<U> + Send + 'static) -> Pending<U> {
+        let take = self.take.take().expect("a pending value is mapped before it is awaited");
+        Pending {
+            completion: Arc::clone(&self.completion),
+            event: self.event.take(),
+            take: Some(Box::new(move || f(take()?))),
+            counted: self.counted,
+            feeds: self.feeds,
+        }
+    }
+
+    /// True once the value can be had without waiting, or an error instead.
+    pub fn is_ready(&self) -> bool {
+        !matches!(*self.completion.state(), State::Waiting { .. })
+    }
+
+    /// Blocks this thread until the value is there. For tests and tools; queries await.
+    pub fn wait(mut self) -> Result<T> {
+        self.count();
+        let take = self.take.take().expect("a pending value is taken once");
+        let passed = match &self.event {
+            Some(event) => event.wait_uncounted(),
+            None => Ok(()),
+        };
+        match passed {
+            Ok(()) => take(),
+            Err(error) => {
+                self.keep(Box::new(take));
+                Err(error)
+            }
+        }
+    }
+
+    fn count(&mut self) {
+        if let (false, Some(event)) = (self.counted, &self.event) {
+            event.scope().count(|c| if self.feeds { &c.feed_waits } else { &c.host_waits });
+            self.counted = true;
+        }
+    }
+
+    /// Leaves `kept` to the poller if the device is not past it.
+    fn keep(&self, kept: Kept) {
+        if let State::Waiting { kept: slot, .. } = &mut *self.completion.state() {
+            *slot = Some(kept);
+        }
+    }
+}
+
+impl<T: 'static> Future for Pending<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        self.count();
+        let this = &mut *self;
+        match &mut *this.completion.state() {
+            State::Waiting { waker, .. } => {
+                *waker = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            State::Failed(error) => return Poll::Ready(Err(error.clone())),
+            State::Done => {}
+        }
+        let take = this.take.take().expect("a future is not polled after it is ready");
+        Poll::Ready(take())
+    }
+}
+
+impl<T: 'static> Drop for Pending<T> {
+    fn drop(&mut self) {
+        if let Some(take) = self.take.take() {
+            self.keep(Box::new(take));
+        }
+    }
+}
+
+impl<T: 'static> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.event {
+            Some(event) => write!(f, "pending on {event:?}"),
+            None => f.write_str("ready"),
+        }
+    }
+}
+
+struct Watched {
+    event: Event,
+    word: Option<HostSpan>,
+    completion: Arc<Completion>,
+}
+
+impl Watched {
+    fn seq(&self) -> u64 {
+        self.event.position().seq()
+    }
+
+    /// Whether it has passed. `ask` says whether to ask the driver even though the word says no.
+    fn passed(&self, ask: bool) -> Option<Result<()>> {
+        if self.event.is_known_done() {
+            return Some(Ok(()));
+        }
+        if let Err(lost) = self.event.device().alive() {
+            return Some(Err(lost));
+        }
+        let reached = self.word.as_ref().is_none_or(|span| {
+            let word = span.block().load_word(span.offset()).unwrap_or(0);
+            // Words wrap; a stream is never 2³¹ positions ahead of what the host still waits for.
+            word.wrapping_sub(self.seq() as u32) as i32 >= 0
+        });
+        if !reached && !ask {
+            return None;
+        }
+        match self.event.query() {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Inbox {
+    watched: Vec<Watched>,
+    running: bool,
+    stop: bool,
+}
+
+struct Shared {
+    inbox: Mutex<Inbox>,
+    changed: Condvar,
+    kind: DriverKind,
+}
+
+impl Shared {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread that looks. One per device, started by the first thing to watch.
+pub(crate) struct Poller {
+    shared: Arc<Shared>,
+}
+
+impl Poller {
+    pub(crate) fn new(kind: DriverKind) -> Self {
+        Poller { shared: Arc::new(Shared { inbox: Mutex::default(), changed: Condvar::new(), kind }) }
+    }
+
+    fn watch(&self, event: Event, completion: Arc<Completion>) {
+        let word = event.device().progress_word(event.stream_id()).filter(|word| {
+            let stream = event.device().stream_cell(event.stream_id());
+            let stream = stream.map(|cell| Stream::of(event.device(), cell, event.scope().clone()));
+            stream.is_ok_and(|stream| stream.write_word(word, event.position().seq() as u32).is_ok())
+        });
+        let mut inbox = self.shared.inbox();
+        inbox.watched.push(Watched { event, word, completion });
+        if !inbox.running {
+            let shared = Arc::clone(&self.shared);
+            let thread = std::thread::Builder::new().name("millpond-poller".into()).spawn(move || look(&shared));
+            match thread {
+                Ok(_) => inbox.running = true,
+                // Without a thread nobody would ever be told: finish here, having waited.
+                Err(_) => {
+                    let watched = inbox.watched.pop().expect("just pushed");
+                    drop(inbox);
+                    watched.completion.finish(watched.event.wait_uncounted());
+                    return;
+                }
+            }
+        }
+        drop(inbox);
+        self.wake();
+    }
+
+    pub(crate) fn wake(&self) {
+        self.shared.changed.notify_one();
+    }
+
+    pub(crate) fn stop(&self) {
+        self.shared.inbox().stop = true;
+        self.wake();
+    }
+}
+
+/// How long the poller pauses after `idle` rounds in which nothing had passed.
+fn pause(idle: u32) -> Option<Duration> {
+    match idle {
+        0..32 => None,
+        _ => Some(Duration::from_micros(20 << ((idle - 32) / 16).min(4))),
+    }
+}
+
+fn look(shared: &Shared) {
+    let mut streams: BTreeMap<StreamId, VecDeque<Watched>> = BTreeMap::new();
+    let mut idle = 0u32;
+    loop {
+        let mut inbox = shared.inbox();
+        while inbox.watched.is_empty() && streams.is_empty() {
+            if inbox.stop {
+                return;
+            }
+            inbox = shared.changed.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+            idle = 0;
+        }
+        let arrived = std::mem::take(&mut inbox.watched);
+        if let Some(pause) = pause(idle).filter(|_| arrived.is_empty()) {
+            let (guard, _) = shared.changed.wait_timeout(inbox, pause).unwrap_or_else(PoisonError::into_inner);
+            drop(guard);
+        } else {
+            drop(inbox);
+        }
+        for watched in arrived {
+            let queue = streams.entry(watched.event.stream_id()).or_default();
+            let place = queue.partition_point(|other| other.seq() <= watched.seq());
+            queue.insert(place, watched);
+            idle = 0;
+        }
+
+        // Words are loaded in every round; the driver is asked in every 16th, and always where asking lets time pass.
+        let ask = shared.kind == DriverKind::Sim || idle % 16 == 15;
+        let mut progress = false;
+        for queue in streams.values_mut() {
+            while let Some(result) = queue.front().and_then(|head| head.passed(ask)) {
+                let head = queue.pop_front().expect("looked at");
+                head.completion.finish(result);
+                progress = true;
+            }
+        }
+        streams.retain(|_, queue| !queue.is_empty());
+        idle = if progress { 0 } else { idle.saturating_add(1) };
+        if pause(idle).is_none() {
+            std::thread::yield_now();
+        }
+    }
+}
