@@ -1,0 +1,235 @@
+//! Launching kernels: parameters by value, buffers by use, and the one door through which device code starts.
+//!
+//!   Launch::new(&kernel, config)
+//!       .read(&input)          parameter: its address        waits for the last write
+//!       .write(&output)        parameter: its address        waits for every use
+//!       .value(rows)           parameter: the value
+//!       .reads(&dictionary)    no parameter: an address in memory leads there
+//!       .submit(&stream)?      takes every use, launches, notes the position
+//!
+//! Parameters are packed in the order of the calls, each aligned to its own size, as PTX lays them out.
+//! Order      uses are taken before the launch and noted after it, together, whatever else happens meanwhile.
+//! Errors     a wrong count or size of parameters, where the driver knows them, before anything is launched.
+//! Waits      never on the host.
+
+use std::panic::Location;
+
+use millpond_memory::driver::{KernelLaunch, Site};
+use millpond_memory::{Access, DevicePtr, DeviceView, Kernel, MemoryError, Position, Result, Stream, UseSet};
+
+/// The shape of a launch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LaunchConfig {
+    /// Thread blocks.
+    pub grid: [u32; 3],
+    /// Threads of each block.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of each block.
+    pub shared_bytes: u32,
+}
+
+impl LaunchConfig {
+    /// `blocks` blocks of `threads` threads in a row.
+    pub const fn linear(blocks: u32, threads: u32) -> Self {
+        LaunchConfig { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
+    }
+
+    /// One thread for each of `n` items, in blocks of `threads`. No items are no blocks, and such a launch does nothing.
+    pub fn over(n: usize, threads: u32) -> Self {
+        let blocks = n.div_ceil(threads as usize).min(i32::MAX as usize);
+        Self::linear(blocks as u32, threads)
+    }
+
+    pub const fn with_shared(mut self, bytes: u32) -> Self {
+        self.shared_bytes = bytes;
+        self
+    }
+
+    fn is_empty(&self) -> bool {
+        self.grid.contains(&0)
+    }
+}
+
+/// A value that is a kernel parameter by its bytes.
+pub trait ParamValue: Copy {
+    /// Writes the little-endian bytes; a parameter is aligned to their number.
+    fn put(self, params: &mut Vec<u8>);
+}
+
+macro_rules! param_values {
+    ($($ty:ty)*) => {$(
+        impl ParamValue for $ty {
+            fn put(self, params: &mut Vec<u8>) {
+                align(params, size_of::<$ty>());
+                params.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+    )*};
+}
+
+param_values!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+
+impl ParamValue for bool {
+    /// A byte, as C++ has it.
+    fn put(self, params: &mut Vec<u8>) {
+        u8::from(self).put(params);
+    }
+}
+
+impl ParamValue for DevicePtr {
+    fn put(self, params: &mut Vec<u8>) {
+        self.0.put(params);
+    }
+}
+
+fn align(params: &mut Vec<u8>, alignment: usize) {
+    params.resize(params.len().next_multiple_of(alignment), 0);
+}
+
+/// A launch being put together.
+#[must_use = "nothing runs before `submit`"]
+pub struct Launch<'a> {
+    kernel: &'a Kernel,
+    config: LaunchConfig,
+    params: Vec<u8>,
+    num_params: usize,
+    uses: UseSet,
+    site: Site,
+}
+
+impl<'a> Launch<'a> {
+    #[track_caller]
+    pub fn new(kernel: &'a Kernel, config: LaunchConfig) -> Self {
+        let site = Location::caller();
+        Launch { kernel, config, params: Vec::with_capacity(64), num_params: 0, uses: UseSet::new(), site }
+    }
+
+    /// The next parameter is an address whose bytes are read.
+    pub fn read(self, view: impl AsRef<DeviceView>) -> Self {
+        self.buffer(view.as_ref(), Access::Read)
+    }
+
+    /// The next parameter is an address whose bytes are written (and may be read).
+    pub fn write(self, view: impl AsRef<DeviceView>) -> Self {
+        self.buffer(view.as_ref(), Access::ReadWrite)
+    }
+
+    /// The next parameter is an address whose bytes other streams use at the same time: by atomics, or in other parts.
+    pub fn share(self, view: impl AsRef<DeviceView>) -> Self {
+        self.buffer(view.as_ref(), Access::Atomic)
+    }
+
+    /// The next parameter is a value.
+    pub fn value(mut self, value: impl ParamValue) -> Self {
+        value.put(&mut self.params);
+        self.num_params += 1;
+        self
+    }
+
+    /// The next parameter is a structure: its bytes as `repr(C)` has them, aligned to `alignment`.
+    pub fn bytes(mut self, bytes: &[u8], alignment: usize) -> Self {
+        align(&mut self.params, alignment.max(1));
+        self.params.extend_from_slice(bytes);
+        self.num_params += 1;
+        self
+    }
+
+    /// The kernel reads these bytes through an address in memory or in a structure.
+    pub fn reads(mut self, view: impl AsRef<DeviceView>) -> Self {
+        self.uses.add(view.as_ref(), Access::Read);
+        self
+    }
+
+    /// The kernel writes these bytes through an address in memory or in a structure.
+    pub fn writes(mut self, view: impl AsRef<DeviceView>) -> Self {
+        self.uses.add(view.as_ref(), Access::ReadWrite);
+        self
+    }
+
+    /// The kernel shares these bytes with other streams, through an address in memory or in a structure.
+    pub fn shares(mut self, view: impl AsRef<DeviceView>) -> Self {
+        self.uses.add(view.as_ref(), Access::Atomic);
+        self
+    }
+
+    fn buffer(mut self, view: &DeviceView, access: Access) -> Self {
+        self.uses.add(view, access);
+        self.value(view.address())
+    }
+
+    /// Launches on `stream`, behind everything that the buffers' uses ask for. A grid of no blocks launches nothing.
+    ///
+    /// # Errors
+    /// [`MemoryError::Parameters`] if they do not fit the kernel; else what the driver says.
+    pub fn submit(self, stream: &Stream) -> Result<Position> {
+        self.check_params()?;
+        if self.config.is_empty() {
+            return Ok(stream.position());
+        }
+        let mut guards = self.uses.take(stream, self.site)?;
+        let launch = KernelLaunch {
+            function: self.kernel.function(),
+            name: self.kernel.name(),
+            grid: self.config.grid,
+            block: self.config.block,
+            shared_bytes: self.config.shared_bytes,
+            params: &self.params,
+            accesses: guards.declared(),
+            site: self.site,
+        };
+        let (_, position) = stream.submit(|driver, on| launch_raw(driver, &launch, on))?;
+        guards.submitted(position);
+        self.kernel.launched(stream, position);
+        Ok(position)
+    }
+
+    fn check_params(&self) -> Result<()> {
+        let Some(expected) = self.kernel.params() else { return Ok(()) };
+        let end = expected.last().map_or(0, |param| param.offset + param.size);
+        if expected.len() == self.num_params && end == self.params.len() {
+            return Ok(());
+        }
+        Err(MemoryError::Parameters {
+            kernel: self.kernel.name().into(),
+            expected: expected.len(),
+            expected_bytes: end,
+            given: self.num_params,
+            given_bytes: self.params.len(),
+        })
+    }
+}
+
+#[expect(unsafe_code, reason = "the one door through which device code starts")]
+fn launch_raw(
+    driver: &dyn millpond_memory::Driver,
+    launch: &KernelLaunch<'_>,
+    on: millpond_memory::driver::StreamHandle,
+) -> millpond_memory::driver::Result<()> {
+    // SAFETY: the caller holds guards for every buffer it names, so these stay allocated and in order until the stream is
+    //         past the launch; the parameters were compared with the kernel's where the driver knows them, and which
+    //         bytes a kernel reaches from them is its launcher's word, checked on the simulated device by every test.
+    unsafe { driver.launch(launch, on) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_aligned_to_their_own_size() {
+        let mut params = Vec::new();
+        1u8.put(&mut params);
+        2u32.put(&mut params);
+        3u16.put(&mut params);
+        4u64.put(&mut params);
+        assert_eq!(params.len(), 24);
+        assert_eq!((params[0], params[4], params[8], params[16]), (1, 2, 3, 4));
+    }
+
+    #[test]
+    fn a_grid_covers_every_item() {
+        assert_eq!(LaunchConfig::over(257, 256).grid, [2, 1, 1]);
+        assert_eq!(LaunchConfig::over(256, 256).grid, [1, 1, 1]);
+        assert!(LaunchConfig::over(0, 256).is_empty());
+    }
+}
