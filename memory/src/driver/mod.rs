@@ -13,6 +13,7 @@
 //! Sites      calls that a finding may have to name take the place in the source that asked for them.
 
 pub mod finding;
+pub mod sim;
 
 use std::fmt;
 use std::num::NonZeroUsize;

@@ -1,0 +1,117 @@
+//! Trouble on order: allocations that fail, a device that is lost. All off by default.
+//!
+//!   fail_allocation = 3, Once             ok  ok  FAIL  ok  ok
+//!   fail_allocation = 3, UntilFree        ok  ok  FAIL  FAIL  (free)  ok
+
+/// Random numbers from a seed: xorshift*, good enough for choosing and the same everywhere.
+#[derive(Debug, Clone)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        // Splitmix64's finisher spreads small seeds, and never gives the one state that xorshift cannot leave.
+        let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Self((x ^ (x >> 31)) | 1)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below `bound`; 0 when `bound` is 0.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    pub(super) fn coin(&mut self) -> bool {
+        self.next() >> 63 == 1
+    }
+}
+
+/// For how long an injected allocation failure lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureLasts {
+    /// The next try succeeds.
+    Once,
+    /// Every try fails until something is freed.
+    UntilFree,
+}
+
+/// An allocation that fails although there is room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailAllocation {
+    /// Which device allocation fails, counted from 1 over all devices.
+    pub nth: u64,
+    pub lasts: FailureLasts,
+}
+
+/// What of the ordered trouble has happened.
+#[derive(Debug)]
+pub(super) struct Faults {
+    fail_allocation: Option<FailAllocation>,
+    lose_device_at_launch: Option<u64>,
+    allocations: u64,
+    launches: u64,
+    failing: bool,
+}
+
+impl Faults {
+    pub(super) fn new(fail_allocation: Option<FailAllocation>, lose_device_at_launch: Option<u64>) -> Self {
+        Self { fail_allocation, lose_device_at_launch, allocations: 0, launches: 0, failing: false }
+    }
+
+    /// Counts an allocation, and says whether it must fail.
+    pub(super) fn allocation_fails(&mut self) -> bool {
+        self.allocations += 1;
+        match self.fail_allocation {
+            Some(fail) if fail.nth == self.allocations => {
+                self.failing = fail.lasts == FailureLasts::UntilFree;
+                true
+            }
+            _ => self.failing,
+        }
+    }
+
+    pub(super) fn freed(&mut self) {
+        self.failing = false;
+    }
+
+    /// Counts a launch, and says whether the device is lost with it.
+    pub(super) fn launch_loses_device(&mut self) -> bool {
+        self.launches += 1;
+        self.lose_device_at_launch == Some(self.launches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allocation_fails_once_or_until_a_free() {
+        let plan = |lasts| Faults::new(Some(FailAllocation { nth: 2, lasts }), None);
+        let mut once = plan(FailureLasts::Once);
+        assert_eq!([(); 4].map(|()| once.allocation_fails()), [false, true, false, false]);
+        let mut until = plan(FailureLasts::UntilFree);
+        assert_eq!([(); 4].map(|()| until.allocation_fails()), [false, true, true, true]);
+        until.freed();
+        assert!(!until.allocation_fails());
+    }
+
+    #[test]
+    fn random_numbers_stay_below_their_bound_and_reach_it() {
+        let mut random = Random::new(0);
+        let mut seen = [false; 5];
+        for _ in 0..200 {
+            seen[random.below(5) as usize] = true;
+        }
+        assert_eq!(seen, [true; 5]);
+        assert_eq!(random.below(0), 0);
+        assert_ne!(Random::new(1).next(), Random::new(2).next());
+    }
+}

@@ -1,0 +1,549 @@
+//! Loads PTX, launches kernels, and holds a launch to what it declared.
+//!
+//!   launch { kernel, params, accesses } ─► refusals of CUDA ─► queue ─► interpreter ─► footprints
+//!                                                                                  ├─ declared? ─► stream order
+//!                                                                                  └─ fault ─► finding, device lost
+//!
+//! Declared     every byte range that a kernel may touch, by reading, writing or atomics. Writing includes reading back.
+//! Footprints   what the interpreter saw, per 32-byte sector: so partitions may write disjoint parts of one buffer.
+//! Variables    of a module are buffers that need no declaration.
+
+use super::clock::Moment;
+use super::heap::Origin;
+use super::order::{Classes, Run, SECTOR_BYTES, merge_runs};
+use super::pool::BLOCK_BYTES;
+use super::queue::Work;
+use super::report::{Submission, What};
+use super::state::State;
+use crate::driver::{
+    Access, DeclaredAccess, DeviceId, DevicePtr, DriverCode, DriverError, FindingKind, FunctionAttribute,
+    FunctionHandle, KernelLaunch, ModuleHandle, ParamLayout, Result, StreamHandle,
+};
+use millpond_ptx::interpret::{self, Fault, FaultKind, Image, KernelInfo};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(super) const MAX_THREADS_PER_BLOCK: u32 = 1024;
+pub(super) const SHARED_PER_BLOCK: u32 = 48 << 10;
+pub(super) const SHARED_PER_BLOCK_OPTIN: u32 = 227 << 10;
+pub(super) const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
+pub(super) const THREADS_PER_MULTIPROCESSOR: u32 = 2048;
+pub(super) const REGISTERS_PER_MULTIPROCESSOR: u32 = 65536;
+pub(super) const MAX_GRID_X: u32 = i32::MAX as u32;
+const MAX_GRID_YZ: u32 = 65535;
+const BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
+/// What the driver keeps of the shared memory of each resident block.
+const SHARED_RESERVED: u32 = 1024;
+
+/// The newest PTX that a driver of this version reads, and the newest target it makes code for.
+const NEWEST_PTX: (u32, u32) = (8, 2);
+const NEWEST_TARGET: u32 = 90;
+
+/// A module on a device.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    device: u32,
+    image: Image,
+    /// Number and address of each variable's buffer, in the image's order.
+    buffers: Vec<u64>,
+    addresses: Vec<u64>,
+}
+
+#[derive(Debug, Clone)]
+struct Function {
+    module: ModuleHandle,
+    loaded: Arc<Loaded>,
+    kernel: usize,
+    max_dynamic_shared: u32,
+}
+
+impl Function {
+    fn info(&self) -> &KernelInfo {
+        &self.loaded.image.kernels()[self.kernel]
+    }
+
+    fn max_threads(&self) -> u32 {
+        self.info().max_threads.unwrap_or(MAX_THREADS_PER_BLOCK).min(MAX_THREADS_PER_BLOCK)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Modules {
+    loaded: BTreeMap<ModuleHandle, Arc<Loaded>>,
+    functions: BTreeMap<FunctionHandle, Function>,
+}
+
+/// A launch that waits for its turn.
+#[derive(Debug)]
+pub(super) struct QueuedLaunch {
+    loaded: Arc<Loaded>,
+    kernel: usize,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    params: Vec<u8>,
+    accesses: Vec<DeclaredAccess>,
+    /// Chooses which block and warp moves next.
+    seed: Option<u64>,
+}
+
+// 1. Modules and functions.
+impl State {
+    pub(super) fn module_load(&mut self, device: DeviceId, ptx: &str) -> Result<ModuleHandle> {
+        const CALL: &str = "cuModuleLoadData";
+        let device = self.usable(CALL, device)?;
+        let refused = |code, detail: String| Err(DriverError::new(CALL, code).with_detail(detail));
+        let module = match millpond_ptx::parse(ptx) {
+            Ok(module) => module,
+            Err(error) => return refused(DriverCode::INVALID_PTX, error.to_string()),
+        };
+        if module.version > NEWEST_PTX {
+            let (major, minor) = module.version;
+            let detail =
+                format!("PTX {major}.{minor} is newer than {}.{}, which this driver reads", NEWEST_PTX.0, NEWEST_PTX.1);
+            return refused(DriverCode::UNSUPPORTED_PTX_VERSION, detail);
+        }
+        for target in &module.target {
+            let digits: String =
+                target.strip_prefix("sm_").unwrap_or("").chars().take_while(char::is_ascii_digit).collect();
+            if digits.parse().is_ok_and(|target: u32| target > NEWEST_TARGET) {
+                let detail = format!("target {target} is newer than this device, sm_{NEWEST_TARGET}");
+                return refused(DriverCode::NO_BINARY_FOR_GPU, detail);
+            }
+        }
+        let image = match Image::load(&module) {
+            Ok(image) => image,
+            Err(error) => return refused(DriverCode::INVALID_PTX, error.to_string()),
+        };
+        let (buffers, addresses) = self.place_variables(CALL, device, &image)?;
+        let handle = ModuleHandle(self.new_handle());
+        self.modules.loaded.insert(handle, Arc::new(Loaded { device, image, buffers, addresses }));
+        Ok(handle)
+    }
+
+    /// Gives each variable of a module a buffer with its first bytes.
+    fn place_variables(&mut self, call: &'static str, device: u32, image: &Image) -> Result<(Vec<u64>, Vec<u64>)> {
+        let mut buffers = Vec::new();
+        let mut addresses = Vec::new();
+        for global in image.globals() {
+            let Some(address) = self.place_here(device, global.size.max(1).next_multiple_of(BLOCK_BYTES)) else {
+                buffers.drain(..).for_each(|id| self.drop_variable(device, id));
+                let detail = format!("variable `{}` of {} bytes", global.name, global.size);
+                return Err(DriverError::new(call, DriverCode::OUT_OF_MEMORY).with_detail(detail));
+            };
+            let id = self.memory.announce(address, global.size.max(1), device, Origin::Module, None, None);
+            buffers.push(id);
+            addresses.push(address);
+            self.memory.begin(id).map_err(|error| DriverError::new(call, DriverCode::UNKNOWN).with_detail(error))?;
+        }
+        for (index, &address) in addresses.iter().enumerate() {
+            let bytes = image.initial_bytes(index, &addresses);
+            if let Err(error) = self.memory.heap.write(address, &bytes) {
+                return Err(DriverError::new(call, DriverCode::UNKNOWN).with_detail(error.to_string()));
+            }
+        }
+        Ok((buffers, addresses))
+    }
+
+    fn drop_variable(&mut self, device: u32, id: u64) {
+        self.memory.retire(id, None);
+        if let Some(buffer) = self.memory.end(id) {
+            self.devices[device as usize].used_bytes -= buffer.label.len.next_multiple_of(BLOCK_BYTES);
+        }
+    }
+
+    pub(super) fn module_unload(&mut self, module: ModuleHandle) -> Result<()> {
+        const CALL: &str = "cuModuleUnload";
+        let Some(loaded) = self.modules.loaded.get(&module).cloned() else {
+            return Err(self.stale(CALL, "module", module.0));
+        };
+        self.alive(CALL, loaded.device)?;
+        let lanes = self.queues.all_lanes();
+        let uses = |work: &Work| matches!(work, Work::Launch(launch) if Arc::ptr_eq(&launch.loaded, &loaded));
+        let running: Vec<_> = lanes
+            .iter()
+            .flat_map(|&lane| self.queues.pending(lane).filter(|queued| uses(&queued.work)))
+            .map(|queued| (queued.moment.clone(), queued.by.clone()))
+            .collect();
+        for (moment, by) in running {
+            let message = format!("module {} is unloaded while {by} may still run", module.0);
+            self.reports.add(FindingKind::Handle, module.0, Some(&by), None, message);
+            self.run_to(&moment);
+        }
+        self.modules.loaded.remove(&module);
+        self.modules.functions.retain(|_, function| function.module != module);
+        for &id in &loaded.buffers {
+            self.drop_variable(loaded.device, id);
+        }
+        Ok(())
+    }
+
+    pub(super) fn module_function(&mut self, module: ModuleHandle, name: &str) -> Result<FunctionHandle> {
+        const CALL: &str = "cuModuleGetFunction";
+        let Some(loaded) = self.modules.loaded.get(&module).cloned() else {
+            return Err(self.stale(CALL, "module", module.0));
+        };
+        self.alive(CALL, loaded.device)?;
+        let Some(kernel) = loaded.image.kernels().iter().position(|kernel| kernel.name == name) else {
+            return Err(DriverError::new(CALL, DriverCode::NOT_FOUND).with_detail(format!("no kernel `{name}`")));
+        };
+        let known =
+            |(_, function): &(&FunctionHandle, &Function)| function.module == module && function.kernel == kernel;
+        if let Some((&handle, _)) = self.modules.functions.iter().find(known) {
+            return Ok(handle);
+        }
+        let handle = FunctionHandle(self.new_handle());
+        let max_dynamic_shared = SHARED_PER_BLOCK.saturating_sub(loaded.image.kernels()[kernel].static_shared_bytes);
+        self.modules.functions.insert(handle, Function { module, loaded, kernel, max_dynamic_shared });
+        Ok(handle)
+    }
+
+    pub(super) fn module_global(&mut self, module: ModuleHandle, name: &str) -> Result<(DevicePtr, usize)> {
+        const CALL: &str = "cuModuleGetGlobal";
+        let Some(loaded) = self.modules.loaded.get(&module).cloned() else {
+            return Err(self.stale(CALL, "module", module.0));
+        };
+        self.alive(CALL, loaded.device)?;
+        match loaded.image.globals().iter().position(|global| global.name == name) {
+            Some(index) => Ok((DevicePtr(loaded.addresses[index]), loaded.image.globals()[index].size as usize)),
+            None => Err(DriverError::new(CALL, DriverCode::NOT_FOUND).with_detail(format!("no variable `{name}`"))),
+        }
+    }
+
+    fn function(&mut self, call: &'static str, function: FunctionHandle) -> Result<&mut Function> {
+        let Some(device) = self.modules.functions.get(&function).map(|function| function.loaded.device) else {
+            return Err(self.stale(call, "function", function.0));
+        };
+        self.alive(call, device)?;
+        Ok(self.modules.functions.get_mut(&function).expect("looked up above"))
+    }
+
+    pub(super) fn function_attribute(&mut self, function: FunctionHandle, attribute: FunctionAttribute) -> Result<i32> {
+        let function = self.function("cuFuncGetAttribute", function)?;
+        let value = match attribute {
+            FunctionAttribute::MaxThreadsPerBlock => function.max_threads(),
+            FunctionAttribute::StaticSharedBytes => function.info().static_shared_bytes,
+            FunctionAttribute::LocalBytes => function.info().local_bytes,
+            FunctionAttribute::Registers => registers(function.info()),
+            FunctionAttribute::MaxDynamicSharedBytes => function.max_dynamic_shared,
+        };
+        Ok(i32::try_from(value).unwrap_or(i32::MAX))
+    }
+
+    pub(super) fn function_set_max_dynamic_shared(&mut self, function: FunctionHandle, bytes: u32) -> Result<()> {
+        const CALL: &str = "cuFuncSetAttribute";
+        let function = self.function(CALL, function)?;
+        let fixed = function.info().static_shared_bytes;
+        if bytes > SHARED_PER_BLOCK_OPTIN.saturating_sub(fixed) {
+            let detail = format!(
+                "{bytes} bytes of dynamic and {fixed} of static shared memory; {SHARED_PER_BLOCK_OPTIN} at most"
+            );
+            return Err(DriverError::new(CALL, DriverCode::INVALID_VALUE).with_detail(detail));
+        }
+        function.max_dynamic_shared = bytes;
+        Ok(())
+    }
+
+    pub(super) fn function_params(&self, function: FunctionHandle) -> Option<Vec<ParamLayout>> {
+        let function = self.modules.functions.get(&function)?;
+        let layout =
+            |param: &interpret::ParamInfo| ParamLayout { offset: param.offset as usize, size: param.size as usize };
+        Some(function.info().params.iter().map(layout).collect())
+    }
+
+    pub(super) fn occupancy(&mut self, function: FunctionHandle, threads: u32, shared_bytes: u32) -> Result<u32> {
+        const CALL: &str = "cuOccupancyMaxActiveBlocksPerMultiprocessor";
+        let function = self.function(CALL, function)?;
+        if threads == 0 {
+            return Err(DriverError::new(CALL, DriverCode::INVALID_VALUE).with_detail("thread blocks of 0 threads"));
+        }
+        if threads > function.max_threads() {
+            return Ok(0);
+        }
+        let threads = threads.next_multiple_of(32);
+        let shared = function.info().static_shared_bytes.saturating_add(shared_bytes).saturating_add(SHARED_RESERVED);
+        let by_threads = THREADS_PER_MULTIPROCESSOR / threads;
+        let by_registers = REGISTERS_PER_MULTIPROCESSOR / (registers(function.info()).max(16) * threads);
+        let by_shared = SHARED_PER_MULTIPROCESSOR / shared;
+        Ok(by_threads.min(by_registers).min(by_shared).min(BLOCKS_PER_MULTIPROCESSOR))
+    }
+}
+
+/// An assembler allocates far fewer registers than PTX declares; this is a plausible number, the same every time.
+fn registers(kernel: &KernelInfo) -> u32 {
+    (kernel.registers / 2).clamp(16, 64)
+}
+
+// 2. Launching.
+impl State {
+    pub(super) fn launch(&mut self, launch: &KernelLaunch<'_>, stream: StreamHandle) -> Result<()> {
+        const CALL: &str = "cuLaunchKernel";
+        let lane = self.lane(CALL, stream)?;
+        let device = self.queues.lane(lane).device;
+        let function = self.function(CALL, launch.function)?.clone();
+        if let Some((code, detail)) = refusal(launch, &function, device) {
+            return Err(DriverError::new(CALL, code).with_detail(format!("{}: {detail}", launch.name)));
+        }
+        self.counters.launches += 1;
+        if self.faults.launch_loses_device() {
+            let detail = format!("lost on order at launch {} (`{}`)", self.counters.launches, launch.name);
+            self.lose(device, DriverCode::LAUNCH_FAILED, detail);
+            return self.alive(CALL, device);
+        }
+        let what = What::Launch(function.info().name.as_str().into());
+        let (moment, by) = self.prepare(lane, what, Some(launch.site));
+        for access in launch.accesses.iter().filter(|access| access.len > 0) {
+            self.check_declaration(access, &moment, &by);
+        }
+        let seed =
+            self.options.shuffle_blocks.then(|| self.options.seed ^ by.number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let queued = QueuedLaunch {
+            loaded: function.loaded.clone(),
+            kernel: function.kernel,
+            grid: launch.grid,
+            block: launch.block,
+            shared_bytes: launch.shared_bytes,
+            params: launch.params.to_vec(),
+            accesses: launch.accesses.to_vec(),
+            seed,
+        };
+        self.push(moment, by, Work::Launch(Box::new(queued)));
+        Ok(())
+    }
+
+    /// What is wrong with a declared range already when the launch is submitted.
+    fn check_declaration(&mut self, access: &DeclaredAccess, moment: &Moment, by: &Arc<Submission>) {
+        let Some(buffer) = self.memory.in_program(access.ptr) else {
+            self.missing(by, access.ptr.0, access.len as u64);
+            return;
+        };
+        let (label, allocated) = (buffer.label.clone(), buffer.allocated.clone());
+        let offset = access.ptr.0 - label.base;
+        if access.len as u64 > label.len - offset {
+            let message = format!("{by} declares bytes {offset}..{} of {label}", offset + access.len as u64);
+            self.reports.add(FindingKind::OutOfBounds, label.id, Some(by), None, message);
+        }
+        if let Some(allocated) = allocated {
+            self.check_begun(&label, &allocated, moment, by);
+        }
+        self.memory.name(label.id, by);
+    }
+
+    pub(super) fn execute_launch(&mut self, device: u32, moment: &Moment, by: &Arc<Submission>, launch: &QueuedLaunch) {
+        let options = interpret::Options {
+            seed: launch.seed,
+            max_warp_instructions: self.options.max_warp_instructions,
+            multiprocessors: self.options.multiprocessors,
+            max_shared_bytes: SHARED_PER_BLOCK_OPTIN,
+            checks: self.options.checks,
+            ..interpret::Options::default()
+        };
+        let kernel = &launch.loaded.image.kernels()[launch.kernel];
+        let run = interpret::Launch {
+            kernel: &kernel.name,
+            grid: launch.grid,
+            block: launch.block,
+            dynamic_shared_bytes: launch.shared_bytes,
+            params: &launch.params,
+            globals: &launch.loaded.addresses,
+        };
+        let report = match interpret::run(&launch.loaded.image, &run, &mut self.memory.heap, &options) {
+            Ok(report) => report,
+            Err(fault) => return self.report_fault(device, by, &fault),
+        };
+        self.counters.warp_instructions += report.warp_instructions;
+        self.counters.lane_instructions += report.lane_instructions;
+        for footprint in &report.footprints {
+            let Some(buffer) = self.memory.on_device(footprint.base) else { continue };
+            let (label, origin, owner) = (buffer.label.clone(), buffer.origin, buffer.device);
+            let runs = merge_runs(&footprint.reads.runs(), &footprint.writes.runs(), &footprint.atomics.runs());
+            if owner != device && !self.reaches(device, owner, origin) {
+                let message =
+                    format!("{by} on device {device} touches {label} of device {owner}, to which it has no access");
+                self.reports.add(FindingKind::OutOfBounds, label.id, Some(by), None, message.clone());
+                return self.lose(device, DriverCode::ILLEGAL_ADDRESS, message);
+            }
+            if origin != Origin::Module
+                && let Some(run) = first_undeclared(&runs, &declared_ranges(&launch.accesses, label.base, label.len))
+            {
+                let start = u64::from(run.start) * SECTOR_BYTES;
+                let end = (u64::from(run.end) * SECTOR_BYTES).min(label.len);
+                let verb = match () {
+                    () if run.classes.has(Classes::WRITE) => "writes",
+                    () if run.classes.has(Classes::ATOMIC) => "changes atomically",
+                    () => "reads",
+                };
+                let message = format!("{by} {verb} bytes {start}..{end} of {label} without having declared it");
+                self.reports.add(FindingKind::Undeclared, label.id, Some(by), None, message);
+            }
+            self.touch_buffer(label.id, moment, by, &runs);
+        }
+    }
+
+    /// Whether kernels of `device` may touch memory of `owner`.
+    fn reaches(&self, device: u32, owner: u32, origin: Origin) -> bool {
+        match origin {
+            Origin::Pool(pool) => {
+                self.pools.get(&pool).is_some_and(|pool| pool.device == owner && pool.peers.contains(&device))
+            }
+            Origin::Device | Origin::Module => false,
+        }
+    }
+
+    /// A kernel could not go on. The device is lost with it, as it would be on CUDA, or should be.
+    fn report_fault(&mut self, device: u32, by: &Arc<Submission>, fault: &Fault) {
+        let (kind, code) = match fault.kind {
+            FaultKind::OutOfBounds => (FindingKind::OutOfBounds, DriverCode::ILLEGAL_ADDRESS),
+            FaultKind::Misaligned => (FindingKind::Misaligned, DriverCode::MISALIGNED_ADDRESS),
+            FaultKind::Uninitialised => (FindingKind::Uninitialised, DriverCode::LAUNCH_FAILED),
+            FaultKind::ReadOnly => (FindingKind::Fault, DriverCode::INVALID_ADDRESS_SPACE),
+            FaultKind::SharedRace => (FindingKind::SharedRace, DriverCode::LAUNCH_FAILED),
+            FaultKind::GlobalRace => (FindingKind::GlobalRace, DriverCode::LAUNCH_FAILED),
+            FaultKind::Deadlock | FaultKind::Runaway => (FindingKind::Fault, DriverCode::LAUNCH_TIMEOUT),
+            FaultKind::Call => (FindingKind::Fault, DriverCode::HARDWARE_STACK_ERROR),
+            _ => (FindingKind::Fault, DriverCode::LAUNCH_FAILED),
+        };
+        let mut text = fault.to_string();
+        if let Some(buffer) = fault.allocation.and_then(|near| self.memory.on_device(near.base)) {
+            text.push_str(&format!("\n  near {}", buffer.label));
+        }
+        // An address that was freed, or whose allocation has not run, tells more than "out of bounds".
+        let explained = match fault.address {
+            Some(address) if kind == FindingKind::OutOfBounds && self.memory.on_device(address).is_none() => {
+                self.memory.formerly(address).is_some()
+                    || self.memory.in_program(DevicePtr(address)).is_some_and(|buffer| buffer.allocated.is_some())
+            }
+            _ => false,
+        };
+        if explained {
+            self.missing(by, fault.address.unwrap_or_default(), 1);
+        } else if let Some(finding) = self.reports.add(kind, 0, Some(by), None, text.clone()) {
+            finding.ptx_line = (fault.line > 0).then_some(fault.line);
+        }
+        self.lose(device, code, text);
+    }
+}
+
+/// What CUDA refuses at once.
+fn refusal(launch: &KernelLaunch<'_>, function: &Function, device: u32) -> Option<(DriverCode, String)> {
+    let info = function.info();
+    let threads = launch.block.iter().map(|&n| u64::from(n)).product::<u64>();
+    let invalid = |detail: String| Some((DriverCode::INVALID_VALUE, detail));
+    if function.loaded.device != device {
+        let detail = format!("loaded on device {}, launched on a stream of device {device}", function.loaded.device);
+        return Some((DriverCode::INVALID_HANDLE, detail));
+    }
+    if threads == 0 || launch.block[2] > 64 || threads > u64::from(MAX_THREADS_PER_BLOCK) {
+        return invalid(format!(
+            "a thread block of {:?}: 1 to {MAX_THREADS_PER_BLOCK} threads, z at most 64",
+            launch.block
+        ));
+    }
+    if launch.grid.contains(&0) || launch.grid[0] > MAX_GRID_X || launch.grid[1..].iter().any(|&n| n > MAX_GRID_YZ) {
+        return invalid(format!(
+            "a grid of {:?}: each at least 1, x at most 2^31-1, y and z at most 65535",
+            launch.grid
+        ));
+    }
+    if threads > u64::from(function.max_threads())
+        || info.required_threads.is_some_and(|required| required != launch.block)
+    {
+        let detail =
+            format!("a thread block of {:?}, where the kernel allows {} threads", launch.block, function.max_threads());
+        return Some((DriverCode::LAUNCH_OUT_OF_RESOURCES, detail));
+    }
+    if launch.shared_bytes > function.max_dynamic_shared {
+        let detail =
+            format!("{} bytes of dynamic shared memory of {}", launch.shared_bytes, function.max_dynamic_shared);
+        return invalid(detail);
+    }
+    if launch.params.len() != info.param_bytes as usize {
+        return invalid(format!(
+            "{} bytes of parameters, where the kernel takes {}",
+            launch.params.len(),
+            info.param_bytes
+        ));
+    }
+    None
+}
+
+/// The declared ranges that lie in a buffer, in sectors, with what they allow.
+fn declared_ranges(accesses: &[DeclaredAccess], base: u64, len: u64) -> Vec<Run> {
+    let all = Classes::READ.with(Classes::WRITE).with(Classes::ATOMIC);
+    accesses
+        .iter()
+        .filter(|access| access.ptr.0 < base + len && access.ptr.0 + access.len as u64 > base)
+        .map(|access| {
+            let start = access.ptr.0.saturating_sub(base);
+            let end = (access.ptr.0 + access.len as u64).min(base + len) - base;
+            let classes = if access.access == Access::Read { Classes::READ } else { all };
+            super::order::run_over(start, end - start, classes)
+        })
+        .collect()
+}
+
+/// The first sectors that are touched otherwise than declared.
+fn first_undeclared(runs: &[Run], declared: &[Run]) -> Option<Run> {
+    let class_is_open = |run: &Run, class: Classes| {
+        if !run.classes.has(class) {
+            return None;
+        }
+        let mut allowed: Vec<&Run> = declared.iter().filter(|range| range.classes.has(class)).collect();
+        allowed.sort_unstable_by_key(|range| range.start);
+        let mut at = run.start;
+        for range in allowed {
+            if range.start > at {
+                break;
+            }
+            at = at.max(range.end);
+        }
+        (at < run.end).then_some(Run { start: at, end: run.end, classes: class })
+    };
+    // Nearly every launch declares whole buffers for all that it does there.
+    runs.iter().find_map(|run| {
+        if declared
+            .iter()
+            .any(|range| range.start <= run.start && range.end >= run.end && range.classes.covers(run.classes))
+        {
+            return None;
+        }
+        [Classes::WRITE, Classes::ATOMIC, Classes::READ].into_iter().find_map(|class| class_is_open(run, class))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(start: u32, end: u32, classes: Classes) -> Run {
+        Run { start, end, classes }
+    }
+
+    #[test]
+    fn touches_must_lie_in_ranges_that_allow_them() {
+        let all = Classes::READ.with(Classes::WRITE).with(Classes::ATOMIC);
+        let declared = [run(10, 20, Classes::READ), run(20, 30, all), run(4, 12, Classes::READ)];
+        assert_eq!(first_undeclared(&[run(4, 30, Classes::READ)], &declared), None);
+        assert_eq!(first_undeclared(&[run(20, 30, all)], &declared), None);
+        assert_eq!(
+            first_undeclared(&[run(4, 32, Classes::READ)], &declared),
+            Some(run(30, 32, Classes::READ)),
+            "past the end"
+        );
+        assert_eq!(
+            first_undeclared(&[run(18, 22, Classes::WRITE)], &declared),
+            Some(run(18, 22, Classes::WRITE)),
+            "a write where only reading is allowed"
+        );
+        assert_eq!(first_undeclared(&[run(0, 1, Classes::ATOMIC)], &[]), Some(run(0, 1, Classes::ATOMIC)));
+    }
+
+    #[test]
+    fn declarations_are_cut_to_the_buffer() {
+        let access = |ptr, len, access| DeclaredAccess { ptr: DevicePtr(ptr), len, access };
+        let accesses = [access(96, 64, Access::Read), access(128, 32, Access::Write), access(4096, 8, Access::Write)];
+        let ranges = declared_ranges(&accesses, 128, 64);
+        let all = Classes::READ.with(Classes::WRITE).with(Classes::ATOMIC);
+        assert_eq!(ranges, [run(0, 1, Classes::READ), run(0, 1, all)]);
+    }
+}

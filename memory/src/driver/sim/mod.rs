@@ -1,0 +1,168 @@
+//! A simulated CUDA device: it runs the PTX that ships, and checks memory and stream order while it does.
+//!
+//!   submit ─► queues, one per stream ─► (somebody waits) ─► any order that events allow ─► interpreter ─► checks ─► findings
+//!
+//! Lazy        work runs when somebody waits for it, in an order chosen by the seed, so nothing looks ready that is not.
+//! Checks      bounds, bytes never written, races inside a launch (the interpreter's); lifetime, stream order per 32-byte
+//!             sector, declarations, pinned memory and handles (here).
+//! Findings    `Driver::findings`; those that nobody asked for are printed when their device closes.
+//! Refuses     what CUDA refuses. A kernel that faults loses the device, for good.
+//! Replay      the same calls in the same order with the same seed do the same. Poller threads may vary it.
+//! Time        is not simulated: `event_elapsed_ms` is 0, and clock rates are 0.
+
+mod clock;
+mod driver;
+mod fault;
+mod heap;
+mod host;
+mod launch;
+mod order;
+mod pool;
+mod queue;
+mod report;
+mod state;
+mod work;
+
+pub use fault::{FailAllocation, FailureLasts};
+pub use millpond_ptx::interpret::Checks;
+
+use crate::driver::{DeviceId, Finding};
+use state::State;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How a simulated driver behaves. The default is one patient device with all checks on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SimOptions {
+    /// Chooses the order of work, the reuse of memory and the interleaving of blocks. Printed with every finding.
+    pub seed: u64,
+    pub devices: u32,
+    /// Memory of each device.
+    pub memory_bytes: u64,
+    /// Multiprocessors of each device: persistent grids scale with it, and so does the work to interpret them.
+    pub multiprocessors: u32,
+    /// Checks of the interpreter. Bounds, lifetime and stream order are always checked.
+    pub checks: Checks,
+    /// Interleave the blocks and warps of a launch by the seed; otherwise always in the same order.
+    pub shuffle_blocks: bool,
+    /// Instructions of warps after which a launch counts as hung.
+    pub max_warp_instructions: u64,
+    /// Whether streams can store words into pinned memory.
+    pub stream_memory_operations: bool,
+    /// No device reaches another's memory.
+    pub refuse_peers: bool,
+    pub fail_allocation: Option<FailAllocation>,
+    /// The launch with this number, counted from 1, loses its device.
+    pub lose_device_at_launch: Option<u64>,
+}
+
+impl Default for SimOptions {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            devices: 1,
+            memory_bytes: 16 << 30,
+            multiprocessors: 4,
+            checks: Checks::ALL,
+            shuffle_blocks: true,
+            max_warp_instructions: 20_000_000_000,
+            stream_memory_operations: true,
+            refuse_peers: false,
+            fail_allocation: None,
+            lose_device_at_launch: None,
+        }
+    }
+}
+
+/// What a simulated driver was asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SimCounters {
+    pub launches: u64,
+    pub copies: u64,
+    pub fills: u64,
+    pub uploaded_bytes: u64,
+    pub downloaded_bytes: u64,
+    /// Device to device.
+    pub copied_bytes: u64,
+    pub allocations: u64,
+    pub allocated_bytes: u64,
+    pub frees: u64,
+    /// Calls that block the host: synchronisations of streams, events and devices.
+    pub host_waits: u64,
+    pub events_recorded: u64,
+    pub stream_waits: u64,
+    pub warp_instructions: u64,
+    pub lane_instructions: u64,
+}
+
+/// A point in the life of a driver: what is allocated after it belongs to a scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope {
+    first_buffer: u64,
+}
+
+/// The simulated driver.
+#[derive(Debug)]
+pub struct SimDriver {
+    options: SimOptions,
+    state: Mutex<State>,
+}
+
+impl SimDriver {
+    /// A driver with these devices, all idle and empty.
+    pub fn new(options: SimOptions) -> Arc<Self> {
+        let state = Mutex::new(State::new(options.clone()));
+        Arc::new(Self { options, state })
+    }
+
+    /// A driver with one device and this seed.
+    pub fn with_seed(seed: u64) -> Arc<Self> {
+        Self::new(SimOptions { seed, ..SimOptions::default() })
+    }
+
+    pub fn options(&self) -> &SimOptions {
+        &self.options
+    }
+
+    pub fn counters(&self) -> SimCounters {
+        self.state().counters
+    }
+
+    /// All findings so far, which are then forgotten.
+    pub fn take_findings(&self) -> Vec<Finding> {
+        self.state().reports.take()
+    }
+
+    /// Begins a scope, such as a query.
+    pub fn scope(&self) -> Scope {
+        Scope { first_buffer: self.state().memory.next_id() }
+    }
+
+    /// Ends a scope: what was allocated in it and is still live is a leak. Returns how many.
+    pub fn end_scope(&self, scope: Scope) -> usize {
+        self.state().report_leaks("the end of its scope", &|buffer| {
+            buffer.label.id >= scope.first_buffer && buffer.origin != heap::Origin::Module
+        })
+    }
+
+    /// Loses a device now, as if its hardware had failed.
+    pub fn lose_device(&self, device: DeviceId) {
+        let mut state = self.state();
+        if (device.0 as usize) < state.devices.len() {
+            state.lose(device.0, crate::error::DriverCode::ECC_UNCORRECTABLE, "lost on order");
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock is a failed assertion of ours; what others still ask is answered from what is there.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for SimDriver {
+    fn drop(&mut self) {
+        let text = self.state().reports.unseen();
+        if !text.is_empty() {
+            eprintln!("findings of the simulated device:\n{text}");
+        }
+    }
+}

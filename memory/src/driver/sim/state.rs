@@ -1,0 +1,302 @@
+//! Everything a simulated driver knows, and how time passes in it.
+//!
+//!   submit ─► queues ─► (somebody waits) ─► run_to ─► execute ─► shadows, heap, pools, findings
+//!
+//! Threads   one lock around all of it, in `SimDriver`.
+//! Waiting   runs queued work until the target is reached: by the seed, either what it needs or whatever may run.
+//! Lost      a device that is lost forgets its queued work, and every call on it fails with the first error.
+
+use super::clock::Moment;
+use super::fault::{Faults, Random};
+use super::heap::{Buffer, Memory};
+use super::host::HostMemory;
+use super::launch::Modules;
+use super::pool::Pool;
+use super::queue::{Queued, Queues, Work};
+use super::report::{Reports, Submission, What};
+use super::{SimCounters, SimOptions};
+use crate::driver::{
+    DeviceId, DriverCode, DriverError, EventHandle, FindingKind, PoolHandle, Result, Site, StreamHandle,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A stream that is this far behind makes its submitter wait, as CUDA does.
+const MOST_QUEUED: usize = 1024;
+
+/// Handles below are CUDA's default streams, or null.
+const FIRST_HANDLE: u64 = 16;
+
+/// Where device addresses begin, and how far segments lie apart.
+const FIRST_ADDRESS: u64 = 0x7_0000_0000;
+const ADDRESS_GAP: u64 = 1 << 21;
+
+#[derive(Debug, Default)]
+pub(super) struct Device {
+    pub(super) open: u32,
+    pub(super) used_bytes: u64,
+    pub(super) lost: Option<(DriverCode, Box<str>)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Event {
+    pub(super) device: u32,
+    pub(super) timing: bool,
+    pub(super) recorded: Option<Moment>,
+    pub(super) patience: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) options: SimOptions,
+    pub(super) random: Random,
+    /// Polls draw from their own numbers, so that how often somebody asks does not change the rest of a run.
+    poll_random: Random,
+    pub(super) devices: Vec<Device>,
+    pub(super) queues: Queues,
+    pub(super) events: BTreeMap<EventHandle, Event>,
+    pub(super) pools: BTreeMap<PoolHandle, Pool>,
+    pub(super) memory: Memory,
+    pub(super) host: HostMemory,
+    pub(super) modules: Modules,
+    pub(super) faults: Faults,
+    pub(super) reports: Reports,
+    pub(super) counters: SimCounters,
+    next_handle: u64,
+    pub(super) next_address: u64,
+    submissions: u64,
+}
+
+impl State {
+    pub(super) fn new(options: SimOptions) -> Self {
+        Self {
+            random: Random::new(options.seed),
+            poll_random: Random::new(!options.seed),
+            devices: (0..options.devices).map(|_| Device::default()).collect(),
+            queues: Queues::default(),
+            events: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            memory: Memory::new(),
+            host: HostMemory::default(),
+            modules: Modules::default(),
+            faults: Faults::new(options.fail_allocation, options.lose_device_at_launch),
+            reports: Reports::new(options.seed),
+            counters: SimCounters::default(),
+            next_handle: FIRST_HANDLE,
+            next_address: FIRST_ADDRESS,
+            submissions: 0,
+            options,
+        }
+    }
+
+    pub(super) fn new_handle(&mut self) -> u64 {
+        self.next_handle += 1;
+        self.next_handle - 1
+    }
+
+    /// Takes `bytes` of a device's memory, at an address that was never used before.
+    pub(super) fn place(
+        devices: &mut [Device],
+        next_address: &mut u64,
+        options: &SimOptions,
+        device: u32,
+        bytes: u64,
+    ) -> Option<u64> {
+        let device = &mut devices[device as usize];
+        if bytes > options.memory_bytes.saturating_sub(device.used_bytes) {
+            return None;
+        }
+        device.used_bytes += bytes;
+        let address = *next_address;
+        *next_address = (address + bytes).next_multiple_of(ADDRESS_GAP) + ADDRESS_GAP;
+        Some(address)
+    }
+
+    /// [`Self::place`] with the state's own parts.
+    pub(super) fn place_here(&mut self, device: u32, bytes: u64) -> Option<u64> {
+        Self::place(&mut self.devices, &mut self.next_address, &self.options, device, bytes)
+    }
+
+    // 1. Refusals.
+
+    /// The device, if it is there, open and alive.
+    pub(super) fn usable(&self, call: &'static str, device: DeviceId) -> Result<u32> {
+        let Some(found) = self.devices.get(device.0 as usize) else {
+            return Err(DriverError::new(call, DriverCode::INVALID_DEVICE)
+                .with_detail(format!("{device} of {} simulated devices", self.devices.len())));
+        };
+        self.alive(call, device.0)?;
+        if found.open == 0 {
+            return Err(DriverError::new(call, DriverCode::INVALID_CONTEXT)
+                .with_detail(format!("{device} is not open: call device_open first")));
+        }
+        Ok(device.0)
+    }
+
+    /// An error if the device is lost.
+    pub(super) fn alive(&self, call: &'static str, device: u32) -> Result<()> {
+        match &self.devices[device as usize].lost {
+            Some((code, detail)) => Err(DriverError::new(call, *code).with_detail(detail.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Loses a device for good.
+    pub(super) fn lose(&mut self, device: u32, code: DriverCode, detail: impl Into<Box<str>>) {
+        let lost = &mut self.devices[device as usize].lost;
+        if lost.is_none() {
+            *lost = Some((code, detail.into()));
+            self.queues.abandon(device);
+        }
+    }
+
+    /// The lane of a stream that exists and whose device is alive.
+    pub(super) fn lane(&mut self, call: &'static str, stream: StreamHandle) -> Result<u32> {
+        match self.queues.lane_of(stream) {
+            Some(lane) => {
+                self.alive(call, self.queues.lane(lane).device)?;
+                Ok(lane)
+            }
+            None if stream.0 < FIRST_HANDLE => Err(DriverError::new(call, DriverCode::INVALID_HANDLE)
+                .with_detail("the default stream orders against every other stream and is not to be used")),
+            None => Err(self.stale(call, "stream", stream.0)),
+        }
+    }
+
+    pub(super) fn event(&mut self, call: &'static str, event: EventHandle) -> Result<&mut Event> {
+        let Some(device) = self.events.get(&event).map(|event| event.device) else {
+            return Err(self.stale(call, "event", event.0));
+        };
+        self.alive(call, device)?;
+        Ok(self.events.get_mut(&event).expect("looked up above"))
+    }
+
+    pub(super) fn pool(&mut self, call: &'static str, pool: PoolHandle) -> Result<&mut Pool> {
+        let Some(device) = self.pools.get(&pool).filter(|pool| !pool.closing).map(|pool| pool.device) else {
+            return Err(self.stale(call, "pool", pool.0));
+        };
+        self.alive(call, device)?;
+        Ok(self.pools.get_mut(&pool).expect("looked up above"))
+    }
+
+    /// Reports a handle that is not, or no longer, one.
+    pub(super) fn stale(&mut self, call: &'static str, what: &str, handle: u64) -> DriverError {
+        let message = format!("{call}: {what} {handle} does not exist (any more)");
+        self.reports.add(FindingKind::Handle, handle, None, None, message.clone());
+        DriverError::new(call, DriverCode::INVALID_HANDLE).with_detail(message)
+    }
+
+    // 2. Submitting.
+
+    /// A submission that is about to happen: where it stands, and who it is.
+    pub(super) fn prepare(&mut self, lane: u32, what: What, site: Option<Site>) -> (Moment, Arc<Submission>) {
+        let moment = self.queues.next_moment(lane);
+        self.submissions += 1;
+        let stream = self.queues.lane(lane).stream;
+        let by = Submission { number: self.submissions, epoch: moment.epoch, stream, site, what };
+        (moment, Arc::new(by))
+    }
+
+    /// Queues it.
+    pub(super) fn push(&mut self, moment: Moment, by: Arc<Submission>, work: Work) {
+        let epoch = moment.epoch;
+        self.queues.push(Queued { moment, by, work });
+        while self.queues.pending_in(epoch.lane) > MOST_QUEUED {
+            let Some(queued) = self.queues.take_next(&mut self.random, Some(epoch)) else { break };
+            self.execute(queued);
+        }
+    }
+
+    // 3. Waiting.
+
+    /// Runs queued work until `target` has run.
+    pub(super) fn run_to(&mut self, target: &Moment) {
+        let only_what_is_needed = self.random.coin();
+        while !self.queues.has_finished(target.epoch) {
+            let goal = only_what_is_needed.then_some(target.epoch);
+            let Some(queued) = self.queues.take_next(&mut self.random, goal) else { break };
+            self.execute(queued);
+        }
+    }
+
+    /// The host waits for `target`, and knows afterwards all that came before it.
+    pub(super) fn wait_for(&mut self, target: &Moment) {
+        self.run_to(target);
+        self.queues.host_saw(target);
+    }
+
+    /// Whether `target` has run. Asking lets some time pass: the longer somebody asks in vain, the more.
+    pub(super) fn poll(&mut self, target: &Moment, patience: u32) -> bool {
+        if !self.queues.has_finished(target.epoch) {
+            let steps = if patience == 0 { self.poll_random.below(2) } else { 1 << patience.min(12) };
+            for step in 0..steps {
+                let goal = (patience > 0 && step == 0 || self.poll_random.coin()).then_some(target.epoch);
+                if self.queues.has_finished(target.epoch) {
+                    break;
+                }
+                match self.queues.take_next(&mut self.poll_random, goal) {
+                    Some(queued) => self.execute(queued),
+                    None => break,
+                }
+            }
+        }
+        let finished = self.queues.has_finished(target.epoch);
+        if finished {
+            self.queues.host_saw(target);
+        }
+        finished
+    }
+
+    /// Runs all that these lanes hold, and lets the host know it.
+    pub(super) fn drain(&mut self, lanes: &[u32]) {
+        for &lane in lanes {
+            if let Some(last) = self.queues.last(lane) {
+                self.wait_for(&last);
+            }
+        }
+    }
+
+    /// What every synchronisation does to the pools.
+    pub(super) fn pools_synchronised(&mut self) {
+        let Self { pools, devices, queues, .. } = self;
+        for pool in pools.values_mut() {
+            let device = &mut devices[pool.device as usize];
+            pool.synchronised(&|epoch| queues.host().has_passed(epoch), &mut |_, bytes| device.used_bytes -= bytes);
+        }
+        self.drop_closed_pools();
+    }
+
+    /// Ends destroyed pools whose last block is back.
+    pub(super) fn drop_closed_pools(&mut self) {
+        let Self { pools, devices, .. } = self;
+        pools.retain(|_, pool| {
+            let over = pool.closing && pool.num_live() == 0 && !pool.has_pending_frees();
+            if over {
+                let device = &mut devices[pool.device as usize];
+                pool.dissolve(&mut |_, bytes| device.used_bytes -= bytes);
+            }
+            !over
+        });
+    }
+
+    // 4. Leaks.
+
+    /// Reports buffers that are still live although their time is over.
+    pub(super) fn report_leaks(&mut self, over: &str, is_leak: &dyn Fn(&Buffer) -> bool) -> usize {
+        let leaks: Vec<_> = self
+            .memory
+            .live()
+            .into_iter()
+            .filter(|buffer| is_leak(buffer))
+            .map(|buffer| (buffer.label.clone(), buffer.allocated.clone()))
+            .collect();
+        for (label, allocated) in &leaks {
+            let message = format!("{label} is still allocated at {over}");
+            let finding = self.reports.add(FindingKind::Leak, label.id, allocated.as_deref(), None, message);
+            if let Some(finding) = finding {
+                finding.site = label.site;
+            }
+        }
+        leaks.len()
+    }
+}
