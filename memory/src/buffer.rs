@@ -449,7 +449,7 @@ pub struct UseGuard {
 }
 
 impl UseGuard {
-    fn take(view: &DeviceView, access: Access, stream: &Stream, site: Site) -> Result<Self> {
+    pub(crate) fn take(view: &DeviceView, access: Access, stream: &Stream, site: Site) -> Result<Self> {
         view.allocation.take(access, stream, site)?;
         Ok(UseGuard { view: view.clone(), access, stream: stream.clone(), position: None, stays: PhantomData })
     }

@@ -21,7 +21,7 @@ use crate::driver::{
 use crate::error::{MemoryError, Result};
 use crate::event::EventPool;
 use crate::module::Module;
-use crate::order::VectorClock;
+use crate::order::{Position, VectorClock};
 use crate::pending::Poller;
 use crate::stream::{StreamCell, StreamId};
 use crate::units::ByteSize;
@@ -272,6 +272,12 @@ impl Device {
 
     pub(crate) fn host_clock<T>(&self, look: impl FnOnce(&VectorClock) -> T) -> T {
         look(&self.inner.host.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// True if the host saw everything up to `position` done.
+    pub(crate) fn host_is_after(&self, position: Position) -> bool {
+        position.stream.device_serial == self.inner.serial
+            && self.host_clock(|host| host.covers(position.stream.index, position.seq))
     }
 
     pub(crate) fn host_saw(&self, clock: &VectorClock) {

@@ -106,16 +106,28 @@ impl HostBlock {
 
     /// Lends the bytes for reading. Refused while they are being written.
     pub fn read(&self) -> Result<HostReadGuard<'_>> {
+        self.read_prefix(self.len)
+    }
+
+    /// Lends the first `len` bytes for reading.
+    pub fn read_prefix(&self, len: usize) -> Result<HostReadGuard<'_>> {
+        self.check(0, len)?;
         match &mut *self.state() {
             State::Bytes { readers } => *readers += 1,
             State::Writing => return Err(MemoryError::HostBusy("another guard writes it")),
             State::Words => return Err(MemoryError::HostBusy("it holds completion words")),
         }
-        Ok(HostReadGuard { block: self })
+        Ok(HostReadGuard { block: self, len })
     }
 
     /// Lends the bytes for writing. Refused while anyone else has them.
     pub fn write(&self) -> Result<HostWriteGuard<'_>> {
+        self.write_prefix(self.len)
+    }
+
+    /// Lends the first `len` bytes for writing.
+    pub fn write_prefix(&self, len: usize) -> Result<HostWriteGuard<'_>> {
+        self.check(0, len)?;
         let mut state = self.state();
         match *state {
             State::Bytes { readers: 0 } => *state = State::Writing,
@@ -123,7 +135,7 @@ impl HostBlock {
             State::Writing => return Err(MemoryError::HostBusy("another guard writes it")),
             State::Words => return Err(MemoryError::HostBusy("it holds completion words")),
         }
-        Ok(HostWriteGuard { block: self })
+        Ok(HostWriteGuard { block: self, len })
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<()> {
@@ -243,13 +255,14 @@ impl HostSpan {
 /// The bytes of a block, lent for reading.
 pub struct HostReadGuard<'a> {
     block: &'a HostBlock,
+    len: usize,
 }
 
 impl Deref for HostReadGuard<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: `len` initialised bytes; writers are kept out while a reader is counted.
-        unsafe { std::slice::from_raw_parts(self.block.ptr.as_ptr(), self.block.len) }
+        unsafe { std::slice::from_raw_parts(self.block.ptr.as_ptr(), self.len) }
     }
 }
 
@@ -264,20 +277,21 @@ impl Drop for HostReadGuard<'_> {
 /// The bytes of a block, lent for writing.
 pub struct HostWriteGuard<'a> {
     block: &'a HostBlock,
+    len: usize,
 }
 
 impl Deref for HostWriteGuard<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: `len` initialised bytes, and this guard is the only way in.
-        unsafe { std::slice::from_raw_parts(self.block.ptr.as_ptr(), self.block.len) }
+        unsafe { std::slice::from_raw_parts(self.block.ptr.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for HostWriteGuard<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` makes the borrow unique.
-        unsafe { std::slice::from_raw_parts_mut(self.block.ptr.as_ptr(), self.block.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.block.ptr.as_ptr(), self.len) }
     }
 }
 

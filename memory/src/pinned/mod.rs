@@ -1,6 +1,552 @@
 //! Pinned host memory: what copies to and from a device go through.
+//!
+//!   pool.take(Upload, n).await ─► PinnedBuffer ─ write() ─► copy_to_device ─► Pending<PinnedBuffer>
+//!        ▲                              │ dropped                                 │ dropped, or awaited and dropped
+//!        └──────────────────────────────┴─── once the device is past its copies ──┘
+//!
+//! Kinds      upload memory is write-combined: the host writes it in order and never reads it; download memory is cached.
+//! Bound      page-locked memory is taken from the system for good, so the pool holds at most its limit; `take` waits its
+//!            turn, `take_now` refuses. Buffers of up to 64 KiB (descriptors, results) are always given.
+//! Reuse      by size class, four to a doubling; a buffer comes back only when every copy from or into it has finished.
+//! Streams    used by a second stream, that stream first waits for the first, so one event speaks for all of them.
+//! Lost       what is in flight on a lost device is never used again: a late write must not land in other data.
 
 #[expect(unsafe_code, reason = "the one place where raw host memory becomes slices and words")]
 mod block;
 
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
 pub use block::{HostBlock, HostReadGuard, HostSpan, HostWriteGuard};
+
+use crate::buffer::{DeviceBuffer, DeviceView, UseGuard};
+use crate::device::Device;
+use crate::driver::{Access, CopyOp, HostKind, Site};
+use crate::error::{MemoryError, Result};
+use crate::order::Position;
+use crate::pending::Pending;
+use crate::pool::MemoryPool;
+use crate::stream::Stream;
+use crate::units::ByteSize;
+
+/// The smallest class, a page.
+const SMALLEST: usize = 4096;
+
+/// Up to here a buffer is given even beyond the limit: whoever holds the limit may need it to go on.
+const ALWAYS_GIVEN: usize = 64 << 10;
+
+/// The class of `len`: a power of two, or that and one, two or three quarters of it.
+fn class_of(len: usize) -> Option<usize> {
+    if len <= SMALLEST {
+        return Some(SMALLEST);
+    }
+    let quarter = (len.checked_next_power_of_two()? / 8).max(SMALLEST / 4);
+    len.checked_next_multiple_of(quarter)
+}
+
+pub struct PinnedPoolBuilder {
+    device: Device,
+    limit: ByteSize,
+}
+
+impl PinnedPoolBuilder {
+    /// The most page-locked memory the pool holds, small buffers aside.
+    pub fn max_bytes(mut self, limit: ByteSize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    pub fn build(self) -> PinnedPool {
+        let inner = PoolInner { device: self.device, limit: self.limit, state: Mutex::default() };
+        PinnedPool { inner: Arc::new(inner) }
+    }
+}
+
+#[derive(Default)]
+struct PoolState {
+    free: HashMap<(HostKind, usize), Vec<Arc<HostBlock>>>,
+    /// Page-locked, lent or free.
+    held: u64,
+    /// Lent, or in flight.
+    lent: u64,
+    waiting: Vec<Waker>,
+    hits: u64,
+    misses: u64,
+}
+
+struct PoolInner {
+    device: Device,
+    limit: ByteSize,
+    state: Mutex<PoolState>,
+}
+
+impl PoolInner {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block of the class, free or new; `None` if there is no room for it now.
+    fn lend(&self, kind: HostKind, class: usize, site: Site) -> Result<Option<Arc<HostBlock>>> {
+        self.device.alive()?;
+        let bytes = class as u64;
+        let mut state = self.state();
+        if let Some(block) = state.free.get_mut(&(kind, class)).and_then(Vec::pop) {
+            state.lent += bytes;
+            state.hits += 1;
+            return Ok(Some(block));
+        }
+        let mut evicted = Vec::new();
+        if class > ALWAYS_GIVEN {
+            if state.lent + bytes > self.limit.as_u64() {
+                return Ok(None);
+            }
+            // There is room once free blocks of other classes are given back, largest first.
+            while state.held + bytes > self.limit.as_u64() {
+                let largest = state.free.iter().filter(|(_, blocks)| !blocks.is_empty());
+                let Some(key) = largest.max_by_key(|((_, class), _)| *class).map(|(key, _)| *key) else { break };
+                let block = state.free.get_mut(&key).and_then(Vec::pop).expect("not empty");
+                state.held -= block.len() as u64;
+                evicted.push(block);
+            }
+        }
+        state.held += bytes;
+        state.lent += bytes;
+        state.misses += 1;
+        drop(state);
+        for block in evicted {
+            self.device.check(self.device.driver().host_free(&block, site))?;
+        }
+        let len = NonZeroUsize::new(class).expect("no class is empty");
+        match self.device.check(self.device.driver().host_alloc(self.device.id(), len, kind, site)) {
+            Ok(block) => Ok(Some(block)),
+            Err(error) => {
+                let mut state = self.state();
+                state.held -= bytes;
+                state.lent -= bytes;
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes back a block that no copy uses any more.
+    fn recycle(&self, block: Arc<HostBlock>) {
+        let mut state = self.state();
+        state.lent -= block.len() as u64;
+        if self.device.is_lost() {
+            // Nobody knows what the device still writes: the block stays out of use, and the memory stays valid.
+            std::mem::forget(block);
+        } else {
+            state.free.entry((block.kind(), block.len())).or_default().push(block);
+        }
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for PoolInner {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for block in std::mem::take(&mut state.free).into_values().flatten() {
+            if self.device.is_lost() {
+                std::mem::forget(block);
+            } else if let Err(error) = self.device.check(self.device.driver().host_free(&block, Location::caller())) {
+                self.device.report(error);
+            }
+        }
+    }
+}
+
+/// What a pool of pinned memory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PinnedStatistics {
+    /// Page-locked, lent or free.
+    pub held: ByteSize,
+    /// Lent, or dropped and still in flight.
+    pub lent: ByteSize,
+    /// Buffers given from what was free, and newly page-locked.
+    pub hits: u64,
+    pub misses: u64,
+}
+
+/// Pinned host memory for the copies of one device. Clones share it.
+#[derive(Clone)]
+pub struct PinnedPool {
+    inner: Arc<PoolInner>,
+}
+
+impl PinnedPool {
+    pub const DEFAULT_MAX_BYTES: ByteSize = ByteSize::gib(1);
+
+    pub fn builder(device: &Device) -> PinnedPoolBuilder {
+        PinnedPoolBuilder { device: device.clone(), limit: Self::DEFAULT_MAX_BYTES }
+    }
+
+    pub fn limit(&self) -> ByteSize {
+        self.inner.limit
+    }
+
+    pub fn statistics(&self) -> PinnedStatistics {
+        let state = self.inner.state();
+        PinnedStatistics {
+            held: ByteSize(state.held),
+            lent: ByteSize(state.lent),
+            hits: state.hits,
+            misses: state.misses,
+        }
+    }
+
+    /// A buffer of `len` bytes, or an error if there is no room for it now.
+    ///
+    /// # Errors
+    /// [`MemoryError::PinnedExhausted`]
+    #[track_caller]
+    pub fn take_now(&self, kind: HostKind, len: usize) -> Result<PinnedBuffer> {
+        match self.try_take(kind, len, Location::caller())? {
+            Some(buffer) => Ok(buffer),
+            None => Err(self.exhausted(len)),
+        }
+    }
+
+    /// A buffer of `len` bytes, as soon as there is room for it.
+    ///
+    /// # Errors
+    /// [`MemoryError::PinnedExhausted`] if it is larger than the limit.
+    #[track_caller]
+    pub fn take(&self, kind: HostKind, len: usize) -> TakePinned {
+        TakePinned { pool: self.clone(), kind, len, site: Location::caller(), waited: false }
+    }
+
+    fn exhausted(&self, len: usize) -> MemoryError {
+        let in_use = ByteSize(self.inner.state().lent);
+        MemoryError::PinnedExhausted { wanted: ByteSize::from(len), in_use, limit: self.inner.limit }
+    }
+
+    fn try_take(&self, kind: HostKind, len: usize, site: Site) -> Result<Option<PinnedBuffer>> {
+        let Some(class) = class_of(len) else { return Err(self.exhausted(len)) };
+        let block = self.inner.lend(kind, class, site)?;
+        Ok(block.map(|block| PinnedBuffer { block: Some(block), len, pool: Arc::clone(&self.inner), last: None }))
+    }
+}
+
+impl fmt::Debug for PinnedPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PinnedStatistics { held, lent, .. } = self.statistics();
+        write!(f, "pinned pool: {lent} lent of {held} held, limit {}", self.inner.limit)
+    }
+}
+
+/// Ends in a buffer when there is room for it.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct TakePinned {
+    pool: PinnedPool,
+    kind: HostKind,
+    len: usize,
+    site: Site,
+    waited: bool,
+}
+
+impl Future for TakePinned {
+    type Output = Result<PinnedBuffer>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let inner = Arc::clone(&self.pool.inner);
+        match class_of(self.len) {
+            Some(class) if class <= ALWAYS_GIVEN || class as u64 <= inner.limit.as_u64() => {}
+            _ => return Poll::Ready(Err(self.pool.exhausted(self.len))),
+        }
+        // Enlisted before looking, so that a buffer coming back in between wakes us.
+        inner.state().waiting.push(context.waker().clone());
+        match self.pool.try_take(self.kind, self.len, self.site) {
+            Ok(Some(buffer)) => Poll::Ready(Ok(buffer)),
+            Err(error) => Poll::Ready(Err(error)),
+            Ok(None) => {
+                if !self.waited {
+                    self.waited = true;
+                    inner.device.scope().count(|c| &c.feed_waits);
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Pinned host memory with one owner. Goes back to its pool when dropped, once the device is past it.
+pub struct PinnedBuffer {
+    /// `None` only while it is dropped.
+    block: Option<Arc<HostBlock>>,
+    len: usize,
+    pool: Arc<PoolInner>,
+    /// The newest copy, on a stream that waited for the earlier ones.
+    last: Option<(Stream, Position)>,
+}
+
+impl PinnedBuffer {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn kind(&self) -> HostKind {
+        self.block().kind()
+    }
+
+    /// Bytes that fit without another allocation.
+    pub fn capacity(&self) -> usize {
+        self.block().len()
+    }
+
+    /// Changes the length, within the capacity.
+    pub fn set_len(&mut self, len: usize) -> Result<()> {
+        if len > self.capacity() {
+            return Err(MemoryError::Range { what: "a length", offset: 0, wanted: len, len: self.capacity() });
+        }
+        self.len = len;
+        Ok(())
+    }
+
+    fn block(&self) -> &Arc<HostBlock> {
+        self.block.as_ref().expect("a pinned buffer in use has its block")
+    }
+
+    /// Lends the bytes for reading.
+    ///
+    /// # Errors
+    /// [`MemoryError::HostBusy`] while a copy into them runs.
+    #[track_caller]
+    pub fn read(&self) -> Result<HostReadGuard<'_>> {
+        self.host_access(Access::Read, Location::caller())?;
+        self.block().read_prefix(self.len)
+    }
+
+    /// Lends the bytes for writing.
+    ///
+    /// # Errors
+    /// [`MemoryError::HostBusy`] while a copy from or into them runs.
+    #[track_caller]
+    pub fn write(&mut self) -> Result<HostWriteGuard<'_>> {
+        self.host_access(Access::ReadWrite, Location::caller())?;
+        self.block().write_prefix(self.len)
+    }
+
+    fn host_access(&self, access: Access, site: Site) -> Result<()> {
+        if !self.is_idle()? {
+            return Err(MemoryError::HostBusy("a copy of it may still be running; await it first"));
+        }
+        let span = HostSpan::new(self.block(), 0, self.len)?;
+        self.pool.device.driver().host_access(&span, access, site);
+        Ok(())
+    }
+
+    /// True if the device is known to be past every copy.
+    pub fn is_idle(&self) -> Result<bool> {
+        match &self.last {
+            None => Ok(true),
+            Some((stream, position)) if stream.device().host_is_after(*position) => Ok(true),
+            Some((stream, position)) => stream.event_behind(*position)?.query(),
+        }
+    }
+
+    /// Copies all of it to `to`. The buffer comes back when the copy has finished.
+    ///
+    /// # Errors
+    /// [`MemoryError::Range`] if the lengths differ.
+    #[track_caller]
+    pub fn copy_to_device(mut self, to: &DeviceView, stream: &Stream) -> Result<Pending<PinnedBuffer>> {
+        self.enqueue(Direction::Up, 0..self.len, to, stream, Location::caller())?;
+        self.idle()
+    }
+
+    /// Copies all of `from` into it. The buffer comes back, filled, when the copy has finished.
+    ///
+    /// # Errors
+    /// [`MemoryError::Range`] if the lengths differ.
+    #[track_caller]
+    pub fn copy_to_host(mut self, from: &DeviceView, stream: &Stream) -> Result<Pending<PinnedBuffer>> {
+        self.enqueue(Direction::Down, 0..self.len, from, stream, Location::caller())?;
+        self.idle()
+    }
+
+    /// Copies part of it to `to`; more copies may follow, and `idle` or a drop ends them.
+    #[track_caller]
+    pub fn enqueue_to_device(&mut self, range: Range<usize>, to: &DeviceView, stream: &Stream) -> Result<()> {
+        self.enqueue(Direction::Up, range, to, stream, Location::caller())
+    }
+
+    /// Copies `from` into part of it; more copies may follow, and `idle` or a drop ends them.
+    #[track_caller]
+    pub fn enqueue_to_host(&mut self, range: Range<usize>, from: &DeviceView, stream: &Stream) -> Result<()> {
+        self.enqueue(Direction::Down, range, from, stream, Location::caller())
+    }
+
+    /// The buffer, when every copy has finished.
+    #[track_caller]
+    pub fn idle(self) -> Result<Pending<PinnedBuffer>> {
+        let Some((stream, position)) = &self.last else { return Ok(Pending::ready(self)) };
+        let event = stream.event_behind(*position)?;
+        let feeds = self.kind() == HostKind::Upload;
+        let pending = Pending::behind_with(event, move || {
+            let mut buffer = self;
+            buffer.last = None;
+            Ok(buffer)
+        });
+        Ok(if feeds { pending.feeding() } else { pending })
+    }
+
+    fn enqueue(
+        &mut self,
+        direction: Direction,
+        range: Range<usize>,
+        device: &DeviceView,
+        stream: &Stream,
+        site: Site,
+    ) -> Result<()> {
+        let len = range.end.saturating_sub(range.start);
+        if len != device.len() || range.end > self.len {
+            let (what, offset) = ("a copy", range.start);
+            return Err(MemoryError::Range { what, offset, wanted: len.max(device.len()), len: self.len });
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        let host = HostSpan::new(self.block(), range.start, len)?;
+        if let Some((_, position)) = &self.last {
+            stream.wait_for(*position)?;
+        }
+        let (access, copy) = match direction {
+            Direction::Up => (Access::Write, CopyOp::HostToDevice { from: host, to: device.address() }),
+            Direction::Down => (Access::Read, CopyOp::DeviceToHost { from: device.address(), to: host }),
+        };
+        let mut guard = UseGuard::take(device, access, stream, site)?;
+        let (_, position) = stream.submit(|driver, on| driver.copy(&copy, on, site))?;
+        guard.submitted(position);
+        self.last = Some((stream.clone(), position));
+        match direction {
+            Direction::Up => {
+                stream.scope().count(|c| &c.uploads);
+                stream.scope().add(|c| &c.uploaded_bytes, len as u64);
+            }
+            Direction::Down => {
+                stream.scope().count(|c| &c.downloads);
+                stream.scope().add(|c| &c.downloaded_bytes, len as u64);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Up,
+    Down,
+}
+
+/// Returns a block to its pool when dropped.
+struct Returning {
+    block: Option<Arc<HostBlock>>,
+    pool: Arc<PoolInner>,
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.pool.recycle(block);
+        }
+    }
+}
+
+impl Drop for PinnedBuffer {
+    fn drop(&mut self) {
+        let returning = Returning { block: self.block.take(), pool: Arc::clone(&self.pool) };
+        let Some((stream, position)) = self.last.take() else { return };
+        if stream.device().host_is_after(position) {
+            return;
+        }
+        match stream.event_behind(position) {
+            // Dropped at once: the poller keeps the block until the device is past it.
+            Ok(event) => drop(Pending::behind(event, returning)),
+            // Only a lost device refuses an event, and `recycle` keeps its blocks out of use; anything else leaks.
+            Err(error) if error.is_device_lost() => {}
+            Err(error) => {
+                std::mem::forget(returning);
+                self.pool.device.report(error);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for PinnedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pinned bytes ({:?})", self.len, self.kind())
+    }
+}
+
+impl DeviceBuffer {
+    /// Allocates and fills with `bytes`, through pinned memory that goes back by itself. For small things: large columns
+    /// are written into pinned memory by whoever makes them.
+    #[track_caller]
+    pub fn upload(bytes: &[u8], stream: &Stream, pool: &MemoryPool, pinned: &PinnedPool) -> Result<Self> {
+        let buffer = DeviceBuffer::new(bytes.len(), stream, pool)?;
+        buffer.upload_from(bytes, stream, pinned)?;
+        Ok(buffer)
+    }
+}
+
+impl DeviceView {
+    /// Overwrites the view with `bytes`, through pinned memory that goes back by itself.
+    #[track_caller]
+    pub fn upload_from(&self, bytes: &[u8], stream: &Stream, pinned: &PinnedPool) -> Result<()> {
+        let mut staging = pinned.take_now(HostKind::Upload, bytes.len())?;
+        staging.write()?.copy_from_slice(bytes);
+        staging.enqueue_to_device(0..bytes.len(), self, stream)
+    }
+
+    /// Copies the view home, into pinned memory.
+    #[track_caller]
+    pub fn download(&self, stream: &Stream, pinned: &PinnedPool) -> Result<Pending<PinnedBuffer>> {
+        pinned.take_now(HostKind::Download, self.len())?.copy_to_host(self, stream)
+    }
+
+    /// Copies the view home, into ordinary memory in the end.
+    #[track_caller]
+    pub fn download_vec(&self, stream: &Stream, pinned: &PinnedPool) -> Result<Pending<Vec<u8>>> {
+        Ok(self.download(stream, pinned)?.and_then(|buffer| Ok(buffer.read()?.to_vec())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_waste_at_most_a_quarter_beyond_a_page() {
+        for (len, class) in [
+            (0, 4096),
+            (4096, 4096),
+            (4097, 5120),
+            (8192, 8192),
+            (8193, 10240),
+            (1 << 20, 1 << 20),
+            ((1 << 20) + 1, (1 << 20) + (1 << 18)),
+            (3 << 20, 3 << 20),
+        ] {
+            assert_eq!(class_of(len), Some(class), "{len}");
+        }
+        for len in (1..2_000_000).step_by(997) {
+            let class = class_of(len).unwrap();
+            assert!(class >= len && (class <= SMALLEST || class - len <= len / 4), "{len} → {class}");
+            assert_eq!(class_of(class), Some(class));
+        }
+        assert_eq!(class_of(usize::MAX), None);
+    }
+}
