@@ -94,6 +94,8 @@ pub enum Comparison {
     Distinct,
     /// IS NOT DISTINCT FROM: never NULL.
     NotDistinct,
+    /// As `Equal`, but floats are equal only bit by bit: IN, NULLIF and `CASE x WHEN` compare so.
+    Identical,
 }
 
 /// Tests that are never NULL.

@@ -233,6 +233,7 @@ impl Graph {
         let op = match op {
             Comparison::Distinct if !l.nullable && !r.nullable => Comparison::NotEqual,
             Comparison::NotDistinct if !l.nullable && !r.nullable => Comparison::Equal,
+            Comparison::Identical if !l.repr.is_float() => Comparison::Equal,
             op => op,
         };
         let ty = Ty::new(Repr::Bool).nullable(!total && (l.nullable || r.nullable));
@@ -289,7 +290,7 @@ impl Graph {
 
     // Choice
 
-    /// CASE WHEN … THEN … ELSE … END. `CASE x WHEN v` is written with comparisons `x = v`.
+    /// CASE WHEN … THEN … ELSE … END. `CASE x WHEN v` is written with [`Comparison::Identical`].
     ///
     /// # Errors
     /// If a condition is no boolean or the results have several representations.
@@ -339,7 +340,7 @@ impl Graph {
     /// # Errors
     /// If the representations differ.
     pub fn null_if(&mut self, left: NodeId, right: NodeId) -> Result<NodeId, GraphError> {
-        let equal = self.compare(Comparison::Equal, left, right)?;
+        let equal = self.compare(Comparison::Identical, left, right)?;
         let null = self.null(self.ty(left).repr);
         self.case(vec![(equal, null)], Some(left))
     }

@@ -216,6 +216,11 @@ impl ModuleBuilder {
         callee
     }
 
+    /// The function `name` of this module, if it is there.
+    pub fn callee(&self, name: &str) -> Option<Callee> {
+        self.module.function(name).map(Callee::of)
+    }
+
     /// The module, or the first error of any of its functions.
     ///
     /// # Errors

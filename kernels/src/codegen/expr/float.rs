@@ -1,0 +1,173 @@
+//! Floats: IEEE arithmetic with every operation rounded once, and their total order.
+//!
+//!   key       -NaN < -inf < … < -1 < 0 = -0 < 1 < … < inf < NaN       as signed integers: bits ^ (bits < 0 ? 0x7fff… : 0)
+//!
+//! Zero      comparisons treat -0.0 as 0.0 (DataFusion normalises before it compares); `Identical` does not.
+//! Remainder has the sign of the dividend and is exact, as `%` in Rust.
+
+use millpond_ptx::ast::Type;
+use millpond_ptx::build::{Compare, FunctionBuilder, Reg, Value as Operand};
+
+use super::lanes::{Number, type_of};
+use super::{Computed, Row};
+use crate::codegen::ir::{Arithmetic, FloatFunction, Lane, NodeId};
+use crate::codegen::value::CodegenError;
+
+/// A float constant of a lane.
+pub(super) fn constant(lane: Lane, value: f64) -> Operand {
+    if lane == Lane::F32 { Operand::F32(value as f32) } else { Operand::F64(value) }
+}
+
+impl Row<'_, '_> {
+    pub(super) fn float_arithmetic(&mut self, op: Arithmetic, left: NodeId, right: NodeId) -> Result<Computed, CodegenError> {
+        let (a, b) = (self.node(left)?, self.node(right)?);
+        let valid = self.both_valid(a.valid, b.valid);
+        let lane = a.number.lane;
+        let x = a.number.low_reg(self.f);
+        let y = b.number.low;
+        let result = match op {
+            Arithmetic::Add => self.f.add(x, y),
+            Arithmetic::Subtract => self.f.sub(x, y),
+            Arithmetic::Multiply => self.f.mul(x, y),
+            Arithmetic::Divide => self.f.div(x, y),
+            Arithmetic::Remainder => {
+                let y = b.number.low_reg(self.f);
+                remainder(self.f, lane, x, y)
+            }
+        };
+        Ok(Computed { number: Number::reg(lane, result), valid })
+    }
+
+    pub(super) fn float_function(&mut self, function: FloatFunction, of: NodeId) -> Result<Computed, CodegenError> {
+        let a = self.node(of)?;
+        let lane = a.number.lane;
+        let ty = type_of(lane);
+        let x = a.number.low_reg(self.f);
+        let f = &mut *self.f;
+        let result = match function {
+            FloatFunction::Sqrt => f.sqrt(x),
+            FloatFunction::Floor => f.convert_with(".rmi", ty, x),
+            FloatFunction::Ceil => f.convert_with(".rpi", ty, x),
+            FloatFunction::Truncate => f.convert_with(".rzi", ty, x),
+            FloatFunction::Round => round_half_away(f, lane, x),
+        };
+        Ok(Computed { number: Number::reg(lane, result), valid: a.valid })
+    }
+
+    /// The integer that orders a float as the total order does, with both zeros equal.
+    pub(super) fn float_key(&mut self, of: NodeId, number: Number) -> Reg {
+        if let Some(&key) = self.known.float_keys.get(&of) {
+            return key;
+        }
+        let lane = number.lane;
+        let bits = self.float_bits(number, true);
+        let (signed, unsigned, width) =
+            if lane == Lane::F32 { (Type::S32, Type::U32, 32) } else { (Type::S64, Type::U64, 64) };
+        let sign = self.f.shr(bits.view(signed), width - 1);
+        let mask = self.f.shr(sign.view(unsigned), 1);
+        let key = self.f.xor(bits.view(signed), mask.view(signed));
+        self.known.float_keys.insert(of, key);
+        key
+    }
+
+    /// The bits of a float, those of 0.0 for -0.0 if so asked.
+    pub(super) fn float_bits(&mut self, number: Number, one_zero: bool) -> Reg {
+        let lane = number.lane;
+        let mut x = number.low_reg(self.f);
+        if one_zero {
+            let zero = self.f.setp(Compare::Eq, x, constant(lane, 0.0));
+            x = self.f.select(zero, constant(lane, 0.0), x);
+        }
+        self.f.reinterpret(if lane == Lane::F32 { Type::B32 } else { Type::B64 }, x)
+    }
+}
+
+/// Rounds to the nearest integer, halves away from zero.
+pub(super) fn round_half_away(f: &mut FunctionBuilder, lane: Lane, x: Reg) -> Reg {
+    let whole = f.convert_with(".rzi", type_of(lane), x);
+    // The difference is exact, so that 0.49999999999999994 stays 0; it is NaN for infinities, which stay as they are.
+    let rest = f.sub(x, whole);
+    let rest = f.abs(rest);
+    let away = f.setp(Compare::Ge, rest, constant(lane, 0.5));
+    let negative = f.setp(Compare::Lt, x, constant(lane, 0.0));
+    let minus_one = f.copy(type_of(lane), constant(lane, -1.0));
+    let step = f.select(negative, minus_one, constant(lane, 1.0));
+    let next = f.add(whole, step);
+    f.select(away, next, whole)
+}
+
+/// `x % y`: exact, by long division on the bits.
+///
+/// One bit of the quotient a turn. The turns are as many as the exponents differ, few for numbers of like size.
+fn remainder(f: &mut FunctionBuilder, lane: Lane, x: Reg, y: Reg) -> Reg {
+    let (bits, float, width, mantissa) =
+        if lane == Lane::F32 { (Type::U32, Type::F32, 32, 23) } else { (Type::U64, Type::F64, 64, 52) };
+    let fraction = (1_i128 << mantissa) - 1;
+    let xb = f.reinterpret(bits, x);
+    let sign = f.and(xb, 1_i128 << (width - 1));
+    let (ax, ay) = (f.abs(x), f.abs(y));
+    // x itself, where x is smaller; NaN, where there is no remainder.
+    let result = f.copy(float, x);
+    let infinite = constant(lane, f64::INFINITY);
+    let x_finite = f.setp(Compare::Lt, ax, infinite);
+    let y_nonzero = f.setp(Compare::Gt, ay, constant(lane, 0.0));
+    let defined = f.and(x_finite, y_nonzero);
+    // y above zero is no NaN; an infinite y leaves x.
+    let undefined = f.not(defined);
+    f.if_(undefined, |f| {
+        let nan = f.sub(x, x);
+        let nan = f.div(nan, constant(lane, 0.0));
+        f.assign(result, nan);
+    });
+    let smaller = f.setp(Compare::Lt, ax, ay);
+    let larger = f.not(smaller);
+    let works = f.and(defined, larger);
+    f.if_(works, |f| {
+        // Significand and exponent; subnormal numbers have exponent one and no hidden bit.
+        let split = |f: &mut FunctionBuilder, value: Reg| {
+            let b = f.reinterpret(bits, value);
+            let exponent = f.shr(b, mantissa as u32);
+            let significand = f.and(b, fraction);
+            let normal = f.setp(Compare::Ne, exponent, 0);
+            let with_hidden = f.or(significand, 1_i128 << mantissa);
+            let significand = f.select(normal, with_hidden, significand);
+            let exponent = f.max(exponent, 1);
+            (significand, exponent)
+        };
+        let (sx, ex) = split(f, ax);
+        let (sy, ey) = split(f, ay);
+        let rest = f.copy(bits, sx);
+        let turns = f.sub(ex, ey);
+        f.loop_(|f| {
+            let fits = f.setp(Compare::Ge, rest, sy);
+            let less = f.sub(rest, sy);
+            let less = f.select(fits, less, rest);
+            f.assign(rest, less);
+            let done = f.setp(Compare::Eq, turns, 0);
+            f.break_if(done);
+            let doubled = f.shl(rest, 1);
+            f.assign(rest, doubled);
+            let fewer = f.sub(turns, 1);
+            f.assign(turns, fewer);
+        });
+        // rest * 2^(ey - bias - mantissa): normalise by hand, since the scale may be out of range.
+        let zeros = f.clz(rest);
+        let shift = f.sub(zeros, (width - 1 - mantissa) as u32);
+        let shift = if width == 64 { f.convert(Type::U64, shift) } else { shift };
+        let most = f.sub(ey, 1);
+        let shift = f.min(shift, most);
+        let count = f.convert(Type::U32, shift);
+        let significand = f.shl(rest, count);
+        let hidden = f.shr(significand, mantissa as u32);
+        let exponent = f.sub(ey, shift);
+        // A significand without hidden bit is subnormal (or zero): its exponent field is zero.
+        let exponent = f.mul(exponent, hidden);
+        let exponent = f.shl(exponent, mantissa as u32);
+        let low = f.and(significand, fraction);
+        let magnitude = f.or(low, exponent);
+        let whole = f.or(magnitude, sign);
+        let value = f.reinterpret(float, whole);
+        f.assign(result, value);
+    });
+    result
+}

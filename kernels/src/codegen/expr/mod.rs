@@ -1,0 +1,370 @@
+//! Expressions as PTX: one row per thread, straight-line code, each node once.
+//!
+//!   n4 = n0 * n3  ──►  value(n4): value(n0), value(n3), mul.wide.s32      remembered until the next row or the end of the scope
+//!
+//! Width     a number lives in the lane that its range proves; an operator computes in the narrowest lane that is exact.
+//! NULL      validity is a predicate beside the value; what cannot be NULL has none and costs nothing.
+//! Errors    are raised where a row is valid, reaches the node (no CASE branch leads elsewhere), and fails. Both sides of AND
+//!           and OR are reached: whether the CPU would have skipped one depends on its batches, so the host decides by asking it.
+//! Branches  there are none: CASE computes every side and selects; only the errors of sides not taken are masked.
+
+mod choice;
+mod convert;
+mod date;
+mod float;
+mod integer;
+mod lanes;
+mod wide;
+
+use std::collections::{HashMap, HashSet};
+
+use millpond_ptx::build::{FunctionBuilder, ModuleBuilder, Reg, Value as Operand};
+
+use self::lanes::Number;
+use super::ir::{Arithmetic, ErrorCode, Graph, Lane, Node, NodeId, Overflow, TimeUnit, Ty, lane};
+use super::value::{CodegenError, Emit, Leaves, Value};
+
+/// The expressions of one row.
+#[derive(Debug)]
+pub struct Expressions<'g> {
+    graph: &'g Graph,
+    /// Nodes that can fail, or have an input that can.
+    can_fail: Vec<bool>,
+    known: Known,
+    scopes: Vec<Known>,
+}
+
+/// What is at hand in this row and scope.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    values: HashMap<NodeId, Computed>,
+    truths: HashMap<NodeId, Reg>,
+    /// Where a node fails, masks aside.
+    fails: HashMap<NodeId, Vec<(ErrorCode, Reg)>>,
+    /// Failures reported under a mask, by the mask's number.
+    reported: HashSet<(NodeId, usize)>,
+    float_keys: HashMap<NodeId, Reg>,
+    days: HashMap<(NodeId, TimeUnit), Reg>,
+    civil: HashMap<Reg, date::Civil>,
+    /// Masks made so far: their numbers never repeat within a row.
+    num_masks: usize,
+}
+
+/// A number and where it is valid.
+#[derive(Debug, Clone, Copy)]
+struct Computed {
+    number: Number,
+    valid: Option<Reg>,
+}
+
+impl<'g> Expressions<'g> {
+    pub fn new(graph: &'g Graph) -> Self {
+        let mut can_fail = vec![false; graph.len()];
+        for id in graph.ids() {
+            can_fail[id.0 as usize] =
+                fails(graph, id) || graph.inputs(id).into_iter().any(|input| can_fail[input.0 as usize]);
+        }
+        Self { graph, can_fail, known: Known::default(), scopes: Vec::new() }
+    }
+
+    /// The value of a node, computed here unless it is at hand. Columns come by [`Leaves::column`], once per row.
+    ///
+    /// # Errors
+    /// [`CodegenError`] when a node has no device form.
+    pub fn value(&mut self, emit: &mut Emit<'_>, leaves: &mut dyn Leaves, node: NodeId) -> Result<Value, CodegenError> {
+        let mut row = Row::new(self, emit, leaves);
+        let computed = row.node(node)?;
+        Ok(row.into_value(computed))
+    }
+
+    /// A predicate that is true where a boolean node is true: false and NULL alike give false. The form for filters.
+    ///
+    /// # Errors
+    /// As [`Self::value`]; also if the node is no boolean.
+    pub fn truth(&mut self, emit: &mut Emit<'_>, leaves: &mut dyn Leaves, node: NodeId) -> Result<Reg, CodegenError> {
+        Row::new(self, emit, leaves).truth(node)
+    }
+
+    /// From here to [`Self::pop_scope`] the code is inside a branch: what is computed there is forgotten at its end.
+    pub fn push_scope(&mut self) {
+        self.scopes.push(self.known.clone());
+    }
+
+    /// Ends the innermost scope.
+    pub fn pop_scope(&mut self) {
+        if let Some(outer) = self.scopes.pop() {
+            self.known = outer;
+        }
+    }
+
+    /// Forgets everything: the next row begins, or this one's registers are no longer its own.
+    pub fn clear(&mut self) {
+        self.known = Known::default();
+        self.scopes.clear();
+    }
+}
+
+/// Whether the node itself can raise the error flag.
+fn fails(graph: &Graph, id: NodeId) -> bool {
+    match graph.node(id) {
+        Node::Arithmetic { op, left, right, overflow } => {
+            let divides = matches!(op, Arithmetic::Divide | Arithmetic::Remainder) && graph.ty(*left).repr.is_integer();
+            let by_zero = divides && graph.ty(*right).bounds().is_some_and(|bounds| bounds.holds(0));
+            *overflow == Overflow::Fail || by_zero || (divides && *overflow == Overflow::Wrap)
+        }
+        Node::Negate { overflow, .. }
+        | Node::Absolute { overflow, .. }
+        | Node::Convert { overflow, .. }
+        | Node::Check { overflow, .. } => *overflow == Overflow::Fail,
+        Node::DateTruncate { .. } | Node::AddMonths { .. } => true,
+        _ => false,
+    }
+}
+
+/// One row under way: the expressions, the builders, and which rows count.
+struct Row<'x, 'g> {
+    graph: &'g Graph,
+    can_fail: &'x [bool],
+    known: &'x mut Known,
+    module: &'x mut ModuleBuilder,
+    f: &'x mut FunctionBuilder,
+    leaves: &'x mut dyn Leaves,
+    /// Where the CASE branches around here are taken, innermost last, with the number of each mask.
+    masks: Vec<(usize, Reg)>,
+}
+
+impl<'x, 'g> Row<'x, 'g> {
+    fn new(expressions: &'x mut Expressions<'g>, emit: &'x mut Emit<'_>, leaves: &'x mut dyn Leaves) -> Self {
+        Row {
+            graph: expressions.graph,
+            can_fail: &expressions.can_fail,
+            known: &mut expressions.known,
+            module: &mut *emit.module,
+            f: &mut *emit.f,
+            leaves,
+            masks: Vec::new(),
+        }
+    }
+
+    fn ty(&self, id: NodeId) -> Ty {
+        self.graph.ty(id)
+    }
+
+    fn lane(&self, id: NodeId) -> Lane {
+        lane(self.graph.ty(id))
+    }
+
+    /// Numbers of constants become registers at the border.
+    fn into_value(self, computed: Computed) -> Value {
+        let number = computed.number;
+        if number.lane == Lane::S128 {
+            let (low, high) = number.words(self.f);
+            return Value { lane: number.lane, low, high: Some(high), valid: computed.valid };
+        }
+        let low = self.boolean_or_word(number);
+        Value { lane: number.lane, low, high: None, valid: computed.valid }
+    }
+
+    fn boolean_or_word(self, number: Number) -> Reg {
+        match (number.lane, number.low) {
+            (Lane::Pred, Operand::Integer(bit)) => self.f.constant_pred(bit != 0),
+            _ => number.low_reg(self.f),
+        }
+    }
+
+    /// The value of a node, in the lane of its type.
+    fn node(&mut self, id: NodeId) -> Result<Computed, CodegenError> {
+        if !self.graph.contains(id) {
+            return Err(CodegenError::Malformed { what: format!("node {}", id.0), why: "is not in the graph".into() });
+        }
+        if let Some(&computed) = self.known.values.get(&id) {
+            self.report_again(id)?;
+            return Ok(computed);
+        }
+        self.mark_reported(id);
+        let computed = self.compute(id)?;
+        self.known.values.insert(id, computed);
+        Ok(computed)
+    }
+
+    fn compute(&mut self, id: NodeId) -> Result<Computed, CodegenError> {
+        let graph = self.graph;
+        let ty = graph.ty(id);
+        match graph.node(id) {
+            Node::Column { index } => {
+                let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
+                let value = self.leaves.column(&mut emit, *index)?;
+                self.leaf(value, ty)
+            }
+            Node::Literal { slot } => {
+                let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
+                let value = self.leaves.literal(&mut emit, *slot)?;
+                self.leaf(value, ty)
+            }
+            Node::Lookup { code, table } => {
+                let code = self.node(*code)?;
+                let low = code.number.low_reg(self.f);
+                let code = Value { lane: code.number.lane, low, high: None, valid: code.valid };
+                let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
+                let value = self.leaves.lookup(&mut emit, *table, code)?;
+                self.leaf(value, ty)
+            }
+            Node::Constant { bits } => Ok(Computed { number: self.constant(ty, *bits), valid: None }),
+            Node::Null => {
+                let valid = self.f.constant_pred(false);
+                Ok(Computed { number: self.constant(ty, ty.bounds().map_or(0, |b| 0.clamp(b.low, b.high))), valid: Some(valid) })
+            }
+            Node::Arithmetic { op, left, right, overflow } => {
+                if ty.repr.is_float() {
+                    self.float_arithmetic(*op, *left, *right)
+                } else {
+                    self.integer_arithmetic(id, *op, *left, *right, *overflow)
+                }
+            }
+            Node::Negate { of, overflow } => self.negate(id, *of, *overflow),
+            Node::Absolute { of, overflow } => self.absolute(id, *of, *overflow),
+            Node::Bitwise { op, left, right } => self.bitwise(id, *op, *left, *right),
+            Node::Float { function, of } => self.float_function(*function, *of),
+            Node::Compare { op, left, right } => self.compare(*op, *left, *right),
+            Node::And { left, right } => self.kleene(*left, *right, true),
+            Node::Or { left, right } => self.kleene(*left, *right, false),
+            Node::Not { of } => self.not(*of),
+            Node::Test { test, of } => self.test(*test, *of),
+            Node::Case { branches, otherwise } => self.case(id, branches, *otherwise),
+            Node::InList { of, list, negated } => self.in_list(*of, list, *negated),
+            Node::Convert { of, overflow } => self.convert(id, *of, *overflow),
+            Node::DivideConstant { of, divisor, rounding } => self.divide_constant(id, *of, *divisor, *rounding),
+            Node::Check { of, range, overflow } => self.check(id, *of, *range, *overflow),
+            Node::DatePart { part, of, unit } => self.date_part(id, *part, *of, *unit),
+            Node::DateTruncate { grain, of, unit } => self.date_truncate(id, *grain, *of, *unit),
+            Node::AddMonths { of, months, unit } => self.add_months(id, *of, *months, *unit),
+        }
+    }
+
+    /// A value from outside, refused if it is not in the lane of its type.
+    fn leaf(&mut self, value: Value, ty: Ty) -> Result<Computed, CodegenError> {
+        let wanted = lane(ty);
+        if value.lane != wanted {
+            let why = format!("comes as {:?} where its type needs {wanted:?}", value.lane);
+            return Err(CodegenError::Malformed { what: "a leaf".into(), why });
+        }
+        let number = match value.high {
+            Some(high) if wanted == Lane::S128 => Number::wide(value.low, high),
+            _ => Number::reg(wanted, value.low),
+        };
+        Ok(Computed { number, valid: value.valid.filter(|_| ty.nullable) })
+    }
+
+    fn constant(&mut self, ty: Ty, bits: i128) -> Number {
+        match lane(ty) {
+            Lane::F32 => Number { lane: Lane::F32, low: Operand::F32(f32::from_bits(bits as u32)), high: None },
+            Lane::F64 => Number { lane: Lane::F64, low: Operand::F64(f64::from_bits(bits as u64)), high: None },
+            Lane::Pred => Number::reg(Lane::Pred, self.f.constant_pred(bits != 0)),
+            lane => Number::constant(lane, bits),
+        }
+    }
+
+    // Validity
+
+    /// Where both are valid.
+    fn both_valid(&mut self, a: Option<Reg>, b: Option<Reg>) -> Option<Reg> {
+        match (a, b) {
+            (Some(a), Some(b)) if a == b => Some(a),
+            (Some(a), Some(b)) => Some(self.f.and(a, b)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// A predicate, restricted to valid rows.
+    fn where_valid(&mut self, what: Reg, valid: Option<Reg>) -> Reg {
+        match valid {
+            Some(valid) => self.f.and(what, valid),
+            None => what,
+        }
+    }
+
+    // Errors
+
+    /// Deals with the rows where a node's result does not fit: raises, or makes NULL. Gives the validity of the result.
+    fn overflowed(
+        &mut self,
+        id: NodeId,
+        code: ErrorCode,
+        when: Reg,
+        valid: Option<Reg>,
+        overflow: Overflow,
+    ) -> Result<Option<Reg>, CodegenError> {
+        match overflow {
+            Overflow::Null => {
+                let fits = self.f.not(when);
+                Ok(Some(self.where_valid(fits, valid)))
+            }
+            Overflow::Fail | Overflow::Wrap => {
+                let when = self.where_valid(when, valid);
+                self.fail(id, code, when)?;
+                Ok(valid)
+            }
+        }
+    }
+
+    /// Notes where a node fails, and reports it for the rows that reach it.
+    fn fail(&mut self, id: NodeId, code: ErrorCode, when: Reg) -> Result<(), CodegenError> {
+        self.known.fails.entry(id).or_default().push((code, when));
+        self.report(id, code, when)
+    }
+
+    fn report(&mut self, id: NodeId, code: ErrorCode, when: Reg) -> Result<(), CodegenError> {
+        let when = match self.masks.last() {
+            Some(&(_, mask)) => self.f.and(when, mask),
+            None => when,
+        };
+        let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
+        self.leaves.raise(&mut emit, code, id, when)
+    }
+
+    fn mask_number(&self) -> usize {
+        self.masks.last().map_or(0, |&(number, _)| number)
+    }
+
+    fn mark_reported(&mut self, id: NodeId) {
+        if self.can_fail[id.0 as usize] {
+            let mask = self.mask_number();
+            self.known.reported.insert((id, mask));
+        }
+    }
+
+    /// A value at hand is used under a mask under which its failures are not reported yet.
+    fn report_again(&mut self, id: NodeId) -> Result<(), CodegenError> {
+        if !self.can_fail[id.0 as usize] {
+            return Ok(());
+        }
+        let covered = self.known.reported.contains(&(id, 0))
+            || self.masks.iter().any(|&(mask, _)| self.known.reported.contains(&(id, mask)));
+        if covered {
+            return Ok(());
+        }
+        self.mark_reported(id);
+        for (code, when) in self.known.fails.get(&id).cloned().unwrap_or_default() {
+            self.report(id, code, when)?;
+        }
+        let graph = self.graph;
+        match graph.node(id) {
+            Node::Case { branches, otherwise } => self.case(id, branches, *otherwise).map(|_| ()),
+            node => node.inputs().into_iter().try_for_each(|input| self.report_again(input)),
+        }
+    }
+
+    /// Runs `body` for the rows of `mask` only, as far as errors go.
+    fn masked<T>(&mut self, mask: Reg, body: impl FnOnce(&mut Self) -> Result<T, CodegenError>) -> Result<T, CodegenError> {
+        self.known.num_masks += 1;
+        let number = self.known.num_masks;
+        self.masks.push((number, mask));
+        let result = body(self);
+        self.masks.pop();
+        result
+    }
+
+    fn unsupported<T>(&self, what: impl Into<String>) -> Result<T, CodegenError> {
+        Err(CodegenError::Unsupported { what: what.into() })
+    }
+}
