@@ -233,7 +233,11 @@ impl Row<'_, '_> {
         let lane = self.lane(id);
         // Masks are made only where something below can fail.
         let fallible = |row: &Self, from: usize| {
-            branches[from..].iter().flat_map(|&(when, then)| [when, then]).chain(otherwise).any(|node| row.can_fail[node.0 as usize])
+            branches[from..]
+                .iter()
+                .flat_map(|&(when, then)| [when, then])
+                .chain(otherwise)
+                .any(|node| row.can_fail[node.0 as usize])
         };
         let mut remaining: Option<Reg> = None;
         let mut sides = Vec::new();
@@ -276,11 +280,21 @@ impl Row<'_, '_> {
         for (condition, side) in sides.into_iter().rev() {
             result = Some(self.choose(condition, side, result, lane, nullable));
         }
-        result.ok_or_else(|| CodegenError::Malformed { what: format!("CASE, node {}", id.0), why: "has no branches".into() })
+        result.ok_or_else(|| CodegenError::Malformed {
+            what: format!("CASE, node {}", id.0),
+            why: "has no branches".into(),
+        })
     }
 
     /// `side` where the condition holds, else `rest`, else NULL.
-    fn choose(&mut self, condition: Reg, side: Computed, rest: Option<Computed>, lane: Lane, nullable: bool) -> Computed {
+    fn choose(
+        &mut self,
+        condition: Reg,
+        side: Computed,
+        rest: Option<Computed>,
+        lane: Lane,
+        nullable: bool,
+    ) -> Computed {
         let integer = !matches!(lane, Lane::Pred | Lane::F32 | Lane::F64);
         let in_lane = |row: &mut Self, number: Number| if integer { number.to(row.f, lane) } else { number };
         let Some(rest) = rest else {

@@ -375,13 +375,14 @@ impl Row<'_, '_> {
         let total = f.convert(Type::U32, total.view(Type::U64));
         let year = divide_unsigned_constant(f, total, 12 * 600_000, 12);
         let month0 = f.mad(year, i128::from(-12_i32 as u32), total);
-        // The last day of the month: 31 for 0, 2, 4, 6, 7, 9, 11; 28 or 29 for February.
+        // The last day of month m: 31 for 1, 3, 5, 7, 8, 10, 12, where m ^ m / 8 is odd; 28 or 29 for February.
         let leap = self.leap(year);
         let f = &mut *self.f;
-        let half = f.shr(month0, 3);
-        let long = f.xor(month0, half);
+        let month = f.add(month0, 1);
+        let half = f.shr(month, 3);
+        let long = f.xor(month, half);
         let long = f.and(long, 1);
-        let last = f.sub(31, long);
+        let last = f.add(long, 30);
         let february = f.setp(Compare::Eq, month0, 1);
         let short = f.add(leap, 28);
         let last = f.select(february, short, last);

@@ -19,7 +19,12 @@ pub(super) fn constant(lane: Lane, value: f64) -> Operand {
 }
 
 impl Row<'_, '_> {
-    pub(super) fn float_arithmetic(&mut self, op: Arithmetic, left: NodeId, right: NodeId) -> Result<Computed, CodegenError> {
+    pub(super) fn float_arithmetic(
+        &mut self,
+        op: Arithmetic,
+        left: NodeId,
+        right: NodeId,
+    ) -> Result<Computed, CodegenError> {
         let (a, b) = (self.node(left)?, self.node(right)?);
         let valid = self.both_valid(a.valid, b.valid);
         let lane = a.number.lane;

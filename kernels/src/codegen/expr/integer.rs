@@ -24,7 +24,9 @@ impl Row<'_, '_> {
         let (a, b) = (self.node(left)?, self.node(right)?);
         let valid = self.both_valid(a.valid, b.valid);
         match op {
-            Arithmetic::Divide | Arithmetic::Remainder => self.divide(id, op, left, right, (a.number, b.number), valid, overflow),
+            Arithmetic::Divide | Arithmetic::Remainder => {
+                self.divide(id, op, left, right, (a.number, b.number), valid, overflow)
+            }
             _ => self.add_like(id, op, left, right, (a.number, b.number), valid, overflow),
         }
     }
@@ -202,7 +204,13 @@ impl Row<'_, '_> {
         Ok(Computed { number: number.to(self.f, lane(ty)), valid })
     }
 
-    pub(super) fn bitwise(&mut self, id: NodeId, op: Bitwise, left: NodeId, right: NodeId) -> Result<Computed, CodegenError> {
+    pub(super) fn bitwise(
+        &mut self,
+        id: NodeId,
+        op: Bitwise,
+        left: NodeId,
+        right: NodeId,
+    ) -> Result<Computed, CodegenError> {
         let repr = self.ty(id).repr;
         let (a, b) = (self.node(left)?, self.node(right)?);
         let valid = self.both_valid(a.valid, b.valid);
@@ -323,7 +331,13 @@ impl Row<'_, '_> {
         }
     }
 
-    pub(super) fn check(&mut self, id: NodeId, of: NodeId, range: Range, overflow: Overflow) -> Result<Computed, CodegenError> {
+    pub(super) fn check(
+        &mut self,
+        id: NodeId,
+        of: NodeId,
+        range: Range,
+        overflow: Overflow,
+    ) -> Result<Computed, CodegenError> {
         let a = self.node(of)?;
         let own = self.range(of);
         let valid = match self.outside(a.number, own, range) {
@@ -336,7 +350,10 @@ impl Row<'_, '_> {
     /// Where a number within `own` lies outside `range`; `None` if it never does.
     pub(super) fn outside(&mut self, number: Number, own: Range, range: Range) -> Option<Reg> {
         let f = &mut *self.f;
-        if number.lane == Lane::S128 && (range == bounds(Repr::I64) || range == bounds(Repr::U64)) && !range.contains(own) {
+        if number.lane == Lane::S128
+            && (range == bounds(Repr::I64) || range == bounds(Repr::U64))
+            && !range.contains(own)
+        {
             // The high word must repeat the sign of the low one, or be zero.
             let (low, high) = number.words(f);
             let expected: Operand =

@@ -212,7 +212,10 @@ impl<'x, 'g> Row<'x, 'g> {
             Node::Constant { bits } => Ok(Computed { number: self.constant(ty, *bits), valid: None }),
             Node::Null => {
                 let valid = self.f.constant_pred(false);
-                Ok(Computed { number: self.constant(ty, ty.bounds().map_or(0, |b| 0.clamp(b.low, b.high))), valid: Some(valid) })
+                Ok(Computed {
+                    number: self.constant(ty, ty.bounds().map_or(0, |b| 0.clamp(b.low, b.high))),
+                    valid: Some(valid),
+                })
             }
             Node::Arithmetic { op, left, right, overflow } => {
                 if ty.repr.is_float() {
@@ -355,16 +358,16 @@ impl<'x, 'g> Row<'x, 'g> {
     }
 
     /// Runs `body` for the rows of `mask` only, as far as errors go.
-    fn masked<T>(&mut self, mask: Reg, body: impl FnOnce(&mut Self) -> Result<T, CodegenError>) -> Result<T, CodegenError> {
+    fn masked<T>(
+        &mut self,
+        mask: Reg,
+        body: impl FnOnce(&mut Self) -> Result<T, CodegenError>,
+    ) -> Result<T, CodegenError> {
         self.known.num_masks += 1;
         let number = self.known.num_masks;
         self.masks.push((number, mask));
         let result = body(self);
         self.masks.pop();
         result
-    }
-
-    fn unsupported<T>(&self, what: impl Into<String>) -> Result<T, CodegenError> {
-        Err(CodegenError::Unsupported { what: what.into() })
     }
 }
