@@ -1,9 +1,12 @@
 //! What host and generated kernels agree on: the extent descriptor, the control block, the order of parameters.
 //!
-//!   extent descriptor   rows | count address | column 0: values, validity, base | column 1: … |      all u64
+//!   extent descriptor   rows | source control | column 0: values, validity, base | column 1: … |      all u64
 //!   control block       error word | rows | ticket …                                                64 bytes
+//!   output allocation   control block | tile status | bitmaps (all zeroed) | values
+//!   state allocation    control block | records (all zeroed)
 //!
-//! Rows      with a count address other than 0 the kernel reads the number there; `rows` is then the upper bound.
+//! Rows      an extent that a kernel made names that kernel's control block: the row count is read there, `rows` is then
+//!           the upper bound, and an error there becomes this launch's own. So the last control block of a chain tells all.
 //! Validity  address 0 means that no row of the extent is NULL.
 //! Errors    the first error wins: the word is set once, from 0, by compare-and-swap.
 
@@ -11,8 +14,8 @@
 pub const EXTENT_HEADER_BYTES: u64 = 16;
 /// Byte offset of the row count (or its upper bound).
 pub const EXTENT_ROWS: u64 = 0;
-/// Byte offset of the address of the on-device row count; 0 when `rows` is the count itself.
-pub const EXTENT_COUNT_ADDRESS: u64 = 8;
+/// Byte offset of the address of the control block that holds the row count; 0 when `rows` is the count itself.
+pub const EXTENT_SOURCE: u64 = 8;
 /// Bytes of one column in an extent descriptor.
 pub const EXTENT_COLUMN_BYTES: u64 = 24;
 
@@ -20,6 +23,9 @@ pub const EXTENT_COLUMN_BYTES: u64 = 24;
 pub const fn extent_bytes(columns: usize) -> u64 {
     EXTENT_HEADER_BYTES + EXTENT_COLUMN_BYTES * columns as u64
 }
+
+/// Rows of one extent: row numbers are 32-bit, with room to step over the end.
+pub const MAX_EXTENT_ROWS: u64 = 1 << 31;
 
 /// Bytes of a control block. The host copies the first [`CONTROL_RESULT_BYTES`] home.
 pub const CONTROL_BYTES: u64 = 64;
@@ -45,9 +51,9 @@ pub struct ColumnAddress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowCount {
     Known(u64),
-    /// A u64 in device memory that an earlier kernel wrote, and what it cannot exceed.
+    /// The control block of the kernel that made the extent, and what its count cannot exceed.
     OnDevice {
-        address: u64,
+        control: u64,
         upper_bound: u64,
     },
 }
@@ -63,13 +69,13 @@ impl RowCount {
 
 /// Appends one extent descriptor to `bytes`.
 pub fn write_extent(bytes: &mut Vec<u8>, rows: RowCount, columns: &[ColumnAddress]) {
-    let count_address = match rows {
+    let source = match rows {
         RowCount::Known(_) => 0,
-        RowCount::OnDevice { address, .. } => address,
+        RowCount::OnDevice { control, .. } => control,
     };
     let mut word = |value: u64| bytes.extend_from_slice(&value.to_le_bytes());
     word(rows.upper_bound());
-    word(count_address);
+    word(source);
     for column in columns {
         word(column.values);
         word(column.validity);

@@ -4,6 +4,11 @@
 
 pub mod abi;
 pub mod codegen;
+pub mod error;
 pub mod launch;
+pub mod layout;
+pub mod pipeline;
+pub mod tune;
 
+pub use error::KernelError;
 pub use launch::{Launch, LaunchConfig};

@@ -191,6 +191,16 @@ pub enum Aggregate {
     Max(NodeId),
 }
 
+impl Aggregate {
+    /// The argument, if there is one.
+    pub fn arg(self) -> Option<NodeId> {
+        match self {
+            Aggregate::CountStar => None,
+            Aggregate::Count(arg) | Aggregate::Sum(arg) | Aggregate::Min(arg) | Aggregate::Max(arg) => Some(arg),
+        }
+    }
+}
+
 /// An aggregate with its FILTER (WHERE …). AVG is a sum and a count; the division happens above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Accumulator {
@@ -261,7 +271,7 @@ impl AggregateSpec {
         keys.chain(self.accumulators.iter().map(|a| self.result_type(graph, a))).collect()
     }
 
-    fn result_type(&self, graph: &Graph, accumulator: &Accumulator) -> Ty {
+    pub(crate) fn result_type(&self, graph: &Graph, accumulator: &Accumulator) -> Ty {
         // A group exists because a row is in it; only a filter, a NULL or an ungrouped query without rows leaves it unseen.
         let unseen = |arg: NodeId| graph.ty(arg).nullable || accumulator.filter.is_some() || self.keys.is_empty();
         match accumulator.aggregate {
@@ -306,6 +316,27 @@ pub struct PipelineSpec {
 }
 
 impl PipelineSpec {
+    /// Every node that the filters and the sink ask for.
+    pub fn roots(&self) -> Vec<NodeId> {
+        let mut roots = self.filters.clone();
+        match &self.sink {
+            SinkSpec::Materialise { outputs } => roots.extend(outputs),
+            SinkSpec::Aggregate(aggregate) => {
+                roots.extend(&aggregate.keys);
+                for accumulator in &aggregate.accumulators {
+                    roots.extend(accumulator.filter);
+                    roots.extend(accumulator.aggregate.arg());
+                }
+            }
+        }
+        roots
+    }
+
+    /// The columns that anything reads, ascending. The others cost nothing; their addresses may be 0.
+    pub fn used_columns(&self) -> Vec<u32> {
+        self.graph.columns(&self.roots())
+    }
+
     /// Types of the columns the pipeline gives: outputs, or keys and accumulators.
     pub fn output_types(&self) -> Vec<Ty> {
         match &self.sink {
@@ -324,6 +355,8 @@ pub enum ErrorCode {
     Cast = 3,
     /// The host gave a hash table too little room: a defect of ours.
     TableFull = 4,
+    /// A group key lies outside the range that its type promised: run again with the true range, or none.
+    KeyRange = 5,
 }
 
 impl ErrorCode {
@@ -334,6 +367,7 @@ impl ErrorCode {
             2 => ErrorCode::Overflow,
             3 => ErrorCode::Cast,
             4 => ErrorCode::TableFull,
+            5 => ErrorCode::KeyRange,
             _ => return None,
         };
         Some((code, NodeId((word >> 32) as u32)))

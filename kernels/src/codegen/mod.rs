@@ -7,4 +7,10 @@ pub mod expr;
 pub mod graph;
 mod infer;
 pub mod ir;
+pub(crate) mod load;
+pub mod params;
+pub mod pipeline;
+pub(crate) mod sink;
 pub mod value;
+
+pub use pipeline::{CompiledKernel, CompiledPipeline, compile};

@@ -1,0 +1,383 @@
+//! Loads: from a column of any physical width, from a lookup table, from a parameter, into the lane of the value's type.
+//!
+//!   u8 + base 1000, decimal   [3, 7, 0]  ──► S32 lane   [1003, 1007, 1000]
+//!
+//! Rows      a row number is 32-bit inside its extent; addresses are base + row · width, 64-bit.
+//! Validity  one 32-bit word per warp: its 32 lanes read the same address, and each tests its own bit.
+//! Padding   a bitmap is read by whole words, which the padding of every buffer allows; everything else row by row.
+
+use millpond_ptx::ast::{Space, Type};
+use millpond_ptx::build::{Compare, FunctionBuilder, Param, Reg};
+
+use super::ir::*;
+use super::params::{ParamList, Slot};
+use super::value::{CodegenError, Emit, Leaves, Value};
+use crate::abi;
+
+/// The PTX type of a lane's register (its low half for 128 bits).
+pub(crate) fn lane_type(lane: Lane) -> Type {
+    match lane {
+        Lane::Pred => Type::Pred,
+        Lane::S32 => Type::S32,
+        Lane::U32 => Type::U32,
+        Lane::S64 => Type::S64,
+        Lane::U64 | Lane::S128 => Type::U64,
+        Lane::F32 => Type::F32,
+        Lane::F64 => Type::F64,
+    }
+}
+
+/// The PTX type that a stored value is read and written as.
+pub(crate) fn stored_type(physical: Physical) -> Type {
+    match physical {
+        Physical::Bit => Type::B32,
+        Physical::U8 => Type::U8,
+        Physical::U16 => Type::U16,
+        Physical::U32 => Type::U32,
+        Physical::U64 => Type::U64,
+        Physical::I8 => Type::S8,
+        Physical::I16 => Type::S16,
+        Physical::I32 => Type::S32,
+        Physical::I64 | Physical::I128 => Type::S64,
+        Physical::F32 => Type::F32,
+        Physical::F64 => Type::F64,
+    }
+}
+
+/// An integer register extended by its own sign, or cut, to 64 bits.
+pub(crate) fn to_64(f: &mut FunctionBuilder, reg: Reg) -> Reg {
+    match reg.ty() {
+        Type::S32 => f.convert(Type::S64, reg),
+        Type::U32 | Type::B32 => f.convert(Type::U64, reg.view(Type::U32)),
+        _ => reg,
+    }
+}
+
+/// The value's low and high 64 bits, extended by its lane's sign. Integer lanes only.
+pub(crate) fn to_128(f: &mut FunctionBuilder, value: Value) -> (Reg, Reg) {
+    if let Some(high) = value.high {
+        return (value.low.view(Type::U64), high.view(Type::S64));
+    }
+    let low = to_64(f, value.low);
+    let high = match value.lane {
+        Lane::U32 | Lane::U64 => f.copy(Type::S64, 0),
+        _ => f.shr(low.view(Type::S64), 63),
+    };
+    (low.view(Type::U64), high)
+}
+
+/// Position of a row in bitmaps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BitPosition {
+    /// Byte offset of the 32-bit word.
+    word: Reg,
+    /// Bit in the word.
+    bit: Reg,
+}
+
+impl BitPosition {
+    pub(crate) fn of(f: &mut FunctionBuilder, row: Reg) -> BitPosition {
+        let index = f.shr(row, 5);
+        let word = f.mul_wide(index, 4u32);
+        let bit = f.and(row, 31u32);
+        BitPosition { word, bit }
+    }
+
+    /// The row's bit of the bitmap at `base`; true where `base` is 0 and `optional`.
+    fn load(self, f: &mut FunctionBuilder, base: Reg, optional: Option<Reg>) -> Reg {
+        let address = f.add(base, self.word);
+        let word = match optional {
+            Some(present) => {
+                let word = f.copy(Type::U32, 0xffff_ffffu32);
+                f.guarded(present, true, |f| f.load_into("ld.global.nc", Type::U32, word, address));
+                word
+            }
+            None => f.load_constant(Type::U32, address),
+        };
+        let shifted = f.shr(word, self.bit);
+        let bit = f.and(shifted, 1u32);
+        f.setp(Compare::Ne, bit, 0u32)
+    }
+}
+
+/// Addresses of one column of the current extent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ColumnRegisters {
+    values: Reg,
+    /// Address and "is not 0".
+    validity: Option<(Reg, Reg)>,
+    base: Option<Reg>,
+}
+
+/// Where the current row's values come from.
+pub(crate) struct RowLeaves<'a> {
+    spec: &'a PipelineSpec,
+    control: Reg,
+    literals: Vec<Value>,
+    lookups: Vec<(Reg, Option<Reg>)>,
+    columns: Vec<ColumnRegisters>,
+    row: Option<(Reg, Option<BitPosition>)>,
+}
+
+impl<'a> RowLeaves<'a> {
+    /// Declares the parameters of literals and lookups and reads them.
+    pub(crate) fn new(
+        spec: &'a PipelineSpec,
+        f: &mut FunctionBuilder,
+        params: &mut ParamList,
+        control: Reg,
+    ) -> RowLeaves<'a> {
+        let mut literals = Vec::with_capacity(spec.literals.len());
+        for (i, &ty) in spec.literals.iter().enumerate() {
+            literals.push(literal(f, params, i as u32, ty));
+        }
+        let mut lookups = Vec::with_capacity(spec.lookups.len());
+        for (i, lookup) in spec.lookups.iter().enumerate() {
+            let values = params.declare(f, Slot::LookupValues(i as u32), Type::U64);
+            let values = f.load_param(&values);
+            let validity = lookup.ty.nullable.then(|| {
+                let validity = params.declare(f, Slot::LookupValidity(i as u32), Type::U64);
+                f.load_param(&validity)
+            });
+            lookups.push((values, validity));
+        }
+        RowLeaves { spec, control, literals, lookups, columns: Vec::new(), row: None }
+    }
+
+    /// Reads the columns' addresses from the descriptor in the kernel's parameters.
+    pub(crate) fn enter_only_extent(&mut self, f: &mut FunctionBuilder, extent: &Param) {
+        self.enter(f, |f, offset| f.load(Space::Param, Type::U64, extent.at(offset as i64)));
+    }
+
+    /// Reads the columns' addresses from the descriptor at `descriptor` in device memory.
+    pub(crate) fn enter_extent(&mut self, f: &mut FunctionBuilder, descriptor: Reg) {
+        self.enter(f, |f, offset| f.load_constant(Type::U64, descriptor.at(offset as i64)));
+    }
+
+    fn enter(&mut self, f: &mut FunctionBuilder, mut word: impl FnMut(&mut FunctionBuilder, u64) -> Reg) {
+        let used = self.spec.used_columns();
+        self.columns.clear();
+        for (i, column) in self.spec.columns.iter().enumerate() {
+            let at = abi::EXTENT_HEADER_BYTES + abi::EXTENT_COLUMN_BYTES * i as u64;
+            if !used.contains(&(i as u32)) {
+                // Never read: no code either. The registers are placeholders.
+                self.columns.push(ColumnRegisters { values: self.control, validity: None, base: None });
+                continue;
+            }
+            let values = word(f, at);
+            let validity = column.ty.nullable.then(|| {
+                let address = word(f, at + 8);
+                let present = f.setp(Compare::Ne, address, 0u64);
+                (address, present)
+            });
+            let base = column.has_base.then(|| word(f, at + 16).view(Type::S64));
+            self.columns.push(ColumnRegisters { values, validity, base });
+        }
+    }
+
+    pub(crate) fn num_columns(&self) -> usize {
+        self.spec.columns.len()
+    }
+
+    /// Moves to row `row` (U32) of the current extent.
+    pub(crate) fn at_row(&mut self, f: &mut FunctionBuilder, row: Reg) {
+        let used = self.spec.used_columns();
+        let bits = used.iter().any(|&i| {
+            let column = &self.spec.columns[i as usize];
+            column.physical == Physical::Bit || column.ty.nullable
+        });
+        let position = bits.then(|| BitPosition::of(f, row));
+        self.row = Some((row, position));
+    }
+}
+
+impl Leaves for RowLeaves<'_> {
+    fn column(&mut self, emit: &mut Emit<'_>, index: u32) -> Result<Value, CodegenError> {
+        let malformed = |why: &str| CodegenError::Malformed { what: format!("column {index}"), why: why.to_string() };
+        let spec =
+            *self.spec.columns.get(index as usize).ok_or_else(|| malformed("the pipeline has no such column"))?;
+        let registers = self.columns[index as usize];
+        let (row, bits) = self.row.ok_or_else(|| malformed("it is read outside a row"))?;
+        let f = &mut *emit.f;
+        let valid = match (registers.validity, bits) {
+            (Some((address, present)), Some(bits)) => Some(bits.load(f, address, Some(present))),
+            _ => None,
+        };
+        if spec.physical == Physical::Bit {
+            let bits = bits.ok_or_else(|| malformed("it has no bit position"))?;
+            if spec.ty.repr != Repr::Bool {
+                return Err(malformed("a bitmap holds booleans only"));
+            }
+            let low = bits.load(f, registers.values, None);
+            return Ok(Value { lane: Lane::Pred, low, high: None, valid });
+        }
+        load_value(f, spec.physical, spec.ty, registers.values, row, registers.base)
+            .map(|value| Value { valid, ..value })
+            .map_err(|why| malformed(&why))
+    }
+
+    fn literal(&mut self, _: &mut Emit<'_>, slot: u32) -> Result<Value, CodegenError> {
+        self.literals.get(slot as usize).copied().ok_or_else(|| CodegenError::Malformed {
+            what: format!("literal {slot}"),
+            why: "the pipeline has no such slot".into(),
+        })
+    }
+
+    fn lookup(&mut self, emit: &mut Emit<'_>, table: u32, code: Value) -> Result<Value, CodegenError> {
+        let malformed = |why: String| CodegenError::Malformed { what: format!("lookup table {table}"), why };
+        let spec =
+            *self.spec.lookups.get(table as usize).ok_or_else(|| malformed("the pipeline has no such table".into()))?;
+        let (values, validity) = self.lookups[table as usize];
+        let f = &mut *emit.f;
+        let mut index = match code.lane {
+            Lane::S32 | Lane::U32 => code.low.view(Type::U32),
+            Lane::S64 | Lane::U64 => f.convert(Type::U32, code.low.view(Type::U64)),
+            other => return Err(malformed(format!("{other:?} is no code"))),
+        };
+        // The code of a NULL row is anything; entry 0 is always there.
+        if let Some(valid) = code.valid {
+            index = f.select(valid, index, 0u32);
+        }
+        let bits = (validity.is_some() || spec.physical == Physical::Bit).then(|| BitPosition::of(f, index));
+        let entry_valid = match (validity, bits) {
+            (Some(address), Some(bits)) => Some(bits.load(f, address, None)),
+            _ => None,
+        };
+        let valid = match (code.valid, entry_valid) {
+            (Some(a), Some(b)) => Some(f.and(a, b)),
+            (a, b) => a.or(b),
+        };
+        let value = match (spec.physical, bits) {
+            (Physical::Bit, Some(bits)) => {
+                let low = bits.load(f, values, None);
+                Value { lane: Lane::Pred, low, high: None, valid }
+            }
+            _ => load_value(f, spec.physical, spec.ty, values, index, None).map_err(malformed)?,
+        };
+        Ok(Value { valid, ..value })
+    }
+
+    fn raise(&mut self, emit: &mut Emit<'_>, code: ErrorCode, node: NodeId, when: Reg) -> Result<(), CodegenError> {
+        raise(emit.f, self.control, code, node, when);
+        Ok(())
+    }
+}
+
+/// Sets the error word where `when` holds, unless it is set.
+pub(crate) fn raise(f: &mut FunctionBuilder, control: Reg, code: ErrorCode, node: NodeId, when: Reg) {
+    let word = (node.0 as u64) << 32 | code as u64;
+    f.guarded(when, true, |f| {
+        f.compare_exchange(Space::Global, Type::B64, control.at(abi::CONTROL_ERROR as i64), 0u64, word)
+    });
+}
+
+fn literal(f: &mut FunctionBuilder, params: &mut ParamList, index: u32, ty: Ty) -> Value {
+    let lane = lane(ty);
+    let word = if lane == Lane::Pred { Type::U32 } else { lane_type(lane) };
+    let low = params.declare(f, Slot::Literal(index), word);
+    let mut low = f.load_param(&low);
+    if lane == Lane::Pred {
+        low = f.setp(Compare::Ne, low, 0u32);
+    }
+    let high = (lane == Lane::S128).then(|| {
+        let high = params.declare(f, Slot::LiteralHigh(index), Type::S64);
+        f.load_param(&high)
+    });
+    let valid = ty.nullable.then(|| {
+        let valid = params.declare(f, Slot::LiteralValid(index), Type::U32);
+        let valid = f.load_param(&valid);
+        f.setp(Compare::Ne, valid, 0u32)
+    });
+    Value { lane, low, high, valid }
+}
+
+/// Loads element `index` (U32) of an array of anything but bits, adds the base, and gives it the lane of `ty`.
+fn load_value(
+    f: &mut FunctionBuilder,
+    physical: Physical,
+    ty: Ty,
+    values: Reg,
+    index: Reg,
+    base: Option<Reg>,
+) -> Result<Value, String> {
+    let lane = lane(ty);
+    let address = f.element(values, index, physical.width());
+    let value = |lane: Lane, low: Reg| Value { lane, low, high: None, valid: None };
+    match (physical, lane) {
+        (Physical::F32, Lane::F32) | (Physical::F64, Lane::F64) => {
+            return Ok(value(lane, f.load_constant(lane_type(lane), address)));
+        }
+        (Physical::F32 | Physical::F64, _) | (_, Lane::F32 | Lane::F64 | Lane::Pred) => {
+            return Err(format!("{physical:?} cannot hold {:?}", ty.repr));
+        }
+        (Physical::I128, _) => {
+            let halves = f.load_vector("ld.global.nc", 2, Type::U64, address);
+            let wide = Value { lane: Lane::S128, low: halves[0], high: Some(halves[1].view(Type::S64)), valid: None };
+            return Ok(match base {
+                Some(base) => add_wide(f, wide, base, lane),
+                None => narrow(f, wide, lane),
+            });
+        }
+        _ => {}
+    }
+    let stored = f.load_constant(stored_type(physical), address);
+    let signed = matches!(physical, Physical::I8 | Physical::I16 | Physical::I32 | Physical::I64);
+    let narrow_store = physical.width() < 8;
+    match lane {
+        Lane::S32 | Lane::U32 => {
+            let ty = lane_type(lane);
+            let low = if narrow_store { stored.view(ty) } else { f.convert(ty, stored) };
+            let low = match base {
+                Some(base) => {
+                    let base = f.convert(ty, base);
+                    f.add(low, base)
+                }
+                None => low,
+            };
+            Ok(value(lane, low))
+        }
+        Lane::S64 | Lane::U64 => {
+            let low = to_64(f, stored).view(lane_type(lane));
+            let low = match base {
+                Some(base) => f.add(low, base.view(lane_type(lane))),
+                None => low,
+            };
+            Ok(value(lane, low))
+        }
+        Lane::S128 => {
+            let from = match (signed, narrow_store) {
+                (true, true) => Lane::S32,
+                (false, true) => Lane::U32,
+                (true, false) => Lane::S64,
+                (false, false) => Lane::U64,
+            };
+            let (low, high) = to_128(f, value(from, stored.view(lane_type(from))));
+            let wide = Value { lane: Lane::S128, low, high: Some(high), valid: None };
+            Ok(match base {
+                Some(base) => add_wide(f, wide, base, Lane::S128),
+                None => wide,
+            })
+        }
+        _ => Err(format!("{physical:?} cannot hold {:?}", ty.repr)),
+    }
+}
+
+/// A 128-bit value plus a signed 64-bit base, in lane `lane`.
+fn add_wide(f: &mut FunctionBuilder, wide: Value, base: Reg, lane: Lane) -> Value {
+    let (low, high) = to_128(f, wide);
+    let (base_low, base_high) =
+        to_128(f, Value { lane: Lane::S64, low: base.view(Type::S64), high: None, valid: None });
+    let low = f.add_cc(low, base_low);
+    let high = f.addc(high.view(Type::U64), base_high.view(Type::U64));
+    narrow(f, Value { lane: Lane::S128, low, high: Some(high.view(Type::S64)), valid: None }, lane)
+}
+
+/// The low part of a 128-bit value that is proven to fit `lane`.
+fn narrow(f: &mut FunctionBuilder, wide: Value, lane: Lane) -> Value {
+    let low = match lane {
+        Lane::S32 | Lane::U32 => f.convert(lane_type(lane), wide.low),
+        Lane::S64 | Lane::U64 => wide.low.view(lane_type(lane)),
+        _ => return wide,
+    };
+    Value { lane, low, high: None, valid: None }
+}

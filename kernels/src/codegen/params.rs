@@ -1,0 +1,133 @@
+//! Parameters of generated kernels: declared while the kernel is written, packed by the host from the same list.
+//!
+//!   extent (one)          descriptor, by value          output columns          materialise, emit
+//!   extents, how many     array in device memory        table · capacity …      aggregate
+//!   control               error word, rows, ticket      literals, lookups       as the spec numbers them
+//!
+//! Layout   as PTX lays parameters out: in order, each at its natural alignment.
+
+use millpond_ptx::ast::Type;
+use millpond_ptx::build::{FunctionBuilder, Param};
+
+/// What a parameter holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Slot {
+    /// The descriptor of the only extent, by value.
+    Extent,
+    /// Address of the array of extent descriptors.
+    Extents,
+    /// Number of extent descriptors (u32).
+    NumExtents,
+    /// Address of the control block.
+    Control,
+    /// Tiles of the whole input, by upper bounds (u32).
+    NumTiles,
+    /// Base address of the output allocation.
+    Output,
+    /// Byte offset of output column `i` in the output allocation.
+    OutputValues(u32),
+    /// Byte offset of the validity of output column `i`.
+    OutputValidity(u32),
+    /// Address of the table of groups.
+    Table,
+    /// Address of the table that a rehash reads.
+    OldTable,
+    /// Records in the table (u32); for a rehash or an emit those that are read.
+    Records,
+    /// Slots of the hash table less one, a power of two less one (u32).
+    SlotMask,
+    /// Lowest value of key `i`, modulo 2^32 where keys address a table (u32), whole in an emit (u64).
+    KeyLow(u32),
+    /// Code of NULL, or the number of codes, of key `i` (u32).
+    KeyNull(u32),
+    /// Number of codes of key `i`, NULL included (u32).
+    KeyCodes(u32),
+    /// Literal `i`: its only word or its low half.
+    Literal(u32),
+    /// High half of a 128-bit literal.
+    LiteralHigh(u32),
+    /// Whether a nullable literal is valid (u32).
+    LiteralValid(u32),
+    /// Address of the values of lookup table `i`.
+    LookupValues(u32),
+    /// Address of the validity of lookup table `i`.
+    LookupValidity(u32),
+}
+
+/// One parameter: where it lies in the parameter block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParamSlot {
+    pub slot: Slot,
+    pub offset: u32,
+    pub bytes: u32,
+}
+
+/// The parameters of a kernel, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ParamList {
+    pub slots: Vec<ParamSlot>,
+    bytes: u32,
+}
+
+impl ParamList {
+    /// Declares a parameter of a fundamental type.
+    pub(crate) fn declare(&mut self, f: &mut FunctionBuilder, slot: Slot, ty: Type) -> Param {
+        self.place(slot, ty.bytes(), ty.bytes());
+        f.param(&name(slot), ty)
+    }
+
+    /// Declares a parameter of `bytes` bytes, aligned to 8.
+    pub(crate) fn declare_bytes(&mut self, f: &mut FunctionBuilder, slot: Slot, bytes: u32) -> Param {
+        self.place(slot, 8, bytes);
+        f.param_bytes(&name(slot), 8, bytes as u64)
+    }
+
+    fn place(&mut self, slot: Slot, align: u32, bytes: u32) {
+        let offset = self.bytes.next_multiple_of(align);
+        self.slots.push(ParamSlot { slot, offset, bytes });
+        self.bytes = offset + bytes;
+    }
+
+    /// Bytes of the parameter block.
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// The parameter block, each slot filled by `value` (little-endian, cut to the slot's size).
+    pub fn pack<E>(&self, mut value: impl FnMut(Slot, &mut Vec<u8>) -> Result<(), E>) -> Result<Vec<u8>, E> {
+        let mut block = vec![0; self.bytes as usize];
+        let mut bytes = Vec::new();
+        for slot in &self.slots {
+            bytes.clear();
+            value(slot.slot, &mut bytes)?;
+            let len = bytes.len().min(slot.bytes as usize);
+            block[slot.offset as usize..slot.offset as usize + len].copy_from_slice(&bytes[..len]);
+        }
+        Ok(block)
+    }
+}
+
+fn name(slot: Slot) -> String {
+    match slot {
+        Slot::Extent => "extent".into(),
+        Slot::Extents => "extents".into(),
+        Slot::NumExtents => "num_extents".into(),
+        Slot::Control => "control".into(),
+        Slot::NumTiles => "num_tiles".into(),
+        Slot::Output => "output".into(),
+        Slot::OutputValues(i) => format!("output_{i}_values"),
+        Slot::OutputValidity(i) => format!("output_{i}_validity"),
+        Slot::Table => "table".into(),
+        Slot::OldTable => "old_table".into(),
+        Slot::Records => "records".into(),
+        Slot::SlotMask => "slot_mask".into(),
+        Slot::KeyLow(i) => format!("key_{i}_low"),
+        Slot::KeyNull(i) => format!("key_{i}_null"),
+        Slot::KeyCodes(i) => format!("key_{i}_codes"),
+        Slot::Literal(i) => format!("literal_{i}"),
+        Slot::LiteralHigh(i) => format!("literal_{i}_high"),
+        Slot::LiteralValid(i) => format!("literal_{i}_valid"),
+        Slot::LookupValues(i) => format!("lookup_{i}_values"),
+        Slot::LookupValidity(i) => format!("lookup_{i}_validity"),
+    }
+}

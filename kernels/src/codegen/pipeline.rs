@@ -1,0 +1,557 @@
+//! From a [`PipelineSpec`] to a module of PTX: the row loop, the filters, the sink.
+//!
+//!   for each extent, for each row of this thread:
+//!       filter 1 ─ filter 2 ─ …                      each a branch: later columns load only for rows that are left
+//!           └─► sink
+//!
+//! Kernels   `pipeline`, and for aggregates `emit`; hash tables also `rehash`.
+//! Grid      persistent, any number of blocks: rows are strided (aggregates, dense output) or tiles are taken (compaction).
+//! Upstream  an extent made by a kernel brings its row count and its error word in that kernel's control block.
+
+use millpond_ptx::ast::{Item, Module, Space, Statement, Type};
+use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Open, Param, Reg};
+
+use super::expr::Expressions;
+use super::ir::*;
+use super::load::{RowLeaves, raise};
+use super::params::{ParamList, Slot};
+use super::sink::accumulate::{self, BIN_WORD_STRIDE, Place, word_type};
+use super::sink::cells::AggregatePlan;
+use super::sink::compact::{Compaction, shared_address};
+use super::sink::emit::{emit_kernel, rehash_kernel, take_over_error};
+use super::sink::fold::{fold, zero};
+use super::sink::hash;
+use super::sink::keys::{self, DenseParams};
+use super::sink::write::Outputs;
+use super::value::{CodegenError, Emit};
+use crate::abi;
+use crate::tune;
+
+/// One kernel of a compiled pipeline.
+#[derive(Debug, Clone)]
+pub struct CompiledKernel {
+    pub name: &'static str,
+    pub params: ParamList,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Instructions in its text.
+    pub instructions: u32,
+}
+
+/// A pipeline as PTX.
+#[derive(Debug, Clone)]
+pub struct CompiledPipeline {
+    pub spec: PipelineSpec,
+    /// The module's text: equal text is one module, whatever ranges the spec has.
+    pub text: String,
+    pub pipeline: CompiledKernel,
+    /// Aggregates only.
+    pub emit: Option<CompiledKernel>,
+    /// Hash tables only.
+    pub rehash: Option<CompiledKernel>,
+    /// Rows are kept in order but some are left out: the launch needs tile status words.
+    pub compacts: bool,
+    pub(crate) plan: Option<AggregatePlan>,
+}
+
+impl CompiledPipeline {
+    /// Where an aggregate keeps its groups.
+    pub fn regime(&self) -> Option<Regime> {
+        self.plan.as_ref().map(|plan| plan.regime)
+    }
+
+    /// Accumulators that are kept, after equal ones merged. A sum that takes several words is one.
+    pub fn num_accumulators(&self) -> usize {
+        match &self.spec.sink {
+            SinkSpec::Aggregate(aggregate) => aggregate.accumulators.len(),
+            SinkSpec::Materialise { .. } => 0,
+        }
+    }
+}
+
+/// Compiles a pipeline.
+///
+/// # Errors
+/// [`CodegenError::Unsupported`] when an expression has no device form; the others are defects.
+pub fn compile(spec: &PipelineSpec) -> Result<CompiledPipeline, CodegenError> {
+    check(spec)?;
+    let mut module = ModuleBuilder::new();
+    let compiled = match &spec.sink {
+        SinkSpec::Materialise { outputs } => {
+            let (f, params, compacts) = materialise_kernel(&mut module, spec, outputs)?;
+            let threads = if compacts { tune::COMPACT_THREADS } else { tune::DENSE_THREADS };
+            Parts { pipeline: add(&mut module, f, params, threads), emit: None, rehash: None, compacts, plan: None }
+        }
+        SinkSpec::Aggregate(aggregate) => {
+            let plan = AggregatePlan::new(&spec.graph, aggregate);
+            let (f, params) = aggregate_kernel(&mut module, spec, &plan)?;
+            let pipeline = add(&mut module, f, params, tune::AGGREGATE_THREADS);
+            let (f, params) = emit_kernel(&mut module, &plan, &spec.output_types());
+            let emit = Some(add(&mut module, f, params, tune::COMPACT_THREADS));
+            let rehash = (plan.regime == Regime::Hash).then(|| {
+                let (f, params) = rehash_kernel(&plan);
+                add(&mut module, f, params, tune::COMPACT_THREADS)
+            });
+            Parts { pipeline, emit, rehash, compacts: false, plan: Some(plan) }
+        }
+    };
+    let module = module.finish().map_err(|error| CodegenError::Ptx(error.to_string()))?;
+    let Parts { mut pipeline, mut emit, mut rehash, compacts, plan } = compiled;
+    for kernel in [Some(&mut pipeline), emit.as_mut(), rehash.as_mut()].into_iter().flatten() {
+        kernel.instructions = count_instructions(&module, kernel.name);
+    }
+    Ok(CompiledPipeline { spec: spec.clone(), text: module.to_string(), pipeline, emit, rehash, compacts, plan })
+}
+
+struct Parts {
+    pipeline: CompiledKernel,
+    emit: Option<CompiledKernel>,
+    rehash: Option<CompiledKernel>,
+    compacts: bool,
+    plan: Option<AggregatePlan>,
+}
+
+fn add(module: &mut ModuleBuilder, f: FunctionBuilder, params: ParamList, threads: u32) -> CompiledKernel {
+    let name = match f.name() {
+        "emit" => "emit",
+        "rehash" => "rehash",
+        _ => "pipeline",
+    };
+    module.add(f);
+    CompiledKernel { name, params, threads, instructions: 0 }
+}
+
+fn count_instructions(module: &Module, name: &str) -> u32 {
+    fn count(body: &[Statement]) -> u32 {
+        body.iter()
+            .map(|statement| match statement {
+                Statement::Instruction(_) => 1,
+                Statement::Block(inner) => count(inner),
+                _ => 0,
+            })
+            .sum()
+    }
+    module
+        .items
+        .iter()
+        .filter_map(|item| match item {
+            Item::Function(function) if function.name == name => function.body.as_deref(),
+            _ => None,
+        })
+        .map(count)
+        .sum()
+}
+
+/// Refuses what would otherwise go wrong in the middle.
+fn check(spec: &PipelineSpec) -> Result<(), CodegenError> {
+    let malformed = |what: String, why: &str| Err(CodegenError::Malformed { what, why: why.into() });
+    for root in spec.roots() {
+        if !spec.graph.contains(root) {
+            return malformed(format!("node {}", root.0), "it is not in the pipeline's graph");
+        }
+    }
+    for column in spec.used_columns() {
+        if column as usize >= spec.columns.len() {
+            return malformed(format!("column {column}"), "the pipeline has no such column");
+        }
+    }
+    if spec.extents == Extents::One && abi::extent_bytes(spec.columns.len()) > tune::MAX_EXTENT_PARAM_BYTES {
+        return Err(CodegenError::Unsupported { what: format!("a pipeline over {} columns", spec.columns.len()) });
+    }
+    let is_bool = |node: NodeId| spec.graph.ty(node).repr == Repr::Bool;
+    if let Some(filter) = spec.filters.iter().find(|filter| !is_bool(**filter)) {
+        return malformed(format!("filter {}", filter.0), "it is not boolean");
+    }
+    if let SinkSpec::Aggregate(aggregate) = &spec.sink {
+        if aggregate.keys.len() > 32 {
+            return Err(CodegenError::Unsupported { what: format!("grouping by {} keys", aggregate.keys.len()) });
+        }
+        for accumulator in &aggregate.accumulators {
+            if accumulator.filter.is_some_and(|filter| !is_bool(filter)) {
+                return malformed("the filter of an aggregate".into(), "it is not boolean");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The head of every `pipeline` kernel: parameters, leaves and where rows come from.
+struct Rows<'a> {
+    leaves: RowLeaves<'a>,
+    control: Reg,
+    source: Source,
+    /// True in one thread of the grid.
+    first_thread: Reg,
+}
+
+enum Source {
+    One { extent: Param },
+    Many { extents: Reg, count: Reg },
+}
+
+impl<'a> Rows<'a> {
+    fn new(spec: &'a PipelineSpec, f: &mut FunctionBuilder, params: &mut ParamList) -> Rows<'a> {
+        let source = match spec.extents {
+            Extents::One => {
+                let bytes = abi::extent_bytes(spec.columns.len()) as u32;
+                Source::One { extent: params.declare_bytes(f, Slot::Extent, bytes) }
+            }
+            Extents::Many => {
+                let extents = params.declare(f, Slot::Extents, Type::U64);
+                let count = params.declare(f, Slot::NumExtents, Type::U32);
+                Source::Many { extents: f.load_param(&extents), count: f.load_param(&count) }
+            }
+        };
+        let control = params.declare(f, Slot::Control, Type::U64);
+        let control = f.load_param(&control);
+        let leaves = RowLeaves::new(spec, f, params, control);
+        let thread = f.global_thread();
+        let first_thread = f.setp(Compare::Eq, thread, 0u32);
+        Rows { leaves, control, source, first_thread }
+    }
+
+    /// Emits `body` for each extent, with its row count (U32). `body` is written once.
+    fn each_extent(
+        &mut self,
+        f: &mut FunctionBuilder,
+        body: impl FnOnce(&mut Self, &mut FunctionBuilder, Reg) -> Result<(), CodegenError>,
+    ) -> Result<(), CodegenError> {
+        match &self.source {
+            Source::One { extent } => {
+                let extent = extent.clone();
+                let rows = self.rows(f, |f, at| f.load(Space::Param, Type::U64, extent.at(at as i64)), true);
+                self.leaves.enter_only_extent(f, &extent);
+                body(self, f, rows)
+            }
+            &Source::Many { extents, count } => {
+                let width = abi::extent_bytes(self.leaves.num_columns()) as u32;
+                f.for_(0u32, count, 1u32, |f, index| {
+                    let descriptor = f.element(extents, index, width);
+                    let rows = self.rows(f, |f, at| f.load_constant(Type::U64, descriptor.at(at as i64)), true);
+                    self.leaves.enter_extent(f, descriptor);
+                    body(self, f, rows)
+                })
+            }
+        }
+    }
+
+    /// The extent's row count (U32). The first thread also takes over its maker's error, once per extent where asked to.
+    fn rows(
+        &mut self,
+        f: &mut FunctionBuilder,
+        mut word: impl FnMut(&mut FunctionBuilder, u64) -> Reg,
+        take_error: bool,
+    ) -> Reg {
+        let rows = word(f, abi::EXTENT_ROWS);
+        let source = word(f, abi::EXTENT_SOURCE);
+        let made = f.setp(Compare::Ne, source, 0u64);
+        f.if_(made, |f| {
+            let count = f.load(Space::Global, Type::U64, source.at(abi::CONTROL_ROWS as i64));
+            let count = f.min(count, rows);
+            f.assign(rows, count);
+            if take_error {
+                f.if_(self.first_thread, |f| take_over_error(f, source, self.control));
+            }
+        });
+        f.convert(Type::U32, rows)
+    }
+}
+
+/// Opens a branch for each filter, in order. Close them in reverse.
+fn open_filters(
+    emit: &mut Emit<'_>,
+    leaves: &mut RowLeaves<'_>,
+    expressions: &mut Expressions<'_>,
+    filters: &[NodeId],
+) -> Result<Vec<Open>, CodegenError> {
+    let mut open = Vec::new();
+    for &filter in filters {
+        let holds = expressions.truth(emit, leaves, filter)?;
+        open.push(emit.f.open_if(holds));
+    }
+    Ok(open)
+}
+
+fn close_all(f: &mut FunctionBuilder, open: Vec<Open>) {
+    for branch in open.into_iter().rev() {
+        f.close(branch);
+    }
+}
+
+/// A kernel that writes rows to dense columns.
+fn materialise_kernel(
+    module: &mut ModuleBuilder,
+    spec: &PipelineSpec,
+    outputs: &[NodeId],
+) -> Result<(FunctionBuilder, ParamList, bool), CodegenError> {
+    let mut kernel = FunctionBuilder::kernel("pipeline");
+    let f = &mut kernel;
+    let mut params = ParamList::default();
+    let compacts = !spec.filters.is_empty();
+    f.max_threads(if compacts { tune::COMPACT_THREADS } else { tune::DENSE_THREADS });
+    let mut rows = Rows::new(spec, f, &mut params);
+    let types: Vec<Ty> = outputs.iter().map(|&node| spec.graph.ty(node)).collect();
+    let columns = Outputs::new(f, &mut params, rows.control, &types);
+    let mut expressions = Expressions::new(&spec.graph);
+    if compacts {
+        let num_tiles = params.declare(f, Slot::NumTiles, Type::U32);
+        let num_tiles = f.load_param(&num_tiles);
+        compact_rows(module, f, spec, outputs, &mut rows, &columns, &mut expressions, num_tiles)?;
+    } else {
+        dense_rows(module, f, outputs, &mut rows, &columns, &mut expressions)?;
+    }
+    Ok((kernel, params, compacts))
+}
+
+/// Tiles by ticket; rows that pass the filters, closed up.
+#[expect(clippy::too_many_arguments, reason = "the parts of one kernel, each built by its own module")]
+fn compact_rows(
+    module: &mut ModuleBuilder,
+    f: &mut FunctionBuilder,
+    spec: &PipelineSpec,
+    outputs: &[NodeId],
+    rows: &mut Rows<'_>,
+    columns: &Outputs,
+    expressions: &mut Expressions<'_>,
+    num_tiles: Reg,
+) -> Result<(), CodegenError> {
+    let compaction = Compaction::new(module, f, rows.control, num_tiles, columns.has_flags());
+    // One extent: its addresses and rows are known before the loop. Many: the block walks on with its tiles.
+    let mut one_rows = None;
+    let cursor = match &rows.source {
+        Source::One { extent } => {
+            let extent = extent.clone();
+            one_rows = Some(rows.rows(f, |f, at| f.load(Space::Param, Type::U64, extent.at(at as i64)), true));
+            rows.leaves.enter_only_extent(f, &extent);
+            None
+        }
+        &Source::Many { extents, count } => {
+            let width = abi::extent_bytes(rows.leaves.num_columns()) as u32;
+            // Errors of all makers, once.
+            f.if_(rows.first_thread, |f| {
+                f.for_(0u32, count, 1u32, |f, index| {
+                    let descriptor = f.element(extents, index, width);
+                    let source = f.load_constant(Type::U64, descriptor.at(abi::EXTENT_SOURCE as i64));
+                    let made = f.setp(Compare::Ne, source, 0u64);
+                    f.if_(made, |f| take_over_error(f, source, rows.control));
+                });
+            });
+            Some((f.copy(Type::U64, extents), f.copy(Type::U32, 0u32), width))
+        }
+    };
+    f.loop_(|f| {
+        let tile = compaction.next_tile(f);
+        let (extent_rows, in_extent) = match (cursor, one_rows) {
+            (Some((descriptor, first_tile, width)), _) => {
+                // Walk to the extent that holds the tile.
+                f.loop_(|f| {
+                    let upper = f.load_constant(Type::U64, descriptor.at(abi::EXTENT_ROWS as i64));
+                    let upper = f.convert(Type::U32, upper);
+                    let tiles = f.add(upper, tune::COMPACT_THREADS - 1);
+                    let tiles = f.shr(tiles, tune::COMPACT_THREADS.trailing_zeros());
+                    let end = f.add(first_tile, tiles);
+                    let here = f.setp(Compare::Lt, tile, end);
+                    f.break_if(here);
+                    f.assign(first_tile, end);
+                    let next = f.add(descriptor, width as u64);
+                    f.assign(descriptor, next);
+                });
+                let extent_rows = rows.rows(f, |f, at| f.load_constant(Type::U64, descriptor.at(at as i64)), false);
+                rows.leaves.enter_extent(f, descriptor);
+                (extent_rows, f.sub(tile, first_tile))
+            }
+            (None, Some(extent_rows)) => (extent_rows, tile),
+            (None, None) => unreachable!("one extent has its rows"),
+        };
+        let row = f.mad(in_extent, tune::COMPACT_THREADS, compaction.thread);
+        let keep = f.constant_pred(false);
+        expressions.clear();
+        let exists = f.setp(Compare::Lt, row, extent_rows);
+        let row_open = f.open_if(exists);
+        rows.leaves.at_row(f, row);
+        let mut emit = Emit { module, f };
+        let open = open_filters(&mut emit, &mut rows.leaves, expressions, &spec.filters)?;
+        emit.f.assign_pred(keep, true);
+        close_all(emit.f, open);
+        emit.f.close(row_open);
+        // What the filters computed stays in its registers: rows that are kept came all the way through.
+        let places = compaction.place(emit.f, tile, keep);
+        let flags = columns.flags(emit.f);
+        let kept = emit.f.open_if(keep);
+        for (i, &output) in outputs.iter().enumerate() {
+            let value = expressions.value(&mut emit, &mut rows.leaves, output)?;
+            columns.store(emit.f, i, value, places.index, &flags);
+        }
+        emit.f.close(kept);
+        columns.write_flags(emit.f, &compaction, &places, keep, &flags);
+        Ok(())
+    })
+}
+
+/// Every row at its own place.
+fn dense_rows(
+    module: &mut ModuleBuilder,
+    f: &mut FunctionBuilder,
+    outputs: &[NodeId],
+    rows: &mut Rows<'_>,
+    columns: &Outputs,
+    expressions: &mut Expressions<'_>,
+) -> Result<(), CodegenError> {
+    let first_row = f.copy(Type::U64, 0u64);
+    let thread = f.global_thread();
+    let lane = f.and(thread, 31u32);
+    let first_lane = f.setp(Compare::Eq, lane, 0u32);
+    let warp_start = f.sub(thread, lane);
+    let step = f.grid_threads();
+    rows.each_extent(f, |rows, f, extent_rows| {
+        // A warp stays together, since it writes bits together.
+        f.for_(warp_start, extent_rows, step, |f, start| {
+            let row = f.add(start, lane);
+            let flags = columns.flags(f);
+            expressions.clear();
+            let exists = f.setp(Compare::Lt, row, extent_rows);
+            let open = f.open_if(exists);
+            rows.leaves.at_row(f, row);
+            let wide = f.convert(Type::U64, row);
+            let index = f.add(first_row, wide);
+            let mut emit = Emit { module, f };
+            for (i, &output) in outputs.iter().enumerate() {
+                let value = expressions.value(&mut emit, &mut rows.leaves, output)?;
+                columns.store(emit.f, i, value, index, &flags);
+            }
+            emit.f.close(open);
+            if columns.has_flags() {
+                let wide = emit.f.convert(Type::U64, start);
+                let first = emit.f.add(first_row, wide);
+                columns.write_dense_flags(emit.f, first, first_lane, &flags);
+            }
+            Ok(())
+        })?;
+        let wide = f.convert(Type::U64, extent_rows);
+        let next = f.add(first_row, wide);
+        f.assign(first_row, next);
+        Ok(())
+    })?;
+    let count = rows.control.at(abi::CONTROL_ROWS as i64);
+    f.guarded(rows.first_thread, true, |f| f.store(Space::Global, Type::U64, count, first_row));
+    Ok(())
+}
+
+/// A kernel that adds rows to groups.
+fn aggregate_kernel(
+    module: &mut ModuleBuilder,
+    spec: &PipelineSpec,
+    plan: &AggregatePlan,
+) -> Result<(FunctionBuilder, ParamList), CodegenError> {
+    let mut kernel = FunctionBuilder::kernel("pipeline");
+    let f = &mut kernel;
+    let mut params = ParamList::default();
+    f.max_threads(tune::AGGREGATE_THREADS);
+    let mut rows = Rows::new(spec, f, &mut params);
+    let control = rows.control;
+    let table = f.add(control, abi::CONTROL_BYTES);
+    let mut read = |f: &mut FunctionBuilder, slot: Slot| {
+        let param = params.declare(f, slot, Type::U32);
+        f.load_param(&param)
+    };
+    let mut bins = None;
+    let mut groups = None;
+    let mut mask = None;
+    let in_registers = plan.regime == Regime::Scalar && plan.thread_words <= tune::REGISTER_WORDS;
+    match plan.regime {
+        Regime::Scalar if in_registers => {
+            let symbol = module.dynamic_shared();
+            bins = Some(shared_address(f, &symbol));
+            groups = Some(f.copy(Type::U32, 1u32));
+        }
+        Regime::Private => {
+            let symbol = module.dynamic_shared();
+            bins = Some(shared_address(f, &symbol));
+            groups = Some(read(f, Slot::Records));
+        }
+        Regime::Hash => mask = Some(read(f, Slot::SlotMask)),
+        Regime::Scalar | Regime::Direct => {}
+    }
+    let dense = matches!(plan.regime, Regime::Private | Regime::Direct)
+        .then(|| DenseParams::new(f, &mut params, plan, Type::U32));
+
+    let registers: Vec<Reg> = if in_registers { thread_words(f, plan) } else { Vec::new() };
+    let own_bin = bins.map(|bins| {
+        let thread = f.thread_index();
+        f.mad(thread, 8u32, bins)
+    });
+    if let (Regime::Private, Some(own), Some(groups)) = (plan.regime, own_bin, groups) {
+        clear_bins(f, plan, own, groups);
+    }
+
+    let mut expressions = Expressions::new(&spec.graph);
+    let thread = f.global_thread();
+    let step = f.grid_threads();
+    rows.each_extent(f, |rows, f, extent_rows| {
+        f.for_(thread, extent_rows, step, |f, row| {
+            expressions.clear();
+            rows.leaves.at_row(f, row);
+            let mut emit = Emit { module, f };
+            let leaves = &mut rows.leaves;
+            let mut open = open_filters(&mut emit, leaves, &mut expressions, &spec.filters)?;
+            let place = match plan.regime {
+                Regime::Scalar if in_registers => Place::Registers(registers.clone()),
+                Regime::Scalar => Place::Table(table),
+                Regime::Private | Regime::Direct => {
+                    let dense = dense.as_ref().expect("dense regimes have dense keys");
+                    let (code, inside) = dense.code(&mut emit, leaves, &mut expressions, plan)?;
+                    if let Some(inside) = inside {
+                        let outside = emit.f.not(inside);
+                        raise(emit.f, control, ErrorCode::KeyRange, NodeId(u32::MAX), outside);
+                        open.push(emit.f.open_if(inside));
+                    }
+                    match own_bin {
+                        Some(own) if plan.regime == Regime::Private => {
+                            let bytes = plan.thread_words * BIN_WORD_STRIDE as u32;
+                            Place::Bins(emit.f.mad(code, bytes, own))
+                        }
+                        _ => Place::Table(emit.f.element(table, code, plan.record_bytes() as u32)),
+                    }
+                }
+                Regime::Hash => {
+                    let mask = mask.expect("a hash table has a slot mask");
+                    let (words, nulls) = keys::words(&mut emit, leaves, &mut expressions, plan)?;
+                    let at = hash::Table { control, records: table, mask };
+                    let (cells, found) = hash::find_or_insert(emit.f, plan, at, &words, nulls);
+                    open.push(emit.f.open_if(found));
+                    Place::Table(cells)
+                }
+            };
+            accumulate::accumulate(&mut emit, leaves, &mut expressions, plan, &place)?;
+            close_all(emit.f, open);
+            Ok(())
+        })
+    })?;
+
+    if let (Some(bins), Some(own), Some(groups)) = (bins, own_bin, groups) {
+        for (word, register) in registers.iter().enumerate() {
+            f.store(Space::Shared, register.ty(), own.at(word as i64 * BIN_WORD_STRIDE), *register);
+        }
+        fold(f, plan, bins, groups, table);
+    }
+    Ok((kernel, params))
+}
+
+/// Registers for a thread's own words, all "nothing yet".
+fn thread_words(f: &mut FunctionBuilder, plan: &AggregatePlan) -> Vec<Reg> {
+    let mut registers = Vec::new();
+    for cell in &plan.cells {
+        for _ in 0..cell.op.thread_words() {
+            registers.push(zero(f, word_type(cell.op)));
+        }
+    }
+    registers
+}
+
+/// Clears this thread's bins.
+fn clear_bins(f: &mut FunctionBuilder, plan: &AggregatePlan, own: Reg, groups: Reg) {
+    let words = f.mul(groups, plan.thread_words);
+    let bytes = f.mul(words, BIN_WORD_STRIDE as u32);
+    let end = f.add(own, bytes);
+    f.for_(own, end, BIN_WORD_STRIDE as u32, |f, at| f.store(Space::Shared, Type::U64, at, 0u64));
+}

@@ -1,0 +1,328 @@
+//! One row into its cells: in registers, in shared bins, or in a table of groups.
+//!
+//!   row ──► value ──► word(s)            registers   w ← w + v                 ungrouped
+//!                     guarded by         bins        ld.shared, add, st.shared few groups: a thread's own, no atomics
+//!                     validity, FILTER   table       red.global                direct and hash
+//!
+//! Order     none is needed: every word has one associative, commutative operation.
+//! Strength  the table is touched by atomics alone, so blocks, launches and streams may share it.
+
+use millpond_ptx::ast::{Space, Type};
+use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, Reg, Value as Operand};
+
+use super::cells::{AggregatePlan, Cell, Contribution, WordOp};
+use crate::codegen::expr::Expressions;
+use crate::codegen::ir::*;
+use crate::codegen::load::{RowLeaves, to_64, to_128};
+use crate::codegen::value::{CodegenError, Emit, Value};
+use crate::tune;
+
+/// The sign bit of 64 bits.
+const SIGN: u64 = 1 << 63;
+
+/// Where the words of the current row's group are.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    /// This thread's registers, by thread word.
+    Registers(Vec<Reg>),
+    /// Shared address of this thread's first word of the group; the next word lies `AGGREGATE_THREADS` · 8 bytes further.
+    Bins(Reg),
+    /// Global address of the group's cells.
+    Table(Reg),
+}
+
+/// Byte distance between two words of one thread's bin.
+pub(crate) const BIN_WORD_STRIDE: i64 = tune::AGGREGATE_THREADS as i64 * 8;
+
+/// Adds the current row to the cells at `place`.
+pub(crate) fn accumulate(
+    emit: &mut Emit<'_>,
+    leaves: &mut RowLeaves<'_>,
+    expressions: &mut Expressions<'_>,
+    plan: &AggregatePlan,
+    place: &Place,
+) -> Result<(), CodegenError> {
+    let mut filters: Vec<Option<NodeId>> = vec![None];
+    filters.extend(plan.cells.iter().filter_map(|cell| cell.filter).map(Some));
+    filters.sort();
+    filters.dedup();
+    for filter in filters {
+        let open = match filter {
+            None => None,
+            Some(node) => {
+                let value = expressions.value(emit, leaves, node)?;
+                let holds = truth(emit.f, value);
+                expressions.push_scope();
+                Some(emit.f.open_if(holds))
+            }
+        };
+        for cell in plan.cells.iter().filter(|cell| cell.filter == filter) {
+            add_row(emit, leaves, expressions, cell, place)?;
+        }
+        if let Some(open) = open {
+            emit.f.close(open);
+            expressions.pop_scope();
+        }
+    }
+    Ok(())
+}
+
+/// Whether a boolean value is true: neither false nor NULL.
+pub(crate) fn truth(f: &mut FunctionBuilder, value: Value) -> Reg {
+    match value.valid {
+        Some(valid) => f.and(value.low, valid),
+        None => value.low,
+    }
+}
+
+fn add_row(
+    emit: &mut Emit<'_>,
+    leaves: &mut RowLeaves<'_>,
+    expressions: &mut Expressions<'_>,
+    cell: &Cell,
+    place: &Place,
+) -> Result<(), CodegenError> {
+    let when = match cell.valid {
+        Some(node) => expressions.value(emit, leaves, node)?.valid,
+        None => None,
+    };
+    let words = match cell.from {
+        Contribution::One => vec![Operand::Integer(1)],
+        Contribution::Whole(node) => {
+            let value = expressions.value(emit, leaves, node)?;
+            vec![whole(emit.f, value).into()]
+        }
+        Contribution::Limb { of, index, last } => {
+            let value = expressions.value(emit, leaves, of)?;
+            vec![limb(emit.f, value, index, last).into()]
+        }
+        Contribution::Float(node) => {
+            let value = expressions.value(emit, leaves, node)?;
+            vec![emit.f.convert(Type::F64, value.low).into()]
+        }
+        Contribution::Ordered { of, min } => {
+            let value = expressions.value(emit, leaves, of)?;
+            ordered(emit.f, value, min).into_iter().map(Operand::from).collect()
+        }
+    };
+    apply(emit.f, cell, &words, place, when);
+    Ok(())
+}
+
+/// An integer or boolean as 64 bits.
+fn whole(f: &mut FunctionBuilder, value: Value) -> Reg {
+    let reg = if value.lane == Lane::Pred { f.select(value.low, 1u32, 0u32).view(Type::U32) } else { value.low };
+    to_64(f, reg).view(Type::U64)
+}
+
+/// 32 bits of an integer, zero-extended; the last limb keeps all that is above, with its sign.
+fn limb(f: &mut FunctionBuilder, value: Value, index: u32, last: bool) -> Reg {
+    let (half, odd) = match value.lane {
+        Lane::S128 => {
+            let (low, high) = to_128(f, value);
+            (if index < 2 { low } else { high.view(Type::U64) }, index % 2 == 1)
+        }
+        _ => (whole(f, value), index == 1),
+    };
+    match (odd, last) {
+        (true, true) => f.shr(half.view(Type::S64), 32).view(Type::U64),
+        (true, false) => f.shr(half, 32),
+        (false, _) => f.and(half, 0xffff_ffffu64),
+    }
+}
+
+/// An encoding whose unsigned order is the order of values (for min: its reverse). Floats: IEEE total order, so NaN is largest.
+fn ordered(f: &mut FunctionBuilder, value: Value, min: bool) -> Vec<Reg> {
+    let mut words = match value.lane {
+        Lane::S128 => {
+            let (low, high) = to_128(f, value);
+            let high = f.xor(high.view(Type::U64), SIGN);
+            vec![low, high]
+        }
+        Lane::S32 | Lane::S64 => {
+            let wide = to_64(f, value.low).view(Type::U64);
+            vec![f.xor(wide, SIGN)]
+        }
+        Lane::Pred | Lane::U32 | Lane::U64 => vec![whole(f, value)],
+        Lane::F32 => {
+            let bits = f.reinterpret(Type::S32, value.low);
+            let flip = f.shr(bits, 31);
+            let flip = f.or(flip, 0x8000_0000u32);
+            let bits = f.xor(bits, flip);
+            vec![f.convert(Type::U64, bits.view(Type::U32))]
+        }
+        Lane::F64 => {
+            let bits = f.reinterpret(Type::S64, value.low);
+            let flip = f.shr(bits, 63);
+            let flip = f.or(flip, SIGN);
+            vec![f.xor(bits, flip).view(Type::U64)]
+        }
+    };
+    if min {
+        for word in &mut words {
+            *word = f.not(*word).view(Type::U64);
+        }
+    }
+    words
+}
+
+/// The value that [`ordered`] encoded, in the lane of `ty`.
+pub(crate) fn restore(f: &mut FunctionBuilder, words: &[Reg], ty: Ty, min: bool) -> Value {
+    let lane = lane(ty);
+    let mut words: Vec<Reg> = words.iter().map(|word| word.view(Type::U64)).collect();
+    if min {
+        for word in &mut words {
+            *word = f.not(*word).view(Type::U64);
+        }
+    }
+    let mut high = None;
+    let low = match lane {
+        Lane::S128 => {
+            high = Some(f.xor(words[1], SIGN).view(Type::S64));
+            words[0]
+        }
+        Lane::S32 => {
+            let signed = f.xor(words[0], SIGN).view(Type::S64);
+            f.convert(Type::S32, signed)
+        }
+        Lane::S64 => f.xor(words[0], SIGN).view(Type::S64),
+        Lane::U32 => f.convert(Type::U32, words[0]),
+        Lane::U64 => words[0],
+        Lane::Pred => f.setp(Compare::Ne, words[0], 0u64),
+        Lane::F32 => {
+            let bits = f.convert(Type::U32, words[0]);
+            let positive = f.shr(bits.view(Type::S32), 31);
+            let flip = f.not(positive);
+            let flip = f.or(flip, 0x8000_0000u32);
+            let bits = f.xor(bits.view(Type::B32), flip.view(Type::B32));
+            f.reinterpret(Type::F32, bits)
+        }
+        Lane::F64 => {
+            let positive = f.shr(words[0].view(Type::S64), 63);
+            let flip = f.not(positive);
+            let flip = f.or(flip, SIGN);
+            let bits = f.xor(words[0].view(Type::B64), flip.view(Type::B64));
+            f.reinterpret(Type::F64, bits)
+        }
+    };
+    Value { lane, low, high, valid: None }
+}
+
+/// Combines a row's words with the cell, where `when` holds.
+fn apply(f: &mut FunctionBuilder, cell: &Cell, words: &[Operand], place: &Place, when: Option<Reg>) {
+    match place {
+        Place::Registers(registers) => {
+            let own = &registers[cell.thread_word as usize..];
+            let old: Vec<Reg> = own[..words.len()].to_vec();
+            let new = combine(f, cell.op, &old, words);
+            for (old, new) in old.into_iter().zip(new) {
+                guarded(f, when, |f| f.assign(old, new));
+            }
+        }
+        Place::Bins(bin) => {
+            let at = |i: usize| bin.at((cell.thread_word as i64 + i as i64) * BIN_WORD_STRIDE);
+            let ty = word_type(cell.op);
+            let old: Vec<Reg> = (0..words.len()).map(|i| f.load(Space::Shared, ty, at(i))).collect();
+            let new = combine(f, cell.op, &old, words);
+            for (i, new) in new.into_iter().enumerate() {
+                guarded(f, when, |f| f.store(Space::Shared, ty, at(i), new));
+            }
+        }
+        Place::Table(record) => add_to_table(f, cell, words, *record, when),
+    }
+}
+
+/// The register type of a word.
+pub(crate) fn word_type(op: WordOp) -> Type {
+    if op == WordOp::AddFloat { Type::F64 } else { Type::U64 }
+}
+
+/// Two thread-side values of a word (or word pair) as one.
+pub(crate) fn combine(f: &mut FunctionBuilder, op: WordOp, old: &[Reg], new: &[Operand]) -> Vec<Reg> {
+    match op {
+        WordOp::Add | WordOp::AddSplit | WordOp::AddFloat => vec![f.add(old[0], new[0])],
+        WordOp::Max => vec![f.max(old[0], new[0])],
+        WordOp::MaxWide => {
+            let (Operand::Reg(low), Operand::Reg(high)) = (new[0], new[1]) else {
+                unreachable!("128-bit encodings are in registers")
+            };
+            let greater = is_greater_wide(f, (low, high), (old[0], old[1]));
+            vec![f.select(greater, low, old[0]), f.select(greater, high, old[1])]
+        }
+    }
+}
+
+/// Whether the unsigned 128-bit `a` is above `b`; both are (low, high).
+fn is_greater_wide(f: &mut FunctionBuilder, a: (Reg, Reg), b: (Reg, Reg)) -> Reg {
+    let low = f.setp(Compare::Gt, a.0, b.0);
+    let equal = f.setp(Compare::Eq, a.1, b.1);
+    let high = f.setp(Compare::Gt, a.1, b.1);
+    let low = f.and(equal, low);
+    f.or(high, low)
+}
+
+/// Combines words with a cell of the table, atomically, where `when` holds.
+pub(crate) fn add_to_table(f: &mut FunctionBuilder, cell: &Cell, words: &[Operand], record: Reg, when: Option<Reg>) {
+    let at = |i: i64| record.at((cell.table_word as i64 + i) * 8);
+    match cell.op {
+        WordOp::Add => guarded(f, when, |f| f.reduce(Atomic::Add, Space::Global, Type::U64, at(0), words[0])),
+        WordOp::AddSplit => {
+            let Operand::Reg(whole) = words[0] else { unreachable!("a split sum is in a register") };
+            let low = f.and(whole, 0xffff_ffffu64);
+            let high = f.shr(whole.view(Type::S64), 32).view(Type::U64);
+            guarded(f, when, |f| {
+                f.reduce(Atomic::Add, Space::Global, Type::U64, at(0), low);
+                f.reduce(Atomic::Add, Space::Global, Type::U64, at(1), high);
+            });
+        }
+        WordOp::AddFloat => guarded(f, when, |f| f.reduce(Atomic::Add, Space::Global, Type::F64, at(0), words[0])),
+        WordOp::Max => guarded(f, when, |f| f.reduce(Atomic::Max, Space::Global, Type::U64, at(0), words[0])),
+        WordOp::MaxWide => {
+            let (Operand::Reg(low), Operand::Reg(high)) = (words[0], words[1]) else {
+                unreachable!("128-bit encodings are in registers")
+            };
+            let open = when.map(|when| f.open_if(when));
+            max_wide_locked(f, (low, high), (at(0), at(1), at(2)));
+            if let Some(open) = open {
+                f.close(open);
+            }
+        }
+    }
+}
+
+/// Raises the 128-bit word at (low, high) to at least `new`, under the lock word.
+fn max_wide_locked(
+    f: &mut FunctionBuilder,
+    new: (Reg, Reg),
+    (low, high, lock): (millpond_ptx::build::Address, millpond_ptx::build::Address, millpond_ptx::build::Address),
+) {
+    let done = f.constant_pred(false);
+    f.loop_(|f| {
+        let held = f.compare_exchange_with("atom.acquire.gpu.global", Type::B64, lock.clone(), 0u64, 1u64);
+        let ours = f.setp(Compare::Eq, held, 0u64);
+        // The holder updates and lets go inside the same turn: its neighbours in the warp may be waiting for it.
+        f.if_(ours, |f| {
+            let old_low = f.load_with("ld.relaxed.gpu.global", Type::U64, low.clone());
+            let old_high = f.load_with("ld.relaxed.gpu.global", Type::U64, high.clone());
+            let greater = is_greater_wide(f, new, (old_low, old_high));
+            f.guarded(greater, true, |f| {
+                f.store_with("st.relaxed.gpu.global", Type::U64, low.clone(), new.0);
+                f.store_with("st.relaxed.gpu.global", Type::U64, high.clone(), new.1);
+            });
+            f.store_with("st.release.gpu.global", Type::U64, lock.clone(), 0u64);
+            f.assign_pred(done, true);
+        });
+        f.break_if(done);
+    });
+}
+
+fn guarded<T>(f: &mut FunctionBuilder, when: Option<Reg>, body: impl FnOnce(&mut FunctionBuilder) -> T) {
+    match when {
+        Some(when) => {
+            f.guarded(when, true, body);
+        }
+        None => {
+            body(f);
+        }
+    }
+}

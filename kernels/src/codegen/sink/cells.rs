@@ -1,0 +1,328 @@
+//! What an aggregation keeps: cells, and the 64-bit words they are made of.
+//!
+//!   sum(price), avg(price), count(*), sum(qty)        cells   sum price · count · sum qty
+//!                                                     words   low  high · n     · total
+//!
+//! Every word starts at 0 and is only ever combined by one operation (add, float add, unsigned max), so words of threads,
+//! thread blocks, launches and streams merge in any order with the same result (floats: up to rounding).
+//!
+//! Sums     of decimals split each addend and never carry: 32 unsigned low bits and the signed rest, or three such limbs and
+//!          a signed top one; exact for 2^32 rows. An addend below 2^37 is kept whole while a thread owns it and is split
+//!          when the thread hands over. A decimal that is small enough for all rows to fit 64 bits is not split at all.
+//! Min, max of a value are the unsigned max of an encoding that keeps order (its complement for min); 0 means nothing yet.
+//!          128-bit values take two words under a lock.
+//! Seen     whether any row contributed, when the result may be NULL and no count of the same rows is kept anyway.
+
+use crate::codegen::ir::*;
+use crate::tune;
+
+/// How one word is combined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum WordOp {
+    /// Wrapping 64-bit addition.
+    Add,
+    /// A thread's signed sum, split into two `Add` words (32 unsigned low bits, signed rest) when it is handed over.
+    AddSplit,
+    /// f64 addition.
+    AddFloat,
+    /// Unsigned 64-bit maximum.
+    Max,
+    /// Unsigned 128-bit maximum over two words, low first, under the lock in the third.
+    MaxWide,
+}
+
+impl WordOp {
+    /// Words of the shared table.
+    pub fn table_words(self) -> u32 {
+        match self {
+            WordOp::Add | WordOp::AddFloat | WordOp::Max => 1,
+            WordOp::AddSplit => 2,
+            WordOp::MaxWide => 3,
+        }
+    }
+
+    /// Words a thread keeps for itself.
+    pub fn thread_words(self) -> u32 {
+        if self == WordOp::MaxWide { 2 } else { 1 }
+    }
+}
+
+/// What one row adds to a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Contribution {
+    /// 1 for each row that is valid (and passes the filter).
+    One,
+    /// The integer itself, sign- or zero-extended.
+    Whole(NodeId),
+    /// 32-bit limb `index` of `of`; the last one signed.
+    Limb { of: NodeId, index: u32, last: bool },
+    /// The float as f64.
+    Float(NodeId),
+    /// The order-keeping encoding, complemented for min.
+    Ordered { of: NodeId, min: bool },
+}
+
+/// One cell: a word (or word group) with its operation and what feeds it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Cell {
+    pub op: WordOp,
+    pub from: Contribution,
+    /// The node whose validity decides whether the row contributes.
+    pub valid: Option<NodeId>,
+    pub filter: Option<NodeId>,
+    /// First word in the shared table's record (after tag and keys).
+    pub table_word: u32,
+    /// First word among a thread's own.
+    pub thread_word: u32,
+}
+
+/// How an emitted accumulator is read from the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// One word, as it stands.
+    Word(u32),
+    /// One word that is a sign-extended 64-bit part of a 128-bit result.
+    Widened(u32),
+    /// Limbs of 32 bits from this word on; the last one signed.
+    Limbs { first: u32, count: u32 },
+    /// An f64.
+    Float(u32),
+    /// An encoded value of the given type.
+    Ordered { word: u32, ty: Ty, min: bool },
+}
+
+/// One emitted accumulator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ResultPlan {
+    pub reading: Reading,
+    /// NULL while this word is 0.
+    pub seen: Option<u32>,
+    pub ty: Ty,
+}
+
+/// One grouping key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyPlan {
+    pub node: NodeId,
+    pub ty: Ty,
+    pub lane: Lane,
+    /// Number of codes (NULL included) and the lowest value, when the key's range is small enough to address a table.
+    pub dense: Option<DenseKey>,
+}
+
+/// A key as a code: value − low, and one more code for NULL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DenseKey {
+    pub low: i128,
+    pub codes: u64,
+}
+
+/// The whole aggregation, laid out.
+#[derive(Debug, Clone)]
+pub(crate) struct AggregatePlan {
+    pub regime: Regime,
+    pub keys: Vec<KeyPlan>,
+    /// Sorted by operation, so that equal operations fold in one loop.
+    pub cells: Vec<Cell>,
+    pub results: Vec<ResultPlan>,
+    /// Word that is not 0 once a group has a row; dense regimes only.
+    pub presence: Option<u32>,
+    pub table_words: u32,
+    pub thread_words: u32,
+    /// Records of a dense table: 1 without keys. 0 in the hash regime.
+    pub groups: u64,
+    /// Groups that can exist, where the keys' ranges tell.
+    pub max_groups: Option<u64>,
+}
+
+impl AggregatePlan {
+    pub fn new(graph: &Graph, spec: &AggregateSpec) -> AggregatePlan {
+        let keys: Vec<KeyPlan> = spec.keys.iter().map(|&node| KeyPlan::new(graph, node)).collect();
+        let mut cells = Cells { graph, list: Vec::new() };
+        // Counts first: what may be NULL looks for a count of the same rows before it keeps a mark of its own.
+        let order = |a: &&Accumulator| !matches!(a.aggregate, Aggregate::CountStar | Aggregate::Count(_));
+        let mut sorted: Vec<(usize, &Accumulator)> = spec.accumulators.iter().enumerate().collect();
+        sorted.sort_by_key(|(_, a)| order(a));
+        let mut made: Vec<Option<(Vec<usize>, Option<usize>)>> = vec![None; spec.accumulators.len()];
+        for (at, accumulator) in sorted {
+            made[at] = Some(cells.accumulator(accumulator, spec.keys.is_empty()));
+        }
+        let dense: Option<u64> = keys
+            .iter()
+            .try_fold(1u64, |product, key| product.checked_mul(key.dense?.codes))
+            .filter(|&groups| groups <= u32::MAX as u64);
+        let mut presence = (!keys.is_empty() && dense.is_some()).then(|| cells.seen(None, None));
+
+        // Words in order of operation.
+        let mut by_op: Vec<usize> = (0..cells.list.len()).collect();
+        by_op.sort_by_key(|&i| (cells.list[i].op, i));
+        let (mut table_words, mut thread_words) = (0, 0);
+        for &i in &by_op {
+            let cell = &mut cells.list[i];
+            (cell.table_word, cell.thread_word) = (table_words, thread_words);
+            table_words += cell.op.table_words();
+            thread_words += cell.op.thread_words();
+        }
+        let list = cells.list;
+        let regime = spec.regime.unwrap_or_else(|| choose(&keys, dense, table_words, thread_words, spec.rows_hint));
+        if regime == Regime::Hash {
+            presence = None; // A claimed slot is a group.
+        }
+        let word = |i: usize| list[i].table_word;
+        let results = made
+            .into_iter()
+            .zip(&spec.accumulators)
+            .map(|(made, accumulator)| {
+                let (values, seen) = made.expect("every accumulator was laid out");
+                let ty = spec.result_type(graph, accumulator);
+                let reading = match (list[values[0]].from, list[values[0]].op) {
+                    (Contribution::One, _) => Reading::Word(word(values[0])),
+                    (Contribution::Float(_), _) => Reading::Float(word(values[0])),
+                    (Contribution::Ordered { of, min }, _) => {
+                        Reading::Ordered { word: word(values[0]), ty: graph.ty(of), min }
+                    }
+                    (_, WordOp::AddSplit) => Reading::Limbs { first: word(values[0]), count: 2 },
+                    (Contribution::Limb { .. }, _) => {
+                        Reading::Limbs { first: word(values[0]), count: values.len() as u32 }
+                    }
+                    (Contribution::Whole(_), _) if ty.repr == Repr::I128 => Reading::Widened(word(values[0])),
+                    (Contribution::Whole(_), _) => Reading::Word(word(values[0])),
+                };
+                ResultPlan { reading, seen: seen.map(word), ty }
+            })
+            .collect();
+        let presence = presence.map(word);
+        let mut cells: Vec<Cell> = list;
+        cells.sort_by_key(|cell| cell.table_word);
+        let groups = if regime == Regime::Hash { 0 } else { dense.unwrap_or(0) };
+        AggregatePlan { regime, keys, cells, results, presence, table_words, thread_words, groups, max_groups: dense }
+    }
+
+    /// 64-bit words of the keys in a hash table's record.
+    pub fn key_words(&self) -> u32 {
+        self.keys.iter().map(|key| key.words()).sum()
+    }
+
+    /// Bytes of one record of the table.
+    pub fn record_bytes(&self) -> u64 {
+        match self.regime {
+            Regime::Hash => 8 * (1 + self.key_words() + self.table_words) as u64,
+            _ => 8 * self.table_words as u64,
+        }
+    }
+
+    /// Byte offset of the accumulators in a record.
+    pub fn cells_offset(&self) -> u32 {
+        if self.regime == Regime::Hash { 8 * (1 + self.key_words()) } else { 0 }
+    }
+}
+
+impl KeyPlan {
+    fn new(graph: &Graph, node: NodeId) -> KeyPlan {
+        let ty = graph.ty(node);
+        let bounds = if ty.repr == Repr::Bool { Some(Range { low: 0, high: 1 }) } else { ty.bounds() };
+        let dense = bounds.and_then(|Range { low, high }| {
+            let span = high.checked_sub(low)?.checked_add(1)?;
+            let codes = u64::try_from(span).ok()?.checked_add(ty.nullable as u64)?;
+            Some(DenseKey { low, codes })
+        });
+        KeyPlan { node, ty, lane: lane(ty), dense }
+    }
+
+    /// 64-bit words of the key in a hash table's record.
+    pub fn words(&self) -> u32 {
+        if self.lane == Lane::S128 { 2 } else { 1 }
+    }
+}
+
+/// The cheapest regime whose table fits.
+fn choose(keys: &[KeyPlan], dense: Option<u64>, table_words: u32, thread_words: u32, rows_hint: Option<u64>) -> Regime {
+    if keys.is_empty() {
+        return Regime::Scalar;
+    }
+    let Some(groups) = dense else { return Regime::Hash };
+    let bins = groups.saturating_mul(8 * thread_words as u64).saturating_mul(tune::AGGREGATE_THREADS as u64);
+    if bins <= tune::PRIVATE_BIN_BYTES {
+        return Regime::Private;
+    }
+    let limit = rows_hint.map_or(tune::DIRECT_UNKNOWN_BYTES, |rows| {
+        rows.saturating_mul(tune::DIRECT_BYTES_PER_ROW).clamp(tune::DIRECT_ALWAYS_BYTES, tune::DIRECT_NEVER_BYTES)
+    });
+    if groups.saturating_mul(8 * table_words as u64) <= limit { Regime::Direct } else { Regime::Hash }
+}
+
+struct Cells<'a> {
+    graph: &'a Graph,
+    list: Vec<Cell>,
+}
+
+impl Cells<'_> {
+    /// Lays out one accumulator: its value cells and the cell that tells whether it saw a row.
+    fn accumulator(&mut self, accumulator: &Accumulator, scalar: bool) -> (Vec<usize>, Option<usize>) {
+        let filter = accumulator.filter;
+        let nullable = |arg: NodeId| self.graph.ty(arg).nullable.then_some(arg);
+        match accumulator.aggregate {
+            Aggregate::CountStar => (vec![self.cell(WordOp::Add, Contribution::One, None, filter)], None),
+            Aggregate::Count(arg) => {
+                let valid = nullable(arg);
+                (vec![self.cell(WordOp::Add, Contribution::One, valid, filter)], None)
+            }
+            Aggregate::Sum(arg) => {
+                let valid = nullable(arg);
+                let values = self.sum(arg, valid, filter);
+                (values, self.seen_if_needed(valid, filter, scalar))
+            }
+            Aggregate::Min(arg) | Aggregate::Max(arg) => {
+                let valid = nullable(arg);
+                let min = matches!(accumulator.aggregate, Aggregate::Min(_));
+                let op = if lane(self.graph.ty(arg)) == Lane::S128 { WordOp::MaxWide } else { WordOp::Max };
+                let value = self.cell(op, Contribution::Ordered { of: arg, min }, valid, filter);
+                (vec![value], self.seen_if_needed(valid, filter, scalar))
+            }
+        }
+    }
+
+    fn sum(&mut self, arg: NodeId, valid: Option<NodeId>, filter: Option<NodeId>) -> Vec<usize> {
+        let ty = self.graph.ty(arg);
+        if ty.repr.is_float() {
+            return vec![self.cell(WordOp::AddFloat, Contribution::Float(arg), valid, filter)];
+        }
+        let magnitude = ty.bounds().map_or(1, |b| b.low.unsigned_abs().max(b.high.unsigned_abs()));
+        let total_fits = magnitude <= (i64::MAX as u128) / tune::MAX_ROWS_PER_STATE as u128;
+        if ty.repr != Repr::I128 || total_fits {
+            return vec![self.cell(WordOp::Add, Contribution::Whole(arg), valid, filter)];
+        }
+        if magnitude <= (i64::MAX as u128) / tune::MAX_ROWS_PER_THREAD as u128 {
+            return vec![self.cell(WordOp::AddSplit, Contribution::Whole(arg), valid, filter)];
+        }
+        let limbs = if lane(ty) == Lane::S128 { 4 } else { 2 };
+        (0..limbs)
+            .map(|index| {
+                let from = Contribution::Limb { of: arg, index, last: index + 1 == limbs };
+                self.cell(WordOp::Add, from, valid, filter)
+            })
+            .collect()
+    }
+
+    fn seen_if_needed(&mut self, valid: Option<NodeId>, filter: Option<NodeId>, scalar: bool) -> Option<usize> {
+        (valid.is_some() || filter.is_some() || scalar).then(|| self.seen(valid, filter))
+    }
+
+    /// A word that is not 0 once a matching row came: a count if there is one, else a mark.
+    fn seen(&mut self, valid: Option<NodeId>, filter: Option<NodeId>) -> usize {
+        let same = |cell: &Cell| cell.from == Contribution::One && cell.valid == valid && cell.filter == filter;
+        match self.list.iter().position(same) {
+            Some(at) => at,
+            None => self.cell(WordOp::Max, Contribution::One, valid, filter),
+        }
+    }
+
+    fn cell(&mut self, op: WordOp, from: Contribution, valid: Option<NodeId>, filter: Option<NodeId>) -> usize {
+        let cell = Cell { op, from, valid, filter, table_word: 0, thread_word: 0 };
+        if let Some(at) = self.list.iter().position(|c| *c == cell) {
+            return at;
+        }
+        self.list.push(cell);
+        self.list.len() - 1
+    }
+}

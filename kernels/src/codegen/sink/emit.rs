@@ -1,0 +1,214 @@
+//! From a table of groups to dense columns, and from a small hash table to a larger one.
+//!
+//!   record ──► is it a group? ──► keys (code split, or words) ─ cells (limbs recombined, encodings undone) ──► columns
+//!
+//! NULL      an accumulator that saw no row is NULL; sums wrap at the width of their type, as DataFusion's do.
+//! Order     direct tables come out in the order of their codes, hash tables in no order.
+//! Errors    an error in the state becomes the output's own.
+//! After     the last launch that fills the table: its words are read plainly.
+
+use millpond_ptx::ast::{Space, Type};
+use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Reg};
+
+use super::accumulate::restore;
+use super::cells::{AggregatePlan, Reading, ResultPlan};
+use super::compact::Compaction;
+use super::hash;
+use super::keys::{DenseParams, from_words};
+use super::write::Outputs;
+use crate::abi;
+use crate::codegen::ir::*;
+use crate::codegen::load::lane_type;
+use crate::codegen::params::{ParamList, Slot};
+use crate::codegen::value::Value;
+use crate::tune;
+
+/// Writes the emit kernel.
+pub(crate) fn emit_kernel(
+    module: &mut ModuleBuilder,
+    plan: &AggregatePlan,
+    types: &[Ty],
+) -> (FunctionBuilder, ParamList) {
+    let mut f = FunctionBuilder::kernel("emit");
+    let f = &mut f;
+    let mut params = ParamList::default();
+    f.max_threads(tune::COMPACT_THREADS);
+    let mut read = |f: &mut FunctionBuilder, slot: Slot, ty: Type| {
+        let param = params.declare(f, slot, ty);
+        f.load_param(&param)
+    };
+    let control = read(f, Slot::Control, Type::U64);
+    let output = read(f, Slot::Output, Type::U64);
+    let records = read(f, Slot::Records, Type::U32);
+    let num_tiles = read(f, Slot::NumTiles, Type::U32);
+    let dense = (plan.regime != Regime::Hash).then(|| DenseParams::new(f, &mut params, plan, Type::U64));
+    let outputs = Outputs::new(f, &mut params, output, types);
+    let table = f.add(control, abi::CONTROL_BYTES);
+
+    let thread = f.global_thread();
+    let first = f.setp(Compare::Eq, thread, 0u32);
+    f.if_(first, |f| take_over_error(f, control, output));
+    if plan.keys.is_empty() {
+        f.if_(first, |f| {
+            let index = f.copy(Type::U64, 0u64);
+            let flags = outputs.flags(f);
+            for (i, result) in plan.results.iter().enumerate() {
+                let value = read_result(f, result, table);
+                outputs.store(f, i, value, index, &flags);
+            }
+            // One row: its flags are the first bit of each bitmap.
+            outputs.write_single_flags(f, &flags);
+            f.store(Space::Global, Type::U64, output.at(abi::CONTROL_ROWS as i64), 1u64);
+        });
+        return (std::mem::replace(f, FunctionBuilder::kernel("emit")), params);
+    }
+
+    let compaction = Compaction::new(module, f, output, num_tiles, outputs.has_flags());
+    f.loop_(|f| {
+        let tile = compaction.next_tile(f);
+        let slot = f.mad(tile, tune::COMPACT_THREADS, compaction.thread);
+        let keep = f.constant_pred(false);
+        let record = f.element(table, slot, plan.record_bytes() as u32);
+        let exists = f.setp(Compare::Lt, slot, records);
+        f.if_(exists, |f| {
+            let group = match plan.presence {
+                Some(word) => {
+                    let rows = f.load(Space::Global, Type::U64, record.at(word as i64 * 8));
+                    f.setp(Compare::Ne, rows, 0u64)
+                }
+                None => hash::is_ready(f, record),
+            };
+            f.assign(keep, group);
+        });
+        let places = compaction.place(f, tile, keep);
+        let flags = outputs.flags(f);
+        f.if_(keep, |f| {
+            let keys = match &dense {
+                Some(dense) => dense.split(f, plan, slot),
+                None => table_keys(f, plan, record),
+            };
+            let cells = f.add(record, plan.cells_offset() as u64);
+            for (i, key) in keys.into_iter().enumerate() {
+                outputs.store(f, i, key, places.index, &flags);
+            }
+            for (i, result) in plan.results.iter().enumerate() {
+                let value = read_result(f, result, cells);
+                outputs.store(f, plan.keys.len() + i, value, places.index, &flags);
+            }
+        });
+        outputs.write_flags(f, &compaction, &places, keep, &flags);
+    });
+    (std::mem::replace(f, FunctionBuilder::kernel("emit")), params)
+}
+
+/// Copies the error word of one control block to another that has none. One thread comes here.
+pub(crate) fn take_over_error(f: &mut FunctionBuilder, from: Reg, to: Reg) {
+    let error = f.load(Space::Global, Type::B64, from.at(abi::CONTROL_ERROR as i64));
+    let some = f.setp(Compare::Ne, error, 0u64);
+    f.guarded(some, true, |f| {
+        f.compare_exchange(Space::Global, Type::B64, to.at(abi::CONTROL_ERROR as i64), 0u64, error)
+    });
+}
+
+fn table_keys(f: &mut FunctionBuilder, plan: &AggregatePlan, record: Reg) -> Vec<Value> {
+    let (words, nulls) = hash::read_keys(f, plan, record);
+    let mut at = 0;
+    let mut keys = Vec::new();
+    for (i, key) in plan.keys.iter().enumerate() {
+        let count = key.words() as usize;
+        let value = from_words(f, key, &words[at..at + count]);
+        at += count;
+        let valid = match (key.ty.nullable, nulls) {
+            (true, Some(nulls)) => {
+                let bit = f.and(nulls, 1u32 << i);
+                Some(f.setp(Compare::Eq, bit, 0u32))
+            }
+            _ => None,
+        };
+        keys.push(Value { valid, ..value });
+    }
+    keys
+}
+
+/// The value of an accumulator from its cells.
+fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: Reg) -> Value {
+    let word = |f: &mut FunctionBuilder, word: u32| f.load(Space::Global, Type::U64, cells.at(word as i64 * 8));
+    let lane = lane(result.ty);
+    let mut value = match result.reading {
+        Reading::Word(at) => {
+            let low = word(f, at).view(lane_type(lane));
+            Value { lane, low, high: None, valid: None }
+        }
+        Reading::Widened(at) => {
+            let low = word(f, at);
+            let high = f.shr(low.view(Type::S64), 63);
+            Value { lane, low, high: Some(high), valid: None }
+        }
+        Reading::Limbs { first, count } => {
+            let words: Vec<Reg> = (first..first + count).map(|at| word(f, at)).collect();
+            // Each word counts 2^32 times the one before; the last is signed.
+            let shifted = f.shl(words[1], 32);
+            let above = if count == 2 { f.shr(words[1].view(Type::S64), 32) } else { f.shr(words[1], 32) };
+            let mut above = above.view(Type::U64);
+            if count == 4 {
+                let top = f.shl(words[3], 32);
+                let high = f.add(words[2], top);
+                above = f.add(above, high);
+            }
+            let low = f.add_cc(words[0], shifted);
+            let high = f.addc(above, 0u64);
+            Value { lane, low, high: Some(high.view(Type::S64)), valid: None }
+        }
+        Reading::Float(at) => {
+            let low = f.load(Space::Global, Type::F64, cells.at(at as i64 * 8));
+            Value { lane, low, high: None, valid: None }
+        }
+        Reading::Ordered { word: at, ty, min } => {
+            let count = if lane == Lane::S128 { 2 } else { 1 };
+            let words: Vec<Reg> = (at..at + count).map(|at| word(f, at)).collect();
+            restore(f, &words, ty, min)
+        }
+    };
+    value.valid = result.seen.map(|at| {
+        let rows = word(f, at);
+        f.setp(Compare::Ne, rows, 0u64)
+    });
+    value
+}
+
+/// Writes the kernel that moves all groups of a hash table to a larger one.
+pub(crate) fn rehash_kernel(plan: &AggregatePlan) -> (FunctionBuilder, ParamList) {
+    let mut f = FunctionBuilder::kernel("rehash");
+    let mut params = ParamList::default();
+    f.max_threads(tune::COMPACT_THREADS);
+    let mut read = |f: &mut FunctionBuilder, slot: Slot, ty: Type| {
+        let param = params.declare(f, slot, ty);
+        f.load_param(&param)
+    };
+    let control = read(&mut f, Slot::Control, Type::U64);
+    let old = read(&mut f, Slot::OldTable, Type::U64);
+    let records = read(&mut f, Slot::Records, Type::U32);
+    let mask = read(&mut f, Slot::SlotMask, Type::U32);
+    let thread = f.global_thread();
+    let first = f.setp(Compare::Eq, thread, 0u32);
+    f.if_(first, |f| take_over_error(f, old, control));
+    let table = hash::Table { control, records: f.add(control, abi::CONTROL_BYTES), mask };
+    let old = f.add(old, abi::CONTROL_BYTES);
+    f.grid_stride(records, |f, slot| {
+        let record = f.element(old, slot, plan.record_bytes() as u32);
+        let group = hash::is_ready(f, record);
+        f.if_(group, |f| {
+            let (words, nulls) = hash::read_keys(f, plan, record);
+            let (cells, found) = hash::find_or_insert(f, plan, table, &words, nulls);
+            f.if_(found, |f| {
+                // Keys of the old table differ, so this thread alone has the new record.
+                for word in 0..plan.table_words as i64 {
+                    let from = record.at(plan.cells_offset() as i64 + word * 8);
+                    let value = f.load(Space::Global, Type::U64, from);
+                    f.store_with("st.relaxed.gpu.global", Type::U64, cells.at(word * 8), value);
+                }
+            });
+        });
+    });
+    (f, params)
+}

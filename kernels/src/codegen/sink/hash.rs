@@ -1,0 +1,150 @@
+//! A hash table of groups in device memory that several launches and streams fill at once.
+//!
+//!   record   tag u32 | NULL mask u32 | key words | cells            slots: a power of two, linear probing
+//!   tag      0 empty ─ cas ─► claimed ─ keys written, release ─► ready       30 bits of hash above the two state bits
+//!
+//! Order     whoever reads a tag as ready (acquire) sees the keys. Cells are touched by atomics alone.
+//! Progress  a claimed slot with our hash is waited for by reading it again; its owner never waits for anyone.
+//! Room      the host keeps at least half of the slots free; if it fails to, `ErrorCode::TableFull` is raised, nothing hangs.
+//! After     keys of NULL are words of 0 and a bit in the mask, so NULL is a group like any other.
+
+use millpond_ptx::ast::{Space, Type};
+use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, Reg};
+
+use super::cells::AggregatePlan;
+use crate::abi;
+use crate::codegen::ir::{ErrorCode, NodeId};
+use crate::codegen::load::raise;
+
+/// State bits of a tag.
+const CLAIMED: u32 = 1;
+const READY: u32 = 3;
+/// Byte offset of the NULL mask in a record.
+pub(crate) const NULLS: i64 = 4;
+/// Byte offset of the first key word in a record.
+pub(crate) const KEYS: i64 = 8;
+
+/// Registers of the table that stay the same for all rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Table {
+    pub control: Reg,
+    /// First record (U64).
+    pub records: Reg,
+    /// Number of slots less one (U32).
+    pub mask: Reg,
+}
+
+/// A hash of the key words (U64): every bit of it depends on every bit of them.
+fn hash(f: &mut FunctionBuilder, words: &[Reg], nulls: Option<Reg>) -> Reg {
+    // Multipliers and shifts of the finaliser of MurmurHash3, by Austin Appleby.
+    let mut state = match nulls {
+        Some(nulls) => f.convert(Type::U64, nulls),
+        None => f.copy(Type::U64, 0x9e37_79b9_7f4a_7c15u64),
+    };
+    for &word in words {
+        let mixed = f.xor(state, word);
+        let mixed = f.mul(mixed, 0xff51_afd7_ed55_8ccdu64);
+        let high = f.shr(mixed, 33);
+        state = f.xor(mixed, high);
+    }
+    let mixed = f.mul(state, 0xc4ce_b9fe_1a85_ec53u64);
+    let high = f.shr(mixed, 29);
+    f.xor(mixed, high)
+}
+
+/// The cells of the group with these keys: found, or made. Returns their address (U64), and whether there is one.
+pub(crate) fn find_or_insert(
+    f: &mut FunctionBuilder,
+    plan: &AggregatePlan,
+    table: Table,
+    words: &[Reg],
+    nulls: Option<Reg>,
+) -> (Reg, Reg) {
+    let hash = hash(f, words, nulls);
+    let (low, high) = f.unpack(hash);
+    let tag_bits = f.shl(high.view(Type::U32), 2);
+    let claimed = f.or(tag_bits, CLAIMED);
+    let ready = f.or(tag_bits, READY);
+    let slot = f.and(low.view(Type::U32), table.mask);
+    let probes = f.copy(Type::U32, 0u32);
+    let record = f.register(Type::U64);
+    let found = f.constant_pred(false);
+    f.loop_(|f| {
+        let here = f.element(table.records, slot, plan.record_bytes() as u32);
+        f.assign(record, here);
+        let tag = f.load_with("ld.acquire.gpu.global", Type::U32, record);
+        let empty = f.setp(Compare::Eq, tag, 0u32);
+        f.if_(empty, |f| {
+            let old =
+                f.compare_exchange_with("atom.relaxed.gpu.global", Type::B32, record, 0u32, claimed.view(Type::B32));
+            let ours = f.setp(Compare::Eq, old, 0u32);
+            f.if_(ours, |f| {
+                if let Some(nulls) = nulls {
+                    f.store_with("st.relaxed.gpu.global", Type::U32, record.at(NULLS), nulls);
+                }
+                for (i, &word) in words.iter().enumerate() {
+                    f.store_with("st.relaxed.gpu.global", Type::U64, record.at(KEYS + 8 * i as i64), word);
+                }
+                f.store_with("st.release.gpu.global", Type::U32, record, ready);
+                f.reduce(Atomic::Add, Space::Global, Type::U64, table.control.at(abi::CONTROL_ROWS as i64), 1u64);
+                f.assign_pred(found, true);
+            });
+        });
+        f.break_if(found);
+        // Lost the race for an empty slot, or somebody is still writing a key of our hash: look again.
+        let pending = f.setp(Compare::Eq, tag, claimed);
+        let again = f.or(empty, pending);
+        f.continue_if(again);
+        let same = f.setp(Compare::Eq, tag, ready);
+        f.if_(same, |f| {
+            let mut differs: Option<Reg> = None;
+            if let Some(nulls) = nulls {
+                let own = f.load_with("ld.relaxed.gpu.global", Type::U32, record.at(NULLS));
+                differs = Some(f.setp(Compare::Ne, own, nulls));
+            }
+            for (i, &word) in words.iter().enumerate() {
+                let own = f.load_with("ld.relaxed.gpu.global", Type::U64, record.at(KEYS + 8 * i as i64));
+                let other = f.setp(Compare::Ne, own, word);
+                differs = Some(match differs {
+                    Some(differs) => f.or(differs, other),
+                    None => other,
+                });
+            }
+            match differs {
+                Some(differs) => {
+                    let equal = f.not(differs);
+                    f.assign(found, equal);
+                }
+                None => f.assign_pred(found, true),
+            }
+        });
+        f.break_if(found);
+        let next = f.add(slot, 1u32);
+        let next = f.and(next, table.mask);
+        f.assign(slot, next);
+        let next = f.add(probes, 1u32);
+        f.assign(probes, next);
+        let all_seen = f.setp(Compare::Gt, probes, table.mask);
+        f.break_if(all_seen);
+    });
+    let full = f.not(found);
+    raise(f, table.control, ErrorCode::TableFull, NodeId(u32::MAX), full);
+    let cells = f.add(record, plan.cells_offset() as u64);
+    (cells, found)
+}
+
+/// Whether the record at `record` holds a group. For launches that run after the table was filled.
+pub(crate) fn is_ready(f: &mut FunctionBuilder, record: Reg) -> Reg {
+    let tag = f.load(Space::Global, Type::U32, record);
+    let state = f.and(tag, READY);
+    f.setp(Compare::Eq, state, READY)
+}
+
+/// Key words and NULL mask of a finished record.
+pub(crate) fn read_keys(f: &mut FunctionBuilder, plan: &AggregatePlan, record: Reg) -> (Vec<Reg>, Option<Reg>) {
+    let nullable = plan.keys.iter().any(|key| key.ty.nullable);
+    let nulls = nullable.then(|| f.load(Space::Global, Type::U32, record.at(NULLS)));
+    let words =
+        (0..plan.key_words()).map(|i| f.load(Space::Global, Type::U64, record.at(KEYS + 8 * i as i64))).collect();
+    (words, nulls)
+}

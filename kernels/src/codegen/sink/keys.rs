@@ -1,0 +1,211 @@
+//! Group keys: as a dense code that addresses a table, or as words of a hash table's record.
+//!
+//!   dense    code = ((k0 − low0) · codes1 + (k1 − low1)) · codes2 + …         NULL is a key's last code
+//!   words    one 64-bit word per key (two for 128 bits), 0 for NULL, and a mask of NULLs beside the tag
+//!
+//! Floats   all NaN are one key and −0.0 is 0.0, as DataFusion groups them.
+//! Ranges   lows and numbers of codes are parameters: other ranges are the same kernel.
+
+use millpond_ptx::ast::Type;
+use millpond_ptx::build::{Compare, FunctionBuilder, Reg};
+
+use super::cells::{AggregatePlan, KeyPlan};
+use crate::codegen::expr::Expressions;
+use crate::codegen::ir::*;
+use crate::codegen::load::{RowLeaves, lane_type, to_64, to_128};
+use crate::codegen::params::{ParamList, Slot};
+use crate::codegen::value::{CodegenError, Emit, Value};
+
+/// Parameters of one key, each U32 unless an emit asks for a whole low.
+struct DenseKeyParams {
+    low: Reg,
+    /// The code of NULL.
+    null: Option<Reg>,
+    /// Number of codes.
+    codes: Reg,
+}
+
+/// Parameters of the dense code, read once.
+pub(crate) struct DenseParams {
+    keys: Vec<DenseKeyParams>,
+}
+
+impl DenseParams {
+    pub(crate) fn new(
+        f: &mut FunctionBuilder,
+        params: &mut ParamList,
+        plan: &AggregatePlan,
+        low_type: Type,
+    ) -> DenseParams {
+        let mut read = |f: &mut FunctionBuilder, slot: Slot, ty: Type| {
+            let param = params.declare(f, slot, ty);
+            f.load_param(&param)
+        };
+        let keys = plan.keys.iter().enumerate().map(|(i, key)| {
+            let i = i as u32;
+            let low = read(f, Slot::KeyLow(i), low_type);
+            let null = key.ty.nullable.then(|| read(f, Slot::KeyNull(i), Type::U32));
+            let codes = read(f, Slot::KeyCodes(i), Type::U32);
+            DenseKeyParams { low, null, codes }
+        });
+        DenseParams { keys: keys.collect() }
+    }
+
+    /// The code of the current row's keys (U32), and whether every key lies in its range.
+    pub(crate) fn code(
+        &self,
+        emit: &mut Emit<'_>,
+        leaves: &mut RowLeaves<'_>,
+        expressions: &mut Expressions<'_>,
+        plan: &AggregatePlan,
+    ) -> Result<(Reg, Option<Reg>), CodegenError> {
+        let mut code: Option<Reg> = None;
+        let mut inside: Option<Reg> = None;
+        for (key, &DenseKeyParams { low, null, codes }) in plan.keys.iter().zip(&self.keys) {
+            let value = expressions.value(emit, leaves, key.node)?;
+            let f = &mut *emit.f;
+            // Arithmetic modulo 2^32: the difference is below 2^32, so the low halves give it exactly.
+            let bits = match value.lane {
+                Lane::Pred => f.select(value.low, 1u32, 0u32).view(Type::U32),
+                Lane::S32 | Lane::U32 => value.low.view(Type::U32),
+                Lane::S64 | Lane::U64 | Lane::S128 => f.convert(Type::U32, value.low.view(Type::U64)),
+                Lane::F32 | Lane::F64 => {
+                    return Err(CodegenError::Malformed { what: "a dense key".into(), why: "it is a float".into() });
+                }
+            };
+            let mut own = f.sub(bits, low);
+            if let (Some(null), Some(valid)) = (null, value.valid) {
+                own = f.select(valid, own, null);
+            }
+            let here = f.setp(Compare::Lt, own, codes);
+            inside = Some(match inside {
+                Some(inside) => f.and(inside, here),
+                None => here,
+            });
+            code = Some(match code {
+                Some(code) => f.mad(code, codes, own),
+                None => own,
+            });
+        }
+        let code = match code {
+            Some(code) => code,
+            None => emit.f.copy(Type::U32, 0u32),
+        };
+        Ok((code, inside))
+    }
+
+    /// The keys of code `code` (U32): what [`Self::code`] was given, without validity of its own where never NULL.
+    pub(crate) fn split(&self, f: &mut FunctionBuilder, plan: &AggregatePlan, code: Reg) -> Vec<Value> {
+        let mut rest = code;
+        let mut values = Vec::new();
+        for (i, (key, params)) in plan.keys.iter().zip(&self.keys).enumerate().rev() {
+            let mut own = rest;
+            if i > 0 {
+                let above = f.div(rest, params.codes);
+                let whole = f.mul(above, params.codes);
+                own = f.sub(rest, whole);
+                rest = above;
+            }
+            let valid = params.null.map(|null| f.setp(Compare::Ne, own, null));
+            let value = from_difference(f, key, own, params.low);
+            values.push(Value { valid, ..value });
+        }
+        values.reverse();
+        values
+    }
+}
+
+/// The key `difference + low` in its lane; `low` is U64.
+fn from_difference(f: &mut FunctionBuilder, key: &KeyPlan, difference: Reg, low: Reg) -> Value {
+    let mut high = None;
+    let register = match key.lane {
+        Lane::Pred => f.setp(Compare::Ne, difference, 0u32),
+        Lane::S32 | Lane::U32 => {
+            let low = f.convert(Type::U32, low);
+            f.add(difference, low).view(lane_type(key.lane))
+        }
+        _ => {
+            let wide = f.convert(Type::U64, difference);
+            let sum = f.add(wide, low);
+            if key.lane == Lane::S128 {
+                // Ranges that reach this lane lie beyond 64 bits and never address a table.
+                high = Some(f.copy(Type::S64, 0));
+            }
+            sum.view(lane_type(key.lane))
+        }
+    };
+    Value { lane: key.lane, low: register, high, valid: None }
+}
+
+/// The current row's keys as words, and the mask of NULLs (`None`: no key is nullable).
+pub(crate) fn words(
+    emit: &mut Emit<'_>,
+    leaves: &mut RowLeaves<'_>,
+    expressions: &mut Expressions<'_>,
+    plan: &AggregatePlan,
+) -> Result<(Vec<Reg>, Option<Reg>), CodegenError> {
+    let mut words = Vec::new();
+    let nullable = plan.keys.iter().any(|key| key.ty.nullable);
+    let mut nulls = nullable.then(|| emit.f.copy(Type::U32, 0u32));
+    for (i, key) in plan.keys.iter().enumerate() {
+        let value = expressions.value(emit, leaves, key.node)?;
+        let f = &mut *emit.f;
+        let mut own = match value.lane {
+            Lane::S128 => {
+                let (low, high) = to_128(f, value);
+                vec![low, high.view(Type::U64)]
+            }
+            Lane::Pred => {
+                let bit = f.select(value.low, 1u32, 0u32).view(Type::U32);
+                vec![f.convert(Type::U64, bit)]
+            }
+            Lane::F32 => {
+                let bits = canonical(f, value.low, Type::U32, 0x7fc0_0000);
+                vec![f.convert(Type::U64, bits)]
+            }
+            Lane::F64 => vec![canonical(f, value.low, Type::U64, 0x7ff8_0000_0000_0000)],
+            _ => vec![to_64(f, value.low).view(Type::U64)],
+        };
+        if let Some(valid) = value.valid {
+            for word in &mut own {
+                *word = f.select(valid, *word, 0u64);
+            }
+            if let Some(mask) = nulls {
+                let with = f.or(mask, 1u32 << i);
+                nulls = Some(f.select(valid, mask, with));
+            }
+        }
+        words.append(&mut own);
+    }
+    Ok((words, nulls))
+}
+
+/// A float's bits, with one NaN and one zero.
+fn canonical(f: &mut FunctionBuilder, value: Reg, bits: Type, nan: u64) -> Reg {
+    let own = f.reinterpret(bits, value);
+    let is_nan = f.setp(Compare::Nan, value, value);
+    let is_zero =
+        if bits == Type::U64 { f.setp(Compare::Eq, value, 0.0f64) } else { f.setp(Compare::Eq, value, 0.0f32) };
+    let own = f.select(is_nan, nan, own);
+    f.select(is_zero, 0u64, own).view(bits)
+}
+
+/// A key's value from its words.
+pub(crate) fn from_words(f: &mut FunctionBuilder, key: &KeyPlan, words: &[Reg]) -> Value {
+    let mut high = None;
+    let low = match key.lane {
+        Lane::Pred => f.setp(Compare::Ne, words[0], 0u64),
+        Lane::S32 | Lane::U32 => f.convert(lane_type(key.lane), words[0]),
+        Lane::S64 | Lane::U64 => words[0].view(lane_type(key.lane)),
+        Lane::S128 => {
+            high = Some(words[1].view(Type::S64));
+            words[0]
+        }
+        Lane::F32 => {
+            let bits = f.convert(Type::U32, words[0]);
+            f.reinterpret(Type::F32, bits)
+        }
+        Lane::F64 => f.reinterpret(Type::F64, words[0]),
+    };
+    Value { lane: key.lane, low, high, valid: None }
+}

@@ -1,0 +1,14 @@
+//! Sinks: what becomes of the rows that pass the filters.
+//!
+//!   materialise   compact ─ write                 rows to dense columns, in order
+//!   aggregate     cells ─ keys ─ accumulate ─ fold │ hash       rows to words of groups
+//!   emit          a table of groups to dense columns, through compact and write
+
+pub(crate) mod accumulate;
+pub(crate) mod cells;
+pub(crate) mod compact;
+pub(crate) mod emit;
+pub(crate) mod fold;
+pub(crate) mod hash;
+pub(crate) mod keys;
+pub(crate) mod write;

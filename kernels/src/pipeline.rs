@@ -1,0 +1,664 @@
+//! Pipelines on a device: compiled once per structure, launched over extents.
+//!
+//!   PipelineCache::pipeline(&spec) ──► Pipeline
+//!       rows to columns      output_layout(rows) ─ allocate ─ materialise(input, output)
+//!       rows to groups       state_layout(groups) ─ allocate zeroed ─ accumulate(input, state) … from any stream
+//!                            emit_layout(state, groups) ─ allocate ─ emit(state, output)
+//!
+//! Memory   callers allocate: one buffer for an output, one for a state. Nothing else is needed.
+//! Order    buffers order themselves. A state is shared by the streams that accumulate; `rehash` and `emit` come after them.
+//! Waits    never. The error word and the number of rows are in the output's control block, on the device.
+//! Launches one per call; clearing is a fill, not a launch.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use millpond_memory::{Device, DeviceView, Kernel, Position, Stream};
+
+use crate::abi::{self, ColumnAddress, RowCount};
+use crate::codegen::ir::*;
+use crate::codegen::params::Slot;
+use crate::codegen::sink::accumulate::BIN_WORD_STRIDE;
+use crate::codegen::sink::cells::AggregatePlan;
+use crate::codegen::{CompiledKernel, CompiledPipeline, compile};
+use crate::error::KernelError;
+use crate::launch::{Launch, LaunchConfig};
+use crate::layout::{OutputLayout, StateLayout};
+use crate::tune;
+
+type Result<T> = std::result::Result<T, KernelError>;
+
+/// One input column of an extent.
+#[derive(Debug, Clone)]
+pub struct ColumnInput {
+    pub values: DeviceView,
+    /// Absent when no row is NULL.
+    pub validity: Option<DeviceView>,
+    /// Added to every stored value of a column that has a base.
+    pub base: i64,
+}
+
+/// Number of rows of an extent.
+#[derive(Debug, Clone)]
+pub enum ExtentRows {
+    Known(u64),
+    /// The control block of the output that the extent is, and what its count cannot exceed.
+    OnDevice {
+        control: DeviceView,
+        upper_bound: u64,
+    },
+}
+
+impl ExtentRows {
+    pub fn upper_bound(&self) -> u64 {
+        match self {
+            ExtentRows::Known(rows) => *rows,
+            ExtentRows::OnDevice { upper_bound, .. } => *upper_bound,
+        }
+    }
+}
+
+/// One extent: its rows, and its columns as the spec numbers them. Columns that nothing reads may be `None`.
+#[derive(Debug, Clone)]
+pub struct ExtentInput {
+    pub rows: ExtentRows,
+    pub columns: Vec<Option<ColumnInput>>,
+}
+
+/// A lookup table: one value per code.
+#[derive(Debug, Clone)]
+pub struct LookupInput {
+    pub values: DeviceView,
+    /// Present exactly when the table's type is nullable.
+    pub validity: Option<DeviceView>,
+}
+
+/// What a launch reads.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    /// One for [`Extents::One`].
+    pub extents: &'a [ExtentInput],
+    /// For [`Extents::Many`]: where the bytes of [`Pipeline::descriptors`] lie.
+    pub descriptors: Option<&'a DeviceView>,
+    pub literals: &'a [Literal],
+    pub lookups: &'a [LookupInput],
+}
+
+/// What a cache has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheStatistics {
+    /// Specs asked for that were there.
+    pub hits: u64,
+    /// Specs turned into text.
+    pub compiled: u64,
+    /// Texts that the device's driver assembled: specs of one structure share theirs.
+    pub loaded: u64,
+}
+
+/// The pipelines of one device, for the life of the process.
+#[derive(Debug)]
+pub struct PipelineCache {
+    device: Device,
+    pipelines: Mutex<HashMap<PipelineSpec, Arc<Pipeline>>>,
+    modules: Mutex<HashMap<String, Arc<Kernels>>>,
+    hits: AtomicU64,
+    compiled: AtomicU64,
+    loaded: AtomicU64,
+}
+
+/// The loaded kernels of one text.
+#[derive(Debug)]
+struct Kernels {
+    pipeline: Kernel,
+    emit: Option<Kernel>,
+    rehash: Option<Kernel>,
+    /// Dynamic shared memory that launches of `pipeline` may ask for so far.
+    allowed_shared: AtomicU64,
+}
+
+/// A pipeline that is ready to run. Many queries may use it at once.
+#[derive(Debug)]
+pub struct Pipeline {
+    compiled: CompiledPipeline,
+    kernels: Arc<Kernels>,
+    /// Blocks of a grid that fills the device, for `pipeline`, `emit` and `rehash`.
+    blocks: [OnceLock<u32>; 3],
+}
+
+impl PipelineCache {
+    pub fn new(device: &Device) -> PipelineCache {
+        PipelineCache {
+            device: device.clone(),
+            pipelines: Mutex::default(),
+            modules: Mutex::default(),
+            hits: AtomicU64::new(0),
+            compiled: AtomicU64::new(0),
+            loaded: AtomicU64::new(0),
+        }
+    }
+
+    /// The pipeline of a spec: at hand, or compiled and loaded now.
+    ///
+    /// # Errors
+    /// [`KernelError::Codegen`] when it has no kernel, [`KernelError::Memory`] when the driver refuses the module.
+    pub fn pipeline(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>> {
+        if let Some(known) = lock(&self.pipelines).get(spec) {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(known.clone());
+        }
+        let mut compiled = compile(spec)?;
+        let optin = self.device.limits().shared_bytes_per_block_optin.max(self.device.limits().shared_bytes_per_block);
+        if shared_bytes(&compiled) > optin as u64
+            && let SinkSpec::Aggregate(aggregate) = &spec.sink
+        {
+            let direct = AggregateSpec { regime: Some(Regime::Direct), ..aggregate.clone() };
+            compiled = compile(&PipelineSpec { sink: SinkSpec::Aggregate(direct), ..spec.clone() })?;
+        }
+        self.compiled.fetch_add(1, Ordering::Relaxed);
+        let kernels = self.kernels(&compiled)?;
+        let pipeline = Arc::new(Pipeline { compiled, kernels, blocks: Default::default() });
+        Ok(lock(&self.pipelines).entry(spec.clone()).or_insert(pipeline).clone())
+    }
+
+    fn kernels(&self, compiled: &CompiledPipeline) -> Result<Arc<Kernels>> {
+        if let Some(known) = lock(&self.modules).get(&compiled.text) {
+            return Ok(known.clone());
+        }
+        // Assembled outside the lock: it takes milliseconds. Two threads may both do it once.
+        let module = self.device.load_module(&compiled.text)?;
+        let find = |kernel: &Option<CompiledKernel>| kernel.as_ref().map(|k| module.kernel(k.name)).transpose();
+        let kernels = Arc::new(Kernels {
+            pipeline: module.kernel(compiled.pipeline.name)?,
+            emit: find(&compiled.emit)?,
+            rehash: find(&compiled.rehash)?,
+            allowed_shared: AtomicU64::new(tune::SHARED_WITHOUT_ASKING),
+        });
+        self.loaded.fetch_add(1, Ordering::Relaxed);
+        Ok(lock(&self.modules).entry(compiled.text.clone()).or_insert(kernels).clone())
+    }
+
+    pub fn statistics(&self) -> CacheStatistics {
+        CacheStatistics {
+            hits: self.hits.load(Ordering::Relaxed),
+            compiled: self.compiled.load(Ordering::Relaxed),
+            loaded: self.loaded.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Forgets every pipeline; those in use live on.
+    pub fn clear(&self) {
+        lock(&self.pipelines).clear();
+        lock(&self.modules).clear();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Dynamic shared memory of a block of `pipeline`.
+fn shared_bytes(compiled: &CompiledPipeline) -> u64 {
+    let Some(plan) = &compiled.plan else { return 0 };
+    let groups = match plan.regime {
+        Regime::Scalar if plan.thread_words <= tune::REGISTER_WORDS => 1,
+        Regime::Private => plan.groups,
+        _ => return 0,
+    };
+    groups * plan.thread_words as u64 * BIN_WORD_STRIDE as u64
+}
+
+impl Pipeline {
+    pub fn spec(&self) -> &PipelineSpec {
+        &self.compiled.spec
+    }
+
+    pub fn compiled(&self) -> &CompiledPipeline {
+        &self.compiled
+    }
+
+    /// Where an aggregate keeps its groups; `None` for rows to columns.
+    pub fn regime(&self) -> Option<Regime> {
+        self.compiled.regime()
+    }
+
+    /// Groups that can exist at most, where the keys' ranges tell.
+    pub fn max_groups(&self) -> Option<u64> {
+        self.compiled.plan.as_ref().and_then(|plan| plan.max_groups)
+    }
+
+    // Rows to columns
+
+    /// The output of a launch over extents with these upper bounds of rows.
+    pub fn output_layout(&self, extents: &[ExtentInput]) -> OutputLayout {
+        let bounds = extents.iter().map(|extent| extent.rows.upper_bound());
+        let tiles = if self.compiled.compacts {
+            bounds.clone().map(|rows| rows.div_ceil(tune::COMPACT_THREADS as u64)).sum()
+        } else {
+            0
+        };
+        OutputLayout::new(&self.compiled.spec.output_types(), bounds.sum(), tiles)
+    }
+
+    /// Writes the rows that pass, in order, to `output`: a buffer of `layout.bytes`. One launch.
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] before anything is launched if arguments do not fit; else what the device says.
+    #[track_caller]
+    pub fn materialise(
+        &self,
+        input: Input<'_>,
+        output: &DeviceView,
+        layout: &OutputLayout,
+        on: &Stream,
+    ) -> Result<Position> {
+        if self.compiled.plan.is_some() {
+            return Err(shape("materialise", "this pipeline aggregates: accumulate, then emit".into()));
+        }
+        let rows = self.check_input(&input)?;
+        check_buffer("the output", output, layout.bytes)?;
+        if rows > layout.rows_upper_bound {
+            return Err(shape(
+                "the output",
+                format!("it has room for {} rows, the input has up to {rows}", layout.rows_upper_bound),
+            ));
+        }
+        output.view(0..layout.zeroed_bytes)?.fill(0, on)?;
+        let compiled = &self.compiled.pipeline;
+        let wanted =
+            if self.compiled.compacts { layout.num_tiles as u64 } else { rows.div_ceil(compiled.threads as u64) };
+        let blocks = self.grid(0, &self.kernels.pipeline, compiled, 0, wanted)?;
+        let mut launch = Launch::new(&self.kernels.pipeline, LaunchConfig::linear(blocks, compiled.threads));
+        for slot in &compiled.params.slots {
+            launch = match slot.slot {
+                Slot::Control => launch.write(output),
+                Slot::NumTiles => launch.value(layout.num_tiles),
+                slot => self.input_or_output(launch, slot, &input, Some(layout))?,
+            };
+        }
+        Ok(reads(launch, &input).submit(on)?)
+    }
+
+    // Rows to groups
+
+    /// A state with room for `groups` groups; only hash tables ask how many. The buffer must be zeroed.
+    pub fn state_layout(&self, groups: u64) -> Result<StateLayout> {
+        let plan = self.plan("a state")?;
+        Ok(match plan.regime {
+            Regime::Hash => StateLayout::hash(groups, plan.record_bytes()),
+            regime => StateLayout::dense(regime, plan.groups, plan.record_bytes()),
+        })
+    }
+
+    /// Adds the rows that pass to the groups of `state`. One launch; other streams may do the same at once.
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] before anything is launched if arguments do not fit; else what the device says.
+    #[track_caller]
+    pub fn accumulate(
+        &self,
+        input: Input<'_>,
+        state: &DeviceView,
+        layout: &StateLayout,
+        on: &Stream,
+    ) -> Result<Position> {
+        self.plan("a state")?;
+        let rows = self.check_input(&input)?;
+        check_buffer("the state", state, layout.bytes)?;
+        let compiled = &self.compiled.pipeline;
+        let shared = shared_bytes(&self.compiled);
+        self.kernels.allow_shared(shared)?;
+        let wanted = rows.div_ceil(compiled.threads as u64);
+        let blocks = self.grid(0, &self.kernels.pipeline, compiled, shared as u32, wanted)?;
+        if rows / (blocks as u64 * compiled.threads as u64) >= tune::MAX_ROWS_PER_THREAD {
+            return Err(shape("a launch", format!("{rows} rows are too many at once; use more extents and launches")));
+        }
+        let config = LaunchConfig::linear(blocks, compiled.threads).with_shared(shared as u32);
+        let mut launch = Launch::new(&self.kernels.pipeline, config);
+        for slot in &compiled.params.slots {
+            launch = match slot.slot {
+                Slot::Control => launch.share(state),
+                slot => match self.table_value(slot, layout) {
+                    Some(value) => value.give(launch),
+                    None => self.input_or_output(launch, slot, &input, None)?,
+                },
+            };
+        }
+        Ok(reads(launch, &input).submit(on)?)
+    }
+
+    /// Moves all groups of a hash table to a larger, zeroed one. One launch.
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] if this is no hash table or the buffers are too small; else what the device says.
+    #[track_caller]
+    pub fn rehash(
+        &self,
+        from: &DeviceView,
+        from_layout: &StateLayout,
+        to: &DeviceView,
+        to_layout: &StateLayout,
+        on: &Stream,
+    ) -> Result<Position> {
+        let (Some(compiled), Some(kernel)) = (&self.compiled.rehash, &self.kernels.rehash) else {
+            return Err(shape("rehash", "the groups are not in a hash table".into()));
+        };
+        check_buffer("the old state", from, from_layout.bytes)?;
+        check_buffer("the new state", to, to_layout.bytes)?;
+        if to_layout.records < from_layout.records {
+            return Err(shape("the new state", "it is smaller than the old one".into()));
+        }
+        let wanted = (from_layout.records as u64).div_ceil(compiled.threads as u64);
+        let blocks = self.grid(2, kernel, compiled, 0, wanted)?;
+        let mut launch = Launch::new(kernel, LaunchConfig::linear(blocks, compiled.threads));
+        for slot in &compiled.params.slots {
+            launch = match slot.slot {
+                Slot::Control => launch.write(to),
+                Slot::OldTable => launch.read(from),
+                Slot::Records => launch.value(from_layout.records),
+                Slot::SlotMask => launch.value(to_layout.records - 1),
+                other => return Err(unknown(other)),
+            };
+        }
+        Ok(launch.submit(on)?)
+    }
+
+    /// The output of [`Self::emit`] for at most `groups` groups, such as the rows that were accumulated.
+    pub fn emit_layout(&self, state: &StateLayout, groups: u64) -> Result<OutputLayout> {
+        let plan = self.plan("an emit")?;
+        let bound = if plan.keys.is_empty() { 1 } else { groups.min(state.records as u64) };
+        let bound = plan.max_groups.map_or(bound, |most| bound.min(most));
+        let tiles =
+            if plan.keys.is_empty() { 0 } else { (state.records as u64).div_ceil(tune::COMPACT_THREADS as u64) };
+        Ok(OutputLayout::new(&self.compiled.spec.output_types(), bound, tiles))
+    }
+
+    /// Writes every group to `output`: keys, then accumulators. One launch.
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] before anything is launched if arguments do not fit; else what the device says.
+    #[track_caller]
+    pub fn emit(
+        &self,
+        state: &DeviceView,
+        state_layout: &StateLayout,
+        output: &DeviceView,
+        layout: &OutputLayout,
+        on: &Stream,
+    ) -> Result<Position> {
+        let (Some(compiled), Some(kernel)) = (&self.compiled.emit, &self.kernels.emit) else {
+            return Err(shape("emit", "this pipeline does not aggregate".into()));
+        };
+        check_buffer("the state", state, state_layout.bytes)?;
+        check_buffer("the output", output, layout.bytes)?;
+        output.view(0..layout.zeroed_bytes)?.fill(0, on)?;
+        let blocks = self.grid(1, kernel, compiled, 0, layout.num_tiles.max(1) as u64)?;
+        let mut launch = Launch::new(kernel, LaunchConfig::linear(blocks, compiled.threads));
+        for slot in &compiled.params.slots {
+            launch = match slot.slot {
+                Slot::Control => launch.read(state),
+                Slot::Output => launch.write(output),
+                Slot::Records => launch.value(state_layout.records),
+                Slot::NumTiles => launch.value(layout.num_tiles),
+                Slot::KeyLow(i) => launch.value(self.dense_key(i).low as u64),
+                slot => match self.table_value(slot, state_layout).or_else(|| output_value(slot, layout)) {
+                    Some(value) => value.give(launch),
+                    None => return Err(unknown(slot)),
+                },
+            };
+        }
+        Ok(launch.submit(on)?)
+    }
+
+    /// The bytes of an array of extent descriptors, for [`Input::descriptors`].
+    pub fn descriptors(&self, extents: &[ExtentInput]) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        for extent in extents {
+            self.describe(extent, &mut bytes)?;
+        }
+        Ok(bytes)
+    }
+
+    fn describe(&self, extent: &ExtentInput, bytes: &mut Vec<u8>) -> Result<()> {
+        let rows = match &extent.rows {
+            ExtentRows::Known(rows) => RowCount::Known(*rows),
+            ExtentRows::OnDevice { control, upper_bound } => {
+                RowCount::OnDevice { control: control.address().0, upper_bound: *upper_bound }
+            }
+        };
+        let columns: Vec<ColumnAddress> = extent
+            .columns
+            .iter()
+            .map(|column| match column {
+                None => ColumnAddress::default(),
+                Some(column) => ColumnAddress {
+                    values: column.values.address().0,
+                    validity: column.validity.as_ref().map_or(0, |view| view.address().0),
+                    base: column.base,
+                },
+            })
+            .collect();
+        abi::write_extent(bytes, rows, &columns);
+        Ok(())
+    }
+
+    fn plan(&self, what: &'static str) -> Result<&AggregatePlan> {
+        self.compiled.plan.as_ref().ok_or_else(|| shape(what, "this pipeline does not aggregate".into()))
+    }
+
+    fn dense_key(&self, index: u32) -> crate::codegen::sink::cells::DenseKey {
+        let plan = self.compiled.plan.as_ref().expect("keys belong to aggregates");
+        plan.keys[index as usize].dense.expect("dense regimes have dense keys")
+    }
+
+    /// Checks that the input is what the spec says; returns the upper bound of its rows.
+    fn check_input(&self, input: &Input<'_>) -> Result<u64> {
+        let spec = &self.compiled.spec;
+        if spec.extents == Extents::One && input.extents.len() != 1 {
+            return Err(shape("the input", format!("{} extents where the pipeline reads one", input.extents.len())));
+        }
+        if spec.extents == Extents::Many && input.descriptors.is_none() {
+            return Err(shape("the input", "no descriptors where the pipeline reads many extents".into()));
+        }
+        for (what, given, wanted) in [
+            ("literals", input.literals.len(), spec.literals.len()),
+            ("lookup tables", input.lookups.len(), spec.lookups.len()),
+        ] {
+            if given != wanted {
+                return Err(shape("the input", format!("{given} {what} where the pipeline has {wanted}")));
+            }
+        }
+        let used = spec.used_columns();
+        let mut rows = 0u64;
+        for extent in input.extents {
+            let own = extent.rows.upper_bound();
+            if own > abi::MAX_EXTENT_ROWS {
+                return Err(shape("an extent", format!("it has {own} rows, at most {} fit", abi::MAX_EXTENT_ROWS)));
+            }
+            rows += own;
+            if extent.columns.len() != spec.columns.len() {
+                let (given, wanted) = (extent.columns.len(), spec.columns.len());
+                return Err(shape("an extent", format!("{given} columns where the pipeline has {wanted}")));
+            }
+            for &i in &used {
+                self.check_column(i, &extent.columns[i as usize], own)?;
+            }
+        }
+        Ok(rows)
+    }
+
+    fn check_column(&self, index: u32, column: &Option<ColumnInput>, rows: u64) -> Result<()> {
+        let spec = self.compiled.spec.columns[index as usize];
+        let Some(column) = column else {
+            return Err(shape("an extent", format!("column {index} is read but not there")));
+        };
+        let wanted = spec.physical.value_bytes(rows);
+        if (column.values.len() as u64) < wanted {
+            return Err(shape(
+                "an extent",
+                format!("column {index} has {} bytes where {rows} rows take {wanted}", column.values.len()),
+            ));
+        }
+        if column.validity.is_some() && !spec.ty.nullable {
+            return Err(shape("an extent", format!("column {index} has validity but its type has no NULL")));
+        }
+        if column.base != 0 && !spec.has_base {
+            return Err(shape("an extent", format!("column {index} has a base that the pipeline does not add")));
+        }
+        Ok(())
+    }
+
+    /// Blocks of a persistent grid, no more than there is work for.
+    fn grid(&self, which: usize, kernel: &Kernel, compiled: &CompiledKernel, shared: u32, wanted: u64) -> Result<u32> {
+        let full = match self.blocks[which].get() {
+            Some(blocks) => *blocks,
+            None => {
+                let blocks = kernel.persistent_blocks(compiled.threads, shared)?;
+                *self.blocks[which].get_or_init(|| blocks)
+            }
+        };
+        Ok(wanted.clamp(1, full.max(1) as u64) as u32)
+    }
+
+    /// Parameters that describe the table of groups.
+    fn table_value(&self, slot: Slot, layout: &StateLayout) -> Option<Scalar> {
+        Some(match slot {
+            Slot::Records => Scalar::U32(layout.records),
+            Slot::SlotMask => Scalar::U32(layout.records - 1),
+            Slot::KeyLow(i) => Scalar::U32(self.dense_key(i).low as u32),
+            Slot::KeyNull(i) => Scalar::U32((self.dense_key(i).codes - 1) as u32),
+            Slot::KeyCodes(i) => Scalar::U32(self.dense_key(i).codes as u32),
+            _ => return None,
+        })
+    }
+
+    /// Parameters of extents, literals, lookups and output columns.
+    fn input_or_output<'k>(
+        &self,
+        launch: Launch<'k>,
+        slot: Slot,
+        input: &Input<'_>,
+        layout: Option<&OutputLayout>,
+    ) -> Result<Launch<'k>> {
+        let literal = |i: u32| (self.compiled.spec.literals[i as usize], input.literals[i as usize]);
+        Ok(match slot {
+            Slot::Extent => {
+                let mut bytes = Vec::new();
+                self.describe(&input.extents[0], &mut bytes)?;
+                launch.bytes(&bytes, 8)
+            }
+            Slot::Extents => match input.descriptors {
+                Some(descriptors) => launch.read(descriptors),
+                None => return Err(shape("the input", "no descriptors".into())),
+            },
+            Slot::NumExtents => launch.value(input.extents.len() as u32),
+            Slot::Literal(i) => {
+                let (ty, value) = literal(i);
+                let bits = literal_bits(i, ty, value)?;
+                match lane(ty).bytes() {
+                    4 => launch.value(bits as u32),
+                    _ => launch.value(bits as u64),
+                }
+            }
+            Slot::LiteralHigh(i) => {
+                let (ty, value) = literal(i);
+                launch.value((literal_bits(i, ty, value)? >> 64) as u64)
+            }
+            Slot::LiteralValid(i) => launch.value((literal(i).1 != Literal::Null) as u32),
+            Slot::LookupValues(i) => launch.read(input.lookups[i as usize].values.padded()),
+            Slot::LookupValidity(i) => match &input.lookups[i as usize].validity {
+                Some(validity) => launch.read(validity.padded()),
+                None => return Err(shape("the input", format!("lookup table {i} has no validity, its type has NULL"))),
+            },
+            slot => match layout.and_then(|layout| output_value(slot, layout)) {
+                Some(value) => value.give(launch),
+                None => return Err(unknown(slot)),
+            },
+        })
+    }
+}
+
+impl Kernels {
+    /// Raises what launches of `pipeline` may ask for to at least `bytes`.
+    fn allow_shared(&self, bytes: u64) -> Result<()> {
+        if bytes > self.allowed_shared.load(Ordering::Relaxed) {
+            self.pipeline.allow_shared(bytes as u32)?;
+            self.allowed_shared.fetch_max(bytes, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// A parameter that is a number.
+enum Scalar {
+    U32(u32),
+    U64(u64),
+}
+
+impl Scalar {
+    fn give(self, launch: Launch<'_>) -> Launch<'_> {
+        match self {
+            Scalar::U32(value) => launch.value(value),
+            Scalar::U64(value) => launch.value(value),
+        }
+    }
+}
+
+/// Parameters of output columns.
+fn output_value(slot: Slot, layout: &OutputLayout) -> Option<Scalar> {
+    match slot {
+        Slot::OutputValues(i) => Some(Scalar::U64(layout.columns[i as usize].values.start as u64)),
+        Slot::OutputValidity(i) => {
+            layout.columns[i as usize].validity.as_ref().map(|validity| Scalar::U64(validity.start as u64))
+        }
+        _ => None,
+    }
+}
+
+/// Declares what the kernel reaches through extent descriptors.
+fn reads<'k>(mut launch: Launch<'k>, input: &Input<'_>) -> Launch<'k> {
+    for extent in input.extents {
+        if let ExtentRows::OnDevice { control, .. } = &extent.rows {
+            launch = launch.reads(control);
+        }
+        for column in extent.columns.iter().flatten() {
+            launch = launch.reads(column.values.padded());
+            if let Some(validity) = &column.validity {
+                launch = launch.reads(validity.padded());
+            }
+        }
+    }
+    launch
+}
+
+/// A literal as the bits of its slot.
+fn literal_bits(index: u32, ty: Ty, value: Literal) -> Result<i128> {
+    let lane = lane(ty);
+    Ok(match (value, lane) {
+        (Literal::Null, _) if ty.nullable => 0,
+        (Literal::Bool(truth), Lane::Pred) => truth as i128,
+        (Literal::F32(number), Lane::F32) => number.to_bits() as i128,
+        (Literal::F64(number), Lane::F64) => number.to_bits() as i128,
+        (Literal::Int(number), Lane::S32 | Lane::U32 | Lane::S64 | Lane::U64 | Lane::S128)
+            if ty.bounds().is_some_and(|bounds| bounds.holds(number)) =>
+        {
+            number
+        }
+        _ => return Err(shape("a literal", format!("{value:?} does not fit slot {index} of type {ty:?}"))),
+    })
+}
+
+fn check_buffer(what: &'static str, view: &DeviceView, bytes: usize) -> Result<()> {
+    if view.len() < bytes {
+        return Err(shape(what, format!("it has {} bytes where {bytes} are needed", view.len())));
+    }
+    Ok(())
+}
+
+fn shape(what: &'static str, why: String) -> KernelError {
+    KernelError::Shape { what, why }
+}
+
+fn unknown(slot: Slot) -> KernelError {
+    shape("a kernel", format!("nothing fills its parameter {slot:?}"))
+}

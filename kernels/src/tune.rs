@@ -1,0 +1,52 @@
+//! Sizes chosen by measurement or by arithmetic, once. Generated kernels and their launchers read them here.
+
+/// Threads of a block of an aggregating pipeline. Few, so that the bins of more groups fit a block.
+pub const AGGREGATE_THREADS: u32 = 128;
+
+/// Threads of a block that compacts: one row each, so this is the tile of the look-back as well.
+/// One row per thread keeps every value in registers between the filter and the store.
+pub const COMPACT_THREADS: u32 = 512;
+
+/// Threads of a block that writes every row at its own place.
+pub const DENSE_THREADS: u32 = 256;
+
+/// Bytes of an extent descriptor that travels in the parameters (CUDA allows 4 KiB for all of them).
+pub const MAX_EXTENT_PARAM_BYTES: u64 = 3072;
+
+/// Threads per multiprocessor that a persistent grid asks for.
+pub const RESIDENT_THREADS: u32 = 2048;
+
+/// Bytes of thread-private bins that a block may use: three such blocks fit a multiprocessor of 228 KiB.
+/// Devices with less shared memory per block choose the direct table instead.
+pub const PRIVATE_BIN_BYTES: u64 = 72 * 1024;
+
+/// Words that a thread keeps in registers; beyond that an ungrouped aggregation updates its table row by row.
+/// 128 threads' words then fit the 48 KiB of shared memory that every launch may have.
+pub const REGISTER_WORDS: u32 = 40;
+
+/// Bytes of a direct-address table below which it is always preferred to a hash table.
+pub const DIRECT_ALWAYS_BYTES: u64 = 1 << 20;
+
+/// Bytes of a direct-address table that is never exceeded.
+pub const DIRECT_NEVER_BYTES: u64 = 1 << 29;
+
+/// Bytes of a direct-address table when the number of input rows is unknown.
+pub const DIRECT_UNKNOWN_BYTES: u64 = 1 << 26;
+
+/// Bytes of direct-address table per input row that are worth clearing and scanning.
+pub const DIRECT_BYTES_PER_ROW: u64 = 64;
+
+/// A hash table is grown when more than one slot in this many could become occupied.
+pub const HASH_SLOTS_PER_GROUP: u64 = 2;
+
+/// Rows that one state may accumulate: limbs of 32 bits stay exact in 64-bit words, and counts in 63.
+pub const MAX_ROWS_PER_STATE: u64 = 1 << 32;
+
+/// Rows that one thread may accumulate in one launch: sums of addends below 2^37 stay exact in 64 bits.
+pub const MAX_ROWS_PER_THREAD: u64 = 1 << 26;
+
+/// Dynamic shared memory that every launch may have without asking for more.
+pub const SHARED_WITHOUT_ASKING: u64 = 48 * 1024;
+
+/// Slots of the smallest hash table.
+pub const HASH_MIN_SLOTS: u64 = 1024;
