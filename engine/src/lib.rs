@@ -1,1 +1,25 @@
 //! A GPU SQL engine that extends Apache DataFusion's physical plan.
+//!
+//!   SQL ─ DataFusion ─► physical plan ─ placement ─► device subtrees ─ program ─► kernels on streams
+//!                                            └─► the rest stays DataFusion's, with a reason
+//!
+//! The front door is [`Millpond`]: it opens a device (or says why there is none), gives a DataFusion
+//! [`SessionContext`](datafusion::prelude::SessionContext) that plans for it, and reports what a query did.
+//!
+//! Answers   are DataFusion's; where a device operator cannot give them, the operator stays on the CPU.
+//! No device the plan is DataFusion's, byte for byte.
+
+#![forbid(unsafe_code)]
+
+pub mod device;
+pub mod error;
+pub mod options;
+pub mod report;
+pub mod session;
+
+pub use datafusion;
+
+pub use error::EngineError;
+pub use options::{DeviceChoice, Fallback, MillpondOptions};
+pub use report::QueryReport;
+pub use session::{Millpond, MillpondBuilder, QueryResult};

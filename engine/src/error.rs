@@ -1,0 +1,99 @@
+//! What can go wrong in the engine, and the questions callers ask about it.
+//!
+//!   EngineError ─► DataFusionError::External ─► … contexts … ─► EngineError::find ─► predicates
+//!
+//! Facts are fields; messages are made from them. Towards DataFusion an [`EngineError`] travels inside
+//! `External`; [`EngineError::find`] takes it out again, whatever was wrapped around it.
+
+use std::error::Error;
+
+use datafusion::error::DataFusionError;
+
+/// An error of the engine.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The device that was asked for is not there.
+    #[error("device {device} is not available: {reason}; use --device auto or --device cpu to run on the CPU")]
+    DeviceMissing { device: String, reason: String },
+    /// `millpond.fallback = 'error'`, and part of the query would run on the CPU.
+    #[error(
+        "part of the query would run on the CPU, which millpond.fallback = 'error' forbids: {}; \
+         set millpond.fallback to 'allow' or 'warn' to run it",
+        .reasons.join("; ")
+    )]
+    FallbackForbidden { reasons: Vec<String> },
+    /// No option has this name.
+    #[error("there is no option {name}{}", match .suggestion { Some(s) => format!("; did you mean {s}?"), None => String::new() })]
+    UnknownOption { name: String, suggestion: Option<String> },
+    /// The option exists, but not with this value.
+    #[error("option {name} cannot be '{value}': it takes {expected}")]
+    OptionValue { name: String, value: String, expected: String },
+    /// The device failed while a query ran, and the CPU may not take over.
+    #[error("the device could not finish the query: {what}")]
+    DeviceTrouble { what: String, forbidden: bool, lost: bool, out_of_memory: bool },
+    /// A rule of this crate was broken; the query is refused rather than answered wrongly.
+    #[error("internal error of the engine: {what}")]
+    Internal { what: String },
+}
+
+impl EngineError {
+    /// The engine's error inside a DataFusion error, whatever contexts surround it.
+    pub fn find(error: &DataFusionError) -> Option<&EngineError> {
+        let mut next: Option<&(dyn Error + 'static)> = Some(error);
+        while let Some(e) = next {
+            if let Some(found) = e.downcast_ref::<EngineError>() {
+                return Some(found);
+            }
+            if let Some(shared) = e.downcast_ref::<std::sync::Arc<DataFusionError>>() {
+                return Self::find(shared);
+            }
+            next = e.source();
+        }
+        None
+    }
+
+    /// True when a device that was asked for is absent.
+    pub fn is_device_missing(&self) -> bool {
+        matches!(self, Self::DeviceMissing { .. })
+    }
+
+    /// True when the query needed the CPU although `millpond.fallback = 'error'`.
+    pub fn is_forbidden_fallback(&self) -> bool {
+        matches!(self, Self::FallbackForbidden { .. } | Self::DeviceTrouble { forbidden: true, .. })
+    }
+
+    /// True for an unknown option or a value that an option does not take.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::UnknownOption { .. } | Self::OptionValue { .. })
+    }
+
+    /// An error for a broken rule of this crate.
+    pub(crate) fn internal(what: impl Into<String>) -> Self {
+        Self::Internal { what: what.into() }
+    }
+}
+
+/// True when `error` says that a device that was asked for is absent.
+pub fn is_device_missing(error: &DataFusionError) -> bool {
+    EngineError::find(error).is_some_and(EngineError::is_device_missing)
+}
+
+/// True when `error` says that the query needed the CPU although `millpond.fallback = 'error'`.
+pub fn is_forbidden_fallback(error: &DataFusionError) -> bool {
+    EngineError::find(error).is_some_and(EngineError::is_forbidden_fallback)
+}
+
+/// True when `error` names an unknown option or a value that an option does not take.
+pub fn is_usage(error: &DataFusionError) -> bool {
+    EngineError::find(error).is_some_and(EngineError::is_usage)
+}
+
+impl From<EngineError> for DataFusionError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Internal { what } => DataFusionError::Internal(what),
+            other => DataFusionError::External(Box::new(other)),
+        }
+    }
+}

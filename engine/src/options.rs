@@ -1,0 +1,410 @@
+//! The engine's options: `millpond.*` in SQL, `MILLPOND_*` in the environment, fields in Rust.
+//!
+//!   SET millpond.batch_rows = 1000      MILLPOND_BATCH_ROWS=1000      options.batch_rows = 1000
+//!
+//! A doc comment says what an option does, its unit, what zero means, and what it trades. Options that only tests
+//! want begin with `debug_`. Every value is checked when it is set; an unknown name suggests the nearest one.
+
+use std::any::Any;
+use std::fmt;
+use std::str::FromStr;
+
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::error::Result;
+
+use crate::error::EngineError;
+
+/// Which device runs queries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeviceChoice {
+    /// CUDA when it is there, the CPU otherwise; never the simulated device.
+    #[default]
+    Auto,
+    /// The CUDA device with this ordinal, or an error.
+    Cuda(usize),
+    /// The simulated device: the same kernels, interpreted and checked.
+    Sim,
+    /// No device: DataFusion alone.
+    Cpu,
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cuda(0) => f.write_str("cuda"),
+            Self::Cuda(n) => write!(f, "cuda:{n}"),
+            Self::Sim => f.write_str("sim"),
+            Self::Cpu => f.write_str("cpu"),
+        }
+    }
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || "auto, cuda, cuda:N, sim or cpu".to_string();
+        match text.trim().to_ascii_lowercase().as_str() {
+            "auto" => Ok(Self::Auto),
+            "cuda" => Ok(Self::Cuda(0)),
+            "sim" => Ok(Self::Sim),
+            "cpu" => Ok(Self::Cpu),
+            other => match other.strip_prefix("cuda:").map(str::parse) {
+                Some(Ok(n)) => Ok(Self::Cuda(n)),
+                _ => Err(expected()),
+            },
+        }
+    }
+}
+
+/// What happens when part of a query cannot run on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fallback {
+    /// It runs on the CPU; EXPLAIN and the report say why.
+    #[default]
+    Allow,
+    /// It runs on the CPU, and every reason is logged as a warning.
+    Warn,
+    /// It is an error.
+    Error,
+}
+
+impl fmt::Display for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allow => "allow",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        })
+    }
+}
+
+impl FromStr for Fallback {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "allow" => Ok(Self::Allow),
+            "warn" => Ok(Self::Warn),
+            "error" => Ok(Self::Error),
+            _ => Err("allow, warn or error".to_string()),
+        }
+    }
+}
+
+/// Reads and prints one option's value.
+trait Value: Sized {
+    fn read(text: &str) -> Result<Self, String>;
+    fn print(&self) -> Option<String>;
+}
+
+impl Value for bool {
+    fn read(text: &str) -> Result<Self, String> {
+        text.trim().to_ascii_lowercase().parse().map_err(|_| "true or false".to_string())
+    }
+    fn print(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl Value for usize {
+    /// A whole number, with `_` between digits and a suffix K, M, G, T (1000) or Ki, Mi, Gi, Ti (1024), B ignored.
+    fn read(text: &str) -> Result<Self, String> {
+        let expected = || "a whole number such as 4096, 64MiB or 2G".to_string();
+        let text = text.trim().replace('_', "");
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let number: u128 = text[..digits].parse().map_err(|_| expected())?;
+        let suffix = text[digits..].trim().to_ascii_lowercase();
+        let suffix = suffix.strip_suffix('b').unwrap_or(&suffix);
+        let factor: u128 = match suffix {
+            "" => 1,
+            "k" => 1_000,
+            "m" => 1_000_000,
+            "g" => 1_000_000_000,
+            "t" => 1_000_000_000_000,
+            "ki" => 1 << 10,
+            "mi" => 1 << 20,
+            "gi" => 1 << 30,
+            "ti" => 1 << 40,
+            _ => return Err(expected()),
+        };
+        number.checked_mul(factor).and_then(|n| usize::try_from(n).ok()).ok_or_else(expected)
+    }
+    fn print(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl Value for DeviceChoice {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+    fn print(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl Value for Fallback {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+    fn print(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+/// DataFusion's `extensions_options!`, with values checked as they are set and names suggested.
+macro_rules! options {
+    (
+        $(#[doc = $struct_doc:literal])*
+        pub struct $name:ident {
+            $( $(#[doc = $doc:literal])* pub $field:ident : $type:ty, default = $default:expr )*
+        }
+    ) => {
+        $(#[doc = $struct_doc])*
+        #[derive(Debug, Clone, PartialEq)]
+        #[non_exhaustive]
+        pub struct $name { $( $(#[doc = $doc])* pub $field: $type, )* }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $( $field: $default, )* }
+            }
+        }
+
+        impl $name {
+            /// Every option's name, without the prefix.
+            pub const NAMES: &'static [&'static str] = &[ $( stringify!($field), )* ];
+
+            fn set_field(&mut self, key: &str, value: &str) -> Result<(), EngineError> {
+                match key {
+                    $( stringify!($field) => {
+                        self.$field = Value::read(value).map_err(|expected| EngineError::OptionValue {
+                            name: format!("millpond.{key}"), value: value.to_string(), expected,
+                        })?;
+                        Ok(())
+                    } )*
+                    _ => Err(unknown(key)),
+                }
+            }
+        }
+
+        impl ExtensionOptions for $name {
+            fn as_any(&self) -> &dyn Any { self }
+            fn as_any_mut(&mut self) -> &mut dyn Any { self }
+            fn cloned(&self) -> Box<dyn ExtensionOptions> { Box::new(self.clone()) }
+            fn set(&mut self, key: &str, value: &str) -> Result<()> { Ok(self.try_set(key, value)?) }
+            fn entries(&self) -> Vec<ConfigEntry> {
+                vec![ $( ConfigEntry {
+                    key: format!("millpond.{}", stringify!($field)),
+                    value: self.$field.print(),
+                    description: concat!($($doc),*).trim(),
+                }, )* ]
+            }
+        }
+    };
+}
+
+options! {
+    /// Options of the GPU engine. In SQL: `SET millpond.<name> = <value>`.
+    pub struct MillpondOptions {
+        /// Run what can run on the device. Off leaves every plan as DataFusion made it.
+        pub enabled: bool, default = true
+        /// Which device: auto, cuda, cuda:N, sim or cpu. Chosen when the session starts; later only cpu is accepted, which switches the device off.
+        pub device: DeviceChoice, default = DeviceChoice::Auto
+        /// What a part that cannot run on the device does: allow (CPU), warn (CPU, logged) or error.
+        pub fallback: Fallback, default = Fallback::Allow
+        /// Bytes of input columns in a device batch. Larger batches spread launch cost, and raise peak memory in step.
+        pub batch_bytes: usize, default = 268_435_456
+        /// Rows in a device batch, at most 16777216; 0 means that batch_bytes alone decides. Small values are for tests.
+        pub batch_rows: usize, default = 0
+        /// Feeder tasks per fed source, each with its own stream. More overlap reading, copying and kernels; each holds a batch.
+        pub partitions: usize, default = 4
+        /// Inputs known to have fewer rows stay on the CPU; 0 sends everything. Launch cost dominates small inputs.
+        pub min_rows: usize, default = 0
+        /// Device bytes the pool may hold; 0 means three quarters of what is free at start.
+        pub memory_limit_bytes: usize, default = 0
+        /// Simulated device: seed of the schedule of streams, blocks and warps; 0 means the fixed order.
+        pub debug_sim_seed: usize, default = 0
+        /// Simulated device: its memory in bytes; 0 means the device's own default.
+        pub debug_sim_memory_bytes: usize, default = 0
+        /// Simulated device: the n-th allocation fails, counted from 1; 0 means none.
+        pub debug_sim_fail_allocation: usize, default = 0
+        /// Simulated device: once an allocation failed, all fail until something is freed.
+        pub debug_sim_fail_until_free: bool, default = false
+        /// Simulated device: the device is lost at the n-th launch, counted from 1; 0 means never.
+        pub debug_sim_lose_at_launch: usize, default = 0
+    }
+}
+
+impl ConfigExtension for MillpondOptions {
+    const PREFIX: &'static str = "millpond";
+}
+
+/// Most rows of an extent, and so of a batch: a row number is extent and offset by shift and mask.
+pub const MAX_BATCH_ROWS: usize = 1 << 24;
+
+impl MillpondOptions {
+    /// Sets one option by name, without the prefix, and checks the result; on an error nothing has changed.
+    pub fn try_set(&mut self, key: &str, value: &str) -> Result<(), EngineError> {
+        let mut changed = self.clone();
+        changed.set_field(key, value)?;
+        changed.validate()?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// Checks every value; names the option, the value, and the values that work.
+    pub fn validate(&self) -> Result<(), EngineError> {
+        let refuse = |name: &str, value: usize, expected: &str| {
+            Err(EngineError::OptionValue {
+                name: format!("millpond.{name}"),
+                value: value.to_string(),
+                expected: expected.to_string(),
+            })
+        };
+        if self.batch_bytes < 1024 {
+            return refuse("batch_bytes", self.batch_bytes, "at least 1024 bytes");
+        }
+        if self.batch_rows > MAX_BATCH_ROWS {
+            return refuse("batch_rows", self.batch_rows, "0 to 16777216 rows");
+        }
+        if !(1..=64).contains(&self.partitions) {
+            return refuse("partitions", self.partitions, "1 to 64 feeder tasks");
+        }
+        Ok(())
+    }
+
+    /// Takes every `MILLPOND_<NAME>` from `variables` (for example [`std::env::vars`]); an unknown one is an error.
+    pub fn apply_environment(
+        &mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(), EngineError> {
+        for (name, value) in variables {
+            let Some(key) = name.strip_prefix("MILLPOND_") else { continue };
+            let key = key.to_ascii_lowercase();
+            self.try_set(&key, &value).map_err(|e| match e {
+                EngineError::UnknownOption { suggestion, .. } => EngineError::UnknownOption {
+                    name: name.clone(),
+                    suggestion: suggestion
+                        .map(|s| format!("MILLPOND_{}", s.trim_start_matches("millpond.").to_ascii_uppercase())),
+                },
+                EngineError::OptionValue { value, expected, .. } => {
+                    EngineError::OptionValue { name: name.clone(), value, expected }
+                }
+                other => other,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Rows that a device batch may hold.
+    pub fn max_batch_rows(&self) -> usize {
+        if self.batch_rows == 0 { MAX_BATCH_ROWS } else { self.batch_rows }
+    }
+}
+
+fn unknown(key: &str) -> EngineError {
+    let nearest = MillpondOptions::NAMES
+        .iter()
+        .map(|name| (edit_distance(key, name), *name))
+        .min()
+        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3))
+        .map(|(_, name)| format!("millpond.{name}"));
+    EngineError::UnknownOption { name: format!("millpond.{key}"), suggestion: nearest }
+}
+
+/// Levenshtein's distance: single-letter insertions, deletions and replacements between two names.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(key: &str, value: &str) -> Result<MillpondOptions, String> {
+        let mut options = MillpondOptions::default();
+        options.try_set(key, value).map_err(|e| e.to_string())?;
+        Ok(options)
+    }
+
+    #[test]
+    fn device() {
+        assert_eq!(MillpondOptions::default().device, DeviceChoice::Auto);
+        assert_eq!(set("device", "cuda:3").map(|o| o.device), Ok(DeviceChoice::Cuda(3)));
+        assert_eq!(set("device", "SIM").map(|o| o.device), Ok(DeviceChoice::Sim));
+        assert_eq!(
+            set("device", "gpu").map(|o| o.device),
+            Err("option millpond.device cannot be 'gpu': it takes auto, cuda, cuda:N, sim or cpu".into())
+        );
+    }
+
+    #[test]
+    fn fallback() {
+        assert_eq!(set("fallback", "error").map(|o| o.fallback), Ok(Fallback::Error));
+        assert!(set("fallback", "never").is_err());
+    }
+
+    #[test]
+    fn batch_bytes() {
+        assert_eq!(MillpondOptions::default().batch_bytes, 256 << 20);
+        assert_eq!(set("batch_bytes", "64MiB").map(|o| o.batch_bytes), Ok(64 << 20));
+        assert_eq!(set("batch_bytes", "2G").map(|o| o.batch_bytes), Ok(2_000_000_000));
+        assert!(set("batch_bytes", "12").is_err());
+        assert!(set("batch_bytes", "-1").is_err());
+        assert!(set("batch_bytes", "99999999999T").is_err());
+    }
+
+    #[test]
+    fn batch_rows() {
+        assert_eq!(MillpondOptions::default().max_batch_rows(), 1 << 24);
+        assert_eq!(set("batch_rows", "1000").map(|o| o.max_batch_rows()), Ok(1000));
+        assert!(set("batch_rows", "16777217").is_err());
+    }
+
+    #[test]
+    fn partitions() {
+        assert_eq!(set("partitions", "16").map(|o| o.partitions), Ok(16));
+        assert_eq!(
+            set("partitions", "0").map(|o| o.partitions),
+            Err("option millpond.partitions cannot be '0': it takes 1 to 64 feeder tasks".into())
+        );
+    }
+
+    #[test]
+    fn unknown_name_suggests_the_nearest() {
+        assert_eq!(
+            set("fallbak", "error").map(|_| ()),
+            Err("there is no option millpond.fallbak; did you mean millpond.fallback?".into())
+        );
+        assert_eq!(set("colour", "red").map(|_| ()), Err("there is no option millpond.colour".into()));
+    }
+
+    #[test]
+    fn environment_sets_the_same_options() {
+        let mut options = MillpondOptions::default();
+        let vars = |name: &str, value: &str| vec![("HOME".into(), "/".into()), (name.to_string(), value.to_string())];
+        options.apply_environment(vars("MILLPOND_BATCH_ROWS", "77")).unwrap();
+        assert_eq!(options.batch_rows, 77);
+        let error = options.apply_environment(vars("MILLPOND_BATCHROWS", "77")).unwrap_err();
+        assert_eq!(error.to_string(), "there is no option MILLPOND_BATCHROWS; did you mean MILLPOND_BATCH_ROWS?");
+    }
+
+    #[test]
+    fn a_refused_value_changes_nothing() {
+        let mut options = MillpondOptions::default();
+        assert!(options.try_set("partitions", "1000").is_err());
+        assert_eq!(options, MillpondOptions::default());
+    }
+}

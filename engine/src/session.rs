@@ -1,0 +1,192 @@
+//! One handle for everything: a DataFusion session that plans for a device, and reports on what ran.
+//!
+//!   Millpond::builder() ─ options, device, config ─ build() ─► Millpond { context, device, note }
+//!                                                                  └─ sql / execute ─► batches + QueryReport
+//!
+//! Without a device the session is DataFusion's own: no rule is added, no node exists, and `device_note` says why.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::error::Result;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::context::SessionContext;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_plan::{ExecutionPlan, collect};
+use datafusion::prelude::SessionConfig;
+
+use crate::device::{Engine, Opened};
+use crate::error::EngineError;
+use crate::options::{DeviceChoice, Fallback, MillpondOptions};
+use crate::report::QueryReport;
+
+/// A session with its device.
+#[derive(Clone)]
+pub struct Millpond {
+    context: SessionContext,
+    engine: Option<Arc<Engine>>,
+    note: Option<String>,
+}
+
+/// The answer of [`Millpond::execute`].
+pub struct QueryResult {
+    pub schema: SchemaRef,
+    pub batches: Vec<RecordBatch>,
+    pub report: QueryReport,
+    /// The executed plan, with its metrics.
+    pub plan: Arc<dyn ExecutionPlan>,
+}
+
+/// Collects what a session is made of.
+#[derive(Default)]
+pub struct MillpondBuilder {
+    options: MillpondOptions,
+    config: Option<SessionConfig>,
+    runtime: Option<Arc<RuntimeEnv>>,
+    engine: Option<Arc<Engine>>,
+    url_tables: bool,
+}
+
+impl MillpondBuilder {
+    /// Replaces all options.
+    pub fn with_options(mut self, options: MillpondOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Chooses the device.
+    pub fn with_device(mut self, device: DeviceChoice) -> Self {
+        self.options.device = device;
+        self
+    }
+
+    /// Chooses what happens to parts that cannot run on the device.
+    pub fn with_fallback(mut self, fallback: Fallback) -> Self {
+        self.options.fallback = fallback;
+        self
+    }
+
+    /// Sets one option by its name without the prefix, as `SET millpond.<name>` does.
+    pub fn with_option(mut self, name: &str, value: &str) -> Result<Self, EngineError> {
+        self.options.try_set(name, value)?;
+        Ok(self)
+    }
+
+    /// Takes every `MILLPOND_*` variable of the process.
+    pub fn with_environment(mut self) -> Result<Self, EngineError> {
+        self.options.apply_environment(std::env::vars())?;
+        Ok(self)
+    }
+
+    /// DataFusion's own settings; none of them is changed.
+    pub fn with_config(mut self, config: SessionConfig) -> Self {
+        self.config = Some(config);
+        self
+    }
+
+    /// DataFusion's memory pool, object stores and caches.
+    pub fn with_runtime_env(mut self, runtime: Arc<RuntimeEnv>) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Uses a device that another session opened, instead of opening one.
+    pub fn with_engine(mut self, engine: Arc<Engine>) -> Self {
+        self.engine = Some(engine);
+        self
+    }
+
+    /// Lets a query say `FROM 'file.parquet'`.
+    pub fn with_url_tables(mut self) -> Self {
+        self.url_tables = true;
+        self
+    }
+
+    /// The options as they stand.
+    pub fn options(&self) -> &MillpondOptions {
+        &self.options
+    }
+
+    /// Opens the device and makes the session.
+    ///
+    /// # Errors
+    /// [`EngineError::DeviceMissing`] if a device was asked for and is absent, also with `device = auto` when
+    /// `fallback = error` forbids the CPU; an option's error if a value is refused.
+    pub fn build(self) -> Result<Millpond, EngineError> {
+        self.options.validate()?;
+        let opened = match self.engine {
+            Some(engine) => Opened { engine: Some(engine), note: None },
+            None => Engine::open(&self.options)?,
+        };
+        if let (None, DeviceChoice::Auto, Fallback::Error) =
+            (&opened.engine, self.options.device, self.options.fallback)
+        {
+            return Err(EngineError::DeviceMissing {
+                device: "auto (with millpond.fallback = 'error')".to_string(),
+                reason: opened.note.unwrap_or_else(|| "no device found".to_string()),
+            });
+        }
+
+        let mut config = self.config.unwrap_or_default();
+        config.options_mut().extensions.insert(self.options);
+        let mut state = SessionStateBuilder::new().with_default_features().with_config(config);
+        if let Some(runtime) = self.runtime {
+            state = state.with_runtime_env(runtime);
+        }
+        let mut context = SessionContext::new_with_state(state.build());
+        if self.url_tables {
+            context = context.enable_url_table();
+        }
+        Ok(Millpond { context, engine: opened.engine, note: opened.note })
+    }
+}
+
+impl Millpond {
+    /// Starts a session's description; options are the defaults until set.
+    pub fn builder() -> MillpondBuilder {
+        MillpondBuilder::default()
+    }
+
+    /// DataFusion's session, with our rules in it when there is a device.
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+
+    /// The device, or `None` when queries run on the CPU.
+    pub fn engine(&self) -> Option<&Arc<Engine>> {
+        self.engine.as_ref()
+    }
+
+    /// Why queries run on the CPU although a device was welcome; one line, without "note:".
+    pub fn device_note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// Bytes of the device's pool that are in use now; 0 without a device.
+    pub fn pool_used_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Plans and runs one query, and reports on it.
+    pub async fn execute(&self, sql: &str) -> Result<QueryResult> {
+        let plan = self.context.sql(sql).await?.create_physical_plan().await?;
+        self.execute_plan(plan).await
+    }
+
+    /// Runs a physical plan of this session, and reports on it.
+    pub async fn execute_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Result<QueryResult> {
+        let batches = collect(Arc::clone(&plan), self.context.task_ctx()).await?;
+        let report = self.report(&plan);
+        Ok(QueryResult { schema: plan.schema(), batches, report, plan })
+    }
+
+    /// What an executed plan did. Findings of the simulated device are taken: the next report starts empty.
+    pub fn report(&self, _plan: &Arc<dyn ExecutionPlan>) -> QueryReport {
+        QueryReport {
+            device: self.engine.as_ref().map(|e| e.name().to_string()),
+            pool_used_bytes: self.pool_used_bytes(),
+            ..QueryReport::default()
+        }
+    }
+}
