@@ -272,7 +272,7 @@ pub enum Node {
         divisor: i128,
         rounding: Rounding,
     },
-    /// `of`, where it lies between the bounds; otherwise the overflow.
+    /// `of`, where it lies between the bounds; otherwise the overflow. `Wrap` promises that it does.
     Check {
         of: NodeId,
         range: Range,
@@ -303,8 +303,8 @@ pub enum GraphError {
     Operands { operator: String, operands: Vec<Repr> },
     #[error("node {0} is not in this graph")]
     UnknownNode(u32),
-    #[error("{what} was given two types: {first:?} and {second:?}")]
-    TwoTypes { what: String, first: Ty, second: Ty },
+    #[error("{operator} has no result: {why}")]
+    Impossible { operator: String, why: String },
 }
 
 fn names(operands: &[Repr]) -> String {

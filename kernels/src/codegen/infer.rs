@@ -184,6 +184,19 @@ impl Graph {
         Ok(self.push(Node::Check { of, range, overflow }, ty))
     }
 
+    /// `of` with a range that the caller knows: nothing is checked. A wrong range gives wrong results.
+    pub fn assume(&mut self, of: NodeId, range: Range) -> NodeId {
+        let ty = self.ty(of);
+        match ty.bounds() {
+            Some(own) if !range.contains(own) => {
+                let inside = own.intersect(range).unwrap_or(range);
+                let node = Node::Check { of, range, overflow: Overflow::Wrap };
+                self.push(node, ty.within(inside.low, inside.high))
+            }
+            _ => of,
+        }
+    }
+
     /// The same number as another representation. Floats to integers truncate; what does not fit, NaN included, follows
     /// `overflow`; integers wrap under `Wrap`. Booleans are 0 and 1; numbers are true unless zero.
     ///

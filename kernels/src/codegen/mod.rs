@@ -3,6 +3,7 @@
 //!   PipelineSpec (ir) ──► pipeline: tile loop ─ load ─ filters ─ sink ──► PTX text + metadata
 //!                                         └── expr: one node → registers of its `Lane`, plus a validity predicate
 
+mod decimal;
 pub mod expr;
 pub mod graph;
 mod infer;
@@ -11,6 +12,8 @@ pub(crate) mod load;
 pub mod params;
 pub mod pipeline;
 pub(crate) mod sink;
+mod time;
 pub mod value;
 
+pub use decimal::Decimal;
 pub use pipeline::{CompiledKernel, CompiledPipeline, compile};

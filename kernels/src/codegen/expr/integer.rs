@@ -340,7 +340,8 @@ impl Row<'_, '_> {
     ) -> Result<Computed, CodegenError> {
         let a = self.node(of)?;
         let own = self.range(of);
-        let valid = match self.outside(a.number, own, range) {
+        let outside = if overflow == Overflow::Wrap { None } else { self.outside(a.number, own, range) };
+        let valid = match outside {
             Some(outside) => self.overflowed(id, ErrorCode::Cast, outside, a.valid, overflow)?,
             None => a.valid,
         };
