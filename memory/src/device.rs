@@ -310,9 +310,9 @@ impl Drop for DeviceInner {
         }
         let streams = std::mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner));
         for cell in &streams {
+            cell.close();
             driver.stream_destroy(cell.handle).unwrap_or_else(warn);
         }
-        drop(streams); // The events in their rings go back to the pool.
         self.events.close(driver);
         if let Some(Some(words)) = self.words.take() {
             driver.host_free(&words, Location::caller()).unwrap_or_else(warn);

@@ -70,10 +70,11 @@ impl fmt::Debug for EventCell {
 /// A mark behind everything that was submitted to a stream when it was recorded.
 #[derive(Clone)]
 pub struct Event {
-    device: Device,
-    scope: Scope,
-    stream: StreamId,
+    /// Before the device, so that its handle is back in the pool when the device closes.
     mark: Mark<Arc<EventCell>>,
+    stream: StreamId,
+    scope: Scope,
+    device: Device,
 }
 
 impl Event {

@@ -48,6 +48,11 @@ impl StreamCell {
     fn order(&self) -> MutexGuard<'_, OrderTracker<Arc<EventCell>>> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Lets go of the events it keeps.
+    pub(crate) fn close(&self) {
+        *self.order() = OrderTracker::new(self.id.index);
+    }
 }
 
 /// A stream of a device, and the scope its work is counted under.
@@ -197,12 +202,12 @@ impl PartialEq for Stream {
 impl Device {
     /// An event at or behind `position`: one that is kept, or a new one.
     pub(crate) fn mark_behind(&self, position: Position, site: Site, scope: &Scope) -> Result<Mark<Arc<EventCell>>> {
+        self.alive()?;
         let cell = self.stream_cell(position.stream)?;
         let mut order = cell.order();
         if let Some(mark) = order.mark_behind(position.seq) {
             return Ok(mark.clone());
         }
-        self.alive()?;
         let handle = self.take_event()?;
         let event = EventCell::new(handle, self.event_pool());
         self.check_on(cell.id, self.driver().event_record(handle, cell.handle, site))?;

@@ -1,0 +1,283 @@
+//! A driver that does nothing and remembers every call: for what should, and should not, reach a driver.
+//!
+//! Events pass at once, or, held, when the test lets them. Errors come when the test asks for them.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use millpond_memory::driver::*;
+use millpond_memory::{DriverCode, DriverError};
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Call {
+    Record { event: EventHandle, stream: StreamHandle },
+    Wait { stream: StreamHandle, event: EventHandle },
+    Alloc { ptr: DevicePtr, bytes: usize, stream: StreamHandle },
+    Free { ptr: DevicePtr, stream: StreamHandle },
+    Copy { stream: StreamHandle, len: usize },
+    Fill { ptr: DevicePtr, byte: u8, len: usize, stream: StreamHandle },
+    Word { stream: StreamHandle, value: u32 },
+    Launch { name: String, stream: StreamHandle, params: Vec<u8>, accesses: Vec<DeclaredAccess> },
+    EventCreate,
+    EventDestroy,
+    StreamDestroy,
+    HostAlloc { bytes: usize },
+    HostFree,
+    PoolSet { attribute: PoolAttribute, value: u64 },
+    PoolTrim { keep: u64 },
+    PoolDestroy,
+    ModuleUnload,
+    Synchronize,
+    DeviceClose,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    calls: Vec<Call>,
+    queries: u64,
+    held: bool,
+    fail: Option<(&'static str, u32, DriverCode)>,
+    reserved: u64,
+}
+
+#[derive(Debug)]
+pub struct Recording {
+    next: AtomicU64,
+    words: bool,
+    capability: i32,
+    state: Mutex<State>,
+}
+
+impl Recording {
+    pub fn new() -> Arc<Self> {
+        Self::with(false, 8)
+    }
+
+    pub fn with_words() -> Arc<Self> {
+        Self::with(true, 8)
+    }
+
+    pub fn with(words: bool, capability: i32) -> Arc<Self> {
+        Arc::new(Recording { next: AtomicU64::new(1), words, capability, state: Mutex::default() })
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The calls so far, which are then forgotten.
+    pub fn take(&self) -> Vec<Call> {
+        std::mem::take(&mut self.state().calls)
+    }
+
+    pub fn queries(&self) -> u64 {
+        self.state().queries
+    }
+
+    /// Events do not pass until `release`.
+    pub fn hold(&self) {
+        self.state().held = true;
+    }
+
+    pub fn release(&self) {
+        self.state().held = false;
+    }
+
+    /// The next `times` calls of `call` fail.
+    pub fn fail(&self, call: &'static str, times: u32, code: DriverCode) {
+        self.state().fail = Some((call, times, code));
+    }
+
+    fn check(&self, call: &'static str) -> Result<()> {
+        let mut state = self.state();
+        if let Some((failing, times, code)) = &mut state.fail
+            && *failing == call
+            && *times > 0
+        {
+            *times -= 1;
+            return Err(DriverError::new(call, *code));
+        }
+        Ok(())
+    }
+
+    fn note(&self, name: &'static str, call: Call) -> Result<()> {
+        self.check(name)?;
+        self.state().calls.push(call);
+        Ok(())
+    }
+}
+
+impl Driver for Recording {
+    fn kind(&self) -> DriverKind {
+        DriverKind::Cuda
+    }
+    fn version(&self) -> DriverVersion {
+        DriverVersion(12020)
+    }
+    fn device_count(&self) -> Result<u32> {
+        Ok(1)
+    }
+    fn device_info(&self, _: DeviceId) -> Result<DeviceInfo> {
+        Ok(DeviceInfo { name: "recorder".into(), total_bytes: 1 << 30 })
+    }
+    fn attribute(&self, _: DeviceId, attribute: DeviceAttribute) -> Result<i32> {
+        Ok(match attribute {
+            DeviceAttribute::ComputeCapabilityMajor => self.capability,
+            DeviceAttribute::MemoryPoolsSupported => 1,
+            DeviceAttribute::StreamMemoryOperations => self.words.into(),
+            DeviceAttribute::MultiprocessorCount => 4,
+            DeviceAttribute::WarpSize => 32,
+            _ => 0,
+        })
+    }
+    fn device_open(&self, _: DeviceId) -> Result<()> {
+        Ok(())
+    }
+    fn device_close(&self, _: DeviceId) -> Result<()> {
+        self.note("device_close", Call::DeviceClose)
+    }
+    fn device_synchronize(&self, _: DeviceId) -> Result<()> {
+        self.note("device_synchronize", Call::Synchronize)
+    }
+    fn memory_info(&self, _: DeviceId) -> Result<MemoryInfo> {
+        Ok(MemoryInfo { free_bytes: 1 << 30, total_bytes: 1 << 30 })
+    }
+    fn can_access_peer(&self, _: DeviceId, _: DeviceId) -> Result<bool> {
+        Ok(false)
+    }
+    fn stream_create(&self, _: DeviceId, _: StreamPriority) -> Result<StreamHandle> {
+        self.check("stream_create")?;
+        Ok(StreamHandle(self.number()))
+    }
+    fn stream_destroy(&self, _: StreamHandle) -> Result<()> {
+        self.note("stream_destroy", Call::StreamDestroy)
+    }
+    fn stream_query(&self, _: StreamHandle) -> Result<bool> {
+        Ok(!self.state().held)
+    }
+    fn stream_synchronize(&self, _: StreamHandle) -> Result<()> {
+        self.note("stream_synchronize", Call::Synchronize)
+    }
+    fn stream_wait(&self, stream: StreamHandle, event: EventHandle, _: Site) -> Result<()> {
+        self.note("stream_wait", Call::Wait { stream, event })
+    }
+    fn event_create(&self, _: DeviceId, _: bool) -> Result<EventHandle> {
+        self.note("event_create", Call::EventCreate)?;
+        Ok(EventHandle(self.number()))
+    }
+    fn event_destroy(&self, _: EventHandle) -> Result<()> {
+        self.note("event_destroy", Call::EventDestroy)
+    }
+    fn event_record(&self, event: EventHandle, stream: StreamHandle, _: Site) -> Result<()> {
+        self.note("event_record", Call::Record { event, stream })
+    }
+    fn event_query(&self, _: EventHandle) -> Result<bool> {
+        self.check("event_query")?;
+        let mut state = self.state();
+        state.queries += 1;
+        Ok(!state.held)
+    }
+    fn event_synchronize(&self, _: EventHandle) -> Result<()> {
+        self.note("event_synchronize", Call::Synchronize)
+    }
+    fn event_elapsed_ms(&self, _: EventHandle, _: EventHandle) -> Result<f32> {
+        Ok(0.0)
+    }
+    fn pool_create(&self, _: DeviceId, _: &PoolProperties) -> Result<PoolHandle> {
+        Ok(PoolHandle(self.number()))
+    }
+    fn pool_destroy(&self, _: PoolHandle) -> Result<()> {
+        self.note("pool_destroy", Call::PoolDestroy)
+    }
+    fn pool_attribute(&self, _: PoolHandle, attribute: PoolAttribute) -> Result<u64> {
+        Ok(match attribute {
+            PoolAttribute::ReservedCurrent => self.state().reserved,
+            PoolAttribute::ReleaseThreshold => u64::MAX,
+            PoolAttribute::ReuseFollowEventDependencies | PoolAttribute::ReuseAllowOpportunistic => 1,
+            _ => 0,
+        })
+    }
+    fn pool_set_attribute(&self, _: PoolHandle, attribute: PoolAttribute, value: u64) -> Result<()> {
+        self.note("pool_set_attribute", Call::PoolSet { attribute, value })
+    }
+    fn pool_trim(&self, _: PoolHandle, keep: u64) -> Result<()> {
+        let mut state = self.state();
+        state.reserved = state.reserved.min(keep);
+        state.calls.push(Call::PoolTrim { keep });
+        Ok(())
+    }
+    fn pool_set_access(&self, _: PoolHandle, _: DeviceId, _: bool) -> Result<()> {
+        Ok(())
+    }
+    fn pool_alloc(&self, _: PoolHandle, bytes: NonZeroUsize, stream: StreamHandle, _: Site) -> Result<DevicePtr> {
+        let ptr = DevicePtr(self.number() << 32);
+        self.note("pool_alloc", Call::Alloc { ptr, bytes: bytes.get(), stream })?;
+        self.state().reserved += bytes.get() as u64;
+        Ok(ptr)
+    }
+    fn free_async(&self, ptr: DevicePtr, stream: StreamHandle, _: Site) -> Result<()> {
+        self.note("free_async", Call::Free { ptr, stream })
+    }
+    fn alloc_sync(&self, _: DeviceId, _: NonZeroUsize, _: Site) -> Result<DevicePtr> {
+        Err(DriverError::new("alloc_sync", DriverCode::NOT_SUPPORTED))
+    }
+    fn free_sync(&self, _: DevicePtr, _: Site) -> Result<()> {
+        Err(DriverError::new("free_sync", DriverCode::NOT_SUPPORTED))
+    }
+    fn host_alloc(&self, _: DeviceId, bytes: NonZeroUsize, kind: HostKind, _: Site) -> Result<Arc<HostBlock>> {
+        self.note("host_alloc", Call::HostAlloc { bytes: bytes.get() })?;
+        Ok(HostBlock::in_process(bytes.get(), kind))
+    }
+    fn host_free(&self, _: &Arc<HostBlock>, _: Site) -> Result<()> {
+        self.note("host_free", Call::HostFree)
+    }
+    fn copy(&self, copy: &CopyOp, stream: StreamHandle, _: Site) -> Result<()> {
+        self.note("copy", Call::Copy { stream, len: copy.len() })
+    }
+    fn fill(&self, ptr: DevicePtr, byte: u8, len: usize, stream: StreamHandle, _: Site) -> Result<()> {
+        self.note("fill", Call::Fill { ptr, byte, len, stream })
+    }
+    fn write_word(&self, word: &HostSpan, value: u32, stream: StreamHandle, _: Site) -> Result<()> {
+        self.note("write_word", Call::Word { stream, value })?;
+        if !self.state().held {
+            word.block().store_word(word.offset(), value).unwrap();
+        }
+        Ok(())
+    }
+    unsafe fn launch(&self, launch: &KernelLaunch<'_>, stream: StreamHandle) -> Result<()> {
+        let (name, params, accesses) = (launch.name.to_string(), launch.params.to_vec(), launch.accesses.to_vec());
+        self.note("launch", Call::Launch { name, stream, params, accesses })
+    }
+    fn module_load(&self, _: DeviceId, ptx: &str) -> Result<ModuleHandle> {
+        if ptx.is_empty() {
+            return Err(DriverError::new("cuModuleLoadDataEx", DriverCode::INVALID_PTX).with_detail("line 1: nothing"));
+        }
+        Ok(ModuleHandle(self.number()))
+    }
+    fn module_unload(&self, _: ModuleHandle) -> Result<()> {
+        self.note("module_unload", Call::ModuleUnload)
+    }
+    fn module_function(&self, _: ModuleHandle, name: &str) -> Result<FunctionHandle> {
+        match name {
+            "absent" => Err(DriverError::new("cuModuleGetFunction", DriverCode::NOT_FOUND)),
+            _ => Ok(FunctionHandle(self.number())),
+        }
+    }
+    fn module_global(&self, _: ModuleHandle, _: &str) -> Result<(DevicePtr, usize)> {
+        Err(DriverError::new("cuModuleGetGlobal", DriverCode::NOT_FOUND))
+    }
+    fn function_attribute(&self, _: FunctionHandle, _: FunctionAttribute) -> Result<i32> {
+        Ok(32)
+    }
+    fn function_set_max_dynamic_shared(&self, _: FunctionHandle, _: u32) -> Result<()> {
+        Ok(())
+    }
+    fn occupancy(&self, _: FunctionHandle, _: u32, _: u32) -> Result<u32> {
+        Ok(2)
+    }
+}
