@@ -228,7 +228,7 @@ impl State {
     /// Whether `target` has run. Asking lets some time pass: the longer somebody asks in vain, the more.
     pub(super) fn poll(&mut self, target: &Moment, patience: u32) -> bool {
         if !self.queues.has_finished(target.epoch) {
-            let steps = if patience == 0 { self.poll_random.below(2) } else { 1 << patience.min(12) };
+            let steps = self.poll_random.below(2 << patience.min(12)).max(patience.min(1).into());
             for step in 0..steps {
                 let goal = (patience > 0 && step == 0 || self.poll_random.coin()).then_some(target.epoch);
                 if self.queues.has_finished(target.epoch) {
