@@ -1,1 +1,21 @@
 //! Deterministic data generators to Arrow and Parquet, at any scale.
+//!
+//! ```text
+//!   (table, scale, part)  ──generator──►  record batches  ──writer──►  one row group of TABLE.parquet
+//! ```
+//!
+//! Order     row groups are written in part order; parts are generated in parallel.
+//! Same      a file's rows depend on the table and the scale only, never on the number of threads.
+//! Memory    at most one part per thread is held.
+//! Errors    [`DataError`] names the table or the path, and what to try.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod parquet;
+mod rng;
+pub mod sample;
+pub mod tpch;
+
+pub use error::DataError;
+pub use parquet::{Codec, WrittenFile};

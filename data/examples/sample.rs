@@ -1,0 +1,16 @@
+//! Writes the README's sample again: `cargo sample`.
+
+use std::path::Path;
+
+fn main() -> Result<(), millpond_data::DataError> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/sales.parquet");
+    let file = millpond_data::sample::write(&path)?;
+    println!(
+        "{}: {} rows, {} row groups, {} bytes",
+        file.path.display(),
+        file.num_rows,
+        file.num_row_groups,
+        file.bytes
+    );
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Writes generated parts as the row groups of one Parquet file.
+//!
+//! ```text
+//!   part 0 ─┐ generated in parallel,      TABLE.parquet.partial ──rename──► TABLE.parquet
+//!   part 1 ─┤ a few at a time       ──►   row group 0 | row group 1 | …
+//!   part 2 ─┘
+//! ```
+//!
+//! Errors   a failed write leaves no half-written file under the final name.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use rayon::prelude::*;
+
+use crate::DataError;
+
+/// How column chunks are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Codec {
+    /// No compression.
+    None,
+    /// Snappy, the default of most writers.
+    #[default]
+    Snappy,
+    /// Zstandard at level 1.
+    Zstd,
+}
+
+impl Codec {
+    fn compression(self) -> Compression {
+        match self {
+            Codec::None => Compression::UNCOMPRESSED,
+            Codec::Snappy => Compression::SNAPPY,
+            Codec::Zstd => Compression::ZSTD(ZstdLevel::try_new(1).expect("1 is a Zstandard level")),
+        }
+    }
+}
+
+/// A finished file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenFile {
+    pub path: PathBuf,
+    pub num_rows: u64,
+    pub num_row_groups: usize,
+    pub bytes: u64,
+}
+
+/// Writes `part(0) … part(num_parts - 1)`, one row group each, and moves the file into place.
+///
+/// Parts are generated `threads_of_this_pool` at a time. `progress` is called with the rows of each written part.
+pub(crate) fn write_parts(
+    path: &Path,
+    schema: &SchemaRef,
+    codec: Codec,
+    num_parts: usize,
+    part: impl Fn(usize) -> Result<Vec<RecordBatch>, DataError> + Sync,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<WrittenFile, DataError> {
+    let partial = path.with_extension("parquet.partial");
+    let written = write_partial(&partial, schema, codec, num_parts, part, progress)
+        .and_then(|rows| fs::rename(&partial, path).map_err(DataError::io(path)).map(|()| rows));
+    match written {
+        Ok(num_rows) => {
+            let bytes = fs::metadata(path).map_err(DataError::io(path))?.len();
+            Ok(WrittenFile { path: path.to_path_buf(), num_rows, num_row_groups: num_parts, bytes })
+        }
+        Err(error) => {
+            // The first error is the one to report; a partial file that cannot be removed is only litter.
+            let _ = fs::remove_file(&partial);
+            Err(error)
+        }
+    }
+}
+
+fn write_partial(
+    partial: &Path,
+    schema: &SchemaRef,
+    codec: Codec,
+    num_parts: usize,
+    part: impl Fn(usize) -> Result<Vec<RecordBatch>, DataError> + Sync,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<u64, DataError> {
+    let parquet_error = |source| DataError::Parquet { path: partial.to_path_buf(), source };
+    let properties = WriterProperties::builder()
+        .set_compression(codec.compression())
+        .set_statistics_enabled(EnabledStatistics::Page)
+        .build();
+    let file = File::create(partial).map_err(DataError::io(partial))?;
+    let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).map_err(parquet_error)?;
+    let mut num_rows = 0;
+    let at_once = rayon::current_num_threads().max(1);
+    for first in (0..num_parts).step_by(at_once) {
+        let parts: Vec<Vec<RecordBatch>> =
+            (first..num_parts.min(first + at_once)).into_par_iter().map(&part).collect::<Result<_, _>>()?;
+        for batches in parts {
+            let mut part_rows = 0;
+            for batch in &batches {
+                writer.write(batch).map_err(parquet_error)?;
+                part_rows += batch.num_rows() as u64;
+            }
+            writer.flush().map_err(parquet_error)?;
+            num_rows += part_rows;
+            progress(part_rows);
+        }
+    }
+    writer.close().map_err(parquet_error)?;
+    Ok(num_rows)
+}

@@ -1,0 +1,18 @@
+-- TPC-H q03 · Which unshipped orders of a market segment are worth most?
+-- Reads   customer, orders, lineitem
+-- Knobs   segment BUILDING, date 1995-03-15
+-- Ties    broken by order key
+SELECT
+    l_orderkey,
+    sum(l_extendedprice * (1 - l_discount)) AS revenue,
+    o_orderdate,
+    o_shippriority
+FROM customer, orders, lineitem
+WHERE c_mktsegment = 'BUILDING'
+    AND c_custkey = o_custkey
+    AND l_orderkey = o_orderkey
+    AND o_orderdate < date '1995-03-15'
+    AND l_shipdate > date '1995-03-15'
+GROUP BY l_orderkey, o_orderdate, o_shippriority
+ORDER BY revenue DESC, o_orderdate, l_orderkey
+LIMIT 10

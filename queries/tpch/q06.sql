@@ -1,0 +1,9 @@
+-- TPC-H q06 · What would dropping small discounts have brought?
+-- Reads   lineitem
+-- Knobs   year from 1994-01-01, discount 0.06 ± 0.01, quantity below 24
+SELECT sum(l_extendedprice * l_discount) AS revenue
+FROM lineitem
+WHERE l_shipdate >= date '1994-01-01'
+    AND l_shipdate < date '1994-01-01' + interval '1' year
+    AND l_discount BETWEEN 0.06 - 0.01 AND 0.06 + 0.01
+    AND l_quantity < 24
