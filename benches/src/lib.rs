@@ -1,1 +1,9 @@
-//! The suite runner and benchmarks of Millpond.
+//! The suite runner of Millpond, and (in `benches/`) its criterion benchmarks.
+//!
+//! ```text
+//!   Suite + data folder ─► register tables ─► per query: run, digest, counts ─► Outcome ─► compare with the CPU
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod runner;

@@ -1,1 +1,86 @@
-fn main() {}
+//! The command line of Millpond: SQL over Parquet on the GPU.
+//!
+//! ```text
+//!   millpond [-c SQL | -f FILE]   statements            millpond gen    data
+//!   millpond info                 devices               millpond run    a suite, with counts
+//!   millpond selftest             checks on a device
+//! ```
+//!
+//! Standard output carries data alone; notes, errors and footers go to standard error.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod error;
+mod format;
+mod generate;
+mod info;
+mod query;
+mod selftest;
+mod session;
+mod statements;
+mod suite;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Cli, Command};
+use crate::error::{CliError, Exit};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(cli.session.verbose);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: cannot start worker threads: {error}");
+            return Exit::Sql.into();
+        }
+    };
+    let ended = runtime.block_on(dispatch(&cli));
+    runtime.shutdown_background();
+    match ended {
+        Ok(exit) => exit.into(),
+        Err(CliError { exit, message }) => {
+            if !message.is_empty() {
+                eprintln!("error: {message}");
+            }
+            exit.into()
+        }
+    }
+}
+
+async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
+    match &cli.command {
+        Some(Command::Info(args)) => info::run(args, &cli.session),
+        Some(Command::Selftest) => selftest::run(&cli.session),
+        Some(Command::Gen(args)) => generate::run(args, cli.session.quiet).map(|()| Exit::Ok),
+        Some(Command::Run(args)) => suite::run(args, &cli.session).await,
+        None if nothing_to_run(cli) => {
+            let _ = Cli::command().print_help();
+            Ok(Exit::Usage)
+        }
+        None => query::run(cli).await,
+    }
+}
+
+/// True when neither a flag nor standard input can hold a statement. There is no interactive shell yet.
+fn nothing_to_run(cli: &Cli) -> bool {
+    cli.query.commands.is_empty() && cli.query.files.is_empty() && std::io::stdin().is_terminal()
+}
+
+fn log_to_stderr(verbose: u8) {
+    use tracing_subscriber::EnvFilter;
+    let default = match verbose {
+        0 => "warn,datafusion=error",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_env("RUST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+}

@@ -1,0 +1,175 @@
+//! The command line: flags, commands, and what each takes.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 ok; 1 SQL or run-time error; 2 usage, a bad flag or option; 3 a device asked for is absent, or a
+forbidden fallback; 4 a file or network error; 130 interrupted.";
+
+/// SQL over Parquet on the GPU.
+#[derive(Debug, Parser)]
+#[command(name = "millpond", version, after_help = AFTER_HELP, args_conflicts_with_subcommands = false)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
+    #[command(flatten)]
+    pub query: QueryArgs,
+
+    #[command(flatten)]
+    pub session: SessionArgs,
+}
+
+/// What to run, and where its answer goes.
+#[derive(Debug, Args)]
+pub struct QueryArgs {
+    /// Run these statements; may be given more than once
+    #[arg(short = 'c', long = "command", value_name = "SQL")]
+    pub commands: Vec<String>,
+
+    /// Run the statements of a file; - reads standard input
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Write answers to a file instead of standard output
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// How answers look; auto is a table on a terminal and csv otherwise
+    #[arg(long, value_enum, default_value_t = Format::Auto)]
+    pub format: Format,
+
+    /// Go on after a failed statement; the exit code still tells
+    #[arg(long)]
+    pub keep_going: bool,
+}
+
+/// The session that statements and suites run in.
+#[derive(Debug, Clone, Args)]
+pub struct SessionArgs {
+    /// Which device: auto, cuda, cuda:N, sim or cpu
+    #[arg(long, global = true, value_name = "DEVICE")]
+    pub device: Option<String>,
+
+    /// What a part that cannot run on the device does: allow, warn or error
+    #[arg(long, global = true, value_name = "MODE")]
+    pub fallback: Option<String>,
+
+    /// How device memory is allocated; cuda_async is the only strategy of this version
+    #[arg(long, global = true, value_enum, value_name = "STRATEGY")]
+    pub allocator: Option<Allocator>,
+
+    /// Register a Parquet, CSV, JSON or Arrow file, or a folder of one kind, as a table
+    #[arg(long = "table", global = true, value_name = "NAME=PATH")]
+    pub tables: Vec<String>,
+
+    /// Set an option, such as millpond.batch_rows=1000 or datafusion.execution.target_partitions=4
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// No notes and no footer
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+
+    /// Log what happens; twice for more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Auto,
+    Table,
+    Csv,
+    Json,
+    Ndjson,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Allocator {
+    /// The driver's stream-ordered pool, tuned
+    #[value(name = "cuda_async")]
+    CudaAsync,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Devices, driver, limits, and why there is no GPU
+    Info(InfoArgs),
+    /// Run the registry of checks on a device
+    Selftest,
+    /// Generate data
+    Gen(GenArgs),
+    /// Run a suite once, with counts and a digest per query
+    Run(RunArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct GenArgs {
+    /// The suite: tpch
+    pub suite: String,
+
+    /// Scale factor; 1 is about 1 GB of raw text
+    #[arg(long, value_name = "S")]
+    pub scale: f64,
+
+    /// Folder to write to; made when missing
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+
+    /// Only these tables, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub tables: Vec<String>,
+
+    /// Threads; 0 means one per core
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub threads: usize,
+
+    /// Compression of column chunks
+    #[arg(long, value_enum, default_value_t = Codec::Snappy)]
+    pub codec: Codec,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Codec {
+    None,
+    Snappy,
+    Zstd,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The suite: tpch
+    pub suite: String,
+
+    /// Folder of the suite's tables
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+
+    /// Only these queries, separated by commas, as 1 or q01
+    #[arg(long = "query", value_delimiter = ',', value_name = "IDS")]
+    pub queries: Vec<String>,
+
+    /// Compare every answer with another device's
+    #[arg(long, value_enum, value_name = "WITH")]
+    pub validate: Option<ValidateWith>,
+
+    /// Print JSON lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ValidateWith {
+    /// DataFusion on the CPU
+    Cpu,
+}

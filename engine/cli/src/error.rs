@@ -1,0 +1,184 @@
+//! What ends a command early: a message for people, a caret where the SQL is wrong, and the exit code.
+//!
+//! ```text
+//!   error: column 'prise' not found
+//!     line 1: SELECT prise FROM 'sales.parquet'
+//!                    ^^^^^
+//!     help: did you mean 'price'?
+//! ```
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use millpond::datafusion::common::{DataFusionError, Span};
+use millpond::datafusion::sql::sqlparser::parser::ParserError;
+use millpond::datafusion::sql::sqlparser::tokenizer::TokenizerError;
+use millpond::error::{is_device_missing, is_forbidden_fallback, is_usage};
+
+use crate::statements::Statement;
+
+/// Exit codes, as the help lists them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exit {
+    Ok = 0,
+    Sql = 1,
+    Usage = 2,
+    Device = 3,
+    File = 4,
+    Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// An error of the command line.
+#[derive(Debug)]
+pub struct CliError {
+    pub exit: Exit,
+    /// What is printed after "error: "; may have several lines.
+    pub message: String,
+}
+
+impl CliError {
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, message: message.into() }
+    }
+
+    pub fn device(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Device, message: message.into() }
+    }
+
+    pub fn file(message: impl Into<String>) -> Self {
+        Self { exit: Exit::File, message: message.into() }
+    }
+
+    pub fn sql(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Sql, message: message.into() }
+    }
+
+    pub fn interrupted() -> Self {
+        Self { exit: Exit::Interrupted, message: "interrupted".to_string() }
+    }
+
+    /// A statement's error, with a caret when the place is known.
+    pub fn statement(error: &DataFusionError, statement: &Statement) -> Self {
+        let mut message = plain_message(error);
+        if let Some(diagnostic) = error.diagnostic() {
+            message = diagnostic.message.clone();
+            if let Some(span) = diagnostic.span {
+                excerpt(&mut message, statement, span);
+            }
+            for note in &diagnostic.notes {
+                let _ = write!(message, "\n  note: {}", note.message);
+            }
+            for help in &diagnostic.helps {
+                let _ = write!(message, "\n  help: {}", help.message);
+            }
+        } else if let Some((line, column)) = parser_place(error) {
+            let place = millpond::datafusion::common::Location { line, column };
+            excerpt(&mut message, statement, Span { start: place, end: place });
+        }
+        Self { exit: exit_of(error), message }
+    }
+
+    /// A script that the tokenizer cannot read.
+    pub fn script(error: &TokenizerError, script: &str) -> Self {
+        let whole = Statement { sql: script.to_string(), first_line: 0 };
+        let mut message = error.message.clone();
+        let place =
+            millpond::datafusion::common::Location { line: error.location.line, column: error.location.column };
+        excerpt(&mut message, &whole, Span { start: place, end: place });
+        Self { exit: Exit::Sql, message }
+    }
+
+    /// An error outside any statement.
+    pub fn from_datafusion(error: &DataFusionError) -> Self {
+        Self { exit: exit_of(error), message: plain_message(error) }
+    }
+}
+
+impl From<millpond::EngineError> for CliError {
+    fn from(error: millpond::EngineError) -> Self {
+        let exit = if error.is_usage() {
+            Exit::Usage
+        } else if error.is_device_missing() || error.is_forbidden_fallback() {
+            Exit::Device
+        } else {
+            Exit::Sql
+        };
+        Self { exit, message: error.to_string() }
+    }
+}
+
+fn exit_of(error: &DataFusionError) -> Exit {
+    if is_usage(error) {
+        return Exit::Usage;
+    }
+    if is_device_missing(error) || is_forbidden_fallback(error) {
+        return Exit::Device;
+    }
+    use millpond::datafusion::arrow::error::ArrowError;
+    match error.find_root() {
+        DataFusionError::IoError(_) | DataFusionError::ObjectStore(_) | DataFusionError::ParquetError(_) => Exit::File,
+        DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
+            ArrowError::IoError(..) | ArrowError::ParquetError(_) | ArrowError::CsvError(_) | ArrowError::JsonError(_) => {
+                Exit::File
+            }
+            _ => Exit::Sql,
+        },
+        _ => Exit::Sql,
+    }
+}
+
+/// DataFusion's message without the names of the error types around it.
+fn plain_message(error: &DataFusionError) -> String {
+    if let Some(ours) = millpond::EngineError::find(error) {
+        return ours.to_string();
+    }
+    let text = error.strip_backtrace();
+    let mut rest = text.as_str();
+    const WRAPPERS: [&str; 9] = [
+        "Error during planning: ",
+        "Schema error: ",
+        "Execution error: ",
+        "External error: ",
+        "Arrow error: ",
+        "SQL error: ",
+        "IO error: ",
+        "Object Store error: ",
+        "Parquet error: ",
+    ];
+    while let Some(inner) = WRAPPERS.iter().find_map(|wrapper| rest.strip_prefix(wrapper)) {
+        rest = inner;
+    }
+    let parser = rest.strip_prefix("ParserError(\"").and_then(|inner| inner.strip_suffix("\")"));
+    parser.unwrap_or(rest).trim().to_string()
+}
+
+/// The place in the text of a parser's error, which ends in "at Line: L, Column: C".
+fn parser_place(error: &DataFusionError) -> Option<(u64, u64)> {
+    let DataFusionError::SQL(parser, _) = error.find_root() else { return None };
+    let text = match parser.as_ref() {
+        ParserError::ParserError(text) | ParserError::TokenizerError(text) => text,
+        ParserError::RecursionLimitExceeded => return None,
+    };
+    let (_, after) = text.rsplit_once("Line: ")?;
+    let (line, column) = after.split_once(", Column: ")?;
+    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();
+    Some((digits(line)?, digits(column)?))
+}
+
+/// Adds the line that `span` begins on, with carets under it.
+fn excerpt(message: &mut String, statement: &Statement, span: Span) {
+    let Some(line) = statement.sql.lines().nth((span.start.line as usize).saturating_sub(1)) else { return };
+    let label = format!("  line {}: ", statement.first_line + span.start.line);
+    let start = (span.start.column as usize).saturating_sub(1);
+    let end = if span.end.line == span.start.line { (span.end.column as usize).saturating_sub(1) } else { usize::MAX };
+    let width = end.min(line.chars().count()).saturating_sub(start).max(1);
+    // A tab stays a tab, so that the carets stand under their word.
+    let indent: String = line.chars().take(start).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let _ = write!(message, "\n{label}{line}\n{}{indent}{}", " ".repeat(label.len()), "^".repeat(width));
+}

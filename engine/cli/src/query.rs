@@ -1,0 +1,257 @@
+//! Runs statements one after the other: answers to the output, notes and footers to standard error.
+//!
+//! ```text
+//!   -c / -f / stdin ─► statements ─► plan ─► batches ─► AnswerWriter          QueryReport ─► footer
+//! ```
+//!
+//! Errors   the first one ends the script, unless --keep-going; the exit code tells in both cases.
+//! Ctrl-C   drops the running query, which frees what it held on the device.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::StreamExt;
+use millpond::datafusion::common::DataFusionError;
+use millpond::datafusion::physical_plan::{ExecutionPlanProperties, execute_stream};
+use millpond::datafusion::prelude::ParquetReadOptions;
+use millpond::{Millpond, QueryReport};
+
+use crate::args::{Cli, Format, QueryArgs};
+use crate::error::{CliError, Exit};
+use crate::format::AnswerWriter;
+use crate::session::{self, is_remote, missing_file};
+use crate::statements::{Statement, split};
+
+/// Runs what the command line gives; `Ok` carries the exit code of `--keep-going`.
+///
+/// # Errors
+/// The first error, unless `--keep-going` is set.
+pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
+    let scripts = scripts(&cli.query)?;
+    let format = chosen_format(&cli.query)?;
+    let session = session::open(&cli.session, None).await?;
+    if let (Some(note), false) = (session.device_note(), cli.session.quiet) {
+        eprintln!("note: {note}");
+    }
+    let mut output: Box<dyn Write> = match &cli.query.output {
+        Some(path) => Box::new(create(path)?),
+        None => Box::new(io::BufWriter::new(io::stdout().lock())),
+    };
+    let mut worst = Exit::Ok;
+    for script in &scripts {
+        let statements = split(script).map_err(|error| CliError::script(&error, script))?;
+        for statement in &statements {
+            match interruptible(run_statement(&session, statement, format, &mut *output, cli.session.quiet)).await {
+                Ok(()) => {}
+                Err(error) if cli.query.keep_going && error.exit != Exit::Interrupted => {
+                    eprintln!("error: {}", error.message);
+                    worst = worst.max(error.exit);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(worst)
+}
+
+/// The scripts to run, in the order of the help: -c, then -f, then standard input when neither is given.
+fn scripts(args: &QueryArgs) -> Result<Vec<String>, CliError> {
+    let mut scripts = args.commands.clone();
+    for file in &args.files {
+        scripts.push(if file == Path::new("-") { read_stdin()? } else { read_script(file)? });
+    }
+    if scripts.is_empty() {
+        scripts.push(read_stdin()?);
+    }
+    Ok(scripts)
+}
+
+fn read_stdin() -> Result<String, CliError> {
+    let mut text = String::new();
+    io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|error| CliError::file(format!("cannot read SQL from standard input: {error}")))?;
+    Ok(text)
+}
+
+fn read_script(path: &Path) -> Result<String, CliError> {
+    std::fs::read_to_string(path)
+        .map_err(|error| CliError::file(format!("cannot read SQL from '{}': {error}", path.display())))
+}
+
+fn create(path: &Path) -> Result<io::BufWriter<File>, CliError> {
+    let file = File::create(path)
+        .map_err(|error| CliError::file(format!("cannot write '{}': {error}", path.display())))?;
+    Ok(io::BufWriter::new(file))
+}
+
+/// The format: what was asked for, else what the output file's name says, else by whether a person is reading.
+fn chosen_format(args: &QueryArgs) -> Result<Format, CliError> {
+    if args.format != Format::Auto {
+        return Ok(args.format);
+    }
+    let Some(path) = &args.output else {
+        return Ok(if io::stdout().is_terminal() { Format::Table } else { Format::Csv });
+    };
+    let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    match extension.as_str() {
+        "csv" => Ok(Format::Csv),
+        "json" => Ok(Format::Json),
+        "ndjson" | "jsonl" => Ok(Format::Ndjson),
+        "txt" | "" => Ok(Format::Table),
+        "parquet" | "arrow" => Err(CliError::usage(format!(
+            "-o cannot write '{}'; use COPY (SELECT …) TO '{}'",
+            path.display(),
+            path.display()
+        ))),
+        other => Err(CliError::usage(format!("no format is known for files ending in .{other}; add --format"))),
+    }
+}
+
+/// Runs `work` until it ends or the user interrupts.
+async fn interruptible(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+    tokio::select! {
+        result = work => result,
+        signal = tokio::signal::ctrl_c() => match signal {
+            Ok(()) => Err(CliError::interrupted()),
+            Err(error) => Err(CliError::sql(format!("cannot listen for interrupts: {error}"))),
+        },
+    }
+}
+
+async fn run_statement(
+    session: &Millpond,
+    statement: &Statement,
+    format: Format,
+    output: &mut dyn Write,
+    quiet: bool,
+) -> Result<(), CliError> {
+    let started = Instant::now();
+    let plan = match plan(session, &statement.sql).await {
+        Ok(plan) => plan,
+        Err(error) => return Err(explain_missing_table(session, statement, error).await),
+    };
+    if plan.schema().fields().is_empty() {
+        // SET and DDL did their work while they were planned; a query without columns has only a row count to tell.
+        return Ok(());
+    }
+    let failed = |error: &DataFusionError| CliError::statement(error, statement);
+    let mut writer = AnswerWriter::new(output, format, plan.schema());
+    let mut batches = execute_stream(Arc::clone(&plan), session.context().task_ctx()).map_err(|e| failed(&e))?;
+    while let Some(batch) = batches.next().await {
+        writer.write(batch.map_err(|error| failed(&error))?).map_err(cannot_print)?;
+    }
+    let num_rows = writer.finish().map_err(cannot_print)?;
+    drop(batches);
+    if !quiet {
+        eprintln!("{}", footer(num_rows, started.elapsed().as_secs_f64(), &session.report(&plan)));
+    }
+    Ok(())
+}
+
+async fn plan(
+    session: &Millpond,
+    sql: &str,
+) -> Result<Arc<dyn millpond::datafusion::physical_plan::ExecutionPlan>, DataFusionError> {
+    let plan = session.context().sql(sql).await?.create_physical_plan().await?;
+    // Only a bounded plan can be collected; an unbounded one would never give its footer.
+    if plan.boundedness().is_unbounded() {
+        return Err(DataFusionError::Plan("the query reads an unbounded source and would never end".to_string()));
+    }
+    Ok(plan)
+}
+
+fn cannot_print(error: millpond::datafusion::arrow::error::ArrowError) -> CliError {
+    use millpond::datafusion::arrow::error::ArrowError;
+    match &error {
+        // The reader went away, as in `millpond … | head`: that is its right, and no error of ours.
+        ArrowError::IoError(_, io) if io.kind() == io::ErrorKind::BrokenPipe => {
+            CliError { exit: Exit::Ok, message: String::new() }
+        }
+        ArrowError::IoError(_, io) => CliError::file(format!("cannot write the answer: {io}")),
+        _ => CliError::sql(format!("cannot print the answer: {error}")),
+    }
+}
+
+/// A table that is "not found" although it names a file: says whether the file is missing or cannot be read.
+async fn explain_missing_table(session: &Millpond, statement: &Statement, error: DataFusionError) -> CliError {
+    let from_statement = CliError::statement(&error, statement);
+    if !from_statement.message.contains("not found") {
+        return from_statement;
+    }
+    for path in paths_in(session, &statement.sql) {
+        if is_remote(&path) || path.contains(['*', '?', '[']) {
+            continue;
+        }
+        if !Path::new(&path).exists() {
+            return CliError::file(missing_file(&path));
+        }
+        if let Err(error) = session.context().read_parquet(path.as_str(), ParquetReadOptions::default()).await {
+            return session::unreadable(&path, &error);
+        }
+    }
+    from_statement
+}
+
+/// The tables of a statement whose names look like paths.
+fn paths_in(session: &Millpond, sql: &str) -> Vec<String> {
+    let state = session.context().state();
+    let dialect = state.config_options().sql_parser.dialect;
+    let Ok(statement) = state.sql_to_statement(sql, &dialect) else { return Vec::new() };
+    let Ok(tables) = state.resolve_table_references(&statement) else { return Vec::new() };
+    tables.iter().map(|table| table.table().to_string()).filter(|name| name.contains(['/', '.'])).collect()
+}
+
+/// One line about a query: rows, time, share on the device, peak, reasons.
+pub fn footer(num_rows: usize, seconds: f64, report: &QueryReport) -> String {
+    let mut parts = vec![format!("{num_rows} row{}", if num_rows == 1 { "" } else { "s" }), format!("{seconds:.3} s")];
+    match (&report.device, report.share_on_device()) {
+        (Some(device), Some(_)) => {
+            parts.push(format!("{device}: {} of {} operators", report.operators_on_device, report.operators));
+        }
+        (Some(device), None) => parts.push(format!("{device}: nothing to run there")),
+        (None, _) => parts.push("CPU".to_string()),
+    }
+    if report.launches > 0 {
+        parts.push(format!("{} launches", report.launches));
+        parts.push(format!("peak {}", bytes(report.peak_bytes)));
+    }
+    if !report.reasons.is_empty() {
+        parts.push(format!("on the CPU because {}", report.reasons.join("; ")));
+    }
+    parts.extend(report.notes.iter().cloned());
+    if !report.findings.is_empty() {
+        parts.push(format!("{} findings: {}", report.findings.len(), report.findings.join(" | ")));
+    }
+    parts.join(" · ")
+}
+
+/// A number of bytes with the unit that suits it.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_take_the_unit_that_suits() {
+        assert_eq!([0, 1023, 1024, 1_572_864].map(bytes), ["0 B", "1023 B", "1.0 KiB", "1.5 MiB"]);
+    }
+
+    #[test]
+    fn footer_without_a_device_says_cpu() {
+        assert_eq!(footer(1, 0.25, &QueryReport::default()), "1 row · 0.250 s · CPU");
+    }
+}

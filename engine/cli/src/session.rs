@@ -1,0 +1,123 @@
+//! Makes a session from the command line's flags: device, options, tables.
+
+use std::path::Path;
+
+use millpond::datafusion::common::DataFusionError;
+use millpond::datafusion::execution::context::SessionContext;
+use millpond::datafusion::prelude::{
+    ArrowReadOptions, CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionConfig,
+};
+use millpond::{DeviceChoice, Millpond};
+
+use crate::args::SessionArgs;
+use crate::error::CliError;
+
+/// Opens the session that `args` describe.
+///
+/// # Errors
+/// Exit 2 for an unknown option or table form, 3 for an absent device, 4 for a file that cannot be read.
+pub async fn open(args: &SessionArgs, device: Option<DeviceChoice>) -> Result<Millpond, CliError> {
+    let mut builder = Millpond::builder().with_environment()?;
+    let mut config = SessionConfig::new().with_information_schema(true);
+    config.options_mut().sql_parser.collect_spans = true;
+    if let Some(device) = &args.device {
+        builder = builder.with_option("device", device).map_err(|error| flag("--device", error))?;
+    }
+    if let Some(fallback) = &args.fallback {
+        builder = builder.with_option("fallback", fallback).map_err(|error| flag("--fallback", error))?;
+    }
+    for setting in &args.set {
+        let (key, value) = setting
+            .split_once('=')
+            .ok_or_else(|| CliError::usage(format!("--set takes KEY=VALUE, such as millpond.batch_rows=1000, not '{setting}'")))?;
+        match key.trim().split_once('.') {
+            Some(("millpond", name)) => builder = builder.with_option(name, value.trim())?,
+            Some(("datafusion", _)) => config
+                .options_mut()
+                .set(key.trim(), value.trim())
+                .map_err(|error| CliError::usage(format!("--set {setting}: {}", error.strip_backtrace())))?,
+            _ => return Err(unknown_setting(key.trim())),
+        }
+    }
+    if let Some(device) = device {
+        builder = builder.with_device(device);
+    }
+    let session = builder.with_config(config).with_url_tables().build()?;
+    for table in &args.tables {
+        register(session.context(), table).await?;
+    }
+    Ok(session)
+}
+
+fn flag(name: &str, error: millpond::EngineError) -> CliError {
+    match error {
+        millpond::EngineError::OptionValue { value, expected, .. } => {
+            CliError::usage(format!("{name} cannot be '{value}': it takes {expected}"))
+        }
+        other => other.into(),
+    }
+}
+
+fn unknown_setting(key: &str) -> CliError {
+    // A forgotten prefix is the likeliest slip.
+    let with_prefix = millpond::MillpondOptions::NAMES.contains(&key);
+    let hint = if with_prefix {
+        format!("; did you mean millpond.{key}?")
+    } else {
+        "; options begin with millpond. or datafusion. (SHOW ALL lists them)".to_string()
+    };
+    CliError::usage(format!("there is no option {key}{hint}"))
+}
+
+/// Registers `name=path`.
+async fn register(context: &SessionContext, table: &str) -> Result<(), CliError> {
+    let (name, path) = table
+        .split_once('=')
+        .filter(|(name, path)| !name.is_empty() && !path.is_empty())
+        .ok_or_else(|| CliError::usage(format!("--table takes NAME=PATH, not '{table}'")))?;
+    if !is_remote(path) && !path.contains(['*', '?', '[']) && !Path::new(path).exists() {
+        return Err(CliError::file(missing_file(path)));
+    }
+    let registered = match extension(path).as_str() {
+        "csv" => context.register_csv(name, path, CsvReadOptions::new()).await,
+        "tsv" => {
+            context.register_csv(name, path, CsvReadOptions::new().delimiter(b'\t').file_extension(".tsv")).await
+        }
+        "json" | "ndjson" | "jsonl" => {
+            let extension = format!(".{}", extension(path));
+            context.register_json(name, path, JsonReadOptions::default().file_extension(&extension)).await
+        }
+        "arrow" | "feather" => context.register_arrow(name, path, ArrowReadOptions::default()).await,
+        _ => context.register_parquet(name, path, ParquetReadOptions::default()).await,
+    };
+    registered.map_err(|error| unreadable(path, &error))
+}
+
+/// The ending that tells a file's kind: the path's own, or that of the first file in a folder.
+fn extension(path: &str) -> String {
+    let of = |path: &Path| path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    let path = Path::new(path);
+    if !path.is_dir() {
+        return of(path);
+    }
+    let mut files: Vec<_> =
+        std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).filter(|p| p.is_file()).collect();
+    files.sort();
+    files.first().map(|file| of(file)).unwrap_or_default()
+}
+
+/// True for a path with a scheme, which only its object store can look up.
+pub fn is_remote(path: &str) -> bool {
+    path.contains("://")
+}
+
+/// The message for a path that leads nowhere.
+pub fn missing_file(path: &str) -> String {
+    let from = std::env::current_dir().map(|folder| format!(" (looked from {})", folder.display())).unwrap_or_default();
+    format!("file '{path}' does not exist{from}")
+}
+
+/// The message for a file that exists and cannot be read as what its name says.
+pub fn unreadable(path: &str, error: &DataFusionError) -> CliError {
+    CliError::file(format!("cannot read '{path}': {}", CliError::from_datafusion(error).message))
+}
