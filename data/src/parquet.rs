@@ -1,7 +1,7 @@
 //! Writes generated parts as the row groups of one Parquet file.
 //!
 //! ```text
-//!   part 0 ─┐ generated in parallel,      TABLE.parquet.partial ──rename──► TABLE.parquet
+//!   part 0 ─┐ generated in parallel,      a temporary file ──rename──► TABLE.parquet
 //!   part 1 ─┤ a few at a time       ──►   row group 0 | row group 1 | …
 //!   part 2 ─┘
 //! ```
@@ -17,6 +17,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use rayon::prelude::*;
+use tempfile::NamedTempFile;
 
 use crate::DataError;
 
@@ -62,36 +63,29 @@ pub(crate) fn write_parts(
     part: impl Fn(usize) -> Result<Vec<RecordBatch>, DataError> + Sync,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<WrittenFile, DataError> {
-    let partial = path.with_extension("parquet.partial");
-    let written = write_partial(&partial, schema, codec, num_parts, part, progress)
-        .and_then(|rows| fs::rename(&partial, path).map_err(DataError::io(path)).map(|()| rows));
-    match written {
-        Ok(num_rows) => {
-            let bytes = fs::metadata(path).map_err(DataError::io(path))?.len();
-            Ok(WrittenFile { path: path.to_path_buf(), num_rows, num_row_groups: num_parts, bytes })
-        }
-        Err(error) => {
-            // The first error is the one to report; a partial file that cannot be removed is only litter.
-            let _ = fs::remove_file(&partial);
-            Err(error)
-        }
-    }
+    // The file is made beside its final place, so that moving it is a rename, and it goes away when anything fails.
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let partial = NamedTempFile::new_in(folder).map_err(DataError::io(path))?;
+    let num_rows = write_to(partial.as_file(), path, schema, codec, num_parts, part, progress)?;
+    partial.persist(path).map_err(|error| DataError::io(path)(error.error))?;
+    let bytes = fs::metadata(path).map_err(DataError::io(path))?.len();
+    Ok(WrittenFile { path: path.to_path_buf(), num_rows, num_row_groups: num_parts, bytes })
 }
 
-fn write_partial(
-    partial: &Path,
+fn write_to(
+    file: &File,
+    path: &Path,
     schema: &SchemaRef,
     codec: Codec,
     num_parts: usize,
     part: impl Fn(usize) -> Result<Vec<RecordBatch>, DataError> + Sync,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<u64, DataError> {
-    let parquet_error = |source| DataError::Parquet { path: partial.to_path_buf(), source };
+    let parquet_error = |source| DataError::Parquet { path: path.to_path_buf(), source };
     let properties = WriterProperties::builder()
         .set_compression(codec.compression())
         .set_statistics_enabled(EnabledStatistics::Page)
         .build();
-    let file = File::create(partial).map_err(DataError::io(partial))?;
     let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).map_err(parquet_error)?;
     let mut num_rows = 0;
     let at_once = rayon::current_num_threads().max(1);
