@@ -16,19 +16,20 @@ const MAY_IMPORT: [(&str, &[&str]); 8] = [
     ("millpond-kernels", &["millpond-ptx", "millpond-memory"]),
     ("millpond", &["millpond-kernels", "millpond-memory"]),
     ("millpond-queries", &["millpond", "millpond-kernels", "millpond-data"]),
-    ("millpond-bench", &["millpond-queries", "millpond", "millpond-kernels", "millpond-memory", "millpond-ptx", "millpond-data"]),
-    ("millpond-cli", &["millpond-bench", "millpond-queries", "millpond", "millpond-kernels", "millpond-memory", "millpond-data"]),
+    (
+        "millpond-bench",
+        &["millpond-queries", "millpond", "millpond-kernels", "millpond-memory", "millpond-ptx", "millpond-data"],
+    ),
+    (
+        "millpond-cli",
+        &["millpond-bench", "millpond-queries", "millpond", "millpond-kernels", "millpond-memory", "millpond-data"],
+    ),
     ("millpond-data", &[]),
 ];
 
 /// Where `unsafe` may stand.
-const UNSAFE_FENCE: [&str; 5] = [
-    "memory/src/driver/cuda",
-    "memory/src/pinned",
-    "memory/src/ffi",
-    "memory/examples/shim",
-    "kernels/src/launch",
-];
+const UNSAFE_FENCE: [&str; 5] =
+    ["memory/src/driver/cuda", "memory/src/pinned", "memory/src/ffi", "memory/examples/shim", "kernels/src/launch"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is one level up").to_path_buf()

@@ -104,9 +104,8 @@ impl Answer {
         let fnv = |text: &str, seed: u64| {
             text.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
         };
-        let row_hash = |row: &Vec<Value>| {
-            row.iter().fold(0xcbf2_9ce4_8422_2325, |hash, value| fnv(&value.key(), fnv("|", hash)))
-        };
+        let row_hash =
+            |row: &Vec<Value>| row.iter().fold(0xcbf2_9ce4_8422_2325, |hash, value| fnv(&value.key(), fnv("|", hash)));
         let total = self.rows.iter().map(row_hash).fold(self.rows.len() as u64, u64::wrapping_add);
         format!("{total:016x}")
     }
@@ -175,10 +174,8 @@ fn values(column: &ArrayRef) -> Result<Vec<Value>, ArrowError> {
         }
         DataType::Float32 => {
             let floats = column.as_primitive::<Float32Type>();
-            rows.map(|row| {
-                present(row, Value::Float { value: f64::from(floats.value(row)), tolerance: F32_TOLERANCE })
-            })
-            .collect()
+            rows.map(|row| present(row, Value::Float { value: f64::from(floats.value(row)), tolerance: F32_TOLERANCE }))
+                .collect()
         }
         _ => {
             let options = FormatOptions::default();

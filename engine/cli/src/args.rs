@@ -98,8 +98,6 @@ pub enum Allocator {
 pub enum Command {
     /// Devices, driver, limits, and why there is no GPU
     Info(InfoArgs),
-    /// Run the registry of checks on a device
-    Selftest,
     /// Generate data
     Gen(GenArgs),
     /// Run a suite once, with counts and a digest per query

@@ -47,10 +47,6 @@ impl CliError {
         Self { exit: Exit::Usage, message: message.into() }
     }
 
-    pub fn device(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Device, message: message.into() }
-    }
-
     pub fn file(message: impl Into<String>) -> Self {
         Self { exit: Exit::File, message: message.into() }
     }
@@ -88,8 +84,7 @@ impl CliError {
     pub fn script(error: &TokenizerError, script: &str) -> Self {
         let whole = Statement { sql: script.to_string(), first_line: 0 };
         let mut message = error.message.clone();
-        let place =
-            millpond::datafusion::common::Location { line: error.location.line, column: error.location.column };
+        let place = millpond::datafusion::common::Location { line: error.location.line, column: error.location.column };
         excerpt(&mut message, &whole, Span { start: place, end: place });
         Self { exit: Exit::Sql, message }
     }
@@ -124,9 +119,10 @@ fn exit_of(error: &DataFusionError) -> Exit {
     match error.find_root() {
         DataFusionError::IoError(_) | DataFusionError::ObjectStore(_) | DataFusionError::ParquetError(_) => Exit::File,
         DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
-            ArrowError::IoError(..) | ArrowError::ParquetError(_) | ArrowError::CsvError(_) | ArrowError::JsonError(_) => {
-                Exit::File
-            }
+            ArrowError::IoError(..)
+            | ArrowError::ParquetError(_)
+            | ArrowError::CsvError(_)
+            | ArrowError::JsonError(_) => Exit::File,
             _ => Exit::Sql,
         },
         _ => Exit::Sql,

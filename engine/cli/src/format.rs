@@ -15,8 +15,8 @@ use millpond::datafusion::arrow::datatypes::SchemaRef;
 use millpond::datafusion::arrow::error::ArrowError;
 use millpond::datafusion::arrow::json::writer::{JsonArray, LineDelimited, WriterBuilder as JsonBuilder};
 use millpond::datafusion::arrow::util::display::FormatOptions;
-use millpond::datafusion::arrow::util::pretty::pretty_format_batches_with_schema;
 use millpond::datafusion::arrow::util::pretty::pretty_format_batches_with_options;
+use millpond::datafusion::arrow::util::pretty::pretty_format_batches_with_schema;
 
 use crate::args::Format;
 
@@ -48,8 +48,7 @@ impl<'a> AnswerWriter<'a> {
                 if batch.num_rows() == 0 {
                     return Ok(());
                 }
-                let mut writer =
-                    JsonBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut *self.out);
+                let mut writer = JsonBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut *self.out);
                 writer.write(&batch)?;
                 writer.finish()
             }
@@ -110,10 +109,8 @@ mod tests {
     use super::*;
 
     fn written(format: Format, batches: usize) -> String {
-        let schema = Arc::new(Schema::new(vec![
-            Field::new("n", DataType::Int64, true),
-            Field::new("s", DataType::Utf8, true),
-        ]));
+        let schema =
+            Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true), Field::new("s", DataType::Utf8, true)]));
         let batch = RecordBatch::try_new(
             schema.clone(),
             vec![

@@ -25,8 +25,12 @@ pub fn run(args: &GenArgs, quiet: bool) -> Result<(), CliError> {
         Codec::Zstd => millpond_data::Codec::Zstd,
     };
     if !args.tables.is_empty() {
-        options.tables =
-            args.tables.iter().map(|name| tpch::Table::from_name(name.trim())).collect::<Result<_, _>>().map_err(cli)?;
+        options.tables = args
+            .tables
+            .iter()
+            .map(|name| tpch::Table::from_name(name.trim()))
+            .collect::<Result<_, _>>()
+            .map_err(cli)?;
     }
 
     let total = options.tables.iter().map(|table| table.approximate_rows(args.scale)).sum();

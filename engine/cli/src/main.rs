@@ -3,7 +3,7 @@
 //! ```text
 //!   millpond [-c SQL | -f FILE]   statements            millpond gen    data
 //!   millpond info                 devices               millpond run    a suite, with counts
-//!   millpond selftest             checks on a device
+
 //! ```
 //!
 //! Standard output carries data alone; notes, errors and footers go to standard error.
@@ -16,7 +16,6 @@ mod format;
 mod generate;
 mod info;
 mod query;
-mod selftest;
 mod session;
 mod statements;
 mod suite;
@@ -58,7 +57,6 @@ fn main() -> ExitCode {
 async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
     match &cli.command {
         Some(Command::Info(args)) => info::run(args, &cli.session),
-        Some(Command::Selftest) => selftest::run(&cli.session),
         Some(Command::Gen(args)) => generate::run(args, cli.session.quiet).map(|()| Exit::Ok),
         Some(Command::Run(args)) => suite::run(args, &cli.session).await,
         None if nothing_to_run(cli) => {

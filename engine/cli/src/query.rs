@@ -83,8 +83,8 @@ fn read_script(path: &Path) -> Result<String, CliError> {
 }
 
 fn create(path: &Path) -> Result<io::BufWriter<File>, CliError> {
-    let file = File::create(path)
-        .map_err(|error| CliError::file(format!("cannot write '{}': {error}", path.display())))?;
+    let file =
+        File::create(path).map_err(|error| CliError::file(format!("cannot write '{}': {error}", path.display())))?;
     Ok(io::BufWriter::new(file))
 }
 

@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use millpond::datafusion::common::DataFusionError;
+use millpond::datafusion::datasource::file_format::options::ArrowReadOptions;
 use millpond::datafusion::execution::context::SessionContext;
-use millpond::datafusion::prelude::{
-    ArrowReadOptions, CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionConfig,
-};
+use millpond::datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionConfig};
 use millpond::{DeviceChoice, Millpond};
 
 use crate::args::SessionArgs;
@@ -27,9 +26,9 @@ pub async fn open(args: &SessionArgs, device: Option<DeviceChoice>) -> Result<Mi
         builder = builder.with_option("fallback", fallback).map_err(|error| flag("--fallback", error))?;
     }
     for setting in &args.set {
-        let (key, value) = setting
-            .split_once('=')
-            .ok_or_else(|| CliError::usage(format!("--set takes KEY=VALUE, such as millpond.batch_rows=1000, not '{setting}'")))?;
+        let (key, value) = setting.split_once('=').ok_or_else(|| {
+            CliError::usage(format!("--set takes KEY=VALUE, such as millpond.batch_rows=1000, not '{setting}'"))
+        })?;
         match key.trim().split_once('.') {
             Some(("millpond", name)) => builder = builder.with_option(name, value.trim())?,
             Some(("datafusion", _)) => config
@@ -80,9 +79,7 @@ async fn register(context: &SessionContext, table: &str) -> Result<(), CliError>
     }
     let registered = match extension(path).as_str() {
         "csv" => context.register_csv(name, path, CsvReadOptions::new()).await,
-        "tsv" => {
-            context.register_csv(name, path, CsvReadOptions::new().delimiter(b'\t').file_extension(".tsv")).await
-        }
+        "tsv" => context.register_csv(name, path, CsvReadOptions::new().delimiter(b'\t').file_extension(".tsv")).await,
         "json" | "ndjson" | "jsonl" => {
             let extension = format!(".{}", extension(path));
             context.register_json(name, path, JsonReadOptions::default().file_extension(&extension)).await
@@ -100,8 +97,13 @@ fn extension(path: &str) -> String {
     if !path.is_dir() {
         return of(path);
     }
-    let mut files: Vec<_> =
-        std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path()).filter(|p| p.is_file()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|p| p.is_file())
+        .collect();
     files.sort();
     files.first().map(|file| of(file)).unwrap_or_default()
 }

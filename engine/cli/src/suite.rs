@@ -142,14 +142,25 @@ impl Row {
     fn elapsed_ms(&self) -> Option<f64> {
         let outcome = self.outcome.as_ref()?;
         let simulated = outcome.report.device.as_deref().is_some_and(|device| device.contains("sim"));
-        (!simulated).then(|| outcome.elapsed.as_secs_f64() * 1e3)
+        if simulated { None } else { Some(outcome.elapsed.as_secs_f64() * 1e3) }
     }
 }
 
 fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header([
-        "query", "status", "rows", "digest", "ms", "launches", "waits", "allocs", "up", "down", "peak", "on device",
+        "query",
+        "status",
+        "rows",
+        "digest",
+        "ms",
+        "launches",
+        "waits",
+        "allocs",
+        "up",
+        "down",
+        "peak",
+        "on device",
     ]);
     for row in rows {
         let mut cells = vec![row.query.clone(), row.status().to_string()];
