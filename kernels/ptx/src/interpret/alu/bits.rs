@@ -83,7 +83,8 @@ fn lop3_predicate<const AND: bool>(op: &AluOp, registers: &mut [Row], constants:
         let value = look_up(&table, a[lane] as u32, b[lane] as u32, c[lane] as u32);
         let some = u64::from(value != 0);
         out[lane] = u64::from(value);
-        predicate[lane] = if AND { some & q[lane] } else { some | q[lane] };
+        let q = q[lane] & 1;
+        predicate[lane] = if AND { some & q } else { some | q };
     }
     store(&mut registers[op.destinations[0] as usize], &out, mask);
     store(&mut registers[op.destinations[1] as usize], &predicate, mask);
@@ -228,6 +229,7 @@ fn extract<const BITS: u32, const SIGNED: bool>(a: u64, pos: u32, len: u32) -> u
 /// `b` with its `len` bits from `pos` up replaced by the low bits of `a`.
 #[inline(always)]
 fn insert<const BITS: u32>(a: u64, b: u64, pos: u32, len: u32) -> u64 {
+    let b = b & (u64::MAX >> (64 - BITS));
     let (pos, len) = (pos & 0xff, len & 0xff);
     let present = len.min(BITS.saturating_sub(pos));
     if present == 0 {

@@ -330,7 +330,7 @@ fn sign_and_class(decoder: &mut Decoder, ty: Type) -> Result<AluOp, String> {
 
 /// The sign of the first operand on the second.
 fn copysign<const SIGN: u64>(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
-    lanes2(op, registers, constants, mask, |a, b| a & SIGN | b & !SIGN);
+    lanes2(op, registers, constants, mask, |a, b| (a & SIGN) | (b & (SIGN - 1)));
 }
 
 fn classes<const FRACTION: u32, const EXPONENT: u32>() -> [(&'static str, Run); 6] {
