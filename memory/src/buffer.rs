@@ -74,15 +74,16 @@ struct Uses {
 }
 
 impl Uses {
-    /// Everything that `access` comes after.
+    /// Everything that `access` comes after; the last write at the end, because readers and sharers imply it mostly.
     fn before(&self, access: Access) -> Vec<Position> {
-        let mut positions = vec![self.write];
+        let mut positions = Vec::new();
         if access != Access::Read {
             positions.extend(&self.readers.0);
         }
         if access != Access::Atomic {
             positions.extend(&self.sharers.0);
         }
+        positions.push(self.write);
         positions
     }
 

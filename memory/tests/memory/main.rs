@@ -9,6 +9,7 @@ mod order;
 mod pending;
 mod pinned;
 mod pools;
+mod sim_buffers;
 mod sim_faults;
 mod sim_graph;
 mod sim_hand_over;

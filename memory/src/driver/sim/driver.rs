@@ -404,6 +404,9 @@ impl State {
         let lane = self.lane(CALL, stream)?;
         let recorded = self.event(CALL, event)?.recorded.clone();
         self.counters.stream_waits += 1;
+        if self.faults.wait_is_ignored() {
+            return Ok(());
+        }
         if let Some(record) = &recorded {
             self.queues.order_after(lane, record);
         }

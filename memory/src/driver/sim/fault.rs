@@ -1,7 +1,9 @@
-//! Trouble on order: allocations that fail, a device that is lost. All off by default.
+//! Trouble on order: allocations that fail, a device that is lost, an order that is forgotten. All off by default.
 //!
 //!   fail_allocation = 3, Once             ok  ok  FAIL  ok  ok
 //!   fail_allocation = 3, UntilFree        ok  ok  FAIL  FAIL  (free)  ok
+
+use super::SimOptions;
 
 /// Random numbers from a seed: xorshift*, good enough for choosing and the same everywhere.
 #[derive(Debug, Clone)]
@@ -55,14 +57,24 @@ pub struct FailAllocation {
 pub(super) struct Faults {
     fail_allocation: Option<FailAllocation>,
     lose_device_at_launch: Option<u64>,
+    ignore_wait: Option<u64>,
     allocations: u64,
     launches: u64,
+    waits: u64,
     failing: bool,
 }
 
 impl Faults {
-    pub(super) fn new(fail_allocation: Option<FailAllocation>, lose_device_at_launch: Option<u64>) -> Self {
-        Self { fail_allocation, lose_device_at_launch, allocations: 0, launches: 0, failing: false }
+    pub(super) fn new(options: &SimOptions) -> Self {
+        Self {
+            fail_allocation: options.fail_allocation,
+            lose_device_at_launch: options.lose_device_at_launch,
+            ignore_wait: options.ignore_wait,
+            allocations: 0,
+            launches: 0,
+            waits: 0,
+            failing: false,
+        }
     }
 
     /// Counts an allocation, and says whether it must fail.
@@ -86,6 +98,12 @@ impl Faults {
         self.launches += 1;
         self.lose_device_at_launch == Some(self.launches)
     }
+
+    /// Counts a wait of a stream, and says whether it is forgotten.
+    pub(super) fn wait_is_ignored(&mut self) -> bool {
+        self.waits += 1;
+        self.ignore_wait == Some(self.waits)
+    }
 }
 
 #[cfg(test)]
@@ -94,7 +112,10 @@ mod tests {
 
     #[test]
     fn an_allocation_fails_once_or_until_a_free() {
-        let plan = |lasts| Faults::new(Some(FailAllocation { nth: 2, lasts }), None);
+        let plan = |lasts| {
+            let fail_allocation = Some(FailAllocation { nth: 2, lasts });
+            Faults::new(&SimOptions { fail_allocation, ..SimOptions::default() })
+        };
         let mut once = plan(FailureLasts::Once);
         assert_eq!([(); 4].map(|()| once.allocation_fails()), [false, true, false, false]);
         let mut until = plan(FailureLasts::UntilFree);

@@ -53,6 +53,8 @@ pub struct SimOptions {
     pub fail_allocation: Option<FailAllocation>,
     /// The launch with this number, counted from 1, loses its device.
     pub lose_device_at_launch: Option<u64>,
+    /// The wait of a stream for an event with this number, counted from 1, does nothing: then a check must fire.
+    pub ignore_wait: Option<u64>,
 }
 
 impl Default for SimOptions {
@@ -69,6 +71,7 @@ impl Default for SimOptions {
             refuse_peers: false,
             fail_allocation: None,
             lose_device_at_launch: None,
+            ignore_wait: None,
         }
     }
 }

@@ -79,7 +79,7 @@ impl State {
             memory: Memory::new(),
             host: HostMemory::default(),
             modules: Modules::default(),
-            faults: Faults::new(options.fail_allocation, options.lose_device_at_launch),
+            faults: Faults::new(&options),
             reports: Reports::new(options.seed),
             counters: SimCounters::default(),
             next_handle: FIRST_HANDLE,
