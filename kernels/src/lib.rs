@@ -3,12 +3,22 @@
 #![deny(unsafe_code)]
 
 pub mod abi;
+pub mod bitmap;
 pub mod codegen;
 pub mod error;
+pub mod fill;
+pub mod gather;
+pub mod image;
 pub mod launch;
 pub mod layout;
 pub mod pipeline;
+pub mod reduce;
+mod rows;
+pub mod select;
+pub mod sort;
 pub mod tune;
 
 pub use error::KernelError;
+pub use image::Images;
 pub use launch::{Launch, LaunchConfig};
+pub use rows::Rows;

@@ -50,3 +50,24 @@ pub const SHARED_WITHOUT_ASKING: u64 = 48 * 1024;
 
 /// Slots of the smallest hash table.
 pub const HASH_MIN_SLOTS: u64 = 1024;
+
+/// Threads of a block that selects rows by a mask.
+pub const SELECT_THREADS: u32 = 256;
+
+/// Rows that such a block takes at a time: one mask word per thread.
+pub const SELECT_TILE_ROWS: u32 = 8192;
+
+/// Threads of a block that reduces a column.
+pub const REDUCE_THREADS: u32 = 256;
+
+/// Blocks that reduce one column at most, and so partial results; the scratch does not depend on the device.
+pub const REDUCE_MAX_BLOCKS: u32 = 1024;
+
+/// Threads of a block that sorts: four rows each, which stay in registers while runs are merged.
+pub const SORT_THREADS: u32 = 512;
+
+/// Rows that a block sorts on its own: words and row numbers take 24 KiB of shared memory.
+pub const SORT_TILE_ROWS: u32 = 2048;
+
+/// Threads of a block that only moves or combines values.
+pub const MOVE_THREADS: u32 = 256;

@@ -9,7 +9,9 @@ pub mod interpret;
 mod lex;
 mod parse;
 mod print;
+mod strip;
 
 pub use check::check;
 pub use error::PtxError;
 pub use parse::parse;
+pub use strip::strip;

@@ -173,7 +173,8 @@ impl<'c, 'a> Operands<'c, 'a> {
                 }
                 let bits = wanted.bits();
                 let fits = match wanted {
-                    Type::Pred => (0..=1).contains(value),
+                    // Any value but 0 is true; compilers write -1.
+                    Type::Pred => true,
                     _ => bits >= 64 || (-(1i128 << (bits - 1))..1i128 << bits).contains(value),
                 };
                 if fits { Ok(()) } else { Err(format!("{value} does not fit .{}", wanted.name())) }

@@ -50,7 +50,7 @@ const ACCEPTED: &[&str] = &[
     "mov.u32 %r1, %tid.x; mov.u64 %d1, %globaltimer; mov.u32 %r1, WARP_SZ;",
     "mov.u64 %d1, table; mov.u64 %d1, table+8; mov.u32 %r1, counts; mov.u64 %d1, g; mov.u64 %d1, stack;",
     "mov.b64 %d1, {%r1, %r2}; mov.b64 {%r1, %f1}, %g1; mov.b32 %r1, {%h1, %h2}; mov.b64 {%r1, _}, %d1;",
-    "mov.pred %p1, %p2; mov.f32 %f1, 0f00000000; mov.b32 %r1, 0f00000000; mov.u32 %v.x, %r1;",
+    "mov.pred %p1, %p2; mov.pred %p1, -1; mov.f32 %f1, 0f00000000; mov.b32 %r1, 0f00000000; mov.u32 %v.x, %r1;",
     "cvt.u64.u32 %d1, %r1; cvt.u8.u32 %r1, %r2; cvt.s16.s8 %h1, %r1; cvt.rn.f32.s64 %f1, %d1; cvt.rzi.s32.f64 %r1, %g1;",
     "cvt.rn.f32.f64 %f1, %g1; cvt.f64.f32 %g1, %f1; cvt.rni.f32.f32 %f1, %f2; cvt.sat.u8.s32 %r1, %r2;",
     "cvta.to.global.u64 %d1, %d2; cvta.local.u64 %d1, %d2; cvta.global.u64 %d1, table; isspacep.shared %p1, %d1;",

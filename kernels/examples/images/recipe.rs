@@ -1,0 +1,69 @@
+//! From a source to its image: what goes into the hash, and what is done to the compiler's text.
+//!
+//!   files · options · defines ──► SHA-256 ──► header
+//!   NVRTC's PTX ──► parse ──► strip what nothing reaches ──► check ──► print behind the header
+
+use millpond_kernels::image::{DEFINES, OPTIONS};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The folder of the sources.
+pub fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda")
+}
+
+/// Options and defines as the compiler wants them.
+pub fn options() -> Vec<String> {
+    let defines = DEFINES.iter().map(|(name, value)| format!("-D{name}={value}"));
+    OPTIONS.iter().map(ToString::to_string).chain(defines).collect()
+}
+
+/// A source with the headers that it includes, by name, each once, in the order in which they are met.
+fn files(name: &str) -> io::Result<Vec<(String, String)>> {
+    let mut files: Vec<(String, String)> = Vec::new();
+    let mut open = vec![format!("{name}.cu")];
+    while let Some(file) = open.pop() {
+        if files.iter().any(|(known, _)| *known == file) {
+            continue;
+        }
+        let text = fs::read_to_string(sources().join(&file))?;
+        let included = |line: &str| Some(line.strip_prefix("#include \"")?.strip_suffix('"')?.to_string());
+        open.extend(text.lines().filter_map(|line| included(line.trim_end())));
+        files.push((file, text));
+    }
+    Ok(files)
+}
+
+/// The hash of everything that decides what the image of `name` holds, but for the compiler itself.
+///
+/// # Errors
+/// A source or a header of ours cannot be read.
+pub fn source_hash(name: &str) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    for (file, text) in files(name)? {
+        hash.update(format!("{file} {}\n{text}", text.len()));
+    }
+    let used = |define: &(&str, u32)| format!("{}={}\n", define.0, define.1);
+    let text: String = files(name)?.into_iter().map(|(_, text)| text).collect();
+    for define in DEFINES.iter().filter(|(define, _)| text.contains(define)) {
+        hash.update(used(define));
+    }
+    for option in OPTIONS {
+        hash.update(format!("{option}\n"));
+    }
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The image of `name` from the compiler's text.
+///
+/// # Errors
+/// A sentence: the text is not PTX that this project's device code may hold.
+pub fn image(name: &str, compiled: &str) -> Result<String, String> {
+    let mut module = millpond_ptx::parse(compiled).map_err(|error| error.to_string())?;
+    millpond_ptx::strip(&mut module);
+    millpond_ptx::check(&module).map_err(|error| error.to_string())?;
+    let hash = source_hash(name).map_err(|error| error.to_string())?;
+    Ok(format!("// Compiled from cuda/{name}.cu by `cargo images`; do not edit.\n// sources {hash}\n{module}"))
+}

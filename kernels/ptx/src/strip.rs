@@ -1,0 +1,110 @@
+//! Drops what nothing reaches, so that an image holds its kernels and what they need.
+//!
+//!   roots: entries, visible functions ──► names in their bodies ──► functions and variables ──► names in those ──► …
+//!
+//! Kept      everything that a root reaches by name, in its old order; initial values count as uses.
+//! Dropped   the rest: private helpers that were inlined everywhere, constants of headers.
+
+use crate::ast::*;
+use std::collections::{HashMap, HashSet};
+
+/// Removes the functions, variables and aliases that no kernel and no visible function reaches.
+pub fn strip(module: &mut Module) {
+    let mut uses: HashMap<&str, Vec<&str>> = HashMap::new();
+    let mut open: Vec<&str> = Vec::new();
+    for item in &module.items {
+        match item {
+            Item::Function(function) => {
+                let names = uses.entry(&function.name).or_default();
+                for statement in function.body.iter().flatten() {
+                    statement_names(statement, names);
+                }
+                let visible = matches!(function.linkage, Linkage::Visible) && function.body.is_some();
+                if visible || function.kind == FunctionKind::Entry {
+                    open.push(&function.name);
+                }
+            }
+            Item::Variable(variable) => {
+                let names = uses.entry(&variable.name).or_default();
+                if let Some(init) = &variable.init {
+                    init_names(init, names);
+                }
+            }
+            Item::Alias { name, target, .. } => uses.entry(name).or_default().push(target),
+            Item::Pragma(_) => {}
+        }
+    }
+    let mut reached: HashSet<String> = HashSet::new();
+    while let Some(name) = open.pop() {
+        if let Some(names) = uses.get(name)
+            && reached.insert(name.to_string())
+        {
+            open.extend(names);
+        }
+    }
+    module.items.retain(|item| match item {
+        Item::Function(Function { name, .. }) | Item::Variable(Variable { name, .. }) | Item::Alias { name, .. } => {
+            reached.contains(name)
+        }
+        Item::Pragma(_) => true,
+    });
+}
+
+fn statement_names<'a>(statement: &'a Statement, names: &mut Vec<&'a str>) {
+    match statement {
+        Statement::Instruction(instruction) => {
+            instruction.operands.iter().for_each(|operand| operand_names(operand, names));
+        }
+        Statement::Block(inner) => inner.iter().for_each(|statement| statement_names(statement, names)),
+        Statement::CallTargets { targets, .. } => names.extend(targets.iter().map(String::as_str)),
+        _ => {}
+    }
+}
+
+fn operand_names<'a>(operand: &'a Operand, names: &mut Vec<&'a str>) {
+    match operand {
+        Operand::Name(name)
+        | Operand::SymbolOffset { name, .. }
+        | Operand::Address { base: AddressBase::Name(name), .. } => names.push(name),
+        Operand::Vector(list) | Operand::List(list) => list.iter().for_each(|operand| operand_names(operand, names)),
+        Operand::Pair(first, second) => {
+            operand_names(first, names);
+            operand_names(second, names);
+        }
+        Operand::Not(inner) => operand_names(inner, names),
+        _ => {}
+    }
+}
+
+fn init_names<'a>(init: &'a Init, names: &mut Vec<&'a str>) {
+    match init {
+        Init::List(list) => list.iter().for_each(|init| init_names(init, names)),
+        Init::Symbol { name, .. } | Init::Mask { name, .. } => names.push(name),
+        Init::Integer(_) | Init::F32(_) | Init::F64(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_root_reaches_stays() {
+        let text = "
+            .version 8.2 .target sm_70 .address_size 64
+            .global .b8 unused[4];
+            .global .b8 deep[4];
+            .global .u64 pointer = generic(deep);
+            .shared .b32 counts[4];
+            .extern .func elsewhere();
+            .func lonely() { call elsewhere; }
+            .func helper();
+            .func helper() { .reg .b64 %d; ld.global.u64 %d, [pointer]; ret; }
+            .visible .func pasted() { ret; }
+            .visible .entry k() { .reg .b32 %r; { st.shared.u32 [counts+4], 1; } call helper; ret; }";
+        let mut module = crate::parse(text).unwrap();
+        strip(&mut module);
+        let kept: Vec<_> = module.variables().map(|v| &v.name).chain(module.functions().map(|f| &f.name)).collect();
+        assert_eq!(kept, ["deep", "pointer", "counts", "helper", "helper", "pasted", "k"]);
+    }
+}

@@ -1,0 +1,87 @@
+//! The compiled kernels: PTX made from `cuda/*.cu`, embedded, and loaded on a device when first asked for.
+//!
+//!   cuda/sort.cu ──cargo images──► images/sort.ptx ──embedded──► Images::kernel("sort_tile") ──first use──► Module on the device
+//!
+//! Stale      each image begins with the hash of its sources; a test compares, so a changed source cannot be forgotten.
+//! Sizes      that host and device share are constants here in Rust and reach the sources as `-D` (see [`DEFINES`]).
+//! Threads    two threads may ask for the same image at once: it is loaded once.
+//! Licence    images contain compiled parts of NVIDIA's headers: see NOTICE.
+
+use std::sync::{Mutex, PoisonError};
+
+use millpond_memory::{Device, Kernel, Module, Result};
+
+use crate::tune;
+
+/// One compiled source.
+#[derive(Debug, Clone, Copy)]
+pub struct Image {
+    /// Of the source `cuda/NAME.cu`; kernels are called `NAME` or `NAME_…`.
+    pub name: &'static str,
+    /// PTX.
+    pub text: &'static str,
+}
+
+macro_rules! images {
+    ($($name:literal)*) => { &[$(Image { name: $name, text: include_str!(concat!("../images/", $name, ".ptx")) }),*] };
+}
+
+/// Every image, by name.
+pub const IMAGES: &[Image] = images! { "bitmap" "fill" "gather" "reduce" "select" "sort" };
+
+/// What the compiler is told, besides [`DEFINES`].
+pub const OPTIONS: &[&str] = &[
+    "--gpu-architecture=compute_70",
+    "-std=c++17",
+    "-default-device",
+    "--device-int128",
+    "--relocatable-device-code=true",
+];
+
+/// Sizes that host and device share, by the name that the sources know them under.
+pub const DEFINES: &[(&str, u32)] = &[
+    ("REDUCE_THREADS", tune::REDUCE_THREADS),
+    ("SELECT_THREADS", tune::SELECT_THREADS),
+    ("SELECT_TILE_ROWS", tune::SELECT_TILE_ROWS),
+    ("SORT_THREADS", tune::SORT_THREADS),
+    ("SORT_TILE_ROWS", tune::SORT_TILE_ROWS),
+];
+
+impl Image {
+    /// The hash in the header, as the line `// sources HASH`.
+    pub fn source_hash(&self) -> Option<&'static str> {
+        self.text.lines().find_map(|line| line.strip_prefix("// sources "))
+    }
+}
+
+/// The images of one device, each loaded when one of its kernels is first asked for.
+#[derive(Debug)]
+pub struct Images {
+    device: Device,
+    modules: Vec<Mutex<Option<Module>>>,
+}
+
+impl Images {
+    /// Loads nothing yet.
+    pub fn new(device: &Device) -> Images {
+        Images { device: device.clone(), modules: IMAGES.iter().map(|_| Mutex::new(None)).collect() }
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The kernel `name` of image `image`; both are names in this crate, so a wrong one is a defect.
+    ///
+    /// # Errors
+    /// What the driver says about loading the image or finding the kernel.
+    pub fn kernel(&self, image: &str, name: &str) -> Result<Kernel> {
+        let at = IMAGES.iter().position(|known| known.name == image).expect("an image of this crate");
+        let mut module = self.modules[at].lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = match &mut *module {
+            Some(loaded) => loaded,
+            empty => empty.insert(self.device.load_module(IMAGES[at].text)?),
+        };
+        loaded.kernel(name)
+    }
+}
