@@ -1,12 +1,44 @@
 //! A module made ready to run: decoded, every symbol resolved, every instruction known.
 
+use super::load::{self, Constants};
+use super::op::{Function, Step};
 use crate::ast;
 
 /// A loaded module. Immutable; share it between launches.
 #[derive(Debug)]
 pub struct Image {
-    kernels: Vec<KernelInfo>,
-    globals: Vec<GlobalInfo>,
+    pub(super) infos: Vec<KernelInfo>,
+    pub(super) kernels: Vec<Kernel>,
+    pub(super) globals: Vec<GlobalInfo>,
+    pub(super) references: Vec<Reference>,
+    pub(super) functions: Vec<Function>,
+    /// All functions' instructions, one after the other.
+    pub(super) steps: Vec<Step>,
+    /// For each step, its instruction; several steps may share one.
+    pub(super) origins: Vec<u32>,
+    pub(super) instructions: Vec<ast::Instruction>,
+    pub(super) constants: Constants,
+}
+
+/// A kernel, and what its launches need to know.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    pub info: KernelInfo,
+    pub function: u32,
+    /// For each shared variable of the module, where this kernel has it.
+    pub shared_offsets: Vec<u32>,
+    pub dynamic_offset: u32,
+}
+
+/// A place in a global that holds (part of) the address of another.
+#[derive(Debug)]
+pub(super) struct Reference {
+    pub global: u32,
+    pub at: u64,
+    pub bytes: u32,
+    pub target: u32,
+    pub offset: i64,
+    pub mask: u64,
 }
 
 /// A kernel that can be launched.
@@ -69,26 +101,48 @@ impl Image {
     /// # Errors
     /// An instruction, directive or symbol that is not known, with its line.
     pub fn load(module: &ast::Module) -> Result<Image, LoadError> {
-        let _ = module;
-        Err(LoadError { line: 0, message: "loading is not there yet".into() })
+        load::load(module)
     }
 
+    /// The kernels, in the module's order.
     pub fn kernels(&self) -> &[KernelInfo] {
-        &self.kernels
+        &self.infos
     }
 
     pub fn kernel(&self, name: &str) -> Option<&KernelInfo> {
-        self.kernels.iter().find(|kernel| kernel.name == name)
+        self.infos.iter().find(|kernel| kernel.name == name)
     }
 
+    /// The module variables, in the module's order.
     pub fn globals(&self) -> &[GlobalInfo] {
         &self.globals
     }
 
     /// The first bytes of global number `index`, with the addresses of other globals filled in. `addresses` are in the
     /// order of [`Image::globals`].
+    ///
+    /// # Panics
+    /// If there is no such global, or not an address for each.
     pub fn initial_bytes(&self, index: usize, addresses: &[u64]) -> Vec<u8> {
-        let _ = addresses;
-        self.globals[index].init.clone()
+        let mut bytes = self.globals[index].init.clone();
+        for reference in self.references.iter().filter(|reference| reference.global as usize == index) {
+            let address = addresses[reference.target as usize].wrapping_add_signed(reference.offset);
+            let value = ((address & reference.mask) >> reference.mask.trailing_zeros().min(63)).to_le_bytes();
+            let len = (reference.bytes as usize).min(8);
+            let at = reference.at as usize;
+            bytes[at..at + len].copy_from_slice(&value[..len]);
+        }
+        bytes
+    }
+
+    /// Line and text of a step's instruction.
+    pub(super) fn origin(&self, step: u32) -> (u32, String) {
+        match self.origins.get(step as usize) {
+            Some(&origin) => {
+                let instruction = &self.instructions[origin as usize];
+                (instruction.span.line, instruction.to_string())
+            }
+            None => (0, String::new()),
+        }
     }
 }

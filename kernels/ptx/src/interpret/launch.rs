@@ -1,6 +1,6 @@
 //! One launch: what is asked for, and what came of it.
 
-use super::{Fault, FaultKind, Footprint, Heap, Image};
+use super::{Fault, Footprint, Heap, Image, machine};
 
 /// A launch of one kernel of an image.
 #[derive(Debug, Clone, Copy)]
@@ -73,16 +73,5 @@ pub struct Report {
 /// # Errors
 /// The first [`Fault`]. Writes up to that point stay in the heap.
 pub fn run(image: &Image, launch: &Launch<'_>, heap: &mut Heap, options: &Options) -> Result<Report, Fault> {
-    let _ = (image, heap, options);
-    Err(Fault {
-        kind: FaultKind::InvalidLaunch,
-        kernel: launch.kernel.into(),
-        line: 0,
-        instruction: String::new(),
-        block: [0; 3],
-        thread: [0; 3],
-        address: None,
-        allocation: None,
-        message: "running is not there yet".into(),
-    })
+    machine::run(image, launch, heap, options).map_err(|fault| *fault)
 }

@@ -18,6 +18,11 @@ mod footprint;
 mod heap;
 mod image;
 mod launch;
+mod load;
+mod machine;
+mod op;
+mod order;
+mod shadow;
 
 pub use fault::{Fault, FaultKind};
 pub use footprint::{Footprint, SECTOR_BYTES, SectorSet};

@@ -1,0 +1,327 @@
+//! Who has seen whose work: the happens-before of the PTX memory model, between threads of one launch.
+//!
+//!   block 0 thread 0     st data · fence · st.relaxed flag ──message──►  flag
+//!   block 1 thread 9     ld.relaxed flag ◄─────────────────────────────── flag · fence · ld data     ordered: thread 9's view covers it
+//!
+//! Clock      one per block, advanced by every barrier, fence and release. An access is stamped with its thread and the clock.
+//! Barriers   order all threads of the block up to the clock (`full`), or those of a warp (`sync`); what only some threads
+//!            know lies in their views.
+//! Releases   leave the releasing thread's view at the address (a message). Read-modify-writes carry older messages on.
+//! Acquires   take the message into the reader's view. A relaxed read takes it on approval, until a fence.
+//! Shuffles   votes and matches order nothing, as PTX says; `bar.warp.sync` does.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+
+/// A thread at a moment, and how an access of its warp lies in a sector. Zero is nobody.
+///
+///   bit 0 set · 3 bits shift · 10 bits thread (warp · 32 + lane) · 24 bits block · 26 bits clock
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Epoch(pub u64);
+
+/// One lane touched every byte.
+pub(super) const ONE_LANE: u32 = 5;
+/// Several lanes of the warp touched bytes; which is not kept.
+const SOME_LANE: u32 = 6;
+/// One lane, by a strong access of block scope.
+pub(super) const BLOCK_SCOPE: u32 = 7;
+
+/// The last clock: later ones count as this, which can only hide a race.
+const LAST_CLOCK: u32 = (1 << 26) - 1;
+
+impl Epoch {
+    pub const NONE: Epoch = Epoch(0);
+
+    #[inline(always)]
+    pub fn new(block: u32, warp: u32, lane: u32, shift: u32, clock: u32) -> Epoch {
+        Epoch(
+            1 | u64::from(shift) << 1
+                | u64::from(warp << 5 | lane & 31) << 4
+                | u64::from(block & 0xFF_FFFF) << 14
+                | u64::from(clock.min(LAST_CLOCK)) << 38,
+        )
+    }
+
+    #[inline(always)]
+    pub fn is_some(self) -> bool {
+        self.0 != 0
+    }
+
+    #[inline(always)]
+    pub fn shift(self) -> u32 {
+        (self.0 >> 1) as u32 & 7
+    }
+
+    #[inline(always)]
+    pub fn thread(self) -> u32 {
+        (self.0 >> 4) as u32 & 1023
+    }
+
+    #[inline(always)]
+    pub fn warp(self) -> u32 {
+        (self.0 >> 9) as u32 & 31
+    }
+
+    #[inline(always)]
+    pub fn block(self) -> u32 {
+        (self.0 >> 14) as u32 & 0xFF_FFFF
+    }
+
+    #[inline(always)]
+    pub fn clock(self) -> u32 {
+        (self.0 >> 38) as u32
+    }
+
+    /// The same thread, warp and layout, at any time.
+    #[inline(always)]
+    pub fn same_place(self, other: Epoch) -> bool {
+        (self.0 ^ other.0) << 26 == 0
+    }
+
+    /// The same warp at the same time.
+    #[inline(always)]
+    pub fn same_moment(self, other: Epoch) -> bool {
+        (self.0 ^ other.0) >> 9 == 0
+    }
+
+    pub fn some_lane(self) -> Epoch {
+        Epoch(self.0 & !(7 << 1) & !(31 << 4) | u64::from(SOME_LANE) << 1)
+    }
+
+    /// The lane that touched a byte of the sector.
+    #[inline(always)]
+    pub fn lane_at(self, byte: u32) -> Option<u32> {
+        match self.shift() {
+            shift @ 0..=5 => Some((self.thread() + (byte >> shift)) & 31),
+            SOME_LANE => None,
+            _ => Some(self.thread() & 31),
+        }
+    }
+
+    /// The epoch of one byte, with the lane settled.
+    pub fn at(self, byte: u32) -> Epoch {
+        match self.lane_at(byte) {
+            Some(lane) if self.shift() < ONE_LANE => {
+                Epoch(self.0 & !(7 << 1) & !(31 << 4) | u64::from(ONE_LANE) << 1 | u64::from(lane) << 4)
+            }
+            _ => self,
+        }
+    }
+}
+
+/// What a thread knows of threads beyond its barriers: (who, up to which clock), ordered by who.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    entries: Vec<(u64, u32)>,
+}
+
+const WHOLE_BLOCK: u64 = 0;
+
+fn warp_key(block: u32, warp: u32) -> u64 {
+    u64::from(block) << 12 | u64::from(warp + 1)
+}
+
+fn thread_key(block: u32, thread: u32) -> u64 {
+    u64::from(block) << 12 | 1024 | u64::from(thread)
+}
+
+impl View {
+    /// A view of a few entries, in any order.
+    pub fn of(mut entries: Vec<(u64, u32)>) -> View {
+        entries.retain(|&(_, clock)| clock > 0);
+        entries.sort_unstable();
+        View { entries }
+    }
+
+    fn clock(&self, key: u64) -> u32 {
+        self.entries.binary_search_by_key(&key, |entry| entry.0).map_or(0, |at| self.entries[at].1)
+    }
+
+    /// Whether the access happened before this view.
+    pub fn covers(&self, epoch: Epoch, byte: u32) -> bool {
+        let (block, clock) = (epoch.block(), epoch.clock());
+        if self.clock(u64::from(block) << 12 | WHOLE_BLOCK) >= clock
+            || self.clock(warp_key(block, epoch.warp())) >= clock
+        {
+            return true;
+        }
+        match epoch.lane_at(byte) {
+            Some(lane) => self.clock(thread_key(block, epoch.warp() << 5 | lane)) >= clock,
+            None => (0..32).any(|lane| self.clock(thread_key(block, epoch.warp() << 5 | lane)) >= clock),
+        }
+    }
+
+    fn includes(&self, other: &View) -> bool {
+        other.entries.len() <= self.entries.len() && other.entries.iter().all(|&(key, clock)| self.clock(key) >= clock)
+    }
+}
+
+/// Both views together.
+pub(super) fn join(a: &Option<Rc<View>>, b: &Option<Rc<View>>) -> Option<Rc<View>> {
+    let (a, b) = match (a, b) {
+        (None, other) | (other, None) => return other.clone(),
+        (Some(a), Some(b)) if Rc::ptr_eq(a, b) => return Some(a.clone()),
+        (Some(a), Some(b)) => (a, b),
+    };
+    if a.includes(b) {
+        return Some(a.clone());
+    }
+    let (mut left, mut right) = (a.entries.iter().peekable(), b.entries.iter().peekable());
+    let mut entries = Vec::with_capacity(a.entries.len() + b.entries.len());
+    loop {
+        match (left.peek(), right.peek()) {
+            (Some(x), Some(y)) if x.0 == y.0 => {
+                entries.push((x.0, x.1.max(y.1)));
+                left.next();
+                right.next();
+            }
+            (Some(x), Some(y)) if x.0 < y.0 => entries.extend(left.next()),
+            (Some(_), None) => entries.extend(left.next()),
+            (_, Some(_)) => entries.extend(right.next()),
+            (None, None) => break,
+        }
+    }
+    Some(Rc::new(View { entries }))
+}
+
+/// A point in a thread's life: what it would tell if it released now.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Mark {
+    pub block: u32,
+    pub thread: u32,
+    pub clock: u32,
+    pub full: u32,
+    pub sync: u32,
+    pub view: Option<Rc<View>>,
+    /// The scope of the fence or release that made it.
+    pub block_scope: bool,
+    pub made: Option<Rc<View>>,
+}
+
+impl Mark {
+    pub fn tell(&mut self) -> Rc<View> {
+        if let Some(made) = &self.made {
+            return made.clone();
+        }
+        let own = View::of(vec![
+            (u64::from(self.block) << 12 | WHOLE_BLOCK, self.full),
+            (warp_key(self.block, self.thread >> 5), self.sync),
+            (thread_key(self.block, self.thread), self.clock),
+        ]);
+        let made = join(&self.view, &Some(Rc::new(own))).unwrap_or_default();
+        self.made = Some(made.clone());
+        made
+    }
+}
+
+/// The views of a warp's lanes, made when one first learns something that no barrier told it.
+#[derive(Debug, Default)]
+pub(super) struct LaneViews {
+    pub known: [Option<Rc<View>>; 32],
+    /// Messages read by relaxed loads, waiting for a fence.
+    pub pending: [Option<Rc<View>>; 32],
+    /// The last fence, which later strong stores publish.
+    pub fence: [Option<Box<Mark>>; 32],
+}
+
+/// A message at an address.
+#[derive(Debug, Clone)]
+pub(super) struct Message {
+    pub view: Rc<View>,
+    /// Only threads of this block may take it.
+    pub only_block: Option<u32>,
+}
+
+/// Multiplies and rotates: addresses need no more.
+#[derive(Default)]
+pub(super) struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0 ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    }
+}
+
+/// Messages by address; shared memory's carry the block in the upper half.
+pub(super) type Messages = HashMap<u64, Message, BuildHasherDefault<AddressHasher>>;
+
+/// What the threads of a warp know when they touch memory.
+pub(super) struct Observer<'a> {
+    pub block: u32,
+    pub warp: u32,
+    pub clock: u32,
+    pub full: u32,
+    pub sync: u32,
+    pub views: Option<&'a LaneViews>,
+}
+
+impl Observer<'_> {
+    /// Whether the earlier access to a byte of a sector happened before `lane` gets here.
+    #[inline]
+    pub fn ordered(&self, earlier: Epoch, byte: u32, lane: u32) -> bool {
+        if earlier.block() == self.block {
+            if earlier.clock() <= self.full {
+                return true;
+            }
+            if earlier.warp() == self.warp
+                && (earlier.clock() <= self.sync || earlier.lane_at(byte).is_none_or(|other| other == lane))
+            {
+                return true;
+            }
+        }
+        match self.views {
+            Some(views) => views.known[lane as usize].as_ref().is_some_and(|view| view.covers(earlier, byte)),
+            None => false,
+        }
+    }
+}
+
+/// Entries that tell of lanes and warps, for barriers that only some take part in.
+pub(super) fn lanes_entry(block: u32, warp: u32, lane: u32, clock: u32) -> (u64, u32) {
+    (thread_key(block, warp << 5 | lane), clock)
+}
+
+pub(super) fn warp_entry(block: u32, warp: u32, clock: u32) -> (u64, u32) {
+    (warp_key(block, warp), clock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_tells_its_parts() {
+        let epoch = Epoch::new(70_000, 31, 17, ONE_LANE, 12_345);
+        assert_eq!((epoch.block(), epoch.warp(), epoch.thread(), epoch.clock()), (70_000, 31, 31 * 32 + 17, 12_345));
+        assert_eq!(epoch.lane_at(31), Some(17));
+        let row = Epoch::new(1, 2, 30, 2, 9);
+        assert_eq!([0, 3, 4, 8, 12].map(|byte| row.lane_at(byte)), [30, 30, 31, 0, 1].map(Some));
+        assert_eq!(row.at(8), Epoch::new(1, 2, 0, ONE_LANE, 9));
+        assert_eq!(row.some_lane().lane_at(3), None);
+        assert!(row.same_place(Epoch::new(1, 2, 30, 2, 10)) && !row.same_place(Epoch::new(1, 2, 29, 2, 9)));
+        assert!(row.same_moment(epoch) == false && row.same_moment(row.some_lane()));
+    }
+
+    #[test]
+    fn a_view_covers_what_was_told_and_no_more() {
+        let mut mark = Mark { block: 3, thread: 40, clock: 9, full: 4, sync: 6, ..Mark::default() };
+        let view = mark.tell();
+        let seen = |warp, lane, clock| view.covers(Epoch::new(3, warp, lane, ONE_LANE, clock), 0);
+        assert!(seen(0, 0, 4) && !seen(0, 0, 5));
+        assert!(seen(1, 0, 6) && !seen(1, 0, 7));
+        assert!(seen(1, 8, 9) && !seen(1, 8, 10));
+        assert!(!view.covers(Epoch::new(2, 0, 0, ONE_LANE, 1), 0));
+        let other = Rc::new(View::of(vec![(thread_key(2, 0), 5)]));
+        let both = join(&Some(view.clone()), &Some(other)).unwrap();
+        assert!(both.covers(Epoch::new(2, 0, 0, ONE_LANE, 5), 0) && both.includes(&view));
+    }
+}

@@ -1,0 +1,13 @@
+//! The interpreter, tried with PTX written by hand.
+//!
+//! Expected values come from the PTX manual or from plain Rust beside the test, never from the interpreter.
+
+mod atomics;
+mod barriers;
+mod calls;
+mod device;
+mod faults;
+mod lanes;
+mod memory;
+mod order;
+mod progress;
