@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use crate::driver::{DeviceId, Site};
+use crate::driver::{DeviceId, DriverVersion, Site};
 use crate::stream::StreamId;
 use crate::units::ByteSize;
 
@@ -127,30 +127,31 @@ impl fmt::Display for DriverError {
 
 impl std::error::Error for DriverError {}
 
+/// "535.54 (CUDA 12.2)", or "for CUDA 12.2" where the system does not tell the release.
+fn driver_words(release: &Option<String>, found: u32) -> String {
+    let version = DriverVersion(found);
+    match release {
+        Some(release) => format!("{release} (CUDA {version})"),
+        None => format!("for CUDA {version}"),
+    }
+}
+
 /// Why there is no CUDA device to use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverUnavailable {
     #[error("no NVIDIA driver found (libcuda.so.1 not loadable)")]
     NoLibrary,
+    #[error("NVIDIA driver {} is older than the minimum 535 (CUDA 12.2)", driver_words(release, *found))]
+    TooOld { found: u32, release: Option<String> },
+    #[error("NVIDIA driver {} lacks {symbol}; reinstall it", driver_words(release, *found))]
+    MissingSymbol { symbol: &'static str, found: u32, release: Option<String> },
     #[error(
-        "NVIDIA driver with CUDA {}.{} is older than the minimum 535 (CUDA 12.2)",
-        found / 1000,
-        found % 1000 / 10
+        "driver {} present but no device visible{}",
+        driver_words(release, *found),
+        visible.as_ref().map_or(String::new(), |value| format!(" (CUDA_VISIBLE_DEVICES=\"{value}\")"))
     )]
-    TooOld { found: u32 },
-    #[error("NVIDIA driver with CUDA {}.{} lacks {symbol}", found / 1000, found % 1000 / 10)]
-    MissingSymbol { symbol: &'static str, found: u32 },
-    #[error(
-        "NVIDIA driver with CUDA {}.{} present but no device visible{}",
-        found / 1000,
-        found % 1000 / 10,
-        match visible {
-            Some(value) => format!(" (CUDA_VISIBLE_DEVICES=\"{value}\")"),
-            None => String::new(),
-        }
-    )]
-    NoDevice { found: u32, visible: Option<String> },
+    NoDevice { found: u32, release: Option<String>, visible: Option<String> },
     #[error("NVIDIA driver does not start: {0}")]
     Refused(DriverError),
 }
@@ -245,5 +246,38 @@ impl MemoryError {
 impl From<DriverError> for MemoryError {
     fn from(error: DriverError) -> Self {
         MemoryError::Driver { error, stream: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_for_no_device_read_as_the_user_is_told() {
+        let release = Some("470.82".to_string());
+        let reasons = [
+            (DriverUnavailable::NoLibrary, "no NVIDIA driver found (libcuda.so.1 not loadable)"),
+            (
+                DriverUnavailable::TooOld { found: 11040, release: release.clone() },
+                "NVIDIA driver 470.82 (CUDA 11.4) is older than the minimum 535 (CUDA 12.2)",
+            ),
+            (
+                DriverUnavailable::TooOld { found: 11040, release: None },
+                "NVIDIA driver for CUDA 11.4 is older than the minimum 535 (CUDA 12.2)",
+            ),
+            (
+                DriverUnavailable::NoDevice { found: 13000, release: Some("580.65".into()), visible: Some("".into()) },
+                "driver 580.65 (CUDA 13.0) present but no device visible (CUDA_VISIBLE_DEVICES=\"\")",
+            ),
+            (
+                DriverUnavailable::Refused(DriverError::new("cuInit", DriverCode(4242))),
+                "NVIDIA driver does not start: cuInit failed: unknown result (4242)",
+            ),
+        ];
+        for (reason, text) in reasons {
+            assert_eq!(reason.to_string(), text);
+            assert!(MemoryError::from(reason).is_unavailable());
+        }
     }
 }

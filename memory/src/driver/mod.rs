@@ -12,6 +12,8 @@
 //! Threads    every method may be called from every thread; the driver binds contexts itself.
 //! Sites      calls that a finding may have to name take the place in the source that asked for them.
 
+#[expect(unsafe_code, reason = "calls into libcuda")]
+pub mod cuda;
 pub mod finding;
 pub mod sim;
 
@@ -22,6 +24,7 @@ use std::sync::Arc;
 
 pub use crate::error::{DriverCode, DriverError};
 pub use crate::pinned::{HostBlock, HostSpan};
+pub use cuda::CudaDriver;
 pub use finding::{Finding, FindingKind};
 
 pub type Result<T, E = DriverError> = std::result::Result<T, E>;

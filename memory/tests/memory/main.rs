@@ -4,6 +4,7 @@ mod recording;
 
 mod buffers;
 mod counters;
+mod cuda;
 mod device;
 mod order;
 mod pending;
