@@ -1,0 +1,112 @@
+//! The upper border: a device subtree's rows become Arrow batches.
+//!
+//!   first poll ──► Run: feeders, kernels, one wait ──► batches
+//!        └─ trouble before the first batch ──► the CPU subplan it replaced, with a note
+//!
+//! Partitions one.
+//! Order      the order of the sort below, if there is one.
+//! Waits      once per run, for the result.
+//! Cancelled  when its stream is dropped: the run's work and memory end in stream order.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+use crate::device::Engine;
+use crate::placement::Reason;
+use crate::program;
+
+/// Runs the device subtree below it.
+#[derive(Clone)]
+pub struct DownloadExec {
+    reasons: Vec<Reason>,
+    engine: Arc<Engine>,
+    /// What DataFusion planned for the same rows; it takes over when the device cannot answer.
+    cpu: Arc<dyn ExecutionPlan>,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl fmt::Debug for DownloadExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DownloadExec").field("reasons", &self.reasons).field("input", &self.input).finish()
+    }
+}
+
+impl DownloadExec {
+    /// A border above the device node `input`, which stands for `cpu`.
+    pub fn new(engine: Arc<Engine>, input: Arc<dyn ExecutionPlan>, cpu: Arc<dyn ExecutionPlan>) -> Self {
+        let sorted = input.properties().output_ordering().cloned();
+        let properties = super::properties(input.schema(), sorted);
+        Self { reasons: vec![], engine, cpu, input, properties, metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    /// Adds why the operators above stayed on the CPU.
+    pub fn with_reasons(mut self, reasons: Vec<Reason>) -> Self {
+        self.reasons = reasons;
+        self
+    }
+
+    /// Why operators above stayed on the CPU.
+    pub fn reasons(&self) -> &[Reason] {
+        &self.reasons
+    }
+
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The device subtree.
+    pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
+    }
+
+    /// The CPU subplan it replaced.
+    pub fn cpu(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.cpu
+    }
+
+    /// Where runs count.
+    pub fn metrics_set(&self) -> &ExecutionPlanMetricsSet {
+        &self.metrics
+    }
+
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self::new(Arc::clone(&self.engine), input, Arc::clone(&self.cpu)).with_reasons(self.reasons.clone())
+    }
+
+    fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        vec![]
+    }
+}
+
+impl DisplayAs for DownloadExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        let reasons = crate::placement::reasons_text(&self.reasons);
+        match (t, reasons.is_empty()) {
+            (DisplayFormatType::TreeRender, true) => Ok(()),
+            (DisplayFormatType::TreeRender, false) => write!(f, "CPU above: {reasons}"),
+            (_, true) => write!(f, "DownloadExec"),
+            (_, false) => write!(f, "DownloadExec: above stays on the CPU because {reasons}"),
+        }
+    }
+}
+
+super::device_node!(DownloadExec, {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        if partition != 0 {
+            return Err(crate::EngineError::internal(format!("DownloadExec has no partition {partition}")).into());
+        }
+        program::execute(self, context)
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+});

@@ -1,0 +1,67 @@
+//! Sorts rows, and keeps the first of them when only those are asked for.
+//!
+//!   materialised columns ──► one thread block sorts up to 2,048 row numbers by key ──► gather
+//!
+//! NULL     first or last, as each key says; NaN is the largest value.
+//! Order    as sorted; ties in no particular order.
+//! Memory   the materialised input, once more when gathered.
+//! Limit    [`MAX_ROWS`]; an input that turns out larger makes the CPU take over.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+/// Most rows that one thread block sorts.
+pub const MAX_ROWS: usize = 2048;
+
+/// A sort on the device.
+#[derive(Debug, Clone)]
+pub struct DeviceSortExec {
+    order: LexOrdering,
+    fetch: Option<usize>,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl DeviceSortExec {
+    /// The device's form of `sort`, over `input`, giving at most `fetch` rows.
+    pub fn new(sort: &SortExec, fetch: Option<usize>, input: Arc<dyn ExecutionPlan>) -> Self {
+        let order = sort.expr().clone();
+        let properties = super::properties(sort.schema(), Some(order.clone()));
+        Self { order, fetch, input, properties }
+    }
+
+    pub fn order(&self) -> &LexOrdering {
+        &self.order
+    }
+
+    /// Rows that leave the sort, at most.
+    pub fn row_limit(&self) -> Option<usize> {
+        self.fetch
+    }
+
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self { input, ..self.clone() }
+    }
+
+    fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.order.iter().map(|e| Arc::clone(&e.expr)).collect()
+    }
+}
+
+impl DisplayAs for DeviceSortExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        if let DisplayFormatType::TreeRender = t {
+            return write!(f, "{}", self.order);
+        }
+        match self.fetch {
+            Some(fetch) => write!(f, "DeviceSortExec: TopK(fetch={fetch}), expr=[{}]", self.order),
+            None => write!(f, "DeviceSortExec: expr=[{}]", self.order),
+        }
+    }
+}
+
+super::device_node!(DeviceSortExec, execute: refuse);

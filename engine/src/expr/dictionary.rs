@@ -1,0 +1,223 @@
+//! Strings on the device: codes, and what expressions make of a dictionary's values.
+//!
+//!   p_type            codes into D0 = [PROMO TIN, SMALL NICKEL, …]
+//!   p_type LIKE 'P%'  lookup over D0: [true, false, …]
+//!   substr(p_type,1,2) lookup over D0: codes into D1 = [PR, SM, …], made from D0
+//!   ORDER BY p_type   lookup over D0: each value's rank
+//!
+//! Growth   dictionaries grow while rows arrive; a lookup is extended by the new values before the next launch.
+//! NULL     a NULL code gives what DataFusion makes of NULL: usually NULL, but COALESCE(s, 'x') gives x.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, new_null_array};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::Volatility;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use millpond_kernels::codegen::ir::{Literal, Repr, Test, Ty};
+
+use super::{Lowering, Scope, Value, refused, unsupported};
+use crate::column::{DictionaryId, is_string, plain_repr, scalar_integer};
+use crate::placement::Reason;
+
+/// Where a dictionary's values come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Dictionary {
+    /// The values of column `column` of the `upload`-th fed source, in order of first appearance.
+    Source { upload: usize, column: usize, data_type: DataType },
+    /// The values that `expr` (over column 0) gives for the values of `of`. If `expr` of NULL is not NULL, that value
+    /// has code 0.
+    Derived { of: DictionaryId, expr: Arc<dyn PhysicalExpr>, data_type: DataType },
+    /// Fixed values: code `i` is the `i`-th.
+    Constants { values: Vec<ScalarValue>, data_type: DataType },
+}
+
+impl Dictionary {
+    /// The SQL type of the values.
+    pub fn data_type(&self) -> &DataType {
+        match self {
+            Self::Source { data_type, .. } | Self::Derived { data_type, .. } | Self::Constants { data_type, .. } => {
+                data_type
+            }
+        }
+    }
+}
+
+/// The dictionaries of a program, by number.
+#[derive(Debug, Clone, Default)]
+pub struct Dictionaries {
+    entries: Vec<Dictionary>,
+}
+
+impl Dictionaries {
+    /// The number of `dictionary`; equal ones share it.
+    pub fn add(&mut self, dictionary: Dictionary) -> DictionaryId {
+        let known = self.entries.iter().position(|entry| *entry == dictionary);
+        DictionaryId(known.unwrap_or_else(|| {
+            self.entries.push(dictionary);
+            self.entries.len() - 1
+        }))
+    }
+
+    /// A dictionary of fixed values.
+    pub fn constants(&mut self, data_type: DataType, values: Vec<ScalarValue>) -> DictionaryId {
+        self.add(Dictionary::Constants { values, data_type })
+    }
+
+    pub fn get(&self, id: DictionaryId) -> Option<&Dictionary> {
+        self.entries.get(id.0)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (DictionaryId, &Dictionary)> {
+        self.entries.iter().enumerate().map(|(index, entry)| (DictionaryId(index), entry))
+    }
+}
+
+/// What a lookup table holds for each code.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LookupKind {
+    /// The value of an expression over column 0.
+    Value(Arc<dyn PhysicalExpr>),
+    /// The code, in this derived dictionary, of the value of its expression.
+    Code(DictionaryId),
+    /// The place of the value among all values, sorted ascending.
+    Rank,
+}
+
+/// A table over a dictionary: number `i` in the graph is the `i`-th of [`Lowering::lookups`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lookup {
+    pub dictionary: DictionaryId,
+    pub kind: LookupKind,
+    /// Type of the table's values; `nullable` says that there may be NULLs among them.
+    pub ty: Ty,
+}
+
+impl Lowering<'_> {
+    /// If `expr` reads exactly one value and that is a string: its lookup.
+    pub(super) fn over_dictionary(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        scope: &Scope,
+    ) -> Result<Option<Value>, Reason> {
+        let mut indices = Vec::new();
+        let mut volatile = false;
+        let walked = expr.apply(|part| {
+            if let Some(column) = part.downcast_ref::<Column>() {
+                indices.push(column.index());
+            }
+            if let Some(function) = part.downcast_ref::<ScalarFunctionExpr>() {
+                volatile |= function.fun().signature().volatility == Volatility::Volatile;
+            }
+            // Anything that reads more than its columns, such as a subquery's result, is not a function of them.
+            volatile |= part.children().is_empty()
+                && part.downcast_ref::<Column>().is_none()
+                && part.downcast_ref::<datafusion::physical_expr::expressions::Literal>().is_none();
+            Ok(TreeNodeRecursion::Continue)
+        });
+        walked.map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
+        let Some(&first) = indices.first() else { return Ok(None) };
+        let Ok(of) = scope.column(first) else { return Ok(None) };
+        let Some(id) = of.dictionary else { return Ok(None) };
+        if volatile || indices.iter().any(|index| scope.column(*index) != Ok(of.clone())) {
+            return Ok(None);
+        }
+
+        // IS NULL needs no table.
+        if let Some(test) = null_test(expr) {
+            let node = self.graph.test(test, of.node).map_err(|e| refused(expr, &e))?;
+            return Ok(Some(Value { node, data_type: DataType::Boolean, dictionary: None }));
+        }
+        let over_value = Arc::clone(expr)
+            .transform(|part| match part.downcast_ref::<Column>() {
+                Some(_) => Ok(Transformed::yes(Arc::new(Column::new("value", 0)) as Arc<dyn PhysicalExpr>)),
+                None => Ok(Transformed::no(part)),
+            })
+            .data()
+            .map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
+        // The dictionary's values have its own type; the value may carry another string type by now.
+        let schema = Schema::new(vec![Field::new("value", of.data_type.clone(), true)]);
+        let failed = |e: datafusion::error::DataFusionError| unsupported(expr, &e.strip_backtrace());
+        let data_type = over_value.data_type(&schema).map_err(failed)?;
+        let of_null = evaluate_one(&over_value, new_null_array(&of.data_type, 1)).map_err(failed)?;
+        let not_null = Schema::new(vec![Field::new("value", of.data_type.clone(), false)]);
+        let nullable = over_value.nullable(&not_null).unwrap_or(true);
+
+        let (kind, ty, dictionary) = if is_string(&data_type) {
+            let derived = self.dictionaries.add(Dictionary::Derived {
+                of: id,
+                expr: Arc::clone(&over_value),
+                data_type: data_type.clone(),
+            });
+            (LookupKind::Code(derived), Ty::new(Repr::U32).nullable(nullable), Some(derived))
+        } else {
+            let Some(repr) = plain_repr(&data_type) else {
+                return Err(crate::column::type_unsupported(&expr.to_string(), &data_type));
+            };
+            (LookupKind::Value(over_value), Ty::new(repr).nullable(nullable), None)
+        };
+        let table = self.table(Lookup { dictionary: id, kind, ty });
+        let mut node = self.graph.lookup(of.node, table, ty).map_err(|e| refused(expr, &e))?;
+        if !of_null.is_null() && self.graph.ty(of.node).nullable {
+            let literal = match (&of_null, dictionary) {
+                (_, Some(_)) => Literal::Int(0),
+                (ScalarValue::Boolean(Some(v)), _) => Literal::Bool(*v),
+                (ScalarValue::Float32(Some(v)), _) => Literal::F32(*v),
+                (ScalarValue::Float64(Some(v)), _) => Literal::F64(*v),
+                (other, _) => Literal::Int(
+                    scalar_integer(other).ok_or_else(|| unsupported(expr, "its value for NULL has no device form"))?,
+                ),
+            };
+            let plain = Ty::new(ty.repr);
+            let default = self.slot(plain, literal);
+            let is_null = self.graph.test(Test::IsNull, of.node).map_err(|e| refused(expr, &e))?;
+            node = self.graph.case(vec![(is_null, default)], Some(node)).map_err(|e| refused(expr, &e))?;
+        }
+        Ok(Some(Value { node, data_type, dictionary }))
+    }
+
+    /// A string's rank in its dictionary: codes in the order of the values.
+    pub(super) fn rank(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        value: &Value,
+        id: DictionaryId,
+    ) -> Result<Value, Reason> {
+        let ty = Ty::new(Repr::U32);
+        let table = self.table(Lookup { dictionary: id, kind: LookupKind::Rank, ty });
+        let node = self.graph.lookup(value.node, table, ty).map_err(|e| refused(expr, &e))?;
+        Ok(Value { node, data_type: DataType::UInt32, dictionary: None })
+    }
+
+    fn table(&mut self, lookup: Lookup) -> u32 {
+        let known = self.lookups.iter().position(|known| *known == lookup);
+        known.unwrap_or_else(|| {
+            self.lookups.push(lookup);
+            self.lookups.len() - 1
+        }) as u32
+    }
+}
+
+fn null_test(expr: &Arc<dyn PhysicalExpr>) -> Option<Test> {
+    use datafusion::physical_expr::expressions::{IsNotNullExpr, IsNullExpr};
+    let column = |of: &Arc<dyn PhysicalExpr>| of.downcast_ref::<Column>().is_some();
+    if expr.downcast_ref::<IsNullExpr>().is_some_and(|e| column(e.arg())) {
+        return Some(Test::IsNull);
+    }
+    expr.downcast_ref::<IsNotNullExpr>().filter(|e| column(e.arg())).map(|_| Test::IsNotNull)
+}
+
+/// Evaluates an expression over column 0 on every value of an array.
+pub(crate) fn evaluate(expr: &Arc<dyn PhysicalExpr>, values: ArrayRef) -> datafusion::error::Result<ArrayRef> {
+    let rows = values.len();
+    let schema = Arc::new(Schema::new(vec![Field::new("value", values.data_type().clone(), true)]));
+    expr.evaluate(&RecordBatch::try_new(schema, vec![values])?)?.into_array(rows)
+}
+
+fn evaluate_one(expr: &Arc<dyn PhysicalExpr>, value: ArrayRef) -> datafusion::error::Result<ScalarValue> {
+    ScalarValue::try_from_array(&evaluate(expr, value)?, 0)
+}

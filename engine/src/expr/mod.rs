@@ -1,0 +1,433 @@
+//! Physical expressions, lowered to the kernels' expression graph.
+//!
+//!   l_extendedprice@1 * (1 - l_discount@2)   ──►  graph nodes with types and proven ranges
+//!   l_shipmode@3 IN ('MAIL', 'SHIP')         ──►  lookup table over l_shipmode's dictionary
+//!
+//! Semantics  DataFusion's, node by node; what cannot be had exactly is a [`Reason`], never an approximation.
+//! Strings    any deterministic expression over one dictionary column is evaluated by DataFusion on the dictionary's
+//!            values, and applied by code.
+//! Errors     overflow, division by zero and failed casts raise the device's error flag; the CPU then gives the message.
+//! Pure       lowering allocates nothing on a device; the same call judges at plan time and compiles at run time.
+
+pub mod aggregate;
+mod arithmetic;
+mod cast;
+mod dictionary;
+mod function;
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal as LiteralExpr, NegativeExpr,
+    NotExpr, TryCastExpr,
+};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use millpond_kernels::codegen::ir::{
+    Comparison, Graph, GraphError, Literal, NodeId, Overflow, Repr, Test, Ty,
+};
+
+use crate::column::{ColumnInfo, DictionaryId, Form, is_string, plain_repr, scalar_integer, type_unsupported};
+use crate::placement::Reason;
+
+pub use dictionary::{Dictionaries, Dictionary, Lookup, LookupKind};
+
+/// The result of lowering one expression.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Value {
+    pub node: NodeId,
+    pub data_type: DataType,
+    /// For strings: what the codes mean.
+    pub dictionary: Option<DictionaryId>,
+}
+
+/// The columns that expressions refer to by index.
+#[derive(Debug, Clone)]
+pub struct Scope {
+    values: Vec<Result<Value, Reason>>,
+    schema: Schema,
+}
+
+impl Scope {
+    /// A scope of the given values, with their names.
+    pub fn new(values: Vec<(String, Result<Value, Reason>, DataType)>) -> Self {
+        let fields: Vec<Field> = values.iter().map(|(name, _, ty)| Field::new(name, ty.clone(), true)).collect();
+        Self { values: values.into_iter().map(|(_, value, _)| value).collect(), schema: Schema::new(fields) }
+    }
+
+    /// Column `index`, or why it is not on the device.
+    pub fn column(&self, index: usize) -> Result<Value, Reason> {
+        match self.values.get(index) {
+            Some(value) => value.clone(),
+            None => Err(Reason::ExprUnsupported {
+                expr: format!("column {index}"),
+                why: format!("the input has {} columns", self.values.len()),
+            }),
+        }
+    }
+
+    /// The columns at `indices`, in that order.
+    pub fn select(&self, indices: &[usize]) -> Scope {
+        let fields: Vec<Field> = indices.iter().map(|i| self.schema.field(*i).clone()).collect();
+        Self { values: indices.iter().map(|i| self.values[*i].clone()).collect(), schema: Schema::new(fields) }
+    }
+
+    /// Every column with its name.
+    pub fn columns(&self) -> impl Iterator<Item = (&str, &Result<Value, Reason>)> {
+        self.schema.fields().iter().map(|f| f.name().as_str()).zip(&self.values)
+    }
+
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+}
+
+/// Lowers expressions of one pipeline into one graph.
+pub struct Lowering<'d> {
+    pub graph: Graph,
+    /// Parameter slots: their types and this query's values.
+    pub literals: Vec<(Ty, Literal)>,
+    /// Tables over dictionaries, in the order of their numbers in the graph.
+    pub lookups: Vec<Lookup>,
+    pub dictionaries: &'d mut Dictionaries,
+    columns: Vec<ColumnInfo>,
+}
+
+impl<'d> Lowering<'d> {
+    /// Lowers over input columns `columns`.
+    pub fn new(columns: &[ColumnInfo], dictionaries: &'d mut Dictionaries) -> Self {
+        Self { graph: Graph::new(), literals: vec![], lookups: vec![], dictionaries, columns: columns.to_vec() }
+    }
+
+    /// The input columns as a scope. A column becomes a node when it is first asked for.
+    pub fn scope(&mut self) -> Scope {
+        let columns = self.columns.clone();
+        let values = columns.into_iter().enumerate().map(|(index, column)| {
+            let value = column.ty().map(|ty| Value {
+                node: self.graph.column(index as u32, ty),
+                data_type: column.data_type.clone(),
+                dictionary: match column.form {
+                    Form::Codes(_, id) => Some(id),
+                    _ => None,
+                },
+            });
+            (column.name, value, column.data_type)
+        });
+        Scope::new(values.collect())
+    }
+
+    /// What is known of a value, as a column of the next node.
+    pub fn info(&self, name: &str, value: &Value) -> ColumnInfo {
+        let ty = self.graph.ty(value.node);
+        let form = match value.dictionary {
+            Some(id) => Form::Codes(ty, id),
+            None => Form::Plain(ty),
+        };
+        ColumnInfo { name: name.to_string(), data_type: value.data_type.clone(), form }
+    }
+
+    /// Lowers a filter's predicate, which must be a boolean.
+    pub fn predicate(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<NodeId, Reason> {
+        let value = self.lower(expr, scope)?;
+        match self.graph.ty(value.node).repr {
+            Repr::Bool => Ok(value.node),
+            _ => Err(unsupported(expr, "a filter needs a boolean")),
+        }
+    }
+
+    /// Lowers one expression.
+    pub fn lower(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Value, Reason> {
+        if let Some(column) = expr.downcast_ref::<Column>() {
+            return scope.column(column.index());
+        }
+        if let Some(literal) = expr.downcast_ref::<LiteralExpr>() {
+            return self.literal(expr, literal.value());
+        }
+        if let Some(cast) = expr.downcast_ref::<CastExpr>() {
+            // Another string type is the same codes.
+            let of = self.lower(cast.expr(), scope);
+            if let Ok(of) = &of
+                && cast::same_strings(&of.data_type, cast.cast_type())
+            {
+                return Ok(Value { data_type: cast.cast_type().clone(), ..of.clone() });
+            }
+        }
+        if let Some(value) = self.over_dictionary(expr, scope)? {
+            return Ok(value);
+        }
+        let data_type = self.type_of(expr, scope)?;
+        if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
+            return self.binary(expr, binary, data_type, scope);
+        }
+        if let Some(cast) = expr.downcast_ref::<CastExpr>() {
+            let of = self.lower(cast.expr(), scope)?;
+            let overflow = if cast.cast_options().safe { Overflow::Null } else { Overflow::Fail };
+            return self.cast(expr, of, cast.cast_type(), overflow);
+        }
+        if let Some(cast) = expr.downcast_ref::<TryCastExpr>() {
+            let of = self.lower(cast.expr(), scope)?;
+            return self.cast(expr, of, cast.cast_type(), Overflow::Null);
+        }
+        if let Some(case) = expr.downcast_ref::<CaseExpr>() {
+            return self.case(expr, case, data_type, scope);
+        }
+        if let Some(list) = expr.downcast_ref::<InListExpr>() {
+            return self.in_list(expr, list, scope);
+        }
+        if let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() {
+            return self.function(expr, function, data_type, scope);
+        }
+        let node = if let Some(of) = expr.downcast_ref::<IsNullExpr>() {
+            let of = self.lower(of.arg(), scope)?;
+            self.graph.test(Test::IsNull, of.node)
+        } else if let Some(of) = expr.downcast_ref::<IsNotNullExpr>() {
+            let of = self.lower(of.arg(), scope)?;
+            self.graph.test(Test::IsNotNull, of.node)
+        } else if let Some(of) = expr.downcast_ref::<NotExpr>() {
+            let of = self.lower(of.arg(), scope)?;
+            self.graph.not(of.node)
+        } else if let Some(of) = expr.downcast_ref::<NegativeExpr>() {
+            let of = self.lower(of.arg(), scope)?;
+            // Arrow wraps integers here, and checks decimals.
+            let overflow = if of.data_type.is_decimal() { Overflow::Fail } else { Overflow::Wrap };
+            self.graph.negate(of.node, overflow)
+        } else {
+            return Err(unsupported(expr, "this kind of expression is not lowered"));
+        };
+        Ok(Value { node: node.map_err(|e| refused(expr, &e))?, data_type, dictionary: None })
+    }
+
+    /// The expression's SQL type.
+    fn type_of(&self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<DataType, Reason> {
+        expr.data_type(&scope.schema).map_err(|e| unsupported(expr, &e.strip_backtrace()))
+    }
+
+    /// A literal: a parameter slot, or for strings the one value of a dictionary.
+    fn literal(&mut self, expr: &Arc<dyn PhysicalExpr>, value: &ScalarValue) -> Result<Value, Reason> {
+        let data_type = value.data_type();
+        if is_string(&data_type) {
+            let id = self.dictionaries.constants(data_type.clone(), vec![value.clone()]);
+            let node = match value.is_null() {
+                true => self.graph.null(Repr::U32),
+                false => self.graph.integer(0, Repr::U32),
+            };
+            return Ok(Value { node, data_type, dictionary: Some(id) });
+        }
+        if data_type == DataType::Null {
+            return Ok(Value { node: self.graph.null(Repr::Bool), data_type, dictionary: None });
+        }
+        let repr = plain_repr(&data_type).ok_or_else(|| type_unsupported(&expr.to_string(), &data_type))?;
+        if value.is_null() {
+            return Ok(Value { node: self.graph.null(repr), data_type, dictionary: None });
+        }
+        let (ty, literal) = match value {
+            ScalarValue::Boolean(Some(v)) => (Ty::new(repr), Literal::Bool(*v)),
+            ScalarValue::Float32(Some(v)) => (Ty::new(repr), Literal::F32(*v)),
+            ScalarValue::Float64(Some(v)) => (Ty::new(repr), Literal::F64(*v)),
+            other => {
+                let integer = scalar_integer(other).ok_or_else(|| type_unsupported(&expr.to_string(), &data_type))?;
+                (digits(repr, integer), Literal::Int(integer))
+            }
+        };
+        Ok(Value { node: self.slot(ty, literal), data_type, dictionary: None })
+    }
+
+    /// The parameter slot that holds `literal`; equal literals share one, so that equal expressions are equal nodes.
+    pub(crate) fn slot(&mut self, ty: Ty, literal: Literal) -> NodeId {
+        let same = |(known_ty, known): &(Ty, Literal)| *known_ty == ty && same_bits(*known, literal);
+        let slot = match self.literals.iter().position(same) {
+            Some(slot) => slot,
+            None => {
+                self.literals.push((ty, literal));
+                self.literals.len() - 1
+            }
+        };
+        self.graph.literal(slot as u32, ty)
+    }
+
+    fn case(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        case: &CaseExpr,
+        data_type: DataType,
+        scope: &Scope,
+    ) -> Result<Value, Reason> {
+        let base = case.expr().map(|base| self.lower(base, scope)).transpose()?;
+        let mut conditions = Vec::new();
+        for (when, _) in case.when_then_expr() {
+            let condition = self.lower(when, scope)?;
+            conditions.push(match &base {
+                Some(base) => {
+                    self.same_meaning(expr, base, &condition)?;
+                    let equal = self.graph.compare(Comparison::Identical, base.node, condition.node);
+                    equal.map_err(|e| refused(expr, &e))?
+                }
+                None => condition.node,
+            });
+        }
+        let results: Vec<&Arc<dyn PhysicalExpr>> =
+            case.when_then_expr().iter().map(|(_, then)| then).chain(case.else_expr()).collect();
+        let (nodes, dictionary) = self.results(expr, &results, &data_type, scope)?;
+        let (thens, otherwise) = nodes.split_at(conditions.len());
+        let branches = conditions.into_iter().zip(thens.iter().copied()).collect();
+        let node = self.graph.case(branches, otherwise.first().copied()).map_err(|e| refused(expr, &e))?;
+        Ok(Value { node, data_type, dictionary })
+    }
+
+    /// Lowers several expressions that must mean the same: one type, and for strings one dictionary.
+    fn results(
+        &mut self,
+        whole: &Arc<dyn PhysicalExpr>,
+        parts: &[&Arc<dyn PhysicalExpr>],
+        data_type: &DataType,
+        scope: &Scope,
+    ) -> Result<(Vec<NodeId>, Option<DictionaryId>), Reason> {
+        if is_string(data_type) {
+            let literals: Option<Vec<ScalarValue>> =
+                parts.iter().map(|part| part.downcast_ref::<LiteralExpr>().map(|l| l.value().clone())).collect();
+            let Some(literals) = literals else {
+                return Err(unsupported(whole, "it chooses between strings of several columns"));
+            };
+            let id = self.dictionaries.constants(data_type.clone(), literals.clone());
+            let node = |(code, literal): (usize, &ScalarValue)| match literal.is_null() {
+                true => self.graph.null(Repr::U32),
+                false => self.graph.integer(code as i128, Repr::U32),
+            };
+            return Ok((literals.iter().enumerate().map(node).collect(), Some(id)));
+        }
+        let repr = plain_repr(data_type).ok_or_else(|| type_unsupported(&whole.to_string(), data_type))?;
+        let mut nodes = Vec::new();
+        for part in parts {
+            let null = part.downcast_ref::<LiteralExpr>().is_some_and(|l| l.value().is_null());
+            nodes.push(if null {
+                self.graph.null(repr)
+            } else {
+                let value = self.lower(part, scope)?;
+                if !cast::same_representation(&value.data_type, data_type) {
+                    return Err(unsupported(whole, &format!("it mixes {} and {data_type}", value.data_type)));
+                }
+                value.node
+            });
+        }
+        Ok((nodes, None))
+    }
+
+    fn in_list(&mut self, expr: &Arc<dyn PhysicalExpr>, list: &InListExpr, scope: &Scope) -> Result<Value, Reason> {
+        let of = self.lower(list.expr(), scope)?;
+        let repr = self.graph.ty(of.node).repr;
+        let mut items = Vec::new();
+        for item in list.list() {
+            let null = item.downcast_ref::<LiteralExpr>().is_some_and(|l| l.value().is_null());
+            items.push(if null {
+                self.graph.null(repr)
+            } else {
+                let item = self.lower(item, scope)?;
+                self.same_meaning(expr, &of, &item)?;
+                item.node
+            });
+        }
+        let node = self.graph.in_list(of.node, items, list.negated()).map_err(|e| refused(expr, &e))?;
+        Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
+    }
+
+    /// Refuses to compare what is not of one type, or strings of two dictionaries.
+    fn same_meaning(&self, expr: &Arc<dyn PhysicalExpr>, a: &Value, b: &Value) -> Result<(), Reason> {
+        if a.dictionary != b.dictionary {
+            return Err(unsupported(expr, "it compares strings of two columns"));
+        }
+        if a.dictionary.is_none() && !cast::same_representation(&a.data_type, &b.data_type) {
+            return Err(unsupported(expr, &format!("it compares {} with {}", a.data_type, b.data_type)));
+        }
+        Ok(())
+    }
+
+    /// A value to sort by: numbers as they are, strings by their rank in the dictionary.
+    pub fn sort_key(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Value, Reason> {
+        let value = self.lower(expr, scope)?;
+        match value.dictionary {
+            None => Ok(value),
+            Some(id) => self.rank(expr, &value, id),
+        }
+    }
+
+    fn binary(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        binary: &BinaryExpr,
+        data_type: DataType,
+        scope: &Scope,
+    ) -> Result<Value, Reason> {
+        let op = binary.op();
+        if let Some(value) = self.plus_interval(expr, binary, &data_type, scope)? {
+            return Ok(value);
+        }
+        let left = self.lower(binary.left(), scope)?;
+        let right = self.lower(binary.right(), scope)?;
+        let comparison = match op {
+            Operator::Eq => Some(Comparison::Equal),
+            Operator::NotEq => Some(Comparison::NotEqual),
+            Operator::Lt => Some(Comparison::Less),
+            Operator::LtEq => Some(Comparison::LessEqual),
+            Operator::Gt => Some(Comparison::Greater),
+            Operator::GtEq => Some(Comparison::GreaterEqual),
+            Operator::IsDistinctFrom => Some(Comparison::Distinct),
+            Operator::IsNotDistinctFrom => Some(Comparison::NotDistinct),
+            _ => None,
+        };
+        let node = if let Some(comparison) = comparison {
+            self.same_meaning(expr, &left, &right)?;
+            let (mut a, mut b) = (left.node, right.node);
+            let ordered = !matches!(op, Operator::Eq | Operator::NotEq)
+                && !matches!(comparison, Comparison::Distinct | Comparison::NotDistinct);
+            if let (Some(id), true) = (left.dictionary, ordered) {
+                a = self.rank(expr, &left, id)?.node;
+                b = self.rank(expr, &right, id)?.node;
+            }
+            self.graph.compare(comparison, a, b)
+        } else {
+            match op {
+                Operator::And => self.graph.and(left.node, right.node),
+                Operator::Or => self.graph.or(left.node, right.node),
+                _ => return self.arithmetic(expr, *op, left, right, data_type),
+            }
+        };
+        Ok(Value { node: node.map_err(|e| refused(expr, &e))?, data_type, dictionary: None })
+    }
+}
+
+/// The type of a literal: wide enough for its number of digits, so that another constant of that size compiles nothing.
+fn digits(repr: Repr, value: i128) -> Ty {
+    let mut limit: i128 = 10;
+    while limit <= value.unsigned_abs().min(i128::MAX as u128) as i128 {
+        match limit.checked_mul(10) {
+            Some(next) => limit = next,
+            None => return Ty::new(repr),
+        }
+    }
+    let (low, high) = if value < 0 { (-(limit - 1), -1) } else { (0, limit - 1) };
+    Ty::new(repr).within(low, high)
+}
+
+fn same_bits(a: Literal, b: Literal) -> bool {
+    match (a, b) {
+        (Literal::F32(a), Literal::F32(b)) => a.to_bits() == b.to_bits(),
+        (Literal::F64(a), Literal::F64(b)) => a.to_bits() == b.to_bits(),
+        _ => a == b,
+    }
+}
+
+/// The reason for an expression without a device form.
+pub(crate) fn unsupported(expr: &Arc<dyn PhysicalExpr>, why: &str) -> Reason {
+    Reason::ExprUnsupported { expr: expr.to_string(), why: why.to_string() }
+}
+
+/// The reason for an expression that the graph refuses.
+pub(crate) fn refused(expr: &Arc<dyn PhysicalExpr>, error: &GraphError) -> Reason {
+    unsupported(expr, &error.to_string())
+}

@@ -1,0 +1,74 @@
+//! Puts borders where a plan changes sides.
+//!
+//!   Sort(CPU) ─ [filter ─ scan]   ──►   Sort ─ DownloadExec ─ DeviceFilterExec ─ UploadExec ─ scan
+//!
+//! Above a download the plan has one partition. Where a parent asks for rows hashed by key, as a partitioned join
+//! does of both its inputs, they are hashed again.
+
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::physical_plan::analyze::AnalyzeExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::{Distribution, ExecutionPlan, Partitioning};
+
+use super::{DeviceTree, Placed, Reason};
+use crate::device::Engine;
+use crate::exec::{DownloadExec, FallbackExec, UploadExec};
+
+/// Makes borders for one device.
+pub(super) struct Bridge<'a> {
+    engine: &'a Arc<Engine>,
+}
+
+impl<'a> Bridge<'a> {
+    pub(super) fn new(engine: &'a Arc<Engine>) -> Self {
+        Self { engine }
+    }
+
+    /// The lower border: `plan` stays on the CPU for `reasons`, and feeds the device.
+    pub(super) fn upload(&self, plan: Arc<dyn ExecutionPlan>, reasons: Vec<Reason>) -> Arc<dyn ExecutionPlan> {
+        Arc::new(UploadExec::new(super::simplify::below_moves(plan), reasons))
+    }
+
+    /// The upper border: what lies above stays on the CPU for `reasons`.
+    pub(super) fn download(&self, tree: DeviceTree, reasons: Vec<Reason>) -> Arc<dyn ExecutionPlan> {
+        Arc::new(DownloadExec::new(Arc::clone(self.engine), tree.plan, tree.cpu).with_reasons(reasons))
+    }
+
+    /// The upper border below a parent that needs `distribution`.
+    pub(super) fn download_for(
+        &self,
+        tree: DeviceTree,
+        reasons: Vec<Reason>,
+        distribution: &Distribution,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let partitioning = tree.cpu.properties().output_partitioning().clone();
+        let download = self.download(tree, reasons);
+        match (distribution, &partitioning) {
+            (Distribution::KeyPartitioned(_), Partitioning::Hash(_, n)) if *n > 1 => {
+                Ok(Arc::new(RepartitionExec::try_new(download, partitioning)?))
+            }
+            _ => Ok(download),
+        }
+    }
+
+    /// The finished plan: reasons that no border shows get a line at the root (below EXPLAIN ANALYZE's own node).
+    pub(super) fn root(&self, placed: Placed) -> Result<Arc<dyn ExecutionPlan>> {
+        match placed {
+            Placed::Device(tree) => Ok(self.download(tree, vec![])),
+            Placed::Host { plan, pending } if pending.is_empty() => Ok(plan),
+            Placed::Host { plan, pending } => {
+                if plan.is::<AnalyzeExec>() {
+                    let children: Vec<Arc<dyn ExecutionPlan>> = plan
+                        .children()
+                        .into_iter()
+                        .map(|child| Arc::new(FallbackExec::new(Arc::clone(child), pending.clone())) as _)
+                        .collect();
+                    return super::convert::with_children(plan, children);
+                }
+                Ok(Arc::new(FallbackExec::new(plan, pending)))
+            }
+        }
+    }
+}

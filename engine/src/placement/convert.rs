@@ -1,0 +1,356 @@
+//! CPU node → device node, from the leaves up.
+//!
+//!   FilterExec        over a scan or a device node   ──► DeviceFilterExec
+//!   ProjectionExec    over a device node, or a scan if it computes ──► DeviceProjectExec
+//!   AggregateExec     Final over Partial, or Single   ──► one DeviceAggregateExec
+//!   SortExec          over a device node              ──► DeviceSortExec; the merge above it vanishes
+//!
+//! Each step leaves a plan that would run. The original nodes are kept whole: a border holds on to the subplan it replaced.
+
+use std::sync::Arc;
+
+use datafusion::common::stats::Precision;
+use datafusion::error::Result;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode, AggregateMode, AggregateOutputMode};
+use datafusion::physical_plan::analyze::AnalyzeExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::{ProjectionExec, all_columns};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::{ChildrenPropertiesMode, Distribution, ExecutionPlan, ReplaceChildrenOptions};
+
+use super::bridge::Bridge;
+use super::simplify::only_moves;
+use super::{DeviceTree, Placed, Reason, judge};
+use crate::column::{DictionaryId, uploaded_columns};
+use crate::exec::{DeviceAggregateExec, DeviceFilterExec, DeviceProjectExec, DeviceSortExec, SORT_MAX_ROWS};
+use crate::options::MillpondOptions;
+
+/// Converts one plan.
+pub(super) struct Converter<'a> {
+    options: &'a MillpondOptions,
+    bridge: &'a Bridge<'a>,
+}
+
+/// The same node over other children.
+pub(super) fn with_children(
+    plan: Arc<dyn ExecutionPlan>,
+    children: Vec<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+}
+
+impl<'a> Converter<'a> {
+    pub(super) fn new(options: &'a MillpondOptions, bridge: &'a Bridge<'a>) -> Self {
+        Self { options, bridge }
+    }
+
+    /// The placed form of `plan` and everything below.
+    pub(super) fn convert(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Placed> {
+        if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+            let child = self.convert(filter.input())?;
+            return self.unary(plan, child, |input| {
+                judge::order(plan.as_ref())?;
+                let columns = judge::filter(filter, &input.columns)?;
+                let row_limit = plan.fetch();
+                Ok(DeviceTree {
+                    plan: Arc::new(DeviceFilterExec::new(filter, Arc::clone(&input.plan))),
+                    cpu: Arc::clone(plan),
+                    columns,
+                    row_limit,
+                    sorted: false,
+                    aggregated: input.aggregated,
+                })
+            });
+        }
+        if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+            let child = self.convert(projection.input())?;
+            if all_columns(projection.expr()) && matches!(child, Placed::Host { .. }) {
+                return self.stay(plan, vec![child], None);
+            }
+            return self.projection(plan, projection, child);
+        }
+        if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+            return self.aggregate(plan, aggregate);
+        }
+        if let Some(sort) = plan.downcast_ref::<SortExec>() {
+            return self.sort(plan, sort);
+        }
+        if let Some(merge) = plan.downcast_ref::<SortPreservingMergeExec>() {
+            let child = self.convert(merge.input())?;
+            return match child {
+                // One sort, one partition: the merge has nothing to merge; its limit is the sort's.
+                Placed::Device(tree) if tree.sorted && (plan.fetch().is_none() || plan.fetch() == tree.row_limit) => {
+                    Ok(Placed::Device(DeviceTree { cpu: Arc::clone(plan), ..tree }))
+                }
+                child => self.stay(plan, vec![child], None),
+            };
+        }
+        if let Some(analyze) = plan.downcast_ref::<AnalyzeExec>() {
+            let children = plan.children().into_iter().map(|c| self.convert(c)).collect::<Result<Vec<_>>>()?;
+            let _ = analyze;
+            return self.stay(plan, children, None);
+        }
+        if only_moves(plan.as_ref())
+            && let Some(input) = plan.children().first()
+        {
+            return match self.convert(input)? {
+                Placed::Device(tree) => Ok(Placed::Device(DeviceTree { cpu: Arc::clone(plan), ..tree })),
+                child => self.stay(plan, vec![child], None),
+            };
+        }
+        let children = plan.children().into_iter().map(|c| self.convert(c)).collect::<Result<Vec<_>>>()?;
+        let reason = Reason::NodeUnsupported { node: plan.name().to_string() };
+        let reason = judge::counts_as_operator(plan.as_ref()).then_some(reason);
+        self.stay(plan, children, reason)
+    }
+
+    /// A node with one input goes to the device if `judge` agrees, above an upload if its input is a CPU plan.
+    fn unary(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        child: Placed,
+        judge: impl FnOnce(&DeviceTree) -> Result<DeviceTree, Reason>,
+    ) -> Result<Placed> {
+        if !judge::counts_as_operator(plan.as_ref()) && matches!(child, Placed::Host { .. }) {
+            return self.stay(plan, vec![child], None);
+        }
+        let judged = match &child {
+            Placed::Device(tree) => match tree.row_limit {
+                Some(rows) => Err(Reason::RowLimitBelow { node: plan.name().to_string(), rows }),
+                None => judge(tree),
+            },
+            Placed::Host { plan: input, pending } => self.uploaded(input, pending).and_then(|tree| judge(&tree)),
+        };
+        match judged {
+            Ok(tree) => Ok(Placed::Device(tree)),
+            Err(reason) => self.stay(plan, vec![child], Some(reason)),
+        }
+    }
+
+    /// A CPU plan as the source of a device subtree.
+    fn uploaded(&self, input: &Arc<dyn ExecutionPlan>, pending: &[Reason]) -> Result<DeviceTree, Reason> {
+        let statistics = judge::upload(input, self.options.min_rows)?;
+        let columns = uploaded_columns(&input.schema(), statistics.as_deref(), DictionaryId);
+        Ok(DeviceTree {
+            plan: self.bridge.upload(Arc::clone(input), pending.to_vec()),
+            cpu: Arc::clone(input),
+            columns,
+            row_limit: None,
+            sorted: false,
+            aggregated: false,
+        })
+    }
+
+    /// The node stays on the CPU: device children get their upper borders, which show `reason`.
+    fn stay(&self, plan: &Arc<dyn ExecutionPlan>, children: Vec<Placed>, reason: Option<Reason>) -> Result<Placed> {
+        if children.is_empty() {
+            return Ok(Placed::Host { plan: Arc::clone(plan), pending: reason.into_iter().collect() });
+        }
+        let requirements = plan.input_distribution_requirements();
+        let distributions: Vec<Distribution> = requirements.per_child_distributions().cloned().collect();
+        let mut pending = Vec::new();
+        let mut shown = false;
+        let mut changed = false;
+        let mut inputs = Vec::with_capacity(children.len());
+        for (index, child) in children.into_iter().enumerate() {
+            match child {
+                Placed::Device(tree) => {
+                    let distribution = distributions.get(index).unwrap_or(&Distribution::UnspecifiedDistribution);
+                    inputs.push(self.bridge.download_for(tree, reason.iter().cloned().collect(), distribution)?);
+                    shown = true;
+                    changed = true;
+                }
+                Placed::Host { plan: input, pending: below } => {
+                    changed |= !plan.children().get(index).is_some_and(|old| Arc::ptr_eq(old, &input));
+                    pending.extend(below);
+                    inputs.push(input);
+                }
+            }
+        }
+        if !shown {
+            pending.extend(reason);
+        }
+        let plan = if changed { with_children(Arc::clone(plan), inputs)? } else { Arc::clone(plan) };
+        Ok(Placed::Host { plan, pending })
+    }
+
+    fn projection(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        projection: &ProjectionExec,
+        child: Placed,
+    ) -> Result<Placed> {
+        // A projection keeps the number and the order of rows, so limits and sorts below it do not matter.
+        let judged = match &child {
+            Placed::Device(tree) => judge::projection(projection, &tree.columns).map(|columns| DeviceTree {
+                plan: Arc::new(DeviceProjectExec::new(
+                    projection,
+                    Arc::clone(&tree.plan),
+                    plan.properties().output_ordering().filter(|_| tree.sorted).cloned(),
+                )),
+                cpu: Arc::clone(plan),
+                columns,
+                row_limit: tree.row_limit,
+                sorted: tree.sorted,
+                aggregated: tree.aggregated,
+            }),
+            Placed::Host { plan: input, pending } => judge::order(plan.as_ref())
+                .and_then(|()| self.uploaded(input, pending))
+                .and_then(|tree| {
+                    let columns = judge::projection(projection, &tree.columns)?;
+                    Ok(DeviceTree {
+                        plan: Arc::new(DeviceProjectExec::new(projection, Arc::clone(&tree.plan), None)),
+                        cpu: Arc::clone(plan),
+                        columns,
+                        ..tree
+                    })
+                }),
+        };
+        match judged {
+            Ok(tree) => Ok(Placed::Device(tree)),
+            Err(reason) => {
+                let reason = judge::counts_as_operator(plan.as_ref()).then_some(reason);
+                self.stay(plan, vec![child], reason)
+            }
+        }
+    }
+
+    /// A Final aggregate with its Partial, or a Single one.
+    fn aggregate(&self, plan: &Arc<dyn ExecutionPlan>, last: &AggregateExec) -> Result<Placed> {
+        let first = match last.mode().input_mode() {
+            AggregateInputMode::Raw => Some(last),
+            AggregateInputMode::Partial => partial_below(last),
+        };
+        let pair = first.filter(|_| last.mode().output_mode() == AggregateOutputMode::Final);
+        let Some(first) = pair else {
+            // A lone phase: its state is DataFusion's private matter.
+            let child = self.convert(last.input())?;
+            let reason = Reason::NodeUnsupported { node: format!("AggregateExec in mode {:?}", last.mode()) };
+            let reason = (!matches!(last.mode(), AggregateMode::Partial)).then_some(reason);
+            return self.stay(plan, vec![child], reason);
+        };
+        let child = self.convert(first.input())?;
+        let judged = |input: &DeviceTree| {
+            judge::order(plan.as_ref())?;
+            let columns = judge::aggregate(first, last, &input.columns)?;
+            Ok(DeviceTree {
+                plan: Arc::new(DeviceAggregateExec::new(first, last.schema(), Arc::clone(&input.plan))),
+                cpu: Arc::clone(plan),
+                columns,
+                row_limit: None,
+                sorted: false,
+                aggregated: true,
+            })
+        };
+        let first_node = first as *const AggregateExec;
+        if std::ptr::eq(first_node, last) {
+            return self.unary(plan, child, judged);
+        }
+        let outcome = match &child {
+            Placed::Device(tree) => match tree.row_limit {
+                Some(rows) => Err(Reason::RowLimitBelow { node: plan.name().to_string(), rows }),
+                None => judged(tree),
+            },
+            Placed::Host { plan: input, pending } => self.uploaded(input, pending).and_then(|tree| judged(&tree)),
+        };
+        match outcome {
+            Ok(tree) => Ok(Placed::Device(tree)),
+            // The pair stays together: the reason is shown below the Partial, and all nodes between stay as they were.
+            Err(reason) => self.rebuild_pair(plan, last, child, reason),
+        }
+    }
+
+    /// Everything from `last` down to its Partial stays; the Partial's input is `child`.
+    fn rebuild_pair(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        last: &AggregateExec,
+        child: Placed,
+        reason: Reason,
+    ) -> Result<Placed> {
+        let mut between: Vec<&Arc<dyn ExecutionPlan>> = vec![plan];
+        let mut node = last.input();
+        while node.downcast_ref::<AggregateExec>().is_none() {
+            between.push(node);
+            let Some(input) = node.children().first().copied() else { break };
+            node = input;
+        }
+        let mut placed = self.stay(node, vec![child], Some(reason))?;
+        for node in between.into_iter().rev() {
+            placed = self.stay(node, vec![placed], None)?;
+        }
+        Ok(placed)
+    }
+
+    fn sort(&self, plan: &Arc<dyn ExecutionPlan>, sort: &SortExec) -> Result<Placed> {
+        let child = self.convert(sort.input())?;
+        let tree = match child {
+            Placed::Device(tree) => tree,
+            // Sorting rows that are on the CPU anyway is no reason to move them, unless they are few.
+            child => {
+                let rows = judge::statistics(sort.input().as_ref()).map(|s| s.num_rows);
+                let small = matches!(rows, Some(Precision::Exact(n)) if n <= SORT_MAX_ROWS);
+                let Placed::Host { plan: input, pending } = &child else { unreachable!("the other arm took devices") };
+                let uploaded = if small { self.uploaded(input, pending).ok() } else { None };
+                match uploaded {
+                    Some(tree) => match self.sorted(plan, sort, &tree) {
+                        Ok(tree) => return Ok(Placed::Device(tree)),
+                        Err(reason) => return self.stay(plan, vec![child], Some(reason)),
+                    },
+                    None => {
+                        let known = match rows {
+                            Some(Precision::Exact(n) | Precision::Inexact(n)) => n,
+                            _ => SORT_MAX_ROWS + 1,
+                        };
+                        let reason = Reason::TooManyRowsToSort { rows: known, limit: SORT_MAX_ROWS };
+                        let reason = judge::counts_as_operator(plan.as_ref()).then_some(reason);
+                        return self.stay(plan, vec![child], reason);
+                    }
+                }
+            }
+        };
+        match self.sorted(plan, sort, &tree) {
+            Ok(tree) => Ok(Placed::Device(tree)),
+            Err(reason) => self.stay(plan, vec![Placed::Device(tree)], Some(reason)),
+        }
+    }
+
+    fn sorted(&self, plan: &Arc<dyn ExecutionPlan>, sort: &SortExec, input: &DeviceTree) -> Result<DeviceTree, Reason> {
+        if let Some(rows) = input.row_limit {
+            return Err(Reason::RowLimitBelow { node: plan.name().to_string(), rows });
+        }
+        judge::sort(sort.expr(), &input.columns)?;
+        // Rows of a scan are counted beforehand; groups are not, so there the run decides.
+        if !input.aggregated
+            && let Some(statistics) = judge::statistics(sort.input().as_ref())
+            && let Precision::Exact(rows) | Precision::Inexact(rows) = statistics.num_rows
+            && rows > SORT_MAX_ROWS
+        {
+            return Err(Reason::TooManyRowsToSort { rows, limit: SORT_MAX_ROWS });
+        }
+        let fetch = sort.fetch();
+        Ok(DeviceTree {
+            plan: Arc::new(DeviceSortExec::new(sort, fetch, Arc::clone(&input.plan))),
+            cpu: Arc::clone(plan),
+            columns: input.columns.clone(),
+            row_limit: fetch,
+            sorted: true,
+            aggregated: input.aggregated,
+        })
+    }
+}
+
+/// The Partial aggregate below a Final one, through nodes that only move rows.
+fn partial_below(last: &AggregateExec) -> Option<&AggregateExec> {
+    let mut node = last.input();
+    loop {
+        if let Some(first) = node.downcast_ref::<AggregateExec>() {
+            return (*first.mode() == AggregateMode::Partial).then_some(first);
+        }
+        if !only_moves(node.as_ref()) {
+            return None;
+        }
+        node = node.children().first().copied()?;
+    }
+}

@@ -1,0 +1,181 @@
+//! Decides which nodes run on the device, and records why the others do not.
+//!
+//!   node + what is known of its input's columns ──► the columns it gives on the device, or a reason
+//!
+//! Left alone    anything whose order, limit or type the device would not keep · inputs below `millpond.min_rows`
+//! Pure          it changes nothing: expressions are lowered to the kernels' language and thrown away.
+
+use std::sync::Arc;
+
+use datafusion::common::stats::Precision;
+use datafusion::common::{Statistics, tree_node::TreeNode, tree_node::TreeNodeRecursion};
+use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::explain::ExplainExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
+use datafusion::physical_plan::projection::{ProjectionExec, all_columns};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use super::Reason;
+use crate::column::ColumnInfo;
+use crate::exec::{DeviceAggregateExec, DeviceFilterExec, DeviceProjectExec, DeviceSortExec};
+use crate::exec::{DownloadExec, FallbackExec, UploadExec};
+use crate::expr::{Dictionaries, Lowering, aggregate};
+
+/// The columns that a filter gives.
+pub(super) fn filter(filter: &FilterExec, input: &[ColumnInfo]) -> Result<Vec<ColumnInfo>, Reason> {
+    let mut dictionaries = Dictionaries::default();
+    let mut lowering = Lowering::new(input, &mut dictionaries);
+    let scope = lowering.scope();
+    lowering.predicate(filter.predicate(), &scope)?;
+    let kept: Vec<ColumnInfo> = match filter.projection() {
+        Some(projection) => projection.iter().map(|index| input[*index].clone()).collect(),
+        None => input.to_vec(),
+    };
+    for column in &kept {
+        column.ty()?;
+    }
+    Ok(kept)
+}
+
+/// The columns that a projection gives.
+pub(super) fn projection(projection: &ProjectionExec, input: &[ColumnInfo]) -> Result<Vec<ColumnInfo>, Reason> {
+    let mut dictionaries = Dictionaries::default();
+    let mut lowering = Lowering::new(input, &mut dictionaries);
+    let scope = lowering.scope();
+    let column = |expression: &datafusion::physical_plan::projection::ProjectionExpr| {
+        let value = lowering.lower(&expression.expr, &scope)?;
+        Ok(lowering.info(&expression.alias, &value))
+    };
+    projection.expr().iter().map(column).collect()
+}
+
+/// The columns that an aggregate gives, whose first phase is `first` and whose results have the schema of `last`.
+pub(super) fn aggregate(
+    first: &AggregateExec,
+    last: &AggregateExec,
+    input: &[ColumnInfo],
+) -> Result<Vec<ColumnInfo>, Reason> {
+    let group_by = first.group_expr();
+    if group_by.has_grouping_set() || !group_by.null_expr().is_empty() && group_by.groups().len() > 1 {
+        return Err(Reason::NodeUnsupported { node: "AggregateExec with grouping sets".into() });
+    }
+    let mut dictionaries = Dictionaries::default();
+    let mut lowering = Lowering::new(input, &mut dictionaries);
+    let scope = lowering.scope();
+    let lowered = aggregate::lower(
+        &mut lowering,
+        &scope,
+        group_by.expr(),
+        first.aggr_expr(),
+        first.filter_expr(),
+        &last.schema(),
+    )?;
+    Ok(lowered.columns)
+}
+
+/// Whether rows can be sorted by `order`; `rows` is what is known of their number.
+pub(super) fn sort(order: &LexOrdering, input: &[ColumnInfo]) -> Result<(), Reason> {
+    let mut dictionaries = Dictionaries::default();
+    let mut lowering = Lowering::new(input, &mut dictionaries);
+    let scope = lowering.scope();
+    for key in order.iter() {
+        lowering.sort_key(&key.expr, &scope)?;
+    }
+    for column in input {
+        column.ty()?;
+    }
+    Ok(())
+}
+
+/// A node that keeps an order keeps it for a reason that cannot be seen from here.
+pub(super) fn order(node: &dyn ExecutionPlan) -> Result<(), Reason> {
+    match node.properties().output_ordering() {
+        Some(_) => Err(Reason::OrderKept { node: node.name().to_string() }),
+        None => Ok(()),
+    }
+}
+
+/// An input that is known to be small, or that never ends, stays on the CPU.
+pub(super) fn upload(input: &Arc<dyn ExecutionPlan>, min_rows: usize) -> Result<Option<Arc<Statistics>>, Reason> {
+    if input.boundedness().is_unbounded() {
+        return Err(Reason::Unbounded { node: input.name().to_string() });
+    }
+    let statistics = statistics(input.as_ref());
+    match statistics.as_ref().map(|s| s.num_rows) {
+        Some(Precision::Exact(rows)) if rows < min_rows => Err(Reason::TooFewRows { rows, min_rows }),
+        _ => Ok(statistics),
+    }
+}
+
+/// DataFusion's statistics, where it has any. A failure to estimate is not an error of the query.
+pub(crate) fn statistics(plan: &dyn ExecutionPlan) -> Option<Arc<Statistics>> {
+    StatisticsContext::new().compute(plan, &StatisticsArgs::new()).ok()
+}
+
+/// True for operators that work on table rows: those that may run on the device, and whose running on the CPU is a
+/// fallback. Scans, one-row plans, catalog statements, EXPLAIN and pass-through nodes do not count.
+pub fn counts_as_operator(plan: &dyn ExecutionPlan) -> bool {
+    if plan.is::<DeviceFilterExec>() || plan.is::<DeviceAggregateExec>() || plan.is::<DeviceSortExec>() {
+        return true;
+    }
+    if let Some(project) = plan.downcast_ref::<DeviceProjectExec>() {
+        return project.columns().iter().any(|(e, _)| !is_column(e));
+    }
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        // A pair is one operator.
+        let gives_results = !matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce);
+        return gives_results && reads_rows(plan);
+    }
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        return !all_columns(projection.expr()) && reads_rows(plan);
+    }
+    let name = plan.name();
+    let works = name.contains("Join")
+        || name.contains("Window")
+        || name.contains("TopK")
+        || matches!(
+            name,
+            "FilterExec" | "SortExec" | "PartialSortExec" | "UnnestExec" | "UnionExec" | "InterleaveExec"
+        )
+        || name == "RecursiveQueryExec";
+    works && reads_rows(plan)
+}
+
+/// True when a scan lies below: something with more rows than a constant.
+fn reads_rows(plan: &dyn ExecutionPlan) -> bool {
+    let children = plan.children();
+    if children.is_empty() {
+        return !(plan.is::<PlaceholderRowExec>() || plan.is::<EmptyExec>() || plan.is::<ExplainExec>());
+    }
+    children.into_iter().any(|child| reads_rows(child.as_ref()))
+}
+
+fn is_column(expression: &Arc<dyn datafusion::physical_expr::PhysicalExpr>) -> bool {
+    expression.downcast_ref::<datafusion::physical_expr::expressions::Column>().is_some()
+}
+
+/// Every reason that the borders of a placed plan show, each once, sorted.
+pub(super) fn reasons_shown(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let walked = plan.apply(|node| {
+        let shown = if let Some(upload) = node.downcast_ref::<UploadExec>() {
+            upload.reasons()
+        } else if let Some(download) = node.downcast_ref::<DownloadExec>() {
+            download.reasons()
+        } else if let Some(fallback) = node.downcast_ref::<FallbackExec>() {
+            fallback.reasons()
+        } else {
+            &[]
+        };
+        reasons.extend(shown.iter().map(|reason| reason.to_string()));
+        Ok(TreeNodeRecursion::Continue)
+    });
+    debug_assert!(walked.is_ok(), "the walk above returns no error");
+    reasons.sort();
+    reasons.dedup();
+    reasons
+}

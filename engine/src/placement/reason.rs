@@ -1,0 +1,73 @@
+//! Why an operator stays on the CPU.
+//!
+//! A reason is data; its text names what could not be done, with which values. Being unsupported is an answer,
+//! not an error: reasons ride on the border node that the fallback made necessary.
+
+use std::fmt;
+
+/// Why an operator, or part of it, has no place on the device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The operator itself has no device form.
+    NodeUnsupported { node: String },
+    /// An expression has no device form.
+    ExprUnsupported { expr: String, why: String },
+    /// A column's type has no device form.
+    TypeUnsupported { column: String, data_type: String },
+    /// An aggregate function, or this use of it, has no device form.
+    AggregateUnsupported { aggregate: String, why: String },
+    /// Groups cannot be formed by this key.
+    KeyUnsupported { key: String, why: String },
+    /// Rows cannot be sorted by this key.
+    SortKeyUnsupported { key: String, why: String },
+    /// The input has an order that the query may rely on, and the device would lose it.
+    OrderKept { node: String },
+    /// The input stops after some rows, which a node above must not see past.
+    RowLimitBelow { node: String, rows: usize },
+    /// The input is known to be smaller than `millpond.min_rows`.
+    TooFewRows { rows: usize, min_rows: usize },
+    /// More rows than a device sort takes.
+    TooManyRowsToSort { rows: usize, limit: usize },
+    /// The input never ends.
+    Unbounded { node: String },
+    /// DataFusion's plan check refused the changed plan.
+    CheckFailed { what: String },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeUnsupported { node } => write!(f, "{node} has no device form yet"),
+            Self::ExprUnsupported { expr, why } => write!(f, "{expr} has no device form: {why}"),
+            Self::TypeUnsupported { column, data_type } => {
+                write!(f, "{column} has type {data_type}, which has no device form")
+            }
+            Self::AggregateUnsupported { aggregate, why } => write!(f, "{aggregate} has no device form: {why}"),
+            Self::KeyUnsupported { key, why } => write!(f, "the device does not group by {key}: {why}"),
+            Self::SortKeyUnsupported { key, why } => write!(f, "the device does not sort by {key}: {why}"),
+            Self::OrderKept { node } => write!(f, "{node} keeps an order that the device would lose"),
+            Self::RowLimitBelow { node, rows } => write!(f, "the input of {node} stops after {rows} rows"),
+            Self::TooFewRows { rows, min_rows } => {
+                write!(f, "its input has {rows} rows, and millpond.min_rows is {min_rows}")
+            }
+            Self::TooManyRowsToSort { rows, limit } => {
+                write!(f, "it sorts about {rows} rows, and the device sorts up to {limit}")
+            }
+            Self::Unbounded { node } => write!(f, "{node} reads an input that never ends"),
+            Self::CheckFailed { what } => write!(f, "DataFusion's plan check refused the device plan: {what}"),
+        }
+    }
+}
+
+/// Reasons in one line, each once.
+pub fn reasons_text(reasons: &[Reason]) -> String {
+    let mut seen: Vec<String> = Vec::new();
+    for reason in reasons {
+        let text = reason.to_string().replace('\n', " ");
+        if !seen.contains(&text) {
+            seen.push(text);
+        }
+    }
+    seen.join("; ")
+}
