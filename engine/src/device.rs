@@ -3,17 +3,33 @@
 //!   auto ─► CUDA there? ─ yes ─► Engine          cuda:n ─► Engine or error
 //!                     └─ no ──► note, CPU        sim ────► Engine        cpu ─► nothing
 //!
-//! One [`Engine`] is one device with its pools; sessions and their runs share it behind an `Arc`.
+//! One [`Engine`] is one device with its pools, streams and compiled pipelines; sessions and their runs share it behind
+//! an `Arc`. A lost device is not used again in the process.
 
 use std::sync::Arc;
+
+use millpond_kernels::pipeline::PipelineCache;
+use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
+use millpond_memory::{ByteSize, Device, Driver, MemoryError, MemoryPool, PinnedPool, StreamPool};
 
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, MillpondOptions};
 
 /// One device with its pools, shared by the queries that run on it.
-#[derive(Debug)]
 pub struct Engine {
+    pub(crate) device: Device,
+    pub(crate) pool: MemoryPool,
+    pub(crate) pinned: PinnedPool,
+    pub(crate) streams: StreamPool,
+    pub(crate) pipelines: PipelineCache,
+    sim: Option<Arc<SimDriver>>,
     name: String,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// What opening a device came to.
@@ -30,25 +46,102 @@ impl Engine {
     /// # Errors
     /// [`EngineError::DeviceMissing`] if a device was asked for by name and is absent.
     pub fn open(options: &MillpondOptions) -> Result<Opened, EngineError> {
-        let missing = |reason: &str| {
-            Err(EngineError::DeviceMissing { device: options.device.to_string(), reason: reason.to_string() })
+        let missing = |error: &MemoryError| EngineError::DeviceMissing {
+            device: options.device.to_string(),
+            reason: error.to_string(),
         };
+        let found = |engine: Engine| Opened { engine: Some(Arc::new(engine)), note: None };
         match options.device {
             DeviceChoice::Cpu => Ok(Opened::default()),
-            DeviceChoice::Auto => Ok(Opened {
-                engine: None,
-                note: Some(
-                    "no NVIDIA driver found (libcuda.so.1 not loadable) – running on CPU. See \"millpond info\"."
-                        .to_string(),
-                ),
-            }),
-            DeviceChoice::Cuda(_) => missing("no NVIDIA driver found (libcuda.so.1 not loadable)"),
-            DeviceChoice::Sim => missing("the simulated device is not wired to this build yet"),
+            DeviceChoice::Sim => {
+                let driver = SimDriver::new(sim_options(options));
+                let sim = Arc::clone(&driver);
+                Self::on(driver, 0, options, Some(sim)).map(found).map_err(|e| missing(&e))
+            }
+            DeviceChoice::Cuda(ordinal) => {
+                cuda().and_then(|driver| Self::on(driver, ordinal, options, None)).map(found).map_err(|e| missing(&e))
+            }
+            DeviceChoice::Auto => match cuda().and_then(|driver| Self::on(driver, 0, options, None)) {
+                Ok(engine) => Ok(found(engine)),
+                Err(error) => {
+                    let note = format!("{error} – running on CPU. See \"millpond info\".");
+                    Ok(Opened { engine: None, note: Some(note) })
+                }
+            },
         }
+    }
+
+    fn on(
+        driver: Arc<dyn Driver>,
+        ordinal: usize,
+        options: &MillpondOptions,
+        sim: Option<Arc<SimDriver>>,
+    ) -> Result<Self, MemoryError> {
+        let device = Device::open(driver, u32::try_from(ordinal).unwrap_or(u32::MAX))?;
+        let mut pool = MemoryPool::builder(&device);
+        if options.memory_limit_bytes > 0 {
+            pool = pool.limit(ByteSize::bytes(options.memory_limit_bytes as u64));
+        }
+        let pool = pool.build()?;
+        let pinned = PinnedPool::builder(&device).build();
+        let streams = StreamPool::new(&device);
+        let pipelines = PipelineCache::new(&device);
+        let name = if sim.is_some() { "simulated device".to_string() } else { device.limits().name.clone() };
+        Ok(Self { device, pool, pinned, streams, pipelines, sim, name })
     }
 
     /// The device's name, as the driver gives it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The device itself: limits, memory, counters.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The pool that every buffer comes from.
+    pub fn pool(&self) -> &MemoryPool {
+        &self.pool
+    }
+
+    /// True on the simulated device.
+    pub fn is_simulated(&self) -> bool {
+        self.sim.is_some()
+    }
+
+    /// What the simulated device's checks found since the last call; always empty on a real device.
+    pub fn take_findings(&self) -> Vec<String> {
+        let findings = self.sim.as_ref().map(|sim| sim.take_findings()).unwrap_or_default();
+        findings.iter().map(|finding| finding.to_string()).collect()
+    }
+
+    /// The simulated driver, for tests that inject trouble.
+    pub fn simulated(&self) -> Option<&Arc<SimDriver>> {
+        self.sim.as_ref()
+    }
+}
+
+/// The CUDA driver, or why there is none.
+fn cuda() -> Result<Arc<dyn Driver>, MemoryError> {
+    Err(millpond_memory::DriverUnavailable::NoLibrary.into())
+}
+
+fn sim_options(options: &MillpondOptions) -> SimOptions {
+    let defaults = SimOptions::default();
+    SimOptions {
+        seed: options.debug_sim_seed as u64,
+        shuffle_blocks: options.debug_sim_seed != 0,
+        memory_bytes: match options.debug_sim_memory_bytes {
+            0 => defaults.memory_bytes,
+            bytes => bytes as u64,
+        },
+        fail_allocation: (options.debug_sim_fail_allocation > 0).then(|| FailAllocation {
+            nth: options.debug_sim_fail_allocation as u64,
+            lasts: if options.debug_sim_fail_until_free { FailureLasts::UntilFree } else { FailureLasts::Once },
+        }),
+        lose_device_at_launch: (options.debug_sim_lose_at_launch > 0)
+            .then_some(options.debug_sim_lose_at_launch as u64),
+        ..defaults
     }
 }

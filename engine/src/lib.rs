@@ -11,9 +11,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod column;
 pub mod device;
 pub mod error;
+pub mod exec;
+pub mod expr;
 pub mod options;
+pub mod placement;
+pub mod program;
 pub mod report;
 pub mod session;
 

@@ -4,6 +4,25 @@
 //!
 //! Numbers come from the executed plan's own runs, so two queries at once do not mix.
 
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::exec::{DownloadExec, is_device_node};
+use crate::placement::{counts_as_operator, plan_reasons};
+
+/// Names of the metrics that a run keeps on its `DownloadExec`, as EXPLAIN ANALYZE prints them.
+pub mod metric {
+    pub const LAUNCHES: &str = "launches";
+    pub const PIPELINE_LAUNCHES: &str = "pipeline_launches";
+    pub const HOST_WAITS: &str = "host_waits";
+    pub const ALLOCATIONS: &str = "allocations";
+    pub const UPLOADED_BYTES: &str = "uploaded_bytes";
+    pub const DOWNLOADED_BYTES: &str = "downloaded_bytes";
+    pub const PEAK_BYTES: &str = "peak_bytes";
+}
+
 /// What one query did. All counts are zero when nothing ran on a device.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
@@ -37,6 +56,34 @@ pub struct QueryReport {
 }
 
 impl QueryReport {
+    /// What the nodes of an executed plan tell: counts, reasons, notes.
+    pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+        let mut report = Self { reasons: plan_reasons(plan), ..Self::default() };
+        let walked = plan.apply(|node| {
+            if counts_as_operator(node.as_ref()) {
+                report.operators += 1;
+                report.operators_on_device += usize::from(is_device_node(node.as_ref()));
+            }
+            if let Some(download) = node.downcast_ref::<DownloadExec>() {
+                report.notes.extend(download.notes());
+                if let Some(metrics) = node.metrics() {
+                    let sum = |name: &str| metrics.sum_by_name(name).map_or(0, |value| value.as_usize() as u64);
+                    report.rows += metrics.output_rows().unwrap_or(0) as u64;
+                    report.launches += sum(metric::LAUNCHES);
+                    report.pipeline_launches += sum(metric::PIPELINE_LAUNCHES);
+                    report.host_waits += sum(metric::HOST_WAITS);
+                    report.allocations += sum(metric::ALLOCATIONS);
+                    report.uploaded_bytes += sum(metric::UPLOADED_BYTES);
+                    report.downloaded_bytes += sum(metric::DOWNLOADED_BYTES);
+                    report.peak_bytes = report.peak_bytes.max(sum(metric::PEAK_BYTES));
+                }
+            }
+            Ok(TreeNodeRecursion::Continue)
+        });
+        debug_assert!(walked.is_ok(), "the walk above returns no error");
+        report
+    }
+
     /// The share of the operators that ran on the device, or `None` when the plan has no operator that counts.
     pub fn share_on_device(&self) -> Option<f64> {
         (self.operators > 0).then(|| self.operators_on_device as f64 / self.operators as f64)

@@ -19,6 +19,7 @@ use datafusion::prelude::SessionConfig;
 use crate::device::{Engine, Opened};
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
+use crate::placement::PlaceOnDevice;
 use crate::report::QueryReport;
 
 /// A session with its device.
@@ -134,6 +135,9 @@ impl MillpondBuilder {
         if let Some(runtime) = self.runtime {
             state = state.with_runtime_env(runtime);
         }
+        if let Some(engine) = &opened.engine {
+            state = state.with_physical_optimizer_rule(Arc::new(PlaceOnDevice::new(Arc::clone(engine))));
+        }
         let mut context = SessionContext::new_with_state(state.build());
         if self.url_tables {
             context = context.enable_url_table();
@@ -165,7 +169,7 @@ impl Millpond {
 
     /// Bytes of the device's pool that are in use now; 0 without a device.
     pub fn pool_used_bytes(&self) -> u64 {
-        0
+        self.engine.as_ref().map_or(0, |engine| engine.pool().used_bytes().as_u64())
     }
 
     /// Plans and runs one query, and reports on it.
@@ -182,11 +186,12 @@ impl Millpond {
     }
 
     /// What an executed plan did. Findings of the simulated device are taken: the next report starts empty.
-    pub fn report(&self, _plan: &Arc<dyn ExecutionPlan>) -> QueryReport {
+    pub fn report(&self, plan: &Arc<dyn ExecutionPlan>) -> QueryReport {
         QueryReport {
             device: self.engine.as_ref().map(|e| e.name().to_string()),
+            findings: self.engine.as_ref().map(|e| e.take_findings()).unwrap_or_default(),
             pool_used_bytes: self.pool_used_bytes(),
-            ..QueryReport::default()
+            ..QueryReport::of(plan)
         }
     }
 }

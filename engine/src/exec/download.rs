@@ -9,7 +9,7 @@
 //! Cancelled  when its stream is dropped: the run's work and memory end in stream order.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -31,6 +31,8 @@ pub struct DownloadExec {
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
+    /// What happened in runs, such as a subplan that the CPU took over. A record, like the metrics; no run reads it.
+    notes: Arc<Mutex<Vec<String>>>,
 }
 
 impl fmt::Debug for DownloadExec {
@@ -44,7 +46,15 @@ impl DownloadExec {
     pub fn new(engine: Arc<Engine>, input: Arc<dyn ExecutionPlan>, cpu: Arc<dyn ExecutionPlan>) -> Self {
         let sorted = input.properties().output_ordering().cloned();
         let properties = super::properties(input.schema(), sorted);
-        Self { reasons: vec![], engine, cpu, input, properties, metrics: ExecutionPlanMetricsSet::new() }
+        Self {
+            reasons: vec![],
+            engine,
+            cpu,
+            input,
+            properties,
+            metrics: ExecutionPlanMetricsSet::new(),
+            notes: Arc::default(),
+        }
     }
 
     /// Adds why the operators above stayed on the CPU.
@@ -75,6 +85,15 @@ impl DownloadExec {
     /// Where runs count.
     pub fn metrics_set(&self) -> &ExecutionPlanMetricsSet {
         &self.metrics
+    }
+
+    /// Where runs note what a user should hear of.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn note(&self, note: String) {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(note);
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {

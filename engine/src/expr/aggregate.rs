@@ -23,9 +23,17 @@ use crate::placement::Reason;
 enum Final {
     /// The accumulator is the result.
     Is(usize),
-    FloatAverage { sum: usize, count: usize },
+    FloatAverage {
+        sum: usize,
+        count: usize,
+    },
     /// sum · 10^digits / count, as a decimal of that precision.
-    DecimalAverage { sum: usize, count: usize, digits: i8, precision: u8 },
+    DecimalAverage {
+        sum: usize,
+        count: usize,
+        digits: i8,
+        precision: u8,
+    },
 }
 
 /// An aggregation, lowered.
@@ -131,7 +139,8 @@ fn one(
     let arguments = function.expressions();
     let name = function.fun().name().to_string();
     if name == "count" {
-        let constant = |e: &Arc<dyn PhysicalExpr>| e.downcast_ref::<LiteralExpr>().is_some_and(|l| !l.value().is_null());
+        let constant =
+            |e: &Arc<dyn PhysicalExpr>| e.downcast_ref::<LiteralExpr>().is_some_and(|l| !l.value().is_null());
         let aggregate = match arguments.as_slice() {
             [one] if constant(one) => Aggregate::CountStar,
             [] => Aggregate::CountStar,
@@ -245,7 +254,11 @@ impl LoweredAggregate {
                     why: format!("it gives {data_type}, and the device {repr:?}"),
                 });
             }
-            results.push((field.name().clone(), Ok(Value { node, data_type: data_type.clone(), dictionary: None }), data_type));
+            results.push((
+                field.name().clone(),
+                Ok(Value { node, data_type: data_type.clone(), dictionary: None }),
+                data_type,
+            ));
         }
         Ok(Scope::new(results))
     }

@@ -153,7 +153,8 @@ impl Lowering<'_> {
         let ticks = i128::from(days) * i128::from(per_day) + i128::from(nanoseconds / nanos_per_tick);
         if ticks != 0 {
             let repr = self.graph.ty(node).repr;
-            let ticks = self.slot(super::digits(repr, ticks * i128::from(sign)), Literal::Int(ticks * i128::from(sign)));
+            let ticks =
+                self.slot(super::digits(repr, ticks * i128::from(sign)), Literal::Int(ticks * i128::from(sign)));
             let sum = self.graph.arithmetic(Arithmetic::Add, node, ticks, Overflow::Fail);
             node = sum.map_err(|e| refused(expr, &e))?;
         }

@@ -7,6 +7,7 @@
 //!
 //! Each step leaves a plan that would run. The original nodes are kept whole: a border holds on to the subplan it replaced.
 
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use datafusion::common::stats::Precision;
@@ -22,14 +23,18 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, Distribution, ExecutionP
 use super::bridge::Bridge;
 use super::simplify::only_moves;
 use super::{DeviceTree, Placed, Reason, judge};
-use crate::column::{DictionaryId, uploaded_columns};
+use crate::column::uploaded_columns;
 use crate::exec::{DeviceAggregateExec, DeviceFilterExec, DeviceProjectExec, DeviceSortExec, SORT_MAX_ROWS};
+use crate::expr::{Dictionaries, Dictionary};
 use crate::options::MillpondOptions;
 
 /// Converts one plan.
 pub(super) struct Converter<'a> {
     options: &'a MillpondOptions,
     bridge: &'a Bridge<'a>,
+    /// Numbers every string column of the plan, so that no two are taken for one.
+    dictionaries: RefCell<Dictionaries>,
+    uploads: Cell<usize>,
 }
 
 /// The same node over other children.
@@ -42,7 +47,7 @@ pub(super) fn with_children(
 
 impl<'a> Converter<'a> {
     pub(super) fn new(options: &'a MillpondOptions, bridge: &'a Bridge<'a>) -> Self {
-        Self { options, bridge }
+        Self { options, bridge, dictionaries: RefCell::default(), uploads: Cell::new(0) }
     }
 
     /// The placed form of `plan` and everything below.
@@ -51,7 +56,7 @@ impl<'a> Converter<'a> {
             let child = self.convert(filter.input())?;
             return self.unary(plan, child, |input| {
                 judge::order(plan.as_ref())?;
-                let columns = judge::filter(filter, &input.columns)?;
+                let columns = judge::filter(filter, &input.columns, &mut self.dictionaries.borrow_mut())?;
                 let row_limit = plan.fetch();
                 Ok(DeviceTree {
                     plan: Arc::new(DeviceFilterExec::new(filter, Arc::clone(&input.plan))),
@@ -131,7 +136,12 @@ impl<'a> Converter<'a> {
     /// A CPU plan as the source of a device subtree.
     fn uploaded(&self, input: &Arc<dyn ExecutionPlan>, pending: &[Reason]) -> Result<DeviceTree, Reason> {
         let statistics = judge::upload(input, self.options.min_rows)?;
-        let columns = uploaded_columns(&input.schema(), statistics.as_deref(), DictionaryId);
+        let upload = self.uploads.replace(self.uploads.get() + 1);
+        let schema = input.schema();
+        let columns = uploaded_columns(&schema, statistics.as_deref(), |column| {
+            let data_type = schema.field(column).data_type().clone();
+            self.dictionaries.borrow_mut().add(Dictionary::Source { upload, column, data_type })
+        });
         Ok(DeviceTree {
             plan: self.bridge.upload(Arc::clone(input), pending.to_vec()),
             cpu: Arc::clone(input),
@@ -175,37 +185,33 @@ impl<'a> Converter<'a> {
         Ok(Placed::Host { plan, pending })
     }
 
-    fn projection(
-        &self,
-        plan: &Arc<dyn ExecutionPlan>,
-        projection: &ProjectionExec,
-        child: Placed,
-    ) -> Result<Placed> {
+    fn projection(&self, plan: &Arc<dyn ExecutionPlan>, projection: &ProjectionExec, child: Placed) -> Result<Placed> {
         // A projection keeps the number and the order of rows, so limits and sorts below it do not matter.
         let judged = match &child {
-            Placed::Device(tree) => judge::projection(projection, &tree.columns).map(|columns| DeviceTree {
-                plan: Arc::new(DeviceProjectExec::new(
-                    projection,
-                    Arc::clone(&tree.plan),
-                    plan.properties().output_ordering().filter(|_| tree.sorted).cloned(),
-                )),
-                cpu: Arc::clone(plan),
-                columns,
-                row_limit: tree.row_limit,
-                sorted: tree.sorted,
-                aggregated: tree.aggregated,
-            }),
-            Placed::Host { plan: input, pending } => judge::order(plan.as_ref())
-                .and_then(|()| self.uploaded(input, pending))
-                .and_then(|tree| {
-                    let columns = judge::projection(projection, &tree.columns)?;
+            Placed::Device(tree) => judge::projection(projection, &tree.columns, &mut self.dictionaries.borrow_mut())
+                .map(|columns| DeviceTree {
+                    plan: Arc::new(DeviceProjectExec::new(
+                        projection,
+                        Arc::clone(&tree.plan),
+                        plan.properties().output_ordering().filter(|_| tree.sorted).cloned(),
+                    )),
+                    cpu: Arc::clone(plan),
+                    columns,
+                    row_limit: tree.row_limit,
+                    sorted: tree.sorted,
+                    aggregated: tree.aggregated,
+                }),
+            Placed::Host { plan: input, pending } => {
+                judge::order(plan.as_ref()).and_then(|()| self.uploaded(input, pending)).and_then(|tree| {
+                    let columns = judge::projection(projection, &tree.columns, &mut self.dictionaries.borrow_mut())?;
                     Ok(DeviceTree {
                         plan: Arc::new(DeviceProjectExec::new(projection, Arc::clone(&tree.plan), None)),
                         cpu: Arc::clone(plan),
                         columns,
                         ..tree
                     })
-                }),
+                })
+            }
         };
         match judged {
             Ok(tree) => Ok(Placed::Device(tree)),
@@ -233,7 +239,7 @@ impl<'a> Converter<'a> {
         let child = self.convert(first.input())?;
         let judged = |input: &DeviceTree| {
             judge::order(plan.as_ref())?;
-            let columns = judge::aggregate(first, last, &input.columns)?;
+            let columns = judge::aggregate(first, last, &input.columns, &mut self.dictionaries.borrow_mut())?;
             Ok(DeviceTree {
                 plan: Arc::new(DeviceAggregateExec::new(first, last.schema(), Arc::clone(&input.plan))),
                 cpu: Arc::clone(plan),
@@ -320,7 +326,7 @@ impl<'a> Converter<'a> {
         if let Some(rows) = input.row_limit {
             return Err(Reason::RowLimitBelow { node: plan.name().to_string(), rows });
         }
-        judge::sort(sort.expr(), &input.columns)?;
+        judge::sort(sort.expr(), &input.columns, &mut self.dictionaries.borrow_mut())?;
         // Rows of a scan are counted beforehand; groups are not, so there the run decides.
         if !input.aggregated
             && let Some(statistics) = judge::statistics(sort.input().as_ref())

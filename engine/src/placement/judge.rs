@@ -26,9 +26,12 @@ use crate::exec::{DownloadExec, FallbackExec, UploadExec};
 use crate::expr::{Dictionaries, Lowering, aggregate};
 
 /// The columns that a filter gives.
-pub(super) fn filter(filter: &FilterExec, input: &[ColumnInfo]) -> Result<Vec<ColumnInfo>, Reason> {
-    let mut dictionaries = Dictionaries::default();
-    let mut lowering = Lowering::new(input, &mut dictionaries);
+pub(super) fn filter(
+    filter: &FilterExec,
+    input: &[ColumnInfo],
+    dictionaries: &mut Dictionaries,
+) -> Result<Vec<ColumnInfo>, Reason> {
+    let mut lowering = Lowering::new(input, dictionaries);
     let scope = lowering.scope();
     lowering.predicate(filter.predicate(), &scope)?;
     let kept: Vec<ColumnInfo> = match filter.projection() {
@@ -42,9 +45,12 @@ pub(super) fn filter(filter: &FilterExec, input: &[ColumnInfo]) -> Result<Vec<Co
 }
 
 /// The columns that a projection gives.
-pub(super) fn projection(projection: &ProjectionExec, input: &[ColumnInfo]) -> Result<Vec<ColumnInfo>, Reason> {
-    let mut dictionaries = Dictionaries::default();
-    let mut lowering = Lowering::new(input, &mut dictionaries);
+pub(super) fn projection(
+    projection: &ProjectionExec,
+    input: &[ColumnInfo],
+    dictionaries: &mut Dictionaries,
+) -> Result<Vec<ColumnInfo>, Reason> {
+    let mut lowering = Lowering::new(input, dictionaries);
     let scope = lowering.scope();
     let column = |expression: &datafusion::physical_plan::projection::ProjectionExpr| {
         let value = lowering.lower(&expression.expr, &scope)?;
@@ -58,13 +64,13 @@ pub(super) fn aggregate(
     first: &AggregateExec,
     last: &AggregateExec,
     input: &[ColumnInfo],
+    dictionaries: &mut Dictionaries,
 ) -> Result<Vec<ColumnInfo>, Reason> {
     let group_by = first.group_expr();
     if group_by.has_grouping_set() || !group_by.null_expr().is_empty() && group_by.groups().len() > 1 {
         return Err(Reason::NodeUnsupported { node: "AggregateExec with grouping sets".into() });
     }
-    let mut dictionaries = Dictionaries::default();
-    let mut lowering = Lowering::new(input, &mut dictionaries);
+    let mut lowering = Lowering::new(input, dictionaries);
     let scope = lowering.scope();
     let lowered = aggregate::lower(
         &mut lowering,
@@ -78,9 +84,8 @@ pub(super) fn aggregate(
 }
 
 /// Whether rows can be sorted by `order`; `rows` is what is known of their number.
-pub(super) fn sort(order: &LexOrdering, input: &[ColumnInfo]) -> Result<(), Reason> {
-    let mut dictionaries = Dictionaries::default();
-    let mut lowering = Lowering::new(input, &mut dictionaries);
+pub(super) fn sort(order: &LexOrdering, input: &[ColumnInfo], dictionaries: &mut Dictionaries) -> Result<(), Reason> {
+    let mut lowering = Lowering::new(input, dictionaries);
     let scope = lowering.scope();
     for key in order.iter() {
         lowering.sort_key(&key.expr, &scope)?;
