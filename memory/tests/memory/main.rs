@@ -3,6 +3,7 @@
 mod recording;
 
 mod buffers;
+mod conformance;
 mod counters;
 mod cuda;
 mod device;
