@@ -15,6 +15,7 @@ mod sim_buffers;
 mod sim_faults;
 mod sim_graph;
 mod sim_hand_over;
+mod sim_launch;
 mod sim_lazy;
 mod sim_pool;
 mod sim_refusals;

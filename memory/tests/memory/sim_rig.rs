@@ -86,6 +86,48 @@ impl Rig {
         to
     }
 
+    /// Loads a module and finds its kernel.
+    pub fn kernel(&self, ptx: &str, name: &str) -> FunctionHandle {
+        let module = self.driver.module_load(DEVICE, ptx).unwrap();
+        self.driver.module_function(module, name).unwrap()
+    }
+
+    /// Launches one-dimensional blocks; every parameter is a 64-bit word.
+    #[track_caller]
+    pub fn try_launch(
+        &self,
+        function: FunctionHandle,
+        (blocks, threads): (u32, u32),
+        params: &[u64],
+        accesses: &[DeclaredAccess],
+        stream: StreamHandle,
+    ) -> Result<()> {
+        let params: Vec<u8> = params.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let launch = KernelLaunch {
+            function,
+            name: "test",
+            grid: [blocks, 1, 1],
+            block: [threads, 1, 1],
+            shared_bytes: 0,
+            params: &params,
+            accesses,
+            site: Location::caller(),
+        };
+        self.driver.launch_checked(&launch, stream)
+    }
+
+    #[track_caller]
+    pub fn launch(
+        &self,
+        function: FunctionHandle,
+        geometry: (u32, u32),
+        params: &[u64],
+        accesses: &[DeclaredAccess],
+        stream: StreamHandle,
+    ) {
+        self.try_launch(function, geometry, params, accesses, stream).unwrap();
+    }
+
     /// The bytes as the host sees them now, having said that it looks.
     #[track_caller]
     pub fn look(&self, span: &HostSpan) -> Vec<u8> {
@@ -176,6 +218,10 @@ impl Rig {
             self.driver.pool_set_attribute(self.pool, attribute, on.into()).unwrap();
         }
     }
+}
+
+pub fn declare(ptr: DevicePtr, len: usize, access: Access) -> DeclaredAccess {
+    DeclaredAccess { ptr, len, access }
 }
 
 /// The seeds that every test of order runs under.

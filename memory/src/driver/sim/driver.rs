@@ -836,7 +836,7 @@ impl Driver for SimDriver {
 
     #[expect(unsafe_code, reason = "the trait's promise; a simulated launch checks it instead of trusting it")]
     unsafe fn launch(&self, launch: &KernelLaunch<'_>, stream: StreamHandle) -> Result<()> {
-        self.state().launch(launch, stream)
+        self.launch_checked(launch, stream)
     }
 
     fn module_load(&self, device: DeviceId, ptx: &str) -> Result<ModuleHandle> {

@@ -407,6 +407,9 @@ impl State {
         if let Some(buffer) = fault.allocation.and_then(|near| self.memory.on_device(near.base)) {
             text.push_str(&format!("\n  near {}", buffer.label));
         }
+        // The finding says the kind by itself.
+        let said = text.strip_prefix(fault.kind.name()).map_or(text.as_str(), |rest| rest.trim_start_matches(": "));
+        let said = said.to_owned();
         // An address that was freed, or whose allocation has not run, tells more than "out of bounds".
         let explained = match fault.address {
             Some(address) if kind == FindingKind::OutOfBounds && self.memory.on_device(address).is_none() => {
@@ -417,7 +420,7 @@ impl State {
         };
         if explained {
             self.missing(by, fault.address.unwrap_or_default(), 1);
-        } else if let Some(finding) = self.reports.add(kind, 0, Some(by), None, text.clone()) {
+        } else if let Some(finding) = self.reports.add(kind, 0, Some(by), None, said) {
             finding.ptx_line = (fault.line > 0).then_some(fault.line);
         }
         self.lose(device, code, text);

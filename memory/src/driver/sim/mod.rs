@@ -26,7 +26,7 @@ mod work;
 pub use fault::{FailAllocation, FailureLasts};
 pub use millpond_ptx::interpret::Checks;
 
-use crate::driver::{DeviceId, Finding};
+use crate::driver::{DeviceId, Finding, KernelLaunch, Result, StreamHandle};
 use state::State;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -145,6 +145,14 @@ impl SimDriver {
         self.state().report_leaks("the end of its scope", &|buffer| {
             buffer.label.id >= scope.first_buffer && buffer.origin != heap::Origin::Module
         })
+    }
+
+    /// [`Driver::launch`](crate::driver::Driver::launch) without a promise from the caller: here all of it is checked.
+    ///
+    /// # Errors
+    /// What CUDA refuses at once. What a kernel does wrong is a finding.
+    pub fn launch_checked(&self, launch: &KernelLaunch<'_>, stream: StreamHandle) -> Result<()> {
+        self.state().launch(launch, stream)
     }
 
     /// Loses a device now, as if its hardware had failed.
