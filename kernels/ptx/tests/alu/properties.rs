@@ -100,7 +100,7 @@ fn saturation() {
     property("add.sat.s32 %r0, %r1, %r2", kind, 2, 25, |case| clamp(kind.read(case[0]) + kind.read(case[1])));
     property("sub.sat.s32 %r0, %r1, %r2", kind, 2, 26, |case| clamp(kind.read(case[0]) - kind.read(case[1])));
     property("mad.hi.sat.s32 %r0, %r1, %r2, %r3", kind, 3, 27, |case| {
-        clamp((kind.read(case[0]) * kind.read(case[1]) >> 32) + kind.read(case[2]))
+        clamp(((kind.read(case[0]) * kind.read(case[1])) >> 32) + kind.read(case[2]))
     });
 }
 

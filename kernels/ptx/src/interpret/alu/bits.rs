@@ -7,7 +7,9 @@
 //! Fields   position and length of bfe and bfi are read modulo 256.
 
 use super::decode::{Decoder, op, untyped};
-use super::lanes::{binary, by_bits, by_type, by_wide_int, lanes3, lanes4, store, ternary, unary};
+use super::lanes::{
+    binary, by_bits, by_type, by_wide_int, lanes1, lanes2, lanes3, lanes4, store, ternary, unary, uniform,
+};
 use super::{AluOp, Row, Run};
 use crate::ast::{Operand, Type};
 
@@ -240,6 +242,11 @@ fn insert<const BITS: u32>(a: u64, b: u64, pos: u32, len: u32) -> u64 {
 }
 
 fn bfe<const BITS: u32, const SIGNED: bool>(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
+    // a constant position and length, the usual case, leaves shifts by one amount
+    if let (Some(pos), Some(len)) = (uniform(op.sources[1], constants), uniform(op.sources[2], constants)) {
+        let (pos, len) = (pos as u32, len as u32);
+        return lanes1(op, registers, constants, mask, |a| extract::<BITS, SIGNED>(a, pos, len));
+    }
     lanes3(op, registers, constants, mask, |a, pos, len| extract::<BITS, SIGNED>(a, pos as u32, len as u32));
 }
 
@@ -357,6 +364,13 @@ fn pick(a: u32, b: u32, control: u32) -> u32 {
     out
 }
 
+fn prmt(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
+    if let Some(control) = uniform(op.sources[2], constants) {
+        return lanes2(op, registers, constants, mask, |a, b| u64::from(pick(a as u32, b as u32, control as u32)));
+    }
+    lanes3(op, registers, constants, mask, |a, b, c| u64::from(pick(a as u32, b as u32, c as u32)));
+}
+
 /// The control word that a special mode stands for, by the low two bits of its operand.
 const FORWARD_EXTRACT: [u32; 4] = [0x3210, 0x4321, 0x5432, 0x6543];
 const BACKWARD_EXTRACT: [u32; 4] = [0x5670, 0x6701, 0x7012, 0x0123];
@@ -383,6 +397,6 @@ fn permute(decoder: &mut Decoder) -> Result<AluOp, String> {
         ("ecr", mode!(EDGE_RIGHT)),
         ("rc16", mode!(REPLICATE_16)),
     ];
-    let run = decoder.choice(&special).unwrap_or(ternary!(|a: u32, b: u32, c: u32| -> u32 { pick(a, b, c) }));
+    let run = decoder.choice(&special).unwrap_or(prmt);
     decoder.simple(run, 32, &[ty, ty, Type::B32])
 }

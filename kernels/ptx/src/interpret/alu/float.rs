@@ -13,7 +13,7 @@
 
 use super::decode::Decoder;
 use super::exact::{self, F32, F64, Format, Number, ROUNDINGS, Rounding};
-use super::lanes::{lanes1, lanes2, lanes3, unary};
+use super::lanes::{lanes1, lanes2, lanes3, store, unary};
 use super::{AluOp, Row, Run};
 use crate::ast::Type;
 
@@ -58,9 +58,27 @@ fn mul32<const FTZ: bool, const SAT: bool>(op: &AluOp, registers: &mut [Row], co
     lanes2(op, registers, constants, mask, |a, b| put32::<FTZ, SAT>(take32::<FTZ>(a) * take32::<FTZ>(b)));
 }
 
+/// `a · b + c` rounded once, without the host's fused instruction, which a portable build cannot count on.
+///
+/// The product is exact in .f64. The sum is rounded to odd there, which makes the second rounding harmless because .f64
+/// has more than two bits to spare (Boldo and Melquiond 2008).
+#[inline(always)]
+fn fused32(a: f32, b: f32, c: f32) -> f32 {
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    let rest = sum - product;
+    let error = (product - (sum - rest)) + (c - rest);
+    let bits = sum.to_bits();
+    let step = if (error > 0.0) == (sum > 0.0) { 1 } else { u64::MAX };
+    // false for NaN, which is the error of an infinite sum
+    let inexact = error.abs() > 0.0;
+    let odd = if inexact && bits & 1 == 0 { bits.wrapping_add(step) } else { bits };
+    f64::from_bits(odd) as f32
+}
+
 fn fma32<const FTZ: bool, const SAT: bool>(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
     lanes3(op, registers, constants, mask, |a, b, c| {
-        put32::<FTZ, SAT>(take32::<FTZ>(a).mul_add(take32::<FTZ>(b), take32::<FTZ>(c)))
+        put32::<FTZ, SAT>(fused32(take32::<FTZ>(a), take32::<FTZ>(b), take32::<FTZ>(c)))
     });
 }
 
@@ -112,58 +130,73 @@ fn nan64(operands: &[f64]) -> u64 {
     operands.iter().find(|operand| operand.is_nan()).map_or(F64.nan, |operand| operand.to_bits() | QUIET)
 }
 
+/// Stores results, after giving NaNs the payload of the operands they came from.
 #[inline(always)]
-fn put64(value: f64, operands: &[f64]) -> u64 {
-    if value.is_nan() { nan64(operands) } else { value.to_bits() }
+fn store64(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32, out: &mut Row) {
+    if out.iter().fold(false, |any, &bits| any | f64::from_bits(bits).is_nan()) {
+        name_nans(op, registers, constants, out);
+    }
+    store(&mut registers[op.destinations[0] as usize], out, mask);
+}
+
+#[cold]
+fn name_nans(op: &AluOp, registers: &[Row], constants: &[Row], out: &mut Row) {
+    for lane in 0..32 {
+        if f64::from_bits(out[lane]).is_nan() {
+            let operands = op.sources.map(|source| f64::from_bits(source.row(registers, constants)[lane]));
+            out[lane] = nan64(&operands[..op.num_sources as usize]);
+        }
+    }
+}
+
+#[inline(always)]
+fn doubles1(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32, f: impl Fn(f64) -> f64) {
+    let a = op.sources[0].row(registers, constants);
+    let mut out = a.map(|a| f(f64::from_bits(a)).to_bits());
+    store64(op, registers, constants, mask, &mut out);
+}
+
+#[inline(always)]
+fn doubles2(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32, f: impl Fn(f64, f64) -> f64) {
+    let [a, b, ..] = op.sources.map(|source| source.row(registers, constants));
+    let mut out = [0; 32];
+    for lane in 0..32 {
+        out[lane] = f(f64::from_bits(a[lane]), f64::from_bits(b[lane])).to_bits();
+    }
+    store64(op, registers, constants, mask, &mut out);
 }
 
 fn add64(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
-    lanes2(op, registers, constants, mask, |a, b| {
-        let (a, b) = (f64::from_bits(a), f64::from_bits(b));
-        put64(a + b, &[a, b])
-    });
+    doubles2(op, registers, constants, mask, |a, b| a + b);
 }
 
 fn sub64(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
-    lanes2(op, registers, constants, mask, |a, b| {
-        let (a, b) = (f64::from_bits(a), f64::from_bits(b));
-        put64(a - b, &[a, b])
-    });
+    doubles2(op, registers, constants, mask, |a, b| a - b);
 }
 
 fn mul64(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
-    lanes2(op, registers, constants, mask, |a, b| {
-        let (a, b) = (f64::from_bits(a), f64::from_bits(b));
-        put64(a * b, &[a, b])
-    });
+    doubles2(op, registers, constants, mask, |a, b| a * b);
 }
 
 fn div64(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
-    lanes2(op, registers, constants, mask, |a, b| {
-        let (a, b) = (f64::from_bits(a), f64::from_bits(b));
-        put64(a / b, &[a, b])
-    });
+    doubles2(op, registers, constants, mask, |a, b| a / b);
 }
 
 fn fma64(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
-    lanes3(op, registers, constants, mask, |a, b, c| {
-        let (a, b, c) = (f64::from_bits(a), f64::from_bits(b), f64::from_bits(c));
-        put64(a.mul_add(b, c), &[a, b, c])
-    });
+    let [a, b, c, ..] = op.sources.map(|source| source.row(registers, constants));
+    let mut out = [0; 32];
+    for lane in 0..32 {
+        out[lane] = f64::from_bits(a[lane]).mul_add(f64::from_bits(b[lane]), f64::from_bits(c[lane])).to_bits();
+    }
+    store64(op, registers, constants, mask, &mut out);
 }
 
 fn sqrt64(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
-    lanes1(op, registers, constants, mask, |a| {
-        let a = f64::from_bits(a);
-        put64(a.sqrt(), &[a])
-    });
+    doubles1(op, registers, constants, mask, f64::sqrt);
 }
 
 fn rcp64(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
-    lanes1(op, registers, constants, mask, |a| {
-        let a = f64::from_bits(a);
-        put64(1.0 / a, &[a])
-    });
+    doubles1(op, registers, constants, mask, |a| 1.0 / a);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -185,23 +218,26 @@ fn detail(kind: Kind, rounding: Rounding, ftz: bool, sat: bool) -> u32 {
     kind as u32 | (rounding as u32) << 4 | u32::from(ftz) << 6 | u32::from(sat) << 7
 }
 
-/// Any operation in any direction, through exact numbers. Operations with fewer than three operands repeat the first.
+/// Any operation in any direction, through exact numbers: slow, so lanes outside the mask are left out.
 fn exactly<const WIDE: bool>(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
     let format = if WIDE { F64 } else { F32 };
     let kind = KINDS[(op.detail & 0xf) as usize];
     let rounding = Rounding::from_index(op.detail >> 4);
     let (ftz, sat) = (op.detail >> 6 & 1 != 0, op.detail >> 7 & 1 != 0);
-    let count = op.num_sources as usize;
-    lanes3(op, registers, constants, mask, |a, b, c| {
-        let operands = [a, b, c].map(|bits| if ftz { u64::from(flush(bits as u32)) } else { bits });
-        let out = calculate(kind, operands, format, rounding);
-        if WIDE && format.is_nan(out) {
-            let operands = operands.map(f64::from_bits);
-            return nan64(&operands[..count]);
-        }
-        let out = if ftz { u64::from(flush(out as u32)) } else { out };
-        if sat { put32::<false, true>(f32::from_bits(out as u32)) } else { out }
-    });
+    // operations with fewer than three operands repeat the first
+    let [a, b, c, ..] = op.sources.map(|source| source.row(registers, constants));
+    let mut out = [0; 32];
+    for lane in (0..32).filter(|lane| mask >> lane & 1 != 0) {
+        let operands = [a[lane], b[lane], c[lane]].map(|bits| if ftz { u64::from(flush(bits as u32)) } else { bits });
+        let value = calculate(kind, operands, format, rounding);
+        let value = if ftz { u64::from(flush(value as u32)) } else { value };
+        out[lane] = if sat { put32::<false, true>(f32::from_bits(value as u32)) } else { value };
+    }
+    if WIDE {
+        store64(op, registers, constants, mask, &mut out);
+    } else {
+        store(&mut registers[op.destinations[0] as usize], &out, mask);
+    }
 }
 
 fn calculate(kind: Kind, operands: [u64; 3], format: Format, rounding: Rounding) -> u64 {

@@ -4,7 +4,7 @@
 //!
 //! Every lane is computed, masked or not: operations are pure and total, so a wasted lane costs less than a branch.
 
-use super::{AluOp, Row};
+use super::{AluOp, Row, Source};
 
 /// A value as an operation sees it, taken from and put back into a 64-bit lane.
 pub(super) trait Word: Copy {
@@ -62,11 +62,33 @@ pub(super) fn store(row: &mut Row, out: &Row, mask: u32) {
     }
 }
 
+/// The lanes that four bits of a mask keep, as words of ones and zeros.
+const KEPT: [[u64; 4]; 16] = {
+    let mut kept = [[0; 4]; 16];
+    let mut index = 0;
+    while index < 64 {
+        kept[index / 4][index % 4] = if (index / 4) >> (index % 4) & 1 == 0 { u64::MAX } else { 0 };
+        index += 1;
+    }
+    kept
+};
+
 #[inline(never)]
 fn store_some(row: &mut Row, out: &Row, mask: u32) {
-    for lane in 0..32 {
-        let keep = u64::from(mask >> lane & 1).wrapping_sub(1);
-        row[lane] = row[lane] & keep | out[lane] & !keep;
+    for (group, (row, out)) in row.chunks_exact_mut(4).zip(out.chunks_exact(4)).enumerate() {
+        let kept = &KEPT[(mask >> (4 * group) & 15) as usize];
+        for lane in 0..4 {
+            row[lane] = (row[lane] & kept[lane]) | (out[lane] & !kept[lane]);
+        }
+    }
+}
+
+/// The value of a source that is the same in all lanes because it is a constant.
+#[inline(always)]
+pub(super) fn uniform(source: Source, constants: &[Row]) -> Option<u64> {
+    match source.as_register() {
+        Some(_) => None,
+        None => Some(source.row(&[], constants)[0]),
     }
 }
 

@@ -5,7 +5,7 @@
 //! A `mov` of a symbol's address or of a special register is the machine's: those are not in `Names`.
 
 use super::decode::{Decoder, op, untyped};
-use super::lanes::{by_type, store, unary};
+use super::lanes::{binary, by_type, store, unary};
 use super::{AluOp, Names, Row, Run};
 use crate::ast::{Instruction, Operand, Type};
 
@@ -18,7 +18,7 @@ pub(super) fn is_between_registers(instruction: &Instruction, names: &mut dyn Na
     }
 }
 
-/// `op.detail` is the width of a part.
+/// Any number of parts; `op.detail` is the width of one.
 fn pack(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
     let width = op.detail;
     let keep = u64::MAX >> (64 - width);
@@ -32,12 +32,11 @@ fn pack(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
     store(&mut registers[op.destinations[0] as usize], &out, mask);
 }
 
-fn unpack(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
-    let width = op.detail;
-    let keep = u64::MAX >> (64 - width);
+fn unpack<const WIDTH: u32>(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
+    let keep = u64::MAX >> (64 - WIDTH);
     let whole = *op.sources[0].row(registers, constants);
     for (index, &destination) in op.destinations().iter().enumerate() {
-        let out = whole.map(|word| word >> (index as u32 * width) & keep);
+        let out = whole.map(|word| (word >> (index as u32 * WIDTH)) & keep);
         store(&mut registers[destination as usize], &out, mask);
     }
 }
@@ -56,7 +55,12 @@ pub(super) fn decode(decoder: &mut Decoder) -> Result<AluOp, String> {
                 destinations.push(decoder.destination_of(operand, part.bits())?);
             }
             let source = decoder.source(1, ty)?;
-            Ok(op(unpack, &destinations, &[source], part.bits()))
+            let run: Run = match part {
+                Type::B8 => unpack::<8>,
+                Type::B16 => unpack::<16>,
+                _ => unpack::<32>,
+            };
+            Ok(op(run, &destinations, &[source], 0))
         }
         (_, Operand::Vector(parts)) => {
             let part = part_of(ty, parts.len())?;
@@ -65,7 +69,12 @@ pub(super) fn decode(decoder: &mut Decoder) -> Result<AluOp, String> {
                 sources.push(decoder.source_of(operand, part)?);
             }
             let destination = decoder.destination(0, ty.bits())?;
-            Ok(op(pack, &[destination], &sources, part.bits()))
+            let run: Run = match (part, sources.len()) {
+                (Type::B32, 2) => binary!(|low: u32, high: u32| -> u64 { u64::from(low) | u64::from(high) << 32 }),
+                (Type::B16, 2) => binary!(|low: u16, high: u16| -> u32 { u32::from(low) | u32::from(high) << 16 }),
+                _ => pack,
+            };
+            Ok(op(run, &[destination], &sources, part.bits()))
         }
         _ => {
             let run = match ty {
