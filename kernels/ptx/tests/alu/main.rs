@@ -8,6 +8,7 @@ mod approx;
 mod bits;
 mod carry;
 mod compare;
+mod compiled;
 mod convert;
 mod float;
 mod harness;
