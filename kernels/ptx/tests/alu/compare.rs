@@ -157,7 +157,7 @@ fn setp_combines_and_writes_both() {
     table("setp.eq.u32 %p0|_, %r1, %r2", &[([5, 5], 1), ([5, 6], 0)]);
     table("setp.ne.s16 %p0, %rs1, 0", &[([0], 0), ([7], 1)]);
     table("setp.gt.s32 %p0, %r1, -1", &[([0], 1), ([s32(-1)], 0)]);
-    table("setp.eq.f32 %p0, %f1, 0", &[([NEG_ZERO], 1), ([f(1.0)], 0)]); // as in the manual's example
+    table("setp.eq.f32 %p0, %f1, 0f00000000", &[([NEG_ZERO], 1), ([f(1.0)], 0)]);
     table("setp.geu.f64 %p0, %fd1, 0d3FF0000000000000", &[([d(1.0)], 1), ([d(0.5)], 0), ([D_NAN], 1)]);
 }
 

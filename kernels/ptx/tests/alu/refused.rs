@@ -70,6 +70,7 @@ fn operands_that_do_not_fit() {
     refused("add.u32 %r0, %r1, %r2, %r3", "has 4 operands");
     refused("add.u32 %r0, %r1, nothing", "names `nothing`, which is not a register");
     refused("add.u32 %r0, %r1, 0f3F800000", "floating-point constant");
+    refused("add.f32 %f0, %f1, 1", "an integer constant where a .f32 is needed");
     refused("selp.b32 %r0, %r1, %r2, %r3", "where 1 are needed");
     refused("mov.b64 {%r0, %r1, %r2}, %rd1", "cannot split .b64 into 3");
     refused("mov.b32 {%r0, %r1}, %r2", "where 16 are needed");

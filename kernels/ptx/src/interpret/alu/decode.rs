@@ -239,8 +239,6 @@ fn immediate(operand: &Operand, ty: Type) -> Result<Option<u64>, String> {
         (Operand::Name(name), _) if name != "WARP_SZ" => return Ok(None),
         (Operand::Name(_), ty) if !ty.is_float() => 32,
         (Operand::Integer(value), Type::Pred) => u64::from(*value != 0),
-        (Operand::Integer(value), Type::F64) => (*value as f64).to_bits(),
-        (Operand::Integer(value), Type::F32) => u64::from((*value as f32).to_bits()),
         (Operand::Integer(value), ty) if !ty.is_float() => *value as u64 & mask,
         (Operand::F32(bits), Type::F64) => f64::from(f32::from_bits(*bits)).to_bits(),
         (Operand::F64(bits), Type::F32) => u64::from((f64::from_bits(*bits) as f32).to_bits()),

@@ -3,8 +3,8 @@
 //!   add sub · mul mad in .lo .hi .wide · mul24 mad24 · sad · div rem · abs neg · min max · dp4a dp2a
 //!
 //! Wrap       everything wraps, except .sat.s32, which stops at the ends of the range.
-//! Division   by zero: the quotient has all bits set and the remainder is the dividend (the manual leaves it to the
-//!            machine). The smallest number by -1 wraps: quotient the smallest number, remainder 0.
+//! Division   by zero: quotient and remainder have all bits set (the manual leaves it to the machine; NVIDIA's
+//!            assembler folds it to this). The smallest number by -1 wraps: quotient the smallest number, remainder 0.
 //! 24 bits    mul24 and mad24 read the low 24 bits of their factors, sign-extended for .s32.
 
 use super::decode::Decoder;
@@ -35,7 +35,7 @@ macro_rules! integers {
             }
             #[inline(always)]
             fn remainder(self, other: Self) -> Self {
-                if other == 0 { self } else { self.wrapping_rem(other) }
+                if other == 0 { !0 } else { self.wrapping_rem(other) }
             }
             #[inline(always)]
             fn distance(self, other: Self) -> Self {
