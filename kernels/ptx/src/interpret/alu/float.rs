@@ -141,11 +141,9 @@ fn store64(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32, out:
 
 #[cold]
 fn name_nans(op: &AluOp, registers: &[Row], constants: &[Row], out: &mut Row) {
-    for lane in 0..32 {
-        if f64::from_bits(out[lane]).is_nan() {
-            let operands = op.sources.map(|source| f64::from_bits(source.row(registers, constants)[lane]));
-            out[lane] = nan64(&operands[..op.num_sources as usize]);
-        }
+    for (lane, out) in out.iter_mut().enumerate().filter(|(_, out)| f64::from_bits(**out).is_nan()) {
+        let operands = op.sources.map(|source| f64::from_bits(source.row(registers, constants)[lane]));
+        *out = nan64(&operands[..op.num_sources as usize]);
     }
 }
 
