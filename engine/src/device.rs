@@ -124,7 +124,7 @@ impl Engine {
 
 /// The CUDA driver, or why there is none.
 fn cuda() -> Result<Arc<dyn Driver>, MemoryError> {
-    Err(millpond_memory::DriverUnavailable::NoLibrary.into())
+    Ok(millpond_memory::driver::CudaDriver::open()?)
 }
 
 fn sim_options(options: &MillpondOptions) -> SimOptions {

@@ -213,8 +213,6 @@ pub enum MemoryError {
     NoSuchKernel { name: String, known: Vec<String> },
     #[error("kernel `{kernel}` takes {expected} parameters of {expected_bytes} bytes; given {given} of {given_bytes}")]
     Parameters { kernel: String, expected: usize, expected_bytes: usize, given: usize, given_bytes: usize },
-    #[error("{0} is not there yet")]
-    NotYet(&'static str),
 }
 
 impl MemoryError {

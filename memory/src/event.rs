@@ -4,6 +4,7 @@
 //!        ▲                │
 //!   EventPool ◄───────────┘ the handle comes back when nobody holds the event, and only then is it recorded again
 //!
+//! Time       a `TimeMark` is an event with a clock: dearer, and only for who measures.
 //! Order      an event that the host saw done orders the host, and all it submits from then on, after the event's whole clock.
 
 use std::fmt;
@@ -142,6 +143,35 @@ impl Event {
     fn saw_done(&self) {
         self.mark.event.done.store(true, Ordering::Release);
         self.device.host_saw(&self.mark.snapshot);
+    }
+}
+
+/// A moment on the device's clock, in a stream. For reports and benchmarks; order needs none of it.
+pub struct TimeMark {
+    handle: EventHandle,
+    device: Device,
+}
+
+impl TimeMark {
+    pub(crate) fn new(device: &Device, handle: EventHandle) -> Self {
+        TimeMark { handle, device: device.clone() }
+    }
+
+    /// Milliseconds of device time since `earlier`. Both must have passed; the simulated device says 0.
+    pub fn ms_since(&self, earlier: &TimeMark) -> Result<f32> {
+        self.device.alive()?;
+        self.device.check(self.device.driver().event_elapsed_ms(earlier.handle, self.handle))
+    }
+}
+
+impl Drop for TimeMark {
+    fn drop(&mut self) {
+        if self.device.is_lost() {
+            return;
+        }
+        if let Err(error) = self.device.check(self.device.driver().event_destroy(self.handle)) {
+            self.device.report(error);
+        }
     }
 }
 

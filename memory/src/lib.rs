@@ -32,7 +32,7 @@ pub use device::{Device, DeviceLimits};
 pub use driver::HostKind;
 pub use driver::{Access, DevicePtr, Driver, DriverKind, Finding, FindingKind, Site};
 pub use error::{DriverCode, DriverError, DriverUnavailable, MemoryError, Result};
-pub use event::Event;
+pub use event::{Event, TimeMark};
 pub use module::{Kernel, KernelAttributes, Module};
 pub use order::{Position, Waited};
 pub use pending::Pending;

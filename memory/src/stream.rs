@@ -17,7 +17,7 @@ use crate::counters::Scope;
 use crate::device::Device;
 use crate::driver::{Driver, DriverError, HostSpan, Site, StreamHandle, StreamPriority};
 use crate::error::{MemoryError, Result};
-use crate::event::{Event, EventCell};
+use crate::event::{Event, EventCell, TimeMark};
 use crate::order::{Mark, OrderTracker, Position, Waited};
 
 /// Which stream, for good: never reused, unlike the driver's handle.
@@ -148,6 +148,18 @@ impl Stream {
     pub(crate) fn event_behind(&self, position: Position) -> Result<Event> {
         let mark = self.device.mark_behind(position, Location::caller(), &self.scope)?;
         Ok(Event::new(&self.device, &self.scope, self.id(), mark))
+    }
+
+    /// Notes the device's time when it comes to this point.
+    #[track_caller]
+    pub fn mark_time(&self) -> Result<TimeMark> {
+        let site = Location::caller();
+        self.device.alive()?;
+        let handle = self.device.check(self.device.driver().event_create(self.device.id(), true))?;
+        let mark = TimeMark::new(&self.device, handle);
+        let _order = self.cell.order();
+        self.device.check_on(self.id(), self.device.driver().event_record(handle, self.cell.handle, site))?;
+        Ok(mark)
     }
 
     /// Blocks this thread until everything submitted so far has finished. For tests and tools; queries await `Pending`.

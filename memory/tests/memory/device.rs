@@ -134,3 +134,36 @@ fn a_module_is_unloaded_when_the_device_is_past_its_last_launch() {
     }
     assert_eq!(stream.scope().counters().launches, 1);
 }
+
+#[test]
+fn time_marks_are_events_of_their_own() {
+    let driver = Recording::new();
+    let device = Device::open(driver.clone(), 0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let (start, end) = (stream.mark_time().unwrap(), stream.mark_time().unwrap());
+    assert_eq!(end.ms_since(&start).unwrap(), 0.0);
+    drop((start, end));
+    let destroyed = driver.take().iter().filter(|call| matches!(call, Call::EventDestroy)).count();
+    assert_eq!(destroyed, 2, "they are not kept for order");
+}
+
+#[test]
+fn handles_may_be_shared_between_threads_and_held_across_awaits() {
+    fn sent<T: Send>(_: &T) {}
+    fn shared<T: Send + Sync>() {}
+    shared::<Device>();
+    shared::<Stream>();
+    shared::<DeviceBuffer>();
+    shared::<millpond_memory::DeviceView>();
+    shared::<millpond_memory::Kernel>();
+    shared::<MemoryPool>();
+    shared::<millpond_memory::PinnedPool>();
+    let device = Device::open(Recording::new(), 0).unwrap();
+    let pool = MemoryPool::builder(&device).build().unwrap();
+    let pinned = millpond_memory::PinnedPool::builder(&device).build();
+    let stream = Stream::new(&device).unwrap();
+    let buffer = DeviceBuffer::zeroed(8, &stream, &pool).unwrap();
+    sent(&buffer.upload_when_room(&[0; 8], &stream, &pinned));
+    sent(&buffer.download_vec(&stream, &pinned).unwrap());
+    sent(&pinned.take(millpond_memory::HostKind::Upload, 1));
+}

@@ -201,3 +201,17 @@ fn uploads_and_downloads_are_counted_where_they_belong() {
     assert_eq!((counters.downloads, counters.downloaded_bytes), (1, 50));
     assert_eq!((counters.host_waits, counters.feed_waits), (1, 1));
 }
+
+#[test]
+fn large_uploads_go_in_pieces_that_fit_the_limit() {
+    let Setup { driver, pinned, stream, buffer, device } = setup(ByteSize::kib(256));
+    let bytes = vec![3; 1 << 20];
+    assert!(buffer.upload_from(&bytes, &stream, &pinned).unwrap_err().is_out_of_memory());
+    block_on(buffer.upload_when_room(&bytes, &stream, &pinned)).unwrap();
+    let copied =
+        driver.take().iter().map(|call| if let Call::Copy { len, .. } = call { *len } else { 0 }).sum::<usize>();
+    assert_eq!(copied, 1 << 20);
+    assert!(pinned.statistics().held <= ByteSize::kib(256));
+    assert_eq!(device.counters().uploads, 8);
+    assert!(block_on(buffer.upload_when_room(&[1], &stream, &pinned)).is_err());
+}
