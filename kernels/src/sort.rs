@@ -162,7 +162,7 @@ pub fn sort(
     let words = [scratch.view(0..wide)?, scratch.view(wide..2 * wide)?];
     let spare = scratch.view(2 * wide..2 * wide + narrow)?;
     // The lists change places with every pass; the last pass must write to `out`.
-    let lists = if passes % 2 == 0 { [out, &spare] } else { [&spare, out] };
+    let lists = if passes.is_multiple_of(2) { [out, &spare] } else { [&spare, out] };
     sorter.tile(Some(&words[0]), lists[0], tiles)?;
     for pass in 0..passes {
         let (from, to) = (pass as usize % 2, (pass as usize + 1) % 2);

@@ -9,7 +9,7 @@
 
 mod recipe;
 
-use millpond_kernels::image::IMAGES;
+use millpond_kernels::image::{DEFINES, IMAGES, OPTIONS};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
@@ -45,7 +45,8 @@ fn run(mut names: Vec<String>) -> Result<(), String> {
     for name in &names {
         let source = recipe::sources().join(format!("{name}.cu"));
         let mut arguments = vec!["ptx".to_string(), source.display().to_string()];
-        arguments.extend(recipe::options());
+        arguments.extend(OPTIONS.iter().map(ToString::to_string));
+        arguments.extend(DEFINES.iter().map(|(name, value)| format!("-D{name}={value}")));
         let image = recipe::image(name, &compiler(&arguments)?).map_err(|message| format!("{name}: {message}"))?;
         let path = image_path(name);
         if fs::read_to_string(&path).is_ok_and(|old| old == image) {

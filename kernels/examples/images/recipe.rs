@@ -14,12 +14,6 @@ pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda")
 }
 
-/// Options and defines as the compiler wants them.
-pub fn options() -> Vec<String> {
-    let defines = DEFINES.iter().map(|(name, value)| format!("-D{name}={value}"));
-    OPTIONS.iter().map(ToString::to_string).chain(defines).collect()
-}
-
 /// A source with the headers that it includes, by name, each once, in the order in which they are met.
 fn files(name: &str) -> io::Result<Vec<(String, String)>> {
     let mut files: Vec<(String, String)> = Vec::new();
@@ -42,13 +36,13 @@ fn files(name: &str) -> io::Result<Vec<(String, String)>> {
 /// A source or a header of ours cannot be read.
 pub fn source_hash(name: &str) -> io::Result<String> {
     let mut hash = Sha256::new();
-    for (file, text) in files(name)? {
+    let files = files(name)?;
+    for (file, text) in &files {
         hash.update(format!("{file} {}\n{text}", text.len()));
     }
-    let used = |define: &(&str, u32)| format!("{}={}\n", define.0, define.1);
-    let text: String = files(name)?.into_iter().map(|(_, text)| text).collect();
-    for define in DEFINES.iter().filter(|(define, _)| text.contains(define)) {
-        hash.update(used(define));
+    let text: String = files.into_iter().map(|(_, text)| text).collect();
+    for (define, value) in DEFINES.iter().filter(|(define, _)| text.contains(define)) {
+        hash.update(format!("{define}={value}\n"));
     }
     for option in OPTIONS {
         hash.update(format!("{option}\n"));

@@ -287,8 +287,7 @@ impl Rig {
             pipeline.accumulate(input, state.as_view(), &state_layout, &self.stream).unwrap();
         } else {
             for extent in extents.chunks(1) {
-                let input =
-                    Input { extents: extent, descriptors: None, literals: &case.literals, lookups: &lookups };
+                let input = Input { extents: extent, descriptors: None, literals: &case.literals, lookups: &lookups };
                 pipeline
                     .accumulate(input, state.as_view(), &state_layout, &self.stream)
                     .unwrap_or_else(|error| panic!("{error}"));
@@ -307,8 +306,7 @@ impl Rig {
         case.extent_rows
             .iter()
             .map(|&rows| {
-                let columns: Vec<Column> =
-                    case.columns.iter().map(|column| column.slice(from, from + rows)).collect();
+                let columns: Vec<Column> = case.columns.iter().map(|column| column.slice(from, from + rows)).collect();
                 from += rows;
                 self.extent(&columns, &self.stream)
             })
@@ -322,8 +320,7 @@ impl Rig {
 
 pub fn sorted_rows(columns: &[Vec<Cell>]) -> Vec<Vec<Cell>> {
     let rows = columns.first().map_or(0, Vec::len);
-    let mut rows: Vec<Vec<Cell>> =
-        (0..rows).map(|row| columns.iter().map(|column| column[row]).collect()).collect();
+    let mut rows: Vec<Vec<Cell>> = (0..rows).map(|row| columns.iter().map(|column| column[row]).collect()).collect();
     rows.sort();
     rows
 }
@@ -342,8 +339,7 @@ impl Case {
     /// One extent with all rows of the columns, no filter, and outputs of every column.
     pub fn new(columns: Vec<Column>) -> Case {
         let mut graph = Graph::new();
-        let outputs =
-            columns.iter().enumerate().map(|(i, column)| graph.column(i as u32, column.spec.ty)).collect();
+        let outputs = columns.iter().enumerate().map(|(i, column)| graph.column(i as u32, column.spec.ty)).collect();
         let rows = columns.first().map_or(0, |column| column.cells.len());
         let spec = PipelineSpec {
             extents: Extents::One,

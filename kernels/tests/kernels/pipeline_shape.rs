@@ -18,7 +18,11 @@ fn lineitem(nullable: bool) -> (Vec<ColumnSpec>, Graph) {
         ColumnSpec { physical: Physical::U8, has_base: false, ty: Ty::new(Repr::U32).nullable(nullable).within(0, 2) },
         ColumnSpec { physical: Physical::U8, has_base: false, ty: Ty::new(Repr::U32).nullable(nullable).within(0, 1) },
         // shipdate
-        ColumnSpec { physical: Physical::U16, has_base: true, ty: Ty::new(Repr::I32).nullable(nullable).within(8035, 10_591) },
+        ColumnSpec {
+            physical: Physical::U16,
+            has_base: true,
+            ty: Ty::new(Repr::I32).nullable(nullable).within(8035, 10_591),
+        },
     ];
     (columns, Graph::new())
 }

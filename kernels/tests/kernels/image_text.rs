@@ -1,0 +1,120 @@
+//! The images: fresh, well-typed, and loadable by the interpreter. Needs no compiler.
+
+#[path = "../../examples/images/recipe.rs"]
+mod recipe;
+
+use millpond_kernels::image::IMAGES;
+use millpond_ptx::ast::{Instruction, Module, Statement};
+use millpond_ptx::{interpret, parse};
+use std::collections::BTreeSet;
+
+fn modules() -> Vec<(&'static str, Module)> {
+    IMAGES.iter().map(|image| (image.name, parse(image.text).unwrap())).collect()
+}
+
+#[test]
+fn images_are_as_fresh_as_their_sources() {
+    for image in IMAGES {
+        let now = recipe::source_hash(image.name).unwrap();
+        assert_eq!(
+            image.source_hash(),
+            Some(now.as_str()),
+            "images/{}.ptx is older than its sources: run `cargo images`",
+            image.name
+        );
+    }
+}
+
+#[test]
+fn every_source_has_its_image() {
+    let mut sources: Vec<String> = std::fs::read_dir(recipe::sources())
+        .unwrap()
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(".cu")?.to_string()))
+        .collect();
+    sources.sort();
+    let images: Vec<_> = IMAGES.iter().map(|image| image.name).collect();
+    assert_eq!(sources, images, "IMAGES in image.rs lists the sources in order");
+}
+
+#[test]
+fn images_are_what_the_recipe_makes_of_them() {
+    for image in IMAGES {
+        assert_eq!(recipe::image(image.name, image.text).unwrap(), image.text, "{} was edited by hand", image.name);
+    }
+}
+
+#[test]
+fn images_are_for_drivers_from_535_on() {
+    for (name, module) in modules() {
+        assert_eq!((module.version, module.address_size), ((8, 2), 64), "{name}");
+        assert_eq!(module.target, ["sm_70"], "{name}");
+    }
+}
+
+#[test]
+fn recorded_resources_name_every_kernel() {
+    let path = recipe::sources().with_file_name("images").join("resources.txt");
+    let recorded = std::fs::read_to_string(path).unwrap();
+    for (_, module) in modules() {
+        for function in module.functions().filter(|f| f.kind == millpond_ptx::ast::FunctionKind::Entry) {
+            let listed = recorded.lines().any(|line| line.split_whitespace().next() == Some(&function.name));
+            assert!(listed, "{} is not in resources.txt: run `cargo images`", function.name);
+        }
+    }
+}
+
+fn instructions<'a>(statements: &'a [Statement], all: &mut Vec<&'a Instruction>) {
+    for statement in statements {
+        match statement {
+            Statement::Instruction(instruction) => all.push(instruction),
+            Statement::Block(inner) => instructions(inner, all),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn interpreter_loads_every_image() {
+    for (name, module) in modules() {
+        if let Err(error) = interpret::Image::load(&module) {
+            panic!("{name}: {error}");
+        }
+    }
+}
+
+/// The forms of instructions that the compiler uses in our images. The interpreter must know each of them; a new one shows
+/// up here, so that its arithmetic gets a test before a kernel depends on it.
+#[test]
+fn instruction_forms_are_known() {
+    let modules = modules();
+    let mut all = Vec::new();
+    for (_, module) in &modules {
+        module.functions().filter_map(|f| f.body.as_deref()).for_each(|body| instructions(body, &mut all));
+    }
+    let forms: BTreeSet<String> = all.iter().map(|instruction| instruction.opcode.to_string()).collect();
+    let known: BTreeSet<String> = KNOWN_FORMS.split_whitespace().map(str::to_string).collect();
+    let new: Vec<_> = forms.difference(&known).collect();
+    assert!(new.is_empty(), "new forms: {new:?}");
+    let gone: Vec<_> = known.difference(&forms).collect();
+    assert!(gone.is_empty(), "forms that no image uses any more: {gone:?}");
+}
+
+const KNOWN_FORMS: &str = "
+    add.cc.s64 add.f64 add.s32 add.s64 add.u64 addc.cc.s64 and.b16 and.b32 and.b64 and.pred
+    atom.global.add.u64 bar.sync bfind.shiftamt.u32 bra bra.uni brev.b32 call.uni cvt.f64.f32 cvt.u16.u32
+    cvt.u32.u16 cvt.u32.u64 cvt.u64.u32 cvta.local.u64 cvta.shared.u64 cvta.to.global.u64 cvta.to.local.u64
+    ld.global.f32 ld.global.f64 ld.global.s16 ld.global.s32 ld.global.s8 ld.global.u16 ld.global.u32
+    ld.global.u64 ld.global.u8 ld.global.v2.u64 ld.global.v4.u32 ld.local.u32 ld.local.u64 ld.local.v2.u32
+    ld.local.v2.u64 ld.param.b32 ld.param.b64 ld.param.u16 ld.param.u32 ld.param.u64 ld.param.u8
+    ld.relaxed.gpu.global.u64 ld.shared.f64 ld.shared.u32 ld.shared.u64 ld.shared.u8 ld.shared.v2.u64 ld.u16
+    ld.u32 ld.u64 ld.u8 ld.v2.u64 mad.lo.s32 max.u32 max.u64 membar.gl min.u32 min.u64 mov.b64 mov.f64
+    mov.pred mov.u16 mov.u32 mov.u64 mul.lo.s64 mul.wide.u32 nanosleep.u32 not.b32 not.pred or.b32 or.b64
+    or.pred popc.b32 red.global.add.u64 rem.u32 rem.u64 ret selp.b32 selp.b64 selp.u16 selp.u32 selp.u64
+    setp.eq.b32 setp.eq.s16 setp.eq.s32 setp.eq.s64 setp.ge.u32 setp.ge.u64 setp.gt.s32 setp.gt.s64
+    setp.gt.u32 setp.gt.u64 setp.le.u64 setp.lt.s32 setp.lt.s64 setp.lt.u16 setp.lt.u32 setp.lt.u64
+    setp.ne.s16 setp.ne.s32 setp.ne.s64 shfl.sync.bfly.b32 shfl.sync.down.b32 shfl.sync.up.b32 shl.b32 shl.b64
+    shr.s64 shr.u16 shr.u32 shr.u64 st.global.f64 st.global.u16 st.global.u32 st.global.u64 st.global.u8
+    st.global.v2.u64 st.global.v4.u32 st.local.u32 st.local.u64 st.param.b32 st.param.b64
+    st.relaxed.gpu.global.u64 st.shared.f64 st.shared.u32 st.shared.u64 st.shared.u8 st.shared.v2.u64 sub.s32
+    sub.s64 vote.sync.any.pred vote.sync.ballot.b32 xor.b32 xor.b64
+";
