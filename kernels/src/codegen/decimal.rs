@@ -65,8 +65,8 @@ impl Graph {
                 } else {
                     (scale.saturating_add(whole(l).max(whole(r))) as u8).saturating_add(1)
                 };
-                let left = self.scale_up(left, i32::from(scale) - i32::from(l.scale), Overflow::Fail)?;
-                let right = self.scale_up(right, i32::from(scale) - i32::from(r.scale), Overflow::Fail)?;
+                let shifts = (i32::from(scale) - i32::from(l.scale), i32::from(scale) - i32::from(r.scale));
+                let (left, right) = self.scale_both(left, right, shifts)?;
                 let node = self.arithmetic(op, left, right, Overflow::Fail)?;
                 Ok((node, Decimal::new(digits.min(most), scale)))
             }
@@ -82,8 +82,8 @@ impl Graph {
                 let scale = l.scale.saturating_add(4).min(most as i8);
                 let shift = scale - l.scale + r.scale;
                 let digits = (shift.saturating_add(l.precision as i8) as u8).min(most);
-                let left = self.scale_up(left, i32::from(shift.max(0)), Overflow::Fail)?;
-                let right = self.scale_up(right, i32::from(-shift.min(0)), Overflow::Fail)?;
+                let shifts = (i32::from(shift.max(0)), i32::from(-shift.min(0)));
+                let (left, right) = self.scale_both(left, right, shifts)?;
                 let node = self.arithmetic(op, left, right, Overflow::Fail)?;
                 Ok((node, Decimal::new(digits, scale)))
             }
@@ -226,6 +226,24 @@ impl Graph {
         let count = self.assume(count, Range { low: 1, high: most });
         let node = self.arithmetic(Arithmetic::Divide, sum, count, Overflow::Fail)?;
         self.check(node, to.range(), Overflow::Fail)
+    }
+
+    /// Both operands times their powers of ten. Arrow computes a row only where both are valid, so that one which would
+    /// overflow beside a NULL does not.
+    fn scale_both(&mut self, left: NodeId, right: NodeId, shifts: (i32, i32)) -> Result<(NodeId, NodeId), GraphError> {
+        let beside = |graph: &mut Self, node: NodeId, other: NodeId| {
+            let fails = matches!(graph.node(node), Node::Arithmetic { overflow: Overflow::Fail, .. });
+            if !fails || !graph.ty(other).nullable {
+                return Ok(node);
+            }
+            let valid = graph.test(Test::IsNotNull, other)?;
+            graph.case(vec![(valid, node)], None)
+        };
+        let scaled_left = self.scale_up(left, shifts.0, Overflow::Fail)?;
+        let scaled_right = self.scale_up(right, shifts.1, Overflow::Fail)?;
+        let left_or_null = if scaled_left == left { left } else { beside(self, scaled_left, right)? };
+        let right_or_null = if scaled_right == right { right } else { beside(self, scaled_right, left)? };
+        Ok((left_or_null, right_or_null))
     }
 
     /// `of * 10^shift`.

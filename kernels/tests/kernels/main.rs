@@ -1,5 +1,13 @@
 //! Compiled and generated kernels against their meaning in plain Rust, on the simulated device.
 
+mod expr_bench;
+mod expr_date;
+mod expr_decimal;
+mod expr_errors;
+mod expr_float;
+mod expr_integer;
+mod expr_logic;
+mod expr_text;
 mod image_text;
 mod moves;
 mod pipeline_aggregate;

@@ -128,7 +128,8 @@ fn remainder(f: &mut FunctionBuilder, lane: Lane, x: Reg, y: Reg) -> Reg {
     let larger = f.not(smaller);
     let works = f.and(defined, larger);
     f.if_(works, |f| {
-        // Significand and exponent; subnormal numbers have exponent one and no hidden bit.
+        // Significand with its leading bit in the hidden place, and exponent: at most zero for subnormal numbers.
+        let spare = width - 1 - mantissa;
         let split = |f: &mut FunctionBuilder, value: Reg| {
             let b = f.reinterpret(bits, value);
             let exponent = f.shr(b, mantissa as u32);
@@ -136,8 +137,12 @@ fn remainder(f: &mut FunctionBuilder, lane: Lane, x: Reg, y: Reg) -> Reg {
             let normal = f.setp(Compare::Ne, exponent, 0);
             let with_hidden = f.or(significand, 1_i128 << mantissa);
             let significand = f.select(normal, with_hidden, significand);
+            let exponent = f.convert(Type::U32, exponent);
             let exponent = f.max(exponent, 1);
-            (significand, exponent)
+            let zeros = f.clz(significand);
+            let zeros = f.sub(zeros, spare);
+            let significand = f.shl(significand, zeros);
+            (significand, f.sub(exponent, zeros).view(Type::S32))
         };
         let (sx, ex) = split(f, ax);
         let (sy, ey) = split(f, ay);
@@ -155,17 +160,21 @@ fn remainder(f: &mut FunctionBuilder, lane: Lane, x: Reg, y: Reg) -> Reg {
             let fewer = f.sub(turns, 1);
             f.assign(turns, fewer);
         });
-        // rest * 2^(ey - bias - mantissa): normalise by hand, since the scale may be out of range.
+        // rest * 2^(ey - bias - mantissa): its leading bit goes to the hidden place, or as near as exponent one allows;
+        // below that it shifts down, and no bit is lost, since the divisor's own came from there.
         let zeros = f.clz(rest);
-        let shift = f.sub(zeros, (width - 1 - mantissa) as u32);
-        let shift = if width == 64 { f.convert(Type::U64, shift) } else { shift };
+        let wanted = f.sub(zeros.view(Type::S32), spare);
         let most = f.sub(ey, 1);
-        let shift = f.min(shift, most);
-        let count = f.convert(Type::U32, shift);
-        let significand = f.shl(rest, count);
+        let shift = f.min(wanted, most);
+        let up = f.max(shift, 0);
+        let down = f.neg(shift);
+        let down = f.max(down, 0);
+        let significand = f.shl(rest, up.view(Type::U32));
+        let significand = f.shr(significand, down.view(Type::U32));
         let hidden = f.shr(significand, mantissa as u32);
-        let exponent = f.sub(ey, shift);
-        // A significand without hidden bit is subnormal (or zero): its exponent field is zero.
+        let exponent = f.sub(ey, shift).view(Type::U32);
+        let exponent = if bits == Type::U64 { f.convert(Type::U64, exponent) } else { exponent };
+        // Without the hidden bit the number is subnormal (or zero): its exponent field is zero.
         let exponent = f.mul(exponent, hidden);
         let exponent = f.shl(exponent, mantissa as u32);
         let low = f.and(significand, fraction);

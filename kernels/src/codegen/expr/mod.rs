@@ -365,6 +365,10 @@ impl<'x, 'g> Row<'x, 'g> {
     ) -> Result<T, CodegenError> {
         self.known.num_masks += 1;
         let number = self.known.num_masks;
+        let mask = match self.masks.last() {
+            Some(&(_, outer)) => self.f.and(outer, mask),
+            None => mask,
+        };
         self.masks.push((number, mask));
         let result = body(self);
         self.masks.pop();

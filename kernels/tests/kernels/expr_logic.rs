@@ -1,0 +1,302 @@
+//! Three-valued logic, comparisons and choice, against `Option<bool>`.
+
+use millpond_kernels::codegen::ir::{Comparison, NodeId, Overflow, Repr, Test, Ty};
+
+use crate::expr_bench::{Bench, Bool, Cell, F64, Int, Null, assert_rows, pairs};
+use crate::expr_integer::edges;
+
+const TRUTHS: [Cell; 3] = [Bool(true), Bool(false), Null];
+
+fn truth(cell: Cell) -> Option<bool> {
+    match cell {
+        Bool(value) => Some(value),
+        _ => None,
+    }
+}
+
+fn and(a: Option<bool>, b: Option<bool>) -> Option<bool> {
+    match (a, b) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
+    }
+}
+
+fn or(a: Option<bool>, b: Option<bool>) -> Option<bool> {
+    and(a.map(|a| !a), b.map(|b| !b)).map(|c| !c)
+}
+
+/// Runs `make` over all truth values of two columns, of which either, both or none can be NULL.
+fn over_truths(
+    make: impl Fn(&mut Bench, NodeId, NodeId) -> NodeId,
+    meaning: impl Fn(Option<bool>, Option<bool>) -> Cell,
+) {
+    for left in [&TRUTHS[..], &TRUTHS[..2]] {
+        for right in [&TRUTHS[..], &TRUTHS[..2]] {
+            let (left, right) = pairs(left, right);
+            let mut bench = Bench::new();
+            let (a, b) = (bench.column(Repr::Bool, &left), bench.column(Repr::Bool, &right));
+            let root = make(&mut bench, a, b);
+            let got = bench.values(root);
+            assert_rows("logic", &[&left, &right], &got, |row| meaning(truth(row[0]), truth(row[1])));
+        }
+    }
+}
+
+#[test]
+fn kleene_logic() {
+    over_truths(|bench, a, b| bench.graph.and(a, b).expect("booleans"), |a, b| and(a, b).into());
+    over_truths(|bench, a, b| bench.graph.or(a, b).expect("booleans"), |a, b| or(a, b).into());
+    over_truths(|bench, a, _| bench.graph.not(a).expect("booleans"), |a, _| a.map(|a| !a).into());
+}
+
+#[test]
+fn nested_logic_keeps_unknown() {
+    // NOT (a AND b) OR (a AND NOT b)
+    over_truths(
+        |bench, a, b| {
+            let g = &mut bench.graph;
+            let both = g.and(a, b).expect("booleans");
+            let not_both = g.not(both).expect("booleans");
+            let not_b = g.not(b).expect("booleans");
+            let only_a = g.and(a, not_b).expect("booleans");
+            g.or(not_both, only_a).expect("booleans")
+        },
+        |a, b| or(and(a, b).map(|x| !x), and(a, b.map(|b| !b))).into(),
+    );
+}
+
+#[test]
+fn truth_tests_are_never_null() {
+    let tests: [(Test, fn(Option<bool>) -> bool); 6] = [
+        (Test::IsNull, |a| a.is_none()),
+        (Test::IsNotNull, |a| a.is_some()),
+        (Test::IsTrue, |a| a == Some(true)),
+        (Test::IsNotTrue, |a| a != Some(true)),
+        (Test::IsFalse, |a| a == Some(false)),
+        (Test::IsNotFalse, |a| a != Some(false)),
+    ];
+    for (test, meaning) in tests {
+        over_truths(|bench, a, _| bench.graph.test(test, a).expect("a boolean"), |a, _| Bool(meaning(a)));
+        // Of a conjunction, whose parts the test may look at by themselves.
+        over_truths(
+            |bench, a, b| {
+                let both = bench.graph.and(a, b).expect("booleans");
+                bench.graph.test(test, both).expect("a boolean")
+            },
+            |a, b| Bool(meaning(and(a, b))),
+        );
+    }
+}
+
+#[test]
+fn booleans_compare_with_false_below_true() {
+    for (op, meaning) in relations::<bool>() {
+        over_truths(
+            |bench, a, b| bench.graph.compare(op, a, b).expect("booleans"),
+            |a, b| match (a, b) {
+                (Some(a), Some(b)) => Bool(meaning(&a, &b)),
+                _ => Null,
+            },
+        );
+    }
+}
+
+type Relation<T> = fn(&T, &T) -> bool;
+
+fn relations<T: Ord>() -> [(Comparison, Relation<T>); 6] {
+    [
+        (Comparison::Equal, |a, b| a == b),
+        (Comparison::NotEqual, |a, b| a != b),
+        (Comparison::Less, |a, b| a < b),
+        (Comparison::LessEqual, |a, b| a <= b),
+        (Comparison::Greater, |a, b| a > b),
+        (Comparison::GreaterEqual, |a, b| a >= b),
+    ]
+}
+
+#[test]
+fn integers_compare_at_every_width() {
+    for repr in [Repr::I8, Repr::I32, Repr::U32, Repr::I64, Repr::U64, Repr::I128] {
+        let (left, right) = pairs(&edges(repr), &edges(repr));
+        let mut bench = Bench::new();
+        let (a, b) = (bench.column(repr, &left), bench.column(repr, &right));
+        for (op, meaning) in relations::<i128>() {
+            let root = bench.graph.compare(op, a, b).expect("integers");
+            let got = bench.values(root);
+            assert_rows(&format!("{repr:?} {op:?}"), &[&left, &right], &got, |row| match row {
+                [Int(a), Int(b)] => Bool(meaning(a, b)),
+                _ => Null,
+            });
+        }
+    }
+}
+
+#[test]
+fn narrow_and_wide_integers_compare() {
+    let narrow: Vec<Cell> = [0, 5, 1_000].into_iter().map(Int).collect();
+    for (repr, wide) in [
+        (Repr::U64, u64::MAX.into()),
+        (Repr::U32, u32::MAX.into()),
+        (Repr::I128, i128::MIN),
+        (Repr::I64, i64::MIN.into()),
+    ] {
+        let (left, right) = pairs(&[Int(wide), Int(5), Int(0)], &narrow);
+        let mut bench = Bench::new();
+        let (a, b) = (bench.column(repr, &left), bench.ranged(repr, &right));
+        for (op, meaning) in relations::<i128>() {
+            let root = bench.graph.compare(op, a, b).expect("integers");
+            let got = bench.values(root);
+            assert_rows(&format!("{repr:?} {op:?}"), &[&left, &right], &got, |row| match row {
+                [Int(a), Int(b)] => Bool(meaning(a, b)),
+                _ => Null,
+            });
+        }
+    }
+}
+
+#[test]
+fn distinct_takes_null_for_a_value() {
+    let cells = [Int(1), Int(2), Null];
+    for left in [&cells[..], &cells[..2]] {
+        for right in [&cells[..], &cells[..2]] {
+            let (left, right) = pairs(left, right);
+            let mut bench = Bench::new();
+            let (a, b) = (bench.column(Repr::I32, &left), bench.column(Repr::I32, &right));
+            let distinct = bench.graph.compare(Comparison::Distinct, a, b).expect("integers");
+            let same = bench.graph.compare(Comparison::NotDistinct, a, b).expect("integers");
+            let outcome = bench.run(&[distinct, same]);
+            assert_rows("distinct", &[&left, &right], &outcome.values[0], |row| Bool(row[0] != row[1]));
+            assert_rows("not distinct", &[&left, &right], &outcome.values[1], |row| Bool(row[0] == row[1]));
+        }
+    }
+}
+
+#[test]
+fn case_takes_the_first_true_branch() {
+    let (first, second) = pairs(&TRUTHS, &TRUTHS);
+    let numbers: Vec<Cell> = (0..9).map(|n| if n % 4 == 3 { Null } else { Int(n) }).collect();
+    for otherwise in [false, true] {
+        let mut bench = Bench::new();
+        let (a, b) = (bench.column(Repr::Bool, &first), bench.column(Repr::Bool, &second));
+        let x = bench.column(Repr::I64, &numbers);
+        let ten = bench.literal(Ty::new(Repr::I64).within(0, 99), Int(10));
+        let wide = bench.literal(Ty::new(Repr::I64), Int(1 << 40));
+        let root = bench.graph.case(vec![(a, x), (b, ten)], otherwise.then_some(wide)).expect("one type");
+        let got = bench.values(root);
+        assert_rows("CASE", &[&first, &second, &numbers], &got, |row| match row {
+            [Bool(true), _, x] => *x,
+            [_, Bool(true), _] => Int(10),
+            _ if otherwise => Int(1 << 40),
+            _ => Null,
+        });
+    }
+}
+
+#[test]
+fn case_of_booleans_and_floats() {
+    let (condition, value) = pairs(&TRUTHS, &TRUTHS);
+    let mut bench = Bench::new();
+    let (a, b) = (bench.column(Repr::Bool, &condition), bench.column(Repr::Bool, &value));
+    let yes = bench.graph.boolean(true);
+    let boolean = bench.graph.case(vec![(a, b)], Some(yes)).expect("one type");
+    let half = bench.graph.float(0.5, Repr::F64);
+    let null = bench.graph.null(Repr::F64);
+    let float = bench.graph.case(vec![(a, half), (b, null)], Some(half)).expect("one type");
+    let outcome = bench.run(&[boolean, float]);
+    assert_rows("CASE", &[&condition, &value], &outcome.values[0], |row| match row {
+        [Bool(true), value] => *value,
+        _ => Bool(true),
+    });
+    assert_rows("CASE", &[&condition, &value], &outcome.values[1], |row| match row {
+        [Bool(true), _] => F64(0.5),
+        [_, Bool(true)] => Null,
+        _ => F64(0.5),
+    });
+}
+
+#[test]
+fn coalesce_and_nullif() {
+    let cells = [Int(1), Int(2), Null];
+    let (left, right) = pairs(&cells, &cells);
+    let mut bench = Bench::new();
+    let (a, b) = (bench.column(Repr::I32, &left), bench.column(Repr::I32, &right));
+    let seven = bench.graph.integer(7, Repr::I32);
+    let either = bench.graph.coalesce(&[a, b]).expect("one type");
+    let always = bench.graph.coalesce(&[a, b, seven, a]).expect("one type");
+    assert!(!bench.graph.ty(always).nullable, "a constant is never NULL");
+    let unless = bench.graph.null_if(a, b).expect("one type");
+    let outcome = bench.run(&[either, always, unless]);
+    let first = |row: &[Cell]| row.iter().copied().find(|cell| *cell != Null);
+    assert_rows("coalesce", &[&left, &right], &outcome.values[0], |row| first(row).unwrap_or(Null));
+    assert_rows("coalesce", &[&left, &right], &outcome.values[1], |row| first(row).unwrap_or(Int(7)));
+    assert_rows("nullif", &[&left, &right], &outcome.values[2], |row| if row[0] == row[1] { Null } else { row[0] });
+}
+
+#[test]
+fn in_lists() {
+    let cells = [Int(1), Int(2), Int(3), Null];
+    for with_null in [false, true] {
+        for negated in [false, true] {
+            let mut bench = Bench::new();
+            let a = bench.column(Repr::I64, &cells);
+            let mut list = vec![bench.literal(Ty::new(Repr::I64), Int(2)), bench.literal(Ty::new(Repr::I64), Int(3))];
+            if with_null {
+                list.push(bench.literal(Ty::new(Repr::I64).nullable(true), Null));
+            }
+            let root = bench.graph.in_list(a, list, negated).expect("one type");
+            let got = bench.values(root);
+            assert_rows("IN (2, 3)", &[&cells], &got, |row| match row[0] {
+                Int(2 | 3) => Bool(!negated),
+                Int(_) if !with_null => Bool(negated),
+                _ => Null,
+            });
+        }
+    }
+}
+
+#[test]
+fn between_is_inclusive() {
+    let cells = [Int(1), Int(2), Int(3), Int(4), Null];
+    for negated in [false, true] {
+        let mut bench = Bench::new();
+        let a = bench.column(Repr::I128, &cells);
+        let low = bench.literal(Ty::new(Repr::I128), Int(2));
+        let high = bench.literal(Ty::new(Repr::I128), Int(3));
+        let root = bench.graph.between(a, low, high, negated).expect("one type");
+        let got = bench.values(root);
+        assert_rows("BETWEEN 2 AND 3", &[&cells], &got, |row| match row[0] {
+            Int(value) => Bool((2..=3).contains(&value) != negated),
+            _ => Null,
+        });
+    }
+}
+
+#[test]
+fn lookups_give_the_value_of_a_code() {
+    let codes = [Int(0), Int(2), Int(1), Null, Int(3)];
+    let mut bench = Bench::new();
+    let code = bench.column(Repr::U32, &codes);
+    let lengths = bench.table(Ty::new(Repr::I32).nullable(true), &[Int(4), Null, Int(6), Int(0)]);
+    let likes = bench.table(Ty::new(Repr::Bool), &[Bool(true), Bool(false), Bool(false), Bool(true)]);
+    let length = bench.graph.lookup(code, lengths, Ty::new(Repr::I32).nullable(true)).expect("a code");
+    let like = bench.graph.lookup(code, likes, Ty::new(Repr::Bool)).expect("a code");
+    assert!(bench.graph.ty(like).nullable, "NULL codes give NULL");
+    let outcome = bench.run(&[length, like]);
+    assert_eq!(outcome.values[0], [Int(4), Int(6), Null, Null, Int(0)]);
+    assert_eq!(outcome.values[1], [Bool(true), Bool(false), Bool(false), Null, Bool(true)]);
+}
+
+#[test]
+fn numbers_and_truth_convert() {
+    let cells = [Int(0), Int(5), Int(-1), Null];
+    for repr in [Repr::I8, Repr::I64, Repr::I128] {
+        let mut bench = Bench::new();
+        let a = bench.column(repr, &cells);
+        let truth = bench.graph.convert(a, Repr::Bool, Overflow::Fail).expect("a number");
+        let number = bench.graph.convert(truth, Repr::I32, Overflow::Fail).expect("a boolean");
+        let outcome = bench.run(&[truth, number]);
+        assert_eq!(outcome.values[0], [Bool(false), Bool(true), Bool(true), Null]);
+        assert_eq!(outcome.values[1], [Int(0), Int(1), Int(1), Null]);
+    }
+}
