@@ -13,7 +13,7 @@ pub mod launch;
 pub mod layout;
 pub mod pipeline;
 pub mod reduce;
-mod rows;
+pub mod rows;
 pub mod select;
 pub mod sort;
 pub mod tune;
