@@ -8,8 +8,11 @@
 
 use std::ops::Range;
 
+use millpond_memory::DeviceView;
+
 use crate::abi;
-use crate::codegen::ir::{Physical, Regime, Ty};
+use crate::codegen::ir::{ColumnSpec, Physical, Regime, Ty};
+use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows};
 use crate::tune;
 
 const ALIGNMENT: u64 = 256;
@@ -30,7 +33,7 @@ pub struct OutputColumn {
 pub struct OutputLayout {
     /// Length of the allocation.
     pub bytes: usize,
-    /// The launcher zeroes this many bytes from the beginning.
+    /// The launcher zeroes this many bytes from the beginning; all of them when there are few.
     pub zeroed_bytes: usize,
     pub rows_upper_bound: u64,
     /// Tiles of the launch that fills it.
@@ -64,7 +67,32 @@ impl OutputLayout {
             column.values = place(column.physical.value_bytes(rows));
         }
         let bytes = place(0).start;
+        // A small output is cleared whole, so that one copy of all of it may bring it home with its row count.
+        let zeroed_bytes = if bytes as u64 <= tune::SMALL_OUTPUT_BYTES { bytes } else { zeroed_bytes };
         OutputLayout { bytes, zeroed_bytes, rows_upper_bound: rows, num_tiles: num_tiles as u32, columns }
+    }
+}
+
+impl OutputLayout {
+    /// The output as the extent of a next pipeline: its row count stays on the device.
+    ///
+    /// # Errors
+    /// If `output` is not a buffer of this layout.
+    pub fn extent(&self, output: &DeviceView) -> millpond_memory::Result<ExtentInput> {
+        let columns = self.columns.iter().map(|column| {
+            let values = output.view(column.values.clone())?;
+            let validity = column.validity.clone().map(|range| output.view(range)).transpose()?;
+            Ok(Some(ColumnInput { values, validity, base: 0 }))
+        });
+        let columns = columns.collect::<millpond_memory::Result<_>>()?;
+        let control = output.view(Self::CONTROL)?;
+        Ok(ExtentInput { rows: ExtentRows::OnDevice { control, upper_bound: self.rows_upper_bound }, columns })
+    }
+
+    /// How a next pipeline reads the columns.
+    pub fn column_specs(&self) -> Vec<ColumnSpec> {
+        let spec = |column: &OutputColumn| ColumnSpec { physical: column.physical, has_base: false, ty: column.ty };
+        self.columns.iter().map(spec).collect()
     }
 }
 

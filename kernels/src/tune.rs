@@ -71,3 +71,6 @@ pub const SORT_TILE_ROWS: u32 = 2048;
 
 /// Threads of a block that only moves or combines values.
 pub const MOVE_THREADS: u32 = 256;
+
+/// Outputs of at most this many bytes are zeroed whole, past what the launch needs.
+pub const SMALL_OUTPUT_BYTES: u64 = 1 << 20;

@@ -44,6 +44,12 @@ pub(crate) fn stored_type(physical: Physical) -> Type {
     }
 }
 
+/// A predicate as 1 or 0 (U32).
+pub(crate) fn truth_bit(f: &mut FunctionBuilder, truth: Reg) -> Reg {
+    let one = f.copy(Type::U32, 1u32);
+    f.select(truth, one, 0u32)
+}
+
 /// An integer register extended by its own sign, or cut, to 64 bits.
 pub(crate) fn to_64(f: &mut FunctionBuilder, reg: Reg) -> Reg {
     match reg.ty() {

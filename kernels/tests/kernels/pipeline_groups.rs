@@ -1,1 +1,349 @@
-//! (to come)
+//! Grouped aggregates: each regime against a map in plain Rust, NULL keys, floats, growth, and streams that share a table.
+
+use std::collections::BTreeMap;
+
+use millpond_kernels::codegen::ir::*;
+use millpond_kernels::pipeline::{ExtentInput, Input};
+use millpond_memory::driver::sim::SimOptions;
+use millpond_memory::{DeviceBuffer, Stream};
+
+use super::pipeline_rig::*;
+
+/// Groups by `keys`; sums, counts and bounds of the last column, which is an I64.
+fn grouped(columns: Vec<Column>, keys: u32, regime: Option<Regime>) -> Case {
+    let last = columns.len() as u32 - 1;
+    let mut case = Case::new(columns);
+    let x = case.column(last);
+    let keys: Vec<u32> = (0..keys).collect();
+    case.group(&keys, regime, |_| {
+        vec![all(Aggregate::CountStar), all(Aggregate::Sum(x)), all(Aggregate::Min(x)), all(Aggregate::Max(x))]
+    })
+}
+
+/// The same in plain Rust.
+fn expected(columns: &[Column], keys: usize) -> Vec<Vec<Cell>> {
+    let mut groups: BTreeMap<Vec<Cell>, (i128, Vec<i128>)> = BTreeMap::new();
+    for row in 0..columns[0].cells.len() {
+        let key = columns[..keys].iter().map(|column| canonical(column.cells[row])).collect();
+        let group = groups.entry(key).or_default();
+        group.0 += 1;
+        if let Cell::Int(value) = columns[columns.len() - 1].cells[row] {
+            group.1.push(value);
+        }
+    }
+    let rows = groups.into_iter().map(|(mut key, (rows, values))| {
+        let some = |value: Option<i128>| value.map_or(Cell::Null, Cell::Int);
+        key.push(Cell::Int(rows));
+        key.push(some(
+            (!values.is_empty()).then(|| values.iter().fold(0i64, |s, v| s.wrapping_add(*v as i64)) as i128),
+        ));
+        key.push(some(values.iter().min().copied()));
+        key.push(some(values.iter().max().copied()));
+        key
+    });
+    rows.collect()
+}
+
+/// All NaN are one key, and −0.0 is 0.0.
+fn canonical(cell: Cell) -> Cell {
+    match cell {
+        Cell::F64(bits) if f64::from_bits(bits).is_nan() => f64::NAN.into(),
+        Cell::F64(bits) if f64::from_bits(bits) == 0.0 => 0.0f64.into(),
+        Cell::F32(bits) if f32::from_bits(bits).is_nan() => f32::NAN.into(),
+        Cell::F32(bits) if f32::from_bits(bits) == 0.0 => 0.0f32.into(),
+        other => other,
+    }
+}
+
+fn values(rows: usize, nulls: bool, random: &mut Random) -> Column {
+    let cells = (0..rows).map(|_| (!nulls || random.below(3) > 0).then(|| random.next() as i64));
+    let column = column(Repr::I64, cells.collect::<Vec<_>>());
+    if nulls { column.nullable() } else { column }
+}
+
+/// Two keys with few values: a nullable code and a date far from 0.
+fn small_keys(rows: usize, random: &mut Random, spread: u64) -> Vec<Column> {
+    let codes = (0..rows).map(|_| (random.below(7) > 0).then(|| random.below(spread) as u32)).collect::<Vec<_>>();
+    let dates = (0..rows).map(|_| 19_000 - random.below(4) as i32).collect::<Vec<_>>();
+    vec![
+        column(Repr::U32, codes).nullable().ranged(0, spread as i128 - 1),
+        column(Repr::I32, dates).ranged(18_997, 19_000),
+        values(rows, true, random),
+    ]
+}
+
+#[test]
+fn every_regime_gives_the_same_groups() {
+    let rig = Rig::new();
+    for rows in [0, 1, 31, 33, 127, 129, 3000] {
+        for regime in [Regime::Private, Regime::Direct, Regime::Hash] {
+            let columns = small_keys(rows, &mut Random(rows as u64), 3);
+            let expected = expected(&columns, 2);
+            let given = rig.aggregate(&grouped(columns, 2, Some(regime)));
+            assert_eq!(given, expected, "{regime:?}, {rows} rows");
+        }
+    }
+}
+
+#[test]
+fn regime_follows_from_ranges() {
+    let rig = Rig::new();
+    let regime = |spread: u64| {
+        let case = grouped(small_keys(10, &mut Random(1), spread), 2, None);
+        rig.pipeline(&case.spec).regime()
+    };
+    assert_eq!(regime(2), Some(Regime::Private));
+    assert_eq!(regime(1000), Some(Regime::Direct));
+    assert_eq!(regime(1 << 30), Some(Regime::Hash));
+}
+
+#[test]
+fn several_extents_and_launches_share_the_groups() {
+    let rig = Rig::new();
+    let extents = [700, 0, 1, 1500, 99];
+    for regime in [Regime::Private, Regime::Direct, Regime::Hash] {
+        let columns = small_keys(2300, &mut Random(6), 3);
+        let expected = expected(&columns, 2);
+        assert_eq!(rig.aggregate(&grouped(columns.clone(), 2, Some(regime)).fed(&extents)), expected, "{regime:?}");
+        assert_eq!(rig.aggregate(&grouped(columns, 2, Some(regime)).many(&extents)), expected, "{regime:?}");
+    }
+}
+
+#[test]
+fn keys_of_every_kind_are_groups() {
+    let rig = Rig::new();
+    let rows = 400;
+    let mut random = Random(3);
+    let mut pick = |list: Vec<Cell>| (0..rows).map(|_| list[random.below(list.len() as u64) as usize]).collect();
+    let kinds: Vec<(Repr, Vec<Cell>)> = vec![
+        (Repr::Bool, cells([Some(true), Some(false), None])),
+        (Repr::I8, cells([Some(i8::MIN), Some(i8::MAX), None, Some(0)])),
+        (Repr::U16, cells([0u16, u16::MAX, 5])),
+        (Repr::I64, cells([Some(i64::MIN), Some(i64::MAX), Some(0), Some(-1), None])),
+        (Repr::U64, cells([0u64, u64::MAX, 1 << 63])),
+        (Repr::I128, cells([Some(i128::MIN), Some(i128::MAX), Some(0), Some(1 << 64), None])),
+        (Repr::F64, cells([Some(f64::NAN), Some(-f64::NAN), Some(0.0), Some(-0.0), Some(f64::INFINITY), None])),
+        (Repr::F32, cells([f32::NAN, f32::from_bits(0xffc0_1234), 0.0, -0.0, 1.5])),
+    ];
+    for (repr, list) in kinds {
+        let ty = Ty::new(repr).nullable(list.contains(&Cell::Null));
+        let keys = stored(Physical::of(ty), ty, None, pick(list));
+        let columns = vec![keys, values(rows, false, &mut Random(9))];
+        let expected = expected(&columns, 1);
+        assert_eq!(rig.aggregate(&grouped(columns, 1, Some(Regime::Hash))), expected, "{repr:?}");
+    }
+}
+
+#[test]
+fn narrow_ranges_of_wide_types_address_a_table() {
+    let rig = Rig::new();
+    let rows = 500;
+    for repr in [Repr::I8, Repr::I64, Repr::I128, Repr::U64, Repr::Bool] {
+        let base: i128 = if repr == Repr::U64 {
+            1 << 63
+        } else if repr == Repr::I8 {
+            -128
+        } else {
+            -(1 << 40)
+        };
+        let cell = |row: usize| match (row % 11, repr) {
+            (0, _) => Cell::Null,
+            (n, Repr::Bool) => Cell::Bool(n % 2 == 0),
+            (n, _) => Cell::Int(base + n as i128),
+        };
+        let mut ty = Ty::new(repr).nullable(true);
+        if repr != Repr::Bool {
+            ty = ty.within(base + 1, base + 10);
+        }
+        let keys = stored(Physical::of(ty), ty, None, (0..rows).map(cell).collect());
+        let columns = vec![keys, values(rows, true, &mut Random(2))];
+        let expected = expected(&columns, 1);
+        for regime in [Regime::Private, Regime::Direct] {
+            assert_eq!(rig.aggregate(&grouped(columns.clone(), 1, Some(regime))), expected, "{repr:?} {regime:?}");
+        }
+    }
+}
+
+#[test]
+fn a_key_outside_its_promised_range_is_an_error() {
+    let rig = Rig::new();
+    for regime in [Regime::Private, Regime::Direct] {
+        let columns = vec![column(Repr::I32, [1, 2, 9, 1]).ranged(1, 2), column(Repr::I64, [1i64, 2, 3, 4])];
+        let case = grouped(columns.clone(), 1, Some(regime));
+        let pipeline = rig.pipeline(&case.spec);
+        let layout = pipeline.state_layout(4).unwrap();
+        let state = DeviceBuffer::zeroed(layout.bytes, &rig.stream, &rig.pool).unwrap();
+        let extents = [rig.extent(&columns, &rig.stream)];
+        let input = Input { extents: &extents, descriptors: None, literals: &[], lookups: &[] };
+        pipeline.accumulate(input, &state, &layout, &rig.stream).unwrap();
+        let out_layout = pipeline.emit_layout(&layout, 4).unwrap();
+        let output = DeviceBuffer::new(out_layout.bytes, &rig.stream, &rig.pool).unwrap();
+        pipeline.emit(&state, &layout, &output, &out_layout, &rig.stream).unwrap();
+        let (error, _) = rig.read_with_error(&output, &out_layout);
+        assert_eq!(ErrorCode::from_word(error).map(|(code, _)| code), Some(ErrorCode::KeyRange));
+        rig.assert_clean();
+    }
+}
+
+#[test]
+fn wide_bounds_of_groups_are_exact() {
+    let rig = Rig::new();
+    let rows = 600;
+    let mut random = Random(12);
+    let wide = (0..rows).map(|_| {
+        let bits = (random.next() as u128) << 64 | random.next() as u128;
+        (bits % 5 != 0).then_some(bits as i128)
+    });
+    let wide = column(Repr::I128, wide.collect::<Vec<_>>()).nullable();
+    let keys = column(Repr::I32, (0..rows).map(|row| row as i32 % 4)).ranged(0, 3);
+    for regime in [Regime::Private, Regime::Direct, Regime::Hash] {
+        let mut case = Case::new(vec![keys.clone(), wide.clone()]);
+        let x = case.column(1);
+        let case = case.group(&[0], Some(regime), |_| {
+            vec![all(Aggregate::Sum(x)), all(Aggregate::Min(x)), all(Aggregate::Max(x))]
+        });
+        let expected: Vec<Vec<Cell>> = (0..4)
+            .map(|key| {
+                let values: Vec<i128> = (0..rows)
+                    .filter(|row| row % 4 == key)
+                    .filter_map(|row| match wide.cells[row] {
+                        Cell::Int(value) => Some(value),
+                        _ => None,
+                    })
+                    .collect();
+                let sum = values.iter().fold(0i128, |sum, value| sum.wrapping_add(*value));
+                cells([key as i128, sum, *values.iter().min().unwrap(), *values.iter().max().unwrap()])
+            })
+            .collect();
+        assert_eq!(rig.aggregate(&case), expected, "{regime:?}");
+    }
+}
+
+/// Sums of floats of groups, where addition is exact.
+#[test]
+fn floats_of_groups_add_up() {
+    let rig = Rig::new();
+    let rows = 1000;
+    let keys = column(Repr::I32, (0..rows).map(|row| row % 3)).ranged(0, 2);
+    let x = column(Repr::F64, (0..rows).map(|row| (row % 4 != 0).then_some(row as f64 / 8.0))).nullable();
+    for regime in [Regime::Private, Regime::Direct, Regime::Hash] {
+        let mut case = Case::new(vec![keys.clone(), x.clone()]);
+        let node = case.column(1);
+        let case = case.group(&[0], Some(regime), |_| vec![all(Aggregate::Sum(node)), all(Aggregate::Count(node))]);
+        let expected: Vec<Vec<Cell>> = (0..3)
+            .map(|key| {
+                let chosen = (0..rows).filter(|row| row % 3 == key && row % 4 != 0);
+                let (sum, count) = chosen.fold((0.0, 0i64), |(sum, n), row| (sum + row as f64 / 8.0, n + 1));
+                vec![key.into(), sum.into(), count.into()]
+            })
+            .collect();
+        assert_eq!(rig.aggregate(&case), expected, "{regime:?}");
+    }
+}
+
+/// Runs a hash aggregation that starts small and grows whenever a launch could overfill it; feeds alternate between streams.
+fn growing(rig: &Rig, case: &Case, feeds: &[Vec<Column>], streams: &[Stream]) -> (Vec<Vec<Cell>>, usize) {
+    let pipeline = rig.pipeline(&case.spec);
+    let mut layout = pipeline.state_layout(0).unwrap();
+    let mut state = DeviceBuffer::zeroed(layout.bytes, &streams[0], &rig.pool).unwrap();
+    let (mut bound, mut grown) = (0, 0);
+    for (i, columns) in feeds.iter().enumerate() {
+        let stream = &streams[i % streams.len()];
+        let extent: ExtentInput = rig.extent(columns, stream);
+        bound += extent.rows.upper_bound();
+        if bound > layout.room() {
+            let larger = pipeline.state_layout(bound).unwrap();
+            let next = DeviceBuffer::zeroed(larger.bytes, stream, &rig.pool).unwrap();
+            pipeline.rehash(&state, &layout, &next, &larger, stream).unwrap();
+            (state, layout) = (next, larger);
+            grown += 1;
+        }
+        let extents = [extent];
+        let input = Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[] };
+        pipeline.accumulate(input, &state, &layout, stream).unwrap();
+    }
+    let out_layout = pipeline.emit_layout(&layout, bound).unwrap();
+    let output = DeviceBuffer::new(out_layout.bytes, &rig.stream, &rig.pool).unwrap();
+    pipeline.emit(&state, &layout, &output, &out_layout, &rig.stream).unwrap();
+    let rows = sorted_rows(&rig.read(&output, &out_layout));
+    rig.assert_clean();
+    (rows, grown)
+}
+
+fn split(columns: &[Column], parts: &[usize]) -> Vec<Vec<Column>> {
+    let mut from = 0;
+    let mut list = Vec::new();
+    for &rows in parts {
+        let part = columns.iter().map(|c| Column { cells: c.cells[from..from + rows].to_vec(), ..c.clone() });
+        list.push(part.collect());
+        from += rows;
+    }
+    list
+}
+
+/// Many distinct keys of two columns, one nullable.
+fn many_keys(rows: usize, seed: u64) -> Vec<Column> {
+    let mut random = Random(seed);
+    let a = (0..rows).map(|_| (random.below(10) > 0).then(|| random.below(rows as u64) as i64)).collect::<Vec<_>>();
+    let b = (0..rows).map(|_| random.below(2) as i32).collect::<Vec<_>>();
+    vec![column(Repr::I64, a).nullable(), column(Repr::I32, b), values(rows, true, &mut random)]
+}
+
+#[test]
+fn a_full_table_grows_and_loses_nothing() {
+    let rig = Rig::new();
+    let columns = many_keys(4000, 5);
+    let case = grouped(columns.clone(), 2, Some(Regime::Hash));
+    let feeds = split(&columns, &[300, 500, 0, 1200, 2000]);
+    let (rows, grown) = growing(&rig, &case, &feeds, std::slice::from_ref(&rig.stream));
+    assert_eq!(rows, expected(&columns, 2));
+    assert!(grown >= 2, "{grown}");
+}
+
+#[test]
+fn two_streams_fill_one_table_under_a_hundred_seeds() {
+    let columns = many_keys(600, 77);
+    let case = grouped(columns.clone(), 2, Some(Regime::Hash));
+    let expected = expected(&columns, 2);
+    let feeds = split(&columns, &[150, 150, 300]);
+    for seed in 0..100 {
+        let rig = Rig::with(SimOptions { seed, multiprocessors: 2, ..SimOptions::default() });
+        let streams = [Stream::new(&rig.device).unwrap(), Stream::new(&rig.device).unwrap()];
+        let (rows, _) = growing(&rig, &case, &feeds, &streams);
+        assert_eq!(rows, expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn two_streams_share_dense_tables_too() {
+    for regime in [Regime::Private, Regime::Direct] {
+        for seed in 0..10 {
+            let rig = Rig::seeded(seed);
+            let columns = small_keys(900, &mut Random(seed), 3);
+            let case = grouped(columns.clone(), 2, Some(regime));
+            let streams = [Stream::new(&rig.device).unwrap(), Stream::new(&rig.device).unwrap()];
+            let (rows, _) = growing(&rig, &case, &split(&columns, &[400, 200, 300]), &streams);
+            assert_eq!(rows, expected(&columns, 2), "{regime:?}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_table_without_room_says_so_and_ends() {
+    let rig = Rig::new();
+    let columns = vec![column(Repr::I64, 0..3000i64), column(Repr::I64, 0..3000i64)];
+    let case = grouped(columns.clone(), 1, Some(Regime::Hash));
+    let pipeline = rig.pipeline(&case.spec);
+    let layout = pipeline.state_layout(1).unwrap();
+    assert!(layout.records < 3000);
+    let state = DeviceBuffer::zeroed(layout.bytes, &rig.stream, &rig.pool).unwrap();
+    let extents = [rig.extent(&columns, &rig.stream)];
+    let input = Input { extents: &extents, descriptors: None, literals: &[], lookups: &[] };
+    pipeline.accumulate(input, &state, &layout, &rig.stream).unwrap();
+    let out_layout = pipeline.emit_layout(&layout, 3000).unwrap();
+    let output = DeviceBuffer::new(out_layout.bytes, &rig.stream, &rig.pool).unwrap();
+    pipeline.emit(&state, &layout, &output, &out_layout, &rig.stream).unwrap();
+    let (error, _) = rig.read_with_error(&output, &out_layout);
+    assert_eq!(ErrorCode::from_word(error).map(|(code, _)| code), Some(ErrorCode::TableFull));
+    rig.assert_clean();
+}

@@ -8,7 +8,7 @@ use millpond_kernels::layout::OutputLayout;
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, Pipeline, PipelineCache};
 use millpond_memory::driver::sim::{SimDriver, SimOptions};
 use millpond_memory::pinned::PinnedPool;
-use millpond_memory::{Device, DeviceBuffer, MemoryPool, Stream};
+use millpond_memory::{Device, DeviceBuffer, DeviceView, MemoryPool, Stream};
 
 /// One value; floats by their bits, so that NaN and −0.0 compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -196,8 +196,8 @@ impl Rig {
         DeviceBuffer::upload(bytes, stream, &self.pool, &self.pinned).expect("uploads")
     }
 
-    pub fn download(&self, buffer: &DeviceBuffer) -> Vec<u8> {
-        let pending = buffer.as_view().download_vec(&self.stream, &self.pinned).expect("downloads");
+    pub fn download(&self, view: &DeviceView) -> Vec<u8> {
+        let pending = view.download_vec(&self.stream, &self.pinned).expect("downloads");
         pending.wait().unwrap_or_else(|error| panic!("{error}\n{:#?}", self.driver.take_findings()))
     }
 
@@ -233,13 +233,16 @@ impl Rig {
     }
 
     pub fn read_with_error(&self, output: &DeviceBuffer, layout: &OutputLayout) -> (u64, Vec<Vec<Cell>>) {
-        let bytes = self.download(output);
-        let word = |at: u64| u64::from_le_bytes(bytes[at as usize..at as usize + 8].try_into().unwrap());
+        let control = self.download(&output.view(OutputLayout::CONTROL).unwrap());
+        let word = |at: u64| u64::from_le_bytes(control[at as usize..at as usize + 8].try_into().unwrap());
         let rows = word(abi::CONTROL_ROWS) as usize;
         assert!(rows as u64 <= layout.rows_upper_bound, "{rows} rows, at most {}", layout.rows_upper_bound);
+        // What lies past the last row nobody wrote.
+        let part = |start: usize, len: usize| self.download(&output.view(start..start + len).unwrap());
         let columns = layout.columns.iter().map(|column| {
-            let validity = column.validity.clone().map(|range| &bytes[range]);
-            decode(column.ty, rows, &bytes[column.values.clone()], validity)
+            let validity = column.validity.as_ref().map(|range| part(range.start, rows.div_ceil(8)));
+            let values = part(column.values.start, column.physical.value_bytes(rows as u64) as usize);
+            decode(column.ty, rows, &values, validity.as_deref())
         });
         (word(abi::CONTROL_ERROR), columns.collect())
     }

@@ -13,7 +13,7 @@ use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, Reg, Value as Operan
 use super::cells::{AggregatePlan, Cell, Contribution, WordOp};
 use crate::codegen::expr::Expressions;
 use crate::codegen::ir::*;
-use crate::codegen::load::{RowLeaves, to_64, to_128};
+use crate::codegen::load::{RowLeaves, to_64, to_128, truth_bit};
 use crate::codegen::value::{CodegenError, Emit, Value};
 use crate::tune;
 
@@ -111,7 +111,7 @@ fn add_row(
 
 /// An integer or boolean as 64 bits.
 fn whole(f: &mut FunctionBuilder, value: Value) -> Reg {
-    let reg = if value.lane == Lane::Pred { f.select(value.low, 1u32, 0u32).view(Type::U32) } else { value.low };
+    let reg = if value.lane == Lane::Pred { truth_bit(f, value.low) } else { value.low };
     to_64(f, reg).view(Type::U64)
 }
 

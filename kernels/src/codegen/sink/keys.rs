@@ -12,7 +12,7 @@ use millpond_ptx::build::{Compare, FunctionBuilder, Reg};
 use super::cells::{AggregatePlan, KeyPlan};
 use crate::codegen::expr::Expressions;
 use crate::codegen::ir::*;
-use crate::codegen::load::{RowLeaves, lane_type, to_64, to_128};
+use crate::codegen::load::{RowLeaves, lane_type, to_64, to_128, truth_bit};
 use crate::codegen::params::{ParamList, Slot};
 use crate::codegen::value::{CodegenError, Emit, Value};
 
@@ -66,7 +66,7 @@ impl DenseParams {
             let f = &mut *emit.f;
             // Arithmetic modulo 2^32: the difference is below 2^32, so the low halves give it exactly.
             let bits = match value.lane {
-                Lane::Pred => f.select(value.low, 1u32, 0u32).view(Type::U32),
+                Lane::Pred => truth_bit(f, value.low),
                 Lane::S32 | Lane::U32 => value.low.view(Type::U32),
                 Lane::S64 | Lane::U64 | Lane::S128 => f.convert(Type::U32, value.low.view(Type::U64)),
                 Lane::F32 | Lane::F64 => {
@@ -156,7 +156,7 @@ pub(crate) fn words(
                 vec![low, high.view(Type::U64)]
             }
             Lane::Pred => {
-                let bit = f.select(value.low, 1u32, 0u32).view(Type::U32);
+                let bit = truth_bit(f, value.low);
                 vec![f.convert(Type::U64, bit)]
             }
             Lane::F32 => {
