@@ -73,7 +73,7 @@ impl CliError {
             for help in &diagnostic.helps {
                 let _ = write!(message, "\n  help: {}", help.message);
             }
-        } else if let Some((line, column)) = parser_place(error) {
+        } else if let Some((line, column)) = parser_place(error, &statement.sql) {
             let place = millpond::datafusion::common::Location { line, column };
             excerpt(&mut message, statement, Span { start: place, end: place });
         }
@@ -154,13 +154,17 @@ fn plain_message(error: &DataFusionError) -> String {
     parser.unwrap_or(rest).trim().to_string()
 }
 
-/// The place in the text of a parser's error, which ends in "at Line: L, Column: C".
-fn parser_place(error: &DataFusionError) -> Option<(u64, u64)> {
+/// The place in the text of a parser's error, which ends in "at Line: L, Column: C" or in "found: EOF".
+fn parser_place(error: &DataFusionError, sql: &str) -> Option<(u64, u64)> {
     let DataFusionError::SQL(parser, _) = error.find_root() else { return None };
     let text = match parser.as_ref() {
         ParserError::ParserError(text) | ParserError::TokenizerError(text) => text,
         ParserError::RecursionLimitExceeded => return None,
     };
+    if text.ends_with("found: EOF") {
+        let last = sql.lines().last()?;
+        return Some((sql.lines().count() as u64, last.chars().count() as u64 + 1));
+    }
     let (_, after) = text.rsplit_once("Line: ")?;
     let (line, column) = after.split_once(", Column: ")?;
     let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();

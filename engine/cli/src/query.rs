@@ -138,7 +138,7 @@ async fn run_statement(
         // SET and DDL did their work while they were planned; a query without columns has only a row count to tell.
         return Ok(());
     }
-    let failed = |error: &DataFusionError| CliError::statement(error, statement);
+    let failed = |error: &DataFusionError| name_files(session, statement, CliError::statement(error, statement));
     let mut writer = AnswerWriter::new(output, format, plan.schema());
     let mut batches = execute_stream(Arc::clone(&plan), session.context().task_ctx()).map_err(|e| failed(&e))?;
     while let Some(batch) = batches.next().await {
@@ -180,7 +180,7 @@ fn cannot_print(error: millpond::datafusion::arrow::error::ArrowError) -> CliErr
 async fn explain_missing_table(session: &Millpond, statement: &Statement, error: DataFusionError) -> CliError {
     let from_statement = CliError::statement(&error, statement);
     if !from_statement.message.contains("not found") {
-        return from_statement;
+        return name_files(session, statement, from_statement);
     }
     for path in paths_in(session, &statement.sql) {
         if is_remote(&path) || path.contains(['*', '?', '[']) {
@@ -194,6 +194,16 @@ async fn explain_missing_table(session: &Millpond, statement: &Statement, error:
         }
     }
     from_statement
+}
+
+/// A file error that does not say which file: names those that the statement reads.
+fn name_files(session: &Millpond, statement: &Statement, error: CliError) -> CliError {
+    let paths = paths_in(session, &statement.sql);
+    if error.exit != Exit::File || paths.is_empty() || paths.iter().any(|path| error.message.contains(path)) {
+        return error;
+    }
+    let names: Vec<String> = paths.iter().map(|path| format!("'{path}'")).collect();
+    CliError::file(format!("cannot read {}: {}", names.join(" or "), error.message))
 }
 
 /// The tables of a statement whose names look like paths.

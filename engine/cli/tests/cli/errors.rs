@@ -1,0 +1,102 @@
+//! Bad input: a message that names the thing, the value and the way out, and the right exit code.
+
+use crate::{Ended, millpond, millpond_reading};
+
+fn refused(args: &[&str], code: i32, says: &[&str]) -> Ended {
+    let ended = millpond(args);
+    assert_eq!(ended.code, code, "{args:?}: {}", ended.stderr);
+    for text in says {
+        assert!(ended.stderr.contains(text), "{args:?} does not say {text:?}:\n{}", ended.stderr);
+    }
+    assert_eq!(ended.stdout, "", "{args:?} printed data");
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+    ended
+}
+
+#[test]
+fn missing_file() {
+    let sql = "SELECT * FROM 'data/samples/nowhere.parquet'";
+    refused(&["-c", sql], 4, &["file 'data/samples/nowhere.parquet' does not exist"]);
+    refused(&["--table", "t=nowhere.csv", "-c", "SELECT 1"], 4, &["file 'nowhere.csv' does not exist"]);
+    refused(&["-f", "nowhere.sql"], 4, &["'nowhere.sql'"]);
+}
+
+#[test]
+fn corrupt_file() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("broken.parquet");
+    std::fs::write(&file, "this is not Parquet at all, but it is long enough to be read").expect("file");
+    let path = file.to_str().expect("UTF-8");
+    refused(&["-c", &format!("SELECT * FROM '{path}'")], 4, &["cannot read", "broken.parquet", "Parquet"]);
+
+    // A file whose end is intact and whose pages are not.
+    let mut bytes = std::fs::read(crate::root().join("data/samples/sales.parquet")).expect("sample");
+    bytes[1_000..200_000].fill(0xff);
+    std::fs::write(&file, bytes).expect("file");
+    refused(&["--device", "cpu", "-c", &format!("SELECT sum(quantity), max(customer) FROM '{path}'")], 4, &[]);
+}
+
+#[test]
+fn unknown_column_has_a_caret() {
+    let ended = refused(
+        &["--device", "cpu", "-c", "SELECT\n  prise FROM 'data/samples/sales.parquet'"],
+        1,
+        &["prise", "not found"],
+    );
+    let caret = ended.stderr.lines().position(|line| line.contains("^^^^^")).expect("a caret");
+    let lines: Vec<&str> = ended.stderr.lines().collect();
+    assert!(lines[caret - 1].contains("line 2: "), "{}", ended.stderr);
+    assert_eq!(lines[caret].find('^'), lines[caret - 1].find("prise"), "{}", ended.stderr);
+}
+
+#[test]
+fn syntax_error_has_a_caret() {
+    refused(&["-c", "SELECT 1 +"], 1, &["Expected", "line 1: SELECT 1 +", "^"]);
+    refused(&["-c", "SELECT 'never closed"], 1, &["line 1: ", "^"]);
+}
+
+#[test]
+fn carets_count_lines_in_the_whole_script() {
+    let ended = millpond_reading("SELECT 1;\n\nSELECT nothing", &["-q", "--device", "cpu"]);
+    assert_eq!(ended.code, 1);
+    assert!(ended.stderr.contains("line 3: SELECT nothing"), "{}", ended.stderr);
+}
+
+#[test]
+fn division_by_zero() {
+    let sql = "SELECT sale_id / 0 FROM 'data/samples/sales.parquet'";
+    refused(&["--device", "cpu", "-c", sql], 1, &["Divide by zero"]);
+}
+
+#[test]
+fn absent_device() {
+    refused(&["--device", "cuda:99", "-c", "SELECT 1"], 3, &["cuda:99", "not available"]);
+}
+
+#[test]
+fn unknown_option_suggests_the_nearest() {
+    refused(
+        &["--set", "millpond.fallbak=error", "-c", "SELECT 1"],
+        2,
+        &["millpond.fallbak", "did you mean millpond.fallback?"],
+    );
+    refused(&["--set", "batch_rows=7", "-c", "SELECT 1"], 2, &["did you mean millpond.batch_rows?"]);
+    refused(&["-c", "SET millpond.fallbak = 'error'"], 2, &["did you mean millpond.fallback?"]);
+    refused(&["--falback", "error"], 2, &["--fallback"]);
+}
+
+#[test]
+fn option_values_are_checked() {
+    refused(&["--device", "gpu", "-c", "SELECT 1"], 2, &["--device cannot be 'gpu'", "auto, cuda"]);
+    refused(&["--set", "millpond.batch_rows=many", "-c", "SELECT 1"], 2, &["millpond.batch_rows", "many"]);
+    refused(&["--set", "no-equals-sign", "-c", "SELECT 1"], 2, &["KEY=VALUE"]);
+}
+
+#[test]
+fn the_first_error_ends_a_script_unless_told_otherwise() {
+    let script = "SELECT 1 AS a; SELECT nothing; SELECT 2 AS b";
+    let stopped = millpond_reading(script, &["-q", "--device", "cpu"]);
+    assert_eq!((stopped.code, stopped.stdout.as_str()), (1, "a\n1\n"));
+    let went_on = millpond_reading(script, &["-q", "--device", "cpu", "--keep-going"]);
+    assert_eq!((went_on.code, went_on.stdout.as_str()), (1, "a\n1\nb\n2\n"));
+}

@@ -1,0 +1,48 @@
+//! The command line as a person or a script meets it: what is printed where, and the exit code.
+
+mod errors;
+mod queries;
+mod suites;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What a run of the binary left behind.
+struct Ended {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs the binary in the workspace's root, with no options from outside.
+fn millpond(args: &[&str]) -> Ended {
+    millpond_reading("", args)
+}
+
+/// The same, with `input` on standard input.
+fn millpond_reading(input: &str, args: &[&str]) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MILLPOND_")) {
+        command.env_remove(name);
+    }
+    let mut child = command
+        .args(args)
+        .current_dir(root())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("input is read");
+    let output = child.wait_with_output().expect("the binary ends");
+    Ended {
+        code: output.status.code().expect("no signal"),
+        stdout: String::from_utf8(output.stdout).expect("UTF-8"),
+        stderr: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
+}

@@ -1,0 +1,87 @@
+//! Statements in, answers out.
+
+use crate::{millpond, millpond_reading};
+
+const SALES: &str = "'data/samples/sales.parquet'";
+
+#[test]
+fn data_alone_is_on_standard_output() {
+    let ended = millpond(&["--device", "cpu", "-c", &format!("SELECT count(*) AS n FROM {SALES}")]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "n\n60000\n"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("1 row · ") && ended.stderr.contains(" · CPU"), "{}", ended.stderr);
+}
+
+#[test]
+fn quiet_prints_no_footer() {
+    let ended = millpond(&["-q", "--device", "cpu", "-c", "SELECT 1 AS one"]);
+    assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (0, "one\n1\n", ""));
+}
+
+#[test]
+fn auto_without_a_gpu_says_why_it_runs_on_the_cpu() {
+    let ended = millpond(&["--device", "auto", "-c", "SELECT 1 AS one"]);
+    assert_eq!(ended.code, 0);
+    // On a machine with a GPU there is nothing to explain, and the footer names it.
+    assert!(ended.stderr.starts_with("note: ") || !ended.stderr.contains("CPU"), "{}", ended.stderr);
+}
+
+#[test]
+fn statements_come_from_flags_files_and_standard_input() {
+    let folder = tempfile::tempdir().expect("folder");
+    let script = folder.path().join("script.sql");
+    std::fs::write(&script, "-- two statements; one comment\nSELECT ';' AS a;\nSELECT 2 AS b").expect("script");
+    let script = script.to_str().expect("UTF-8");
+    assert_eq!(millpond(&["-q", "-f", script]).stdout, "a\n;\nb\n2\n");
+    assert_eq!(millpond_reading("SELECT 3 AS c;", &["-q"]).stdout, "c\n3\n");
+    assert_eq!(millpond_reading("SELECT 4 AS d", &["-q", "-c", "SELECT 0 AS z", "-f", "-"]).stdout, "z\n0\nd\n4\n");
+}
+
+#[test]
+fn formats() {
+    let sql = "SELECT 1 AS n, NULL AS x";
+    let with = |format| millpond(&["-q", "--format", format, "-c", sql]).stdout;
+    assert_eq!(with("csv"), "n,x\n1,\n");
+    assert_eq!(with("json"), "[{\"n\":1,\"x\":null}]\n");
+    assert_eq!(with("ndjson"), "{\"n\":1,\"x\":null}\n");
+    assert!(with("table").contains("| 1 | NULL |"));
+}
+
+#[test]
+fn output_file_takes_its_format_from_its_name() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("answer.json");
+    let path = file.to_str().expect("UTF-8");
+    let ended = millpond(&["-q", "-o", path, "-c", "SELECT 1 AS n"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, ""));
+    assert_eq!(std::fs::read_to_string(&file).expect("answer"), "[{\"n\":1}]\n");
+    let refused = millpond(&["-o", "answer.parquet", "-c", "SELECT 1"]);
+    assert!(refused.code == 2 && refused.stderr.contains("COPY"), "{}", refused.stderr);
+}
+
+#[test]
+fn tables_are_registered_by_name() {
+    let folder = tempfile::tempdir().expect("folder");
+    let csv = folder.path().join("people.csv");
+    std::fs::write(&csv, "name,age\nann,30\nbob,\n").expect("csv");
+    let table = format!("people={}", csv.display());
+    let ended = millpond(&["-q", "--table", &table, "-c", "SELECT name FROM people WHERE age IS NULL"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "name\nbob\n"), "{}", ended.stderr);
+}
+
+#[test]
+fn settings_reach_both_sets_of_options() {
+    let ended = millpond(&[
+        "-q",
+        "--set",
+        "millpond.batch_rows=1000",
+        "--set",
+        "datafusion.execution.target_partitions=3",
+        "-c",
+        "SHOW millpond.batch_rows; SHOW datafusion.execution.target_partitions",
+    ]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(
+        ended.stdout,
+        "name,value\nmillpond.batch_rows,1000\nname,value\ndatafusion.execution.target_partitions,3\n"
+    );
+}
