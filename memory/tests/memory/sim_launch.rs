@@ -175,6 +175,8 @@ fn a_race_of_two_kernels_names_kernel_buffer_streams_and_sites() {
         let finding = rig.findings().remove(0);
         assert_eq!(finding.kind, FindingKind::UnorderedAccess);
         assert_eq!(finding.kernel.as_deref(), Some("add_one"));
+        let lines = [line_of("ld.global.u32 %r4, [%rd4];"), line_of("st.global.u32 [%rd5], %r4;")];
+        assert!(lines.contains(&finding.ptx_line), "{finding}");
         assert_eq!((finding.stream, finding.earlier_stream), (Some(t), Some(s)));
         assert_eq!(finding.earlier_site.map(|site| (site.file(), site.line())), Some((file!(), first)));
         assert!(finding.message.contains(&format!("{:#x}", b.0)), "{finding}");
@@ -251,6 +253,9 @@ fn touches_that_were_not_declared() {
         rig.launch(add_one, ALL, &params, &accesses, s);
         let finding = rig.only_finding(FindingKind::Undeclared);
         assert!(finding.message.contains(said), "{finding}");
+        let instruction =
+            if said.starts_with("reads") { "ld.global.u32 %r4, [%rd4];" } else { "st.global.u32 [%rd5], %r4;" };
+        assert_eq!(finding.ptx_line, line_of(instruction));
         assert_eq!(finding.kernel.as_deref(), Some("add_one"));
     }
     rig.launch(add_one, ALL, &params, &[input, declare(b, BYTES, Access::Write)], s);

@@ -22,6 +22,8 @@ pub struct Footprint {
     pub reads: SectorSet,
     pub writes: SectorSet,
     pub atomics: SectorSet,
+    /// The instruction that did each of the three first; [`super::Image::line_of`] gives its line.
+    pub first_steps: [Option<u32>; 3],
 }
 
 /// A set of sector numbers, counted from the start of the allocation.

@@ -135,6 +135,12 @@ impl Image {
         bytes
     }
 
+    /// The line of the instruction that a [`super::Footprint`] names; `None` when the module was built, not parsed.
+    pub fn line_of(&self, step: u32) -> Option<u32> {
+        let &origin = self.origins.get(step as usize)?;
+        Some(self.instructions[origin as usize].span.line).filter(|&line| line > 0)
+    }
+
     /// Line and text of a step's instruction.
     pub(super) fn origin(&self, step: u32) -> (u32, String) {
         match self.origins.get(step as usize) {

@@ -10,7 +10,7 @@
 
 use super::clock::Moment;
 use super::heap::Origin;
-use super::order::{Classes, Run, SECTOR_BYTES, merge_runs};
+use super::order::{Classes, Run, SECTOR_BYTES, Touch, merge_runs};
 use super::pool::BLOCK_BYTES;
 use super::queue::Work;
 use super::report::{Submission, What};
@@ -353,6 +353,12 @@ impl State {
         };
         self.counters.warp_instructions += report.warp_instructions;
         self.counters.lane_instructions += report.lane_instructions;
+        let lines = report.footprints.iter().filter_map(|footprint| {
+            let line = |step: Option<u32>| launch.loaded.image.line_of(step?);
+            Some((self.memory.on_device(footprint.base)?.label.id, footprint.first_steps.map(line)))
+        });
+        // Set once: a submission runs once.
+        let _ = by.lines.set(lines.collect());
         for footprint in &report.footprints {
             let Some(buffer) = self.memory.on_device(footprint.base) else { continue };
             let (label, origin, owner) = (buffer.label.clone(), buffer.origin, buffer.device);
@@ -368,13 +374,16 @@ impl State {
             {
                 let start = u64::from(run.start) * SECTOR_BYTES;
                 let end = (u64::from(run.end) * SECTOR_BYTES).min(label.len);
-                let verb = match () {
-                    () if run.classes.has(Classes::WRITE) => "writes",
-                    () if run.classes.has(Classes::ATOMIC) => "changes atomically",
-                    () => "reads",
+                let (verb, touch) = match () {
+                    () if run.classes.has(Classes::WRITE) => ("writes", Touch::Write),
+                    () if run.classes.has(Classes::ATOMIC) => ("changes atomically", Touch::Atomic),
+                    () => ("reads", Touch::Read),
                 };
                 let message = format!("{by} {verb} bytes {start}..{end} of {label} without having declared it");
-                self.reports.add(FindingKind::Undeclared, label.id, Some(by), None, message);
+                let line = by.line(label.id, touch);
+                if let Some(finding) = self.reports.add(FindingKind::Undeclared, label.id, Some(by), None, message) {
+                    finding.ptx_line = line;
+                }
             }
             self.touch_buffer(label.id, moment, by, &runs);
         }

@@ -46,7 +46,7 @@ impl Classes {
 
 /// How one submission touched a sector, for reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Touch {
+pub(super) enum Touch {
     /// A plain load, or the source of a copy.
     Read,
     /// A plain store, a fill, or the destination of a copy.

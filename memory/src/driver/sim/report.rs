@@ -7,10 +7,11 @@
 //! Bounds   `MOST_FINDINGS` are kept; the rest is counted.
 
 use super::clock::Epoch;
+use super::order::Touch;
 use crate::driver::{Finding, FindingKind, Site, StreamHandle};
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const MOST_FINDINGS: usize = 256;
 
@@ -55,6 +56,8 @@ pub(super) struct Submission {
     pub(super) stream: StreamHandle,
     pub(super) site: Option<Site>,
     pub(super) what: What,
+    /// For each buffer that a kernel touched: the PTX lines of its first load, store and atomic. Known when it has run.
+    pub(super) lines: OnceLock<Vec<(u64, [Option<u32>; 3])>>,
 }
 
 impl Submission {
@@ -66,10 +69,23 @@ impl Submission {
         }
     }
 
+    /// The PTX line that first touched a buffer so.
+    pub(super) fn line(&self, buffer: u64, touch: Touch) -> Option<u32> {
+        let (_, lines) = self.lines.get()?.iter().find(|(touched, _)| *touched == buffer)?;
+        lines[touch as usize]
+    }
+
     #[cfg(test)]
     pub(super) fn for_test(epoch: Epoch) -> Self {
         let number = epoch.seq * 1000 + u64::from(epoch.lane);
-        Self { number, epoch, stream: StreamHandle(u64::from(epoch.lane)), site: None, what: What::Fill }
+        Self {
+            number,
+            epoch,
+            stream: StreamHandle(u64::from(epoch.lane)),
+            site: None,
+            what: What::Fill,
+            lines: OnceLock::new(),
+        }
     }
 }
 

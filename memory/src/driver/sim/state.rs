@@ -193,7 +193,8 @@ impl State {
         let moment = self.queues.next_moment(lane);
         self.submissions += 1;
         let stream = self.queues.lane(lane).stream;
-        let by = Submission { number: self.submissions, epoch: moment.epoch, stream, site, what };
+        let lines = std::sync::OnceLock::new();
+        let by = Submission { number: self.submissions, epoch: moment.epoch, stream, site, what, lines };
         (moment, Arc::new(by))
     }
 

@@ -228,16 +228,22 @@ impl State {
             Touch::Atomic => "changes atomically",
         };
         let start = u64::from(conflict.sector) * SECTOR_BYTES;
+        let line = |(by, touch): (&Arc<Submission>, Touch)| by.line(label.id, touch);
         let message = format!(
-            "{} {} bytes {start}..{} of {label}, not ordered after {}, which {} them",
+            "{} {} bytes {start}..{} of {label}, not ordered after {}, which {} them{}",
             later.0,
             verb(later.1),
             (start + SECTOR_BYTES).min(label.len),
             earlier.0,
             verb(earlier.1),
+            line(earlier).map(|line| format!(" (PTX line {line})")).unwrap_or_default(),
         );
+        // The finding's kernel is the later one, or the earlier if that alone is a kernel.
+        let line = if later.0.kernel().is_some() { line(later) } else { line(earlier) };
         let kind = FindingKind::UnorderedAccess;
-        self.reports.add(kind, label.id, Some(later.0), Some(earlier.0), message);
+        if let Some(finding) = self.reports.add(kind, label.id, Some(later.0), Some(earlier.0), message) {
+            finding.ptx_line = line;
+        }
     }
 
     /// Reports copies that meet in pinned memory.

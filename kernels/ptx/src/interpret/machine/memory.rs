@@ -101,6 +101,8 @@ pub(super) struct Region<'m> {
     footprint: Option<&'m mut Footprint>,
     check_written: bool,
     shared: bool,
+    /// The instruction that reaches it.
+    step: u32,
 }
 
 /// What an access does, for messages.
@@ -199,6 +201,7 @@ impl Region<'_> {
                 Doing::Write => footprint.writes.insert(first, last),
                 Doing::Update => footprint.atomics.insert(first, last),
             }
+            footprint.first_steps[kind as usize].get_or_insert(self.step);
         }
     }
 
@@ -390,6 +393,7 @@ impl Machine<'_> {
             footprint: track.footprint.as_deref_mut(),
             check_written: checks.initialised,
             shared: false,
+            step,
         })
     }
 
@@ -412,6 +416,7 @@ impl Machine<'_> {
             footprint: None,
             check_written: checks.initialised,
             shared: true,
+            step: 0,
         }
     }
 
