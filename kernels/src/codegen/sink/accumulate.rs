@@ -8,7 +8,7 @@
 //! Strength  the table is touched by atomics alone, so blocks, launches and streams may share it.
 
 use millpond_ptx::ast::{Space, Type};
-use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, Reg, Value as Operand};
+use millpond_ptx::build::{Address, Atomic, Compare, FunctionBuilder, Reg, Value as Operand};
 
 use super::cells::{AggregatePlan, Cell, Contribution, WordOp};
 use crate::codegen::expr::Expressions;
@@ -291,28 +291,30 @@ pub(crate) fn add_to_table(f: &mut FunctionBuilder, cell: &Cell, words: &[Operan
 }
 
 /// Raises the 128-bit word at (low, high) to at least `new`, under the lock word.
-fn max_wide_locked(
-    f: &mut FunctionBuilder,
-    new: (Reg, Reg),
-    (low, high, lock): (millpond_ptx::build::Address, millpond_ptx::build::Address, millpond_ptx::build::Address),
-) {
-    let done = f.constant_pred(false);
+///
+/// The word only grows, and its halves are written low first. So a reader that sees a high half sees the low half that was
+/// written with it, or one of a still larger value: what is not above that pair never needs the lock.
+fn max_wide_locked(f: &mut FunctionBuilder, new: (Reg, Reg), (low, high, lock): (Address, Address, Address)) {
+    let read = |f: &mut FunctionBuilder| {
+        let old_high = f.load_with("ld.acquire.gpu.global", Type::U64, high.clone());
+        let old_low = f.load_with("ld.relaxed.gpu.global", Type::U64, low.clone());
+        is_greater_wide(f, new, (old_low, old_high))
+    };
     f.loop_(|f| {
+        let greater = read(f);
+        let done = f.not(greater);
+        f.break_if(done);
         let held = f.compare_exchange_with("atom.acquire.gpu.global", Type::B64, lock.clone(), 0u64, 1u64);
         let ours = f.setp(Compare::Eq, held, 0u64);
         // The holder updates and lets go inside the same turn: its neighbours in the warp may be waiting for it.
         f.if_(ours, |f| {
-            let old_low = f.load_with("ld.relaxed.gpu.global", Type::U64, low.clone());
-            let old_high = f.load_with("ld.relaxed.gpu.global", Type::U64, high.clone());
-            let greater = is_greater_wide(f, new, (old_low, old_high));
+            let greater = read(f);
             f.guarded(greater, true, |f| {
                 f.store_with("st.relaxed.gpu.global", Type::U64, low.clone(), new.0);
-                f.store_with("st.relaxed.gpu.global", Type::U64, high.clone(), new.1);
+                f.store_with("st.release.gpu.global", Type::U64, high.clone(), new.1);
             });
             f.store_with("st.release.gpu.global", Type::U64, lock.clone(), 0u64);
-            f.assign_pred(done, true);
         });
-        f.break_if(done);
     });
 }
 
