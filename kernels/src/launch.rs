@@ -52,16 +52,17 @@ impl LaunchConfig {
 
 /// A value that is a kernel parameter by its bytes.
 pub trait ParamValue: Copy {
-    /// Writes the little-endian bytes; a parameter is aligned to their number.
-    fn put(self, params: &mut Vec<u8>);
+    /// Puts the little-endian bytes at the end, aligned to their number, which is returned.
+    fn put(self, params: &mut Vec<u8>) -> usize;
 }
 
 macro_rules! param_values {
     ($($ty:ty)*) => {$(
         impl ParamValue for $ty {
-            fn put(self, params: &mut Vec<u8>) {
+            fn put(self, params: &mut Vec<u8>) -> usize {
                 align(params, size_of::<$ty>());
                 params.extend_from_slice(&self.to_le_bytes());
+                size_of::<$ty>()
             }
         }
     )*};
@@ -71,14 +72,14 @@ param_values!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 
 impl ParamValue for bool {
     /// A byte, as C++ has it.
-    fn put(self, params: &mut Vec<u8>) {
-        u8::from(self).put(params);
+    fn put(self, params: &mut Vec<u8>) -> usize {
+        u8::from(self).put(params)
     }
 }
 
 impl ParamValue for DevicePtr {
-    fn put(self, params: &mut Vec<u8>) {
-        self.0.put(params);
+    fn put(self, params: &mut Vec<u8>) -> usize {
+        self.0.put(params)
     }
 }
 
@@ -93,6 +94,8 @@ pub struct Launch<'a> {
     config: LaunchConfig,
     params: Vec<u8>,
     num_params: usize,
+    /// Every parameter so far lies where the kernel has it, as far as the driver knows.
+    fits: bool,
     uses: UseSet,
     site: Site,
 }
@@ -101,7 +104,7 @@ impl<'a> Launch<'a> {
     #[track_caller]
     pub fn new(kernel: &'a Kernel, config: LaunchConfig) -> Self {
         let site = Location::caller();
-        Launch { kernel, config, params: Vec::with_capacity(64), num_params: 0, uses: UseSet::new(), site }
+        Launch { kernel, config, params: Vec::with_capacity(64), num_params: 0, fits: true, uses: UseSet::new(), site }
     }
 
     /// The next parameter is an address whose bytes are read.
@@ -121,15 +124,24 @@ impl<'a> Launch<'a> {
 
     /// The next parameter is a value.
     pub fn value(mut self, value: impl ParamValue) -> Self {
-        value.put(&mut self.params);
-        self.num_params += 1;
-        self
+        let size = value.put(&mut self.params);
+        self.placed(size)
     }
 
     /// The next parameter is a structure: its bytes as `repr(C)` has them, aligned to `alignment`.
     pub fn bytes(mut self, bytes: &[u8], alignment: usize) -> Self {
         align(&mut self.params, alignment.max(1));
         self.params.extend_from_slice(bytes);
+        self.placed(bytes.len())
+    }
+
+    /// A parameter of `size` bytes was put at the end.
+    fn placed(mut self, size: usize) -> Self {
+        let offset = self.params.len() - size;
+        if let Some(expected) = self.kernel.params() {
+            let param = expected.get(self.num_params);
+            self.fits &= param.is_some_and(|param| (param.offset, param.size) == (offset, size));
+        }
         self.num_params += 1;
         self
     }
@@ -185,10 +197,10 @@ impl<'a> Launch<'a> {
 
     fn check_params(&self) -> Result<()> {
         let Some(expected) = self.kernel.params() else { return Ok(()) };
-        let end = expected.last().map_or(0, |param| param.offset + param.size);
-        if expected.len() == self.num_params && end == self.params.len() {
+        if self.fits && expected.len() == self.num_params {
             return Ok(());
         }
+        let end = expected.last().map_or(0, |param| param.offset + param.size);
         Err(MemoryError::Parameters {
             kernel: self.kernel.name().into(),
             expected: expected.len(),

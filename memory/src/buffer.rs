@@ -440,6 +440,8 @@ impl fmt::Debug for DeviceView {
 }
 
 /// A use of a buffer on a stream, from before it is submitted until after. Stays on its thread.
+///
+/// Hold one at a time: work that needs several takes them as a `UseSet`, which cannot deadlock.
 #[must_use = "a guard is held until the work that needs it is submitted"]
 pub struct UseGuard {
     view: DeviceView,

@@ -127,12 +127,14 @@ impl fmt::Display for DriverError {
 
 impl std::error::Error for DriverError {}
 
-/// "535.54 (CUDA 12.2)", or "for CUDA 12.2" where the system does not tell the release.
+/// "535.54 (CUDA 12.2)", or "for CUDA 12.2" where the system does not tell the release. 0 is a version not told.
 fn driver_words(release: &Option<String>, found: u32) -> String {
     let version = DriverVersion(found);
     match release {
-        Some(release) => format!("{release} (CUDA {version})"),
-        None => format!("for CUDA {version}"),
+        Some(release) if found > 0 => format!("{release} (CUDA {version})"),
+        Some(release) => release.clone(),
+        None if found > 0 => format!("for CUDA {version}"),
+        None => "of unknown version".into(),
     }
 }
 

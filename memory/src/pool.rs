@@ -7,6 +7,7 @@
 //! Limit      bytes handed out, each allocation rounded up to 256; three quarters of what is free at start, by default.
 //! Kept       what is freed stays with the pool up to the release threshold (all of it, by default); `trim_to` gives it back.
 //! Frees      count as free when they are submitted: later work in stream order may have the bytes.
+//! Waits      only when memory runs out: for frees that the device has not come to, before an allocation fails.
 //! Threads    one atomic for the limit; no lock on the way to the resource.
 
 use std::cell::Cell;

@@ -9,6 +9,7 @@ mod expr_integer;
 mod expr_logic;
 mod expr_text;
 mod image_text;
+mod launch;
 mod moves;
 mod pipeline_aggregate;
 mod pipeline_groups;
