@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use millpond_kernels::image::Images;
 use millpond_kernels::pipeline::PipelineCache;
 use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
 use millpond_memory::{ByteSize, Device, Driver, MemoryError, MemoryPool, PinnedPool, StreamPool};
@@ -22,6 +23,7 @@ pub struct Engine {
     pub(crate) pinned: PinnedPool,
     pub(crate) streams: StreamPool,
     pub(crate) pipelines: PipelineCache,
+    pub(crate) images: Images,
     sim: Option<Arc<SimDriver>>,
     name: String,
 }
@@ -86,8 +88,9 @@ impl Engine {
         let pinned = PinnedPool::builder(&device).build();
         let streams = StreamPool::new(&device);
         let pipelines = PipelineCache::new(&device);
+        let images = Images::new(&device);
         let name = if sim.is_some() { "simulated device".to_string() } else { device.limits().name.clone() };
-        Ok(Self { device, pool, pinned, streams, pipelines, sim, name })
+        Ok(Self { device, pool, pinned, streams, pipelines, images, sim, name })
     }
 
     /// The device's name, as the driver gives it.

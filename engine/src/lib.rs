@@ -16,6 +16,7 @@ pub mod device;
 pub mod error;
 pub mod exec;
 pub mod expr;
+pub mod extent;
 pub mod options;
 pub mod placement;
 pub mod program;

@@ -16,7 +16,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::Volatility;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{Literal, Repr, Test, Ty};
 
@@ -132,19 +132,24 @@ impl Lowering<'_> {
             let node = self.graph.test(test, of.node).map_err(|e| refused(expr, &e))?;
             return Ok(Some(Value { node, data_type: DataType::Boolean, dictionary: None }));
         }
+        // The dictionary's values have its own type; the value may carry another string type by now.
+        let own = self.dictionaries.get(id).map_or(&of.data_type, Dictionary::data_type).clone();
+        let mut value: Arc<dyn PhysicalExpr> = Arc::new(Column::new("value", 0));
+        if own != of.data_type {
+            value = Arc::new(CastExpr::new(value, of.data_type.clone(), None));
+        }
         let over_value = Arc::clone(expr)
-            .transform(|part| match part.downcast_ref::<Column>() {
-                Some(_) => Ok(Transformed::yes(Arc::new(Column::new("value", 0)) as Arc<dyn PhysicalExpr>)),
+            .transform_up(|part| match part.downcast_ref::<Column>() {
+                Some(_) => Ok(Transformed::yes(Arc::clone(&value))),
                 None => Ok(Transformed::no(part)),
             })
             .data()
             .map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
-        // The dictionary's values have its own type; the value may carry another string type by now.
-        let schema = Schema::new(vec![Field::new("value", of.data_type.clone(), true)]);
+        let schema = Schema::new(vec![Field::new("value", own.clone(), true)]);
         let failed = |e: datafusion::error::DataFusionError| unsupported(expr, &e.strip_backtrace());
         let data_type = over_value.data_type(&schema).map_err(failed)?;
-        let of_null = evaluate_one(&over_value, new_null_array(&of.data_type, 1)).map_err(failed)?;
-        let not_null = Schema::new(vec![Field::new("value", of.data_type.clone(), false)]);
+        let of_null = evaluate_one(&over_value, new_null_array(&own, 1)).map_err(failed)?;
+        let not_null = Schema::new(vec![Field::new("value", own, false)]);
         let nullable = over_value.nullable(&not_null).unwrap_or(true);
 
         let (kind, ty, dictionary) = if is_string(&data_type) {

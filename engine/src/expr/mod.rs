@@ -30,6 +30,7 @@ use millpond_kernels::codegen::ir::{Comparison, Graph, GraphError, Literal, Node
 use crate::column::{ColumnInfo, DictionaryId, Form, is_string, plain_repr, scalar_integer, type_unsupported};
 use crate::placement::Reason;
 
+pub(crate) use dictionary::evaluate;
 pub use dictionary::{Dictionaries, Dictionary, Lookup, LookupKind};
 
 /// The result of lowering one expression.

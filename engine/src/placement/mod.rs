@@ -30,6 +30,7 @@ use crate::error::EngineError;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 
 pub use judge::counts_as_operator;
+pub(crate) use judge::statistics;
 pub use reason::{Reason, reasons_text};
 
 /// What placement made of a subtree.

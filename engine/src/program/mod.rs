@@ -7,69 +7,104 @@
 //! Trouble  out of memory, a lost device or an error flag before the first batch re-runs the CPU subplan, with a note.
 
 pub mod compile;
+mod feed;
+mod run;
+mod sort;
+mod tables;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::metrics::MetricBuilder;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
+use millpond_memory::Scope;
 
 use crate::error::EngineError;
 use crate::exec::DownloadExec;
 use crate::options::{Fallback, MillpondOptions};
+use crate::report::metric;
+use run::{Failure, Output};
 
 pub use compile::{LoweredSegment, Program, Segment, Sink, SortKey, Stage};
 
-/// Why a run stopped before it gave anything.
-#[derive(Debug, Clone)]
+/// Why the device could not go on.
+#[derive(Debug, Clone, Default)]
 pub struct Trouble {
     pub what: String,
     pub out_of_memory: bool,
     pub lost: bool,
+    /// The query's own error, where a kernel raised one: division by zero, overflow, a failed cast.
+    pub sql: Option<Arc<DataFusionError>>,
 }
+
+/// Batches that wait between the run and whoever reads it.
+const BATCHES_AHEAD: usize = 2;
 
 /// Starts a run of the subtree below `download`; its work begins with the first poll.
 pub fn execute(download: &DownloadExec, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
     let schema = download.schema();
     let download = download.clone();
     let started = async move {
-        let program = Program::of(download.input())?;
-        let trouble = Trouble {
-            what: format!("programs of {} segments do not run yet", program.segments.len()),
-            out_of_memory: false,
-            lost: false,
-        };
-        take_over(&download, context, trouble)
+        // The stream owns the host task: dropping it ends the run.
+        let mut builder = RecordBatchReceiverStream::builder(download.schema(), BATCHES_AHEAD);
+        let sender = builder.tx();
+        let batch_rows = context.session_config().batch_size();
+        let out = Output { sender, sent: Arc::default(), batch_rows };
+        builder.spawn(async move { host_task(download, context, out).await });
+        Ok::<_, DataFusionError>(builder.build())
     };
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::once(started).try_flatten())))
 }
 
-/// The CPU runs the subplan that the device could not finish, or the query ends with the trouble.
-fn take_over(
-    download: &DownloadExec,
-    context: Arc<TaskContext>,
-    trouble: Trouble,
-) -> Result<SendableRecordBatchStream> {
+/// The run, and what happens after it.
+async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Output) -> Result<()> {
+    let scope = download.engine().device.scope().child("query");
+    let record =
+        Record { download: download.clone(), scope: scope.clone(), launches: Arc::default(), out: out.clone() };
+    let ended = run::run(&download, &context, &scope, &record.launches, &out).await;
+    drop(record);
+    let trouble = match ended {
+        Ok(()) | Err(Failure::Cancelled) => return Ok(()),
+        Err(Failure::Input(error)) => return Err(error),
+        Err(Failure::Ranges | Failure::Dictionaries(_)) => {
+            Trouble { what: "values left the ranges that statistics gave".into(), ..Trouble::default() }
+        }
+        Err(Failure::Trouble(trouble)) => trouble,
+    };
     let options = context.session_config().options().extensions.get::<MillpondOptions>();
     let fallback = options.map_or(Fallback::Allow, |options| options.fallback);
-    if fallback == Fallback::Error {
-        return Err(trouble.into_error());
+    // Once a batch has left, the CPU cannot begin again.
+    if fallback == Fallback::Error || out.sent.load(Ordering::Relaxed) > 0 {
+        return Err(trouble.into_error(fallback));
     }
     let note = format!("{} – ran this part again on the CPU", trouble.what);
     if fallback == Fallback::Warn {
         tracing::warn!("{note}");
     }
     download.note(note);
+    let mut batches = cpu(&download, context)?;
+    while let Some(batch) = batches.next().await {
+        let batch = batch?;
+        if out.sender.send(Ok(batch)).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The subplan that the device subtree stands for, as one partition.
+fn cpu(download: &DownloadExec, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
     let mut cpu = reset_plan_states(Arc::clone(download.cpu()))?;
     if cpu.output_partitioning().partition_count() > 1 {
         cpu = match cpu.properties().output_ordering().cloned() {
-            Some(order) => Arc::new(
-                datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec::new(order, cpu),
-            ),
+            Some(order) => Arc::new(SortPreservingMergeExec::new(order, cpu)),
             None => Arc::new(CoalescePartitionsExec::new(cpu)),
         };
     }
@@ -77,12 +112,36 @@ fn take_over(
 }
 
 impl Trouble {
-    fn into_error(self) -> DataFusionError {
-        let Trouble { what, out_of_memory, lost } = self;
-        let error = EngineError::DeviceTrouble { what, forbidden: true, lost, out_of_memory };
-        match out_of_memory {
-            true => DataFusionError::ResourcesExhausted(error.to_string()),
-            false => error.into(),
+    fn into_error(self, fallback: Fallback) -> DataFusionError {
+        let Trouble { what, out_of_memory, lost, sql } = self;
+        if let Some(sql) = sql {
+            return DataFusionError::Shared(sql);
         }
+        let forbidden = fallback == Fallback::Error;
+        EngineError::DeviceTrouble { what, forbidden, lost, out_of_memory }.into()
+    }
+}
+
+/// Writes a run's counts to the metrics when the run ends, however it ends.
+struct Record {
+    download: DownloadExec,
+    scope: Scope,
+    launches: Arc<AtomicU64>,
+    out: Output,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let counters = self.scope.counters();
+        let metrics = self.download.metrics_set();
+        let count = |name: &'static str, n: u64| MetricBuilder::new(metrics).global_counter(name).add(n as usize);
+        MetricBuilder::new(metrics).output_rows(0).add(self.out.sent.load(Ordering::Relaxed) as usize);
+        count(metric::LAUNCHES, counters.launches);
+        count(metric::PIPELINE_LAUNCHES, self.launches.load(Ordering::Relaxed));
+        count(metric::HOST_WAITS, counters.host_waits);
+        count(metric::ALLOCATIONS, counters.allocations);
+        count(metric::UPLOADED_BYTES, counters.uploaded_bytes);
+        count(metric::DOWNLOADED_BYTES, counters.downloaded_bytes);
+        count(metric::PEAK_BYTES, counters.peak_bytes);
     }
 }

@@ -2,4 +2,5 @@
 
 mod no_device;
 mod placement;
+mod queries;
 mod support;

@@ -1,0 +1,318 @@
+//! The dictionaries of a run, and the lookup tables over them.
+//!
+//!   string arrays ─ intern ─► codes          D0 grows: [PROMO TIN, SMALL NICKEL] + [LARGE BRASS]
+//!   lookup over D0          ─► extended by the new values, uploaded again when it grew
+//!
+//! Threads   one lock around everything: interning, evaluation and upload of tables happen once, whoever comes first.
+//! Limit     [`MAX_VALUES`] values; a column with more makes the CPU take over.
+//! Order     codes are given in order of first appearance, so they differ from run to run; answers do not.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BinaryArray, StringArray, UInt32Array, UInt32Builder, downcast_dictionary_array,
+    new_null_array,
+};
+use datafusion::arrow::compute::{SortOptions, cast, concat, sort_to_indices};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use datafusion::error::Result;
+use millpond_kernels::codegen::ir::{ColumnSpec, LookupSpec, Physical};
+use millpond_kernels::pipeline::LookupInput;
+use millpond_memory::{DeviceBuffer, Stream};
+
+use super::run::Failure;
+use crate::column::DictionaryId;
+use crate::device::Engine;
+use crate::error::EngineError;
+use crate::expr::{Dictionaries, Dictionary, Lookup, LookupKind, evaluate};
+use crate::extent::ExtentLayout;
+
+/// Most values of a dictionary.
+pub const MAX_VALUES: usize = 1 << 20;
+
+/// A fast hash for byte strings; dictionaries meet no adversary that matters more than time.
+#[derive(Default)]
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.0 = (self.0.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x517c_c1b7_2722_0a95);
+        }
+    }
+}
+
+/// An append-only dictionary.
+#[derive(Default)]
+struct Interner {
+    codes: HashMap<Arc<[u8]>, u32, BuildHasherDefault<Fnv>>,
+    values: Vec<Arc<[u8]>>,
+}
+
+impl Interner {
+    fn code(&mut self, value: &[u8]) -> Result<u32, Failure> {
+        if let Some(code) = self.codes.get(value) {
+            return Ok(*code);
+        }
+        if self.values.len() >= MAX_VALUES {
+            return Err(Failure::trouble(format!("a string column has more than {MAX_VALUES} different values")));
+        }
+        let code = self.values.len() as u32;
+        let value: Arc<[u8]> = value.into();
+        self.values.push(Arc::clone(&value));
+        self.codes.insert(value, code);
+        Ok(code)
+    }
+
+    /// The codes of an array of strings or bytes, NULL where it is NULL.
+    fn codes(&mut self, array: &ArrayRef) -> Result<UInt32Array, Failure> {
+        let array = match array.data_type() {
+            DataType::Dictionary(..) => return self.dictionary_codes(array),
+            DataType::Utf8 => cast(array, &DataType::Binary)?,
+            DataType::LargeUtf8 => cast(array, &DataType::LargeBinary)?,
+            DataType::Utf8View => cast(array, &DataType::BinaryView)?,
+            _ => Arc::clone(array),
+        };
+        let mut codes = UInt32Builder::with_capacity(array.len());
+        macro_rules! each {
+            ($values:expr) => {
+                for value in $values.iter() {
+                    codes.append_option(value.map(|value| self.code(value)).transpose()?);
+                }
+            };
+        }
+        match array.data_type() {
+            DataType::Binary => each!(array.as_binary::<i32>()),
+            DataType::LargeBinary => each!(array.as_binary::<i64>()),
+            DataType::BinaryView => each!(array.as_binary_view()),
+            other => return Err(EngineError::internal(format!("{other} is no string")).into()),
+        }
+        Ok(codes.finish())
+    }
+
+    fn dictionary_codes(&mut self, array: &ArrayRef) -> Result<UInt32Array, Failure> {
+        let array: &dyn Array = array.as_ref();
+        let (values, keys) = downcast_dictionary_array!(
+            array => (Arc::clone(array.values()), cast(array.keys(), &DataType::UInt32)?),
+            other => return Err(EngineError::internal(format!("{other} is no dictionary")).into())
+        );
+        let codes = self.codes(&values)?;
+        let keys = keys.as_primitive::<datafusion::arrow::datatypes::UInt32Type>();
+        let mut mapped = UInt32Builder::with_capacity(keys.len());
+        for key in keys.iter() {
+            mapped.append_option(key.and_then(|key| codes.is_valid(key as usize).then(|| codes.value(key as usize))));
+        }
+        Ok(mapped.finish())
+    }
+
+    /// The values from `from` on, as an array of `data_type`.
+    fn array(&self, from: usize, data_type: &DataType) -> Result<ArrayRef> {
+        let values = self.values[from..].iter().map(|value| Some(value.as_ref()));
+        let binary = BinaryArray::from_iter(values);
+        let plain: ArrayRef = match text(data_type) {
+            // Interned from strings, so this check cannot fail; it is linear in the dictionary, not in the rows.
+            true => Arc::new(StringArray::try_from_binary(binary)?),
+            false => Arc::new(binary),
+        };
+        Ok(if plain.data_type() == data_type { plain } else { cast(&plain, data_type)? })
+    }
+}
+
+fn text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => text(values),
+        other => matches!(other, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View),
+    }
+}
+
+/// A lookup table as far as it is evaluated.
+struct Table {
+    lookup: Lookup,
+    /// Values of the codes so far.
+    values: Option<ArrayRef>,
+    /// The table on the device, and how many codes it covers.
+    uploaded: Option<(usize, LookupInput)>,
+}
+
+/// Dictionaries and tables of one run.
+pub(crate) struct Tables {
+    pub definitions: Dictionaries,
+    interners: HashMap<DictionaryId, Interner>,
+    tables: Vec<Table>,
+}
+
+impl Tables {
+    pub fn new(definitions: Dictionaries) -> Self {
+        Self { definitions, interners: HashMap::new(), tables: vec![] }
+    }
+
+    /// Codes of a source column's array.
+    pub fn intern(&mut self, id: DictionaryId, array: &ArrayRef) -> Result<UInt32Array, Failure> {
+        self.interners.entry(id).or_default().codes(array)
+    }
+
+    /// Values that dictionary `id` has so far.
+    pub fn len(&self, id: DictionaryId) -> usize {
+        match self.definitions.get(id) {
+            Some(Dictionary::Constants { values, .. }) => values.len(),
+            _ => self.interners.get(&id).map_or(0, |interner| interner.values.len()),
+        }
+    }
+
+    /// All values of dictionary `id`.
+    pub fn values(&self, id: DictionaryId) -> Result<ArrayRef> {
+        self.values_from(id, 0)
+    }
+
+    fn values_from(&self, id: DictionaryId, from: usize) -> Result<ArrayRef> {
+        match self.definitions.get(id) {
+            Some(Dictionary::Constants { values, data_type }) => {
+                let arrays: Vec<ArrayRef> =
+                    values.iter().map(|value| value.cast_to(data_type)?.to_array()).collect::<Result<_>>()?;
+                let all = concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>())?;
+                Ok(all.slice(from, all.len() - from))
+            }
+            Some(definition) => match self.interners.get(&id) {
+                Some(interner) => interner.array(from, definition.data_type()),
+                None => Interner::default().array(0, definition.data_type()),
+            },
+            None => Err(EngineError::internal(format!("dictionary {} is not defined", id.0)).into()),
+        }
+    }
+
+    /// The tables of a launch, evaluated and uploaded as far as the dictionaries go.
+    pub fn lookups(
+        &mut self,
+        lookups: &[Lookup],
+        specs: &[LookupSpec],
+        engine: &Engine,
+        stream: &Stream,
+    ) -> Result<Vec<LookupInput>, Failure> {
+        lookups.iter().zip(specs).map(|(lookup, spec)| self.lookup(lookup, spec, engine, stream)).collect()
+    }
+
+    fn lookup(
+        &mut self,
+        lookup: &Lookup,
+        spec: &LookupSpec,
+        engine: &Engine,
+        stream: &Stream,
+    ) -> Result<LookupInput, Failure> {
+        let at = match self.tables.iter().position(|table| table.lookup == *lookup) {
+            Some(at) => at,
+            None => {
+                self.tables.push(Table { lookup: lookup.clone(), values: None, uploaded: None });
+                self.tables.len() - 1
+            }
+        };
+        let size = self.len(lookup.dictionary);
+        if let Some((covered, input)) = &self.tables[at].uploaded
+            && *covered == size
+        {
+            return Ok(input.clone());
+        }
+        let known = self.tables[at].values.clone();
+        let covered = known.as_ref().map_or(0, |values| values.len());
+        let values: ArrayRef = match &lookup.kind {
+            LookupKind::Rank => Arc::new(ranks(&self.values(lookup.dictionary)?)?),
+            LookupKind::Value(expr) => {
+                let new = evaluate(expr, self.values_from(lookup.dictionary, covered)?)?;
+                extended(known, new)?
+            }
+            LookupKind::Code(derived) => {
+                let Some(Dictionary::Derived { expr, of, .. }) = self.definitions.get(*derived).cloned() else {
+                    return Err(EngineError::internal("a table of codes leads to a derived dictionary").into());
+                };
+                if !self.interners.contains_key(derived) {
+                    self.first_code(*derived, &expr, of)?;
+                }
+                let new = evaluate(&expr, self.values_from(lookup.dictionary, covered)?)?;
+                let codes: ArrayRef = Arc::new(self.intern(*derived, &new)?);
+                extended(known, codes)?
+            }
+        };
+        let input = upload(&values, spec, engine, stream)?;
+        let table = &mut self.tables[at];
+        table.values = Some(values);
+        table.uploaded = Some((size, input.clone()));
+        Ok(input)
+    }
+
+    /// What the expression gives for NULL, if anything, has code 0.
+    fn first_code(
+        &mut self,
+        derived: DictionaryId,
+        expr: &Arc<dyn datafusion::physical_expr::PhysicalExpr>,
+        of: DictionaryId,
+    ) -> Result<(), Failure> {
+        let data_type = self.definitions.get(of).map(|d| d.data_type().clone()).unwrap_or(DataType::Utf8);
+        let of_null = evaluate(expr, new_null_array(&data_type, 1))?;
+        self.interners.entry(derived).or_default();
+        if of_null.is_valid(0) {
+            self.intern(derived, &of_null)?;
+        }
+        Ok(())
+    }
+}
+
+fn extended(known: Option<ArrayRef>, new: ArrayRef) -> Result<ArrayRef> {
+    Ok(match known {
+        Some(known) => concat(&[known.as_ref(), new.as_ref()])?,
+        None => new,
+    })
+}
+
+/// The place of each value among all of them, ascending.
+fn ranks(values: &ArrayRef) -> Result<UInt32Array> {
+    let order = sort_to_indices(values, Some(SortOptions { descending: false, nulls_first: false }), None)?;
+    let mut ranks = vec![0_u32; values.len()];
+    for (rank, index) in order.values().iter().enumerate() {
+        ranks[*index as usize] = rank as u32;
+    }
+    Ok(ranks.into())
+}
+
+/// A table on the device: one value per code, never empty, so that it has an address.
+fn upload(values: &ArrayRef, spec: &LookupSpec, engine: &Engine, stream: &Stream) -> Result<LookupInput, Failure> {
+    let values = match values.is_empty() {
+        true => ScalarValue::try_new_null(values.data_type()).and_then(|null| null.to_array_of_size(1))?,
+        false => Arc::clone(values),
+    };
+    let rows = values.len();
+    let batch = datafusion::arrow::record_batch::RecordBatch::try_from_iter([("value", Arc::clone(&values))])?;
+    let column = ColumnSpec { physical: spec.physical, has_base: false, ty: spec.ty.nullable(true) };
+    let layout = ExtentLayout::new(&[batch.clone()], &[column], &[true]);
+    let region = layout.columns[0].clone().ok_or_else(|| EngineError::internal("a table has one column"))?;
+    // A table whose type has NULLs has a bitmap, even while nothing in it is NULL.
+    let bitmap = rows.div_ceil(32) * 4;
+    let validity = region.validity.clone().unwrap_or(layout.bytes..layout.bytes + bitmap);
+    let bytes = layout.bytes.max(validity.end).next_multiple_of(256);
+    let mut host = vec![0_u8; bytes];
+    let no_strings = |_: &ArrayRef| Err(EngineError::internal("strings in a table are codes").into());
+    let written = layout.write(&mut host[..layout.bytes], 0, &column, 0, &[batch], no_strings)?;
+    if written.is_err() {
+        return Err(EngineError::internal("a table's values have no range to leave").into());
+    }
+    if region.validity.is_none() {
+        for row in 0..rows {
+            host[validity.start + row / 8] |= 1 << (row % 8);
+        }
+    }
+    let buffer = DeviceBuffer::upload(&host, stream, &engine.pool, &engine.pinned)?;
+    let values_bytes = match spec.physical {
+        Physical::Bit => region.values.clone(),
+        _ => region.values.clone(),
+    };
+    Ok(LookupInput {
+        values: buffer.view(values_bytes)?,
+        validity: spec.ty.nullable.then(|| buffer.view(validity)).transpose()?,
+    })
+}

@@ -1,0 +1,86 @@
+//! Queries on the simulated device give the CPU's answers, launch kernels, and leave nothing behind.
+
+use millpond::datafusion::arrow::record_batch::RecordBatch;
+use millpond::datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use millpond::{DeviceChoice, Fallback, Millpond, QueryResult};
+
+use crate::support::{register_parquet, session_with};
+
+/// Rows as text, sorted unless the query orders them.
+pub fn rows(batches: &[RecordBatch], ordered: bool) -> Vec<String> {
+    let options = FormatOptions::default().with_null("NULL");
+    let mut rows = Vec::new();
+    for batch in batches {
+        let columns: Vec<_> =
+            batch.columns().iter().map(|c| ArrayFormatter::try_new(c.as_ref(), &options).unwrap()).collect();
+        for row in 0..batch.num_rows() {
+            rows.push(columns.iter().map(|c| c.value(row).to_string()).collect::<Vec<_>>().join(" | "));
+        }
+    }
+    if !ordered {
+        rows.sort();
+    }
+    rows
+}
+
+pub async fn run(session: &Millpond, sql: &str) -> QueryResult {
+    session.execute(sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"))
+}
+
+/// Runs `sql` on both, and compares. The device must have done all of it.
+pub async fn same(sql: &str) -> QueryResult {
+    let folder = tempfile::tempdir().unwrap();
+    let cpu = session_with(DeviceChoice::Cpu, 4, Fallback::Allow);
+    let sim = session_with(DeviceChoice::Sim, 4, Fallback::Error);
+    register_parquet(cpu.context(), &folder).await;
+    register_parquet(sim.context(), &folder).await;
+    let ordered = sql.contains("ORDER BY");
+    let expected = rows(&run(&cpu, sql).await.batches, ordered);
+    let result = run(&sim, sql).await;
+    assert_eq!(rows(&result.batches, ordered), expected, "{sql}");
+    assert_eq!(result.report.findings, Vec::<String>::new(), "{sql}");
+    assert_eq!(result.report.notes, Vec::<String>::new(), "{sql}");
+    assert!(result.report.launches > 0, "{sql}");
+    assert_eq!(sim.pool_used_bytes(), 0, "{sql}");
+    result
+}
+
+#[tokio::test]
+async fn sum_with_a_filter() {
+    let result = same("SELECT sum(price) FROM parts WHERE size > 10").await;
+    assert_eq!(result.report.host_waits, 1);
+}
+
+#[tokio::test]
+async fn aggregates_of_every_kind() {
+    same("SELECT count(*), count(size), sum(size), min(size), max(size), avg(weight), sum(price), avg(price), min(made) FROM parts").await;
+}
+
+#[tokio::test]
+async fn filter_and_project() {
+    same("SELECT id, size + 1, price * 2, weight / 2 FROM parts WHERE size > 10 AND good").await;
+}
+
+#[tokio::test]
+async fn strings_are_tested_on_their_dictionary() {
+    same("SELECT id, name FROM parts WHERE name LIKE 'b%' OR name = 'é'").await;
+    same("SELECT count(*) FROM parts WHERE coalesce(name, 'none') = 'none'").await;
+    same("SELECT upper(name), length(name) FROM parts WHERE id < 20").await;
+}
+
+#[tokio::test]
+async fn groups_by_a_string() {
+    same("SELECT name, count(*), sum(price) FROM parts GROUP BY name").await;
+}
+
+#[tokio::test]
+async fn groups_by_numbers_and_having() {
+    same("SELECT size, good, count(*) FROM parts GROUP BY size, good HAVING count(*) > 5").await;
+    same("SELECT id, count(*) FROM parts GROUP BY id").await;
+}
+
+#[tokio::test]
+async fn sorts() {
+    same("SELECT name, count(*) AS n FROM parts GROUP BY name ORDER BY name DESC NULLS LAST").await;
+    same("SELECT id, weight FROM parts WHERE size > 40 ORDER BY weight DESC, id LIMIT 5").await;
+}
