@@ -10,6 +10,7 @@
 //! Replay      the same calls in the same order with the same seed do the same. Poller threads may vary it.
 //! Time        is not simulated: `event_elapsed_ms` is 0, and clock rates are 0.
 
+mod allocate;
 mod clock;
 mod driver;
 mod fault;
@@ -21,6 +22,8 @@ mod pool;
 mod queue;
 mod report;
 mod state;
+mod transfer;
+mod wait;
 mod work;
 
 pub use fault::{FailAllocation, FailureLasts};

@@ -21,6 +21,9 @@ pub(super) const SECTOR_BYTES: u64 = 32;
 /// A buffer whose sectors have more different histories than this forgets older readers.
 const MOST_STATES: usize = 1 << 14;
 
+/// A buffer in more pieces becomes dense: a touch of a few sectors then costs no more than these.
+const MOST_PIECES: usize = 4096;
+
 /// How a sector is touched; the bits may be combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Classes(u8);
@@ -295,7 +298,7 @@ impl Shadow {
     /// Changes form when the pieces became many, and drops states that no sector has.
     fn settle(&mut self) {
         if let Cells::Pieces(pieces) = &self.cells
-            && pieces.len() > 64.max(self.sectors as usize / 8)
+            && pieces.len() > (self.sectors as usize / 8).clamp(64, MOST_PIECES)
         {
             let mut cells = vec![0; self.sectors as usize];
             for (index, piece) in pieces.iter().enumerate() {

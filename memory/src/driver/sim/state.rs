@@ -31,6 +31,11 @@ const FIRST_HANDLE: u64 = 16;
 const FIRST_ADDRESS: u64 = 0x7_0000_0000;
 const ADDRESS_GAP: u64 = 1 << 21;
 
+/// A refusal with its reason.
+pub(super) fn refuse<T>(call: &'static str, code: DriverCode, detail: impl Into<Box<str>>) -> Result<T> {
+    Err(DriverError::new(call, code).with_detail(detail))
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Device {
     pub(super) open: u32,

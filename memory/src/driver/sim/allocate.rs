@@ -1,0 +1,312 @@
+//! Allocates and frees: in stream order from pools, or without a stream; and what pools are told and asked.
+//!
+//!   pool_alloc   pool gives a block ─► the buffer exists in program order ─► its turn comes: it exists on the device
+//!   free_async   are all uses that named it ordered before? ─► the pool has it back ─► its turn comes: it is gone
+//!
+//! Without a stream   `alloc_sync` is usable at once anywhere. `free_sync` waits for the device, but not for memory of a
+//!                    pool: there the driver takes the caller's word, and the checks do not.
+
+use super::heap::Origin;
+use super::pool::{BLOCK_BYTES, Knowledge, Pool};
+use super::queue::Work;
+use super::report::What;
+use super::state::{State, refuse};
+use crate::driver::{
+    DeviceId, DevicePtr, DriverCode, FindingKind, PoolAttribute, PoolHandle, PoolProperties, Result, Site, StreamHandle,
+};
+
+const PAGE_BYTES: u64 = 2 << 20;
+
+// 1. Buffers.
+impl State {
+    fn allocation_fails(&mut self, call: &'static str, bytes: usize) -> Result<()> {
+        if self.faults.allocation_fails() {
+            return refuse(call, DriverCode::OUT_OF_MEMORY, format!("failed on order: {bytes} bytes"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn pool_alloc(
+        &mut self,
+        handle: PoolHandle,
+        bytes: usize,
+        stream: StreamHandle,
+        site: Site,
+    ) -> Result<DevicePtr> {
+        const CALL: &str = "cuMemAllocFromPoolAsync";
+        let lane = self.lane(CALL, stream)?;
+        let device = self.queues.lane(lane).device;
+        let refuse_peers = self.options.refuse_peers;
+        let pool = self.pool(CALL, handle)?;
+        if pool.device != device {
+            let detail = format!("a pool of device {} and a stream of device {device}", pool.device);
+            return refuse(CALL, DriverCode::INVALID_VALUE, detail);
+        }
+        if refuse_peers && !pool.peers.is_empty() {
+            return refuse(CALL, DriverCode::INVALID_DEVICE, "access was set for a device that cannot have it");
+        }
+        self.allocation_fails(CALL, bytes)?;
+        let moment = self.queues.next_moment(lane);
+        let State { pools, devices, next_address, options, queues, random, .. } = self;
+        let pool = pools.get_mut(&handle).expect("looked up above");
+        let room = std::cell::RefCell::new((devices, next_address));
+        let block = pool.allocate(
+            bytes as u64,
+            &Knowledge {
+                moment: &moment,
+                finished: &|epoch| queues.has_finished(epoch),
+                host_saw: &|epoch| queues.host().has_passed(epoch),
+            },
+            random,
+            &mut |bytes| {
+                let (devices, next_address) = &mut *room.borrow_mut();
+                State::place(devices, next_address, options, device, bytes)
+            },
+            &mut |_, bytes| room.borrow_mut().0[device as usize].used_bytes -= bytes,
+        );
+        let Some(block) = block else {
+            let free = self.options.memory_bytes - self.devices[device as usize].used_bytes;
+            return refuse(CALL, DriverCode::OUT_OF_MEMORY, format!("{bytes} bytes wanted, {free} free on the device"));
+        };
+        if let Some(epoch) = block.wait_for {
+            let (moment, by) = self.prepare(lane, What::Wait, Some(site));
+            self.push(moment, by, Work::Wait { epoch });
+        }
+        let (moment, by) = self.prepare(lane, What::Allocation, Some(site));
+        let origin = Origin::Pool(handle);
+        let id = self.memory.announce(block.base, bytes as u64, device, origin, Some(by.clone()), Some(site));
+        self.push(moment, by, Work::Allocate { block: id });
+        self.counters.allocations += 1;
+        self.counters.allocated_bytes += bytes as u64;
+        Ok(DevicePtr(block.base))
+    }
+
+    /// The buffer that begins at `ptr`, or a finding and an error.
+    fn freeable(&mut self, call: &'static str, ptr: DevicePtr, site: Site) -> Result<u64> {
+        let (kind, message) = match self.memory.in_program(ptr) {
+            Some(buffer) if buffer.label.base != ptr.0 => {
+                (FindingKind::ForeignFree, format!("{ptr:?} lies inside {}: only its start can be freed", buffer.label))
+            }
+            Some(buffer) if buffer.origin == Origin::Module => {
+                (FindingKind::ForeignFree, format!("{} is a variable of a module", buffer.label))
+            }
+            Some(buffer) => return Ok(buffer.label.id),
+            None => match self.memory.formerly(ptr.0) {
+                Some((label, freed)) => {
+                    let message = match &freed {
+                        Some(freed) => format!("{label} is freed twice: first on stream {}", freed.stream.0),
+                        None => format!("{label} is freed twice"),
+                    };
+                    if let Some(finding) =
+                        self.reports.add(FindingKind::DoubleFree, label.id, None, freed.as_deref(), message.clone())
+                    {
+                        finding.site = Some(site);
+                    }
+                    return refuse(call, DriverCode::INVALID_VALUE, message);
+                }
+                None => (FindingKind::ForeignFree, format!("{ptr:?} was never allocated here")),
+            },
+        };
+        if let Some(finding) = self.reports.add(kind, ptr.0, None, None, message.clone()) {
+            finding.site = Some(site);
+        }
+        refuse(call, DriverCode::INVALID_VALUE, message)
+    }
+
+    pub(super) fn free_async(&mut self, ptr: DevicePtr, stream: StreamHandle, site: Site) -> Result<()> {
+        const CALL: &str = "cuMemFreeAsync";
+        let lane = self.lane(CALL, stream)?;
+        let id = self.freeable(CALL, ptr, site)?;
+        let device = self.queues.lane(lane).device;
+        let (moment, by) = self.prepare(lane, What::Free, Some(site));
+        let buffer = self.memory.get(id).expect("found above");
+        let (label, owner, origin) = (buffer.label.clone(), buffer.device, buffer.origin);
+        if owner != device {
+            let message = format!("{label} of device {owner} is freed on a stream of device {device}");
+            self.reports.add(FindingKind::ForeignFree, id, Some(&by), None, message.clone());
+            return refuse(CALL, DriverCode::INVALID_VALUE, message);
+        }
+        let allocated = buffer.allocated.clone().filter(|allocated| !moment.is_after(allocated.epoch));
+        for user in buffer.named_unordered(&moment).iter().chain(&allocated) {
+            self.unordered_free(&label, &by, user);
+        }
+        self.memory.retire(id, Some(by.clone()));
+        if let Origin::Pool(pool) = origin
+            && let Some(pool) = self.pools.get_mut(&pool)
+        {
+            pool.free(label.base, Some(moment.epoch));
+        }
+        self.push(moment, by, Work::Free { block: id });
+        self.faults.freed();
+        self.counters.frees += 1;
+        Ok(())
+    }
+
+    pub(super) fn alloc_sync(&mut self, device: DeviceId, bytes: usize, site: Site) -> Result<DevicePtr> {
+        const CALL: &str = "cuMemAlloc";
+        let device = self.usable(CALL, device)?;
+        self.allocation_fails(CALL, bytes)?;
+        let Some(address) = self.place_here(device, (bytes as u64).next_multiple_of(BLOCK_BYTES)) else {
+            let free = self.options.memory_bytes - self.devices[device as usize].used_bytes;
+            return refuse(CALL, DriverCode::OUT_OF_MEMORY, format!("{bytes} bytes wanted, {free} free on the device"));
+        };
+        let id = self.memory.announce(address, bytes as u64, device, Origin::Device, None, Some(site));
+        if let Err(error) = self.memory.begin(id) {
+            return refuse(CALL, DriverCode::UNKNOWN, error);
+        }
+        self.counters.allocations += 1;
+        self.counters.allocated_bytes += bytes as u64;
+        Ok(DevicePtr(address))
+    }
+
+    pub(super) fn free_sync(&mut self, ptr: DevicePtr, site: Site) -> Result<()> {
+        const CALL: &str = "cuMemFree";
+        let id = self.freeable(CALL, ptr, site)?;
+        let buffer = self.memory.get(id).expect("found above");
+        let (label, device, origin) = (buffer.label.clone(), buffer.device, buffer.origin);
+        self.alive(CALL, device)?;
+        let lanes = self.queues.lanes_of(device);
+        match origin {
+            // Memory without a stream: the call waits for the whole device.
+            Origin::Device | Origin::Module => {
+                self.drain(&lanes);
+                self.alive(CALL, device)?;
+                self.devices[device as usize].used_bytes -= label.len.next_multiple_of(BLOCK_BYTES);
+            }
+            // Memory of a pool: the driver takes the caller's word that every use is over.
+            Origin::Pool(pool) => {
+                let mut users = buffer.named.clone();
+                users.extend(buffer.shadow.unfinished(&|_| false).into_iter().map(|conflict| conflict.other));
+                users.extend(buffer.allocated.clone());
+                users.retain(|user| !self.queues.host().has_passed(user.epoch));
+                for user in &users {
+                    let message = format!("free of {label} without a stream, which has not waited for {user}");
+                    if let Some(finding) = self.reports.add(FindingKind::UnorderedFree, id, None, Some(user), message) {
+                        finding.site = Some(site);
+                    }
+                }
+                if !users.is_empty() {
+                    self.drain(&lanes);
+                    self.alive(CALL, device)?;
+                }
+                if let Some(pool) = self.pools.get_mut(&pool) {
+                    pool.free(label.base, None);
+                }
+            }
+        }
+        for conflict in self
+            .memory
+            .get(id)
+            .map(|buffer| buffer.shadow.unfinished(&|epoch| self.queues.host().has_passed(epoch)))
+            .unwrap_or_default()
+        {
+            let message = format!("free of {label} without a stream, which has not waited for {}", conflict.other);
+            self.reports.add(FindingKind::UnorderedFree, id, None, Some(&conflict.other), message);
+        }
+        self.memory.retire(id, None);
+        self.memory.end(id);
+        self.drop_closed_pools();
+        self.faults.freed();
+        self.counters.frees += 1;
+        Ok(())
+    }
+}
+
+// 2. Pools.
+impl State {
+    pub(super) fn pool_create(&mut self, device: DeviceId, properties: &PoolProperties) -> Result<PoolHandle> {
+        let device = self.usable("cuMemPoolCreate", device)?;
+        let handle = PoolHandle(self.new_handle());
+        // Real pages on a device of a real size; smaller ones where a test gives it little memory.
+        let page = PAGE_BYTES.min((self.options.memory_bytes / 32).max(1).next_power_of_two()).max(BLOCK_BYTES);
+        let max_bytes = properties.max_bytes.map_or(u64::MAX, |max| max.div_ceil(page).saturating_mul(page));
+        self.pools.insert(handle, Pool::new(device, max_bytes, page));
+        Ok(handle)
+    }
+
+    pub(super) fn pool_destroy(&mut self, handle: PoolHandle) -> Result<()> {
+        self.pool("cuMemPoolDestroy", handle)?.closing = true;
+        let origin = Origin::Pool(handle);
+        self.report_leaks("the end of its pool", &|buffer| buffer.origin == origin);
+        self.drop_closed_pools();
+        Ok(())
+    }
+
+    pub(super) fn pool_attribute(&mut self, pool: PoolHandle, attribute: PoolAttribute) -> Result<u64> {
+        let pool = self.pool("cuMemPoolGetAttribute", pool)?;
+        Ok(match attribute {
+            PoolAttribute::ReuseFollowEventDependencies => pool.reuse.follow_events.into(),
+            PoolAttribute::ReuseAllowOpportunistic => pool.reuse.opportunistic.into(),
+            PoolAttribute::ReuseAllowInternalDependencies => pool.reuse.internal_dependencies.into(),
+            PoolAttribute::ReleaseThreshold => pool.release_threshold,
+            PoolAttribute::ReservedCurrent => pool.reserved(),
+            PoolAttribute::ReservedHigh => pool.reserved_high(),
+            PoolAttribute::UsedCurrent => pool.used(),
+            PoolAttribute::UsedHigh => pool.used_high(),
+        })
+    }
+
+    pub(super) fn pool_set_attribute(&mut self, pool: PoolHandle, attribute: PoolAttribute, value: u64) -> Result<()> {
+        const CALL: &str = "cuMemPoolSetAttribute";
+        let pool = self.pool(CALL, pool)?;
+        let invalid = || refuse(CALL, DriverCode::INVALID_VALUE, format!("{attribute:?} cannot be {value}"));
+        let switch = match attribute {
+            PoolAttribute::ReuseFollowEventDependencies => &mut pool.reuse.follow_events,
+            PoolAttribute::ReuseAllowOpportunistic => &mut pool.reuse.opportunistic,
+            PoolAttribute::ReuseAllowInternalDependencies => &mut pool.reuse.internal_dependencies,
+            PoolAttribute::ReleaseThreshold => {
+                pool.release_threshold = value;
+                return Ok(());
+            }
+            PoolAttribute::ReservedHigh if value == 0 => {
+                pool.reset_reserved_high();
+                return Ok(());
+            }
+            PoolAttribute::UsedHigh if value == 0 => {
+                pool.reset_used_high();
+                return Ok(());
+            }
+            _ => return invalid(),
+        };
+        match value {
+            0 | 1 => *switch = value == 1,
+            _ => return invalid(),
+        }
+        Ok(())
+    }
+
+    pub(super) fn pool_trim(&mut self, handle: PoolHandle, keep_bytes: u64) -> Result<()> {
+        self.pool("cuMemPoolTrimTo", handle)?;
+        let Self { pools, devices, queues, .. } = self;
+        if let Some(pool) = pools.get_mut(&handle) {
+            let device = &mut devices[pool.device as usize];
+            pool.trim(keep_bytes, &|epoch| queues.host().has_passed(epoch), &mut |_, bytes| device.used_bytes -= bytes);
+        }
+        Ok(())
+    }
+
+    pub(super) fn pool_set_access(&mut self, handle: PoolHandle, peer: DeviceId, accessible: bool) -> Result<()> {
+        const CALL: &str = "cuMemPoolSetAccess";
+        let refuse_peers = self.options.refuse_peers;
+        if peer.0 as usize >= self.devices.len() {
+            return refuse(CALL, DriverCode::INVALID_DEVICE, format!("{peer} does not exist"));
+        }
+        let pool = self.pool(CALL, handle)?;
+        if pool.device == peer.0 {
+            return match accessible {
+                true => Ok(()),
+                false => refuse(CALL, DriverCode::INVALID_VALUE, "a pool's own device always has access"),
+            };
+        }
+        // CUDA accepts an impossible peer on an empty pool, and then fails the next allocation.
+        if accessible && refuse_peers && pool.reserved() > 0 {
+            return refuse(CALL, DriverCode::INVALID_DEVICE, format!("{peer} cannot reach device {}", pool.device));
+        }
+        if accessible {
+            pool.peers.insert(peer.0);
+        } else {
+            pool.peers.remove(&peer.0);
+        }
+        Ok(())
+    }
+}
