@@ -1,6 +1,9 @@
 //! The engine from outside: plans, options, queries on the simulated device against the CPU.
 
+mod answers;
+mod edges;
 mod no_device;
 mod placement;
 mod queries;
+mod sql_features;
 mod support;
