@@ -89,8 +89,7 @@ impl Answer {
             true => (self.rows.clone(), actual.rows.clone()),
             false => (self.sorted(), actual.sorted()),
         };
-        let wrong =
-            expected.iter().zip(&actual).position(|(a, b)| !a.iter().zip(b).all(|(a, b)| a.agrees(b)))?;
+        let wrong = expected.iter().zip(&actual).position(|(a, b)| !a.iter().zip(b).all(|(a, b)| a.agrees(b)))?;
         let show = |row: &[Cell]| row.iter().map(Cell::to_string).collect::<Vec<_>>().join(", ");
         Some(format!("row {wrong} is [{}] instead of [{}]", show(&actual[wrong]), show(&expected[wrong])))
     }
@@ -113,7 +112,9 @@ fn cells(column: &dyn Array) -> Vec<Cell> {
         DataType::Float32 => {
             Some(Cell::Float { value: f64::from(column.as_primitive::<Float32Type>().value(row)), tolerance: 1e-5 })
         }
-        DataType::Float64 => Some(Cell::Float { value: column.as_primitive::<Float64Type>().value(row), tolerance: 1e-9 }),
+        DataType::Float64 => {
+            Some(Cell::Float { value: column.as_primitive::<Float64Type>().value(row), tolerance: 1e-9 })
+        }
         _ => None,
     };
     let formatter = ArrayFormatter::try_new(column, &FormatOptions::default()).expect("the type can be shown");

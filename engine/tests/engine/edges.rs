@@ -45,7 +45,22 @@ fn small(draw: u64, limit: i64) -> i64 {
 }
 
 const WORDS: [&str; 16] = [
-    "", " ", "a", "b", "bolt", "Bolt", "gear wheel", "nut", "é", "日本", "100%", "a_b", "12", "-7", "2.5", "a longer text",
+    "",
+    " ",
+    "a",
+    "b",
+    "bolt",
+    "Bolt",
+    "gear wheel",
+    "nut",
+    "é",
+    "日本",
+    "100%",
+    "a_b",
+    "12",
+    "-7",
+    "2.5",
+    "a longer text",
 ];
 
 /// The table `t`.
@@ -110,7 +125,11 @@ pub fn edges() -> RecordBatch {
             ))),
             true,
         ),
-        ("x", Arc::new(Float64Array::from(column(16, &[0.0, -0.0, 0.1], |draw| small(draw, 100_000) as f64 / 7.0))), true),
+        (
+            "x",
+            Arc::new(Float64Array::from(column(16, &[0.0, -0.0, 0.1], |draw| small(draw, 100_000) as f64 / 7.0))),
+            true,
+        ),
         (
             "day",
             // 1582-10-15, 1969-12-31, 1970-01-01, 2000-02-29, 2024-12-30 (week 1 of 2025), 9999-12-31.

@@ -7,3 +7,5 @@ mod placement;
 mod queries;
 mod sql_features;
 mod support;
+mod tpch;
+mod troubles;

@@ -5,6 +5,7 @@ use millpond::datafusion::prelude::{SessionConfig, SessionContext};
 use millpond::{DeviceChoice, Fallback, Millpond, error};
 
 use crate::support::{register_parquet, session, session_with};
+use crate::tpch;
 
 const QUERIES: &[&str] = &[
     "SELECT count(*), sum(price) FROM parts WHERE size > 10",
@@ -31,6 +32,32 @@ async fn plans_are_datafusions_own() {
                 texts.push(displayable(plan.as_ref()).indent(true).to_string());
             }
             assert_eq!(texts[0], texts[1], "{sql}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn plans_of_tpch_are_datafusions_own() {
+    let data = tpch::data("0.001");
+    for partitions in [1, 3] {
+        let session = tpch::parquet_session(DeviceChoice::Auto, Fallback::Allow, tpch::config(partitions), &data).await;
+        if session.engine().is_some() {
+            return; // a CUDA device is here: then `auto` is not without one
+        }
+        assert!(session.device_note().expect("a note").contains("running on CPU"));
+        let plain = SessionContext::new_with_config(tpch::config(partitions));
+        for table in millpond_data::tpch::Table::ALL.map(|table| table.name()) {
+            let path = data.join(format!("{table}.parquet"));
+            plain.register_parquet(table, path.to_str().unwrap(), Default::default()).await.unwrap();
+        }
+        for (number, sql) in tpch::queries() {
+            let mut texts = Vec::new();
+            for context in [&plain, session.context()] {
+                let plan = context.sql(&sql).await.unwrap().create_physical_plan().await.unwrap();
+                texts.push(displayable(plan.as_ref()).indent(true).to_string());
+            }
+            assert_eq!(texts[0], texts[1], "Q{number}");
+            assert!(!texts[1].contains("Device") && !texts[1].contains("UploadExec"), "Q{number}: {}", texts[1]);
         }
     }
 }

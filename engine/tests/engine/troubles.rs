@@ -1,0 +1,387 @@
+//! When things go wrong: a lost device, no memory, the query's own errors, queries that are given up or run at once.
+//!
+//!   trouble before the first batch ─ allow ─► the CPU's answer and a note
+//!                                  └ error ─► an error that says what happened
+//!
+//! After each  no byte of the pool is in use, and the simulated device has found nothing.
+//! Timeouts    turn a hang into a failure; they are far above what any of this takes.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use millpond::datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect, execute_stream};
+use millpond::datafusion::prelude::SessionConfig;
+use millpond::{DeviceChoice, Fallback, Millpond, error};
+
+use crate::answers::Answer;
+use crate::edges::{edges, write_parquet};
+
+const GROUPS: &str = "SELECT k, w, count(*), sum(d9), min(x) FROM t WHERE id > 10 GROUP BY k, w";
+const ROWS: &str = "SELECT id, k + w, d9 * 2, s FROM t WHERE id > 10";
+const TOTAL: &str = "SELECT sum(d9 * 2), count(*), max(day) FROM t WHERE k > -15";
+const SORTED: &str = "SELECT id, k, s FROM t WHERE id < 1500 ORDER BY k DESC NULLS LAST, id";
+
+/// `t` as a Parquet file, for as long as it lives.
+struct Table {
+    folder: tempfile::TempDir,
+}
+
+impl Table {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        write_parquet(&edges(), &folder.path().join("t.parquet"), 500);
+        Self { folder }
+    }
+
+    async fn session(&self, device: DeviceChoice, fallback: Fallback, options: &[(&str, usize)]) -> Millpond {
+        let config = SessionConfig::new().with_target_partitions(3).with_batch_size(256);
+        let mut builder = Millpond::builder().with_device(device).with_fallback(fallback).with_config(config);
+        for (name, value) in [("batch_rows", 400), ("partitions", 2)].iter().chain(options) {
+            builder = builder.with_option(name, &value.to_string()).expect("the option is taken");
+        }
+        self.registered(builder.build().expect("the device opens")).await
+    }
+
+    async fn registered(&self, session: Millpond) -> Millpond {
+        let path = self.folder.path().join("t.parquet");
+        let path = path.to_str().expect("a UTF-8 path");
+        session.context().register_parquet("t", path, Default::default()).await.expect("the file is read");
+        session
+    }
+
+    async fn cpu_answer(&self, sql: &str) -> Answer {
+        answer(&self.session(DeviceChoice::Cpu, Fallback::Allow, &[]).await, sql).await
+    }
+}
+
+async fn answer(session: &Millpond, sql: &str) -> Answer {
+    let result = session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    Answer::new(&result.schema, &result.batches)
+}
+
+async fn plan(session: &Millpond, sql: &str) -> Arc<dyn ExecutionPlan> {
+    let frame = session.context().sql(sql).await.expect("the query is planned");
+    frame.create_physical_plan().await.expect("the query has a plan")
+}
+
+/// A hang is a failure.
+async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(Duration::from_secs(240), work).await {
+        Ok(done) => done,
+        Err(_) => panic!("{what} hangs"),
+    }
+}
+
+/// Tasks of a query that was given up end on their own; then nothing is left.
+async fn nothing_is_left(session: &Millpond, what: &str) {
+    let empty = async {
+        while session.pool_used_bytes() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon(&format!("giving back the memory of {what}"), empty).await;
+    let findings = session.engine().expect("a device").take_findings();
+    assert_eq!(findings, Vec::<String>::new(), "{what}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_device_leaves_the_answer_to_the_cpu() {
+    let table = Table::new();
+    for sql in [GROUPS, TOTAL, SORTED] {
+        let expected = table.cpu_answer(sql).await;
+        for nth in [1, 2, 5, 8] {
+            let what = format!("{sql}, lost at launch {nth}");
+            let sim = table.session(DeviceChoice::Sim, Fallback::Allow, &[("debug_sim_lose_at_launch", nth)]).await;
+            let result = soon(&what, sim.execute(sql)).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let actual = Answer::new(&result.schema, &result.batches);
+            assert_eq!(expected.difference(&actual, sql == SORTED), None, "{what}");
+            // A late loss may come after the last launch of this query.
+            let happened = result.report.notes.iter().any(|note| note.contains("again on the CPU"));
+            assert!(happened || nth > 2, "{what}: notes {:?}", result.report.notes);
+            nothing_is_left(&sim, &what).await;
+
+            // The device is not used again; queries are still answered.
+            let again = soon(&what, sim.execute(sql)).await.unwrap_or_else(|error| panic!("{what}, again: {error}"));
+            let actual = Answer::new(&again.schema, &again.batches);
+            assert_eq!(expected.difference(&actual, sql == SORTED), None, "{what}, again");
+            nothing_is_left(&sim, &what).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_device_is_an_error_where_the_cpu_is_forbidden() {
+    let table = Table::new();
+    for sql in [GROUPS, TOTAL, SORTED, ROWS] {
+        for nth in [1, 2] {
+            let what = format!("{sql}, lost at launch {nth}");
+            let sim = table.session(DeviceChoice::Sim, Fallback::Error, &[("debug_sim_lose_at_launch", nth)]).await;
+            let refused = soon(&what, sim.execute(sql)).await.err().unwrap_or_else(|| panic!("{what}: no error"));
+            assert!(error::is_forbidden_fallback(&refused), "{what}: {refused}");
+            assert!(refused.to_string().contains("lost"), "{what}: {refused}");
+            nothing_is_left(&sim, &what).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn out_of_memory_that_nothing_cures() {
+    let table = Table::new();
+    for sql in [GROUPS, TOTAL, SORTED, ROWS] {
+        let expected = table.cpu_answer(sql).await;
+        for limit in [1, 2_000, 20_000] {
+            let what = format!("{sql} in {limit} bytes");
+            let options = [("memory_limit_bytes", limit)];
+            let sim = table.session(DeviceChoice::Sim, Fallback::Allow, &options).await;
+            let result = soon(&what, sim.execute(sql)).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let actual = Answer::new(&result.schema, &result.batches);
+            assert_eq!(expected.difference(&actual, sql == SORTED), None, "{what}");
+            let told = result.report.notes.iter().any(|note| note.contains("memory") && note.contains("on the CPU"));
+            assert!(told || limit > 2_000, "{what}: notes {:?}", result.report.notes);
+            nothing_is_left(&sim, &what).await;
+
+            let sim = table.session(DeviceChoice::Sim, Fallback::Error, &options).await;
+            match soon(&what, sim.execute(sql)).await {
+                Ok(result) => assert!(limit > 2_000 && result.report.notes.is_empty(), "{what}"),
+                Err(refused) => {
+                    assert!(refused.to_string().contains("out of device memory"), "{what}: {refused}");
+                    assert!(refused.to_string().contains("millpond.memory_limit_bytes"), "{what}: {refused}");
+                }
+            }
+            nothing_is_left(&sim, &what).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_allocation_that_fails_is_no_wrong_answer() {
+    let table = Table::new();
+    for sql in [GROUPS, SORTED, ROWS] {
+        let expected = table.cpu_answer(sql).await;
+        for (nth, until_free) in [(1, 0), (1, 1), (2, 1), (4, 1), (7, 1)] {
+            let what = format!("{sql}, allocation {nth} fails");
+            let config = SessionConfig::new().with_target_partitions(3);
+            let builder = Millpond::builder().with_device(DeviceChoice::Sim).with_config(config);
+            let builder = builder.with_option("batch_rows", "400").expect("the option is taken");
+            let builder = builder.with_option("debug_sim_fail_allocation", &nth.to_string()).expect("taken");
+            let until_free = if until_free == 1 { "true" } else { "false" };
+            let builder = builder.with_option("debug_sim_fail_until_free", until_free).expect("taken");
+            let sim = table.registered(builder.build().expect("the device opens")).await;
+            match soon(&what, sim.execute(sql)).await {
+                Ok(result) => {
+                    let actual = Answer::new(&result.schema, &result.batches);
+                    assert_eq!(expected.difference(&actual, sql == SORTED), None, "{what}");
+                }
+                // Rows that have left cannot be taken back: then it is an error, and says so.
+                Err(refused) => assert!(sql == ROWS && refused.to_string().contains("memory"), "{what}: {refused}"),
+            }
+            nothing_is_left(&sim, &what).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_querys_own_errors_have_datafusions_words() {
+    let table = Table::new();
+    let cpu = table.session(DeviceChoice::Cpu, Fallback::Allow, &[]).await;
+    for (sql, words) in [
+        ("SELECT id, 1 / (k - k) FROM t WHERE k > 0", "Divide by zero"),
+        ("SELECT sum(100 / (k - k)) FROM t WHERE k > 0", "Divide by zero"),
+        ("SELECT id % (k - k) FROM t WHERE k > 0", "Divide by zero"),
+        ("SELECT d9 / (d9 - d9) FROM t WHERE d9 > 0", "Divide by zero"),
+        ("SELECT d38 * d38 FROM t WHERE d38 > 0", "verflow"),
+        ("SELECT abs(i64) FROM t WHERE i64 < 0", "verflow"),
+        ("SELECT CAST(i64 AS INT) FROM t WHERE id > 3", "Can't cast value"),
+        ("SELECT CAST(i32 AS TINYINT) FROM t WHERE id > 3", "Can't cast value"),
+        ("SELECT CAST(s AS INT) FROM t WHERE id > 3", "Cannot cast string"),
+    ] {
+        let expected = cpu.execute(sql).await.err().unwrap_or_else(|| panic!("{sql}: the CPU has no error"));
+        assert!(expected.to_string().contains(words), "{sql}: {expected}");
+        for fallback in [Fallback::Allow, Fallback::Error] {
+            let sim = table.session(DeviceChoice::Sim, fallback, &[]).await;
+            let actual = soon(sql, sim.execute(sql)).await.err().unwrap_or_else(|| panic!("{sql}: no error"));
+            assert!(actual.to_string().contains(words), "{sql} under {fallback}: {actual}\ninstead of {expected}");
+            assert!(!error::is_forbidden_fallback(&actual), "{sql} under {fallback}: {actual}");
+            nothing_is_left(&sim, sql).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_are_for_rows_that_are_reached() {
+    let table = Table::new();
+    let sim = table.session(DeviceChoice::Sim, Fallback::Error, &[]).await;
+    for sql in [
+        "SELECT sum(CASE WHEN k <> 0 THEN 100 / k ELSE 0 END) FROM t WHERE id > 3",
+        "SELECT id, COALESCE(w, 1 / NULLIF(k, 0)) FROM t WHERE id > 3",
+        "SELECT 100 / k FROM (SELECT k FROM t WHERE k > 0 AND id > 3)",
+    ] {
+        let expected = table.cpu_answer(sql).await;
+        assert_eq!(expected.difference(&answer(&sim, sql).await, false), None, "{sql}");
+        nothing_is_left(&sim, sql).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_is_given_up_leaves_nothing() {
+    let table = Table::new();
+    let sim = table.session(DeviceChoice::Sim, Fallback::Error, &[("batch_rows", 100)]).await;
+    for sql in [ROWS, GROUPS, TOTAL, SORTED] {
+        // Never polled.
+        drop(execute_stream(plan(&sim, sql).await, sim.context().task_ctx()).expect("a stream"));
+        nothing_is_left(&sim, sql).await;
+
+        // Polled once, before anything can be there.
+        let mut stream = execute_stream(plan(&sim, sql).await, sim.context().task_ctx()).expect("a stream");
+        assert!(futures::poll!(stream.next()).is_pending(), "{sql}: nothing is there at the first poll");
+        drop(stream);
+        nothing_is_left(&sim, sql).await;
+
+        // Given up after the first batch.
+        let mut stream = execute_stream(plan(&sim, sql).await, sim.context().task_ctx()).expect("a stream");
+        let first = soon(sql, stream.next()).await.expect("a batch").expect("no error");
+        assert!(first.num_rows() > 0);
+        drop(stream);
+        nothing_is_left(&sim, sql).await;
+
+        // LIMIT gives up on its own.
+        let limited = format!("SELECT * FROM ({sql}) LIMIT 1");
+        assert_eq!(soon(&limited, answer(&sim, &limited)).await.num_rows(), 1);
+        nothing_is_left(&sim, &limited).await;
+
+        let expected = table.cpu_answer(sql).await;
+        assert_eq!(expected.difference(&answer(&sim, sql).await, sql == SORTED), None, "{sql}, afterwards");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_queries_at_once_give_their_own_answers() {
+    let table = Table::new();
+    let sim = table.session(DeviceChoice::Sim, Fallback::Error, &[]).await;
+    let (groups, rows) = (table.cpu_answer(GROUPS).await, table.cpu_answer(ROWS).await);
+    for _ in 0..3 {
+        let (first, second) = soon("two queries", async { tokio::join!(sim.execute(GROUPS), sim.execute(ROWS)) }).await;
+        let (first, second) = (first.expect("an answer"), second.expect("an answer"));
+        assert_eq!(groups.difference(&Answer::new(&first.schema, &first.batches), false), None);
+        assert_eq!(rows.difference(&Answer::new(&second.schema, &second.batches), false), None);
+        // Reports are of their own queries: 2,989 rows in extents of at most 400.
+        assert!(first.report.launches > 0 && second.report.launches >= 8, "{:?}", second.report);
+        nothing_is_left(&sim, "two queries").await;
+    }
+
+    // Another session on the same device.
+    let other =
+        Millpond::builder().with_engine(Arc::clone(sim.engine().expect("a device"))).build().expect("a session");
+    let other = table.registered(other).await;
+    let (first, second) =
+        soon("two sessions", async { tokio::join!(answer(&sim, GROUPS), answer(&other, ROWS)) }).await;
+    assert_eq!(groups.difference(&first, false), None);
+    assert_eq!(rows.difference(&second, false), None);
+    nothing_is_left(&sim, "two sessions").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn giving_up_one_query_does_not_disturb_the_other() {
+    let table = Table::new();
+    let sim = table.session(DeviceChoice::Sim, Fallback::Error, &[("batch_rows", 200)]).await;
+    let expected = table.cpu_answer(GROUPS).await;
+    for polled in [0, 1, 2] {
+        let mut given_up = execute_stream(plan(&sim, ROWS).await, sim.context().task_ctx()).expect("a stream");
+        let running = {
+            let sim = sim.clone();
+            tokio::spawn(async move { answer(&sim, GROUPS).await })
+        };
+        for _ in 0..polled {
+            soon("the first query", given_up.next()).await.expect("a batch").expect("no error");
+        }
+        drop(given_up);
+        let actual = soon("the second query", running).await.expect("the task ends");
+        assert_eq!(expected.difference(&actual, false), None, "given up after {polled} batches");
+        nothing_is_left(&sim, "both queries").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_runs_twice() {
+    let table = Table::new();
+    let sim = table.session(DeviceChoice::Sim, Fallback::Error, &[]).await;
+    for sql in [GROUPS, ROWS, TOTAL, SORTED] {
+        let plan = plan(&sim, sql).await;
+        let expected = table.cpu_answer(sql).await;
+        let run = || collect(Arc::clone(&plan), sim.context().task_ctx());
+        for batches in [run().await, run().await] {
+            let actual = Answer::new(&plan.schema(), &batches.expect("an answer"));
+            assert_eq!(expected.difference(&actual, sql == SORTED), None, "{sql}");
+        }
+        // And at once.
+        let (first, second) = soon(sql, async { tokio::join!(run(), run()) }).await;
+        for batches in [first, second] {
+            let actual = Answer::new(&plan.schema(), &batches.expect("an answer"));
+            assert_eq!(expected.difference(&actual, sql == SORTED), None, "{sql}, at once");
+        }
+        nothing_is_left(&sim, sql).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_output_that_is_polled_late_or_never_stops_nothing() {
+    let table = Table::new();
+    let sim = table.session(DeviceChoice::Sim, Fallback::Allow, &[("batch_rows", 100)]).await;
+    let expected = table.cpu_answer(ROWS).await;
+
+    // One stream is begun and left alone while others run to their end; then it goes on.
+    let late_plan = plan(&sim, ROWS).await;
+    let mut late = execute_stream(Arc::clone(&late_plan), sim.context().task_ctx()).expect("a stream");
+    let never = execute_stream(plan(&sim, ROWS).await, sim.context().task_ctx()).expect("a stream");
+    let mut batches = vec![soon("the first batch", late.next()).await.expect("a batch").expect("no error")];
+    for sql in [GROUPS, ROWS, TOTAL] {
+        let other = soon(sql, answer(&sim, sql)).await;
+        assert_eq!(table.cpu_answer(sql).await.difference(&other, false), None, "{sql} beside a late one");
+    }
+    while let Some(batch) = soon("the late query", late.next()).await {
+        batches.push(batch.expect("no error"));
+    }
+    assert_eq!(expected.difference(&Answer::new(&late_plan.schema(), &batches), false), None);
+    drop((late, never));
+    nothing_is_left(&sim, "a late and a forgotten query").await;
+
+    // A plan with several outputs above device subtrees: one is read to its end while the others wait or are dropped.
+    let join = "SELECT a.k, a.n, b.n FROM (SELECT k, count(*) AS n FROM t WHERE w > 0 GROUP BY k) a \
+                JOIN (SELECT k, sum(w) AS n FROM t WHERE w < 1 GROUP BY k) b ON a.k = b.k";
+    let sim_join = table.session(DeviceChoice::Sim, Fallback::Allow, &[]).await;
+    for setting in ["hash_join_single_partition_threshold", "hash_join_single_partition_threshold_rows"] {
+        sim_join.context().sql(&format!("SET datafusion.optimizer.{setting} = 0")).await.expect("taken");
+    }
+    let plan = plan(&sim_join, join).await;
+    let partitions = plan.output_partitioning().partition_count();
+    assert!(partitions > 1, "{partitions} partitions");
+    let context = sim_join.context().task_ctx();
+    let mut outputs: Vec<_> =
+        (0..partitions).map(|p| plan.execute(p, Arc::clone(&context)).expect("a stream")).collect();
+    drop(outputs.pop());
+    let mut rows = 0;
+    while let Some(batch) = soon("one of several outputs", outputs[0].next()).await {
+        rows += batch.expect("no error").num_rows();
+    }
+    drop(outputs);
+    nothing_is_left(&sim_join, "several outputs").await;
+    let whole = answer(&sim_join, join).await;
+    assert!(rows <= whole.num_rows());
+    assert_eq!(table.cpu_answer(join).await.difference(&whole, false), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_schedule_of_the_device_gives_the_same_answer() {
+    let table = Table::new();
+    for sql in [GROUPS, TOTAL, SORTED, ROWS] {
+        let expected = table.cpu_answer(sql).await;
+        for seed in 1..6 {
+            let sim = table.session(DeviceChoice::Sim, Fallback::Error, &[("debug_sim_seed", seed)]).await;
+            let actual = soon(sql, answer(&sim, sql)).await;
+            assert_eq!(expected.difference(&actual, sql == SORTED), None, "{sql} with seed {seed}");
+            nothing_is_left(&sim, sql).await;
+        }
+    }
+}
