@@ -185,7 +185,8 @@ fn functions_of_one_float() {
     let cells = double_cells();
     let mut bench = Bench::new();
     let a = bench.column(Repr::F64, &cells);
-    let functions: [(FloatFunction, fn(f64) -> f64); 5] = [
+    type Meaning = fn(f64) -> f64;
+    let functions: [(FloatFunction, Meaning); 5] = [
         (FloatFunction::Sqrt, f64::sqrt),
         (FloatFunction::Floor, f64::floor),
         (FloatFunction::Ceil, f64::ceil),
@@ -238,15 +239,15 @@ fn floats_to_integers_truncate_or_fail() {
                 let a = bench.column(source, cells);
                 let root = bench.graph.convert(a, repr, overflow).expect("a float");
                 let outcome = bench.run(&[root]);
-                for row in 0..cells.len() {
+                for (row, &cell) in cells.iter().enumerate() {
                     let got = outcome.values[0][row];
                     let error = outcome.errors[row].map(|(code, _)| code);
-                    let value = match cells[row] {
+                    let value = match cell {
                         F64(value) => Some(truncated(value, repr)),
                         F32(value) => Some(truncated(f64::from(value), repr)),
                         _ => None,
                     };
-                    let what = format!("{:?} to {repr:?}, {overflow:?}", cells[row]);
+                    let what = format!("{cell:?} to {repr:?}, {overflow:?}");
                     match value {
                         Some(Some(value)) => assert_eq!((got, error), (Int(value), None), "{what}"),
                         Some(None) if overflow == Overflow::Fail => assert_eq!(error, Some(ErrorCode::Cast), "{what}"),

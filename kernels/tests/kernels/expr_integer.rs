@@ -232,10 +232,10 @@ fn unary_minus_and_absolute_value() {
             let absolute = bench.graph.absolute(a, overflow).expect("a number");
             for (root, f) in [(negated, i128::wrapping_neg as fn(i128) -> i128), (absolute, i128::wrapping_abs)] {
                 let outcome = bench.run(&[root]);
-                for row in 0..cells.len() {
+                for (row, &cell) in cells.iter().enumerate() {
                     let got = outcome.values[0][row];
                     let error = outcome.errors[row].map(|(code, _)| code);
-                    match (cells[row], overflow) {
+                    match (cell, overflow) {
                         (Int(x), Overflow::Fail) if x == low => assert_eq!(error, Some(ErrorCode::Overflow)),
                         (Int(x), Overflow::Null) if x == low => assert_eq!((got, error), (Null, None)),
                         (Int(x), _) => assert_eq!((got, error), (Int(wrapped(repr, f(x))), None), "{repr:?} {x}"),
@@ -376,11 +376,11 @@ fn conversions_between_integers() {
                 let a = bench.column(from, &cells);
                 let root = bench.graph.convert(a, to, overflow).expect("integers");
                 let outcome = bench.run(&[root]);
-                for row in 0..cells.len() {
+                for (row, &cell) in cells.iter().enumerate() {
                     let got = outcome.values[0][row];
                     let error = outcome.errors[row].map(|(code, _)| code);
-                    let what = format!("{from:?} {:?} to {to:?}, {overflow:?}", cells[row]);
-                    match (cells[row], overflow) {
+                    let what = format!("{from:?} {cell:?} to {to:?}, {overflow:?}");
+                    match (cell, overflow) {
                         (Int(x), _) if bounds.holds(x) => assert_eq!((got, error), (Int(x), None), "{what}"),
                         (Int(x), Overflow::Wrap) => assert_eq!((got, error), (Int(wrapped(to, x)), None), "{what}"),
                         (Int(_), Overflow::Fail) => assert_eq!(error, Some(ErrorCode::Cast), "{what}"),

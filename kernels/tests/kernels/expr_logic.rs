@@ -68,7 +68,8 @@ fn nested_logic_keeps_unknown() {
 
 #[test]
 fn truth_tests_are_never_null() {
-    let tests: [(Test, fn(Option<bool>) -> bool); 6] = [
+    type Meaning = fn(Option<bool>) -> bool;
+    let tests: [(Test, Meaning); 6] = [
         (Test::IsNull, |a| a.is_none()),
         (Test::IsNotNull, |a| a.is_some()),
         (Test::IsTrue, |a| a == Some(true)),

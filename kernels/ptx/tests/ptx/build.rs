@@ -309,7 +309,8 @@ fn ill_typed_instructions_are_refused() {
             f.register(Type::S32),
         )
     };
-    let wrong: [(&str, fn(&mut FunctionBuilder, (Reg, Reg, Reg, Reg, Reg))); 18] = [
+    type Build = fn(&mut FunctionBuilder, (Reg, Reg, Reg, Reg, Reg));
+    let wrong: [(&str, Build); 18] = [
         ("u32 and u64 do not agree", |f, r| {
             f.add(r.0, r.1);
         }),
