@@ -27,7 +27,7 @@ pub use download::DownloadExec;
 pub use fallback::FallbackExec;
 pub use filter::DeviceFilterExec;
 pub use project::DeviceProjectExec;
-pub use sort::{DeviceSortExec, MAX_ROWS as SORT_MAX_ROWS};
+pub use sort::DeviceSortExec;
 pub use upload::UploadExec;
 
 /// Properties of a device node: one partition, given at the end, with the order of `sorted` if there is one.

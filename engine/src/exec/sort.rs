@@ -1,11 +1,11 @@
 //! Sorts rows, and keeps the first of them when only those are asked for.
 //!
-//!   materialised columns ──► one thread block sorts up to 2,048 row numbers by key ──► gather
+//!   materialised columns ──► row numbers sorted by key, a tile per thread block, then merged ──► gather
 //!
 //! NULL     first or last, as each key says; NaN is the largest value.
 //! Order    as sorted; ties in no particular order.
 //! Memory   the materialised input, once more when gathered.
-//! Limit    [`MAX_ROWS`]; an input that turns out larger makes the CPU take over.
+//! Limit    one extent; an input that turns out larger makes the CPU take over.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,9 +13,6 @@ use std::sync::Arc;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
-
-/// Most rows that one thread block sorts.
-pub const MAX_ROWS: usize = 2048;
 
 /// A sort on the device.
 #[derive(Debug, Clone)]

@@ -24,9 +24,9 @@ use super::bridge::Bridge;
 use super::simplify::only_moves;
 use super::{DeviceTree, Placed, Reason, judge};
 use crate::column::uploaded_columns;
-use crate::exec::{DeviceAggregateExec, DeviceFilterExec, DeviceProjectExec, DeviceSortExec, SORT_MAX_ROWS};
+use crate::exec::{DeviceAggregateExec, DeviceFilterExec, DeviceProjectExec, DeviceSortExec};
 use crate::expr::{Dictionaries, Dictionary};
-use crate::options::MillpondOptions;
+use crate::options::{MAX_BATCH_ROWS, MillpondOptions};
 
 /// Converts one plan.
 pub(super) struct Converter<'a> {
@@ -289,60 +289,29 @@ impl<'a> Converter<'a> {
         Ok(placed)
     }
 
+    /// A sort goes with the device subtree below it. Rows that are on the CPU anyway are moved for a sort alone, too, as
+    /// long as one extent is known to hold them.
     fn sort(&self, plan: &Arc<dyn ExecutionPlan>, sort: &SortExec) -> Result<Placed> {
         let child = self.convert(sort.input())?;
-        let tree = match child {
-            Placed::Device(tree) => tree,
-            // Sorting rows that are on the CPU anyway is no reason to move them, unless they are few.
-            child => {
-                let rows = judge::statistics(sort.input().as_ref()).map(|s| s.num_rows);
-                let small = matches!(rows, Some(Precision::Exact(n)) if n <= SORT_MAX_ROWS);
-                let Placed::Host { plan: input, pending } = &child else { unreachable!("the other arm took devices") };
-                let uploaded = if small { self.uploaded(input, pending).ok() } else { None };
-                match uploaded {
-                    Some(tree) => match self.sorted(plan, sort, &tree) {
-                        Ok(tree) => return Ok(Placed::Device(tree)),
-                        Err(reason) => return self.stay(plan, vec![child], Some(reason)),
-                    },
-                    None => {
-                        let known = match rows {
-                            Some(Precision::Exact(n) | Precision::Inexact(n)) => n,
-                            _ => SORT_MAX_ROWS + 1,
-                        };
-                        let reason = Reason::TooManyRowsToSort { rows: known, limit: SORT_MAX_ROWS };
-                        let reason = judge::counts_as_operator(plan.as_ref()).then_some(reason);
-                        return self.stay(plan, vec![child], reason);
-                    }
-                }
+        self.unary(plan, child, |input| {
+            judge::sort(sort.expr(), &input.columns, &mut self.dictionaries.borrow_mut())?;
+            // Rows of a scan are counted beforehand; groups are not, and lie in one extent whatever their number.
+            if !input.aggregated
+                && let Some(statistics) = judge::statistics(sort.input().as_ref())
+                && let Precision::Exact(rows) | Precision::Inexact(rows) = statistics.num_rows
+                && rows > MAX_BATCH_ROWS
+            {
+                return Err(Reason::TooManyRowsToSort { rows, limit: MAX_BATCH_ROWS });
             }
-        };
-        match self.sorted(plan, sort, &tree) {
-            Ok(tree) => Ok(Placed::Device(tree)),
-            Err(reason) => self.stay(plan, vec![Placed::Device(tree)], Some(reason)),
-        }
-    }
-
-    fn sorted(&self, plan: &Arc<dyn ExecutionPlan>, sort: &SortExec, input: &DeviceTree) -> Result<DeviceTree, Reason> {
-        if let Some(rows) = input.row_limit {
-            return Err(Reason::RowLimitBelow { node: plan.name().to_string(), rows });
-        }
-        judge::sort(sort.expr(), &input.columns, &mut self.dictionaries.borrow_mut())?;
-        // Rows of a scan are counted beforehand; groups are not, so there the run decides.
-        if !input.aggregated
-            && let Some(statistics) = judge::statistics(sort.input().as_ref())
-            && let Precision::Exact(rows) | Precision::Inexact(rows) = statistics.num_rows
-            && rows > SORT_MAX_ROWS
-        {
-            return Err(Reason::TooManyRowsToSort { rows, limit: SORT_MAX_ROWS });
-        }
-        let fetch = sort.fetch();
-        Ok(DeviceTree {
-            plan: Arc::new(DeviceSortExec::new(sort, fetch, Arc::clone(&input.plan))),
-            cpu: Arc::clone(plan),
-            columns: input.columns.clone(),
-            row_limit: fetch,
-            sorted: true,
-            aggregated: input.aggregated,
+            let fetch = sort.fetch();
+            Ok(DeviceTree {
+                plan: Arc::new(DeviceSortExec::new(sort, fetch, Arc::clone(&input.plan))),
+                cpu: Arc::clone(plan),
+                columns: input.columns.clone(),
+                row_limit: fetch,
+                sorted: true,
+                aggregated: input.aggregated,
+            })
         })
     }
 }

@@ -1,14 +1,16 @@
 //! Sorts a part: row numbers by key, then every column fetched in their order.
 //!
-//!   [price | name | rank of name]   ── keys ──►  [2, 0, 1]  ── gather ──►  [price | name] in order
+//!   [price | name | rank of name]   ── keys ──►  [2, 0, 1]  ── fetch ──►  [price | name] in order
 //!
 //! Order    stable, NULLs first or last by key, floats in total order.
 //! Memory   the part once more, and its row numbers.
 //! Waits    never: the number of rows stays on the device.
 
-use millpond_kernels::codegen::ir::Physical;
-use millpond_kernels::layout::OutputLayout;
-use millpond_kernels::{Rows, gather, sort};
+use millpond_kernels::codegen::ir::{
+    ColumnSpec, Extents, Graph, LookupSpec, Physical, PipelineSpec, Repr, SinkSpec, Ty,
+};
+use millpond_kernels::pipeline::{ColumnInput, ExtentInput, Input, LookupInput};
+use millpond_kernels::{Rows, sort};
 use millpond_memory::{DeviceBuffer, Stream};
 
 use super::compile::SortKey;
@@ -47,18 +49,33 @@ pub(super) fn sorted(part: Part, keys: &[SortKey], engine: &Engine, stream: &Str
     let scratch = (end > scratch).then(|| working.view(scratch..end)).transpose()?;
     sort::sort(&engine.images, &columns, &descriptor_view, &[], &rows, &map, scratch.as_ref(), stream)?;
 
-    let out = output_buffer(layout, engine, stream)?;
-    part.buffer.view(OutputLayout::CONTROL)?.copy_to(&out.view(OutputLayout::CONTROL)?, stream)?;
-    for column in layout.columns.iter().take(part.outputs.len()) {
-        let (from, to) = (part.buffer.view(column.values.clone())?, out.view(column.values.clone())?);
-        match column.physical {
-            Physical::Bit => gather::gather_bits(&engine.images, &from, &map, &rows, &to, stream)?,
-            physical => gather::gather(&engine.images, &from, physical.width(), &map, &rows, &to, stream)?,
-        }
-        if let Some(validity) = &column.validity {
-            let (from, to) = (part.buffer.view(validity.clone())?, out.view(validity.clone())?);
-            gather::gather_bits(&engine.images, &from, &map, &rows, &to, stream)?;
-        }
+    // All columns are fetched by one launch: a pipeline over the row numbers, in which every column is a lookup table.
+    let columns = &layout.columns[..part.outputs.len()];
+    let mut graph = Graph::new();
+    let row = graph.column(0, Ty::new(Repr::U32));
+    let mut outputs = Vec::with_capacity(columns.len());
+    let mut tables = Vec::with_capacity(columns.len());
+    for (table, column) in columns.iter().enumerate() {
+        outputs.push(graph.lookup(row, table as u32, column.ty).map_err(|e| Failure::trouble(e.to_string()))?);
+        let validity = column.validity.clone().map(|range| part.buffer.view(range)).transpose()?;
+        tables.push(LookupInput { values: part.buffer.view(column.values.clone())?, validity });
     }
-    Ok(Part { buffer: out, layout: part.layout.clone(), outputs: part.outputs.clone() })
+    let spec = PipelineSpec {
+        extents: Extents::One,
+        columns: vec![ColumnSpec { physical: Physical::U32, has_base: false, ty: Ty::new(Repr::U32) }],
+        literals: vec![],
+        lookups: columns.iter().map(|c| LookupSpec { physical: c.physical, ty: c.ty }).collect(),
+        graph,
+        filters: vec![],
+        sink: SinkSpec::Materialise { outputs },
+    };
+    let fetch = engine.pipelines.pipeline(&spec)?;
+    let numbers = ColumnInput { values: map, validity: None, base: 0 };
+    let extent = ExtentInput { rows: part.as_extent()?.rows, columns: vec![Some(numbers)] };
+    let extents = std::slice::from_ref(&extent);
+    let layout = fetch.output_layout(extents);
+    let buffer = output_buffer(&layout, engine, stream)?;
+    let input = Input { extents, descriptors: None, literals: &[], lookups: &tables };
+    fetch.materialise(input, &buffer, &layout, stream)?;
+    Ok(Part { buffer, layout, outputs: part.outputs.clone() })
 }
