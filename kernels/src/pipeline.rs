@@ -96,15 +96,23 @@ pub struct CacheStatistics {
     pub loaded: u64,
 }
 
-/// The pipelines of one device, for the life of the process.
+/// The pipelines of one device, for the life of the process. When there are many, those unused for longest are forgotten.
 #[derive(Debug)]
 pub struct PipelineCache {
     device: Device,
-    pipelines: Mutex<HashMap<PipelineSpec, Arc<Pipeline>>>,
+    pipelines: Mutex<HashMap<PipelineSpec, Known>>,
     modules: Mutex<HashMap<String, Arc<Kernels>>>,
+    clock: AtomicU64,
     hits: AtomicU64,
     compiled: AtomicU64,
     loaded: AtomicU64,
+}
+
+/// A pipeline and when it was last asked for.
+#[derive(Debug)]
+struct Known {
+    pipeline: Arc<Pipeline>,
+    used: u64,
 }
 
 /// The loaded kernels of one text.
@@ -132,6 +140,7 @@ impl PipelineCache {
             device: device.clone(),
             pipelines: Mutex::default(),
             modules: Mutex::default(),
+            clock: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             compiled: AtomicU64::new(0),
             loaded: AtomicU64::new(0),
@@ -143,9 +152,11 @@ impl PipelineCache {
     /// # Errors
     /// [`KernelError::Codegen`] when it has no kernel, [`KernelError::Memory`] when the driver refuses the module.
     pub fn pipeline(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>> {
-        if let Some(known) = lock(&self.pipelines).get(spec) {
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        if let Some(known) = lock(&self.pipelines).get_mut(spec) {
             self.hits.fetch_add(1, Ordering::Relaxed);
-            return Ok(known.clone());
+            known.used = now;
+            return Ok(known.pipeline.clone());
         }
         let mut compiled = compile(spec)?;
         let optin = self.device.limits().shared_bytes_per_block_optin.max(self.device.limits().shared_bytes_per_block);
@@ -158,7 +169,21 @@ impl PipelineCache {
         self.compiled.fetch_add(1, Ordering::Relaxed);
         let kernels = self.kernels(&compiled)?;
         let pipeline = Arc::new(Pipeline { compiled, kernels, blocks: Default::default() });
-        Ok(lock(&self.pipelines).entry(spec.clone()).or_insert(pipeline).clone())
+        let mut pipelines = lock(&self.pipelines);
+        if pipelines.len() >= tune::CACHED_PIPELINES {
+            self.forget_oldest(&mut pipelines);
+        }
+        let known = pipelines.entry(spec.clone()).or_insert(Known { pipeline, used: now });
+        Ok(known.pipeline.clone())
+    }
+
+    /// Forgets the half that was not asked for lately, and modules that no pipeline has any more.
+    fn forget_oldest(&self, pipelines: &mut HashMap<PipelineSpec, Known>) {
+        let mut times: Vec<u64> = pipelines.values().map(|known| known.used).collect();
+        times.sort_unstable();
+        let middle = times[times.len() / 2];
+        pipelines.retain(|_, known| known.used >= middle);
+        lock(&self.modules).retain(|_, kernels| Arc::strong_count(kernels) > 1);
     }
 
     fn kernels(&self, compiled: &CompiledPipeline) -> Result<Arc<Kernels>> {
@@ -291,6 +316,7 @@ impl Pipeline {
     }
 
     /// Adds the rows that pass to the groups of `state`. One launch; other streams may do the same at once.
+    /// All launches together may bring [`tune::MAX_ROWS_PER_STATE`] rows: up to there sums are exact.
     ///
     /// # Errors
     /// [`KernelError::Shape`] before anything is launched if arguments do not fit; else what the device says.
@@ -308,7 +334,7 @@ impl Pipeline {
         let compiled = &self.compiled.pipeline;
         let shared = shared_bytes(&self.compiled);
         self.kernels.allow_shared(shared)?;
-        let wanted = rows.div_ceil(compiled.threads as u64);
+        let wanted = rows.div_ceil(compiled.threads as u64 * compiled.rows_per_thread as u64);
         let blocks = self.grid(0, &self.kernels.pipeline, compiled, shared as u32, wanted)?;
         if rows / (blocks as u64 * compiled.threads as u64) >= tune::MAX_ROWS_PER_THREAD {
             return Err(shape("a launch", format!("{rows} rows are too many at once; use more extents and launches")));

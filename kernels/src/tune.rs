@@ -74,3 +74,18 @@ pub const MOVE_THREADS: u32 = 256;
 
 /// Outputs of at most this many bytes are zeroed whole, past what the launch needs.
 pub const SMALL_OUTPUT_BYTES: u64 = 1 << 20;
+
+/// Pipelines that a cache keeps, before it forgets half of them.
+pub const CACHED_PIPELINES: usize = 512;
+
+/// Bytes that a multiprocessor should have on their way to reach the memory's speed (H100 32 KiB, H200 48 KiB, published).
+pub const BYTES_IN_FLIGHT: u64 = 48 * 1024;
+
+/// Shared memory of a multiprocessor that bounds how many blocks with bins it holds (sm_90).
+pub const SHARED_PER_MULTIPROCESSOR: u64 = 227 * 1024;
+
+/// Rows that a thread loads ahead, at most.
+pub const MAX_ROWS_AHEAD: u32 = 4;
+
+/// Instructions up to which a kernel that loads several rows ahead may grow; above, it loads fewer.
+pub const UNROLLED_INSTRUCTIONS: u32 = 560;

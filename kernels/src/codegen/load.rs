@@ -115,6 +115,14 @@ pub(crate) struct ColumnRegisters {
     base: Option<Reg>,
 }
 
+/// One row of the current extent, and what is loaded of it already.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    number: Reg,
+    bits: Option<BitPosition>,
+    loaded: Vec<(u32, Value)>,
+}
+
 /// Where the current row's values come from.
 pub(crate) struct RowLeaves<'a> {
     spec: &'a PipelineSpec,
@@ -122,7 +130,7 @@ pub(crate) struct RowLeaves<'a> {
     literals: Vec<Value>,
     lookups: Vec<(Reg, Option<Reg>)>,
     columns: Vec<ColumnRegisters>,
-    row: Option<(Reg, Option<BitPosition>)>,
+    row: Option<Row>,
 }
 
 impl<'a> RowLeaves<'a> {
@@ -192,8 +200,25 @@ impl<'a> RowLeaves<'a> {
             let column = &self.spec.columns[i as usize];
             column.physical == Physical::Bit || column.ty.nullable
         });
-        let position = bits.then(|| BitPosition::of(f, row));
-        self.row = Some((row, position));
+        let bits = bits.then(|| BitPosition::of(f, row));
+        self.row = Some(Row { number: row, bits, loaded: Vec::new() });
+    }
+
+    /// Moves to a row and loads these columns of it at once, ahead of their use.
+    pub(crate) fn load_row(&mut self, emit: &mut Emit<'_>, row: Reg, columns: &[u32]) -> Result<Row, CodegenError> {
+        self.at_row(emit.f, row);
+        let mut loaded = Vec::with_capacity(columns.len());
+        for &column in columns {
+            loaded.push((column, self.column(emit, column)?));
+        }
+        let mut row = self.row.take().expect("at_row has just set it");
+        row.loaded = loaded;
+        Ok(row)
+    }
+
+    /// Moves to a row that [`Self::load_row`] gave.
+    pub(crate) fn enter_row(&mut self, row: Row) {
+        self.row = Some(row);
     }
 }
 
@@ -203,7 +228,11 @@ impl Leaves for RowLeaves<'_> {
         let spec =
             *self.spec.columns.get(index as usize).ok_or_else(|| malformed("the pipeline has no such column"))?;
         let registers = self.columns[index as usize];
-        let (row, bits) = self.row.ok_or_else(|| malformed("it is read outside a row"))?;
+        let row = self.row.as_ref().ok_or_else(|| malformed("it is read outside a row"))?;
+        if let Some((_, value)) = row.loaded.iter().find(|(column, _)| *column == index) {
+            return Ok(*value);
+        }
+        let (row, bits) = (row.number, row.bits);
         let f = &mut *emit.f;
         let valid = match (registers.validity, bits) {
             (Some((address, present)), Some(bits)) => Some(bits.load(f, address, Some(present))),

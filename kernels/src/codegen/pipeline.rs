@@ -6,6 +6,8 @@
 //!
 //! Kernels   `pipeline`, and for aggregates `emit`; hash tables also `rehash`.
 //! Grid      persistent, any number of blocks: rows are strided (aggregates, dense output) or tiles are taken (compaction).
+//! Ahead     aggregates load several rows of a thread before they look at any, so that enough bytes are on their way; columns
+//!           that only rows past several conditions need are loaded late.
 //! Upstream  an extent made by a kernel brings its row count and its error word in that kernel's control block.
 
 use millpond_ptx::ast::{Item, Module, Space, Statement, Type};
@@ -34,6 +36,8 @@ pub struct CompiledKernel {
     pub params: ParamList,
     /// Threads of a block.
     pub threads: u32,
+    /// Rows that a thread takes at a time.
+    pub rows_per_thread: u32,
     /// Instructions in its text.
     pub instructions: u32,
 }
@@ -75,6 +79,61 @@ impl CompiledPipeline {
 /// [`CodegenError::Unsupported`] when an expression has no device form; the others are defects.
 pub fn compile(spec: &PipelineSpec) -> Result<CompiledPipeline, CodegenError> {
     check(spec)?;
+    let mut rows_per_thread = RowAhead::new(spec).rows;
+    loop {
+        let compiled = compile_with(spec, rows_per_thread)?;
+        if rows_per_thread == 1 || compiled.pipeline.instructions <= tune::UNROLLED_INSTRUCTIONS {
+            return Ok(compiled);
+        }
+        rows_per_thread /= 2;
+    }
+}
+
+/// What a thread loads before it looks at any of it: several rows, so that enough bytes are on their way.
+struct RowAhead {
+    /// 1: a row at a time, each column where it is used.
+    rows: u32,
+    columns: Vec<u32>,
+}
+
+impl RowAhead {
+    fn new(spec: &PipelineSpec) -> RowAhead {
+        let one = RowAhead { rows: 1, columns: Vec::new() };
+        let SinkSpec::Aggregate(aggregate) = &spec.sink else { return one };
+        let plan = AggregatePlan::new(&spec.graph, aggregate);
+        let bins = match plan.regime {
+            // Atomics, not loads, are what a hash table waits for.
+            Regime::Hash => return one,
+            Regime::Private => plan.groups * plan.thread_words as u64 * BIN_WORD_STRIDE as u64,
+            Regime::Scalar | Regime::Direct => 0,
+        };
+        // Several conditions together let few rows through, and what only those need is loaded late.
+        let selective = spec.filters.iter().map(|&filter| conditions(&spec.graph, filter)).sum::<u32>() > 1;
+        let columns = if selective { spec.graph.columns(&spec.filters) } else { spec.used_columns() };
+        let bytes = columns.iter().map(|&i| spec.columns.get(i as usize).map_or(0, |c| c.physical.width().max(1)));
+        let bytes = bytes.sum::<u32>() as u64;
+        if bytes == 0 {
+            return one;
+        }
+        let resident = match bins {
+            0 => tune::RESIDENT_THREADS as u64,
+            bins => (tune::SHARED_PER_MULTIPROCESSOR / bins).max(1) * tune::AGGREGATE_THREADS as u64,
+        };
+        let resident = resident.min(tune::RESIDENT_THREADS as u64);
+        let rows = tune::BYTES_IN_FLIGHT.div_ceil(resident * bytes).clamp(1, tune::MAX_ROWS_AHEAD as u64) as u32;
+        RowAhead { rows: rows.next_power_of_two(), columns }
+    }
+}
+
+/// Conditions that a filter joins by AND.
+fn conditions(graph: &Graph, filter: NodeId) -> u32 {
+    match graph.node(filter) {
+        Node::And { left, right } => conditions(graph, *left) + conditions(graph, *right),
+        _ => 1,
+    }
+}
+
+fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<CompiledPipeline, CodegenError> {
     let mut module = ModuleBuilder::new();
     let compiled = match &spec.sink {
         SinkSpec::Materialise { outputs } => {
@@ -84,8 +143,10 @@ pub fn compile(spec: &PipelineSpec) -> Result<CompiledPipeline, CodegenError> {
         }
         SinkSpec::Aggregate(aggregate) => {
             let plan = AggregatePlan::new(&spec.graph, aggregate);
-            let (f, params) = aggregate_kernel(&mut module, spec, &plan)?;
-            let pipeline = add(&mut module, f, params, tune::AGGREGATE_THREADS);
+            let ahead = RowAhead { rows: rows_per_thread, ..RowAhead::new(spec) };
+            let (f, params) = aggregate_kernel(&mut module, spec, &plan, &ahead)?;
+            let mut pipeline = add(&mut module, f, params, tune::AGGREGATE_THREADS);
+            pipeline.rows_per_thread = rows_per_thread;
             let (f, params) = emit_kernel(&mut module, &plan, &spec.output_types());
             let emit = Some(add(&mut module, f, params, tune::COMPACT_THREADS));
             let rehash = (plan.regime == Regime::Hash).then(|| {
@@ -118,7 +179,7 @@ fn add(module: &mut ModuleBuilder, f: FunctionBuilder, params: ParamList, thread
         _ => "pipeline",
     };
     module.add(f);
-    CompiledKernel { name, params, threads, instructions: 0 }
+    CompiledKernel { name, params, threads, rows_per_thread: 1, instructions: 0 }
 }
 
 fn count_instructions(module: &Module, name: &str) -> u32 {
@@ -165,6 +226,15 @@ fn check(spec: &PipelineSpec) -> Result<(), CodegenError> {
     if let SinkSpec::Aggregate(aggregate) = &spec.sink {
         if aggregate.keys.len() > 32 {
             return Err(CodegenError::Unsupported { what: format!("grouping by {} keys", aggregate.keys.len()) });
+        }
+        let plan = AggregatePlan::new(&spec.graph, aggregate);
+        let fits = match plan.regime {
+            Regime::Scalar => plan.keys.is_empty(),
+            Regime::Private | Regime::Direct => !plan.keys.is_empty() && plan.max_groups.is_some(),
+            Regime::Hash => !plan.keys.is_empty(),
+        };
+        if !fits {
+            return malformed(format!("regime {:?}", plan.regime), "the keys, or their ranges, do not allow it");
         }
         for accumulator in &aggregate.accumulators {
             if accumulator.filter.is_some_and(|filter| !is_bool(filter)) {
@@ -442,6 +512,7 @@ fn aggregate_kernel(
     module: &mut ModuleBuilder,
     spec: &PipelineSpec,
     plan: &AggregatePlan,
+    ahead: &RowAhead,
 ) -> Result<(FunctionBuilder, ParamList), CodegenError> {
     let mut kernel = FunctionBuilder::kernel("pipeline");
     let f = &mut kernel;
@@ -487,45 +558,51 @@ fn aggregate_kernel(
     let mut expressions = Expressions::new(&spec.graph);
     let thread = f.global_thread();
     let step = f.grid_threads();
+    let mut add_row = |emit: &mut Emit<'_>, leaves: &mut RowLeaves<'_>| -> Result<(), CodegenError> {
+        expressions.clear();
+        let mut open = open_filters(emit, leaves, &mut expressions, &spec.filters)?;
+        let place = match plan.regime {
+            Regime::Scalar if in_registers => Place::Registers(registers.clone()),
+            Regime::Scalar => Place::Table(table),
+            Regime::Private | Regime::Direct => {
+                let dense = dense.as_ref().expect("dense regimes have dense keys");
+                let (code, inside) = dense.code(emit, leaves, &mut expressions, plan)?;
+                if let Some(inside) = inside {
+                    let outside = emit.f.not(inside);
+                    raise(emit.f, control, ErrorCode::KeyRange, NodeId(u32::MAX), outside);
+                    open.push(emit.f.open_if(inside));
+                }
+                match own_bin {
+                    Some(own) if plan.regime == Regime::Private => {
+                        let bytes = plan.thread_words * BIN_WORD_STRIDE as u32;
+                        Place::Bins(emit.f.mad(code, bytes, own))
+                    }
+                    _ => Place::Table(emit.f.element(table, code, plan.record_bytes() as u32)),
+                }
+            }
+            Regime::Hash => {
+                let mask = mask.expect("a hash table has a slot mask");
+                let (words, nulls) = keys::words(emit, leaves, &mut expressions, plan)?;
+                let at = hash::Table { control, records: table, mask };
+                let (cells, found) = hash::find_or_insert(emit.f, plan, at, &words, nulls);
+                open.push(emit.f.open_if(found));
+                Place::Table(cells)
+            }
+        };
+        accumulate::accumulate(emit, leaves, &mut expressions, plan, &place)?;
+        close_all(emit.f, open);
+        Ok(())
+    };
     rows.each_extent(f, |rows, f, extent_rows| {
-        f.for_(thread, extent_rows, step, |f, row| {
-            expressions.clear();
-            rows.leaves.at_row(f, row);
-            let mut emit = Emit { module, f };
-            let leaves = &mut rows.leaves;
-            let mut open = open_filters(&mut emit, leaves, &mut expressions, &spec.filters)?;
-            let place = match plan.regime {
-                Regime::Scalar if in_registers => Place::Registers(registers.clone()),
-                Regime::Scalar => Place::Table(table),
-                Regime::Private | Regime::Direct => {
-                    let dense = dense.as_ref().expect("dense regimes have dense keys");
-                    let (code, inside) = dense.code(&mut emit, leaves, &mut expressions, plan)?;
-                    if let Some(inside) = inside {
-                        let outside = emit.f.not(inside);
-                        raise(emit.f, control, ErrorCode::KeyRange, NodeId(u32::MAX), outside);
-                        open.push(emit.f.open_if(inside));
-                    }
-                    match own_bin {
-                        Some(own) if plan.regime == Regime::Private => {
-                            let bytes = plan.thread_words * BIN_WORD_STRIDE as u32;
-                            Place::Bins(emit.f.mad(code, bytes, own))
-                        }
-                        _ => Place::Table(emit.f.element(table, code, plan.record_bytes() as u32)),
-                    }
-                }
-                Regime::Hash => {
-                    let mask = mask.expect("a hash table has a slot mask");
-                    let (words, nulls) = keys::words(&mut emit, leaves, &mut expressions, plan)?;
-                    let at = hash::Table { control, records: table, mask };
-                    let (cells, found) = hash::find_or_insert(emit.f, plan, at, &words, nulls);
-                    open.push(emit.f.open_if(found));
-                    Place::Table(cells)
-                }
-            };
-            accumulate::accumulate(&mut emit, leaves, &mut expressions, plan, &place)?;
-            close_all(emit.f, open);
-            Ok(())
-        })
+        let mut emit = Emit { module, f };
+        if ahead.rows == 1 {
+            strided(&mut emit, thread, extent_rows, step, |emit, row| {
+                rows.leaves.at_row(emit.f, row);
+                add_row(emit, &mut rows.leaves)
+            })
+        } else {
+            strided_ahead(&mut emit, &mut rows.leaves, thread, extent_rows, step, ahead, &mut add_row)
+        }
     })?;
 
     if let (Some(bins), Some(own), Some(groups)) = (bins, own_bin, groups) {
@@ -535,6 +612,56 @@ fn aggregate_kernel(
         fold(f, plan, bins, groups, table);
     }
     Ok((kernel, params))
+}
+
+/// Runs `body` for `start`, `start + step`, … below `end`.
+fn strided(
+    emit: &mut Emit<'_>,
+    start: Reg,
+    end: Reg,
+    step: Reg,
+    body: impl FnOnce(&mut Emit<'_>, Reg) -> Result<(), CodegenError>,
+) -> Result<(), CodegenError> {
+    let module = &mut *emit.module;
+    emit.f.for_(start, end, step, |f, row| body(&mut Emit { module, f }, row))
+}
+
+/// As [`strided`], several rows at a time: first the loads of all of them, then one after the other.
+fn strided_ahead(
+    emit: &mut Emit<'_>,
+    leaves: &mut RowLeaves<'_>,
+    start: Reg,
+    end: Reg,
+    step: Reg,
+    ahead: &RowAhead,
+    add_row: &mut dyn FnMut(&mut Emit<'_>, &mut RowLeaves<'_>) -> Result<(), CodegenError>,
+) -> Result<(), CodegenError> {
+    // Rows past the end are loaded as the last one, and left out.
+    let last = emit.f.sub(end, 1u32);
+    let turn = emit.f.mul(step, ahead.rows);
+    strided(emit, start, end, turn, |emit, first| {
+        let mut loaded = Vec::new();
+        let mut row = first;
+        for turn in 0..ahead.rows {
+            let mut exists = None;
+            let mut number = row;
+            if turn > 0 {
+                row = emit.f.add(row, step);
+                exists = Some(emit.f.setp(Compare::Lt, row, end));
+                number = emit.f.min(row, last);
+            }
+            loaded.push((exists, leaves.load_row(emit, number, &ahead.columns)?));
+        }
+        for (exists, row) in loaded {
+            let open = exists.map(|exists| emit.f.open_if(exists));
+            leaves.enter_row(row);
+            add_row(emit, leaves)?;
+            if let Some(open) = open {
+                emit.f.close(open);
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Registers for a thread's own words, all "nothing yet".

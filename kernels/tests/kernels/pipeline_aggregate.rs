@@ -124,7 +124,7 @@ fn extents_and_launches_add_up() {
     let extents = [0, 1, 1000, 33, 2000];
     let column = integers(Repr::I128, None, 3034, |row| row % 3 == 0, 8);
     let expected = expected(&column.cells, 128);
-    assert_eq!(rig.aggregate(&four(column.clone()).many(&extents)), [expected.clone()]);
+    assert_eq!(rig.aggregate(&four(column.clone()).many(&extents)), std::slice::from_ref(&expected));
     assert_eq!(rig.aggregate(&four(column).fed(&extents)), [expected]);
 }
 
