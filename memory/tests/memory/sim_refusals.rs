@@ -118,6 +118,11 @@ fn modules_that_are_not_ptx() {
     let error = rig.driver.module_load(DEVICE, ".version 8.2\n.target sm_70\nnonsense here\n").unwrap_err();
     assert_eq!(error.code, DriverCode::INVALID_PTX);
     assert!(error.detail.as_deref().is_some_and(|detail| detail.contains("line 3")), "{error}");
+    let mistyped = ".version 8.2\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\n    .reg .f32 %f<2>;\n\
+                    add.s32 %f1, %f1, %f1;\n    ret;\n}\n";
+    let error = rig.driver.module_load(DEVICE, mistyped).unwrap_err();
+    assert_eq!(error.code, DriverCode::INVALID_PTX);
+    assert!(error.detail.as_deref().is_some_and(|detail| detail.contains("line 7")), "{error}");
     let newer = ".version 9.1\n.target sm_70\n.address_size 64\n";
     assert_eq!(code(rig.driver.module_load(DEVICE, newer)), DriverCode::UNSUPPORTED_PTX_VERSION);
     let target = ".version 8.2\n.target sm_100\n.address_size 64\n";

@@ -111,6 +111,10 @@ impl State {
                 return refused(DriverCode::NO_BINARY_FOR_GPU, detail);
             }
         }
+        // What an assembler refuses although it could be run: a wrong type, a name out of scope.
+        if let Err(error) = millpond_ptx::check(&module) {
+            return refused(DriverCode::INVALID_PTX, error.to_string());
+        }
         let image = match Image::load(&module) {
             Ok(image) => image,
             Err(error) => return refused(DriverCode::INVALID_PTX, error.to_string()),
