@@ -456,6 +456,17 @@ fn unknown_instructions_are_refused_with_their_line() {
 }
 
 #[test]
+fn ill_typed_instructions_are_refused_as_an_assembler_would() {
+    let rig = Rig::new(0);
+    let body = ".reg .b32 %r<2>;\n.reg .f32 %f<2>;\nmov.u32 %r0, 1;\nadd.s32 %r1, %r0, %f1;\nret;";
+    let ptx = format!(".version 8.2\n.target sm_70\n.address_size 64\n.visible .entry k()\n{{\n{body}\n}}\n");
+    let error = rig.driver.module_load(DEVICE, &ptx).unwrap_err();
+    assert_eq!(error.code, DriverCode::INVALID_PTX);
+    let detail = error.detail.unwrap_or_default();
+    assert!(detail.contains("line 9") && detail.contains("%f1 is .f32, where .s32 is wanted"), "{detail}");
+}
+
+#[test]
 fn the_nth_launch_loses_the_device() {
     let rig = Rig::with(SimOptions { lose_device_at_launch: Some(2), ..SimOptions::default() });
     let count = rig.kernel(KERNELS, "count");
