@@ -22,6 +22,9 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Instructions of warps after which a launch counts as runaway.
     pub max_warp_instructions: u64,
+    /// Instructions of warps in which nothing in memory changed and no thread moved on, after which a launch counts as
+    /// deadlocked.
+    pub max_idle_instructions: u64,
     /// Nested calls of `.func`.
     pub max_call_depth: u32,
     /// What `%nsmid` says; `%smid` is the block's number modulo this.
@@ -36,6 +39,7 @@ impl Default for Options {
         Options {
             seed: None,
             max_warp_instructions: 20_000_000_000,
+            max_idle_instructions: 100_000_000,
             max_call_depth: 256,
             multiprocessors: 4,
             max_shared_bytes: 227 * 1024,

@@ -219,6 +219,8 @@ impl Mark {
 #[derive(Debug, Default)]
 pub(super) struct LaneViews {
     pub known: [Option<Rc<View>>; 32],
+    /// The last message that each took: a thread that polls takes the same one again and again.
+    pub taken: [Option<Rc<View>>; 32],
     /// Messages read by relaxed loads, waiting for a fence.
     pub pending: [Option<Rc<View>>; 32],
     /// The last fence, which later strong stores publish.

@@ -12,8 +12,12 @@ use crate::interpret::order::{View, join, lanes_entry, warp_entry};
 use crate::interpret::shadow::Shadow;
 use std::rc::Rc;
 
-/// Instructions that a warp runs before the next has its turn.
+/// Instructions that a warp runs before the next has its turn; few when its last turn changed nothing, as when it spins.
 const WARP_TURN: u64 = 4096;
+const IDLE_WARP_TURN: u64 = 128;
+/// Instructions without a change after which a block's turn is over: it may wait for another block.
+const PATIENCE: u64 = 16_384;
+const IDLE_PATIENCE: u64 = 512;
 
 /// What came of a turn.
 pub(super) enum Turn {
@@ -25,6 +29,8 @@ pub(super) struct Block {
     pub common: Common,
     pub warps: Vec<Warp>,
     next_warp: usize,
+    /// The last turn changed nothing.
+    idle: bool,
 }
 
 /// What the warps of a block share.
@@ -51,6 +57,8 @@ pub(super) struct BarrierState {
     /// By warp: lanes that wait, and lanes that only arrived.
     waiting: Vec<u32>,
     arrived: Vec<u32>,
+    /// By warp: when the last that only arrived did so.
+    arrived_at: Vec<u32>,
     /// True predicates of a reduction.
     truths: u32,
     reduces: bool,
@@ -119,6 +127,7 @@ impl Common {
         state.truths += truths.count_ones();
         let list = if barrier.waits { &mut state.waiting } else { &mut state.arrived };
         list[warp as usize] |= mask;
+        state.arrived_at[warp as usize] = self.clock;
         self.arrival = true;
         if expected != 0 && self.barriers[id as usize].count() > expected {
             return Err(Trouble::new(
@@ -139,6 +148,7 @@ impl Block {
         let state = BarrierState {
             waiting: vec![0; num_warps as usize],
             arrived: vec![0; num_warps as usize],
+            arrived_at: vec![0; num_warps as usize],
             ..BarrierState::default()
         };
         let shadow_bytes = if machine.options.checks.shared_races { bytes } else { 0 };
@@ -157,6 +167,7 @@ impl Block {
             },
             warps: (0..num_warps).map(|index| Warp::new(machine, index, threads)).collect(),
             next_warp: 0,
+            idle: false,
         };
         block.restart(machine, number);
         block
@@ -178,11 +189,14 @@ impl Block {
             warp.restart(machine);
         }
         self.next_warp = 0;
+        self.idle = false;
     }
 
     /// Lets the block run for about `budget` instructions of its warps.
     pub fn turn(&mut self, machine: &mut Machine<'_>, budget: u64) -> Result<Turn, Box<Fault>> {
-        let end = machine.warp_instructions + budget;
+        let start = machine.warp_instructions;
+        let end = start + budget;
+        let patience = if self.idle { IDLE_PATIENCE * self.warps.len() as u64 } else { PATIENCE };
         loop {
             let mut live = false;
             let mut moved = false;
@@ -200,11 +214,14 @@ impl Block {
                     continue;
                 }
                 moved = true;
-                let turn = if machine.random.on { machine.random.span(11) } else { WARP_TURN };
+                let most = if warp.idle { IDLE_WARP_TURN } else { WARP_TURN };
+                let turn = if machine.random.on { machine.random.span(11).min(most) } else { most };
+                let before = machine.changed_at;
                 let outcome = match warp.run(machine, &mut self.common, turn) {
                     Ok(outcome) => outcome,
                     Err(trouble) => return Err(self.fault(machine, index, *trouble)),
                 };
+                warp.idle = machine.changed_at == before;
                 if self.common.arrival {
                     self.barriers(machine)?;
                 }
@@ -214,7 +231,10 @@ impl Block {
                     // Someone else may be waited for.
                     return Ok(Turn::Over);
                 }
-                if machine.warp_instructions >= end {
+                let now = machine.warp_instructions;
+                let idle = now - machine.changed_at.max(start) > patience;
+                if now >= end || idle {
+                    self.idle = idle;
                     return Ok(if self.warps.iter().any(|warp| warp.live != 0) {
                         Turn::Over
                     } else {

@@ -17,6 +17,7 @@ use crate::interpret::heap::{AllocationInfo, Heap, first_clear, set_bits};
 use crate::interpret::op::{Access, MemorySpace, Scope, Strength};
 use crate::interpret::order::{Mark, Message, Observer, join};
 use crate::interpret::shadow::{Conflict, Shadow};
+use std::rc::Rc;
 
 /// What to add to an address of a space to make it generic.
 pub(super) fn window(space: MemorySpace) -> u64 {
@@ -784,8 +785,14 @@ impl Machine<'_> {
             return;
         }
         let views = warp.views.get_or_insert_default();
-        let place = if acquire { &mut views.known[lane] } else { &mut views.pending[lane] };
-        *place = join(place, &Some(message.view.clone()));
+        if !acquire {
+            views.pending[lane] = join(&views.pending[lane], &Some(message.view.clone()));
+            return;
+        }
+        if !views.taken[lane].as_ref().is_some_and(|taken| Rc::ptr_eq(taken, &message.view)) {
+            views.known[lane] = join(&views.known[lane], &Some(message.view.clone()));
+            views.taken[lane] = Some(message.view.clone());
+        }
     }
 
     /// What a strong write leaves at an address besides the value.

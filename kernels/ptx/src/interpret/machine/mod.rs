@@ -35,8 +35,6 @@ pub(super) const WINDOWS_END: u64 = 0x0500_0000;
 const RESIDENT: usize = 64;
 /// Rounds of turns without a finished block after which more are admitted.
 const PATIENT_ROUNDS: u32 = 4;
-/// Instructions of a warp in which nothing in memory changed, after which a launch counts as stuck.
-const STUCK: u64 = 100_000_000;
 /// The longest turn of a block, in instructions of its warps.
 const LONG_TURN: u64 = 1 << 20;
 
@@ -244,8 +242,12 @@ impl<'a> Machine<'a> {
         let mut allowed = RESIDENT;
         let mut barren_rounds = 0;
         loop {
-            // Without a seed blocks start one by one, as earlier ones finish or wait.
-            let room = if self.random.on { allowed } else { (resident.len() + 1).min(allowed) };
+            // Without a seed blocks start one by one while each finishes in its turn, and in numbers when they wait.
+            let room = match self.random.on {
+                false if barren_rounds == 0 => resident.len().max(1).min(allowed),
+                false => (resident.len() * 2).min(allowed),
+                true => allowed,
+            };
             while resident.len() < room {
                 let Some(number) = queue.take(&mut self.random) else { break };
                 let block = match spare.pop() {
@@ -281,15 +283,16 @@ impl<'a> Machine<'a> {
             }
             barren_rounds = if finished { 0 } else { barren_rounds + 1 };
             if barren_rounds > PATIENT_ROUNDS && resident.len() >= allowed {
-                allowed += RESIDENT;
+                allowed *= 2;
                 barren_rounds = 0;
             }
-            let stuck = self.warp_instructions - self.changed_at > STUCK;
+            let idle = self.options.max_idle_instructions;
+            let stuck = self.warp_instructions - self.changed_at > idle;
             if stuck && (queue.next == total && queue.window.is_empty()) {
                 return Err(resident[0].stuck(
                     self,
                     FaultKind::Deadlock,
-                    format!("{STUCK} instructions changed nothing: every thread waits for another"),
+                    format!("{idle} instructions changed nothing: every thread waits for another"),
                 ));
             }
             if self.warp_instructions > self.options.max_warp_instructions {

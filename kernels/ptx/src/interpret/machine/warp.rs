@@ -12,8 +12,10 @@ use crate::interpret::alu::Row;
 use crate::interpret::op::{Barrier, NO_GUARD, Op, Special, Step};
 use crate::interpret::order::{LaneViews, Observer};
 
-/// Instructions of divergence until the lane that waited longest runs, and how long it then runs.
+/// Instructions of divergence until the lane that waited longest runs, and how long it then runs. The first is short when
+/// nothing changed meanwhile: the lanes that run may be waiting for the one that does not.
 const PATIENCE: u32 = 2048;
+const IDLE_PATIENCE: u32 = 32;
 const BURST: u32 = 128;
 
 /// Why a warp stopped.
@@ -59,6 +61,10 @@ pub(super) struct Warp {
     pub sync: u32,
     pub views: Option<Box<LaneViews>>,
     patience: u32,
+    /// When something last changed, as of the last change of turns among lanes.
+    changed_at: u64,
+    /// Its last turn changed nothing.
+    pub idle: bool,
     /// The lane that has waited longest, while it has its turn.
     favourite: Option<u32>,
     last_run: [u64; 32],
@@ -95,7 +101,9 @@ impl Warp {
             callers: std::array::from_fn(|_| Vec::new()),
             sync: 0,
             views: None,
-            patience: PATIENCE,
+            patience: IDLE_PATIENCE,
+            changed_at: 0,
+            idle: false,
             favourite: None,
             last_run: [0; 32],
         }
@@ -115,7 +123,9 @@ impl Warp {
         self.callers.iter_mut().for_each(Vec::clear);
         self.sync = 0;
         self.views = None;
-        self.patience = PATIENCE;
+        self.patience = IDLE_PATIENCE;
+        self.changed_at = 0;
+        self.idle = false;
         self.favourite = None;
         self.last_run = [0; 32];
     }
@@ -145,8 +155,10 @@ impl Warp {
         if self.patience == 0 {
             let (patience, burst) = match machine.random.on {
                 true => (machine.random.span(8) as u32, machine.random.span(7) as u32),
+                false if self.changed_at == machine.changed_at => (IDLE_PATIENCE, BURST),
                 false => (PATIENCE, BURST),
             };
+            self.changed_at = machine.changed_at;
             if self.favourite.is_some() {
                 self.favourite = None;
                 self.patience = patience;
