@@ -331,13 +331,15 @@ impl Block {
             let mut entries = Vec::new();
             for (index, warp) in warps.iter().enumerate() {
                 let mask = state.waiting[index] | state.arrived[index];
+                let block = common.number & 0xFF_FFFF;
+                // Who waits has done nothing since; who only arrived may have.
+                let clock = if state.arrived[index] == 0 { common.clock } else { state.arrived_at[index] };
                 if mask != 0 && warp.live & !mask == 0 {
-                    entries.push(warp_entry(common.number & 0xFF_FFFF, index as u32, common.clock));
+                    entries.push(warp_entry(block, index as u32, clock));
                     continue;
                 }
                 let lanes = (0..32).filter(|lane| mask >> lane & 1 == 1);
-                entries
-                    .extend(lanes.map(|lane| lanes_entry(common.number & 0xFF_FFFF, index as u32, lane, common.clock)));
+                entries.extend(lanes.map(|lane| lanes_entry(block, index as u32, lane, clock)));
             }
             told = join(&told, &Some(Rc::new(View::of(entries))));
         }
