@@ -134,6 +134,46 @@ fn a_threshold_of_zero_gives_memory_back_at_a_synchronisation() {
     }
 }
 
+/// Streams, events and devices: each synchronisation retires frees and looks at the threshold (S1.45).
+#[test]
+fn every_kind_of_synchronisation_counts() {
+    type Wait = fn(&Rig, StreamHandle);
+    let waits: [Wait; 3] = [
+        |rig, s| rig.driver.stream_synchronize(s).unwrap(),
+        |rig, s| rig.driver.event_synchronize(rig.record(s)).unwrap(),
+        |rig, _| rig.driver.device_synchronize(DEVICE).unwrap(),
+    ];
+    for seed in seeds() {
+        let rig = tight(seed);
+        rig.driver.pool_set_attribute(rig.pool, PoolAttribute::ReleaseThreshold, 0).unwrap();
+        let s = rig.stream();
+        for wait in waits {
+            let a = rig.alloc(4 * MIB, s);
+            rig.free(a, s);
+            assert!(rig.pool_attribute(PoolAttribute::ReservedCurrent) > 0);
+            wait(&rig, s);
+            assert_eq!(rig.pool_attribute(PoolAttribute::ReservedCurrent), 0);
+        }
+    }
+}
+
+/// Allocate, use, free, synchronise, again and again: with a threshold the same memory serves every round (S0.18).
+#[test]
+fn a_threshold_makes_rounds_reuse_memory() {
+    let rig = tight(1);
+    let s = rig.stream();
+    let mut addresses = BTreeSet::new();
+    for _ in 0..100 {
+        let a = rig.alloc(MIB, s);
+        rig.fill(a, 1, 64, s);
+        rig.free(a, s);
+        rig.sync(s);
+        addresses.insert(a);
+    }
+    assert_eq!(addresses.len(), 1);
+    rig.assert_silent();
+}
+
 #[test]
 fn trim_needs_the_host_to_have_waited_and_keeps_what_it_is_told() {
     for seed in seeds() {

@@ -2,6 +2,7 @@
 //!
 //!   fail_allocation = 3, Once             ok  ok  FAIL  ok  ok
 //!   fail_allocation = 3, UntilFree        ok  ok  FAIL  FAIL  (free)  ok
+//!   fail_allocation = 3, Forever          ok  ok  FAIL  FAIL  (free)  FAIL
 
 use super::SimOptions;
 
@@ -42,6 +43,8 @@ pub enum FailureLasts {
     Once,
     /// Every try fails until something is freed.
     UntilFree,
+    /// Every try fails from then on: out of memory that nothing cures.
+    Forever,
 }
 
 /// An allocation that fails although there is room.
@@ -61,7 +64,7 @@ pub(super) struct Faults {
     allocations: u64,
     launches: u64,
     waits: u64,
-    failing: bool,
+    lasting: Option<FailureLasts>,
 }
 
 impl Faults {
@@ -73,7 +76,7 @@ impl Faults {
             allocations: 0,
             launches: 0,
             waits: 0,
-            failing: false,
+            lasting: None,
         }
     }
 
@@ -82,15 +85,15 @@ impl Faults {
         self.allocations += 1;
         match self.fail_allocation {
             Some(fail) if fail.nth == self.allocations => {
-                self.failing = fail.lasts == FailureLasts::UntilFree;
+                self.lasting = (fail.lasts != FailureLasts::Once).then_some(fail.lasts);
                 true
             }
-            _ => self.failing,
+            _ => self.lasting.is_some(),
         }
     }
 
     pub(super) fn freed(&mut self) {
-        self.failing = false;
+        self.lasting = self.lasting.filter(|lasts| *lasts == FailureLasts::Forever);
     }
 
     /// Counts a launch, and says whether the device is lost with it.
@@ -111,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_allocation_fails_once_or_until_a_free() {
+    fn an_allocation_fails_once_until_a_free_or_for_good() {
         let plan = |lasts| {
             let fail_allocation = Some(FailAllocation { nth: 2, lasts });
             Faults::new(&SimOptions { fail_allocation, ..SimOptions::default() })
@@ -122,6 +125,10 @@ mod tests {
         assert_eq!([(); 4].map(|()| until.allocation_fails()), [false, true, true, true]);
         until.freed();
         assert!(!until.allocation_fails());
+        let mut forever = plan(FailureLasts::Forever);
+        assert_eq!([(); 3].map(|()| forever.allocation_fails()), [false, true, true]);
+        forever.freed();
+        assert!(forever.allocation_fails());
     }
 
     #[test]

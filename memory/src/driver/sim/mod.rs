@@ -65,7 +65,7 @@ impl Default for SimOptions {
         Self {
             seed: 0,
             devices: 1,
-            memory_bytes: 16 << 30,
+            memory_bytes: 8 << 30,
             multiprocessors: 4,
             checks: Checks::ALL,
             shuffle_blocks: true,
