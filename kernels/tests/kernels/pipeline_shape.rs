@@ -1,9 +1,9 @@
-//! What the generated text looks like: sizes that are promised, and sharing of modules.
+//! TPC-H Q1 and Q6 as pipelines: the promised size of their text, their launches and allocations, and their answers.
 
 use millpond_kernels::codegen::ir::*;
 use millpond_kernels::codegen::{CompiledPipeline, compile};
 
-use super::pipeline_rig::all;
+use super::pipeline_rig::*;
 
 /// TPC-H lineitem as a Parquet feed may bring it: narrow with bases, dictionary codes, dates.
 fn lineitem(nullable: bool) -> (Vec<ColumnSpec>, Graph) {
@@ -86,4 +86,127 @@ fn q1_over_nullable_columns_is_small_too() {
     println!("{} instructions, {:?}", compiled.pipeline.instructions, compiled.regime());
     assert!(compiled.pipeline.instructions <= 600, "{}", compiled.pipeline.instructions);
     assert!(!compiled.text.contains("mul.hi"), "{}", compiled.text);
+}
+
+/// Rows of lineitem, columns as [`lineitem`] numbers them.
+fn rows_of_lineitem(rows: usize, nullable: bool) -> Vec<Column> {
+    let mut random = Random(11);
+    let (specs, _) = lineitem(nullable);
+    let bases = [100, 90_000, 0, 0, 0, 0, 8035];
+    let columns = specs.iter().zip(bases).map(|(spec, base)| {
+        let bounds = spec.ty.bounds().unwrap();
+        let cells = (0..rows).map(|_| {
+            if nullable && random.below(9) == 0 {
+                return Cell::Null;
+            }
+            Cell::Int(bounds.low + random.below((bounds.high - bounds.low + 1) as u64) as i128)
+        });
+        stored(spec.physical, spec.ty, spec.has_base.then_some(base), cells.collect())
+    });
+    columns.collect()
+}
+
+fn int(cell: Cell) -> Option<i128> {
+    match cell {
+        Cell::Int(value) => Some(value),
+        _ => None,
+    }
+}
+
+#[test]
+fn q1_answers_with_one_launch_per_extent_and_two_allocations() {
+    for nullable in [false, true] {
+        let rig = Rig::new();
+        let rows = 5000;
+        let columns = rows_of_lineitem(rows, nullable);
+        let limit = 10_471;
+        let literals = vec![Literal::Int(limit), Literal::Int(100)];
+        let case = Case {
+            spec: q1(nullable),
+            columns: columns.clone(),
+            extent_rows: vec![2500, 1, 2499],
+            literals,
+            lookups: vec![],
+        };
+        // The same in plain Rust: sums of the four, then the sum of discounts, then counts; a NULL takes no part.
+        let mut groups = std::collections::BTreeMap::new();
+        for row in 0..rows {
+            let value = |column: usize| int(columns[column].cells[row]);
+            if value(6).is_none_or(|date| date > limit) {
+                continue;
+            }
+            let key = (columns[4].cells[row], columns[5].cells[row]);
+            let group: &mut [(i128, i128); 6] = groups.entry(key).or_default();
+            let disc_price = value(1).zip(value(2)).map(|(price, discount)| price * (100 - discount));
+            let charge = disc_price.zip(value(3)).map(|(price, tax)| price * (100 + tax));
+            for (at, term) in [value(0), value(1), disc_price, charge, value(2), Some(1)].into_iter().enumerate() {
+                if let Some(term) = term {
+                    group[at] = (group[at].0 + term, group[at].1 + 1);
+                }
+            }
+        }
+        let before = rig.device.counters();
+        let given = rig.aggregate(&case);
+        let counts = rig.device.counters().since(&before);
+        let some = |(sum, n): (i128, i128)| if n > 0 { Cell::Int(sum) } else { Cell::Null };
+        let expected: Vec<Vec<Cell>> = groups
+            .into_iter()
+            .map(|((flag, status), g)| {
+                let mut row = vec![flag, status, some(g[0]), some(g[1]), some(g[2]), some(g[3])];
+                if nullable {
+                    row.extend([Cell::Int(g[0].1), Cell::Int(g[1].1), some(g[4]), Cell::Int(g[4].1)]);
+                    row.push(Cell::Int(g[5].1));
+                } else {
+                    row.extend([Cell::Int(g[5].1), some(g[4])]);
+                }
+                row
+            })
+            .collect();
+        assert_eq!(given, expected, "nullable {nullable}");
+        // Three extents and the emit.
+        assert_eq!(counts.launches, 4);
+    }
+}
+
+fn q6() -> PipelineSpec {
+    let (columns, mut g) = lineitem(false);
+    let node: Vec<NodeId> = columns.iter().enumerate().map(|(i, c)| g.column(i as u32, c.ty)).collect();
+    let (date, decimal) = (Ty::new(Repr::I32), Ty::new(Repr::I128).within(-(10i128.pow(15)), 10i128.pow(15)));
+    let literals = vec![date, date, decimal, decimal, decimal];
+    let slot: Vec<NodeId> = literals.iter().enumerate().map(|(i, ty)| g.literal(i as u32, *ty)).collect();
+    let filters = vec![
+        g.compare(Comparison::GreaterEqual, node[6], slot[0]).unwrap(),
+        g.compare(Comparison::Less, node[6], slot[1]).unwrap(),
+        g.between(node[2], slot[2], slot[3], false).unwrap(),
+        g.compare(Comparison::Less, node[0], slot[4]).unwrap(),
+    ];
+    let revenue = g.arithmetic(Arithmetic::Multiply, node[1], node[2], Overflow::Fail).unwrap();
+    let mut aggregate = AggregateSpec::new(vec![]);
+    aggregate.accumulate(&g, all(Aggregate::Sum(revenue)));
+    let sink = SinkSpec::Aggregate(aggregate);
+    PipelineSpec { extents: Extents::One, columns, literals, lookups: vec![], graph: g, filters, sink }
+}
+
+#[test]
+fn q6_answers_in_registers() {
+    let compiled = compile(&q6()).unwrap();
+    assert_well_formed(&compiled);
+    assert_eq!(compiled.regime(), Some(Regime::Scalar));
+    assert!(!compiled.text.contains("mul.hi"), "{}", compiled.text);
+    assert!(compiled.pipeline.rows_per_thread > 1);
+    println!("{} instructions\n{}", compiled.pipeline.instructions, compiled.text);
+
+    let rows = 20_000;
+    let columns = rows_of_lineitem(rows, false);
+    let value = |column: usize, row: usize| int(columns[column].cells[row]).unwrap();
+    let chosen = (0..rows).filter(|&row| {
+        (8766..9131).contains(&value(6, row)) && (5..=7).contains(&value(2, row)) && value(0, row) < 2400
+    });
+    let revenue: i128 = chosen.map(|row| value(1, row) * value(2, row)).sum();
+    assert!(revenue > 0);
+    let literals = [8766, 9131, 5, 7, 2400].map(Literal::Int).to_vec();
+    let case = Case { spec: q6(), columns, extent_rows: vec![rows], literals, lookups: vec![] };
+    assert_eq!(Rig::new().aggregate(&case), [cells([revenue])]);
+    let many = case.many(&[9000, 0, 11_000]);
+    assert_eq!(Rig::new().aggregate(&many), [cells([revenue])]);
 }
