@@ -100,6 +100,9 @@ fn iota_counts() {
     rig.assert_clean();
 }
 
+/// What a combination of bitmaps does to one pair of bits.
+type TruthFunction = fn(bool, bool) -> bool;
+
 fn map_bytes(map: &[u32]) -> Vec<u8> {
     map.iter().flat_map(|row| row.to_le_bytes()).collect()
 }
@@ -259,7 +262,7 @@ fn bitmaps_combine_and_count() {
             }
             let device_a = rig.upload(&tail, &rig.stream);
             let device_b = rig.upload(&packed(b), &rig.stream);
-            let combine: [(bitmap::Combine, fn(bool, bool) -> bool); 3] = [
+            let combine: [(bitmap::Combine, TruthFunction); 3] = [
                 (bitmap::Combine::And, |a, b| a && b),
                 (bitmap::Combine::Or, |a, b| a || b),
                 (bitmap::Combine::AndNot, |a, b| a && !b),

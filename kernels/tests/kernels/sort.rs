@@ -217,7 +217,7 @@ fn every_type(rows: usize) -> Vec<Values> {
     let ranks = vec![3, 1, 4, 0, 2];
     use Physical::*;
     let mut all: Vec<Values> = [I8, I16, I32, I64, U8, U16, U32, U64, I128].map(|p| integers(p, rows)).to_vec();
-    all.push(Values::Bits((0..rows).map(|row| scrambled(row, 7) % 2 == 0).collect()));
+    all.push(Values::Bits((0..rows).map(|row| scrambled(row, 7).is_multiple_of(2)).collect()));
     all.push(Values::F32(floats.iter().map(|value| *value as f32).collect()));
     all.push(Values::F64(floats));
     all.push(Values::Strings(strings.collect()));
@@ -279,12 +279,12 @@ fn later_keys_break_ties() {
     let keys = [
         Key { descending: true, ..Key::new(Values::Integers(Physical::U8, narrow(1, 3))) },
         Key {
-            valid: Some((0..rows).map(|row| scrambled(row, 2) % 4 != 0).collect()),
+            valid: Some((0..rows).map(|row| !scrambled(row, 2).is_multiple_of(4)).collect()),
             nulls_first: true,
             ..Key::new(Values::Integers(Physical::I16, narrow(3, 4)))
         },
         Key { descending: true, ..Key::new(Values::Integers(Physical::I64, narrow(4, 5))) },
-        Key::new(Values::Bits((0..rows).map(|row| scrambled(row, 5) % 2 == 0).collect())),
+        Key::new(Values::Bits((0..rows).map(|row| scrambled(row, 5).is_multiple_of(2)).collect())),
         Key {
             descending: true,
             ..Key::new(Values::F64((0..rows).map(|row| (scrambled(row, 6) % 3) as f64).collect()))
@@ -315,7 +315,7 @@ fn fewer_rows_on_the_device_than_the_bound() {
         let order: Vec<u32> =
             rig.download(&out).chunks(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())).collect();
         assert_eq!(order[..rows], expected(&[key], rows), "{rows} rows");
-        if bound.div_ceil(2048) % 2 == 0 {
+        if bound.div_ceil(2048).is_multiple_of(2) {
             assert!(order[rows..].iter().all(|&row| row == u32::MAX), "nothing is written behind the last row");
         }
     }
