@@ -275,6 +275,10 @@ pub fn read_array(
         let strings = take(values, &UInt32Array::new(codes.into(), nulls), None)?;
         return Ok(if strings.data_type() == data_type { strings } else { cast(&strings, data_type)? });
     }
+    // The type of a bare NULL travels as a boolean that is never valid.
+    if *data_type == DataType::Null {
+        return Ok(new_null_array(data_type, rows));
+    }
     if physical == Physical::Bit {
         let bits = BooleanBuffer::new(Buffer::from(bytes), 0, rows);
         return Ok(Arc::new(BooleanArray::new(bits, nulls)));
