@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arrow::util::bit_mask::set_bits;
 use datafusion::arrow::array::types::*;
 use datafusion::arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, UInt32Array, as_boolean_array,
+    Array, ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, UInt32Array, as_boolean_array, new_null_array,
 };
 use datafusion::arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use datafusion::arrow::compute::{cast, take};

@@ -9,6 +9,7 @@
 //! Cancelled  when its stream is dropped: the run's work and memory end in stream order.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::error::Result;
@@ -33,6 +34,9 @@ pub struct DownloadExec {
     metrics: ExecutionPlanMetricsSet,
     /// What happened in runs, such as a subplan that the CPU took over. A record, like the metrics; no run reads it.
     notes: Arc<Mutex<Vec<String>>>,
+    /// Set by the first run: later ones read a fresh copy of the plan below, because DataFusion's scans hand out their
+    /// files once.
+    begun: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for DownloadExec {
@@ -54,7 +58,13 @@ impl DownloadExec {
             properties,
             metrics: ExecutionPlanMetricsSet::new(),
             notes: Arc::default(),
+            begun: Arc::default(),
         }
+    }
+
+    /// True for the first run of this plan, which may read the plan below as it stands.
+    pub(crate) fn begin(&self) -> bool {
+        !self.begun.swap(true, Ordering::Relaxed)
     }
 
     /// Adds why the operators above stayed on the CPU.

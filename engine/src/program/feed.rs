@@ -30,7 +30,7 @@ use crate::options::MAX_BATCH_ROWS;
 
 /// Feeds all rows; gives the one part of a run that needs its rows in one extent.
 pub(super) async fn feed(run: &Arc<Run>) -> Result<Option<Part>, Failure> {
-    let partitions = run.program.upload().input().output_partitioning().partition_count();
+    let partitions = run.input.output_partitioning().partition_count();
     let feeders = if run.one_extent() { 1 } else { run.options.partitions.min(partitions).max(1) };
     let mut tasks = JoinSet::new();
     for feeder in 0..feeders {
@@ -51,7 +51,7 @@ async fn feeder_task(run: &Run, partitions: Vec<usize>) -> Result<Option<Part>, 
     let upload = run.program.upload();
     let mut streams = Vec::with_capacity(partitions.len());
     for partition in partitions {
-        let stream = upload.input().execute(partition, Arc::clone(&run.context)).map_err(Failure::Input)?;
+        let stream = run.input.execute(partition, Arc::clone(&run.context)).map_err(Failure::Input)?;
         streams.push(stream);
     }
     let mut batches = select_all(streams);

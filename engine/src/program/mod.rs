@@ -70,7 +70,7 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Outpu
         Record { download: download.clone(), scope: scope.clone(), launches: Arc::default(), out: out.clone() };
     let ended = run::run(&download, &context, &scope, &record.launches, &out).await;
     drop(record);
-    let trouble = match ended {
+    let mut trouble = match ended {
         Ok(()) | Err(Failure::Cancelled) => return Ok(()),
         Err(Failure::Input(error)) => return Err(error),
         Err(Failure::Ranges | Failure::Dictionaries(_)) => {
@@ -82,6 +82,15 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Outpu
     let fallback = options.map_or(Fallback::Allow, |options| options.fallback);
     // Once a batch has left, the CPU cannot begin again.
     if fallback == Fallback::Error || out.sent.load(Ordering::Relaxed) > 0 {
+        // The query's own error has DataFusion's words, with its values; only DataFusion knows them.
+        if trouble.sql.is_some() {
+            let mut batches = cpu(&download, context)?;
+            while let Some(batch) = batches.next().await {
+                batch?;
+            }
+            // DataFusion reaches no such row, so the error was the device's alone.
+            trouble.sql = None;
+        }
         return Err(trouble.into_error(fallback));
     }
     let note = format!("{} – ran this part again on the CPU", trouble.what);

@@ -17,6 +17,8 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
 use millpond_kernels::KernelError;
 use millpond_kernels::codegen::ir::{ErrorCode, Node, Regime, SinkSpec};
 use millpond_kernels::layout::{OutputLayout, StateLayout};
@@ -59,8 +61,10 @@ impl Failure {
 }
 
 impl From<DataFusionError> for Failure {
+    /// An expression failed on a dictionary's values; whether any row has that value, only the CPU can tell.
     fn from(error: DataFusionError) -> Self {
-        Self::trouble(error.strip_backtrace())
+        let what = error.strip_backtrace();
+        Self::Trouble(Trouble { what, sql: Some(Arc::new(error)), ..Trouble::default() })
     }
 }
 
@@ -126,6 +130,8 @@ struct Learnt {
 /// One attempt at running a program.
 pub(super) struct Run {
     pub program: Program,
+    /// The plan whose rows are fed.
+    pub input: Arc<dyn ExecutionPlan>,
     pub engine: Arc<Engine>,
     pub options: MillpondOptions,
     pub context: Arc<TaskContext>,
@@ -176,8 +182,15 @@ pub(super) async fn run(
     let program = Program::of(download.input())?;
     let options = context.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
     let mut learnt = Learnt::default();
+    let mut untouched = download.begin();
     for _ in 0..8 {
-        let attempt = Arc::new(Run::new(download, program.clone(), &options, context, scope, launches, out, &learnt));
+        // A scan that was read before has nothing left to give: whoever comes later reads a fresh copy of it.
+        let mut input = Arc::clone(program.upload().input());
+        if !std::mem::take(&mut untouched) {
+            input = reset_plan_states(input).map_err(Failure::Input)?;
+        }
+        let program = program.clone();
+        let attempt = Arc::new(Run::new(download, program, input, &options, context, scope, launches, out, &learnt));
         match attempt.attempt().await {
             Err(Failure::Ranges) if !learnt.wide && out.sent.load(Ordering::Relaxed) == 0 => learnt.wide = true,
             Err(Failure::Dictionaries(sizes)) if out.sent.load(Ordering::Relaxed) == 0 => {
@@ -203,6 +216,7 @@ impl Run {
     fn new(
         download: &DownloadExec,
         program: Program,
+        input: Arc<dyn ExecutionPlan>,
         options: &MillpondOptions,
         context: &Arc<TaskContext>,
         scope: &Scope,
@@ -210,7 +224,6 @@ impl Run {
         out: &Output,
         learnt: &Learnt,
     ) -> Self {
-        let input = program.upload().input();
         let known = if learnt.wide { None } else { statistics(input.as_ref()) };
         let mut definitions = Dictionaries::default();
         let schema = input.schema();
@@ -221,6 +234,7 @@ impl Run {
         Self {
             remaining: AtomicUsize::new(program.row_limit.unwrap_or(usize::MAX)),
             program,
+            input,
             engine: Arc::clone(download.engine()),
             options: options.clone(),
             context: Arc::clone(context),

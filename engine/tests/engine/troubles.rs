@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use millpond::datafusion::arrow::compute::concat_batches;
 use millpond::datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect, execute_stream};
 use millpond::datafusion::prelude::SessionConfig;
 use millpond::{DeviceChoice, Fallback, Millpond, error};
@@ -348,28 +349,66 @@ async fn an_output_that_is_polled_late_or_never_stops_nothing() {
     nothing_is_left(&sim, "a late and a forgotten query").await;
 
     // A plan with several outputs above device subtrees: one is read to its end while the others wait or are dropped.
-    let join = "SELECT a.k, a.n, b.n FROM (SELECT k, count(*) AS n FROM t WHERE w > 0 GROUP BY k) a \
-                JOIN (SELECT k, sum(w) AS n FROM t WHERE w < 1 GROUP BY k) b ON a.k = b.k";
-    let sim_join = table.session(DeviceChoice::Sim, Fallback::Allow, &[]).await;
-    for setting in ["hash_join_single_partition_threshold", "hash_join_single_partition_threshold_rows"] {
-        sim_join.context().sql(&format!("SET datafusion.optimizer.{setting} = 0")).await.expect("taken");
+    let halves = "SELECT a.k, a.n, b.n FROM (SELECT k, count(*) AS n FROM t WHERE w > 0 GROUP BY k) a \
+                  JOIN (SELECT k, sum(w) AS n FROM t WHERE w < 1 GROUP BY k) b ON a.k = b.k";
+    let union = format!("{ROWS} UNION ALL SELECT k, w, d9, s FROM t WHERE id > 20 AND w = 1");
+    let several = table.session(DeviceChoice::Sim, Fallback::Allow, &[]).await;
+    for setting in [
+        "hash_join_single_partition_threshold = 0",
+        "hash_join_single_partition_threshold_rows = 0",
+        // A partitioned join publishes its filter when all its partitions have been polled, on the CPU as well.
+        "enable_dynamic_filter_pushdown = false",
+    ] {
+        several.context().sql(&format!("SET datafusion.optimizer.{setting}")).await.expect("taken");
     }
-    let plan = plan(&sim_join, join).await;
-    let partitions = plan.output_partitioning().partition_count();
-    assert!(partitions > 1, "{partitions} partitions");
-    let context = sim_join.context().task_ctx();
-    let mut outputs: Vec<_> =
-        (0..partitions).map(|p| plan.execute(p, Arc::clone(&context)).expect("a stream")).collect();
-    drop(outputs.pop());
-    let mut rows = 0;
-    while let Some(batch) = soon("one of several outputs", outputs[0].next()).await {
-        rows += batch.expect("no error").num_rows();
+    for sql in [halves, &union] {
+        let whole = table.cpu_answer(sql).await;
+        for read in 0..2 {
+            let plan = plan(&several, sql).await;
+            let partitions = plan.output_partitioning().partition_count();
+            assert!(partitions > 1, "{sql}: {partitions} partitions");
+            let context = several.context().task_ctx();
+            let mut outputs: Vec<_> =
+                (0..partitions).map(|p| plan.execute(p, Arc::clone(&context)).expect("a stream")).collect();
+            if partitions > 2 {
+                drop(outputs.pop());
+            }
+            let mut rows = 0;
+            while let Some(batch) = soon("one of several outputs", outputs[read].next()).await {
+                rows += batch.expect("no error").num_rows();
+            }
+            assert!(rows > 0 && rows < whole.num_rows(), "{sql}: {rows} rows of {}", whole.num_rows());
+            drop(outputs);
+            nothing_is_left(&several, sql).await;
+        }
+        assert_eq!(whole.difference(&answer(&several, sql).await, false), None, "{sql}");
     }
-    drop(outputs);
-    nothing_is_left(&sim_join, "several outputs").await;
-    let whole = answer(&sim_join, join).await;
-    assert!(rows <= whole.num_rows());
-    assert_eq!(table.cpu_answer(join).await.difference(&whole, false), None);
+}
+
+/// A dictionary that outgrows the plan for its codes, and statistics that are wrong, start the run again: on all rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_attempt_reads_all_rows_again() {
+    let table = Table::new();
+    let sim = table.session(DeviceChoice::Sim, Fallback::Error, &[]).await;
+    // 37 values of k in text form: more than a run plans for.
+    let texts = "SELECT arrow_cast(k, 'Utf8') AS text, k, id FROM t";
+    let cpu = table.session(DeviceChoice::Cpu, Fallback::Allow, &[]).await;
+    let rows = cpu.execute(texts).await.expect("rows");
+    let path = table.folder.path().join("texts.parquet");
+    let batch = concat_batches(&rows.schema, &rows.batches).expect("one batch");
+    write_parquet(&batch, &path, 500);
+    for session in [&cpu, &sim] {
+        let path = path.to_str().expect("a UTF-8 path");
+        session.context().register_parquet("texts", path, Default::default()).await.expect("the file is read");
+    }
+    for sql in [
+        "SELECT text, count(*), sum(id) FROM texts GROUP BY text",
+        "SELECT text, k, count(*) FROM texts WHERE id > 5 GROUP BY text, k",
+    ] {
+        let expected = answer(&cpu, sql).await;
+        assert_eq!(expected.difference(&answer(&sim, sql).await, false), None, "{sql}");
+        nothing_is_left(&sim, sql).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
