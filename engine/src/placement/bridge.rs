@@ -3,14 +3,14 @@
 //!   Sort(CPU) ─ [filter ─ scan]   ──►   Sort ─ DownloadExec ─ DeviceFilterExec ─ UploadExec ─ scan
 //!
 //! Above a download the plan has one partition. Where a parent asks for rows hashed by key, as a partitioned join
-//! does of both its inputs, they are hashed again.
+//! does of both its inputs, or passes such rows on, they are hashed again.
 
 use std::sync::Arc;
 
 use datafusion::error::Result;
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::{Distribution, ExecutionPlan, Partitioning};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 use super::{DeviceTree, Placed, Reason};
 use crate::device::Engine;
@@ -36,17 +36,17 @@ impl<'a> Bridge<'a> {
         Arc::new(DownloadExec::new(Arc::clone(self.engine), tree.plan, tree.cpu).with_reasons(reasons))
     }
 
-    /// The upper border below a parent that needs `distribution`.
+    /// The upper border below a parent that, if `hashed`, counts on rows hashed by key.
     pub(super) fn download_for(
         &self,
         tree: DeviceTree,
         reasons: Vec<Reason>,
-        distribution: &Distribution,
+        hashed: bool,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let partitioning = tree.cpu.properties().output_partitioning().clone();
         let download = self.download(tree, reasons);
-        match (distribution, &partitioning) {
-            (Distribution::KeyPartitioned(_), Partitioning::Hash(_, n)) if *n > 1 => {
+        match &partitioning {
+            Partitioning::Hash(_, n) if hashed && *n > 1 => {
                 Ok(Arc::new(RepartitionExec::try_new(download, partitioning)?))
             }
             _ => Ok(download),

@@ -18,7 +18,9 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::{ProjectionExec, all_columns};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::{ChildrenPropertiesMode, Distribution, ExecutionPlan, ReplaceChildrenOptions};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning, ReplaceChildrenOptions,
+};
 
 use super::bridge::Bridge;
 use super::simplify::only_moves;
@@ -167,7 +169,9 @@ impl<'a> Converter<'a> {
             match child {
                 Placed::Device(tree) => {
                     let distribution = distributions.get(index).unwrap_or(&Distribution::UnspecifiedDistribution);
-                    inputs.push(self.bridge.download_for(tree, reason.iter().cloned().collect(), distribution)?);
+                    let hashed =
+                        matches!(distribution, Distribution::KeyPartitioned(_)) || passes_hashing_on(plan, &tree);
+                    inputs.push(self.bridge.download_for(tree, reason.iter().cloned().collect(), hashed)?);
                     shown = true;
                     changed = true;
                 }
@@ -313,6 +317,15 @@ impl<'a> Converter<'a> {
                 aggregated: input.aggregated,
             })
         })
+    }
+}
+
+/// True when rows hashed by key below `plan` are so above it, and a join further up may count on that.
+fn passes_hashing_on(plan: &Arc<dyn ExecutionPlan>, input: &DeviceTree) -> bool {
+    let (above, below) = (plan.output_partitioning(), input.cpu.output_partitioning());
+    match (above, below) {
+        (Partitioning::Hash(_, n), Partitioning::Hash(_, m)) => n == m && !input.sorted,
+        _ => false,
     }
 }
 

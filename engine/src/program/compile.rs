@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use millpond_kernels::codegen::ir::{
@@ -58,6 +59,8 @@ pub struct Program {
     pub schema: SchemaRef,
     /// Rows that leave the program, at most.
     pub row_limit: Option<usize>,
+    /// Columns of the last segment that are the result, where a projection above a sort does no more than choose.
+    pub selection: Option<Vec<usize>>,
 }
 
 impl Program {
@@ -70,7 +73,13 @@ impl Program {
             let input = node.children().first().copied();
             node = input.ok_or_else(|| EngineError::internal(format!("{} has no input", node.name())))?;
         }
-        let mut program = Self { upload: Arc::clone(node), segments: vec![], schema: plan.schema(), row_limit: None };
+        let mut program = Self {
+            upload: Arc::clone(node),
+            segments: vec![],
+            schema: plan.schema(),
+            row_limit: None,
+            selection: None,
+        };
         let mut stages = Vec::new();
         for node in chain.into_iter().rev() {
             if let Some(filter) = node.downcast_ref::<DeviceFilterExec>() {
@@ -92,7 +101,8 @@ impl Program {
             }
         }
         let sorted_last = matches!(program.segments.last(), Some(Segment { sink: Sink::Sort { .. }, .. }));
-        if !(stages.is_empty() && sorted_last) {
+        program.selection = if sorted_last { selection(&stages) } else { None };
+        if !(sorted_last && (stages.is_empty() || program.selection.is_some())) {
             program.segments.push(Segment { stages, sink: Sink::Materialise });
         }
         Ok(program)
@@ -182,6 +192,21 @@ impl Program {
         };
         Ok(LoweredSegment { spec, literals, lookups, outputs, sort_keys, aggregate })
     }
+}
+
+/// The columns that `stages` choose, if choosing is all they do.
+fn selection(stages: &[Stage]) -> Option<Vec<usize>> {
+    let mut chosen: Option<Vec<usize>> = None;
+    for stage in stages {
+        let Stage::Project(expressions) = stage else { return None };
+        let indices = expressions.iter().map(|(expr, _)| expr.downcast_ref::<Column>().map(Column::index));
+        let indices = indices.collect::<Option<Vec<usize>>>()?;
+        chosen = Some(match chosen {
+            Some(before) => indices.into_iter().map(|index| before.get(index).copied()).collect::<Option<_>>()?,
+            None => indices,
+        });
+    }
+    chosen
 }
 
 /// A segment in the kernels' language, for one run's columns.

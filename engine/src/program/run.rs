@@ -300,6 +300,9 @@ impl Run {
                 }
             };
         }
+        if let Some(selection) = &self.program.selection {
+            current = current.select(selection)?;
+        }
         let batch = self.downloaded(&current, &stream, false).await?;
         drop(current);
         self.out.send(batch).await
@@ -579,6 +582,16 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// The columns at `indices`, in that order; nothing moves.
+    fn select(mut self, indices: &[usize]) -> Result<Self, Failure> {
+        let missing = || EngineError::internal("a projection of a column that was not sorted");
+        let outputs = indices.iter().map(|i| self.outputs.get(*i).cloned());
+        let columns = indices.iter().map(|i| self.layout.columns.get(*i).cloned());
+        (self.outputs, self.layout.columns) =
+            (outputs.collect::<Option<_>>().ok_or_else(missing)?, columns.collect::<Option<_>>().ok_or_else(missing)?);
+        Ok(self)
+    }
+
     /// As the input of the next segment.
     pub fn as_extent(&self) -> Result<ExtentInput, Failure> {
         let control = self.buffer.view(OutputLayout::CONTROL)?;
