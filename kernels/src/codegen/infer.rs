@@ -287,7 +287,10 @@ impl Graph {
     pub fn test(&mut self, test: Test, of: NodeId) -> Result<NodeId, GraphError> {
         let nullable = self.ty(of).nullable;
         match test {
-            Test::IsNull | Test::IsNotNull if !nullable => return Ok(self.boolean(test == Test::IsNotNull)),
+            // What can fail is still to be computed, since it may.
+            Test::IsNull | Test::IsNotNull if !nullable && !self.can_fail(of) => {
+                return Ok(self.boolean(test == Test::IsNotNull));
+            }
             Test::IsNull | Test::IsNotNull => {}
             _ => {
                 self.logic("a truth test", &[of])?;
@@ -299,6 +302,40 @@ impl Graph {
             }
         }
         Ok(self.push(Node::Test { test, of }, Ty::new(Repr::Bool)))
+    }
+
+    /// Whether the node or anything that it reads can raise the error flag.
+    pub fn can_fail(&self, of: NodeId) -> bool {
+        let mut seen = vec![false; of.0 as usize + 1];
+        let mut open = vec![of];
+        while let Some(id) = open.pop() {
+            if !std::mem::replace(&mut seen[id.0 as usize], true) {
+                if self.fails(id) {
+                    return true;
+                }
+                open.extend(self.inputs(id));
+            }
+        }
+        false
+    }
+
+    /// Whether the node itself can raise the error flag.
+    pub(super) fn fails(&self, id: NodeId) -> bool {
+        match self.node(id) {
+            Node::Arithmetic { op, left, right, overflow } => {
+                let divides = matches!(op, Arithmetic::Divide | Arithmetic::Remainder);
+                let (Some(a), Some(b)) = (self.ty(*left).bounds(), self.ty(*right).bounds()) else { return false };
+                let lowest = self.ty(*left).repr.bounds().map_or(0, |all| all.low);
+                let extreme = lowest < 0 && a.holds(lowest) && b.holds(-1) && *op == Arithmetic::Divide;
+                *overflow == Overflow::Fail || (divides && *overflow == Overflow::Wrap && (b.holds(0) || extreme))
+            }
+            Node::Negate { overflow, .. }
+            | Node::Absolute { overflow, .. }
+            | Node::Convert { overflow, .. }
+            | Node::Check { overflow, .. } => *overflow == Overflow::Fail,
+            Node::DateTruncate { .. } | Node::AddMonths { .. } => true,
+            _ => false,
+        }
     }
 
     // Choice

@@ -7,6 +7,7 @@ mod expr_errors;
 mod expr_float;
 mod expr_integer;
 mod expr_logic;
+mod expr_random;
 mod expr_text;
 mod image_text;
 mod launch;

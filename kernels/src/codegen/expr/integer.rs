@@ -182,22 +182,24 @@ impl Row<'_, '_> {
 
     pub(super) fn absolute(&mut self, id: NodeId, of: NodeId, overflow: Overflow) -> Result<Computed, CodegenError> {
         let ty = self.ty(id);
-        let a = self.node(of)?;
-        let low = a.number.low_reg(self.f);
+        let mut a = self.node(of)?;
         if ty.repr.is_float() {
+            let low = a.number.low_reg(self.f);
             return Ok(Computed { number: Number::reg(a.number.lane, self.f.abs(low)), valid: a.valid });
         }
+        // The lowest value of a lane has its magnitude in the next one; a lane wider than the result's gives the sign.
+        a.number = a.number.to(self.f, join(a.number.lane, lane(ty)));
         let all = bounds(ty.repr);
         let mut valid = a.valid;
         if self.range(of).holds(all.low) && all.low < 0 && overflow != Overflow::Wrap {
             let lowest = equals(self.f, a.number, all.low);
             valid = self.overflowed(id, ErrorCode::Overflow, lowest, valid, overflow)?;
         }
-        // A lane wider than the result's is needed only for the sign.
         let number = if a.number.lane == Lane::S128 {
             let (low, high) = wide::magnitude(self.f, a.number);
             Number::wide(low, high)
         } else {
+            let low = a.number.low_reg(self.f);
             Number::reg(a.number.lane, self.f.abs(low))
         };
         let number = if self.range(of).holds(all.low) { wrap(self.f, number, ty.repr) } else { number };

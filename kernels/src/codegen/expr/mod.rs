@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use millpond_ptx::build::{FunctionBuilder, ModuleBuilder, Reg, Value as Operand};
 
 use self::lanes::Number;
-use super::ir::{Arithmetic, ErrorCode, Graph, Lane, Node, NodeId, Overflow, TimeUnit, Ty, lane};
+use super::ir::{ErrorCode, Graph, Lane, Node, NodeId, Overflow, TimeUnit, Ty, lane};
 use super::value::{CodegenError, Emit, Leaves, Value};
 
 /// The expressions of one row.
@@ -62,7 +62,7 @@ impl<'g> Expressions<'g> {
         let mut can_fail = vec![false; graph.len()];
         for id in graph.ids() {
             can_fail[id.0 as usize] =
-                fails(graph, id) || graph.inputs(id).into_iter().any(|input| can_fail[input.0 as usize]);
+                graph.fails(id) || graph.inputs(id).into_iter().any(|input| can_fail[input.0 as usize]);
         }
         Self { graph, can_fail, known: Known::default(), scopes: Vec::new() }
     }
@@ -101,23 +101,6 @@ impl<'g> Expressions<'g> {
     pub fn clear(&mut self) {
         self.known = Known::default();
         self.scopes.clear();
-    }
-}
-
-/// Whether the node itself can raise the error flag.
-fn fails(graph: &Graph, id: NodeId) -> bool {
-    match graph.node(id) {
-        Node::Arithmetic { op, left, right, overflow } => {
-            let divides = matches!(op, Arithmetic::Divide | Arithmetic::Remainder) && graph.ty(*left).repr.is_integer();
-            let by_zero = divides && graph.ty(*right).bounds().is_some_and(|bounds| bounds.holds(0));
-            *overflow == Overflow::Fail || by_zero || (divides && *overflow == Overflow::Wrap)
-        }
-        Node::Negate { overflow, .. }
-        | Node::Absolute { overflow, .. }
-        | Node::Convert { overflow, .. }
-        | Node::Check { overflow, .. } => *overflow == Overflow::Fail,
-        Node::DateTruncate { .. } | Node::AddMonths { .. } => true,
-        _ => false,
     }
 }
 
