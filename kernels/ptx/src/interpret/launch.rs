@@ -76,6 +76,6 @@ pub struct Report {
 ///
 /// # Errors
 /// The first [`Fault`]. Writes up to that point stay in the heap.
-pub fn run(image: &Image, launch: &Launch<'_>, heap: &mut Heap, options: &Options) -> Result<Report, Fault> {
-    machine::run(image, launch, heap, options).map_err(|fault| *fault)
+pub fn run(image: &Image, launch: &Launch<'_>, heap: &mut Heap, options: &Options) -> Result<Report, Box<Fault>> {
+    machine::run(image, launch, heap, options)
 }

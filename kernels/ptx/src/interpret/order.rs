@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(row.at(8), Epoch::new(1, 2, 0, ONE_LANE, 9));
         assert_eq!(row.some_lane().lane_at(3), None);
         assert!(row.same_place(Epoch::new(1, 2, 30, 2, 10)) && !row.same_place(Epoch::new(1, 2, 29, 2, 9)));
-        assert!(row.same_moment(epoch) == false && row.same_moment(row.some_lane()));
+        assert!(!row.same_moment(epoch) && row.same_moment(row.some_lane()));
     }
 
     #[test]

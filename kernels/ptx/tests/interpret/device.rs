@@ -83,7 +83,7 @@ impl Device {
         block: u32,
         args: &[Arg],
         options: &Options,
-    ) -> Result<Report, Fault> {
+    ) -> Result<Report, Box<Fault>> {
         self.launch_as(image, "k", [grid, 1, 1], [block, 1, 1], 0, args, options)
     }
 
@@ -97,7 +97,7 @@ impl Device {
         dynamic_shared_bytes: u32,
         args: &[Arg],
         options: &Options,
-    ) -> Result<Report, Fault> {
+    ) -> Result<Report, Box<Fault>> {
         let globals = self.globals(image);
         let mut params = Vec::new();
         for arg in args {
@@ -114,7 +114,7 @@ impl Device {
     }
 
     /// Runs the body as kernel `k` with 64-bit parameters.
-    pub fn body(&mut self, grid: u32, block: u32, args: &[u64], body: &str) -> Result<Report, Fault> {
+    pub fn body(&mut self, grid: u32, block: u32, args: &[u64], body: &str) -> Result<Report, Box<Fault>> {
         self.body_with(grid, block, args, body, &Options::default())
     }
 
@@ -125,7 +125,7 @@ impl Device {
         args: &[u64],
         body: &str,
         options: &Options,
-    ) -> Result<Report, Fault> {
+    ) -> Result<Report, Box<Fault>> {
         let image = load(&kernel(args.len(), body)).unwrap_or_else(|error| panic!("{error}"));
         let args: Vec<Arg> = args.iter().map(|&value| Arg::U64(value)).collect();
         self.launch(&image, grid, block, &args, options)
@@ -138,7 +138,7 @@ pub fn seeded(seed: u64) -> Options {
 
 /// The kind of the fault that must come.
 #[track_caller]
-pub fn fault(result: Result<Report, Fault>) -> Fault {
+pub fn fault(result: Result<Report, Box<Fault>>) -> Box<Fault> {
     match result {
         Ok(_) => panic!("the launch passed; a fault must be found"),
         Err(fault) => fault,
@@ -146,14 +146,14 @@ pub fn fault(result: Result<Report, Fault>) -> Fault {
 }
 
 #[track_caller]
-pub fn expect_fault(result: Result<Report, Fault>, kind: FaultKind) -> Fault {
+pub fn expect_fault(result: Result<Report, Box<Fault>>, kind: FaultKind) -> Box<Fault> {
     let fault = fault(result);
     assert_eq!(fault.kind, kind, "{fault}");
     fault
 }
 
 #[track_caller]
-pub fn expect_ok(result: Result<Report, Fault>) -> Report {
+pub fn expect_ok(result: Result<Report, Box<Fault>>) -> Report {
     result.unwrap_or_else(|fault| panic!("{fault}"))
 }
 

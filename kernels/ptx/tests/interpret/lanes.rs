@@ -26,7 +26,7 @@ fn shuffle(mode: &str, b: &str, c: &str) -> Vec<(u32, u32)> {
 #[test]
 fn shuffles_move_values_and_say_whether_they_could() {
     let expected = |f: &dyn Fn(u32) -> (u32, bool)| -> Vec<(u32, u32)> {
-        (0..32).map(|lane| f(lane)).map(|(from, valid)| (100 + from, u32::from(valid))).collect()
+        (0..32).map(f).map(|(from, valid)| (100 + from, u32::from(valid))).collect()
     };
     // Up by one over the whole warp: lane 0 keeps its own.
     assert_eq!(shuffle("up", "1", "0"), expected(&|l| if l >= 1 { (l - 1, true) } else { (l, false) }));

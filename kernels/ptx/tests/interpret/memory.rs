@@ -189,11 +189,9 @@ fn parameters_are_read_by_name_and_by_address() {
 
 #[test]
 fn special_registers_say_where_a_thread_is() {
-    let text = format!(
-        "{}",
-        kernel(
-            1,
-            "
+    let text = kernel(
+        1,
+        "
  ld.param.u64 %rd1, [p0];
  mov.u32 %r1, %ctaid.z; mad.lo.u32 %r1, %r1, %nctaid.y, %ctaid.y; mad.lo.u32 %r1, %r1, %nctaid.x, %ctaid.x;
  mov.u32 %r2, %tid.z; mad.lo.u32 %r2, %r2, %ntid.y, %tid.y; mad.lo.u32 %r2, %r2, %ntid.x, %tid.x;
@@ -201,8 +199,7 @@ fn special_registers_say_where_a_thread_is() {
  mov.u32 %r4, %laneid; st.global.u32 [%rd1], %r4; mov.u32 %r4, %warpid; st.global.u32 [%rd1+4], %r4;
  mov.u32 %r4, %lanemask_lt; st.global.u32 [%rd1+8], %r4; mov.u32 %r4, %lanemask_ge; st.global.u32 [%rd1+12], %r4;
  mov.u32 %r4, %lanemask_eq; mov.u32 %r5, %lanemask_le; mov.u32 %r6, %lanemask_gt; st.global.u32 [%rd1+16], %r4;
- st.global.u32 [%rd1+20], %r5; st.global.u32 [%rd1+24], %r6; mov.u32 %r4, %nwarpid; st.global.u32 [%rd1+28], %r4;"
-        )
+ st.global.u32 [%rd1+20], %r5; st.global.u32 [%rd1+24], %r6; mov.u32 %r4, %nwarpid; st.global.u32 [%rd1+28], %r4;",
     );
     let image = load(&text).unwrap();
     let mut device = Device::new();
@@ -214,4 +211,19 @@ fn special_registers_say_where_a_thread_is() {
         let eq = 1 << lane;
         assert_eq!(words, [lane, thread as u32 % 60 / 32, below, !below, eq, below | eq, !(below | eq), 2]);
     }
+}
+
+#[test]
+fn a_module_as_a_compiler_writes_it_loads() {
+    let text = include_str!("../ptx/nvrtc.ptx");
+    let image = millpond_ptx::interpret::Image::load(&millpond_ptx::parse(text).unwrap()).unwrap();
+    let info = image.kernel("everything").unwrap();
+    assert_eq!((info.max_threads, info.static_shared_bytes), (Some(256), 32 * 8));
+    let by_name = |name: &str| image.globals().iter().position(|global| global.name == name).unwrap();
+    let addresses: Vec<u64> = (1..=image.globals().len() as u64).map(|n| n << 32).collect();
+    // `pointer` is the address of table[2]; `packed` holds a byte and, unaligned, the address of table[1].
+    let table = addresses[by_name("table")];
+    assert_eq!(image.initial_bytes(by_name("pointer"), &addresses), (table + 8).to_le_bytes());
+    assert_eq!(image.initial_bytes(by_name("packed"), &addresses)[1..9], (table + 4).to_le_bytes());
+    assert_eq!(image.globals()[by_name("table")].init, [1, 0, 0, 0, 2, 0, 0, 0, 0xFD, 255, 255, 255, 4, 0, 0, 0]);
 }

@@ -107,7 +107,8 @@ pub(super) fn load(module: &ast::Module) -> Result<Image, LoadError> {
     }
     let mut loader = Loader::default();
     loader.variables(module)?;
-    let bodies = loader.function_names(module)?;
+    let printing = module.functions().find(|function| function.name == "vprintf").and_then(silent);
+    let bodies = loader.function_names(module, printing.as_ref())?;
     let references = loader.initialisers(module)?;
     for (index, function) in bodies.iter().enumerate() {
         loader.body(index as u32, function)?;
@@ -129,6 +130,16 @@ pub(super) fn load(module: &ast::Module) -> Result<Image, LoadError> {
         instructions: loader.instructions,
         constants: loader.constants,
     })
+}
+
+/// The declaration of `vprintf` with a body that prints nothing and returns zero, as when the buffer is full.
+fn silent(declaration: &ast::Function) -> Option<ast::Function> {
+    let result = declaration.returns.first().filter(|_| declaration.body.is_none())?;
+    let store = ast::Instruction::new(
+        "st.param.b32",
+        vec![ast::Operand::address(result.name.clone(), 0), ast::Operand::Integer(0)],
+    );
+    Some(ast::Function { body: Some(vec![ast::Statement::Instruction(store)]), ..declaration.clone() })
 }
 
 impl Loader {
@@ -181,9 +192,13 @@ impl Loader {
     }
 
     /// Gives every function a number, and returns those with a body, in that order.
-    fn function_names<'m>(&mut self, module: &'m ast::Module) -> Result<Vec<&'m ast::Function>, LoadError> {
+    fn function_names<'m>(
+        &mut self,
+        module: &'m ast::Module,
+        printing: Option<&'m ast::Function>,
+    ) -> Result<Vec<&'m ast::Function>, LoadError> {
         let mut bodies = Vec::new();
-        for function in module.functions() {
+        for function in module.functions().chain(printing) {
             if function.body.is_some() {
                 if let Some(Symbol::Function(_)) = self.symbols.get(&function.name) {
                     return error(function.span.line, format!("`{}` has two bodies", function.name));

@@ -7,7 +7,9 @@
 //! Order     relaxed where nothing else is written.
 
 use super::block::Common;
-use super::memory::{Doing, get, key, misaligned, put};
+use super::memory::{get, put};
+use super::region::{Doing, misaligned};
+use super::strong::key;
 use super::warp::{Group, Warp, lanes_of};
 use super::{FaultKind, Machine, Trouble};
 use crate::interpret::op::{Atomic, AtomicKind, MemorySpace, SINK, Scope};
@@ -45,7 +47,7 @@ impl Machine<'_> {
             let in_shared = shared >> lane & 1 == 1;
             let address = addresses[lane];
             let number = common.number;
-            if address % size as u64 != 0 {
+            if !address.is_multiple_of(size as u64) {
                 return Err(misaligned(address, size as u64, lane as u32, Doing::Update, self.heap.find(address)));
             }
             let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);

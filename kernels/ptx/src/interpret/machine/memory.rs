@@ -5,19 +5,15 @@
 //!                                  └► scattered:                     lane after lane
 //!
 //! Windows  generic addresses below [`Heap::LOWEST`] lead to shared, local and parameter memory; the rest is the heap.
-//! Strong   accesses go lane after lane: each may carry a message (see `order`).
+//! Strong   accesses are in `strong`, local and parameter memory in `local`.
 
-use super::block::{Common, memory_tag};
+use super::block::Common;
+use super::region::{Coordinates, Doing, Region};
 use super::warp::{Group, Warp, blend, lanes_of};
-use super::{FaultKind, LOCAL_WINDOW, Machine, PARAM_WINDOW, SHARED_WINDOW, Track, Trouble, WINDOWS_END};
-use crate::interpret::Footprint;
+use super::{FaultKind, LOCAL_WINDOW, Machine, PARAM_WINDOW, SHARED_WINDOW, Trouble, WINDOWS_END};
 use crate::interpret::alu::{Row, Source};
-use crate::interpret::footprint::SECTOR_BYTES;
-use crate::interpret::heap::{AllocationInfo, Heap, first_clear, set_bits};
-use crate::interpret::op::{Access, MemorySpace, Scope, Strength};
-use crate::interpret::order::{Mark, Message, Observer, join};
-use crate::interpret::shadow::{Conflict, Shadow};
-use std::rc::Rc;
+use crate::interpret::op::{Access, MemorySpace};
+use crate::interpret::order::Observer;
 
 /// What to add to an address of a space to make it generic.
 pub(super) fn window(space: MemorySpace) -> u64 {
@@ -92,199 +88,6 @@ fn pattern(addresses: &Row, mask: u32, unit: u64) -> Pattern {
     if lanes_of(mask).all(|lane| addresses[lane] == start) { Pattern::Uniform } else { Pattern::Scattered }
 }
 
-/// A memory that lanes share, for one access.
-pub(super) struct Region<'m> {
-    /// The address of the first byte, and what to add for messages to people.
-    base: u64,
-    pub bytes: &'m mut [u8],
-    written: &'m mut [u64],
-    shadow: Option<&'m mut Shadow>,
-    footprint: Option<&'m mut Footprint>,
-    check_written: bool,
-    shared: bool,
-    /// The instruction that reaches it.
-    step: u32,
-}
-
-/// What an access does, for messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doing {
-    Read,
-    Write,
-    Update,
-}
-
-impl Doing {
-    fn word(self) -> &'static str {
-        match self {
-            Doing::Read => "reading",
-            Doing::Write => "writing",
-            Doing::Update => "updating",
-        }
-    }
-}
-
-impl Region<'_> {
-    fn allocation(&self) -> Option<AllocationInfo> {
-        (!self.shared).then_some(AllocationInfo { base: self.base, len: self.bytes.len() as u64 })
-    }
-
-    fn name(&self) -> &'static str {
-        if self.shared { "shared memory" } else { "global memory" }
-    }
-
-    /// The offset of `bytes` bytes at `address`, all inside and aligned.
-    #[inline]
-    pub fn check(&self, address: u64, bytes: u64, align: u64, lane: u32, doing: Doing) -> Result<usize, Box<Trouble>> {
-        let offset = address.wrapping_sub(self.base);
-        let len = self.bytes.len() as u64;
-        if offset > len || bytes > len - offset {
-            return Err(self.outside(address, bytes.min(align), lane, doing));
-        }
-        if address & (align - 1) != 0 {
-            return Err(misaligned(address, align, lane, doing, self.allocation()));
-        }
-        Ok(offset as usize)
-    }
-
-    fn outside(&self, address: u64, bytes: u64, lane: u32, doing: Doing) -> Box<Trouble> {
-        let message = format!("{} {bytes} bytes at {address:#x} of {}", doing.word(), self.name());
-        let mut trouble = Trouble::new(FaultKind::OutOfBounds, lane, message);
-        if self.shared {
-            trouble.message += &format!(", which has {} bytes here", self.bytes.len());
-        }
-        trouble.address = Some(address);
-        trouble.allocation = self.allocation();
-        trouble
-    }
-
-    fn never_written(&self, offset: usize, size: u64, first_offset: usize, first_lane: u32, unit: u64) -> Box<Trouble> {
-        let lane = first_lane + ((offset - first_offset) as u64 / unit.max(1)) as u32;
-        let address = self.base + offset as u64;
-        let mut trouble = Trouble::new(
-            FaultKind::Uninitialised,
-            lane.min(31),
-            format!("reading {size} bytes of {}: nothing wrote the byte at {address:#x}", self.name()),
-        );
-        trouble.address = Some(address);
-        trouble.allocation = self.allocation();
-        trouble
-    }
-
-    #[inline]
-    pub fn check_written(
-        &self,
-        offset: usize,
-        len: usize,
-        size: u64,
-        lane: u32,
-        unit: u64,
-    ) -> Result<(), Box<Trouble>> {
-        if self.check_written
-            && let Some(at) = first_clear(self.written, offset, len)
-        {
-            return Err(self.never_written(at, size, offset, lane, unit));
-        }
-        Ok(())
-    }
-
-    #[inline]
-    pub fn mark_written(&mut self, offset: usize, len: usize) {
-        set_bits(self.written, offset, len, true);
-    }
-
-    #[inline]
-    fn mark_footprint(&mut self, offset: usize, len: usize, kind: Doing) {
-        if let Some(footprint) = &mut self.footprint {
-            let (first, last) = (offset as u64 / SECTOR_BYTES, (offset + len - 1) as u64 / SECTOR_BYTES);
-            match kind {
-                Doing::Read => footprint.reads.insert(first, last),
-                Doing::Write => footprint.writes.insert(first, last),
-                Doing::Update => footprint.atomics.insert(first, last),
-            }
-            footprint.first_steps[kind as usize].get_or_insert(self.step);
-        }
-    }
-
-    fn race(&self, machine: &Coordinates, conflict: Conflict, observer: &Observer<'_>, doing: &str) -> Box<Trouble> {
-        let earlier = conflict.earlier;
-        let kind = if self.shared { FaultKind::SharedRace } else { FaultKind::GlobalRace };
-        let address = self.base + conflict.offset as u64;
-        let who = match conflict.earlier_lane {
-            Some(lane) => {
-                let [x, y, z] = machine.thread(earlier.warp() * 32 + lane);
-                format!("thread ({x}, {y}, {z})")
-            }
-            None => format!("a thread of warp {}", earlier.warp()),
-        };
-        let place = if earlier.block() == observer.block {
-            "the same block".to_string()
-        } else {
-            let [x, y, z] = machine.block(earlier.block());
-            format!("block ({x}, {y}, {z})")
-        };
-        let message = format!(
-            "a {doing} of the byte at {address:#x} of {}, and a {} by {who} of {place}: nothing orders the two",
-            self.name(),
-            conflict.earlier_kind
-        );
-        let mut trouble = Trouble::new(kind, conflict.lane, message);
-        trouble.address = Some(address);
-        trouble.allocation = self.allocation();
-        trouble
-    }
-
-    /// A strong access of one lane.
-    pub fn touch_strong(
-        &mut self,
-        machine: &Coordinates,
-        (offset, bytes, lane): (usize, usize, u32),
-        (reads, writes): (bool, bool),
-        scope: Scope,
-        observer: &Observer<'_>,
-    ) -> Result<(), Box<Trouble>> {
-        self.mark_footprint(offset, bytes, Doing::Update);
-        if let Some(shadow) = &mut self.shadow {
-            let result = shadow.strong(offset, bytes, lane, (reads, writes), scope == Scope::Block, observer);
-            if let Err(conflict) = result {
-                return Err(self.race(machine, conflict, observer, "strong access"));
-            }
-        }
-        Ok(())
-    }
-}
-
-pub(super) fn misaligned(
-    address: u64,
-    align: u64,
-    lane: u32,
-    doing: Doing,
-    allocation: Option<AllocationInfo>,
-) -> Box<Trouble> {
-    let message = format!("{} {align} bytes at {address:#x}, which is no multiple of {align}", doing.word());
-    let mut trouble = Trouble::new(FaultKind::Misaligned, lane, message);
-    trouble.address = Some(address);
-    trouble.allocation = allocation;
-    trouble
-}
-
-/// Numbers to coordinates, for messages.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Coordinates {
-    grid: [u32; 3],
-    block: [u32; 3],
-}
-
-impl Coordinates {
-    fn thread(&self, number: u32) -> [u32; 3] {
-        [number % self.block[0], number / self.block[0] % self.block[1], number / self.block[0] / self.block[1]]
-    }
-
-    fn block(&self, number: u32) -> [u32; 3] {
-        [number % self.grid[0], number / self.grid[0] % self.grid[1], number / self.grid[0] / self.grid[1]]
-    }
-}
-
 /// One element of `SIZE` bytes, zero-extended.
 #[inline(always)]
 fn element<const SIZE: usize>(bytes: &[u8; SIZE]) -> u64 {
@@ -337,90 +140,12 @@ pub(super) fn put(bytes: &mut [u8], offset: usize, size: usize, value: u64) {
 
 /// Sign-extends `size` bytes to `bits` bits.
 #[inline(always)]
-fn extend(value: u64, size: u8, bits: u8) -> u64 {
+pub(super) fn extend(value: u64, size: u8, bits: u8) -> u64 {
     let shift = 64 - 8 * u32::from(size);
     ((value << shift) as i64 >> shift) as u64 & (u64::MAX >> (64 - u32::from(bits)))
 }
 
 impl Machine<'_> {
-    pub(super) fn coordinates(&self) -> Coordinates {
-        Coordinates { grid: self.launch.grid, block: self.launch.block }
-    }
-
-    /// The allocation that holds `address`, as a region.
-    #[inline]
-    pub(super) fn region(
-        &mut self,
-        step: u32,
-        address: u64,
-        bytes: u64,
-        lane: u32,
-        doing: Doing,
-    ) -> Result<Region<'_>, Box<Trouble>> {
-        let hint = self.hints[step as usize];
-        let fits = |slot: u32, heap: &Heap| {
-            let allocation = heap.slot(slot);
-            address.wrapping_sub(allocation.base) < allocation.bytes.len() as u64
-        };
-        let slot = if (hint as usize) < self.heap.num_slots() && fits(hint, self.heap) {
-            hint
-        } else {
-            match self.heap.slot_of(address) {
-                Some(slot) => {
-                    self.hints[step as usize] = slot;
-                    slot
-                }
-                None => return Err(self.nowhere(address, bytes, lane, doing)),
-            }
-        };
-        let checks = self.options.checks;
-        let allocation = self.heap.slot_mut(slot);
-        let track = &mut self.tracks[slot as usize];
-        if track.footprint.is_none() {
-            *track = Track {
-                footprint: Some(Box::new(Footprint {
-                    base: allocation.base,
-                    len: allocation.bytes.len() as u64,
-                    ..Footprint::default()
-                })),
-                shadow: checks.global_races.then(|| Shadow::new(allocation.bytes.len(), false)),
-            };
-        }
-        Ok(Region {
-            base: allocation.base,
-            bytes: &mut allocation.bytes,
-            written: &mut allocation.initialised,
-            shadow: track.shadow.as_mut(),
-            footprint: track.footprint.as_deref_mut(),
-            check_written: checks.initialised,
-            shared: false,
-            step,
-        })
-    }
-
-    #[cold]
-    fn nowhere(&self, address: u64, bytes: u64, lane: u32, doing: Doing) -> Box<Trouble> {
-        let message = format!("{} {bytes} bytes at {address:#x}, where nothing is allocated", doing.word());
-        let mut trouble = Trouble::new(FaultKind::OutOfBounds, lane, message);
-        trouble.address = Some(address);
-        trouble.allocation = self.heap.nearest(address);
-        trouble
-    }
-
-    pub(super) fn shared_region<'m>(&self, common: &'m mut Common) -> Region<'m> {
-        let checks = self.options.checks;
-        Region {
-            base: 0,
-            bytes: &mut common.shared,
-            written: &mut common.shared_written,
-            shadow: checks.shared_races.then_some(&mut common.shadow),
-            footprint: None,
-            check_written: checks.initialised,
-            shared: true,
-            step: 0,
-        }
-    }
-
     /// The addresses of all lanes.
     #[inline]
     pub(super) fn addresses(&self, warp: &Warp, group: Group, base: Source, offset: i64, narrow: bool) -> Row {
@@ -695,328 +420,27 @@ impl Machine<'_> {
         }
         Ok(())
     }
-
-    /// Loads with `.relaxed`, `.acquire` or `.volatile`.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one access, each used once")]
-    fn load_strong(
-        &mut self,
-        common: &mut Common,
-        warp: &mut Warp,
-        access: &Access,
-        group: Group,
-        addresses: &Row,
-        mask: u32,
-        shared: bool,
-    ) -> Result<(), Box<Trouble>> {
-        let coordinates = self.coordinates();
-        let unit = u64::from(access.size) * u64::from(access.count);
-        let scope = access.strength.scope.unwrap_or(Scope::Device);
-        for lane in lanes_of(mask) {
-            let (number, address) = (common.number, addresses[lane]);
-            let (block, clock, full) = (common.number & 0xFF_FFFF, common.clock, common.full);
-            {
-                let mut region = if shared {
-                    self.shared_region(common)
-                } else {
-                    self.region(group.pc, address, unit, lane as u32, Doing::Read)?
-                };
-                let Warp { registers, views, index, sync, .. } = &mut *warp;
-                let observer = Observer { block, warp: *index, clock, full, sync: *sync, views: views.as_deref() };
-                let offset = region.check(address, unit, unit, lane as u32, Doing::Read)?;
-                region.check_written(offset, unit as usize, unit, lane as u32, unit)?;
-                let place = (offset, unit as usize, lane as u32);
-                region.touch_strong(&coordinates, place, (true, false), scope, &observer)?;
-                fetch(&region, access, registers, group, offset, lane);
-            }
-            self.take_message(warp, key(shared, number, address), number, lane, access.strength.acquire);
-        }
-        Ok(())
-    }
-
-    /// Stores with `.relaxed`, `.release` or `.volatile`.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one access, each used once")]
-    fn store_strong(
-        &mut self,
-        common: &mut Common,
-        warp: &mut Warp,
-        access: &Access,
-        group: Group,
-        addresses: &Row,
-        mask: u32,
-        shared: bool,
-    ) -> Result<(), Box<Trouble>> {
-        let coordinates = self.coordinates();
-        let unit = u64::from(access.size) * u64::from(access.count);
-        let scope = access.strength.scope.unwrap_or(Scope::Device);
-        let constants = std::mem::take(&mut self.constants);
-        for lane in lanes_of(mask) {
-            let (number, address) = (common.number, addresses[lane]);
-            let (block, clock, full) = (common.number & 0xFF_FFFF, common.clock, common.full);
-            {
-                let mut region = if shared {
-                    self.shared_region(common)
-                } else {
-                    self.region(group.pc, address, unit, lane as u32, Doing::Write)?
-                };
-                let observer =
-                    Observer { block, warp: warp.index, clock, full, sync: warp.sync, views: warp.views.as_deref() };
-                let offset = region.check(address, unit, unit, lane as u32, Doing::Write)?;
-                let place = (offset, unit as usize, lane as u32);
-                region.touch_strong(&coordinates, place, (false, true), scope, &observer)?;
-                let values = Values { access, registers: &warp.registers[group.frame..], constants: &constants };
-                values.put(&mut region, offset, lane);
-            }
-            self.leave_message(common, warp, key(shared, number, address), lane, access.strength, false);
-        }
-        self.constants = constants;
-        if access.strength.release {
-            common.tick();
-        }
-        Ok(())
-    }
-
-    /// What a strong read finds at an address besides the value.
-    pub(super) fn take_message(&mut self, warp: &mut Warp, key: u64, block: u32, lane: usize, acquire: bool) {
-        if self.messages.is_empty() {
-            return;
-        }
-        let Some(message) = self.messages.get(&key) else { return };
-        if message.only_block.is_some_and(|only| only != block) {
-            return;
-        }
-        let views = warp.views.get_or_insert_default();
-        if !acquire {
-            views.pending[lane] = join(&views.pending[lane], &Some(message.view.clone()));
-            return;
-        }
-        if !views.taken[lane].as_ref().is_some_and(|taken| Rc::ptr_eq(taken, &message.view)) {
-            views.known[lane] = join(&views.known[lane], &Some(message.view.clone()));
-            views.taken[lane] = Some(message.view.clone());
-        }
-    }
-
-    /// What a strong write leaves at an address besides the value.
-    pub(super) fn leave_message(
-        &mut self,
-        common: &Common,
-        warp: &mut Warp,
-        key: u64,
-        lane: usize,
-        strength: Strength,
-        update: bool,
-    ) {
-        let block_scope = strength.scope == Some(Scope::Block);
-        let told = if strength.release {
-            let mut mark = warp.mark(common, lane, block_scope);
-            Some((mark.tell(), block_scope))
-        } else {
-            let fence = warp.views.as_mut().and_then(|views| views.fence[lane].as_mut());
-            fence.map(|mark| (mark.tell(), mark.block_scope || block_scope))
-        };
-        match told {
-            Some((view, block_scope)) => {
-                let only_block = block_scope.then_some(common.number);
-                let view = match self.messages.get(&key) {
-                    Some(older) if update => join(&Some(older.view.clone()), &Some(view)).unwrap_or_default(),
-                    _ => view,
-                };
-                self.messages.insert(key, Message { view, only_block });
-            }
-            // A plain value hides the message; a read-modify-write hands it on.
-            None if !update && !self.messages.is_empty() => {
-                self.messages.remove(&key);
-            }
-            None => {}
-        }
-    }
-
-    pub(super) fn fence(
-        &mut self,
-        common: &mut Common,
-        warp: &mut Warp,
-        scope: Scope,
-        mask: u32,
-    ) -> Result<(), Box<Trouble>> {
-        for lane in lanes_of(mask) {
-            let views = warp.views.get_or_insert_default();
-            if let Some(pending) = views.pending[lane].take() {
-                views.known[lane] = join(&views.known[lane], &Some(pending));
-            }
-            let mark = warp.mark(common, lane, scope == Scope::Block);
-            if let Some(views) = &mut warp.views {
-                views.fence[lane] = Some(Box::new(mark));
-            }
-        }
-        common.tick();
-        Ok(())
-    }
-
-    fn load_param(
-        &mut self,
-        warp: &mut Warp,
-        access: &Access,
-        group: Group,
-        addresses: &Row,
-        mask: u32,
-    ) -> Result<(), Box<Trouble>> {
-        let params = self.launch.params;
-        let (size, unit) = (usize::from(access.size), u64::from(access.size) * u64::from(access.count));
-        let first = mask.trailing_zeros() as usize;
-        let uniform = lanes_of(mask).all(|lane| addresses[lane] == addresses[first]);
-        for lane in lanes_of(mask) {
-            let address = addresses[lane];
-            if address > params.len() as u64 || unit > params.len() as u64 - address {
-                let message = format!("reading {unit} bytes at {address} of {} bytes of parameters", params.len());
-                return Err(Trouble::new(FaultKind::OutOfBounds, lane as u32, message));
-            }
-            if address % unit != 0 {
-                return Err(misaligned(address, unit, lane as u32, Doing::Read, None));
-            }
-            for (number, to) in destinations(access) {
-                let mut value = get(params, address as usize + number * size, size);
-                if access.extend != 0 {
-                    value = extend(value, access.size, access.extend);
-                }
-                let row = &mut warp.registers[group.frame + to];
-                if uniform {
-                    blend(row, &[value; 32], mask);
-                } else {
-                    row[lane] = value;
-                }
-            }
-            if uniform {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// The word and the shift of an access to local memory.
-    fn local_place(
-        &self,
-        warp: &Warp,
-        address: u64,
-        unit: u64,
-        lane: usize,
-        frame: bool,
-        doing: Doing,
-    ) -> Result<u64, Box<Trouble>> {
-        let start = if frame { u64::from(warp.local_frame[lane]) * 8 } else { 0 };
-        let words = self.image.functions[warp.function[lane] as usize].local_words;
-        let end = u64::from(warp.local_frame[lane] + words) * 8;
-        let at = address.wrapping_add(start);
-        if at > end || unit > end - at {
-            let message =
-                format!("{} {unit} bytes at {address:#x} of local memory, which has {end} bytes here", doing.word());
-            let mut trouble = Trouble::new(FaultKind::OutOfBounds, lane as u32, message);
-            trouble.address = Some(address);
-            return Err(trouble);
-        }
-        if at % unit != 0 {
-            return Err(misaligned(at, unit, lane as u32, doing, None));
-        }
-        Ok(at)
-    }
-
-    fn load_local(
-        &mut self,
-        warp: &mut Warp,
-        access: &Access,
-        group: Group,
-        addresses: &Row,
-        mask: u32,
-        frame: bool,
-    ) -> Result<(), Box<Trouble>> {
-        let (size, unit) = (u64::from(access.size), u64::from(access.size) * u64::from(access.count));
-        for lane in lanes_of(mask) {
-            let at = self.local_place(warp, addresses[lane], unit, lane, frame, Doing::Read)?;
-            for number in 0..u64::from(access.count) {
-                let at = at + number * size;
-                let (word, byte) = ((at / 8) as usize, (at % 8) as u32);
-                let flags = ((1_u16 << size) - 1) as u8;
-                if self.options.checks.initialised && warp.local_written[word][lane] >> byte & flags != flags {
-                    let message = format!("reading {size} bytes at {at:#x} of local memory, which nothing wrote");
-                    let mut trouble = Trouble::new(FaultKind::Uninitialised, lane as u32, message);
-                    trouble.address = Some(at);
-                    return Err(trouble);
-                }
-                let Some(to) = destination(access, number as usize) else { continue };
-                let mut value = warp.local[word][lane] >> (byte * 8) & (u64::MAX >> (64 - size * 8));
-                if access.extend != 0 {
-                    value = extend(value, access.size, access.extend);
-                }
-                warp.registers[group.frame + to][lane] = value;
-            }
-        }
-        Ok(())
-    }
-
-    fn store_local(
-        &mut self,
-        warp: &mut Warp,
-        access: &Access,
-        group: Group,
-        addresses: &Row,
-        mask: u32,
-        frame: bool,
-    ) -> Result<(), Box<Trouble>> {
-        let (size, unit) = (u64::from(access.size), u64::from(access.size) * u64::from(access.count));
-        for lane in lanes_of(mask) {
-            let at = self.local_place(warp, addresses[lane], unit, lane, frame, Doing::Write)?;
-            for number in 0..u64::from(access.count) {
-                let at = at + number * size;
-                let (word, byte) = ((at / 8) as usize, (at % 8) as u32);
-                let value = access.values[number as usize].row(&warp.registers[group.frame..], &self.constants)[lane];
-                let keep = (u64::MAX >> (64 - size * 8)) << (byte * 8);
-                let old = warp.local[word][lane];
-                warp.local[word][lane] = old & !keep | value << (byte * 8) & keep;
-                warp.local_written[word][lane] |= (((1_u16 << size) - 1) as u8) << byte;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Warp {
-    /// What a lane would tell at this moment.
-    fn mark(&self, common: &Common, lane: usize, block_scope: bool) -> Mark {
-        Mark {
-            block: common.number & 0xFF_FFFF,
-            thread: self.index << 5 | lane as u32,
-            clock: common.clock,
-            full: common.full,
-            sync: self.sync,
-            view: self.views.as_ref().and_then(|views| views.known[lane].clone()),
-            block_scope,
-            ..Mark::default()
-        }
-    }
-}
-
-/// The key of an address among the messages.
-pub(super) fn key(shared: bool, block: u32, address: u64) -> u64 {
-    if shared { memory_tag(block) << 32 | address & 0xFFFF_FFFF } else { address }
 }
 
 /// The register row that element `number` goes to.
 #[inline(always)]
-fn destination(access: &Access, number: usize) -> Option<usize> {
+pub(super) fn destination(access: &Access, number: usize) -> Option<usize> {
     access.values[number].as_register().map(|row| row as usize)
 }
 
-fn destinations(access: &Access) -> impl Iterator<Item = (usize, usize)> + '_ {
+pub(super) fn destinations(access: &Access) -> impl Iterator<Item = (usize, usize)> + '_ {
     (0..usize::from(access.count)).filter_map(|number| Some((number, destination(access, number)?)))
 }
 
 /// The values of a store.
-struct Values<'a> {
-    access: &'a Access,
-    registers: &'a [Row],
-    constants: &'a [Row],
+pub(super) struct Values<'a> {
+    pub access: &'a Access,
+    pub registers: &'a [Row],
+    pub constants: &'a [Row],
 }
 
 impl Values<'_> {
-    fn put(&self, region: &mut Region<'_>, offset: usize, lane: usize) {
+    pub fn put(&self, region: &mut Region<'_>, offset: usize, lane: usize) {
         let size = usize::from(self.access.size);
         for number in 0..usize::from(self.access.count) {
             let value = self.access.values[number].row(self.registers, self.constants)[lane];
@@ -1109,7 +533,14 @@ fn load_uniform(
 
 /// The elements of one lane, into its registers.
 #[inline]
-fn fetch(region: &Region<'_>, access: &Access, registers: &mut [Row], group: Group, offset: usize, lane: usize) {
+pub(super) fn fetch(
+    region: &Region<'_>,
+    access: &Access,
+    registers: &mut [Row],
+    group: Group,
+    offset: usize,
+    lane: usize,
+) {
     let size = usize::from(access.size);
     for number in 0..usize::from(access.count) {
         let Some(to) = destination(access, number) else { continue };

@@ -13,7 +13,10 @@ mod atomic;
 mod block;
 mod call;
 mod lanes;
+mod local;
 mod memory;
+mod region;
+mod strong;
 mod warp;
 
 use super::alu::Row;
@@ -102,7 +105,7 @@ impl Random {
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     /// Mostly short, sometimes long: 1 up to about 2^`most`.
