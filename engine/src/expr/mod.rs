@@ -18,12 +18,14 @@ mod function;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::Operator;
+use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal as LiteralExpr,
     NegativeExpr, NotExpr, TryCastExpr,
 };
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{Comparison, Graph, GraphError, Literal, NodeId, Overflow, Repr, Test, Ty};
 
@@ -182,6 +184,9 @@ impl<'d> Lowering<'d> {
         if let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() {
             return self.function(expr, function, data_type, scope);
         }
+        if expr.downcast_ref::<ScalarSubqueryExpr>().is_some() {
+            return self.subquery(expr, data_type);
+        }
         let node = if let Some(of) = expr.downcast_ref::<IsNullExpr>() {
             let of = self.lower(of.arg(), scope)?;
             self.graph.test(Test::IsNull, of.node)
@@ -235,6 +240,29 @@ impl<'d> Lowering<'d> {
             }
         };
         Ok(Value { node: self.slot(ty, literal), data_type, dictionary: None })
+    }
+
+    /// The one value of an uncorrelated subquery: a parameter. At plan time it is not there yet, and its place is kept; the
+    /// node that runs subqueries has filled it before anything above it is polled.
+    fn subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Result<Value, Reason> {
+        let repr = plain_repr(&data_type).ok_or_else(|| type_unsupported(&expr.to_string(), &data_type))?;
+        let nothing = RecordBatch::new_empty(Arc::new(Schema::empty()));
+        let value = match expr.evaluate(&nothing) {
+            Ok(ColumnarValue::Scalar(value)) => Some(value),
+            _ => None,
+        };
+        let literal = match value {
+            None => Literal::Null,
+            Some(value) if value.is_null() => Literal::Null,
+            Some(ScalarValue::Boolean(Some(v))) => Literal::Bool(v),
+            Some(ScalarValue::Float32(Some(v))) => Literal::F32(v),
+            Some(ScalarValue::Float64(Some(v))) => Literal::F64(v),
+            Some(value) => {
+                Literal::Int(scalar_integer(&value).ok_or_else(|| type_unsupported(&expr.to_string(), &data_type))?)
+            }
+        };
+        let node = self.slot(Ty::new(repr).nullable(true), literal);
+        Ok(Value { node, data_type, dictionary: None })
     }
 
     /// The parameter slot that holds `literal`; equal literals share one, so that equal expressions are equal nodes.

@@ -114,12 +114,13 @@ impl Program {
     }
 
     /// The kernels' form of segment `index`, whose input has `columns`; `finish` is the aggregate that the segment before
-    /// ended with. Segment 0's columns lie in memory as [`storage`] says, later ones in their natural width.
+    /// ended with, `rows_hint` about how many rows there are. Segment 0's columns lie in memory as [`storage`] says, later ones in their natural width.
     pub fn lower(
         &self,
         index: usize,
         columns: &[ColumnInfo],
         finish: Option<&LoweredAggregate>,
+        rows_hint: Option<u64>,
         dictionaries: &mut Dictionaries,
     ) -> Result<LoweredSegment, Reason> {
         let segment = &self.segments[index];
@@ -171,7 +172,8 @@ impl Program {
             }
             Sink::Aggregate(node) => {
                 let (groups, functions, filters) = (node.groups(), node.aggregates(), node.filters());
-                let lowered = aggregate::lower(&mut lowering, &scope, groups, functions, filters, &node.schema())?;
+                let mut lowered = aggregate::lower(&mut lowering, &scope, groups, functions, filters, &node.schema())?;
+                lowered.spec.rows_hint = rows_hint;
                 let sink = SinkSpec::Aggregate(lowered.spec.clone());
                 outputs.clone_from(&lowered.emitted);
                 aggregate = Some(lowered);

@@ -114,7 +114,8 @@ async fn extent(run: &Run, batches: &[RecordBatch], stream: &Stream) -> Result<O
             codes.push(arrays);
         }
     }
-    let prepared = run.prepared()?;
+    let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    let prepared = run.prepared(rows as u64)?;
     run.check_bounds(&prepared)?;
     let specs = &prepared.lowered.spec.columns;
     let layout = ExtentLayout::new(batches, specs, &prepared.used);

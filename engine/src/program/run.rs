@@ -58,6 +58,12 @@ impl Failure {
     pub fn trouble(what: impl Into<String>) -> Self {
         Self::Trouble(Trouble { what: what.into(), ..Trouble::default() })
     }
+
+    /// An error of the query's own, met while evaluating an expression on a dictionary. Not every value of a dictionary is
+    /// in a row that reaches the expression, so DataFusion has the last word.
+    pub fn query(error: DataFusionError) -> Self {
+        Self::Trouble(Trouble { what: error.strip_backtrace(), sql: Some(Arc::new(error)), ..Trouble::default() })
+    }
 }
 
 impl From<DataFusionError> for Failure {
@@ -138,6 +144,8 @@ pub(super) struct Run {
     pub scope: Scope,
     /// Columns of the uploaded rows.
     pub columns: Vec<ColumnInfo>,
+    /// Rows of the input by statistics; 0 when they do not say.
+    rows_known: u64,
     learnt_sizes: HashMap<usize, usize>,
     tables: Mutex<Tables>,
     prepared: Mutex<Option<Arc<Prepared>>>,
@@ -240,6 +248,7 @@ impl Run {
             context: Arc::clone(context),
             scope: scope.clone(),
             columns,
+            rows_known: known.as_ref().and_then(|s| s.num_rows.get_value().copied()).unwrap_or(0) as u64,
             learnt_sizes: learnt.dictionaries.clone(),
             tables: Mutex::new(Tables::new(definitions)),
             prepared: Mutex::new(None),
@@ -275,7 +284,7 @@ impl Run {
             return Ok(());
         }
         let stream = self.engine.streams.take(&self.scope)?;
-        let prepared = self.prepared()?;
+        let prepared = self.prepared(0)?;
         let mut current = match &self.program.segments[0].sink {
             Sink::Aggregate(_) => self.emitted(&prepared, &stream).await?,
             _ => match fed {
@@ -287,7 +296,8 @@ impl Run {
         for index in 1..self.program.segments.len() {
             let lowered = {
                 let mut tables = self.tables();
-                self.program.lower(index, &current.outputs, finish.as_ref(), &mut tables.definitions)?
+                let rows_hint = Some(current.layout.rows_upper_bound.next_power_of_two());
+                self.program.lower(index, &current.outputs, finish.as_ref(), rows_hint, &mut tables.definitions)?
             };
             let pipeline = self.engine.pipelines.pipeline(&lowered.spec)?;
             finish.clone_from(&lowered.aggregate);
@@ -309,13 +319,16 @@ impl Run {
     }
 
     /// Segment 0 in the kernels' language, made by whoever asks first.
-    pub fn prepared(&self) -> Result<Arc<Prepared>, Failure> {
+    /// `rows` are those at hand; statistics may know of more.
+    pub fn prepared(&self, rows: u64) -> Result<Arc<Prepared>, Failure> {
         let mut slot = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(prepared) = &*slot {
             return Ok(Arc::clone(prepared));
         }
+        // Rounded, so that a few rows more compile nothing.
+        let rows_hint = Some(self.rows_known.max(rows).next_power_of_two());
         let mut tables = self.tables();
-        let mut lowered = self.program.lower(0, &self.columns, None, &mut tables.definitions)?;
+        let mut lowered = self.program.lower(0, &self.columns, None, rows_hint, &mut tables.definitions)?;
         let mut bounds = Vec::new();
         if let SinkSpec::Aggregate(aggregate) = &lowered.spec.sink {
             // Codes that are keys get a bound, so that few groups can be addressed directly.
@@ -332,7 +345,7 @@ impl Run {
                 }
             }
             if !bounds.is_empty() {
-                lowered = self.program.lower(0, &columns, None, &mut tables.definitions)?;
+                lowered = self.program.lower(0, &columns, None, rows_hint, &mut tables.definitions)?;
             }
         }
         drop(tables);

@@ -19,7 +19,7 @@ use datafusion::arrow::compute::{SortOptions, cast, concat, sort_to_indices};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
-use millpond_kernels::codegen::ir::{ColumnSpec, LookupSpec, Physical};
+use millpond_kernels::codegen::ir::{ColumnSpec, LookupSpec};
 use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::{DeviceBuffer, Stream};
 
@@ -224,7 +224,7 @@ impl Tables {
         let values: ArrayRef = match &lookup.kind {
             LookupKind::Rank => Arc::new(ranks(&self.values(lookup.dictionary)?)?),
             LookupKind::Value(expr) => {
-                let new = evaluate(expr, self.values_from(lookup.dictionary, covered)?)?;
+                let new = evaluate(expr, self.values_from(lookup.dictionary, covered)?).map_err(Failure::query)?;
                 extended(known, new)?
             }
             LookupKind::Code(derived) => {
@@ -234,7 +234,7 @@ impl Tables {
                 if !self.interners.contains_key(derived) {
                     self.first_code(*derived, &expr, of)?;
                 }
-                let new = evaluate(&expr, self.values_from(lookup.dictionary, covered)?)?;
+                let new = evaluate(&expr, self.values_from(lookup.dictionary, covered)?).map_err(Failure::query)?;
                 let codes: ArrayRef = Arc::new(self.intern(*derived, &new)?);
                 extended(known, codes)?
             }
@@ -307,12 +307,8 @@ fn upload(values: &ArrayRef, spec: &LookupSpec, engine: &Engine, stream: &Stream
         }
     }
     let buffer = DeviceBuffer::upload(&host, stream, &engine.pool, &engine.pinned)?;
-    let values_bytes = match spec.physical {
-        Physical::Bit => region.values.clone(),
-        _ => region.values.clone(),
-    };
     Ok(LookupInput {
-        values: buffer.view(values_bytes)?,
+        values: buffer.view(region.values)?,
         validity: spec.ty.nullable.then(|| buffer.view(validity)).transpose()?,
     })
 }

@@ -1,8 +1,8 @@
 //! Which plans come out: text after placement, one case per reason.
 
-use millpond::{DeviceChoice, Fallback, error};
+use millpond::DeviceChoice;
 
-use crate::support::{plan_text, register_parquet, session, session_with};
+use crate::support::{plan_text, register_parquet, session};
 
 async fn placed(sql: &str) -> String {
     let folder = tempfile::tempdir().unwrap();

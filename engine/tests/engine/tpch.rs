@@ -309,7 +309,7 @@ async fn q1s_kernel_is_small_and_64_bits_wide() {
             column.form = Form::Codes(ty.within(0, 15), id);
         }
     }
-    let lowered = program.lower(0, &columns, None, &mut dictionaries).expect("Q1 is lowered");
+    let lowered = program.lower(0, &columns, None, None, &mut dictionaries).expect("Q1 is lowered");
     let compiled = compile(&lowered.spec).expect("Q1 is compiled");
     assert!(compiled.pipeline.instructions <= 600, "{} instructions", compiled.pipeline.instructions);
     assert_eq!(compiled.num_accumulators(), 6);
