@@ -15,6 +15,7 @@ mod error;
 mod format;
 mod generate;
 mod info;
+mod interrupt;
 mod query;
 mod session;
 mod statements;

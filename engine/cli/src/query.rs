@@ -22,6 +22,7 @@ use millpond::{Millpond, QueryReport};
 use crate::args::{Cli, Format, QueryArgs};
 use crate::error::{CliError, Exit};
 use crate::format::AnswerWriter;
+use crate::interrupt::Interrupts;
 use crate::session::{self, is_remote, missing_file};
 use crate::statements::{Statement, split};
 
@@ -32,6 +33,7 @@ use crate::statements::{Statement, split};
 pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
     let scripts = scripts(&cli.query)?;
     let format = chosen_format(&cli.query)?;
+    let interrupts = Interrupts::listen()?;
     let session = session::open(&cli.session, None).await?;
     if let (Some(note), false) = (session.device_note(), cli.session.quiet) {
         eprintln!("note: {note}");
@@ -44,7 +46,8 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
     for script in &scripts {
         let statements = split(script).map_err(|error| CliError::script(&error, script))?;
         for statement in &statements {
-            match interruptible(run_statement(&session, statement, format, &mut *output, cli.session.quiet)).await {
+            let work = run_statement(&session, statement, format, &mut *output, cli.session.quiet);
+            match interrupts.or_interrupted(work).await {
                 Ok(()) => {}
                 Err(error) if cli.query.keep_going && error.exit != Exit::Interrupted => {
                     eprintln!("error: {}", error.message);
@@ -108,17 +111,6 @@ fn chosen_format(args: &QueryArgs) -> Result<Format, CliError> {
             path.display()
         ))),
         other => Err(CliError::usage(format!("no format is known for files ending in .{other}; add --format"))),
-    }
-}
-
-/// Runs `work` until it ends or the user interrupts.
-async fn interruptible(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
-    tokio::select! {
-        result = work => result,
-        signal = tokio::signal::ctrl_c() => match signal {
-            Ok(()) => Err(CliError::interrupted()),
-            Err(error) => Err(CliError::sql(format!("cannot listen for interrupts: {error}"))),
-        },
     }
 }
 

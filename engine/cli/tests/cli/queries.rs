@@ -85,3 +85,27 @@ fn settings_reach_both_sets_of_options() {
         "name,value\nmillpond.batch_rows,1000\nname,value\ndatafusion.execution.target_partitions,3\n"
     );
 }
+
+/// A query that would run for hours ends with exit 130 when the user interrupts it, on either device.
+#[cfg(unix)]
+#[test]
+fn interrupt_ends_a_running_query() {
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    for device in ["cpu", "sim"] {
+        let sql = format!("SELECT sum(a.sale_id + b.sale_id) FROM {SALES} a CROSS JOIN {SALES} b");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_millpond"))
+            .args(["--device", device, "-c", &sql])
+            .current_dir(crate::root())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        // The handler is installed before the query starts; an interrupt before that would end the process by signal.
+        std::thread::sleep(Duration::from_secs(3));
+        assert_eq!(child.try_wait().expect("state"), None, "{device}: the query ended by itself");
+        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+        assert!(sent.success());
+        assert_eq!(child.wait().expect("ends").code(), Some(130), "{device}");
+    }
+}

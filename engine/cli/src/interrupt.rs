@@ -1,0 +1,59 @@
+//! Ctrl-C: the first ends what is running, the second ends the process.
+//!
+//! ```text
+//!   signal ─► a thread of its own ─► counter ─► whoever runs a statement
+//! ```
+//!
+//! The listener has its own thread because a busy query may keep every worker from looking at signals.
+
+use std::thread;
+
+use tokio::sync::watch;
+
+use crate::error::{CliError, Exit};
+
+/// Tells how often the user has interrupted.
+#[derive(Debug, Clone)]
+pub struct Interrupts {
+    count: watch::Receiver<u32>,
+}
+
+impl Interrupts {
+    /// Starts to listen.
+    ///
+    /// # Errors
+    /// If the system gives no thread or no signal handler.
+    pub fn listen() -> Result<Self, CliError> {
+        let cannot = |error: &dyn std::fmt::Display| CliError::sql(format!("cannot listen for Ctrl-C: {error}"));
+        let (sender, count) = watch::channel(0);
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| cannot(&error))?;
+        let listener = move || {
+            runtime.block_on(async {
+                while tokio::signal::ctrl_c().await.is_ok() {
+                    sender.send_modify(|count| *count += 1);
+                    if *sender.borrow() > 1 {
+                        std::process::exit(Exit::Interrupted as i32);
+                    }
+                }
+            });
+        };
+        thread::Builder::new().name("interrupts".to_string()).spawn(listener).map_err(|error| cannot(&error))?;
+        Ok(Self { count })
+    }
+
+    /// Runs `work` until it ends or the user interrupts, which drops it.
+    ///
+    /// # Errors
+    /// Those of `work`, and exit 130.
+    pub async fn or_interrupted<T>(&self, work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+        let mut count = self.count.clone();
+        tokio::select! {
+            result = work => result,
+            changed = count.changed() => match changed {
+                Ok(()) => Err(CliError::interrupted()),
+                Err(_) => Err(CliError::sql("the listener for Ctrl-C ended early")),
+            },
+        }
+    }
+}
