@@ -15,6 +15,7 @@ mod moves;
 mod pipeline_aggregate;
 mod pipeline_groups;
 mod pipeline_materialise;
+mod pipeline_random;
 mod pipeline_rig;
 mod pipeline_shape;
 mod reduce;
