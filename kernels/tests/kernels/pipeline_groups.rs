@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use millpond_kernels::codegen::ir::*;
-use millpond_kernels::pipeline::{ExtentInput, Input};
+use millpond_kernels::pipeline::{ExtentInput, ExtentRows, Input};
 use millpond_memory::driver::sim::SimOptions;
 use millpond_memory::{DeviceBuffer, Stream};
 
@@ -162,6 +162,50 @@ fn narrow_ranges_of_wide_types_address_a_table() {
             assert_eq!(rig.aggregate(&grouped(columns.clone(), 1, Some(regime))), expected, "{repr:?} {regime:?}");
         }
     }
+}
+
+#[test]
+fn keys_beyond_64_bits_are_hashed_however_near_to_each_other() {
+    let rig = Rig::new();
+    let keys = column(Repr::I128, (0..50).map(|row| i128::MIN + row % 3)).ranged(i128::MIN, i128::MIN + 2);
+    let columns = vec![keys, values(50, false, &mut Random(4))];
+    let expected = expected(&columns, 1);
+    let case = grouped(columns, 1, None);
+    assert_eq!(rig.pipeline(&case.spec).regime(), Some(Regime::Hash));
+    assert_eq!(rig.aggregate(&case), expected);
+}
+
+/// `count(*)` reads no column at all.
+#[test]
+fn rows_are_counted_without_columns() {
+    let rig = Rig::new();
+    let case = Case::new(vec![]).group(&[], None, |_| vec![all(Aggregate::CountStar)]);
+    let pipeline = rig.pipeline(&case.spec);
+    let layout = pipeline.state_layout(0).unwrap();
+    let state = DeviceBuffer::zeroed(layout.bytes, &rig.stream, &rig.pool).unwrap();
+    for rows in [0, 1, 12_345] {
+        let extents = [ExtentInput { rows: ExtentRows::Known(rows), columns: vec![] }];
+        let input = Input { extents: &extents, descriptors: None, literals: &[], lookups: &[] };
+        pipeline.accumulate(input, &state, &layout, &rig.stream).unwrap();
+    }
+    let out_layout = pipeline.emit_layout(&layout, 1).unwrap();
+    let output = DeviceBuffer::new(out_layout.bytes, &rig.stream, &rig.pool).unwrap();
+    pipeline.emit(&state, &layout, &output, &out_layout, &rig.stream).unwrap();
+    assert_eq!(rig.read(&output, &out_layout), [cells([12_346i64])]);
+    rig.assert_clean();
+}
+
+#[test]
+fn a_regime_that_the_keys_do_not_allow_is_refused() {
+    let rig = Rig::new();
+    let wide = || vec![column(Repr::I64, [1i64, 2]), column(Repr::I64, [1i64, 2])];
+    let refused = |case: Case| rig.cache.pipeline(&case.spec).unwrap_err().to_string();
+    for regime in [Regime::Private, Regime::Direct, Regime::Scalar] {
+        let error = refused(grouped(wide(), 1, Some(regime)));
+        assert!(error.contains("the keys, or their ranges, do not allow it"), "{error}");
+    }
+    let error = refused(grouped(wide(), 0, Some(Regime::Hash)));
+    assert!(error.contains("regime Hash"), "{error}");
 }
 
 #[test]

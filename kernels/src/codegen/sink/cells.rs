@@ -221,7 +221,9 @@ impl KeyPlan {
     fn new(graph: &Graph, node: NodeId) -> KeyPlan {
         let ty = graph.ty(node);
         let bounds = if ty.repr == Repr::Bool { Some(Range { low: 0, high: 1 }) } else { ty.bounds() };
-        let dense = bounds.and_then(|Range { low, high }| {
+        // Codes are restored by 64-bit addition: keys that lie beyond are hashed, however near to each other.
+        let addressable = lane(ty) != Lane::S128;
+        let dense = bounds.filter(|_| addressable).and_then(|Range { low, high }| {
             let span = high.checked_sub(low)?.checked_add(1)?;
             let codes = u64::try_from(span).ok()?.checked_add(ty.nullable as u64)?;
             Some(DenseKey { low, codes })

@@ -68,8 +68,8 @@ impl DenseParams {
             let bits = match value.lane {
                 Lane::Pred => truth_bit(f, value.low),
                 Lane::S32 | Lane::U32 => value.low.view(Type::U32),
-                Lane::S64 | Lane::U64 | Lane::S128 => f.convert(Type::U32, value.low.view(Type::U64)),
-                Lane::F32 | Lane::F64 => {
+                Lane::S64 | Lane::U64 => f.convert(Type::U32, value.low.view(Type::U64)),
+                Lane::S128 | Lane::F32 | Lane::F64 => {
                     return Err(CodegenError::Malformed { what: "a dense key".into(), why: "it is a float".into() });
                 }
             };
@@ -117,7 +117,6 @@ impl DenseParams {
 
 /// The key `difference + low` in its lane; `low` is U64.
 fn from_difference(f: &mut FunctionBuilder, key: &KeyPlan, difference: Reg, low: Reg) -> Value {
-    let mut high = None;
     let register = match key.lane {
         Lane::Pred => f.setp(Compare::Ne, difference, 0u32),
         Lane::S32 | Lane::U32 => {
@@ -127,14 +126,10 @@ fn from_difference(f: &mut FunctionBuilder, key: &KeyPlan, difference: Reg, low:
         _ => {
             let wide = f.convert(Type::U64, difference);
             let sum = f.add(wide, low);
-            if key.lane == Lane::S128 {
-                // Ranges that reach this lane lie beyond 64 bits and never address a table.
-                high = Some(f.copy(Type::S64, 0));
-            }
             sum.view(lane_type(key.lane))
         }
     };
-    Value { lane: key.lane, low: register, high, valid: None }
+    Value { lane: key.lane, low: register, high: None, valid: None }
 }
 
 /// The current row's keys as words, and the mask of NULLs (`None`: no key is nullable).
