@@ -139,7 +139,7 @@ fn sim_options(options: &MillpondOptions) -> SimOptions {
             0 => defaults.memory_bytes,
             bytes => bytes as u64,
         },
-        fail_allocation: (options.debug_sim_fail_allocation > 0).then(|| FailAllocation {
+        fail_allocation: (options.debug_sim_fail_allocation > 0).then_some(FailAllocation {
             nth: options.debug_sim_fail_allocation as u64,
             lasts: if options.debug_sim_fail_until_free { FailureLasts::UntilFree } else { FailureLasts::Once },
         }),

@@ -21,6 +21,8 @@ pub mod metric {
     pub const UPLOADED_BYTES: &str = "uploaded_bytes";
     pub const DOWNLOADED_BYTES: &str = "downloaded_bytes";
     pub const PEAK_BYTES: &str = "peak_bytes";
+    /// On an `UploadExec`: extents that went up.
+    pub const EXTENTS: &str = "extents";
 }
 
 /// What one query did. All counts are zero when nothing ran on a device.

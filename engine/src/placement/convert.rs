@@ -15,7 +15,7 @@ use datafusion::error::Result;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode, AggregateMode, AggregateOutputMode};
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::projection::{ProjectionExec, all_columns};
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{
@@ -72,7 +72,8 @@ impl<'a> Converter<'a> {
         }
         if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
             let child = self.convert(projection.input())?;
-            if all_columns(projection.expr()) && matches!(child, Placed::Host { .. }) {
+            // A projection that only picks columns, or that computes one row, is no reason to move anything.
+            if !judge::counts_as_operator(plan.as_ref()) && matches!(child, Placed::Host { .. }) {
                 return self.stay(plan, vec![child], None);
             }
             return self.projection(plan, projection, child);
@@ -122,16 +123,24 @@ impl<'a> Converter<'a> {
         if !judge::counts_as_operator(plan.as_ref()) && matches!(child, Placed::Host { .. }) {
             return self.stay(plan, vec![child], None);
         }
+        let child = self.after_limit(child);
         let judged = match &child {
-            Placed::Device(tree) => match tree.row_limit {
-                Some(rows) => Err(Reason::RowLimitBelow { node: plan.name().to_string(), rows }),
-                None => judge(tree),
-            },
+            Placed::Device(tree) => judge(tree),
             Placed::Host { plan: input, pending } => self.uploaded(input, pending).and_then(|tree| judge(&tree)),
         };
         match judged {
             Ok(tree) => Ok(Placed::Device(tree)),
             Err(reason) => self.stay(plan, vec![child], Some(reason)),
+        }
+    }
+
+    /// A subtree that stops after some rows ends there: what reads on must not see past them.
+    fn after_limit(&self, child: Placed) -> Placed {
+        match child {
+            Placed::Device(tree) if tree.row_limit.is_some() => {
+                Placed::Host { plan: self.bridge.download(tree, vec![]), pending: vec![] }
+            }
+            other => other,
         }
     }
 
@@ -257,11 +266,9 @@ impl<'a> Converter<'a> {
         if std::ptr::eq(first_node, last) {
             return self.unary(plan, child, judged);
         }
+        let child = self.after_limit(child);
         let outcome = match &child {
-            Placed::Device(tree) => match tree.row_limit {
-                Some(rows) => Err(Reason::RowLimitBelow { node: plan.name().to_string(), rows }),
-                None => judged(tree),
-            },
+            Placed::Device(tree) => judged(tree),
             Placed::Host { plan: input, pending } => self.uploaded(input, pending).and_then(|tree| judged(&tree)),
         };
         match outcome {

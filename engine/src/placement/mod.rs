@@ -20,6 +20,7 @@ mod simplify;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
@@ -27,6 +28,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use crate::column::ColumnInfo;
 use crate::device::Engine;
 use crate::error::EngineError;
+use crate::exec::FallbackExec;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 
 pub use judge::counts_as_operator;
@@ -79,7 +81,10 @@ impl PhysicalOptimizerRule for PlaceOnDevice {
         if !options.enabled || options.device == DeviceChoice::Cpu {
             return Ok(plan);
         }
-        let placed = place(&plan, &self.engine, options, config)?;
+        let placed = match self.engine.device().is_lost() {
+            true => lost(plan, &self.engine)?,
+            false => place(&plan, &self.engine, options, config)?,
+        };
         let reasons = judge::reasons_shown(&placed);
         if !reasons.is_empty() {
             match options.fallback {
@@ -98,6 +103,13 @@ impl PhysicalOptimizerRule for PlaceOnDevice {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// The plan as DataFusion made it, with the reason why the device has no part in it.
+fn lost(plan: Arc<dyn ExecutionPlan>, engine: &Engine) -> Result<Arc<dyn ExecutionPlan>> {
+    let works = plan.exists(|node| Ok(counts_as_operator(node.as_ref())))?;
+    let reason = Reason::DeviceLost { device: engine.name().to_string() };
+    Ok(if works { Arc::new(FallbackExec::new(plan, vec![reason])) } else { plan })
 }
 
 /// All steps, in order.

@@ -23,14 +23,14 @@ pub enum Reason {
     SortKeyUnsupported { key: String, why: String },
     /// The input has an order that the query may rely on, and the device would lose it.
     OrderKept { node: String },
-    /// The input stops after some rows, which a node above must not see past.
-    RowLimitBelow { node: String, rows: usize },
     /// The input is known to be smaller than `millpond.min_rows`.
     TooFewRows { rows: usize, min_rows: usize },
     /// More rows than a device sort takes.
     TooManyRowsToSort { rows: usize, limit: usize },
     /// The input never ends.
     Unbounded { node: String },
+    /// The device failed for good earlier in this process.
+    DeviceLost { device: String },
     /// DataFusion's plan check refused the changed plan.
     CheckFailed { what: String },
 }
@@ -47,7 +47,6 @@ impl fmt::Display for Reason {
             Self::KeyUnsupported { key, why } => write!(f, "the device does not group by {key}: {why}"),
             Self::SortKeyUnsupported { key, why } => write!(f, "the device does not sort by {key}: {why}"),
             Self::OrderKept { node } => write!(f, "{node} keeps an order that the device would lose"),
-            Self::RowLimitBelow { node, rows } => write!(f, "the input of {node} stops after {rows} rows"),
             Self::TooFewRows { rows, min_rows } => {
                 write!(f, "its input has {rows} rows, and millpond.min_rows is {min_rows}")
             }
@@ -55,6 +54,7 @@ impl fmt::Display for Reason {
                 write!(f, "it sorts about {rows} rows, and the device sorts up to {limit}")
             }
             Self::Unbounded { node } => write!(f, "{node} reads an input that never ends"),
+            Self::DeviceLost { device } => write!(f, "{device} was lost and is not used again in this process"),
             Self::CheckFailed { what } => write!(f, "DataFusion's plan check refused the device plan: {what}"),
         }
     }

@@ -27,6 +27,7 @@ use crate::column::Form;
 use crate::error::EngineError;
 use crate::extent::ExtentLayout;
 use crate::options::MAX_BATCH_ROWS;
+use crate::report::metric;
 
 /// Feeds all rows; gives the one part of a run that needs its rows in one extent.
 pub(super) async fn feed(run: &Arc<Run>) -> Result<Option<Part>, Failure> {
@@ -121,6 +122,7 @@ async fn extent(run: &Run, batches: &[RecordBatch], stream: &Stream) -> Result<O
     let layout = ExtentLayout::new(batches, specs, &prepared.used);
     let rows = layout.rows as u64;
     run.rows_fed.fetch_add(rows, Ordering::Relaxed);
+    MetricBuilder::new(run.program.upload().metrics_set()).global_counter(metric::EXTENTS).add(1);
 
     let mut staging = run.engine.pinned.take(HostKind::Upload, layout.bytes).await?;
     let mut bases = vec![0_i64; specs.len()];

@@ -289,7 +289,7 @@ fn upload(values: &ArrayRef, spec: &LookupSpec, engine: &Engine, stream: &Stream
     let rows = values.len();
     let batch = datafusion::arrow::record_batch::RecordBatch::try_from_iter([("value", Arc::clone(&values))])?;
     let column = ColumnSpec { physical: spec.physical, has_base: false, ty: spec.ty.nullable(true) };
-    let layout = ExtentLayout::new(&[batch.clone()], &[column], &[true]);
+    let layout = ExtentLayout::new(std::slice::from_ref(&batch), &[column], &[true]);
     let region = layout.columns[0].clone().ok_or_else(|| EngineError::internal("a table has one column"))?;
     // A table whose type has NULLs has a bitmap, even while nothing in it is NULL.
     let bitmap = rows.div_ceil(32) * 4;
