@@ -132,3 +132,45 @@ impl StateLayout {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen::ir::Repr;
+
+    #[test]
+    fn columns_lie_apart_and_aligned_behind_what_is_zeroed() {
+        let types = [Ty::new(Repr::Bool).nullable(true), Ty::new(Repr::I128), Ty::new(Repr::I8).nullable(true)];
+        let rows = 100_001;
+        let layout = OutputLayout::new(&types, rows, 196);
+        let mut regions = vec![0..(abi::CONTROL_BYTES + 8 * 196) as usize];
+        for column in &layout.columns {
+            regions.push(column.values.clone());
+            regions.extend(column.validity.clone());
+        }
+        regions.sort_by_key(|region| region.start);
+        assert!(regions.windows(2).all(|pair| pair[0].end <= pair[1].start));
+        assert!(regions.iter().all(|region| region.start % ALIGNMENT as usize == 0 && region.end <= layout.bytes));
+        // 100,001 rows are 3,126 words of bits.
+        assert_eq!(layout.columns[0].validity.clone().unwrap().len(), 12_504);
+        assert_eq!(layout.columns[0].values.len(), 12_504);
+        assert_eq!(layout.columns[1].values.len(), 1_600_016);
+        assert!(layout.columns[0].values.end <= layout.zeroed_bytes);
+        assert!(layout.columns[1].values.start >= layout.zeroed_bytes);
+    }
+
+    #[test]
+    fn a_small_output_is_zeroed_whole() {
+        let layout = OutputLayout::new(&[Ty::new(Repr::I64)], 10, 1);
+        assert_eq!(layout.zeroed_bytes, layout.bytes);
+    }
+
+    #[test]
+    fn a_hash_table_has_room_for_what_was_asked() {
+        for groups in [0, 1, 512, 513, 1 << 20] {
+            let layout = StateLayout::hash(groups, 40);
+            assert!(layout.room() >= groups && layout.records.is_power_of_two(), "{layout:?}");
+            assert_eq!(layout.bytes as u64, abi::CONTROL_BYTES + 40 * layout.records as u64);
+        }
+    }
+}

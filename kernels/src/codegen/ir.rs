@@ -373,3 +373,31 @@ impl ErrorCode {
         Some((code, NodeId((word >> 32) as u32)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_range_chooses_lane_and_width() {
+        let of = |repr, low, high| {
+            let ty = Ty::new(repr).within(low, high);
+            (lane(ty), Physical::of(ty))
+        };
+        assert_eq!(of(Repr::I128, 0, 10), (Lane::S32, Physical::I32));
+        assert_eq!(of(Repr::I128, 0, 1 << 31), (Lane::S64, Physical::I64));
+        assert_eq!(of(Repr::I128, i64::MIN as i128 - 1, 0), (Lane::S128, Physical::I128));
+        assert_eq!(of(Repr::U64, 0, i64::MAX as i128), (Lane::S64, Physical::I64));
+        assert_eq!(of(Repr::U64, 0, u64::MAX as i128), (Lane::U64, Physical::U64));
+        assert_eq!(of(Repr::U32, 0, u32::MAX as i128), (Lane::U32, Physical::U32));
+        // The type's own width is kept where it is 32 bits or less.
+        assert_eq!(of(Repr::U32, 0, 10), (Lane::S32, Physical::U32));
+        assert_eq!(of(Repr::I16, 0, 10), (Lane::S32, Physical::I16));
+    }
+
+    #[test]
+    fn error_words_name_code_and_node() {
+        assert_eq!(ErrorCode::from_word(0), None);
+        assert_eq!(ErrorCode::from_word(7 << 32 | 2), Some((ErrorCode::Overflow, NodeId(7))));
+    }
+}

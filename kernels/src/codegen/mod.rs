@@ -3,6 +3,7 @@
 //!   PipelineSpec (ir) ──► pipeline: tile loop ─ load ─ filters ─ sink ──► PTX text + metadata
 //!                                         └── expr: one node → registers of its `Lane`, plus a validity predicate
 
+mod ahead;
 mod decimal;
 pub mod expr;
 pub mod graph;

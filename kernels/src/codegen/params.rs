@@ -92,19 +92,6 @@ impl ParamList {
     pub fn bytes(&self) -> u32 {
         self.bytes
     }
-
-    /// The parameter block, each slot filled by `value` (little-endian, cut to the slot's size).
-    pub fn pack<E>(&self, mut value: impl FnMut(Slot, &mut Vec<u8>) -> Result<(), E>) -> Result<Vec<u8>, E> {
-        let mut block = vec![0; self.bytes as usize];
-        let mut bytes = Vec::new();
-        for slot in &self.slots {
-            bytes.clear();
-            value(slot.slot, &mut bytes)?;
-            let len = bytes.len().min(slot.bytes as usize);
-            block[slot.offset as usize..slot.offset as usize + len].copy_from_slice(&bytes[..len]);
-        }
-        Ok(block)
-    }
 }
 
 fn name(slot: Slot) -> String {
@@ -129,5 +116,22 @@ fn name(slot: Slot) -> String {
         Slot::LiteralValid(i) => format!("literal_{i}_valid"),
         Slot::LookupValues(i) => format!("lookup_{i}_values"),
         Slot::LookupValidity(i) => format!("lookup_{i}_validity"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_lie_as_ptx_lays_them() {
+        let mut f = FunctionBuilder::kernel("k");
+        let mut list = ParamList::default();
+        list.declare(&mut f, Slot::NumTiles, Type::U32);
+        list.declare(&mut f, Slot::Control, Type::U64);
+        list.declare(&mut f, Slot::NumExtents, Type::U32);
+        list.declare_bytes(&mut f, Slot::Extent, 40);
+        let offsets: Vec<u32> = list.slots.iter().map(|slot| slot.offset).collect();
+        assert_eq!((offsets, list.bytes()), (vec![0, 8, 16, 24], 64));
     }
 }

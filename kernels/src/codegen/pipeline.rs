@@ -13,6 +13,7 @@
 use millpond_ptx::ast::{Item, Module, Space, Statement, Type};
 use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Open, Param, Reg};
 
+use super::ahead::RowAhead;
 use super::expr::Expressions;
 use super::ir::*;
 use super::load::{RowLeaves, raise};
@@ -81,59 +82,17 @@ pub fn compile(spec: &PipelineSpec) -> Result<CompiledPipeline, CodegenError> {
     check(spec)?;
     let mut rows_per_thread = RowAhead::new(spec).rows;
     loop {
-        let compiled = compile_with(spec, rows_per_thread)?;
+        let (mut compiled, module) = compile_with(spec, rows_per_thread)?;
         if rows_per_thread == 1 || compiled.pipeline.instructions <= tune::UNROLLED_INSTRUCTIONS {
+            compiled.text = module.to_string();
             return Ok(compiled);
         }
         rows_per_thread /= 2;
     }
 }
 
-/// What a thread loads before it looks at any of it: several rows, so that enough bytes are on their way.
-struct RowAhead {
-    /// 1: a row at a time, each column where it is used.
-    rows: u32,
-    columns: Vec<u32>,
-}
-
-impl RowAhead {
-    fn new(spec: &PipelineSpec) -> RowAhead {
-        let one = RowAhead { rows: 1, columns: Vec::new() };
-        let SinkSpec::Aggregate(aggregate) = &spec.sink else { return one };
-        let plan = AggregatePlan::new(&spec.graph, aggregate);
-        let bins = match plan.regime {
-            // Atomics, not loads, are what a hash table waits for.
-            Regime::Hash => return one,
-            Regime::Private => plan.groups * plan.thread_words as u64 * BIN_WORD_STRIDE as u64,
-            Regime::Scalar | Regime::Direct => 0,
-        };
-        // Several conditions together let few rows through, and what only those need is loaded late.
-        let selective = spec.filters.iter().map(|&filter| conditions(&spec.graph, filter)).sum::<u32>() > 1;
-        let columns = if selective { spec.graph.columns(&spec.filters) } else { spec.used_columns() };
-        let bytes = columns.iter().map(|&i| spec.columns.get(i as usize).map_or(0, |c| c.physical.width().max(1)));
-        let bytes = bytes.sum::<u32>() as u64;
-        if bytes == 0 {
-            return one;
-        }
-        let resident = match bins {
-            0 => tune::RESIDENT_THREADS as u64,
-            bins => (tune::SHARED_PER_MULTIPROCESSOR / bins).max(1) * tune::AGGREGATE_THREADS as u64,
-        };
-        let resident = resident.min(tune::RESIDENT_THREADS as u64);
-        let rows = tune::BYTES_IN_FLIGHT.div_ceil(resident * bytes).clamp(1, tune::MAX_ROWS_AHEAD as u64) as u32;
-        RowAhead { rows: rows.next_power_of_two(), columns }
-    }
-}
-
-/// Conditions that a filter joins by AND.
-fn conditions(graph: &Graph, filter: NodeId) -> u32 {
-    match graph.node(filter) {
-        Node::And { left, right } => conditions(graph, *left) + conditions(graph, *right),
-        _ => 1,
-    }
-}
-
-fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<CompiledPipeline, CodegenError> {
+/// Everything but the text, which the module is printed to.
+fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<(CompiledPipeline, Module), CodegenError> {
     let mut module = ModuleBuilder::new();
     let compiled = match &spec.sink {
         SinkSpec::Materialise { outputs } => {
@@ -161,7 +120,8 @@ fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<CompiledPip
     for kernel in [Some(&mut pipeline), emit.as_mut(), rehash.as_mut()].into_iter().flatten() {
         kernel.instructions = count_instructions(&module, kernel.name);
     }
-    Ok(CompiledPipeline { spec: spec.clone(), text: module.to_string(), pipeline, emit, rehash, compacts, plan })
+    let text = String::new();
+    Ok((CompiledPipeline { spec: spec.clone(), text, pipeline, emit, rehash, compacts, plan }, module))
 }
 
 struct Parts {

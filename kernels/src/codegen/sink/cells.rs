@@ -328,3 +328,81 @@ impl Cells<'_> {
         self.list.len() - 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(keys: &[Ty], make: impl FnOnce(&mut Graph) -> Vec<Accumulator>) -> AggregatePlan {
+        let mut graph = Graph::new();
+        let keys = keys.iter().enumerate().map(|(i, &ty)| graph.column(i as u32, ty)).collect();
+        let mut spec = AggregateSpec::new(keys);
+        for accumulator in make(&mut graph) {
+            spec.accumulate(&graph, accumulator);
+        }
+        AggregatePlan::new(&graph, &spec)
+    }
+
+    fn all(aggregate: Aggregate) -> Accumulator {
+        Accumulator { aggregate, filter: None }
+    }
+
+    fn decimal(graph: &mut Graph, high: i128) -> NodeId {
+        graph.column(9, Ty::new(Repr::I128).within(0, high))
+    }
+
+    #[test]
+    fn a_sum_takes_the_words_that_its_range_asks_for() {
+        let words = |high: i128| {
+            let plan = plan(&[], |graph| vec![all(Aggregate::Sum(decimal(graph, high))), all(Aggregate::CountStar)]);
+            // One word of each side counts rows.
+            (plan.thread_words - 1, plan.table_words - 1)
+        };
+        assert_eq!(words((1 << 31) - 1), (1, 1));
+        assert_eq!(words(1 << 36), (1, 2));
+        assert_eq!(words(1 << 38), (2, 2));
+        assert_eq!(words(1 << 62), (2, 2));
+        assert_eq!(words(1 << 64), (4, 4));
+    }
+
+    #[test]
+    fn a_count_of_the_same_rows_tells_whether_a_sum_saw_any() {
+        let nullable = Ty::new(Repr::I64).nullable(true);
+        let with_count = plan(&[], |graph| {
+            let x = graph.column(0, nullable);
+            vec![all(Aggregate::Sum(x)), all(Aggregate::Count(x))]
+        });
+        assert_eq!(with_count.cells.len(), 2);
+        let alone = plan(&[], |graph| vec![all(Aggregate::Sum(graph.column(0, nullable)))]);
+        assert_eq!(alone.cells.len(), 2);
+        assert!(alone.results[0].seen.is_some());
+    }
+
+    #[test]
+    fn a_group_without_nulls_needs_no_mark_but_its_own_presence() {
+        let key = Ty::new(Repr::I32).within(0, 2);
+        let never_null = plan(&[key], |graph| vec![all(Aggregate::Min(graph.column(5, Ty::new(Repr::I64))))]);
+        assert_eq!(never_null.results[0].seen, None);
+        assert_eq!(never_null.cells.len(), 2, "the minimum, and whether the group has rows");
+        let counted = plan(&[key], |_| vec![all(Aggregate::CountStar)]);
+        assert_eq!((counted.cells.len(), counted.presence), (1, Some(0)));
+    }
+
+    #[test]
+    fn the_code_space_of_several_keys_is_their_product() {
+        let keys = [Ty::new(Repr::U32).within(0, 2), Ty::new(Repr::Bool).nullable(true)];
+        let plan = plan(&keys, |_| vec![all(Aggregate::CountStar)]);
+        assert_eq!((plan.groups, plan.max_groups, plan.regime), (9, Some(9), Regime::Private));
+    }
+
+    #[test]
+    fn key_space_and_state_choose_the_table() {
+        let regime =
+            |codes: i128| plan(&[Ty::new(Repr::I64).within(1, codes)], |_| vec![all(Aggregate::CountStar)]).regime;
+        let bins = (tune::PRIVATE_BIN_BYTES / (8 * tune::AGGREGATE_THREADS as u64)) as i128;
+        assert_eq!(regime(bins), Regime::Private);
+        assert_eq!(regime(bins + 1), Regime::Direct);
+        assert_eq!(regime((tune::DIRECT_UNKNOWN_BYTES / 8) as i128), Regime::Direct);
+        assert_eq!(regime((tune::DIRECT_UNKNOWN_BYTES / 8) as i128 + 1), Regime::Hash);
+    }
+}
