@@ -12,6 +12,7 @@
 #![deny(unsafe_code)]
 
 pub mod buffer;
+pub mod checks;
 pub mod counters;
 pub mod device;
 pub mod driver;

@@ -3,6 +3,7 @@
 mod recording;
 
 mod buffers;
+mod checks;
 mod conformance;
 mod counters;
 mod cuda;
