@@ -4,6 +4,7 @@
 
 pub mod abi;
 pub mod bitmap;
+pub mod checks;
 pub mod codegen;
 pub mod error;
 pub mod fill;

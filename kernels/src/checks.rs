@@ -1,0 +1,485 @@
+//! Named claims about kernels: every static family and a few generated pipelines, against plain Rust.
+//!
+//!   checks() ──► [ kernels/fill, …, pipelines/hash_groups ]      each runs on a `Device` and says what was wrong
+//!
+//! Run by   `cargo test` on the simulated device, and by `millpond selftest` on the device a user has.
+//! Oracle   a few lines of Rust over the same values; nothing of the code generator.
+
+use std::collections::BTreeMap;
+
+use millpond_memory::checks::{Check, CheckError, CheckRig, same};
+use millpond_memory::{Device, DeviceBuffer, DeviceView};
+
+use crate::abi;
+use crate::bitmap::{self, Combine};
+use crate::codegen::ir::*;
+use crate::layout::OutputLayout;
+use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, PipelineCache};
+use crate::reduce::{self, Reduction};
+use crate::sort::{self, KeyValues, SortKey};
+use crate::{Images, KernelError, Rows, fill, gather, select};
+
+/// Every check of this crate: static kernels, then pipelines.
+pub fn checks() -> &'static [Check] {
+    &CHECKS
+}
+
+const CHECKS: [Check; 11] = [
+    Check { name: "kernels/fill", claim: "columns, bitmaps and row numbers are filled to the last row", run: fills },
+    Check { name: "kernels/gather", claim: "values of every width are fetched by row number", run: gathers },
+    Check { name: "kernels/select", claim: "selected values move to the front in their order", run: selects },
+    Check { name: "kernels/bitmap", claim: "bitmaps are combined, inverted and counted", run: bitmaps },
+    Check { name: "kernels/reduce", claim: "count, sum, min and max are exact", run: reductions },
+    Check { name: "kernels/sort", claim: "rows are sorted by several keys, NULLs where they belong", run: sorts },
+    Check { name: "pipelines/materialise", claim: "filtered and computed rows keep their order", run: materialise },
+    Check { name: "pipelines/total", claim: "one sum over all rows, NULLs left out", run: total },
+    Check { name: "pipelines/few_groups", claim: "few groups, kept by each thread block", run: few_groups },
+    Check { name: "pipelines/direct_groups", claim: "groups in a table that the key addresses", run: direct_groups },
+    Check {
+        name: "pipelines/hash_groups",
+        claim: "thousands of groups in a hash table, fed by two streams",
+        run: hash_groups,
+    },
+];
+
+/// Lengths around a lane, a warp, a thread block and a tile.
+const LENGTHS: [usize; 8] = [0, 1, 31, 33, 256, 1_025, 4_096, 10_007];
+
+impl From<KernelError> for CheckError {
+    fn from(error: KernelError) -> Self {
+        match error {
+            KernelError::Memory(error) => error.into(),
+            other => CheckError::Refused(other.to_string()),
+        }
+    }
+}
+
+impl From<GraphError> for CheckError {
+    fn from(error: GraphError) -> Self {
+        CheckError::Refused(error.to_string())
+    }
+}
+
+/// A device's images beside the rig of every check.
+struct Rig {
+    base: CheckRig,
+    images: Images,
+}
+
+impl Rig {
+    fn new(device: &Device) -> Result<Self, CheckError> {
+        Ok(Self { base: CheckRig::new(device)?, images: Images::new(device) })
+    }
+
+    fn stream(&self) -> &millpond_memory::Stream {
+        &self.base.streams[0]
+    }
+
+    fn upload(&self, bytes: &[u8]) -> Result<DeviceBuffer, CheckError> {
+        self.base.upload(bytes, self.stream())
+    }
+
+    fn words(&self, words: &[u32]) -> Result<DeviceBuffer, CheckError> {
+        self.upload(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>())
+    }
+
+    fn output(&self, bytes: usize) -> Result<DeviceBuffer, CheckError> {
+        Ok(DeviceBuffer::new(bytes, self.stream(), &self.base.pool)?)
+    }
+
+    fn download(&self, view: &DeviceView) -> Result<Vec<u8>, CheckError> {
+        self.base.download(view, self.stream())
+    }
+
+    fn count(&self, view: &DeviceView) -> Result<u64, CheckError> {
+        Ok(word(&self.download(&view.view(0..8)?)?, 0))
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+/// SplitMix64 of a number.
+fn mixed(of: u64) -> u64 {
+    let mut z = of.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// `rows` values of `width` bytes.
+fn values(rows: usize, width: usize) -> Vec<u8> {
+    let wide = |row: usize| u128::from(mixed(row as u64)) << 64 | u128::from(mixed(row as u64 + 1_000_003));
+    (0..rows).flat_map(|row| wide(row).to_le_bytes()[..width].to_vec()).collect()
+}
+
+/// Bits in whole 32-bit words, those behind the last row 0.
+fn packed(bits: &[bool]) -> Vec<u8> {
+    let mut bytes = vec![0; bits.len().div_ceil(32) * 4];
+    bits.iter().enumerate().for_each(|(row, bit)| bytes[row / 8] |= u8::from(*bit) << (row % 8));
+    bytes
+}
+
+fn some_bits(rows: usize, salt: u64) -> Vec<bool> {
+    (0..rows).map(|row| mixed(row as u64 ^ salt << 40).is_multiple_of(3)).collect()
+}
+
+fn fills(device: &Device) -> Result<(), CheckError> {
+    let rig = Rig::new(device)?;
+    for rows in LENGTHS {
+        let number = Rows::known(rows as u64);
+        for width in [1, 2, 4, 8, 16] {
+            let value = values(1, width);
+            let out = rig.output(rows * width)?;
+            fill::fill(&rig.images, &value, &number, out.as_view(), rig.stream())?;
+            same(&format!("fill of {rows} values of {width} bytes"), rig.download(&out)?, value.repeat(rows))?;
+        }
+        let out = rig.output(rows.div_ceil(32) * 4)?;
+        fill::fill_bits(&rig.images, true, &number, out.as_view(), rig.stream())?;
+        same(&format!("fill of {rows} bits"), rig.download(&out)?, packed(&vec![true; rows]))?;
+        let out = rig.output(rows * 4)?;
+        fill::iota(&rig.images, 5, &number, out.as_view(), rig.stream())?;
+        let expected: Vec<u8> = (0..rows as u32).flat_map(|row| (row + 5).to_le_bytes()).collect();
+        same(&format!("{rows} row numbers"), rig.download(&out)?, expected)?;
+    }
+    rig.base.finish()
+}
+
+fn gathers(device: &Device) -> Result<(), CheckError> {
+    let rig = Rig::new(device)?;
+    let input_rows = 5_000;
+    for rows in LENGTHS {
+        let map: Vec<u32> = (0..rows as u64).map(|row| (mixed(row) % input_rows as u64) as u32).collect();
+        let map_view = rig.words(&map)?;
+        let number = Rows::known(rows as u64);
+        for width in [1, 2, 4, 8, 16] {
+            let bytes = values(input_rows, width);
+            let input = rig.upload(&bytes)?;
+            let out = rig.output(rows * width)?;
+            gather::gather(&rig.images, &input, width as u32, &map_view, &number, &out, rig.stream())?;
+            let row = |row: &u32| bytes[*row as usize * width..(*row as usize + 1) * width].to_vec();
+            let expected: Vec<u8> = map.iter().flat_map(row).collect();
+            same(&format!("gather of {rows} values of {width} bytes"), rig.download(&out)?, expected)?;
+        }
+        let bits = some_bits(input_rows, 1);
+        let input = rig.upload(&packed(&bits))?;
+        let out = rig.output(rows.div_ceil(32) * 4)?;
+        gather::gather_bits(&rig.images, &input, &map_view, &number, &out, rig.stream())?;
+        let expected: Vec<bool> = map.iter().map(|row| bits[*row as usize]).collect();
+        same(&format!("gather of {rows} bits"), rig.download(&out)?, packed(&expected))?;
+    }
+    rig.base.finish()
+}
+
+fn selects(device: &Device) -> Result<(), CheckError> {
+    let rig = Rig::new(device)?;
+    for rows in LENGTHS {
+        for bits in [some_bits(rows, 2), vec![true; rows], vec![false; rows]] {
+            let mask = rig.upload(&packed(&bits))?;
+            let selected: Vec<usize> = (0..rows).filter(|row| bits[*row]).collect();
+            let number = Rows::known(rows as u64);
+            let scratch = rig.output(select::scratch_bytes(rows as u64) as usize)?;
+            let count = rig.output(8)?;
+            for width in [1, 2, 4, 8, 16] {
+                let bytes = values(rows, width);
+                let input = rig.upload(&bytes)?;
+                let out = rig.output(rows * width)?;
+                let (images, on) = (&rig.images, rig.stream());
+                select::select(images, &input, width as u32, &mask, &number, &out, &count, &scratch, on)?;
+                same(&format!("the number selected of {rows}"), rig.count(&count)?, selected.len() as u64)?;
+                let kept = selected.iter().flat_map(|row| bytes[row * width..(row + 1) * width].to_vec());
+                let home = rig.download(&out.view(0..selected.len() * width)?)?;
+                same(&format!("select of {rows} values of {width} bytes"), home, kept.collect())?;
+            }
+            let out = rig.output(rows * 4)?;
+            select::select_rows(&rig.images, &mask, &number, &out, &count, &scratch, rig.stream())?;
+            let expected: Vec<u8> = selected.iter().flat_map(|row| (*row as u32).to_le_bytes()).collect();
+            let home = rig.download(&out.view(0..selected.len() * 4)?)?;
+            same(&format!("the selected of {rows} row numbers"), home, expected)?;
+        }
+    }
+    rig.base.finish()
+}
+
+fn bitmaps(device: &Device) -> Result<(), CheckError> {
+    let rig = Rig::new(device)?;
+    for rows in LENGTHS {
+        let (a, b) = (some_bits(rows, 3), some_bits(rows, 4));
+        let (a_view, b_view) = (rig.upload(&packed(&a))?, rig.upload(&packed(&b))?);
+        let number = Rows::known(rows as u64);
+        let out = rig.output(rows.div_ceil(32) * 4)?;
+        let meanings: [(Combine, fn(bool, bool) -> bool); 3] =
+            [(Combine::And, |a, b| a & b), (Combine::Or, |a, b| a | b), (Combine::AndNot, |a, b| a & !b)];
+        for (how, meaning) in meanings {
+            bitmap::combine(&rig.images, how, &a_view, &b_view, &number, &out, rig.stream())?;
+            let expected: Vec<bool> = a.iter().zip(&b).map(|(a, b)| meaning(*a, *b)).collect();
+            same(&format!("{how:?} of {rows} bits"), rig.download(&out)?, packed(&expected))?;
+        }
+        bitmap::not(&rig.images, &a_view, &number, &out, rig.stream())?;
+        let inverted: Vec<bool> = a.iter().map(|bit| !bit).collect();
+        same(&format!("NOT of {rows} bits"), rig.download(&out)?, packed(&inverted))?;
+        let count = rig.output(8)?;
+        bitmap::count(&rig.images, &a_view, &number, &count, rig.stream())?;
+        let expected = a.iter().filter(|bit| **bit).count() as u64;
+        same(&format!("the number set of {rows} bits"), rig.count(&count)?, expected)?;
+    }
+    rig.base.finish()
+}
+
+fn reductions(device: &Device) -> Result<(), CheckError> {
+    let rig = Rig::new(device)?;
+    for rows in LENGTHS {
+        let valid = some_bits(rows, 5);
+        let validity = rig.upload(&packed(&valid))?;
+        let number = Rows::known(rows as u64);
+        let (out, scratch) = (rig.output(reduce::RESULT_BYTES as usize)?, rig.output(reduce::SCRATCH_BYTES as usize)?);
+        let integers: Vec<i64> = (0..rows as u64).map(|row| mixed(row) as i64).collect();
+        let floats: Vec<f64> = (0..rows as u64).map(|row| (mixed(row) % 4_096) as f64 - 2_000.0).collect();
+
+        let input = rig.upload(&integers.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())?;
+        reduce::reduce(&rig.images, &input, Physical::I64, Some(&validity), &number, &out, &scratch, rig.stream())?;
+        let kept: Vec<i128> = integers.iter().zip(&valid).filter(|(_, v)| **v).map(|(i, _)| i128::from(*i)).collect();
+        let (min, max) = (kept.iter().min().copied().unwrap_or(0), kept.iter().max().copied().unwrap_or(0));
+        let expected = Reduction::Integers { count: kept.len() as u64, min, max, sum: kept.iter().sum() };
+        let actual = Reduction::from_bytes(&rig.download(&out)?, Physical::I64);
+        same(&format!("the reduction of {rows} integers"), actual, Some(expected))?;
+
+        // Whole numbers add up exactly in any order.
+        let input = rig.upload(&floats.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())?;
+        reduce::reduce(&rig.images, &input, Physical::F64, None, &number, &out, &scratch, rig.stream())?;
+        let (min, max) = (floats.iter().copied().reduce(f64::min), floats.iter().copied().reduce(f64::max));
+        let (min, max) = (min.unwrap_or(0.0), max.unwrap_or(0.0));
+        let expected = Reduction::Floats { count: rows as u64, min, max, sum: floats.iter().sum::<f64>() + 0.0 };
+        let actual = Reduction::from_bytes(&rig.download(&out)?, Physical::F64);
+        same(&format!("the reduction of {rows} floats"), actual, Some(expected))?;
+    }
+    rig.base.finish()
+}
+
+fn sorts(device: &Device) -> Result<(), CheckError> {
+    let rig = Rig::new(device)?;
+    for rows in [0, 1, 2, 33, 2_048, 3_000] {
+        let groups: Vec<i32> = (0..rows as u64).map(|row| (mixed(row) % 17) as i32 - 8).collect();
+        let valid = some_bits(rows, 6);
+        let floats: Vec<f64> = (0..rows as u64).map(|row| (mixed(row * 3) % 64) as f64 - 32.0).collect();
+        let group_view = rig.upload(&groups.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())?;
+        let float_view = rig.upload(&floats.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())?;
+        let validity = rig.upload(&packed(&valid))?.as_view().clone();
+        let keys = [
+            SortKey {
+                validity: Some(validity),
+                descending: true,
+                nulls_first: true,
+                ..SortKey::new(&group_view, KeyValues::Plain(Physical::I32))
+            },
+            SortKey::new(&float_view, KeyValues::Plain(Physical::F64)),
+        ];
+        let descriptors = rig.upload(&sort::descriptors(&keys))?;
+        let out = rig.output(rows * 4)?;
+        let scratch = match sort::scratch_bytes(rows as u64) {
+            0 => None,
+            bytes => Some(rig.output(bytes as usize)?),
+        };
+        let scratch = scratch.as_ref().map(DeviceBuffer::as_view);
+        let (images, number) = (&rig.images, Rows::known(rows as u64));
+        sort::sort(images, &keys, &descriptors, &[], &number, &out, scratch, rig.stream())?;
+        let mut expected: Vec<u32> = (0..rows as u32).collect();
+        expected.sort_by(|a, b| {
+            let (a, b) = (*a as usize, *b as usize);
+            // NULLs first: an absent group comes before each other one.
+            let group = |row: usize| valid[row].then(|| std::cmp::Reverse(groups[row]));
+            group(a).cmp(&group(b)).then(floats[a].total_cmp(&floats[b]))
+        });
+        let expected: Vec<u8> = expected.iter().flat_map(|row| row.to_le_bytes()).collect();
+        same(&format!("the order of {rows} rows"), rig.download(&out)?, expected)?;
+    }
+    rig.base.finish()
+}
+
+/// A key, a nullable number, and a second number: the input of every pipeline here.
+struct Table {
+    keys: Vec<i64>,
+    numbers: Vec<Option<i64>>,
+    others: Vec<i64>,
+}
+
+impl Table {
+    fn new(rows: usize, groups: u64) -> Self {
+        let row = |row: usize| row as u64;
+        Self {
+            keys: (0..rows).map(|r| (mixed(row(r)) % groups) as i64).collect(),
+            numbers: (0..rows)
+                .map(|r| (!mixed(row(r) + 7).is_multiple_of(5)).then_some(r as i64 % 1_000 - 300))
+                .collect(),
+            others: (0..rows).map(|r| (mixed(row(r) + 9) % 1_000) as i64).collect(),
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn extent(&self, rig: &Rig, on: &millpond_memory::Stream) -> Result<ExtentInput, CheckError> {
+        let column = |values: &[i64], valid: Option<Vec<bool>>| -> Result<Option<ColumnInput>, CheckError> {
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let values = rig.base.upload(&bytes, on)?.as_view().clone();
+            let validity = valid.map(|bits| rig.base.upload(&packed(&bits), on)).transpose()?;
+            Ok(Some(ColumnInput { values, validity: validity.map(|bits| bits.as_view().clone()), base: 0 }))
+        };
+        let numbers: Vec<i64> = self.numbers.iter().map(|number| number.unwrap_or(i64::MAX)).collect();
+        let valid = self.numbers.iter().map(Option::is_some).collect();
+        let columns = vec![column(&self.keys, None)?, column(&numbers, Some(valid))?, column(&self.others, None)?];
+        Ok(ExtentInput { rows: ExtentRows::Known(self.rows() as u64), columns })
+    }
+}
+
+/// `FROM table WHERE other > $0`, with the graph's column nodes; keys are known to lie in `0..groups`, if that is given.
+fn spec(groups: Option<u64>) -> Result<(PipelineSpec, [NodeId; 3]), CheckError> {
+    let mut graph = Graph::new();
+    let mut key = Ty::new(Repr::I64);
+    if let Some(groups) = groups {
+        key = key.within(0, i128::from(groups) - 1);
+    }
+    let types = [key, Ty::new(Repr::I64).nullable(true), Ty::new(Repr::I64)];
+    let nodes = [0, 1, 2].map(|index| graph.column(index, types[index as usize]));
+    let literal = graph.literal(0, Ty::new(Repr::I64));
+    let filter = graph.compare(Comparison::Greater, nodes[2], literal)?;
+    let column = |ty: Ty| ColumnSpec { physical: Physical::I64, has_base: false, ty };
+    let spec = PipelineSpec {
+        extents: Extents::One,
+        columns: types.into_iter().map(column).collect(),
+        literals: vec![Ty::new(Repr::I64)],
+        lookups: vec![],
+        graph,
+        filters: vec![filter],
+        sink: SinkSpec::Materialise { outputs: vec![] },
+    };
+    Ok((spec, nodes))
+}
+
+/// The value of `$0`: half of the rows pass.
+const ABOVE: i64 = 499;
+
+/// Rows of an output as integers.
+fn integers(rig: &Rig, output: &DeviceBuffer, layout: &OutputLayout) -> Result<Vec<Vec<Option<i64>>>, CheckError> {
+    let control = rig.download(&output.view(OutputLayout::CONTROL)?)?;
+    same("the error word", word(&control, abi::CONTROL_ERROR as usize), 0)?;
+    let rows = word(&control, abi::CONTROL_ROWS as usize) as usize;
+    same("a number of rows within its bound", rows as u64 <= layout.rows_upper_bound, true)?;
+    let mut columns = Vec::new();
+    for column in &layout.columns {
+        let part = |start: usize, len: usize| -> Result<Vec<u8>, CheckError> {
+            rig.download(&output.view(start..start + len)?)
+        };
+        let width = column.physical.width() as usize;
+        let bytes = part(column.values.start, rows * width)?;
+        let validity = match &column.validity {
+            Some(range) => Some(part(range.start, rows.div_ceil(8))?),
+            None => None,
+        };
+        let value = |row: usize| {
+            let mut wide = [0; 8];
+            wide[..width.min(8)].copy_from_slice(&bytes[row * width..row * width + width.min(8)]);
+            let shift = 64 - 8 * width.min(8) as u32;
+            let valid = validity.as_ref().is_none_or(|bits| bits[row / 8] >> (row % 8) & 1 == 1);
+            valid.then_some(i64::from_le_bytes(wide) << shift >> shift)
+        };
+        columns.push((0..rows).map(value).collect::<Vec<_>>());
+    }
+    Ok((0..rows).map(|row| columns.iter().map(|column: &Vec<Option<i64>>| column[row]).collect()).collect())
+}
+
+fn materialise(device: &Device) -> Result<(), CheckError> {
+    let rig = Rig::new(device)?;
+    let cache = PipelineCache::new(device);
+    for rows in LENGTHS {
+        let table = Table::new(rows, 50);
+        let (mut spec, [key, number, other]) = spec(None)?;
+        let sum = spec.graph.arithmetic(Arithmetic::Add, number, other, Overflow::Wrap)?;
+        spec.sink = SinkSpec::Materialise { outputs: vec![key, sum] };
+        let pipeline = cache.pipeline(&spec)?;
+        let extents = [table.extent(&rig, rig.stream())?];
+        let layout = pipeline.output_layout(&extents);
+        let output = rig.output(layout.bytes)?;
+        let literals = [Literal::Int(i128::from(ABOVE))];
+        let input = Input { extents: &extents, descriptors: None, literals: &literals, lookups: &[] };
+        pipeline.materialise(input, &output, &layout, rig.stream())?;
+        let kept = (0..rows).filter(|row| table.others[*row] > ABOVE);
+        let expected: Vec<Vec<Option<i64>>> =
+            kept.map(|row| vec![Some(table.keys[row]), table.numbers[row].map(|n| n + table.others[row])]).collect();
+        same(&format!("the rows kept of {rows}"), integers(&rig, &output, &layout)?, expected)?;
+    }
+    drop(cache);
+    rig.base.finish()
+}
+
+/// Count, sum, min and max of the numbers by key, fed in two extents from two streams.
+fn grouped(device: &Device, rows: usize, groups: u64, ranged: bool, regime: Regime) -> Result<(), CheckError> {
+    let rig = Rig::new(device)?;
+    let cache = PipelineCache::new(device);
+    let (mut spec, [key, number, _]) = spec(ranged.then_some(groups))?;
+    let keys = if regime == Regime::Scalar { vec![] } else { vec![key] };
+    let mut aggregate = AggregateSpec { regime: Some(regime), ..AggregateSpec::new(keys) };
+    for function in [Aggregate::CountStar, Aggregate::Sum(number), Aggregate::Min(number), Aggregate::Max(number)] {
+        aggregate.accumulate(&spec.graph, Accumulator { aggregate: function, filter: None });
+    }
+    spec.sink = SinkSpec::Aggregate(aggregate);
+    let pipeline = cache.pipeline(&spec)?;
+    same("where the groups are kept", pipeline.regime(), Some(regime))?;
+
+    let table = Table::new(rows, groups);
+    let state_layout = pipeline.state_layout(2 * rows as u64)?;
+    let state = DeviceBuffer::zeroed(state_layout.bytes, rig.stream(), &rig.base.pool)?;
+    let literals = [Literal::Int(i128::from(ABOVE))];
+    for on in &rig.base.streams[1..3] {
+        let extents = [table.extent(&rig, on)?];
+        let input = Input { extents: &extents, descriptors: None, literals: &literals, lookups: &[] };
+        pipeline.accumulate(input, &state, &state_layout, on)?;
+    }
+    let layout = pipeline.emit_layout(&state_layout, 2 * rows as u64)?;
+    let output = rig.output(layout.bytes)?;
+    pipeline.emit(&state, &state_layout, &output, &layout, rig.stream())?;
+    let mut actual = integers(&rig, &output, &layout)?;
+    actual.sort();
+
+    // The same rows twice.
+    let mut expected: BTreeMap<Option<i64>, (i64, Vec<i64>)> = BTreeMap::new();
+    if regime == Regime::Scalar {
+        expected.insert(None, (0, vec![]));
+    }
+    for row in (0..rows).filter(|row| table.others[*row] > ABOVE) {
+        let group = expected.entry((regime != Regime::Scalar).then_some(table.keys[row])).or_default();
+        group.0 += 2;
+        group.1.extend(table.numbers[row]);
+    }
+    let expected: Vec<Vec<Option<i64>>> = expected
+        .into_iter()
+        .map(|(key, (count, numbers))| {
+            let sum = (!numbers.is_empty()).then(|| 2 * numbers.iter().sum::<i64>());
+            let results = [Some(count), sum, numbers.iter().min().copied(), numbers.iter().max().copied()];
+            key.map(Some).into_iter().chain(results).collect()
+        })
+        .collect();
+    same(&format!("the groups of {rows} rows"), actual, expected)?;
+    drop((pipeline, cache, state, output));
+    rig.base.finish()
+}
+
+fn total(device: &Device) -> Result<(), CheckError> {
+    LENGTHS.iter().try_for_each(|rows| grouped(device, *rows, 1, true, Regime::Scalar))
+}
+
+fn few_groups(device: &Device) -> Result<(), CheckError> {
+    LENGTHS.iter().try_for_each(|rows| grouped(device, *rows, 6, true, Regime::Private))
+}
+
+fn direct_groups(device: &Device) -> Result<(), CheckError> {
+    LENGTHS.iter().try_for_each(|rows| grouped(device, *rows, 1_500, true, Regime::Direct))
+}
+
+fn hash_groups(device: &Device) -> Result<(), CheckError> {
+    LENGTHS.iter().try_for_each(|rows| grouped(device, *rows, 4_000, false, Regime::Hash))
+}

@@ -1,0 +1,26 @@
+//! The self-test's checks of this crate, on the simulated device.
+
+use std::collections::HashSet;
+
+use millpond_kernels::checks::checks;
+use millpond_memory::Device;
+use millpond_memory::driver::sim::{SimDriver, SimOptions};
+
+#[test]
+fn every_check_passes_under_any_schedule() {
+    for check in checks() {
+        for seed in 0..2 {
+            let driver = SimDriver::new(SimOptions { seed, ..SimOptions::default() });
+            let ended = (check.run)(&Device::open(driver.clone(), 0).unwrap());
+            assert!(ended.is_ok(), "{check:?} with seed {seed}: {}", ended.unwrap_err());
+            let findings = driver.take_findings();
+            assert!(findings.is_empty(), "{check:?} with seed {seed}: {findings:#?}");
+        }
+    }
+}
+
+#[test]
+fn names_are_different() {
+    let names: HashSet<&str> = checks().iter().map(|check| check.name).collect();
+    assert_eq!(names.len(), checks().len());
+}
