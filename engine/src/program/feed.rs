@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use super::run::{Failure, Part, Run};
 use super::sort;
-use crate::column::Form;
+use crate::column::{Form, storage};
 use crate::error::EngineError;
 use crate::extent::ExtentLayout;
 use crate::options::MAX_BATCH_ROWS;
@@ -88,15 +88,13 @@ async fn feeder_task(run: &Run, partitions: Vec<usize>) -> Result<Option<Part>, 
     Ok(part)
 }
 
-/// Rows that the options allow in an extent.
+/// Rows that the options and the pool's limit allow in an extent: every feeder has one under way, and room for its output.
 fn rows_of_an_extent(run: &Run) -> usize {
-    let bytes: usize = run
-        .columns
-        .iter()
-        .filter_map(|column| column.ty().ok())
-        .map(|ty| crate::column::storage(ty).0.width().max(1) as usize)
-        .sum();
-    (run.options.batch_bytes / bytes.max(1)).clamp(1, run.options.max_batch_rows())
+    let columns = run.columns.iter().zip(&run.used).filter(|(_, used)| **used);
+    let widths = columns.filter_map(|(column, _)| Some(storage(column.ty().ok()?).0.width().max(1) as usize));
+    let row_bytes = widths.sum::<usize>().max(1);
+    let share = usize::try_from(run.engine.pool.limit().as_u64()).unwrap_or(usize::MAX) / (run.options.partitions * 4);
+    (run.options.batch_bytes.min(share) / row_bytes).clamp(1, run.options.max_batch_rows())
 }
 
 /// One extent: up it goes, and the pipeline runs over it.
@@ -107,9 +105,9 @@ async fn extent(run: &Run, batches: &[RecordBatch], stream: &Stream) -> Result<O
         let mut tables = run.tables();
         for (index, column) in run.columns.iter().enumerate() {
             let mut arrays = Vec::new();
-            if let Form::Codes(_, id) = column.form {
+            if let (Form::Codes(_, id), true) = (&column.form, run.used[index]) {
                 for batch in batches {
-                    arrays.push(tables.intern(id, batch.column(index))?);
+                    arrays.push(tables.intern(*id, batch.column(index))?);
                 }
             }
             codes.push(arrays);
@@ -119,7 +117,7 @@ async fn extent(run: &Run, batches: &[RecordBatch], stream: &Stream) -> Result<O
     let prepared = run.prepared(rows as u64)?;
     run.check_bounds(&prepared)?;
     let specs = &prepared.lowered.spec.columns;
-    let layout = ExtentLayout::new(batches, specs, &prepared.used);
+    let layout = ExtentLayout::new(batches, specs, &run.used);
     let rows = layout.rows as u64;
     run.rows_fed.fetch_add(rows, Ordering::Relaxed);
     MetricBuilder::new(run.program.upload().metrics_set()).global_counter(metric::EXTENTS).add(1);

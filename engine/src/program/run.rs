@@ -110,8 +110,6 @@ impl From<KernelError> for Failure {
 pub(super) struct Prepared {
     pub lowered: LoweredSegment,
     pub pipeline: Arc<Pipeline>,
-    /// Columns that the pipeline reads.
-    pub used: Vec<bool>,
     /// Dictionaries whose codes must stay below a bound, by column.
     pub bounds: Vec<(usize, usize)>,
 }
@@ -144,6 +142,8 @@ pub(super) struct Run {
     pub scope: Scope,
     /// Columns of the uploaded rows.
     pub columns: Vec<ColumnInfo>,
+    /// Which of them segment 0 reads.
+    pub used: Vec<bool>,
     /// Rows of the input by statistics; 0 when they do not say.
     rows_known: u64,
     learnt_sizes: HashMap<usize, usize>,
@@ -198,7 +198,7 @@ pub(super) async fn run(
             input = reset_plan_states(input).map_err(Failure::Input)?;
         }
         let program = program.clone();
-        let attempt = Arc::new(Run::new(download, program, input, &options, context, scope, launches, out, &learnt));
+        let attempt = Arc::new(Run::new(download, program, input, &options, context, scope, launches, out, &learnt)?);
         match attempt.attempt().await {
             Err(Failure::Ranges) if !learnt.wide && out.sent.load(Ordering::Relaxed) == 0 => learnt.wide = true,
             Err(Failure::Dictionaries(sizes)) if out.sent.load(Ordering::Relaxed) == 0 => {
@@ -231,7 +231,7 @@ impl Run {
         launches: &Arc<AtomicU64>,
         out: &Output,
         learnt: &Learnt,
-    ) -> Self {
+    ) -> Result<Self, Failure> {
         let known = if learnt.wide { None } else { statistics(input.as_ref()) };
         let mut definitions = Dictionaries::default();
         let schema = input.schema();
@@ -239,7 +239,12 @@ impl Run {
             let data_type = schema.field(column).data_type().clone();
             definitions.add(Dictionary::Source { upload: 0, column, data_type })
         });
-        Self {
+        // Which columns are read does not depend on what dictionaries will hold.
+        let lowered = program.lower(0, &columns, None, None, &mut definitions.clone())?;
+        let mut used = vec![false; columns.len()];
+        lowered.spec.used_columns().iter().for_each(|index| used[*index as usize] = true);
+        Ok(Self {
+            used,
             remaining: AtomicUsize::new(program.row_limit.unwrap_or(usize::MAX)),
             program,
             input,
@@ -256,7 +261,7 @@ impl Run {
             pipeline_launches: Arc::clone(launches),
             rows_fed: AtomicU64::new(0),
             out: out.clone(),
-        }
+        })
     }
 
     pub fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -349,10 +354,8 @@ impl Run {
             }
         }
         drop(tables);
-        let mut used = vec![false; self.columns.len()];
-        lowered.spec.used_columns().iter().for_each(|index| used[*index as usize] = true);
         let pipeline = self.engine.pipelines.pipeline(&lowered.spec)?;
-        let prepared = Arc::new(Prepared { lowered, pipeline, used, bounds });
+        let prepared = Arc::new(Prepared { lowered, pipeline, bounds });
         *slot = Some(Arc::clone(&prepared));
         Ok(prepared)
     }
