@@ -143,7 +143,8 @@ mod tests {
         let types = [Ty::new(Repr::Bool).nullable(true), Ty::new(Repr::I128), Ty::new(Repr::I8).nullable(true)];
         let rows = 100_001;
         let layout = OutputLayout::new(&types, rows, 196);
-        let mut regions = vec![0..(abi::CONTROL_BYTES + 8 * 196) as usize];
+        let mut regions: Vec<Range<usize>> = Vec::new();
+        regions.push(0..(abi::CONTROL_BYTES + 8 * 196) as usize);
         for column in &layout.columns {
             regions.push(column.values.clone());
             regions.extend(column.validity.clone());

@@ -175,6 +175,19 @@ fn keys_beyond_64_bits_are_hashed_however_near_to_each_other() {
     assert_eq!(rig.aggregate(&case), expected);
 }
 
+#[test]
+fn bins_may_take_more_shared_memory_than_a_launch_has_by_default() {
+    let rig = Rig::new();
+    let rows = 2000;
+    let keys = column(Repr::I32, (0..rows).map(|row| row as i32 % 18)).ranged(0, 17);
+    let columns = vec![keys, values(rows, false, &mut Random(8))];
+    let expected = expected(&columns, 1);
+    // 18 groups of 4 words of 8 bytes for each of 128 threads are 72 KiB.
+    let case = grouped(columns, 1, None);
+    assert_eq!(rig.pipeline(&case.spec).regime(), Some(Regime::Private));
+    assert_eq!(rig.aggregate(&case), expected);
+}
+
 /// `count(*)` reads no column at all.
 #[test]
 fn rows_are_counted_without_columns() {
