@@ -79,12 +79,6 @@ impl Epoch {
         (self.0 ^ other.0) << 26 == 0
     }
 
-    /// The same warp at the same time.
-    #[inline(always)]
-    pub fn same_moment(self, other: Epoch) -> bool {
-        (self.0 ^ other.0) >> 9 == 0
-    }
-
     pub fn some_lane(self) -> Epoch {
         Epoch(self.0 & !(7 << 1) & !(31 << 4) | u64::from(SOME_LANE) << 1)
     }
@@ -310,7 +304,6 @@ mod tests {
         assert_eq!(row.at(8), Epoch::new(1, 2, 0, ONE_LANE, 9));
         assert_eq!(row.some_lane().lane_at(3), None);
         assert!(row.same_place(Epoch::new(1, 2, 30, 2, 10)) && !row.same_place(Epoch::new(1, 2, 29, 2, 9)));
-        assert!(!row.same_moment(epoch) && row.same_moment(row.some_lane()));
     }
 
     #[test]

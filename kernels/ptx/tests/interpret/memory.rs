@@ -227,3 +227,22 @@ fn a_module_as_a_compiler_writes_it_loads() {
     assert_eq!(image.initial_bytes(by_name("packed"), &addresses)[1..9], (table + 4).to_le_bytes());
     assert_eq!(image.globals()[by_name("table")].init, [1, 0, 0, 0, 2, 0, 0, 0, 0xFD, 255, 255, 255, 4, 0, 0, 0]);
 }
+
+#[test]
+fn a_row_of_lanes_may_run_from_one_allocation_into_the_next() {
+    let mut device = Device::new();
+    let base = 0x9_0000_0000;
+    for half in 0..2 {
+        let fill = millpond_ptx::interpret::Fill::Initialised(half + 1);
+        device.heap.allocate(base + 64 * u64::from(half), 64, fill).unwrap();
+    }
+    let report = expect_ok(device.body(
+        1,
+        32,
+        &[base],
+        "ld.param.u64 %rd1, [p0]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd1, %rd1, %rd2; ld.global.u32 %r2, [%rd1]; add.u32 %r2, %r2, %r1; st.global.u32 [%rd1], %r2;",
+    ));
+    let got: Vec<u32> = [device.download::<u32>(base, 16), device.download::<u32>(base + 64, 16)].concat();
+    assert_eq!(got, (0..32).map(|n| n + if n < 16 { 0x0101_0101 } else { 0x0202_0202 }).collect::<Vec<_>>());
+    assert_eq!(report.footprints.iter().map(|f| f.writes.runs()).collect::<Vec<_>>(), [[(0, 2)], [(0, 2)]]);
+}

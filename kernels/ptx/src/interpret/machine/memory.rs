@@ -307,34 +307,35 @@ impl Machine<'_> {
         let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);
         let registers = &mut warp.registers;
         let unit = u64::from(access.size) * u64::from(access.count);
-        let shape = pattern(addresses, mask, unit);
         let first = mask.trailing_zeros();
-        match shape {
+        let start = addresses[first as usize];
+        match pattern(addresses, mask, unit) {
             Pattern::Row { first, lanes } => {
-                let mut region = self.region(group.pc, addresses[first as usize], unit, first, Doing::Read)?;
-                load_row(&mut region, &coordinates, access, registers, group, addresses, (first, lanes), &observer)
+                let mut region = self.region(group.pc, start, unit, first, Doing::Read)?;
+                if region.holds(start, u64::from(lanes) * unit) {
+                    let lanes = (first, lanes);
+                    return load_row(&mut region, &coordinates, access, registers, group, addresses, lanes, &observer);
+                }
             }
             Pattern::Uniform => {
-                let mut region = self.region(group.pc, addresses[first as usize], unit, first, Doing::Read)?;
-                load_uniform(&mut region, &coordinates, access, registers, group, addresses, mask, &observer)
+                let mut region = self.region(group.pc, start, unit, first, Doing::Read)?;
+                return load_uniform(&mut region, &coordinates, access, registers, group, addresses, mask, &observer);
             }
-            Pattern::Scattered => {
-                let mut pending = mask;
-                while pending != 0 {
-                    let first = pending.trailing_zeros();
-                    let mut region = self.region(group.pc, addresses[first as usize], unit, first, Doing::Read)?;
-                    let (base, len) = (region.base, region.bytes.len() as u64);
-                    for lane in lanes_of(pending) {
-                        if addresses[lane].wrapping_sub(base) < len {
-                            let at = addresses[lane];
-                            load_lane(&mut region, &coordinates, access, registers, group, at, lane, &observer)?;
-                            pending &= !(1 << lane);
-                        }
-                    }
+            Pattern::Scattered => {}
+        }
+        // Lane after lane, allocation after allocation: a row may even run from one into the next.
+        let mut pending = mask;
+        while pending != 0 {
+            let first = pending.trailing_zeros();
+            let mut region = self.region(group.pc, addresses[first as usize], unit, first, Doing::Read)?;
+            for lane in lanes_of(pending) {
+                if region.has(addresses[lane]) {
+                    load_lane(&mut region, &coordinates, access, registers, group, addresses[lane], lane, &observer)?;
+                    pending &= !(1 << lane);
                 }
-                Ok(())
             }
         }
+        Ok(())
     }
 
     fn store_shared(
@@ -381,22 +382,14 @@ impl Machine<'_> {
         }
         let coordinates = self.coordinates();
         let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);
-        let unit = u64::from(access.size) * u64::from(access.count);
         let constants = std::mem::take(&mut self.constants);
         let values = Values { access, registers: &warp.registers[group.frame..], constants: &constants };
-        let result = match pattern(addresses, mask, unit) {
-            Pattern::Row { first, lanes } => {
-                self.region(group.pc, addresses[first as usize], unit, first, Doing::Write).and_then(|mut region| {
-                    store_row(&mut region, &coordinates, &values, addresses, (first, lanes), &observer)
-                })
-            }
-            _ => self.store_scattered(group.pc, &coordinates, &values, addresses, mask, &observer),
-        };
+        let result = self.store_rows(group.pc, &coordinates, &values, addresses, mask, &observer);
         self.constants = constants;
         result
     }
 
-    fn store_scattered(
+    fn store_rows(
         &mut self,
         step: u32,
         coordinates: &Coordinates,
@@ -406,13 +399,19 @@ impl Machine<'_> {
         observer: &Observer<'_>,
     ) -> Result<(), Box<Trouble>> {
         let unit = u64::from(values.access.size) * u64::from(values.access.count);
+        if let Pattern::Row { first, lanes } = pattern(addresses, mask, unit) {
+            let start = addresses[first as usize];
+            let mut region = self.region(step, start, unit, first, Doing::Write)?;
+            if region.holds(start, u64::from(lanes) * unit) {
+                return store_row(&mut region, coordinates, values, addresses, (first, lanes), observer);
+            }
+        }
         let mut pending = mask;
         while pending != 0 {
             let first = pending.trailing_zeros();
             let mut region = self.region(step, addresses[first as usize], unit, first, Doing::Write)?;
-            let (base, len) = (region.base, region.bytes.len() as u64);
             for lane in lanes_of(pending) {
-                if addresses[lane].wrapping_sub(base) < len {
+                if region.has(addresses[lane]) {
                     store_lane(&mut region, coordinates, values, addresses, lane, mask, observer)?;
                     pending &= !(1 << lane);
                 }

@@ -57,12 +57,25 @@ impl Region<'_> {
         if self.shared { "shared memory" } else { "global memory" }
     }
 
+    /// Whether the byte at `address` lies inside.
+    #[inline]
+    pub fn has(&self, address: u64) -> bool {
+        address.wrapping_sub(self.base) < self.bytes.len() as u64
+    }
+
+    /// Whether all `bytes` bytes at `address` lie inside.
+    #[inline]
+    pub fn holds(&self, address: u64, bytes: u64) -> bool {
+        let offset = address.wrapping_sub(self.base);
+        let len = self.bytes.len() as u64;
+        offset <= len && bytes <= len - offset
+    }
+
     /// The offset of `bytes` bytes at `address`, all inside and aligned.
     #[inline]
     pub fn check(&self, address: u64, bytes: u64, align: u64, lane: u32, doing: Doing) -> Result<usize, Box<Trouble>> {
         let offset = address.wrapping_sub(self.base);
-        let len = self.bytes.len() as u64;
-        if offset > len || bytes > len - offset {
+        if !self.holds(address, bytes) {
             return Err(self.outside(address, bytes.min(align), lane, doing));
         }
         if address & (align - 1) != 0 {
