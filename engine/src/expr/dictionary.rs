@@ -4,6 +4,7 @@
 //!   p_type LIKE 'P%'  lookup over D0: [true, false, …]
 //!   substr(p_type,1,2) lookup over D0: codes into D1 = [PR, SM, …], made from D0
 //!   ORDER BY p_type   lookup over D0: each value's rank
+//!   a.name = b.name   lookups over both dictionaries: codes into one that holds the values of both
 //!
 //! Growth   dictionaries grow while rows arrive; a lookup is extended by the new values before the next launch.
 //! NULL     a NULL code gives what DataFusion makes of NULL: usually NULL, but COALESCE(s, 'x') gives x.
@@ -18,8 +19,9 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::logical_expr::Volatility;
 use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use millpond_kernels::codegen::ir::{Literal, Repr, Test, Ty};
+use millpond_kernels::codegen::ir::{Literal, NodeId, Repr, Test, Ty};
 
+use super::cast::same_strings;
 use super::{Lowering, Scope, Value, refused, unsupported};
 use crate::column::{DictionaryId, is_string, plain_repr, scalar_integer};
 use crate::placement::Reason;
@@ -34,15 +36,19 @@ pub enum Dictionary {
     Derived { of: DictionaryId, expr: Arc<dyn PhysicalExpr>, data_type: DataType },
     /// Fixed values: code `i` is the `i`-th.
     Constants { values: Vec<ScalarValue>, data_type: DataType },
+    /// The values of several dictionaries, so that strings of different columns can be compared or chosen between.
+    /// Constant `i`, none NULL and each once, has code `i`.
+    Merged { parts: Vec<DictionaryId>, constants: Vec<ScalarValue>, data_type: DataType },
 }
 
 impl Dictionary {
     /// The SQL type of the values.
     pub fn data_type(&self) -> &DataType {
         match self {
-            Self::Source { data_type, .. } | Self::Derived { data_type, .. } | Self::Constants { data_type, .. } => {
-                data_type
-            }
+            Self::Source { data_type, .. }
+            | Self::Derived { data_type, .. }
+            | Self::Constants { data_type, .. }
+            | Self::Merged { data_type, .. } => data_type,
         }
     }
 }
@@ -84,6 +90,8 @@ pub enum LookupKind {
     Value(Arc<dyn PhysicalExpr>),
     /// The code, in this derived dictionary, of the value of its expression.
     Code(DictionaryId),
+    /// The code, in this merged dictionary, of the value itself.
+    Merge(DictionaryId),
     /// The place of the value among all values, sorted ascending.
     Rank,
 }
@@ -95,6 +103,12 @@ pub struct Lookup {
     pub kind: LookupKind,
     /// Type of the table's values; `nullable` says that there may be NULLs among them.
     pub ty: Ty,
+}
+
+/// One of several strings that are brought into one dictionary.
+pub(super) enum StringPart {
+    Value(Value),
+    Constant(ScalarValue),
 }
 
 impl Lowering<'_> {
@@ -196,6 +210,79 @@ impl Lowering<'_> {
         let table = self.table(Lookup { dictionary: id, kind: LookupKind::Rank, ty });
         let node = self.graph.lookup(value.node, table, ty).map_err(|e| refused(expr, &e))?;
         Ok(Value { node, data_type: DataType::UInt32, dictionary: None })
+    }
+
+    /// Strings of several dictionaries, and constants, as codes into one: `None` stands for NULL.
+    pub(super) fn merged(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        parts: &[StringPart],
+        data_type: &DataType,
+    ) -> Result<(Vec<NodeId>, DictionaryId), Reason> {
+        let mut dictionaries = Vec::new();
+        let mut constants: Vec<ScalarValue> = Vec::new();
+        for part in parts {
+            match part {
+                StringPart::Value(Value { dictionary: Some(id), data_type: own, .. }) => {
+                    if !same_strings(own, data_type) {
+                        return Err(unsupported(expr, &format!("it mixes {own} and {data_type}")));
+                    }
+                    dictionaries.push(*id);
+                }
+                StringPart::Value(_) => return Err(unsupported(expr, "it mixes strings and other values")),
+                StringPart::Constant(value) if value.is_null() || constants.contains(value) => {}
+                StringPart::Constant(value) => constants.push(value.clone()),
+            }
+        }
+        dictionaries.sort();
+        dictionaries.dedup();
+        if let ([one], true) = (dictionaries.as_slice(), constants.is_empty()) {
+            let own = *one;
+            let nodes = parts.iter().map(|part| match part {
+                StringPart::Value(value) => value.node,
+                StringPart::Constant(_) => self.graph.null(Repr::U32),
+            });
+            return Ok((nodes.collect(), own));
+        }
+        let merged =
+            Dictionary::Merged { parts: dictionaries, constants: constants.clone(), data_type: data_type.clone() };
+        let merged = self.dictionaries.add(merged);
+        let mut nodes = Vec::with_capacity(parts.len());
+        for part in parts {
+            nodes.push(match part {
+                StringPart::Constant(value) => match constants.iter().position(|known| known == value) {
+                    Some(code) => self.graph.integer(code as i128, Repr::U32),
+                    None => self.graph.null(Repr::U32),
+                },
+                StringPart::Value(value) => {
+                    let id = value.dictionary.ok_or_else(|| unsupported(expr, "it mixes strings and other values"))?;
+                    let nullable = matches!(
+                        self.dictionaries.get(id),
+                        Some(Dictionary::Constants { values, .. }) if values.iter().any(ScalarValue::is_null)
+                    );
+                    let ty = Ty::new(Repr::U32).nullable(nullable);
+                    let table = self.table(Lookup { dictionary: id, kind: LookupKind::Merge(merged), ty });
+                    self.graph.lookup(value.node, table, ty).map_err(|e| refused(expr, &e))?
+                }
+            });
+        }
+        Ok((nodes, merged))
+    }
+
+    /// Two strings, as codes into one dictionary.
+    pub(super) fn same_dictionary(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        a: Value,
+        b: Value,
+    ) -> Result<(Value, Value), Reason> {
+        if a.dictionary == b.dictionary {
+            return Ok((a, b));
+        }
+        let data_type = a.data_type.clone();
+        let parts = [StringPart::Value(a.clone()), StringPart::Value(b.clone())];
+        let (nodes, id) = self.merged(expr, &parts, &data_type)?;
+        Ok((Value { node: nodes[0], dictionary: Some(id), ..a }, Value { node: nodes[1], dictionary: Some(id), ..b }))
     }
 
     fn table(&mut self, lookup: Lookup) -> u32 {

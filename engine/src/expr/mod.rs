@@ -32,6 +32,7 @@ use millpond_kernels::codegen::ir::{Comparison, Graph, GraphError, Literal, Node
 use crate::column::{ColumnInfo, DictionaryId, Form, is_string, plain_repr, scalar_integer, type_unsupported};
 use crate::placement::Reason;
 
+use dictionary::StringPart;
 pub(crate) use dictionary::evaluate;
 pub use dictionary::{Dictionaries, Dictionary, Lookup, LookupKind};
 
@@ -291,7 +292,7 @@ impl<'d> Lowering<'d> {
             let condition = self.lower(when, scope)?;
             conditions.push(match &base {
                 Some(base) => {
-                    self.same_meaning(expr, base, &condition)?;
+                    let (base, condition) = self.same_meaning(expr, base.clone(), condition)?;
                     let equal = self.graph.compare(Comparison::Identical, base.node, condition.node);
                     equal.map_err(|e| refused(expr, &e))?
                 }
@@ -316,17 +317,15 @@ impl<'d> Lowering<'d> {
         scope: &Scope,
     ) -> Result<(Vec<NodeId>, Option<DictionaryId>), Reason> {
         if is_string(data_type) {
-            let literals: Option<Vec<ScalarValue>> =
-                parts.iter().map(|part| part.downcast_ref::<LiteralExpr>().map(|l| l.value().clone())).collect();
-            let Some(literals) = literals else {
-                return Err(unsupported(whole, "it chooses between strings of several columns"));
-            };
-            let id = self.dictionaries.constants(data_type.clone(), literals.clone());
-            let node = |(code, literal): (usize, &ScalarValue)| match literal.is_null() {
-                true => self.graph.null(Repr::U32),
-                false => self.graph.integer(code as i128, Repr::U32),
-            };
-            return Ok((literals.iter().enumerate().map(node).collect(), Some(id)));
+            let mut strings = Vec::with_capacity(parts.len());
+            for part in parts {
+                strings.push(match part.downcast_ref::<LiteralExpr>() {
+                    Some(literal) => StringPart::Constant(literal.value().clone()),
+                    None => StringPart::Value(self.lower(part, scope)?),
+                });
+            }
+            let (nodes, id) = self.merged(whole, &strings, data_type)?;
+            return Ok((nodes, Some(id)));
         }
         let repr = plain_repr(data_type).ok_or_else(|| type_unsupported(&whole.to_string(), data_type))?;
         let mut nodes = Vec::new();
@@ -355,23 +354,23 @@ impl<'d> Lowering<'d> {
                 self.graph.null(repr)
             } else {
                 let item = self.lower(item, scope)?;
-                self.same_meaning(expr, &of, &item)?;
-                item.node
+                if item.dictionary != of.dictionary {
+                    return Err(unsupported(expr, "it compares strings of two columns"));
+                }
+                self.same_meaning(expr, of.clone(), item)?.1.node
             });
         }
         let node = self.graph.in_list(of.node, items, list.negated()).map_err(|e| refused(expr, &e))?;
         Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
     }
 
-    /// Refuses to compare what is not of one type, or strings of two dictionaries.
-    fn same_meaning(&self, expr: &Arc<dyn PhysicalExpr>, a: &Value, b: &Value) -> Result<(), Reason> {
-        if a.dictionary != b.dictionary {
-            return Err(unsupported(expr, "it compares strings of two columns"));
+    /// Two values that can be compared: of one type, and strings as codes into one dictionary.
+    fn same_meaning(&mut self, expr: &Arc<dyn PhysicalExpr>, a: Value, b: Value) -> Result<(Value, Value), Reason> {
+        match (a.dictionary, b.dictionary) {
+            (Some(_), Some(_)) => self.same_dictionary(expr, a, b),
+            (None, None) if cast::same_representation(&a.data_type, &b.data_type) => Ok((a, b)),
+            _ => Err(unsupported(expr, &format!("it compares {} with {}", a.data_type, b.data_type))),
         }
-        if a.dictionary.is_none() && !cast::same_representation(&a.data_type, &b.data_type) {
-            return Err(unsupported(expr, &format!("it compares {} with {}", a.data_type, b.data_type)));
-        }
-        Ok(())
     }
 
     /// A value to sort by: numbers as they are, strings by their rank in the dictionary.
@@ -408,7 +407,7 @@ impl<'d> Lowering<'d> {
             _ => None,
         };
         let node = if let Some(comparison) = comparison {
-            self.same_meaning(expr, &left, &right)?;
+            let (left, right) = self.same_meaning(expr, left, right)?;
             let (mut a, mut b) = (left.node, right.node);
             let ordered = !matches!(op, Operator::Eq | Operator::NotEq)
                 && !matches!(comparison, Comparison::Distinct | Comparison::NotDistinct);

@@ -180,6 +180,14 @@ impl Tables {
                 let all = concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>())?;
                 Ok(all.slice(from, all.len() - from))
             }
+            Some(Dictionary::Merged { constants, data_type, .. }) if !self.interners.contains_key(&id) => {
+                let mut interner = Interner::default();
+                for constant in constants {
+                    let value = constant.cast_to(data_type)?.to_array()?;
+                    interner.codes(&value).map_err(|_| EngineError::internal("constants are few"))?;
+                }
+                interner.array(from, data_type)
+            }
             Some(definition) => match self.interners.get(&id) {
                 Some(interner) => interner.array(from, definition.data_type()),
                 None => Interner::default().array(0, definition.data_type()),
@@ -227,6 +235,12 @@ impl Tables {
                 let new = evaluate(expr, self.values_from(lookup.dictionary, covered)?).map_err(Failure::query)?;
                 extended(known, new)?
             }
+            LookupKind::Merge(merged) => {
+                self.constants_of(*merged)?;
+                let new = self.values_from(lookup.dictionary, covered)?;
+                let codes: ArrayRef = Arc::new(self.intern(*merged, &new)?);
+                extended(known, codes)?
+            }
             LookupKind::Code(derived) => {
                 let Some(Dictionary::Derived { expr, of, .. }) = self.definitions.get(*derived).cloned() else {
                     return Err(EngineError::internal("a table of codes leads to a derived dictionary").into());
@@ -244,6 +258,22 @@ impl Tables {
         table.values = Some(values);
         table.uploaded = Some((size, input.clone()));
         Ok(input)
+    }
+
+    /// The constants of a merged dictionary have its first codes.
+    fn constants_of(&mut self, merged: DictionaryId) -> Result<(), Failure> {
+        if self.interners.contains_key(&merged) {
+            return Ok(());
+        }
+        let Some(Dictionary::Merged { constants, data_type, .. }) = self.definitions.get(merged).cloned() else {
+            return Err(EngineError::internal("a table of merged codes leads to a merged dictionary").into());
+        };
+        self.interners.entry(merged).or_default();
+        for constant in constants {
+            let value = constant.cast_to(&data_type)?.to_array()?;
+            self.intern(merged, &value)?;
+        }
+        Ok(())
     }
 
     /// What the expression gives for NULL, if anything, has code 0.

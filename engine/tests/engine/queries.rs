@@ -84,3 +84,18 @@ async fn sorts() {
     same("SELECT name, count(*) AS n FROM parts GROUP BY name ORDER BY name DESC NULLS LAST").await;
     same("SELECT id, weight FROM parts WHERE size > 40 ORDER BY weight DESC, id LIMIT 5").await;
 }
+
+#[tokio::test]
+async fn strings_of_several_columns_meet_in_one_dictionary() {
+    let two = "(SELECT id, size, name, upper(name) AS loud, substr(name, 1, 1) AS first FROM parts WHERE id > 3)";
+    same(&format!("SELECT count(*) FROM {two} WHERE name = loud")).await;
+    same(&format!("SELECT count(*), sum(id) FROM {two} WHERE name > loud OR first >= name")).await;
+    same(&format!("SELECT id, coalesce(CASE WHEN size > 25 THEN loud END, name, 'none') FROM {two}")).await;
+    same(&format!(
+        "SELECT CASE WHEN size > 25 THEN name WHEN size > 10 THEN 'mid' ELSE first END AS k, count(*) FROM {two} \
+         GROUP BY 1 ORDER BY k NULLS FIRST"
+    ))
+    .await;
+    same(&format!("SELECT id, nullif(name, first), name IS DISTINCT FROM first FROM {two}")).await;
+    same("SELECT CASE WHEN good THEN 'yes' WHEN NOT good THEN 'no' END AS k, count(*) FROM parts GROUP BY 1").await;
+}
