@@ -33,6 +33,9 @@ macro_rules! functions {
             $($name: unsafe extern "C" fn($($arg),*) -> c_uint,)*
         }
 
+        /// Their names.
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+
         impl Functions {
             /// Asks for all of them; the name of the first that is not there is the error.
             fn find() -> Result<Self, &'static str> {
@@ -143,6 +146,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl CudaDriver {
+    /// The functions of libcuda that it must have.
+    pub fn functions() -> impl Iterator<Item = &'static str> {
+        ["cuDriverGetVersion"].into_iter().chain(NAMES.iter().copied())
+    }
+
     /// Opens NVIDIA's driver.
     ///
     /// # Errors
@@ -368,11 +376,14 @@ impl Driver for CudaDriver {
     fn device_close(&self, device: DeviceId) -> Result<()> {
         let handle = self.device(device)?;
         let mut contexts = lock(&self.contexts);
-        if let Some((_, users)) = contexts.get_mut(&device.0) {
-            *users -= 1;
-            if *users == 0 {
-                contexts.remove(&device.0);
-            }
+        // The driver counts for the whole process: what others retained is not ours to release.
+        let Some((_, users)) = contexts.get_mut(&device.0) else {
+            return Err(DriverError::new("cuDevicePrimaryCtxRelease_v2", DriverCode::INVALID_CONTEXT)
+                .with_detail(format!("{device} is not open")));
+        };
+        *users -= 1;
+        if *users == 0 {
+            contexts.remove(&device.0);
         }
         call!(self, cuDevicePrimaryCtxRelease_v2(handle))
     }

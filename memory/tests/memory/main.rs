@@ -12,6 +12,8 @@ mod order;
 mod pending;
 mod pinned;
 mod pools;
+#[cfg(target_os = "linux")]
+mod shim;
 mod sim_buffers;
 mod sim_faults;
 mod sim_graph;

@@ -373,7 +373,8 @@ impl State {
                 self.reports.add(FindingKind::OutOfBounds, label.id, Some(by), None, message.clone());
                 return self.lose(device, DriverCode::ILLEGAL_ADDRESS, message);
             }
-            if origin != Origin::Module
+            if self.options.must_declare
+                && origin != Origin::Module
                 && let Some(run) = first_undeclared(&runs, &declared_ranges(&launch.accesses, label.base, label.len))
             {
                 let start = u64::from(run.start) * SECTOR_BYTES;

@@ -53,6 +53,8 @@ pub struct SimOptions {
     pub stream_memory_operations: bool,
     /// No device reaches another's memory.
     pub refuse_peers: bool,
+    /// Launches declare what they touch, and are held to it. A C interface has no way to declare.
+    pub must_declare: bool,
     pub fail_allocation: Option<FailAllocation>,
     /// The launch with this number, counted from 1, loses its device.
     pub lose_device_at_launch: Option<u64>,
@@ -72,6 +74,7 @@ impl Default for SimOptions {
             max_warp_instructions: 20_000_000_000,
             stream_memory_operations: true,
             refuse_peers: false,
+            must_declare: true,
             fail_allocation: None,
             lose_device_at_launch: None,
             ignore_wait: None,
@@ -156,6 +159,12 @@ impl SimDriver {
     /// What CUDA refuses at once. What a kernel does wrong is a finding.
     pub fn launch_checked(&self, launch: &KernelLaunch<'_>, stream: StreamHandle) -> Result<()> {
         self.state().launch(launch, stream)
+    }
+
+    /// Runs one piece of queued work that may run, if there is any, without the host knowing. For who wants time to pass by
+    /// itself.
+    pub fn pass_time(&self) -> bool {
+        self.state().pass_time()
     }
 
     /// Loses a device now, as if its hardware had failed.

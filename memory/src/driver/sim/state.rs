@@ -253,6 +253,12 @@ impl State {
         finished
     }
 
+    /// Runs one piece of work that may run; the host does not learn of it.
+    pub(super) fn pass_time(&mut self) -> bool {
+        let next = self.queues.take_next(&mut self.poll_random, None);
+        next.map(|queued| self.execute(queued)).is_some()
+    }
+
     /// Runs all that these lanes hold, and lets the host know it.
     pub(super) fn drain(&mut self, lanes: &[u32]) {
         for &lane in lanes {

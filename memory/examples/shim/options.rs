@@ -1,0 +1,100 @@
+//! What the environment asks of the shim.
+//!
+//!   CUDA_SHIM_FAIL="cuMemPoolTrimTo=12345,cuMemAllocFromPoolAsync@3=2"
+//!                   every call gives 12345                the third call gives 2, and does nothing
+//!
+//! | variable                     | says                                                    | default |
+//! |------------------------------|---------------------------------------------------------|---------|
+//! | `CUDA_SHIM_VERSION`          | the driver's version, as 12020                          | 12020   |
+//! | `CUDA_SHIM_DEVICES`          | how many devices                                        | 1       |
+//! | `CUDA_SHIM_SEED`             | the simulated device's seed                             | 0       |
+//! | `CUDA_SHIM_MEMORY_BYTES`     | memory of each device                                   | 8 GiB   |
+//! | `CUDA_SHIM_LOSE_AT_LAUNCH`   | the launch, counted from 1, that loses its device       | none    |
+//! | `CUDA_SHIM_IGNORE_WAIT`      | the wait of a stream, counted from 1, that does nothing | none    |
+//! | `CUDA_SHIM_REFUSE_PEERS`     | 1: no device reaches another's memory                   | 0       |
+//! | `CUDA_SHIM_WRITE_WORD`       | 0: streams cannot store words                           | 1       |
+//! | `CUDA_SHIM_FAIL`             | functions that give a code instead of doing their work  | none    |
+//! | `CUDA_SHIM_REPORT`           | a file for counters and findings, written at exit       | none    |
+//! | `CUDA_SHIM_LOG`              | 1: refusals on standard error, with their reasons       | 0       |
+//! | `CUDA_VISIBLE_DEVICES`       | CUDA's own: which of them are visible                   | all     |
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millpond_memory::driver::DriverCode;
+use millpond_memory::driver::sim::SimOptions;
+
+pub(crate) struct Options {
+    pub(crate) version: i32,
+    pub(crate) sim: SimOptions,
+    pub(crate) report: Option<PathBuf>,
+    pub(crate) log: bool,
+    trouble: Vec<Trouble>,
+}
+
+struct Trouble {
+    function: String,
+    /// Which call fails, counted from 1; `None` is every call.
+    nth: Option<u64>,
+    code: DriverCode,
+    calls: AtomicU64,
+}
+
+fn variable<T: FromStr>(name: &str) -> Option<T> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} cannot be \"{text}\"")))
+}
+
+impl Options {
+    pub(crate) fn from_environment() -> Self {
+        let defaults = SimOptions::default();
+        let devices = variable("CUDA_SHIM_DEVICES").unwrap_or(defaults.devices);
+        let sim = SimOptions {
+            seed: variable("CUDA_SHIM_SEED").unwrap_or(defaults.seed),
+            devices: visible(devices, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref()),
+            memory_bytes: variable("CUDA_SHIM_MEMORY_BYTES").unwrap_or(defaults.memory_bytes),
+            lose_device_at_launch: variable("CUDA_SHIM_LOSE_AT_LAUNCH"),
+            ignore_wait: variable("CUDA_SHIM_IGNORE_WAIT"),
+            refuse_peers: variable("CUDA_SHIM_REFUSE_PEERS") == Some(1),
+            stream_memory_operations: variable("CUDA_SHIM_WRITE_WORD") != Some(0),
+            // cuLaunchKernel has no way to say what a kernel will touch.
+            must_declare: false,
+            ..defaults
+        };
+        let trouble = variable::<String>("CUDA_SHIM_FAIL").unwrap_or_default();
+        let trouble = trouble.split(',').filter(|part| !part.is_empty()).map(Trouble::parse).collect();
+        let report = variable::<PathBuf>("CUDA_SHIM_REPORT");
+        let log = variable("CUDA_SHIM_LOG") == Some(1);
+        Options { version: variable("CUDA_SHIM_VERSION").unwrap_or(12020), sim, report, log, trouble }
+    }
+
+    /// The code that this call of `function` gives on order.
+    pub(crate) fn trouble_for(&self, function: &str) -> Option<DriverCode> {
+        let ordered = self.trouble.iter().find(|trouble| trouble.function == function)?;
+        let call = ordered.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        ordered.nth.is_none_or(|nth| nth == call).then_some(ordered.code)
+    }
+}
+
+impl Trouble {
+    fn parse(text: &str) -> Self {
+        let parsed = || {
+            let (call, code) = text.split_once('=')?;
+            let (function, nth) = match call.split_once('@') {
+                Some((function, nth)) => (function, Some(nth.parse().ok()?)),
+                None => (call, None),
+            };
+            let code = DriverCode(code.parse().ok()?);
+            Some(Trouble { function: function.to_string(), nth, code, calls: AtomicU64::new(0) })
+        };
+        parsed().unwrap_or_else(|| panic!("CUDA_SHIM_FAIL takes function=code or function@nth=code, not \"{text}\""))
+    }
+}
+
+/// How many devices CUDA's own variable leaves: those up to the first entry that names none.
+fn visible(devices: u32, list: Option<&str>) -> u32 {
+    let Some(list) = list else { return devices };
+    let exists = |entry: &&str| entry.trim().parse::<u32>().is_ok_and(|ordinal| ordinal < devices);
+    list.split(',').take_while(exists).count() as u32
+}

@@ -1,0 +1,101 @@
+//! Streams and events.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use millpond_memory::driver::{Driver, DriverCode, EventHandle, StreamHandle, StreamPriority};
+
+use crate::shim::{current, site};
+use crate::{Out, exports, finished, give};
+
+// Of cuda.h.
+const STREAM_NON_BLOCKING: c_uint = 1;
+const EVENT_BLOCKING_SYNC: c_uint = 1;
+const EVENT_DISABLE_TIMING: c_uint = 2;
+
+pub(crate) fn stream(handle: *mut c_void) -> StreamHandle {
+    StreamHandle(handle.addr() as u64)
+}
+
+fn event(handle: *mut c_void) -> EventHandle {
+    EventHandle(handle.addr() as u64)
+}
+
+/// Handles of the simulated driver look like pointers here, and are never followed.
+pub(crate) fn opaque(handle: u64) -> *mut c_void {
+    std::ptr::without_provenance_mut(handle as usize)
+}
+
+exports! {
+    fn cuStreamCreateWithPriority(shim, handle: Out<'_, *mut c_void>, flags: c_uint, priority: c_int) {
+        let device = current()?;
+        match flags {
+            STREAM_NON_BLOCKING => {}
+            // Streams that order themselves against the default stream are not simulated.
+            0 => return Err(DriverCode::NOT_SUPPORTED.into()),
+            _ => return Err(DriverCode::INVALID_VALUE.into()),
+        }
+        let priority = if priority < 0 { StreamPriority::High } else { StreamPriority::Normal };
+        give(handle, opaque(shim.driver.stream_create(device, priority)?.0))
+    }
+
+    fn cuStreamDestroy_v2(shim, handle: *mut c_void) {
+        current()?;
+        Ok(shim.driver.stream_destroy(stream(handle))?)
+    }
+
+    fn cuStreamQuery(shim, handle: *mut c_void) {
+        current()?;
+        finished(shim.driver.stream_query(stream(handle))?)
+    }
+
+    fn cuStreamSynchronize(shim, handle: *mut c_void) {
+        current()?;
+        Ok(shim.driver.stream_synchronize(stream(handle))?)
+    }
+
+    fn cuStreamWaitEvent(shim, handle: *mut c_void, after: *mut c_void, flags: c_uint) {
+        current()?;
+        if flags != 0 {
+            return Err(DriverCode::INVALID_VALUE.into());
+        }
+        shim.driver.stream_wait(stream(handle), event(after), site())?;
+        shim.submitted();
+        Ok(())
+    }
+
+    fn cuEventCreate(shim, handle: Out<'_, *mut c_void>, flags: c_uint) {
+        let device = current()?;
+        if flags & !(EVENT_BLOCKING_SYNC | EVENT_DISABLE_TIMING) != 0 {
+            return Err(DriverCode::INVALID_VALUE.into());
+        }
+        let timing = flags & EVENT_DISABLE_TIMING == 0;
+        give(handle, opaque(shim.driver.event_create(device, timing)?.0))
+    }
+
+    fn cuEventDestroy_v2(shim, handle: *mut c_void) {
+        current()?;
+        Ok(shim.driver.event_destroy(event(handle))?)
+    }
+
+    fn cuEventRecord(shim, handle: *mut c_void, on: *mut c_void) {
+        current()?;
+        shim.driver.event_record(event(handle), stream(on), site())?;
+        shim.submitted();
+        Ok(())
+    }
+
+    fn cuEventQuery(shim, handle: *mut c_void) {
+        current()?;
+        finished(shim.driver.event_query(event(handle))?)
+    }
+
+    fn cuEventSynchronize(shim, handle: *mut c_void) {
+        current()?;
+        Ok(shim.driver.event_synchronize(event(handle))?)
+    }
+
+    fn cuEventElapsedTime(shim, ms: Out<'_, f32>, start: *mut c_void, end: *mut c_void) {
+        current()?;
+        give(ms, shim.driver.event_elapsed_ms(event(start), event(end))?)
+    }
+}

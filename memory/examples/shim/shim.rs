@@ -1,0 +1,185 @@
+//! The one simulated driver of the process, and what the C interface needs beside it.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+
+use millpond_memory::driver::sim::SimDriver;
+use millpond_memory::driver::{DeviceId, DriverCode, DriverError, HostBlock, HostSpan, Site};
+
+use crate::Answer;
+use crate::options::Options;
+
+pub(crate) struct Shim {
+    pub(crate) options: Options,
+    pub(crate) driver: Arc<SimDriver>,
+    /// Kernels by handle: launches are told under their names.
+    pub(crate) functions: Mutex<HashMap<u64, String>>,
+    initialised: AtomicBool,
+    /// Pinned memory by its address.
+    blocks: Mutex<BTreeMap<u64, Pinned>>,
+    /// Whether something was queued since the thread that runs time last looked.
+    queued: Mutex<bool>,
+    changed: Condvar,
+}
+
+struct Pinned {
+    block: Arc<HostBlock>,
+    mapped: bool,
+}
+
+pub(crate) fn get() -> &'static Shim {
+    static SHIM: OnceLock<Shim> = OnceLock::new();
+    SHIM.get_or_init(|| {
+        let options = Options::from_environment();
+        let driver = SimDriver::new(options.sim.clone());
+        Shim {
+            options,
+            driver,
+            functions: Mutex::default(),
+            initialised: AtomicBool::new(false),
+            blocks: Mutex::default(),
+            queued: Mutex::new(false),
+            changed: Condvar::new(),
+        }
+    })
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The reason of a refusal, which the C interface has no room for.
+pub(crate) fn log(error: &DriverError) {
+    if get().options.log {
+        eprintln!("libcuda shim: {error}");
+    }
+}
+
+/// Where a call comes from, as far as this library can tell: the function of the C interface.
+#[track_caller]
+pub(crate) fn site() -> Site {
+    Location::caller()
+}
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+// 1. The process.
+impl Shim {
+    pub(crate) fn is_initialised(&self) -> bool {
+        self.initialised.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn initialise(&'static self) -> Answer {
+        static STARTED: Once = Once::new();
+        if self.options.sim.devices == 0 {
+            return Err(DriverCode::NO_DEVICE.into());
+        }
+        STARTED.call_once(|| {
+            std::thread::Builder::new()
+                .name("libcuda-shim-time".into())
+                .spawn(|| self.run_time())
+                .expect("a thread can be started");
+            // SAFETY: the function is in the C library; `report_at_exit` never unwinds, and this library is never unloaded.
+            unsafe { atexit(report_at_exit) };
+        });
+        self.initialised.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Runs what is queued, as a GPU does by itself.
+    fn run_time(&self) {
+        loop {
+            // A panic in the interpreter is told by the panic hook; whoever waits for that work meets it again.
+            let idle = catch_unwind(AssertUnwindSafe(|| !self.driver.pass_time())).unwrap_or(true);
+            if idle {
+                let mut queued = lock(&self.queued);
+                while !*queued {
+                    queued = self.changed.wait(queued).unwrap_or_else(PoisonError::into_inner);
+                }
+                *queued = false;
+            }
+        }
+    }
+
+    /// Something is there to run.
+    pub(crate) fn submitted(&self) {
+        *lock(&self.queued) = true;
+        self.changed.notify_one();
+    }
+}
+
+extern "C" fn report_at_exit() {
+    // Nothing to be done about a panic here, and nobody to tell but the panic hook, which has.
+    let _ = catch_unwind(|| {
+        let shim = get();
+        let findings = shim.driver.take_findings();
+        let counters = shim.driver.counters();
+        let mut text = format!("launches {}\nfindings {}\n", counters.launches, findings.len());
+        for finding in &findings {
+            text.push_str(&format!("{finding}\n"));
+        }
+        match &shim.options.report {
+            Some(path) => std::fs::write(path, text).unwrap_or_else(|error| eprintln!("{}: {error}", path.display())),
+            None if !findings.is_empty() => eprintln!("findings of the simulated device:\n{text}"),
+            None => {}
+        }
+    });
+}
+
+// 2. Contexts: a number per device, made to look like a pointer.
+
+const CONTEXTS: u64 = 0xc0de_0000;
+const CONTEXT_GAP: u64 = 0x100;
+
+thread_local! {
+    static CURRENT: Cell<Option<DeviceId>> = const { Cell::new(None) };
+}
+
+pub(crate) fn context_of(device: DeviceId) -> *mut c_void {
+    std::ptr::without_provenance_mut((CONTEXTS + CONTEXT_GAP * u64::from(device.0)) as usize)
+}
+
+pub(crate) fn make_current(context: *mut c_void) -> Answer {
+    if context.is_null() {
+        CURRENT.set(None);
+        return Ok(());
+    }
+    let place = (context.addr() as u64).checked_sub(CONTEXTS).filter(|place| place.is_multiple_of(CONTEXT_GAP));
+    let device = place.map(|place| place / CONTEXT_GAP).filter(|&device| device < get().options.sim.devices.into());
+    CURRENT.set(Some(DeviceId(device.ok_or(DriverCode::INVALID_CONTEXT)? as u32)));
+    Ok(())
+}
+
+/// The device whose context is current on this thread.
+pub(crate) fn current() -> Answer<DeviceId> {
+    Ok(CURRENT.get().ok_or(DriverCode::INVALID_CONTEXT)?)
+}
+
+// 3. Pinned memory: C names it by address, the simulated device by block.
+impl Shim {
+    pub(crate) fn add_block(&self, block: Arc<HostBlock>, mapped: bool) {
+        lock(&self.blocks).insert(block.address(), Pinned { block, mapped });
+    }
+
+    /// The block that begins at `address`.
+    pub(crate) fn take_block(&self, address: u64) -> Answer<Arc<HostBlock>> {
+        Ok(lock(&self.blocks).remove(&address).ok_or(DriverCode::INVALID_VALUE)?.block)
+    }
+
+    /// `len` bytes of one block; `mapped` asks for one that devices reach.
+    pub(crate) fn span(&self, address: u64, len: usize, mapped: bool) -> Answer<HostSpan> {
+        let blocks = lock(&self.blocks);
+        let (start, pinned) = blocks.range(..=address).next_back().ok_or(DriverCode::INVALID_VALUE)?;
+        if mapped && !pinned.mapped {
+            return Err(DriverCode::INVALID_VALUE.into());
+        }
+        let span = HostSpan::new(&pinned.block, (address - start) as usize, len);
+        Ok(span.map_err(|_| DriverCode::INVALID_VALUE)?)
+    }
+}
