@@ -9,5 +9,6 @@ mod device;
 mod faults;
 mod lanes;
 mod memory;
+mod mutants;
 mod order;
 mod progress;

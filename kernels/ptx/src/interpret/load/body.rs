@@ -5,7 +5,7 @@
 //! Scopes  a block's names and labels hide those around it.
 //! Frame   registers are rows; .local variables and the .param variables of calls are words of local memory.
 
-use super::{FUNCTION_BASE, FUNCTION_STRIDE, Loader, Symbol, data, error};
+use super::{FUNCTION_BASE, FUNCTION_STRIDE, Loader, MOST_LOCAL, MOST_ROWS, Symbol, data, error};
 use crate::ast::{self, AddressBase, FunctionKind, Instruction, Operand, Space, Statement, Variable};
 use crate::interpret::alu::{self, Names, Register, Source};
 use crate::interpret::image::LoadError;
@@ -133,6 +133,9 @@ impl Body<'_> {
                 let first = self.rows;
                 let scope = self.scopes.last_mut().expect("a body has at least one scope");
                 if let Some(count) = variable.count {
+                    if self.rows.saturating_add(count) > MOST_ROWS {
+                        return error(line, format!("`{}`: more than {MOST_ROWS} registers", variable.name));
+                    }
                     self.rows += count;
                     scope.ranges.insert(variable.name.clone(), (count, first, bits));
                     return Ok(());
@@ -153,11 +156,12 @@ impl Body<'_> {
             Space::Local | Space::Param => {
                 let size = data::size(variable)?;
                 let align = variable.alignment().max(1) as u32;
-                if size > 1 << 20 {
-                    return error(line, format!("`{}` takes {size} bytes of local memory", variable.name));
-                }
                 let offset = self.local_bytes.next_multiple_of(align.max(8));
-                self.local_bytes = offset + size as u32;
+                let end = u64::from(offset).saturating_add(size);
+                if end > u64::from(MOST_LOCAL) {
+                    return error(line, format!("`{}`: more than {MOST_LOCAL} bytes of local memory", variable.name));
+                }
+                self.local_bytes = end as u32;
                 Symbol::Local { offset, size: size as u32 }
             }
             Space::Shared => self.loader.shared(variable)?,

@@ -4,8 +4,12 @@ use super::{FUNCTION_BASE, FUNCTION_STRIDE, Loader, Symbol, error};
 use crate::ast::{self, Init, Linkage, Type};
 use crate::interpret::image::{LoadError, Reference};
 
-/// Bytes of a variable.
+/// Bytes of a variable, whose alignment must be a power of two.
 pub(super) fn size(variable: &ast::Variable) -> Result<u64, LoadError> {
+    let align = variable.alignment();
+    if !align.is_power_of_two() || align > 1 << 16 {
+        return error(variable.span.line, format!("`{}` cannot be aligned to {align} bytes", variable.name));
+    }
     match variable.size() {
         Some(size) => Ok(size),
         None => error(variable.span.line, format!("`{}` takes more than 2^64 bytes", variable.name)),

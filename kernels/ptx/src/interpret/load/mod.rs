@@ -21,6 +21,12 @@ use std::collections::HashMap;
 pub(super) const FUNCTION_BASE: u64 = 0x0010_0000;
 pub(super) const FUNCTION_STRIDE: u64 = 16;
 
+/// Bytes of static shared memory, more than any device has; and of a thread's local memory, as much as any device has.
+const MOST_SHARED: u32 = 1 << 24;
+pub(super) const MOST_LOCAL: u32 = 1 << 19;
+/// Registers of a function.
+const MOST_ROWS: u32 = 1 << 20;
+
 /// What a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Symbol {
@@ -248,7 +254,13 @@ impl Loader {
                 continue;
             }
             *offset = end.next_multiple_of(shared.align.max(1));
-            end = *offset + shared.size;
+            end = offset.saturating_add(shared.size);
+            if end > MOST_SHARED {
+                return error(
+                    function.span.line,
+                    format!("`{}` needs more than {MOST_SHARED} bytes of shared memory", function.name),
+                );
+            }
         }
         let dynamic_offset = end.next_multiple_of(dynamic_align);
         for (shared, offset) in self.shared.iter().zip(&mut offsets) {

@@ -6,7 +6,7 @@
 
 use super::warp::{Caller, Group, Warp, lanes_of};
 use super::{FaultKind, Machine, Trouble};
-use crate::interpret::load::{FUNCTION_BASE, FUNCTION_STRIDE};
+use crate::interpret::load::{FUNCTION_BASE, FUNCTION_STRIDE, MOST_LOCAL};
 use crate::interpret::op::{Actual, CallSite, CallTarget, Formal, Op, SINK};
 
 impl Warp {
@@ -66,6 +66,14 @@ impl Warp {
         }
         if self.callers[first].len() >= machine.options.max_call_depth as usize {
             return bad(format!("calls nested more than {} deep", machine.options.max_call_depth));
+        }
+        let words = self.local_frame[first] + caller.local_words + callee.local_words;
+        if words > MOST_LOCAL / 8 {
+            return bad(format!(
+                "`{}` would need {} bytes of local memory; a thread has {MOST_LOCAL}",
+                callee.name,
+                words * 8
+            ));
         }
         let frame = group.frame + caller.rows as usize;
         let rows = frame + callee.rows as usize;
