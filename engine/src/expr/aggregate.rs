@@ -14,8 +14,8 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as LiteralExpr;
 use millpond_kernels::codegen::ir::{Accumulator, Aggregate, AggregateSpec, Arithmetic, Overflow, Range, Repr};
 
-use super::{Lowering, Scope, Value, refused};
-use crate::column::{ColumnInfo, Form, plain_repr};
+use super::{Dictionary, Lowering, Scope, Value, refused};
+use crate::column::{ColumnInfo, DictionaryId, Form, plain_repr};
 use crate::placement::Reason;
 
 /// What becomes of the accumulators of one aggregate; numbers are positions among the accumulators.
@@ -23,6 +23,8 @@ use crate::placement::Reason;
 enum Final {
     /// The accumulator is the result.
     Is(usize),
+    /// The accumulator is a rank: a code into the sorted dictionary.
+    Ranked(usize, DictionaryId),
     FloatAverage {
         sum: usize,
         count: usize,
@@ -153,8 +155,17 @@ fn one(
         return Err(unsupported(function, "it takes one argument on the device"));
     };
     let value = lowering.lower(argument, scope)?;
-    if value.dictionary.is_some() {
-        return Err(unsupported(function, "strings are not accumulated on the device yet"));
+    if let Some(id) = value.dictionary {
+        // The least string is the one of the least rank.
+        let rank = lowering.rank(argument, &value, id)?;
+        let sorted = lowering.dictionaries.add(Dictionary::Sorted { of: id, data_type: value.data_type });
+        let aggregate = match name.as_str() {
+            "min" => Aggregate::Min(rank.node),
+            "max" => Aggregate::Max(rank.node),
+            _ => return Err(unsupported(function, "strings have a least and a greatest value on the device, no more")),
+        };
+        let at = spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
+        return Ok(Final::Ranked(at, sorted));
     }
     let repr = lowering.graph.ty(value.node).repr;
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
@@ -228,6 +239,12 @@ impl LoweredAggregate {
             let accumulator = |at: usize| table.column(self.keys.len() + at).map(|value| value.node);
             let refuse = |e| graph(field.name(), &e);
             let node = match finish {
+                Final::Ranked(at, id) => {
+                    let data_type = field.data_type().clone();
+                    let value = Value { node: accumulator(*at)?, data_type: data_type.clone(), dictionary: Some(*id) };
+                    results.push((field.name().clone(), Ok(value), data_type));
+                    continue;
+                }
                 Final::Is(at) => accumulator(*at)?,
                 Final::FloatAverage { sum, count } => {
                     let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);

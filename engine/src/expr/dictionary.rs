@@ -39,6 +39,8 @@ pub enum Dictionary {
     /// The values of several dictionaries, so that strings of different columns can be compared or chosen between.
     /// Constant `i`, none NULL and each once, has code `i`.
     Merged { parts: Vec<DictionaryId>, constants: Vec<ScalarValue>, data_type: DataType },
+    /// The values of `of`, ascending: codes are ranks. Means something once `of` is complete.
+    Sorted { of: DictionaryId, data_type: DataType },
 }
 
 impl Dictionary {
@@ -48,7 +50,8 @@ impl Dictionary {
             Self::Source { data_type, .. }
             | Self::Derived { data_type, .. }
             | Self::Constants { data_type, .. }
-            | Self::Merged { data_type, .. } => data_type,
+            | Self::Merged { data_type, .. }
+            | Self::Sorted { data_type, .. } => data_type,
         }
     }
 }

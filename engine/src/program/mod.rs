@@ -73,7 +73,7 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Outpu
     let mut trouble = match ended {
         Ok(()) | Err(Failure::Cancelled) => return Ok(()),
         Err(Failure::Input(error)) => return Err(error),
-        Err(Failure::Ranges | Failure::Dictionaries(_)) => {
+        Err(Failure::Ranges | Failure::Dictionaries(_) | Failure::Ranks(_)) => {
             Trouble { what: "values left the ranges that statistics gave".into(), ..Trouble::default() }
         }
         Err(Failure::Trouble(trouble)) => trouble,

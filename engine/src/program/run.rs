@@ -20,7 +20,7 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use millpond_kernels::KernelError;
-use millpond_kernels::codegen::ir::{ErrorCode, Node, Regime, SinkSpec};
+use millpond_kernels::codegen::ir::{Aggregate, ErrorCode, Node, Regime, SinkSpec};
 use millpond_kernels::layout::{OutputLayout, StateLayout};
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, Pipeline};
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, MemoryError, Scope, Stream};
@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 
 use super::compile::{LoweredSegment, Program, Sink};
 use super::feed;
-use super::tables::Tables;
+use super::tables::{Seeds, Tables};
 use super::{Trouble, sort};
 use crate::column::{ColumnInfo, Form, uploaded_columns};
 use crate::device::Engine;
@@ -50,6 +50,8 @@ pub(crate) enum Failure {
     Ranges,
     /// Dictionaries outgrew their codes' widths; these sizes were seen.
     Dictionaries(HashMap<usize, usize>),
+    /// Ranks of strings moved between launches whose results meet; these are the dictionaries, complete by now.
+    Ranks(Seeds),
     /// Whoever reads the result has gone.
     Cancelled,
 }
@@ -129,6 +131,8 @@ struct Learnt {
     wide: bool,
     /// Least sizes to plan dictionaries for, by column.
     dictionaries: HashMap<usize, usize>,
+    /// Dictionaries of an earlier attempt, for the next one alone.
+    seeds: Seeds,
 }
 
 /// One attempt at running a program.
@@ -198,7 +202,8 @@ pub(super) async fn run(
             input = reset_plan_states(input).map_err(Failure::Input)?;
         }
         let program = program.clone();
-        let attempt = Arc::new(Run::new(download, program, input, &options, context, scope, launches, out, &learnt)?);
+        let attempt =
+            Arc::new(Run::new(download, program, input, &options, context, scope, launches, out, &mut learnt)?);
         match attempt.attempt().await {
             Err(Failure::Ranges) if !learnt.wide && out.sent.load(Ordering::Relaxed) == 0 => learnt.wide = true,
             Err(Failure::Dictionaries(sizes)) if out.sent.load(Ordering::Relaxed) == 0 => {
@@ -208,6 +213,7 @@ pub(super) async fn run(
                     *known = (*known).max(size * 4);
                 }
             }
+            Err(Failure::Ranks(seeds)) => learnt.seeds = seeds,
             other => return other,
         }
     }
@@ -230,7 +236,7 @@ impl Run {
         scope: &Scope,
         launches: &Arc<AtomicU64>,
         out: &Output,
-        learnt: &Learnt,
+        learnt: &mut Learnt,
     ) -> Result<Self, Failure> {
         let known = if learnt.wide { None } else { statistics(input.as_ref()) };
         let mut definitions = Dictionaries::default();
@@ -255,7 +261,7 @@ impl Run {
             columns,
             rows_known: known.as_ref().and_then(|s| s.num_rows.get_value().copied()).unwrap_or(0) as u64,
             learnt_sizes: learnt.dictionaries.clone(),
-            tables: Mutex::new(Tables::new(definitions)),
+            tables: Mutex::new(Tables::new(definitions).with_seeds(std::mem::take(&mut learnt.seeds))),
             prepared: Mutex::new(None),
             state: tokio::sync::Mutex::new(None),
             pipeline_launches: Arc::clone(launches),
@@ -290,6 +296,7 @@ impl Run {
         }
         let stream = self.engine.streams.take(&self.scope)?;
         let prepared = self.prepared(0)?;
+        self.check_ranks(&prepared)?;
         let mut current = match &self.program.segments[0].sink {
             Sink::Aggregate(_) => self.emitted(&prepared, &stream).await?,
             _ => match fed {
@@ -372,6 +379,21 @@ impl Run {
             }
         }
         if sizes.is_empty() { Ok(()) } else { Err(Failure::Dictionaries(sizes)) }
+    }
+
+    /// Fails when the least or greatest string was sought by ranks that moved as its dictionary grew.
+    fn check_ranks(&self, prepared: &Prepared) -> Result<(), Failure> {
+        let SinkSpec::Aggregate(aggregate) = &prepared.lowered.spec.sink else { return Ok(()) };
+        let mut tables = self.tables();
+        for accumulator in &aggregate.accumulators {
+            if let Aggregate::Min(of) | Aggregate::Max(of) = accumulator.aggregate
+                && let Node::Lookup { table, .. } = prepared.lowered.spec.graph.node(of)
+                && tables.ranks_moved(&prepared.lowered.lookups[*table as usize])
+            {
+                return Err(Failure::Ranks(tables.take_seeds()));
+            }
+        }
+        Ok(())
     }
 
     /// Adds an extent's rows to the table of segment 0.

@@ -15,7 +15,7 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, StringArray, UInt32Array, UInt32Builder, downcast_dictionary_array,
     new_null_array,
 };
-use datafusion::arrow::compute::{SortOptions, cast, concat, sort_to_indices};
+use datafusion::arrow::compute::{SortOptions, cast, concat, sort, sort_to_indices};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
@@ -133,6 +133,16 @@ fn text(data_type: &DataType) -> bool {
     }
 }
 
+/// Filled dictionaries, handed from one run to the next.
+#[derive(Default)]
+pub(crate) struct Seeds(HashMap<DictionaryId, Interner>);
+
+impl std::fmt::Debug for Seeds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} filled dictionaries", self.0.len())
+    }
+}
+
 /// A lookup table as far as it is evaluated.
 struct Table {
     lookup: Lookup,
@@ -140,6 +150,8 @@ struct Table {
     values: Option<ArrayRef>,
     /// The table on the device, and how many codes it covers.
     uploaded: Option<(usize, LookupInput)>,
+    /// Values that earlier launches saw are not what they are now: ranks move when a dictionary grows.
+    moved: bool,
 }
 
 /// Dictionaries and tables of one run.
@@ -159,10 +171,29 @@ impl Tables {
         self.interners.entry(id).or_default().codes(array)
     }
 
+    /// True when ranks over a dictionary changed between launches.
+    pub fn ranks_moved(&self, lookup: &Lookup) -> bool {
+        self.tables.iter().any(|table| table.moved && table.lookup == *lookup)
+    }
+
+    /// Dictionaries of source columns, for another run over the same rows.
+    pub fn take_seeds(&mut self) -> Seeds {
+        let sources = self.definitions.iter().filter(|(_, d)| matches!(d, Dictionary::Source { .. }));
+        let ids: Vec<DictionaryId> = sources.map(|(id, _)| id).collect();
+        Seeds(ids.into_iter().filter_map(|id| Some((id, self.interners.remove(&id)?))).collect())
+    }
+
+    /// Begins with dictionaries that another run has filled.
+    pub fn with_seeds(mut self, seeds: Seeds) -> Self {
+        self.interners.extend(seeds.0);
+        self
+    }
+
     /// Values that dictionary `id` has so far.
     pub fn len(&self, id: DictionaryId) -> usize {
         match self.definitions.get(id) {
             Some(Dictionary::Constants { values, .. }) => values.len(),
+            Some(Dictionary::Sorted { of, .. }) => self.len(*of),
             _ => self.interners.get(&id).map_or(0, |interner| interner.values.len()),
         }
     }
@@ -179,6 +210,11 @@ impl Tables {
                     values.iter().map(|value| value.cast_to(data_type)?.to_array()).collect::<Result<_>>()?;
                 let all = concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>())?;
                 Ok(all.slice(from, all.len() - from))
+            }
+            Some(Dictionary::Sorted { of, data_type }) => {
+                let values = sort(&self.values(*of)?, Some(ASCENDING))?;
+                let values = values.slice(from, values.len() - from);
+                Ok(if values.data_type() == data_type { values } else { cast(&values, data_type)? })
             }
             Some(Dictionary::Merged { constants, data_type, .. }) if !self.interners.contains_key(&id) => {
                 let mut interner = Interner::default();
@@ -217,7 +253,7 @@ impl Tables {
         let at = match self.tables.iter().position(|table| table.lookup == *lookup) {
             Some(at) => at,
             None => {
-                self.tables.push(Table { lookup: lookup.clone(), values: None, uploaded: None });
+                self.tables.push(Table { lookup: lookup.clone(), values: None, uploaded: None, moved: false });
                 self.tables.len() - 1
             }
         };
@@ -255,6 +291,7 @@ impl Tables {
         };
         let input = upload(&values, spec, engine, stream)?;
         let table = &mut self.tables[at];
+        table.moved |= lookup.kind == LookupKind::Rank && table.uploaded.is_some();
         table.values = Some(values);
         table.uploaded = Some((size, input.clone()));
         Ok(input)
@@ -300,9 +337,11 @@ fn extended(known: Option<ArrayRef>, new: ArrayRef) -> Result<ArrayRef> {
     })
 }
 
+const ASCENDING: SortOptions = SortOptions { descending: false, nulls_first: false };
+
 /// The place of each value among all of them, ascending.
 fn ranks(values: &ArrayRef) -> Result<UInt32Array> {
-    let order = sort_to_indices(values, Some(SortOptions { descending: false, nulls_first: false }), None)?;
+    let order = sort_to_indices(values, Some(ASCENDING), None)?;
     let mut ranks = vec![0_u32; values.len()];
     for (rank, index) in order.values().iter().enumerate() {
         ranks[*index as usize] = rank as u32;

@@ -1,5 +1,8 @@
 //! Queries on the simulated device give the CPU's answers, launch kernels, and leave nothing behind.
 
+use std::sync::Arc;
+
+use millpond::datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use millpond::{DeviceChoice, Fallback, Millpond, QueryResult};
@@ -98,4 +101,34 @@ async fn strings_of_several_columns_meet_in_one_dictionary() {
     .await;
     same(&format!("SELECT id, nullif(name, first), name IS DISTINCT FROM first FROM {two}")).await;
     same("SELECT CASE WHEN good THEN 'yes' WHEN NOT good THEN 'no' END AS k, count(*) FROM parts GROUP BY 1").await;
+}
+
+#[tokio::test]
+async fn least_and_greatest_strings() {
+    same("SELECT min(name), max(name), min(upper(name)), count(*) FROM parts WHERE id > 3").await;
+    same("SELECT size, min(name), max(name) FILTER (WHERE good) FROM parts GROUP BY size HAVING max(name) > 'c'").await;
+    same("SELECT max(least) FROM (SELECT size, min(name) AS least FROM parts WHERE id > 3 GROUP BY size)").await;
+    same("SELECT size, max(substr(name, 2)) AS m FROM parts GROUP BY size ORDER BY m, size").await;
+}
+
+/// Values keep arriving that sort before those already seen, extent after extent.
+#[tokio::test]
+async fn ranks_that_move_start_the_run_again() {
+    let names: StringArray = (0..900).map(|i| Some(format!("{:03}", 900 - i))).collect();
+    let rows: Int64Array = (0..900).collect();
+    let batch = RecordBatch::try_from_iter([("id", Arc::new(rows) as ArrayRef), ("name", Arc::new(names) as ArrayRef)]);
+    for device in [DeviceChoice::Cpu, DeviceChoice::Sim] {
+        let session = session_with(device, 2, Fallback::Allow);
+        session.context().register_batch("t", batch.as_ref().unwrap().clone()).unwrap();
+        session.context().sql("SET millpond.batch_rows = 100").await.unwrap();
+        let result = run(&session, "SELECT id % 3 AS k, min(name), max(name), count(*) FROM t GROUP BY 1").await;
+        let expected = ["0 | 003 | 900 | 300", "1 | 002 | 899 | 300", "2 | 001 | 898 | 300"];
+        assert_eq!(rows_of(&result), expected);
+        assert_eq!((result.report.notes.len(), result.report.findings.len()), (0, 0));
+        assert_eq!(session.pool_used_bytes(), 0);
+    }
+}
+
+fn rows_of(result: &QueryResult) -> Vec<String> {
+    rows(&result.batches, false)
 }
