@@ -85,7 +85,11 @@ impl Engine {
             pool = pool.limit(ByteSize::bytes(options.memory_limit_bytes as u64));
         }
         let pool = pool.build()?;
-        let pinned = PinnedPool::builder(&device).build();
+        let mut pinned = PinnedPool::builder(&device);
+        if options.pinned_bytes > 0 {
+            pinned = pinned.max_bytes(ByteSize::bytes(options.pinned_bytes as u64));
+        }
+        let pinned = pinned.build();
         let streams = StreamPool::new(&device);
         let pipelines = PipelineCache::new(&device);
         let images = Images::new(&device);

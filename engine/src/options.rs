@@ -223,6 +223,8 @@ options! {
         pub min_rows: usize, default = 0
         /// Device bytes the pool may hold; 0 means three quarters of what is free at start.
         pub memory_limit_bytes: usize, default = 0
+        /// Pinned host memory that copies may have under way; 0 means 1 GiB. It bounds the size of batches, too.
+        pub pinned_bytes: usize, default = 0
         /// Simulated device: seed of the schedule of streams, blocks and warps; 0 means the fixed order.
         pub debug_sim_seed: usize, default = 0
         /// Simulated device: its memory in bytes; 0 means the device's own default.
@@ -239,6 +241,9 @@ options! {
 impl ConfigExtension for MillpondOptions {
     const PREFIX: &'static str = "millpond";
 }
+
+/// Least pinned memory: some feeders' batches, and a large lookup table.
+const LEAST_PINNED_BYTES: usize = 64 << 20;
 
 /// Most rows of an extent, and so of a batch: a row number is extent and offset by shift and mask.
 pub const MAX_BATCH_ROWS: usize = 1 << 24;
@@ -264,6 +269,9 @@ impl MillpondOptions {
         };
         if self.batch_bytes < 1024 {
             return refuse("batch_bytes", self.batch_bytes, "at least 1024 bytes");
+        }
+        if self.pinned_bytes != 0 && self.pinned_bytes < LEAST_PINNED_BYTES {
+            return refuse("pinned_bytes", self.pinned_bytes, "0 or at least 64 MiB");
         }
         if self.batch_rows > MAX_BATCH_ROWS {
             return refuse("batch_rows", self.batch_rows, "0 to 16777216 rows");
@@ -380,6 +388,13 @@ mod tests {
             set("partitions", "0").map(|o| o.partitions),
             Err("option millpond.partitions cannot be '0': it takes 1 to 64 feeder tasks".into())
         );
+    }
+
+    #[test]
+    fn pinned_bytes() {
+        assert_eq!(MillpondOptions::default().pinned_bytes, 0);
+        assert_eq!(set("pinned_bytes", "64MiB").map(|o| o.pinned_bytes), Ok(64 << 20));
+        assert!(set("pinned_bytes", "1MiB").is_err());
     }
 
     #[test]

@@ -88,12 +88,14 @@ async fn feeder_task(run: &Run, partitions: Vec<usize>) -> Result<Option<Part>, 
     Ok(part)
 }
 
-/// Rows that the options and the pool's limit allow in an extent: every feeder has one under way, and room for its output.
+/// Rows that the options allow in an extent, and the limits of device and pinned memory: every feeder has one under way,
+/// the next one begun, and room for an output.
 fn rows_of_an_extent(run: &Run) -> usize {
     let columns = run.columns.iter().zip(&run.used).filter(|(_, used)| **used);
     let widths = columns.filter_map(|(column, _)| Some(storage(column.ty().ok()?).0.width().max(1) as usize));
     let row_bytes = widths.sum::<usize>().max(1);
-    let share = usize::try_from(run.engine.pool.limit().as_u64()).unwrap_or(usize::MAX) / (run.options.partitions * 4);
+    let limit = run.engine.pool.limit().as_u64().min(run.engine.pinned.limit().as_u64());
+    let share = usize::try_from(limit).unwrap_or(usize::MAX) / (run.options.partitions * 4);
     (run.options.batch_bytes.min(share) / row_bytes).clamp(1, run.options.max_batch_rows())
 }
 
@@ -156,7 +158,7 @@ async fn extent(run: &Run, batches: &[RecordBatch], stream: &Stream) -> Result<O
         run.accumulate(&prepared, extent, stream).await?;
         return Ok(None);
     }
-    let part = run.materialised(&prepared.pipeline, &prepared.lowered, &extent, stream)?;
+    let part = run.materialised(&prepared.pipeline, &prepared.lowered, &extent, stream).await?;
     drop(extent);
     if run.one_extent() {
         return Ok(Some(sort::sorted(part, &prepared.lowered.sort_keys, &run.engine, stream)?));

@@ -76,7 +76,7 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Outpu
         Err(Failure::Ranges | Failure::Dictionaries(_) | Failure::Ranks(_)) => {
             Trouble { what: "values left the ranges that statistics gave".into(), ..Trouble::default() }
         }
-        Err(Failure::Trouble(trouble)) => trouble,
+        Err(Failure::Trouble(trouble) | Failure::Pinned(trouble)) => trouble,
     };
     let options = context.session_config().options().extensions.get::<MillpondOptions>();
     let fallback = options.map_or(Fallback::Allow, |options| options.fallback);

@@ -22,7 +22,7 @@ use datafusion::physical_plan::execution_plan::reset_plan_states;
 use millpond_kernels::KernelError;
 use millpond_kernels::codegen::ir::{Aggregate, ErrorCode, Node, Regime, SinkSpec};
 use millpond_kernels::layout::{OutputLayout, StateLayout};
-use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, Pipeline};
+use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, Pipeline};
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, MemoryError, Scope, Stream};
 use tokio::sync::mpsc;
 
@@ -44,6 +44,8 @@ use crate::placement::statistics;
 pub(crate) enum Failure {
     /// The device cannot go on: the CPU may take over.
     Trouble(Trouble),
+    /// Pinned memory is all under way; it comes back.
+    Pinned(Trouble),
     /// The plan below failed; the CPU would, too.
     Input(DataFusionError),
     /// Values left the ranges that the plan relied on.
@@ -97,7 +99,11 @@ impl From<crate::placement::Reason> for Failure {
 impl From<MemoryError> for Failure {
     fn from(error: MemoryError) -> Self {
         let (out_of_memory, lost) = (error.is_out_of_memory(), error.is_device_lost());
-        Self::Trouble(Trouble { what: error.to_string(), out_of_memory, lost, sql: None })
+        let trouble = Trouble { what: error.to_string(), out_of_memory, lost, sql: None };
+        match error {
+            MemoryError::PinnedExhausted { .. } => Self::Pinned(trouble),
+            _ => Self::Trouble(trouble),
+        }
     }
 }
 
@@ -314,10 +320,10 @@ impl Run {
             let pipeline = self.engine.pipelines.pipeline(&lowered.spec)?;
             finish.clone_from(&lowered.aggregate);
             current = match &self.program.segments[index].sink {
-                Sink::Aggregate(_) => self.aggregate_again(&pipeline, lowered, current, &stream)?,
-                Sink::Materialise => self.materialised(&pipeline, &lowered, &current.as_extent()?, &stream)?,
+                Sink::Aggregate(_) => self.aggregate_again(&pipeline, lowered, current, &stream).await?,
+                Sink::Materialise => self.materialised(&pipeline, &lowered, &current.as_extent()?, &stream).await?,
                 Sink::Sort { .. } => {
-                    let part = self.materialised(&pipeline, &lowered, &current.as_extent()?, &stream)?;
+                    let part = self.materialised(&pipeline, &lowered, &current.as_extent()?, &stream).await?;
                     sort::sorted(part, &lowered.sort_keys, &self.engine, &stream)?
                 }
             };
@@ -396,14 +402,21 @@ impl Run {
         Ok(())
     }
 
+    /// The tables of a launch. Where there is no pinned memory for a large one, it waits until some has come back.
+    async fn lookups(&self, lowered: &LoweredSegment, stream: &Stream) -> Result<Vec<LookupInput>, Failure> {
+        loop {
+            let made = self.tables().lookups(&lowered.lookups, &lowered.spec.lookups, &self.engine, stream);
+            match made {
+                Err(Failure::Pinned(_)) => drop(self.engine.pinned.take(HostKind::Upload, LARGE_TABLE_BYTES).await?),
+                other => return other,
+            }
+        }
+    }
+
     /// Adds an extent's rows to the table of segment 0.
     pub async fn accumulate(&self, prepared: &Prepared, extent: ExtentInput, stream: &Stream) -> Result<(), Failure> {
         let rows = extent.rows.upper_bound();
-        let lookups = {
-            let mut tables = self.tables();
-            let (lookups, specs) = (&prepared.lowered.lookups, &prepared.lowered.spec.lookups);
-            tables.lookups(lookups, specs, &self.engine, stream)?
-        };
+        let lookups = self.lookups(&prepared.lowered, stream).await?;
         let mut slot = self.state.lock().await;
         let state = self.with_room(&mut slot, &prepared.pipeline, rows, stream).await?;
         let input = Input {
@@ -473,7 +486,7 @@ impl Run {
     }
 
     /// An aggregate over the result of another segment.
-    fn aggregate_again(
+    async fn aggregate_again(
         &self,
         pipeline: &Pipeline,
         lowered: LoweredSegment,
@@ -483,7 +496,7 @@ impl Run {
         let rows = input.layout.rows_upper_bound;
         let layout = pipeline.state_layout(rows.min(pipeline.max_groups().unwrap_or(u64::MAX)))?;
         let state = State { buffer: DeviceBuffer::zeroed(layout.bytes, stream, &self.engine.pool)?, layout, groups: 0 };
-        let lookups = self.tables().lookups(&lowered.lookups, &lowered.spec.lookups, &self.engine, stream)?;
+        let lookups = self.lookups(&lowered, stream).await?;
         let extent = input.as_extent()?;
         let extents = std::slice::from_ref(&extent);
         let input = Input { extents, descriptors: None, literals: &lowered.literals, lookups: &lookups };
@@ -493,14 +506,14 @@ impl Run {
     }
 
     /// The rows of `extent` that pass, as dense columns.
-    pub fn materialised(
+    pub async fn materialised(
         &self,
         pipeline: &Pipeline,
         lowered: &LoweredSegment,
         extent: &ExtentInput,
         stream: &Stream,
     ) -> Result<Part, Failure> {
-        let lookups = self.tables().lookups(&lowered.lookups, &lowered.spec.lookups, &self.engine, stream)?;
+        let lookups = self.lookups(lowered, stream).await?;
         let extents = std::slice::from_ref(extent);
         let layout = pipeline.output_layout(extents);
         let buffer = output_buffer(&layout, &self.engine, stream)?;
@@ -513,15 +526,15 @@ impl Run {
     /// A result as an Arrow batch: one copy where it is small, else one for its size and one for its rows.
     pub async fn downloaded(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
         let pinned = &self.engine.pinned;
-        let home = |view: &DeviceView| -> Result<_, MemoryError> {
-            let pending = view.download(stream, pinned)?;
-            Ok(if feeding { pending.feeding() } else { pending })
+        let home = async |view: &DeviceView| -> Result<_, MemoryError> {
+            let pending = pinned.take(HostKind::Download, view.len()).await?.copy_to_host(view, stream)?;
+            if feeding { pending.feeding().await } else { pending.await }
         };
         let layout = &part.layout;
         let small = layout.bytes <= SMALL_RESULT_BYTES;
         let first = match small {
-            true => home(&part.buffer)?.await?,
-            false => home(&part.buffer.view(OutputLayout::CONTROL)?)?.await?,
+            true => home(&part.buffer).await?,
+            false => home(&part.buffer.view(OutputLayout::CONTROL)?).await?,
         };
         let (error, rows) = control_words(&first.read()?)?;
         flagged(error)?;
@@ -595,6 +608,9 @@ impl Run {
         Ok(RecordBatch::try_new_with_options(schema, arrays, &options)?)
     }
 }
+
+/// Room for any table: 16 bytes for each of a dictionary's values, and their validity.
+const LARGE_TABLE_BYTES: usize = 18 << 20;
 
 /// A result of up to this many bytes comes home whole, its count and its error with it.
 const SMALL_RESULT_BYTES: usize = 4 << 20;
