@@ -23,6 +23,8 @@ use crate::placement::Reason;
 enum Final {
     /// The accumulator is the result.
     Is(usize),
+    /// The accumulator is 0 or 1, the result a boolean.
+    Truth(usize),
     /// The accumulator is a rank: a code into the sorted dictionary.
     Ranked(usize, DictionaryId),
     FloatAverage {
@@ -170,7 +172,12 @@ fn one(
     let repr = lowering.graph.ty(value.node).repr;
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
     match name.as_str() {
-        "min" | "max" if repr == Repr::Bool => Err(unsupported(function, "booleans are not accumulated on the device")),
+        "min" | "max" if repr == Repr::Bool => {
+            let number = lowering.graph.convert(value.node, Repr::U8, Overflow::Wrap);
+            let number = number.map_err(|e| refused(argument, &e))?;
+            let aggregate = if name == "min" { Aggregate::Min(number) } else { Aggregate::Max(number) };
+            Ok(Final::Truth(spec.accumulate(&lowering.graph, Accumulator { aggregate, filter })))
+        }
         "min" => Ok(Final::Is(add(Aggregate::Min(value.node)))),
         "max" => Ok(Final::Is(add(Aggregate::Max(value.node)))),
         "sum" => {
@@ -246,6 +253,10 @@ impl LoweredAggregate {
                     continue;
                 }
                 Final::Is(at) => accumulator(*at)?,
+                Final::Truth(at) => {
+                    let number = accumulator(*at)?;
+                    lowering.graph.convert(number, Repr::Bool, Overflow::Wrap).map_err(refuse)?
+                }
                 Final::FloatAverage { sum, count } => {
                     let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);
                     let g = &mut lowering.graph;

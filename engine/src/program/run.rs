@@ -226,6 +226,9 @@ pub(super) async fn run(
     Err(Failure::trouble("the plan for the input's values was wrong too often"))
 }
 
+/// A hash table grows before it is full: this many extents' rows might all be new groups.
+const EXTENTS_AHEAD: u64 = 2;
+
 /// Codes of a key are planned for at least this many values.
 const LEAST_CODES: usize = 16;
 /// Beyond this many values a key's codes have no bound, and groups are hashed.
@@ -454,8 +457,9 @@ impl Run {
         let (error, groups) = control_words(&control)?;
         flagged(error)?;
         state.groups = groups;
-        if (groups + rows).min(most) > state.layout.room() {
-            let layout = pipeline.state_layout(((groups + rows) * 2).min(most))?;
+        // Room for some extents more, so that not every one of them has to ask.
+        if (groups + rows * EXTENTS_AHEAD).min(most) > state.layout.room() {
+            let layout = pipeline.state_layout(((groups + rows * EXTENTS_AHEAD) * 2).min(most))?;
             let buffer = DeviceBuffer::zeroed(layout.bytes, stream, &self.engine.pool)?;
             pipeline.rehash(&state.buffer, &state.layout, &buffer, &layout, stream)?;
             *state = State { buffer, layout, groups };

@@ -60,6 +60,12 @@ async fn aggregates_of_every_kind() {
 }
 
 #[tokio::test]
+async fn least_and_greatest_booleans() {
+    same("SELECT size, min(good), max(good) FROM parts GROUP BY size").await;
+    same("SELECT min(good), max(good) FROM parts WHERE id = 2").await;
+}
+
+#[tokio::test]
 async fn filter_and_project() {
     same("SELECT id, size + 1, price * 2, weight / 2 FROM parts WHERE size > 10 AND good").await;
 }

@@ -264,7 +264,7 @@ async fn limits_stop_and_leave_nothing() {
 #[tokio::test]
 async fn what_has_no_device_form_falls_back_with_its_reason() {
     let mut rig = Rig::new(Fallback::Allow).await;
-    rig.falls_back("SELECT w, min(b) FROM t WHERE k > 2 GROUP BY w", "booleans are not accumulated").await;
+    rig.falls_back("SELECT w, bool_and(b) FROM t WHERE k > 2 GROUP BY w", "bool_and").await;
     rig.falls_back("SELECT x, count(*) FROM t WHERE k > 2 GROUP BY x", "does not group by").await;
     rig.falls_back("SELECT id, s || l FROM t WHERE k > 2", "||").await;
     rig.falls_back("SELECT w, median(k) FROM t WHERE k > 2 GROUP BY w", "median").await;
