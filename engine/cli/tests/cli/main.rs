@@ -1,5 +1,7 @@
 //! The command line as a person or a script meets it: what is printed where, and the exit code.
 
+#[cfg(target_os = "linux")]
+mod cuda;
 mod errors;
 mod queries;
 mod suites;
@@ -22,12 +24,18 @@ fn millpond(args: &[&str]) -> Ended {
 
 /// The same, with `input` on standard input.
 fn millpond_reading(input: &str, args: &[&str]) -> Ended {
+    millpond_in(&[], input, args)
+}
+
+/// The same, with more in the environment.
+fn millpond_in(environment: &[(&str, &str)], input: &str, args: &[&str]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MILLPOND_")) {
         command.env_remove(name);
     }
     let mut child = command
         .args(args)
+        .envs(environment.iter().copied())
         .current_dir(root())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

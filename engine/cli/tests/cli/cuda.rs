@@ -1,0 +1,138 @@
+//! The whole engine on the CUDA driver without a GPU: the binary finds a libcuda that forwards into the simulated device
+//! (`memory/examples/shim`, built by `cargo test`).
+//!
+//!   millpond --device cuda ─► engine ─► driver::cuda ─► libcuda.so.1 in a folder of the test ─► simulated device ─► report
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::{Ended, millpond, millpond_in};
+
+const SALES: &str = "'data/samples/sales.parquet'";
+const NAME: &str = "simulated device behind a libcuda for tests";
+
+/// A folder in which the shim is libcuda.
+fn folder() -> TempDir {
+    let target = Path::new(env!("CARGO_BIN_EXE_millpond")).parent().expect("binaries lie in target/<profile>");
+    let library = target.join("examples/libshim.so");
+    assert!(
+        library.exists(),
+        "{} is not there: `cargo test` builds it, and `cargo build --workspace --example shim` does alone",
+        library.display()
+    );
+    let folder = tempfile::tempdir().expect("folder");
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        std::os::unix::fs::symlink(&library, folder.path().join(name)).expect("link");
+    }
+    folder
+}
+
+/// A run over the shim: what it left behind, how many kernels it launched, and what the simulated device found.
+fn over_the_shim(environment: &[(&str, &str)], args: &[&str]) -> (Ended, u64, String) {
+    let folder = folder();
+    let report = folder.path().join("report");
+    let here = [
+        ("LD_LIBRARY_PATH", folder.path().to_str().expect("UTF-8")),
+        ("CUDA_SHIM_REPORT", report.to_str().expect("UTF-8")),
+    ];
+    let ended = millpond_in(&[&here[..], environment].concat(), "", args);
+    // No report: the driver was not started.
+    let report = std::fs::read_to_string(report).unwrap_or_default();
+    let mut lines = report.lines();
+    let launches = lines.next().and_then(|line| line.strip_prefix("launches ")?.parse().ok()).unwrap_or(0);
+    let findings = lines.skip(1).collect::<Vec<_>>().join("\n");
+    (ended, launches, findings)
+}
+
+#[test]
+fn info_names_the_device() {
+    let (ended, launches, findings) = over_the_shim(&[], &["info"]);
+    assert_eq!((ended.code, launches, findings.as_str()), (0, 0, ""), "{}", ended.stderr);
+    assert!(ended.stdout.contains(&format!("\ncuda   {NAME}\n")), "{}", ended.stdout);
+    let (ended, ..) = over_the_shim(&[("CUDA_SHIM_DEVICES", "2")], &["info", "--device", "cuda:1", "--json"]);
+    assert!(ended.stdout.contains("\"available\":true") && ended.stdout.contains(NAME), "{}", ended.stdout);
+}
+
+#[test]
+fn info_says_why_there_is_none() {
+    for (environment, reason) in [
+        (("CUDA_SHIM_DEVICES", "0"), "present but no device visible"),
+        (("CUDA_VISIBLE_DEVICES", ""), "no device visible (CUDA_VISIBLE_DEVICES=\"\")"),
+        (("CUDA_SHIM_VERSION", "11040"), "is older than the minimum 535 (CUDA 12.2)"),
+        (("CUDA_SHIM_FAIL", "cuInit=4242"), "NVIDIA driver does not start: cuInit failed: unknown result (4242)"),
+    ] {
+        let (ended, ..) = over_the_shim(&[environment], &["info"]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        let line = ended.stdout.lines().find(|line| line.starts_with("cuda   none: ")).unwrap_or(&ended.stdout);
+        assert!(line.ends_with(reason), "{environment:?}: {line}");
+    }
+}
+
+/// Statements whose operators all have a device form. Weights are multiples of 1/64: their sums are exact in any order.
+const QUERIES: [&str; 5] = [
+    "SELECT count(*) AS n, sum(price) AS total, min(sold_on), max(weight_kg), avg(discount) FROM {} WHERE quantity > 2",
+    "SELECT category, is_return, count(*) AS n, sum(price * quantity) AS total FROM {} WHERE discount > 0.1 \
+     GROUP BY category, is_return ORDER BY category, is_return",
+    "SELECT store_id, count(discount), avg(weight_kg) FROM {} GROUP BY store_id HAVING count(*) > 1100 ORDER BY 1",
+    "SELECT sale_id, upper(product) AS product, price FROM {} WHERE store_id = 7 AND price > 100 \
+     ORDER BY price DESC, sale_id",
+    "SELECT sale_id, CASE WHEN discount IS NULL THEN 0 ELSE quantity / 2 END AS half FROM {} WHERE customer LIKE '%77'",
+];
+
+#[test]
+fn queries_run_on_the_cuda_driver() {
+    for (seed, query) in QUERIES.iter().enumerate() {
+        let query = query.replace("{}", SALES);
+        let expected = millpond(&["-q", "--device", "cpu", "-c", &query]);
+        assert!(expected.code == 0 && expected.stdout.lines().count() > 1, "{}", expected.stderr);
+        let args = ["--device", "cuda", "--fallback", "error", "--set", "millpond.min_rows=0", "-c", &query];
+        let (ended, launches, findings) = over_the_shim(&[("CUDA_SHIM_SEED", &seed.to_string())], &args);
+        assert_eq!(ended.code, 0, "{query}: {}", ended.stderr);
+        assert_eq!(sorted(&ended.stdout), sorted(&expected.stdout), "{query}");
+        assert_eq!(findings, "", "{query}");
+        assert!(launches > 0 && ended.stderr.contains(&format!("{NAME}: ")), "{query}: {}", ended.stderr);
+    }
+}
+
+/// Lines in an order of their own: without ORDER BY any is right.
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn auto_takes_a_cuda_device_and_explains_itself_without_one() {
+    let query = format!("SELECT sum(quantity) AS n FROM {SALES}");
+    let args = ["--device", "auto", "-c", &query];
+    let (taken, launches, _) = over_the_shim(&[], &args);
+    assert!(taken.code == 0 && launches > 0, "{}", taken.stderr);
+    let (without, launches, _) = over_the_shim(&[("CUDA_SHIM_VERSION", "11040")], &args);
+    assert_eq!((without.code, launches, &without.stdout), (0, 0, &taken.stdout));
+    assert!(without.stderr.starts_with("note: NVIDIA driver "), "{}", without.stderr);
+    assert!(without.stderr.contains("is older than the minimum 535"), "{}", without.stderr);
+    let (refused, ..) = over_the_shim(&[("CUDA_SHIM_VERSION", "11040")], &["--device", "cuda", "-c", &query]);
+    assert_eq!(refused.code, 3, "a device that was asked for: {}", refused.stderr);
+}
+
+/// A driver that fails in the middle of a query costs a note, not the answer; with `fallback = 'error'` it is an error.
+#[test]
+fn trouble_in_the_driver_leaves_the_answer_right() {
+    let query = QUERIES[1].replace("{}", SALES);
+    let expected = millpond(&["-q", "--device", "cpu", "-c", &query]).stdout;
+    for (trouble, words) in [
+        (("CUDA_SHIM_LOSE_AT_LAUNCH", "1"), "device 0 is lost: cuLaunchKernel failed: launch failed (719)"),
+        (("CUDA_SHIM_FAIL", "cuMemcpyHtoDAsync_v2=12345"), "cuMemcpyHtoDAsync_v2 failed: unknown result (12345)"),
+        (("CUDA_SHIM_FAIL", "cuModuleLoadDataEx=218"), "cuModuleLoadDataEx failed: invalid PTX (218)"),
+        (("CUDA_SHIM_FAIL", "cuMemAllocFromPoolAsync=2"), "out of device memory"),
+    ] {
+        let (ended, _, findings) = over_the_shim(&[trouble], &["--device", "cuda", "-c", &query]);
+        assert_eq!((ended.code, &ended.stdout), (0, &expected), "{trouble:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(words), "{trouble:?}: {}", ended.stderr);
+        assert_eq!(findings, "", "{trouble:?}");
+        let args = ["--device", "cuda", "--fallback", "error", "-c", &query];
+        let (refused, ..) = over_the_shim(&[trouble], &args);
+        assert!(refused.code == 3 && refused.stderr.contains(words), "{trouble:?}: {}", refused.stderr);
+    }
+}
