@@ -176,7 +176,11 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         self.alive()?;
         self.inner.scope.count(|c| &c.host_waits);
-        self.check(self.inner.driver.device_synchronize(self.inner.id))
+        let streams = self.inner.streams.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let submitted: Vec<VectorClock> = streams.iter().map(|cell| cell.clock()).collect();
+        self.check(self.inner.driver.device_synchronize(self.inner.id))?;
+        submitted.iter().for_each(|clock| self.host_saw(clock));
+        Ok(())
     }
 
     pub fn is_lost(&self) -> bool {

@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use crate::driver::{DeviceId, DriverVersion, Site};
+use crate::driver::{DeviceId, DevicePtr, DriverVersion, Site};
 use crate::stream::StreamId;
 use crate::units::ByteSize;
 
@@ -174,6 +174,13 @@ fn list_holders(holders: &[Holder]) -> String {
     format!("; largest holders: {}", list.join(", "))
 }
 
+fn one_of(names: &[&str]) -> String {
+    match names {
+        [most @ .., last] if !most.is_empty() => format!("{} or {last}", most.join(", ")),
+        _ => names.join(""),
+    }
+}
+
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
@@ -208,6 +215,17 @@ pub enum MemoryError {
     /// The thread already holds an unfinished use of the buffer that this one would have to wait for.
     #[error("buffer taken for {wanted} at {site} while this thread still holds it for {held} (since {held_site})")]
     Conflict { wanted: &'static str, site: Site, held: &'static str, held_site: Site },
+    #[error("there is no memory resource `{name}`; choose {}", one_of(known))]
+    UnknownStrategy { name: String, known: Vec<&'static str> },
+    /// Given back to a resource that it is not from, or that has it back already.
+    #[error("{resource} was given {ptr:?} at {site}, which it has not handed out")]
+    NotHandedOut { resource: &'static str, ptr: DevicePtr, site: Site },
+    /// An arena is reset while something allocated since the mark is live.
+    #[error(
+        "the arena of {stream} cannot be reset: {bytes} in {allocations} allocations since the mark are live, the first \
+         allocated at {first}; drop them before the reset"
+    )]
+    ArenaInUse { stream: StreamId, bytes: ByteSize, allocations: usize, first: Site },
     /// Host bytes are being read, written or copied.
     #[error("pinned memory is busy: {0}")]
     HostBusy(&'static str),

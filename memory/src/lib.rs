@@ -1,6 +1,7 @@
 //! Devices, streams, events and the stream-ordered memory pool, over CUDA or a simulated device.
 //!
 //!   Device ─► Stream, StreamPool      queues, and positions in them
+//!          ─► Strategy ─► DeviceMemoryResource ─► adaptors  where memory comes from
 //!          ─► MemoryPool ─► DeviceBuffer ─► DeviceView      memory that knows its uses
 //!          ─► PinnedPool ─► PinnedBuffer ─► Pending<T>      copies, and what is still on its way
 //!          ─► Module ─► Kernel                              launched by `kernels::launch`
@@ -11,6 +12,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod adaptor;
 pub mod buffer;
 pub mod checks;
 pub mod counters;
@@ -18,6 +20,7 @@ pub mod device;
 pub mod driver;
 pub mod error;
 pub mod event;
+mod gauge;
 pub mod module;
 pub mod order;
 pub mod pending;
@@ -39,5 +42,6 @@ pub use order::{Position, Waited};
 pub use pending::Pending;
 pub use pinned::{HostReadGuard, HostWriteGuard, PinnedBuffer, PinnedPool};
 pub use pool::{MemoryPool, MemoryPoolBuilder, Pressure, ReleaseThreshold, ReusePolicy};
+pub use resource::{DeviceMemoryResource, ResourceStatistics, Strategy};
 pub use stream::{Stream, StreamId, StreamPool};
 pub use units::ByteSize;

@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::Device;
-use crate::driver::{DriverCode, Site};
+use crate::driver::{DriverCode, DriverError, Site};
 use crate::error::{MemoryError, Result};
-use crate::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, RawAllocation, ResourceStatistics};
+use crate::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, RawAllocation, ResourceStatistics, Strategy};
 use crate::stream::Stream;
 use crate::units::ByteSize;
 
@@ -86,12 +86,27 @@ pub struct MemoryPoolBuilder {
     limit: Option<ByteSize>,
     threshold: ReleaseThreshold,
     reuse: ReusePolicy,
+    strategy: Strategy,
+    resource: Option<Arc<dyn DeviceMemoryResource>>,
 }
 
 impl MemoryPoolBuilder {
     /// The most the pool hands out at once. By default three quarters of what is free on the device now.
     pub fn limit(mut self, limit: ByteSize) -> Self {
         self.limit = Some(limit);
+        self
+    }
+
+    /// Where the memory comes from. The release threshold and the reuse policy are those of `cuda_async`; the other
+    /// strategies come with their own.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Takes the memory from `resource`: a strategy with options of its own, or one inside adaptors.
+    pub fn resource(mut self, resource: Arc<dyn DeviceMemoryResource>) -> Self {
+        self.resource = Some(resource);
         self
     }
 
@@ -110,11 +125,28 @@ impl MemoryPoolBuilder {
             Some(limit) => limit,
             None => ByteSize(self.device.memory_info()?.free_bytes / 4 * 3),
         };
-        // The driver's own maximum is left alone: it would fail before our holders were asked.
-        let resource = Arc::new(CudaAsyncMemoryResource::new(&self.device, None, self.threshold, self.reuse)?);
+        let (resource, driver_pool) = match (self.resource, self.strategy) {
+            (Some(resource), _) if *resource.device() != self.device => {
+                let detail = format!("the resource {} is of another device than the pool", resource.name());
+                return Err(DriverError::new("MemoryPool", DriverCode::INVALID_DEVICE).with_detail(detail).into());
+            }
+            (Some(resource), _) => (resource, None),
+            // The driver's own maximum is left alone: it would fail before our holders were asked.
+            (None, Strategy::CudaAsync) => {
+                let pool = CudaAsyncMemoryResource::new(&self.device, None, self.threshold, self.reuse)?;
+                let pool = Arc::new(pool);
+                (Arc::clone(&pool) as Arc<dyn DeviceMemoryResource>, Some(pool))
+            }
+            (None, Strategy::CudaAsyncDefault) => {
+                let pool = Arc::new(CudaAsyncMemoryResource::untuned(&self.device)?);
+                (Arc::clone(&pool) as Arc<dyn DeviceMemoryResource>, Some(pool))
+            }
+            (None, strategy) => (strategy.create(&self.device)?, None),
+        };
         let inner = PoolInner {
             device: self.device,
             resource,
+            driver_pool,
             limit,
             used: AtomicU64::new(0),
             peak: AtomicU64::new(0),
@@ -126,7 +158,9 @@ impl MemoryPoolBuilder {
 
 struct PoolInner {
     device: Device,
-    resource: Arc<CudaAsyncMemoryResource>,
+    resource: Arc<dyn DeviceMemoryResource>,
+    /// The resource once more, where it is a pool of the driver's.
+    driver_pool: Option<Arc<CudaAsyncMemoryResource>>,
     limit: ByteSize,
     used: AtomicU64,
     peak: AtomicU64,
@@ -146,7 +180,21 @@ impl MemoryPool {
             limit: None,
             threshold: ReleaseThreshold::default(),
             reuse: ReusePolicy::default(),
+            strategy: Strategy::default(),
+            resource: None,
         }
+    }
+
+    /// Where its memory comes from.
+    pub fn resource(&self) -> &Arc<dyn DeviceMemoryResource> {
+        &self.inner.resource
+    }
+
+    fn driver_pool(&self, call: &'static str) -> Result<&CudaAsyncMemoryResource> {
+        self.inner.driver_pool.as_deref().ok_or_else(|| {
+            let detail = format!("{} is not a pool of the driver's", self.inner.resource.name());
+            DriverError::new(call, DriverCode::NOT_SUPPORTED).with_detail(detail).into()
+        })
     }
 
     pub fn device(&self) -> &Device {
@@ -172,8 +220,12 @@ impl MemoryPool {
         self.limit().saturating_sub(self.used_bytes())
     }
 
+    /// The driver's own view of its pool.
+    ///
+    /// # Errors
+    /// `NOT_SUPPORTED` where the memory does not come from a pool of the driver's; so for the two setters below.
     pub fn attributes(&self) -> Result<PoolAttributes> {
-        self.inner.resource.attributes()
+        self.driver_pool("cuMemPoolGetAttribute")?.attributes()
     }
 
     pub fn statistics(&self) -> Result<ResourceStatistics> {
@@ -181,17 +233,17 @@ impl MemoryPool {
     }
 
     pub fn set_release_threshold(&self, threshold: ReleaseThreshold) -> Result<()> {
-        self.inner.resource.set_threshold(threshold)
+        self.driver_pool("cuMemPoolSetAttribute")?.set_threshold(threshold)
     }
 
     pub fn set_reuse(&self, reuse: ReusePolicy) -> Result<()> {
-        self.inner.resource.set_reuse(reuse)
+        self.driver_pool("cuMemPoolSetAttribute")?.set_reuse(reuse)
     }
 
     /// Starts new peaks, the driver's and our own.
     pub fn reset_high(&self) -> Result<()> {
         self.inner.peak.store(self.inner.used.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.inner.resource.reset_high()
+        self.inner.resource.reset_peaks()
     }
 
     /// Gives unused memory beyond `keep` back to the device, once what runs has finished. Returns how much went.
@@ -233,7 +285,7 @@ impl MemoryPool {
 
     fn allocate_reserved(&self, len: NonZeroUsize, stream: &Stream, site: Site) -> Result<RawAllocation> {
         let allocate = || match self.inner.resource.allocate(len, stream, site) {
-            Err(error) if error.driver_code() == Some(DriverCode::OUT_OF_MEMORY) => Ok(None),
+            Err(error) if error.is_out_of_memory() => Ok(None),
             other => other.map(Some),
         };
         if let Some(raw) = allocate()? {

@@ -18,7 +18,7 @@ use crate::device::Device;
 use crate::driver::{Driver, DriverError, HostSpan, Site, StreamHandle, StreamPriority};
 use crate::error::{MemoryError, Result};
 use crate::event::{Event, EventCell, TimeMark};
-use crate::order::{Mark, OrderTracker, Position, Waited};
+use crate::order::{Mark, OrderTracker, Position, VectorClock, Waited};
 
 /// Which stream, for good: never reused, unlike the driver's handle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -47,6 +47,11 @@ impl StreamCell {
 
     fn order(&self) -> MutexGuard<'_, OrderTracker<Arc<EventCell>>> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything submitted so far, and all that it comes after.
+    pub(crate) fn clock(&self) -> VectorClock {
+        self.order().clock().clone()
     }
 
     /// Lets go of the events it keeps.

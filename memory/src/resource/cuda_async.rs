@@ -6,7 +6,7 @@
 
 use std::num::NonZeroUsize;
 
-use super::{DeviceMemoryResource, RawAllocation, ResourceStatistics};
+use super::{DeviceMemoryResource, RawAllocation, ResourceStatistics, check_device};
 use crate::device::Device;
 use crate::driver::{PoolAttribute, PoolHandle, PoolProperties, Site};
 use crate::error::{DriverCode, DriverError, MemoryError, Result};
@@ -16,6 +16,7 @@ use crate::units::ByteSize;
 
 #[derive(Debug)]
 pub struct CudaAsyncMemoryResource {
+    name: &'static str,
     device: Device,
     pool: PoolHandle,
 }
@@ -27,6 +28,21 @@ impl CudaAsyncMemoryResource {
         threshold: ReleaseThreshold,
         reuse: ReusePolicy,
     ) -> Result<Self> {
+        let resource = Self::create("cuda_async", device, max)?;
+        resource.set_threshold(threshold)?;
+        resource.set_reuse(reuse)?;
+        Ok(resource)
+    }
+
+    /// A pool as the driver makes it: it gives memory back at every synchronisation, and reuses it by all three policies.
+    pub fn untuned(device: &Device) -> Result<Self> {
+        let resource = Self::create("cuda_async_default", device, None)?;
+        // What drivers start with so far; said, so that the line in a plot keeps its meaning.
+        resource.set_threshold(ReleaseThreshold::Bytes(ByteSize::ZERO))?;
+        Ok(resource)
+    }
+
+    fn create(name: &'static str, device: &Device, max: Option<ByteSize>) -> Result<Self> {
         device.alive()?;
         if !device.limits().memory_pools {
             let error = DriverError::new("cuMemPoolCreate", DriverCode::NOT_SUPPORTED)
@@ -35,10 +51,7 @@ impl CudaAsyncMemoryResource {
         }
         let properties = PoolProperties { max_bytes: max.map(ByteSize::as_u64) };
         let pool = device.check(device.driver().pool_create(device.id(), &properties))?;
-        let resource = CudaAsyncMemoryResource { device: device.clone(), pool };
-        resource.set_threshold(threshold)?;
-        resource.set_reuse(reuse)?;
-        Ok(resource)
+        Ok(CudaAsyncMemoryResource { name, device: device.clone(), pool })
     }
 
     fn set(&self, attribute: PoolAttribute, value: u64) -> Result<()> {
@@ -81,25 +94,25 @@ impl CudaAsyncMemoryResource {
             used_high: bytes(PoolAttribute::UsedHigh)?,
         })
     }
-
-    /// Starts new watermarks.
-    pub(crate) fn reset_high(&self) -> Result<()> {
-        self.set(PoolAttribute::ReservedHigh, 0)?;
-        self.set(PoolAttribute::UsedHigh, 0)
-    }
 }
 
 impl DeviceMemoryResource for CudaAsyncMemoryResource {
     fn name(&self) -> &'static str {
-        "cuda_async"
+        self.name
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
     }
 
     fn allocate(&self, len: NonZeroUsize, stream: &Stream, site: Site) -> Result<RawAllocation> {
+        check_device(&self.device, stream)?;
         let (ptr, _) = stream.submit(|driver, on| driver.pool_alloc(self.pool, len, on, site))?;
         Ok(RawAllocation { ptr, len })
     }
 
     fn deallocate(&self, raw: RawAllocation, stream: &Stream, site: Site) -> Result<()> {
+        check_device(&self.device, stream)?;
         stream.submit(|driver, on| driver.free_async(raw.ptr, on, site)).map(|_| ())
     }
 
@@ -115,7 +128,13 @@ impl DeviceMemoryResource for CudaAsyncMemoryResource {
             reserved_peak: reserved_high,
             used: used_current,
             used_peak: used_high,
+            ..ResourceStatistics::default()
         })
+    }
+
+    fn reset_peaks(&self) -> Result<()> {
+        self.set(PoolAttribute::ReservedHigh, 0)?;
+        self.set(PoolAttribute::UsedHigh, 0)
     }
 }
 

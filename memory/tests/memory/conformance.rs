@@ -10,7 +10,7 @@ use millpond_memory::{ByteSize, Device, DeviceBuffer, MemoryPool, Pending, Pinne
 use crate::pending::block_on;
 
 /// Runs `claim` on each device there is, and asks the simulated one for findings.
-fn on_every_device(claim: impl Fn(Device)) {
+pub fn on_every_device(claim: impl Fn(Device)) {
     #[cfg(target_os = "linux")]
     if crate::shim::is_inside() {
         let driver = CudaDriver::open().expect("the shim opens");
@@ -29,7 +29,7 @@ fn on_every_device(claim: impl Fn(Device)) {
 }
 
 /// True on a device that interprets kernels, behind whichever driver: it gets less to do.
-fn is_sim(device: &Device) -> bool {
+pub fn is_sim(device: &Device) -> bool {
     device.driver().kind() == DriverKind::Sim || device.limits().name.starts_with("simulated device")
 }
 

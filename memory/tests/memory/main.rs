@@ -2,6 +2,7 @@
 
 mod recording;
 
+mod adaptors;
 mod buffers;
 mod checks;
 mod conformance;
@@ -12,6 +13,8 @@ mod order;
 mod pending;
 mod pinned;
 mod pools;
+mod resource_order;
+mod resources;
 #[cfg(target_os = "linux")]
 mod shim;
 mod sim_buffers;

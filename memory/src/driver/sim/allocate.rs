@@ -146,7 +146,9 @@ impl State {
         const CALL: &str = "cuMemAlloc";
         let device = self.usable(CALL, device)?;
         self.allocation_fails(CALL, bytes)?;
-        let Some(address) = self.place_here(device, (bytes as u64).next_multiple_of(BLOCK_BYTES)) else {
+        let Some(address) =
+            self.place_here(device, (bytes as u64).checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX))
+        else {
             let free = self.options.memory_bytes - self.devices[device as usize].used_bytes;
             return refuse(CALL, DriverCode::OUT_OF_MEMORY, format!("{bytes} bytes wanted, {free} free on the device"));
         };

@@ -140,6 +140,12 @@ fn conformance_holds_through_libcuda() {
 }
 
 #[test]
+fn every_strategy_of_memory_holds_through_libcuda() {
+    let ended = over_the_shim("resources::", &[("CUDA_SHIM_SEED", "4")]);
+    assert_eq!(ended.findings, [""; 0]);
+}
+
+#[test]
 fn claims_hold_through_libcuda() {
     let ended = over_the_shim("claims::anywhere::", &[]);
     assert!(ended.launches > 0, "{}", ended.output);
