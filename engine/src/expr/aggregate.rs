@@ -73,9 +73,6 @@ pub fn lower(
     for (expr, name) in groups {
         let value = lowering.lower(expr, scope)?;
         let ty = lowering.graph.ty(value.node);
-        if ty.repr.is_float() {
-            return Err(Reason::KeyUnsupported { key: expr.to_string(), why: format!("it is {}", value.data_type) });
-        }
         columns.push(lowering.info(name, &value));
         key_types.push(value.data_type.clone());
         // A boolean key is the number 0 or 1.

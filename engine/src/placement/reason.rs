@@ -17,10 +17,6 @@ pub enum Reason {
     TypeUnsupported { column: String, data_type: String },
     /// An aggregate function, or this use of it, has no device form.
     AggregateUnsupported { aggregate: String, why: String },
-    /// Groups cannot be formed by this key.
-    KeyUnsupported { key: String, why: String },
-    /// Rows cannot be sorted by this key.
-    SortKeyUnsupported { key: String, why: String },
     /// The input has an order that the query may rely on, and the device would lose it.
     OrderKept { node: String },
     /// The input is known to be smaller than `millpond.min_rows`.
@@ -44,8 +40,6 @@ impl fmt::Display for Reason {
                 write!(f, "{column} has type {data_type}, which has no device form")
             }
             Self::AggregateUnsupported { aggregate, why } => write!(f, "{aggregate} has no device form: {why}"),
-            Self::KeyUnsupported { key, why } => write!(f, "the device does not group by {key}: {why}"),
-            Self::SortKeyUnsupported { key, why } => write!(f, "the device does not sort by {key}: {why}"),
             Self::OrderKept { node } => write!(f, "{node} keeps an order that the device would lose"),
             Self::TooFewRows { rows, min_rows } => {
                 write!(f, "its input has {rows} rows, and millpond.min_rows is {min_rows}")

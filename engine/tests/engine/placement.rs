@@ -142,14 +142,6 @@ async fn reason_of_an_aggregate() {
 }
 
 #[tokio::test]
-async fn reason_of_a_key() {
-    assert_eq!(
-        reasons(&[], "SELECT f, count(*) FROM lists GROUP BY f").await,
-        "the device does not group by f@0: it is Float64"
-    );
-}
-
-#[tokio::test]
 async fn rows_behind_a_limit_are_out_of_sight() {
     assert_eq!(
         placed("SELECT sum(x) FROM (SELECT size AS x FROM parts WHERE size > 3 ORDER BY id LIMIT 10)").await,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millpond::datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
+use millpond::datafusion::arrow::array::{ArrayRef, Float32Array, Float64Array, Int64Array, StringArray};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use millpond::{DeviceChoice, Fallback, Millpond, QueryResult};
@@ -137,4 +137,28 @@ async fn ranks_that_move_start_the_run_again() {
 
 fn rows_of(result: &QueryResult) -> Vec<String> {
     rows(&result.batches, false)
+}
+
+/// -0.0 and 0.0 are one group, as are all NaNs, and NULL is another.
+#[tokio::test]
+async fn groups_by_floats() {
+    same("SELECT weight, count(*), sum(id) FROM parts GROUP BY weight").await;
+    let floats: Float64Array = (0..600)
+        .map(|i| [Some(0.0), Some(-0.0), Some(f64::NAN), None, Some(1.5), Some(f64::INFINITY)][i % 6])
+        .collect();
+    let small: Float32Array = (0..600).map(|i| Some([0.0_f32, -0.0, 2.5, f32::MIN][i % 4])).collect();
+    let batch = RecordBatch::try_from_iter([("x", Arc::new(floats) as ArrayRef), ("y", Arc::new(small) as ArrayRef)]);
+    for sql in ["SELECT x, count(*) FROM t GROUP BY x", "SELECT x, y, count(*) FROM t GROUP BY x, y"] {
+        let mut answers = Vec::new();
+        for device in [DeviceChoice::Cpu, DeviceChoice::Sim] {
+            let session = session_with(device, 2, Fallback::Error);
+            session.context().register_batch("t", batch.as_ref().unwrap().clone()).unwrap();
+            // Which zero stands for its group depends on the order of rows.
+            let rows = rows_of(&run(&session, sql).await).into_iter().map(|row| row.replace("-0.0", "0.0"));
+            let mut rows: Vec<String> = rows.collect();
+            rows.sort();
+            answers.push(rows);
+        }
+        assert_eq!(answers[0], answers[1], "{sql}");
+    }
 }
