@@ -21,6 +21,7 @@ pub mod options;
 pub mod placement;
 pub mod program;
 pub mod report;
+mod selftest;
 pub mod session;
 
 pub use datafusion;
@@ -28,4 +29,5 @@ pub use datafusion;
 pub use error::EngineError;
 pub use options::{DeviceChoice, Fallback, MillpondOptions};
 pub use report::QueryReport;
+pub use selftest::{CheckOutcome, selftest};
 pub use session::{Millpond, MillpondBuilder, QueryResult};

@@ -98,6 +98,8 @@ pub enum Allocator {
 pub enum Command {
     /// Devices, driver, limits, and why there is no GPU
     Info(InfoArgs),
+    /// Prove a device: driver, memory, kernels, queries
+    Selftest,
     /// Generate data
     Gen(GenArgs),
     /// Run a suite once, with counts and a digest per query

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //!   millpond [-c SQL | -f FILE]   statements            millpond gen    data
-//!   millpond info                 devices               millpond run    a suite, with counts
-
+//!   millpond info, selftest       devices               millpond run    a suite, with counts
 //! ```
 //!
 //! Standard output carries data alone; notes, errors and footers go to standard error.
@@ -17,6 +16,7 @@ mod generate;
 mod info;
 mod interrupt;
 mod query;
+mod selftest;
 mod session;
 mod statements;
 mod suite;
@@ -58,6 +58,7 @@ fn main() -> ExitCode {
 async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
     match &cli.command {
         Some(Command::Info(args)) => info::run(args, &cli.session),
+        Some(Command::Selftest) => selftest::run(&cli.session).await,
         Some(Command::Gen(args)) => generate::run(args, cli.session.quiet).map(|()| Exit::Ok),
         Some(Command::Run(args)) => suite::run(args, &cli.session).await,
         None if nothing_to_run(cli) => {

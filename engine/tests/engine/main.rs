@@ -5,6 +5,7 @@ mod edges;
 mod no_device;
 mod placement;
 mod queries;
+mod selftest;
 mod sql_features;
 mod support;
 mod tpch;

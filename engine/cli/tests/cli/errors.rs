@@ -69,6 +69,46 @@ fn division_by_zero() {
 }
 
 #[test]
+fn division_by_zero_on_the_device() {
+    let sql = "SELECT quantity / (quantity - quantity) FROM 'data/samples/sales.parquet' WHERE quantity > 0";
+    for fallback in ["allow", "error"] {
+        refused(&["--device", "sim", "--fallback", fallback, "-c", sql], 1, &["Divide by zero"]);
+    }
+}
+
+#[test]
+fn trouble_on_the_device() {
+    let sql = "SELECT product, count(*), sum(price) FROM 'data/samples/sales.parquet' WHERE quantity > 2 GROUP BY product";
+    let expected = millpond(&["-q", "--device", "cpu", "-c", &format!("{sql} ORDER BY product")]);
+    for (setting, says) in [
+        ("millpond.debug_sim_lose_at_launch=1", "lost"),
+        ("millpond.debug_sim_lose_at_launch=2", "lost"),
+        ("millpond.memory_limit_bytes=100", "out of device memory"),
+    ] {
+        refused(&["--device", "sim", "--fallback", "error", "--set", setting, "-c", sql], 3, &[says]);
+        let answered = millpond(&["--device", "sim", "--set", setting, "-c", &format!("{sql} ORDER BY product")]);
+        assert_eq!((answered.code, &answered.stdout), (0, &expected.stdout), "{setting}: {}", answered.stderr);
+        assert!(answered.stderr.contains(says) && answered.stderr.contains("again on the CPU"), "{}", answered.stderr);
+    }
+}
+
+#[test]
+fn what_the_device_cannot_do_is_refused_where_the_cpu_is_forbidden() {
+    let sql = "SELECT store_id, stddev(quantity) FROM 'data/samples/sales.parquet' GROUP BY store_id";
+    refused(&["--device", "sim", "--fallback", "error", "-c", sql], 3, &["stddev", "millpond.fallback"]);
+
+    // A type without a device form, by its name.
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("lists.json");
+    std::fs::write(&file, "{\"a\": [1, 2], \"b\": 1}\n{\"a\": [], \"b\": 2}\n").expect("file");
+    let table = format!("lists={}", file.display());
+    let args = ["--device", "sim", "--fallback", "error", "--table", &table, "-c", "SELECT a FROM lists WHERE b > 1"];
+    refused(&args, 3, &["a has type List", "no device form"]);
+    let allowed = millpond(&["-q", "--device", "sim", "--table", &table, "-c", "SELECT b FROM lists WHERE a[1] = 1"]);
+    assert_eq!((allowed.code, allowed.stdout.as_str()), (0, "b\n1\n"), "{}", allowed.stderr);
+}
+
+#[test]
 fn absent_device() {
     refused(&["--device", "cuda:99", "-c", "SELECT 1"], 3, &["cuda:99", "not available"]);
 }

@@ -4,6 +4,7 @@
 mod cuda;
 mod errors;
 mod queries;
+mod selftest;
 mod suites;
 
 use std::io::Write;

@@ -109,3 +109,48 @@ fn interrupt_ends_a_running_query() {
         assert_eq!(child.wait().expect("ends").code(), Some(130), "{device}");
     }
 }
+
+#[test]
+fn explain_shows_device_nodes_and_reasons() {
+    let sql = format!("EXPLAIN SELECT quantity, count(*) FROM {SALES} WHERE quantity > 3 GROUP BY quantity");
+    let ended = millpond(&["-q", "--device", "sim", "-c", &sql]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    for node in ["DownloadExec", "DeviceAggregateExec", "DeviceFilterExec", "UploadExec"] {
+        assert!(ended.stdout.contains(node), "{node}:\n{}", ended.stdout);
+    }
+    let sql = format!("EXPLAIN SELECT sin(quantity) FROM {SALES} WHERE quantity > 3");
+    let ended = millpond(&["-q", "--device", "sim", "-c", &sql]);
+    assert!(ended.stdout.contains("stays on the CPU because") && ended.stdout.contains("sin"), "{}", ended.stdout);
+    let ended = millpond(&["-q", "--device", "cpu", "-c", &sql]);
+    assert!(!ended.stdout.contains("Device") && !ended.stdout.contains("DownloadExec"), "{}", ended.stdout);
+}
+
+#[test]
+fn explain_analyze_shows_what_a_run_cost() {
+    let sql = format!("EXPLAIN ANALYZE SELECT sum(quantity), count(*) FROM {SALES} WHERE quantity > 3");
+    let ended = millpond(&["--device", "sim", "-c", &sql]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    for counter in [
+        "launches=",
+        "pipeline_launches=",
+        "host_waits=1",
+        "allocations=",
+        "uploaded_bytes=",
+        "downloaded_bytes=",
+        "peak_bytes=",
+    ] {
+        assert!(ended.stdout.contains(counter), "{counter}:\n{}", ended.stdout);
+    }
+    assert!(!ended.stdout.contains("launches=0"), "{}", ended.stdout);
+}
+
+#[test]
+fn the_footer_says_what_ran_on_the_device() {
+    let sql = format!("SELECT sum(quantity) FROM {SALES} WHERE quantity > 3");
+    let ended = millpond(&["--device", "sim", "--fallback", "error", "-c", &sql]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let cpu = millpond(&["-q", "--device", "cpu", "-c", &sql]);
+    assert_eq!(ended.stdout, cpu.stdout);
+    assert!(ended.stderr.contains("simulated device") && ended.stderr.contains(" launches"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("findings"), "{}", ended.stderr);
+}

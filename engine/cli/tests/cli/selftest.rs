@@ -1,0 +1,32 @@
+//! `selftest`: a line per check, a total, and its exit codes.
+
+use crate::millpond;
+
+#[test]
+fn every_check_passes_on_the_simulated_device() {
+    let ended = millpond(&["selftest", "--device", "sim"]);
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+    let (checks, total) = ended.stdout.trim_end().rsplit_once('\n').expect("lines");
+    for family in ["memory/", "kernels/", "pipelines/", "sql/"] {
+        assert!(checks.lines().any(|line| line.starts_with("ok ") && line.contains(family)), "{family}:\n{checks}");
+    }
+    let count = checks.lines().filter(|line| line.starts_with("ok ")).count();
+    assert!(count > 20, "{checks}");
+    assert_eq!(total, format!("{count} checks on simulated device: {count} passed, 0 failed"));
+}
+
+#[test]
+fn a_device_that_fails_is_told_by_the_exit_code() {
+    let ended = millpond(&["selftest", "--device", "sim", "--set", "millpond.debug_sim_lose_at_launch=5"]);
+    assert_eq!(ended.code, 1, "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("FAILED kernels/fill"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("lost"), "{}", ended.stdout);
+}
+
+#[test]
+fn no_device_to_test() {
+    let ended = millpond(&["selftest", "--device", "cpu"]);
+    assert_eq!(ended.code, 3, "{}", ended.stderr);
+    assert!(ended.stderr.contains("no device to test") && ended.stderr.contains("--device sim"), "{}", ended.stderr);
+    assert_eq!(millpond(&["selftest", "--device", "cuda:99"]).code, 3);
+}
