@@ -6,6 +6,7 @@ mod no_device;
 mod placement;
 mod queries;
 mod selftest;
+mod sources;
 mod sql_features;
 mod support;
 mod tpch;

@@ -78,7 +78,8 @@ fn division_by_zero_on_the_device() {
 
 #[test]
 fn trouble_on_the_device() {
-    let sql = "SELECT product, count(*), sum(price) FROM 'data/samples/sales.parquet' WHERE quantity > 2 GROUP BY product";
+    let sql =
+        "SELECT product, count(*), sum(price) FROM 'data/samples/sales.parquet' WHERE quantity > 2 GROUP BY product";
     let expected = millpond(&["-q", "--device", "cpu", "-c", &format!("{sql} ORDER BY product")]);
     for (setting, says) in [
         ("millpond.debug_sim_lose_at_launch=1", "lost"),
