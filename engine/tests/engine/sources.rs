@@ -138,7 +138,7 @@ async fn types_that_only_tables_in_memory_have() {
         "SELECT id, upper(word), length(txt), word = 'yy', txt LIKE 'z%' FROM o WHERE id > 3",
         "SELECT min(t32), max(t64), min(d64), max(span), count(d64) FROM o",
         "SELECT t32, count(*) FROM o GROUP BY t32",
-        "SELECT id FROM o WHERE bytes = X'616263' OR t32 < TIME '01:00:00'",
+        "SELECT id FROM o WHERE bytes = X'616263' OR t64 < TIME '01:00:00'",
         "SELECT id, word FROM o WHERE id < 800 ORDER BY word DESC NULLS LAST, txt NULLS FIRST, id",
     ] {
         same(&cpu, &sim, sql).await;
