@@ -242,6 +242,16 @@ pub fn a_lost_device_lets_everything_be_dropped(strategy: Strategy) {
     drop((pool, stream, device));
 }
 
+/// How many buffers a storm keeps.
+const MOST_SHARED: usize = 200;
+
+/// How often each thread of a storm does something. `MILLPOND_TEST_STEPS` asks for more, or less.
+fn steps(device: &Device) -> usize {
+    let asked = std::env::var("MILLPOND_TEST_STEPS").ok();
+    let default = if is_sim(device) { 60 } else { 6250 };
+    asked.map_or(default, |steps| steps.parse().expect("MILLPOND_TEST_STEPS is a number"))
+}
+
 /// Random operations of many threads on many streams: nothing is found, and every byte is right.
 fn storm(device: &Device, pool: &MemoryPool, seed: u64, threads: usize, steps: usize) {
     let pinned = PinnedPool::builder(device).build();
@@ -259,7 +269,8 @@ fn storm(device: &Device, pool: &MemoryPool, seed: u64, threads: usize, steps: u
                         let shared = shared.lock().unwrap();
                         (!shared.is_empty()).then(|| shared[random.below(shared.len())].clone())
                     };
-                    match random.below(10) {
+                    let full = shared.lock().unwrap().len() > MOST_SHARED;
+                    match if full { 6 } else { random.below(10) } {
                         // Allocated and written on different streams, and passed on.
                         0..4 => {
                             let len = random.len([300, 5000, 100_000, 2 << 20]);
@@ -311,8 +322,7 @@ fn storm(device: &Device, pool: &MemoryPool, seed: u64, threads: usize, steps: u
 pub fn many_threads_on_many_streams_are_in_order(strategy: Strategy) {
     on_every_device(|device| {
         let pool = pool(strategy, &device);
-        let steps = if is_sim(&device) { 60 } else { 2000 };
-        storm(&device, &pool, device.driver().seed().unwrap_or(7), 16, steps);
+        storm(&device, &pool, device.driver().seed().unwrap_or(7), 16, steps(&device));
     });
 }
 
