@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use crate::pinned::PinnedPool;
-use crate::{ByteSize, Device, DeviceBuffer, HostKind, MemoryError, MemoryPool, Stream, Waited};
+use crate::{ByteSize, Device, DeviceBuffer, HostKind, MemoryError, MemoryPool, Strategy, Stream, Waited};
 
 /// A claim with a name.
 #[derive(Clone, Copy)]
@@ -80,7 +80,12 @@ impl CheckRig {
     /// # Errors
     /// What the driver says.
     pub fn new(device: &Device) -> Result<Self, CheckError> {
-        let pool = MemoryPool::builder(device).limit(ByteSize::mib(256)).build()?;
+        Self::with(device, Strategy::default())
+    }
+
+    /// The same with memory of `strategy`.
+    fn with(device: &Device, strategy: Strategy) -> Result<Self, CheckError> {
+        let pool = MemoryPool::builder(device).limit(ByteSize::mib(256)).strategy(strategy).build()?;
         let pinned = PinnedPool::builder(device).build();
         let streams = (0..4).map(|_| Stream::new(device)).collect::<Result<_, _>>()?;
         Ok(Self { device: device.clone(), pool, pinned, streams })
@@ -110,7 +115,7 @@ pub fn checks() -> &'static [Check] {
     &CHECKS
 }
 
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     Check { name: "memory/copies", claim: "bytes go up and come home, whatever their number", run: copies },
     Check { name: "memory/pieces", claim: "pinned memory is copied in pieces, each to its place", run: pieces },
     Check { name: "memory/zeroed", claim: "a zeroed buffer is zero to the end of its padding", run: zeroed },
@@ -125,6 +130,11 @@ const CHECKS: [Check; 11] = [
         name: "memory/pool",
         claim: "the pool keeps its memory, counts it, and gives it back when told",
         run: pool,
+    },
+    Check {
+        name: "memory/strategies",
+        claim: "every strategy of allocation keeps bytes apart and gives its memory back",
+        run: strategies,
     },
     Check { name: "memory/limit", claim: "too large an allocation is refused, and the next one works", run: limit },
     Check {
@@ -192,6 +202,11 @@ fn zeroed(device: &Device) -> Result<(), CheckError> {
 
 fn hand_over(device: &Device) -> Result<(), CheckError> {
     let rig = CheckRig::new(device)?;
+    hand_over_on(&rig)?;
+    rig.finish()
+}
+
+fn hand_over_on(rig: &CheckRig) -> Result<(), CheckError> {
     for round in 0..8 {
         let len = 100_003 + round;
         let mut buffer = rig.upload(&pattern(round, len), &rig.streams[round % 4])?;
@@ -204,7 +219,7 @@ fn hand_over(device: &Device) -> Result<(), CheckError> {
         }
         same("what was handed over", rig.download(&buffer, &rig.streams[(round + 3) % 4])?, pattern(round, len))?;
     }
-    rig.finish()
+    Ok(())
 }
 
 fn readers(device: &Device) -> Result<(), CheckError> {
@@ -230,6 +245,11 @@ fn readers(device: &Device) -> Result<(), CheckError> {
 
 fn reuse(device: &Device) -> Result<(), CheckError> {
     let rig = CheckRig::new(device)?;
+    reuse_on(&rig)?;
+    rig.finish()
+}
+
+fn reuse_on(rig: &CheckRig) -> Result<(), CheckError> {
     let mut results = Vec::new();
     for round in 0..40 {
         let on = &rig.streams[round % 4];
@@ -244,7 +264,22 @@ fn reuse(device: &Device) -> Result<(), CheckError> {
         let bytes = result.wait()?;
         same(&format!("a foreign byte of round {round}"), bytes.iter().find(|byte| **byte != round as u8), None)?;
     }
-    rig.finish()
+    Ok(())
+}
+
+fn strategies(device: &Device) -> Result<(), CheckError> {
+    for strategy in Strategy::ALL {
+        if !device.limits().memory_pools && !matches!(strategy, Strategy::Cuda | Strategy::Caching) {
+            continue;
+        }
+        let rig = CheckRig::with(device, strategy)?;
+        let named = |error| CheckError::Wrong(format!("{strategy}: {error}"));
+        hand_over_on(&rig).and_then(|()| reuse_on(&rig)).map_err(named)?;
+        rig.pool.trim_to(ByteSize::ZERO)?;
+        same(&format!("what {strategy} holds after a trim"), rig.pool.statistics()?.reserved, ByteSize::ZERO)?;
+        rig.finish().map_err(named)?;
+    }
+    Ok(())
 }
 
 fn pool(device: &Device) -> Result<(), CheckError> {
