@@ -16,7 +16,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Literal as LiteralExpr};
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Literal, NodeId, Overflow, Repr, TimeUnit as KernelUnit, Ty};
 
-use super::cast::power_of_ten;
+use super::cast::decimal_type;
 use super::{Lowering, Scope, Value, refused, unsupported};
 use crate::column::time_unit;
 use crate::placement::Reason;
@@ -51,8 +51,12 @@ impl Lowering<'_> {
             other => return Err(unsupported(expr, &format!("operator {other} is not lowered"))),
         };
         let node = match (&left.data_type, &right.data_type) {
-            (DataType::Decimal128(_, s1), DataType::Decimal128(_, s2)) => {
-                self.decimal(expr, op, left.node, *s1, right.node, *s2)?
+            (l, r) if l.is_decimal() && r.is_decimal() => {
+                let operand = |value: &Value| Some((value.node, decimal_type(&value.data_type)?));
+                let (Some(l), Some(r)) = (operand(&left), operand(&right)) else {
+                    return Err(unsupported(expr, &format!("arithmetic of {l} and {r} is not lowered")));
+                };
+                self.graph.decimal_arithmetic(op, l, r).map_err(|e| refused(expr, &e))?.0
             }
             (DataType::Date32, DataType::Date32) if op == Arithmetic::Subtract => {
                 let mut days = |of| self.graph.convert(of, Repr::I64, Overflow::Wrap);
@@ -66,43 +70,6 @@ impl Lowering<'_> {
             (l, r) => return Err(unsupported(expr, &format!("arithmetic of {l} and {r} is not lowered"))),
         };
         Ok(Value { node, data_type, dictionary: None })
-    }
-
-    /// Arrow's decimal rules.
-    fn decimal(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        op: Arithmetic,
-        left: NodeId,
-        s1: i8,
-        right: NodeId,
-        s2: i8,
-    ) -> Result<NodeId, Reason> {
-        let (mut l, mut r) = (left, right);
-        match op {
-            Arithmetic::Add | Arithmetic::Subtract | Arithmetic::Remainder => {
-                let scale = s1.max(s2);
-                l = self.scaled(expr, l, scale - s1)?;
-                r = self.scaled(expr, r, scale - s2)?;
-            }
-            Arithmetic::Multiply => {}
-            Arithmetic::Divide => {
-                let shift = s1.saturating_add(4).min(38) - s1 + s2;
-                l = self.scaled(expr, l, shift.max(0))?;
-                r = self.scaled(expr, r, (-shift).max(0))?;
-            }
-        }
-        self.graph.arithmetic(op, l, r, Overflow::Fail).map_err(|e| refused(expr, &e))
-    }
-
-    /// `of · 10^digits`, checked.
-    pub(super) fn scaled(&mut self, expr: &Arc<dyn PhysicalExpr>, of: NodeId, digits: i8) -> Result<NodeId, Reason> {
-        if digits == 0 {
-            return Ok(of);
-        }
-        let repr = self.graph.ty(of).repr;
-        let factor = self.graph.integer(power_of_ten(expr, digits)?, repr);
-        self.graph.arithmetic(Arithmetic::Multiply, of, factor, Overflow::Fail).map_err(|e| refused(expr, &e))
     }
 
     /// A date or timestamp plus or minus a literal interval.

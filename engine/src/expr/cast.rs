@@ -10,12 +10,13 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
-use millpond_kernels::codegen::ir::{Arithmetic, FloatFunction, GraphError, NodeId, Overflow, Range, Repr, Rounding};
+use millpond_kernels::codegen::Decimal;
+use millpond_kernels::codegen::ir::{GraphError, NodeId, Overflow, Repr, TimeUnit as KernelUnit};
 
 use super::{Lowering, Value, refused, unsupported};
-use crate::column::{is_string, plain_repr, type_unsupported};
+use crate::column::{is_string, plain_repr, time_unit, type_unsupported};
 use crate::placement::Reason;
 
 /// True when both types hold text, so that codes mean the same in either.
@@ -42,24 +43,13 @@ pub(super) fn same_representation(a: &DataType, b: &DataType) -> bool {
     }
 }
 
-/// 10^digits, or a reason when 128 bits do not hold it.
-pub(super) fn power_of_ten(expr: &Arc<dyn PhysicalExpr>, digits: i8) -> Result<i128, Reason> {
-    u32::try_from(digits)
-        .ok()
-        .and_then(|digits| 10_i128.checked_pow(digits))
-        .ok_or_else(|| unsupported(expr, &format!("10 to the power {digits} does not fit")))
-}
-
-fn ticks_per_day(unit: &TimeUnit) -> i128 {
-    86_400 * ticks_per_second(unit)
-}
-
-fn ticks_per_second(unit: &TimeUnit) -> i128 {
-    match unit {
-        TimeUnit::Second => 1,
-        TimeUnit::Millisecond => 1_000,
-        TimeUnit::Microsecond => 1_000_000,
-        TimeUnit::Nanosecond => 1_000_000_000,
+/// Precision and scale of a decimal of up to 128 bits.
+pub(super) fn decimal_type(data_type: &DataType) -> Option<Decimal> {
+    match data_type {
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale) => Some(Decimal::new(*precision, *scale)),
+        _ => None,
     }
 }
 
@@ -96,82 +86,31 @@ impl Lowering<'_> {
             (Null, _) => Ok(graph.null(repr)),
             (a, b) if a == b => Ok(of.node),
             (a, b) if number(a) && number(b) => graph.convert(of.node, repr, overflow),
-            (a, Decimal128(p, s)) if a.is_integer() && *s >= 0 => {
-                let wide = graph.convert(of.node, Repr::I128, Overflow::Wrap).map_err(|e| refused(expr, &e))?;
-                let factor = graph.integer(power_of_ten(expr, *s)?, Repr::I128);
-                graph
-                    .arithmetic(Arithmetic::Multiply, wide, factor, overflow)
-                    .and_then(|scaled| graph.check(scaled, precision(*p), overflow))
-            }
-            (Float32 | Float64, Decimal128(p, s)) if *s >= 0 => {
-                let factor = 10_f64.powi(i32::from(*s));
-                let wide = graph.convert(of.node, Repr::F64, Overflow::Wrap).map_err(|e| refused(expr, &e))?;
-                let factor = graph.float(factor, Repr::F64);
-                graph
-                    .arithmetic(Arithmetic::Multiply, wide, factor, Overflow::Wrap)
-                    .and_then(|scaled| graph.float_function(FloatFunction::Round, scaled))
-                    .and_then(|rounded| graph.convert(rounded, Repr::I128, overflow))
-                    .and_then(|integer| graph.check(integer, precision(*p), overflow))
-            }
-            (Decimal128(p1, s1), Decimal128(p2, s2)) => {
-                let scaled = match s2.cmp(s1) {
-                    std::cmp::Ordering::Equal => Ok(of.node),
-                    std::cmp::Ordering::Greater => {
-                        let factor = graph.integer(power_of_ten(expr, s2 - s1)?, Repr::I128);
-                        graph.arithmetic(Arithmetic::Multiply, of.node, factor, overflow)
-                    }
-                    std::cmp::Ordering::Less => {
-                        graph.divide_constant(of.node, power_of_ten(expr, s1 - s2)?, Rounding::HalfAway)
-                    }
-                };
-                // Arrow checks no precision where the type alone says that every value fits.
-                let digits_kept = i16::from(*p2) - i16::from(*s2) >= i16::from(*p1) - i16::from(*s1);
-                match digits_kept && s2 >= s1 {
-                    true => scaled,
-                    false => scaled.and_then(|node| graph.check(node, precision(*p2), overflow)),
+            (a, b) if a.is_decimal() || b.is_decimal() => match (decimal_type(a), decimal_type(b)) {
+                (Some(a), Some(b)) => graph.decimal_to_decimal(of.node, a, b, repr, overflow),
+                (Some(a), None) if to.is_integer() => graph.decimal_to_integer(of.node, a, repr, overflow),
+                (Some(a), None) if matches!(to, Float32 | Float64) => graph.decimal_to_float(of.node, a, repr),
+                (None, Some(b)) if from.is_integer() => graph.integer_to_decimal(of.node, b, repr, overflow),
+                (None, Some(b)) if matches!(from, Float32 | Float64) => {
+                    graph.float_to_decimal(of.node, b, repr, overflow)
                 }
-            }
-            (Decimal128(_, s), b) if b.is_integer() && *s >= 0 => graph
-                .divide_constant(of.node, power_of_ten(expr, *s)?, Rounding::Truncate)
-                .and_then(|whole| graph.convert(whole, repr, overflow)),
-            (Decimal128(_, s), Float64) if *s >= 0 => {
-                let divisor = graph.float(10_f64.powi(i32::from(*s)), Repr::F64);
-                graph
-                    .convert(of.node, Repr::F64, Overflow::Wrap)
-                    .and_then(|wide| graph.arithmetic(Arithmetic::Divide, wide, divisor, Overflow::Wrap))
-            }
+                _ => return refuse(&format!("a cast from {from} to {to} is not lowered")),
+            },
             // The same ticks under another name.
             (Int32, Date32) | (Date32, Int32) => Ok(of.node),
             (Int64, Timestamp(..) | Date64 | Duration(_)) | (Timestamp(..) | Date64 | Duration(_), Int64) => {
                 Ok(of.node)
             }
             (Date32, Int64) => graph.convert(of.node, Repr::I64, Overflow::Wrap),
-            (Date32, Timestamp(unit, None)) => {
-                let factor = graph.integer(ticks_per_day(unit), Repr::I64);
-                graph
-                    .convert(of.node, Repr::I64, Overflow::Wrap)
-                    .and_then(|days| graph.arithmetic(Arithmetic::Multiply, days, factor, overflow))
-            }
-            (Timestamp(unit, None), Date32) => graph
-                .divide_constant(of.node, ticks_per_day(unit), Rounding::Floor)
-                .and_then(|days| graph.convert(days, Repr::I32, overflow)),
+            (Date32, Timestamp(unit, None)) => graph.convert_time(of.node, KernelUnit::Day, time_unit(unit), overflow),
+            (Date32, Date64) => graph.convert_time(of.node, KernelUnit::Day, KernelUnit::Millisecond, Overflow::Wrap),
+            (Date64, Date32) => graph.date64_to_date32(of.node, overflow),
+            (Timestamp(unit, None), Date32) => graph.convert_time(of.node, time_unit(unit), KernelUnit::Day, overflow),
             (Timestamp(a, tz1), Timestamp(b, tz2)) if tz1 == tz2 => {
-                let (a, b) = (ticks_per_second(a), ticks_per_second(b));
-                if a >= b {
-                    graph.divide_constant(of.node, a / b, Rounding::Truncate)
-                } else {
-                    let factor = graph.integer(b / a, Repr::I64);
-                    graph.arithmetic(Arithmetic::Multiply, of.node, factor, overflow)
-                }
+                graph.convert_time(of.node, time_unit(a), time_unit(b), overflow)
             }
             (a, b) => return refuse(&format!("a cast from {a} to {b} is not lowered")),
         };
         built.map_err(|e| refused(expr, &e))
     }
-}
-
-/// The values that a decimal of precision `p` holds.
-fn precision(p: u8) -> Range {
-    let limit = 10_i128.checked_pow(u32::from(p)).map_or(i128::MAX, |limit| limit - 1);
-    Range::new(-limit, limit)
 }
