@@ -14,7 +14,7 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Literal as LiteralExpr};
-use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Literal, NodeId, Overflow, Repr, TimeUnit as KernelUnit, Ty};
+use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Literal, Overflow, Repr, TimeUnit as KernelUnit, Ty};
 
 use super::cast::decimal_type;
 use super::{Lowering, Scope, Value, refused, unsupported};

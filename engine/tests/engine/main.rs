@@ -5,6 +5,7 @@ mod edges;
 mod no_device;
 mod placement;
 mod queries;
+mod random_expressions;
 mod selftest;
 mod sources;
 mod sql_features;

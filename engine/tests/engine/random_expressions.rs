@@ -1,0 +1,182 @@
+//! Random expressions in SQL: whatever DataFusion says on the CPU, an error included, the simulated device says too.
+//!
+//!   seed ─► SELECT id, number, number FROM t WHERE truth ─┬─► cpu ──┐
+//!                                                         └─► sim ──┴─► equal answers, or both refuse
+//!
+//! A failure prints the query, which is all that is needed to see it again.
+
+use millpond::{DeviceChoice, Fallback, Millpond};
+
+use crate::answers::Answer;
+use crate::edges::{edges, write_parquet};
+use crate::support::session_with;
+
+/// SplitMix64.
+struct Source(u64);
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Integer,
+    Decimal,
+    Float,
+}
+
+const INTEGERS: [&str; 10] = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "k", "w"];
+const INTEGER_TYPES: [&str; 6] = ["TINYINT", "SMALLINT", "INT", "BIGINT", "INT UNSIGNED", "SMALLINT UNSIGNED"];
+const DECIMALS: [&str; 4] = ["d9", "d18", "d30", "d38"];
+const DECIMAL_TYPES: [&str; 4] = ["DECIMAL(9, 2)", "DECIMAL(18, 6)", "DECIMAL(38, 0)", "DECIMAL(30, 4)"];
+const FLOATS: [&str; 3] = ["f32", "f64", "x"];
+const PARTS: [&str; 12] =
+    ["year", "isoyear", "quarter", "month", "week", "day", "doy", "dow", "isodow", "hour", "minute", "second"];
+const TIMES: [&str; 5] = ["day", "ts_s", "ts_ms", "ts_us", "ts_ns"];
+const GRAINS: [&str; 8] = ["second", "minute", "hour", "day", "week", "month", "quarter", "year"];
+
+impl Source {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
+
+    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len())]
+    }
+
+    fn leaf(&mut self, kind: Kind) -> String {
+        match (kind, self.below(4)) {
+            (Kind::Integer, 0) => self.pick(&["0", "1", "-3", "7", "100", "2147483647"]).to_string(),
+            (Kind::Decimal, 0) => self.pick(&["0.5", "1.25", "-3.00", "100.0", "0.001"]).to_string(),
+            (Kind::Float, 0) => self.pick(&["0.0::DOUBLE", "1.5::DOUBLE", "-2e10", "1e-3"]).to_string(),
+            (Kind::Integer, _) => self.pick(&INTEGERS).to_string(),
+            (Kind::Decimal, _) => self.pick(&DECIMALS).to_string(),
+            (Kind::Float, _) => self.pick(&FLOATS).to_string(),
+        }
+    }
+
+    fn number(&mut self, kind: Kind, depth: usize) -> String {
+        if depth == 0 {
+            return self.leaf(kind);
+        }
+        let other = [Kind::Integer, Kind::Decimal, Kind::Float][self.below(3)];
+        let (a, b) = (self.number(kind, depth - 1), self.number(kind, depth - 1));
+        match self.below(16) {
+            0..3 => format!("({a} + {b})"),
+            3 | 4 => format!("({a} - {b})"),
+            5 => format!("({a} * {b})"),
+            6 => format!("({a} / NULLIF({b}, 0))"),
+            7 => format!("({a} % NULLIF({b}, 0))"),
+            8 => format!("COALESCE({a}, {b})"),
+            9 => format!("NULLIF({a}, {b})"),
+            10 => format!("CASE WHEN {} THEN {a} ELSE {b} END", self.truth(depth - 1)),
+            11 => format!("CASE WHEN {} THEN {a} END", self.truth(depth - 1)),
+            12 => format!("abs({a})"),
+            13 if kind == Kind::Integer => {
+                format!("date_part('{}', {})", self.pick(&PARTS), self.pick(&TIMES))
+            }
+            14 if kind != Kind::Integer => format!("(-{a})"),
+            _ => {
+                let of = self.number(other, depth - 1);
+                let to = match kind {
+                    Kind::Integer => self.pick(&INTEGER_TYPES),
+                    Kind::Decimal => self.pick(&DECIMAL_TYPES),
+                    Kind::Float => self.pick(&["DOUBLE", "REAL"]),
+                };
+                format!("TRY_CAST({of} AS {to})")
+            }
+        }
+    }
+
+    fn truth(&mut self, depth: usize) -> String {
+        if depth == 0 {
+            return self.pick(&["b", "c", "(k > 3)", "(s LIKE 'b%')", "(day < DATE '1990-01-01')"]).to_string();
+        }
+        let kind = [Kind::Integer, Kind::Decimal, Kind::Float][self.below(3)];
+        match self.below(10) {
+            0..4 => {
+                let (a, b) = (self.number(kind, depth - 1), self.number(kind, depth - 1));
+                let op = self.pick(&["=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"]);
+                format!("({a} {op} {b})")
+            }
+            4 => format!("({} AND {})", self.truth(depth - 1), self.truth(depth - 1)),
+            5 => format!("({} OR {})", self.truth(depth - 1), self.truth(depth - 1)),
+            6 => format!("(NOT {})", self.truth(depth - 1)),
+            7 => {
+                let test = self.pick(&["IS NULL", "IS NOT NULL"]);
+                format!("({} {test})", self.number(kind, depth - 1))
+            }
+            8 => {
+                let test = self.pick(&["IS TRUE", "IS NOT TRUE", "IS FALSE", "IS NOT FALSE", "IS UNKNOWN"]);
+                format!("({} {test})", self.truth(depth - 1))
+            }
+            _ => {
+                let of = self.number(kind, depth - 1);
+                format!("({of} BETWEEN {} AND {})", self.leaf(kind), self.leaf(kind))
+            }
+        }
+    }
+
+    fn query(&mut self) -> String {
+        let kinds = [Kind::Integer, Kind::Decimal, Kind::Float];
+        let first = kinds[self.below(3)];
+        let first = self.number(first, 3);
+        let second = kinds[self.below(3)];
+        let second = self.number(second, 2);
+        let third = match self.below(3) {
+            0 => format!("date_trunc('{}', {})", self.pick(&GRAINS), self.pick(&TIMES[1..])),
+            _ => self.truth(2),
+        };
+        format!("SELECT id, {first}, {second}, {third} FROM t WHERE {} OR id < 40", self.truth(2))
+    }
+}
+
+async fn sessions(folder: &tempfile::TempDir) -> (Millpond, Millpond) {
+    let cpu = session_with(DeviceChoice::Cpu, 2, Fallback::Allow);
+    let sim = session_with(DeviceChoice::Sim, 2, Fallback::Allow);
+    let path = folder.path().join("t.parquet");
+    write_parquet(&edges(), &path, 1_500);
+    for session in [&cpu, &sim] {
+        let path = path.to_str().expect("a UTF-8 path");
+        session.context().register_parquet("t", path, Default::default()).await.expect("the file is read");
+    }
+    (cpu, sim)
+}
+
+/// Runs the queries of `seeds`; gives the failures, and how many queries the device answered alone.
+async fn compare(seeds: std::ops::Range<u64>) -> (Vec<String>, usize) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (cpu, sim) = sessions(&folder).await;
+    let (mut failures, mut alone) = (Vec::new(), 0);
+    for seed in seeds {
+        let sql = Source(seed).query();
+        let (expected, actual) = (cpu.execute(&sql).await, sim.execute(&sql).await);
+        match (expected, actual) {
+            (Ok(expected), Ok(actual)) => {
+                let answer = |result: &millpond::session::QueryResult| Answer::new(&result.schema, &result.batches);
+                if let Some(difference) = answer(&expected).difference(&answer(&actual), false) {
+                    failures.push(format!("seed {seed}: {sql}\n    {difference}"));
+                } else if !actual.report.findings.is_empty() {
+                    failures.push(format!("seed {seed}: {sql}\n    {}", actual.report.findings.join(" | ")));
+                }
+                let report = actual.report;
+                alone += usize::from(report.launches > 0 && report.notes.is_empty() && report.reasons.is_empty());
+            }
+            (Err(_), Err(_)) => {}
+            (Err(expected), Ok(_)) => failures
+                .push(format!("seed {seed}: {sql}\n    answers, where the CPU says {}", expected.strip_backtrace())),
+            (Ok(_), Err(actual)) => {
+                failures.push(format!("seed {seed}: {sql}\n    fails: {}", actual.strip_backtrace()))
+            }
+        }
+    }
+    (failures, alone)
+}
+
+#[tokio::test]
+async fn the_device_and_the_cpu_agree_on_random_expressions() {
+    let seeds = std::env::var("MILLPOND_TEST_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
+    let (failures, alone) = compare(0..seeds).await;
+    assert!(failures.is_empty(), "{} of {seeds} queries failed:\n{}", failures.len(), failures.join("\n"));
+    assert!(alone * 3 > seeds as usize, "only {alone} of {seeds} queries ran on the device alone");
+}
