@@ -231,18 +231,22 @@ impl Graph {
     /// Both operands times their powers of ten. Arrow computes a row only where both are valid, so that one which would
     /// overflow beside a NULL does not.
     fn scale_both(&mut self, left: NodeId, right: NodeId, shifts: (i32, i32)) -> Result<(NodeId, NodeId), GraphError> {
-        let beside = |graph: &mut Self, node: NodeId, other: NodeId| {
-            let fails = matches!(graph.node(node), Node::Arithmetic { overflow: Overflow::Fail, .. });
-            if !fails || !graph.ty(other).nullable {
+        let beside = |graph: &mut Self, node: NodeId, of: NodeId, other: NodeId| {
+            if !graph.fails(node) || !graph.ty(other).nullable {
                 return Ok(node);
             }
-            let valid = graph.test(Test::IsNotNull, other)?;
+            let mut valid = graph.test(Test::IsNotNull, other)?;
+            // The operand itself is computed, and may fail, in every row: the condition is where every row comes by.
+            if graph.can_fail(of) {
+                let own = graph.test(Test::IsNotNull, of)?;
+                valid = graph.and(own, valid)?;
+            }
             graph.case(vec![(valid, node)], None)
         };
         let scaled_left = self.scale_up(left, shifts.0, Overflow::Fail)?;
         let scaled_right = self.scale_up(right, shifts.1, Overflow::Fail)?;
-        let left_or_null = if scaled_left == left { left } else { beside(self, scaled_left, right)? };
-        let right_or_null = if scaled_right == right { right } else { beside(self, scaled_right, left)? };
+        let left_or_null = if scaled_left == left { left } else { beside(self, scaled_left, left, right)? };
+        let right_or_null = if scaled_right == right { right } else { beside(self, scaled_right, right, left)? };
         Ok((left_or_null, right_or_null))
     }
 

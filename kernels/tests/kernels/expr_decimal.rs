@@ -84,6 +84,23 @@ fn arithmetic_follows_arrows_scales_and_overflows() {
     }
 }
 
+/// Scaling is done only where both operands are valid; the operands themselves are computed everywhere.
+#[test]
+fn an_operand_fails_beside_a_null_but_its_scaling_does_not() {
+    let wide = Decimal::new(38, 10);
+    let mut bench = Bench::new();
+    let a = bench.column(Repr::I128, &[Int(99 * ten(36)), Int(99 * ten(36)), Int(1)]);
+    let b = bench.column(Repr::I128, &[Int(3), Null, Null]);
+    let (quotient, _) = bench.graph.decimal_arithmetic(Arithmetic::Divide, (a, wide), (b, wide)).expect("decimals");
+    let failed =
+        |outcome: crate::expr_bench::Outcome| -> Vec<bool> { outcome.errors.iter().map(Option::is_some).collect() };
+    assert_eq!(failed(bench.run(&[quotient])), [true, false, false]);
+    let (square, scale) = bench.graph.decimal_arithmetic(Arithmetic::Multiply, (a, wide), (a, wide)).expect("decimals");
+    let (quotient, _) =
+        bench.graph.decimal_arithmetic(Arithmetic::Divide, (square, scale), (b, wide)).expect("decimals");
+    assert_eq!(failed(bench.run(&[quotient])), [true, true, false]);
+}
+
 #[test]
 fn result_types_are_arrows() {
     let mut bench = Bench::new();

@@ -193,6 +193,26 @@ fn quotients_of_narrow_and_wide_operands_agree() {
     }
 }
 
+/// The quotient of the lowest 32-bit value by -1 is none of 32 bits: as a 64-bit number it is nothing special.
+#[test]
+fn lowest_values_divide_and_lose_their_sign_in_wider_types() {
+    for (narrow, wide) in [(Repr::I32, Repr::I64), (Repr::I64, Repr::I128)] {
+        let low = narrow.bounds().expect("an integer").low;
+        let mut bench = Bench::new();
+        let a = bench.column(narrow, &[Int(low), Int(low)]);
+        let b = bench.ranged(narrow, &[Int(-1), Int(1)]);
+        let a = bench.graph.convert(a, wide, Overflow::Fail).expect("integers");
+        let b = bench.graph.convert(b, wide, Overflow::Fail).expect("integers");
+        let quotient = bench.graph.arithmetic(Arithmetic::Divide, a, b, Overflow::Null).expect("integers");
+        let magnitude = bench.graph.absolute(a, Overflow::Fail).expect("an integer");
+        let negated = bench.graph.negate(a, Overflow::Fail).expect("an integer");
+        assert_eq!(bench.values(magnitude), [Int(-low), Int(-low)]);
+        assert_eq!(bench.values(negated), [Int(-low), Int(-low)]);
+        // The range of the divisor holds 0, so that the result may be NULL.
+        assert_eq!(bench.values(quotient), [Int(-low), Int(low)]);
+    }
+}
+
 /// Dividends and divisors with every pattern of words that the long division distinguishes.
 #[test]
 fn long_division_of_128_bits() {

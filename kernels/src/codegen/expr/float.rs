@@ -3,6 +3,7 @@
 //!   key       -NaN < -inf < … < -1 < 0 = -0 < 1 < … < inf < NaN       as signed integers: bits ^ (bits < 0 ? 0x7fff… : 0)
 //!
 //! Zero      comparisons treat -0.0 as 0.0 (DataFusion normalises before it compares); `Identical` does not.
+//! NaN       that arithmetic makes is positive, as on Arm; x86 makes it negative, so that there it comes first in the order.
 //! Remainder has the sign of the dividend and is exact, as `%` in Rust.
 
 use millpond_ptx::ast::Type;

@@ -101,7 +101,8 @@ impl Row<'_, '_> {
         let ty = self.ty(id);
         let all = bounds(ty.repr);
         let (dividend, divisor) = (self.range(left), self.range(right));
-        let work = join(a.lane, b.lane);
+        // The quotient of the lowest value by -1 needs the next lane.
+        let work = join(join(a.lane, b.lane), lane(ty));
         let (a, mut b) = (a.to(self.f, work), b.to(self.f, work));
         if divisor.holds(0) {
             let zero = equals(self.f, b, 0);
