@@ -3,7 +3,7 @@
 //!   FilterExec        over a scan or a device node   ──► DeviceFilterExec
 //!   ProjectionExec    over a device node, or a scan if it computes ──► DeviceProjectExec
 //!   AggregateExec     Final over Partial, or Single   ──► one DeviceAggregateExec
-//!   SortExec          over a device node              ──► DeviceSortExec; the merge above it vanishes
+//!   SortExec          over a scan or a device node   ──► DeviceSortExec; the merge above it vanishes
 //!
 //! Each step leaves a plan that would run. The original nodes are kept whole: a border holds on to the subplan it replaced.
 
@@ -13,7 +13,6 @@ use std::sync::Arc;
 use datafusion::common::stats::Precision;
 use datafusion::error::Result;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode, AggregateMode, AggregateOutputMode};
-use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -93,11 +92,6 @@ impl<'a> Converter<'a> {
                 }
                 child => self.stay(plan, vec![child], None),
             };
-        }
-        if let Some(analyze) = plan.downcast_ref::<AnalyzeExec>() {
-            let children = plan.children().into_iter().map(|c| self.convert(c)).collect::<Result<Vec<_>>>()?;
-            let _ = analyze;
-            return self.stay(plan, children, None);
         }
         if only_moves(plan.as_ref())
             && let Some(input) = plan.children().first()
@@ -262,9 +256,11 @@ impl<'a> Converter<'a> {
                 aggregated: true,
             })
         };
-        let first_node = first as *const AggregateExec;
-        if std::ptr::eq(first_node, last) {
+        if std::ptr::eq(first, last) {
             return self.unary(plan, child, judged);
+        }
+        if !judge::counts_as_operator(plan.as_ref()) && matches!(child, Placed::Host { .. }) {
+            return self.rebuild_pair(plan, last, child, None);
         }
         let child = self.after_limit(child);
         let outcome = match &child {
@@ -274,7 +270,7 @@ impl<'a> Converter<'a> {
         match outcome {
             Ok(tree) => Ok(Placed::Device(tree)),
             // The pair stays together: the reason is shown below the Partial, and all nodes between stay as they were.
-            Err(reason) => self.rebuild_pair(plan, last, child, reason),
+            Err(reason) => self.rebuild_pair(plan, last, child, Some(reason)),
         }
     }
 
@@ -284,7 +280,7 @@ impl<'a> Converter<'a> {
         plan: &Arc<dyn ExecutionPlan>,
         last: &AggregateExec,
         child: Placed,
-        reason: Reason,
+        reason: Option<Reason>,
     ) -> Result<Placed> {
         let mut between: Vec<&Arc<dyn ExecutionPlan>> = vec![plan];
         let mut node = last.input();
@@ -293,7 +289,7 @@ impl<'a> Converter<'a> {
             let Some(input) = node.children().first().copied() else { break };
             node = input;
         }
-        let mut placed = self.stay(node, vec![child], Some(reason))?;
+        let mut placed = self.stay(node, vec![child], reason)?;
         for node in between.into_iter().rev() {
             placed = self.stay(node, vec![placed], None)?;
         }

@@ -83,7 +83,7 @@ pub(super) fn aggregate(
     Ok(lowered.columns)
 }
 
-/// Whether rows can be sorted by `order`; `rows` is what is known of their number.
+/// Whether rows can be sorted by `order`.
 pub(super) fn sort(order: &LexOrdering, input: &[ColumnInfo], dictionaries: &mut Dictionaries) -> Result<(), Reason> {
     let mut lowering = Lowering::new(input, dictionaries);
     let scope = lowering.scope();

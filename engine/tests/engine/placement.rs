@@ -105,6 +105,7 @@ async fn when_nothing_goes_to_the_device_one_line_at_the_root_says_why() {
 #[tokio::test]
 async fn one_row_plans_and_scans_stay_as_they_are() {
     assert!(!placed("SELECT 1 + 1").await.contains("Device"));
+    assert!(!placed("SELECT count(*), sum(x) FROM (SELECT 1 AS x)").await.contains("Device"));
     assert_eq!(placed("SELECT id, name FROM parts").await, "DataSourceExec");
     assert!(!placed("SELECT count(*) FROM parts").await.contains("Device"), "statistics answer it");
 }
