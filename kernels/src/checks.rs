@@ -204,6 +204,9 @@ fn selects(device: &Device) -> Result<(), CheckError> {
     rig.base.finish()
 }
 
+/// What a combination of bitmaps does to one pair of bits.
+type TruthFunction = fn(bool, bool) -> bool;
+
 fn bitmaps(device: &Device) -> Result<(), CheckError> {
     let rig = Rig::new(device)?;
     for rows in LENGTHS {
@@ -211,7 +214,7 @@ fn bitmaps(device: &Device) -> Result<(), CheckError> {
         let (a_view, b_view) = (rig.upload(&packed(&a))?, rig.upload(&packed(&b))?);
         let number = Rows::known(rows as u64);
         let out = rig.output(rows.div_ceil(32) * 4)?;
-        let meanings: [(Combine, fn(bool, bool) -> bool); 3] =
+        let meanings: [(Combine, TruthFunction); 3] =
             [(Combine::And, |a, b| a & b), (Combine::Or, |a, b| a | b), (Combine::AndNot, |a, b| a & !b)];
         for (how, meaning) in meanings {
             bitmap::combine(&rig.images, how, &a_view, &b_view, &number, &out, rig.stream())?;
