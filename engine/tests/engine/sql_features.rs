@@ -185,6 +185,9 @@ same_answers! {
         "SELECT min(i8), max(i16), min(i32), max(i64), min(u8), max(u16), min(u32), max(u64) FROM t WHERE id > 3",
         "SELECT sum(i8), sum(i16), sum(i32), sum(u8), sum(u16), sum(u32), avg(i8), avg(i32), avg(u32) FROM t",
         "SELECT count(i8), count(d38), count(f32), count(s), count(b), count(nothing), count(*), count(1) FROM t WHERE id > 3",
+        "SELECT min(s), max(s), min(l), max(l), min(b), max(c), max(upper(s)) FROM t",
+        "SELECT w, min(s), max(l), min(b), max(b) FROM t GROUP BY w",
+        "SELECT min(s) FILTER (WHERE k > 3), max(s) FROM t WHERE w = 1 HAVING min(s) < 'z'",
         "SELECT sum(nothing), min(nothing), max(nothing), avg(nothing) FROM t",
         "SELECT sum(k), min(d9), avg(x), count(*) FROM t WHERE i32 + 0 = 123456",
         "SELECT k, sum(d9) FROM t WHERE i32 + 0 = 123456 GROUP BY k",
@@ -204,6 +207,10 @@ same_answers! {
         "SELECT DISTINCT w, b FROM t",
         "SELECT DISTINCT k FROM t WHERE k > 0",
         "SELECT nothing, count(*) FROM t GROUP BY nothing",
+        "SELECT x, count(*), sum(k) FROM t GROUP BY x",
+        "SELECT f64, count(*) FROM t GROUP BY f64",
+        "SELECT w, f32, min(k) FROM t GROUP BY w, f32",
+        "SELECT DISTINCT f64 FROM t",
         "SELECT day, count(*) FROM t WHERE k > 10 GROUP BY day HAVING count(*) > 1";
 
     order_with_every_null_order:
