@@ -47,9 +47,13 @@ impl Value {
         }
     }
 
+    /// Equal floats order equally: one NaN, one zero. NULL comes first.
     fn float_order(&self, other: &Value) -> Ordering {
+        let plain = |value: f64| if value.is_nan() { f64::NAN } else { value + 0.0 };
         match (self, other) {
-            (Value::Float { value: a, .. }, Value::Float { value: b, .. }) => a.total_cmp(b),
+            (Value::Float { value: a, .. }, Value::Float { value: b, .. }) => plain(*a).total_cmp(&plain(*b)),
+            (Value::Null, Value::Float { .. }) => Ordering::Less,
+            (Value::Float { .. }, Value::Null) => Ordering::Greater,
             _ => Ordering::Equal,
         }
     }
@@ -66,7 +70,9 @@ impl Value {
 }
 
 fn close(a: f64, b: f64, tolerance: f64) -> bool {
-    a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * a.abs().max(b.abs())
+    // An infinity is within any tolerance of everything, so only finite numbers are compared by it.
+    let near = a.is_finite() && b.is_finite() && (a - b).abs() <= tolerance * a.abs().max(b.abs());
+    a == b || (a.is_nan() && b.is_nan()) || near
 }
 
 /// An answer: its columns' types and its rows.
@@ -148,7 +154,7 @@ pub fn compare(expected: &Answer, actual: &Answer, in_order: bool) -> Result<(),
         if let Some(column) = a.iter().zip(b.iter()).position(|(x, y)| !x.same(y)) {
             let order = if in_order { "" } else { " (rows sorted)" };
             return Err(Difference(format!(
-                "row {row}{order}, column {column}: expected {:?}, got {:?}",
+                "row {row}{order}, column {column}: expected {:?}, got {:?}; rows {a:?} and {b:?}",
                 a[column], b[column]
             )));
         }
@@ -219,8 +225,20 @@ mod tests {
         let exact = numbers(&[1], &[1.0]);
         assert_eq!(compare(&exact, &numbers(&[1], &[1.0 + 5e-10]), true), Ok(()));
         assert!(compare(&exact, &numbers(&[1], &[1.0 + 5e-9]), true).is_err());
+        assert!(compare(&exact, &numbers(&[1], &[f64::INFINITY]), true).is_err());
         assert_eq!(compare(&numbers(&[1], &[f64::NAN]), &numbers(&[1], &[f64::NAN]), true), Ok(()));
         assert!(compare(&numbers(&[1], &[0.0]), &numbers(&[1], &[1e-300]), true).is_err());
+    }
+
+    #[test]
+    fn rows_with_nulls_and_every_nan_pair_up() {
+        let floats =
+            |values: &[Option<f64>]| answer(vec![("x", Arc::new(Float64Array::from(values.to_vec())) as ArrayRef)]);
+        let values: Vec<Option<f64>> =
+            (0..60).map(|i| [None, Some(f64::from(i)), Some(-f64::NAN), Some(-0.0)][i as usize % 4]).collect();
+        let other: Vec<Option<f64>> =
+            values.iter().rev().map(|v| v.map(|v| if v.is_nan() { f64::NAN } else { v + 0.0 })).collect();
+        assert_eq!(compare(&floats(&values), &floats(&other), false), Ok(()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::expressions::Literal as LiteralExpr;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use millpond_kernels::codegen::ir::{DateGrain, DatePart, FloatFunction, Overflow, TimeUnit};
+use millpond_kernels::codegen::ir::{Arithmetic, DateGrain, DatePart, FloatFunction, Overflow, TimeUnit};
 
 use super::{Lowering, Scope, Value, refused, unsupported};
 use crate::column::time_unit;
@@ -69,7 +69,15 @@ impl Lowering<'_> {
                     "round" => FloatFunction::Round,
                     _ => FloatFunction::Truncate,
                 };
-                (self.graph.float_function(function, of.node).map_err(|e| refused(expr, &e))?, None)
+                let mut node = of.node;
+                if function == FloatFunction::Truncate {
+                    // DataFusion's trunc of -0.0 is 0.0, although that of -0.5 is -0.0. Adding 0.0 changes nothing else.
+                    let repr = self.graph.ty(node).repr;
+                    let zero = self.graph.float(0.0, repr);
+                    let sum = self.graph.arithmetic(Arithmetic::Add, node, zero, Overflow::Wrap);
+                    node = sum.map_err(|e| refused(expr, &e))?;
+                }
+                (self.graph.float_function(function, node).map_err(|e| refused(expr, &e))?, None)
             }
             _ => return Err(unsupported(expr, &format!("function {name} is not lowered"))),
         };

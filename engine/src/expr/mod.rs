@@ -198,6 +198,10 @@ impl<'d> Lowering<'d> {
             let of = self.lower(of.arg(), scope)?;
             self.graph.not(of.node)
         } else if let Some(of) = expr.downcast_ref::<NegativeExpr>() {
+            // A constant that DataFusion could not fold is one whose negation it refuses.
+            if of.arg().is::<LiteralExpr>() {
+                return Err(unsupported(expr, "a constant has no device form where DataFusion does not fold it"));
+            }
             let of = self.lower(of.arg(), scope)?;
             // Arrow wraps integers here, and checks decimals.
             let overflow = if of.data_type.is_decimal() { Overflow::Fail } else { Overflow::Wrap };

@@ -7,7 +7,10 @@
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::UnKnownColumn;
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
@@ -46,7 +49,7 @@ impl<'a> Bridge<'a> {
         let partitioning = tree.cpu.properties().output_partitioning().clone();
         let download = self.download(tree, reasons);
         match &partitioning {
-            Partitioning::Hash(_, n) if hashed && *n > 1 => {
+            Partitioning::Hash(keys, n) if hashed && *n > 1 && keys.iter().all(is_known) => {
                 Ok(Arc::new(RepartitionExec::try_new(download, partitioning)?))
             }
             _ => Ok(download),
@@ -71,4 +74,10 @@ impl<'a> Bridge<'a> {
             }
         }
     }
+}
+
+/// False for a key that a projection has dropped: nobody above can ask for rows hashed by it, and it cannot be computed.
+fn is_known(key: &Arc<dyn PhysicalExpr>) -> bool {
+    // The closure returns no error, so neither does the walk.
+    !key.exists(|expr| Ok(expr.is::<UnKnownColumn>())).unwrap_or(true)
 }

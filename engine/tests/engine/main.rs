@@ -2,6 +2,7 @@
 
 mod answers;
 mod edges;
+mod found;
 mod no_device;
 mod placement;
 mod queries;

@@ -1,0 +1,84 @@
+//! Random SQL, the simulated device against DataFusion: `cargo fuzz-sql [--seed S] [--first N] [--queries N] …`.
+
+use std::process::ExitCode;
+
+use millpond_bench::fuzz::lab::Lab;
+use millpond_bench::fuzz::{Options, run};
+
+const USAGE: &str =
+    "cargo fuzz-sql [--seed S] [--first N] [--queries N] [--differences N] [--reduce-runs N] [--verbose]
+cargo fuzz-sql --seed S --variant N --sql TEXT    prints both answers to one query over the tables of a seed
+Numbers may be hexadecimal (0x5eed). Exit code 0: no difference; 1: differences; 2: usage.";
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+struct Arguments {
+    options: Options,
+    variant: usize,
+    sql: Option<String>,
+}
+
+fn arguments(mut arguments: impl Iterator<Item = String>) -> Option<Arguments> {
+    let (mut options, mut variant, mut sql) = (Options::default(), 0, None);
+    while let Some(name) = arguments.next() {
+        if name == "--verbose" {
+            options.verbose = true;
+            continue;
+        }
+        if name == "--sql" {
+            sql = Some(arguments.next()?);
+            continue;
+        }
+        let value = number(&arguments.next()?)?;
+        match name.as_str() {
+            "--seed" => options.seed = value,
+            "--first" => options.first = value,
+            "--queries" => options.queries = value,
+            "--variant" => variant = usize::try_from(value).ok()?,
+            "--differences" => options.differences = usize::try_from(value).ok()?,
+            "--reduce-runs" => options.reduce_runs = usize::try_from(value).ok()?,
+            _ => return None,
+        }
+    }
+    Some(Arguments { options, variant, sql })
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Some(Arguments { options, variant, sql }) = arguments(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    if let Some(sql) = sql {
+        return match Lab::open(options.seed).await {
+            Ok(lab) => {
+                println!("{}", lab.both(&sql, variant).await);
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    match run(options, |line| println!("{line}")).await {
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+        Ok(summary) => {
+            let mut reasons: Vec<_> = summary.reasons.iter().collect();
+            reasons.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
+            for (reason, times) in reasons.iter().take(if options.verbose { 60 } else { 12 }) {
+                println!("{times:5} × {reason}");
+            }
+            println!("{summary}");
+            if summary.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+    }
+}

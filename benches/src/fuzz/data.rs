@@ -1,0 +1,307 @@
+//! The tables that random queries read: every type with a device form, NULLs, edges and skew.
+//!
+//! ```text
+//!   m0, m1, m33, m1000, m5000   in memory: two partitions of batches cut at odd rows
+//!   p1000, p5000                Parquet: row groups of 300 and 1,700 rows
+//! ```
+//!
+//! Same   a table is a function of the seed and its number of rows.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use millpond::datafusion::arrow::array::{
+    ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array, Int16Array,
+    Int32Array, Int64Array, StringArray, StringViewArray, TimestampMicrosecondArray, TimestampMillisecondArray,
+    TimestampNanosecondArray, TimestampSecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+};
+use millpond::datafusion::arrow::record_batch::RecordBatch;
+use millpond::datafusion::datasource::MemTable;
+use millpond::datafusion::error::{DataFusionError, Result};
+use millpond::datafusion::parquet::arrow::ArrowWriter;
+use millpond::datafusion::parquet::file::properties::WriterProperties;
+use millpond::datafusion::prelude::{ParquetReadOptions, SessionContext};
+
+use super::rng::Rng;
+use super::ty::Ty;
+
+pub const WORDS: [&str; 14] = [
+    "",
+    " ",
+    "a",
+    "bolt",
+    "Bolt",
+    "gear wheel",
+    "é",
+    "日本語",
+    "100%",
+    "a_b",
+    "12",
+    "-7.5",
+    "it's",
+    "a text that is longer than the twelve bytes of a view, and then some",
+];
+
+/// Names and types of the columns, in the order of [`table`].
+pub const COLUMNS: [(&str, Ty); 33] = [
+    ("id", Ty::Int(true, 64)),
+    ("i8", Ty::Int(true, 8)),
+    ("i16", Ty::Int(true, 16)),
+    ("i32", Ty::Int(true, 32)),
+    ("i64", Ty::Int(true, 64)),
+    ("u8", Ty::Int(false, 8)),
+    ("u16", Ty::Int(false, 16)),
+    ("u32", Ty::Int(false, 32)),
+    ("u64", Ty::Int(false, 64)),
+    ("k", Ty::Int(true, 32)),
+    ("n", Ty::Int(true, 64)),
+    ("rare", Ty::Int(true, 16)),
+    ("nothing", Ty::Int(true, 32)),
+    ("d5", Ty::Dec(5, 2)),
+    ("d15", Ty::Dec(15, 2)),
+    ("d18", Ty::Dec(18, 4)),
+    ("d38", Ty::Dec(38, 10)),
+    ("d12", Ty::Dec(12, 0)),
+    ("f32", Ty::F32),
+    ("f64", Ty::F64),
+    ("e32", Ty::Even32),
+    ("e64", Ty::Even64),
+    ("day", Ty::Date),
+    ("ts_s", Ty::Time(0, false)),
+    ("ts_ms", Ty::Time(3, false)),
+    ("ts_us", Ty::Time(6, false)),
+    ("ts_ns", Ty::Time(9, false)),
+    ("tz_us", Ty::Time(6, true)),
+    ("tz_ns", Ty::Time(9, true)),
+    ("b", Ty::Bool),
+    ("c", Ty::Bool),
+    ("s", Ty::Text),
+    ("v", Ty::Text),
+];
+
+/// `(name, rows, rows per row group)`: a table in memory has no row groups.
+pub const TABLES: [(&str, usize, usize); 7] = [
+    ("m0", 0, 0),
+    ("m1", 1, 0),
+    ("m33", 33, 0),
+    ("m1000", 1000, 0),
+    ("m5000", 5000, 0),
+    ("p1000", 1000, 300),
+    ("p5000", 5000, 1700),
+];
+
+/// One column: NULL in `nulls` of 100 rows, an edge in 8, `value` in the rest.
+fn column<T: Copy>(
+    rng: &mut Rng,
+    rows: usize,
+    nulls: u64,
+    edges: &[T],
+    mut value: impl FnMut(&mut Rng) -> T,
+) -> Vec<Option<T>> {
+    let one = |_| match (rng.chance(nulls), rng.chance(8) && !edges.is_empty()) {
+        (true, _) => None,
+        (_, true) => Some(rng.pick(edges)),
+        _ => Some(value(rng)),
+    };
+    (0..rows).map(one).collect()
+}
+
+/// `rows` rows of every column.
+pub fn table(seed: u64, rows: usize) -> RecordBatch {
+    let mut rng = Rng::new(seed, 0x7ab1_e000 + rows as u64);
+    let rng = &mut rng;
+    macro_rules! integers {
+        ($array:ty, $native:ty) => {
+            Arc::new(<$array>::from(column(rng, rows, 15, &[<$native>::MIN, <$native>::MAX, 0, 1], |rng| {
+                rng.between(if <$native>::MIN == 0 { 0 } else { -100 }, 100) as $native
+            }))) as ArrayRef
+        };
+    }
+    macro_rules! times {
+        ($array:ty, $per_second:literal) => {
+            <$array>::from(column(
+                rng,
+                rows,
+                15,
+                &[0, -1, 1, -$per_second, 951_782_399 * $per_second, -86_400 * $per_second],
+                |rng| rng.between(-3_000_000_000, 3_000_000_000) * $per_second + rng.between(0, $per_second - 1),
+            ))
+        };
+    }
+    let decimal = |rng: &mut Rng, precision: u8, scale: i8, digits: u32| {
+        let max = 10_i128.pow(u32::from(precision)) - 1;
+        let limit = 10_i64.pow(digits);
+        let values =
+            column(rng, rows, 15, &[max, -max, 0, 5, -5, 50, 149, 150], |rng| i128::from(rng.between(-limit, limit)));
+        let array = Decimal128Array::from(values).with_precision_and_scale(precision, scale);
+        Arc::new(array.expect("the precision is one of the type's")) as ArrayRef
+    };
+    let bools = |rng: &mut Rng, nulls| BooleanArray::from(column(rng, rows, nulls, &[], |rng| rng.chance(40)));
+    let columns: Vec<(&str, ArrayRef, bool)> = vec![
+        ("id", Arc::new((0..rows as i64).collect::<Int64Array>()), false),
+        ("i8", integers!(Int8Array, i8), true),
+        ("i16", integers!(Int16Array, i16), true),
+        ("i32", integers!(Int32Array, i32), true),
+        ("i64", integers!(Int64Array, i64), true),
+        ("u8", integers!(UInt8Array, u8), true),
+        ("u16", integers!(UInt16Array, u16), true),
+        ("u32", integers!(UInt32Array, u32), true),
+        ("u64", integers!(UInt64Array, u64), true),
+        // Skewed: half of the rows have one key.
+        (
+            "k",
+            Arc::new(Int32Array::from(column(rng, rows, 0, &[], |rng| match rng.chance(50) {
+                true => 7,
+                false => rng.between(-30, 30) as i32,
+            }))),
+            false,
+        ),
+        ("n", Arc::new(Int64Array::from(column(rng, rows, 10, &[], |rng| rng.between(-1000, 1000)))), true),
+        ("rare", Arc::new(Int16Array::from(column(rng, rows, 95, &[], |rng| rng.between(-5, 5) as i16))), true),
+        ("nothing", Arc::new(Int32Array::from(vec![None; rows])), true),
+        ("d5", decimal(rng, 5, 2, 4), true),
+        ("d15", decimal(rng, 15, 2, 7), true),
+        ("d18", decimal(rng, 18, 4, 9), true),
+        ("d38", decimal(rng, 38, 10, 15), true),
+        ("d12", decimal(rng, 12, 0, 3), true),
+        (
+            "f32",
+            Arc::new(Float32Array::from(column(
+                rng,
+                rows,
+                15,
+                &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 0.0, f32::MIN_POSITIVE, 1e-45, f32::MAX],
+                |rng| rng.between(-1000, 1000) as f32 / 7.0,
+            ))),
+            true,
+        ),
+        (
+            "f64",
+            Arc::new(Float64Array::from(column(
+                rng,
+                rows,
+                15,
+                &[f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, f64::MIN_POSITIVE, 5e-324, f64::MAX],
+                |rng| rng.between(-1000, 1000) as f64 / 7.0,
+            ))),
+            true,
+        ),
+        (
+            "e32",
+            Arc::new(Float32Array::from(column(rng, rows, 10, &[], |rng| rng.between(-1600, 1600) as f32 / 16.0))),
+            true,
+        ),
+        (
+            "e64",
+            Arc::new(Float64Array::from(column(rng, rows, 10, &[0.0], |rng| {
+                rng.between(-16_000, 16_000) as f64 / 16.0
+            }))),
+            true,
+        ),
+        (
+            "day",
+            // 1582-10-15, 1969-12-31, 1970-01-01, 2000-02-29, 2024-12-30 (week 1 of 2025), 9999-12-31.
+            Arc::new(Date32Array::from(column(rng, rows, 15, &[-141_427, -1, 0, 11_016, 20_087, 2_932_896], |rng| {
+                rng.between(-30_000, 30_000) as i32
+            }))),
+            true,
+        ),
+        ("ts_s", Arc::new(times!(TimestampSecondArray, 1)), true),
+        ("ts_ms", Arc::new(times!(TimestampMillisecondArray, 1_000)), true),
+        ("ts_us", Arc::new(times!(TimestampMicrosecondArray, 1_000_000)), true),
+        ("ts_ns", Arc::new(times!(TimestampNanosecondArray, 1_000_000_000)), true),
+        ("tz_us", Arc::new(times!(TimestampMicrosecondArray, 1_000_000).with_timezone("+02:00")), true),
+        ("tz_ns", Arc::new(times!(TimestampNanosecondArray, 1_000_000_000).with_timezone("+02:00")), true),
+        ("b", Arc::new(bools(rng, 20)), true),
+        ("c", Arc::new(bools(rng, 0)), false),
+        ("s", Arc::new(StringArray::from(column(rng, rows, 15, &[], |rng| rng.pick(&WORDS)))), true),
+        ("v", Arc::new(StringViewArray::from(column(rng, rows, 15, &[""], |rng| rng.pick(&WORDS[3..9])))), true),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns).expect("columns have one length")
+}
+
+/// A folder with the Parquet files of one seed; it goes when this is dropped.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Writes the files of `seed`.
+    ///
+    /// # Errors
+    /// When the folder or a file cannot be written.
+    pub fn write(seed: u64) -> Result<Self> {
+        let folder = Folder(std::env::temp_dir().join(format!("millpond-fuzz-{seed:x}-{}", std::process::id())));
+        std::fs::create_dir_all(&folder.0)?;
+        for (name, rows, group) in TABLES.into_iter().filter(|table| table.2 > 0) {
+            let batch = table(seed, rows);
+            let file = std::fs::File::create(folder.file(name))?;
+            let properties = WriterProperties::builder().set_max_row_group_row_count(Some(group)).build();
+            let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties))?;
+            writer.write(&batch)?;
+            writer.close()?;
+        }
+        Ok(folder)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.parquet"))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is left to the system's own cleaning.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Registers all tables of `seed`.
+///
+/// # Errors
+/// DataFusion's.
+pub async fn register(context: &SessionContext, seed: u64, folder: &Folder) -> Result<()> {
+    for (name, rows, group) in TABLES {
+        if group > 0 {
+            let path = folder.file(name);
+            let path = path.to_str().ok_or_else(|| DataFusionError::Execution(format!("{path:?} is not UTF-8")))?;
+            context.register_parquet(name, path, ParquetReadOptions::default()).await?;
+            continue;
+        }
+        let batch = table(seed, rows);
+        // 317 is no multiple of 8, so validity and booleans begin inside a byte.
+        let pieces: Vec<RecordBatch> = (0..rows).step_by(317).map(|at| batch.slice(at, 317.min(rows - at))).collect();
+        let (first, second) = pieces.split_at(pieces.len() / 2);
+        let partitions = vec![first.to_vec(), second.to_vec()];
+        context.register_table(name, Arc::new(MemTable::try_new(batch.schema(), partitions)?))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use millpond::datafusion::arrow::datatypes::DataType;
+
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_table_again() {
+        let batch = table(7, 33);
+        assert_eq!(batch, table(7, 33));
+        assert_ne!(batch, table(8, 33));
+    }
+
+    #[test]
+    fn columns_have_the_types_that_the_generator_believes() {
+        let batch = table(1, 33);
+        assert_eq!(batch.num_columns(), COLUMNS.len());
+        for ((name, ty), field) in COLUMNS.iter().zip(batch.schema().fields()) {
+            assert_eq!(*name, field.name());
+            let name_of_type = if *name == "v" { "Utf8View".to_string() } else { ty.to_string() };
+            let expected: DataType = name_of_type.parse().expect("arrow_cast reads these names too");
+            assert_eq!(expected, *field.data_type(), "{name}");
+        }
+    }
+}

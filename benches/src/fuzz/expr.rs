@@ -1,0 +1,572 @@
+//! Random expressions of a wanted type, as trees that can be made smaller.
+//!
+//! ```text
+//!   bool ─► "(" int32 " < " int32 ")" ─► "(k < (i8 + 3))"
+//! ```
+//!
+//! Exact   no expression depends on an order of evaluation: sums are over numbers whose sums are exact.
+//! NaN     is in columns and literals, and is never computed before a comparison: its sign, which DataFusion's order of
+//!         floats sees, is the processor's choice. So float divisors are made positive before zero is taken out.
+//! Errors  division by zero, overflow and failed casts happen, but seldom: most casts are TRY_CAST, most divisors NULLIF.
+
+use super::rng::Rng;
+use super::ty::{DECIMALS, INTEGERS, TIMES, Ty};
+
+/// An expression: SQL text with expressions in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expr {
+    pub ty: Ty,
+    pub parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Part {
+    Text(String),
+    Sub(Expr),
+}
+
+impl From<&str> for Part {
+    fn from(text: &str) -> Self {
+        Part::Text(text.to_string())
+    }
+}
+impl From<String> for Part {
+    fn from(text: String) -> Self {
+        Part::Text(text)
+    }
+}
+impl From<Expr> for Part {
+    fn from(expr: Expr) -> Self {
+        Part::Sub(expr)
+    }
+}
+
+macro_rules! sql {
+    ($ty:expr; $($part:expr),+ $(,)?) => { Expr { ty: $ty, parts: vec![$(Part::from($part)),+] } };
+}
+pub(super) use sql;
+
+impl Expr {
+    pub fn text(&self) -> String {
+        let part = |part: &Part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Sub(expr) => expr.text(),
+        };
+        self.parts.iter().map(part).collect()
+    }
+
+    /// This expression and all inside it.
+    pub fn size(&self) -> usize {
+        1 + self.subs().map(Expr::size).sum::<usize>()
+    }
+
+    fn subs(&self) -> impl Iterator<Item = &Expr> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Sub(expr) => Some(expr),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// The `index`-th expression inside this one, itself being the 0th, outer before inner.
+    pub fn nth_mut(&mut self, index: usize) -> Option<&mut Expr> {
+        let mut index = index;
+        self.find(&mut index)
+    }
+
+    fn find(&mut self, index: &mut usize) -> Option<&mut Expr> {
+        if *index == 0 {
+            return Some(self);
+        }
+        *index -= 1;
+        for part in &mut self.parts {
+            if let Part::Sub(expr) = part
+                && let Some(found) = expr.find(index)
+            {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// Smaller expressions of the same type that may stand in this one's place, the smallest first.
+    pub fn smaller(&self) -> Vec<Expr> {
+        if self.subs().next().is_none() {
+            return Vec::new();
+        }
+        let mut all = Vec::new();
+        self.collect(&mut |expr| all.push(expr.clone()));
+        all.retain(|expr| expr != self && expr.ty.serves(self.ty));
+        all.push(sql!(self.ty; self.ty.null()));
+        if self.ty == Ty::Bool {
+            all.push(sql!(Ty::Bool; "true"));
+        }
+        all.sort_by_key(Expr::size);
+        all
+    }
+
+    fn collect(&self, to: &mut impl FnMut(&Expr)) {
+        to(self);
+        self.subs().for_each(|expr| expr.collect(to));
+    }
+}
+
+/// Makes expressions over the columns in scope.
+pub struct Maker<'a> {
+    pub rng: &'a mut Rng,
+    pub scope: Vec<(String, Ty)>,
+}
+
+impl Maker<'_> {
+    /// A column of a type, if there is one.
+    pub fn column(&mut self, ty: Ty) -> Option<Expr> {
+        let fitting: Vec<(String, Ty)> = self.scope.iter().filter(|column| column.1.serves(ty)).cloned().collect();
+        (!fitting.is_empty()).then(|| {
+            let (name, ty) = fitting[self.rng.below(fitting.len())].clone();
+            sql!(ty; name)
+        })
+    }
+
+    fn leaf(&mut self, ty: Ty) -> Expr {
+        let column = if self.rng.chance(80) { self.column(ty) } else { None };
+        column.unwrap_or_else(|| sql!(ty; ty.literal(self.rng)))
+    }
+
+    /// A type that columns in scope have; any type now and then.
+    pub fn any_type(&mut self) -> Ty {
+        if self.scope.is_empty() || self.rng.chance(20) {
+            let wanted = self.rng.below(6);
+            return match wanted {
+                0 => self.rng.pick(&INTEGERS),
+                1 => self.rng.pick(&DECIMALS),
+                2 => self.rng.pick(&TIMES),
+                3 => self.rng.pick(&[Ty::F32, Ty::F64, Ty::Even32, Ty::Even64]),
+                4 => Ty::Text,
+                _ => self.rng.pick(&[Ty::Bool, Ty::Date, Ty::Number]),
+            };
+        }
+        self.scope[self.rng.below(self.scope.len())].1
+    }
+
+    fn number_type(&mut self) -> Ty {
+        match self.rng.below(5) {
+            0 | 1 => self.rng.pick(&INTEGERS),
+            2 | 3 => self.rng.pick(&DECIMALS),
+            _ => self.rng.pick(&[Ty::Even32, Ty::Even64]),
+        }
+    }
+
+    /// An expression of type `ty`, at most `depth` operators deep.
+    pub fn make(&mut self, ty: Ty, depth: usize) -> Expr {
+        if depth == 0 || self.rng.chance(12) {
+            return match ty {
+                Ty::Number => {
+                    let ty = self.number_type();
+                    self.leaf(ty)
+                }
+                _ => self.leaf(ty),
+            };
+        }
+        let below = depth - 1;
+        // Forms that every type has.
+        if self.rng.chance(22) && ty != Ty::Number {
+            return self.any_form(ty, below);
+        }
+        match ty {
+            Ty::Bool => self.boolean(below),
+            Ty::Int(signed, bits) => self.integer(ty, signed, bits, below),
+            Ty::Dec(..) => self.decimal(ty, below),
+            Ty::Even32 | Ty::Even64 => self.even(ty, below),
+            Ty::F32 | Ty::F64 => self.float(ty, below),
+            Ty::Number => self.number(below),
+            Ty::Date => self.date(below),
+            Ty::Time(..) => self.time(ty, below),
+            Ty::Text => self.string(below),
+        }
+    }
+
+    fn any_form(&mut self, ty: Ty, depth: usize) -> Expr {
+        let a = self.make(ty, depth);
+        match self.rng.below(4) {
+            0 => {
+                let (when, b) = (self.make(Ty::Bool, depth), self.make(ty, depth));
+                sql!(ty; "CASE WHEN ", when, " THEN ", a, " ELSE ", b, " END")
+            }
+            1 => {
+                let (on, b) = (self.any_type(), self.make(ty, depth));
+                let (of, x, y) = (self.make(on, depth), self.make(on, 0), self.make(on, 0));
+                sql!(ty; "CASE ", of, " WHEN ", x, " THEN ", a, " WHEN ", y, " THEN ", b, " END")
+            }
+            2 => {
+                let b = self.make(ty, depth);
+                sql!(ty; "coalesce(", a, ", ", b, ")")
+            }
+            _ => {
+                let b = self.make(ty, depth.min(1));
+                sql!(ty; "nullif(", a, ", ", b, ")")
+            }
+        }
+    }
+
+    fn boolean(&mut self, depth: usize) -> Expr {
+        let ty = Ty::Bool;
+        match self.rng.below(13) {
+            0..=3 => {
+                let of = match self.rng.chance(25) {
+                    true => Ty::Number,
+                    false => self.any_type(),
+                };
+                let op = self.rng.pick(&[
+                    " = ",
+                    " <> ",
+                    " < ",
+                    " <= ",
+                    " > ",
+                    " >= ",
+                    " IS DISTINCT FROM ",
+                    " IS NOT DISTINCT FROM ",
+                ]);
+                let (a, b) = (self.make(of, depth), self.make(of, depth));
+                sql!(ty; "(", a, op, b, ")")
+            }
+            4 | 5 => {
+                let (a, b) = (self.make(ty, depth), self.make(ty, depth));
+                sql!(ty; "(", a, self.rng.pick(&[" AND ", " OR "]), b, ")")
+            }
+            6 => {
+                let a = self.make(ty, depth);
+                sql!(ty; "(NOT ", a, ")")
+            }
+            7 => {
+                let of = self.any_type();
+                let a = self.make(of, depth);
+                sql!(ty; "(", a, self.rng.pick(&[" IS NULL)", " IS NOT NULL)"]))
+            }
+            8 => {
+                let a = self.make(ty, depth);
+                let test = self.rng.pick(&["TRUE", "NOT TRUE", "FALSE", "NOT FALSE", "UNKNOWN", "NOT UNKNOWN"]);
+                sql!(ty; "(", a, " IS ", test, ")")
+            }
+            9 => {
+                let of = self.any_type();
+                let (a, items) = (self.make(of, depth), self.rng.below(6) + 1);
+                let mut expr = sql!(ty; "(", a, self.rng.pick(&[" IN (", " NOT IN ("]));
+                for item in 0..items {
+                    if item > 0 {
+                        expr.parts.push(", ".into());
+                    }
+                    expr.parts.push(sql!(of; of.literal(self.rng)).into());
+                }
+                expr.parts.push("))".into());
+                expr
+            }
+            10 => {
+                let of = self.any_type();
+                let (a, b, c) = (self.make(of, depth), self.make(of, depth.min(1)), self.make(of, depth.min(1)));
+                sql!(ty; "(", a, self.rng.pick(&[" BETWEEN ", " NOT BETWEEN "]), b, " AND ", c, ")")
+            }
+            11 => {
+                let a = self.make(Ty::Text, depth.min(1));
+                let op = self.rng.pick(&["LIKE", "NOT LIKE", "ILIKE", "NOT ILIKE"]);
+                let pattern =
+                    self.rng.pick(&["%", "", "_", "%o%", "b%", "%r%l", "__", "100\\%", "%é%", "a\\_b", "%日%"]);
+                sql!(ty; "(", a, format!(" {op} '{pattern}')"))
+            }
+            _ => match self.rng.below(3) {
+                0 => {
+                    let of = self.rng.pick(&INTEGERS);
+                    let a = self.make(of, depth);
+                    sql!(ty; "CAST(", a, " AS BOOLEAN)")
+                }
+                1 => {
+                    let a = self.make(Ty::Text, depth.min(1));
+                    sql!(ty; format!("{}(", self.rng.pick(&["starts_with", "ends_with", "contains"])), a, ", 'b')")
+                }
+                _ => self.leaf(ty),
+            },
+        }
+    }
+
+    fn integer(&mut self, ty: Ty, signed: bool, bits: u8, depth: usize) -> Expr {
+        match self.rng.below(12) {
+            0..=3 => {
+                let (a, b) = (self.make(ty, depth), self.make(ty, depth));
+                sql!(ty; "(", a, self.rng.pick(&[" + ", " - ", " * ", " & ", " | "]), b, ")")
+            }
+            4 => {
+                let (a, b) = (self.make(ty, depth), self.make(ty, depth));
+                let op = self.rng.pick(&[" / ", " % "]);
+                match self.rng.chance(90) {
+                    true => sql!(ty; "(", a, op, "nullif(", b, format!(", arrow_cast(0, '{ty}')))")),
+                    false => sql!(ty; "(", a, op, b, ")"),
+                }
+            }
+            5 if signed => {
+                let a = self.make(ty, depth);
+                match self.rng.chance(70) {
+                    true => sql!(ty; "(- ", a, ")"),
+                    false => sql!(ty; "abs(", a, ")"),
+                }
+            }
+            6 | 7 => self.cast(ty, depth),
+            8 if ty == Ty::Int(true, 32) => {
+                let of = self.rng.pick(&[
+                    Ty::Date,
+                    Ty::Time(0, false),
+                    Ty::Time(3, false),
+                    Ty::Time(6, false),
+                    Ty::Time(9, false),
+                    Ty::Time(6, true),
+                ]);
+                let a = self.make(of, depth);
+                let parts = ["year", "quarter", "month", "week", "day", "doy", "dow", "isodow", "isoyear"];
+                let finer = ["hour", "minute", "second", "millisecond", "microsecond", "nanosecond"];
+                let part =
+                    if of != Ty::Date && self.rng.chance(40) { self.rng.pick(&finer) } else { self.rng.pick(&parts) };
+                sql!(ty; format!("date_part('{part}', "), a, ")")
+            }
+            8 | 9 if bits == 32 && signed => {
+                let a = self.make(Ty::Text, depth.min(1));
+                sql!(ty; format!("{}(", self.rng.pick(&["length", "octet_length", "ascii"])), a, ")")
+            }
+            10 if bits == 64 && signed => {
+                let a = self.make(Ty::Date, depth);
+                sql!(ty; "arrow_cast(", a, ", 'Int64')")
+            }
+            _ => {
+                let (a, by) = (self.make(ty, depth), self.rng.below(9));
+                sql!(ty; "(", a, self.rng.pick(&[" << ", " >> "]), format!("arrow_cast({by}, '{ty}'))"))
+            }
+        }
+    }
+
+    fn decimal(&mut self, ty: Ty, depth: usize) -> Expr {
+        match self.rng.below(6) {
+            0 => {
+                let a = self.make(ty, depth);
+                sql!(ty; "(- ", a, ")")
+            }
+            1 => {
+                let a = self.make(ty, depth);
+                sql!(ty; "abs(", a, ")")
+            }
+            _ => self.cast(ty, depth),
+        }
+    }
+
+    /// A cast from some number, text or time; TRY_CAST in most cases.
+    fn cast(&mut self, ty: Ty, depth: usize) -> Expr {
+        let of = match self.rng.below(10) {
+            0..=5 => Ty::Number,
+            6 => self.rng.pick(&[Ty::F32, Ty::F64]),
+            7 if ty.is_integer() => Ty::Bool,
+            8 => Ty::Text,
+            _ => self.number_type(),
+        };
+        let a = self.make(of, depth);
+        let Some(name) = ty.sql() else { return self.leaf(ty) };
+        sql!(ty; if self.rng.chance(93) { "TRY_CAST(" } else { "CAST(" }, a, format!(" AS {name})"))
+    }
+
+    fn even(&mut self, ty: Ty, depth: usize) -> Expr {
+        let a = self.make(ty, depth);
+        match self.rng.below(4) {
+            0 => {
+                let b = self.make(ty, depth);
+                sql!(ty; "(", a, self.rng.pick(&[" + ", " - "]), b, ")")
+            }
+            1 => sql!(ty; "(", a, format!(" * arrow_cast({}, '{ty}'))", self.rng.between(-4, 4))),
+            2 => sql!(ty; format!("{}(", self.rng.pick(&["floor", "ceil", "round", "trunc", "abs"])), a, ")"),
+            _ if ty == Ty::Even64 => {
+                let b = self.make(Ty::Even32, depth);
+                sql!(ty; "CAST(", b, " AS DOUBLE)")
+            }
+            _ => sql!(ty; "(- ", a, ")"),
+        }
+    }
+
+    fn float(&mut self, ty: Ty, depth: usize) -> Expr {
+        let even = if ty == Ty::F32 { Ty::Even32 } else { Ty::Even64 };
+        match self.rng.below(5) {
+            0 => {
+                let (a, b) = (self.make(even, depth), self.make(even, depth));
+                sql!(ty; "(", a, self.rng.pick(&[" / nullif(abs(", " % nullif(abs("]), b, format!("), arrow_cast(0, '{ty}')))"))
+            }
+            1 => {
+                let a = self.make(ty, depth);
+                sql!(ty; format!("{}(", self.rng.pick(&["floor", "ceil", "round", "trunc", "abs"])), a, ")")
+            }
+            2 => {
+                let a = self.make(even, depth);
+                sql!(ty; "sqrt(abs(", a, "))")
+            }
+            3 => {
+                let of = self.rng.pick(&[
+                    Ty::F32,
+                    Ty::F64,
+                    Ty::Int(true, 64),
+                    Ty::Int(false, 64),
+                    Ty::Dec(15, 2),
+                    Ty::Dec(38, 10),
+                ]);
+                let a = self.make(of, depth);
+                sql!(ty; "CAST(", a, format!(" AS {})", ty.sql().unwrap_or_default()))
+            }
+            _ => self.leaf(ty),
+        }
+    }
+
+    /// An operator over numbers of two types.
+    fn number(&mut self, depth: usize) -> Expr {
+        let ty = Ty::Number;
+        let (one, two) = (self.number_type(), self.number_type());
+        let (a, b) = (self.make(one, depth), self.make(two, depth));
+        match self.rng.below(5) {
+            0 => sql!(ty; "(", a, " + ", b, ")"),
+            1 => sql!(ty; "(", a, " - ", b, ")"),
+            2 => sql!(ty; "(", a, " * ", b, ")"),
+            3 if one.is_decimal() && two.is_decimal() => sql!(ty; "(", a, " / nullif(", b, ", 0))"),
+            3 if matches!(two, Ty::Even32 | Ty::Even64) => sql!(ty; "(", a, " % nullif(abs(", b, "), 0))"),
+            3 => sql!(ty; "(", a, " % nullif(", b, ", 0))"),
+            _ => sql!(ty; "coalesce(", a, ", ", b, ")"),
+        }
+    }
+
+    fn date(&mut self, depth: usize) -> Expr {
+        let ty = Ty::Date;
+        match self.rng.below(4) {
+            0 => {
+                let a = self.make(ty, depth);
+                let (n, unit) = (self.rng.between(-40, 40), self.rng.pick(&["day", "month", "year"]));
+                sql!(ty; "CAST((", a, format!(" + INTERVAL '{n}' {unit}) AS DATE)"))
+            }
+            1 => {
+                let of = self.rng.pick(&TIMES[..4]);
+                let a = self.make(of, depth);
+                sql!(ty; "CAST(", a, " AS DATE)")
+            }
+            2 => {
+                let a = self.make(Ty::Int(true, 16), depth);
+                sql!(ty; "arrow_cast(CAST(", a, " AS INT), 'Date32')")
+            }
+            _ => self.leaf(ty),
+        }
+    }
+
+    fn time(&mut self, ty: Ty, depth: usize) -> Expr {
+        let a = self.make(ty, depth);
+        match self.rng.below(4) {
+            0 | 1 => {
+                let grain = self.rng.pick(&["second", "minute", "hour", "day", "week", "month", "quarter", "year"]);
+                sql!(ty; format!("date_trunc('{grain}', "), a, ")")
+            }
+            2 => {
+                let (n, unit) = (self.rng.between(-40, 40), self.rng.pick(&["second", "hour", "day", "month", "year"]));
+                sql!(ty; "(", a, format!(" + INTERVAL '{n}' {unit})"))
+            }
+            _ => {
+                let of = self.rng.pick(&TIMES);
+                let a = self.make(of, depth);
+                sql!(ty; "arrow_cast(", a, format!(", '{ty}')"))
+            }
+        }
+    }
+
+    fn string(&mut self, depth: usize) -> Expr {
+        let ty = Ty::Text;
+        if self.rng.chance(20) {
+            // Texts of two texts that may be equal, as a report's categories are.
+            let (when, other) = (self.make(Ty::Bool, depth), self.make(Ty::Bool, depth.min(1)));
+            let mut word = || sql!(ty; format!("'{}'", self.rng.pick(&["a", "b", "bolt"])));
+            let (a, b, c) = (word(), word(), word());
+            return sql!(ty; "CASE WHEN ", when, " THEN ", a, " WHEN ", other, " THEN ", b, " ELSE ", c, " END");
+        }
+        let a = self.make(ty, depth);
+        match self.rng.below(8) {
+            0 => sql!(ty; "upper(", a, ")"),
+            1 => sql!(ty; "lower(", a, ")"),
+            2 => sql!(ty; "substr(", a, format!(", {}, {})", self.rng.between(1, 5), self.rng.below(6))),
+            3 => sql!(ty; "concat(", a, ", '-x')"),
+            4 => sql!(ty; "replace(", a, ", 'o', 'ö')"),
+            5 => sql!(ty; "trim(", a, ")"),
+            6 => sql!(ty; "reverse(", a, ")"),
+            _ => sql!(ty; "(", a, " || 'z')"),
+        }
+    }
+
+    /// An aggregate; FILTER now and then. In groups no min or max of NaN: DataFusion's depends on the order of rows there.
+    pub fn aggregate(&mut self, grouped: bool) -> Expr {
+        let exact = |maker: &mut Self| match maker.rng.below(4) {
+            0 | 1 => maker.rng.pick(&INTEGERS),
+            2 => maker.rng.pick(&DECIMALS),
+            _ => maker.rng.pick(&[Ty::Even32, Ty::Even64]),
+        };
+        let mut expr = match self.rng.below(8) {
+            0 => sql!(Ty::Int(true, 64); "count(*)"),
+            1 => {
+                let of = self.any_type();
+                let a = self.make(of, 1);
+                sql!(Ty::Int(true, 64); "count(", a, ")")
+            }
+            2..=4 => {
+                let of = exact(self);
+                let a = self.make(of, 2);
+                let ty = match of {
+                    Ty::Int(signed, _) => Ty::Int(signed, 64),
+                    Ty::Even32 | Ty::Even64 => Ty::F64,
+                    _ => Ty::Number,
+                };
+                sql!(ty; "sum(", a, ")")
+            }
+            5 => {
+                let of = exact(self);
+                let a = self.make(of, 1);
+                sql!(if of.is_decimal() { Ty::Number } else { Ty::F64 }; "avg(", a, ")")
+            }
+            _ => {
+                let of = match self.any_type() {
+                    Ty::F32 if grouped => Ty::Even32,
+                    Ty::F64 if grouped => Ty::Even64,
+                    of => of,
+                };
+                let a = self.make(of, 2);
+                sql!(of; format!("{}(", self.rng.pick(&["min", "max"])), a, ")")
+            }
+        };
+        if self.rng.chance(25) {
+            let filter = self.make(Ty::Bool, 1);
+            expr.parts.extend([" FILTER (WHERE ".into(), filter.into(), ")".into()]);
+        }
+        expr
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_smaller_expression_has_the_type_of_the_one_it_replaces() {
+        let mut rng = Rng::new(3, 4);
+        let scope = vec![("a".to_string(), Ty::Int(true, 32)), ("b".to_string(), Ty::Bool)];
+        let mut maker = Maker { rng: &mut rng, scope };
+        let mut seen = 0;
+        for _ in 0..200 {
+            let expr = maker.make(Ty::Bool, 3);
+            for smaller in expr.smaller() {
+                assert!(smaller.ty.serves(Ty::Bool), "{}", smaller.text());
+                seen += 1;
+            }
+        }
+        assert!(seen > 200, "only {seen} smaller expressions");
+    }
+
+    #[test]
+    fn parts_are_numbered_from_the_outside() {
+        let inner = sql!(Ty::Bool; "b");
+        let mut whole = sql!(Ty::Bool; "(NOT ", sql!(Ty::Bool; "(", inner.clone(), " IS TRUE)"), ")");
+        assert_eq!(whole.text(), "(NOT (b IS TRUE))");
+        assert_eq!(whole.size(), 3);
+        assert_eq!(whole.nth_mut(2), Some(&mut inner.clone()));
+        assert_eq!(whole.nth_mut(3), None);
+    }
+}

@@ -1,0 +1,276 @@
+//! Runs one query on the CPU and on the simulated device, and says whether the device may be believed.
+//!
+//! ```text
+//!            ┌─► DataFusion alone ──────► answer or error ─┐
+//!   query ───┤                                             ├─► same · skipped an error · differs
+//!            └─► simulated device, one ─► answer or error ─┘
+//!                of several variants      findings, bytes in use
+//! ```
+//!
+//! Errors   where DataFusion fails, the device fails too. One freedom: DataFusion says nothing about which rows and
+//!          which expressions it evaluates when a filter, a CASE, a LIMIT or another expression makes some of them
+//!          unneeded, so there the device may answer where DataFusion fails. It may never fail where DataFusion answers.
+//! Alarms   a finding of the simulated device, bytes of the pool that stay in use, a panic and a hang are differences.
+
+use std::time::Duration;
+
+use millpond::datafusion::error::{DataFusionError, Result};
+use millpond::datafusion::prelude::SessionConfig;
+use millpond::{DeviceChoice, Fallback, Millpond, MillpondOptions, QueryReport};
+use millpond_queries::answer::{Answer, compare};
+
+use super::data::{Folder, register};
+use super::query::Query;
+use crate::runner::is_ordered;
+
+/// How a simulated session is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variant {
+    pub batch_rows: usize,
+    pub partitions: usize,
+    pub sim_seed: usize,
+    pub target_partitions: usize,
+}
+
+/// The variants; query `n` runs under the `n`-th, modulo their number.
+pub const VARIANTS: [Variant; 5] = [
+    Variant { batch_rows: 0, partitions: 4, sim_seed: 0, target_partitions: 4 },
+    Variant { batch_rows: 100, partitions: 1, sim_seed: 0, target_partitions: 1 },
+    Variant { batch_rows: 100, partitions: 3, sim_seed: 11, target_partitions: 4 },
+    Variant { batch_rows: 0, partitions: 1, sim_seed: 12, target_partitions: 3 },
+    Variant { batch_rows: 37, partitions: 2, sim_seed: 13, target_partitions: 2 },
+];
+
+/// Longest time that a query may take; small tables take milliseconds.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What the differ looks at. A reduced query must show the same kind of difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Answer,
+    Error,
+    Panic,
+    Hang,
+    Finding,
+    Leak,
+}
+
+/// What came of one query.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// Equal answers; whether all operators ran on the device, and none did.
+    Same {
+        rows: usize,
+        wholly: bool,
+        none: bool,
+        reasons: Vec<String>,
+    },
+    /// Both failed.
+    BothFail {
+        message: String,
+    },
+    /// DataFusion failed over a row or an expression that the device did not need.
+    DeviceAnswersAlone {
+        message: String,
+    },
+    Differs {
+        kind: Kind,
+        message: String,
+    },
+}
+
+/// The sessions of a run: one without a device, one per variant.
+pub struct Lab {
+    cpu: Millpond,
+    devices: Vec<Millpond>,
+    _folder: Folder,
+}
+
+enum Ran {
+    Answer(Answer, Box<QueryReport>),
+    Error(String),
+    Panic(String),
+    Hang,
+}
+
+fn outside(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+fn config(target_partitions: usize) -> SessionConfig {
+    SessionConfig::new().with_target_partitions(target_partitions)
+}
+
+impl Lab {
+    /// Opens the sessions over the tables of `seed`.
+    ///
+    /// # Errors
+    /// When the files cannot be written or a session cannot be opened.
+    pub async fn open(seed: u64) -> Result<Lab> {
+        Self::open_over(seed, seed).await
+    }
+
+    /// As [`open`](Self::open), with other tables for the device: a lab whose every alarm should ring.
+    async fn open_over(seed: u64, device_seed: u64) -> Result<Lab> {
+        let folder = Folder::write(seed)?;
+        let cpu = Millpond::builder().with_device(DeviceChoice::Cpu).with_config(config(4)).build().map_err(outside)?;
+        register(cpu.context(), seed, &folder).await?;
+        let mut devices = Vec::new();
+        for variant in VARIANTS {
+            let mut options = MillpondOptions::default();
+            options.device = DeviceChoice::Sim;
+            options.fallback = Fallback::Allow;
+            options.min_rows = 0;
+            options.batch_rows = variant.batch_rows;
+            options.partitions = variant.partitions;
+            options.debug_sim_seed = variant.sim_seed;
+            let builder = Millpond::builder().with_options(options).with_config(config(variant.target_partitions));
+            let session = builder.build().map_err(outside)?;
+            register(session.context(), device_seed, &folder).await?;
+            devices.push(session);
+        }
+        Ok(Lab { cpu, devices, _folder: folder })
+    }
+
+    /// Runs a query and judges the device by DataFusion.
+    pub async fn judge(&self, query: &Query, variant: usize) -> Verdict {
+        let session = &self.devices[variant % self.devices.len()];
+        let sql = query.sql();
+        let expected = run(&self.cpu, &sql).await;
+        let actual = run(session, &sql).await;
+        let verdict = compare_runs(query, &sql, expected, actual);
+        let differs = |kind, message| Verdict::Differs { kind, message };
+        let findings = session.engine().map(|engine| engine.take_findings()).unwrap_or_default();
+        if let Some(finding) = findings.first() {
+            return differs(Kind::Finding, format!("{} findings; the first: {finding}", findings.len()));
+        }
+        // A cancelled or failed run frees its memory when its tasks end, which may be a moment later.
+        for _ in 0..500 {
+            if session.pool_used_bytes() == 0 {
+                return verdict;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        match verdict {
+            Verdict::Differs { .. } => verdict,
+            _ => differs(Kind::Leak, format!("{} bytes of the pool stay in use", session.pool_used_bytes())),
+        }
+    }
+
+    /// Both answers to a query as text: DataFusion's, then the device's with its plan.
+    pub async fn both(&self, sql: &str, variant: usize) -> String {
+        use millpond::datafusion::arrow::util::pretty::pretty_format_batches;
+        use millpond::datafusion::physical_plan::displayable;
+        let mut text = String::new();
+        for session in [&self.cpu, &self.devices[variant % self.devices.len()]] {
+            let answer = match session.execute(sql).await {
+                Err(error) => error.strip_backtrace(),
+                Ok(result) => {
+                    let table =
+                        pretty_format_batches(&result.batches).map_or_else(|e| e.to_string(), |t| t.to_string());
+                    format!("{}\n{table}", displayable(result.plan.as_ref()).indent(false))
+                }
+            };
+            text += &format!("{answer}\n");
+        }
+        text
+    }
+
+    /// The smallest query that differs in the same way, after at most `runs` further runs.
+    pub async fn reduce(&self, query: &Query, variant: usize, kind: Kind, runs: usize) -> (Query, String) {
+        let (mut smallest, mut why, mut left) = (query.clone(), String::new(), runs);
+        'again: loop {
+            for candidate in smallest.smaller() {
+                if left == 0 {
+                    return (smallest, why);
+                }
+                left -= 1;
+                if let Verdict::Differs { kind: found, message } = self.judge(&candidate, variant).await
+                    && found == kind
+                {
+                    (smallest, why) = (candidate, message);
+                    continue 'again;
+                }
+            }
+            return (smallest, why);
+        }
+    }
+}
+
+async fn run(session: &Millpond, sql: &str) -> Ran {
+    let (session, sql) = (session.clone(), sql.to_string());
+    // A task of its own, so that a panic is an outcome.
+    let task = tokio::spawn(async move {
+        let result = session.execute(&sql).await?;
+        let answer = Answer::try_new(&result.schema, &result.batches)?;
+        Ok::<_, DataFusionError>((answer, result.report))
+    });
+    let stop = task.abort_handle();
+    match tokio::time::timeout(PATIENCE, task).await {
+        Err(_) => {
+            stop.abort();
+            Ran::Hang
+        }
+        Ok(Err(panic)) => Ran::Panic(panic.to_string()),
+        Ok(Ok(Err(error))) => {
+            let message = error.strip_backtrace();
+            if message.contains("panic") { Ran::Panic(message) } else { Ran::Error(message) }
+        }
+        Ok(Ok(Ok((answer, report)))) => Ran::Answer(answer, Box::new(report)),
+    }
+}
+
+fn compare_runs(query: &Query, sql: &str, expected: Ran, actual: Ran) -> Verdict {
+    let differs = |kind, message| Verdict::Differs { kind, message };
+    match (expected, actual) {
+        (_, Ran::Hang) => differs(Kind::Hang, format!("no answer after {} seconds", PATIENCE.as_secs())),
+        (Ran::Answer(expected, _), Ran::Answer(actual, report)) => {
+            if let Err(difference) = compare(&expected, &actual, is_ordered(sql)) {
+                return differs(Kind::Answer, difference.to_string());
+            }
+            let finding = report.findings.first();
+            if let Some(finding) = finding {
+                return differs(Kind::Finding, finding.clone());
+            }
+            let wholly =
+                report.launches > 0 && report.operators_on_device == report.operators && report.notes.is_empty();
+            let none = report.launches == 0;
+            Verdict::Same { rows: actual.num_rows(), wholly, none, reasons: report.reasons }
+        }
+        (Ran::Answer(..), Ran::Error(message)) => differs(Kind::Error, format!("the device fails alone: {message}")),
+        (Ran::Answer(..), Ran::Panic(message)) => differs(Kind::Panic, message),
+        // DataFusion's own panics are its own; the device runs the same plan below its borders.
+        (Ran::Error(message) | Ran::Panic(message), Ran::Error(_) | Ran::Panic(_)) => Verdict::BothFail { message },
+        (Ran::Error(message), Ran::Answer(..)) if query.may_skip_errors() => Verdict::DeviceAnswersAlone { message },
+        (Ran::Panic(message), Ran::Answer(..)) => Verdict::DeviceAnswersAlone { message },
+        (Ran::Error(message), Ran::Answer(..)) => {
+            differs(Kind::Error, format!("the device answers where DataFusion says: {message}"))
+        }
+        (Ran::Hang, _) => differs(Kind::Hang, "DataFusion gave no answer".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::query::Source;
+    use super::*;
+
+    /// Proves that the alarm rings: over other rows, queries differ, and the difference is reduced.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_device_that_reads_other_rows_is_caught() {
+        let lab = Lab::open_over(1, 2).await.expect("sessions open");
+        let mut caught = Vec::new();
+        for query in (0..60).map(|number| Query::random(1, number)) {
+            if query.source == Source::Table("m33")
+                && let Verdict::Differs { kind: Kind::Answer, .. } = lab.judge(&query, 0).await
+            {
+                caught.push(query);
+            }
+        }
+        assert!(caught.len() > 5, "only {} alarms", caught.len());
+        let query = &caught[0];
+        let (smallest, why) = lab.reduce(query, 0, Kind::Answer, 100).await;
+        assert!(smallest.sql().len() <= query.sql().len());
+        assert!(!why.is_empty(), "{}", query.sql());
+    }
+}

@@ -1,0 +1,41 @@
+//! Pseudo-random numbers that a seed gives again on every machine (SplitMix64).
+
+/// A stream of numbers.
+#[derive(Debug, Clone)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// The stream of one query, or of one table, of a run.
+    pub fn new(seed: u64, number: u64) -> Self {
+        let mut rng = Self(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        rng.draw();
+        rng
+    }
+
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `limit`, which is at least 1.
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.draw() % limit as u64) as usize
+    }
+
+    /// A number from `low` to `high`, both possible.
+    pub fn between(&mut self, low: i64, high: i64) -> i64 {
+        low + (self.draw() % (high - low + 1) as u64) as i64
+    }
+
+    /// True in `percent` of 100 cases.
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.draw() % 100 < percent
+    }
+
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+}

@@ -1,0 +1,175 @@
+//! The SQL types that the generator knows, their names and their literals.
+
+use std::fmt;
+
+use super::rng::Rng;
+
+/// A type. Some are narrower than SQL's, so that an answer does not depend on the order in which rows are added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ty {
+    /// Signed or not, and its bits.
+    Int(bool, u8),
+    F32,
+    F64,
+    /// Floats whose sums are exact: multiples of 1/16 near zero. Any of them is also an `F32` or `F64`.
+    Even32,
+    Even64,
+    Dec(u8, i8),
+    Date,
+    /// Digits of the second, and whether it has a zone.
+    Time(u8, bool),
+    Bool,
+    Text,
+    /// Some number: what DataFusion's coercion makes of an operator over two types.
+    Number,
+}
+
+pub const INTEGERS: [Ty; 8] = [
+    Ty::Int(true, 8),
+    Ty::Int(true, 16),
+    Ty::Int(true, 32),
+    Ty::Int(true, 64),
+    Ty::Int(false, 8),
+    Ty::Int(false, 16),
+    Ty::Int(false, 32),
+    Ty::Int(false, 64),
+];
+pub const DECIMALS: [Ty; 5] = [Ty::Dec(5, 2), Ty::Dec(15, 2), Ty::Dec(18, 4), Ty::Dec(38, 10), Ty::Dec(12, 0)];
+pub const TIMES: [Ty; 6] = [
+    Ty::Time(0, false),
+    Ty::Time(3, false),
+    Ty::Time(6, false),
+    Ty::Time(9, false),
+    Ty::Time(6, true),
+    Ty::Time(9, true),
+];
+
+impl fmt::Display for Ty {
+    /// Arrow's name, as `arrow_cast` reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Ty::Int(signed, bits) => write!(f, "{}Int{bits}", if signed { "" } else { "U" }),
+            Ty::F32 | Ty::Even32 => f.write_str("Float32"),
+            Ty::F64 | Ty::Even64 | Ty::Number => f.write_str("Float64"),
+            Ty::Dec(precision, scale) => write!(f, "Decimal128({precision}, {scale})"),
+            Ty::Date => f.write_str("Date32"),
+            Ty::Time(digits, zone) => {
+                let unit = match digits {
+                    0 => "Second",
+                    3 => "Millisecond",
+                    6 => "Microsecond",
+                    _ => "Nanosecond",
+                };
+                let zone = if zone { "Some(\"+02:00\")" } else { "None" };
+                write!(f, "Timestamp({unit}, {zone})")
+            }
+            Ty::Bool => f.write_str("Boolean"),
+            Ty::Text => f.write_str("Utf8"),
+        }
+    }
+}
+
+impl Ty {
+    /// SQL's own name, for CAST and TRY_CAST; `None` where it has none.
+    pub fn sql(self) -> Option<String> {
+        Some(match self {
+            Ty::Int(true, 8) => "TINYINT".into(),
+            Ty::Int(true, 16) => "SMALLINT".into(),
+            Ty::Int(true, 32) => "INT".into(),
+            Ty::Int(true, _) => "BIGINT".into(),
+            Ty::Int(false, 8) => "TINYINT UNSIGNED".into(),
+            Ty::Int(false, 16) => "SMALLINT UNSIGNED".into(),
+            Ty::Int(false, 32) => "INT UNSIGNED".into(),
+            Ty::Int(false, _) => "BIGINT UNSIGNED".into(),
+            Ty::F32 | Ty::Even32 => "REAL".into(),
+            Ty::F64 | Ty::Even64 => "DOUBLE".into(),
+            Ty::Dec(precision, scale) => format!("DECIMAL({precision},{scale})"),
+            Ty::Date => "DATE".into(),
+            Ty::Time(digits, false) => format!("TIMESTAMP({digits})"),
+            Ty::Bool => "BOOLEAN".into(),
+            Ty::Text => "VARCHAR".into(),
+            Ty::Time(_, true) | Ty::Number => return None,
+        })
+    }
+
+    pub fn is_integer(self) -> bool {
+        matches!(self, Ty::Int(..))
+    }
+
+    pub fn is_decimal(self) -> bool {
+        matches!(self, Ty::Dec(..))
+    }
+
+    pub fn is_number(self) -> bool {
+        !matches!(self, Ty::Date | Ty::Time(..) | Ty::Bool | Ty::Text)
+    }
+
+    /// True when an expression of this type may stand where one of type `wanted` is asked for.
+    pub fn serves(self, wanted: Ty) -> bool {
+        self == wanted
+            || matches!((self, wanted), (Ty::Even32, Ty::F32) | (Ty::Even64, Ty::F64))
+            || (wanted == Ty::Number && self.is_number() && !matches!(self, Ty::F32 | Ty::F64))
+    }
+
+    /// NULL of this type.
+    pub fn null(self) -> String {
+        format!("arrow_cast(NULL, '{self}')")
+    }
+
+    /// A literal of exactly this type.
+    pub fn literal(self, rng: &mut Rng) -> String {
+        if rng.chance(6) {
+            return self.null();
+        }
+        let cast = |text: String| format!("arrow_cast({text}, '{self}')");
+        match self {
+            Ty::Int(signed, bits) => {
+                let max = if signed { (1_i128 << (bits - 1)) - 1 } else { (1_i128 << bits) - 1 };
+                let min = if signed { -max - 1 } else { 0 };
+                let value = match rng.below(12) {
+                    0 => max,
+                    1 => min,
+                    2 => 0,
+                    _ => i128::from(rng.between(if signed { -20 } else { 0 }, 20)),
+                };
+                match (signed, bits) {
+                    (true, 64) if value > min => value.to_string(),
+                    // The least of 64 bits has no literal of its own.
+                    (true, 64) => "(-9223372036854775807 - 1)".into(),
+                    _ => cast(value.to_string()),
+                }
+            }
+            Ty::Even32 | Ty::Even64 => cast(format!("{}", rng.between(-160, 160) as f64 / 16.0)),
+            Ty::F32 | Ty::F64 => match rng.below(8) {
+                0 => cast("'NaN'".into()),
+                1 => cast("'inf'".into()),
+                2 => cast("'-0.0'".into()),
+                _ => cast(format!("'{}'", rng.between(-1600, 1600) as f64 / 16.0)),
+            },
+            Ty::Dec(precision, scale) => {
+                let digits = rng.between(1, i64::from(precision.min(12)).min(6)) as u32;
+                let value =
+                    rng.between(-(10_i64.pow(digits)), 10_i64.pow(digits)) % 10_i64.pow(u32::from(precision.min(18)));
+                let factor = 10_i64.pow(scale as u32);
+                let sign = if value < 0 { "-" } else { "" };
+                let (whole, part) = (value.abs() / factor, value.abs() % factor);
+                match scale {
+                    0 => cast(format!("'{sign}{whole}'")),
+                    scale => cast(format!("'{sign}{whole}.{part:0width$}'", width = scale as usize)),
+                }
+            }
+            Ty::Date => format!("DATE '{}'", day(rng)),
+            Ty::Time(..) => {
+                cast(format!("'{}T{:02}:{:02}:{:02}'", day(rng), rng.below(24), rng.below(60), rng.below(60)))
+            }
+            Ty::Bool => rng.pick(&["true", "false"]).into(),
+            Ty::Text => format!("'{}'", rng.pick(&super::data::WORDS).replace('\'', "''")),
+            Ty::Number => format!("{}", rng.between(-30, 30)),
+        }
+    }
+}
+
+fn day(rng: &mut Rng) -> String {
+    let year = rng.pick(&[1969, 1970, 1999, 2000, 2023, 2024]);
+    format!("{year}-{:02}-{:02}", rng.between(1, 12), rng.between(1, 28))
+}

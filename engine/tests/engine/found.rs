@@ -1,0 +1,67 @@
+//! What random queries found, each as the smallest query that showed it: `cargo fuzz-sql` finds the next.
+//!
+//!   parts (Parquet) ──► device = sim, fallback = allow ──┐
+//!                  └──► device = cpu ────────────────────┴─► equal answers, or both fail
+//!
+//! Named  after what went wrong.
+
+use millpond::{DeviceChoice, Fallback};
+
+use crate::answers::Answer;
+use crate::support::{register_parquet, session_with};
+
+/// The query's answer, or its error's first line, on a device.
+async fn outcome(device: DeviceChoice, partitions: usize, sql: &str) -> Result<Answer, String> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let session = session_with(device, partitions, Fallback::Allow);
+    register_parquet(session.context(), &folder).await;
+    let result = session.execute(sql).await;
+    assert_eq!(session.pool_used_bytes(), 0, "bytes are left in the pool by {sql}");
+    let result = result.map_err(|error| error.strip_backtrace().lines().next().unwrap_or_default().to_string())?;
+    assert!(result.report.findings.is_empty(), "{sql}: {:?}", result.report.findings);
+    Ok(Answer::new(&result.schema, &result.batches))
+}
+
+async fn same(partitions: usize, sql: &str) {
+    let expected = outcome(DeviceChoice::Cpu, partitions, sql).await;
+    let actual = outcome(DeviceChoice::Sim, partitions, sql).await;
+    match (&expected, &actual) {
+        (Ok(expected), Ok(actual)) => {
+            assert_eq!(expected.difference(actual, sql.contains("ORDER BY")), None, "{sql}");
+        }
+        (Err(expected), Err(actual)) => assert_eq!(expected, actual, "{sql}"),
+        _ => panic!("{sql}: the CPU gives {expected:?}, the device {actual:?}"),
+    }
+}
+
+/// The CPU part above an aggregate asked for rows hashed by keys that a projection had dropped.
+#[tokio::test]
+async fn rows_are_not_hashed_by_keys_that_are_gone() {
+    same(
+        3,
+        "SELECT o2 AS x, 1 AS y FROM \
+         (SELECT size AS o0, zero AS o1, arrow_cast(NULL, 'Float64') AS o2 FROM parts GROUP BY 1, 2) GROUP BY 1",
+    )
+    .await;
+}
+
+/// DataFusion refuses to negate the least number when it is a constant; the device wrapped it, as it does for a column.
+#[tokio::test]
+async fn negated_least_constant_is_not_wrapped() {
+    same(1, "SELECT avg(- arrow_cast(-2147483648, 'Int32')) FILTER (WHERE size > 3) FROM parts").await;
+}
+
+/// Equal texts in a CASE had codes of their own, and so groups of their own.
+#[tokio::test]
+async fn equal_texts_of_a_case_are_one_group() {
+    let case = "CASE WHEN size < 10 THEN 'a' WHEN size < 20 THEN 'b' ELSE 'a' END";
+    same(3, &format!("SELECT {case} AS x, count(*) FROM parts GROUP BY 1")).await;
+    same(3, &format!("SELECT {case} AS x, id FROM parts ORDER BY 1, 2")).await;
+}
+
+/// trunc(-0.0) is 0.0 in DataFusion, and sorts after trunc(-0.5), which is -0.0.
+#[tokio::test]
+async fn truncated_negative_zero_is_positive() {
+    let x = "CASE WHEN id % 2 = 0 THEN weight * arrow_cast('-0.0', 'Float64') ELSE -0.5 END";
+    same(1, &format!("SELECT trunc({x}) AS t, id FROM parts WHERE weight IS NOT NULL ORDER BY 1, 2")).await;
+}
