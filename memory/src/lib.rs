@@ -14,6 +14,7 @@
 
 pub mod adaptor;
 pub mod buffer;
+pub mod bump_arena;
 pub mod checks;
 pub mod counters;
 pub mod device;
@@ -31,6 +32,7 @@ pub mod stream;
 pub mod units;
 
 pub use buffer::{DeviceBuffer, DeviceView, UseGuard, UseGuards, UseSet};
+pub use bump_arena::{BumpOutcome, DeviceBumpArena};
 pub use counters::{Counters, Scope};
 pub use device::{Device, DeviceLimits};
 pub use driver::HostKind;

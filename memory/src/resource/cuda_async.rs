@@ -46,7 +46,7 @@ impl CudaAsyncMemoryResource {
         device.alive()?;
         if !device.limits().memory_pools {
             let error = DriverError::new("cuMemPoolCreate", DriverCode::NOT_SUPPORTED)
-                .with_detail("the device has no memory pools (a virtual GPU may lack them)");
+                .with_detail("the device has no memory pools (a virtual GPU may lack them); choose cuda or caching");
             return Err(MemoryError::Driver { error, stream: None });
         }
         let properties = PoolProperties { max_bytes: max.map(ByteSize::as_u64) };

@@ -4,6 +4,7 @@ mod recording;
 
 mod adaptors;
 mod buffers;
+mod bump_arena;
 mod checks;
 mod conformance;
 mod counters;
