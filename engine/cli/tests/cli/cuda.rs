@@ -69,6 +69,17 @@ fn info_says_why_there_is_none() {
     }
 }
 
+/// Every check that a user's GPU would have to pass.
+#[test]
+fn the_self_test_passes() {
+    let (ended, launches, findings) = over_the_shim(&[], &["selftest", "--device", "cuda"]);
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+    let total = ended.stdout.lines().last().unwrap_or_default();
+    assert!(total.contains(&format!(" checks on {NAME}: ")) && total.ends_with(", 0 failed"), "{total}");
+    assert!(launches > 100, "{launches} launches");
+    assert_eq!(findings, "");
+}
+
 /// Statements whose operators all have a device form. Weights are multiples of 1/64: their sums are exact in any order.
 const QUERIES: [&str; 5] = [
     "SELECT count(*) AS n, sum(price) AS total, min(sold_on), max(weight_kg), avg(discount) FROM {} WHERE quantity > 2",
