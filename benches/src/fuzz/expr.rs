@@ -209,7 +209,17 @@ impl Maker<'_> {
 
     fn boolean(&mut self, depth: usize) -> Expr {
         let ty = Ty::Bool;
-        match self.rng.below(13) {
+        match self.rng.below(14) {
+            13 => {
+                // Two kinds of time: DataFusion brings them to one.
+                let pick = |maker: &mut Self| match maker.rng.below(4) {
+                    0 => Ty::Date,
+                    _ => maker.rng.pick(&TIMES),
+                };
+                let (one, two) = (pick(self), pick(self));
+                let (a, b) = (self.make(one, depth), self.make(two, depth));
+                sql!(ty; "(", a, self.rng.pick(&[" = ", " < ", " >= ", " IS DISTINCT FROM "]), b, ")")
+            }
             0..=3 => {
                 let of = match self.rng.chance(25) {
                     true => Ty::Number,
@@ -328,6 +338,13 @@ impl Maker<'_> {
                 let a = self.make(Ty::Text, depth.min(1));
                 sql!(ty; format!("{}(", self.rng.pick(&["length", "octet_length", "ascii"])), a, ")")
             }
+            10 | 11 if bits == 64 && signed && self.rng.chance(60) => {
+                let (a, b) = (self.make(Ty::Date, depth), self.make(Ty::Date, depth));
+                match self.rng.chance(50) {
+                    true => sql!(ty; "arrow_cast((", a, " - ", b, "), 'Int64')"),
+                    false => sql!(ty; "CAST(date_part('epoch', ", a, ") AS BIGINT)"),
+                }
+            }
             10 if bits == 64 && signed => {
                 let a = self.make(Ty::Date, depth);
                 sql!(ty; "arrow_cast(", a, ", 'Int64')")
@@ -444,6 +461,11 @@ impl Maker<'_> {
                 let a = self.make(of, depth);
                 sql!(ty; "CAST(", a, " AS DATE)")
             }
+            2 if self.rng.chance(50) => {
+                let grain = self.rng.pick(&["day", "week", "month", "quarter", "year"]);
+                let a = self.make(ty, depth);
+                sql!(ty; format!("CAST(date_trunc('{grain}', "), a, ") AS DATE)")
+            }
             2 => {
                 let a = self.make(Ty::Int(true, 16), depth);
                 sql!(ty; "arrow_cast(CAST(", a, " AS INT), 'Date32')")
@@ -518,7 +540,11 @@ impl Maker<'_> {
                 sql!(ty; "sum(", a, ")")
             }
             5 => {
-                let of = exact(self);
+                // Averages of integers are sums of floats: exact up to 32 bits.
+                let of = match exact(self) {
+                    Ty::Int(signed, 64) => Ty::Int(signed, 32),
+                    of => of,
+                };
                 let a = self.make(of, 1);
                 sql!(if of.is_decimal() { Ty::Number } else { Ty::F64 }; "avg(", a, ")")
             }
