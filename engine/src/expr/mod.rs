@@ -422,12 +422,23 @@ impl<'d> Lowering<'d> {
             self.graph.compare(comparison, a, b)
         } else {
             match op {
-                Operator::And => self.graph.and(left.node, right.node),
-                Operator::Or => self.graph.or(left.node, right.node),
+                Operator::And | Operator::Or => self.logic(*op == Operator::And, left.node, right.node),
                 _ => return self.arithmetic(expr, *op, left, right, data_type),
             }
         };
         Ok(Value { node: node.map_err(|e| refused(expr, &e))?, data_type, dictionary: None })
+    }
+
+    /// AND or OR. Where the left operand decides, an error of the right one is not met: DataFusion evaluates the right
+    /// operand over the rows that need it, at least where they are few.
+    fn logic(&mut self, and: bool, left: NodeId, right: NodeId) -> Result<NodeId, GraphError> {
+        let both = if and { self.graph.and(left, right) } else { self.graph.or(left, right) }?;
+        if !self.graph.can_fail(right) {
+            return Ok(both);
+        }
+        let decides = self.graph.test(if and { Test::IsFalse } else { Test::IsTrue }, left)?;
+        let decided = self.graph.boolean(!and);
+        self.graph.case(vec![(decides, decided)], Some(both))
     }
 }
 
