@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Errors   where DataFusion fails, the device fails too. One freedom: DataFusion says nothing about which rows and
-//!          which expressions it evaluates when a filter, a CASE, a LIMIT or another expression makes some of them
+//!          which expressions it evaluates when a WHERE, a FILTER, a CASE, a LIMIT or another operand makes some of them
 //!          unneeded, so there the device may answer where DataFusion fails. It may never fail where DataFusion answers.
 //! Alarms   a finding of the simulated device, bytes of the pool that stay in use, a panic and a hang are differences.
 

@@ -245,7 +245,7 @@ impl Query {
     /// True when DataFusion is free to skip rows or expressions, so that a row's error may or may not be met.
     pub fn may_skip_errors(&self) -> bool {
         let sql = self.sql();
-        [" WHERE ", " AND ", " OR ", "CASE ", "coalesce(", " HAVING ", " LIMIT ", " IN (", " BETWEEN "]
+        [" WHERE ", " AND ", " OR ", "CASE ", "coalesce(", " HAVING ", " FILTER ", " LIMIT ", " IN (", " BETWEEN "]
             .iter()
             .any(|word| sql.contains(word))
             || matches!(self.source, Source::Query(_))
