@@ -104,7 +104,7 @@ impl<'a> Converter<'a> {
         let children = plan.children().into_iter().map(|c| self.convert(c)).collect::<Result<Vec<_>>>()?;
         let reason = Reason::NodeUnsupported { node: plan.name().to_string() };
         let reason = judge::counts_as_operator(plan.as_ref()).then_some(reason);
-        self.stay(plan, children, reason)
+        self.stay(plan, children, reason.or_else(|| judge::computed_in_scan(plan.as_ref())))
     }
 
     /// A node with one input goes to the device if `judge` agrees, above an upload if its input is a CPU plan.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use datafusion::common::stats::Precision;
 use datafusion::common::{Statistics, tree_node::TreeNode, tree_node::TreeNodeRecursion};
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::empty::EmptyExec;
@@ -119,6 +121,13 @@ pub(super) fn upload(input: &Arc<dyn ExecutionPlan>, min_rows: usize) -> Result<
 /// DataFusion's statistics, where it has any. A failure to estimate is not an error of the query.
 pub(crate) fn statistics(plan: &dyn ExecutionPlan) -> Option<Arc<Statistics>> {
     StatisticsContext::new().compute(plan, &StatisticsArgs::new()).ok()
+}
+
+/// An expression that DataFusion moved into the scan `plan`, if `plan` is a scan of files and there is one.
+pub fn computed_in_scan(plan: &dyn ExecutionPlan) -> Option<Reason> {
+    let scan = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
+    let computed = scan.file_source().projection()?.iter().find(|column| !is_column(&column.expr))?;
+    Some(Reason::ComputedInScan { expr: computed.expr.to_string() })
 }
 
 /// True for operators that work on table rows: those that may run on the device, and whose running on the CPU is a

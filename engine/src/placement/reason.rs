@@ -15,6 +15,8 @@ pub enum Reason {
     ExprUnsupported { expr: String, why: String },
     /// A column's type has no device form.
     TypeUnsupported { column: String, data_type: String },
+    /// DataFusion moved an expression into the scan, where only the CPU computes it.
+    ComputedInScan { expr: String },
     /// An aggregate function, or this use of it, has no device form.
     AggregateUnsupported { aggregate: String, why: String },
     /// The input has an order that the query may rely on, and the device would lose it.
@@ -39,6 +41,7 @@ impl fmt::Display for Reason {
             Self::TypeUnsupported { column, data_type } => {
                 write!(f, "{column} has type {data_type}, which has no device form")
             }
+            Self::ComputedInScan { expr } => write!(f, "{expr} is computed inside the scan, by DataFusion"),
             Self::AggregateUnsupported { aggregate, why } => write!(f, "{aggregate} has no device form: {why}"),
             Self::OrderKept { node } => write!(f, "{node} keeps an order that the device would lose"),
             Self::TooFewRows { rows, min_rows } => {

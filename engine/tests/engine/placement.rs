@@ -166,3 +166,9 @@ async fn reason_of_few_rows() {
         "its input has 1000 rows, and millpond.min_rows is 5000"
     );
 }
+
+#[tokio::test]
+async fn reason_of_an_expression_that_moved_into_the_scan() {
+    let reason = reasons(&[], "SELECT size + 1 FROM parts").await;
+    assert!(reason.contains("size") && reason.ends_with("is computed inside the scan, by DataFusion"), "{reason}");
+}
