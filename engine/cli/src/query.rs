@@ -138,10 +138,16 @@ async fn run_statement(
     }
     let num_rows = writer.finish().map_err(cannot_print)?;
     drop(batches);
+    let report = session.report(&plan);
     if !quiet {
-        eprintln!("{}", footer(num_rows, started.elapsed().as_secs_f64(), &session.report(&plan)));
+        eprintln!("{}", footer(num_rows, started.elapsed().as_secs_f64(), &report));
     }
-    Ok(())
+    // A finding is an error, even where the answer is right and nobody reads the footer.
+    if report.findings.is_empty() {
+        Ok(())
+    } else {
+        Err(CliError::sql(format!("the simulated device found: {}", report.findings.join(" | "))))
+    }
 }
 
 async fn plan(
@@ -225,9 +231,6 @@ pub fn footer(num_rows: usize, seconds: f64, report: &QueryReport) -> String {
         parts.push(format!("on the CPU because {}", report.reasons.join("; ")));
     }
     parts.extend(report.notes.iter().cloned());
-    if !report.findings.is_empty() {
-        parts.push(format!("{} findings: {}", report.findings.len(), report.findings.join(" | ")));
-    }
     parts.join(" · ")
 }
 

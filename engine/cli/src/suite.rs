@@ -66,7 +66,7 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
 struct Row {
     query: String,
     outcome: Option<Outcome>,
-    /// "equal" or nothing when there was nothing to compare with.
+    /// Whether the answer equals the other device's; `None` when there was nothing to compare with.
     validated: Option<bool>,
     problem: Option<String>,
     exit: Exit,
