@@ -6,5 +6,6 @@
 
 #![forbid(unsafe_code)]
 
+pub mod faults;
 pub mod fuzz;
 pub mod runner;

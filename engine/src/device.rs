@@ -112,6 +112,11 @@ impl Engine {
         &self.pool
     }
 
+    /// The pinned host memory that copies go through.
+    pub fn pinned(&self) -> &PinnedPool {
+        &self.pinned
+    }
+
     /// True on the simulated device.
     pub fn is_simulated(&self) -> bool {
         self.sim.is_some()

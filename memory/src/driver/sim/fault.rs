@@ -50,7 +50,7 @@ pub enum FailureLasts {
 /// An allocation that fails although there is room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailAllocation {
-    /// Which device allocation fails, counted from 1 over all devices.
+    /// Which device allocation fails, counted from 1 over all devices since the order was given.
     pub nth: u64,
     pub lasts: FailureLasts,
 }
@@ -78,6 +78,12 @@ impl Faults {
             waits: 0,
             lasting: None,
         }
+    }
+
+    /// Replaces the order for allocations; counting begins anew. Returns how many were tried under the one before.
+    pub(super) fn order_allocation(&mut self, fail: Option<FailAllocation>) -> u64 {
+        (self.fail_allocation, self.lasting) = (fail, None);
+        std::mem::take(&mut self.allocations)
     }
 
     /// Counts an allocation, and says whether it must fail.
@@ -129,6 +135,20 @@ mod tests {
         assert_eq!([(); 3].map(|()| forever.allocation_fails()), [false, true, true]);
         forever.freed();
         assert!(forever.allocation_fails());
+    }
+
+    #[test]
+    fn a_new_order_begins_a_new_count() {
+        let mut faults = Faults::new(&SimOptions::default());
+        let once = |nth| Some(FailAllocation { nth, lasts: FailureLasts::Once });
+        assert_eq!([(); 3].map(|()| faults.allocation_fails()), [false; 3]);
+        assert_eq!(faults.order_allocation(once(2)), 3);
+        assert_eq!([(); 3].map(|()| faults.allocation_fails()), [false, true, false]);
+        assert_eq!(faults.order_allocation(Some(FailAllocation { nth: 1, lasts: FailureLasts::Forever })), 3);
+        assert_eq!([(); 2].map(|()| faults.allocation_fails()), [true, true]);
+        // Taking an order back ends what it began.
+        assert_eq!(faults.order_allocation(None), 2);
+        assert_eq!([(); 2].map(|()| faults.allocation_fails()), [false, false]);
     }
 
     #[test]

@@ -167,6 +167,12 @@ impl SimDriver {
         self.state().pass_time()
     }
 
+    /// Orders an allocation to fail, counted from now; `None` takes an earlier order back. Returns how many allocations
+    /// were tried since the last order, those that failed among them. One live driver can so serve a whole sweep.
+    pub fn order_failure(&self, fail: Option<FailAllocation>) -> u64 {
+        self.state().faults.order_allocation(fail)
+    }
+
     /// Loses a device now, as if its hardware had failed.
     pub fn lose_device(&self, device: DeviceId) {
         let mut state = self.state();
