@@ -7,20 +7,17 @@
 //! Limit      bytes handed out, each allocation rounded up to 256; three quarters of what is free at start, by default.
 //! Kept       what is freed stays with the pool up to the release threshold (all of it, by default); `trim_to` gives it back.
 //! Frees      count as free when they are submitted: later work in stream order may have the bytes.
-//! Waits      only when memory runs out: for frees that the device has not come to, before an allocation fails.
+//! Short      what happens when memory runs out is in `pressure`.
 //! Threads    one atomic for the limit; no lock on the way to the resource.
 
-use std::cell::Cell;
 use std::fmt;
-use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::device::Device;
-use crate::driver::{DriverCode, DriverError, Site};
-use crate::error::{MemoryError, Result};
-use crate::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, RawAllocation, ResourceStatistics, Strategy};
-use crate::stream::Stream;
+use crate::driver::{DriverCode, DriverError};
+use crate::error::Result;
+use crate::pressure::PressureState;
+use crate::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, ResourceStatistics, Strategy};
 use crate::units::ByteSize;
 
 /// How much unused memory the driver's pool keeps at a synchronisation.
@@ -61,24 +58,6 @@ pub struct PoolAttributes {
     /// Includes frees that the device has not come to yet.
     pub used_current: ByteSize,
     pub used_high: ByteSize,
-}
-
-/// What a holder of spare memory is asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pressure {
-    pub wanted: ByteSize,
-    /// Counts from 0; a holder may give up more the longer it takes.
-    pub attempt: u32,
-}
-
-/// Gives spare memory up and says how many bytes. Never called twice at once on one thread; must not wait for a query.
-type PressureHook = Arc<dyn Fn(Pressure) -> ByteSize + Send + Sync>;
-
-/// How many times the holders are asked before an allocation fails.
-const MAX_PRESSURE_ATTEMPTS: u32 = 8;
-
-thread_local! {
-    static UNDER_PRESSURE: Cell<bool> = const { Cell::new(false) };
 }
 
 pub struct MemoryPoolBuilder {
@@ -143,34 +122,25 @@ impl MemoryPoolBuilder {
             }
             (None, strategy) => (strategy.create(&self.device)?, None),
         };
-        let inner = PoolInner {
-            device: self.device,
-            resource,
-            driver_pool,
-            limit,
-            used: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
-            hooks: Mutex::default(),
-        };
+        let inner = PoolInner { device: self.device, resource, driver_pool, limit, pressure: PressureState::default() };
         Ok(MemoryPool { inner: Arc::new(inner) })
     }
 }
 
-struct PoolInner {
-    device: Device,
-    resource: Arc<dyn DeviceMemoryResource>,
+pub(crate) struct PoolInner {
+    pub(crate) device: Device,
+    pub(crate) resource: Arc<dyn DeviceMemoryResource>,
     /// The resource once more, where it is a pool of the driver's.
     driver_pool: Option<Arc<CudaAsyncMemoryResource>>,
-    limit: ByteSize,
-    used: AtomicU64,
-    peak: AtomicU64,
-    hooks: Mutex<Vec<PressureHook>>,
+    pub(crate) limit: ByteSize,
+    /// What is handed out: counts, and who is asked when memory runs out.
+    pub(crate) pressure: PressureState,
 }
 
 /// Device memory for the queries of one device. Clones share it.
 #[derive(Clone)]
 pub struct MemoryPool {
-    inner: Arc<PoolInner>,
+    pub(crate) inner: Arc<PoolInner>,
 }
 
 impl MemoryPool {
@@ -207,12 +177,12 @@ impl MemoryPool {
 
     /// Bytes handed out and not freed.
     pub fn used_bytes(&self) -> ByteSize {
-        ByteSize(self.inner.used.load(Ordering::Relaxed))
+        self.inner.pressure.used.level()
     }
 
     /// The most that was ever handed out, since `reset_high`.
     pub fn peak_bytes(&self) -> ByteSize {
-        ByteSize(self.inner.peak.load(Ordering::Relaxed))
+        self.inner.pressure.used.peak()
     }
 
     /// What the limit leaves.
@@ -242,7 +212,7 @@ impl MemoryPool {
 
     /// Starts new peaks, the driver's and our own.
     pub fn reset_high(&self) -> Result<()> {
-        self.inner.peak.store(self.inner.used.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.inner.pressure.used.reset_peak();
         self.inner.resource.reset_peaks()
     }
 
@@ -254,106 +224,6 @@ impl MemoryPool {
         let before = self.inner.resource.statistics()?.reserved;
         self.inner.resource.trim(keep)?;
         Ok(before.saturating_sub(self.inner.resource.statistics()?.reserved))
-    }
-
-    /// Asks `hook` for memory before an allocation fails.
-    pub fn on_pressure(&self, hook: impl Fn(Pressure) -> ByteSize + Send + Sync + 'static) {
-        self.inner.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(hook));
-    }
-
-    /// Allocates `len` bytes in the order of `stream`, counted under its scope.
-    pub(crate) fn allocate(&self, len: NonZeroUsize, stream: &Stream, site: Site) -> Result<RawAllocation> {
-        if stream.device() != self.device() {
-            return Err(MemoryError::ForeignDevice { what: "the memory pool", stream: stream.id() });
-        }
-        let bytes = len.get() as u64;
-        let mut attempt = 0;
-        while !self.reserve(bytes) {
-            self.relieve(bytes, &mut attempt)?;
-        }
-        match self.allocate_reserved(len, stream, site) {
-            Ok(raw) => {
-                stream.scope().allocated(bytes);
-                Ok(raw)
-            }
-            Err(error) => {
-                self.inner.used.fetch_sub(bytes, Ordering::Relaxed);
-                Err(error)
-            }
-        }
-    }
-
-    fn allocate_reserved(&self, len: NonZeroUsize, stream: &Stream, site: Site) -> Result<RawAllocation> {
-        let allocate = || match self.inner.resource.allocate(len, stream, site) {
-            Err(error) if error.is_out_of_memory() => Ok(None),
-            other => other.map(Some),
-        };
-        if let Some(raw) = allocate()? {
-            return Ok(raw);
-        }
-        // Frees that were submitted may not have been come to: waiting for them is often enough.
-        stream.synchronize()?;
-        if let Some(raw) = allocate()? {
-            return Ok(raw);
-        }
-        self.trim_to(ByteSize::ZERO)?;
-        let mut attempt = 0;
-        loop {
-            if let Some(raw) = allocate()? {
-                return Ok(raw);
-            }
-            self.relieve(len.get() as u64, &mut attempt)?;
-            stream.synchronize()?;
-        }
-    }
-
-    /// Takes `bytes` of the limit.
-    fn reserve(&self, bytes: u64) -> bool {
-        let limit = self.inner.limit.as_u64();
-        let grow = |used: u64| used.checked_add(bytes).filter(|&total| total <= limit);
-        match self.inner.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow) {
-            Ok(before) => {
-                self.inner.peak.fetch_max(before + bytes, Ordering::Relaxed);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// Asks the holders of spare memory; an error when none gives any.
-    fn relieve(&self, wanted: u64, attempt: &mut u32) -> Result<()> {
-        let hooks = self.inner.hooks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let nested = UNDER_PRESSURE.replace(true);
-        let pressure = Pressure { wanted: ByteSize(wanted), attempt: *attempt };
-        let given = if nested || *attempt >= MAX_PRESSURE_ATTEMPTS {
-            ByteSize::ZERO
-        } else {
-            hooks.iter().map(|hook| hook(pressure)).sum()
-        };
-        UNDER_PRESSURE.set(nested);
-        *attempt += 1;
-        if given > ByteSize::ZERO { Ok(()) } else { Err(self.out_of_memory(ByteSize(wanted))) }
-    }
-
-    fn out_of_memory(&self, wanted: ByteSize) -> MemoryError {
-        let mut free = self.free_bytes();
-        if let Ok(info) = self.inner.device.memory_info() {
-            let reusable = self.statistics().map(|s| s.reserved.saturating_sub(s.used)).unwrap_or_default();
-            free = free.min(ByteSize(info.free_bytes) + reusable);
-        }
-        let holders = self.inner.device.scope().largest_holders(3);
-        MemoryError::OutOfMemory { wanted, free, limit: self.limit(), holders }
-    }
-
-    /// Gives `raw` back in the order of `stream`.
-    pub(crate) fn deallocate(&self, raw: RawAllocation, stream: &Stream, site: Site) -> Result<()> {
-        self.inner.used.fetch_sub(raw.len.get() as u64, Ordering::Relaxed);
-        self.inner.resource.deallocate(raw, stream, site)
-    }
-
-    /// `raw` is gone with its device, or cannot be freed safely.
-    pub(crate) fn abandon(&self, raw: RawAllocation) {
-        self.inner.used.fetch_sub(raw.len.get() as u64, Ordering::Relaxed);
     }
 }
 
