@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::counters::{Counters, Scope};
 use crate::driver::{
-    DeviceAttribute, DeviceId, Driver, DriverError, EventHandle, HostBlock, HostKind, HostSpan, MemoryInfo,
+    DeviceAttribute, DeviceId, Driver, DriverError, EventFlags, EventHandle, HostBlock, HostKind, HostSpan, MemoryInfo,
     StreamHandle, StreamPriority,
 };
 use crate::error::{MemoryError, Result};
@@ -270,7 +270,7 @@ impl Device {
     pub(crate) fn take_event(&self) -> Result<EventHandle> {
         match self.inner.events.take() {
             Some(handle) => Ok(handle),
-            None => self.check(self.inner.driver.event_create(self.inner.id, false)),
+            None => self.check(self.inner.driver.event_create(self.inner.id, EventFlags::ORDER)),
         }
     }
 

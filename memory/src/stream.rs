@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::counters::Scope;
 use crate::device::Device;
-use crate::driver::{Driver, DriverError, HostSpan, Site, StreamHandle, StreamPriority};
+use crate::driver::{Driver, DriverError, EventFlags, HostSpan, Site, StreamHandle, StreamPriority};
 use crate::error::{MemoryError, Result};
 use crate::event::{Event, EventCell, TimeMark};
 use crate::order::{Mark, OrderTracker, Position, VectorClock, Waited};
@@ -160,7 +160,7 @@ impl Stream {
     pub fn mark_time(&self) -> Result<TimeMark> {
         let site = Location::caller();
         self.device.alive()?;
-        let handle = self.device.check(self.device.driver().event_create(self.device.id(), true))?;
+        let handle = self.device.check(self.device.driver().event_create(self.device.id(), EventFlags::TIMING))?;
         let mark = TimeMark::new(&self.device, handle);
         let _order = self.cell.order();
         self.device.check_on(self.id(), self.device.driver().event_record(handle, self.cell.handle, site))?;

@@ -87,7 +87,7 @@ exports! {
             return Err(DriverCode::INVALID_VALUE.into());
         }
         let max_bytes = Some(props.max_bytes as u64).filter(|&bytes| bytes > 0);
-        let made = shim.driver.pool_create(device_at(&props.location)?, &PoolProperties { max_bytes })?;
+        let made = shim.driver.pool_create(&PoolProperties { max_bytes, ..PoolProperties::on(device_at(&props.location)?) })?;
         give(handle, opaque(made.0))
     }
 

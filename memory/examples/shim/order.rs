@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use millpond_memory::driver::{Driver, DriverCode, EventHandle, StreamHandle, StreamPriority};
+use millpond_memory::driver::{Driver, DriverCode, EventFlags, EventHandle, StreamHandle, StreamPriority};
 
 use crate::shim::{current, site};
 use crate::{Out, exports, finished, give};
@@ -69,7 +69,7 @@ exports! {
             return Err(DriverCode::INVALID_VALUE.into());
         }
         let timing = flags & EVENT_DISABLE_TIMING == 0;
-        give(handle, opaque(shim.driver.event_create(device, timing)?.0))
+        give(handle, opaque(shim.driver.event_create(device, EventFlags { timing, interprocess: false })?.0))
     }
 
     fn cuEventDestroy_v2(shim, handle: *mut c_void) {

@@ -276,12 +276,19 @@ fn attribute_number(attribute: DeviceAttribute) -> c_int {
         DeviceAttribute::MemoryClockRateKhz => A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,
         DeviceAttribute::GlobalMemoryBusWidthBits => A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
         DeviceAttribute::MemoryPoolsSupported => A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+        DeviceAttribute::MemoryPoolSupportedHandleTypes => A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+        DeviceAttribute::HostNumaMemoryPoolsSupported => return HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+        DeviceAttribute::HostNumaId => A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
+        DeviceAttribute::UnifiedAddressing => A::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING,
         // The second version of these operations has no attribute but this one; a refusal costs words, nothing else.
         DeviceAttribute::StreamMemoryOperations => A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
         DeviceAttribute::Integrated => A::CU_DEVICE_ATTRIBUTE_INTEGRATED,
     };
     attribute as c_int
 }
+
+/// Of CUDA 13.0: newer than the headers we speak. Older drivers refuse it as an invalid value.
+const HOST_NUMA_MEMORY_POOLS_SUPPORTED: c_int = 142;
 
 /// The attribute's number, and whether its value is a C `int` (policies) rather than a `cuuint64_t`.
 fn pool_attribute_number(attribute: PoolAttribute) -> (c_uint, bool) {
@@ -440,14 +447,18 @@ impl Driver for CudaDriver {
         call!(self, cuStreamWaitEvent(raw_stream(stream), raw_event(event), 0))
     }
 
-    fn event_create(&self, device: DeviceId, timing: bool) -> Result<EventHandle> {
+    fn event_create(&self, device: DeviceId, flags: EventFlags) -> Result<EventHandle> {
         self.enter(device)?;
-        let flags = match timing {
-            true => sys::CUevent_flags::CU_EVENT_DEFAULT as c_uint,
-            false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint,
-        };
+        // A number, for the enum of the library has no name for two flags at once.
+        let mut bits = sys::CUevent_flags::CU_EVENT_DEFAULT as c_uint;
+        if !flags.timing {
+            bits |= sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+        }
+        if flags.interprocess {
+            bits |= sys::CUevent_flags::CU_EVENT_INTERPROCESS as c_uint;
+        }
         let mut event = null_mut();
-        call!(self, cuEventCreate(&mut event, flags))?;
+        call!(self, cuEventCreate(&mut event, bits))?;
         Ok(EventHandle(pack(device, event)))
     }
 
@@ -478,7 +489,10 @@ impl Driver for CudaDriver {
         Ok(ms)
     }
 
-    fn pool_create(&self, device: DeviceId, properties: &PoolProperties) -> Result<PoolHandle> {
+    fn pool_create(&self, properties: &PoolProperties) -> Result<PoolHandle> {
+        let PoolLocation::Device(device) = properties.location else {
+            return Err(DriverError::new("cuMemPoolCreate", DriverCode::NOT_SUPPORTED));
+        };
         self.enter(device)?;
         // SAFETY: plain C data for which zero is valid; the driver wants reserved bytes to be zero.
         let mut props: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
@@ -605,6 +619,7 @@ impl Driver for CudaDriver {
             CopyOp::DeviceToDevice { from, to, len } => {
                 call!(self, cuMemcpyDtoDAsync_v2(to.0, from.0, *len, on))
             }
+            CopyOp::Peer { .. } => Err(DriverError::new("cuMemcpyPeerAsync", DriverCode::NOT_SUPPORTED)),
         }
     }
 

@@ -19,6 +19,7 @@ pub mod sim;
 
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -51,6 +52,10 @@ handles! {
     ModuleHandle
     /// A kernel of a loaded module.
     FunctionHandle
+    /// Work that was captured instead of run.
+    GraphHandle
+    /// A graph made ready to launch.
+    GraphExecHandle
 }
 
 /// The ordinal of a device, as the driver counts them.
@@ -129,6 +134,14 @@ pub enum DeviceAttribute {
     MemoryClockRateKhz,
     GlobalMemoryBusWidthBits,
     MemoryPoolsSupported,
+    /// Bits of `HandleTypes` that pools of the device can be exported by.
+    MemoryPoolSupportedHandleTypes,
+    /// 1 when pools can live on a NUMA node of the host. Drivers before CUDA 13.0 do not know the question.
+    HostNumaMemoryPoolsSupported,
+    /// The host's NUMA node nearest to the device; negative when there is none.
+    HostNumaId,
+    /// 1 when device and host addresses are apart, so that an address alone says whose it is.
+    UnifiedAddressing,
     /// 1 when `write_word` works.
     StreamMemoryOperations,
     Integrated,
@@ -151,11 +164,70 @@ pub struct ParamLayout {
     pub size: usize,
 }
 
+/// Where the memory of a pool lies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum PoolLocation {
+    Device(DeviceId),
+    /// A NUMA node of the host. At first only the host has access: devices are let in by `pool_set_access`.
+    HostNuma(u32),
+}
+
+impl Default for PoolLocation {
+    fn default() -> Self {
+        PoolLocation::Device(DeviceId(0))
+    }
+}
+
+impl fmt::Display for PoolLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PoolLocation::Device(device) => write!(f, "{device}"),
+            PoolLocation::HostNuma(node) => write!(f, "host NUMA node {node}"),
+        }
+    }
+}
+
+/// The operating system's handles that a pool can be exported by, as bits of `CUmemAllocationHandleType`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct HandleTypes(pub u32);
+
+impl HandleTypes {
+    /// The pool stays in its process.
+    pub const NONE: HandleTypes = HandleTypes(0);
+    pub const POSIX_FD: HandleTypes = HandleTypes(1);
+
+    pub fn contains(self, other: HandleTypes) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub fn is_none(self) -> bool {
+        self == HandleTypes::NONE
+    }
+}
+
 /// What a pool is created with. Everything else about it is an attribute.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PoolProperties {
-    /// The most the driver lets the pool hold; `None` is the device's memory.
+    pub location: PoolLocation,
+    /// The most the driver lets the pool hold; `None` is the memory of its place.
     pub max_bytes: Option<u64>,
+    /// A pool with any cannot be trimmed and ignores its release threshold.
+    pub handle_types: HandleTypes,
+}
+
+impl PoolProperties {
+    /// A pool in the memory of a device, for this process, without a maximum.
+    pub fn on(device: DeviceId) -> Self {
+        PoolProperties { location: PoolLocation::Device(device), ..PoolProperties::default() }
+    }
+}
+
+/// What a device may do with the memory of a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum PoolAccess {
+    None,
+    Read,
+    ReadWrite,
 }
 
 /// `cuMemPoolSetAttribute` / `GetAttribute`. All values cross as `u64`; the driver narrows policies itself.
@@ -220,9 +292,27 @@ pub struct KernelLaunch<'a> {
 /// One copy. Each end names its bytes; the lengths agree.
 #[derive(Clone, Debug)]
 pub enum CopyOp {
-    HostToDevice { from: HostSpan, to: DevicePtr },
-    DeviceToHost { from: DevicePtr, to: HostSpan },
-    DeviceToDevice { from: DevicePtr, to: DevicePtr, len: usize },
+    HostToDevice {
+        from: HostSpan,
+        to: DevicePtr,
+    },
+    DeviceToHost {
+        from: DevicePtr,
+        to: HostSpan,
+    },
+    DeviceToDevice {
+        from: DevicePtr,
+        to: DevicePtr,
+        len: usize,
+    },
+    /// Between two devices, both open. Works without peer access: the driver stages the bytes then.
+    Peer {
+        from: DevicePtr,
+        from_device: DeviceId,
+        to: DevicePtr,
+        to_device: DeviceId,
+        len: usize,
+    },
 }
 
 impl CopyOp {
@@ -230,7 +320,7 @@ impl CopyOp {
         match self {
             CopyOp::HostToDevice { from, .. } => from.len(),
             CopyOp::DeviceToHost { to, .. } => to.len(),
-            CopyOp::DeviceToDevice { len, .. } => *len,
+            CopyOp::DeviceToDevice { len, .. } | CopyOp::Peer { len, .. } => *len,
         }
     }
 
@@ -256,6 +346,93 @@ pub enum StreamPriority {
     High,
 }
 
+/// What an event is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct EventFlags {
+    /// It takes the device's time. Without, it is cheaper, and `event_elapsed_ms` refuses it.
+    pub timing: bool,
+    /// Other processes may open it. Not together with `timing`.
+    pub interprocess: bool,
+}
+
+impl EventFlags {
+    /// For order alone.
+    pub const ORDER: EventFlags = EventFlags { timing: false, interprocess: false };
+    pub const TIMING: EventFlags = EventFlags { timing: true, interprocess: false };
+    pub const INTERPROCESS: EventFlags = EventFlags { timing: false, interprocess: true };
+}
+
+/// What the driver gives out about an event or an allocation for another process. Opaque: any transport will do.
+pub type OpaqueHandle = [u8; 64];
+
+/// Whose memory an address is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MemoryType {
+    Host,
+    Device,
+    /// A number that we have no name for: managed memory or arrays.
+    Other(u32),
+}
+
+/// What the driver knows about an address that is allocated now. About one that was given back it says nothing of use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PointerAttributes {
+    pub memory: MemoryType,
+    /// The context it was allocated in, as the driver's number. `None` for memory of a pool, which has no context.
+    pub context: Option<u64>,
+    /// Where it lies; `None` for memory of the host.
+    pub device: Option<DeviceId>,
+    /// The pool it is from.
+    pub pool: Option<PoolHandle>,
+    /// Where its allocation begins.
+    pub start: DevicePtr,
+    /// Bytes of its allocation.
+    pub len: usize,
+}
+
+/// Who may make calls that are unsafe under capture while a stream captures.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum CaptureMode {
+    /// Nobody in the process.
+    #[default]
+    Global,
+    /// Other threads.
+    ThreadLocal,
+    /// Everybody.
+    Relaxed,
+}
+
+/// Whether what is submitted to a stream runs or becomes part of a graph.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CaptureStatus {
+    /// It runs.
+    None,
+    /// It is captured. The number is the capture's own.
+    Active { id: u64 },
+    /// A rule was broken: `stream_capture_end` gives an error.
+    Invalidated,
+}
+
+/// What graphs of a device hold: their memory is in a pool of its own that has no handle.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum GraphMemoryAttribute {
+    UsedCurrent,
+    /// Only 0 may be written: it starts a new watermark.
+    UsedHigh,
+    ReservedCurrent,
+    /// Only 0 may be written.
+    ReservedHigh,
+}
+
+/// The context that was current on a thread before we changed it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ThreadContext(pub u64);
+
+/// A driver that lacks a function refuses it with CUDA's code for that.
+fn lacks<T>(call: &'static str) -> Result<T> {
+    Err(DriverError::new(call, DriverCode::NOT_SUPPORTED))
+}
+
 /// A GPU as its driver shows it.
 pub trait Driver: Send + Sync + fmt::Debug + 'static {
     fn kind(&self) -> DriverKind;
@@ -272,6 +449,16 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
     fn memory_info(&self, device: DeviceId) -> Result<MemoryInfo>;
     fn can_access_peer(&self, device: DeviceId, peer: DeviceId) -> Result<bool>;
 
+    /// The context current on this thread. For who is called by a program with contexts of its own: every other method may
+    /// change it.
+    fn context_save(&self) -> Result<ThreadContext> {
+        Ok(ThreadContext::default())
+    }
+    fn context_restore(&self, context: ThreadContext) -> Result<()> {
+        let _ = context;
+        Ok(())
+    }
+
     // Streams: non-blocking ones only; there is no default stream.
 
     fn stream_create(&self, device: DeviceId, priority: StreamPriority) -> Result<StreamHandle>;
@@ -281,9 +468,70 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
     /// Everything submitted to `stream` from now on runs after what `event` was last recorded behind.
     fn stream_wait(&self, stream: StreamHandle, event: EventHandle, site: Site) -> Result<()>;
 
-    // Events. Without `timing` they are cheaper and `event_elapsed_ms` refuses them.
+    /// A stream that somebody else made on the device and keeps alive, by its raw handle: a pointer for CUDA, 0 to 2 being
+    /// its default streams. There is nothing to destroy.
+    fn stream_wrap(&self, device: DeviceId, raw: u64) -> Result<StreamHandle> {
+        let _ = (device, raw);
+        lacks("cuStreamGetCtx")
+    }
+    /// The raw handle, for who else talks to the driver.
+    fn stream_raw(&self, stream: StreamHandle) -> u64 {
+        stream.0
+    }
+    /// A number that no other stream of the process gets, not even after this one is destroyed.
+    fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
+        let _ = stream;
+        lacks("cuStreamGetId")
+    }
 
-    fn event_create(&self, device: DeviceId, timing: bool) -> Result<EventHandle>;
+    // Graphs: a stream that captures runs nothing; what is submitted to it becomes a graph.
+
+    fn stream_capture_begin(&self, stream: StreamHandle, mode: CaptureMode) -> Result<()> {
+        let _ = (stream, mode);
+        lacks("cuStreamBeginCapture_v2")
+    }
+    /// Ends the capture that was begun on `stream`; every stream that joined it must have come back.
+    fn stream_capture_end(&self, stream: StreamHandle) -> Result<GraphHandle> {
+        let _ = stream;
+        lacks("cuStreamEndCapture")
+    }
+    fn stream_capture_status(&self, stream: StreamHandle) -> Result<CaptureStatus> {
+        let _ = stream;
+        lacks("cuStreamGetCaptureInfo_v2")
+    }
+    fn graph_destroy(&self, graph: GraphHandle) -> Result<()> {
+        let _ = graph;
+        lacks("cuGraphDestroy")
+    }
+    fn graph_instantiate(&self, graph: GraphHandle) -> Result<GraphExecHandle> {
+        let _ = graph;
+        lacks("cuGraphInstantiateWithFlags")
+    }
+    fn graph_exec_destroy(&self, graph: GraphExecHandle) -> Result<()> {
+        let _ = graph;
+        lacks("cuGraphExecDestroy")
+    }
+    fn graph_launch(&self, graph: GraphExecHandle, stream: StreamHandle, site: Site) -> Result<()> {
+        let _ = (graph, stream, site);
+        lacks("cuGraphLaunch")
+    }
+    fn graph_memory_attribute(&self, device: DeviceId, attribute: GraphMemoryAttribute) -> Result<u64> {
+        let _ = (device, attribute);
+        lacks("cuDeviceGetGraphMemAttribute")
+    }
+    fn graph_memory_set_attribute(&self, device: DeviceId, attribute: GraphMemoryAttribute, value: u64) -> Result<()> {
+        let _ = (device, attribute, value);
+        lacks("cuDeviceSetGraphMemAttribute")
+    }
+    /// Gives back to the system what no graph uses.
+    fn graph_memory_trim(&self, device: DeviceId) -> Result<()> {
+        let _ = device;
+        lacks("cuDeviceGraphMemTrim")
+    }
+
+    // Events.
+
+    fn event_create(&self, device: DeviceId, flags: EventFlags) -> Result<EventHandle>;
     fn event_destroy(&self, event: EventHandle) -> Result<()>;
     fn event_record(&self, event: EventHandle, stream: StreamHandle, site: Site) -> Result<()>;
     /// True once everything before the last record has finished. The host then is ordered after it. On the
@@ -292,18 +540,80 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
     fn event_synchronize(&self, event: EventHandle) -> Result<()>;
     fn event_elapsed_ms(&self, start: EventHandle, end: EventHandle) -> Result<f32>;
 
+    /// For another process: only of an event made with `interprocess`.
+    fn event_ipc_handle(&self, event: EventHandle) -> Result<OpaqueHandle> {
+        let _ = event;
+        lacks("cuIpcGetEventHandle")
+    }
+    /// Another process's event. Destroyed like one of our own; the other must not have destroyed it.
+    fn event_open_ipc(&self, device: DeviceId, handle: &OpaqueHandle) -> Result<EventHandle> {
+        let _ = (device, handle);
+        lacks("cuIpcOpenEventHandle")
+    }
+
     // Pools and allocations.
 
-    fn pool_create(&self, device: DeviceId, properties: &PoolProperties) -> Result<PoolHandle>;
+    fn pool_create(&self, properties: &PoolProperties) -> Result<PoolHandle>;
+    /// Live allocations keep their memory; a pool that was current makes place for the default one.
     fn pool_destroy(&self, pool: PoolHandle) -> Result<()>;
+    /// The pool that every device has. It cannot be destroyed, exported or limited.
+    fn device_default_pool(&self, device: DeviceId) -> Result<PoolHandle> {
+        let _ = device;
+        lacks("cuDeviceGetDefaultMemPool")
+    }
+    /// The pool that `alloc_current` takes from: the default one unless another was set.
+    fn device_current_pool(&self, device: DeviceId) -> Result<PoolHandle> {
+        let _ = device;
+        lacks("cuDeviceGetMemPool")
+    }
+    /// For the whole process. The pool must lie on the device.
+    fn device_set_current_pool(&self, device: DeviceId, pool: PoolHandle) -> Result<()> {
+        let _ = (device, pool);
+        lacks("cuDeviceSetMemPool")
+    }
     fn pool_attribute(&self, pool: PoolHandle, attribute: PoolAttribute) -> Result<u64>;
     fn pool_set_attribute(&self, pool: PoolHandle, attribute: PoolAttribute, value: u64) -> Result<()>;
     /// Gives back to the system what is unused beyond `keep_bytes`. The driver must have seen the frees finish.
     fn pool_trim(&self, pool: PoolHandle, keep_bytes: u64) -> Result<()>;
     /// Lets kernels on `peer` touch the pool's memory, now and later.
     fn pool_set_access(&self, pool: PoolHandle, peer: DeviceId, accessible: bool) -> Result<()>;
+    fn pool_access(&self, pool: PoolHandle, device: DeviceId) -> Result<PoolAccess> {
+        let _ = (pool, device);
+        lacks("cuMemPoolGetAccess")
+    }
+    /// A descriptor that lets another process import the pool. Only of a pool made with `HandleTypes::POSIX_FD`.
+    fn pool_export(&self, pool: PoolHandle) -> Result<OwnedFd> {
+        let _ = pool;
+        lacks("cuMemPoolExportToShareableHandle")
+    }
+    /// Another process's pool, which lies on `device`. It cannot allocate, and nobody but its own device has access yet.
+    /// The descriptor may be closed afterwards.
+    fn pool_import(&self, device: DeviceId, descriptor: BorrowedFd<'_>) -> Result<PoolHandle> {
+        let _ = (device, descriptor);
+        lacks("cuMemPoolImportFromShareableHandle")
+    }
+    /// For another process that has imported the pool that `ptr` was allocated from.
+    fn pool_export_pointer(&self, ptr: DevicePtr) -> Result<OpaqueHandle> {
+        let _ = ptr;
+        lacks("cuMemPoolExportPointer")
+    }
+    /// Another process's allocation. Nothing waits until it is ready there. Freed here before it is freed there.
+    fn pool_import_pointer(&self, pool: PoolHandle, handle: &OpaqueHandle, site: Site) -> Result<DevicePtr> {
+        let _ = (pool, handle, site);
+        lacks("cuMemPoolImportPointer")
+    }
+    /// What an address that is allocated now belongs to.
+    fn pointer_attributes(&self, ptr: DevicePtr) -> Result<PointerAttributes> {
+        let _ = ptr;
+        lacks("cuPointerGetAttribute")
+    }
     /// Allocates in stream order. Aligned to 256 bytes at least.
     fn pool_alloc(&self, pool: PoolHandle, bytes: NonZeroUsize, stream: StreamHandle, site: Site) -> Result<DevicePtr>;
+    /// Allocates from the current pool of the stream's device.
+    fn alloc_current(&self, bytes: NonZeroUsize, stream: StreamHandle, site: Site) -> Result<DevicePtr> {
+        let _ = (bytes, stream, site);
+        lacks("cuMemAllocAsync")
+    }
     fn free_async(&self, ptr: DevicePtr, stream: StreamHandle, site: Site) -> Result<()>;
     fn alloc_sync(&self, device: DeviceId, bytes: NonZeroUsize, site: Site) -> Result<DevicePtr>;
     fn free_sync(&self, ptr: DevicePtr, site: Site) -> Result<()>;

@@ -49,8 +49,8 @@ impl CudaAsyncMemoryResource {
                 .with_detail("the device has no memory pools (a virtual GPU may lack them); choose cuda or caching");
             return Err(MemoryError::Driver { error, stream: None });
         }
-        let properties = PoolProperties { max_bytes: max.map(ByteSize::as_u64) };
-        let pool = device.check(device.driver().pool_create(device.id(), &properties))?;
+        let properties = PoolProperties { max_bytes: max.map(ByteSize::as_u64), ..PoolProperties::on(device.id()) };
+        let pool = device.check(device.driver().pool_create(&properties))?;
         Ok(CudaAsyncMemoryResource { name, device: device.clone(), pool })
     }
 

@@ -166,7 +166,7 @@ impl Driver for Recording {
     fn stream_wait(&self, stream: StreamHandle, event: EventHandle, _: Site) -> Result<()> {
         self.note("stream_wait", Call::Wait { stream, event })
     }
-    fn event_create(&self, _: DeviceId, _: bool) -> Result<EventHandle> {
+    fn event_create(&self, _: DeviceId, _: EventFlags) -> Result<EventHandle> {
         self.note("event_create", Call::EventCreate)?;
         Ok(EventHandle(self.number()))
     }
@@ -188,7 +188,7 @@ impl Driver for Recording {
     fn event_elapsed_ms(&self, _: EventHandle, _: EventHandle) -> Result<f32> {
         Ok(0.0)
     }
-    fn pool_create(&self, _: DeviceId, _: &PoolProperties) -> Result<PoolHandle> {
+    fn pool_create(&self, _: &PoolProperties) -> Result<PoolHandle> {
         Ok(PoolHandle(self.number()))
     }
     fn pool_destroy(&self, _: PoolHandle) -> Result<()> {

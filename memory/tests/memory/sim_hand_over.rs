@@ -422,7 +422,7 @@ fn a_download_of_bytes_that_nothing_wrote() {
 fn a_wait_for_an_event_that_was_never_recorded() {
     let rig = Rig::new(1);
     let s = rig.stream();
-    let event = rig.driver.event_create(DEVICE, false).unwrap();
+    let event = rig.driver.event_create(DEVICE, EventFlags::ORDER).unwrap();
     assert!(rig.driver.event_query(event).unwrap(), "nothing to wait for");
     rig.wait(s, event);
     let finding = rig.only_finding(FindingKind::UnrecordedEvent);
@@ -470,7 +470,7 @@ fn handles_after_their_end_and_on_the_wrong_device() {
     rig.only_finding(FindingKind::Handle);
 
     let t = rig.stream();
-    let foreign = rig.driver.event_create(DeviceId(1), false).unwrap();
+    let foreign = rig.driver.event_create(DeviceId(1), EventFlags::ORDER).unwrap();
     let error = rig.driver.event_record(foreign, t, Location::caller()).unwrap_err();
     assert_eq!(error.code, DriverCode::INVALID_HANDLE);
     rig.only_finding(FindingKind::Handle);

@@ -224,7 +224,8 @@ fn attributes_tell_what_is_reserved_and_used() {
 fn a_pool_has_a_largest_size() {
     let rig = tight(0);
     let s = rig.stream();
-    let pool = rig.driver.pool_create(DEVICE, &PoolProperties { max_bytes: Some(8 << 20) }).unwrap();
+    let pool =
+        rig.driver.pool_create(&PoolProperties { max_bytes: Some(8 << 20), ..PoolProperties::on(DEVICE) }).unwrap();
     let bytes = |n: usize| NonZeroUsize::new(n * MIB).unwrap();
     let a = rig.driver.pool_alloc(pool, bytes(8), s, Location::caller()).unwrap();
     let error = rig.driver.pool_alloc(pool, bytes(1), s, Location::caller()).unwrap_err();

@@ -59,7 +59,7 @@ fn copies_of_nothing_are_nothing_and_overlaps_are_refused() {
 fn elapsed_time_needs_timing_and_both_events() {
     let rig = Rig::new(0);
     let s = rig.stream();
-    let event = |timing| rig.driver.event_create(DEVICE, timing).unwrap();
+    let event = |timing| rig.driver.event_create(DEVICE, EventFlags { timing, interprocess: false }).unwrap();
     let (start, end, plain) = (event(true), event(true), event(false));
     rig.driver.event_record(start, s, Location::caller()).unwrap();
     assert_eq!(code(rig.driver.event_elapsed_ms(start, end)), DriverCode::NOT_READY);

@@ -24,7 +24,7 @@ impl Rig {
         for device in 0..driver.options().devices {
             driver.device_open(DeviceId(device)).unwrap();
         }
-        let pool = driver.pool_create(DEVICE, &PoolProperties::default()).unwrap();
+        let pool = driver.pool_create(&PoolProperties::on(DEVICE)).unwrap();
         driver.pool_set_attribute(pool, PoolAttribute::ReleaseThreshold, u64::MAX).unwrap();
         Self { driver, pool }
     }
@@ -147,7 +147,7 @@ impl Rig {
 
     #[track_caller]
     pub fn record(&self, stream: StreamHandle) -> EventHandle {
-        let event = self.driver.event_create(DEVICE, false).unwrap();
+        let event = self.driver.event_create(DEVICE, EventFlags::ORDER).unwrap();
         self.driver.event_record(event, stream, Location::caller()).unwrap();
         event
     }

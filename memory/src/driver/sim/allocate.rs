@@ -12,7 +12,8 @@ use super::queue::Work;
 use super::report::What;
 use super::state::{State, refuse};
 use crate::driver::{
-    DeviceId, DevicePtr, DriverCode, FindingKind, PoolAttribute, PoolHandle, PoolProperties, Result, Site, StreamHandle,
+    DeviceId, DevicePtr, DriverCode, FindingKind, PoolAttribute, PoolHandle, PoolLocation, PoolProperties, Result,
+    Site, StreamHandle,
 };
 
 const PAGE_BYTES: u64 = 2 << 20;
@@ -216,8 +217,12 @@ impl State {
 
 // 2. Pools.
 impl State {
-    pub(super) fn pool_create(&mut self, device: DeviceId, properties: &PoolProperties) -> Result<PoolHandle> {
-        let device = self.usable("cuMemPoolCreate", device)?;
+    pub(super) fn pool_create(&mut self, properties: &PoolProperties) -> Result<PoolHandle> {
+        const CALL: &str = "cuMemPoolCreate";
+        let PoolLocation::Device(device) = properties.location else {
+            return refuse(CALL, DriverCode::NOT_SUPPORTED, format!("a pool on {}", properties.location));
+        };
+        let device = self.usable(CALL, device)?;
         let handle = PoolHandle(self.new_handle());
         // Real pages on a device of a real size; smaller ones where a test gives it little memory.
         let page = PAGE_BYTES.min((self.options.memory_bytes / 32).max(1).next_power_of_two()).max(BLOCK_BYTES);

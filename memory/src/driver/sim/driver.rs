@@ -46,6 +46,13 @@ impl Driver for SimDriver {
             DeviceAttribute::ClockRateKhz | DeviceAttribute::MemoryClockRateKhz => 0,
             DeviceAttribute::GlobalMemoryBusWidthBits => 0,
             DeviceAttribute::MemoryPoolsSupported => 1,
+            DeviceAttribute::MemoryPoolSupportedHandleTypes => HandleTypes::POSIX_FD.0,
+            // As in 12.2, which does not know the question.
+            DeviceAttribute::HostNumaMemoryPoolsSupported => {
+                return Err(DriverError::new("cuDeviceGetAttribute", DriverCode::INVALID_VALUE));
+            }
+            DeviceAttribute::HostNumaId => 0,
+            DeviceAttribute::UnifiedAddressing => 1,
             DeviceAttribute::StreamMemoryOperations => self.options.stream_memory_operations.into(),
             DeviceAttribute::Integrated => 0,
         };
@@ -117,11 +124,15 @@ impl Driver for SimDriver {
         self.state().stream_wait(stream, event, site)
     }
 
-    fn event_create(&self, device: DeviceId, timing: bool) -> Result<EventHandle> {
+    fn event_create(&self, device: DeviceId, flags: EventFlags) -> Result<EventHandle> {
         let mut state = self.state();
         let device = state.usable("cuEventCreate", device)?;
+        if flags.timing && flags.interprocess {
+            let detail = "an event for other processes cannot take times: leave `timing` out";
+            return refuse("cuEventCreate", DriverCode::INVALID_VALUE, detail);
+        }
         let event = EventHandle(state.new_handle());
-        state.events.insert(event, Event { device, timing, recorded: None, patience: 0 });
+        state.events.insert(event, Event { device, timing: flags.timing, recorded: None, patience: 0 });
         Ok(event)
     }
 
@@ -148,8 +159,8 @@ impl Driver for SimDriver {
         self.state().event_elapsed_ms(start, end)
     }
 
-    fn pool_create(&self, device: DeviceId, properties: &PoolProperties) -> Result<PoolHandle> {
-        self.state().pool_create(device, properties)
+    fn pool_create(&self, properties: &PoolProperties) -> Result<PoolHandle> {
+        self.state().pool_create(properties)
     }
 
     fn pool_destroy(&self, pool: PoolHandle) -> Result<()> {

@@ -80,6 +80,7 @@ impl State {
                 self.counters.copied_bytes += len;
                 (What::Copy, ends, None, Work::Copy { from: *from, to: *to, len })
             }
+            CopyOp::Peer { .. } => return refuse(CALL, DriverCode::NOT_SUPPORTED, "copies between simulated devices"),
         };
         self.counters.copies += 1;
         let (moment, by) = self.prepare(lane, what, Some(site));

@@ -106,7 +106,7 @@ mod anywhere {
         let Some(driver) = opened() else { return };
         let here = Location::caller();
         let stream = driver.stream_create(DEVICE, StreamPriority::Normal).unwrap();
-        let event = |timing| driver.event_create(DEVICE, timing).unwrap();
+        let event = |timing| driver.event_create(DEVICE, EventFlags { timing, interprocess: false }).unwrap();
         let (start, end, plain) = (event(true), event(true), event(false));
         assert_eq!(driver.event_query(plain), Ok(true), "never recorded: nothing to wait for");
         driver.event_record(start, stream, here).unwrap();
@@ -131,7 +131,8 @@ mod anywhere {
     fn pool_attributes_are_read_and_written() {
         let Some(driver) = opened() else { return };
         use PoolAttribute as A;
-        let pool = driver.pool_create(DEVICE, &PoolProperties { max_bytes: Some(1 << 24) }).unwrap();
+        let pool =
+            driver.pool_create(&PoolProperties { max_bytes: Some(1 << 24), ..PoolProperties::on(DEVICE) }).unwrap();
         let get = |attribute| driver.pool_attribute(pool, attribute).unwrap();
         let set = |attribute, value| driver.pool_set_attribute(pool, attribute, value);
         assert_eq!(get(A::ReleaseThreshold), 0, "CUDA's own");
@@ -340,7 +341,7 @@ mod two_devices {
         for device in [DeviceId(0), DeviceId(1)] {
             driver.device_open(device).unwrap();
         }
-        let pool = driver.pool_create(DeviceId(0), &PoolProperties::default()).unwrap();
+        let pool = driver.pool_create(&PoolProperties::on(DeviceId(0))).unwrap();
         let other = driver.stream_create(DeviceId(1), StreamPriority::Normal).unwrap();
         assert_eq!(code(driver.pool_alloc(pool, bytes(64), other, here)), DriverCode::INVALID_VALUE);
         assert_eq!(driver.can_access_peer(DeviceId(0), DeviceId(1)), Ok(true));
@@ -360,7 +361,7 @@ mod two_devices {
 #[test]
 fn refused_peers() {
     let Some(driver) = opened() else { return };
-    let pool = driver.pool_create(DEVICE, &PoolProperties::default()).unwrap();
+    let pool = driver.pool_create(&PoolProperties::on(DEVICE)).unwrap();
     assert_eq!(driver.can_access_peer(DeviceId(1), DEVICE), Ok(false));
     // Not at the next allocation, as CUDA would (S1.23).
     assert_eq!(code(driver.pool_set_access(pool, DeviceId(1), true)), DriverCode::PEER_ACCESS_UNSUPPORTED);
