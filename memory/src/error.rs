@@ -10,6 +10,7 @@
 use std::fmt;
 
 use crate::driver::{DeviceId, DevicePtr, DriverVersion, Site};
+use crate::governor::{MemorySpace, Refusal};
 use crate::stream::StreamId;
 use crate::units::ByteSize;
 
@@ -174,6 +175,20 @@ fn list_holders(holders: &[Holder]) -> String {
     format!("; largest holders: {}", list.join(", "))
 }
 
+fn after_refusal(why: Refusal, space: MemorySpace) -> String {
+    let option = match space {
+        MemorySpace::Device => "raise millpond.memory_limit_bytes",
+        MemorySpace::Host => "raise the host memory it may use",
+    };
+    match why {
+        Refusal::TooLarge => format!("that is more than there is: lower millpond.batch_bytes or {option}"),
+        Refusal::NoRoom => format!("spill or try later, lower millpond.batch_bytes, or {option}"),
+        Refusal::Deadlock => {
+            format!("all who hold memory wait for more: give back or spill what is held and ask again, or {option}")
+        }
+    }
+}
+
 fn one_of(names: &[&str]) -> String {
     match names {
         [most @ .., last] if !most.is_empty() => format!("{} or {last}", most.join(", ")),
@@ -194,6 +209,22 @@ pub enum MemoryError {
     /// Pinned host memory is bounded, and what is out has not come back.
     #[error("out of pinned host memory: wanted {wanted}, {in_use} in use of {limit}; raise millpond.pinned_bytes")]
     PinnedExhausted { wanted: ByteSize, in_use: ByteSize, limit: ByteSize },
+    /// A governor did not promise the bytes.
+    #[error(
+        "{space} memory not promised: wanted {wanted}, {reserved} of {capacity} are{}; {}",
+        list_holders(holders), after_refusal(*why, *space)
+    )]
+    ReservationRefused {
+        wanted: ByteSize,
+        reserved: ByteSize,
+        capacity: ByteSize,
+        space: MemorySpace,
+        why: Refusal,
+        holders: Vec<Holder>,
+    },
+    /// A setting that cannot be.
+    #[error("{what} cannot be {value}: {valid}")]
+    Setting { what: &'static str, value: String, valid: String },
     /// A driver call failed. The fault may belong to earlier work on the same stream.
     #[error("{error}{}", match stream { Some(stream) => format!(" (on {stream})"), None => String::new() })]
     Driver { error: DriverError, stream: Option<StreamId> },
@@ -237,8 +268,12 @@ pub enum MemoryError {
 
 impl MemoryError {
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, MemoryError::OutOfMemory { .. } | MemoryError::PinnedExhausted { .. })
-            || self.driver_code() == Some(DriverCode::OUT_OF_MEMORY)
+        matches!(
+            self,
+            MemoryError::OutOfMemory { .. }
+                | MemoryError::PinnedExhausted { .. }
+                | MemoryError::ReservationRefused { .. }
+        ) || self.driver_code() == Some(DriverCode::OUT_OF_MEMORY)
     }
 
     pub fn is_device_lost(&self) -> bool {
