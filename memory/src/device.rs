@@ -20,6 +20,7 @@ use crate::driver::{
 };
 use crate::error::{MemoryError, Result};
 use crate::event::EventPool;
+use crate::external::Externals;
 use crate::module::Module;
 use crate::order::{Position, VectorClock};
 use crate::pending::Poller;
@@ -94,6 +95,7 @@ pub(crate) struct DeviceInner {
     scope: Scope,
     lost: OnceLock<DriverError>,
     streams: RwLock<Vec<Arc<StreamCell>>>,
+    externals: Externals,
     events: Arc<EventPool>,
     host: Mutex<VectorClock>,
     errors: Mutex<Vec<MemoryError>>,
@@ -131,6 +133,7 @@ impl Device {
             scope: Scope::root(id.to_string()),
             lost: OnceLock::new(),
             streams: RwLock::default(),
+            externals: Externals::default(),
             events: Arc::default(),
             host: Mutex::default(),
             errors: Mutex::default(),
@@ -177,6 +180,13 @@ impl Device {
         self.alive()?;
         self.inner.scope.count(|c| &c.host_waits);
         let streams = self.inner.streams.read().unwrap_or_else(PoisonError::into_inner).clone();
+        // A wait for the whole device would break a capture that is going on.
+        let capturing = |cell: &&Arc<StreamCell>| {
+            cell.may_capture.load(Ordering::Relaxed) && self.may_submit(cell, "").is_err_and(|e| e.is_capturing())
+        };
+        if let Some(cell) = streams.iter().find(capturing) {
+            return Err(MemoryError::Capturing { what: "a wait for the device", stream: cell.id });
+        }
         let submitted: Vec<VectorClock> = streams.iter().map(|cell| cell.clock()).collect();
         self.check(self.inner.driver.device_synchronize(self.inner.id))?;
         submitted.iter().for_each(|clock| self.host_saw(clock));
@@ -247,12 +257,21 @@ impl Device {
 
     pub(crate) fn create_stream(&self, priority: StreamPriority) -> Result<Arc<StreamCell>> {
         self.alive()?;
-        let mut streams = self.inner.streams.write().unwrap_or_else(PoisonError::into_inner);
         let handle: StreamHandle = self.check(self.inner.driver.stream_create(self.inner.id, priority))?;
-        let id = StreamId { device_serial: self.inner.serial, index: streams.len() as u32 };
-        let cell = StreamCell::new(id, handle);
+        Ok(self.add_stream(|id| StreamCell::new(id, handle)))
+    }
+
+    /// Adds a stream that `make` gives its number to.
+    pub(crate) fn add_stream(&self, make: impl FnOnce(StreamId) -> Arc<StreamCell>) -> Arc<StreamCell> {
+        let mut streams = self.inner.streams.write().unwrap_or_else(PoisonError::into_inner);
+        let cell = make(StreamId { device_serial: self.inner.serial, index: streams.len() as u32 });
         streams.push(Arc::clone(&cell));
-        Ok(cell)
+        cell
+    }
+
+    /// The streams of others that were handed in.
+    pub(crate) fn externals(&self) -> &Externals {
+        &self.inner.externals
     }
 
     pub(crate) fn stream_cell(&self, id: StreamId) -> Result<Arc<StreamCell>> {
@@ -315,7 +334,10 @@ impl Drop for DeviceInner {
         let streams = std::mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner));
         for cell in &streams {
             cell.close();
-            driver.stream_destroy(cell.handle).unwrap_or_else(warn);
+            // A stream of somebody else stays.
+            if cell.external.is_none() {
+                driver.stream_destroy(cell.handle).unwrap_or_else(warn);
+            }
         }
         self.events.close(driver);
         if let Some(Some(words)) = self.words.take() {

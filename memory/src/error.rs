@@ -65,6 +65,7 @@ codes! {
     NVLINK_UNCORRECTABLE = 220 "uncorrectable NVLink error", sticky;
     UNSUPPORTED_PTX_VERSION = 222 "PTX version newer than the driver";
     INVALID_HANDLE = 400 "invalid handle";
+    ILLEGAL_STATE = 401 "illegal state";
     NOT_FOUND = 500 "not found";
     NOT_READY = 600 "not ready";
     ILLEGAL_ADDRESS = 700 "illegal address", sticky;
@@ -81,6 +82,15 @@ codes! {
     NOT_PERMITTED = 800 "not permitted";
     NOT_SUPPORTED = 801 "not supported";
     SYSTEM_DRIVER_MISMATCH = 803 "driver and library versions differ";
+    STREAM_CAPTURE_UNSUPPORTED = 900 "not permitted while a stream is captured";
+    STREAM_CAPTURE_INVALIDATED = 901 "the capture was invalidated by an earlier error";
+    STREAM_CAPTURE_MERGE = 902 "two captures would be merged";
+    STREAM_CAPTURE_UNMATCHED = 903 "the capture was not begun on this stream";
+    STREAM_CAPTURE_UNJOINED = 904 "a stream that joined the capture has not come back";
+    STREAM_CAPTURE_ISOLATION = 905 "a dependency would cross into the capture";
+    STREAM_CAPTURE_IMPLICIT = 906 "the default stream would depend on a capture";
+    CAPTURED_EVENT = 907 "the event was last recorded in a capture";
+    STREAM_CAPTURE_WRONG_THREAD = 908 "the capture was begun by another thread";
     UNKNOWN = 999 "unknown error", sticky;
 }
 
@@ -240,6 +250,18 @@ pub enum MemoryError {
     /// Positions and buffers belong to one device.
     #[error("{what} belongs to another device than {stream}")]
     ForeignDevice { what: &'static str, stream: StreamId },
+    /// A graph is replayed with the addresses it was captured with, and without the order that is kept here.
+    #[error(
+        "{what} is refused while {stream} is captured into a graph, which would replay it without the order that this memory \
+         needs; do it before the capture begins or after it has ended"
+    )]
+    Capturing { what: &'static str, stream: StreamId },
+    /// A stream that somebody else made, and has destroyed or is about to.
+    #[error("{stream} was given up by its owner: nothing can be submitted to it")]
+    StreamGone { stream: StreamId },
+    /// What a function of the C interface was given does not fit together, or names nothing.
+    #[error("{function}: {reason}")]
+    Call { function: &'static str, reason: Box<str> },
     /// A range or a length does not fit.
     #[error("{what} of {wanted} bytes at {offset} does not fit into {len} bytes")]
     Range { what: &'static str, offset: usize, wanted: usize, len: usize },
@@ -267,6 +289,11 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
+    /// True if it was refused because a stream is being captured into a graph.
+    pub fn is_capturing(&self) -> bool {
+        matches!(self, MemoryError::Capturing { .. })
+    }
+
     pub fn is_out_of_memory(&self) -> bool {
         matches!(
             self,

@@ -21,8 +21,12 @@ pub mod device;
 pub mod driver;
 pub mod error;
 pub mod event;
+pub mod external;
+#[expect(unsafe_code, reason = "the C interface: pointers and handles of the caller's")]
+pub mod ffi;
 mod gauge;
 pub mod governor;
+pub mod graph;
 pub mod module;
 pub mod order;
 pub mod pending;

@@ -3,14 +3,15 @@
 //!   stream.submit(work) ─► Position ─► other.wait_for(position)     on the device; no call if already implied
 //!                                    └► stream.record()?.completed()  on the host, as a future
 //!
-//! Kinds      non-blocking streams only; there is no default stream.
+//! Kinds      ours are non-blocking; there is no default stream. A stream that somebody else made can be wrapped (`external`).
 //! Lifetime   a device keeps its streams until it closes, since positions in them may be asked for at any time.
+//! Captured   while a stream is captured into a graph, everything here is refused: `graph` says why, and what to do.
 //! Threads    any thread may submit; a stream's lock is held across the driver call, so its order is the driver's.
 //! Scope      a `Stream` is a light handle; it carries the scope that its work is counted under.
 
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::counters::Scope;
@@ -18,6 +19,7 @@ use crate::device::Device;
 use crate::driver::{Driver, DriverError, EventFlags, HostSpan, Site, StreamHandle, StreamPriority};
 use crate::error::{MemoryError, Result};
 use crate::event::{Event, EventCell, TimeMark};
+use crate::external::External;
 use crate::order::{Mark, OrderTracker, Position, VectorClock, Waited};
 
 /// Which stream, for good: never reused, unlike the driver's handle.
@@ -38,20 +40,42 @@ pub(crate) struct StreamCell {
     pub(crate) id: StreamId,
     pub(crate) handle: StreamHandle,
     order: Mutex<OrderTracker<Arc<EventCell>>>,
+    /// Whether a capture may be going on: of a stream of somebody else always, of ours while a `graph::Capture` lives.
+    pub(crate) may_capture: AtomicBool,
+    /// What a stream of somebody else has beside.
+    pub(crate) external: Option<External>,
 }
 
 impl StreamCell {
     pub(crate) fn new(id: StreamId, handle: StreamHandle) -> Arc<Self> {
-        Arc::new(StreamCell { id, handle, order: Mutex::new(OrderTracker::new(id.index)) })
+        Self::make(id, handle, None)
     }
 
-    fn order(&self) -> MutexGuard<'_, OrderTracker<Arc<EventCell>>> {
+    /// A stream that somebody else made.
+    pub(crate) fn wrap(id: StreamId, handle: StreamHandle, external: External) -> Arc<Self> {
+        Self::make(id, handle, Some(external))
+    }
+
+    fn make(id: StreamId, handle: StreamHandle, external: Option<External>) -> Arc<Self> {
+        let may_capture = AtomicBool::new(external.is_some());
+        Arc::new(StreamCell { id, handle, order: Mutex::new(OrderTracker::new(id.index)), may_capture, external })
+    }
+
+    pub(crate) fn order(&self) -> MutexGuard<'_, OrderTracker<Arc<EventCell>>> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything submitted so far, and all that it comes after.
     pub(crate) fn clock(&self) -> VectorClock {
         self.order().clock().clone()
+    }
+
+    /// Where the stream stands. Others may have submitted to a stream of theirs: then this is a new point, which no event
+    /// that was recorded before stands for.
+    fn position(&self) -> Position {
+        let mut order = self.order();
+        let seq = if self.external.is_some() { order.submitted() } else { order.seq() };
+        Position { stream: self.id, seq }
     }
 
     /// Lets go of the events it keeps.
@@ -103,7 +127,7 @@ impl Stream {
 
     /// Everything submitted so far.
     pub fn position(&self) -> Position {
-        Position { stream: self.id(), seq: self.cell.order().seq() }
+        self.cell.position()
     }
 
     /// Makes what is submitted to this stream from now on run after `position`. Never blocks.
@@ -117,9 +141,12 @@ impl Stream {
             self.scope.count(|c| &c.waits_elided);
             return Ok(Waited::Elided);
         }
-        self.device.alive()?;
+        self.usable("a wait")?;
         // One lock at a time: first the other stream's mark, then the wait on this one.
-        let mark = self.device.mark_behind(position, site, &self.scope)?;
+        let Some(mark) = self.device.mark_behind(position, site, &self.scope)? else {
+            self.scope.count(|c| &c.waits_elided);
+            return Ok(Waited::Elided);
+        };
         let mut order = self.cell.order();
         let waited = self.device.driver().stream_wait(self.cell.handle, mark.event.handle, site);
         self.device.check_on(self.id(), waited)?;
@@ -152,6 +179,7 @@ impl Stream {
     #[track_caller]
     pub(crate) fn event_behind(&self, position: Position) -> Result<Event> {
         let mark = self.device.mark_behind(position, Location::caller(), &self.scope)?;
+        let mark = mark.ok_or(MemoryError::StreamGone { stream: position.stream })?;
         Ok(Event::new(&self.device, &self.scope, self.id(), mark))
     }
 
@@ -159,7 +187,7 @@ impl Stream {
     #[track_caller]
     pub fn mark_time(&self) -> Result<TimeMark> {
         let site = Location::caller();
-        self.device.alive()?;
+        self.usable("a mark of time")?;
         let handle = self.device.check(self.device.driver().event_create(self.device.id(), EventFlags::TIMING))?;
         let mark = TimeMark::new(&self.device, handle);
         let _order = self.cell.order();
@@ -170,8 +198,8 @@ impl Stream {
     /// Blocks this thread until everything submitted so far has finished. For tests and tools; queries await `Pending`.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
+        self.usable("a wait of the host")?;
         let event = self.record()?;
-        self.device.alive()?;
         self.scope.count(|c| &c.host_waits);
         let done = self.device.driver().stream_synchronize(self.cell.handle);
         self.device.check_on(self.id(), done)?;
@@ -185,7 +213,7 @@ impl Stream {
         &self,
         work: impl FnOnce(&dyn Driver, StreamHandle) -> Result<T, DriverError>,
     ) -> Result<(T, Position)> {
-        self.device.alive()?;
+        self.usable("work")?;
         let mut order = self.cell.order();
         let done = work(&**self.device.driver(), self.cell.handle);
         let value = self.device.check_on(self.id(), done)?;
@@ -195,10 +223,21 @@ impl Stream {
 }
 
 impl Stream {
+    /// `Err` where nothing can be submitted: the device is lost, the stream's owner gave it up, or it is captured.
+    pub(crate) fn usable(&self, what: &'static str) -> Result<()> {
+        self.device.alive()?;
+        if self.cell.may_capture.load(Ordering::Relaxed) { self.device.may_submit(&self.cell, what) } else { Ok(()) }
+    }
+
+    pub(crate) fn cell(&self) -> &Arc<StreamCell> {
+        &self.cell
+    }
+
     /// Stores `value` into a word behind everything submitted so far. Not work that others could wait for.
     #[track_caller]
     pub(crate) fn write_word(&self, word: &HostSpan, value: u32) -> Result<()> {
         let site = Location::caller();
+        self.usable("a word")?;
         let _order = self.cell.order();
         self.device.check_on(self.id(), self.device.driver().write_word(word, value, self.cell.handle, site))
     }
@@ -217,19 +256,33 @@ impl PartialEq for Stream {
 }
 
 impl Device {
-    /// An event at or behind `position`: one that is kept, or a new one.
-    pub(crate) fn mark_behind(&self, position: Position, site: Site, scope: &Scope) -> Result<Mark<Arc<EventCell>>> {
+    /// An event at or behind `position`: one that is kept, or a new one. `None` if the stream went without one, and the host
+    /// has seen all of its work done.
+    pub(crate) fn mark_behind(
+        &self,
+        position: Position,
+        site: Site,
+        scope: &Scope,
+    ) -> Result<Option<Mark<Arc<EventCell>>>> {
         self.alive()?;
         let cell = self.stream_cell(position.stream)?;
+        if let Some(external) = &cell.external
+            && let Some(last) = external.gone()
+        {
+            return self.behind_gone(&cell, last);
+        }
         let mut order = cell.order();
         if let Some(mark) = order.mark_behind(position.seq) {
-            return Ok(mark.clone());
+            return Ok(Some(mark.clone()));
+        }
+        if cell.may_capture.load(Ordering::Relaxed) {
+            self.may_submit(&cell, "an event")?;
         }
         let handle = self.take_event()?;
         let event = EventCell::new(handle, self.event_pool());
         self.check_on(cell.id, self.driver().event_record(handle, cell.handle, site))?;
         scope.count(|c| &c.events_recorded);
-        Ok(order.recorded(event))
+        Ok(Some(order.recorded(event)))
     }
 }
 

@@ -499,6 +499,12 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
         let _ = stream;
         lacks("cuStreamGetCaptureInfo_v2")
     }
+    /// How this thread looks at calls that are unsafe under capture, from now on; returns how it did before. `Relaxed` is for
+    /// threads and moments that touch nothing captured: without it a capture of another library breaks at our next poll.
+    fn thread_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
+        let _ = mode;
+        Ok(CaptureMode::Global)
+    }
     fn graph_destroy(&self, graph: GraphHandle) -> Result<()> {
         let _ = graph;
         lacks("cuGraphDestroy")
