@@ -181,10 +181,17 @@ impl Allocation {
             uses.held.swap_remove(index);
         }
         if let Some(position) = used {
+            self.log(access, stream, position);
             uses.note(access, position);
         }
         drop(uses);
         self.released.notify_all();
+    }
+
+    fn log(&self, access: Access, stream: &Stream, position: Position) {
+        if let (Some(log), Some(raw)) = (self.device().log(), &self.raw) {
+            log.used(access, raw.ptr(), raw.len().get(), stream, position);
+        }
     }
 
     /// A stream that comes after every use.
@@ -280,6 +287,7 @@ impl DeviceBuffer {
         if tail > 0 {
             let from = ptr.offset(zero_from);
             let (_, position) = stream.submit(|driver, on| driver.fill(from, 0, tail, on, site))?;
+            buffer.view.allocation.log(Access::Write, stream, position);
             buffer.view.allocation.uses().note(Access::Write, position);
         }
         Ok(buffer)

@@ -10,7 +10,7 @@
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::counters::{Counters, Scope};
@@ -21,6 +21,7 @@ use crate::driver::{
 use crate::error::{MemoryError, Result};
 use crate::event::EventPool;
 use crate::external::Externals;
+use crate::log::MemoryLog;
 use crate::module::Module;
 use crate::order::{Position, VectorClock};
 use crate::pending::Poller;
@@ -101,6 +102,8 @@ pub(crate) struct DeviceInner {
     errors: Mutex<Vec<MemoryError>>,
     words: OnceLock<Option<Arc<HostBlock>>>,
     poller: Poller,
+    log: OnceLock<Arc<MemoryLog>>,
+    driver_calls: AtomicU64,
 }
 
 /// A device of a driver. Clones share it; it closes with the last of them.
@@ -139,6 +142,8 @@ impl Device {
             errors: Mutex::default(),
             words: OnceLock::new(),
             poller: Poller::new(driver.kind()),
+            log: OnceLock::new(),
+            driver_calls: 0.into(),
             driver,
         };
         Ok(Device { inner: Arc::new(inner) })
@@ -170,6 +175,26 @@ impl Device {
         self.inner.scope.counters()
     }
 
+    /// Notes uses, waits, events and synchronisations in `log` from now on. Memory itself is logged by a
+    /// `LoggingResourceAdaptor`; `MemoryPoolBuilder::log` does both.
+    ///
+    /// # Errors
+    /// Hands `log` back if the device logs to another one already.
+    pub fn log_to(&self, log: &Arc<MemoryLog>) -> Result<(), Arc<MemoryLog>> {
+        let kept = self.inner.log.get_or_init(|| Arc::clone(log));
+        if Arc::ptr_eq(kept, log) { Ok(()) } else { Err(Arc::clone(log)) }
+    }
+
+    /// What it logs to.
+    pub fn log(&self) -> Option<&Arc<MemoryLog>> {
+        self.inner.log.get()
+    }
+
+    /// Calls of the driver so far that could fail: allocations, copies, launches, events, waits and the rest.
+    pub fn driver_calls(&self) -> u64 {
+        self.inner.driver_calls.load(Ordering::Relaxed)
+    }
+
     /// Loads PTX.
     pub fn load_module(&self, ptx: &str) -> Result<Module> {
         Module::load(self, ptx)
@@ -190,6 +215,9 @@ impl Device {
         let submitted: Vec<VectorClock> = streams.iter().map(|cell| cell.clock()).collect();
         self.check(self.inner.driver.device_synchronize(self.inner.id))?;
         submitted.iter().for_each(|clock| self.host_saw(clock));
+        if let Some(log) = self.log() {
+            log.synchronized_all();
+        }
         Ok(())
     }
 
@@ -220,10 +248,12 @@ impl Device {
     }
 
     pub(crate) fn check<T>(&self, result: Result<T, DriverError>) -> Result<T> {
+        self.inner.driver_calls.fetch_add(1, Ordering::Relaxed);
         result.map_err(|error| self.judge(error, None))
     }
 
     pub(crate) fn check_on<T>(&self, stream: StreamId, result: Result<T, DriverError>) -> Result<T> {
+        self.inner.driver_calls.fetch_add(1, Ordering::Relaxed);
         result.map_err(|error| self.judge(error, Some(stream)))
     }
 

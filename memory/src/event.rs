@@ -143,6 +143,9 @@ impl Event {
     fn saw_done(&self) {
         self.mark.event.done.store(true, Ordering::Release);
         self.device.host_saw(&self.mark.snapshot);
+        if let Some(log) = self.device.log() {
+            log.synchronized(self.position());
+        }
     }
 }
 

@@ -27,6 +27,7 @@ pub mod ffi;
 mod gauge;
 pub mod governor;
 pub mod graph;
+pub mod log;
 pub mod module;
 pub mod order;
 pub mod pending;
@@ -47,6 +48,7 @@ pub use driver::{Access, DevicePtr, Driver, DriverKind, Finding, FindingKind, Si
 pub use error::{DriverCode, DriverError, DriverUnavailable, MemoryError, Result};
 pub use event::{Event, TimeMark};
 pub use governor::{MemoryGovernor, MemorySpace, Participant, Request, Reservation, Watermarks};
+pub use log::MemoryLog;
 pub use module::{Kernel, KernelAttributes, Module};
 pub use order::{Position, Waited};
 pub use pending::Pending;

@@ -13,9 +13,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::adaptor::LoggingResourceAdaptor;
 use crate::device::Device;
 use crate::driver::{DriverCode, DriverError};
 use crate::error::Result;
+use crate::log::MemoryLog;
 use crate::pressure::PressureState;
 use crate::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, ResourceStatistics, Strategy};
 use crate::units::ByteSize;
@@ -67,6 +69,7 @@ pub struct MemoryPoolBuilder {
     reuse: ReusePolicy,
     strategy: Strategy,
     resource: Option<Arc<dyn DeviceMemoryResource>>,
+    log: Option<Arc<MemoryLog>>,
 }
 
 impl MemoryPoolBuilder {
@@ -86,6 +89,12 @@ impl MemoryPoolBuilder {
     /// Takes the memory from `resource`: a strategy with options of its own, or one inside adaptors.
     pub fn resource(mut self, resource: Arc<dyn DeviceMemoryResource>) -> Self {
         self.resource = Some(resource);
+        self
+    }
+
+    /// Logs what is allocated and freed, and what the device's streams do with it.
+    pub fn log(mut self, log: Arc<MemoryLog>) -> Self {
+        self.log = Some(log);
         self
     }
 
@@ -122,6 +131,16 @@ impl MemoryPoolBuilder {
             }
             (None, strategy) => (strategy.create(&self.device)?, None),
         };
+        let resource = match self.log {
+            Some(log) => {
+                if self.device.log_to(&log).is_err() {
+                    let detail = format!("{} has a log already; open it once for each log", self.device.id());
+                    return Err(DriverError::new("MemoryPool", DriverCode::NOT_PERMITTED).with_detail(detail).into());
+                }
+                Arc::new(LoggingResourceAdaptor::with_log(resource, log))
+            }
+            None => resource,
+        };
         let inner = PoolInner { device: self.device, resource, driver_pool, limit, pressure: PressureState::default() };
         Ok(MemoryPool { inner: Arc::new(inner) })
     }
@@ -152,6 +171,7 @@ impl MemoryPool {
             reuse: ReusePolicy::default(),
             strategy: Strategy::default(),
             resource: None,
+            log: None,
         }
     }
 
@@ -224,6 +244,11 @@ impl MemoryPool {
         let before = self.inner.resource.statistics()?.reserved;
         self.inner.resource.trim(keep)?;
         Ok(before.saturating_sub(self.inner.resource.statistics()?.reserved))
+    }
+
+    /// A query has ended. Where nothing is in use any more, the resource may rearrange what it keeps. Never waits.
+    pub fn end_of_query(&self) -> Result<()> {
+        if self.used_bytes() > ByteSize::ZERO { Ok(()) } else { self.inner.resource.end_of_query() }
     }
 }
 

@@ -150,8 +150,12 @@ impl Stream {
         let mut order = self.cell.order();
         let waited = self.device.driver().stream_wait(self.cell.handle, mark.event.handle, site);
         self.device.check_on(self.id(), waited)?;
+        let before = order.seq();
         order.waited(&mark);
         drop(order);
+        if let Some(log) = self.device.log() {
+            log.waited(self.id(), before, Position { seq: mark.seq, ..position });
+        }
         self.scope.count(|c| &c.waits_inserted);
         Ok(Waited::Inserted)
     }
@@ -282,6 +286,9 @@ impl Device {
         let event = EventCell::new(handle, self.event_pool());
         self.check_on(cell.id, self.driver().event_record(handle, cell.handle, site))?;
         scope.count(|c| &c.events_recorded);
+        if let Some(log) = self.log() {
+            log.recorded(cell.id, order.seq());
+        }
         Ok(Some(order.recorded(event)))
     }
 }

@@ -110,6 +110,10 @@ impl DeviceMemoryResource for FailureCallbackResourceAdaptor {
         self.upstream.trim(keep)
     }
 
+    fn end_of_query(&self) -> Result<()> {
+        self.upstream.end_of_query()
+    }
+
     fn statistics(&self) -> Result<ResourceStatistics> {
         self.upstream.statistics()
     }

@@ -7,7 +7,8 @@
 //! For        queries: what they allocate goes up together and comes down together. A buffer that outlives the others keeps
 //!            what lies below it in its chunk.
 //! Not        RMM's arena resource, which is a best-fit allocator with superblocks.
-//! Growth     a chunk at a time, from any resource (the driver's pool by default); `trim` gives empty chunks back.
+//! Growth     a chunk at a time, from any resource (the driver's pool by default); `trim` gives empty chunks back, and so
+//!            does the end of a query, in stream order: the next one may run on other streams.
 //! Threads    a lock per stream, held across waits (which do not block) and never across growth; one more, for reading, to
 //!            find the arena of what is freed.
 
@@ -250,6 +251,12 @@ impl DeviceMemoryResource for ArenaMemoryResource {
             self.device().synchronize()?;
         }
         self.upstream.trim(keep)
+    }
+
+    /// Chunks go back to the resource below, which may lend them to any stream.
+    fn end_of_query(&self) -> Result<()> {
+        self.device().alive()?;
+        self.release(0).map(|_| ())
     }
 
     fn statistics(&self) -> Result<ResourceStatistics> {

@@ -83,6 +83,11 @@ pub trait DeviceMemoryResource: Send + Sync + fmt::Debug {
     fn deallocate(&self, raw: RawAllocation, stream: &Stream, site: Site) -> Result<()>;
     /// Gives what is cached and unused beyond `keep` back to the device; the driver has seen the frees finish.
     fn trim(&self, keep: ByteSize) -> Result<()>;
+    /// Nothing of it is in use, as at the end of a query: what only this pattern of use can reuse goes back, in stream
+    /// order. Never waits.
+    fn end_of_query(&self) -> Result<()> {
+        Ok(())
+    }
     fn statistics(&self) -> Result<ResourceStatistics>;
     /// Starts new peaks at what is held now.
     fn reset_peaks(&self) -> Result<()>;

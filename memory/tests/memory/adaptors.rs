@@ -204,8 +204,8 @@ fn log_begins_with_rmms_columns() {
     logging.flush().unwrap();
     let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[0], "Thread,Time,Action,Pointer,Size,Stream,Seq,TimeNs,AllocId,Position,Tag");
-    let fields: Vec<Vec<&str>> = lines[1..].iter().map(|line| line.splitn(11, ',').collect()).collect();
+    assert_eq!(lines[0], "Thread,Time,Action,Pointer,Size,Stream,Seq,TimeNs,AllocId,Position,After,Tag");
+    let fields: Vec<Vec<&str>> = lines[1..].iter().map(|line| line.splitn(12, ',').collect()).collect();
     let column = |index: usize| -> Vec<&str> { fields.iter().map(|fields| fields[index]).collect() };
     assert_eq!(column(2), ["allocate", "free", "allocate", "allocate failure", "free"]);
     assert_eq!(column(3)[..2], [format!("{address:?}"), format!("{address:?}")]);
@@ -213,8 +213,8 @@ fn log_begins_with_rmms_columns() {
     assert_eq!(column(5), ["0x0"; 5]);
     assert_eq!(column(6), ["0", "1", "2", "3", "4"]);
     assert_eq!(column(8), ["1", "1", "2", "0", "2"]);
-    assert_eq!(column(10)[0], "\"query \"\"7\"\", again\"");
-    assert_eq!(column(10)[2], "device 0");
+    assert_eq!(column(11)[0], "\"query \"\"7\"\", again\"");
+    assert_eq!(column(11)[2], "device 0");
     let time: Vec<&str> = column(1)[0].split([':', '.']).collect();
     assert_eq!(time.iter().map(|part| part.len()).collect::<Vec<_>>(), [2, 2, 2, 6], "{time:?}");
 }
