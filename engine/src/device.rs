@@ -11,7 +11,7 @@ use std::sync::Arc;
 use millpond_kernels::image::Images;
 use millpond_kernels::pipeline::PipelineCache;
 use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
-use millpond_memory::{ByteSize, Device, Driver, MemoryError, MemoryPool, PinnedPool, StreamPool};
+use millpond_memory::{ByteSize, Device, Driver, MemoryError, MemoryLog, MemoryPool, PinnedPool, Strategy, StreamPool};
 
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, MillpondOptions};
@@ -26,6 +26,9 @@ pub struct Engine {
     pub(crate) images: Images,
     sim: Option<Arc<SimDriver>>,
     name: String,
+    strategy: Strategy,
+    log: Option<Arc<MemoryLog>>,
+    log_path: String,
 }
 
 impl std::fmt::Debug for Engine {
@@ -46,8 +49,14 @@ impl Engine {
     /// Opens the device that `options.device` names.
     ///
     /// # Errors
-    /// [`EngineError::DeviceMissing`] if a device was asked for by name and is absent.
+    /// [`EngineError::DeviceMissing`] if a device was asked for by name and is absent; [`EngineError::File`] if the log of
+    /// `options.memory_log` cannot be made.
     pub fn open(options: &MillpondOptions) -> Result<Opened, EngineError> {
+        let log = match options.memory_log.as_str() {
+            "" => None,
+            _ if options.device == DeviceChoice::Cpu => None,
+            path => Some(MemoryLog::create(path).map_err(|error| log_error(path, &error))?),
+        };
         let missing = |error: &MemoryError| EngineError::DeviceMissing {
             device: options.device.to_string(),
             reason: error.to_string(),
@@ -58,12 +67,13 @@ impl Engine {
             DeviceChoice::Sim => {
                 let driver = SimDriver::new(sim_options(options));
                 let sim = Arc::clone(&driver);
-                Self::on(driver, 0, options, Some(sim)).map(found).map_err(|e| missing(&e))
+                Self::on(driver, 0, options, Some(sim), log).map(found).map_err(|e| missing(&e))
             }
-            DeviceChoice::Cuda(ordinal) => {
-                cuda().and_then(|driver| Self::on(driver, ordinal, options, None)).map(found).map_err(|e| missing(&e))
-            }
-            DeviceChoice::Auto => match cuda().and_then(|driver| Self::on(driver, 0, options, None)) {
+            DeviceChoice::Cuda(ordinal) => cuda()
+                .and_then(|driver| Self::on(driver, ordinal, options, None, log))
+                .map(found)
+                .map_err(|e| missing(&e)),
+            DeviceChoice::Auto => match cuda().and_then(|driver| Self::on(driver, 0, options, None, log)) {
                 Ok(engine) => Ok(found(engine)),
                 Err(error) => {
                     let note = format!("{error} – running on CPU. See \"millpond info\".");
@@ -78,9 +88,13 @@ impl Engine {
         ordinal: usize,
         options: &MillpondOptions,
         sim: Option<Arc<SimDriver>>,
+        log: Option<Arc<MemoryLog>>,
     ) -> Result<Self, MemoryError> {
         let device = Device::open(driver, u32::try_from(ordinal).unwrap_or(u32::MAX))?;
-        let mut pool = MemoryPool::builder(&device);
+        let mut pool = MemoryPool::builder(&device).strategy(options.memory_resource);
+        if let Some(log) = &log {
+            pool = pool.log(Arc::clone(log));
+        }
         if options.memory_limit_bytes > 0 {
             pool = pool.limit(ByteSize::bytes(options.memory_limit_bytes as u64));
         }
@@ -94,7 +108,8 @@ impl Engine {
         let pipelines = PipelineCache::new(&device);
         let images = Images::new(&device);
         let name = if sim.is_some() { "simulated device".to_string() } else { device.limits().name.clone() };
-        Ok(Self { device, pool, pinned, streams, pipelines, images, sim, name })
+        let (strategy, log_path) = (options.memory_resource, options.memory_log.clone());
+        Ok(Self { device, pool, pinned, streams, pipelines, images, sim, name, strategy, log, log_path })
     }
 
     /// The device's name, as the driver gives it.
@@ -117,6 +132,29 @@ impl Engine {
         &self.pinned
     }
 
+    /// Where the pool's memory comes from.
+    pub fn memory_resource(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// Writes what `millpond.memory_log` has so far.
+    ///
+    /// # Errors
+    /// [`EngineError::File`], once, for what could not be written.
+    pub fn flush_memory_log(&self) -> Result<(), EngineError> {
+        match &self.log {
+            Some(log) => log.flush().map_err(|error| log_error(&self.log_path, &error)),
+            None => Ok(()),
+        }
+    }
+
+    /// A query has ended, however it ended.
+    pub(crate) fn query_ended(&self) {
+        if let Err(error) = self.pool.end_of_query() {
+            tracing::warn!(%error, "memory was not given back at the end of a query");
+        }
+    }
+
     /// True on the simulated device.
     pub fn is_simulated(&self) -> bool {
         self.sim.is_some()
@@ -132,6 +170,10 @@ impl Engine {
     pub fn simulated(&self) -> Option<&Arc<SimDriver>> {
         self.sim.as_ref()
     }
+}
+
+fn log_error(path: &str, error: &std::io::Error) -> EngineError {
+    EngineError::File { option: "millpond.memory_log", path: path.to_string(), reason: error.to_string() }
 }
 
 /// The CUDA driver, or why there is none.

@@ -29,6 +29,17 @@ pub enum EngineError {
     /// The option exists, but not with this value.
     #[error("option {name} cannot be '{value}': it takes {expected}")]
     OptionValue { name: String, value: String, expected: String },
+    /// The option is chosen when a device opens, and one is open.
+    #[error(
+        "option {name} cannot become '{value}' while the device is open: it is {now} since the session began; \
+         start a session with {}{value} or {}={value}",
+        flag_of(name),
+        variable_of(name)
+    )]
+    OptionFixed { name: String, value: String, now: String },
+    /// A file that an option names cannot be written.
+    #[error("cannot write '{path}', which {option} names: {reason}")]
+    File { option: &'static str, path: String, reason: String },
     /// The device failed while a query ran, and the CPU may not take over.
     #[error("the device could not finish the query: {what}")]
     DeviceTrouble { what: String, forbidden: bool, lost: bool, out_of_memory: bool },
@@ -65,13 +76,31 @@ impl EngineError {
 
     /// True for an unknown option or a value that an option does not take.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::UnknownOption { .. } | Self::OptionValue { .. })
+        matches!(self, Self::UnknownOption { .. } | Self::OptionValue { .. } | Self::OptionFixed { .. })
+    }
+
+    /// True when a file cannot be written.
+    pub fn is_file(&self) -> bool {
+        matches!(self, Self::File { .. })
     }
 
     /// An error for a broken rule of this crate.
     pub(crate) fn internal(what: impl Into<String>) -> Self {
         Self::Internal { what: what.into() }
     }
+}
+
+/// How the command line sets the option.
+fn flag_of(name: &str) -> String {
+    match name {
+        "millpond.memory_resource" => "--allocator ".into(),
+        "millpond.memory_log" => "--memory-log ".into(),
+        other => format!("--set {other}="),
+    }
+}
+
+fn variable_of(name: &str) -> String {
+    name.replace('.', "_").to_ascii_uppercase()
 }
 
 /// True when `error` says that a device that was asked for is absent.

@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::Result;
+use millpond_memory::Strategy;
 
 use crate::error::EngineError;
 
@@ -152,6 +153,30 @@ impl Value for Fallback {
     }
 }
 
+impl Value for Strategy {
+    fn read(text: &str) -> Result<Self, String> {
+        let text = text.trim().to_ascii_lowercase();
+        text.parse().map_err(|_| {
+            let names = Strategy::ALL.map(Strategy::name);
+            let nearest = nearest(&text, &names).map(|name| format!("; did you mean {name}?"));
+            let [most @ .., last] = names;
+            format!("{} or {last}{}", most.join(", "), nearest.unwrap_or_default())
+        })
+    }
+    fn print(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl Value for String {
+    fn read(text: &str) -> Result<Self, String> {
+        Ok(text.to_string())
+    }
+    fn print(&self) -> Option<String> {
+        Some(self.clone())
+    }
+}
+
 /// DataFusion's `extensions_options!`, with values checked as they are set and names suggested.
 macro_rules! options {
     (
@@ -163,11 +188,15 @@ macro_rules! options {
         $(#[doc = $struct_doc])*
         #[derive(Debug, Clone, PartialEq)]
         #[non_exhaustive]
-        pub struct $name { $( $(#[doc = $doc])* pub $field: $type, )* }
+        pub struct $name {
+            $( $(#[doc = $doc])* pub $field: $type, )*
+            /// A device is open: what it was opened with stays.
+            opened: bool,
+        }
 
         impl Default for $name {
             fn default() -> Self {
-                Self { $( $field: $default, )* }
+                Self { $( $field: $default, )* opened: false }
             }
         }
 
@@ -223,6 +252,10 @@ options! {
         pub min_rows: usize, default = 0
         /// Device bytes the pool may hold; 0 means three quarters of what is free at start.
         pub memory_limit_bytes: usize, default = 0
+        /// Where device memory comes from: cuda, cuda_async_default, cuda_async, caching, arena or binning. Chosen when the device opens; later only its own value is accepted.
+        pub memory_resource: Strategy, default = Strategy::CudaAsync
+        /// A file that gets a line for each allocation, use, wait and free of device memory, for `millpond mem replay`; empty means none. Chosen when the device opens. Costs host time.
+        pub memory_log: String, default = String::new()
         /// Pinned host memory that copies may have under way; 0 means 1 GiB. It bounds the size of batches, too.
         pub pinned_bytes: usize, default = 0
         /// Simulated device: seed of the schedule of streams, blocks and warps; 0 means the fixed order.
@@ -254,6 +287,15 @@ impl MillpondOptions {
         let mut changed = self.clone();
         changed.set_field(key, value)?;
         changed.validate()?;
+        let kept = (self.memory_resource, &self.memory_log) == (changed.memory_resource, &changed.memory_log);
+        if self.opened && !kept {
+            let now = match key {
+                "memory_resource" => self.memory_resource.to_string(),
+                _ if self.memory_log.is_empty() => "empty".to_string(),
+                _ => format!("'{}'", self.memory_log),
+            };
+            return Err(EngineError::OptionFixed { name: format!("millpond.{key}"), value: value.to_string(), now });
+        }
         *self = changed;
         Ok(())
     }
@@ -305,6 +347,11 @@ impl MillpondOptions {
         Ok(())
     }
 
+    /// From now on, what a device was opened with cannot be changed.
+    pub(crate) fn device_opened(&mut self) {
+        self.opened = true;
+    }
+
     /// Rows that a device batch may hold.
     pub fn max_batch_rows(&self) -> usize {
         if self.batch_rows == 0 { MAX_BATCH_ROWS } else { self.batch_rows }
@@ -312,13 +359,14 @@ impl MillpondOptions {
 }
 
 fn unknown(key: &str) -> EngineError {
-    let nearest = MillpondOptions::NAMES
-        .iter()
-        .map(|name| (edit_distance(key, name), *name))
-        .min()
-        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3))
-        .map(|(_, name)| format!("millpond.{name}"));
+    let nearest = nearest(key, MillpondOptions::NAMES).map(|name| format!("millpond.{name}"));
     EngineError::UnknownOption { name: format!("millpond.{key}"), suggestion: nearest }
+}
+
+/// The name that was probably meant.
+fn nearest(meant: &str, names: &[&'static str]) -> Option<&'static str> {
+    let (distance, name) = names.iter().map(|name| (edit_distance(meant, name), *name)).min()?;
+    (distance <= 2.max(name.len() / 3)).then_some(name)
 }
 
 /// Levenshtein's distance: single-letter insertions, deletions and replacements between two names.
@@ -395,6 +443,48 @@ mod tests {
         assert_eq!(MillpondOptions::default().pinned_bytes, 0);
         assert_eq!(set("pinned_bytes", "64MiB").map(|o| o.pinned_bytes), Ok(64 << 20));
         assert!(set("pinned_bytes", "1MiB").is_err());
+    }
+
+    #[test]
+    fn memory_resource() {
+        assert_eq!(MillpondOptions::default().memory_resource, Strategy::CudaAsync);
+        for strategy in Strategy::ALL {
+            assert_eq!(set("memory_resource", strategy.name()).map(|o| o.memory_resource), Ok(strategy));
+        }
+        let all = "cuda, cuda_async_default, cuda_async, caching, arena or binning";
+        assert_eq!(
+            set("memory_resource", "cuda_asink").map(|_| ()),
+            Err(format!(
+                "option millpond.memory_resource cannot be 'cuda_asink': it takes {all}; did you mean cuda_async?"
+            ))
+        );
+        assert_eq!(
+            set("memory_resource", "slab").map(|_| ()),
+            Err(format!("option millpond.memory_resource cannot be 'slab': it takes {all}"))
+        );
+    }
+
+    #[test]
+    fn memory_log() {
+        assert_eq!(MillpondOptions::default().memory_log, "");
+        assert_eq!(set("memory_log", "a b.csv").map(|o| o.memory_log), Ok("a b.csv".into()));
+    }
+
+    #[test]
+    fn what_a_device_was_opened_with_stays() {
+        let mut options = set("memory_resource", "caching").unwrap();
+        options.device_opened();
+        assert!(options.try_set("memory_resource", "caching").is_ok());
+        let error = options.try_set("memory_resource", "arena").unwrap_err();
+        assert!(error.is_usage());
+        assert_eq!(
+            error.to_string(),
+            "option millpond.memory_resource cannot become 'arena' while the device is open: it is caching since the \
+             session began; start a session with --allocator arena or MILLPOND_MEMORY_RESOURCE=arena"
+        );
+        let error = options.try_set("memory_log", "log.csv").unwrap_err();
+        assert!(error.to_string().contains("it is empty since the session began"), "{error}");
+        assert!(options.try_set("batch_rows", "100").is_ok(), "other options can still change");
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub mod metric {
 pub struct QueryReport {
     /// The device's name, when there is one.
     pub device: Option<String>,
+    /// Where its memory comes from (`millpond.memory_resource`), when there is a device.
+    pub memory_resource: Option<&'static str>,
     /// Rows that left the device.
     pub rows: u64,
     /// Kernel launches, of which [`pipeline_launches`](Self::pipeline_launches) ran a generated pipeline.

@@ -129,8 +129,14 @@ impl MillpondBuilder {
             });
         }
 
+        let mut options = self.options;
+        if let Some(engine) = &opened.engine {
+            // A shared device has its own.
+            options.memory_resource = engine.memory_resource();
+            options.device_opened();
+        }
         let mut config = self.config.unwrap_or_default();
-        config.options_mut().extensions.insert(self.options);
+        config.options_mut().extensions.insert(options);
         let mut state = SessionStateBuilder::new().with_default_features().with_config(config);
         if let Some(runtime) = self.runtime {
             state = state.with_runtime_env(runtime);
@@ -189,6 +195,7 @@ impl Millpond {
     pub fn report(&self, plan: &Arc<dyn ExecutionPlan>) -> QueryReport {
         QueryReport {
             device: self.engine.as_ref().map(|e| e.name().to_string()),
+            memory_resource: self.engine.as_ref().map(|e| e.memory_resource().name()),
             findings: self.engine.as_ref().map(|e| e.take_findings()).unwrap_or_default(),
             pool_used_bytes: self.pool_used_bytes(),
             ..QueryReport::of(plan)

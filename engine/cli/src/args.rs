@@ -57,9 +57,13 @@ pub struct SessionArgs {
     #[arg(long, global = true, value_name = "MODE")]
     pub fallback: Option<String>,
 
-    /// How device memory is allocated; cuda_async is the only strategy of this version
-    #[arg(long, global = true, value_enum, value_name = "STRATEGY")]
-    pub allocator: Option<Allocator>,
+    /// How device memory is allocated: cuda, cuda_async_default, cuda_async, caching, arena or binning
+    #[arg(long, global = true, value_name = "STRATEGY")]
+    pub allocator: Option<String>,
+
+    /// Log what happens to device memory, for `millpond mem replay`
+    #[arg(long, global = true, value_name = "FILE")]
+    pub memory_log: Option<String>,
 
     /// Register a Parquet, CSV, JSON or Arrow file, or a folder of one kind, as a table
     #[arg(long = "table", global = true, value_name = "NAME=PATH")]
@@ -85,13 +89,6 @@ pub enum Format {
     Csv,
     Json,
     Ndjson,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Allocator {
-    /// The driver's stream-ordered pool, tuned
-    #[value(name = "cuda_async")]
-    CudaAsync,
 }
 
 #[derive(Debug, Subcommand)]

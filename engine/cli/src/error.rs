@@ -101,6 +101,8 @@ impl From<millpond::EngineError> for CliError {
             Exit::Usage
         } else if error.is_device_missing() || error.is_forbidden_fallback() {
             Exit::Device
+        } else if error.is_file() {
+            Exit::File
         } else {
             Exit::Sql
         };

@@ -53,10 +53,15 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
                     eprintln!("error: {}", error.message);
                     worst = worst.max(error.exit);
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // The statement's error is the one to tell.
+                    let _ = session::finish_log(&session);
+                    return Err(error);
+                }
             }
         }
     }
+    session::finish_log(&session)?;
     Ok(worst)
 }
 
@@ -226,6 +231,10 @@ pub fn footer(num_rows: usize, seconds: f64, report: &QueryReport) -> String {
     if report.launches > 0 {
         parts.push(format!("{} launches", report.launches));
         parts.push(format!("peak {}", bytes(report.peak_bytes)));
+    }
+    // The default is not worth a word.
+    if let Some(resource) = report.memory_resource.filter(|name| *name != "cuda_async") {
+        parts.push(format!("memory from {resource}"));
     }
     if !report.reasons.is_empty() {
         parts.push(format!("on the CPU because {}", report.reasons.join("; ")));

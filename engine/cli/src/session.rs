@@ -6,7 +6,7 @@ use millpond::datafusion::common::DataFusionError;
 use millpond::datafusion::datasource::file_format::options::ArrowReadOptions;
 use millpond::datafusion::execution::context::SessionContext;
 use millpond::datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionConfig};
-use millpond::{DeviceChoice, Millpond};
+use millpond::{DeviceChoice, Millpond, MillpondBuilder};
 
 use crate::args::SessionArgs;
 use crate::error::CliError;
@@ -16,6 +16,22 @@ use crate::error::CliError;
 /// # Errors
 /// Exit 2 for an unknown option or table form, 3 for an absent device, 4 for a file that cannot be read.
 pub async fn open(args: &SessionArgs, device: Option<DeviceChoice>) -> Result<Millpond, CliError> {
+    let mut builder = builder(args)?;
+    if let Some(device) = device {
+        builder = builder.with_device(device);
+    }
+    let session = builder.build()?;
+    for table in &args.tables {
+        register(session.context(), table).await?;
+    }
+    Ok(session)
+}
+
+/// What `args` say about a session, but for its tables.
+///
+/// # Errors
+/// Exit 2 for an unknown option or value.
+pub fn builder(args: &SessionArgs) -> Result<MillpondBuilder, CliError> {
     let mut builder = Millpond::builder().with_environment()?;
     let mut config = SessionConfig::new().with_information_schema(true);
     config.options_mut().sql_parser.collect_spans = true;
@@ -24,6 +40,12 @@ pub async fn open(args: &SessionArgs, device: Option<DeviceChoice>) -> Result<Mi
     }
     if let Some(fallback) = &args.fallback {
         builder = builder.with_option("fallback", fallback).map_err(|error| flag("--fallback", error))?;
+    }
+    if let Some(allocator) = &args.allocator {
+        builder = builder.with_option("memory_resource", allocator).map_err(|error| flag("--allocator", error))?;
+    }
+    if let Some(file) = &args.memory_log {
+        builder = builder.with_option("memory_log", file).map_err(|error| flag("--memory-log", error))?;
     }
     for setting in &args.set {
         let (key, value) = setting.split_once('=').ok_or_else(|| {
@@ -38,14 +60,15 @@ pub async fn open(args: &SessionArgs, device: Option<DeviceChoice>) -> Result<Mi
             _ => return Err(unknown_setting(key.trim())),
         }
     }
-    if let Some(device) = device {
-        builder = builder.with_device(device);
-    }
-    let session = builder.with_config(config).with_url_tables().build()?;
-    for table in &args.tables {
-        register(session.context(), table).await?;
-    }
-    Ok(session)
+    Ok(builder.with_config(config).with_url_tables())
+}
+
+/// Writes what `--memory-log` has so far.
+///
+/// # Errors
+/// Exit 4 when it cannot be written.
+pub fn finish_log(session: &Millpond) -> Result<(), CliError> {
+    Ok(session.engine().map_or(Ok(()), |engine| engine.flush_memory_log())?)
 }
 
 fn flag(name: &str, error: millpond::EngineError) -> CliError {

@@ -60,6 +60,7 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
             println!("{} on the CPU because {}", row.query, report.reasons.join("; "));
         }
     }
+    session::finish_log(&session)?;
     Ok(exit)
 }
 
@@ -122,6 +123,7 @@ impl Row {
             "rows": self.outcome.as_ref().map(|o| o.answer.num_rows()),
             "digest": self.outcome.as_ref().map(|o| o.answer.digest()),
             "device": report.and_then(|r| r.device.clone()),
+            "memory_resource": report.and_then(|r| r.memory_resource),
             "elapsed_ms": self.elapsed_ms(),
             "launches": report.map(|r| r.launches),
             "host_waits": report.map(|r| r.host_waits),

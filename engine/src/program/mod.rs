@@ -152,5 +152,6 @@ impl Drop for Record {
         count(metric::UPLOADED_BYTES, counters.uploaded_bytes);
         count(metric::DOWNLOADED_BYTES, counters.downloaded_bytes);
         count(metric::PEAK_BYTES, counters.peak_bytes);
+        self.download.engine().query_ended();
     }
 }
