@@ -64,6 +64,7 @@ codes! {
     INVALID_PTX = 218 "invalid PTX";
     NVLINK_UNCORRECTABLE = 220 "uncorrectable NVLink error", sticky;
     UNSUPPORTED_PTX_VERSION = 222 "PTX version newer than the driver";
+    OPERATING_SYSTEM = 304 "a call to the operating system failed";
     INVALID_HANDLE = 400 "invalid handle";
     ILLEGAL_STATE = 401 "illegal state";
     NOT_FOUND = 500 "not found";

@@ -10,7 +10,7 @@ use crate::{Answer, Out, exports, give};
 /// What stands for the simulated device's own name: whoever reads it knows that no GPU is behind it.
 const NAME: &str = "simulated device behind a libcuda for tests";
 
-fn device(handle: c_int) -> Answer<DeviceId> {
+pub(crate) fn device(handle: c_int) -> Answer<DeviceId> {
     Ok(DeviceId(u32::try_from(handle).map_err(|_| DriverCode::INVALID_DEVICE)?))
 }
 
@@ -28,13 +28,17 @@ fn attribute(number: c_int) -> Answer<DeviceAttribute> {
         37 => DeviceAttribute::GlobalMemoryBusWidthBits,
         38 => DeviceAttribute::L2CacheBytes,
         39 => DeviceAttribute::MaxThreadsPerMultiprocessor,
+        41 => DeviceAttribute::UnifiedAddressing,
         75 => DeviceAttribute::ComputeCapabilityMajor,
         76 => DeviceAttribute::ComputeCapabilityMinor,
         81 => DeviceAttribute::MaxSharedMemoryPerMultiprocessor,
         82 => DeviceAttribute::MaxRegistersPerMultiprocessor,
         97 => DeviceAttribute::MaxSharedMemoryPerBlockOptin,
         115 => DeviceAttribute::MemoryPoolsSupported,
+        119 => DeviceAttribute::MemoryPoolSupportedHandleTypes,
         122 => DeviceAttribute::StreamMemoryOperations,
+        134 => DeviceAttribute::HostNumaId,
+        142 => DeviceAttribute::HostNumaMemoryPoolsSupported,
         _ => return Err(DriverCode::INVALID_VALUE.into()),
     })
 }
@@ -101,6 +105,10 @@ exports! {
 
     fn cuCtxSetCurrent(_shim, context: *mut c_void) {
         make_current(context)
+    }
+
+    fn cuCtxGetCurrent(_shim, context: Out<'_, *mut c_void>) {
+        give(context, current().map_or(std::ptr::null_mut(), context_of))
     }
 
     fn cuCtxSynchronize(shim) {

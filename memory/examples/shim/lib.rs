@@ -12,6 +12,7 @@
 
 mod code;
 mod device;
+mod graph;
 mod memory;
 mod options;
 mod order;

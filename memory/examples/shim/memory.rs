@@ -2,20 +2,30 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::num::NonZeroUsize;
+use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use millpond_memory::driver::{
-    CopyOp, DeviceId, DevicePtr, Driver, DriverCode, HostKind, PoolAttribute, PoolHandle, PoolProperties,
+    CopyOp, DeviceId, DevicePtr, Driver, DriverCode, HandleTypes, HostKind, MemoryType, PoolAccess, PoolAttribute,
+    PoolHandle, PoolLocation, PoolProperties,
 };
 
+use crate::device::device;
 use crate::order::{opaque, stream};
-use crate::shim::{current, site};
+use crate::shim::{context_of, current, device_of, site};
 use crate::{Answer, Out, exports, give};
 
 // Of cuda.h.
 const ALLOCATION_TYPE_PINNED: c_int = 1;
 const LOCATION_TYPE_DEVICE: c_int = 1;
+const LOCATION_TYPE_HOST_NUMA: c_int = 3;
+const HANDLE_TYPE_POSIX_FD: c_uint = 1;
 const ACCESS_NONE: c_int = 0;
+const ACCESS_READ: c_int = 1;
 const ACCESS_READWRITE: c_int = 3;
+/// What `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL` gives for memory on no device.
+const HOST_ORDINAL: c_int = -2;
+const MEMORY_TYPE_HOST: c_uint = 1;
+const MEMORY_TYPE_DEVICE: c_uint = 2;
 const HOST_ALLOC_DEVICEMAP: c_uint = 2;
 const HOST_ALLOC_WRITECOMBINED: c_uint = 4;
 const HOST_ALLOC_ALL: c_uint = 7;
@@ -45,6 +55,12 @@ pub struct AccessDesc {
     access: c_int,
 }
 
+/// `CUmemPoolPtrExportData`.
+#[repr(C)]
+pub struct PointerForOthers {
+    reserved: [u8; 64],
+}
+
 const _: () = assert!(size_of::<PoolProps>() == 88 && size_of::<AccessDesc>() == 12);
 
 fn pool(handle: *mut c_void) -> PoolHandle {
@@ -62,6 +78,20 @@ fn device_at(location: &Location) -> Answer<DeviceId> {
         }
         _ => Err(DriverCode::INVALID_VALUE.into()),
     }
+}
+
+fn place(location: &Location) -> Answer<PoolLocation> {
+    match location {
+        Location { kind: LOCATION_TYPE_HOST_NUMA, id } => {
+            Ok(PoolLocation::HostNuma(u32::try_from(*id).map_err(|_| DriverCode::INVALID_VALUE)?))
+        }
+        location => Ok(PoolLocation::Device(device_at(location)?)),
+    }
+}
+
+/// Handle types for one call.
+fn posix(types: c_uint, flags: u64) -> Answer {
+    if types == HANDLE_TYPE_POSIX_FD && flags == 0 { Ok(()) } else { Err(DriverCode::INVALID_VALUE.into()) }
 }
 
 /// `CUmemPool_attribute`, and whether its value is an `int` rather than a `cuuint64_t`.
@@ -82,12 +112,16 @@ fn attribute(number: c_uint) -> Answer<(PoolAttribute, bool)> {
 exports! {
     fn cuMemPoolCreate(shim, handle: Out<'_, *mut c_void>, props: Option<&PoolProps>) {
         let props = props.ok_or(DriverCode::INVALID_VALUE)?;
-        // Handle types are for sharing between processes, which is not simulated.
-        if props.allocation_type != ALLOCATION_TYPE_PINNED || props.handle_types != 0 || props.reserved != [0; 56] {
+        if props.allocation_type != ALLOCATION_TYPE_PINNED || !props.security.is_null() || props.reserved != [0; 56] {
             return Err(DriverCode::INVALID_VALUE.into());
         }
         let max_bytes = Some(props.max_bytes as u64).filter(|&bytes| bytes > 0);
-        let made = shim.driver.pool_create(&PoolProperties { max_bytes, ..PoolProperties::on(device_at(&props.location)?) })?;
+        let properties = PoolProperties {
+            location: place(&props.location)?,
+            max_bytes,
+            handle_types: HandleTypes(props.handle_types as u32),
+        };
+        let made = shim.driver.pool_create(&properties)?;
         give(handle, opaque(made.0))
     }
 
@@ -144,6 +178,94 @@ exports! {
             shim.driver.pool_set_access(pool(handle), device_at(&entry.location)?, accessible)?;
         }
         Ok(())
+    }
+
+    fn cuMemPoolGetAccess(shim, access: Out<'_, c_int>, handle: *mut c_void, of: Option<&Location>) {
+        let device = device_at(of.ok_or(DriverCode::INVALID_VALUE)?)?;
+        let found = match shim.driver.pool_access(pool(handle), device)? {
+            PoolAccess::None => ACCESS_NONE,
+            PoolAccess::Read => ACCESS_READ,
+            PoolAccess::ReadWrite => ACCESS_READWRITE,
+        };
+        give(access, found)
+    }
+
+    fn cuDeviceGetDefaultMemPool(shim, handle: Out<'_, *mut c_void>, of: c_int) {
+        give(handle, opaque(shim.driver.device_default_pool(device(of)?)?.0))
+    }
+
+    fn cuDeviceGetMemPool(shim, handle: Out<'_, *mut c_void>, of: c_int) {
+        give(handle, opaque(shim.driver.device_current_pool(device(of)?)?.0))
+    }
+
+    fn cuDeviceSetMemPool(shim, of: c_int, handle: *mut c_void) {
+        Ok(shim.driver.device_set_current_pool(device(of)?, pool(handle))?)
+    }
+
+    fn cuMemPoolExportToShareableHandle(
+        shim, descriptor: Out<'_, c_int>, handle: *mut c_void, types: c_uint, flags: u64
+    ) {
+        posix(types, flags)?;
+        let to = descriptor.ok_or(DriverCode::INVALID_VALUE)?;
+        to.write(shim.driver.pool_export(pool(handle))?.into_raw_fd());
+        Ok(())
+    }
+
+    fn cuMemPoolImportFromShareableHandle(
+        shim, handle: Out<'_, *mut c_void>, descriptor: *mut c_void, types: c_uint, flags: u64
+    ) {
+        posix(types, flags)?;
+        let number = c_int::try_from(descriptor.addr()).ok().filter(|&number| number >= 0);
+        let number = number.ok_or(DriverCode::INVALID_VALUE)?;
+        // SAFETY: the caller's descriptor, which stays open for the call.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        give(handle, opaque(shim.driver.pool_import(current()?, descriptor)?.0))
+    }
+
+    fn cuMemPoolExportPointer(shim, data: Out<'_, PointerForOthers>, ptr: u64) {
+        give(data, PointerForOthers { reserved: shim.driver.pool_export_pointer(DevicePtr(ptr))? })
+    }
+
+    fn cuMemPoolImportPointer(shim, ptr: Out<'_, u64>, handle: *mut c_void, data: Option<&PointerForOthers>) {
+        let data = data.ok_or(DriverCode::INVALID_VALUE)?;
+        give(ptr, shim.driver.pool_import_pointer(pool(handle), &data.reserved, site())?.0)
+    }
+
+    fn cuPointerGetAttribute(shim, value: *mut c_void, attribute: c_uint, ptr: u64) {
+        if value.is_null() {
+            return Err(DriverCode::INVALID_VALUE.into());
+        }
+        let found = shim.driver.pointer_attributes(DevicePtr(ptr))?;
+        let number = |number: c_int| {
+            // SAFETY: the caller has room for the `int` that cuda.h gives this attribute.
+            unsafe { value.cast::<c_int>().write(number) };
+            Ok(())
+        };
+        let word = |word: u64| {
+            // SAFETY: the caller has room for the pointer or `size_t` that cuda.h gives this attribute.
+            unsafe { value.cast::<u64>().write(word) };
+            Ok(())
+        };
+        match attribute {
+            1 => word(found.context.map_or(0, |_| found.device.map_or(0, |device| context_of(device).addr() as u64))),
+            2 => number(match found.memory {
+                MemoryType::Host => MEMORY_TYPE_HOST,
+                MemoryType::Device => MEMORY_TYPE_DEVICE,
+                MemoryType::Other(other) => other,
+            } as c_int),
+            9 => number(found.device.map_or(HOST_ORDINAL, |device| device.0 as c_int)),
+            11 => word(found.start.0),
+            12 => word(found.len as u64),
+            17 => word(found.pool.map_or(0, |pool| pool.0)),
+            _ => Err(DriverCode::INVALID_VALUE.into()),
+        }
+    }
+
+    fn cuMemAllocAsync(shim, ptr: Out<'_, u64>, bytes: usize, on: *mut c_void) {
+        current()?;
+        let made = shim.driver.alloc_current(not_zero(bytes)?, stream(on), site())?;
+        shim.submitted();
+        give(ptr, made.0)
     }
 
     fn cuMemAllocFromPoolAsync(shim, ptr: Out<'_, u64>, bytes: usize, from: *mut c_void, on: *mut c_void) {
@@ -216,6 +338,22 @@ exports! {
     fn cuMemcpyDtoDAsync_v2(shim, to: u64, from: u64, len: usize, on: *mut c_void) {
         current()?;
         let copy = CopyOp::DeviceToDevice { from: DevicePtr(from), to: DevicePtr(to), len };
+        shim.driver.copy(&copy, stream(on), site())?;
+        shim.submitted();
+        Ok(())
+    }
+
+    fn cuMemcpyPeerAsync(
+        shim, to: u64, to_context: *mut c_void, from: u64, from_context: *mut c_void, len: usize, on: *mut c_void
+    ) {
+        current()?;
+        let copy = CopyOp::Peer {
+            from: DevicePtr(from),
+            from_device: device_of(from_context)?,
+            to: DevicePtr(to),
+            to_device: device_of(to_context)?,
+            len,
+        };
         shim.driver.copy(&copy, stream(on), site())?;
         shim.submitted();
         Ok(())

@@ -2,15 +2,22 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use millpond_memory::driver::{Driver, DriverCode, EventFlags, EventHandle, StreamHandle, StreamPriority};
+use millpond_memory::driver::{DeviceId, Driver, DriverCode, EventFlags, EventHandle, StreamHandle, StreamPriority};
 
-use crate::shim::{current, site};
+use crate::shim::{context_of, current, site};
 use crate::{Out, exports, finished, give};
 
 // Of cuda.h.
 const STREAM_NON_BLOCKING: c_uint = 1;
 const EVENT_BLOCKING_SYNC: c_uint = 1;
 const EVENT_DISABLE_TIMING: c_uint = 2;
+const EVENT_INTERPROCESS: c_uint = 4;
+
+/// `CUipcEventHandle`.
+#[repr(C)]
+pub struct EventForOthers {
+    reserved: [u8; 64],
+}
 
 pub(crate) fn stream(handle: *mut c_void) -> StreamHandle {
     StreamHandle(handle.addr() as u64)
@@ -53,6 +60,23 @@ exports! {
         Ok(shim.driver.stream_synchronize(stream(handle))?)
     }
 
+    fn cuStreamGetCtx(shim, handle: *mut c_void, context: Out<'_, *mut c_void>) {
+        // The shim's streams are all made in primary contexts: only the simulated device knows whose this one is.
+        let known = (0..shim.driver.device_count()?)
+            .map(DeviceId)
+            .find(|&device| shim.driver.stream_wrap(device, handle.addr() as u64).is_ok());
+        let device = match handle.addr() {
+            0..=2 => current()?,
+            _ => known.ok_or(DriverCode::INVALID_HANDLE)?,
+        };
+        give(context, context_of(device))
+    }
+
+    fn cuStreamGetId(shim, handle: *mut c_void, id: Out<'_, u64>) {
+        current()?;
+        give(id, shim.driver.stream_id(stream(handle))?)
+    }
+
     fn cuStreamWaitEvent(shim, handle: *mut c_void, after: *mut c_void, flags: c_uint) {
         current()?;
         if flags != 0 {
@@ -65,11 +89,23 @@ exports! {
 
     fn cuEventCreate(shim, handle: Out<'_, *mut c_void>, flags: c_uint) {
         let device = current()?;
-        if flags & !(EVENT_BLOCKING_SYNC | EVENT_DISABLE_TIMING) != 0 {
+        if flags & !(EVENT_BLOCKING_SYNC | EVENT_DISABLE_TIMING | EVENT_INTERPROCESS) != 0 {
             return Err(DriverCode::INVALID_VALUE.into());
         }
-        let timing = flags & EVENT_DISABLE_TIMING == 0;
-        give(handle, opaque(shim.driver.event_create(device, EventFlags { timing, interprocess: false })?.0))
+        let flags = EventFlags {
+            timing: flags & EVENT_DISABLE_TIMING == 0,
+            interprocess: flags & EVENT_INTERPROCESS != 0,
+        };
+        give(handle, opaque(shim.driver.event_create(device, flags)?.0))
+    }
+
+    fn cuIpcGetEventHandle(shim, handle: Out<'_, EventForOthers>, of: *mut c_void) {
+        current()?;
+        give(handle, EventForOthers { reserved: shim.driver.event_ipc_handle(event(of))? })
+    }
+
+    fn cuIpcOpenEventHandle(shim, handle: Out<'_, *mut c_void>, from: EventForOthers) {
+        give(handle, opaque(shim.driver.event_open_ipc(current()?, &from.reserved)?.0))
     }
 
     fn cuEventDestroy_v2(shim, handle: *mut c_void) {

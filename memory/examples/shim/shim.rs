@@ -150,10 +150,15 @@ pub(crate) fn make_current(context: *mut c_void) -> Answer {
         CURRENT.set(None);
         return Ok(());
     }
+    CURRENT.set(Some(device_of(context)?));
+    Ok(())
+}
+
+/// The device whose primary context this is.
+pub(crate) fn device_of(context: *mut c_void) -> Answer<DeviceId> {
     let place = (context.addr() as u64).checked_sub(CONTEXTS).filter(|place| place.is_multiple_of(CONTEXT_GAP));
     let device = place.map(|place| place / CONTEXT_GAP).filter(|&device| device < get().options.sim.devices.into());
-    CURRENT.set(Some(DeviceId(device.ok_or(DriverCode::INVALID_CONTEXT)? as u32)));
-    Ok(())
+    Ok(DeviceId(device.ok_or(DriverCode::INVALID_CONTEXT)? as u32))
 }
 
 /// The device whose context is current on this thread.

@@ -12,8 +12,9 @@
 //! Exit       nothing is called while the process ends: the driver may be gone by then.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CString, c_int, c_uint, c_void};
 use std::num::NonZeroUsize;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,97 +22,14 @@ use cudarc::driver::sys;
 
 use super::*;
 use crate::error::DriverUnavailable;
+use functions::{Functions, NAMES};
+use numbers::*;
+
+mod functions;
+mod numbers;
 
 /// CUDA 12.2, which driver 535 brings.
 const MIN_VERSION: u32 = 12020;
-
-/// Declares the functions of libcuda that we call, each found by its name in the library.
-macro_rules! functions {
-    ($($name:ident($($arg:ty),* $(,)?);)*) => {
-        #[expect(non_snake_case, reason = "the library's own names")]
-        struct Functions {
-            $($name: unsafe extern "C" fn($($arg),*) -> c_uint,)*
-        }
-
-        /// Their names.
-        const NAMES: &[&str] = &[$(stringify!($name)),*];
-
-        impl Functions {
-            /// Asks for all of them; the name of the first that is not there is the error.
-            fn find() -> Result<Self, &'static str> {
-                // SAFETY: the caller knows that the library can be opened; its initialisers are NVIDIA's.
-                let library = unsafe { sys::culib() };
-                Ok(Functions {
-                    $($name: {
-                        // SAFETY: the signature is the one in cuda.h for this name; the library is never closed.
-                        let found = unsafe {
-                            library.get::<unsafe extern "C" fn($($arg),*) -> c_uint>(
-                                concat!(stringify!($name), "\0").as_bytes(),
-                            )
-                        };
-                        *found.map_err(|_| stringify!($name))?
-                    },)*
-                })
-            }
-        }
-    };
-}
-
-functions! {
-    cuInit(c_uint);
-    cuDeviceGetCount(*mut c_int);
-    cuDeviceGet(*mut c_int, c_int);
-    cuDeviceGetName(*mut c_char, c_int, c_int);
-    cuDeviceTotalMem_v2(*mut usize, c_int);
-    cuDeviceGetAttribute(*mut c_int, c_int, c_int);
-    cuDeviceCanAccessPeer(*mut c_int, c_int, c_int);
-    cuDevicePrimaryCtxRetain(*mut sys::CUcontext, c_int);
-    cuDevicePrimaryCtxRelease_v2(c_int);
-    cuCtxSetCurrent(sys::CUcontext);
-    cuCtxSynchronize();
-    cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
-    cuMemGetInfo_v2(*mut usize, *mut usize);
-    cuStreamCreateWithPriority(*mut sys::CUstream, c_uint, c_int);
-    cuStreamDestroy_v2(sys::CUstream);
-    cuStreamQuery(sys::CUstream);
-    cuStreamSynchronize(sys::CUstream);
-    cuStreamWaitEvent(sys::CUstream, sys::CUevent, c_uint);
-    cuStreamWriteValue32_v2(sys::CUstream, sys::CUdeviceptr, u32, c_uint);
-    cuEventCreate(*mut sys::CUevent, c_uint);
-    cuEventDestroy_v2(sys::CUevent);
-    cuEventRecord(sys::CUevent, sys::CUstream);
-    cuEventQuery(sys::CUevent);
-    cuEventSynchronize(sys::CUevent);
-    cuEventElapsedTime(*mut f32, sys::CUevent, sys::CUevent);
-    cuMemPoolCreate(*mut sys::CUmemoryPool, *const sys::CUmemPoolProps);
-    cuMemPoolDestroy(sys::CUmemoryPool);
-    cuMemPoolGetAttribute(sys::CUmemoryPool, c_uint, *mut c_void);
-    cuMemPoolSetAttribute(sys::CUmemoryPool, c_uint, *mut c_void);
-    cuMemPoolTrimTo(sys::CUmemoryPool, usize);
-    cuMemPoolSetAccess(sys::CUmemoryPool, *const sys::CUmemAccessDesc, usize);
-    cuMemAllocFromPoolAsync(*mut sys::CUdeviceptr, usize, sys::CUmemoryPool, sys::CUstream);
-    cuMemFreeAsync(sys::CUdeviceptr, sys::CUstream);
-    cuMemAlloc_v2(*mut sys::CUdeviceptr, usize);
-    cuMemFree_v2(sys::CUdeviceptr);
-    cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
-    cuMemFreeHost(*mut c_void);
-    cuMemHostGetDevicePointer_v2(*mut sys::CUdeviceptr, *mut c_void, c_uint);
-    cuMemcpyHtoDAsync_v2(sys::CUdeviceptr, *const c_void, usize, sys::CUstream);
-    cuMemcpyDtoHAsync_v2(*mut c_void, sys::CUdeviceptr, usize, sys::CUstream);
-    cuMemcpyDtoDAsync_v2(sys::CUdeviceptr, sys::CUdeviceptr, usize, sys::CUstream);
-    cuMemsetD8Async(sys::CUdeviceptr, u8, usize, sys::CUstream);
-    cuModuleLoadDataEx(*mut sys::CUmodule, *const c_void, c_uint, *mut c_uint, *mut *mut c_void);
-    cuModuleUnload(sys::CUmodule);
-    cuModuleGetFunction(*mut sys::CUfunction, sys::CUmodule, *const c_char);
-    cuModuleGetGlobal_v2(*mut sys::CUdeviceptr, *mut usize, sys::CUmodule, *const c_char);
-    cuFuncGetAttribute(*mut c_int, c_int, sys::CUfunction);
-    cuFuncSetAttribute(sys::CUfunction, c_int, c_int);
-    cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, sys::CUfunction, c_int, usize);
-    cuLaunchKernel(
-        sys::CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, sys::CUstream, *mut *mut c_void,
-        *mut *mut c_void
-    );
-}
 
 /// Calls a function of the library; a code other than success is a `DriverError` that names it.
 macro_rules! call {
@@ -135,8 +53,6 @@ pub struct CudaDriver {
     version: DriverVersion,
     /// The primary context of each device that is open, as an address, and how often it was opened.
     contexts: Mutex<HashMap<u32, (usize, u32)>>,
-    /// Whose memory `alloc_sync` gave.
-    allocations: Mutex<HashMap<u64, DeviceId>>,
     /// On which device a block of pinned memory was made.
     blocks: Mutex<HashMap<u64, DeviceId>>,
 }
@@ -183,7 +99,6 @@ impl CudaDriver {
             functions,
             version: DriverVersion(found),
             contexts: Mutex::default(),
-            allocations: Mutex::default(),
             blocks: Mutex::default(),
         };
         let no_device = || {
@@ -210,117 +125,34 @@ impl CudaDriver {
 
     /// Makes the device's context current on this thread.
     fn enter(&self, device: DeviceId) -> Result<()> {
-        let context = lock(&self.contexts).get(&device.0).map(|(context, _)| *context);
-        let Some(context) = context else {
-            return Err(DriverError::new("cuCtxSetCurrent", DriverCode::INVALID_CONTEXT)
-                .with_detail(format!("{device} is not open")));
-        };
-        call!(self, cuCtxSetCurrent(context as sys::CUcontext))
+        call!(self, cuCtxSetCurrent(self.context("cuCtxSetCurrent", device)?))
     }
 
     fn enter_of(&self, handle: u64) -> Result<()> {
         self.enter(device_of(handle))
     }
-}
 
-// Handles: user addresses use at most 57 bits, so the device fits above them.
+    /// Makes the context of a pool's device current; a pool of the host has none.
+    fn enter_pool(&self, pool: PoolHandle) -> Result<()> {
+        if device_of(pool.0) == HOST { Ok(()) } else { self.enter_of(pool.0) }
+    }
 
-const ADDRESS_BITS: u32 = 57;
+    /// The primary context of a device that is open.
+    fn context(&self, call: &'static str, device: DeviceId) -> Result<sys::CUcontext> {
+        let context = lock(&self.contexts).get(&device.0).map(|(context, _)| *context);
+        let absent =
+            || DriverError::new(call, DriverCode::INVALID_CONTEXT).with_detail(format!("{device} is not open"));
+        Ok(context.ok_or_else(absent)? as sys::CUcontext)
+    }
 
-fn pack<T>(device: DeviceId, pointer: *mut T) -> u64 {
-    pointer as u64 | u64::from(device.0) << ADDRESS_BITS
-}
-
-fn device_of(handle: u64) -> DeviceId {
-    DeviceId((handle >> ADDRESS_BITS) as u32)
-}
-
-fn pointer<T>(handle: u64) -> *mut T {
-    (handle & ((1 << ADDRESS_BITS) - 1)) as *mut T
-}
-
-fn raw_stream(stream: StreamHandle) -> sys::CUstream {
-    pointer(stream.0)
-}
-
-fn raw_event(event: EventHandle) -> sys::CUevent {
-    pointer(event.0)
-}
-
-fn raw_pool(pool: PoolHandle) -> sys::CUmemoryPool {
-    pointer(pool.0)
-}
-
-fn raw_function(function: FunctionHandle) -> sys::CUfunction {
-    pointer(function.0)
-}
-
-fn attribute_number(attribute: DeviceAttribute) -> c_int {
-    use sys::CUdevice_attribute as A;
-    let attribute = match attribute {
-        DeviceAttribute::ComputeCapabilityMajor => A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-        DeviceAttribute::ComputeCapabilityMinor => A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-        DeviceAttribute::MultiprocessorCount => A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-        DeviceAttribute::WarpSize => A::CU_DEVICE_ATTRIBUTE_WARP_SIZE,
-        DeviceAttribute::MaxThreadsPerBlock => A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-        DeviceAttribute::MaxThreadsPerMultiprocessor => A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
-        DeviceAttribute::MaxRegistersPerMultiprocessor => A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR,
-        DeviceAttribute::MaxSharedMemoryPerBlock => A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK,
-        DeviceAttribute::MaxSharedMemoryPerBlockOptin => A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-        DeviceAttribute::MaxSharedMemoryPerMultiprocessor => {
-            A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
-        }
-        DeviceAttribute::MaxGridDimX => A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
-        DeviceAttribute::L2CacheBytes => A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE,
-        DeviceAttribute::ClockRateKhz => A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE,
-        DeviceAttribute::MemoryClockRateKhz => A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,
-        DeviceAttribute::GlobalMemoryBusWidthBits => A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
-        DeviceAttribute::MemoryPoolsSupported => A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
-        DeviceAttribute::MemoryPoolSupportedHandleTypes => A::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
-        DeviceAttribute::HostNumaMemoryPoolsSupported => return HOST_NUMA_MEMORY_POOLS_SUPPORTED,
-        DeviceAttribute::HostNumaId => A::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
-        DeviceAttribute::UnifiedAddressing => A::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING,
-        // The second version of these operations has no attribute but this one; a refusal costs words, nothing else.
-        DeviceAttribute::StreamMemoryOperations => A::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
-        DeviceAttribute::Integrated => A::CU_DEVICE_ATTRIBUTE_INTEGRATED,
-    };
-    attribute as c_int
-}
-
-/// Of CUDA 13.0: newer than the headers we speak. Older drivers refuse it as an invalid value.
-const HOST_NUMA_MEMORY_POOLS_SUPPORTED: c_int = 142;
-
-/// The attribute's number, and whether its value is a C `int` (policies) rather than a `cuuint64_t`.
-fn pool_attribute_number(attribute: PoolAttribute) -> (c_uint, bool) {
-    use sys::CUmemPool_attribute as A;
-    let (attribute, is_int) = match attribute {
-        PoolAttribute::ReuseFollowEventDependencies => (A::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, true),
-        PoolAttribute::ReuseAllowOpportunistic => (A::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, true),
-        PoolAttribute::ReuseAllowInternalDependencies => (A::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, true),
-        PoolAttribute::ReleaseThreshold => (A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, false),
-        PoolAttribute::ReservedCurrent => (A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, false),
-        PoolAttribute::ReservedHigh => (A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, false),
-        PoolAttribute::UsedCurrent => (A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT, false),
-        PoolAttribute::UsedHigh => (A::CU_MEMPOOL_ATTR_USED_MEM_HIGH, false),
-    };
-    (attribute as c_uint, is_int)
-}
-
-fn function_attribute_number(attribute: FunctionAttribute) -> c_int {
-    use sys::CUfunction_attribute as A;
-    let attribute = match attribute {
-        FunctionAttribute::MaxThreadsPerBlock => A::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-        FunctionAttribute::StaticSharedBytes => A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
-        FunctionAttribute::LocalBytes => A::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
-        FunctionAttribute::Registers => A::CU_FUNC_ATTRIBUTE_NUM_REGS,
-        FunctionAttribute::MaxDynamicSharedBytes => A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-    };
-    attribute as c_int
-}
-
-fn location(device: DeviceId) -> sys::CUmemLocation {
-    let type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-    sys::CUmemLocation { type_, id: device.0 as c_int }
+    /// Where the memory at `ptr` lies; what is not allocated is an invalid value for `call`.
+    fn device_at(&self, call: &'static str, ptr: DevicePtr) -> Result<DeviceId> {
+        let mut ordinal: c_int = 0;
+        let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_uint;
+        call!(self, cuPointerGetAttribute((&raw mut ordinal).cast(), attribute, ptr.0))
+            .map_err(|error| DriverError::new(call, error.code).with_detail(format!("{ptr:?} is not allocated")))?;
+        Ok(u32::try_from(ordinal).map_or(HOST, DeviceId))
+    }
 }
 
 /// True for success, false for "not ready"; everything else stays an error.
@@ -369,7 +201,7 @@ impl Driver for CudaDriver {
     }
 
     fn device_open(&self, device: DeviceId) -> Result<()> {
-        if device.0 >= 1 << (64 - ADDRESS_BITS) {
+        if device.0 >= HOST.0 {
             return Err(DriverError::new("cuDeviceGet", DriverCode::INVALID_DEVICE));
         }
         let handle = self.device(device)?;
@@ -413,6 +245,16 @@ impl Driver for CudaDriver {
         Ok(can != 0)
     }
 
+    fn context_save(&self) -> Result<ThreadContext> {
+        let mut context = null_mut();
+        call!(self, cuCtxGetCurrent(&mut context))?;
+        Ok(ThreadContext(context as u64))
+    }
+
+    fn context_restore(&self, context: ThreadContext) -> Result<()> {
+        call!(self, cuCtxSetCurrent(context.0 as sys::CUcontext))
+    }
+
     fn stream_create(&self, device: DeviceId, priority: StreamPriority) -> Result<StreamHandle> {
         self.enter(device)?;
         let (mut least, mut greatest) = (0, 0);
@@ -447,18 +289,111 @@ impl Driver for CudaDriver {
         call!(self, cuStreamWaitEvent(raw_stream(stream), raw_event(event), 0))
     }
 
+    fn stream_wrap(&self, device: DeviceId, raw: u64) -> Result<StreamHandle> {
+        const CALL: &str = "cuStreamGetCtx";
+        self.enter(device)?;
+        let stream = StreamHandle(pack(device, raw as *mut c_void));
+        if device_of(stream.0) != device || raw_stream(stream) as u64 != raw {
+            let detail = format!("{raw:#x} is no stream's address");
+            return Err(DriverError::new(CALL, DriverCode::INVALID_HANDLE).with_detail(detail));
+        }
+        // What we submit to it belongs to our context: a stream of another one would refuse it later, and less clearly.
+        let mut context = null_mut();
+        call!(self, cuStreamGetCtx(raw_stream(stream), &mut context))?;
+        if context != self.context(CALL, device)? {
+            let detail = format!("stream {raw:#x} does not belong to the primary context of {device}");
+            return Err(DriverError::new(CALL, DriverCode::INVALID_CONTEXT).with_detail(detail));
+        }
+        Ok(stream)
+    }
+
+    fn stream_raw(&self, stream: StreamHandle) -> u64 {
+        raw_stream(stream) as u64
+    }
+
+    fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
+        self.enter_of(stream.0)?;
+        let mut id = 0;
+        call!(self, cuStreamGetId(raw_stream(stream), &mut id))?;
+        Ok(id)
+    }
+
+    fn stream_capture_begin(&self, stream: StreamHandle, mode: CaptureMode) -> Result<()> {
+        self.enter_of(stream.0)?;
+        call!(self, cuStreamBeginCapture_v2(raw_stream(stream), capture_mode_number(mode)))
+    }
+
+    fn stream_capture_end(&self, stream: StreamHandle) -> Result<GraphHandle> {
+        self.enter_of(stream.0)?;
+        let mut graph = null_mut();
+        call!(self, cuStreamEndCapture(raw_stream(stream), &mut graph))?;
+        Ok(GraphHandle(pack(device_of(stream.0), graph)))
+    }
+
+    fn stream_capture_status(&self, stream: StreamHandle) -> Result<CaptureStatus> {
+        use sys::CUstreamCaptureStatus as S;
+        const NONE: c_uint = S::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
+        const ACTIVE: c_uint = S::CU_STREAM_CAPTURE_STATUS_ACTIVE as c_uint;
+        self.enter_of(stream.0)?;
+        let (mut status, mut id) = (NONE, 0);
+        let on = raw_stream(stream);
+        call!(self, cuStreamGetCaptureInfo_v2(on, &mut status, &mut id, null_mut(), null_mut(), null_mut()))?;
+        Ok(match status {
+            NONE => CaptureStatus::None,
+            ACTIVE => CaptureStatus::Active { id },
+            _ => CaptureStatus::Invalidated,
+        })
+    }
+
+    fn thread_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
+        let mut mode = capture_mode_number(mode);
+        call!(self, cuThreadExchangeStreamCaptureMode(&mut mode))?;
+        Ok(capture_mode(mode))
+    }
+
+    fn graph_destroy(&self, graph: GraphHandle) -> Result<()> {
+        self.enter_of(graph.0)?;
+        call!(self, cuGraphDestroy(raw_graph(graph)))
+    }
+
+    fn graph_instantiate(&self, graph: GraphHandle) -> Result<GraphExecHandle> {
+        self.enter_of(graph.0)?;
+        let mut exec = null_mut();
+        call!(self, cuGraphInstantiateWithFlags(&mut exec, raw_graph(graph), 0))?;
+        Ok(GraphExecHandle(pack(device_of(graph.0), exec)))
+    }
+
+    fn graph_exec_destroy(&self, graph: GraphExecHandle) -> Result<()> {
+        self.enter_of(graph.0)?;
+        call!(self, cuGraphExecDestroy(raw_exec(graph)))
+    }
+
+    fn graph_launch(&self, graph: GraphExecHandle, stream: StreamHandle, _: Site) -> Result<()> {
+        self.enter_of(stream.0)?;
+        call!(self, cuGraphLaunch(raw_exec(graph), raw_stream(stream)))
+    }
+
+    fn graph_memory_attribute(&self, device: DeviceId, attribute: GraphMemoryAttribute) -> Result<u64> {
+        let (handle, attribute) = (self.device(device)?, graph_memory_attribute_number(attribute));
+        let mut value: u64 = 0;
+        call!(self, cuDeviceGetGraphMemAttribute(handle, attribute, (&raw mut value).cast()))?;
+        Ok(value)
+    }
+
+    fn graph_memory_set_attribute(&self, device: DeviceId, attribute: GraphMemoryAttribute, value: u64) -> Result<()> {
+        let (handle, attribute) = (self.device(device)?, graph_memory_attribute_number(attribute));
+        let mut value = value;
+        call!(self, cuDeviceSetGraphMemAttribute(handle, attribute, (&raw mut value).cast()))
+    }
+
+    fn graph_memory_trim(&self, device: DeviceId) -> Result<()> {
+        call!(self, cuDeviceGraphMemTrim(self.device(device)?))
+    }
+
     fn event_create(&self, device: DeviceId, flags: EventFlags) -> Result<EventHandle> {
         self.enter(device)?;
-        // A number, for the enum of the library has no name for two flags at once.
-        let mut bits = sys::CUevent_flags::CU_EVENT_DEFAULT as c_uint;
-        if !flags.timing {
-            bits |= sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
-        }
-        if flags.interprocess {
-            bits |= sys::CUevent_flags::CU_EVENT_INTERPROCESS as c_uint;
-        }
         let mut event = null_mut();
-        call!(self, cuEventCreate(&mut event, bits))?;
+        call!(self, cuEventCreate(&mut event, event_flags_number(flags)))?;
         Ok(EventHandle(pack(device, event)))
     }
 
@@ -489,24 +424,62 @@ impl Driver for CudaDriver {
         Ok(ms)
     }
 
-    fn pool_create(&self, properties: &PoolProperties) -> Result<PoolHandle> {
-        let PoolLocation::Device(device) = properties.location else {
-            return Err(DriverError::new("cuMemPoolCreate", DriverCode::NOT_SUPPORTED));
-        };
+    fn event_ipc_handle(&self, event: EventHandle) -> Result<OpaqueHandle> {
+        self.enter_of(event.0)?;
+        let mut handle = sys::CUipcEventHandle { reserved: [0; 64] };
+        call!(self, cuIpcGetEventHandle(&mut handle, raw_event(event)))?;
+        Ok(handle.reserved.map(|byte| byte as u8))
+    }
+
+    fn event_open_ipc(&self, device: DeviceId, handle: &OpaqueHandle) -> Result<EventHandle> {
         self.enter(device)?;
+        let handle = sys::CUipcEventHandle { reserved: handle.map(|byte| byte as _) };
+        let mut event = null_mut();
+        call!(self, cuIpcOpenEventHandle(&mut event, handle))?;
+        Ok(EventHandle(pack(device, event)))
+    }
+
+    fn pool_create(&self, properties: &PoolProperties) -> Result<PoolHandle> {
+        let device = match properties.location {
+            PoolLocation::Device(device) => device,
+            PoolLocation::HostNuma(_) => HOST,
+        };
+        if device != HOST {
+            self.enter(device)?;
+        }
         // SAFETY: plain C data for which zero is valid; the driver wants reserved bytes to be zero.
         let mut props: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
         props.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-        props.location = location(device);
-        props.maxSize = properties.max_bytes.unwrap_or(0) as usize;
+        props.handleTypes = handle_types(properties.handle_types);
+        props.location = location(properties.location);
+        props.maxSize = properties.max_bytes.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let mut pool = null_mut();
-        call!(self, cuMemPoolCreate(&mut pool, &props))?;
+        call!(self, cuMemPoolCreate(&mut pool, &props))
+            .map_err(|error| error.with_detail(format!("a pool on {}", properties.location)))?;
         Ok(PoolHandle(pack(device, pool)))
     }
 
     fn pool_destroy(&self, pool: PoolHandle) -> Result<()> {
-        self.enter_of(pool.0)?;
+        self.enter_pool(pool)?;
         call!(self, cuMemPoolDestroy(raw_pool(pool)))
+    }
+
+    fn device_default_pool(&self, device: DeviceId) -> Result<PoolHandle> {
+        let handle = self.device(device)?;
+        let mut pool = null_mut();
+        call!(self, cuDeviceGetDefaultMemPool(&mut pool, handle))?;
+        Ok(PoolHandle(pack(device, pool)))
+    }
+
+    fn device_current_pool(&self, device: DeviceId) -> Result<PoolHandle> {
+        let handle = self.device(device)?;
+        let mut pool = null_mut();
+        call!(self, cuDeviceGetMemPool(&mut pool, handle))?;
+        Ok(PoolHandle(pack(device, pool)))
+    }
+
+    fn device_set_current_pool(&self, device: DeviceId, pool: PoolHandle) -> Result<()> {
+        call!(self, cuDeviceSetMemPool(self.device(device)?, raw_pool(pool)))
     }
 
     fn pool_attribute(&self, pool: PoolHandle, attribute: PoolAttribute) -> Result<u64> {
@@ -544,17 +517,99 @@ impl Driver for CudaDriver {
             false => Flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
         };
         // On an empty pool the driver may accept what fails at the next allocation: ask first.
-        if accessible && device_of(pool.0) != peer && !self.can_access_peer(peer, device_of(pool.0))? {
-            return Err(DriverError::new("cuMemPoolSetAccess", DriverCode::PEER_ACCESS_UNSUPPORTED));
+        let resident = device_of(pool.0);
+        if accessible && resident != HOST && resident != peer && !self.can_access_peer(peer, resident)? {
+            return Err(DriverError::new("cuMemPoolSetAccess", DriverCode::PEER_ACCESS_UNSUPPORTED)
+                .with_detail(format!("{peer} cannot reach the memory of {resident}")));
         }
-        let access = sys::CUmemAccessDesc { location: location(peer), flags };
+        let access = sys::CUmemAccessDesc { location: location(PoolLocation::Device(peer)), flags };
         call!(self, cuMemPoolSetAccess(raw_pool(pool), &access, 1))
+    }
+
+    fn pool_access(&self, pool: PoolHandle, device: DeviceId) -> Result<PoolAccess> {
+        let mut place = location(PoolLocation::Device(device));
+        let mut flags: c_uint = 0;
+        call!(self, cuMemPoolGetAccess(&mut flags, raw_pool(pool), &mut place))?;
+        pool_access(flags).ok_or_else(|| {
+            let detail = format!("access {flags:#x} has no name here");
+            DriverError::new("cuMemPoolGetAccess", DriverCode::NOT_SUPPORTED).with_detail(detail)
+        })
+    }
+
+    fn pool_export(&self, pool: PoolHandle) -> Result<OwnedFd> {
+        const CALL: &str = "cuMemPoolExportToShareableHandle";
+        let mut descriptor: c_int = -1;
+        // Given by its address, unlike at import, where the number itself is the argument.
+        let to = (&raw mut descriptor).cast();
+        call!(self, cuMemPoolExportToShareableHandle(to, raw_pool(pool), POSIX_FD, 0))?;
+        if descriptor < 0 {
+            return Err(DriverError::new(CALL, DriverCode::INVALID_VALUE).with_detail("the driver gave no descriptor"));
+        }
+        // SAFETY: the driver has just opened it for us, and nobody else knows the number.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        // A copy that programs started from here do not inherit.
+        descriptor
+            .try_clone()
+            .map_err(|error| DriverError::new(CALL, DriverCode::OPERATING_SYSTEM).with_detail(error.to_string()))
+    }
+
+    fn pool_import(&self, device: DeviceId, descriptor: BorrowedFd<'_>) -> Result<PoolHandle> {
+        self.enter(device)?;
+        let number = without_provenance_mut(descriptor.as_raw_fd() as usize);
+        let mut pool = null_mut();
+        call!(self, cuMemPoolImportFromShareableHandle(&mut pool, number, POSIX_FD, 0))?;
+        Ok(PoolHandle(pack(device, pool)))
+    }
+
+    fn pool_export_pointer(&self, ptr: DevicePtr) -> Result<OpaqueHandle> {
+        let mut data = sys::CUmemPoolPtrExportData { reserved: [0; 64] };
+        call!(self, cuMemPoolExportPointer(&mut data, ptr.0))?;
+        Ok(data.reserved)
+    }
+
+    fn pool_import_pointer(&self, pool: PoolHandle, handle: &OpaqueHandle, _: Site) -> Result<DevicePtr> {
+        self.enter_pool(pool)?;
+        let mut data = sys::CUmemPoolPtrExportData { reserved: *handle };
+        let mut ptr = 0;
+        call!(self, cuMemPoolImportPointer(&mut ptr, raw_pool(pool), &mut data))?;
+        Ok(DevicePtr(ptr))
+    }
+
+    fn pointer_attributes(&self, ptr: DevicePtr) -> Result<PointerAttributes> {
+        use sys::CUpointer_attribute as A;
+        // Widths are those of cuda.h: `int` and `unsigned int` for numbers, pointers and `size_t` for the rest.
+        let number = |attribute: A| {
+            let mut value: c_uint = 0;
+            call!(self, cuPointerGetAttribute((&raw mut value).cast(), attribute as c_uint, ptr.0)).map(|()| value)
+        };
+        let word = |attribute: A| {
+            let mut value: u64 = 0;
+            call!(self, cuPointerGetAttribute((&raw mut value).cast(), attribute as c_uint, ptr.0)).map(|()| value)
+        };
+        let memory = memory_type(number(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE)?);
+        let device = self.device_at("cuPointerGetAttribute", ptr)?;
+        let pool = word(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)?;
+        Ok(PointerAttributes {
+            memory,
+            context: Some(word(A::CU_POINTER_ATTRIBUTE_CONTEXT)?).filter(|&context| context != 0),
+            device: Some(device).filter(|&device| device != HOST && memory != MemoryType::Host),
+            pool: (pool != 0).then(|| PoolHandle(pack(device, pool as *mut c_void))),
+            start: DevicePtr(word(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)?),
+            len: word(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE)? as usize,
+        })
     }
 
     fn pool_alloc(&self, pool: PoolHandle, bytes: NonZeroUsize, stream: StreamHandle, _: Site) -> Result<DevicePtr> {
         self.enter_of(stream.0)?;
         let mut ptr = 0;
         call!(self, cuMemAllocFromPoolAsync(&mut ptr, bytes.get(), raw_pool(pool), raw_stream(stream)))?;
+        Ok(DevicePtr(ptr))
+    }
+
+    fn alloc_current(&self, bytes: NonZeroUsize, stream: StreamHandle, _: Site) -> Result<DevicePtr> {
+        self.enter_of(stream.0)?;
+        let mut ptr = 0;
+        call!(self, cuMemAllocAsync(&mut ptr, bytes.get(), raw_stream(stream)))?;
         Ok(DevicePtr(ptr))
     }
 
@@ -567,13 +622,19 @@ impl Driver for CudaDriver {
         self.enter(device)?;
         let mut ptr = 0;
         call!(self, cuMemAlloc_v2(&mut ptr, bytes.get()))?;
-        lock(&self.allocations).insert(ptr, device);
         Ok(DevicePtr(ptr))
     }
 
     fn free_sync(&self, ptr: DevicePtr, _: Site) -> Result<()> {
-        let device = lock(&self.allocations).remove(&ptr.0);
-        self.enter(device.ok_or(DriverError::new("cuMemFree_v2", DriverCode::INVALID_VALUE))?)?;
+        // The free of null does nothing in CUDA. Nobody here means it.
+        if ptr == DevicePtr::NULL {
+            return Err(DriverError::new("cuMemFree_v2", DriverCode::INVALID_VALUE).with_detail("the address is null"));
+        }
+        // Of a pool's memory, too: it is free at once, for the driver takes the caller's word that every use is over.
+        match self.device_at("cuMemFree_v2", ptr)? {
+            HOST => {}
+            device => self.enter(device)?,
+        }
         call!(self, cuMemFree_v2(ptr.0))
     }
 
@@ -619,7 +680,11 @@ impl Driver for CudaDriver {
             CopyOp::DeviceToDevice { from, to, len } => {
                 call!(self, cuMemcpyDtoDAsync_v2(to.0, from.0, *len, on))
             }
-            CopyOp::Peer { .. } => Err(DriverError::new("cuMemcpyPeerAsync", DriverCode::NOT_SUPPORTED)),
+            CopyOp::Peer { from, from_device, to, to_device, len } => {
+                const CALL: &str = "cuMemcpyPeerAsync";
+                let (source, target) = (self.context(CALL, *from_device)?, self.context(CALL, *to_device)?);
+                call!(self, cuMemcpyPeerAsync(to.0, target, from.0, source, *len, on))
+            }
         }
     }
 
@@ -738,14 +803,6 @@ impl fmt::Debug for CudaDriver {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn handles_carry_their_device() {
-        let address = 0x7f12_3456_7890usize as *mut u8;
-        let handle = pack(DeviceId(3), address);
-        assert_eq!(device_of(handle), DeviceId(3));
-        assert_eq!(pointer::<u8>(handle), address);
-    }
 
     #[test]
     fn not_ready_is_an_answer_and_errors_are_not() {

@@ -16,7 +16,7 @@ use crate::driver::{
     Site, StreamHandle,
 };
 
-const PAGE_BYTES: u64 = 2 << 20;
+pub(super) const PAGE_BYTES: u64 = 2 << 20;
 
 // 1. Buffers.
 impl State {
@@ -224,15 +224,17 @@ impl State {
         };
         let device = self.usable(CALL, device)?;
         let handle = PoolHandle(self.new_handle());
-        // Real pages on a device of a real size; smaller ones where a test gives it little memory.
-        let page = PAGE_BYTES.min((self.options.memory_bytes / 32).max(1).next_power_of_two()).max(BLOCK_BYTES);
+        let page = self.page_bytes();
         let max_bytes = properties.max_bytes.map_or(u64::MAX, |max| max.div_ceil(page).saturating_mul(page));
         self.pools.insert(handle, Pool::new(device, max_bytes, page));
         Ok(handle)
     }
 
     pub(super) fn pool_destroy(&mut self, handle: PoolHandle) -> Result<()> {
-        self.pool("cuMemPoolDestroy", handle)?.closing = true;
+        const CALL: &str = "cuMemPoolDestroy";
+        self.pool(CALL, handle)?;
+        self.before_destroy(CALL, handle)?;
+        self.pool(CALL, handle)?.closing = true;
         let origin = Origin::Pool(handle);
         self.report_leaks("the end of its pool", &|buffer| buffer.origin == origin);
         self.drop_closed_pools();

@@ -167,6 +167,26 @@ impl Driver for SimDriver {
         self.state().pool_destroy(pool)
     }
 
+    fn device_default_pool(&self, device: DeviceId) -> Result<PoolHandle> {
+        self.state().device_default_pool(device)
+    }
+
+    fn device_current_pool(&self, device: DeviceId) -> Result<PoolHandle> {
+        self.state().device_current_pool(device)
+    }
+
+    fn device_set_current_pool(&self, device: DeviceId, pool: PoolHandle) -> Result<()> {
+        self.state().device_set_current_pool(device, pool)
+    }
+
+    fn pool_access(&self, pool: PoolHandle, device: DeviceId) -> Result<PoolAccess> {
+        self.state().pool_access(pool, device)
+    }
+
+    fn pointer_attributes(&self, ptr: DevicePtr) -> Result<PointerAttributes> {
+        self.state().pointer_attributes(ptr)
+    }
+
     fn pool_attribute(&self, pool: PoolHandle, attribute: PoolAttribute) -> Result<u64> {
         self.state().pool_attribute(pool, attribute)
     }
@@ -185,6 +205,10 @@ impl Driver for SimDriver {
 
     fn pool_alloc(&self, pool: PoolHandle, bytes: NonZeroUsize, stream: StreamHandle, site: Site) -> Result<DevicePtr> {
         self.state().pool_alloc(pool, bytes.get(), stream, site)
+    }
+
+    fn alloc_current(&self, bytes: NonZeroUsize, stream: StreamHandle, site: Site) -> Result<DevicePtr> {
+        self.state().alloc_current(bytes.get(), stream, site)
     }
 
     fn free_async(&self, ptr: DevicePtr, stream: StreamHandle, site: Site) -> Result<()> {

@@ -19,6 +19,7 @@ mod host;
 mod launch;
 mod order;
 mod pool;
+mod pools;
 mod queue;
 mod report;
 mod state;

@@ -41,6 +41,9 @@ pub(super) struct Device {
     pub(super) open: u32,
     pub(super) used_bytes: u64,
     pub(super) lost: Option<(DriverCode, Box<str>)>,
+    pub(super) default_pool: Option<PoolHandle>,
+    /// Unless it is the default one.
+    pub(super) current_pool: Option<PoolHandle>,
 }
 
 #[derive(Debug)]

@@ -196,7 +196,6 @@ mod anywhere {
         assert_eq!(down.read().unwrap()[..4096], [0; 4096]);
         driver.free_sync(a, here).unwrap();
         driver.free_sync(b, here).unwrap();
-        assert_eq!(code(driver.free_sync(a, here)), DriverCode::INVALID_VALUE, "freed twice");
         driver.host_free(&up, here).unwrap();
         driver.host_free(&down, here).unwrap();
         assert_eq!(code(driver.host_free(&up, here)), DriverCode::INVALID_VALUE, "freed twice");
@@ -356,6 +355,17 @@ mod two_devices {
             driver.device_close(device).unwrap();
         }
     }
+}
+
+#[test]
+fn freed_twice() {
+    let Some(driver) = opened() else { return };
+    let here = Location::caller();
+    let a = driver.alloc_sync(DEVICE, bytes(64), here).unwrap();
+    driver.free_sync(a, here).unwrap();
+    assert_eq!(code(driver.free_sync(a, here)), DriverCode::INVALID_VALUE);
+    assert_eq!(code(driver.free_sync(DevicePtr::NULL, here)), DriverCode::INVALID_VALUE);
+    driver.device_close(DEVICE).unwrap();
 }
 
 #[test]

@@ -166,6 +166,12 @@ fn peers_that_cannot_reach_are_refused_at_once() {
 }
 
 #[test]
+fn a_second_free_is_refused_and_found() {
+    let found = over_the_shim("claims::freed_twice", &[]).findings.join("\n");
+    assert!(found.starts_with("use after free: ") && found.contains("after its free"), "{found}");
+}
+
+#[test]
 fn results_come_home_without_words() {
     let ended = over_the_shim("claims::without_words", &[("CUDA_SHIM_WRITE_WORD", "0")]);
     assert_eq!(ended.findings, [""; 0]);
