@@ -15,14 +15,14 @@
 //!            cannot be made, the memory is leaked and the device told. Host code may drop while kernels run.
 //! Empty      buffers of no bytes have no allocation and no order.
 
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::ThreadId;
 
 use crate::counters::Scope;
 use crate::device::Device;
@@ -31,8 +31,9 @@ use crate::error::{MemoryError, Result};
 use crate::order::Position;
 use crate::pool::MemoryPool;
 use crate::resource::RawAllocation;
-use crate::stream::{Stream, StreamId};
+use crate::stream::Stream;
 use crate::units::ByteSize;
+use crate::uses::{ThreadNumber, Uses};
 
 /// Every buffer begins and ends at a multiple of this.
 pub const ALIGNMENT: usize = 256;
@@ -40,69 +41,39 @@ pub const ALIGNMENT: usize = 256;
 /// Where an empty buffer points: not null, aligned, and never touched.
 const DANGLING: DevicePtr = DevicePtr(ALIGNMENT as u64);
 
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+/// Numbers of buffers that a thread takes at once.
+const IDS: u64 = 1024;
 
-/// The newest positions per stream.
-#[derive(Default, Debug)]
-struct Users(Vec<Position>);
+static NEXT_IDS: AtomicU64 = AtomicU64::new(0);
+static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
 
-impl Users {
-    fn note(&mut self, position: Position) {
-        match self.0.iter_mut().find(|p| p.stream == position.stream) {
-            Some(known) => known.seq = known.seq.max(position.seq),
-            None => self.0.push(position),
-        }
+thread_local! {
+    /// Counted from 1; 0 until somebody asks.
+    static THREAD: Cell<u64> = const { Cell::new(0) };
+    /// The next number of a buffer, and how many are left after it.
+    static OWN_IDS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+#[inline]
+fn this_thread() -> ThreadNumber {
+    let mut number = THREAD.get();
+    if number == 0 {
+        number = NEXT_THREAD.fetch_add(1, Ordering::Relaxed);
+        THREAD.set(number);
     }
+    ThreadNumber(number)
 }
 
-/// A use that is being submitted.
-#[derive(Debug)]
-struct Held {
-    access: Access,
-    stream: StreamId,
-    thread: ThreadId,
-    site: Site,
-}
-
-#[derive(Debug)]
-struct Uses {
-    write: Position,
-    readers: Users,
-    sharers: Users,
-    newest: Position,
-    held: Vec<Held>,
-}
-
-impl Uses {
-    /// Everything that `access` comes after; the last write at the end, because readers and sharers imply it mostly.
-    fn before(&self, access: Access) -> Vec<Position> {
-        let mut positions = Vec::new();
-        if access != Access::Read {
-            positions.extend(&self.readers.0);
-        }
-        if access != Access::Atomic {
-            positions.extend(&self.sharers.0);
-        }
-        positions.push(self.write);
-        positions
-    }
-
-    fn note(&mut self, access: Access, position: Position) {
-        self.newest = position;
-        match access {
-            Access::Read => self.readers.note(position),
-            Access::Atomic => self.sharers.note(position),
-            Access::Write | Access::ReadWrite => {
-                self.write = position;
-                self.readers.0.clear();
-                self.sharers.0.clear();
-            }
-        }
-    }
-}
-
-fn conflict(a: Access, b: Access) -> bool {
-    !matches!((a, b), (Access::Read, Access::Read) | (Access::Atomic, Access::Atomic))
+/// A number that no other buffer has.
+fn next_id() -> u64 {
+    OWN_IDS.with(|own| {
+        let (next, left) = match own.get() {
+            (_, 0) => (NEXT_IDS.fetch_add(IDS, Ordering::Relaxed), IDS),
+            ids => ids,
+        };
+        own.set((next + 1, left - 1));
+        next
+    })
 }
 
 fn words(access: Access) -> &'static str {
@@ -121,48 +92,32 @@ struct Allocation {
     ptr: DevicePtr,
     len: usize,
     pool: MemoryPool,
-    scope: Scope,
+    /// The stream and the scope that it was allocated under.
+    home: Stream,
     site: Site,
-    uses: Mutex<Uses>,
-    released: Condvar,
+    uses: Uses,
 }
 
 impl Allocation {
-    fn uses(&self) -> MutexGuard<'_, Uses> {
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn device(&self) -> &Device {
         self.pool.device()
     }
 
-    fn take(&self, access: Access, stream: &Stream, site: Site) -> Result<()> {
+    #[inline]
+    fn take(&self, access: Access, stream: &Stream, thread: ThreadNumber, site: Site) -> Result<()> {
         if self.raw.is_none() {
             return Ok(());
         }
         if stream.device() != self.device() {
             return Err(MemoryError::ForeignDevice { what: "a buffer", stream: stream.id() });
         }
-        let thread = std::thread::current().id();
-        let mut uses = self.uses();
-        // One stream used by one thread is in order by itself.
-        while let Some(held) = uses
-            .held
-            .iter()
-            .find(|held| conflict(held.access, access) && (held.stream, held.thread) != (stream.id(), thread))
-        {
-            if held.thread == thread {
-                let (wanted, held, held_site) = (words(access), words(held.access), held.site);
-                return Err(MemoryError::Conflict { wanted, site, held, held_site });
-            }
-            uses = self.released.wait(uses).unwrap_or_else(PoisonError::into_inner);
-        }
-        let before = uses.before(access);
-        uses.held.push(Held { access, stream: stream.id(), thread, site });
-        drop(uses);
-        for position in before {
-            if let Err(error) = stream.wait_for(position) {
-                self.release(access, stream, None);
+        let before = self.uses.take(access, stream.id(), thread, site).map_err(|own| {
+            let (wanted, held, held_site) = (words(access), words(own.held), own.site);
+            MemoryError::Conflict { wanted, site, held, held_site }
+        })?;
+        for position in before.iter() {
+            if let Err(error) = stream.wait_for(*position) {
+                self.release(access, stream, thread, None);
                 return Err(error);
             }
         }
@@ -170,22 +125,11 @@ impl Allocation {
     }
 
     /// Ends a use that `take` began. With a position, what was submitted up to it used the bytes.
-    fn release(&self, access: Access, stream: &Stream, used: Option<Position>) {
-        if self.raw.is_none() {
-            return;
+    #[inline]
+    fn release(&self, access: Access, stream: &Stream, thread: ThreadNumber, used: Option<Position>) {
+        if self.raw.is_some() {
+            self.uses.release(access, stream.id(), thread, used, |position| self.log(access, stream, position));
         }
-        let thread = std::thread::current().id();
-        let mut uses = self.uses();
-        let held = |held: &Held| (held.access, held.stream, held.thread) == (access, stream.id(), thread);
-        if let Some(index) = uses.held.iter().position(held) {
-            uses.held.swap_remove(index);
-        }
-        if let Some(position) = used {
-            self.log(access, stream, position);
-            uses.note(access, position);
-        }
-        drop(uses);
-        self.released.notify_all();
     }
 
     fn log(&self, access: Access, stream: &Stream, position: Position) {
@@ -194,18 +138,31 @@ impl Allocation {
         }
     }
 
-    /// A stream that comes after every use.
-    fn last_stream(&self) -> Result<Stream> {
-        let (newest, before) = {
-            let uses = self.uses();
-            (uses.newest, uses.before(Access::Write))
+    /// Gives the memory back, on the stream of the newest use and behind all the others.
+    fn free(&mut self, raw: RawAllocation) -> Result<()> {
+        let (newest, before) = self.uses.last();
+        let other;
+        let on = if newest.stream == self.home.id() {
+            &self.home
+        } else {
+            let cell = match self.device().stream_cell(newest.stream) {
+                Ok(cell) => cell,
+                Err(error) => return Err(self.leak(raw, error)),
+            };
+            other = Stream::of(self.device(), cell, self.home.scope().clone());
+            &other
         };
-        let cell = self.device().stream_cell(newest.stream)?;
-        let stream = Stream::of(self.device(), cell, self.scope.clone());
-        for position in before {
-            stream.wait_for(position)?;
+        for position in before.iter() {
+            if let Err(error) = on.wait_for(*position) {
+                return Err(self.leak(raw, error));
+            }
         }
-        Ok(stream)
+        self.pool.deallocate(raw, on, self.site)
+    }
+
+    fn leak(&self, raw: RawAllocation, error: MemoryError) -> MemoryError {
+        self.pool.abandon(raw);
+        error
     }
 }
 
@@ -213,21 +170,14 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
         let bytes = raw.len().get() as u64;
-        let device = self.device().clone();
-        self.scope.freed(bytes);
-        if device.is_lost() {
+        self.home.scope().freed(bytes);
+        if self.device().is_lost() {
             return self.pool.abandon(raw);
         }
-        let freed = match self.last_stream() {
-            Ok(stream) => self.pool.deallocate(raw, &stream, self.site),
-            Err(error) => {
-                self.pool.abandon(raw);
-                Err(error)
-            }
-        };
+        let freed = self.free(raw);
         if let Err(error) = freed {
-            self.scope.add(|c| &c.leaked_bytes, bytes);
-            device.report(error);
+            self.home.scope().add(|c| &c.leaked_bytes, bytes);
+            self.device().report(error);
         }
     }
 }
@@ -263,24 +213,15 @@ impl DeviceBuffer {
             None => None,
         };
         let ptr = raw.as_ref().map_or(DANGLING, RawAllocation::ptr);
-        let position = stream.position();
-        let uses = Uses {
-            write: position,
-            readers: Users::default(),
-            sharers: Users::default(),
-            newest: position,
-            held: Vec::new(),
-        };
         let allocation = Allocation {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            id: next_id(),
             raw,
             ptr,
             len,
             pool: pool.clone(),
-            scope: stream.scope().clone(),
+            home: stream.unleased(),
             site,
-            uses: Mutex::new(uses),
-            released: Condvar::new(),
+            uses: Uses::new(stream.position()),
         };
         let buffer = DeviceBuffer { view: DeviceView { allocation: Arc::new(allocation), offset: 0, len } };
         let tail = padded - zero_from;
@@ -288,7 +229,7 @@ impl DeviceBuffer {
             let from = ptr.offset(zero_from);
             let (_, position) = stream.submit(|driver, on| driver.fill(from, 0, tail, on, site))?;
             buffer.view.allocation.log(Access::Write, stream, position);
-            buffer.view.allocation.uses().note(Access::Write, position);
+            buffer.view.allocation.uses.note(Access::Write, position);
         }
         Ok(buffer)
     }
@@ -346,7 +287,7 @@ impl DeviceView {
 
     /// Who allocated it.
     pub fn scope(&self) -> &Scope {
-        &self.allocation.scope
+        self.allocation.home.scope()
     }
 
     /// Part of this view.
@@ -379,20 +320,23 @@ impl DeviceView {
     }
 
     /// Takes the bytes for reading on `stream`.
+    #[inline]
     #[track_caller]
-    pub fn read(&self, stream: &Stream) -> Result<UseGuard> {
+    pub fn read<'a>(&'a self, stream: &'a Stream) -> Result<UseGuard<'a>> {
         UseGuard::take(self, Access::Read, stream, Location::caller())
     }
 
     /// Takes the bytes for writing (and reading) on `stream`.
+    #[inline]
     #[track_caller]
-    pub fn write(&self, stream: &Stream) -> Result<UseGuard> {
+    pub fn write<'a>(&'a self, stream: &'a Stream) -> Result<UseGuard<'a>> {
         UseGuard::take(self, Access::Write, stream, Location::caller())
     }
 
     /// Takes the bytes for use by several streams at once: by atomics, or each in parts of its own.
+    #[inline]
     #[track_caller]
-    pub fn share(&self, stream: &Stream) -> Result<UseGuard> {
+    pub fn share<'a>(&'a self, stream: &'a Stream) -> Result<UseGuard<'a>> {
         UseGuard::take(self, Access::Atomic, stream, Location::caller())
     }
 
@@ -451,18 +395,20 @@ impl fmt::Debug for DeviceView {
 ///
 /// Hold one at a time: work that needs several takes them as a `UseSet`, which cannot deadlock.
 #[must_use = "a guard is held until the work that needs it is submitted"]
-pub struct UseGuard {
-    view: DeviceView,
+pub struct UseGuard<'a> {
+    view: &'a DeviceView,
     access: Access,
-    stream: Stream,
+    stream: &'a Stream,
+    thread: ThreadNumber,
     position: Option<Position>,
     stays: PhantomData<*const ()>,
 }
 
-impl UseGuard {
-    pub(crate) fn take(view: &DeviceView, access: Access, stream: &Stream, site: Site) -> Result<Self> {
-        view.allocation.take(access, stream, site)?;
-        Ok(UseGuard { view: view.clone(), access, stream: stream.clone(), position: None, stays: PhantomData })
+impl<'a> UseGuard<'a> {
+    pub(crate) fn take(view: &'a DeviceView, access: Access, stream: &'a Stream, site: Site) -> Result<Self> {
+        let thread = this_thread();
+        view.allocation.take(access, stream, thread, site)?;
+        Ok(UseGuard { view, access, stream, thread, position: None, stays: PhantomData })
     }
 
     pub fn address(&self) -> DevicePtr {
@@ -470,7 +416,7 @@ impl UseGuard {
     }
 
     pub fn view(&self) -> &DeviceView {
-        &self.view
+        self.view
     }
 
     pub fn access(&self) -> Access {
@@ -488,10 +434,10 @@ impl UseGuard {
     }
 }
 
-impl Drop for UseGuard {
+impl Drop for UseGuard<'_> {
     fn drop(&mut self) {
         let position = self.position.unwrap_or_else(|| self.stream.position());
-        self.view.allocation.release(self.access, &self.stream, Some(position));
+        self.view.allocation.release(self.access, self.stream, self.thread, Some(position));
     }
 }
 
@@ -520,7 +466,7 @@ impl UseSet {
 
     /// Takes all of them for `stream`: buffer by buffer in one global order, so that two threads never wait for each
     /// other, and each buffer once, for its strongest use.
-    pub fn take(self, stream: &Stream, site: Site) -> Result<UseGuards> {
+    pub fn take(self, stream: &Stream, site: Site) -> Result<UseGuards<'_>> {
         let declared = self.uses.iter().map(|(view, access)| DeclaredAccess {
             ptr: view.address(),
             len: view.len,
@@ -536,31 +482,50 @@ impl UseSet {
             }
         }
         wanted.sort_by_key(|(view, _)| view.allocation.id);
-        let mut guards = Vec::with_capacity(wanted.len());
+        let mut guards = UseGuards {
+            stream,
+            thread: this_thread(),
+            held: Vec::with_capacity(wanted.len()),
+            declared,
+            position: None,
+            stays: PhantomData,
+        };
         for (view, access) in wanted {
-            guards.push(UseGuard::take(&view, access, stream, site)?);
+            view.allocation.take(access, stream, guards.thread, site)?;
+            guards.held.push((view, access));
         }
-        Ok(UseGuards { guards, declared })
+        Ok(guards)
     }
 }
 
-/// Uses that were taken together.
+/// Uses that were taken together. Stay on their thread.
 #[must_use = "guards are held until the work that needs them is submitted"]
-pub struct UseGuards {
-    guards: Vec<UseGuard>,
+pub struct UseGuards<'a> {
+    stream: &'a Stream,
+    thread: ThreadNumber,
+    held: Vec<(DeviceView, Access)>,
     declared: Vec<DeclaredAccess>,
+    position: Option<Position>,
+    stays: PhantomData<*const ()>,
 }
 
-impl UseGuards {
+impl UseGuards<'_> {
     /// What a launch declares about them, in the order they were added.
     pub fn declared(&self) -> &[DeclaredAccess] {
         &self.declared
     }
 
-    /// The work stands at `position`.
+    /// The work stands at `position`. Without this the guards assume everything on the stream when they are dropped.
     pub fn submitted(&mut self, position: Position) {
-        for guard in &mut self.guards {
-            guard.submitted(position);
+        self.position = Some(position);
+    }
+}
+
+impl Drop for UseGuards<'_> {
+    fn drop(&mut self) {
+        let position = self.position.unwrap_or_else(|| self.stream.position());
+        for (view, access) in &self.held {
+            view.allocation.release(*access, self.stream, self.thread, Some(position));
         }
     }
 }

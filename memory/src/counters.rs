@@ -7,13 +7,16 @@
 //! A `Scope` is a name with counters, children and a parent; streams carry one, and buffers remember theirs until they are freed.
 //!
 //! Peak       of the scope's own live bytes and its children's together; exact, since `used` moves in one atomic step.
-//! Threads    relaxed atomics; a snapshot taken while work is being submitted may be a few counts behind itself.
+//! Counts     are kept where they happen, and added up when somebody looks: counting costs one atomic step, however deep the
+//!            scope. A scope that goes leaves its counts to its parent.
+//! Threads    a snapshot taken while work is being submitted may be a few counts behind itself, and never goes back.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::error::Holder;
+use crate::gauge::Gauge;
 use crate::units::ByteSize;
 
 macro_rules! counters {
@@ -32,17 +35,15 @@ macro_rules! counters {
         #[derive(Default)]
         pub(crate) struct Cells {
             $(pub(crate) $name: AtomicU64,)*
-            used_bytes: AtomicU64,
-            peak_bytes: AtomicU64,
         }
 
         impl Cells {
-            fn snapshot(&self) -> Counters {
-                Counters {
-                    $($name: self.$name.load(Relaxed),)*
-                    used_bytes: self.used_bytes.load(Relaxed),
-                    peak_bytes: self.peak_bytes.load(Relaxed),
-                }
+            fn add_to(&self, counters: &mut Counters) {
+                $(counters.$name += self.$name.load(Relaxed);)*
+            }
+
+            fn add(&self, counters: &Counters) {
+                $(self.$name.fetch_add(counters.$name, Relaxed);)*
             }
         }
 
@@ -67,6 +68,7 @@ counters! {
     allocations
     frees
     allocated_bytes
+    freed_bytes
     uploads
     uploaded_bytes
     downloads
@@ -79,13 +81,54 @@ counters! {
     leaked_bytes
 }
 
+/// The counts of a scope's own work, and of its children.
+#[derive(Default)]
+struct Tally {
+    own: Cells,
+    children: Mutex<Vec<Arc<Tally>>>,
+}
+
+impl Tally {
+    /// Under the lock nothing moves from a child to its parent: no count is seen twice, or not at all.
+    fn add_to(&self, counters: &mut Counters) {
+        let children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        self.own.add_to(counters);
+        children.iter().for_each(|child| child.add_to(counters));
+    }
+}
+
 struct ScopeInner {
     name: String,
-    cells: Cells,
-    own_bytes: AtomicU64,
-    own_allocations: AtomicU64,
+    tally: Arc<Tally>,
+    used: Gauge,
     parent: Option<Scope>,
     registry: Arc<Mutex<Vec<Weak<ScopeInner>>>>,
+}
+
+impl ScopeInner {
+    fn children(&self) -> MutexGuard<'_, Vec<Arc<Tally>>> {
+        self.tally.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes and allocations of its own that are live. What it has from children that are gone cancels out: they held
+    /// nothing any more.
+    fn holds(&self) -> (u64, u64) {
+        let own = &self.tally.own;
+        let live = |begun: &AtomicU64, ended: &AtomicU64| begun.load(Relaxed).saturating_sub(ended.load(Relaxed));
+        (live(&own.allocated_bytes, &own.freed_bytes), live(&own.allocations, &own.frees))
+    }
+}
+
+impl Drop for ScopeInner {
+    /// Its children are gone: they hold their parent.
+    fn drop(&mut self) {
+        let Some(parent) = &self.parent else { return };
+        let mut siblings = parent.inner.children();
+        let mut counters = Counters::default();
+        self.tally.add_to(&mut counters);
+        siblings.retain(|tally| !Arc::ptr_eq(tally, &self.tally));
+        parent.inner.tally.own.add(&counters);
+    }
 }
 
 /// A name under which work is counted: the device, a query, an operator.
@@ -100,14 +143,10 @@ impl Scope {
     }
 
     fn with(name: String, parent: Option<Scope>, registry: Arc<Mutex<Vec<Weak<ScopeInner>>>>) -> Scope {
-        let inner = Arc::new(ScopeInner {
-            name,
-            cells: Cells::default(),
-            own_bytes: AtomicU64::new(0),
-            own_allocations: AtomicU64::new(0),
-            parent,
-            registry,
-        });
+        let inner = Arc::new(ScopeInner { name, tally: Arc::default(), used: Gauge::default(), parent, registry });
+        if let Some(parent) = &inner.parent {
+            parent.inner.children().push(Arc::clone(&inner.tally));
+        }
         let mut registered = inner.registry.lock().unwrap_or_else(PoisonError::into_inner);
         registered.retain(|scope| scope.strong_count() > 0);
         registered.push(Arc::downgrade(&inner));
@@ -125,17 +164,21 @@ impl Scope {
     }
 
     pub fn counters(&self) -> Counters {
-        self.inner.cells.snapshot()
+        let used = &self.inner.used;
+        let mut counters =
+            Counters { used_bytes: used.level().as_u64(), peak_bytes: used.peak().as_u64(), ..Counters::default() };
+        self.inner.tally.add_to(&mut counters);
+        counters
     }
 
     /// Bytes allocated under this scope and its children, and not yet freed.
     pub fn used_bytes(&self) -> ByteSize {
-        ByteSize(self.inner.cells.used_bytes.load(Relaxed))
+        self.inner.used.level()
     }
 
     /// Starts a new peak at what is used now, here and not in the parents.
     pub fn reset_peak(&self) {
-        self.inner.cells.peak_bytes.store(self.inner.cells.used_bytes.load(Relaxed), Relaxed);
+        self.inner.used.reset_peak();
     }
 
     fn chain(&self) -> impl Iterator<Item = &ScopeInner> {
@@ -147,29 +190,19 @@ impl Scope {
     }
 
     pub(crate) fn add(&self, cell: impl Fn(&Cells) -> &AtomicU64, n: u64) {
-        for scope in self.chain() {
-            cell(&scope.cells).fetch_add(n, Relaxed);
-        }
+        cell(&self.inner.tally.own).fetch_add(n, Relaxed);
     }
 
     pub(crate) fn allocated(&self, bytes: u64) {
-        self.inner.own_bytes.fetch_add(bytes, Relaxed);
-        self.inner.own_allocations.fetch_add(1, Relaxed);
-        for scope in self.chain() {
-            scope.cells.allocations.fetch_add(1, Relaxed);
-            scope.cells.allocated_bytes.fetch_add(bytes, Relaxed);
-            let used = scope.cells.used_bytes.fetch_add(bytes, Relaxed) + bytes;
-            scope.cells.peak_bytes.fetch_max(used, Relaxed);
-        }
+        self.count(|c| &c.allocations);
+        self.add(|c| &c.allocated_bytes, bytes);
+        self.chain().for_each(|scope| scope.used.raise(bytes));
     }
 
     pub(crate) fn freed(&self, bytes: u64) {
-        self.inner.own_bytes.fetch_sub(bytes, Relaxed);
-        self.inner.own_allocations.fetch_sub(1, Relaxed);
-        for scope in self.chain() {
-            scope.cells.frees.fetch_add(1, Relaxed);
-            scope.cells.used_bytes.fetch_sub(bytes, Relaxed);
-        }
+        self.count(|c| &c.frees);
+        self.add(|c| &c.freed_bytes, bytes);
+        self.chain().for_each(|scope| scope.used.lower(bytes));
     }
 
     /// The scopes of this device that hold most, largest first.
@@ -178,10 +211,9 @@ impl Scope {
         let mut holders: Vec<Holder> = registered
             .iter()
             .filter_map(Weak::upgrade)
-            .map(|scope| Holder {
-                tag: Scope { inner: Arc::clone(&scope) }.path(),
-                bytes: ByteSize(scope.own_bytes.load(Relaxed)),
-                allocations: scope.own_allocations.load(Relaxed),
+            .map(|scope| {
+                let (bytes, allocations) = scope.holds();
+                Holder { tag: Scope { inner: scope }.path(), bytes: ByteSize(bytes), allocations }
             })
             .filter(|holder| holder.bytes > ByteSize::ZERO)
             .collect();
@@ -228,5 +260,27 @@ mod tests {
         assert_eq!(holders.len(), 1);
         assert_eq!((holders[0].tag.as_str(), holders[0].allocations), ("query 2", 2));
         assert_eq!(sort.path(), "query 1/sort");
+    }
+
+    #[test]
+    fn a_scope_that_goes_leaves_its_counts_to_its_parent() {
+        let device = Scope::root("device 0");
+        let query = device.child("query");
+        let sort = query.child("sort");
+        sort.allocated(100);
+        sort.count(|c| &c.launches);
+        let before = query.counters();
+        sort.freed(100);
+        drop(sort);
+        let after = query.counters();
+        assert_eq!((after.allocations, after.frees, after.launches, after.used_bytes), (1, 1, 1, 0));
+        assert_eq!((after.since(&before).frees, after.peak_bytes), (1, 100));
+        assert!(device.largest_holders(3).is_empty());
+        query.allocated(5);
+        assert_eq!(device.largest_holders(3)[0].bytes, ByteSize(5));
+        query.freed(5);
+        drop(query);
+        let all = device.counters();
+        assert_eq!((all.allocations, all.allocated_bytes, all.freed_bytes, all.peak_bytes), (2, 105, 105, 100));
     }
 }

@@ -19,7 +19,7 @@ use crate::driver::{
     StreamHandle, StreamPriority,
 };
 use crate::error::{MemoryError, Result};
-use crate::event::EventPool;
+use crate::event_pool::EventPool;
 use crate::external::Externals;
 use crate::log::MemoryLog;
 use crate::module::Module;
@@ -369,7 +369,9 @@ impl Drop for DeviceInner {
                 driver.stream_destroy(cell.handle).unwrap_or_else(warn);
             }
         }
-        self.events.close(driver);
+        for handle in self.events.drain() {
+            driver.event_destroy(handle).unwrap_or_else(warn);
+        }
         if let Some(Some(words)) = self.words.take() {
             driver.host_free(&words, Location::caller()).unwrap_or_else(warn);
         }

@@ -8,40 +8,17 @@
 //! Order      an event that the host saw done orders the host, and all it submits from then on, after the event's whole clock.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::counters::Scope;
 use crate::device::Device;
-use crate::driver::{Driver, EventHandle};
+use crate::driver::EventHandle;
 use crate::error::Result;
+use crate::event_pool::EventPool;
 use crate::order::{Mark, Position};
 use crate::pending::Pending;
 use crate::stream::StreamId;
-
-/// Handles that nobody holds.
-#[derive(Default)]
-pub(crate) struct EventPool {
-    free: Mutex<Vec<EventHandle>>,
-}
-
-impl EventPool {
-    pub(crate) fn take(&self) -> Option<EventHandle> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()
-    }
-
-    fn give(&self, handle: EventHandle) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
-    }
-
-    pub(crate) fn close(&self, driver: &dyn Driver) {
-        for handle in self.free.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            if let Err(error) = driver.event_destroy(handle) {
-                tracing::warn!(%error, "event not destroyed");
-            }
-        }
-    }
-}
 
 /// A recorded handle; goes back to the pool with its last clone.
 pub(crate) struct EventCell {

@@ -17,11 +17,14 @@ pub mod buffer;
 pub mod bump_arena;
 pub mod checks;
 pub mod counters;
+mod cursor;
 pub mod device;
 pub mod driver;
 pub mod error;
 pub mod event;
+mod event_pool;
 pub mod external;
+mod few;
 #[expect(unsafe_code, reason = "the C interface: pointers and handles of the caller's")]
 pub mod ffi;
 mod gauge;
@@ -37,7 +40,9 @@ pub mod pressure;
 pub mod resource;
 pub mod spill;
 pub mod stream;
+mod sync;
 pub mod units;
+mod uses;
 
 pub use buffer::{DeviceBuffer, DeviceView, UseGuard, UseGuards, UseSet};
 pub use bump_arena::{BumpOutcome, DeviceBumpArena};

@@ -93,7 +93,7 @@ pub struct OrderTracker<E> {
     ring: VecDeque<Mark<E>>,
 }
 
-impl<E: Clone> OrderTracker<E> {
+impl<E> OrderTracker<E> {
     pub fn new(index: u32) -> Self {
         OrderTracker { index, seq: 0, clock: VectorClock::default(), ring: VecDeque::new() }
     }
@@ -101,7 +101,9 @@ impl<E: Clone> OrderTracker<E> {
     pub fn seq(&self) -> u64 {
         self.seq
     }
+}
 
+impl<E: Clone> OrderTracker<E> {
     pub fn clock(&self) -> &VectorClock {
         &self.clock
     }

@@ -236,6 +236,8 @@ impl Watched {
 struct Inbox {
     watched: Vec<Watched>,
     running: bool,
+    /// The thread sleeps, and only a call of the system wakes it.
+    asleep: bool,
     stop: bool,
 }
 
@@ -283,8 +285,11 @@ impl Poller {
                 }
             }
         }
+        let asleep = inbox.asleep;
         drop(inbox);
-        self.wake();
+        if asleep {
+            self.wake();
+        }
     }
 
     pub(crate) fn wake(&self) {
@@ -314,13 +319,16 @@ fn look(shared: &Shared) {
             if inbox.stop {
                 return;
             }
+            inbox.asleep = true;
             inbox = shared.changed.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+            inbox.asleep = false;
             idle = 0;
         }
         let arrived = std::mem::take(&mut inbox.watched);
         if let Some(pause) = pause(idle).filter(|_| arrived.is_empty()) {
-            let (guard, _) = shared.changed.wait_timeout(inbox, pause).unwrap_or_else(PoisonError::into_inner);
-            drop(guard);
+            inbox.asleep = true;
+            let (mut inbox, _) = shared.changed.wait_timeout(inbox, pause).unwrap_or_else(PoisonError::into_inner);
+            inbox.asleep = false;
         } else {
             drop(inbox);
         }

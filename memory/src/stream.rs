@@ -12,9 +12,10 @@
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::counters::Scope;
+use crate::cursor::{Cursor, Locked};
 use crate::device::Device;
 use crate::driver::{Driver, DriverError, EventFlags, HostSpan, Site, StreamHandle, StreamPriority};
 use crate::error::{MemoryError, Result};
@@ -39,7 +40,7 @@ impl fmt::Display for StreamId {
 pub(crate) struct StreamCell {
     pub(crate) id: StreamId,
     pub(crate) handle: StreamHandle,
-    order: Mutex<OrderTracker<Arc<EventCell>>>,
+    cursor: Cursor<Arc<EventCell>>,
     /// Whether a capture may be going on: of a stream of somebody else always, of ours while a `graph::Capture` lives.
     pub(crate) may_capture: AtomicBool,
     /// What a stream of somebody else has beside.
@@ -58,11 +59,11 @@ impl StreamCell {
 
     fn make(id: StreamId, handle: StreamHandle, external: Option<External>) -> Arc<Self> {
         let may_capture = AtomicBool::new(external.is_some());
-        Arc::new(StreamCell { id, handle, order: Mutex::new(OrderTracker::new(id.index)), may_capture, external })
+        Arc::new(StreamCell { id, handle, cursor: Cursor::new(OrderTracker::new(id.index)), may_capture, external })
     }
 
-    pub(crate) fn order(&self) -> MutexGuard<'_, OrderTracker<Arc<EventCell>>> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn order(&self) -> Locked<'_, Arc<EventCell>> {
+        self.cursor.lock()
     }
 
     /// Everything submitted so far, and all that it comes after.
@@ -73,8 +74,7 @@ impl StreamCell {
     /// Where the stream stands. Others may have submitted to a stream of theirs: then this is a new point, which no event
     /// that was recorded before stands for.
     fn position(&self) -> Position {
-        let mut order = self.order();
-        let seq = if self.external.is_some() { order.submitted() } else { order.seq() };
+        let seq = if self.external.is_some() { self.order().submitted() } else { self.cursor.newest() };
         Position { stream: self.id, seq }
     }
 
@@ -106,6 +106,11 @@ impl Stream {
 
     pub(crate) fn of(device: &Device, cell: Arc<StreamCell>, scope: Scope) -> Self {
         Stream { device: device.clone(), cell, scope, _lease: None }
+    }
+
+    /// The same stream, without a say in whom its pool lends it to next.
+    pub(crate) fn unleased(&self) -> Self {
+        Stream { device: self.device.clone(), cell: Arc::clone(&self.cell), scope: self.scope.clone(), _lease: None }
     }
 
     /// The same stream, with its work counted under `scope`.
@@ -162,6 +167,9 @@ impl Stream {
 
     /// True if everything up to `position` is ordered before what is submitted to this stream next.
     pub fn is_after(&self, position: Position) -> bool {
+        if position.stream == self.id() {
+            return true;
+        }
         let mut order = self.cell.order();
         order.is_after(position.stream.index, position.seq)
             || self.device.host_clock(|host| {

@@ -1,0 +1,13 @@
+//! Where the concurrent parts take their locks and atomics from: one place, so that tests can exchange them.
+//!
+//! ```text
+//!   gauge · uses · cursor · event_pool      `use crate::sync::…`, no driver, no clock
+//!   in this crate                           the standard library's
+//!   in the test binary                      loom's, which tries every interleaving of a few threads
+//! ```
+
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+pub(crate) mod atomic {
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+}
