@@ -356,6 +356,8 @@ fn spec(groups: Option<u64>) -> Result<(PipelineSpec, [NodeId; 3]), CheckError> 
         columns: types.into_iter().map(column).collect(),
         literals: vec![Ty::new(Repr::I64)],
         lookups: vec![],
+        tables: vec![],
+        expanded: false,
         graph,
         filters: vec![filter],
         sink: SinkSpec::Materialise { outputs: vec![] },
@@ -408,7 +410,8 @@ fn materialise(device: &Device) -> Result<(), CheckError> {
         let layout = pipeline.output_layout(&extents);
         let output = rig.output(layout.bytes)?;
         let literals = [Literal::Int(i128::from(ABOVE))];
-        let input = Input { extents: &extents, descriptors: None, literals: &literals, lookups: &[] };
+        let input =
+            Input { extents: &extents, descriptors: None, literals: &literals, lookups: &[], ..Input::default() };
         pipeline.materialise(input, &output, &layout, rig.stream())?;
         let kept = (0..rows).filter(|row| table.others[*row] > ABOVE);
         let expected: Vec<Vec<Option<i64>>> =
@@ -439,7 +442,8 @@ fn grouped(device: &Device, rows: usize, groups: u64, ranged: bool, regime: Regi
     let literals = [Literal::Int(i128::from(ABOVE))];
     for on in &rig.base.streams[1..3] {
         let extents = [table.extent(&rig, on)?];
-        let input = Input { extents: &extents, descriptors: None, literals: &literals, lookups: &[] };
+        let input =
+            Input { extents: &extents, descriptors: None, literals: &literals, lookups: &[], ..Input::default() };
         pipeline.accumulate(input, &state, &state_layout, on)?;
     }
     let layout = pipeline.emit_layout(&state_layout, 2 * rows as u64)?;

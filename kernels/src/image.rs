@@ -27,7 +27,7 @@ macro_rules! images {
 }
 
 /// Every image, by name.
-pub const IMAGES: &[Image] = images! { "bitmap" "fill" "gather" "reduce" "select" "sort" };
+pub const IMAGES: &[Image] = images! { "bitmap" "fill" "gather" "reduce" "scan" "select" "sort" };
 
 /// What the compiler is told, besides [`DEFINES`].
 pub const OPTIONS: &[&str] = &[
@@ -41,6 +41,7 @@ pub const OPTIONS: &[&str] = &[
 /// Sizes that host and device share, by the name that the sources know them under.
 pub const DEFINES: &[(&str, u32)] = &[
     ("REDUCE_THREADS", tune::REDUCE_THREADS),
+    ("SCAN_THREADS", tune::SCAN_THREADS),
     ("SELECT_THREADS", tune::SELECT_THREADS),
     ("SELECT_TILE_ROWS", tune::SELECT_TILE_ROWS),
     ("SORT_THREADS", tune::SORT_THREADS),

@@ -23,6 +23,7 @@ use crate::codegen::sink::accumulate::BIN_WORD_STRIDE;
 use crate::codegen::sink::cells::AggregatePlan;
 use crate::codegen::{CompiledKernel, CompiledPipeline, compile};
 use crate::error::KernelError;
+use crate::join::{Expansion, TableInput};
 use crate::launch::{Launch, LaunchConfig};
 use crate::layout::{OutputLayout, StateLayout};
 use crate::tune;
@@ -75,7 +76,7 @@ pub struct LookupInput {
 }
 
 /// What a launch reads.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Input<'a> {
     /// One for [`Extents::One`].
     pub extents: &'a [ExtentInput],
@@ -83,6 +84,10 @@ pub struct Input<'a> {
     pub descriptors: Option<&'a DeviceView>,
     pub literals: &'a [Literal],
     pub lookups: &'a [LookupInput],
+    /// Join tables that the pipeline probes, as the spec numbers them.
+    pub tables: &'a [TableInput],
+    /// For an expanded pipeline: what its rows become. The extent's rows are then those of [`Expansion::control`].
+    pub expansion: Option<&'a Expansion>,
 }
 
 /// What a cache has done.
@@ -121,6 +126,8 @@ struct Kernels {
     pipeline: Kernel,
     emit: Option<Kernel>,
     rehash: Option<Kernel>,
+    allot: Option<Kernel>,
+    place: Option<Kernel>,
     /// Dynamic shared memory that launches of `pipeline` may ask for so far.
     allowed_shared: AtomicU64,
 }
@@ -130,8 +137,8 @@ struct Kernels {
 pub struct Pipeline {
     compiled: CompiledPipeline,
     kernels: Arc<Kernels>,
-    /// Blocks of a grid that fills the device, for `pipeline`, `emit` and `rehash`.
-    blocks: [OnceLock<u32>; 3],
+    /// Blocks of a grid that fills the device, for `pipeline`, `emit`, `rehash`, `allot` and `place`.
+    blocks: [OnceLock<u32>; 5],
 }
 
 impl PipelineCache {
@@ -197,6 +204,8 @@ impl PipelineCache {
             pipeline: module.kernel(compiled.pipeline.name)?,
             emit: find(&compiled.emit)?,
             rehash: find(&compiled.rehash)?,
+            allot: find(&compiled.allot)?,
+            place: find(&compiled.place)?,
             allowed_shared: AtomicU64::new(tune::SHARED_WITHOUT_ASKING),
         });
         self.loaded.fetch_add(1, Ordering::Relaxed);
@@ -478,8 +487,9 @@ impl Pipeline {
     }
 
     /// Checks that the input is what the spec says; returns the upper bound of its rows.
-    fn check_input(&self, input: &Input<'_>) -> Result<u64> {
+    pub(crate) fn check_input(&self, input: &Input<'_>) -> Result<u64> {
         let spec = &self.compiled.spec;
+        self.check_joins(input)?;
         if spec.extents == Extents::One && input.extents.len() != 1 {
             return Err(shape("the input", format!("{} extents where the pipeline reads one", input.extents.len())));
         }
@@ -506,8 +516,9 @@ impl Pipeline {
                 let (given, wanted) = (extent.columns.len(), spec.columns.len());
                 return Err(shape("an extent", format!("{given} columns where the pipeline has {wanted}")));
             }
+            let stored = input.expansion.map_or(own, |expansion| expansion.source_rows);
             for &i in &used {
-                self.check_column(i, &extent.columns[i as usize], own)?;
+                self.check_column(i, &extent.columns[i as usize], stored)?;
             }
         }
         Ok(rows)
@@ -532,6 +543,27 @@ impl Pipeline {
             return Err(shape("an extent", format!("column {index} has a base that the pipeline does not add")));
         }
         Ok(())
+    }
+
+    /// Blocks of a persistent grid of kernel `which` over `items`, one each.
+    pub(crate) fn blocks(&self, which: usize, items: u64) -> Result<u32> {
+        let compiled = match which {
+            3 => self.compiled.allot.as_ref(),
+            4 => self.compiled.place.as_ref(),
+            _ => Some(&self.compiled.pipeline),
+        };
+        let compiled = compiled.ok_or_else(|| shape("a launch", "the pipeline has no such kernel".into()))?;
+        self.grid(which, self.kernel(which)?, compiled, 0, items.div_ceil(compiled.threads.into()))
+    }
+
+    /// Kernel `which`, numbered as `blocks`.
+    pub(crate) fn kernel(&self, which: usize) -> Result<&Kernel> {
+        let kernel = match which {
+            3 => self.kernels.allot.as_ref(),
+            4 => self.kernels.place.as_ref(),
+            _ => Some(&self.kernels.pipeline),
+        };
+        kernel.ok_or_else(|| shape("a launch", "the pipeline has no such kernel".into()))
     }
 
     /// Blocks of a persistent grid, no more than there is work for.
@@ -559,7 +591,7 @@ impl Pipeline {
     }
 
     /// Parameters of extents, literals, lookups and output columns.
-    fn input_or_output<'k>(
+    pub(crate) fn input_or_output<'k>(
         &self,
         launch: Launch<'k>,
         slot: Slot,
@@ -598,7 +630,7 @@ impl Pipeline {
             },
             slot => match layout.and_then(|layout| output_value(slot, layout)) {
                 Some(value) => value.give(launch),
-                None => return Err(unknown(slot)),
+                None => self.join_value(launch, slot, input)?,
             },
         })
     }
@@ -642,7 +674,7 @@ fn output_value(slot: Slot, layout: &OutputLayout) -> Option<Scalar> {
 }
 
 /// Declares what the kernel reaches through extent descriptors.
-fn reads<'k>(mut launch: Launch<'k>, input: &Input<'_>) -> Launch<'k> {
+pub(crate) fn reads<'k>(mut launch: Launch<'k>, input: &Input<'_>) -> Launch<'k> {
     for extent in input.extents {
         if let ExtentRows::OnDevice { control, .. } = &extent.rows {
             launch = launch.reads(control);
@@ -674,17 +706,17 @@ fn literal_bits(index: u32, ty: Ty, value: Literal) -> Result<i128> {
     })
 }
 
-fn check_buffer(what: &'static str, view: &DeviceView, bytes: usize) -> Result<()> {
+pub(crate) fn check_buffer(what: &'static str, view: &DeviceView, bytes: usize) -> Result<()> {
     if view.len() < bytes {
         return Err(shape(what, format!("it has {} bytes where {bytes} are needed", view.len())));
     }
     Ok(())
 }
 
-fn shape(what: &'static str, why: String) -> KernelError {
+pub(crate) fn shape(what: &'static str, why: String) -> KernelError {
     KernelError::Shape { what, why }
 }
 
-fn unknown(slot: Slot) -> KernelError {
+pub(crate) fn unknown(slot: Slot) -> KernelError {
     shape("a kernel", format!("nothing fills its parameter {slot:?}"))
 }

@@ -188,6 +188,8 @@ impl Program {
             columns: columns.iter().map(|column| column_spec(column, index == 0)).collect(),
             literals: literal_types,
             lookups: tables.collect(),
+            tables: vec![],
+            expanded: false,
             graph,
             filters,
             sink,

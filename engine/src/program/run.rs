@@ -427,6 +427,7 @@ impl Run {
             descriptors: None,
             literals: &prepared.lowered.literals,
             lookups: &lookups,
+            ..Input::default()
         };
         prepared.pipeline.accumulate(input, &state.buffer, &state.layout, stream)?;
         state.groups = state.groups.saturating_add(rows);
@@ -503,7 +504,8 @@ impl Run {
         let lookups = self.lookups(&lowered, stream).await?;
         let extent = input.as_extent()?;
         let extents = std::slice::from_ref(&extent);
-        let input = Input { extents, descriptors: None, literals: &lowered.literals, lookups: &lookups };
+        let input =
+            Input { extents, descriptors: None, literals: &lowered.literals, lookups: &lookups, ..Input::default() };
         pipeline.accumulate(input, &state.buffer, &state.layout, stream)?;
         self.pipeline_launches.fetch_add(1, Ordering::Relaxed);
         self.emit(pipeline, &state, &lowered, rows, stream)
@@ -521,7 +523,8 @@ impl Run {
         let extents = std::slice::from_ref(extent);
         let layout = pipeline.output_layout(extents);
         let buffer = output_buffer(&layout, &self.engine, stream)?;
-        let input = Input { extents, descriptors: None, literals: &lowered.literals, lookups: &lookups };
+        let input =
+            Input { extents, descriptors: None, literals: &lowered.literals, lookups: &lookups, ..Input::default() };
         pipeline.materialise(input, &buffer, &layout, stream)?;
         self.pipeline_launches.fetch_add(1, Ordering::Relaxed);
         Ok(Part { buffer, layout, outputs: lowered.outputs.clone() })

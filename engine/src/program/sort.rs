@@ -65,6 +65,8 @@ pub(super) fn sorted(part: Part, keys: &[SortKey], engine: &Engine, stream: &Str
         columns: vec![ColumnSpec { physical: Physical::U32, has_base: false, ty: Ty::new(Repr::U32) }],
         literals: vec![],
         lookups: columns.iter().map(|c| LookupSpec { physical: c.physical, ty: c.ty }).collect(),
+        tables: vec![],
+        expanded: false,
         graph,
         filters: vec![],
         sink: SinkSpec::Materialise { outputs },
@@ -75,7 +77,7 @@ pub(super) fn sorted(part: Part, keys: &[SortKey], engine: &Engine, stream: &Str
     let extents = std::slice::from_ref(&extent);
     let layout = fetch.output_layout(extents);
     let buffer = output_buffer(&layout, engine, stream)?;
-    let input = Input { extents, descriptors: None, literals: &[], lookups: &tables };
+    let input = Input { extents, descriptors: None, literals: &[], lookups: &tables, ..Input::default() };
     fetch.materialise(input, &buffer, &layout, stream)?;
     Ok(Part { buffer, layout, outputs: part.outputs.clone() })
 }

@@ -70,7 +70,17 @@ mod tests {
         let mut aggregate = AggregateSpec::new(vec![]);
         aggregate.accumulate(&graph, Accumulator { aggregate: Aggregate::Sum(nodes[3]), filter: None });
         let sink = SinkSpec::Aggregate(aggregate);
-        PipelineSpec { extents: Extents::One, columns, literals: vec![], lookups: vec![], graph, filters, sink }
+        PipelineSpec {
+            extents: Extents::One,
+            columns,
+            literals: vec![],
+            lookups: vec![],
+            tables: vec![],
+            expanded: false,
+            graph,
+            filters,
+            sink,
+        }
     }
 
     #[test]

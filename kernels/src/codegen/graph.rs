@@ -201,6 +201,14 @@ pub enum Node {
     },
     /// NULL of the node's type.
     Null,
+    /// The rows of join table `table` whose keys equal these, as a [`MatchList`](super::ir::TableSpec): NULL where there are
+    /// none. A NULL key equals nothing, or NULL alone, as the table says.
+    Probe {
+        table: u32,
+        keys: Vec<NodeId>,
+    },
+    /// In an expanded pipeline: the number of this row among those that its source row became, from 0.
+    Ordinal,
     /// `table[code]`: a scalar function of a dictionary column, evaluated on its values. NULL codes give NULL.
     Lookup {
         code: NodeId,
@@ -405,7 +413,10 @@ impl Node {
     /// The nodes that this one reads directly, in order of evaluation.
     pub fn inputs(&self) -> Vec<NodeId> {
         match self {
-            Node::Column { .. } | Node::Literal { .. } | Node::Constant { .. } | Node::Null => Vec::new(),
+            Node::Column { .. } | Node::Literal { .. } | Node::Constant { .. } | Node::Null | Node::Ordinal => {
+                Vec::new()
+            }
+            Node::Probe { keys, .. } => keys.clone(),
             Node::Lookup { code, .. } => vec![*code],
             Node::Arithmetic { left, right, .. }
             | Node::Bitwise { left, right, .. }

@@ -8,6 +8,7 @@
 //! NULL     a result is nullable when an operand is, when `Overflow::Null` can strike, or as the operator says.
 
 use super::graph::*;
+use super::ir::TableSpec;
 
 impl Graph {
     // Leaves
@@ -53,6 +54,47 @@ impl Graph {
         self.expect("a lookup table", &[code], |repr| repr == Repr::U32)?;
         let nullable = ty.nullable || self.ty(code).nullable;
         Ok(self.push(Node::Lookup { code, table }, ty.nullable(nullable)))
+    }
+
+    // Joins
+
+    /// The rows of join table `table`, which is as `spec` says, that have these keys: a list of matches, NULL if it is empty.
+    ///
+    /// # Errors
+    /// If the keys are not as many, or not of the representations, that the table has.
+    pub fn probe(&mut self, table: u32, spec: &TableSpec, keys: &[NodeId]) -> Result<NodeId, GraphError> {
+        let given: Vec<Repr> = keys.iter().map(|key| self.ty(*key).repr).collect();
+        let wanted: Vec<Repr> = spec.keys.iter().map(|key| key.repr).collect();
+        if given != wanted {
+            return Err(GraphError::Operands { operator: format!("a join table of {wanted:?}"), operands: given });
+        }
+        Ok(self.push(Node::Probe { table, keys: keys.to_vec() }, Ty::new(Repr::U64).nullable(true)))
+    }
+
+    /// How many rows a list of matches has (`U32`); NULL where it is empty.
+    ///
+    /// # Errors
+    /// If `matches` is not `U64`.
+    pub fn match_count(&mut self, matches: NodeId) -> Result<NodeId, GraphError> {
+        let low = self.integer(u32::MAX.into(), Repr::U64);
+        let count = self.bitwise(Bitwise::And, matches, low)?;
+        self.convert(count, Repr::U32, Overflow::Wrap)
+    }
+
+    /// Where a list of matches begins in the table's list of rows (`U32`); NULL where it is empty.
+    ///
+    /// # Errors
+    /// If `matches` is not `U64`.
+    pub fn match_start(&mut self, matches: NodeId) -> Result<NodeId, GraphError> {
+        let half = self.integer(32, Repr::U64);
+        let start = self.bitwise(Bitwise::ShiftRight, matches, half)?;
+        let start = self.assume(start, Range { low: 0, high: u32::MAX.into() });
+        self.convert(start, Repr::U32, Overflow::Wrap)
+    }
+
+    /// The number of the current row among those that its source row became.
+    pub fn ordinal(&mut self) -> NodeId {
+        self.push(Node::Ordinal, Ty::new(Repr::U32))
     }
 
     // Numbers

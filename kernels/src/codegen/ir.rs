@@ -222,9 +222,36 @@ pub enum Regime {
     Hash,
 }
 
+/// How a join table is addressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TableKind {
+    /// By the keys themselves: their ranges are part of `TableSpec::keys`.
+    Direct,
+    /// By a hash of the keys.
+    Hash,
+}
+
+/// A join table: for each key that a build side has, the list of its rows.
+///
+/// A list of matches is 64 bits: the number of rows in the low half, in the high half where they begin in the table's list
+/// of row numbers. Both are read by `Graph::match_count` and `Graph::match_start`; the list itself is a lookup table.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TableSpec {
+    /// Types of the build side's keys. Probing keys have the same representation, and any range.
+    pub keys: Vec<Ty>,
+    pub kind: TableKind,
+    /// NULL equals NULL, as in IS NOT DISTINCT FROM. Otherwise rows with a NULL among their keys match nothing.
+    pub nulls_equal: bool,
+}
+
 /// What happens to the rows that pass.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SinkSpec {
+    /// Puts the rows that pass, by their numbers in the extent, into a join table. The input is one extent.
+    Table { table: TableSpec, keys: Vec<NodeId> },
+    /// Sets bit `row` (a `U32`; NULL sets none) of a bitmap for each row that passes: which build rows, or which source
+    /// rows of an expansion, found a match.
+    Mark { row: NodeId },
     /// Writes the rows that pass to dense columns, in input order, and their number to the control block.
     /// Output `i` is stored as `Physical::of(graph.ty(outputs[i]))`, with a validity bitmap when the type is nullable.
     Materialise { outputs: Vec<NodeId> },
@@ -309,6 +336,11 @@ pub struct PipelineSpec {
     /// Types of the parameter slots, by the slot in [`Node::Literal`].
     pub literals: Vec<Ty>,
     pub lookups: Vec<LookupSpec>,
+    /// Join tables that the graph probes.
+    pub tables: Vec<TableSpec>,
+    /// Each row of the extent becomes as many rows as a column of counts says (see [`Node::Ordinal`]). The extent is one,
+    /// and its number of rows is that after the expansion.
+    pub expanded: bool,
     pub graph: Graph,
     /// In order: a row reaches a filter only if the earlier ones were true for it.
     pub filters: Vec<NodeId>,
@@ -320,6 +352,8 @@ impl PipelineSpec {
     pub fn roots(&self) -> Vec<NodeId> {
         let mut roots = self.filters.clone();
         match &self.sink {
+            SinkSpec::Table { keys, .. } => roots.extend(keys),
+            SinkSpec::Mark { row } => roots.push(*row),
             SinkSpec::Materialise { outputs } => roots.extend(outputs),
             SinkSpec::Aggregate(aggregate) => {
                 roots.extend(&aggregate.keys);
@@ -342,6 +376,7 @@ impl PipelineSpec {
         match &self.sink {
             SinkSpec::Materialise { outputs } => outputs.iter().map(|id| self.graph.ty(*id)).collect(),
             SinkSpec::Aggregate(aggregate) => aggregate.output_types(&self.graph),
+            SinkSpec::Table { .. } | SinkSpec::Mark { .. } => Vec::new(),
         }
     }
 }
@@ -355,7 +390,7 @@ pub enum ErrorCode {
     Cast = 3,
     /// The host gave a hash table too little room: a defect of ours.
     TableFull = 4,
-    /// A group key lies outside the range that its type promised: run again with the true range, or none.
+    /// A group or build key lies outside the range that its type promised: run again with the true range, or none.
     KeyRange = 5,
 }
 

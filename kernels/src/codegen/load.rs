@@ -10,6 +10,7 @@ use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Compare, FunctionBuilder, Param, Reg};
 
 use super::ir::*;
+use super::join::{self, JoinPlan, TableRegisters};
 use super::params::{ParamList, Slot};
 use super::value::{CodegenError, Emit, Leaves, Value};
 use crate::abi;
@@ -119,6 +120,8 @@ pub(crate) struct ColumnRegisters {
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     number: Reg,
+    /// The row's number among those of its source row, in an expanded pipeline.
+    ordinal: Option<Reg>,
     bits: Option<BitPosition>,
     loaded: Vec<(u32, Value)>,
 }
@@ -129,6 +132,9 @@ pub(crate) struct RowLeaves<'a> {
     control: Reg,
     literals: Vec<Value>,
     lookups: Vec<(Reg, Option<Reg>)>,
+    tables: Vec<(JoinPlan, TableRegisters)>,
+    /// The first running sum, and the number of source rows, of an expanded pipeline.
+    expansion: Option<(Reg, Reg)>,
     columns: Vec<ColumnRegisters>,
     row: Option<Row>,
 }
@@ -140,7 +146,7 @@ impl<'a> RowLeaves<'a> {
         f: &mut FunctionBuilder,
         params: &mut ParamList,
         control: Reg,
-    ) -> RowLeaves<'a> {
+    ) -> Result<RowLeaves<'a>, CodegenError> {
         let mut literals = Vec::with_capacity(spec.literals.len());
         for (i, &ty) in spec.literals.iter().enumerate() {
             literals.push(literal(f, params, i as u32, ty));
@@ -155,7 +161,22 @@ impl<'a> RowLeaves<'a> {
             });
             lookups.push((values, validity));
         }
-        RowLeaves { spec, control, literals, lookups, columns: Vec::new(), row: None }
+        let mut tables = Vec::with_capacity(spec.tables.len());
+        for (i, table) in spec.tables.iter().enumerate() {
+            let plan = JoinPlan::new(table)?;
+            let base = params.declare(f, Slot::Join(i as u32), Type::U64);
+            let base = f.load_param(&base);
+            let registers = TableRegisters::new(f, params, &plan, i as u32, base);
+            tables.push((plan, registers));
+        }
+        let expansion = spec.expanded.then(|| {
+            let ends = params.declare(f, Slot::Ends, Type::U64);
+            let ends = f.load_param(&ends);
+            let rows = f.load_constant(Type::U64, ends.at(abi::CONTROL_LISTED as i64));
+            let rows = f.convert(Type::U32, rows);
+            (f.add(ends, abi::CONTROL_BYTES), rows)
+        });
+        Ok(RowLeaves { spec, control, literals, lookups, tables, expansion, columns: Vec::new(), row: None })
     }
 
     /// Reads the columns' addresses from the descriptor in the kernel's parameters.
@@ -193,15 +214,21 @@ impl<'a> RowLeaves<'a> {
         self.spec.columns.len()
     }
 
-    /// Moves to row `row` (U32) of the current extent.
+    /// Moves to row `row` (U32) of the current extent; of an expanded pipeline, to the row that source row became.
     pub(crate) fn at_row(&mut self, f: &mut FunctionBuilder, row: Reg) {
+        let mut row = row;
+        let mut ordinal = None;
+        if let Some((ends, rows)) = self.expansion {
+            let (source, own) = source_row(f, ends, rows, row);
+            (row, ordinal) = (source, Some(own));
+        }
         let used = self.spec.used_columns();
         let bits = used.iter().any(|&i| {
             let column = &self.spec.columns[i as usize];
             column.physical == Physical::Bit || column.ty.nullable
         });
         let bits = bits.then(|| BitPosition::of(f, row));
-        self.row = Some(Row { number: row, bits, loaded: Vec::new() });
+        self.row = Some(Row { number: row, ordinal, bits, loaded: Vec::new() });
     }
 
     /// Moves to a row and loads these columns of it at once, ahead of their use.
@@ -264,38 +291,88 @@ impl Leaves for RowLeaves<'_> {
             *self.spec.lookups.get(table as usize).ok_or_else(|| malformed("the pipeline has no such table".into()))?;
         let (values, validity) = self.lookups[table as usize];
         let f = &mut *emit.f;
-        let mut index = match code.lane {
+        let index = match code.lane {
             Lane::S32 | Lane::U32 => code.low.view(Type::U32),
             Lane::S64 | Lane::U64 => f.convert(Type::U32, code.low.view(Type::U64)),
             other => return Err(malformed(format!("{other:?} is no code"))),
         };
-        // The code of a NULL row is anything; entry 0 is always there.
-        if let Some(valid) = code.valid {
-            index = f.select(valid, index, 0u32);
-        }
         let bits = (validity.is_some() || spec.physical == Physical::Bit).then(|| BitPosition::of(f, index));
-        let entry_valid = match (validity, bits) {
-            (Some(address), Some(bits)) => Some(bits.load(f, address, None)),
-            _ => None,
+        let load = |f: &mut FunctionBuilder| -> Result<(Value, Option<Reg>), String> {
+            let entry_valid = match (validity, bits) {
+                (Some(address), Some(bits)) => Some(bits.load(f, address, None)),
+                _ => None,
+            };
+            let value = match (spec.physical, bits) {
+                (Physical::Bit, Some(bits)) => {
+                    let low = bits.load(f, values, None);
+                    Value { lane: Lane::Pred, low, high: None, valid: None }
+                }
+                _ => load_value(f, spec.physical, spec.ty, values, index, None)?,
+            };
+            Ok((value, entry_valid))
         };
+        // The code of a NULL row is anything, and the table may have no entry at all: nothing is loaded there.
+        let (value, entry_valid) = match code.valid {
+            Some(valid) => f.guarded(valid, true, load),
+            None => load(f),
+        }
+        .map_err(malformed)?;
         let valid = match (code.valid, entry_valid) {
             (Some(a), Some(b)) => Some(f.and(a, b)),
             (a, b) => a.or(b),
         };
-        let value = match (spec.physical, bits) {
-            (Physical::Bit, Some(bits)) => {
-                let low = bits.load(f, values, None);
-                Value { lane: Lane::Pred, low, high: None, valid }
-            }
-            _ => load_value(f, spec.physical, spec.ty, values, index, None).map_err(malformed)?,
-        };
         Ok(Value { valid, ..value })
+    }
+
+    fn probe(&mut self, emit: &mut Emit<'_>, table: u32, keys: &[Value]) -> Result<Value, CodegenError> {
+        let Some((plan, registers)) = self.tables.get(table as usize) else {
+            let why = "there is no such table".into();
+            return Err(CodegenError::Malformed { what: format!("join table {table}"), why });
+        };
+        join::probe(emit.f, plan, registers, keys)
+    }
+
+    fn ordinal(&mut self, _: &mut Emit<'_>) -> Result<Value, CodegenError> {
+        match self.row.as_ref().and_then(|row| row.ordinal) {
+            Some(low) => Ok(Value { lane: Lane::U32, low, high: None, valid: None }),
+            None => {
+                let why = "no row becomes several".into();
+                Err(CodegenError::Malformed { what: "the number of a match".into(), why })
+            }
+        }
     }
 
     fn raise(&mut self, emit: &mut Emit<'_>, code: ErrorCode, node: NodeId, when: Reg) -> Result<(), CodegenError> {
         raise(emit.f, self.control, code, node, when);
         Ok(())
     }
+}
+
+/// The source row (U32) of expanded row `row` (U32), and its number among that row's: the first of `rows` running sums at
+/// `ends` that lies above `row`, by bisection. There is one, since `row` is below the last.
+fn source_row(f: &mut FunctionBuilder, ends: Reg, rows: Reg, row: Reg) -> (Reg, Reg) {
+    let wide = f.convert(Type::U64, row);
+    let low = f.copy(Type::U32, 0u32);
+    let high = f.sub(rows, 1u32);
+    f.while_(
+        |f| f.setp(Compare::Lt, low, high),
+        |f| {
+            let sum = f.add(low, high);
+            let middle = f.shr(sum, 1);
+            let at = f.element(ends, middle, 8);
+            let end = f.load_constant(Type::U64, at);
+            let above = f.setp(Compare::Gt, end, wide);
+            let next = f.add(middle, 1u32);
+            f.guarded(above, true, |f| f.assign(high, middle));
+            f.guarded(above, false, |f| f.assign(low, next));
+        },
+    );
+    let start = f.copy(Type::U64, 0u64);
+    let later = f.setp(Compare::Ne, low, 0u32);
+    let at = f.element(ends, low, 8);
+    f.guarded(later, true, |f| f.load_into("ld.global.nc", Type::U64, start, at.at(-8)));
+    let ordinal = f.sub(wide, start);
+    (low, f.convert(Type::U32, ordinal))
 }
 
 /// Sets the error word where `when` holds, unless it is set.

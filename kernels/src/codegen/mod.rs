@@ -9,6 +9,7 @@ pub mod expr;
 pub mod graph;
 mod infer;
 pub mod ir;
+pub(crate) mod join;
 pub(crate) mod load;
 pub mod params;
 pub mod pipeline;

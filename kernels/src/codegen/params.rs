@@ -52,6 +52,20 @@ pub enum Slot {
     LookupValues(u32),
     /// Address of the validity of lookup table `i`.
     LookupValidity(u32),
+    /// Address of join table `i`.
+    Join(u32),
+    /// Slots of join table `i` less one (u32), where it is hashed.
+    JoinMask(u32),
+    /// Lowest value of key `k` of join table `i` (u64), where keys address it.
+    JoinLow(u32, u32),
+    /// Number of values of that key, NULL not counted (u64).
+    JoinCodes(u32, u32),
+    /// Where a build notes the record and the rank of each row.
+    Scratch,
+    /// Byte offset of the list of rows in a join table that is built (u64).
+    RowList,
+    /// Address of the running sums of an expansion, behind their control block.
+    Ends,
 }
 
 /// One parameter: where it lies in the parameter block.
@@ -116,6 +130,13 @@ fn name(slot: Slot) -> String {
         Slot::LiteralValid(i) => format!("literal_{i}_valid"),
         Slot::LookupValues(i) => format!("lookup_{i}_values"),
         Slot::LookupValidity(i) => format!("lookup_{i}_validity"),
+        Slot::Join(i) => format!("join_{i}"),
+        Slot::JoinMask(i) => format!("join_{i}_mask"),
+        Slot::JoinLow(i, k) => format!("join_{i}_key_{k}_low"),
+        Slot::JoinCodes(i, k) => format!("join_{i}_key_{k}_codes"),
+        Slot::Scratch => "scratch".into(),
+        Slot::RowList => "row_list".into(),
+        Slot::Ends => "ends".into(),
     }
 }
 

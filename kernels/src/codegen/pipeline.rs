@@ -4,14 +4,14 @@
 //!       filter 1 ─ filter 2 ─ …                      each a branch: later columns load only for rows that are left
 //!           └─► sink
 //!
-//! Kernels   `pipeline`, and for aggregates `emit`; hash tables also `rehash`.
+//! Kernels   `pipeline`, and for aggregates `emit`; hash tables also `rehash`. Join tables: `pipeline`, `allot`, `place`.
 //! Grid      persistent, any number of blocks: rows are strided (aggregates, dense output) or tiles are taken (compaction).
 //! Ahead     aggregates load several rows of a thread before they look at any, so that enough bytes are on their way; columns
 //!           that only rows past several conditions need are loaded late.
 //! Upstream  an extent made by a kernel brings its row count and its error word in that kernel's control block.
 
 use millpond_ptx::ast::{Item, Module, Space, Statement, Type};
-use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Open, Param, Reg};
+use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, ModuleBuilder, Open, Param, Reg};
 
 use super::ahead::RowAhead;
 use super::expr::Expressions;
@@ -25,6 +25,7 @@ use super::sink::emit::{emit_kernel, rehash_kernel, take_over_error};
 use super::sink::fold::{fold, zero};
 use super::sink::hash;
 use super::sink::keys::{self, DenseParams};
+use super::sink::table::{TableBuild, allot_kernel, place_kernel};
 use super::sink::write::Outputs;
 use super::value::{CodegenError, Emit};
 use crate::abi;
@@ -54,6 +55,9 @@ pub struct CompiledPipeline {
     pub emit: Option<CompiledKernel>,
     /// Hash tables only.
     pub rehash: Option<CompiledKernel>,
+    /// Join tables only: gives every key its part of the list of rows, then fills the list.
+    pub allot: Option<CompiledKernel>,
+    pub place: Option<CompiledKernel>,
     /// Rows are kept in order but some are left out: the launch needs tile status words.
     pub compacts: bool,
     pub(crate) plan: Option<AggregatePlan>,
@@ -69,7 +73,7 @@ impl CompiledPipeline {
     pub fn num_accumulators(&self) -> usize {
         match &self.spec.sink {
             SinkSpec::Aggregate(aggregate) => aggregate.accumulators.len(),
-            SinkSpec::Materialise { .. } => 0,
+            SinkSpec::Materialise { .. } | SinkSpec::Table { .. } | SinkSpec::Mark { .. } => 0,
         }
     }
 }
@@ -98,7 +102,20 @@ fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<(CompiledPi
         SinkSpec::Materialise { outputs } => {
             let (f, params, compacts) = materialise_kernel(&mut module, spec, outputs)?;
             let threads = if compacts { tune::COMPACT_THREADS } else { tune::DENSE_THREADS };
-            Parts { pipeline: add(&mut module, f, params, threads), emit: None, rehash: None, compacts, plan: None }
+            Parts { compacts, ..Parts::only(add(&mut module, f, params, threads)) }
+        }
+        SinkSpec::Table { table, keys } => {
+            let (f, params) = table_kernel(&mut module, spec, table, keys)?;
+            let mut parts = Parts::only(add(&mut module, f, params, tune::DENSE_THREADS));
+            let (f, params) = allot_kernel(table)?;
+            parts.allot = Some(add(&mut module, f, params, tune::COMPACT_THREADS));
+            let (f, params) = place_kernel(table)?;
+            parts.place = Some(add(&mut module, f, params, tune::COMPACT_THREADS));
+            parts
+        }
+        SinkSpec::Mark { row } => {
+            let (f, params) = mark_kernel(&mut module, spec, *row)?;
+            Parts::only(add(&mut module, f, params, tune::DENSE_THREADS))
         }
         SinkSpec::Aggregate(aggregate) => {
             let plan = AggregatePlan::new(&spec.graph, aggregate);
@@ -112,30 +129,42 @@ fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<(CompiledPi
                 let (f, params) = rehash_kernel(&plan);
                 add(&mut module, f, params, tune::COMPACT_THREADS)
             });
-            Parts { pipeline, emit, rehash, compacts: false, plan: Some(plan) }
+            Parts { emit, rehash, plan: Some(plan), ..Parts::only(pipeline) }
         }
     };
     let module = module.finish().map_err(|error| CodegenError::Ptx(error.to_string()))?;
-    let Parts { mut pipeline, mut emit, mut rehash, compacts, plan } = compiled;
-    for kernel in [Some(&mut pipeline), emit.as_mut(), rehash.as_mut()].into_iter().flatten() {
+    let Parts { mut pipeline, mut emit, mut rehash, mut allot, mut place, compacts, plan } = compiled;
+    let others = [&mut emit, &mut rehash, &mut allot, &mut place];
+    for kernel in std::iter::once(&mut pipeline).chain(others.into_iter().flatten()) {
         kernel.instructions = count_instructions(&module, kernel.name);
     }
     let text = String::new();
-    Ok((CompiledPipeline { spec: spec.clone(), text, pipeline, emit, rehash, compacts, plan }, module))
+    let spec = spec.clone();
+    Ok((CompiledPipeline { spec, text, pipeline, emit, rehash, allot, place, compacts, plan }, module))
 }
 
 struct Parts {
     pipeline: CompiledKernel,
     emit: Option<CompiledKernel>,
     rehash: Option<CompiledKernel>,
+    allot: Option<CompiledKernel>,
+    place: Option<CompiledKernel>,
     compacts: bool,
     plan: Option<AggregatePlan>,
+}
+
+impl Parts {
+    fn only(pipeline: CompiledKernel) -> Parts {
+        Parts { pipeline, emit: None, rehash: None, allot: None, place: None, compacts: false, plan: None }
+    }
 }
 
 fn add(module: &mut ModuleBuilder, f: FunctionBuilder, params: ParamList, threads: u32) -> CompiledKernel {
     let name = match f.name() {
         "emit" => "emit",
         "rehash" => "rehash",
+        "allot" => "allot",
+        "place" => "place",
         _ => "pipeline",
     };
     module.add(f);
@@ -183,6 +212,23 @@ fn check(spec: &PipelineSpec) -> Result<(), CodegenError> {
     if let Some(filter) = spec.filters.iter().find(|filter| !is_bool(**filter)) {
         return malformed(format!("filter {}", filter.0), "it is not boolean");
     }
+    if spec.expanded && spec.extents == Extents::Many {
+        return malformed("an expanded pipeline".into(), "it reads one extent");
+    }
+    if let SinkSpec::Table { table, keys } = &spec.sink {
+        if spec.extents == Extents::Many {
+            return malformed("a join table".into(), "its rows are numbered in one extent");
+        }
+        let reprs: Vec<Repr> = keys.iter().map(|key| spec.graph.ty(*key).repr).collect();
+        if reprs != table.keys.iter().map(|key| key.repr).collect::<Vec<_>>() {
+            return malformed("a join table".into(), "its keys are not of its types");
+        }
+    }
+    if let SinkSpec::Mark { row } = &spec.sink
+        && spec.graph.ty(*row).repr != Repr::U32
+    {
+        return malformed(format!("node {}", row.0), "a row to mark is a U32");
+    }
     if let SinkSpec::Aggregate(aggregate) = &spec.sink {
         if aggregate.keys.len() > 32 {
             return Err(CodegenError::Unsupported { what: format!("grouping by {} keys", aggregate.keys.len()) });
@@ -220,7 +266,7 @@ enum Source {
 }
 
 impl<'a> Rows<'a> {
-    fn new(spec: &'a PipelineSpec, f: &mut FunctionBuilder, params: &mut ParamList) -> Rows<'a> {
+    fn new(spec: &'a PipelineSpec, f: &mut FunctionBuilder, params: &mut ParamList) -> Result<Rows<'a>, CodegenError> {
         let source = match spec.extents {
             Extents::One => {
                 let bytes = abi::extent_bytes(spec.columns.len()) as u32;
@@ -234,10 +280,10 @@ impl<'a> Rows<'a> {
         };
         let control = params.declare(f, Slot::Control, Type::U64);
         let control = f.load_param(&control);
-        let leaves = RowLeaves::new(spec, f, params, control);
+        let leaves = RowLeaves::new(spec, f, params, control)?;
         let thread = f.global_thread();
         let first_thread = f.setp(Compare::Eq, thread, 0u32);
-        Rows { leaves, control, source, first_thread }
+        Ok(Rows { leaves, control, source, first_thread })
     }
 
     /// Emits `body` for each extent, with its row count (U32). `body` is written once.
@@ -319,7 +365,7 @@ fn materialise_kernel(
     let mut params = ParamList::default();
     let compacts = !spec.filters.is_empty();
     f.max_threads(if compacts { tune::COMPACT_THREADS } else { tune::DENSE_THREADS });
-    let mut rows = Rows::new(spec, f, &mut params);
+    let mut rows = Rows::new(spec, f, &mut params)?;
     let types: Vec<Ty> = outputs.iter().map(|&node| spec.graph.ty(node)).collect();
     let columns = Outputs::new(f, &mut params, rows.control, &types);
     let mut expressions = Expressions::new(&spec.graph);
@@ -467,6 +513,80 @@ fn dense_rows(
     Ok(())
 }
 
+/// A kernel that counts the rows of each key of a join table, and gives each its rank among them.
+fn table_kernel(
+    module: &mut ModuleBuilder,
+    spec: &PipelineSpec,
+    table: &TableSpec,
+    keys: &[NodeId],
+) -> Result<(FunctionBuilder, ParamList), CodegenError> {
+    let mut kernel = FunctionBuilder::kernel("pipeline");
+    let f = &mut kernel;
+    let mut params = ParamList::default();
+    f.max_threads(tune::DENSE_THREADS);
+    let mut rows = Rows::new(spec, f, &mut params)?;
+    let build = TableBuild::new(f, &mut params, table, rows.control)?;
+    each_row(module, f, spec, &mut rows, |emit, leaves, expressions, row| {
+        build.add_row(emit, leaves, expressions, keys, row)
+    })?;
+    Ok((kernel, params))
+}
+
+/// A kernel that sets the bits of rows.
+fn mark_kernel(
+    module: &mut ModuleBuilder,
+    spec: &PipelineSpec,
+    marked: NodeId,
+) -> Result<(FunctionBuilder, ParamList), CodegenError> {
+    let mut kernel = FunctionBuilder::kernel("pipeline");
+    let f = &mut kernel;
+    let mut params = ParamList::default();
+    f.max_threads(tune::DENSE_THREADS);
+    let mut rows = Rows::new(spec, f, &mut params)?;
+    let bits = f.add(rows.control, abi::MARK_BITS);
+    each_row(module, f, spec, &mut rows, |emit, leaves, expressions, _| {
+        let value = expressions.value(emit, leaves, marked)?;
+        let f = &mut *emit.f;
+        let open = value.valid.map(|valid| f.open_if(valid));
+        let row = value.low.view(Type::U32);
+        let word = f.shr(row, 5);
+        let at = f.element(bits, word, 4);
+        let bit = f.and(row, 31u32);
+        let one = f.copy(Type::U32, 1u32);
+        let bit = f.shl(one, bit);
+        f.reduce(Atomic::Or, Space::Global, Type::B32, at, bit);
+        if let Some(open) = open {
+            f.close(open);
+        }
+        Ok(())
+    })?;
+    Ok((kernel, params))
+}
+
+/// Runs `body` for each row that passes the filters, a row per thread, in any order.
+fn each_row(
+    module: &mut ModuleBuilder,
+    f: &mut FunctionBuilder,
+    spec: &PipelineSpec,
+    rows: &mut Rows<'_>,
+    mut body: impl FnMut(&mut Emit<'_>, &mut RowLeaves<'_>, &mut Expressions<'_>, Reg) -> Result<(), CodegenError>,
+) -> Result<(), CodegenError> {
+    let mut expressions = Expressions::new(&spec.graph);
+    let thread = f.global_thread();
+    let step = f.grid_threads();
+    rows.each_extent(f, |rows, f, extent_rows| {
+        let mut emit = Emit { module, f };
+        strided(&mut emit, thread, extent_rows, step, |emit, row| {
+            expressions.clear();
+            rows.leaves.at_row(emit.f, row);
+            let open = open_filters(emit, &mut rows.leaves, &mut expressions, &spec.filters)?;
+            body(emit, &mut rows.leaves, &mut expressions, row)?;
+            close_all(emit.f, open);
+            Ok(())
+        })
+    })
+}
+
 /// A kernel that adds rows to groups.
 fn aggregate_kernel(
     module: &mut ModuleBuilder,
@@ -478,7 +598,7 @@ fn aggregate_kernel(
     let f = &mut kernel;
     let mut params = ParamList::default();
     f.max_threads(tune::AGGREGATE_THREADS);
-    let mut rows = Rows::new(spec, f, &mut params);
+    let mut rows = Rows::new(spec, f, &mut params)?;
     let control = rows.control;
     let table = f.add(control, abi::CONTROL_BYTES);
     let mut read = |f: &mut FunctionBuilder, slot: Slot| {
@@ -544,7 +664,7 @@ fn aggregate_kernel(
                 let mask = mask.expect("a hash table has a slot mask");
                 let (words, nulls) = keys::words(emit, leaves, &mut expressions, plan)?;
                 let at = hash::Table { control, records: table, mask };
-                let (cells, found) = hash::find_or_insert(emit.f, plan, at, &words, nulls);
+                let (cells, found, _) = hash::find_or_insert(emit.f, plan, at, &words, nulls);
                 open.push(emit.f.open_if(found));
                 Place::Table(cells)
             }

@@ -40,6 +40,18 @@ pub trait Leaves {
     /// Loads `table[code]`: NULL for a NULL code.
     fn lookup(&mut self, emit: &mut Emit<'_>, table: u32, code: Value) -> Result<Value, CodegenError>;
 
+    /// Looks `keys` up in join table `table`: a `U64` list of matches, NULL where there are none.
+    fn probe(&mut self, emit: &mut Emit<'_>, table: u32, keys: &[Value]) -> Result<Value, CodegenError> {
+        let _ = (emit, keys);
+        Err(CodegenError::Malformed { what: format!("join table {table}"), why: "there is no such table".into() })
+    }
+
+    /// The number of the current row among those that its source row became (`U32`).
+    fn ordinal(&mut self, emit: &mut Emit<'_>) -> Result<Value, CodegenError> {
+        let _ = emit;
+        Err(CodegenError::Malformed { what: "the number of a match".into(), why: "no row becomes several".into() })
+    }
+
     /// Raises the error flag in the threads where `when` holds. The thread goes on; its results are not used.
     fn raise(&mut self, emit: &mut Emit<'_>, code: ErrorCode, node: NodeId, when: Reg) -> Result<(), CodegenError>;
 }

@@ -11,6 +11,7 @@ mod expr_logic;
 mod expr_random;
 mod expr_text;
 mod image_text;
+mod join;
 mod launch;
 mod moves;
 mod pipeline_aggregate;

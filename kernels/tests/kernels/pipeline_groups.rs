@@ -198,7 +198,7 @@ fn rows_are_counted_without_columns() {
     let state = DeviceBuffer::zeroed(layout.bytes, &rig.stream, &rig.pool).unwrap();
     for rows in [0, 1, 12_345] {
         let extents = [ExtentInput { rows: ExtentRows::Known(rows), columns: vec![] }];
-        let input = Input { extents: &extents, descriptors: None, literals: &[], lookups: &[] };
+        let input = Input { extents: &extents, descriptors: None, literals: &[], lookups: &[], ..Input::default() };
         pipeline.accumulate(input, &state, &layout, &rig.stream).unwrap();
     }
     let out_layout = pipeline.emit_layout(&layout, 1).unwrap();
@@ -231,7 +231,7 @@ fn a_key_outside_its_promised_range_is_an_error() {
         let layout = pipeline.state_layout(4).unwrap();
         let state = DeviceBuffer::zeroed(layout.bytes, &rig.stream, &rig.pool).unwrap();
         let extents = [rig.extent(&columns, &rig.stream)];
-        let input = Input { extents: &extents, descriptors: None, literals: &[], lookups: &[] };
+        let input = Input { extents: &extents, descriptors: None, literals: &[], lookups: &[], ..Input::default() };
         pipeline.accumulate(input, &state, &layout, &rig.stream).unwrap();
         let out_layout = pipeline.emit_layout(&layout, 4).unwrap();
         let output = DeviceBuffer::new(out_layout.bytes, &rig.stream, &rig.pool).unwrap();
@@ -316,7 +316,8 @@ fn growing(rig: &Rig, case: &Case, feeds: &[Vec<Column>], streams: &[Stream]) ->
             grown += 1;
         }
         let extents = [extent];
-        let input = Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[] };
+        let input =
+            Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[], ..Input::default() };
         pipeline.accumulate(input, &state, &layout, stream).unwrap();
     }
     let out_layout = pipeline.emit_layout(&layout, bound).unwrap();
@@ -395,7 +396,7 @@ fn a_table_without_room_says_so_and_ends() {
     assert!(layout.records < 1040);
     let state = DeviceBuffer::zeroed(layout.bytes, &rig.stream, &rig.pool).unwrap();
     let extents = [rig.extent(&columns, &rig.stream)];
-    let input = Input { extents: &extents, descriptors: None, literals: &[], lookups: &[] };
+    let input = Input { extents: &extents, descriptors: None, literals: &[], lookups: &[], ..Input::default() };
     pipeline.accumulate(input, &state, &layout, &rig.stream).unwrap();
     let out_layout = pipeline.emit_layout(&layout, 1040).unwrap();
     let output = DeviceBuffer::new(out_layout.bytes, &rig.stream, &rig.pool).unwrap();

@@ -263,7 +263,8 @@ fn a_pipeline_reads_the_rows_that_another_made_without_the_host() {
     let extents = [rig.extent(&columns, &rig.stream)];
     let layout = pipeline.output_layout(&extents);
     let output = DeviceBuffer::new(layout.bytes, &rig.stream, &rig.pool).unwrap();
-    let input = Input { extents: &extents, descriptors: None, literals: &first.literals, lookups: &[] };
+    let input =
+        Input { extents: &extents, descriptors: None, literals: &first.literals, lookups: &[], ..Input::default() };
     pipeline.materialise(input, output.as_view(), &layout, &rig.stream).unwrap();
 
     let second = Case::new(columns).filter(below(40));
@@ -272,7 +273,8 @@ fn a_pipeline_reads_the_rows_that_another_made_without_the_host() {
     assert!(matches!(extents[0].rows, ExtentRows::OnDevice { upper_bound, .. } if upper_bound == 3 * TILE as u64 + 11));
     let layout = pipeline.output_layout(&extents);
     let last = DeviceBuffer::new(layout.bytes, &rig.stream, &rig.pool).unwrap();
-    let input = Input { extents: &extents, descriptors: None, literals: &second.literals, lookups: &[] };
+    let input =
+        Input { extents: &extents, descriptors: None, literals: &second.literals, lookups: &[], ..Input::default() };
     pipeline.materialise(input, last.as_view(), &layout, &rig.stream).unwrap();
     assert_eq!(rig.read(&last, &layout), expected);
     rig.assert_clean();
@@ -295,7 +297,8 @@ fn an_error_is_raised_for_rows_that_pass_the_filter_only_and_travels_on() {
     let extents = [rig.extent(&columns, &rig.stream)];
     let layout = pipeline.output_layout(&extents);
     let output = DeviceBuffer::new(layout.bytes, &rig.stream, &rig.pool).unwrap();
-    let input = Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[] };
+    let input =
+        Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[], ..Input::default() };
     pipeline.materialise(input, output.as_view(), &layout, &rig.stream).unwrap();
     let (error, _) = rig.read_with_error(&output, &layout);
     assert_eq!(ErrorCode::from_word(error), Some((ErrorCode::DivisionByZero, quotient)));
@@ -306,7 +309,7 @@ fn an_error_is_raised_for_rows_that_pass_the_filter_only_and_travels_on() {
     let extents = [as_extent(&output, &layout)];
     let layout = pipeline.output_layout(&extents);
     let last = DeviceBuffer::new(layout.bytes, &rig.stream, &rig.pool).unwrap();
-    let input = Input { extents: &extents, descriptors: None, literals: &[], lookups: &[] };
+    let input = Input { extents: &extents, descriptors: None, literals: &[], lookups: &[], ..Input::default() };
     pipeline.materialise(input, last.as_view(), &layout, &rig.stream).unwrap();
     let (error, _) = rig.read_with_error(&last, &layout);
     assert_eq!(ErrorCode::from_word(error), Some((ErrorCode::DivisionByZero, quotient)));
@@ -324,7 +327,7 @@ fn input_that_does_not_fit_is_refused_before_a_launch() {
     let output = DeviceBuffer::new(layout.bytes, &rig.stream, &rig.pool).unwrap();
     let launches = rig.device.counters().launches;
     let refuse = |extents: &[ExtentInput], literals: &[Literal], what: &str| {
-        let input = Input { extents, descriptors: None, literals, lookups: &[] };
+        let input = Input { extents, descriptors: None, literals, lookups: &[], ..Input::default() };
         let error = pipeline.materialise(input, output.as_view(), &layout, &rig.stream).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
     };

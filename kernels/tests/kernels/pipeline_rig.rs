@@ -266,6 +266,7 @@ impl Rig {
             descriptors: Some(descriptors.as_view()),
             literals: &case.literals,
             lookups: &lookups,
+            ..Input::default()
         };
         let layout = pipeline.output_layout(&extents);
         let output = DeviceBuffer::new(layout.bytes, &self.stream, &self.pool).unwrap();
@@ -286,11 +287,23 @@ impl Rig {
         if case.spec.extents == Extents::Many {
             let descriptors = self.upload(&pipeline.descriptors(&extents).unwrap(), &self.stream);
             let descriptors = Some(descriptors.as_view());
-            let input = Input { extents: &extents, descriptors, literals: &case.literals, lookups: &lookups };
+            let input = Input {
+                extents: &extents,
+                descriptors,
+                literals: &case.literals,
+                lookups: &lookups,
+                ..Input::default()
+            };
             pipeline.accumulate(input, state.as_view(), &state_layout, &self.stream).unwrap();
         } else {
             for extent in extents.chunks(1) {
-                let input = Input { extents: extent, descriptors: None, literals: &case.literals, lookups: &lookups };
+                let input = Input {
+                    extents: extent,
+                    descriptors: None,
+                    literals: &case.literals,
+                    lookups: &lookups,
+                    ..Input::default()
+                };
                 pipeline
                     .accumulate(input, state.as_view(), &state_layout, &self.stream)
                     .unwrap_or_else(|error| panic!("{error}"));
@@ -349,6 +362,8 @@ impl Case {
             columns: columns.iter().map(|column| column.spec).collect(),
             literals: vec![],
             lookups: vec![],
+            tables: vec![],
+            expanded: false,
             graph,
             filters: vec![],
             sink: SinkSpec::Materialise { outputs },

@@ -54,6 +54,8 @@ pub fn q1(nullable: bool) -> PipelineSpec {
         columns,
         literals: vec![date, Ty::new(Repr::I128).within(100, 100)],
         lookups: vec![],
+        tables: vec![],
+        expanded: false,
         graph: g,
         filters: vec![filter],
         sink: SinkSpec::Aggregate(aggregate),
@@ -184,7 +186,17 @@ fn q6() -> PipelineSpec {
     let mut aggregate = AggregateSpec::new(vec![]);
     aggregate.accumulate(&g, all(Aggregate::Sum(revenue)));
     let sink = SinkSpec::Aggregate(aggregate);
-    PipelineSpec { extents: Extents::One, columns, literals, lookups: vec![], graph: g, filters, sink }
+    PipelineSpec {
+        extents: Extents::One,
+        columns,
+        literals,
+        lookups: vec![],
+        tables: vec![],
+        expanded: false,
+        graph: g,
+        filters,
+        sink,
+    }
 }
 
 #[test]

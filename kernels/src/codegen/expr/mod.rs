@@ -74,7 +74,7 @@ impl<'g> Expressions<'g> {
     pub fn value(&mut self, emit: &mut Emit<'_>, leaves: &mut dyn Leaves, node: NodeId) -> Result<Value, CodegenError> {
         let mut row = Row::new(self, emit, leaves);
         let computed = row.node(node)?;
-        Ok(row.into_value(computed))
+        Ok(row.as_value(computed))
     }
 
     /// A predicate that is true where a boolean node is true: false and NULL alike give false. The form for filters.
@@ -138,7 +138,7 @@ impl<'x, 'g> Row<'x, 'g> {
     }
 
     /// Numbers of constants become registers at the border.
-    fn into_value(self, computed: Computed) -> Value {
+    fn as_value(&mut self, computed: Computed) -> Value {
         let number = computed.number;
         if number.lane == Lane::S128 {
             let (low, high) = number.words(self.f);
@@ -148,7 +148,7 @@ impl<'x, 'g> Row<'x, 'g> {
         Value { lane: number.lane, low, high: None, valid: computed.valid }
     }
 
-    fn boolean_or_word(self, number: Number) -> Reg {
+    fn boolean_or_word(&mut self, number: Number) -> Reg {
         match (number.lane, number.low) {
             (Lane::Pred, Operand::Integer(bit)) => self.f.constant_pred(bit != 0),
             _ => number.low_reg(self.f),
@@ -190,6 +190,21 @@ impl<'x, 'g> Row<'x, 'g> {
                 let code = Value { lane: code.number.lane, low, high: None, valid: code.valid };
                 let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
                 let value = self.leaves.lookup(&mut emit, *table, code)?;
+                self.leaf(value, ty)
+            }
+            Node::Probe { table, keys } => {
+                let mut values = Vec::with_capacity(keys.len());
+                for key in keys {
+                    let computed = self.node(*key)?;
+                    values.push(self.as_value(computed));
+                }
+                let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
+                let value = self.leaves.probe(&mut emit, *table, &values)?;
+                self.leaf(value, ty)
+            }
+            Node::Ordinal => {
+                let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
+                let value = self.leaves.ordinal(&mut emit)?;
                 self.leaf(value, ty)
             }
             Node::Constant { bits } => Ok(Computed { number: self.constant(ty, *bits), valid: None }),

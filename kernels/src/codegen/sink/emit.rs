@@ -199,7 +199,7 @@ pub(crate) fn rehash_kernel(plan: &AggregatePlan) -> (FunctionBuilder, ParamList
         let group = hash::is_ready(f, record);
         f.if_(group, |f| {
             let (words, nulls) = hash::read_keys(f, plan, record);
-            let (cells, found) = hash::find_or_insert(f, plan, table, &words, nulls);
+            let (cells, found, _) = hash::find_or_insert(f, plan, table, &words, nulls);
             f.if_(found, |f| {
                 // Keys of the old table differ, so this thread alone has the new record.
                 for word in 0..plan.table_words as i64 {

@@ -52,14 +52,14 @@ fn hash(f: &mut FunctionBuilder, words: &[Reg], nulls: Option<Reg>) -> Reg {
     f.xor(mixed, high)
 }
 
-/// The cells of the group with these keys: found, or made. Returns their address (U64), and whether there is one.
+/// The cells of the group with these keys: found, or made. Returns their address (U64), whether there is one, and its slot (U32).
 pub(crate) fn find_or_insert(
     f: &mut FunctionBuilder,
     plan: &AggregatePlan,
     table: Table,
     words: &[Reg],
     nulls: Option<Reg>,
-) -> (Reg, Reg) {
+) -> (Reg, Reg, Reg) {
     let hash = hash(f, words, nulls);
     let (low, high) = f.unpack(hash);
     let tag_bits = f.shl(high.view(Type::U32), 2);
@@ -130,7 +130,70 @@ pub(crate) fn find_or_insert(
     let full = f.not(found);
     raise(f, table.control, ErrorCode::TableFull, NodeId(u32::MAX), full);
     let cells = f.add(record, plan.cells_offset() as u64);
-    (cells, found)
+    (cells, found, slot)
+}
+
+/// Where a finished table is, and what [`find`] reads from it.
+pub(crate) struct Found {
+    /// First record (U64).
+    pub records: Reg,
+    /// Number of slots less one (U32).
+    pub mask: Reg,
+    /// Takes the word at `offset` in the record that is found, and stays as it is where none is (U64).
+    pub matches: Reg,
+    pub offset: i64,
+}
+
+/// Looks for the record with these keys. For launches that run after the table was filled.
+pub(crate) fn find(f: &mut FunctionBuilder, plan: &AggregatePlan, table: Found, words: &[Reg], nulls: Option<Reg>) {
+    let hash = hash(f, words, nulls);
+    let (low, high) = f.unpack(hash);
+    let tag_bits = f.shl(high.view(Type::U32), 2);
+    let ready = f.or(tag_bits, READY);
+    let slot = f.and(low.view(Type::U32), table.mask);
+    let probes = f.copy(Type::U32, 0u32);
+    f.loop_(|f| {
+        let record = f.element(table.records, slot, plan.record_bytes() as u32);
+        let tag = f.load_constant(Type::U32, record);
+        let empty = f.setp(Compare::Eq, tag, 0u32);
+        f.break_if(empty);
+        let same = f.setp(Compare::Eq, tag, ready);
+        let found = f.constant_pred(false);
+        f.if_(same, |f| {
+            let mut differs: Option<Reg> = None;
+            let mut also = |f: &mut FunctionBuilder, own: Reg, wanted: Reg| {
+                let other = f.setp(Compare::Ne, own, wanted);
+                differs = Some(match differs {
+                    Some(differs) => f.or(differs, other),
+                    None => other,
+                });
+            };
+            if let Some(nulls) = nulls {
+                let own = f.load_constant(Type::U32, record.at(NULLS));
+                also(f, own, nulls);
+            }
+            for (i, &word) in words.iter().enumerate() {
+                let own = f.load_constant(Type::U64, record.at(KEYS + 8 * i as i64));
+                also(f, own, word);
+            }
+            match differs {
+                Some(differs) => {
+                    let equal = f.not(differs);
+                    f.assign(found, equal);
+                }
+                None => f.assign_pred(found, true),
+            }
+            f.guarded(found, true, |f| f.load_into("ld.global.nc", Type::U64, table.matches, record.at(table.offset)));
+        });
+        f.break_if(found);
+        let next = f.add(slot, 1u32);
+        let next = f.and(next, table.mask);
+        f.assign(slot, next);
+        let next = f.add(probes, 1u32);
+        f.assign(probes, next);
+        let all_seen = f.setp(Compare::Gt, probes, table.mask);
+        f.break_if(all_seen);
+    });
 }
 
 /// Whether the record at `record` holds a group. For launches that run after the table was filled.

@@ -176,7 +176,7 @@ pub(crate) fn words(
 }
 
 /// A float's bits, with one NaN and one zero.
-fn canonical(f: &mut FunctionBuilder, value: Reg, bits: Type, nan: u64) -> Reg {
+pub(crate) fn canonical(f: &mut FunctionBuilder, value: Reg, bits: Type, nan: u64) -> Reg {
     let own = f.reinterpret(bits, value);
     let is_nan = f.setp(Compare::Nan, value, value);
     let is_zero =

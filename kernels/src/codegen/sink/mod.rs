@@ -2,6 +2,7 @@
 //!
 //!   materialise   compact ─ write                 rows to dense columns, in order
 //!   aggregate     cells ─ keys ─ accumulate ─ fold │ hash       rows to words of groups
+//!   table         rows by number to lists of matches by key    (a join's build side)
 //!   emit          a table of groups to dense columns, through compact and write
 
 pub(crate) mod accumulate;
@@ -11,4 +12,5 @@ pub(crate) mod emit;
 pub(crate) mod fold;
 pub(crate) mod hash;
 pub(crate) mod keys;
+pub(crate) mod table;
 pub(crate) mod write;

@@ -1,0 +1,69 @@
+//! Running sums of counts: the expansion of rows that become several. Device side: `cuda/scan.cu`.
+//!
+//!   counts [2, 0, 3]  ──►  control block: 5 rows │ ends [2, 2, 5]        what an expanded pipeline reads
+
+use millpond_memory::{DeviceView, Stream};
+
+use crate::error::KernelError;
+use crate::image::Images;
+use crate::pipeline::ExtentRows;
+use crate::rows::{Rows, expect_bytes};
+use crate::{Launch, LaunchConfig, abi, tune};
+
+type Result<T> = std::result::Result<T, KernelError>;
+
+/// Rows that a thread block scans at a time.
+const TILE_ROWS: u64 = tune::SCAN_THREADS as u64 * 4;
+
+/// Bytes of an expansion of `rows` rows: a control block, then a running sum (u64) per row.
+pub fn expansion_bytes(rows: u64) -> u64 {
+    abi::CONTROL_BYTES + 8 * rows
+}
+
+/// Bytes of scratch that `rows` rows need: the ticket and one status word per tile.
+pub fn scratch_bytes(rows: u64) -> u64 {
+    8 + 8 * rows.div_ceil(TILE_ROWS).max(1)
+}
+
+/// Writes the running sums of `counts`, their number, and the last of them as the number of rows after the expansion.
+/// An error of the kernel that made the rows is taken over.
+///
+/// | name        | length                       | unit                                                       |
+/// |-------------|------------------------------|------------------------------------------------------------|
+/// | `counts`    | at least `rows`              | u32                                                        |
+/// | `expansion` | [`expansion_bytes`]`(rows)`  | bytes; for [`Expansion`](crate::join::Expansion)           |
+/// | `scratch`   | [`scratch_bytes`]`(rows)`    | bytes; zeroed here                                         |
+///
+/// # Errors
+/// [`KernelError::Shape`] if a length does not fit.
+pub fn running_sums(
+    images: &Images,
+    counts: &DeviceView,
+    rows: &ExtentRows,
+    expansion: &DeviceView,
+    scratch: &DeviceView,
+    on: &Stream,
+) -> Result<()> {
+    let bound = rows.upper_bound();
+    expect_bytes("running_sums", "counts", counts, bound * 4)?;
+    expect_bytes("running_sums", "expansion", expansion, expansion_bytes(bound))?;
+    expect_bytes("running_sums", "scratch", scratch, scratch_bytes(bound))?;
+    let scratch = scratch.view(0..scratch_bytes(bound) as usize)?;
+    scratch.fill(0, on)?;
+    let control = expansion.view(0..abi::CONTROL_BYTES as usize)?;
+    control.fill(0, on)?;
+    let ends = expansion.view(abi::CONTROL_BYTES as usize..expansion_bytes(bound) as usize)?;
+    let kernel = images.kernel("scan", "scan_counts")?;
+    let limits = images.device().limits();
+    // Tiles are taken by ticket, so no more thread blocks than can be resident are of use.
+    let resident = limits.multiprocessors * (limits.max_threads_per_multiprocessor / tune::SCAN_THREADS).max(1);
+    let blocks = bound.div_ceil(TILE_ROWS).max(1).min(u64::from(resident)) as u32;
+    let launch = Launch::new(&kernel, LaunchConfig::linear(blocks, tune::SCAN_THREADS));
+    let launch = launch.read(counts).write(&control).write(&ends).write(&scratch);
+    let launch = match rows {
+        ExtentRows::OnDevice { control, .. } => launch.read(control),
+        ExtentRows::Known(_) => launch.value(0u64),
+    };
+    Rows::try_from(rows)?.put(launch).submit(on)?;
+    Ok(())
+}
