@@ -77,6 +77,14 @@ counters! {
     waits_inserted
     waits_elided
     events_recorded
+    /// Tries of allocations after the first, and allocations that failed for want of memory in the end.
+    num_alloc_retries
+    num_ooms
+    /// Times the host waited for a stream because memory was short.
+    num_stream_syncs
+    /// Device bytes that went to host memory, and that came back.
+    spilled_bytes
+    restored_bytes
     /// Bytes that could not be freed safely and never will be.
     leaked_bytes
 }

@@ -25,6 +25,7 @@ use crate::log::MemoryLog;
 use crate::module::Module;
 use crate::order::{Position, VectorClock};
 use crate::pending::Poller;
+use crate::pressure::Siblings;
 use crate::stream::{StreamCell, StreamId};
 use crate::units::ByteSize;
 
@@ -104,6 +105,7 @@ pub(crate) struct DeviceInner {
     poller: Poller,
     log: OnceLock<Arc<MemoryLog>>,
     driver_calls: AtomicU64,
+    siblings: Siblings,
 }
 
 /// A device of a driver. Clones share it; it closes with the last of them.
@@ -144,6 +146,7 @@ impl Device {
             poller: Poller::new(driver.kind()),
             log: OnceLock::new(),
             driver_calls: 0.into(),
+            siblings: Siblings::default(),
             driver,
         };
         Ok(Device { inner: Arc::new(inner) })
@@ -264,6 +267,11 @@ impl Device {
         let first = self.inner.lost.get_or_init(|| error);
         self.inner.poller.wake();
         MemoryError::DeviceLost { device: self.inner.id, error: first.clone() }
+    }
+
+    /// The pools of this device.
+    pub(crate) fn siblings(&self) -> &Siblings {
+        &self.inner.siblings
     }
 
     pub(crate) fn poller(&self) -> &Poller {

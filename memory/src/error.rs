@@ -178,6 +178,61 @@ pub struct Holder {
     pub allocations: u64,
 }
 
+/// What an allocation failed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OomCause {
+    /// The pool's limit, or an adaptor's.
+    #[default]
+    Limit,
+    /// The device has no more.
+    Device,
+    /// Enough is free, but in pieces that are too small.
+    Fragmentation,
+}
+
+/// How things stood when an allocation failed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct OomSnapshot {
+    pub cause: OomCause,
+    /// Handed out; freed, and not yet reached by the device.
+    pub used: ByteSize,
+    pub pending_free: ByteSize,
+    /// What the pool has from the device, and what of it is unused.
+    pub reserved: ByteSize,
+    pub reusable: ByteSize,
+    /// The device's own memory. Zero where it was not asked.
+    pub device_free: ByteSize,
+    pub device_total: ByteSize,
+    /// The largest first.
+    pub holders: Vec<Holder>,
+}
+
+impl OomSnapshot {
+    /// What the pool could not use, and what to change.
+    fn words(&self) -> String {
+        let OomSnapshot { pending_free, reserved, reusable, device_free, device_total, holders, .. } = self;
+        let holders = list_holders(holders);
+        let pending = match *pending_free {
+            ByteSize::ZERO => String::new(),
+            pending => format!(", {pending} more on its way"),
+        };
+        match self.cause {
+            OomCause::Limit => {
+                format!("{pending}{holders}; lower millpond.batch_bytes or raise millpond.memory_limit_bytes")
+            }
+            OomCause::Device => format!(
+                "{pending}, but the device has only {device_free} of {device_total} left ({reserved} are this pool's){holders}; \
+                 lower millpond.batch_bytes or millpond.memory_limit_bytes, or end other programs on the device"
+            ),
+            OomCause::Fragmentation => format!(
+                "{pending}, but in pieces ({device_free} of the device, {reusable} of {reserved} reserved){holders}; \
+                 lower millpond.batch_bytes, or choose cuda_async for millpond.memory_resource"
+            ),
+        }
+    }
+}
+
 fn list_holders(holders: &[Holder]) -> String {
     if holders.is_empty() {
         return String::new();
@@ -212,11 +267,10 @@ fn one_of(names: &[&str]) -> String {
 pub enum MemoryError {
     /// Neither the limit nor the device has room, and nothing can be given back.
     #[error(
-        "out of device memory: wanted {wanted}, {free} free of {limit}{}; \
-         lower millpond.batch_bytes or raise millpond.memory_limit_bytes",
-        list_holders(holders)
+        "out of device memory: wanted {wanted}, {free} free of {limit}{}",
+        snapshot.words()
     )]
-    OutOfMemory { wanted: ByteSize, free: ByteSize, limit: ByteSize, holders: Vec<Holder> },
+    OutOfMemory { wanted: ByteSize, free: ByteSize, limit: ByteSize, snapshot: Box<OomSnapshot> },
     /// Pinned host memory is bounded, and what is out has not come back.
     #[error("out of pinned host memory: wanted {wanted}, {in_use} in use of {limit}; raise millpond.pinned_bytes")]
     PinnedExhausted { wanted: ByteSize, in_use: ByteSize, limit: ByteSize },

@@ -6,7 +6,7 @@
 //!
 //! Limit      bytes handed out, each allocation rounded up to 256; three quarters of what is free at start, by default.
 //! Kept       what is freed stays with the pool up to the release threshold (all of it, by default); `trim_to` gives it back.
-//! Frees      count as free when they are submitted: later work in stream order may have the bytes.
+//! Frees      count as free for who comes after them in stream order, and for everyone once the device has come to them.
 //! Short      what happens when memory runs out is in `pressure`.
 //! Threads    one atomic for the limit; no lock on the way to the resource.
 
@@ -142,7 +142,9 @@ impl MemoryPoolBuilder {
             None => resource,
         };
         let inner = PoolInner { device: self.device, resource, driver_pool, limit, pressure: PressureState::default() };
-        Ok(MemoryPool { inner: Arc::new(inner) })
+        let inner = Arc::new(inner);
+        inner.device.siblings().join(&inner);
+        Ok(MemoryPool { inner })
     }
 }
 
@@ -197,12 +199,12 @@ impl MemoryPool {
 
     /// Bytes handed out and not freed.
     pub fn used_bytes(&self) -> ByteSize {
-        self.inner.pressure.used.level()
+        self.inner.pressure.ledger.used()
     }
 
     /// The most that was ever handed out, since `reset_high`.
     pub fn peak_bytes(&self) -> ByteSize {
-        self.inner.pressure.used.peak()
+        self.inner.pressure.ledger.used_peak()
     }
 
     /// What the limit leaves.
@@ -232,7 +234,7 @@ impl MemoryPool {
 
     /// Starts new peaks, the driver's and our own.
     pub fn reset_high(&self) -> Result<()> {
-        self.inner.pressure.used.reset_peak();
+        self.inner.pressure.ledger.reset_peaks();
         self.inner.resource.reset_peaks()
     }
 

@@ -2,53 +2,389 @@
 //!
 //!   limit? ─► resource.allocate ─► counted under the stream's scope
 //!     │ no          │ no
-//!     └─────────────┴─► wait for frees, trim, ask the holders (`on_pressure`), else OutOfMemory
+//!     └──────┬──────┘        after each step, the allocation is tried again
+//!            1  retire      frees that the host saw reached; caches of the device's other pools (`reclaim`)
+//!            2  wait        for the oldest frees that are not reached, then for the stream itself
+//!            3  trim        what graphs keep, and all pools of the device        (only if the device is short, not the limit)
+//!            4  ask         who can spill: `on_out_of_memory`, as long as that frees something
+//!            5  fail        OutOfMemory, with a snapshot: who holds what, limit or device or fragments, the option to change
 //!
-//! Frees      count as free when they are submitted: later work in stream order may have the bytes.
-//! Waits      only when memory runs out: for frees that the device has not come to, before an allocation fails.
-//! Locks      none is held while a holder is asked.
+//! Limit      a request beyond it fails at once; nothing is spilled for what can never fit.
+//! Waits      on the host, from step 2 on. Never for another allocation: only for work that is submitted.
+//! Re-entry   who is asked and allocates has steps 1 to 3, and is not asked from inside itself.
+//! Locks      none is held in any step.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::driver::Site;
-use crate::error::{MemoryError, Result};
-use crate::gauge::Gauge;
-use crate::pool::MemoryPool;
+use crate::error::{MemoryError, OomCause, OomSnapshot, Result};
+use crate::ledger::Ledger;
+use crate::pool::{MemoryPool, PoolInner};
 use crate::resource::RawAllocation;
-use crate::stream::Stream;
+use crate::stream::{Stream, StreamId};
 use crate::units::ByteSize;
 
-/// What a holder of spare memory is asked for.
+/// How often one allocation asks: enough for whoever frees a little each time, and an end for who frees and takes again.
+const MAX_ATTEMPTS: u32 = 1000;
+
+/// An allocation that found no memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pressure {
-    pub wanted: ByteSize,
-    /// Counts from 0; a holder may give up more the longer it takes.
+pub struct OomContext {
+    pub requested: ByteSize,
+    /// At least so much must be freed; the request itself, where only the device knows.
+    pub missing: ByteSize,
+    pub stream: StreamId,
+    /// Counts from 0, over all who are asked for one allocation.
     pub attempt: u32,
 }
 
-/// Gives spare memory up and says how many bytes. Never called twice at once on one thread; must not wait for a query.
-type PressureHook = Arc<dyn Fn(Pressure) -> ByteSize + Send + Sync>;
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OomAction {
+    /// Something was freed, or is about to be: worth another try. Not believed twice when nothing was freed.
+    Retry,
+    /// Nothing to give: the next one is asked.
+    Fail,
+}
 
-/// How many times the holders are asked before an allocation fails.
-const MAX_PRESSURE_ATTEMPTS: u32 = 8;
+type Callback = Arc<dyn Fn(OomContext) -> OomAction + Send + Sync>;
 
-thread_local! {
-    static UNDER_PRESSURE: Cell<bool> = const { Cell::new(false) };
+/// How often each step was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PressureStatistics {
+    /// Tries after the first, over all allocations.
+    pub num_alloc_retries: u64,
+    /// Allocations that failed in the end.
+    pub num_ooms: u64,
+    /// Step 1: bytes whose free had been reached, and bytes that other pools gave up.
+    pub retired_bytes: u64,
+    pub reclaimed_bytes: u64,
+    /// Step 2: waits for the free of somebody else, and for the allocating stream.
+    pub num_free_waits: u64,
+    pub num_stream_syncs: u64,
+    /// Step 3, and what went back to the device.
+    pub num_trims: u64,
+    pub trimmed_bytes: u64,
+    /// Step 4, and how often it freed nothing although it said so.
+    pub num_callbacks: u64,
+    pub num_empty_promises: u64,
+}
+
+macro_rules! cells {
+    ($($name:ident)*) => {
+        #[derive(Default)]
+        struct Cells { $($name: AtomicU64,)* }
+        impl Cells {
+            fn snapshot(&self) -> PressureStatistics {
+                PressureStatistics { $($name: self.$name.load(Relaxed),)* }
+            }
+        }
+    };
+}
+
+cells! {
+    num_alloc_retries num_ooms retired_bytes reclaimed_bytes num_free_waits num_stream_syncs num_trims trimmed_bytes
+    num_callbacks num_empty_promises
+}
+
+#[derive(Default)]
+struct Callbacks {
+    last_id: u64,
+    list: Vec<(u64, Callback)>,
 }
 
 /// What a pool counts, and whom it asks.
 #[derive(Default)]
 pub(crate) struct PressureState {
-    pub(crate) used: Gauge,
-    hooks: Mutex<Vec<PressureHook>>,
+    pub(crate) ledger: Ledger,
+    cells: Cells,
+    callbacks: Mutex<Callbacks>,
+}
+
+impl PressureState {
+    fn callbacks(&self) -> MutexGuard<'_, Callbacks> {
+        self.callbacks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The pools of a device, which make room for each other.
+#[derive(Default)]
+pub(crate) struct Siblings {
+    pools: Mutex<Vec<Weak<PoolInner>>>,
+}
+
+impl Siblings {
+    pub(crate) fn join(&self, pool: &Arc<PoolInner>) {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|pool| pool.strong_count() > 0);
+        pools.push(Arc::downgrade(pool));
+    }
+
+    fn all(&self) -> Vec<Arc<PoolInner>> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+thread_local! {
+    /// The pools whose callbacks run on this thread.
+    static ASKING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// This thread asks for a pool, until this is dropped.
+struct Asking(usize);
+
+impl Asking {
+    fn enter(pool: &MemoryPool) -> Option<Asking> {
+        let id = Arc::as_ptr(&pool.inner) as usize;
+        ASKING.with_borrow_mut(|asking| {
+            let outside = !asking.contains(&id);
+            if outside {
+                asking.push(id);
+            }
+            outside.then(|| Asking(id))
+        })
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        ASKING.with_borrow_mut(|asking| asking.retain(|id| *id != self.0));
+    }
+}
+
+/// A callback of a pool; dropped, it is not asked any more.
+#[must_use = "a callback is asked for as long as this lives"]
+pub struct OomCallback {
+    pool: Weak<PoolInner>,
+    id: u64,
+}
+
+impl Drop for OomCallback {
+    fn drop(&mut self) {
+        let Some(pool) = self.pool.upgrade() else { return };
+        let mut callbacks = pool.pressure.callbacks();
+        let index = callbacks.list.iter().position(|(id, _)| *id == self.id);
+        let gone = index.map(|index| callbacks.list.remove(index));
+        drop(callbacks);
+        drop(gone);
+    }
+}
+
+/// What one try came to.
+enum Try {
+    Got(RawAllocation),
+    /// The limit leaves no room.
+    Limit,
+    /// The resource has none.
+    Device,
+}
+
+/// One allocation that had no room at first.
+struct Ladder<'a> {
+    pool: &'a MemoryPool,
+    len: NonZeroUsize,
+    stream: &'a Stream,
+    site: Site,
+    asked: u32,
+}
+
+impl Ladder<'_> {
+    fn bytes(&self) -> u64 {
+        self.len.get() as u64
+    }
+
+    fn state(&self) -> &PressureState {
+        &self.pool.inner.pressure
+    }
+
+    fn count(&self, cell: impl Fn(&Cells) -> &AtomicU64, by: u64) {
+        cell(&self.state().cells).fetch_add(by, Relaxed);
+    }
+
+    /// Allocates, from what is free or what the stream comes after.
+    fn attempt(&self) -> Result<Try> {
+        let (ledger, limit) = (&self.state().ledger, self.pool.inner.limit.as_u64());
+        let Some(taken) = ledger.take_after(self.bytes(), limit, |position| self.stream.is_after(position)) else {
+            return Ok(Try::Limit);
+        };
+        match self.pool.inner.resource.allocate(self.len, self.stream, self.site) {
+            Ok(raw) => Ok(Try::Got(raw)),
+            Err(error) => {
+                self.state().ledger.undo_taken(taken);
+                if error.is_out_of_memory() { Ok(Try::Device) } else { Err(error) }
+            }
+        }
+    }
+
+    fn retry(&self) -> Result<Try> {
+        self.count(|c| &c.num_alloc_retries, 1);
+        self.stream.scope().count(|c| &c.num_alloc_retries);
+        self.attempt()
+    }
+
+    /// Step 1: without waiting. True if that changed anything.
+    fn retire(&self, device_is_short: bool) -> Result<bool> {
+        let retired = self.state().ledger.retire(self.pool.device());
+        self.count(|c| &c.retired_bytes, retired);
+        let mut reclaimed = ByteSize::ZERO;
+        if device_is_short {
+            let wanted = ByteSize(self.bytes());
+            for sibling in self.pool.device().siblings().all() {
+                sibling.pressure.ledger.retire(self.pool.device());
+                if reclaimed < wanted && !Arc::ptr_eq(&sibling, &self.pool.inner) {
+                    reclaimed += sibling.resource.reclaim(wanted.saturating_sub(reclaimed))?;
+                }
+            }
+            self.count(|c| &c.reclaimed_bytes, reclaimed.as_u64());
+        }
+        Ok(retired > 0 || reclaimed > ByteSize::ZERO)
+    }
+
+    /// Step 2 waits for the oldest free that is not reached. False if there is none, or none is worth it.
+    fn wait_for_oldest(&mut self, device_is_short: bool) -> Result<bool> {
+        let ledger = &self.state().ledger;
+        let hopeless = ledger.used() + ByteSize(self.bytes()) > self.pool.inner.limit;
+        if !device_is_short && hopeless {
+            return Ok(false);
+        }
+        let Some(position) = ledger.oldest() else { return Ok(false) };
+        let device = self.pool.device();
+        let stream = Stream::of(device, device.stream_cell(position.stream)?, self.stream.scope().clone());
+        stream.event_behind(position)?.synchronize()?;
+        self.count(|c| &c.num_free_waits, 1);
+        let retired = self.state().ledger.retire(device);
+        self.count(|c| &c.retired_bytes, retired);
+        // What was waited for is reached; were it not seen, this would go on for ever.
+        Ok(retired > 0)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.count(|c| &c.num_stream_syncs, 1);
+        self.stream.scope().count(|c| &c.num_stream_syncs);
+        self.stream.synchronize()?;
+        let retired = self.state().ledger.retire(self.pool.device());
+        self.count(|c| &c.retired_bytes, retired);
+        Ok(())
+    }
+
+    /// Step 3: everything unused goes back to the device.
+    fn trim(&self) -> Result<()> {
+        let device = self.pool.device();
+        device.synchronize()?;
+        let before = device.memory_info()?.free_bytes;
+        for sibling in device.siblings().all() {
+            sibling.pressure.ledger.retire(device);
+            sibling.resource.trim(ByteSize::ZERO)?;
+            self.count(|c| &c.num_trims, 1);
+        }
+        self.count(|c| &c.trimmed_bytes, device.memory_info()?.free_bytes.saturating_sub(before));
+        Ok(())
+    }
+
+    /// Bytes freed on the device by whomever, as far as it can be seen; it only grows when something is freed.
+    fn freed(&self) -> (u64, u64) {
+        let device = self.pool.device();
+        let freed = device.siblings().all().iter().map(|pool| pool.pressure.ledger.freed_total()).sum();
+        (freed, device.memory_info().map_or(0, |info| info.free_bytes))
+    }
+
+    /// Step 4: true if somebody freed something.
+    fn ask(&mut self) -> bool {
+        let Some(_asking) = Asking::enter(self.pool) else { return false };
+        let callbacks: Vec<Callback> =
+            self.state().callbacks().list.iter().map(|(_, callback)| Arc::clone(callback)).collect();
+        for callback in callbacks {
+            if self.asked >= MAX_ATTEMPTS {
+                return false;
+            }
+            let (requested, stream) = (ByteSize(self.bytes()), self.stream.id());
+            let context = OomContext { requested, missing: self.missing(), stream, attempt: self.asked };
+            self.asked += 1;
+            self.count(|c| &c.num_callbacks, 1);
+            let before = self.freed();
+            if callback(context) == OomAction::Retry {
+                let after = self.freed();
+                if after.0 > before.0 || after.1 > before.1 {
+                    return true;
+                }
+                self.count(|c| &c.num_empty_promises, 1);
+            }
+        }
+        false
+    }
+
+    fn missing(&self) -> ByteSize {
+        let held = self.state().ledger.used().as_u64();
+        let over = held.saturating_add(self.bytes()).saturating_sub(self.pool.inner.limit.as_u64());
+        ByteSize(if over > 0 { over } else { self.bytes() })
+    }
+
+    fn climb(&mut self, first: Try) -> Result<RawAllocation> {
+        let mut last = match first {
+            // What the stream comes after is its own to use again: no trouble yet.
+            Try::Limit => self.attempt()?,
+            other => other,
+        };
+        if self.bytes() > self.pool.inner.limit.as_u64() {
+            return Err(self.fail(&last));
+        }
+        loop {
+            let short = |last: &Try| matches!(last, Try::Device);
+            let found = |last: &Try| matches!(last, Try::Got(_));
+            if !found(&last) && (self.retire(short(&last))? || self.asked > 0) {
+                last = self.retry()?;
+            }
+            while !found(&last) && self.wait_for_oldest(short(&last))? {
+                last = self.retry()?;
+            }
+            if short(&last) {
+                self.synchronize()?;
+                last = self.retry()?;
+            }
+            if short(&last) {
+                self.trim()?;
+                last = self.retry()?;
+            }
+            if let Try::Got(raw) = last {
+                return Ok(raw);
+            }
+            if !self.ask() {
+                return Err(self.fail(&last));
+            }
+        }
+    }
+
+    /// Step 5.
+    fn fail(&self, last: &Try) -> MemoryError {
+        self.count(|c| &c.num_ooms, 1);
+        self.stream.scope().count(|c| &c.num_ooms);
+        let device_is_short = matches!(last, Try::Device);
+        self.pool.out_of_memory(ByteSize(self.bytes()), device_is_short)
+    }
 }
 
 impl MemoryPool {
-    /// Asks `hook` for memory before an allocation fails.
-    pub fn on_pressure(&self, hook: impl Fn(Pressure) -> ByteSize + Send + Sync + 'static) {
-        self.inner.pressure.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(hook));
+    /// Asks `callback` before an allocation fails, for as long as the answer lives. Callbacks are asked in the order of their
+    /// registration, on the thread that allocates, without any lock of ours; they free memory, and do not wait for a query.
+    pub fn on_out_of_memory(&self, callback: impl Fn(OomContext) -> OomAction + Send + Sync + 'static) -> OomCallback {
+        let mut callbacks = self.inner.pressure.callbacks();
+        callbacks.last_id += 1;
+        let id = callbacks.last_id;
+        callbacks.list.push((id, Arc::new(callback)));
+        OomCallback { pool: Arc::downgrade(&self.inner), id }
+    }
+
+    /// How often memory ran short, and what was done about it.
+    pub fn pressure_statistics(&self) -> PressureStatistics {
+        self.inner.pressure.cells.snapshot()
+    }
+
+    /// Freed, and not yet reached by the device as far as the host knows.
+    pub fn pending_free_bytes(&self) -> ByteSize {
+        self.inner.pressure.ledger.retire(self.device());
+        self.inner.pressure.ledger.pending()
     }
 
     /// Allocates `len` bytes in the order of `stream`, counted under its scope.
@@ -57,84 +393,76 @@ impl MemoryPool {
             return Err(MemoryError::ForeignDevice { what: "the memory pool", stream: stream.id() });
         }
         let bytes = len.get() as u64;
-        let mut attempt = 0;
-        while !self.reserve(bytes) {
-            self.relieve(bytes, &mut attempt)?;
+        let ledger = &self.inner.pressure.ledger;
+        let first = if ledger.take(bytes, self.inner.limit.as_u64()) {
+            match self.inner.resource.allocate(len, stream, site) {
+                Ok(raw) => Try::Got(raw),
+                Err(error) => {
+                    ledger.undo(bytes);
+                    if !error.is_out_of_memory() {
+                        return Err(error);
+                    }
+                    Try::Device
+                }
+            }
+        } else {
+            Try::Limit
+        };
+        let raw = match first {
+            Try::Got(raw) => raw,
+            first => Ladder { pool: self, len, stream, site, asked: 0 }.climb(first)?,
+        };
+        ledger.allocated(bytes);
+        stream.scope().allocated(bytes);
+        Ok(raw)
+    }
+
+    fn out_of_memory(&self, wanted: ByteSize, device_is_short: bool) -> MemoryError {
+        let ledger = &self.inner.pressure.ledger;
+        let limit = self.limit();
+        let mut free = limit.saturating_sub(ledger.held());
+        let mut snapshot = OomSnapshot {
+            cause: OomCause::Limit,
+            used: ledger.used(),
+            pending_free: ledger.pending(),
+            reserved: ByteSize::ZERO,
+            reusable: ByteSize::ZERO,
+            device_free: ByteSize::ZERO,
+            device_total: ByteSize::ZERO,
+            holders: self.device().scope().largest_holders(3),
+        };
+        if let Ok(statistics) = self.statistics() {
+            snapshot.reserved = statistics.reserved;
+            snapshot.reusable = statistics.reserved.saturating_sub(statistics.used);
         }
-        match self.allocate_reserved(len, stream, site) {
-            Ok(raw) => {
-                stream.scope().allocated(bytes);
-                Ok(raw)
+        if let Ok(info) = self.device().memory_info() {
+            (snapshot.device_free, snapshot.device_total) = (ByteSize(info.free_bytes), ByteSize(info.total_bytes));
+            free = free.min(snapshot.device_free + snapshot.reusable);
+        }
+        if device_is_short {
+            snapshot.cause = if free >= wanted { OomCause::Fragmentation } else { OomCause::Device };
+        }
+        MemoryError::OutOfMemory { wanted, free, limit, snapshot: Box::new(snapshot) }
+    }
+
+    /// Gives `raw` back in the order of `stream`.
+    pub(crate) fn deallocate(&self, raw: RawAllocation, stream: &Stream, site: Site) -> Result<()> {
+        let bytes = raw.len.get() as u64;
+        let ledger = &self.inner.pressure.ledger;
+        match self.inner.resource.deallocate(raw, stream, site) {
+            Ok(()) => {
+                ledger.freed(bytes, stream.position());
+                Ok(())
             }
             Err(error) => {
-                self.inner.pressure.used.lower(bytes);
+                ledger.gone(bytes);
                 Err(error)
             }
         }
     }
 
-    fn allocate_reserved(&self, len: NonZeroUsize, stream: &Stream, site: Site) -> Result<RawAllocation> {
-        let allocate = || match self.inner.resource.allocate(len, stream, site) {
-            Err(error) if error.is_out_of_memory() => Ok(None),
-            other => other.map(Some),
-        };
-        if let Some(raw) = allocate()? {
-            return Ok(raw);
-        }
-        // Frees that were submitted may not have been come to: waiting for them is often enough.
-        stream.synchronize()?;
-        if let Some(raw) = allocate()? {
-            return Ok(raw);
-        }
-        self.trim_to(ByteSize::ZERO)?;
-        let mut attempt = 0;
-        loop {
-            if let Some(raw) = allocate()? {
-                return Ok(raw);
-            }
-            self.relieve(len.get() as u64, &mut attempt)?;
-            stream.synchronize()?;
-        }
-    }
-
-    /// Takes `bytes` of the limit.
-    fn reserve(&self, bytes: u64) -> bool {
-        self.inner.pressure.used.raise_within(bytes, self.inner.limit.as_u64())
-    }
-
-    /// Asks the holders of spare memory; an error when none gives any.
-    fn relieve(&self, wanted: u64, attempt: &mut u32) -> Result<()> {
-        let hooks = self.inner.pressure.hooks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let nested = UNDER_PRESSURE.replace(true);
-        let pressure = Pressure { wanted: ByteSize(wanted), attempt: *attempt };
-        let given = if nested || *attempt >= MAX_PRESSURE_ATTEMPTS {
-            ByteSize::ZERO
-        } else {
-            hooks.iter().map(|hook| hook(pressure)).sum()
-        };
-        UNDER_PRESSURE.set(nested);
-        *attempt += 1;
-        if given > ByteSize::ZERO { Ok(()) } else { Err(self.out_of_memory(ByteSize(wanted))) }
-    }
-
-    fn out_of_memory(&self, wanted: ByteSize) -> MemoryError {
-        let mut free = self.free_bytes();
-        if let Ok(info) = self.inner.device.memory_info() {
-            let reusable = self.statistics().map(|s| s.reserved.saturating_sub(s.used)).unwrap_or_default();
-            free = free.min(ByteSize(info.free_bytes) + reusable);
-        }
-        let holders = self.inner.device.scope().largest_holders(3);
-        MemoryError::OutOfMemory { wanted, free, limit: self.limit(), holders }
-    }
-
-    /// Gives `raw` back in the order of `stream`.
-    pub(crate) fn deallocate(&self, raw: RawAllocation, stream: &Stream, site: Site) -> Result<()> {
-        self.inner.pressure.used.lower(raw.len.get() as u64);
-        self.inner.resource.deallocate(raw, stream, site)
-    }
-
     /// `raw` is gone with its device, or cannot be freed safely.
     pub(crate) fn abandon(&self, raw: RawAllocation) {
-        self.inner.pressure.used.lower(raw.len.get() as u64);
+        self.inner.pressure.ledger.gone(raw.len.get() as u64);
     }
 }

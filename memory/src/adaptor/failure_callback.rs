@@ -114,6 +114,10 @@ impl DeviceMemoryResource for FailureCallbackResourceAdaptor {
         self.upstream.end_of_query()
     }
 
+    fn reclaim(&self, want: ByteSize) -> Result<ByteSize> {
+        self.upstream.reclaim(want)
+    }
+
     fn statistics(&self) -> Result<ResourceStatistics> {
         self.upstream.statistics()
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::buffer::ALIGNMENT;
 use crate::device::Device;
 use crate::driver::Site;
-use crate::error::{MemoryError, Result};
+use crate::error::{MemoryError, OomSnapshot, Result};
 use crate::gauge::Gauge;
 use crate::resource::{DeviceMemoryResource, RawAllocation, ResourceStatistics};
 use crate::stream::Stream;
@@ -53,12 +53,10 @@ impl DeviceMemoryResource for LimitingResourceAdaptor {
     fn allocate(&self, len: NonZeroUsize, stream: &Stream, site: Site) -> Result<RawAllocation> {
         let bytes = Self::counted(len);
         if !self.used.raise_within(bytes, self.limit.as_u64()) {
-            return Err(MemoryError::OutOfMemory {
-                wanted: ByteSize(bytes),
-                free: self.limit.saturating_sub(self.used.level()),
-                limit: self.limit,
-                holders: self.device().scope().largest_holders(3),
-            });
+            let (used, holders) = (self.used.level(), self.device().scope().largest_holders(3));
+            let snapshot = Box::new(OomSnapshot { used, holders, ..OomSnapshot::default() });
+            let (wanted, free) = (ByteSize(bytes), self.limit.saturating_sub(used));
+            return Err(MemoryError::OutOfMemory { wanted, free, limit: self.limit, snapshot });
         }
         self.upstream.allocate(len, stream, site).inspect_err(|_| self.used.lower(bytes))
     }
@@ -77,6 +75,10 @@ impl DeviceMemoryResource for LimitingResourceAdaptor {
 
     fn end_of_query(&self) -> Result<()> {
         self.upstream.end_of_query()
+    }
+
+    fn reclaim(&self, want: ByteSize) -> Result<ByteSize> {
+        self.upstream.reclaim(want)
     }
 
     fn statistics(&self) -> Result<ResourceStatistics> {

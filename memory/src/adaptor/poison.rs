@@ -71,6 +71,10 @@ impl DeviceMemoryResource for PoisonResourceAdaptor {
         self.upstream.end_of_query()
     }
 
+    fn reclaim(&self, want: ByteSize) -> Result<ByteSize> {
+        self.upstream.reclaim(want)
+    }
+
     fn statistics(&self) -> Result<ResourceStatistics> {
         self.upstream.statistics()
     }

@@ -153,6 +153,10 @@ impl DeviceMemoryResource for StatisticsResourceAdaptor {
         self.upstream.end_of_query()
     }
 
+    fn reclaim(&self, want: ByteSize) -> Result<ByteSize> {
+        self.upstream.reclaim(want)
+    }
+
     fn statistics(&self) -> Result<ResourceStatistics> {
         self.upstream.statistics()
     }

@@ -27,7 +27,7 @@ pub(super) struct Inside {
 
 impl Inside {
     pub(super) fn enter() -> Option<Inside> {
-        (!INSIDE.replace(true)).then_some(Inside { stays: PhantomData })
+        (!INSIDE.replace(true)).then(|| Inside { stays: PhantomData })
     }
 }
 

@@ -270,6 +270,13 @@ impl DeviceMemoryResource for ArenaMemoryResource {
         })
     }
 
+    /// The resource below gives back what of it the driver has seen freed.
+    fn reclaim(&self, want: ByteSize) -> Result<ByteSize> {
+        self.device().alive()?;
+        self.release(0)?;
+        self.upstream.reclaim(want)
+    }
+
     fn reset_peaks(&self) -> Result<()> {
         self.held.reset_peak();
         self.live.reset_peak();

@@ -266,6 +266,21 @@ impl DeviceMemoryResource for CachingMemoryResource {
         self.upstream.trim(keep)
     }
 
+    fn reclaim(&self, want: ByteSize) -> Result<ByteSize> {
+        let device = self.device();
+        device.alive()?;
+        let mut inner = self.inner();
+        inner.list.settle(|position| device.host_is_after(position));
+        let keep = inner.list.free_bytes().saturating_sub(want.as_u64());
+        let before = inner.held;
+        let idle = Self::take_out(&mut inner, keep);
+        let given = before - inner.held;
+        drop(inner);
+        self.send_back(idle)?;
+        self.upstream.reclaim(want)?;
+        Ok(ByteSize(given))
+    }
+
     fn statistics(&self) -> Result<ResourceStatistics> {
         let inner = self.inner();
         Ok(ResourceStatistics {

@@ -121,6 +121,12 @@ impl DeviceMemoryResource for CudaAsyncMemoryResource {
         self.device.check(self.device.driver().pool_trim(self.pool, keep.as_u64()))
     }
 
+    fn reclaim(&self, want: ByteSize) -> Result<ByteSize> {
+        let before = ByteSize(self.get(PoolAttribute::ReservedCurrent)?);
+        self.trim(before.saturating_sub(want))?;
+        Ok(before.saturating_sub(ByteSize(self.get(PoolAttribute::ReservedCurrent)?)))
+    }
+
     fn statistics(&self) -> Result<ResourceStatistics> {
         let PoolAttributes { reserved_current, reserved_high, used_current, used_high, .. } = self.attributes()?;
         Ok(ResourceStatistics {

@@ -88,6 +88,13 @@ pub trait DeviceMemoryResource: Send + Sync + fmt::Debug {
     fn end_of_query(&self) -> Result<()> {
         Ok(())
     }
+
+    /// Gives about `want` bytes that are cached and unused back to the device, and says how many went. Never waits: what the
+    /// driver has not seen finish stays. For a pool that is short of memory next to this one.
+    fn reclaim(&self, want: ByteSize) -> Result<ByteSize> {
+        let _ = want;
+        Ok(ByteSize::ZERO)
+    }
     fn statistics(&self) -> Result<ResourceStatistics>;
     /// Starts new peaks at what is held now.
     fn reset_peaks(&self) -> Result<()>;

@@ -14,6 +14,7 @@ mod order;
 mod pending;
 mod pinned;
 mod pools;
+mod pressure;
 mod resource_order;
 mod resources;
 #[cfg(target_os = "linux")]
