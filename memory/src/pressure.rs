@@ -19,8 +19,9 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::driver::Site;
+use crate::driver::{DriverCode, Site};
 use crate::error::{MemoryError, OomCause, OomSnapshot, Result};
+use crate::graph::trim_graph_memory;
 use crate::ledger::Ledger;
 use crate::pool::{MemoryPool, PoolInner};
 use crate::resource::RawAllocation;
@@ -181,6 +182,14 @@ enum Try {
     Device,
 }
 
+/// While a stream is captured, nobody waits for the device: then that step has nothing to give.
+fn unless_captured(done: Result<()>) -> Result<()> {
+    match done {
+        Err(MemoryError::Capturing { .. }) => Ok(()),
+        done => done,
+    }
+}
+
 /// One allocation that had no room at first.
 struct Ladder<'a> {
     pool: &'a MemoryPool,
@@ -274,6 +283,11 @@ impl Ladder<'_> {
         let device = self.pool.device();
         device.synchronize()?;
         let before = device.memory_info()?.free_bytes;
+        match trim_graph_memory(device) {
+            // A driver without such memory has none to give.
+            Err(error) if error.driver_code() != Some(DriverCode::NOT_SUPPORTED) => return Err(error),
+            _ => {}
+        }
         for sibling in device.siblings().all() {
             sibling.pressure.ledger.retire(device);
             sibling.resource.trim(ByteSize::ZERO)?;
@@ -340,11 +354,11 @@ impl Ladder<'_> {
                 last = self.retry()?;
             }
             if short(&last) {
-                self.synchronize()?;
+                unless_captured(self.synchronize())?;
                 last = self.retry()?;
             }
             if short(&last) {
-                self.trim()?;
+                unless_captured(self.trim())?;
                 last = self.retry()?;
             }
             if let Try::Got(raw) = last {

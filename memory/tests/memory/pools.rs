@@ -1,7 +1,5 @@
 //! The device pool: its settings, its limit, and what it says when there is no more.
 
-use std::sync::Arc;
-
 use millpond_memory::driver::PoolAttribute;
 use millpond_memory::{
     ByteSize, Device, DeviceBuffer, DriverCode, MemoryError, MemoryPool, ReleaseThreshold, ReusePolicy, Stream,
