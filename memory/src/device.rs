@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::counters::{Counters, Scope};
 use crate::driver::{
-    DeviceAttribute, DeviceId, Driver, DriverError, EventFlags, EventHandle, HostBlock, HostKind, HostSpan, MemoryInfo,
-    StreamHandle, StreamPriority,
+    DeviceAttribute, DeviceId, Driver, DriverError, EventFlags, EventHandle, HandleTypes, HostBlock, HostKind,
+    HostSpan, MemoryInfo, StreamHandle, StreamPriority,
 };
 use crate::error::{MemoryError, Result};
 use crate::event_pool::EventPool;
@@ -56,6 +56,14 @@ pub struct DeviceLimits {
     /// Memory clock times bus width times two, from the driver; 0 when it does not say.
     pub memory_bytes_per_second: u64,
     pub memory_pools: bool,
+    /// What pools of the device can be exported by.
+    pub pool_handle_types: HandleTypes,
+    /// Whether pools can lie on the host. `None`: the driver is older than the question, and making one tells.
+    pub host_numa_pools: Option<bool>,
+    /// The host's NUMA node nearest to the device.
+    pub host_numa_node: Option<u32>,
+    /// True if an address alone says whose memory it is.
+    pub unified_addressing: bool,
     pub write_word: bool,
 }
 
@@ -65,6 +73,11 @@ impl DeviceLimits {
         let get = |attribute| driver.attribute(id, attribute).map(|value| value.max(0) as u32);
         // Newer devices and drivers may refuse to tell clocks: that only costs a figure in a report.
         let maybe = |attribute| u64::from(get(attribute).unwrap_or(0));
+        // A driver older than a question refuses it: its version is asked first.
+        let since = |version: u32, attribute| {
+            if driver.version().0 >= version { driver.attribute(id, attribute).map(Some) } else { Ok(None) }
+        };
+        let handle_types = since(11030, DeviceAttribute::MemoryPoolSupportedHandleTypes)?;
         let clock = maybe(DeviceAttribute::MemoryClockRateKhz) * 1000;
         Ok(DeviceLimits {
             name: info.name,
@@ -83,7 +96,11 @@ impl DeviceLimits {
             shared_bytes_per_multiprocessor: get(DeviceAttribute::MaxSharedMemoryPerMultiprocessor)?,
             l2_bytes: get(DeviceAttribute::L2CacheBytes)?,
             memory_bytes_per_second: clock * 2 * maybe(DeviceAttribute::GlobalMemoryBusWidthBits) / 8,
-            memory_pools: get(DeviceAttribute::MemoryPoolsSupported)? == 1,
+            memory_pools: since(11020, DeviceAttribute::MemoryPoolsSupported)? == Some(1),
+            pool_handle_types: HandleTypes(handle_types.unwrap_or(0).max(0) as u32),
+            host_numa_pools: since(13000, DeviceAttribute::HostNumaMemoryPoolsSupported)?.map(|value| value == 1),
+            host_numa_node: driver.attribute(id, DeviceAttribute::HostNumaId).ok().and_then(|n| u32::try_from(n).ok()),
+            unified_addressing: get(DeviceAttribute::UnifiedAddressing).unwrap_or(0) == 1,
             write_word: get(DeviceAttribute::StreamMemoryOperations).unwrap_or(0) == 1,
         })
     }

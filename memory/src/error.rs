@@ -317,6 +317,9 @@ pub enum MemoryError {
     /// What a function of the C interface was given does not fit together, or names nothing.
     #[error("{function}: {reason}")]
     Call { function: &'static str, reason: Box<str> },
+    /// CUDA's pools do not do this, or not for everybody who shares them.
+    #[error("{what} is refused: {rule}")]
+    PoolRule { what: &'static str, rule: Box<str> },
     /// A range or a length does not fit.
     #[error("{what} of {wanted} bytes at {offset} does not fit into {len} bytes")]
     Range { what: &'static str, offset: usize, wanted: usize, len: usize },

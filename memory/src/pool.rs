@@ -10,143 +10,21 @@
 //! Short      what happens when memory runs out is in `pressure`.
 //! Threads    one atomic for the limit; no lock on the way to the resource.
 
+mod builder;
+mod properties;
+
 use std::fmt;
 use std::sync::Arc;
 
-use crate::adaptor::LoggingResourceAdaptor;
+pub use builder::MemoryPoolBuilder;
+pub use properties::{DriverPool, Location, MaxSize, PoolAttributes, ReleaseThreshold, ReusePolicy};
+
 use crate::device::Device;
 use crate::driver::{DriverCode, DriverError};
-use crate::error::Result;
-use crate::log::MemoryLog;
+use crate::error::{MemoryError, Result};
 use crate::pressure::PressureState;
-use crate::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, ResourceStatistics, Strategy};
+use crate::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, ResourceStatistics};
 use crate::units::ByteSize;
-
-/// How much unused memory the driver's pool keeps at a synchronisation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ReleaseThreshold {
-    /// Everything: memory goes back only by `trim_to`.
-    #[default]
-    Max,
-    Bytes(ByteSize),
-    /// What the driver starts with, 0 so far: every synchronisation may give everything back.
-    DriverDefault,
-}
-
-/// When the driver's pool may reuse what one stream freed for another.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReusePolicy {
-    /// When an event chain orders the free before the allocation.
-    pub follow_event_dependencies: bool,
-    /// When the freeing stream has in fact passed the free. Addresses then vary from run to run.
-    pub opportunistic: bool,
-    /// By making the allocating stream wait for the freeing one.
-    pub internal_dependencies: bool,
-}
-
-impl Default for ReusePolicy {
-    fn default() -> Self {
-        ReusePolicy { follow_event_dependencies: true, opportunistic: true, internal_dependencies: false }
-    }
-}
-
-/// The driver's own view of its pool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PoolAttributes {
-    pub release_threshold: ByteSize,
-    pub reuse: ReusePolicy,
-    pub reserved_current: ByteSize,
-    pub reserved_high: ByteSize,
-    /// Includes frees that the device has not come to yet.
-    pub used_current: ByteSize,
-    pub used_high: ByteSize,
-}
-
-pub struct MemoryPoolBuilder {
-    device: Device,
-    limit: Option<ByteSize>,
-    threshold: ReleaseThreshold,
-    reuse: ReusePolicy,
-    strategy: Strategy,
-    resource: Option<Arc<dyn DeviceMemoryResource>>,
-    log: Option<Arc<MemoryLog>>,
-}
-
-impl MemoryPoolBuilder {
-    /// The most the pool hands out at once. By default three quarters of what is free on the device now.
-    pub fn limit(mut self, limit: ByteSize) -> Self {
-        self.limit = Some(limit);
-        self
-    }
-
-    /// Where the memory comes from. The release threshold and the reuse policy are those of `cuda_async`; the other
-    /// strategies come with their own.
-    pub fn strategy(mut self, strategy: Strategy) -> Self {
-        self.strategy = strategy;
-        self
-    }
-
-    /// Takes the memory from `resource`: a strategy with options of its own, or one inside adaptors.
-    pub fn resource(mut self, resource: Arc<dyn DeviceMemoryResource>) -> Self {
-        self.resource = Some(resource);
-        self
-    }
-
-    /// Logs what is allocated and freed, and what the device's streams do with it.
-    pub fn log(mut self, log: Arc<MemoryLog>) -> Self {
-        self.log = Some(log);
-        self
-    }
-
-    pub fn release_threshold(mut self, threshold: ReleaseThreshold) -> Self {
-        self.threshold = threshold;
-        self
-    }
-
-    pub fn reuse(mut self, reuse: ReusePolicy) -> Self {
-        self.reuse = reuse;
-        self
-    }
-
-    pub fn build(self) -> Result<MemoryPool> {
-        let limit = match self.limit {
-            Some(limit) => limit,
-            None => ByteSize(self.device.memory_info()?.free_bytes / 4 * 3),
-        };
-        let (resource, driver_pool) = match (self.resource, self.strategy) {
-            (Some(resource), _) if *resource.device() != self.device => {
-                let detail = format!("the resource {} is of another device than the pool", resource.name());
-                return Err(DriverError::new("MemoryPool", DriverCode::INVALID_DEVICE).with_detail(detail).into());
-            }
-            (Some(resource), _) => (resource, None),
-            // The driver's own maximum is left alone: it would fail before our holders were asked.
-            (None, Strategy::CudaAsync) => {
-                let pool = CudaAsyncMemoryResource::new(&self.device, None, self.threshold, self.reuse)?;
-                let pool = Arc::new(pool);
-                (Arc::clone(&pool) as Arc<dyn DeviceMemoryResource>, Some(pool))
-            }
-            (None, Strategy::CudaAsyncDefault) => {
-                let pool = Arc::new(CudaAsyncMemoryResource::untuned(&self.device)?);
-                (Arc::clone(&pool) as Arc<dyn DeviceMemoryResource>, Some(pool))
-            }
-            (None, strategy) => (strategy.create(&self.device)?, None),
-        };
-        let resource = match self.log {
-            Some(log) => {
-                if self.device.log_to(&log).is_err() {
-                    let detail = format!("{} has a log already; open it once for each log", self.device.id());
-                    return Err(DriverError::new("MemoryPool", DriverCode::NOT_PERMITTED).with_detail(detail).into());
-                }
-                Arc::new(LoggingResourceAdaptor::with_log(resource, log))
-            }
-            None => resource,
-        };
-        let inner = PoolInner { device: self.device, resource, driver_pool, limit, pressure: PressureState::default() };
-        let inner = Arc::new(inner);
-        inner.device.siblings().join(&inner);
-        Ok(MemoryPool { inner })
-    }
-}
 
 pub(crate) struct PoolInner {
     pub(crate) device: Device,
@@ -166,15 +44,29 @@ pub struct MemoryPool {
 
 impl MemoryPool {
     pub fn builder(device: &Device) -> MemoryPoolBuilder {
-        MemoryPoolBuilder {
-            device: device.clone(),
-            limit: None,
-            threshold: ReleaseThreshold::default(),
-            reuse: ReusePolicy::default(),
-            strategy: Strategy::default(),
-            resource: None,
-            log: None,
-        }
+        MemoryPoolBuilder::new(device)
+    }
+
+    /// The device's default pool, as it is: shared with whatever else is in the process.
+    pub fn default_of(device: &Device) -> Result<MemoryPool> {
+        MemoryPool::builder(device).driver_pool(DriverPool::DeviceDefault).build()
+    }
+
+    /// Whichever pool is the device's current one at each allocation, as it is.
+    pub fn current_of(device: &Device) -> Result<MemoryPool> {
+        MemoryPool::builder(device).driver_pool(DriverPool::DeviceCurrent).build()
+    }
+
+    fn from_parts(
+        device: Device,
+        resource: Arc<dyn DeviceMemoryResource>,
+        driver_pool: Option<Arc<CudaAsyncMemoryResource>>,
+        limit: ByteSize,
+    ) -> MemoryPool {
+        let inner = PoolInner { device, resource, driver_pool, limit, pressure: PressureState::default() };
+        let inner = Arc::new(inner);
+        inner.device.siblings().join(&inner);
+        MemoryPool { inner }
     }
 
     /// Where its memory comes from.
@@ -182,7 +74,7 @@ impl MemoryPool {
         &self.inner.resource
     }
 
-    fn driver_pool(&self, call: &'static str) -> Result<&CudaAsyncMemoryResource> {
+    pub(crate) fn driver_pool(&self, call: &'static str) -> Result<&CudaAsyncMemoryResource> {
         self.inner.driver_pool.as_deref().ok_or_else(|| {
             let detail = format!("{} is not a pool of the driver's", self.inner.resource.name());
             DriverError::new(call, DriverCode::NOT_SUPPORTED).with_detail(detail).into()
@@ -220,10 +112,34 @@ impl MemoryPool {
         self.driver_pool("cuMemPoolGetAttribute")?.attributes()
     }
 
+    /// Makes this the device's current pool: what allocates without naming one, in the whole process, takes from it. When it
+    /// is dropped the default pool takes its place.
+    ///
+    /// # Errors
+    /// [`MemoryError::PoolRule`] for a pool that does not lie on `device`: a current pool is always local to its device.
+    pub fn set_current(&self, device: &Device) -> Result<()> {
+        let pool = self.driver_pool("cuDeviceSetMemPool")?;
+        let what = "making a pool the current one";
+        let elsewhere = match pool.location() {
+            Location::HostNuma(node) => Some(format!("host NUMA node {node}")),
+            Location::Device if device != self.device() => Some(self.device().id().to_string()),
+            Location::Device => None,
+        };
+        if let Some(place) = elsewhere {
+            let rule = format!("the current pool of {} must lie on it, and this one lies on {place}", device.id());
+            return Err(MemoryError::PoolRule { what, rule: rule.into() });
+        }
+        device.alive()?;
+        device.check(device.driver().device_set_current_pool(device.id(), pool.handle()?))
+    }
+
     pub fn statistics(&self) -> Result<ResourceStatistics> {
         self.inner.resource.statistics()
     }
 
+    /// # Errors
+    /// [`MemoryError::PoolRule`] for a pool that other processes may share, which keeps everything, and for a shared pool
+    /// whose threshold somebody has set already.
     pub fn set_release_threshold(&self, threshold: ReleaseThreshold) -> Result<()> {
         self.driver_pool("cuMemPoolSetAttribute")?.set_threshold(threshold)
     }
@@ -241,6 +157,9 @@ impl MemoryPool {
     /// Gives unused memory beyond `keep` back to the device, once what runs has finished. Returns how much went.
     /// Blocks; for the time between queries, and for pressure.
     pub fn trim_to(&self, keep: ByteSize) -> Result<ByteSize> {
+        if let Some(pool) = &self.inner.driver_pool {
+            pool.check_may_give_back("trimming a pool")?;
+        }
         // The driver gives back only what it knows to be free.
         self.inner.device.synchronize()?;
         let before = self.inner.resource.statistics()?.reserved;

@@ -30,7 +30,7 @@ pub use arena::{ArenaMark, ArenaMemoryResource, ArenaOptions};
 pub use binning::{BinningMemoryResource, BinningOptions};
 pub use caching::{CachingMemoryResource, CachingOptions, TakeOver};
 pub use cuda::CudaMemoryResource;
-pub use cuda_async::CudaAsyncMemoryResource;
+pub use cuda_async::{CudaAsyncMemoryResource, CudaAsyncOptions};
 pub use strategy::Strategy;
 
 use crate::device::Device;
