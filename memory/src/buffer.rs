@@ -96,6 +96,8 @@ struct Allocation {
     home: Stream,
     site: Site,
     uses: Uses,
+    /// Somebody whose uses are not known may have it: it is not freed.
+    leaked: AtomicBool,
 }
 
 impl Allocation {
@@ -171,7 +173,7 @@ impl Drop for Allocation {
         let Some(raw) = self.raw.take() else { return };
         let bytes = raw.len().get() as u64;
         self.home.scope().freed(bytes);
-        if self.device().is_lost() {
+        if self.device().is_lost() || *self.leaked.get_mut() {
             return self.pool.abandon(raw);
         }
         let freed = self.free(raw);
@@ -213,6 +215,25 @@ impl DeviceBuffer {
             None => None,
         };
         let ptr = raw.as_ref().map_or(DANGLING, RawAllocation::ptr);
+        let buffer = Self::around(raw, ptr, len, stream, pool, site);
+        let tail = padded - zero_from;
+        if tail > 0 {
+            let from = ptr.offset(zero_from);
+            let (_, position) = stream.submit(|driver, on| driver.fill(from, 0, tail, on, site))?;
+            buffer.view.allocation.log(Access::Write, stream, position);
+            buffer.view.allocation.uses.note(Access::Write, position);
+        }
+        Ok(buffer)
+    }
+
+    fn around(
+        raw: Option<RawAllocation>,
+        ptr: DevicePtr,
+        len: usize,
+        stream: &Stream,
+        pool: &MemoryPool,
+        site: Site,
+    ) -> Self {
         let allocation = Allocation {
             id: next_id(),
             raw,
@@ -222,16 +243,16 @@ impl DeviceBuffer {
             home: stream.unleased(),
             site,
             uses: Uses::new(stream.position()),
+            leaked: AtomicBool::new(false),
         };
-        let buffer = DeviceBuffer { view: DeviceView { allocation: Arc::new(allocation), offset: 0, len } };
-        let tail = padded - zero_from;
-        if tail > 0 {
-            let from = ptr.offset(zero_from);
-            let (_, position) = stream.submit(|driver, on| driver.fill(from, 0, tail, on, site))?;
-            buffer.view.allocation.log(Access::Write, stream, position);
-            buffer.view.allocation.uses.note(Access::Write, position);
-        }
-        Ok(buffer)
+        DeviceBuffer { view: DeviceView { allocation: Arc::new(allocation), offset: 0, len } }
+    }
+
+    /// Memory that somebody else allocated and that goes back to `pool`. What `stream` holds counts as its last write.
+    pub(crate) fn adopt(raw: RawAllocation, len: usize, stream: &Stream, pool: &MemoryPool, site: Site) -> Self {
+        let ptr = raw.ptr();
+        stream.scope().allocated(raw.len().get() as u64);
+        Self::around(Some(raw), ptr, len, stream, pool, site)
     }
 
     /// All of it.
@@ -288,6 +309,24 @@ impl DeviceView {
     /// Who allocated it.
     pub fn scope(&self) -> &Scope {
         self.allocation.home.scope()
+    }
+
+    pub(crate) fn pool(&self) -> &MemoryPool {
+        &self.allocation.pool
+    }
+
+    /// Buffers that are taken together are taken in the order of these.
+    pub(crate) fn order_key(&self) -> u64 {
+        self.allocation.id
+    }
+
+    /// The memory is never freed: somebody whose uses nobody knows may have it. Who says so reports it.
+    pub(crate) fn leak(&self) {
+        if !self.allocation.leaked.swap(true, Ordering::Relaxed)
+            && let Some(raw) = &self.allocation.raw
+        {
+            self.scope().add(|c| &c.leaked_bytes, raw.len().get() as u64);
+        }
     }
 
     /// Part of this view.

@@ -7,12 +7,12 @@
 //!                    pool: there the driver takes the caller's word, and the checks do not.
 
 use super::heap::Origin;
-use super::pool::{BLOCK_BYTES, Knowledge, Pool};
+use super::pool::{BLOCK_BYTES, Knowledge, Pool, Sharing};
 use super::queue::Work;
 use super::report::What;
 use super::state::{State, refuse};
 use crate::driver::{
-    DeviceId, DevicePtr, DriverCode, FindingKind, PoolAttribute, PoolHandle, PoolLocation, PoolProperties, Result,
+    DeviceId, DevicePtr, DriverCode, FindingKind, HandleTypes, PoolAttribute, PoolHandle, PoolLocation, PoolProperties, Result,
     Site, StreamHandle,
 };
 
@@ -41,6 +41,10 @@ impl State {
         let pool = self.pool(CALL, handle)?;
         if pool.device != device {
             let detail = format!("a pool of device {} and a stream of device {device}", pool.device);
+            return refuse(CALL, DriverCode::INVALID_VALUE, detail);
+        }
+        if matches!(pool.sharing, Sharing::Imported { .. }) {
+            let detail = "an imported pool hands out nothing: it opens what its exporter allocated";
             return refuse(CALL, DriverCode::INVALID_VALUE, detail);
         }
         if refuse_peers && !pool.peers.is_empty() {
@@ -84,7 +88,14 @@ impl State {
 
     /// The buffer that begins at `ptr`, or a finding and an error.
     fn freeable(&mut self, call: &'static str, ptr: DevicePtr, site: Site) -> Result<u64> {
+        let foreign = |device: u32| self.process_of(device) != self.process;
         let (kind, message) = match self.memory.in_program(ptr) {
+            Some(buffer) if foreign(buffer.device) && self.has_freed_import(buffer.label.id) => {
+                (FindingKind::DoubleFree, format!("the import of {} is freed twice", buffer.label))
+            }
+            Some(buffer) if foreign(buffer.device) => {
+                (FindingKind::ForeignFree, format!("{} is of another process, and not imported here", buffer.label))
+            }
             Some(buffer) if buffer.label.base != ptr.0 => {
                 (FindingKind::ForeignFree, format!("{ptr:?} lies inside {}: only its start can be freed", buffer.label))
             }
@@ -117,6 +128,10 @@ impl State {
     pub(super) fn free_async(&mut self, ptr: DevicePtr, stream: StreamHandle, site: Site) -> Result<()> {
         const CALL: &str = "cuMemFreeAsync";
         let lane = self.lane(CALL, stream)?;
+        if let Some(import) = self.open_import(ptr) {
+            self.free_import(import, lane, site);
+            return Ok(());
+        }
         let id = self.freeable(CALL, ptr, site)?;
         let device = self.queues.lane(lane).device;
         let (moment, by) = self.prepare(lane, What::Free, Some(site));
@@ -131,6 +146,7 @@ impl State {
         for user in buffer.named_unordered(&moment).iter().chain(&allocated) {
             self.unordered_free(&label, &by, user);
         }
+        self.check_importers(id, Some((&moment, &by)), site);
         self.memory.retire(id, Some(by.clone()));
         if let Origin::Pool(pool) = origin
             && let Some(pool) = self.pools.get_mut(&pool)
@@ -164,6 +180,10 @@ impl State {
 
     pub(super) fn free_sync(&mut self, ptr: DevicePtr, site: Site) -> Result<()> {
         const CALL: &str = "cuMemFree";
+        if let Some(import) = self.open_import(ptr) {
+            self.free_import_sync(import, site);
+            return Ok(());
+        }
         let id = self.freeable(CALL, ptr, site)?;
         let buffer = self.memory.get(id).expect("found above");
         let (label, device, origin) = (buffer.label.clone(), buffer.device, buffer.origin);
@@ -206,6 +226,7 @@ impl State {
             let message = format!("free of {label} without a stream, which has not waited for {}", conflict.other);
             self.reports.add(FindingKind::UnorderedFree, id, None, Some(&conflict.other), message);
         }
+        self.check_importers(id, None, site);
         self.memory.retire(id, None);
         self.memory.end(id);
         self.drop_closed_pools();
@@ -226,7 +247,11 @@ impl State {
         let handle = PoolHandle(self.new_handle());
         let page = self.page_bytes();
         let max_bytes = properties.max_bytes.map_or(u64::MAX, |max| max.div_ceil(page).saturating_mul(page));
-        self.pools.insert(handle, Pool::new(device, max_bytes, page));
+        let mut pool = Pool::new(device, max_bytes, page);
+        if properties.handle_types.contains(HandleTypes::POSIX_FD) {
+            pool.sharing = Sharing::Exportable;
+        }
+        self.pools.insert(handle, pool);
         Ok(handle)
     }
 
@@ -297,11 +322,9 @@ impl State {
     pub(super) fn pool_set_access(&mut self, handle: PoolHandle, peer: DeviceId, accessible: bool) -> Result<()> {
         const CALL: &str = "cuMemPoolSetAccess";
         let refuse_peers = self.options.refuse_peers;
-        if peer.0 as usize >= self.devices.len() {
-            return refuse(CALL, DriverCode::INVALID_DEVICE, format!("{peer} does not exist"));
-        }
+        let context = self.context(CALL, peer)?;
         let pool = self.pool(CALL, handle)?;
-        if pool.device == peer.0 {
+        if pool.device == context {
             return match accessible {
                 true => Ok(()),
                 false => refuse(CALL, DriverCode::INVALID_VALUE, "a pool's own device always has access"),
@@ -312,9 +335,9 @@ impl State {
             return refuse(CALL, DriverCode::INVALID_DEVICE, format!("{peer} cannot reach device {}", pool.device));
         }
         if accessible {
-            pool.peers.insert(peer.0);
+            pool.peers.insert(context);
         } else {
-            pool.peers.remove(&peer.0);
+            pool.peers.remove(&context);
         }
         Ok(())
     }

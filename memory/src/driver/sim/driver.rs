@@ -1,9 +1,10 @@
 //! The driver's calls, one by one, under the lock.
 
-use super::state::{Event, refuse};
+use super::state::{Event, State, refuse};
 use super::{SimDriver, launch};
 use crate::driver::*;
 use std::num::NonZeroUsize;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// CUDA 12.2, the oldest that is supported.
@@ -62,8 +63,9 @@ impl Driver for SimDriver {
     fn device_open(&self, device: DeviceId) -> Result<()> {
         self.existing("cuDevicePrimaryCtxRetain", device)?;
         let mut state = self.state();
-        state.alive("cuDevicePrimaryCtxRetain", device.0)?;
-        state.devices[device.0 as usize].open += 1;
+        let context = state.context("cuDevicePrimaryCtxRetain", device)?;
+        state.alive("cuDevicePrimaryCtxRetain", context)?;
+        state.devices[context as usize].open += 1;
         Ok(())
     }
 
@@ -88,7 +90,7 @@ impl Driver for SimDriver {
         let state = self.state();
         let device = state.usable("cuMemGetInfo", device)?;
         let total_bytes = self.options.memory_bytes;
-        Ok(MemoryInfo { free_bytes: total_bytes - state.devices[device as usize].used_bytes, total_bytes })
+        Ok(MemoryInfo { free_bytes: total_bytes - State::used_of(&state.devices, &state.options, device), total_bytes })
     }
 
     fn can_access_peer(&self, device: DeviceId, peer: DeviceId) -> Result<bool> {
@@ -132,15 +134,12 @@ impl Driver for SimDriver {
             return refuse("cuEventCreate", DriverCode::INVALID_VALUE, detail);
         }
         let event = EventHandle(state.new_handle());
-        state.events.insert(event, Event { device, timing: flags.timing, recorded: None, patience: 0 });
+        state.events.insert(event, Event { device, timing: flags.timing, interprocess: flags.interprocess, opened: None, recorded: None, patience: 0 });
         Ok(event)
     }
 
     fn event_destroy(&self, event: EventHandle) -> Result<()> {
-        let mut state = self.state();
-        state.event("cuEventDestroy", event)?;
-        state.events.remove(&event);
-        Ok(())
+        self.state().event_destroy(event)
     }
 
     fn event_record(&self, event: EventHandle, stream: StreamHandle, site: Site) -> Result<()> {
@@ -201,6 +200,30 @@ impl Driver for SimDriver {
 
     fn pool_set_access(&self, pool: PoolHandle, peer: DeviceId, accessible: bool) -> Result<()> {
         self.state().pool_set_access(pool, peer, accessible)
+    }
+
+    fn event_ipc_handle(&self, event: EventHandle) -> Result<OpaqueHandle> {
+        self.state().event_ipc_handle(event)
+    }
+
+    fn event_open_ipc(&self, device: DeviceId, handle: &OpaqueHandle) -> Result<EventHandle> {
+        self.state().event_open_ipc(device, handle)
+    }
+
+    fn pool_export(&self, pool: PoolHandle) -> Result<OwnedFd> {
+        self.state().pool_export(pool)
+    }
+
+    fn pool_import(&self, device: DeviceId, descriptor: BorrowedFd<'_>) -> Result<PoolHandle> {
+        self.state().pool_import(device, descriptor)
+    }
+
+    fn pool_export_pointer(&self, ptr: DevicePtr) -> Result<OpaqueHandle> {
+        self.state().pool_export_pointer(ptr)
+    }
+
+    fn pool_import_pointer(&self, pool: PoolHandle, handle: &OpaqueHandle, site: Site) -> Result<DevicePtr> {
+        self.state().pool_import_pointer(pool, handle, site)
     }
 
     fn pool_alloc(&self, pool: PoolHandle, bytes: NonZeroUsize, stream: StreamHandle, site: Site) -> Result<DevicePtr> {

@@ -367,9 +367,10 @@ impl State {
             let Some(buffer) = self.memory.on_device(footprint.base) else { continue };
             let (label, origin, owner) = (buffer.label.clone(), buffer.origin, buffer.device);
             let runs = merge_runs(&footprint.reads.runs(), &footprint.writes.runs(), &footprint.atomics.runs());
-            if owner != device && !self.reaches(device, owner, origin) {
-                let message =
-                    format!("{by} on device {device} touches {label} of device {owner}, to which it has no access");
+            if owner != device && !self.reaches(device, owner, origin, label.id, by.number) {
+                let (user, home) = (self.device_id(device), self.device_id(owner));
+                let whose = if self.process_of(device) == self.process_of(owner) { "" } else { " and another process" };
+                let message = format!("{by} on {user} touches {label} of {home}{whose}, to which it has no access");
                 self.reports.add(FindingKind::OutOfBounds, label.id, Some(by), None, message.clone());
                 return self.lose(device, DriverCode::ILLEGAL_ADDRESS, message);
             }
@@ -391,16 +392,6 @@ impl State {
                 }
             }
             self.touch_buffer(label.id, moment, by, &runs);
-        }
-    }
-
-    /// Whether kernels of `device` may touch memory of `owner`.
-    fn reaches(&self, device: u32, owner: u32, origin: Origin) -> bool {
-        match origin {
-            Origin::Pool(pool) => {
-                self.pools.get(&pool).is_some_and(|pool| pool.device == owner && pool.peers.contains(&device))
-            }
-            Origin::Device | Origin::Module => false,
         }
     }
 

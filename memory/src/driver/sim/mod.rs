@@ -16,6 +16,7 @@ mod driver;
 mod fault;
 mod heap;
 mod host;
+mod ipc;
 mod launch;
 mod order;
 mod pool;
@@ -110,18 +111,38 @@ pub struct Scope {
     first_buffer: u64,
 }
 
-/// The simulated driver.
+/// The simulated driver, as one process sees it.
 #[derive(Debug)]
 pub struct SimDriver {
     options: SimOptions,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    process: u32,
 }
 
 impl SimDriver {
     /// A driver with these devices, all idle and empty.
     pub fn new(options: SimOptions) -> Arc<Self> {
-        let state = Mutex::new(State::new(options.clone()));
-        Arc::new(Self { options, state })
+        let state = Arc::new(Mutex::new(State::new(options.clone())));
+        Arc::new(Self { options, state, process: 0 })
+    }
+
+    /// Another process on the same machine: the same devices and their memory, but contexts, streams, events and pools of its
+    /// own. Findings, counters and ordered faults are the machine's. What one host has waited for counts for both: their
+    /// messages are not seen, so each may have told the other.
+    pub fn second_process(&self) -> Arc<Self> {
+        let process = self.state().new_process();
+        Arc::new(Self { options: self.options.clone(), state: Arc::clone(&self.state), process })
+    }
+
+    /// The process crashes: its queued work never runs, its contexts are gone, and the system takes away what it had
+    /// imported. Its own memory stays with those who imported it.
+    pub fn crash(&self) {
+        self.state().crash();
+    }
+
+    /// Descriptors of this process's exported pools that somebody still has open, in whichever process.
+    pub fn open_descriptors(&self) -> usize {
+        self.state().open_descriptors()
     }
 
     /// A driver with one device and this seed.
@@ -177,14 +198,16 @@ impl SimDriver {
     /// Loses a device now, as if its hardware had failed.
     pub fn lose_device(&self, device: DeviceId) {
         let mut state = self.state();
-        if (device.0 as usize) < state.devices.len() {
-            state.lose(device.0, crate::error::DriverCode::ECC_UNCORRECTABLE, "lost on order");
+        if let Ok(context) = state.context("lose_device", device) {
+            state.lose(context, crate::error::DriverCode::ECC_UNCORRECTABLE, "lost on order");
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic under the lock is a failed assertion of ours; what others still ask is answered from what is there.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.process = self.process;
+        state
     }
 }
 

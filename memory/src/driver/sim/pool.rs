@@ -11,6 +11,7 @@
 
 use super::clock::{Epoch, Moment};
 use super::fault::Random;
+use crate::driver::PoolHandle;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Blocks are multiples of this, and aligned to it.
@@ -54,6 +55,15 @@ pub(super) struct Reuse {
     pub(super) internal_dependencies: bool,
 }
 
+/// Whether other processes know a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharing {
+    No,
+    Exportable,
+    /// Another process's pool: it hands out nothing, and counts what was opened.
+    Imported { from: PoolHandle },
+}
+
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) device: u32,
@@ -62,6 +72,7 @@ pub(super) struct Pool {
     pub(super) reuse: Reuse,
     /// Devices that may touch its memory beside its own.
     pub(super) peers: BTreeSet<u32>,
+    pub(super) sharing: Sharing,
     /// Destroyed: gone when the last block is back.
     pub(super) closing: bool,
     /// Bytes that segments are rounded up to.
@@ -85,6 +96,7 @@ impl Pool {
             release_threshold: 0,
             reuse: Reuse { follow_events: true, opportunistic: true, internal_dependencies: true },
             peers: BTreeSet::new(),
+            sharing: Sharing::No,
             closing: false,
             page_bytes,
             segments: BTreeMap::new(),
@@ -125,6 +137,20 @@ impl Pool {
         self.live.len()
     }
 
+    /// Somebody's allocation was opened here.
+    pub(super) fn imported(&mut self, bytes: u64) {
+        self.used += bytes;
+        self.reserved += bytes;
+        self.used_high = self.used_high.max(self.used);
+        self.reserved_high = self.reserved_high.max(self.reserved);
+    }
+
+    /// It was freed here.
+    pub(super) fn unmapped(&mut self, bytes: u64) {
+        self.used -= bytes;
+        self.reserved -= bytes;
+    }
+
     /// Whether a free has been submitted that has not run.
     pub(super) fn has_pending_frees(&self) -> bool {
         self.free.values().any(|free| free.counted > 0)
@@ -154,7 +180,8 @@ impl Pool {
         if let Some(base) = self.choose(len, random, |_, free| self.may_take(free, knowledge, true)) {
             return Some(self.take(base, len, None));
         }
-        if self.release(0, &|pool, free| pool.may_take(free, knowledge, true), give_back) > 0
+        if self.sharing == Sharing::No
+            && self.release(0, &|pool, free| pool.may_take(free, knowledge, true), give_back) > 0
             && let Some(base) = self.grow(len, grow)
         {
             return Some(self.take(base, len, None));
@@ -243,7 +270,12 @@ impl Pool {
     /// synchronisation.
     pub(super) fn synchronised(&mut self, host_saw: &dyn Fn(Epoch) -> bool, give_back: &mut dyn FnMut(u64, u64)) {
         self.retire(host_saw);
-        let keep = if self.closing { 0 } else { self.release_threshold };
+        // Physical memory that other processes may have mapped stays.
+        let keep = match (self.closing, self.sharing) {
+            (true, _) => 0,
+            (false, Sharing::No) => self.release_threshold,
+            (false, _) => u64::MAX,
+        };
         self.release(keep, &|_, free| free.after.is_none(), give_back);
     }
 
@@ -255,6 +287,7 @@ impl Pool {
         give_back: &mut dyn FnMut(u64, u64),
     ) -> u64 {
         self.retire(host_saw);
+        let keep = if self.sharing == Sharing::No { keep } else { u64::MAX };
         self.release(keep, &|_, free| free.after.is_none(), give_back)
     }
 

@@ -11,7 +11,7 @@ use super::clock::{Clock, Epoch, Moment};
 use super::fault::Random;
 use super::launch::QueuedLaunch;
 use super::report::Submission;
-use crate::driver::{DevicePtr, HostSpan, StreamHandle};
+use crate::driver::{DevicePtr, HostSpan, PoolHandle, StreamHandle};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub(super) enum Work {
     Allocate { block: u64 },
     Free { block: u64 },
+    /// An import is freed.
+    Unmap { pool: PoolHandle, buffer: u64, bytes: u64 },
     Upload { from: HostSpan, to: DevicePtr },
     Download { from: DevicePtr, to: HostSpan },
     Copy { from: DevicePtr, to: DevicePtr, len: u64 },
@@ -140,7 +142,7 @@ impl Queues {
         let lane = &mut self.lanes[queued.moment.epoch.lane as usize];
         debug_assert_eq!(lane.submitted + 1, queued.moment.epoch.seq);
         lane.submitted += 1;
-        if matches!(queued.work, Work::Free { .. }) {
+        if matches!(queued.work, Work::Free { .. } | Work::Unmap { .. }) {
             lane.last_free = lane.submitted;
         }
         lane.pending.push_back(queued);

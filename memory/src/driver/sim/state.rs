@@ -3,6 +3,8 @@
 //!   submit ─► queues ─► (somebody waits) ─► run_to ─► execute ─► shadows, heap, pools, findings
 //!
 //! Threads   one lock around all of it, in `SimDriver`.
+//! Processes share all of it. A context is a device of a process: process 1 of a machine with two devices has the contexts
+//!           2 and 3, and everything here that is called a device is one. Handles are of the process that made them.
 //! Waiting   runs queued work until the target is reached: by the seed, either what it needs or whatever may run.
 //! Lost      a device that is lost forgets its queued work, and every call on it fails with the first error.
 
@@ -10,6 +12,7 @@ use super::clock::Moment;
 use super::fault::{Faults, Random};
 use super::heap::{Buffer, Memory};
 use super::host::HostMemory;
+use super::ipc::Ipc;
 use super::launch::Modules;
 use super::pool::Pool;
 use super::queue::{Queued, Queues, Work};
@@ -50,6 +53,10 @@ pub(super) struct Device {
 pub(super) struct Event {
     pub(super) device: u32,
     pub(super) timing: bool,
+    /// Other processes may open it.
+    pub(super) interprocess: bool,
+    /// Opened here: the event of another process that it stands for.
+    pub(super) opened: Option<EventHandle>,
     pub(super) recorded: Option<Moment>,
     pub(super) patience: u32,
 }
@@ -57,6 +64,9 @@ pub(super) struct Event {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) options: SimOptions,
+    /// Whose call this is.
+    pub(super) process: u32,
+    pub(super) ipc: Ipc,
     pub(super) random: Random,
     /// Polls draw from their own numbers, so that how often somebody asks does not change the rest of a run.
     poll_random: Random,
@@ -78,6 +88,8 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(options: SimOptions) -> Self {
         Self {
+            process: 0,
+            ipc: Ipc::default(),
             random: Random::new(options.seed),
             poll_random: Random::new(!options.seed),
             devices: (0..options.devices).map(|_| Device::default()).collect(),
@@ -110,14 +122,19 @@ impl State {
         device: u32,
         bytes: u64,
     ) -> Option<u64> {
-        let device = &mut devices[device as usize];
-        if bytes > options.memory_bytes.saturating_sub(device.used_bytes) {
+        if bytes > options.memory_bytes.saturating_sub(Self::used_of(devices, options, device)) {
             return None;
         }
-        device.used_bytes += bytes;
+        devices[device as usize].used_bytes += bytes;
         let address = *next_address;
         *next_address = (address + bytes).next_multiple_of(ADDRESS_GAP) + ADDRESS_GAP;
         Some(address)
+    }
+
+    /// What all processes have of the device of a context.
+    pub(super) fn used_of(devices: &[Device], options: &SimOptions, context: u32) -> u64 {
+        let physical = context as usize % options.devices.max(1) as usize;
+        devices.iter().skip(physical).step_by(options.devices.max(1) as usize).map(|device| device.used_bytes).sum()
     }
 
     /// [`Self::place`] with the state's own parts.
@@ -129,16 +146,32 @@ impl State {
 
     /// The device, if it is there, open and alive.
     pub(super) fn usable(&self, call: &'static str, device: DeviceId) -> Result<u32> {
-        let Some(found) = self.devices.get(device.0 as usize) else {
-            return Err(DriverError::new(call, DriverCode::INVALID_DEVICE)
-                .with_detail(format!("{device} of {} simulated devices", self.devices.len())));
-        };
-        self.alive(call, device.0)?;
-        if found.open == 0 {
+        let context = self.context(call, device)?;
+        self.alive(call, context)?;
+        if self.devices[context as usize].open == 0 {
             return Err(DriverError::new(call, DriverCode::INVALID_CONTEXT)
                 .with_detail(format!("{device} is not open: call device_open first")));
         }
-        Ok(device.0)
+        Ok(context)
+    }
+
+    /// The caller's context of a device that exists.
+    pub(super) fn context(&self, call: &'static str, device: DeviceId) -> Result<u32> {
+        if device.0 >= self.options.devices {
+            return Err(DriverError::new(call, DriverCode::INVALID_DEVICE)
+                .with_detail(format!("{device} of {} simulated devices", self.options.devices)));
+        }
+        Ok(self.process * self.options.devices + device.0)
+    }
+
+    /// Whose context it is.
+    pub(super) fn process_of(&self, context: u32) -> u32 {
+        context / self.options.devices.max(1)
+    }
+
+    /// The caller's device of a context.
+    pub(super) fn device_id(&self, context: u32) -> DeviceId {
+        DeviceId(context % self.options.devices.max(1))
     }
 
     /// An error if the device is lost.
@@ -160,7 +193,8 @@ impl State {
 
     /// The lane of a stream that exists and whose device is alive.
     pub(super) fn lane(&mut self, call: &'static str, stream: StreamHandle) -> Result<u32> {
-        match self.queues.lane_of(stream) {
+        let mine = |lane: &u32| self.process_of(self.queues.lane(*lane).device) == self.process;
+        match self.queues.lane_of(stream).filter(mine) {
             Some(lane) => {
                 self.alive(call, self.queues.lane(lane).device)?;
                 Ok(lane)
@@ -172,15 +206,14 @@ impl State {
     }
 
     pub(super) fn event(&mut self, call: &'static str, event: EventHandle) -> Result<&mut Event> {
-        let Some(device) = self.events.get(&event).map(|event| event.device) else {
-            return Err(self.stale(call, "event", event.0));
-        };
+        let (device, target) = self.event_ends(call, event)?;
         self.alive(call, device)?;
-        Ok(self.events.get_mut(&event).expect("looked up above"))
+        Ok(self.events.get_mut(&target).expect("looked up above"))
     }
 
     pub(super) fn pool(&mut self, call: &'static str, pool: PoolHandle) -> Result<&mut Pool> {
-        let Some(device) = self.pools.get(&pool).filter(|pool| !pool.closing).map(|pool| pool.device) else {
+        let mine = |found: &&Pool| !found.closing && self.process_of(found.device) == self.process;
+        let Some(device) = self.pools.get(&pool).filter(mine).map(|pool| pool.device) else {
             return Err(self.stale(call, "pool", pool.0));
         };
         self.alive(call, device)?;

@@ -80,8 +80,23 @@ impl State {
                 self.counters.copied_bytes += len;
                 (What::Copy, ends, None, Work::Copy { from: *from, to: *to, len })
             }
-            CopyOp::Peer { .. } => return refuse(CALL, DriverCode::NOT_SUPPORTED, "copies between simulated devices"),
+            CopyOp::Peer { from, from_device, to, to_device, .. } => {
+                let ends = vec![self.device_range(CALL, *from, len, site)?, self.device_range(CALL, *to, len, site)?];
+                for (&id, device) in ends.iter().zip([*from_device, *to_device]) {
+                    self.usable(CALL, device)?;
+                    let home = self.memory.get(id).map(|buffer| self.device_id(buffer.device));
+                    if home != Some(device) {
+                        let detail = format!("{device} is named as the place of memory that lies elsewhere");
+                        return refuse(CALL, DriverCode::INVALID_VALUE, detail);
+                    }
+                }
+                self.counters.copied_bytes += len;
+                (What::Copy, ends, None, Work::Copy { from: *from, to: *to, len })
+            }
         };
+        let context = self.queues.lane(lane).device;
+        let staged = matches!(copy, CopyOp::Peer { .. });
+        ends.iter().try_for_each(|&id| self.may_use(CALL, context, id, staged, site))?;
         self.counters.copies += 1;
         let (moment, by) = self.prepare(lane, what, Some(site));
         for id in ends {
@@ -113,6 +128,7 @@ impl State {
             return Ok(());
         }
         let id = self.device_range(CALL, ptr, len, site)?;
+        self.may_use(CALL, self.queues.lane(lane).device, id, false, site)?;
         self.counters.fills += 1;
         let (moment, by) = self.prepare(lane, What::Fill, Some(site));
         self.name_ordered(id, &moment, &by);

@@ -66,7 +66,8 @@ impl State {
     pub(super) fn event_record(&mut self, event: EventHandle, stream: StreamHandle, site: Site) -> Result<()> {
         const CALL: &str = "cuEventRecord";
         let lane = self.lane(CALL, stream)?;
-        let event_device = self.event(CALL, event)?.device;
+        self.event(CALL, event)?;
+        let (event_device, _) = self.event_ends(CALL, event)?;
         let device = self.queues.lane(lane).device;
         if event_device != device {
             let message =
@@ -86,8 +87,9 @@ impl State {
 
     pub(super) fn event_query(&mut self, event: EventHandle) -> Result<bool> {
         const CALL: &str = "cuEventQuery";
+        let (device, _) = self.event_ends(CALL, event)?;
         let found = self.event(CALL, event)?;
-        let (device, patience) = (found.device, found.patience);
+        let patience = found.patience;
         let Some(record) = found.recorded.clone() else { return Ok(true) };
         let finished = self.poll(&record, patience);
         self.alive(CALL, device)?;
@@ -97,9 +99,8 @@ impl State {
 
     pub(super) fn event_synchronize(&mut self, event: EventHandle) -> Result<()> {
         const CALL: &str = "cuEventSynchronize";
-        let found = self.event(CALL, event)?;
-        let device = found.device;
-        let recorded = found.recorded.clone();
+        let (device, _) = self.event_ends(CALL, event)?;
+        let recorded = self.event(CALL, event)?.recorded.clone();
         self.counters.host_waits += 1;
         if let Some(record) = recorded {
             self.wait_for(&record);
@@ -127,24 +128,27 @@ impl State {
 
     pub(super) fn device_close(&mut self, device: DeviceId) -> Result<String> {
         const CALL: &str = "cuDevicePrimaryCtxRelease";
-        let Some(found) = self.devices.get_mut(device.0 as usize).filter(|found| found.open > 0) else {
+        let context = self.context(CALL, device)?;
+        let found = &mut self.devices[context as usize];
+        if found.open == 0 {
             return refuse(CALL, DriverCode::INVALID_CONTEXT, format!("{device} is not open"));
-        };
+        }
         found.open -= 1;
         if found.open > 0 {
             return Ok(String::new());
         }
-        if self.devices[device.0 as usize].lost.is_none() {
-            let lanes = self.queues.lanes_of(device.0);
+        if self.devices[context as usize].lost.is_none() {
+            let lanes = self.queues.lanes_of(context);
             self.drain(&lanes);
             self.pools_synchronised();
         }
-        if self.devices[device.0 as usize].lost.is_none() {
+        if self.devices[context as usize].lost.is_none() {
             let over = format!("the end of {device}");
-            self.report_leaks(&over, &|buffer| buffer.device == device.0 && buffer.origin != Origin::Module);
+            self.report_leaks(&over, &|buffer| buffer.device == context && buffer.origin != Origin::Module);
+            self.report_open_imports(context, &over);
             let pinned: Vec<_> = self
                 .host
-                .of_device(device.0)
+                .of_device(context)
                 .into_iter()
                 .map(|pinned| {
                     (format!("{:?} is still allocated at {over}", pinned.block), pinned.block.id(), pinned.site)

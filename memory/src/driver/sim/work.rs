@@ -27,6 +27,7 @@ impl State {
                 }
             }
             Work::Free { block } => self.execute_free(block, &moment, &by),
+            Work::Unmap { pool, buffer, bytes } => self.execute_unmap((pool, buffer, bytes), &moment, &by),
             Work::Upload { from, to } => {
                 if self.touch(&moment, &by, to.0, from.len() as u64, Classes::WRITE) {
                     let mut bytes = vec![0; from.len()];

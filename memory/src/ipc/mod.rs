@@ -1,0 +1,100 @@
+//! Device memory that two processes use: nothing is copied, and each knows when the other is done.
+//!
+//!   exporter                                         importer
+//!   pool.export() ─► ExportedPool ── descriptor ──►  ImportedPool ─ enable_access(&[devices])
+//!   exported.share(buffer) ─► LentBuffer
+//!                        └──► SharedAllocation ───►  imported.open(shared, stream) ─► ImportedBuffer      waits on `ready`
+//!                                                    … kernels, copies …
+//!   lent.reclaim(finished) ◄──────── Finished ─────  drop: freed, `finished` recorded behind the last use
+//!   └─► DeviceBuffer, behind `finished`
+//!
+//! Free order   the importer's first. The exporter has a `LentBuffer`, which neither frees nor gives the buffer back
+//!              without the importer's `Finished`; both events are the exporter's, so that they outlive the importer.
+//! Ready        import does not wait for the allocation: `open` does, on the device.
+//! Access       an imported pool inherits none. Every device that will use it is named to `enable_access`.
+//! Importer     has no allocator, no threshold, no trim, no place among a device's current pools. Its statistics show what it
+//!              imported.
+//! Exporter     a pool made for export gives no memory back to the system: trim has no effect, the threshold is ignored.
+//! Silence      an importer that crashed says nothing: the exporter waits for a time, then keeps the memory or drops it,
+//!              as it chose (`OnSilence`).
+//! Waits        dropping an `ImportedPool` waits on the host for the releases that were recorded, so that an importer
+//!              which ends in order never leaves an event that cannot pass.
+//! Start        processes by exec, not by fork alone: a driver does not survive a fork.
+
+mod channel;
+mod export;
+mod import;
+mod wire;
+
+pub use channel::IpcChannel;
+pub use export::{ExportedPool, LentBuffer, NotReclaimed, OnSilence, Returned, Silence};
+pub use import::{ImportedBuffer, ImportedPool, ImportedStatistics};
+pub use wire::{Finished, FinishedBy, SharedAllocation, WIRE_VERSION};
+
+use crate::device::Device;
+use crate::driver::{EventFlags, EventHandle, OpaqueHandle, Site};
+use crate::error::Result;
+use crate::order::Position;
+use crate::stream::Stream;
+
+/// An event that two processes know. Destroyed with its holder.
+#[derive(Debug)]
+struct SharedEvent {
+    device: Device,
+    handle: EventHandle,
+    leaked: bool,
+}
+
+impl SharedEvent {
+    /// Interprocess and without timing: the only kind that can be shared.
+    fn new(device: &Device) -> Result<Self> {
+        device.alive()?;
+        let handle = device.check(device.driver().event_create(device.id(), EventFlags::INTERPROCESS))?;
+        Ok(SharedEvent { device: device.clone(), handle, leaked: false })
+    }
+
+    fn open(device: &Device, handle: &OpaqueHandle) -> Result<Self> {
+        device.alive()?;
+        let handle = device.check(device.driver().event_open_ipc(device.id(), handle))?;
+        Ok(SharedEvent { device: device.clone(), handle, leaked: false })
+    }
+
+    fn handle(&self) -> Result<OpaqueHandle> {
+        self.device.check(self.device.driver().event_ipc_handle(self.handle))
+    }
+
+    fn record(&self, stream: &Stream, site: Site) -> Result<Position> {
+        Ok(stream.submit(|driver, on| driver.event_record(self.handle, on, site))?.1)
+    }
+
+    fn wait(&self, stream: &Stream, site: Site) -> Result<Position> {
+        Ok(stream.submit(|driver, on| driver.stream_wait(on, self.handle, site))?.1)
+    }
+
+    /// Leaves the event to the driver: somebody may still use it.
+    fn leak(mut self) {
+        self.leaked = true;
+    }
+
+    fn has_passed(&self) -> Result<bool> {
+        self.device.alive()?;
+        self.device.check(self.device.driver().event_query(self.handle))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.device.alive()?;
+        self.device.scope().count(|c| &c.host_waits);
+        self.device.check(self.device.driver().event_synchronize(self.handle))
+    }
+}
+
+impl Drop for SharedEvent {
+    fn drop(&mut self) {
+        if self.leaked || self.device.is_lost() {
+            return;
+        }
+        if let Err(error) = self.device.check(self.device.driver().event_destroy(self.handle)) {
+            self.device.report(error);
+        }
+    }
+}

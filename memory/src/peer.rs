@@ -1,0 +1,239 @@
+//! One device's memory in the hands of another device.
+//!
+//!   pool.peer_access(&other)?.enable()?      once, for all the pool's memory, now and later
+//!
+//!   home stream   write ── event ─┐                          ┌─ wait ── write, free
+//!   peer stream                   └─ wait ── peer's use ── event
+//!
+//! Access     asked of the devices before it is set: a driver may accept an impossible peer on an empty pool, and then fail
+//!            the next allocation. It is remembered, never toggled, and has no way back. What contexts are told
+//!            (`cuCtxEnablePeerAccess`) has no effect on pools.
+//! Order      positions belong to one device; a buffer's uses are positions of its own device. A use by a peer goes
+//!            through an event each way: the peer waits for the home stream, and the home stream for the peer.
+//! Copies     need no access: the driver copies through the host where devices do not reach each other.
+//! Events     are recorded on their own device, and waited for on any.
+//! Drop       a use that cannot be handed back leaks the buffer and reports, rather than free it under the peer.
+
+use std::panic::Location;
+
+use crate::buffer::{DeviceView, UseGuard};
+use crate::device::Device;
+use crate::driver::{Access, CopyOp, DeclaredAccess, DevicePtr, Driver, Site};
+use crate::error::{DriverCode, DriverError, MemoryError, Result};
+use crate::pool::MemoryPool;
+use crate::stream::Stream;
+
+/// Whether streams of `user` can reach memory of `owner`, as the driver says, before anything is set.
+pub(crate) fn check_reach(user: &Device, owner: &Device) -> Result<()> {
+    same_driver(user, owner)?;
+    if user.id() == owner.id() {
+        return Ok(());
+    }
+    // The first device is the one that reaches, the second the one that is reached.
+    if owner.check(owner.driver().can_access_peer(user.id(), owner.id()))? {
+        return Ok(());
+    }
+    Err(MemoryError::PeerUnsupported { peer: user.id(), owner: owner.id() })
+}
+
+fn same_driver(a: &Device, b: &Device) -> Result<()> {
+    if std::ptr::addr_eq(std::sync::Arc::as_ptr(a.driver()), std::sync::Arc::as_ptr(b.driver())) {
+        return Ok(());
+    }
+    let detail = format!("{} and {} are devices of different drivers", a.id(), b.id());
+    Err(DriverError::new("cuDeviceCanAccessPeer", DriverCode::INVALID_DEVICE).with_detail(detail).into())
+}
+
+/// What another device may do with a pool's memory.
+#[derive(Debug)]
+pub struct PeerAccess<'a> {
+    pool: &'a MemoryPool,
+    peer: Device,
+}
+
+impl MemoryPool {
+    /// The access of `peer` to this pool.
+    ///
+    /// # Errors
+    /// `NOT_SUPPORTED` where the memory does not come from a pool of the driver's: other memory has no access to set.
+    pub fn peer_access(&self, peer: &Device) -> Result<PeerAccess<'_>> {
+        self.driver_pool_handle("cuMemPoolSetAccess")?;
+        same_driver(peer, self.device())?;
+        Ok(PeerAccess { pool: self, peer: peer.clone() })
+    }
+}
+
+impl PeerAccess<'_> {
+    /// True if the devices can: what `enable` asks first.
+    pub fn is_supported(&self) -> Result<bool> {
+        match check_reach(&self.peer, self.pool.device()) {
+            Ok(()) => Ok(true),
+            Err(MemoryError::PeerUnsupported { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// True if the peer has access. A pool's own device always has.
+    pub fn is_enabled(&self) -> bool {
+        self.peer.id() == self.pool.device().id() || self.pool.peers().contains(&self.peer.id())
+    }
+
+    /// Opens all the pool's memory to the peer, what is allocated now and what will be. Once open it stays open.
+    ///
+    /// # Errors
+    /// [`MemoryError::PeerUnsupported`] if the devices cannot; the pool is untouched then.
+    pub fn enable(&self) -> Result<()> {
+        if self.is_enabled() {
+            return Ok(());
+        }
+        let owner = self.pool.device();
+        owner.alive()?;
+        check_reach(&self.peer, owner)?;
+        let mut peers = self.pool.peers();
+        if !peers.contains(&self.peer.id()) {
+            let pool = self.pool.driver_pool_handle("cuMemPoolSetAccess")?;
+            owner.check(owner.driver().pool_set_access(pool, self.peer.id(), true))?;
+            peers.insert(self.peer.id());
+        }
+        Ok(())
+    }
+}
+
+/// A use of a buffer by a stream of another device, from before it is submitted until it is handed back.
+#[must_use = "a use is held until the peer's work is submitted"]
+pub struct PeerUse {
+    guard: Option<UseGuard>,
+    view: DeviceView,
+    access: Access,
+    home: Stream,
+    peer: Stream,
+    site: Site,
+}
+
+impl DeviceView {
+    /// Takes the bytes for a stream of another device. `home` is a stream of the buffer's own device: `peer` comes after
+    /// what `home` would come after, and once the use ends, `home` and with it every later use comes after `peer`.
+    ///
+    /// # Errors
+    /// [`MemoryError::NoPeerAccess`] if the pool was not opened to the peer's device.
+    #[track_caller]
+    pub fn use_on_peer(&self, access: Access, home: &Stream, peer: &Stream) -> Result<PeerUse> {
+        let owner = self.device();
+        if peer.device().id() != owner.id() && !self.pool().peers().contains(&peer.device().id()) {
+            return Err(MemoryError::NoPeerAccess { peer: peer.device().id(), owner: owner.id() });
+        }
+        PeerUse::take(self, access, home, peer, Location::caller())
+    }
+
+    /// Copies this view into `to`, which is on another device. The copy is work of `to_stream`, a stream of that device;
+    /// `from_stream`, one of this view's device, comes after it. Needs no access between the devices.
+    ///
+    /// # Errors
+    /// [`MemoryError::Range`] if the lengths differ, [`MemoryError::ForeignDevice`] if a stream is not of its view's device.
+    #[track_caller]
+    pub fn copy_to_peer(&self, from_stream: &Stream, to: &DeviceView, to_stream: &Stream) -> Result<()> {
+        let site = Location::caller();
+        if self.len() != to.len() {
+            return Err(MemoryError::Range { what: "a copy", offset: 0, wanted: self.len(), len: to.len() });
+        }
+        if to_stream.device() != to.device() {
+            return Err(MemoryError::ForeignDevice { what: "the buffer copied to", stream: to_stream.id() });
+        }
+        if self.is_empty() {
+            return Ok(());
+        }
+        if self.device() == to.device() {
+            return self.copy_to(to, to_stream);
+        }
+        // Buffers are taken in one global order, so that two copies in opposite directions never wait for each other.
+        let (from, mut write);
+        if self.order_key() < to.order_key() {
+            from = PeerUse::take(self, Access::Read, from_stream, to_stream, site)?;
+            write = UseGuard::take(to, Access::Write, to_stream, site)?;
+        } else {
+            write = UseGuard::take(to, Access::Write, to_stream, site)?;
+            from = PeerUse::take(self, Access::Read, from_stream, to_stream, site)?;
+        }
+        let (from_device, to_device) = (self.device().id(), to.device().id());
+        let (start, end, len) = (self.address(), to.address(), self.len());
+        let copy = match from_device == to_device {
+            // One device that was opened twice.
+            true => CopyOp::DeviceToDevice { from: start, to: end, len },
+            false => CopyOp::Peer { from: start, from_device, to: end, to_device, len },
+        };
+        let (_, position) = to_stream.submit(|driver, on| driver.copy(&copy, on, site))?;
+        write.submitted(position);
+        from.hand_back()
+    }
+}
+
+impl PeerUse {
+    fn take(view: &DeviceView, access: Access, home: &Stream, peer: &Stream, site: Site) -> Result<Self> {
+        same_driver(view.device(), peer.device())?;
+        let guard = UseGuard::take(view, access, home, site)?;
+        let (view, home, peer) = (view.clone(), home.clone(), peer.clone());
+        let mut held = PeerUse { guard: None, view, access, home, peer, site };
+        held.peer.wait_event(&held.home.record()?)?;
+        held.guard = Some(guard);
+        Ok(held)
+    }
+
+    pub fn address(&self) -> DevicePtr {
+        self.view.address()
+    }
+
+    pub fn view(&self) -> &DeviceView {
+        &self.view
+    }
+
+    /// What a launch on the peer declares about it.
+    pub fn declared(&self) -> DeclaredAccess {
+        DeclaredAccess { ptr: self.view.address(), len: self.view.len(), access: self.access }
+    }
+
+    /// Sets every byte, as work of the peer. The use was taken for writing.
+    ///
+    /// # Errors
+    /// [`MemoryError::PeerReadOnly`] if the use was taken for reading.
+    #[track_caller]
+    pub fn fill(&self, byte: u8) -> Result<()> {
+        let site = Location::caller();
+        if !self.access.writes() {
+            return Err(MemoryError::PeerReadOnly { site: self.site });
+        }
+        if !self.view.is_empty() {
+            let (ptr, len) = (self.view.address(), self.view.len());
+            self.peer.submit(|driver, on| driver.fill(ptr, byte, len, on, site))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the use: the home stream now comes after everything that was submitted to the peer's stream. So does a drop,
+    /// whose errors go to the device.
+    pub fn hand_back(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let Some(mut guard) = self.guard.take() else { return Ok(()) };
+        let waited = self.peer.record().and_then(|event| self.home.wait_event(&event));
+        match waited {
+            Ok(position) => {
+                guard.submitted(position);
+                Ok(())
+            }
+            Err(error) => {
+                self.view.leak();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for PeerUse {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            self.view.device().report(error);
+        }
+    }
+}
