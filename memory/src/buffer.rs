@@ -22,7 +22,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::counters::Scope;
 use crate::device::Device;

@@ -320,6 +320,32 @@ pub enum MemoryError {
     /// CUDA's pools do not do this, or not for everybody who shares them.
     #[error("{what} is refused: {rule}")]
     PoolRule { what: &'static str, rule: Box<str> },
+    /// The devices cannot reach each other's memory.
+    #[error(
+        "peer access unsupported: {peer} cannot reach the memory of {owner}; copy with `copy_to_peer`, which needs no access"
+    )]
+    PeerUnsupported { peer: DeviceId, owner: DeviceId },
+    /// They can, and the pool was not opened.
+    #[error("{peer} has no access to this memory of {owner}; call `pool.peer_access(&peer)?.enable()` first")]
+    NoPeerAccess { peer: DeviceId, owner: DeviceId },
+    #[error("the use by a peer taken at {site} is for reading; take it for writing")]
+    PeerReadOnly { site: Site },
+    /// Bytes of another process that mean nothing here.
+    #[error("the bytes of {what} cannot be read: {problem}")]
+    IpcMessage { what: &'static str, problem: String },
+    #[error("{what} did not cross the socket: {error}")]
+    IpcTransport { what: &'static str, error: String },
+    /// The other process closed its end, most likely by ending.
+    #[error("{what} cannot be exchanged: the other process has closed its end")]
+    IpcClosed { what: &'static str },
+    #[error("the acknowledgement is for shared allocation {given}, the lent buffer is allocation {lent}")]
+    IpcOtherAllocation { given: u64, lent: u64 },
+    /// A lent buffer was dropped without its importer's word.
+    #[error(
+        "{bytes} lent as shared allocation {number} are leaked: dropped before its importer was done; \
+         reclaim a lent buffer, or give it up"
+    )]
+    IpcLeaked { number: u64, bytes: ByteSize },
     /// A range or a length does not fit.
     #[error("{what} of {wanted} bytes at {offset} does not fit into {len} bytes")]
     Range { what: &'static str, offset: usize, wanted: usize, len: usize },

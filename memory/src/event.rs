@@ -113,6 +113,10 @@ impl Event {
         &self.device
     }
 
+    pub(crate) fn handle(&self) -> EventHandle {
+        self.mark.event.handle
+    }
+
     pub(crate) fn stream_id(&self) -> StreamId {
         self.stream
     }

@@ -14,11 +14,13 @@
 //! Events     are recorded on their own device, and waited for on any.
 //! Drop       a use that cannot be handed back leaks the buffer and reports, rather than free it under the peer.
 
+use std::collections::BTreeSet;
 use std::panic::Location;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::buffer::{DeviceView, UseGuard};
 use crate::device::Device;
-use crate::driver::{Access, CopyOp, DeclaredAccess, DevicePtr, Driver, Site};
+use crate::driver::{Access, CopyOp, DeclaredAccess, DeviceId, DevicePtr, Site};
 use crate::error::{DriverCode, DriverError, MemoryError, Result};
 use crate::pool::MemoryPool;
 use crate::stream::Stream;
@@ -37,7 +39,7 @@ pub(crate) fn check_reach(user: &Device, owner: &Device) -> Result<()> {
 }
 
 fn same_driver(a: &Device, b: &Device) -> Result<()> {
-    if std::ptr::addr_eq(std::sync::Arc::as_ptr(a.driver()), std::sync::Arc::as_ptr(b.driver())) {
+    if std::ptr::addr_eq(Arc::as_ptr(a.driver()), Arc::as_ptr(b.driver())) {
         return Ok(());
     }
     let detail = format!("{} and {} are devices of different drivers", a.id(), b.id());
@@ -55,11 +57,20 @@ impl MemoryPool {
     /// The access of `peer` to this pool.
     ///
     /// # Errors
-    /// `NOT_SUPPORTED` where the memory does not come from a pool of the driver's: other memory has no access to set.
+    /// `NOT_SUPPORTED` where the memory does not come from a pool of the driver's: other memory has no access to set;
+    /// [`MemoryError::PoolRule`] for "whichever is the current one".
     pub fn peer_access(&self, peer: &Device) -> Result<PeerAccess<'_>> {
-        self.driver_pool_handle("cuMemPoolSetAccess")?;
+        if self.driver_pool("cuMemPoolSetAccess")?.is_current() {
+            let rule = "it may be another pool at the next allocation; open the pool itself".into();
+            return Err(MemoryError::PoolRule { what: "peer access to whichever pool is the current one", rule });
+        }
         same_driver(peer, self.device())?;
         Ok(PeerAccess { pool: self, peer: peer.clone() })
+    }
+
+    /// Who has access beside the pool's own device.
+    fn peers(&self) -> MutexGuard<'_, BTreeSet<DeviceId>> {
+        self.inner.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,7 +102,7 @@ impl PeerAccess<'_> {
         check_reach(&self.peer, owner)?;
         let mut peers = self.pool.peers();
         if !peers.contains(&self.peer.id()) {
-            let pool = self.pool.driver_pool_handle("cuMemPoolSetAccess")?;
+            let pool = self.pool.driver_pool("cuMemPoolSetAccess")?.handle()?;
             owner.check(owner.driver().pool_set_access(pool, self.peer.id(), true))?;
             peers.insert(self.peer.id());
         }
@@ -101,12 +112,12 @@ impl PeerAccess<'_> {
 
 /// A use of a buffer by a stream of another device, from before it is submitted until it is handed back.
 #[must_use = "a use is held until the peer's work is submitted"]
-pub struct PeerUse {
-    guard: Option<UseGuard>,
-    view: DeviceView,
+pub struct PeerUse<'a> {
+    guard: Option<UseGuard<'a>>,
+    view: &'a DeviceView,
     access: Access,
-    home: Stream,
-    peer: Stream,
+    home: &'a Stream,
+    peer: &'a Stream,
     site: Site,
 }
 
@@ -117,7 +128,7 @@ impl DeviceView {
     /// # Errors
     /// [`MemoryError::NoPeerAccess`] if the pool was not opened to the peer's device.
     #[track_caller]
-    pub fn use_on_peer(&self, access: Access, home: &Stream, peer: &Stream) -> Result<PeerUse> {
+    pub fn use_on_peer<'a>(&'a self, access: Access, home: &'a Stream, peer: &'a Stream) -> Result<PeerUse<'a>> {
         let owner = self.device();
         if peer.device().id() != owner.id() && !self.pool().peers().contains(&peer.device().id()) {
             return Err(MemoryError::NoPeerAccess { peer: peer.device().id(), owner: owner.id() });
@@ -167,15 +178,12 @@ impl DeviceView {
     }
 }
 
-impl PeerUse {
-    fn take(view: &DeviceView, access: Access, home: &Stream, peer: &Stream, site: Site) -> Result<Self> {
+impl<'a> PeerUse<'a> {
+    fn take(view: &'a DeviceView, access: Access, home: &'a Stream, peer: &'a Stream, site: Site) -> Result<Self> {
         same_driver(view.device(), peer.device())?;
         let guard = UseGuard::take(view, access, home, site)?;
-        let (view, home, peer) = (view.clone(), home.clone(), peer.clone());
-        let mut held = PeerUse { guard: None, view, access, home, peer, site };
-        held.peer.wait_event(&held.home.record()?)?;
-        held.guard = Some(guard);
-        Ok(held)
+        peer.wait_event(&home.record()?)?;
+        Ok(PeerUse { guard: Some(guard), view, access, home, peer, site })
     }
 
     pub fn address(&self) -> DevicePtr {
@@ -183,7 +191,7 @@ impl PeerUse {
     }
 
     pub fn view(&self) -> &DeviceView {
-        &self.view
+        self.view
     }
 
     /// What a launch on the peer declares about it.
@@ -230,7 +238,7 @@ impl PeerUse {
     }
 }
 
-impl Drop for PeerUse {
+impl Drop for PeerUse<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             self.view.device().report(error);

@@ -13,14 +13,15 @@
 mod builder;
 mod properties;
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 pub use builder::MemoryPoolBuilder;
 pub use properties::{DriverPool, Location, MaxSize, PoolAttributes, ReleaseThreshold, ReusePolicy};
 
 use crate::device::Device;
-use crate::driver::{DriverCode, DriverError};
+use crate::driver::{DeviceId, DriverCode, DriverError};
 use crate::error::{MemoryError, Result};
 use crate::pressure::PressureState;
 use crate::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, ResourceStatistics};
@@ -31,6 +32,8 @@ pub(crate) struct PoolInner {
     pub(crate) resource: Arc<dyn DeviceMemoryResource>,
     /// The resource once more, where it is a pool of the driver's.
     driver_pool: Option<Arc<CudaAsyncMemoryResource>>,
+    /// Other devices with access to all of it. Access is never taken back.
+    pub(crate) peers: Mutex<BTreeSet<DeviceId>>,
     pub(crate) limit: ByteSize,
     /// What is handed out: counts, and who is asked when memory runs out.
     pub(crate) pressure: PressureState,
@@ -63,7 +66,8 @@ impl MemoryPool {
         driver_pool: Option<Arc<CudaAsyncMemoryResource>>,
         limit: ByteSize,
     ) -> MemoryPool {
-        let inner = PoolInner { device, resource, driver_pool, limit, pressure: PressureState::default() };
+        let (pressure, peers) = (PressureState::default(), Mutex::default());
+        let inner = PoolInner { device, resource, driver_pool, limit, pressure, peers };
         let inner = Arc::new(inner);
         inner.device.siblings().join(&inner);
         MemoryPool { inner }

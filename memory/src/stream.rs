@@ -165,6 +165,26 @@ impl Stream {
         Ok(Waited::Inserted)
     }
 
+    /// Makes what is submitted to this stream from now on run after `event`, which may be one of another device of the same
+    /// driver: the hand-over between devices, for positions belong to one. Never blocks. Returns where this stream then
+    /// stands.
+    #[track_caller]
+    pub fn wait_event(&self, event: &Event) -> Result<Position> {
+        let site = Location::caller();
+        if event.device() == &self.device {
+            self.wait_for(event.position())?;
+            return Ok(self.position());
+        }
+        if !Arc::ptr_eq(event.device().driver(), self.device.driver()) {
+            return Err(MemoryError::ForeignDevice { what: "an event of another driver", stream: self.id() });
+        }
+        event.device().alive()?;
+        let handle = event.handle();
+        let (_, position) = self.submit(|driver, on| driver.stream_wait(on, handle, site))?;
+        self.scope.count(|c| &c.waits_inserted);
+        Ok(position)
+    }
+
     /// True if everything up to `position` is ordered before what is submitted to this stream next.
     pub fn is_after(&self, position: Position) -> bool {
         if position.stream == self.id() {

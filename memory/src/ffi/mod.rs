@@ -48,6 +48,7 @@
 
 mod allocator;
 mod captured;
+pub(crate) mod descriptor;
 mod options;
 mod report;
 mod table;

@@ -17,9 +17,9 @@ use sendfd::SendWithFd;
 use super::export::{ExportedPool, LentBuffer, NotReclaimed, OnSilence, Returned, Silence};
 use super::import::ImportedPool;
 use super::wire::{self, Finished, HEADER_BYTES, Kind, SharedAllocation};
-use crate::descriptor;
 use crate::device::Device;
 use crate::error::{MemoryError, Result};
+use crate::ffi::descriptor;
 use crate::stream::Stream;
 
 /// Messages between an exporter and an importer, either way.
@@ -150,12 +150,7 @@ impl IpcChannel {
     }
 
     /// Reads until `enough`; `false` when the time is over first.
-    fn receive_until(
-        &mut self,
-        what: &'static str,
-        timeout: Duration,
-        enough: impl Fn(&Self) -> bool,
-    ) -> Result<bool> {
+    fn receive_until(&mut self, what: &'static str, timeout: Duration, enough: impl Fn(&Self) -> bool) -> Result<bool> {
         // A timeout that no clock can hold is none.
         let until = Instant::now().checked_add(timeout);
         loop {

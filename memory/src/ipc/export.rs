@@ -7,13 +7,15 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::SharedEvent;
+use super::{SharedEvent, refused};
 use super::wire::{Finished, FinishedBy, SharedAllocation};
 use crate::buffer::{DeviceBuffer, DeviceView};
 use crate::device::Device;
+use crate::driver::HandleTypes;
 use crate::error::{MemoryError, Result};
 use crate::pool::MemoryPool;
 use crate::stream::Stream;
@@ -33,11 +35,17 @@ impl MemoryPool {
     /// A descriptor of this pool for other processes. The pool was built with `export(HandleTypes::POSIX_FD)`.
     ///
     /// # Errors
-    /// [`MemoryError::IpcRule`] for a pool that was not made for export.
+    /// [`MemoryError::PoolRule`] for a pool that was not made for export.
     pub fn export(&self) -> Result<ExportedPool> {
         let device = self.device();
         device.alive()?;
-        let handle = self.exportable()?;
+        let handle = match self.driver_pool("cuMemPoolExportToShareableHandle")? {
+            pool if pool.handle_types().contains(HandleTypes::POSIX_FD) => pool.handle()?,
+            _ => {
+                let rule = "it was not made for it; build it with `.export(HandleTypes::POSIX_FD)`";
+                return refused("exporting a pool", rule);
+            }
+        };
         let descriptor = device.check(device.driver().pool_export(handle))?;
         // Different in every process, so that an allocation is not opened in another pool by mistake.
         let token = u64::from(std::process::id()) << 32 | u64::from(NEXT_POOL.fetch_add(1, Ordering::Relaxed));
@@ -63,17 +71,17 @@ impl ExportedPool {
     /// lends it to one after the other: each one's release is waited for by itself.
     ///
     /// # Errors
-    /// [`MemoryError::IpcRule`] for a buffer of another pool or of no bytes. The buffer is freed then.
+    /// [`MemoryError::PoolRule`] for a buffer of another pool or of no bytes. The buffer is freed then.
     #[track_caller]
     pub fn share(&self, buffer: DeviceBuffer, stream: &Stream) -> Result<(LentBuffer, SharedAllocation)> {
         let site = Location::caller();
         const WHAT: &str = "sharing a buffer";
         if buffer.is_empty() {
-            return Err(MemoryError::IpcRule { what: WHAT, rule: "it has no bytes, so there is nothing to share" });
+            return refused(WHAT, "it has no bytes, so there is nothing to share");
         }
-        if !buffer.pool().same_pool(&self.pool) {
+        if !Arc::ptr_eq(&buffer.pool().inner, &self.pool.inner) {
             let rule = "it is from another pool; allocate it from the pool that is exported";
-            return Err(MemoryError::IpcRule { what: WHAT, rule });
+            return refused(WHAT, rule);
         }
         let device = self.pool.device();
         let (ready, finished) = (SharedEvent::new(device)?, SharedEvent::new(device)?);
@@ -91,7 +99,12 @@ impl ExportedPool {
             ready: ready.handle()?,
             finished: finished.handle()?,
         };
-        let lent = LentBuffer { pool: self.token, number, device: device.clone(), held: Some(Held { buffer, ready, finished }) };
+        let lent = LentBuffer {
+            pool: self.token,
+            number,
+            device: device.clone(),
+            held: Some(Held { buffer, ready, finished }),
+        };
         Ok((lent, shared))
     }
 }

@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::SharedEvent;
+use super::{SharedEvent, refused};
 use super::wire::{Finished, FinishedBy, SharedAllocation};
 use crate::buffer::{ALIGNMENT, DeviceBuffer, DeviceView};
 use crate::device::Device;
@@ -150,24 +150,25 @@ impl ImportedPool {
     /// does not wait.
     ///
     /// # Errors
-    /// [`MemoryError::IpcRule`] if the stream's device was not let in, or the allocation is of another pool; else what the
+    /// [`MemoryError::PoolRule`] if the stream's device was not let in, or the allocation is of another pool; else what the
     /// driver says.
     #[track_caller]
     pub fn open(&self, allocation: SharedAllocation, stream: &Stream) -> Result<ImportedBuffer> {
         let site = Location::caller();
         const WHAT: &str = "opening a shared allocation";
         let Some(pool) = self.users.get(&stream.device().id()) else {
-            let rule = "an imported pool starts without access for any device; call enable_access with the stream's device";
-            return Err(MemoryError::IpcRule { what: WHAT, rule });
+            let rule =
+                "an imported pool starts without access for any device; call enable_access with the stream's device";
+            return refused(WHAT, rule);
         };
         if self.shared.token.is_some_and(|token| token != allocation.pool) {
             let rule = "it is of another pool; open it from the pool that its exporter sent";
-            return Err(MemoryError::IpcRule { what: WHAT, rule });
+            return refused(WHAT, rule);
         }
         let is_it = |opened: &Opened| (opened.pool, opened.number) == (allocation.pool, allocation.number);
         if self.shared.books().opened.values().any(is_it) {
             let rule = "it is open here already; clone the view that there is";
-            return Err(MemoryError::IpcRule { what: WHAT, rule });
+            return refused(WHAT, rule);
         }
         let len = allocation.len();
         let Some(padded) = len.checked_next_multiple_of(ALIGNMENT).and_then(NonZeroUsize::new) else {
@@ -205,6 +206,14 @@ impl ImportedPool {
     }
 }
 
+impl MemoryPool {
+    /// Counts memory that came otherwise than by `allocate`; it goes back by `deallocate`.
+    fn adopt(&self, ptr: DevicePtr, len: NonZeroUsize) -> RawAllocation {
+        self.inner.pressure.used.raise_within(len.get() as u64, u64::MAX);
+        RawAllocation { ptr, len }
+    }
+}
+
 impl fmt::Debug for ImportedPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let users: Vec<String> = self.users.keys().map(DeviceId::to_string).collect();
@@ -232,7 +241,7 @@ impl ImportedBuffer {
     /// has nothing to wait for.
     ///
     /// # Errors
-    /// [`MemoryError::IpcRule`] while other views exist: with the last of them the memory is released as by a drop.
+    /// [`MemoryError::PoolRule`] while other views exist: with the last of them the memory is released as by a drop.
     pub fn finish_on_host(self) -> Result<Finished> {
         let ImportedBuffer { buffer, number, shared } = self;
         drop(buffer);
@@ -243,7 +252,7 @@ impl ImportedBuffer {
         };
         let Some(released) = released else {
             let rule = "other views of the memory exist; it is released with the last of them";
-            return Err(MemoryError::IpcRule { what: "finishing with a shared allocation", rule });
+            return refused("finishing with a shared allocation", rule);
         };
         if let Err(error) = released.finished.synchronize() {
             shared.books().recorded.push(released);
@@ -287,7 +296,7 @@ impl DeviceMemoryResource for ImportedMemory {
 
     fn allocate(&self, _: NonZeroUsize, _: &Stream, _: Site) -> Result<RawAllocation> {
         let rule = "another process's pool only opens what that process allocated";
-        Err(MemoryError::IpcRule { what: "allocating from an imported pool", rule })
+        refused("allocating from an imported pool", rule)
     }
 
     fn deallocate(&self, raw: RawAllocation, stream: &Stream, site: Site) -> Result<()> {
@@ -310,7 +319,7 @@ impl DeviceMemoryResource for ImportedMemory {
 
     fn trim(&self, _: ByteSize) -> Result<()> {
         let rule = "its physical memory is the exporter's, and is not given back while the pool lives";
-        Err(MemoryError::IpcRule { what: "trimming an imported pool", rule })
+        refused("trimming an imported pool", rule)
     }
 
     fn statistics(&self) -> Result<ResourceStatistics> {

@@ -33,9 +33,13 @@ pub use wire::{Finished, FinishedBy, SharedAllocation, WIRE_VERSION};
 
 use crate::device::Device;
 use crate::driver::{EventFlags, EventHandle, OpaqueHandle, Site};
-use crate::error::Result;
+use crate::error::{MemoryError, Result};
 use crate::order::Position;
 use crate::stream::Stream;
+
+fn refused<T>(what: &'static str, rule: &'static str) -> Result<T> {
+    Err(MemoryError::PoolRule { what, rule: rule.into() })
+}
 
 /// An event that two processes know. Destroyed with its holder.
 #[derive(Debug)]

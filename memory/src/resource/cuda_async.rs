@@ -202,6 +202,11 @@ impl CudaAsyncMemoryResource {
         }
     }
 
+    /// Whether `handle` may be another one next time.
+    pub(crate) fn is_current(&self) -> bool {
+        matches!(self.handle, Handle::Current)
+    }
+
     pub fn location(&self) -> Location {
         self.location
     }

@@ -12,8 +12,8 @@ use super::queue::Work;
 use super::report::What;
 use super::state::{State, refuse};
 use crate::driver::{
-    DeviceId, DevicePtr, DriverCode, FindingKind, HandleTypes, PoolAttribute, PoolHandle, PoolLocation, PoolProperties, Result,
-    Site, StreamHandle,
+    DeviceId, DevicePtr, DriverCode, FindingKind, HandleTypes, PoolAttribute, PoolHandle, PoolLocation, PoolProperties,
+    Result, Site, StreamHandle,
 };
 
 pub(super) const PAGE_BYTES: u64 = 2 << 20;

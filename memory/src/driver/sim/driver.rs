@@ -134,7 +134,17 @@ impl Driver for SimDriver {
             return refuse("cuEventCreate", DriverCode::INVALID_VALUE, detail);
         }
         let event = EventHandle(state.new_handle());
-        state.events.insert(event, Event { device, timing: flags.timing, interprocess: flags.interprocess, opened: None, recorded: None, patience: 0 });
+        state.events.insert(
+            event,
+            Event {
+                device,
+                timing: flags.timing,
+                interprocess: flags.interprocess,
+                opened: None,
+                recorded: None,
+                patience: 0,
+            },
+        );
         Ok(event)
     }
 

@@ -134,8 +134,9 @@ impl State {
             Some((device, Some(target))) if self.events.contains_key(&target) => Ok((device, target)),
             Some((_, Some(target))) => {
                 let (event, target) = (event.0, target.0);
-                let message =
-                    format!("{call}: event {event} stands for event {target} of another process, which has destroyed it");
+                let message = format!(
+                    "{call}: event {event} stands for event {target} of another process, which has destroyed it"
+                );
                 self.reports.add(FindingKind::Handle, event, None, None, message.clone());
                 refuse(call, DriverCode::INVALID_HANDLE, message)
             }
@@ -176,14 +177,8 @@ impl State {
             return refuse(CALL, DriverCode::INVALID_CONTEXT, "an event is opened in other processes than its own");
         }
         let event = EventHandle(self.new_handle());
-        let opened = Event {
-            device,
-            timing: false,
-            interprocess: true,
-            opened: Some(target),
-            recorded: None,
-            patience: 0,
-        };
+        let opened =
+            Event { device, timing: false, interprocess: true, opened: Some(target), recorded: None, patience: 0 };
         self.events.insert(event, opened);
         Ok(event)
     }
@@ -215,7 +210,8 @@ impl State {
         let mine = |pool: &PoolHandle| self.pools.get(pool).is_some_and(|pool| self.process_of(pool.device) == process);
         let is_open = |export: &&Export| {
             // Nobody reads: a byte is written only where somebody could.
-            mine(&export.pool) && !matches!((&export.other_end).write(&[0]), Err(e) if e.kind() == ErrorKind::BrokenPipe)
+            mine(&export.pool)
+                && !matches!((&export.other_end).write(&[0]), Err(e) if e.kind() == ErrorKind::BrokenPipe)
         };
         self.ipc.exports.values().filter(is_open).count()
     }
@@ -307,8 +303,7 @@ impl State {
 
     /// The caller's import that begins at `ptr` and is not freed.
     pub(super) fn open_import(&self, ptr: DevicePtr) -> Option<u64> {
-        let mine =
-            |import: &Import| import.is_open() && (import.process, import.label.base) == (self.process, ptr.0);
+        let mine = |import: &Import| import.is_open() && (import.process, import.label.base) == (self.process, ptr.0);
         self.ipc.imports.iter().rev().find(|(_, import)| mine(import)).map(|(&id, _)| id)
     }
 
@@ -349,12 +344,14 @@ impl State {
         }
         let foreign = self.process_of(owner) != self.process;
         let (kind, message) = match self.import_of(self.process, id) {
-            None if foreign => {
-                (FindingKind::OutOfBounds, format!("{call} uses {label} of another process, which this one has not imported"))
-            }
-            Some(import) if foreign && !import.is_open() => {
-                (FindingKind::UseAfterFree, format!("{call} uses {label} of another process after its import was freed"))
-            }
+            None if foreign => (
+                FindingKind::OutOfBounds,
+                format!("{call} uses {label} of another process, which this one has not imported"),
+            ),
+            Some(import) if foreign && !import.is_open() => (
+                FindingKind::UseAfterFree,
+                format!("{call} uses {label} of another process after its import was freed"),
+            ),
             _ if staged || self.reaches(context, owner, origin, id, u64::MAX - 1) => return Ok(()),
             _ => {
                 let (device, owner) = (self.device_id(context), self.device_id(owner));
@@ -441,7 +438,9 @@ impl State {
         let by = free.map(|(_, by)| &**by);
         for (label, process, imported_at, freed) in of_buffer {
             let message = match &freed {
-                None => format!("{label} is freed by its exporter while process {process} still has it (imported at {imported_at})"),
+                None => format!(
+                    "{label} is freed by its exporter while process {process} still has it (imported at {imported_at})"
+                ),
                 Some(freed) => {
                     let ordered = match free {
                         Some((moment, _)) => moment.is_after(freed.epoch),

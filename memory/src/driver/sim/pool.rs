@@ -61,7 +61,9 @@ pub(super) enum Sharing {
     No,
     Exportable,
     /// Another process's pool: it hands out nothing, and counts what was opened.
-    Imported { from: PoolHandle },
+    Imported {
+        from: PoolHandle,
+    },
 }
 
 #[derive(Debug)]

@@ -18,17 +18,44 @@ use std::sync::Arc;
 /// What a stream does when its turn comes.
 #[derive(Debug)]
 pub(super) enum Work {
-    Allocate { block: u64 },
-    Free { block: u64 },
+    Allocate {
+        block: u64,
+    },
+    Free {
+        block: u64,
+    },
     /// An import is freed.
-    Unmap { pool: PoolHandle, buffer: u64, bytes: u64 },
-    Upload { from: HostSpan, to: DevicePtr },
-    Download { from: DevicePtr, to: HostSpan },
-    Copy { from: DevicePtr, to: DevicePtr, len: u64 },
-    Fill { ptr: DevicePtr, byte: u8, len: u64 },
-    Word { word: HostSpan, value: u32 },
+    Unmap {
+        pool: PoolHandle,
+        buffer: u64,
+        bytes: u64,
+    },
+    Upload {
+        from: HostSpan,
+        to: DevicePtr,
+    },
+    Download {
+        from: DevicePtr,
+        to: HostSpan,
+    },
+    Copy {
+        from: DevicePtr,
+        to: DevicePtr,
+        len: u64,
+    },
+    Fill {
+        ptr: DevicePtr,
+        byte: u8,
+        len: u64,
+    },
+    Word {
+        word: HostSpan,
+        value: u32,
+    },
     Launch(Box<QueuedLaunch>),
-    Wait { epoch: Epoch },
+    Wait {
+        epoch: Epoch,
+    },
     Record,
 }
 
