@@ -11,6 +11,7 @@ mod counters;
 mod cuda;
 mod device;
 mod order;
+mod peers;
 mod pending;
 mod pinned;
 mod pools;

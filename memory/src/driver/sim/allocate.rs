@@ -37,7 +37,7 @@ impl State {
         const CALL: &str = "cuMemAllocFromPoolAsync";
         let lane = self.lane(CALL, stream)?;
         let device = self.queues.lane(lane).device;
-        let refuse_peers = self.options.refuse_peers;
+        let unreachable = self.has_unreachable_peer(handle);
         let pool = self.pool(CALL, handle)?;
         if pool.device != device {
             let detail = format!("a pool of device {} and a stream of device {device}", pool.device);
@@ -47,7 +47,7 @@ impl State {
             let detail = "an imported pool hands out nothing: it opens what its exporter allocated";
             return refuse(CALL, DriverCode::INVALID_VALUE, detail);
         }
-        if refuse_peers && !pool.peers.is_empty() {
+        if unreachable {
             return refuse(CALL, DriverCode::INVALID_DEVICE, "access was set for a device that cannot have it");
         }
         self.allocation_fails(CALL, bytes)?;
@@ -321,8 +321,9 @@ impl State {
 
     pub(super) fn pool_set_access(&mut self, handle: PoolHandle, peer: DeviceId, accessible: bool) -> Result<()> {
         const CALL: &str = "cuMemPoolSetAccess";
-        let refuse_peers = self.options.refuse_peers;
         let context = self.context(CALL, peer)?;
+        let owner = self.pool(CALL, handle)?.device;
+        let unreachable = !self.can_reach(context, owner);
         let pool = self.pool(CALL, handle)?;
         if pool.device == context {
             return match accessible {
@@ -331,7 +332,7 @@ impl State {
             };
         }
         // CUDA accepts an impossible peer on an empty pool, and then fails the next allocation.
-        if accessible && refuse_peers && pool.reserved() > 0 {
+        if accessible && unreachable && pool.reserved() > 0 {
             return refuse(CALL, DriverCode::INVALID_DEVICE, format!("{peer} cannot reach device {}", pool.device));
         }
         if accessible {

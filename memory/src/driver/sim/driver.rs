@@ -96,7 +96,7 @@ impl Driver for SimDriver {
     fn can_access_peer(&self, device: DeviceId, peer: DeviceId) -> Result<bool> {
         self.existing("cuDeviceCanAccessPeer", device)?;
         self.existing("cuDeviceCanAccessPeer", peer)?;
-        Ok(device != peer && !self.options.refuse_peers)
+        Ok(self.state().can_reach(device.0, peer.0))
     }
 
     fn stream_create(&self, device: DeviceId, _priority: StreamPriority) -> Result<StreamHandle> {

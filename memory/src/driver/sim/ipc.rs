@@ -11,7 +11,7 @@
 //! Silence      what an importer does not free is its leak; a process that crashes leaves nothing imported.
 
 use super::clock::Moment;
-use super::heap::{Label, Origin};
+use super::heap::{Buffer, Label, Origin};
 use super::pool::{BLOCK_BYTES, Pool, Sharing};
 use super::queue::Work;
 use super::report::{Submission, What};
@@ -259,13 +259,13 @@ impl State {
         site: Site,
     ) -> Result<DevicePtr> {
         const CALL: &str = "cuMemPoolImportPointer";
-        let refuse_peers = self.options.refuse_peers;
+        let unreachable = self.has_unreachable_peer(handle);
         let pool = self.pool(CALL, handle)?;
-        let (context, peers) = (pool.device, pool.peers.len());
+        let context = pool.device;
         let Sharing::Imported { from } = pool.sharing else {
             return refuse(CALL, DriverCode::INVALID_VALUE, "the pool is not an imported one");
         };
-        if refuse_peers && peers > 0 {
+        if unreachable {
             return refuse(CALL, DriverCode::INVALID_DEVICE, "access was set for a device that cannot have it");
         }
         let Some(id) = number_of(Stands::Allocation, allocation) else {
@@ -296,9 +296,32 @@ impl State {
 
 // 4. Uses and frees.
 impl State {
+    /// Whether devices can reach each other at all, by their contexts.
+    pub(super) fn can_reach(&self, user: u32, owner: u32) -> bool {
+        let (user, owner) = (self.device_id(user).0, self.device_id(owner).0);
+        user != owner && !self.options.refuse_peers && (!self.options.one_way_peers || user > owner)
+    }
+
+    /// Whether access was set for a device that cannot have it: accepted while the pool was empty.
+    pub(super) fn has_unreachable_peer(&self, pool: PoolHandle) -> bool {
+        self.pools.get(&pool).is_some_and(|pool| pool.peers.iter().any(|&peer| !self.can_reach(peer, pool.device)))
+    }
+
     /// The latest import of a buffer in a process.
     fn import_of(&self, process: u32, buffer: u64) -> Option<&Import> {
         self.ipc.imports.values().rev().find(|import| (import.process, import.buffer) == (process, buffer))
+    }
+
+    /// A buffer that the caller owns or has imported, and the pool it has it from.
+    pub(super) fn pool_here<'a>(&self, buffer: &'a Buffer) -> Option<(&'a Buffer, Option<PoolHandle>)> {
+        if self.process_of(buffer.device) == self.process {
+            return match buffer.origin {
+                Origin::Pool(pool) => Some((buffer, Some(pool))),
+                Origin::Device | Origin::Module => Some((buffer, None)),
+            };
+        }
+        let import = self.import_of(self.process, buffer.label.id).filter(|import| import.is_open())?;
+        Some((buffer, Some(import.pool)))
     }
 
     /// The caller's import that begins at `ptr` and is not freed.

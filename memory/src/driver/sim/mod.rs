@@ -55,6 +55,8 @@ pub struct SimOptions {
     pub stream_memory_operations: bool,
     /// No device reaches another's memory.
     pub refuse_peers: bool,
+    /// A device reaches the memory of those with lower numbers, and not the other way round.
+    pub one_way_peers: bool,
     /// Launches declare what they touch, and are held to it. A C interface has no way to declare.
     pub must_declare: bool,
     pub fail_allocation: Option<FailAllocation>,
@@ -76,6 +78,7 @@ impl Default for SimOptions {
             max_warp_instructions: 20_000_000_000,
             stream_memory_operations: true,
             refuse_peers: false,
+            one_way_peers: false,
             must_declare: true,
             fail_allocation: None,
             lose_device_at_launch: None,

@@ -6,8 +6,7 @@
 //! Current    lies on its device. When it is destroyed the default pool takes its place.
 
 use super::allocate::PAGE_BYTES;
-use super::heap::Origin;
-use super::pool::{BLOCK_BYTES, Pool};
+use super::pool::{BLOCK_BYTES, Pool, Sharing};
 use super::state::{State, refuse};
 use crate::driver::{
     DeviceId, DevicePtr, DriverCode, DriverError, FindingKind, MemoryType, PointerAttributes, PoolAccess, PoolHandle,
@@ -20,11 +19,9 @@ const FIRST_CONTEXT: u64 = 0xc0de_0000;
 impl State {
     /// The device, if it is there and alive. Pools need no context.
     fn with_pools(&self, call: &'static str, device: DeviceId) -> Result<u32> {
-        if device.0 as usize >= self.devices.len() {
-            return refuse(call, DriverCode::INVALID_DEVICE, format!("{device} does not exist"));
-        }
-        self.alive(call, device.0)?;
-        Ok(device.0)
+        let context = self.context(call, device)?;
+        self.alive(call, context)?;
+        Ok(context)
     }
 
     /// Bytes that a pool takes from a device at once: real pages where the device has a real size, smaller ones where a
@@ -55,9 +52,15 @@ impl State {
     pub(super) fn device_set_current_pool(&mut self, device: DeviceId, pool: PoolHandle) -> Result<()> {
         const CALL: &str = "cuDeviceSetMemPool";
         let device = self.with_pools(CALL, device)?;
-        let place = self.pool(CALL, pool)?.device;
+        let found = self.pool(CALL, pool)?;
+        let (place, sharing) = (found.device, found.sharing);
         if place != device {
-            let detail = format!("a pool of device {place} cannot be the current one of device {device}");
+            let (place, device) = (self.device_id(place), self.device_id(device));
+            let detail = format!("a pool of {place} cannot be the current one of {device}");
+            return refuse(CALL, DriverCode::INVALID_VALUE, detail);
+        }
+        if matches!(sharing, Sharing::Imported { .. }) {
+            let detail = "an imported pool hands out nothing, so it cannot be the current one";
             return refuse(CALL, DriverCode::INVALID_VALUE, detail);
         }
         self.devices[device as usize].current_pool = Some(pool);
@@ -78,7 +81,7 @@ impl State {
     pub(super) fn alloc_current(&mut self, bytes: usize, stream: StreamHandle, site: Site) -> Result<DevicePtr> {
         const CALL: &str = "cuMemAllocAsync";
         let lane = self.lane(CALL, stream)?;
-        let pool = self.device_current_pool(DeviceId(self.queues.lane(lane).device))?;
+        let pool = self.device_current_pool(self.device_id(self.queues.lane(lane).device))?;
         self.pool_alloc(pool, bytes, stream, site).map_err(|error| DriverError { call: CALL, ..error })
     }
 
@@ -92,16 +95,12 @@ impl State {
 
     pub(super) fn pointer_attributes(&mut self, ptr: DevicePtr) -> Result<PointerAttributes> {
         const CALL: &str = "cuPointerGetAttribute";
-        if let Some(buffer) = self.memory.in_program(ptr) {
-            let pool = match buffer.origin {
-                Origin::Pool(pool) => Some(pool),
-                Origin::Device | Origin::Module => None,
-            };
+        if let Some((buffer, pool)) = self.memory.in_program(ptr).and_then(|buffer| self.pool_here(buffer)) {
             return Ok(PointerAttributes {
                 memory: MemoryType::Device,
                 // Memory of a pool belongs to no context.
                 context: pool.is_none().then_some(FIRST_CONTEXT + u64::from(buffer.device)),
-                device: Some(DeviceId(buffer.device)),
+                device: Some(self.device_id(buffer.device)),
                 pool,
                 start: DevicePtr(buffer.label.base),
                 len: buffer.label.len as usize,
