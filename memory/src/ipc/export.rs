@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{SharedEvent, refused};
 use super::wire::{Finished, FinishedBy, SharedAllocation};
+use super::{SharedEvent, refused};
 use crate::buffer::{DeviceBuffer, DeviceView};
 use crate::device::Device;
 use crate::driver::HandleTypes;

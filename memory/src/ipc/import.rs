@@ -14,8 +14,8 @@ use std::os::fd::AsFd;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{SharedEvent, refused};
 use super::wire::{Finished, FinishedBy, SharedAllocation};
+use super::{SharedEvent, refused};
 use crate::buffer::{ALIGNMENT, DeviceBuffer, DeviceView};
 use crate::device::Device;
 use crate::driver::{DeviceId, DevicePtr, PoolAttribute, PoolHandle, Site};
@@ -209,7 +209,10 @@ impl ImportedPool {
 impl MemoryPool {
     /// Counts memory that came otherwise than by `allocate`; it goes back by `deallocate`.
     fn adopt(&self, ptr: DevicePtr, len: NonZeroUsize) -> RawAllocation {
-        self.inner.pressure.used.raise_within(len.get() as u64, u64::MAX);
+        let (ledger, bytes) = (&self.inner.pressure.ledger, len.get() as u64);
+        ledger.retire(self.device());
+        ledger.take(bytes, u64::MAX);
+        ledger.allocated(bytes);
         RawAllocation { ptr, len }
     }
 }
