@@ -313,6 +313,7 @@ fn pause(idle: u32) -> Option<Duration> {
 fn look(shared: &Shared) {
     let mut streams: BTreeMap<StreamId, VecDeque<Watched>> = BTreeMap::new();
     let mut idle = 0u32;
+    let mut harmless = false;
     loop {
         let mut inbox = shared.inbox();
         while inbox.watched.is_empty() && streams.is_empty() {
@@ -333,6 +334,10 @@ fn look(shared: &Shared) {
             drop(inbox);
         }
         for watched in arrived {
+            if !harmless {
+                // Asking about an event would break the captures of other threads, were this thread not said to be harmless.
+                harmless = watched.event.device().driver().thread_capture_mode(CaptureMode::Relaxed).is_ok();
+            }
             let queue = streams.entry(watched.event.stream_id()).or_default();
             let place = queue.partition_point(|other| other.seq() <= watched.seq());
             queue.insert(place, watched);

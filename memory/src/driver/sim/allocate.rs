@@ -36,6 +36,7 @@ impl State {
     ) -> Result<DevicePtr> {
         const CALL: &str = "cuMemAllocFromPoolAsync";
         let lane = self.lane(CALL, stream)?;
+        self.no_memory_nodes(CALL, lane)?;
         let device = self.queues.lane(lane).device;
         let unreachable = self.has_unreachable_peer(handle);
         let pool = self.pool(CALL, handle)?;
@@ -128,6 +129,7 @@ impl State {
     pub(super) fn free_async(&mut self, ptr: DevicePtr, stream: StreamHandle, site: Site) -> Result<()> {
         const CALL: &str = "cuMemFreeAsync";
         let lane = self.lane(CALL, stream)?;
+        self.no_memory_nodes(CALL, lane)?;
         if let Some(import) = self.open_import(ptr) {
             self.free_import(import, lane, site);
             return Ok(());
@@ -161,6 +163,7 @@ impl State {
 
     pub(super) fn alloc_sync(&mut self, device: DeviceId, bytes: usize, site: Site) -> Result<DevicePtr> {
         const CALL: &str = "cuMemAlloc";
+        self.unsafe_under_capture(CALL)?;
         let device = self.usable(CALL, device)?;
         self.allocation_fails(CALL, bytes)?;
         let Some(address) =
@@ -180,6 +183,7 @@ impl State {
 
     pub(super) fn free_sync(&mut self, ptr: DevicePtr, site: Site) -> Result<()> {
         const CALL: &str = "cuMemFree";
+        self.unsafe_under_capture(CALL)?;
         if let Some(import) = self.open_import(ptr) {
             self.free_import_sync(import, site);
             return Ok(());

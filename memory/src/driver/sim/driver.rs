@@ -1,5 +1,6 @@
 //! The driver's calls, one by one, under the lock.
 
+use super::queue::Queues;
 use super::state::{Event, State, refuse};
 use super::{SimDriver, launch};
 use crate::driver::*;
@@ -81,6 +82,7 @@ impl Driver for SimDriver {
         const CALL: &str = "cuCtxSynchronize";
         let mut state = self.state();
         let device = state.usable(CALL, device)?;
+        state.no_captures_on(CALL, device)?;
         let lanes = state.queues.lanes_of(device);
         state.synchronize(CALL, &lanes)?;
         state.alive(CALL, device)
@@ -102,9 +104,66 @@ impl Driver for SimDriver {
     fn stream_create(&self, device: DeviceId, _priority: StreamPriority) -> Result<StreamHandle> {
         let mut state = self.state();
         let device = state.usable("cuStreamCreateWithPriority", device)?;
-        let stream = StreamHandle(state.new_handle());
+        let old = if self.options.reuse_stream_handles { state.old_streams.pop() } else { None };
+        let stream = old.unwrap_or_else(|| StreamHandle(state.new_handle()));
         state.queues.open(device, stream);
         Ok(stream)
+    }
+
+    fn stream_wrap(&self, device: DeviceId, raw: u64) -> Result<StreamHandle> {
+        self.state().stream_wrap(device, raw)
+    }
+
+    fn stream_raw(&self, stream: StreamHandle) -> u64 {
+        Queues::raw(stream)
+    }
+
+    fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
+        self.state().stream_id(stream)
+    }
+
+    fn stream_capture_begin(&self, stream: StreamHandle, mode: CaptureMode) -> Result<()> {
+        self.state().stream_capture_begin(stream, mode)
+    }
+
+    fn stream_capture_end(&self, stream: StreamHandle) -> Result<GraphHandle> {
+        self.state().stream_capture_end(stream)
+    }
+
+    fn stream_capture_status(&self, stream: StreamHandle) -> Result<CaptureStatus> {
+        self.state().stream_capture_status(stream)
+    }
+
+    fn thread_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
+        Ok(self.state().thread_capture_mode(mode))
+    }
+
+    fn graph_destroy(&self, graph: GraphHandle) -> Result<()> {
+        self.state().graph_destroy(graph)
+    }
+
+    fn graph_instantiate(&self, graph: GraphHandle) -> Result<GraphExecHandle> {
+        self.state().graph_instantiate(graph)
+    }
+
+    fn graph_exec_destroy(&self, graph: GraphExecHandle) -> Result<()> {
+        self.state().graph_exec_destroy(graph)
+    }
+
+    fn graph_launch(&self, graph: GraphExecHandle, stream: StreamHandle, _: Site) -> Result<()> {
+        self.state().graph_launch(graph, stream)
+    }
+
+    fn graph_memory_attribute(&self, device: DeviceId, attribute: GraphMemoryAttribute) -> Result<u64> {
+        self.state().graph_memory_attribute(device, attribute)
+    }
+
+    fn graph_memory_set_attribute(&self, device: DeviceId, attribute: GraphMemoryAttribute, value: u64) -> Result<()> {
+        self.state().graph_memory_set_attribute(device, attribute, value)
+    }
+
+    fn graph_memory_trim(&self, device: DeviceId) -> Result<()> {
+        self.state().graph_memory_trim(device)
     }
 
     fn stream_destroy(&self, stream: StreamHandle) -> Result<()> {
@@ -119,6 +178,8 @@ impl Driver for SimDriver {
         const CALL: &str = "cuStreamSynchronize";
         let mut state = self.state();
         let lane = state.lane(CALL, stream)?;
+        state.not_captured(CALL, lane)?;
+        state.unsafe_under_capture(CALL)?;
         state.synchronize(CALL, &[lane])
     }
 
@@ -258,6 +319,7 @@ impl Driver for SimDriver {
 
     fn host_alloc(&self, device: DeviceId, bytes: NonZeroUsize, kind: HostKind, site: Site) -> Result<Arc<HostBlock>> {
         let mut state = self.state();
+        state.unsafe_under_capture("cuMemHostAlloc")?;
         let device = state.usable("cuMemHostAlloc", device)?;
         let block = HostBlock::in_process(bytes.get(), kind);
         state.host.add(&block, device, site);

@@ -151,6 +151,7 @@ impl State {
         };
         self.alive(CALL, device)?;
         self.events.remove(&event);
+        self.event_gone(event);
         Ok(())
     }
 

@@ -288,6 +288,9 @@ impl State {
         if let Some((code, detail)) = refusal(launch, &function, device) {
             return Err(DriverError::new(CALL, code).with_detail(format!("{}: {detail}", launch.name)));
         }
+        if let Some(done) = self.captured(CALL, lane, || launch.into()) {
+            return done;
+        }
         self.counters.launches += 1;
         if self.faults.launch_loses_device() {
             let detail = format!("lost on order at launch {} (`{}`)", self.counters.launches, launch.name);

@@ -11,6 +11,7 @@
 //! Time        is not simulated: `event_elapsed_ms` is 0, and clock rates are 0.
 
 mod allocate;
+mod capture;
 mod clock;
 mod driver;
 mod fault;
@@ -57,6 +58,10 @@ pub struct SimOptions {
     pub refuse_peers: bool,
     /// A device reaches the memory of those with lower numbers, and not the other way round.
     pub one_way_peers: bool,
+    /// Handle 0 is the default stream of the current device, as a C interface has it. Otherwise it has to be wrapped first.
+    pub default_stream: bool,
+    /// A new stream gets the handle of one that was destroyed, as CUDA may do.
+    pub reuse_stream_handles: bool,
     /// Launches declare what they touch, and are held to it. A C interface has no way to declare.
     pub must_declare: bool,
     pub fail_allocation: Option<FailAllocation>,
@@ -79,6 +84,8 @@ impl Default for SimOptions {
             stream_memory_operations: true,
             refuse_peers: false,
             one_way_peers: false,
+            default_stream: false,
+            reuse_stream_handles: false,
             must_declare: true,
             fail_allocation: None,
             lose_device_at_launch: None,
@@ -184,6 +191,11 @@ impl SimDriver {
     /// What CUDA refuses at once. What a kernel does wrong is a finding.
     pub fn launch_checked(&self, launch: &KernelLaunch<'_>, stream: StreamHandle) -> Result<()> {
         self.state().launch(launch, stream)
+    }
+
+    /// The handle by which the default stream of a device is known here.
+    pub fn default_stream(device: DeviceId) -> StreamHandle {
+        capture::default_stream(device.0)
     }
 
     /// Runs one piece of queued work that may run, if there is any, without the host knowing. For who wants time to pass by

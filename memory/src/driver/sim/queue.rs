@@ -70,6 +70,8 @@ pub(super) struct Queued {
 pub(super) struct Lane {
     pub(super) stream: StreamHandle,
     pub(super) device: u32,
+    /// No other stream ever had or gets it.
+    pub(super) serial: u64,
     pub(super) submitted: u64,
     pub(super) finished: u64,
     /// The last free that was submitted.
@@ -87,6 +89,7 @@ pub(super) struct Lane {
 pub(super) struct Queues {
     lanes: Vec<Lane>,
     by_stream: HashMap<StreamHandle, u32>,
+    opened: u64,
     host: Clock,
     host_version: u64,
 }
@@ -97,10 +100,13 @@ impl Queues {
             !lane.open && lane.pending.is_empty() && self.host.get(index as u32) >= lane.submitted
         };
         let reusable = self.lanes.iter().enumerate().position(over);
+        self.opened += 1;
+        let serial = self.opened;
         let lane = match reusable {
             Some(index) => {
                 let lane = &mut self.lanes[index];
                 (lane.stream, lane.device, lane.open, lane.patience) = (stream, device, true, 0);
+                lane.serial = serial;
                 lane.seen = Arc::default();
                 lane.host_version = 0;
                 index
@@ -109,6 +115,7 @@ impl Queues {
                 self.lanes.push(Lane {
                     stream,
                     device,
+                    serial,
                     submitted: 0,
                     finished: 0,
                     last_free: 0,

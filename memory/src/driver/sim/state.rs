@@ -8,6 +8,7 @@
 //! Waiting   runs queued work until the target is reached: by the seed, either what it needs or whatever may run.
 //! Lost      a device that is lost forgets its queued work, and every call on it fails with the first error.
 
+use super::capture::{Captures, default_stream_of};
 use super::clock::Moment;
 use super::fault::{Faults, Random};
 use super::heap::{Buffer, Memory};
@@ -72,6 +73,9 @@ pub(super) struct State {
     poll_random: Random,
     pub(super) devices: Vec<Device>,
     pub(super) queues: Queues,
+    pub(super) captures: Captures,
+    /// Handles of streams that were destroyed.
+    pub(super) old_streams: Vec<StreamHandle>,
     pub(super) events: BTreeMap<EventHandle, Event>,
     pub(super) pools: BTreeMap<PoolHandle, Pool>,
     pub(super) memory: Memory,
@@ -94,6 +98,8 @@ impl State {
             poll_random: Random::new(!options.seed),
             devices: (0..options.devices).map(|_| Device::default()).collect(),
             queues: Queues::default(),
+            captures: Captures::default(),
+            old_streams: Vec::new(),
             events: BTreeMap::new(),
             pools: BTreeMap::new(),
             memory: Memory::new(),
@@ -193,13 +199,20 @@ impl State {
 
     /// The lane of a stream that exists and whose device is alive.
     pub(super) fn lane(&mut self, call: &'static str, stream: StreamHandle) -> Result<u32> {
+        if self.options.default_stream
+            && let Some(device) = default_stream_of(stream)
+            && device < self.options.devices
+        {
+            let device = self.usable(call, DeviceId(device))?;
+            self.open_default_stream(device);
+        }
         let mine = |lane: &u32| self.process_of(self.queues.lane(*lane).device) == self.process;
         match self.queues.lane_of(stream).filter(mine) {
             Some(lane) => {
                 self.alive(call, self.queues.lane(lane).device)?;
                 Ok(lane)
             }
-            None if stream.0 < FIRST_HANDLE => Err(DriverError::new(call, DriverCode::INVALID_HANDLE)
+            None if stream.0 < FIRST_HANDLE || default_stream_of(stream).is_some() => Err(DriverError::new(call, DriverCode::INVALID_HANDLE)
                 .with_detail("the default stream orders against every other stream and is not to be used")),
             None => Err(self.stale(call, "stream", stream.0)),
         }

@@ -5,6 +5,7 @@
 //! Device ends    are checked again, per sector, when the copy runs.
 //! Pinned ends    are checked here, in program order, for the host does not queue.
 
+use super::capture::Node;
 use super::clock::Moment;
 use super::order::Classes;
 use super::queue::Work;
@@ -57,6 +58,9 @@ impl State {
         let len = copy.len() as u64;
         if len == 0 {
             return Ok(());
+        }
+        if let Some(done) = self.captured(CALL, lane, || Node::Copy { copy: copy.clone(), site }) {
+            return done;
         }
         let (what, ends, host, work) = match copy {
             CopyOp::HostToDevice { from, to } => {
@@ -127,6 +131,9 @@ impl State {
         if len == 0 {
             return Ok(());
         }
+        if let Some(done) = self.captured(CALL, lane, || Node::Fill { ptr, byte, len, site }) {
+            return done;
+        }
         let id = self.device_range(CALL, ptr, len, site)?;
         self.may_use(CALL, self.queues.lane(lane).device, id, false, site)?;
         self.counters.fills += 1;
@@ -147,6 +154,9 @@ impl State {
             return refuse(CALL, DriverCode::INVALID_VALUE, detail);
         }
         self.host_range(CALL, word, site)?;
+        if let Some(done) = self.captured(CALL, lane, || Node::Word { word: word.clone(), value, site }) {
+            return done;
+        }
         let (moment, by) = self.prepare(lane, What::Word, Some(site));
         let conflicts = self.host.touch(word, Classes::ATOMIC, &moment, &by);
         self.unordered_host_access(word, &by, &conflicts);
@@ -189,6 +199,7 @@ impl State {
 
     pub(super) fn host_free(&mut self, block: &Arc<HostBlock>, site: Site) -> Result<()> {
         const CALL: &str = "cuMemFreeHost";
+        self.unsafe_under_capture(CALL)?;
         let Ok(span) = HostSpan::new(block, 0, block.len()) else {
             return refuse(CALL, DriverCode::INVALID_VALUE, format!("{block:?}"));
         };

@@ -21,6 +21,7 @@ impl State {
     pub(super) fn stream_query(&mut self, stream: StreamHandle) -> Result<bool> {
         const CALL: &str = "cuStreamQuery";
         let lane = self.lane(CALL, stream)?;
+        self.not_captured(CALL, lane)?;
         let Some(last) = self.queues.last(lane) else { return Ok(true) };
         let finished = self.poll(&last, self.queues.lane(lane).patience);
         let queue = self.queues.lane_mut(lane);
@@ -34,6 +35,9 @@ impl State {
         const CALL: &str = "cuStreamWaitEvent";
         let lane = self.lane(CALL, stream)?;
         let recorded = self.event(CALL, event)?.recorded.clone();
+        if let Some(done) = self.wait_captured(CALL, lane, event) {
+            return done;
+        }
         self.counters.stream_waits += 1;
         if self.faults.wait_is_ignored() {
             return Ok(());
@@ -55,11 +59,13 @@ impl State {
     pub(super) fn stream_destroy(&mut self, stream: StreamHandle) -> Result<()> {
         const CALL: &str = "cuStreamDestroy";
         let lane = self.lane(CALL, stream)?;
+        self.not_captured(CALL, lane)?;
         if self.queues.lane(lane).last_free > self.queues.host().get(lane) {
             let message = format!("stream {} is destroyed with frees that nobody has waited for", stream.0);
             self.reports.add(FindingKind::Handle, stream.0, None, None, message);
         }
         self.queues.close(lane);
+        self.old_streams.push(stream);
         Ok(())
     }
 
@@ -78,6 +84,9 @@ impl State {
             return refuse(CALL, DriverCode::INVALID_HANDLE, message);
         }
         self.counters.events_recorded += 1;
+        if self.record_captured(event, lane) {
+            return Ok(());
+        }
         let (moment, by) = self.prepare(lane, What::Record, Some(site));
         let event = self.event(CALL, event)?;
         (event.recorded, event.patience) = (Some(moment.clone()), 0);
@@ -87,6 +96,8 @@ impl State {
 
     pub(super) fn event_query(&mut self, event: EventHandle) -> Result<bool> {
         const CALL: &str = "cuEventQuery";
+        self.not_captured_event(CALL, event)?;
+        self.unsafe_under_capture(CALL)?;
         let (device, _) = self.event_ends(CALL, event)?;
         let found = self.event(CALL, event)?;
         let patience = found.patience;
@@ -99,6 +110,8 @@ impl State {
 
     pub(super) fn event_synchronize(&mut self, event: EventHandle) -> Result<()> {
         const CALL: &str = "cuEventSynchronize";
+        self.not_captured_event(CALL, event)?;
+        self.unsafe_under_capture(CALL)?;
         let (device, _) = self.event_ends(CALL, event)?;
         let recorded = self.event(CALL, event)?.recorded.clone();
         self.counters.host_waits += 1;
