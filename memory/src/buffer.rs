@@ -154,10 +154,14 @@ impl Allocation {
             other = Stream::of(self.device(), cell, self.home.scope().clone());
             &other
         };
-        for position in before.iter() {
-            if let Err(error) = on.wait_for(*position) {
-                return Err(self.leak(raw, error));
+        let ordered = on.usable("a free").and_then(|()| before.iter().try_for_each(|p| on.wait_for(*p).map(|_| ())));
+        match ordered {
+            Ok(()) => {}
+            Err(error) if error.is_capturing() => {
+                self.pool.put_off(raw, before.iter().copied().collect(), newest.stream, self.site);
+                return Ok(());
             }
+            Err(error) => return Err(self.leak(raw, error)),
         }
         self.pool.deallocate(raw, on, self.site)
     }

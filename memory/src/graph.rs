@@ -8,20 +8,24 @@
 //! Refused    everything else on a captured stream, with [`MemoryError::Capturing`]: work, allocations, waits, events, words and
 //!            waits of the host. A graph is replayed with the addresses and edges it was captured with, and the order kept here
 //!            (positions, uses of buffers) holds for one run. Refusing is before any driver call, so the capture goes on.
-//! Frees      of memory that a captured stream used last are put off until the capture is over: inside, they would free it at
-//!            every replay. `Device::finish_frees` does them; so does every allocation and every wait for the device.
+//! Frees      of memory that a captured stream used are put off until the capture is over: inside, they would free it at every
+//!            replay. The next allocation or trim of the pool does them, or `MemoryPool::finish_frees`.
 //! Device     a wait for the whole device would break the capture, and is refused while one is known of.
 //! Threads    our poller declares itself harmless (`thread_capture_mode`), so that it breaks no capture of another thread.
 //! Memset     nodes made by hand do not take memory of a pool (S1.48): `check_memset_node` says so. A memset that is captured
 //!            from a stream does.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::buffer::DeviceView;
 use crate::device::Device;
-use crate::driver::{CaptureStatus, DriverCode, DriverError, GraphMemoryAttribute};
+use crate::driver::{CaptureStatus, DriverCode, DriverError, GraphMemoryAttribute, Site};
 use crate::error::{MemoryError, Result};
-use crate::stream::Stream;
+use crate::order::Position;
+use crate::pool::MemoryPool;
+use crate::resource::RawAllocation;
+use crate::stream::{Stream, StreamId};
 use crate::units::ByteSize;
 
 /// What the driver holds for the graphs of a device: in a pool of its own, which no other pool's trim reaches.
@@ -80,6 +84,80 @@ pub fn check_memset_node(view: &DeviceView) -> Result<()> {
                 .with_detail("memory of a pool cannot be named by a memset node; capture the memset from a stream");
             Err(MemoryError::Driver { error, stream: None })
         }
+    }
+}
+
+/// A free that waits for the end of a capture.
+#[derive(Debug)]
+struct Waiting {
+    raw: RawAllocation,
+    after: Vec<Position>,
+    on: StreamId,
+    site: Site,
+}
+
+/// The frees of a pool that wait for the end of a capture.
+#[derive(Debug, Default)]
+pub(crate) struct PutOff {
+    waiting: Mutex<Vec<Waiting>>,
+    count: AtomicUsize,
+}
+
+impl Drop for PutOff {
+    fn drop(&mut self) {
+        let left = self.waiting.get_mut().unwrap_or_else(PoisonError::into_inner).len();
+        if left > 0 {
+            tracing::warn!(left, "a pool is gone before the captures that put its frees off: they are leaked");
+        }
+    }
+}
+
+impl MemoryPool {
+    /// Frees `raw` behind `after`, on the stream `on`, once none of them is captured any more.
+    pub(crate) fn put_off(&self, raw: RawAllocation, after: Vec<Position>, on: StreamId, site: Site) {
+        let list = &self.inner.put_off;
+        let mut waiting = list.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push(Waiting { raw, after, on, site });
+        list.count.store(waiting.len(), Ordering::Relaxed);
+    }
+
+    /// How many frees wait for the end of a capture.
+    pub fn frees_put_off(&self) -> usize {
+        self.inner.put_off.count.load(Ordering::Relaxed)
+    }
+
+    /// Does the frees that waited for the end of a capture, where it has come. The device keeps their errors.
+    pub fn finish_frees(&self) {
+        let list = &self.inner.put_off;
+        if list.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut waiting = list.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        for free in std::mem::take(&mut *waiting) {
+            match self.behind(&free) {
+                Err(error) if error.is_capturing() => waiting.push(free),
+                Err(error) => {
+                    self.abandon(free.raw);
+                    self.device().report(error);
+                }
+                Ok(stream) => {
+                    if let Err(error) = self.deallocate(free.raw, &stream, free.site) {
+                        self.device().report(error);
+                    }
+                }
+            }
+        }
+        list.count.store(waiting.len(), Ordering::Relaxed);
+    }
+
+    fn behind(&self, free: &Waiting) -> Result<Stream> {
+        let device = self.device();
+        let stream = Stream::of(device, device.stream_cell(free.on)?, device.scope().clone());
+        stream.usable("a free")?;
+        for position in &free.after {
+            stream.wait_for(*position)?;
+        }
+        Ok(stream)
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::driver::{DriverKind, HostSpan};
+use crate::driver::{CaptureMode, DriverKind, HostSpan};
 use crate::error::{MemoryError, Result};
 use crate::event::Event;
 use crate::stream::{Stream, StreamId};

@@ -23,6 +23,7 @@ pub use properties::{DriverPool, Location, MaxSize, PoolAttributes, ReleaseThres
 use crate::device::Device;
 use crate::driver::{DeviceId, DriverCode, DriverError};
 use crate::error::{MemoryError, Result};
+use crate::graph::PutOff;
 use crate::pressure::PressureState;
 use crate::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, ResourceStatistics};
 use crate::units::ByteSize;
@@ -37,6 +38,8 @@ pub(crate) struct PoolInner {
     pub(crate) limit: ByteSize,
     /// What is handed out: counts, and who is asked when memory runs out.
     pub(crate) pressure: PressureState,
+    /// Frees that wait for the end of a capture.
+    pub(crate) put_off: PutOff,
 }
 
 /// Device memory for the queries of one device. Clones share it.
@@ -66,8 +69,8 @@ impl MemoryPool {
         driver_pool: Option<Arc<CudaAsyncMemoryResource>>,
         limit: ByteSize,
     ) -> MemoryPool {
-        let (pressure, peers) = (PressureState::default(), Mutex::default());
-        let inner = PoolInner { device, resource, driver_pool, limit, pressure, peers };
+        let (pressure, peers, put_off) = (PressureState::default(), Mutex::default(), PutOff::default());
+        let inner = PoolInner { device, resource, driver_pool, limit, pressure, peers, put_off };
         let inner = Arc::new(inner);
         inner.device.siblings().join(&inner);
         MemoryPool { inner }
@@ -164,6 +167,7 @@ impl MemoryPool {
         if let Some(pool) = &self.inner.driver_pool {
             pool.check_may_give_back("trimming a pool")?;
         }
+        self.finish_frees();
         // The driver gives back only what it knows to be free.
         self.inner.device.synchronize()?;
         let before = self.inner.resource.statistics()?.reserved;

@@ -406,6 +406,8 @@ impl MemoryPool {
         if stream.device() != self.device() {
             return Err(MemoryError::ForeignDevice { what: "the memory pool", stream: stream.id() });
         }
+        stream.usable("an allocation")?;
+        self.finish_frees();
         let bytes = len.get() as u64;
         let ledger = &self.inner.pressure.ledger;
         let first = if ledger.take(bytes, self.inner.limit.as_u64()) {

@@ -15,7 +15,7 @@
 
 use std::num::NonZeroUsize;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::captured::{Captured, GraphPool};
@@ -73,13 +73,6 @@ impl Live {
     }
 }
 
-/// A free that waits until none of its streams is captured.
-#[derive(Debug)]
-struct Deferred {
-    raw: RawAllocation,
-    users: Vec<Stream>,
-}
-
 /// What was asked of a device, for the statistics.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
@@ -97,8 +90,6 @@ pub(super) struct Place {
     /// A stream of ours: what several streams used is freed here, and captured memory comes from here.
     pub(super) home: Stream,
     pub(super) captured: Mutex<Captured>,
-    deferred: Mutex<Vec<Deferred>>,
-    num_deferred: AtomicUsize,
     pub(super) asked: Asked,
 }
 
@@ -113,16 +104,7 @@ impl Place {
         };
         let scope = device.scope().child("C interface");
         let home = Stream::new(&device)?.with_scope(&scope);
-        Ok(Place {
-            device,
-            pool,
-            scope,
-            home,
-            captured: Mutex::default(),
-            deferred: Mutex::default(),
-            num_deferred: AtomicUsize::new(0),
-            asked: Asked::default(),
-        })
+        Ok(Place { device, pool, scope, home, captured: Mutex::default(), asked: Asked::default() })
     }
 
     fn stream(&self, raw: u64) -> Result<Stream> {
@@ -131,10 +113,6 @@ impl Place {
 
     pub(super) fn captured(&self) -> MutexGuard<'_, Captured> {
         self.captured.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn pending_frees(&self) -> usize {
-        self.num_deferred.load(Relaxed)
     }
 
     pub(super) fn counters(&self) -> Counters {
@@ -167,29 +145,12 @@ impl Place {
         freed.inspect_err(|_| self.scope.add(|c| &c.leaked_bytes, bytes))
     }
 
-    /// Does the frees that had to wait for the end of a capture, where it has come. Whoever calls is not to blame for their
-    /// errors: the device keeps them.
-    pub(super) fn settle(&self) {
-        if self.num_deferred.load(Relaxed) == 0 {
-            return;
-        }
-        let mut waiting = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
-        for deferred in std::mem::take(&mut *waiting) {
-            let captured = deferred.users.iter().any(|user| self.is_captured(user).unwrap_or(true));
-            if captured && !self.device.is_lost() {
-                waiting.push(deferred);
-            } else if let Err(error) = self.free(deferred.raw, &deferred.users) {
-                self.device.report(error);
-            }
-        }
-        self.num_deferred.store(waiting.len(), Relaxed);
-    }
-
-    fn defer(&self, raw: RawAllocation, users: Vec<Stream>) {
-        let mut waiting = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.push(Deferred { raw, users });
-        self.num_deferred.store(waiting.len(), Relaxed);
+    /// Frees behind what `users` hold once none of them is captured any more.
+    fn defer(&self, raw: RawAllocation, users: &[Stream]) {
         self.asked.deferred.fetch_add(1, Relaxed);
+        self.scope.freed(raw.len().get() as u64);
+        let after = users.iter().map(Stream::position).collect();
+        self.pool.put_off(raw, after, self.home.id(), Location::caller());
     }
 
     /// Memory for the pool of the device, counted.
@@ -269,7 +230,6 @@ impl Allocator {
             return Err(MemoryError::Range { what: "an allocation", offset: 0, wanted: size, len: usize::MAX });
         };
         let Some(padded) = NonZeroUsize::new(padded) else { return Ok(0) };
-        place.settle();
         let found = place.stream(stream).and_then(|on| Ok((self.allocate_on(place, padded, &on)?, on)));
         let ((ptr, bytes), on) = found.inspect_err(|_| {
             place.asked.failed.fetch_add(1, Relaxed);
@@ -341,9 +301,8 @@ impl Allocator {
         match live.bytes {
             Bytes::Graph { capture } => Captured::free(place, DevicePtr(ptr), capture, &users),
             Bytes::Own(raw) => {
-                place.settle();
                 if users.iter().any(|user| place.is_captured(user).unwrap_or(false)) {
-                    place.defer(raw, users);
+                    place.defer(raw, &users);
                     return Ok(());
                 }
                 place.free(raw, &users)
@@ -403,20 +362,13 @@ impl Allocator {
 
     /// Trims every device in use to nothing; the first error, after all were asked.
     pub(super) fn trim_all(&self) -> Result<()> {
-        let trim = |place: &Place| {
-            place.settle();
-            place.pool.trim_to(ByteSize::ZERO).map(|_| ())
-        };
-        self.places().map(trim).fold(Ok(()), Result::and)
+        self.places().map(|place| place.pool.trim_to(ByteSize::ZERO).map(|_| ())).fold(Ok(()), Result::and)
     }
 
     /// Gives what is unused beyond `keep` back to the device. Blocks until the device has finished what it has.
     pub(super) fn trim(&self, device: i32, keep: u64) -> Result<ByteSize> {
         match self.place_in_use("millpond_trim", device)? {
-            Some(place) => {
-                place.settle();
-                place.pool.trim_to(ByteSize(keep))
-            }
+            Some(place) => place.pool.trim_to(ByteSize(keep)),
             None => Ok(ByteSize::ZERO),
         }
     }

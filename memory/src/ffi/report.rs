@@ -45,7 +45,7 @@ fn object(allocator: &Allocator, place: &Place) -> Result<String> {
     number("record_streams", asked.recorded.load(Relaxed));
     number("shared_frees", asked.shared_frees.load(Relaxed));
     number("deferred_frees", asked.deferred.load(Relaxed));
-    number("pending_frees", place.pending_frees() as u64);
+    number("pending_frees", place.pool.frees_put_off() as u64);
     number("graph_bytes", graph_bytes);
     number("graph_allocations", graph_pieces as u64);
     number("waits_inserted", counters.waits_inserted);

@@ -239,7 +239,12 @@ impl State {
     }
 
     /// Makes a node of what is submitted to a captured stream. `None`: the stream is not captured.
-    pub(super) fn captured(&mut self, call: &'static str, lane: u32, node: impl FnOnce() -> Node) -> Option<Result<()>> {
+    pub(super) fn captured(
+        &mut self,
+        call: &'static str,
+        lane: u32,
+        node: impl FnOnce() -> Node,
+    ) -> Option<Result<()>> {
         let id = self.captures.of(lane)?;
         let capture = self.captures.active.get_mut(&id)?;
         if capture.broken {

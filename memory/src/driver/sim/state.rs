@@ -212,8 +212,10 @@ impl State {
                 self.alive(call, self.queues.lane(lane).device)?;
                 Ok(lane)
             }
-            None if stream.0 < FIRST_HANDLE || default_stream_of(stream).is_some() => Err(DriverError::new(call, DriverCode::INVALID_HANDLE)
-                .with_detail("the default stream orders against every other stream and is not to be used")),
+            None if stream.0 < FIRST_HANDLE || default_stream_of(stream).is_some() => {
+                Err(DriverError::new(call, DriverCode::INVALID_HANDLE)
+                    .with_detail("the default stream orders against every other stream and is not to be used"))
+            }
             None => Err(self.stale(call, "stream", stream.0)),
         }
     }
