@@ -52,6 +52,8 @@ pub(crate) mod descriptor;
 mod options;
 mod report;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_double, c_int, c_void};

@@ -10,6 +10,7 @@ mod conformance;
 mod counters;
 mod cuda;
 mod device;
+mod external;
 mod order;
 mod peers;
 mod pending;
@@ -21,6 +22,7 @@ mod resources;
 #[cfg(target_os = "linux")]
 mod shim;
 mod sim_buffers;
+mod sim_capture;
 mod sim_faults;
 mod sim_graph;
 mod sim_hand_over;

@@ -1,0 +1,320 @@
+//! Streams that somebody else made: nothing is assumed about what is on them, and nothing of theirs is destroyed.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use millpond_memory::driver::sim::{SimDriver, SimOptions};
+use millpond_memory::driver::*;
+use millpond_memory::graph;
+use millpond_memory::{
+    ByteSize, Device, DeviceBuffer, MemoryError, MemoryPool, PinnedPool, Strategy, Stream, Waited,
+};
+
+const DEVICE: DeviceId = DeviceId(0);
+
+struct Rig {
+    driver: Arc<SimDriver>,
+    device: Device,
+    pool: MemoryPool,
+}
+
+fn rig_with(options: SimOptions, strategy: Strategy) -> Rig {
+    let driver = SimDriver::new(options);
+    let device = Device::open(driver.clone(), 0).unwrap();
+    let pool = MemoryPool::builder(&device).strategy(strategy).limit(ByteSize::mib(256)).build().unwrap();
+    Rig { driver, device, pool }
+}
+
+fn rig() -> Rig {
+    rig_with(SimOptions { seed: 3, ..SimOptions::default() }, Strategy::CudaAsync)
+}
+
+impl Rig {
+    /// A stream of somebody else's, and our view of it.
+    fn theirs(&self) -> (StreamHandle, Stream) {
+        let handle = self.driver.stream_create(DEVICE, StreamPriority::Normal).unwrap();
+        (handle, self.wrap(handle.0))
+    }
+
+    fn wrap(&self, raw: u64) -> Stream {
+        self.try_wrap(raw).unwrap()
+    }
+
+    #[expect(unsafe_code, reason = "a stream of the simulated device's, which checks handles")]
+    fn try_wrap(&self, raw: u64) -> millpond_memory::Result<Stream> {
+        // SAFETY: handles are checked by the simulated device; the tests keep those that they use.
+        unsafe { millpond_memory::ffi::wrap_stream(&self.device, raw) }
+    }
+
+    fn fill(&self, buffer: &DeviceBuffer, byte: u8, on: StreamHandle) {
+        self.driver.fill(buffer.address(), byte, buffer.len(), on, Location::caller()).unwrap();
+    }
+
+    /// Drops everything of ours; what their owner made is destroyed by its owner, in peace.
+    fn end(self, theirs: &[StreamHandle]) {
+        let Rig { driver, device, pool } = self;
+        device.synchronize().unwrap();
+        drop(pool);
+        for stream in theirs {
+            driver.stream_destroy(*stream).unwrap();
+        }
+        assert!(device.take_errors().is_empty());
+        drop(device);
+        assert_eq!(driver.take_findings(), []);
+    }
+}
+
+#[test]
+fn a_handle_gives_the_same_stream_again_and_is_never_destroyed() {
+    let rig = rig();
+    let (handle, stream) = rig.theirs();
+    assert_eq!(rig.wrap(handle.0), stream);
+    assert!(stream.is_external() && !Stream::new(&rig.device).unwrap().is_external());
+    let (other, other_stream) = rig.theirs();
+    assert_ne!(other_stream, stream);
+    let Rig { driver, device, pool } = rig;
+    drop((pool, stream, other_stream, device));
+    // Closing the device has left them alone.
+    for handle in [handle, other] {
+        driver.stream_destroy(handle).unwrap();
+    }
+    assert_eq!(driver.take_findings(), []);
+}
+
+/// What its owner submits is not counted here, so the same place asked for twice needs two events.
+#[test]
+fn every_hand_over_from_their_stream_records_a_fresh_event() {
+    let rig = rig();
+    let (handle, theirs) = rig.theirs();
+    let ours = Stream::new(&rig.device).unwrap();
+    let buffer = DeviceBuffer::zeroed(1024, &ours, &rig.pool).unwrap();
+    theirs.wait_for(ours.position()).unwrap();
+    for byte in 1..4 {
+        rig.fill(&buffer, byte, handle); // Behind our back.
+        let before = rig.device.counters();
+        assert_eq!(ours.wait_for(theirs.position()).unwrap(), Waited::Inserted);
+        assert_eq!(rig.device.counters().since(&before).events_recorded, 1);
+        buffer.fill(0, &ours).unwrap();
+        // And back: ours are counted, so an unchanged position costs nothing.
+        let position = ours.position();
+        assert_eq!(theirs.wait_for(position).unwrap(), Waited::Inserted);
+        assert_eq!(theirs.wait_for(position).unwrap(), Waited::Elided);
+    }
+    drop(buffer);
+    rig.end(&[handle]);
+}
+
+#[test]
+fn a_position_of_theirs_is_covered_by_what_came_after_it_and_by_nothing_before() {
+    let rig = rig();
+    let (handle, theirs) = rig.theirs();
+    let ours = Stream::new(&rig.device).unwrap();
+    let early = theirs.position();
+    assert_eq!(ours.wait_for(early).unwrap(), Waited::Inserted);
+    assert_eq!(ours.wait_for(early).unwrap(), Waited::Elided, "this very point was waited for");
+    assert!(!ours.is_after(theirs.position()), "a point asked for now is a new one");
+    theirs.synchronize().unwrap();
+    assert!(ours.is_after(early));
+    assert!(!ours.is_after(theirs.position()), "the host saw what was there then, not what is there now");
+    rig.end(&[handle]);
+}
+
+/// PyTorch's default: handle 0, which has another name.
+#[test]
+fn the_legacy_default_stream_works_like_any_other() {
+    let rig = rig();
+    let default = rig.wrap(0);
+    assert_eq!(rig.wrap(1), default);
+    let ours = Stream::new(&rig.device).unwrap();
+    let pinned = PinnedPool::builder(&rig.device).build();
+    let buffer = DeviceBuffer::upload(&[1, 2, 3, 4], &default, &rig.pool, &pinned).unwrap();
+    buffer.fill(7, &ours).unwrap();
+    assert_eq!(buffer.download_vec(&default, &pinned).unwrap().wait().unwrap(), [7; 4]);
+    drop((buffer, pinned));
+    rig.end(&[]);
+}
+
+#[test]
+fn the_per_thread_default_stream_and_nonsense_are_refused() {
+    let rig = rig();
+    let words = rig.try_wrap(2).unwrap_err().to_string();
+    assert!(words.contains("per-thread default stream is another stream in every thread"), "{words}");
+    let words = rig.try_wrap(0xdead_beef).unwrap_err().to_string();
+    assert!(words.contains("invalid handle (400)"), "{words}");
+    rig.end(&[]);
+}
+
+/// What is behind a stream that was given up stays behind it, and nothing goes onto it any more.
+#[test]
+fn a_stream_that_is_given_up_keeps_its_last_point() {
+    let rig = rig();
+    let (handle, theirs) = rig.theirs();
+    let ours = Stream::new(&rig.device).unwrap();
+    let buffer = DeviceBuffer::zeroed(512, &theirs, &rig.pool).unwrap();
+    rig.fill(&buffer, 1, handle);
+    theirs.give_up().unwrap();
+    theirs.give_up().unwrap();
+    rig.driver.stream_destroy(handle).unwrap();
+    assert!(theirs.is_gone());
+    let refused = theirs.submit(|_, _| Ok(())).unwrap_err();
+    assert_eq!(refused.to_string(), format!("{} was given up by its owner: nothing can be submitted to it", theirs.id()));
+    assert!(matches!(refused, MemoryError::StreamGone { .. }));
+    // The buffer was last used there: the next use, and the free, find their order.
+    buffer.fill(2, &ours).unwrap();
+    drop(buffer);
+    assert!(rig.try_wrap(handle.0).is_err(), "forgotten, and no stream any more");
+    rig.end(&[]);
+}
+
+/// The owner said nothing, and another stream has the handle now: the old one's work is waited for on the host.
+#[test]
+fn a_handle_that_came_back_is_another_stream() {
+    let rig =
+        rig_with(SimOptions { seed: 8, reuse_stream_handles: true, ..SimOptions::default() }, Strategy::CudaAsync);
+    let (handle, first) = rig.theirs();
+    let buffer = DeviceBuffer::zeroed(512, &first, &rig.pool).unwrap();
+    rig.fill(&buffer, 1, handle);
+    rig.driver.stream_destroy(handle).unwrap();
+    let (again, second) = rig.theirs();
+    assert_eq!(again, handle);
+    assert_ne!(second, first, "a handle is no identity");
+    assert!(first.is_gone() && !second.is_gone());
+    buffer.fill(2, &second).unwrap();
+    drop(buffer);
+    rig.end(&[again]);
+}
+
+#[test]
+fn buffers_freed_on_their_stream_while_ours_still_read() {
+    for strategy in Strategy::ALL {
+        let rig = rig_with(SimOptions { seed: 11, ..SimOptions::default() }, strategy);
+        let (handle, theirs) = rig.theirs();
+        let ours = Stream::new(&rig.device).unwrap();
+        for _ in 0..8 {
+            let a = DeviceBuffer::zeroed(4096, &theirs, &rig.pool).unwrap();
+            let b = DeviceBuffer::new(4096, &ours, &rig.pool).unwrap();
+            a.copy_to(b.as_view(), &ours).unwrap();
+            rig.fill(&a, 1, handle_after(&theirs, &ours, handle));
+        }
+        rig.end(&[handle]);
+    }
+}
+
+/// Their owner orders their stream behind ours, as it must before it touches what ours used.
+fn handle_after(theirs: &Stream, ours: &Stream, handle: StreamHandle) -> StreamHandle {
+    theirs.wait_for(ours.position()).unwrap();
+    handle
+}
+
+mod captured {
+    use super::*;
+
+    fn begin(rig: &Rig, handle: StreamHandle) {
+        rig.driver.stream_capture_begin(handle, CaptureMode::Global).unwrap();
+    }
+
+    fn end(rig: &Rig, handle: StreamHandle) {
+        let graph = rig.driver.stream_capture_end(handle).expect("nothing of ours broke the capture");
+        rig.driver.graph_destroy(graph).unwrap();
+    }
+
+    /// Refused before the driver is asked, so the capture goes on.
+    #[test]
+    fn everything_on_a_captured_stream_is_refused_and_the_capture_lives() {
+        for strategy in Strategy::ALL {
+            let rig = rig_with(SimOptions::default(), strategy);
+            let (handle, theirs) = rig.theirs();
+            let ours = Stream::new(&rig.device).unwrap();
+            let buffer = DeviceBuffer::zeroed(256, &theirs, &rig.pool).unwrap();
+            assert_eq!(theirs.capture_status().unwrap(), CaptureStatus::None);
+            let at = theirs.position();
+            begin(&rig, handle);
+            assert!(matches!(theirs.capture_status().unwrap(), CaptureStatus::Active { .. }));
+            let refused: [(&str, MemoryError); 7] = [
+                ("an allocation", DeviceBuffer::new(100, &theirs, &rig.pool).unwrap_err()),
+                ("work", buffer.fill(1, &theirs).unwrap_err()),
+                ("an event", theirs.record().unwrap_err()),
+                ("an event", ours.wait_for(at).unwrap_err()),
+                ("a wait", theirs.wait_for(ours.position()).and_then(|_| theirs.submit(|_, _| Ok(()))).unwrap_err()),
+                ("a wait of the host", theirs.synchronize().unwrap_err()),
+                ("a wait for the device", rig.device.synchronize().unwrap_err()),
+            ];
+            for (what, error) in refused {
+                assert!(error.is_capturing(), "{strategy}: {error}");
+                let words = error.to_string();
+                let ends = "do it before the capture begins or after it has ended";
+                assert!(words.ends_with(ends), "{words}");
+                assert!(words.starts_with(what) || what == "a wait", "{strategy}: {words}");
+            }
+            // Our own streams go on meanwhile, behind what they know.
+            assert!(matches!(rig.pool.trim_to(ByteSize::ZERO), Err(error) if error.is_capturing()));
+            end(&rig, handle);
+            buffer.fill(1, &theirs).unwrap();
+            drop(buffer);
+            rig.end(&[handle]);
+        }
+    }
+
+    /// A free of what the captured stream used last waits for the end of the capture.
+    #[test]
+    fn frees_are_put_off_until_the_capture_is_over() {
+        for strategy in Strategy::ALL {
+            let rig = rig_with(SimOptions { seed: 21, ..SimOptions::default() }, strategy);
+            let (handle, theirs) = rig.theirs();
+            let ours = Stream::new(&rig.device).unwrap();
+            let buffer = DeviceBuffer::zeroed(1 << 20, &theirs, &rig.pool).unwrap();
+            let shared = DeviceBuffer::zeroed(1 << 20, &ours, &rig.pool).unwrap();
+            shared.fill(1, &theirs).unwrap();
+            begin(&rig, handle);
+            drop((buffer, shared));
+            assert_eq!((rig.pool.frees_put_off(), rig.pool.used_bytes()), (2, ByteSize::mib(2)), "{strategy}");
+            rig.pool.finish_frees();
+            assert_eq!(rig.pool.frees_put_off(), 2, "still captured");
+            end(&rig, handle);
+            drop(DeviceBuffer::zeroed(256, &ours, &rig.pool).unwrap());
+            assert_eq!((rig.pool.frees_put_off(), rig.pool.used_bytes()), (0, ByteSize::ZERO), "{strategy}");
+            rig.end(&[handle]);
+        }
+    }
+
+    /// One of ours, whose raw handle another library captures with.
+    #[test]
+    fn one_of_our_streams_says_so_itself() {
+        let rig = rig();
+        let ours = Stream::new(&rig.device).unwrap();
+        let (handle, _) = ours.submit(|_, handle| Ok(handle)).unwrap();
+        ours.expect_capture(true);
+        begin(&rig, handle);
+        assert!(ours.record().unwrap_err().is_capturing());
+        end(&rig, handle);
+        ours.record().unwrap();
+        ours.expect_capture(false);
+        rig.end(&[]);
+    }
+
+    /// The thread that polls for results asks about events, which breaks captures of careless threads.
+    #[test]
+    fn results_are_awaited_while_another_thread_captures() {
+        let rig = rig();
+        let (handle, _theirs) = rig.theirs();
+        let ours = Stream::new(&rig.device).unwrap();
+        let pinned = PinnedPool::builder(&rig.device).build();
+        let buffer = DeviceBuffer::upload(&[5, 6], &ours, &rig.pool, &pinned).unwrap();
+        let pending = buffer.download_vec(&ours, &pinned).unwrap();
+        begin(&rig, handle);
+        // The poller alone looks; this thread only waits for it.
+        assert_eq!(crate::pending::block_on(pending).unwrap(), [5, 6]);
+        end(&rig, handle);
+        drop((buffer, pinned));
+        rig.end(&[handle]);
+    }
+
+    #[test]
+    fn memory_of_graphs_is_told_reset_and_trimmed() {
+        let rig = rig();
+        assert_eq!(graph::graph_memory(&rig.device).unwrap(), graph::GraphMemory::default());
+        graph::reset_graph_memory_high(&rig.device).unwrap();
+        assert_eq!(graph::trim_graph_memory(&rig.device).unwrap(), ByteSize::ZERO);
+        rig.end(&[]);
+    }
+}
