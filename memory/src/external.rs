@@ -130,7 +130,7 @@ impl Device {
     /// `Err` if nothing can be submitted to this stream now: it is gone, or captured.
     #[cold]
     pub(crate) fn may_submit(&self, cell: &StreamCell, what: &'static str) -> Result<()> {
-        if cell.external.as_ref().is_some_and(|external| external.gone().is_some()) {
+        if cell.is_gone() {
             return Err(MemoryError::StreamGone { stream: cell.id });
         }
         match self.capture_status_of(cell)? {
@@ -140,7 +140,7 @@ impl Device {
     }
 
     pub(crate) fn capture_status_of(&self, cell: &StreamCell) -> Result<CaptureStatus> {
-        if !cell.may_capture.load(Ordering::Relaxed) {
+        if cell.is_gone() || !cell.may_capture.load(Ordering::Relaxed) {
             return Ok(CaptureStatus::None);
         }
         match self.driver().stream_capture_status(cell.handle) {
@@ -148,6 +148,12 @@ impl Device {
             Err(error) if error.code == DriverCode::STREAM_CAPTURE_IMPLICIT => Ok(CaptureStatus::Invalidated),
             other => self.check_on(cell.id, other),
         }
+    }
+}
+
+impl StreamCell {
+    fn is_gone(&self) -> bool {
+        self.external.as_ref().is_some_and(|external| external.gone().is_some())
     }
 }
 
@@ -159,7 +165,7 @@ impl Stream {
 
     /// True if its owner gave it up, or was found to have destroyed it.
     pub fn is_gone(&self) -> bool {
-        self.cell().external.as_ref().is_some_and(|external| external.gone().is_some())
+        self.cell().is_gone()
     }
 
     /// The stream's owner is about to destroy it: records a last event behind all of its work. What is ordered behind the

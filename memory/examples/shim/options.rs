@@ -13,6 +13,8 @@
 //! | `CUDA_SHIM_IGNORE_WAIT`      | the wait of a stream, counted from 1, that does nothing | none    |
 //! | `CUDA_SHIM_REFUSE_PEERS`     | 1: no device reaches another's memory                   | 0       |
 //! | `CUDA_SHIM_WRITE_WORD`       | 0: streams cannot store words                           | 1       |
+//! | `CUDA_SHIM_DEFAULT_STREAM`   | 1: handle 0 may be used, as by a caller of ours         | 0       |
+//! | `CUDA_SHIM_REUSE_STREAMS`    | 1: a new stream gets the handle of a destroyed one      | 0       |
 //! | `CUDA_SHIM_FAIL`             | functions that give a code instead of doing their work  | none    |
 //! | `CUDA_SHIM_REPORT`           | a file for counters and findings, written at exit       | none    |
 //! | `CUDA_SHIM_LOG`              | 1: refusals on standard error, with their reasons       | 0       |
@@ -57,6 +59,8 @@ impl Options {
             lose_device_at_launch: variable("CUDA_SHIM_LOSE_AT_LAUNCH"),
             ignore_wait: variable("CUDA_SHIM_IGNORE_WAIT"),
             refuse_peers: variable("CUDA_SHIM_REFUSE_PEERS") == Some(1),
+            default_stream: variable("CUDA_SHIM_DEFAULT_STREAM") == Some(1),
+            reuse_stream_handles: variable("CUDA_SHIM_REUSE_STREAMS") == Some(1),
             stream_memory_operations: variable("CUDA_SHIM_WRITE_WORD") != Some(0),
             // cuLaunchKernel has no way to say what a kernel will touch.
             must_declare: false,

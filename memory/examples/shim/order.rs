@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use millpond_memory::driver::sim::SimDriver;
 use millpond_memory::driver::{DeviceId, Driver, DriverCode, EventFlags, EventHandle, StreamHandle, StreamPriority};
 
 use crate::shim::{context_of, current, site};
@@ -9,6 +10,7 @@ use crate::{Out, exports, finished, give};
 
 // Of cuda.h.
 const STREAM_NON_BLOCKING: c_uint = 1;
+const LEGACY_STREAM: usize = 1;
 const EVENT_BLOCKING_SYNC: c_uint = 1;
 const EVENT_DISABLE_TIMING: c_uint = 2;
 const EVENT_INTERPROCESS: c_uint = 4;
@@ -19,8 +21,12 @@ pub struct EventForOthers {
     reserved: [u8; 64],
 }
 
+/// Null and 1 are the legacy default stream of the current device.
 pub(crate) fn stream(handle: *mut c_void) -> StreamHandle {
-    StreamHandle(handle.addr() as u64)
+    match (handle.addr(), current()) {
+        (0 | LEGACY_STREAM, Ok(device)) => SimDriver::default_stream(device),
+        (address, _) => StreamHandle(address as u64),
+    }
 }
 
 fn event(handle: *mut c_void) -> EventHandle {

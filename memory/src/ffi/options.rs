@@ -16,9 +16,9 @@ pub(super) const LIMIT: &str = "MILLPOND_MEMORY_LIMIT_BYTES";
 pub(super) struct Options {
     pub(super) strategy: Strategy,
     /// The most that is handed out on a device; 0 is three quarters of what is free at first, `None` all there is.
-    limit: Option<u64>,
+    pub(super) limit: Option<u64>,
     /// Shares of a device's memory that were asked for before it was used.
-    fractions: Mutex<HashMap<u32, f64>>,
+    pub(super) fractions: Mutex<HashMap<u32, f64>>,
 }
 
 impl Options {

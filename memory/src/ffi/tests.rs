@@ -135,7 +135,8 @@ fn a_free_waits_for_the_recorded_streams() {
             if recorded {
                 assert_eq!((rig.number("record_streams"), rig.number("shared_frees")), (20, 20));
                 rig.end();
-            } else {
+            } else if strategy != Strategy::Cuda {
+                // cuMemFree alone waits for the whole device by itself.
                 rig.driver.settle().unwrap();
                 assert!(!rig.driver.take_findings().is_empty(), "{strategy}: a use that nobody told of");
             }
@@ -282,7 +283,8 @@ fn trimming_gives_back_what_is_unused() {
         rig.free(one, 8 << 20, a);
         let reserved = rig.number("reserved_bytes");
         let given = rig.allocator.trim(0, 0).unwrap().as_u64();
-        assert_eq!(rig.number("reserved_bytes"), reserved - given, "{strategy}");
+        // A pool without a threshold gives back at every wait for the device, before it is trimmed.
+        assert!(rig.number("reserved_bytes") <= reserved - given, "{strategy}");
         rig.free(two, 8 << 20, a);
         rig.allocator.trim_all().unwrap();
         assert_eq!(rig.number("reserved_bytes"), 0, "{strategy}");

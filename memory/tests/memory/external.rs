@@ -6,9 +6,7 @@ use std::sync::Arc;
 use millpond_memory::driver::sim::{SimDriver, SimOptions};
 use millpond_memory::driver::*;
 use millpond_memory::graph;
-use millpond_memory::{
-    ByteSize, Device, DeviceBuffer, MemoryError, MemoryPool, PinnedPool, Strategy, Stream, Waited,
-};
+use millpond_memory::{ByteSize, Device, DeviceBuffer, MemoryError, MemoryPool, PinnedPool, Strategy, Stream, Waited};
 
 const DEVICE: DeviceId = DeviceId(0);
 
@@ -157,7 +155,10 @@ fn a_stream_that_is_given_up_keeps_its_last_point() {
     rig.driver.stream_destroy(handle).unwrap();
     assert!(theirs.is_gone());
     let refused = theirs.submit(|_, _| Ok(())).unwrap_err();
-    assert_eq!(refused.to_string(), format!("{} was given up by its owner: nothing can be submitted to it", theirs.id()));
+    assert_eq!(
+        refused.to_string(),
+        format!("{} was given up by its owner: nothing can be submitted to it", theirs.id())
+    );
     assert!(matches!(refused, MemoryError::StreamGone { .. }));
     // The buffer was last used there: the next use, and the free, find their order.
     buffer.fill(2, &ours).unwrap();

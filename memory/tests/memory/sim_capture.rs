@@ -56,8 +56,7 @@ impl Rig {
 
     /// What the device has in its first byte.
     fn first_byte(&self) -> u8 {
-        let block =
-            self.driver.host_alloc(DEVICE, NonZeroUsize::new(64).unwrap(), HostKind::Download, site()).unwrap();
+        let block = self.driver.host_alloc(DEVICE, NonZeroUsize::new(64).unwrap(), HostKind::Download, site()).unwrap();
         let copy = CopyOp::DeviceToHost { from: self.memory, to: HostSpan::new(&block, 0, 64).unwrap() };
         self.driver.copy(&copy, self.a, site()).unwrap();
         self.driver.stream_synchronize(self.a).unwrap();
