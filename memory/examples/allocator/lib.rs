@@ -1,7 +1,7 @@
 //! A shared library with the C interface of the memory layer: `millpond_alloc`, `millpond_free` and what belongs to them.
 //!
 //!   cargo build --release -p millpond-memory --example millpond_allocator
-//!   python memory/examples/allocator/torch_allocator.py --library target/release/examples/libmillpond_allocator.so
+//!   python memory/examples/torch_allocator.py --library target/release/examples/libmillpond_allocator.so
 //!
 //! `millpond_memory::ffi` says what the functions do; `millpond_allocator.h` declares them for C.
 

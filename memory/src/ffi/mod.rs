@@ -7,7 +7,7 @@
 //!
 //! The library is the example `millpond_allocator`: `cargo build --release -p millpond-memory --example millpond_allocator`
 //! makes `target/release/examples/libmillpond_allocator.so`. Another cdylib exports the same functions by
-//! [`export_c_interface!`](crate::export_c_interface). `memory/examples/allocator/millpond_allocator.h` declares them for C, and
+//! [`export_c_interface!`](crate::export_c_interface). `memory/examples/millpond_allocator.h` declares them for C, and
 //! `torch_allocator.py` beside it uses them from Python.
 //!
 //! | function                                                        | PyTorch's hook                | does                                                                     |
@@ -64,7 +64,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use self::allocator::{Allocator, refused};
 use self::options::Options;
 use crate::device::Device;
-use crate::driver::{CaptureMode, CudaDriver, Driver, ThreadContext};
+use crate::driver::{CaptureMode, CudaDriver, Driver, DriverCode, ThreadContext};
 use crate::error::{MemoryError, Result};
 use crate::stream::Stream;
 
@@ -137,12 +137,23 @@ impl Drop for Visit<'_> {
     }
 }
 
+fn is_the_end(error: &MemoryError) -> bool {
+    match error {
+        MemoryError::Driver { error, .. } | MemoryError::DeviceLost { error, .. } => {
+            error.code == DriverCode::DEINITIALIZED
+        }
+        _ => false,
+    }
+}
+
 fn tell(function: &'static str, error: &MemoryError) {
     let words = match error {
         MemoryError::Call { .. } => error.to_string(),
         _ => format!("{function}: {error}"),
     };
     match ERRORS.fetch_add(1, Relaxed) + 1 {
+        // A process that ends takes its driver down before the last of its frees.
+        _ if is_the_end(error) => {}
         told @ 1..=MOST_TOLD => {
             let last = if told == MOST_TOLD { " (no more will be told here)" } else { "" };
             eprintln!("millpond: {words}{last}");

@@ -5,6 +5,7 @@
 //!
 //! Child      tests in `claims` do nothing unless a test here started them.
 
+mod allocator;
 mod claims;
 mod exports;
 
