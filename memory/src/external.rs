@@ -5,8 +5,9 @@
 //!
 //! Owner      makes it, submits to it behind our back, and destroys it. Nothing here ever destroys it. Before its owner does,
 //!            `Stream::give_up` records a last event, so that what is still ordered behind it stays so.
-//! Positions  others may have submitted work that is not counted here, so a position asked for now is a new point: the first
-//!            wait for it records a fresh event, and no clock that was taken before covers it.
+//! Positions  others may have submitted work that is not counted here. So a position asked for now is a new point, which no
+//!            clock covers; and a wait of another stream is for what the stream holds at the wait, by a fresh event each time.
+//!            Nothing is elided, and a buffer that was used there is handed over and freed behind all of it.
 //! Identity   handles come back after a destroy, so a handle is asked for the driver's number each time it is handed in. A
 //!            stream whose handle another one has by now is gone: who waits for it waits, on the host, for the device.
 //! Default    handle 0 (1 is another name of it) is the legacy default stream. It waits for all blocking streams, and they for
@@ -16,14 +17,14 @@
 
 use std::collections::HashMap;
 use std::panic::Location;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::device::Device;
 use crate::driver::{CaptureStatus, DriverCode, DriverError};
 use crate::error::{MemoryError, Result};
 use crate::event::EventCell;
-use crate::order::Mark;
+use crate::order::{Mark, Position};
 use crate::stream::{Stream, StreamCell};
 
 /// CUDA's names for the default streams.
@@ -50,6 +51,8 @@ impl External {
 /// The streams of others that a device knows, by handle.
 #[derive(Default)]
 pub(crate) struct Externals {
+    /// Whether there ever was one: who has none pays one load.
+    any: AtomicBool,
     by_handle: RwLock<HashMap<u64, Arc<StreamCell>>>,
 }
 
@@ -99,9 +102,21 @@ impl Device {
             // Its handle is another stream's by now: it was destroyed, and nobody said so.
             external.gone.get_or_init(|| None);
         }
+        self.externals().any.store(true, Ordering::Relaxed);
         let cell = self.add_stream(|id| StreamCell::wrap(id, handle, External { number, gone: OnceLock::new() }));
         by_handle.insert(raw, Arc::clone(&cell));
         Ok(of(cell))
+    }
+
+    /// What to wait for so as to come after `position`: on a stream of somebody else, everything it holds by now.
+    pub(crate) fn as_of_now(&self, position: Position) -> Position {
+        if !self.externals().any.load(Ordering::Relaxed) {
+            return position;
+        }
+        match self.stream_cell(position.stream) {
+            Ok(cell) if cell.external.is_some() && !cell.is_gone() => cell.position(),
+            _ => position,
+        }
     }
 
     /// Whether the handle still is that stream's.

@@ -73,7 +73,7 @@ impl StreamCell {
 
     /// Where the stream stands. Others may have submitted to a stream of theirs: then this is a new point, which no event
     /// that was recorded before stands for.
-    fn position(&self) -> Position {
+    pub(crate) fn position(&self) -> Position {
         let seq = if self.external.is_some() { self.order().submitted() } else { self.cursor.newest() };
         Position { stream: self.id, seq }
     }
@@ -142,6 +142,7 @@ impl Stream {
         if position.stream.device_serial != self.id().device_serial {
             return Err(MemoryError::ForeignDevice { what: "a position to wait for", stream: self.id() });
         }
+        let position = if position.stream == self.id() { position } else { self.device.as_of_now(position) };
         if self.is_after(position) {
             self.scope.count(|c| &c.waits_elided);
             return Ok(Waited::Elided);
