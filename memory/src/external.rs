@@ -10,6 +10,7 @@
 //!            Nothing is elided, and a buffer that was used there is handed over and freed behind all of it.
 //! Identity   handles come back after a destroy, so a handle is asked for the driver's number each time it is handed in. A
 //!            stream whose handle another one has by now is gone: who waits for it waits, on the host, for the device.
+//!            While a stream is captured the question would break the capture: then its handle is believed.
 //! Default    handle 0 (1 is another name of it) is the legacy default stream. It waits for all blocking streams, and they for
 //!            it; ours are non-blocking and need events like with any other stream. Handle 2, the per-thread default stream,
 //!            is another stream in every thread that names it, and is refused.
@@ -36,8 +37,8 @@ type LastMark = Option<Mark<Arc<EventCell>>>;
 /// What the cell of such a stream knows beside.
 #[derive(Debug)]
 pub(crate) struct External {
-    /// The driver's number for it. The default stream has none that could change.
-    number: Option<u64>,
+    /// The driver's number for it, asked for when it is first seen uncaptured. The default stream has none that could change.
+    number: OnceLock<u64>,
     /// Set once it is gone: the event behind its last work, where there was time for one.
     gone: OnceLock<LastMark>,
 }
@@ -94,10 +95,11 @@ impl Device {
             return Ok(of(Arc::clone(cell)));
         }
         let handle = self.check(self.driver().stream_wrap(self.id(), raw))?;
-        let number = match raw {
-            0 => None,
-            _ => Some(self.check(self.driver().stream_id(handle))?),
-        };
+        let number = OnceLock::new();
+        if raw != 0 && self.check(self.driver().stream_capture_status(handle))? == CaptureStatus::None {
+            let found = self.check(self.driver().stream_id(handle))?;
+            number.get_or_init(|| found);
+        }
         if let Some(external) = known.as_ref().and_then(|cell| cell.external.as_ref()) {
             // Its handle is another stream's by now: it was destroyed, and nobody said so.
             external.gone.get_or_init(|| None);
@@ -121,9 +123,17 @@ impl Device {
 
     /// Whether the handle still is that stream's.
     fn same_stream(&self, cell: &StreamCell) -> Result<bool> {
-        let Some(number) = cell.external.as_ref().and_then(|external| external.number) else { return Ok(true) };
+        let Some(external) = cell.external.as_ref().filter(|_| self.driver().stream_raw(cell.handle) != 0) else {
+            return Ok(true);
+        };
+        match self.driver().stream_capture_status(cell.handle) {
+            Ok(CaptureStatus::None) => {}
+            Err(error) if error.code == DriverCode::INVALID_HANDLE => return Ok(false),
+            Err(error) => return self.check_on(cell.id, Err(error)),
+            Ok(_) => return Ok(true),
+        }
         match self.driver().stream_id(cell.handle) {
-            Ok(found) => Ok(found == number),
+            Ok(found) => Ok(*external.number.get_or_init(|| found) == found),
             Err(error) if error.code == DriverCode::INVALID_HANDLE => Ok(false),
             Err(error) => self.check_on(cell.id, Err(error)),
         }

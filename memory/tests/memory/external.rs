@@ -258,6 +258,29 @@ mod captured {
         }
     }
 
+    /// Asking for its number would break the capture.
+    #[test]
+    fn a_captured_stream_is_known_by_its_handle() {
+        let rig = rig();
+        let (known, before) = rig.theirs();
+        let new = rig.driver.stream_create(rig.device.id(), StreamPriority::Normal).unwrap();
+        for handle in [known, new] {
+            begin(&rig, handle);
+        }
+        assert_eq!(rig.wrap(known.0).id(), before.id());
+        let seen = rig.wrap(new.0);
+        assert!(matches!(seen.capture_status().unwrap(), CaptureStatus::Active { .. }));
+        assert_eq!(rig.wrap(new.0).id(), seen.id());
+        for handle in [known, new] {
+            end(&rig, handle);
+        }
+        // The second one's number is asked for now, and it stays the same stream.
+        assert_eq!(rig.wrap(new.0).id(), seen.id());
+        seen.give_up().unwrap();
+        before.give_up().unwrap();
+        rig.end(&[known, new]);
+    }
+
     /// A free of what the captured stream used last waits for the end of the capture.
     #[test]
     fn frees_are_put_off_until_the_capture_is_over() {
