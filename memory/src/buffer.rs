@@ -421,6 +421,34 @@ impl DeviceView {
     }
 }
 
+/// What moving a buffer's bytes elsewhere needs to know.
+impl DeviceView {
+    /// How many views and handles keep the memory alive, this one among them.
+    pub(crate) fn num_holders(&self) -> usize {
+        Arc::strong_count(&self.allocation)
+    }
+
+    /// Tells buffers apart.
+    pub(crate) fn buffer_id(&self) -> u64 {
+        self.allocation.id
+    }
+
+    /// Where the view lies in its buffer.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len
+    }
+
+    /// Bytes that the whole buffer takes, padding and all.
+    pub(crate) fn buffer_bytes(&self) -> ByteSize {
+        ByteSize::from(self.allocation.raw.as_ref().map_or(0, |raw| raw.len().get()))
+    }
+
+    /// The whole buffer.
+    pub(crate) fn whole(&self) -> DeviceView {
+        DeviceView { offset: 0, len: self.allocation.len, ..self.clone() }
+    }
+}
+
 impl AsRef<DeviceView> for DeviceView {
     fn as_ref(&self) -> &DeviceView {
         self

@@ -63,7 +63,7 @@ pub use peer::{PeerAccess, PeerUse};
 pub use pending::Pending;
 pub use pinned::{HostReadGuard, HostWriteGuard, PinnedBuffer, PinnedPool};
 pub use pool::{DriverPool, Location, MaxSize, MemoryPool, MemoryPoolBuilder, ReleaseThreshold, ReusePolicy};
-pub use pressure::{OomAction, OomCallback, OomContext, PressureStatistics};
+pub use pressure::{OomAction, OomCallback, OomContext, PoolBytes, PressureStatistics};
 pub use resource::{DeviceMemoryResource, ResourceStatistics, Strategy};
 pub use spill::{Resident, SpillHandle, SpillOptions, Spillable, Spiller};
 pub use stream::{Stream, StreamId, StreamPool};

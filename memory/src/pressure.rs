@@ -19,12 +19,13 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::adaptor::Count;
 use crate::driver::{DriverCode, Site};
 use crate::error::{MemoryError, OomCause, OomSnapshot, Result};
 use crate::graph::trim_graph_memory;
 use crate::ledger::Ledger;
 use crate::pool::{MemoryPool, PoolInner};
-use crate::resource::RawAllocation;
+use crate::resource::{RawAllocation, ResourceStatistics};
 use crate::stream::{Stream, StreamId};
 use crate::units::ByteSize;
 
@@ -71,6 +72,17 @@ pub struct PressureStatistics {
     /// Step 4, and how often it freed nothing although it said so.
     pub num_callbacks: u64,
     pub num_empty_promises: u64,
+}
+
+/// Bytes of a pool: now, the most since `reset_high`, and in sum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolBytes {
+    /// Handed out, rounded up to 256 each.
+    pub allocated_bytes: Count,
+    /// Freed, and not yet reached by the device as far as the host knows.
+    pub pending_free_bytes: Count,
+    /// Taken from the device. The resource keeps no sum of these.
+    pub reserved_bytes: Count,
 }
 
 macro_rules! cells {
@@ -393,6 +405,19 @@ impl MemoryPool {
     /// How often memory ran short, and what was done about it.
     pub fn pressure_statistics(&self) -> PressureStatistics {
         self.inner.pressure.cells.snapshot()
+    }
+
+    /// What is handed out, on its way back, and taken from the device.
+    pub fn bytes(&self) -> Result<PoolBytes> {
+        let ledger = &self.inner.pressure.ledger;
+        ledger.retire(self.device());
+        let ResourceStatistics { reserved, reserved_peak, .. } = self.statistics()?;
+        let count = |current: ByteSize, peak: ByteSize, total| Count { current: current.0, peak: peak.0, total };
+        Ok(PoolBytes {
+            allocated_bytes: count(ledger.used(), ledger.used_peak(), ledger.allocated_total()),
+            pending_free_bytes: count(ledger.pending(), ledger.pending_peak(), ledger.freed_total()),
+            reserved_bytes: count(reserved, reserved_peak, 0),
+        })
     }
 
     /// Freed, and not yet reached by the device as far as the host knows.

@@ -223,6 +223,11 @@ impl MemoryGovernor {
         ShortageHook { governor: Arc::downgrade(&self.inner), id }
     }
 
+    /// Something can be spilled that could not before: those who wait look again.
+    pub fn nudge(&self) {
+        self.change(|_| ());
+    }
+
     /// Panics when the sums do not agree. For tests.
     pub fn check(&self) {
         self.state().check();

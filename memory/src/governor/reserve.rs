@@ -207,6 +207,13 @@ impl Reservation {
         Ok(theirs)
     }
 
+    /// All of it, as another reservation; this one is empty.
+    pub fn take(&mut self) -> Reservation {
+        let (participant, space) = (self.participant.clone(), self.space);
+        let empty = Reservation { participant, space, spillable: self.spillable, bytes: 0, leaving: self.leaving };
+        std::mem::replace(self, empty)
+    }
+
     /// The memory is on its way back: until this is dropped, nobody who waits is taken for stuck.
     pub(crate) fn start_leaving(&mut self) {
         if !std::mem::replace(&mut self.leaving, true) {

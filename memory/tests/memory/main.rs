@@ -31,3 +31,4 @@ mod sim_lazy;
 mod sim_pool;
 mod sim_refusals;
 mod sim_rig;
+mod spill;

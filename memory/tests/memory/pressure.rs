@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use millpond_memory::adaptor::Count;
 use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
 use millpond_memory::driver::{Driver, Site};
 use millpond_memory::resource::{RawAllocation, ResourceStatistics};
@@ -60,6 +61,10 @@ fn a_stream_has_its_own_frees_at_once_and_another_waits_for_them() {
     let waited = pool.pressure_statistics();
     assert_eq!((waited.num_free_waits, waited.num_ooms), (1, 0), "nothing else would keep b within the limit");
     assert_eq!(pool.pending_free_bytes(), ByteSize::ZERO);
+    let counts = pool.bytes().unwrap();
+    let triple = |count: Count| (count.current >> 20, count.peak >> 20, count.total >> 20);
+    assert_eq!(triple(counts.allocated_bytes), (1, 1, 3));
+    assert_eq!(triple(counts.pending_free_bytes), (0, 1, 2));
     drop(buffer);
     assert_silent(&driver);
 }
