@@ -182,7 +182,7 @@ fn what_is_in_use_or_shared_stays() {
     assert_eq!(handle.spill().unwrap(), ByteSize::ZERO, "held once more");
     drop(second);
     assert_eq!(handle.spill().unwrap(), ByteSize(5_120));
-    let (views, reservation) = handle.into_views(&w.stream).unwrap();
+    let (views, reservation) = handle.into_parts(&w.stream).unwrap();
     assert!(reservation.is_none());
     assert_eq!((w.read(&views[0]), w.spiller.statistics().groups), (bytes(1, 5_000), 0));
     drop(views);
