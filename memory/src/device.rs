@@ -234,10 +234,10 @@ impl Device {
         }
         let submitted: Vec<VectorClock> = streams.iter().map(|cell| cell.clock()).collect();
         self.check(self.inner.driver.device_synchronize(self.inner.id))?;
-        submitted.iter().for_each(|clock| self.host_saw(clock));
         if let Some(log) = self.log() {
             log.synchronized_all();
         }
+        submitted.iter().for_each(|clock| self.host_saw(clock));
         Ok(())
     }
 

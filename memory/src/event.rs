@@ -122,11 +122,12 @@ impl Event {
     }
 
     fn saw_done(&self) {
-        self.mark.event.done.store(true, Ordering::Release);
-        self.device.host_saw(&self.mark.snapshot);
+        // Before others act on it.
         if let Some(log) = self.device.log() {
             log.synchronized(self.position());
         }
+        self.mark.event.done.store(true, Ordering::Release);
+        self.device.host_saw(&self.mark.snapshot);
     }
 }
 

@@ -158,10 +158,11 @@ impl Stream {
         self.device.check_on(self.id(), waited)?;
         let before = order.seq();
         order.waited(&mark);
-        drop(order);
+        // Before others find the wait implied.
         if let Some(log) = self.device.log() {
             log.waited(self.id(), before, Position { seq: mark.seq, ..position });
         }
+        drop(order);
         self.scope.count(|c| &c.waits_inserted);
         Ok(Waited::Inserted)
     }

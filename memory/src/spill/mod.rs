@@ -175,6 +175,9 @@ impl SpillerInner {
         self.cells.bounced_bytes.fetch_add(plain, Relaxed);
         scope.add(|c| &c.spilled_bytes, bytes);
         tracing::debug!(bytes, pinned, plain, tag = scope.path(), "spilled");
+        if let Some(log) = self.pool.device().log() {
+            log.spilled(ByteSize(bytes), &scope.path());
+        }
     }
 
     fn returned(&self, bytes: u64, scope: &Scope) {

@@ -11,12 +11,15 @@ mod counters;
 mod cuda;
 mod device;
 mod external;
+mod log;
+mod measure;
 mod order;
 mod peers;
 mod pending;
 mod pinned;
 mod pools;
 mod pressure;
+mod replay;
 mod resource_order;
 mod resources;
 #[cfg(target_os = "linux")]
