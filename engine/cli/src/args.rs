@@ -8,6 +8,17 @@ const AFTER_HELP: &str = "\
 Exit codes: 0 ok; 1 SQL or run-time error; 2 usage, a bad flag or option; 3 a device asked for is absent, or a
 forbidden fallback; 4 a file or network error; 130 interrupted.";
 
+const BENCH_HELP: &str = "\
+Every strategy (--allocator, all by default) in every case of every pattern, in interleaved rounds. On a GPU: time per call
+on the host (median, p99, least), driver calls, host waits, peaks, fragmentation, and multiples of cuda and cuda_async. On
+the simulated device (--device sim): counts alone, the same for the same seed; its time says nothing.";
+
+const REPLAY_HELP: &str = "\
+Calls follow each other at once, in the order of the log and with its waits between streams; what a replay takes is not
+what the query took, and no time is printed. Uses touch a few bytes of each allocation, so that the simulated device
+(--device sim) finds whatever the log does not order. A log of RMM's (Thread,Time,Action,Pointer,Size,Stream) has no order
+between streams: its frees are ordered behind their allocations.";
+
 /// SQL over Parquet on the GPU.
 #[derive(Debug, Parser)]
 #[command(name = "millpond", version, after_help = AFTER_HELP, args_conflicts_with_subcommands = false)]
@@ -47,7 +58,7 @@ pub struct QueryArgs {
 }
 
 /// The session that statements and suites run in.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct SessionArgs {
     /// Which device: auto, cuda, cuda:N, sim or cpu
     #[arg(long, global = true, value_name = "DEVICE")]
@@ -57,7 +68,8 @@ pub struct SessionArgs {
     #[arg(long, global = true, value_name = "MODE")]
     pub fallback: Option<String>,
 
-    /// How device memory is allocated: cuda, cuda_async_default, cuda_async, caching, arena or binning
+    /// How device memory is allocated: cuda, cuda_async_default, cuda_async, caching, arena or binning; for mem, also several,
+    /// separated by commas, or all
     #[arg(long, global = true, value_name = "STRATEGY")]
     pub allocator: Option<String>,
 
@@ -101,6 +113,56 @@ pub enum Command {
     Gen(GenArgs),
     /// Run a suite once, with counts and a digest per query
     Run(RunArgs),
+    /// Compare strategies of device memory, and replay what a query did to it
+    #[command(subcommand)]
+    Mem(MemCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum MemCommand {
+    /// Compare strategies of allocation on a device
+    #[command(after_help = BENCH_HELP)]
+    Bench(MemBenchArgs),
+    /// Replay an allocation log with its streams and their order, from any strategy
+    #[command(after_help = REPLAY_HELP)]
+    Replay(MemReplayArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct MemBenchArgs {
+    /// Only these patterns, separated by commas, or all: sizes, events, loop, streams, random, query, threshold, reuse
+    #[arg(long = "pattern", value_delimiter = ',', value_name = "NAMES")]
+    pub patterns: Vec<String>,
+
+    /// Measured passes of each cell; each has a warm-up of its own before it
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+
+    /// Seconds that all passes together may take on a GPU; a pass that is late is cut short and marked
+    #[arg(long, default_value_t = 40, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub seconds: u32,
+
+    /// Seed of the random pattern, and of the simulated device
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+
+    /// Write every figure to a file as JSON, too; - prints JSON instead of tables
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct MemReplayArgs {
+    /// The log: of --memory-log, or RMM's
+    pub log: PathBuf,
+
+    /// Seed of the simulated device
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

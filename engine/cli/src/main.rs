@@ -3,6 +3,7 @@
 //! ```text
 //!   millpond [-c SQL | -f FILE]   statements            millpond gen    data
 //!   millpond info, selftest       devices               millpond run    a suite, with counts
+//!   millpond mem bench, replay    device memory
 //! ```
 //!
 //! Standard output carries data alone; notes, errors and footers go to standard error.
@@ -15,6 +16,7 @@ mod format;
 mod generate;
 mod info;
 mod interrupt;
+mod mem;
 mod query;
 mod selftest;
 mod session;
@@ -61,6 +63,7 @@ async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
         Some(Command::Selftest) => selftest::run(&cli.session).await,
         Some(Command::Gen(args)) => generate::run(args, cli.session.quiet).map(|()| Exit::Ok),
         Some(Command::Run(args)) => suite::run(args, &cli.session).await,
+        Some(Command::Mem(command)) => mem::run(command, &cli.session),
         None if nothing_to_run(cli) => {
             let _ = Cli::command().print_help();
             Ok(Exit::Usage)

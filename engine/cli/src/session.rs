@@ -71,7 +71,8 @@ pub fn finish_log(session: &Millpond) -> Result<(), CliError> {
     Ok(session.engine().map_or(Ok(()), |engine| engine.flush_memory_log())?)
 }
 
-fn flag(name: &str, error: millpond::EngineError) -> CliError {
+/// The error of a flag, under its own name.
+pub fn flag(name: &str, error: millpond::EngineError) -> CliError {
     match error {
         millpond::EngineError::OptionValue { value, expected, .. } => {
             CliError::usage(format!("{name} cannot be '{value}': it takes {expected}"))

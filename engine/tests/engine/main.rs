@@ -10,6 +10,7 @@ mod random_expressions;
 mod selftest;
 mod sources;
 mod sql_features;
+mod strategies;
 mod support;
 mod tpch;
 mod troubles;

@@ -82,6 +82,11 @@ fn partitioned_joins(mut config: SessionConfig) -> SessionConfig {
     config
 }
 
+/// The files of `data` as tables.
+pub async fn register_parquet(context: &SessionContext, data: &Path) {
+    register(context, Source::Parquet, data).await;
+}
+
 async fn register(context: &SessionContext, source: Source, data: &Path) {
     for table in Table::ALL.map(Table::name) {
         let parquet = data.join(format!("{table}.parquet"));

@@ -49,7 +49,7 @@ fn over_the_shim(environment: &[(&str, &str)], args: &[&str]) -> (Ended, u64, St
 fn info_names_the_device() {
     let (ended, launches, findings) = over_the_shim(&[], &["info"]);
     assert_eq!((ended.code, launches, findings.as_str()), (0, 0, ""), "{}", ended.stderr);
-    assert!(ended.stdout.contains(&format!("\ncuda   {NAME}\n")), "{}", ended.stdout);
+    assert!(ended.stdout.contains(&format!("\ncuda   {NAME} · ")), "{}", ended.stdout);
     let (ended, ..) = over_the_shim(&[("CUDA_SHIM_DEVICES", "2")], &["info", "--device", "cuda:1", "--json"]);
     assert!(ended.stdout.contains("\"available\":true") && ended.stdout.contains(NAME), "{}", ended.stdout);
 }

@@ -3,6 +3,7 @@
 #[cfg(target_os = "linux")]
 mod cuda;
 mod errors;
+mod mem;
 mod queries;
 mod selftest;
 mod suites;
