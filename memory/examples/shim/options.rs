@@ -12,6 +12,8 @@
 //! | `CUDA_SHIM_LOSE_AT_LAUNCH`   | the launch, counted from 1, that loses its device       | none    |
 //! | `CUDA_SHIM_IGNORE_WAIT`      | the wait of a stream, counted from 1, that does nothing | none    |
 //! | `CUDA_SHIM_REFUSE_PEERS`     | 1: no device reaches another's memory                   | 0       |
+//! | `CUDA_SHIM_MEMORY_POOLS`     | 0: devices have no pools                                | 1       |
+//! | `CUDA_SHIM_HOST_NUMA_NODES`  | NUMA nodes of the host that pools can lie on            | 1       |
 //! | `CUDA_SHIM_WRITE_WORD`       | 0: streams cannot store words                           | 1       |
 //! | `CUDA_SHIM_DEFAULT_STREAM`   | 1: handle 0 may be used, as by a caller of ours         | 0       |
 //! | `CUDA_SHIM_REUSE_STREAMS`    | 1: a new stream gets the handle of a destroyed one      | 0       |
@@ -52,7 +54,9 @@ impl Options {
     pub(crate) fn from_environment() -> Self {
         let defaults = SimOptions::default();
         let devices = variable("CUDA_SHIM_DEVICES").unwrap_or(defaults.devices);
+        let version = variable("CUDA_SHIM_VERSION").unwrap_or(defaults.version);
         let sim = SimOptions {
+            version,
             seed: variable("CUDA_SHIM_SEED").unwrap_or(defaults.seed),
             devices: visible(devices, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref()),
             memory_bytes: variable("CUDA_SHIM_MEMORY_BYTES").unwrap_or(defaults.memory_bytes),
@@ -61,6 +65,8 @@ impl Options {
             refuse_peers: variable("CUDA_SHIM_REFUSE_PEERS") == Some(1),
             default_stream: variable("CUDA_SHIM_DEFAULT_STREAM") == Some(1),
             reuse_stream_handles: variable("CUDA_SHIM_REUSE_STREAMS") == Some(1),
+            memory_pools: variable("CUDA_SHIM_MEMORY_POOLS") != Some(0),
+            host_numa_nodes: variable("CUDA_SHIM_HOST_NUMA_NODES").unwrap_or(defaults.host_numa_nodes),
             stream_memory_operations: variable("CUDA_SHIM_WRITE_WORD") != Some(0),
             // cuLaunchKernel has no way to say what a kernel will touch.
             must_declare: false,
@@ -70,7 +76,7 @@ impl Options {
         let trouble = trouble.split(',').filter(|part| !part.is_empty()).map(Trouble::parse).collect();
         let report = variable::<PathBuf>("CUDA_SHIM_REPORT");
         let log = variable("CUDA_SHIM_LOG") == Some(1);
-        Options { version: variable("CUDA_SHIM_VERSION").unwrap_or(12020), sim, report, log, trouble }
+        Options { version: i32::try_from(version).unwrap_or(i32::MAX), sim, report, log, trouble }
     }
 
     /// The code that this call of `function` gives on order.

@@ -37,25 +37,21 @@ impl State {
         const CALL: &str = "cuMemAllocFromPoolAsync";
         let lane = self.lane(CALL, stream)?;
         self.no_memory_nodes(CALL, lane)?;
-        let device = self.queues.lane(lane).device;
         let unreachable = self.has_unreachable_peer(handle);
         let pool = self.pool(CALL, handle)?;
-        if pool.device != device {
-            let detail = format!("a pool of device {} and a stream of device {device}", pool.device);
-            return refuse(CALL, DriverCode::INVALID_VALUE, detail);
-        }
         if matches!(pool.sharing, Sharing::Imported { .. }) {
             let detail = "an imported pool hands out nothing: it opens what its exporter allocated";
             return refuse(CALL, DriverCode::INVALID_VALUE, detail);
         }
-        if unreachable {
+        // The pool says where the memory is; its order is the stream's, which may be of another device.
+        let (place, on_host) = pool.place();
+        if unreachable && !on_host {
             return refuse(CALL, DriverCode::INVALID_DEVICE, "access was set for a device that cannot have it");
         }
         self.allocation_fails(CALL, bytes)?;
         let moment = self.queues.next_moment(lane);
-        let State { pools, devices, next_address, options, queues, random, .. } = self;
+        let State { pools, devices, host_used_bytes, next_address, options, queues, random, .. } = self;
         let pool = pools.get_mut(&handle).expect("looked up above");
-        let room = std::cell::RefCell::new((devices, next_address));
         let block = pool.allocate(
             bytes as u64,
             &Knowledge {
@@ -64,15 +60,20 @@ impl State {
                 host_saw: &|epoch| queues.host().has_passed(epoch),
             },
             random,
-            &mut |bytes| {
-                let (devices, next_address) = &mut *room.borrow_mut();
-                State::place(devices, next_address, options, device, bytes)
-            },
-            &mut |_, bytes| room.borrow_mut().0[device as usize].used_bytes -= bytes,
+            &mut State::room(devices, host_used_bytes, next_address, options, (place, on_host)),
         );
         let Some(block) = block else {
-            let free = self.options.memory_bytes - self.devices[device as usize].used_bytes;
-            return refuse(CALL, DriverCode::OUT_OF_MEMORY, format!("{bytes} bytes wanted, {free} free on the device"));
+            let detail = match on_host {
+                true => {
+                    let free = self.options.host_memory_bytes - self.host_used_bytes;
+                    format!("{bytes} bytes wanted, {free} free on the host")
+                }
+                false => {
+                    let free = self.free_bytes(place);
+                    format!("{bytes} bytes wanted, {free} free on the device")
+                }
+            };
+            return refuse(CALL, DriverCode::OUT_OF_MEMORY, detail);
         };
         if let Some(epoch) = block.wait_for {
             let (moment, by) = self.prepare(lane, What::Wait, Some(site));
@@ -80,7 +81,7 @@ impl State {
         }
         let (moment, by) = self.prepare(lane, What::Allocation, Some(site));
         let origin = Origin::Pool(handle);
-        let id = self.memory.announce(block.base, bytes as u64, device, origin, Some(by.clone()), Some(site));
+        let id = self.memory.announce(block.base, bytes as u64, place, origin, Some(by.clone()), Some(site));
         self.push(moment, by, Work::Allocate { block: id });
         self.counters.allocations += 1;
         self.counters.allocated_bytes += bytes as u64;
@@ -139,7 +140,7 @@ impl State {
         let (moment, by) = self.prepare(lane, What::Free, Some(site));
         let buffer = self.memory.get(id).expect("found above");
         let (label, owner, origin) = (buffer.label.clone(), buffer.device, buffer.origin);
-        if owner != device {
+        if owner != device && !matches!(origin, Origin::Pool(_)) {
             let message = format!("{label} of device {owner} is freed on a stream of device {device}");
             self.reports.add(FindingKind::ForeignFree, id, Some(&by), None, message.clone());
             return refuse(CALL, DriverCode::INVALID_VALUE, message);
@@ -169,7 +170,7 @@ impl State {
         let Some(address) =
             self.place_here(device, (bytes as u64).checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX))
         else {
-            let free = self.options.memory_bytes - self.devices[device as usize].used_bytes;
+            let free = self.free_bytes(device);
             return refuse(CALL, DriverCode::OUT_OF_MEMORY, format!("{bytes} bytes wanted, {free} free on the device"));
         };
         let id = self.memory.announce(address, bytes as u64, device, Origin::Device, None, Some(site));
@@ -244,10 +245,21 @@ impl State {
 impl State {
     pub(super) fn pool_create(&mut self, properties: &PoolProperties) -> Result<PoolHandle> {
         const CALL: &str = "cuMemPoolCreate";
-        let PoolLocation::Device(device) = properties.location else {
-            return refuse(CALL, DriverCode::NOT_SUPPORTED, format!("a pool on {}", properties.location));
+        if !self.options.memory_pools {
+            return refuse(CALL, DriverCode::NOT_SUPPORTED, "MemoryPoolsSupported is 0");
+        }
+        if !HandleTypes::POSIX_FD.contains(properties.handle_types) {
+            let detail = format!("handle types {:#x}: POSIX descriptors are 1", properties.handle_types.0);
+            return refuse(CALL, DriverCode::INVALID_VALUE, detail);
+        }
+        let (device, host_node) = match properties.location {
+            PoolLocation::Device(device) => (self.usable(CALL, device)?, None),
+            PoolLocation::HostNuma(node) if node >= self.options.host_numa_nodes => {
+                let detail = format!("host NUMA node {node} of {}", self.options.host_numa_nodes);
+                return refuse(CALL, DriverCode::INVALID_VALUE, detail);
+            }
+            PoolLocation::HostNuma(node) => (self.caretaker(), Some(node)),
         };
-        let device = self.usable(CALL, device)?;
         let handle = PoolHandle(self.new_handle());
         let page = self.page_bytes();
         let max_bytes = properties.max_bytes.map_or(u64::MAX, |max| max.div_ceil(page).saturating_mul(page));
@@ -255,6 +267,7 @@ impl State {
         if properties.handle_types.contains(HandleTypes::POSIX_FD) {
             pool.sharing = Sharing::Exportable;
         }
+        pool.host_node = host_node;
         self.pools.insert(handle, pool);
         Ok(handle)
     }
@@ -315,10 +328,10 @@ impl State {
 
     pub(super) fn pool_trim(&mut self, handle: PoolHandle, keep_bytes: u64) -> Result<()> {
         self.pool("cuMemPoolTrimTo", handle)?;
-        let Self { pools, devices, queues, .. } = self;
+        let Self { pools, devices, host_used_bytes, next_address, options, queues, .. } = self;
         if let Some(pool) = pools.get_mut(&handle) {
-            let device = &mut devices[pool.device as usize];
-            pool.trim(keep_bytes, &|epoch| queues.host().has_passed(epoch), &mut |_, bytes| device.used_bytes -= bytes);
+            let mut room = State::room(devices, host_used_bytes, next_address, options, pool.place());
+            pool.trim(keep_bytes, &|epoch| queues.host().has_passed(epoch), &mut room);
         }
         Ok(())
     }
@@ -329,6 +342,13 @@ impl State {
         let owner = self.pool(CALL, handle)?.device;
         let unreachable = !self.can_reach(context, owner);
         let pool = self.pool(CALL, handle)?;
+        if pool.host_node.is_some() {
+            match accessible {
+                true => pool.peers.insert(context),
+                false => pool.peers.remove(&context),
+            };
+            return Ok(());
+        }
         if pool.device == context {
             return match accessible {
                 true => Ok(()),

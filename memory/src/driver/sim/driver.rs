@@ -8,8 +8,6 @@ use std::num::NonZeroUsize;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// CUDA 12.2, the oldest that is supported.
-const VERSION: DriverVersion = DriverVersion(12020);
 const COMPUTE_CAPABILITY: (i32, i32) = (9, 0);
 
 impl Driver for SimDriver {
@@ -18,7 +16,7 @@ impl Driver for SimDriver {
     }
 
     fn version(&self) -> DriverVersion {
-        VERSION
+        DriverVersion(self.options.version)
     }
 
     fn device_count(&self) -> Result<u32> {
@@ -32,6 +30,7 @@ impl Driver for SimDriver {
 
     fn attribute(&self, device: DeviceId, attribute: DeviceAttribute) -> Result<i32> {
         self.existing("cuDeviceGetAttribute", device)?;
+        let unknown = Err(DriverError::new("cuDeviceGetAttribute", DriverCode::INVALID_VALUE));
         let value = match attribute {
             DeviceAttribute::ComputeCapabilityMajor => return Ok(COMPUTE_CAPABILITY.0),
             DeviceAttribute::ComputeCapabilityMinor => return Ok(COMPUTE_CAPABILITY.1),
@@ -47,12 +46,18 @@ impl Driver for SimDriver {
             DeviceAttribute::L2CacheBytes => 4 << 20,
             DeviceAttribute::ClockRateKhz | DeviceAttribute::MemoryClockRateKhz => 0,
             DeviceAttribute::GlobalMemoryBusWidthBits => 0,
-            DeviceAttribute::MemoryPoolsSupported => 1,
-            DeviceAttribute::MemoryPoolSupportedHandleTypes => HandleTypes::POSIX_FD.0,
-            // As in 12.2, which does not know the question.
+            // Questions that older drivers do not know.
+            DeviceAttribute::MemoryPoolsSupported if self.options.version < 11020 => return unknown,
+            DeviceAttribute::MemoryPoolSupportedHandleTypes if self.options.version < 11030 => return unknown,
+            DeviceAttribute::HostNumaId if self.options.version < 12020 => return unknown,
+            DeviceAttribute::HostNumaMemoryPoolsSupported if self.options.version < 13000 => return unknown,
+            DeviceAttribute::MemoryPoolsSupported => self.options.memory_pools.into(),
+            DeviceAttribute::MemoryPoolSupportedHandleTypes if self.options.memory_pools => HandleTypes::POSIX_FD.0,
+            DeviceAttribute::MemoryPoolSupportedHandleTypes => 0,
             DeviceAttribute::HostNumaMemoryPoolsSupported => {
-                return Err(DriverError::new("cuDeviceGetAttribute", DriverCode::INVALID_VALUE));
+                (self.options.memory_pools && self.options.host_numa_nodes > 0).into()
             }
+            DeviceAttribute::HostNumaId if self.options.host_numa_nodes == 0 => return Ok(-1),
             DeviceAttribute::HostNumaId => 0,
             DeviceAttribute::UnifiedAddressing => 1,
             DeviceAttribute::StreamMemoryOperations => self.options.stream_memory_operations.into(),

@@ -370,6 +370,12 @@ impl State {
             let Some(buffer) = self.memory.on_device(footprint.base) else { continue };
             let (label, origin, owner) = (buffer.label.clone(), buffer.origin, buffer.device);
             let runs = merge_runs(&footprint.reads.runs(), &footprint.writes.runs(), &footprint.atomics.runs());
+            if self.is_shut_out(device, origin) {
+                let user = self.device_id(device);
+                let message = format!("{by} on {user} touches {label} on the host, to which it has no access");
+                self.reports.add(FindingKind::OutOfBounds, label.id, Some(by), None, message.clone());
+                return self.lose(device, DriverCode::ILLEGAL_ADDRESS, message);
+            }
             if owner != device && !self.reaches(device, owner, origin, label.id, by.number) {
                 let (user, home) = (self.device_id(device), self.device_id(owner));
                 let whose = if self.process_of(device) == self.process_of(owner) { "" } else { " and another process" };

@@ -52,6 +52,14 @@ pub struct SimOptions {
     pub shuffle_blocks: bool,
     /// Instructions of warps after which a launch counts as hung.
     pub max_warp_instructions: u64,
+    /// The driver's version, as 12020: what it does not know yet it refuses.
+    pub version: u32,
+    /// Whether devices have pools. Virtual GPUs may not.
+    pub memory_pools: bool,
+    /// NUMA nodes of the host, on which pools can lie.
+    pub host_numa_nodes: u32,
+    /// What pools on the host may hold, together.
+    pub host_memory_bytes: u64,
     /// Whether streams can store words into pinned memory.
     pub stream_memory_operations: bool,
     /// No device reaches another's memory.
@@ -81,6 +89,10 @@ impl Default for SimOptions {
             checks: Checks::ALL,
             shuffle_blocks: true,
             max_warp_instructions: 20_000_000_000,
+            version: 12020,
+            memory_pools: true,
+            host_numa_nodes: 1,
+            host_memory_bytes: 16 << 30,
             stream_memory_operations: true,
             refuse_peers: false,
             one_way_peers: false,

@@ -5,8 +5,10 @@
 //!
 //! Reuse      same stream · the host has seen the free · an event chain orders it · it has run in fact (opportunistic, by
 //!            the seed) · else a wait for it is inserted (internal dependency). Each policy can be switched off.
+//! Remapping  pages that the device is done with become one range at a new address, before more memory is asked for.
 //! Growth     a segment at a time; whole free segments are given back at a synchronisation above the threshold, by trim,
-//!            or to make room for a larger one (the driver remaps such pages).
+//!            or to make room for a larger one.
+//! Pending    a free that has not run serves its own stream at its own address. Pages under it neither move nor go.
 //! Pure       no device, no queue: the caller says what has finished and who is ordered after what.
 
 use super::clock::{Epoch, Moment};
@@ -36,6 +38,16 @@ pub(super) struct Knowledge<'a> {
     pub(super) finished: &'a dyn Fn(Epoch) -> bool,
     /// Whether the host has seen it finish.
     pub(super) host_saw: &'a dyn Fn(Epoch) -> bool,
+}
+
+/// Where a pool's memory comes from.
+pub(super) trait Ground {
+    /// Physical memory of so many bytes, at a new address. `None` when there is not so much.
+    fn grow(&mut self, bytes: u64) -> Option<u64>;
+    /// An address range for memory that the pool has already.
+    fn address(&mut self, bytes: u64) -> u64;
+    /// Physical memory goes back.
+    fn give_back(&mut self, bytes: u64);
 }
 
 /// A block that was handed out.
@@ -68,7 +80,10 @@ pub(super) enum Sharing {
 
 #[derive(Debug)]
 pub(super) struct Pool {
+    /// Where it lies. A pool of the host is looked after by the first device that was open when it was made.
     pub(super) device: u32,
+    /// A NUMA node, for a pool of the host: it lets in `peers` alone.
+    pub(super) host_node: Option<u32>,
     pub(super) max_bytes: u64,
     pub(super) release_threshold: u64,
     pub(super) reuse: Reuse,
@@ -94,6 +109,7 @@ impl Pool {
     pub(super) fn new(device: u32, max_bytes: u64, page_bytes: u64) -> Self {
         Self {
             device,
+            host_node: None,
             max_bytes,
             release_threshold: 0,
             reuse: Reuse { follow_events: true, opportunistic: true, internal_dependencies: true },
@@ -109,6 +125,16 @@ impl Pool {
             used: 0,
             used_high: 0,
         }
+    }
+
+    /// Its device, and whether its memory is the host's instead.
+    pub(super) fn place(&self) -> (u32, bool) {
+        (self.device, self.host_node.is_some())
+    }
+
+    /// Whether kernels of a device may touch its memory.
+    pub(super) fn lets_in(&self, device: u32) -> bool {
+        self.host_node.is_none() && self.device == device || self.peers.contains(&device)
     }
 
     pub(super) fn reserved(&self) -> u64 {
@@ -158,15 +184,13 @@ impl Pool {
         self.free.values().any(|free| free.counted > 0)
     }
 
-    /// Hands out a block of at least `bytes`. `grow` brings a segment of exactly so many bytes from the device, or refuses;
-    /// `give_back` takes one. `None` is out of memory.
+    /// Hands out a block of at least `bytes`. `None` is out of memory.
     pub(super) fn allocate(
         &mut self,
         bytes: u64,
         knowledge: &Knowledge<'_>,
         random: &mut Random,
-        grow: &mut dyn FnMut(u64) -> Option<u64>,
-        give_back: &mut dyn FnMut(u64, u64),
+        ground: &mut dyn Ground,
     ) -> Option<Block> {
         let len = bytes.checked_next_multiple_of(BLOCK_BYTES)?;
         // 1. Reuse. Whether the driver notices that a free has run is its own affair: a coin for each block.
@@ -175,16 +199,26 @@ impl Pool {
         {
             return Some(self.take(base, len, None));
         }
-        // 2. Growth; when the device is full, whole free segments make room.
-        if let Some(base) = self.grow(len, grow) {
+        if self.sharing == Sharing::No
+            && let Some(base) = self.remap(len, knowledge, &|base| luck.contains(&base), ground)
+        {
+            return Some(self.take(base, len, None));
+        }
+        // 2. Growth; when there is no more, the driver looks closer at what has been freed.
+        if let Some(base) = self.grow(len, ground) {
             return Some(self.take(base, len, None));
         }
         if let Some(base) = self.choose(len, random, |_, free| self.may_take(free, knowledge, true)) {
             return Some(self.take(base, len, None));
         }
         if self.sharing == Sharing::No
-            && self.release(0, &|pool, free| pool.may_take(free, knowledge, true), give_back) > 0
-            && let Some(base) = self.grow(len, grow)
+            && let Some(base) = self.remap(len, knowledge, &|_| true, ground)
+        {
+            return Some(self.take(base, len, None));
+        }
+        if self.sharing == Sharing::No
+            && self.release(0, &|pool, free| pool.may_move(free, knowledge, true), ground) > 0
+            && let Some(base) = self.grow(len, ground)
         {
             return Some(self.take(base, len, None));
         }
@@ -206,6 +240,11 @@ impl Pool {
             || self.reuse.opportunistic && lucky && (knowledge.finished)(after)
     }
 
+    /// Whether the pages under a free block can be mapped elsewhere or given back: nobody on the device uses them any more.
+    fn may_move(&self, free: &Free, knowledge: &Knowledge<'_>, lucky: bool) -> bool {
+        self.may_take(free, knowledge, lucky) && free.after.is_none_or(knowledge.finished)
+    }
+
     /// One of the three smallest free blocks that fit and are allowed.
     fn choose(&self, len: u64, random: &mut Random, allowed: impl Fn(u64, &Free) -> bool) -> Option<u64> {
         let mut fitting: Vec<(u64, u64)> = self
@@ -219,17 +258,107 @@ impl Pool {
         fitting.get(random.below(fitting.len() as u64) as usize).map(|&(_, base)| base)
     }
 
-    fn grow(&mut self, len: u64, grow: &mut dyn FnMut(u64) -> Option<u64>) -> Option<u64> {
+    fn grow(&mut self, len: u64, ground: &mut dyn Ground) -> Option<u64> {
         let bytes = len.checked_next_multiple_of(self.page_bytes)?;
         if self.reserved.checked_add(bytes)? > self.max_bytes {
             return None;
         }
-        let base = grow(bytes)?;
-        self.segments.insert(base, bytes);
-        self.free.insert(base, Free { len: bytes, segment: base, after: None, counted: 0 });
+        let base = ground.grow(bytes)?;
+        self.add_segment(base, bytes);
         self.reserved += bytes;
         self.reserved_high = self.reserved_high.max(self.reserved);
         Some(base)
+    }
+
+    fn add_segment(&mut self, base: u64, bytes: u64) {
+        self.segments.insert(base, bytes);
+        self.free.insert(base, Free { len: bytes, segment: base, after: None, counted: 0 });
+    }
+
+    /// Makes one range of free pages from here and there, if they are enough.
+    fn remap(
+        &mut self,
+        len: u64,
+        knowledge: &Knowledge<'_>,
+        lucky: &dyn Fn(u64) -> bool,
+        ground: &mut dyn Ground,
+    ) -> Option<u64> {
+        let mut needed = len.checked_next_multiple_of(self.page_bytes)?;
+        let bytes = needed;
+        let mut pages = Vec::new();
+        for (&segment, &segment_len) in &self.segments {
+            for (start, end) in self.idle_runs(segment, segment_len, knowledge, lucky) {
+                // Pages count from the start of the segment.
+                let start = segment + (start - segment).next_multiple_of(self.page_bytes);
+                let end = segment + (end - segment) / self.page_bytes * self.page_bytes;
+                let taken = end.saturating_sub(start).min(needed);
+                if taken > 0 {
+                    pages.push((segment, start, start + taken));
+                    needed -= taken;
+                }
+            }
+        }
+        if needed > 0 {
+            return None;
+        }
+        // From the back, so that the numbers of the segments before stay what they are.
+        for (segment, start, end) in pages.into_iter().rev() {
+            self.carve(segment, start, end);
+        }
+        let base = ground.address(bytes);
+        self.add_segment(base, bytes);
+        Some(base)
+    }
+
+    /// Stretches of a segment in which all is free and may move.
+    fn idle_runs(
+        &self,
+        segment: u64,
+        len: u64,
+        knowledge: &Knowledge<'_>,
+        lucky: &dyn Fn(u64) -> bool,
+    ) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for (&base, free) in self.free.range(segment..segment + len) {
+            if !self.may_move(free, knowledge, lucky(base)) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some((_, end)) if *end == base => *end = base + free.len,
+                _ => runs.push((base, base + free.len)),
+            }
+        }
+        runs
+    }
+
+    /// Takes free pages out of a segment, which falls into what is before and what is after them.
+    fn carve(&mut self, segment: u64, start: u64, end: u64) {
+        let len = self.segments.remove(&segment).expect("the segment of the pages");
+        let segment_end = segment + len;
+        let cut: Vec<u64> = self.free.range(segment..end).map(|(&base, _)| base).collect();
+        for base in cut {
+            let free = self.free[&base].clone();
+            let free_end = base + free.len;
+            if free_end <= start {
+                continue;
+            }
+            self.free.remove(&base);
+            // What has run is not counted any more, so the pieces take nothing with them.
+            if base < start {
+                self.free.insert(base, Free { len: start - base, ..free.clone() });
+            }
+            if free_end > end {
+                self.free.insert(end, Free { len: free_end - end, ..free });
+            }
+        }
+        if start > segment {
+            self.segments.insert(segment, start - segment);
+        }
+        if end < segment_end {
+            self.segments.insert(end, segment_end - end);
+            self.free.range_mut(end..segment_end).for_each(|(_, free)| free.segment = end);
+            self.live.range_mut(end..segment_end).for_each(|(_, (_, of))| *of = end);
+        }
     }
 
     fn take(&mut self, base: u64, len: u64, wait_for: Option<Epoch>) -> Block {
@@ -270,7 +399,7 @@ impl Pool {
 
     /// Forgets orders that the host has seen fulfilled, and gives back what is above the threshold: at every
     /// synchronisation.
-    pub(super) fn synchronised(&mut self, host_saw: &dyn Fn(Epoch) -> bool, give_back: &mut dyn FnMut(u64, u64)) {
+    pub(super) fn synchronised(&mut self, host_saw: &dyn Fn(Epoch) -> bool, ground: &mut dyn Ground) {
         self.retire(host_saw);
         // Physical memory that other processes may have mapped stays.
         let keep = match (self.closing, self.sharing) {
@@ -278,19 +407,14 @@ impl Pool {
             (false, Sharing::No) => self.release_threshold,
             (false, _) => u64::MAX,
         };
-        self.release(keep, &|_, free| free.after.is_none(), give_back);
+        self.release(keep, &|_, free| free.after.is_none(), ground);
     }
 
     /// Gives back unused segments beyond `keep` bytes.
-    pub(super) fn trim(
-        &mut self,
-        keep: u64,
-        host_saw: &dyn Fn(Epoch) -> bool,
-        give_back: &mut dyn FnMut(u64, u64),
-    ) -> u64 {
+    pub(super) fn trim(&mut self, keep: u64, host_saw: &dyn Fn(Epoch) -> bool, ground: &mut dyn Ground) -> u64 {
         self.retire(host_saw);
         let keep = if self.sharing == Sharing::No { keep } else { u64::MAX };
-        self.release(keep, &|_, free| free.after.is_none(), give_back)
+        self.release(keep, &|_, free| free.after.is_none(), ground)
     }
 
     fn retire(&mut self, host_saw: &dyn Fn(Epoch) -> bool) {
@@ -337,12 +461,7 @@ impl Pool {
         self.free.insert(base, this);
     }
 
-    fn release(
-        &mut self,
-        keep: u64,
-        allowed: &dyn Fn(&Self, &Free) -> bool,
-        give_back: &mut dyn FnMut(u64, u64),
-    ) -> u64 {
+    fn release(&mut self, keep: u64, allowed: &dyn Fn(&Self, &Free) -> bool, ground: &mut dyn Ground) -> u64 {
         let mut released = 0;
         let segments: Vec<(u64, u64)> = self.segments.iter().map(|(&base, &len)| (base, len)).collect();
         for (segment, len) in segments {
@@ -362,16 +481,14 @@ impl Pool {
             self.segments.remove(&segment);
             self.reserved -= len;
             released += len;
-            give_back(segment, len);
+            ground.give_back(len);
         }
         released
     }
 
     /// Ends the pool: every segment goes back.
-    pub(super) fn dissolve(&mut self, give_back: &mut dyn FnMut(u64, u64)) {
-        for (base, len) in std::mem::take(&mut self.segments) {
-            give_back(base, len);
-        }
+    pub(super) fn dissolve(&mut self, ground: &mut dyn Ground) {
+        std::mem::take(&mut self.segments).into_values().for_each(|len| ground.give_back(len));
         self.free.clear();
         (self.reserved, self.used) = (0, 0);
     }
@@ -412,10 +529,31 @@ mod tests {
     struct World {
         pool: Pool,
         random: Random,
-        device_free: u64,
-        next_base: u64,
+        ground: Earth,
         finished: Clock,
         host: Clock,
+    }
+
+    /// So many bytes, and addresses without end.
+    struct Earth {
+        free: u64,
+        next_base: u64,
+    }
+
+    impl Ground for Earth {
+        fn grow(&mut self, bytes: u64) -> Option<u64> {
+            self.free = self.free.checked_sub(bytes)?;
+            Some(self.address(bytes))
+        }
+
+        fn address(&mut self, bytes: u64) -> u64 {
+            self.next_base += 2 * bytes;
+            self.next_base
+        }
+
+        fn give_back(&mut self, bytes: u64) {
+            self.free += bytes;
+        }
     }
 
     impl World {
@@ -423,8 +561,7 @@ mod tests {
             Self {
                 pool: Pool::new(0, u64::MAX, PAGE),
                 random: Random::new(7),
-                device_free: device_bytes,
-                next_base: 1 << 32,
+                ground: Earth { free: device_bytes, next_base: 1 << 32 },
                 finished: Clock::default(),
                 host: Clock::default(),
             }
@@ -436,7 +573,6 @@ mod tests {
                 clock.advance(*epoch);
             }
             let moment = Moment { epoch: Epoch { lane, seq: 1000 }, seen: Arc::new(clock) };
-            let (device_free, next_base) = (std::cell::Cell::new(self.device_free), &mut self.next_base);
             let block = self.pool.allocate(
                 bytes,
                 &Knowledge {
@@ -445,16 +581,17 @@ mod tests {
                     host_saw: &|epoch| self.host.has_passed(epoch),
                 },
                 &mut self.random,
-                &mut |len| {
-                    device_free.set(device_free.get().checked_sub(len)?);
-                    *next_base += 2 * len;
-                    Some(*next_base)
-                },
-                &mut |_, len| device_free.set(device_free.get() + len),
+                &mut self.ground,
             );
-            self.device_free = device_free.get();
             self.pool.check();
             block
+        }
+
+        /// The free runs.
+        fn run(&mut self, block: Block, epoch: Epoch) {
+            self.finished.advance(epoch);
+            self.pool.free_has_run(block.base, block.len);
+            self.pool.check();
         }
 
         fn free(&mut self, block: Block, lane: u32, seq: u64) -> Epoch {
@@ -520,24 +657,72 @@ mod tests {
         for (seq, block) in (1..).zip(&blocks) {
             world.free(*block, 0, seq);
         }
-        let saw = |_: Epoch| false;
-        world.pool.synchronised(&saw, &mut |_, _| panic!("nobody has seen the frees"));
-        world.pool.synchronised(&|_| true, &mut |_, _| ());
-        assert_eq!((world.pool.reserved(), world.pool.used()), (2 * PAGE, 0));
-        assert_eq!(world.pool.reserved_high(), 4 * PAGE);
-        assert_eq!(world.pool.trim(0, &|_| true, &mut |_, _| ()), 2 * PAGE);
+        let World { pool, ground, .. } = &mut world;
+        pool.synchronised(&|_| false, ground);
+        assert_eq!((pool.reserved(), ground.free), (4 * PAGE, 4 * PAGE), "nobody has seen the frees");
+        pool.synchronised(&|_| true, ground);
+        assert_eq!((pool.reserved(), pool.used(), ground.free), (2 * PAGE, 0, 6 * PAGE));
+        assert_eq!(pool.reserved_high(), 4 * PAGE);
+        assert_eq!(pool.trim(0, &|_| true, ground), 2 * PAGE);
         world.pool.reset_reserved_high();
         assert_eq!((world.pool.reserved(), world.pool.reserved_high()), (0, 0));
     }
 
+    /// Eight pages, every other one free: four of them make one range of four, and nothing is asked of the device.
     #[test]
-    fn free_segments_make_room_for_a_larger_block() {
-        let mut world = World::new(4 * PAGE);
-        let small: Vec<Block> = (0..4).map(|_| world.allocate(PAGE, 0, &[]).unwrap()).collect();
-        for (seq, block) in (1..).zip(small) {
+    fn scattered_pages_become_one_range_once_the_device_is_done_with_them() {
+        let mut world = World::new(8 * PAGE);
+        world.pool.reuse = only(false, false, false);
+        let whole = world.allocate(8 * PAGE, 0, &[]).unwrap();
+        world.free(whole, 0, 1);
+        // The stream cuts what it has just freed into blocks, two to a page and a half.
+        let blocks: Vec<Block> = (0..8).map(|_| world.allocate(PAGE, 0, &[]).unwrap()).collect();
+        let freed: Vec<(Block, Epoch)> = (2..)
+            .zip(&blocks)
+            .filter(|(seq, _)| seq % 2 == 0)
+            .map(|(seq, block)| (*block, world.free(*block, 0, seq)))
+            .collect();
+        assert!(world.allocate(4 * PAGE, 0, &[]).is_none(), "the frees have not run, and no range is long enough");
+        for (block, epoch) in freed {
+            world.run(block, epoch);
+        }
+        assert!(world.allocate(4 * PAGE, 1, &[]).is_none(), "another stream needs a policy");
+        let large = world.allocate(4 * PAGE, 0, &[]).unwrap();
+        assert!(large.base >= whole.base + 8 * PAGE, "at a new address");
+        assert_eq!((world.pool.reserved(), world.pool.reserved_high()), (8 * PAGE, 8 * PAGE));
+        assert_eq!((world.pool.used(), world.ground.free), (8 * PAGE, 0));
+        world.free(large, 0, 20);
+        for (seq, block) in (21..).zip(blocks.into_iter().skip(1).step_by(2)) {
             world.free(block, 0, seq);
         }
-        assert!(world.allocate(4 * PAGE, 0, &[]).is_some());
+        let World { pool, ground, .. } = &mut world;
+        assert_eq!(pool.trim(0, &|_| true, ground), 8 * PAGE);
+        assert_eq!(ground.free, 8 * PAGE);
+    }
+
+    /// A page that is only half free stays where it is.
+    #[test]
+    fn pages_move_whole() {
+        let mut world = World::new(2 * PAGE);
+        let halves: Vec<Block> = (0..4).map(|_| world.allocate(PAGE / 2, 0, &[]).unwrap()).collect();
+        for (seq, &block) in (1..).zip(&halves).step_by(2) {
+            let epoch = world.free(block, 0, seq);
+            world.run(block, epoch);
+        }
+        assert!(world.allocate(PAGE, 0, &[]).is_none(), "half of each page is free");
+    }
+
+    #[test]
+    fn free_segments_make_room_for_a_larger_block() {
+        let mut world = World::new(5 * PAGE);
+        let small: Vec<Block> = (0..4).map(|_| world.allocate(PAGE, 0, &[]).unwrap()).collect();
+        let freed: Vec<(Block, Epoch)> =
+            (1..).zip(small).map(|(seq, block)| (block, world.free(block, 0, seq))).collect();
+        assert!(world.allocate(5 * PAGE, 0, &[]).is_none(), "the device still uses them");
+        for (block, epoch) in freed {
+            world.run(block, epoch);
+        }
+        assert!(world.allocate(5 * PAGE, 0, &[]).is_some());
     }
 
     #[test]
@@ -561,10 +746,9 @@ mod tests {
                     world.pool.check();
                     world.host.advance(epoch);
                 }
-                let mut back = 0;
-                world.pool.synchronised(&|epoch| world.host.has_passed(epoch), &mut |_, len| back += len);
-                world.device_free += back;
-                world.pool.check();
+                let World { pool, ground, host, .. } = &mut world;
+                pool.synchronised(&|epoch| host.has_passed(epoch), ground);
+                pool.check();
             }
         }
         assert!(world.pool.used_high() > 0);

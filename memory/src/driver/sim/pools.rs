@@ -6,11 +6,12 @@
 //! Current    lies on its device. When it is destroyed the default pool takes its place.
 
 use super::allocate::PAGE_BYTES;
+use super::heap::Origin;
 use super::pool::{BLOCK_BYTES, Pool, Sharing};
 use super::state::{State, refuse};
 use crate::driver::{
     DeviceId, DevicePtr, DriverCode, DriverError, FindingKind, MemoryType, PointerAttributes, PoolAccess, PoolHandle,
-    Result, Site, StreamHandle,
+    PoolLocation, Result, Site, StreamHandle,
 };
 
 /// The number of the first device's context, which nobody follows.
@@ -20,8 +21,18 @@ impl State {
     /// The device, if it is there and alive. Pools need no context.
     fn with_pools(&self, call: &'static str, device: DeviceId) -> Result<u32> {
         let context = self.context(call, device)?;
+        if !self.options.memory_pools {
+            return refuse(call, DriverCode::NOT_SUPPORTED, "MemoryPoolsSupported is 0");
+        }
         self.alive(call, context)?;
         Ok(context)
+    }
+
+    /// The device that looks after a pool of the host: the first that is open.
+    pub(super) fn caretaker(&self) -> u32 {
+        let first = self.process * self.options.devices;
+        let open = |context: &u32| self.devices[*context as usize].open > 0;
+        (first..first + self.options.devices).find(open).unwrap_or(first)
     }
 
     /// Bytes that a pool takes from a device at once: real pages where the device has a real size, smaller ones where a
@@ -53,10 +64,13 @@ impl State {
         const CALL: &str = "cuDeviceSetMemPool";
         let device = self.with_pools(CALL, device)?;
         let found = self.pool(CALL, pool)?;
-        let (place, sharing) = (found.device, found.sharing);
-        if place != device {
-            let (place, device) = (self.device_id(place), self.device_id(device));
-            let detail = format!("a pool of {place} cannot be the current one of {device}");
+        let (place, host_node, sharing) = (found.device, found.host_node, found.sharing);
+        if place != device || host_node.is_some() {
+            let place = match host_node {
+                Some(node) => PoolLocation::HostNuma(node),
+                None => PoolLocation::Device(self.device_id(place)),
+            };
+            let detail = format!("a pool of {place} cannot be the current one of {}", self.device_id(device));
             return refuse(CALL, DriverCode::INVALID_VALUE, detail);
         }
         if matches!(sharing, Sharing::Imported { .. }) {
@@ -85,22 +99,28 @@ impl State {
         self.pool_alloc(pool, bytes, stream, site).map_err(|error| DriverError { call: CALL, ..error })
     }
 
+    /// Whether memory is a pool's on the host that lets this device not in.
+    pub(super) fn is_shut_out(&self, device: u32, origin: Origin) -> bool {
+        let Origin::Pool(pool) = origin else { return false };
+        self.pools.get(&pool).is_some_and(|pool| pool.host_node.is_some() && !pool.lets_in(device))
+    }
+
     pub(super) fn pool_access(&mut self, pool: PoolHandle, device: DeviceId) -> Result<PoolAccess> {
         const CALL: &str = "cuMemPoolGetAccess";
         let device = self.with_pools(CALL, device)?;
         let pool = self.pool(CALL, pool)?;
-        let has_access = pool.device == device || pool.peers.contains(&device);
-        Ok(if has_access { PoolAccess::ReadWrite } else { PoolAccess::None })
+        Ok(if pool.lets_in(device) { PoolAccess::ReadWrite } else { PoolAccess::None })
     }
 
     pub(super) fn pointer_attributes(&mut self, ptr: DevicePtr) -> Result<PointerAttributes> {
         const CALL: &str = "cuPointerGetAttribute";
         if let Some((buffer, pool)) = self.memory.in_program(ptr).and_then(|buffer| self.pool_here(buffer)) {
+            let on_host = pool.and_then(|pool| self.pools.get(&pool)).is_some_and(|pool| pool.host_node.is_some());
             return Ok(PointerAttributes {
-                memory: MemoryType::Device,
+                memory: if on_host { MemoryType::Host } else { MemoryType::Device },
                 // Memory of a pool belongs to no context.
                 context: pool.is_none().then_some(FIRST_CONTEXT + u64::from(buffer.device)),
-                device: Some(self.device_id(buffer.device)),
+                device: (!on_host).then_some(self.device_id(buffer.device)),
                 pool,
                 start: DevicePtr(buffer.label.base),
                 len: buffer.label.len as usize,

@@ -15,7 +15,7 @@ use super::heap::{Buffer, Memory};
 use super::host::HostMemory;
 use super::ipc::Ipc;
 use super::launch::Modules;
-use super::pool::Pool;
+use super::pool::{Ground, Pool};
 use super::queue::{Queued, Queues, Work};
 use super::report::{Reports, Submission, What};
 use super::{SimCounters, SimOptions};
@@ -50,6 +50,33 @@ pub(super) struct Device {
     pub(super) current_pool: Option<PoolHandle>,
 }
 
+/// The memory of one place, as a pool sees it.
+pub(super) struct Room<'a> {
+    used: &'a mut u64,
+    total: u64,
+    next_address: &'a mut u64,
+}
+
+impl Ground for Room<'_> {
+    fn grow(&mut self, bytes: u64) -> Option<u64> {
+        if bytes > self.total.saturating_sub(*self.used) {
+            return None;
+        }
+        *self.used += bytes;
+        Some(self.address(bytes))
+    }
+
+    fn address(&mut self, bytes: u64) -> u64 {
+        let address = *self.next_address;
+        *self.next_address = (address + bytes).next_multiple_of(ADDRESS_GAP) + ADDRESS_GAP;
+        address
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        *self.used -= bytes;
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Event {
     pub(super) device: u32,
@@ -72,6 +99,8 @@ pub(super) struct State {
     /// Polls draw from their own numbers, so that how often somebody asks does not change the rest of a run.
     poll_random: Random,
     pub(super) devices: Vec<Device>,
+    /// What pools on the host hold.
+    pub(super) host_used_bytes: u64,
     pub(super) queues: Queues,
     pub(super) captures: Captures,
     /// Handles of streams that were destroyed.
@@ -97,6 +126,7 @@ impl State {
             random: Random::new(options.seed),
             poll_random: Random::new(!options.seed),
             devices: (0..options.devices).map(|_| Device::default()).collect(),
+            host_used_bytes: 0,
             queues: Queues::default(),
             captures: Captures::default(),
             old_streams: Vec::new(),
@@ -120,21 +150,20 @@ impl State {
         self.next_handle - 1
     }
 
-    /// Takes `bytes` of a device's memory, at an address that was never used before.
-    pub(super) fn place(
-        devices: &mut [Device],
-        next_address: &mut u64,
+    /// The memory of a place: of a device, or of the host where `host` says so.
+    pub(super) fn room<'a>(
+        devices: &'a mut [Device],
+        host_used_bytes: &'a mut u64,
+        next_address: &'a mut u64,
         options: &SimOptions,
-        device: u32,
-        bytes: u64,
-    ) -> Option<u64> {
-        if bytes > options.memory_bytes.saturating_sub(Self::used_of(devices, options, device)) {
-            return None;
+        (device, host): (u32, bool),
+    ) -> Room<'a> {
+        if host {
+            return Room { used: host_used_bytes, total: options.host_memory_bytes, next_address };
         }
-        devices[device as usize].used_bytes += bytes;
-        let address = *next_address;
-        *next_address = (address + bytes).next_multiple_of(ADDRESS_GAP) + ADDRESS_GAP;
-        Some(address)
+        let others = Self::used_of(devices, options, device) - devices[device as usize].used_bytes;
+        let total = options.memory_bytes.saturating_sub(others);
+        Room { used: &mut devices[device as usize].used_bytes, total, next_address }
     }
 
     /// What all processes have of the device of a context.
@@ -143,9 +172,15 @@ impl State {
         devices.iter().skip(physical).step_by(options.devices.max(1) as usize).map(|device| device.used_bytes).sum()
     }
 
-    /// [`Self::place`] with the state's own parts.
+    /// What nobody has of the device of a context.
+    pub(super) fn free_bytes(&self, context: u32) -> u64 {
+        self.options.memory_bytes - Self::used_of(&self.devices, &self.options, context)
+    }
+
+    /// Takes `bytes` of a device's memory, at an address that was never used before.
     pub(super) fn place_here(&mut self, device: u32, bytes: u64) -> Option<u64> {
-        Self::place(&mut self.devices, &mut self.next_address, &self.options, device, bytes)
+        let Self { devices, host_used_bytes, next_address, options, .. } = self;
+        Self::room(devices, host_used_bytes, next_address, options, (device, false)).grow(bytes)
     }
 
     // 1. Refusals.
@@ -321,22 +356,21 @@ impl State {
 
     /// What every synchronisation does to the pools.
     pub(super) fn pools_synchronised(&mut self) {
-        let Self { pools, devices, queues, .. } = self;
+        let Self { pools, devices, host_used_bytes, next_address, options, queues, .. } = self;
         for pool in pools.values_mut() {
-            let device = &mut devices[pool.device as usize];
-            pool.synchronised(&|epoch| queues.host().has_passed(epoch), &mut |_, bytes| device.used_bytes -= bytes);
+            let mut room = Self::room(devices, host_used_bytes, next_address, options, pool.place());
+            pool.synchronised(&|epoch| queues.host().has_passed(epoch), &mut room);
         }
         self.drop_closed_pools();
     }
 
     /// Ends destroyed pools whose last block is back.
     pub(super) fn drop_closed_pools(&mut self) {
-        let Self { pools, devices, .. } = self;
+        let Self { pools, devices, host_used_bytes, next_address, options, .. } = self;
         pools.retain(|_, pool| {
             let over = pool.closing && pool.num_live() == 0 && !pool.has_pending_frees();
             if over {
-                let device = &mut devices[pool.device as usize];
-                pool.dissolve(&mut |_, bytes| device.used_bytes -= bytes);
+                pool.dissolve(&mut Self::room(devices, host_used_bytes, next_address, options, pool.place()));
             }
             !over
         });
