@@ -24,7 +24,8 @@ pub struct MemoryPoolBuilder {
     limit: Option<ByteSize>,
     options: CudaAsyncOptions,
     prime: ByteSize,
-    strategy: Strategy,
+    /// `None` is the default, where the device can.
+    strategy: Option<Strategy>,
     resource: Option<Arc<dyn DeviceMemoryResource>>,
     log: Option<Arc<MemoryLog>>,
 }
@@ -40,7 +41,7 @@ impl MemoryPoolBuilder {
             limit: None,
             options: CudaAsyncOptions::default(),
             prime: ByteSize::ZERO,
-            strategy: Strategy::default(),
+            strategy: None,
             resource: None,
             log: None,
         }
@@ -52,10 +53,10 @@ impl MemoryPoolBuilder {
         self
     }
 
-    /// Where the memory comes from. The properties of the driver's pool are those of `cuda_async`; the other strategies
+    /// Where the memory comes from; `cuda_async` by default, and `cuda` on a device without pools. The properties of the driver's pool are those of `cuda_async`; the other strategies
     /// come with their own.
     pub fn strategy(mut self, strategy: Strategy) -> Self {
-        self.strategy = strategy;
+        self.strategy = Some(strategy);
         self
     }
 
@@ -119,7 +120,8 @@ impl MemoryPoolBuilder {
     /// [`MemoryError::PoolRule`] for what CUDA's pools do not do, or what the driver says.
     pub fn build(self) -> Result<MemoryPool> {
         let limit = self.the_limit()?;
-        let (resource, driver_pool) = match (self.resource, self.strategy) {
+        let strategy = self.the_strategy();
+        let (resource, driver_pool) = match (self.resource, strategy) {
             (Some(resource), _) if *resource.device() != self.device => {
                 let detail = format!("the resource {} is of another device than the pool", resource.name());
                 return Err(DriverError::new("MemoryPool", DriverCode::INVALID_DEVICE).with_detail(detail).into());
@@ -162,6 +164,24 @@ impl MemoryPoolBuilder {
             None => resource,
         };
         Ok(MemoryPool::from_parts(self.device, resource, driver_pool, limit))
+    }
+
+    /// A device without pools (a virtual GPU may lack them) is used without, where nobody asked for one.
+    fn the_strategy(&self) -> Strategy {
+        if let Some(strategy) = self.strategy {
+            return strategy;
+        }
+        let strategy = Strategy::default();
+        if self.device.limits().memory_pools || self.resource.is_some() || self.options.first_property().is_some() {
+            return strategy;
+        }
+        tracing::warn!(
+            device = %self.device.id(),
+            "the device has no memory pools: memory comes from `{}`, where every free waits on the host; `{}` waits less",
+            Strategy::Cuda,
+            Strategy::Caching
+        );
+        Strategy::Cuda
     }
 
     fn the_limit(&self) -> Result<ByteSize> {

@@ -49,6 +49,9 @@ fn memory_has_an_end() {
         assert_eq!(error.code, DriverCode::OUT_OF_MEMORY);
         assert!((7..=10).contains(&held.len()), "{} of ten", held.len());
         held.into_iter().for_each(|ptr| rig.free(ptr, s));
+        // The device still uses what was freed: pieces of it serve, and nothing moves.
+        assert_eq!(rig.try_alloc(600_000, s).unwrap_err().code, DriverCode::OUT_OF_MEMORY);
+        rig.sync(s);
         let again = rig.alloc(600_000, s);
         rig.free(again, s);
         assert_eq!(rig.close(), []);

@@ -253,11 +253,19 @@ fn foreign_frees() {
     let s = rig.stream();
     let other = rig.driver.stream_create(DeviceId(1), StreamPriority::Normal).unwrap();
     let a = rig.alloc(BYTES, s);
-    for (ptr, stream) in [(DevicePtr(0xdead_0000), s), (a.offset(256), s), (a, other)] {
+    let plain = rig.driver.alloc_sync(DEVICE, NonZeroUsize::new(BYTES).unwrap(), Location::caller()).unwrap();
+    for (ptr, stream) in [(DevicePtr(0xdead_0000), s), (a.offset(256), s), (plain, other)] {
         assert!(rig.driver.free_async(ptr, stream, Location::caller()).is_err());
         rig.only_finding(FindingKind::ForeignFree);
     }
-    rig.free(a, s);
+    rig.free(plain, s);
+    // Memory of a pool may be freed on any stream that is ordered after its uses.
+    rig.free(a, other);
+    rig.only_finding(FindingKind::UnorderedFree);
+    let b = rig.alloc(BYTES, s);
+    let event = rig.record(s);
+    rig.wait(other, event);
+    rig.free(b, other);
     rig.assert_silent();
 }
 

@@ -266,3 +266,163 @@ fn blocks_are_aligned_and_apart() {
         }
     }
 }
+
+/// Half of the memory is free, in pieces: pages of it become one range, and the device is asked for nothing (S0.15).
+#[test]
+fn scattered_pages_serve_a_large_block() {
+    for seed in seeds() {
+        let rig = tight(seed);
+        rig.reuse(false, false, false);
+        let s = rig.stream();
+        let pieces: Vec<_> = (0..8).map(|_| rig.alloc(8 * MIB, s)).collect();
+        pieces.iter().for_each(|&piece| rig.fill(piece, 3, 8 * MIB, s));
+        pieces.iter().step_by(2).for_each(|&piece| rig.free(piece, s));
+        let failed = rig.try_alloc(32 * MIB, s).unwrap_err();
+        assert_eq!(failed.code, DriverCode::OUT_OF_MEMORY, "the device has not come to the frees");
+        rig.sync(s);
+        let large = rig.alloc(32 * MIB, s);
+        rig.fill(large, 4, 32 * MIB, s);
+        assert_eq!(rig.pool_attribute(PoolAttribute::ReservedCurrent), 64 << 20);
+        assert_eq!(rig.pool_attribute(PoolAttribute::ReservedHigh), 64 << 20);
+        for &piece in pieces.iter().skip(1).step_by(2) {
+            assert_eq!(rig.fetch(piece, 64, s), [3; 64], "what is live stays where it is");
+            assert!(piece.0 + 8 * MIB as u64 <= large.0 || large.0 + 32 * MIB as u64 <= piece.0);
+            rig.free(piece, s);
+        }
+        rig.free(large, s);
+        rig.sync(s);
+        rig.driver.pool_trim(rig.pool, 0).unwrap();
+        assert_eq!(rig.driver.memory_info(DEVICE).unwrap().free_bytes, 64 << 20);
+        rig.assert_silent();
+    }
+}
+
+/// Bytes are not enough: half of every page is free, and no page is.
+#[test]
+fn fragments_smaller_than_a_page_do_not_add_up() {
+    for seed in seeds() {
+        let rig = tight(seed);
+        let s = rig.stream();
+        let pieces: Vec<_> = (0..64).map(|_| rig.alloc(MIB, s)).collect();
+        pieces.iter().step_by(2).for_each(|&piece| rig.free(piece, s));
+        rig.sync(s);
+        assert_eq!(rig.pool_attribute(PoolAttribute::UsedCurrent), 32 << 20);
+        assert_eq!(rig.try_alloc(2 * MIB, s).unwrap_err().code, DriverCode::OUT_OF_MEMORY);
+        assert!(rig.try_alloc(MIB, s).is_ok());
+    }
+}
+
+#[test]
+fn a_largest_size_counts_pages_that_moved_once() {
+    let rig = tight(2);
+    let s = rig.stream();
+    let properties = PoolProperties { max_bytes: Some(8 << 20), ..PoolProperties::on(DEVICE) };
+    let pool = rig.driver.pool_create(&properties).unwrap();
+    rig.driver.pool_set_attribute(pool, PoolAttribute::ReleaseThreshold, u64::MAX).unwrap();
+    let alloc = |n: usize| rig.driver.pool_alloc(pool, NonZeroUsize::new(n * MIB).unwrap(), s, Location::caller());
+    let pieces: Vec<_> = (0..4).map(|_| alloc(2).unwrap()).collect();
+    rig.free(pieces[0], s);
+    rig.free(pieces[2], s);
+    rig.sync(s);
+    assert_eq!(alloc(6).unwrap_err().code, DriverCode::OUT_OF_MEMORY);
+    let large = alloc(4).unwrap();
+    assert_eq!(rig.driver.pool_attribute(pool, PoolAttribute::ReservedHigh).unwrap(), 8 << 20);
+    for ptr in [large, pieces[1], pieces[3]] {
+        rig.free(ptr, s);
+    }
+    rig.sync(s);
+    rig.driver.pool_destroy(pool).unwrap();
+    assert_eq!(rig.driver.memory_info(DEVICE).unwrap().free_bytes, 64 << 20);
+    rig.assert_silent();
+}
+
+#[test]
+fn pools_of_one_device_do_not_mix() {
+    for seed in seeds() {
+        let rig = Rig::with(SimOptions { seed, memory_bytes: 64 << 20, ..SimOptions::default() });
+        let s = rig.stream();
+        let other = rig.driver.pool_create(&PoolProperties::on(DEVICE)).unwrap();
+        let of = |pool, attribute| rig.driver.pool_attribute(pool, attribute).unwrap();
+        rig.driver.pool_set_attribute(other, PoolAttribute::ReuseAllowOpportunistic, 0).unwrap();
+        assert_eq!(of(rig.pool, PoolAttribute::ReuseAllowOpportunistic), 1);
+        assert_eq!(
+            (of(other, PoolAttribute::ReleaseThreshold), of(rig.pool, PoolAttribute::ReleaseThreshold)),
+            (0, u64::MAX)
+        );
+        let a = rig.alloc(40 * MIB, s);
+        rig.free(a, s);
+        rig.sync(s);
+        let bytes = NonZeroUsize::new(40 * MIB).unwrap();
+        let failed = rig.driver.pool_alloc(other, bytes, s, Location::caller()).unwrap_err();
+        assert_eq!(failed.code, DriverCode::OUT_OF_MEMORY, "what one pool keeps, the other has not");
+        rig.driver.pool_trim(other, 0).unwrap();
+        assert_eq!(of(rig.pool, PoolAttribute::ReservedCurrent), 40 << 20);
+        rig.driver.pool_trim(rig.pool, 0).unwrap();
+        let b = rig.driver.pool_alloc(other, bytes, s, Location::caller()).unwrap();
+        assert_eq!((of(other, PoolAttribute::UsedCurrent), of(rig.pool, PoolAttribute::UsedCurrent)), (40 << 20, 0));
+        rig.driver.pool_set_attribute(rig.pool, PoolAttribute::UsedHigh, 0).unwrap();
+        assert_eq!(of(other, PoolAttribute::UsedHigh), 40 << 20);
+        rig.free(b, s);
+        rig.sync(s);
+        rig.driver.pool_destroy(other).unwrap();
+        rig.assert_silent();
+    }
+}
+
+#[test]
+fn attributes_take_only_their_own_values() {
+    let rig = tight(0);
+    use PoolAttribute as A;
+    for (attribute, value) in [
+        (A::ReuseFollowEventDependencies, 2),
+        (A::ReuseAllowOpportunistic, u64::MAX),
+        (A::ReuseAllowInternalDependencies, 3),
+        (A::ReservedCurrent, 0),
+        (A::UsedCurrent, 0),
+        (A::ReservedHigh, 1),
+        (A::UsedHigh, 1),
+    ] {
+        let error = rig.driver.pool_set_attribute(rig.pool, attribute, value).unwrap_err();
+        assert_eq!(error.code, DriverCode::INVALID_VALUE, "{attribute:?} {value}");
+    }
+}
+
+/// A wait that an internal dependency inserts makes run-to-run order: without one the same calls fail.
+#[test]
+fn internal_dependencies_are_the_last_resort() {
+    for seed in seeds() {
+        let rig = tight(seed);
+        rig.reuse(false, false, true);
+        let (s, t) = (rig.stream(), rig.stream());
+        let a = rig.alloc(8 * MIB, s);
+        rig.free(a, s);
+        // There is room: nobody waits for anybody.
+        let b = rig.alloc(8 * MIB, t);
+        assert_ne!(a, b);
+        // There is none: t waits for s.
+        let c = rig.alloc(32 * MIB, s);
+        rig.free(c, s);
+        let d = rig.alloc(30 * MIB, t);
+        assert!((c.0..c.0 + 32 * MIB as u64).contains(&d.0), "{c:?} serves {d:?}");
+        rig.fill(d, 1, 64, t);
+        assert_eq!(rig.fetch(d, 64, t), [1; 64]);
+        rig.assert_silent();
+    }
+}
+
+#[test]
+fn a_lost_device_refuses_what_its_pools_are_asked() {
+    let rig = tight(0);
+    let s = rig.stream();
+    let a = rig.alloc(MIB, s);
+    let default = rig.driver.device_default_pool(DEVICE).unwrap();
+    rig.driver.lose_device(DEVICE);
+    let lost = DriverCode::ECC_UNCORRECTABLE;
+    assert_eq!(rig.try_alloc(MIB, s).unwrap_err().code, lost);
+    assert_eq!(rig.driver.free_async(a, s, Location::caller()).unwrap_err().code, lost);
+    assert_eq!(rig.driver.pool_trim(rig.pool, 0).unwrap_err().code, lost);
+    assert_eq!(rig.driver.pool_attribute(default, PoolAttribute::UsedCurrent).unwrap_err().code, lost);
+    assert_eq!(rig.driver.device_current_pool(DEVICE).unwrap_err().code, lost);
+    assert_eq!(rig.driver.pool_create(&PoolProperties::on(DEVICE)).unwrap_err().code, lost);
+    assert_eq!(rig.findings(), []);
+}

@@ -71,13 +71,6 @@ fn elapsed_time_needs_timing_and_both_events() {
     assert_eq!(code(rig.driver.event_elapsed_ms(start, plain)), DriverCode::INVALID_HANDLE);
 }
 
-#[test]
-fn a_pool_of_another_device() {
-    let rig = Rig::with(SimOptions { devices: 2, ..SimOptions::default() });
-    let other = rig.driver.stream_create(DeviceId(1), StreamPriority::Normal).unwrap();
-    assert_eq!(code(rig.try_alloc(64, other)), DriverCode::INVALID_VALUE);
-}
-
 /// On an empty pool an impossible peer is accepted, and the next allocation fails (S1.23).
 #[test]
 fn peers_that_cannot_reach() {
