@@ -8,6 +8,7 @@
 mod allocator;
 mod claims;
 mod exports;
+mod pool_claims;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -170,6 +171,42 @@ fn peers_that_cannot_reach_are_refused_at_once() {
 fn a_second_free_is_refused_and_found() {
     let found = over_the_shim("claims::freed_twice", &[]).findings.join("\n");
     assert!(found.starts_with("use after free: ") && found.contains("after its free"), "{found}");
+}
+
+#[test]
+fn pools_of_every_kind_hold_through_libcuda() {
+    for claim in ["default_and_current", "whose_memory_an_address_is", "pools_on_the_host", "sharing", "questions"] {
+        let ended = over_the_shim(&format!("pool_claims::{claim}"), &[]);
+        assert_eq!(ended.findings, [""; 0], "{claim}");
+    }
+    let newer = over_the_shim("pool_claims::questions", &[("CUDA_SHIM_VERSION", "13000")]);
+    assert_eq!(newer.findings, [""; 0]);
+}
+
+#[test]
+fn captures_and_streams_of_others_hold_through_libcuda() {
+    let ended = over_the_shim("pool_claims::streams_of_others", &[]);
+    assert!(ended.findings.is_empty() || ended.findings[0].starts_with("handle: "), "{:#?}", ended.findings);
+}
+
+#[test]
+fn peers_hold_through_libcuda() {
+    let ended = over_the_shim("pool_claims::two_devices", &[("CUDA_SHIM_DEVICES", "2")]);
+    assert_eq!(ended.findings, [""; 0]);
+}
+
+#[test]
+fn codes_nobody_knows_are_values_in_every_room() {
+    let functions = [
+        "cuDeviceGetDefaultMemPool",
+        "cuMemAllocAsync",
+        "cuPointerGetAttribute",
+        "cuStreamGetCaptureInfo_v2",
+        "cuStreamGetId",
+    ];
+    let fail = functions.map(|function| format!("{function}=4242")).join(",");
+    let ended = over_the_shim("pool_claims::codes_nobody_knows", &[("CUDA_SHIM_FAIL", &fail)]);
+    assert_eq!(ended.findings, [""; 0]);
 }
 
 #[test]
