@@ -1,6 +1,6 @@
 //! Proves a device from its driver up to SQL, on the machine of whoever asks.
 //!
-//!   memory checks ─► kernel checks ─► queries against DataFusion's answers ─► one outcome each
+//!   memory's claims ─► kernel checks ─► queries against DataFusion's answers ─► one outcome each
 //!
 //! Simulated device  what its own checks find counts as a failure, too.
 //! Lost device       every check after the one that lost it fails, and says so.
@@ -17,7 +17,8 @@ use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 use datafusion::execution::context::SessionContext;
 use datafusion::prelude::SessionConfig;
-use millpond_memory::checks::Check;
+use millpond_memory::checks::CheckError;
+use millpond_memory::{Device, conformance};
 
 use crate::device::Engine;
 use crate::error::EngineError;
@@ -33,6 +34,8 @@ pub struct CheckOutcome {
     pub claim: &'static str,
     /// Why it does not hold.
     pub result: Result<(), String>,
+    /// Why this device cannot try it; then nothing was run.
+    pub skipped: Option<&'static str>,
 }
 
 /// A query that must give DataFusion's answer, on the device alone.
@@ -98,18 +101,27 @@ pub async fn selftest(
         });
     };
     let mut outcomes = Vec::new();
-    let mut tell = |name, claim, result: Result<(), String>| {
-        let outcome = CheckOutcome { name, claim, result: result.and_then(|()| unfound(engine)) };
+    let mut tell = |name, claim, skipped, result: Result<(), String>| {
+        let outcome = CheckOutcome { name, claim, skipped, result: result.and_then(|()| unfound(engine)) };
         each(&outcome);
         outcomes.push(outcome);
     };
-    for check in millpond_memory::checks::checks().iter().chain(millpond_kernels::checks::checks()) {
-        tell(check.name, check.claim, run(*check, engine).await);
+    // What is undefined on purpose is for tests, and no promise of a device.
+    for claim in conformance::claims().iter().filter(|claim| claim.finds.is_none()) {
+        let skipped = claim.unfit(engine.device());
+        let result = match skipped {
+            Some(_) => Ok(()),
+            None => blocking(engine, move |device| claim.try_on(device)).await,
+        };
+        tell(claim.name, claim.claim, skipped, result);
+    }
+    for check in millpond_kernels::checks::checks() {
+        tell(check.name, check.claim, None, blocking(engine, check.run).await);
     }
     let sessions = sessions(engine).map_err(|error| EngineError::internal(error.strip_backtrace()))?;
     for check in &SQL_CHECKS {
         let result = same_answer(check.sql, &sessions).await;
-        tell(check.name, check.claim, result);
+        tell(check.name, check.claim, None, result);
     }
     Ok(outcomes)
 }
@@ -123,9 +135,12 @@ fn unfound(engine: &Engine) -> Result<(), String> {
 }
 
 /// Checks wait for the device, so they run on a thread that may block.
-async fn run(check: Check, engine: &Arc<Engine>) -> Result<(), String> {
+async fn blocking(
+    engine: &Engine,
+    check: impl FnOnce(&Device) -> Result<(), CheckError> + Send + 'static,
+) -> Result<(), String> {
     let device = engine.device().clone();
-    match tokio::task::spawn_blocking(move || (check.run)(&device)).await {
+    match tokio::task::spawn_blocking(move || check(&device)).await {
         Ok(ended) => ended.map_err(|error| error.to_string()),
         Err(error) => Err(format!("the check ended early: {error}")),
     }

@@ -16,6 +16,7 @@ pub mod adaptor;
 pub mod buffer;
 pub mod bump_arena;
 pub mod checks;
+pub mod conformance;
 pub mod counters;
 mod cursor;
 pub mod device;

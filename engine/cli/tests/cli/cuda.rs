@@ -75,7 +75,7 @@ fn the_self_test_passes() {
     let (ended, launches, findings) = over_the_shim(&[], &["selftest", "--device", "cuda"]);
     assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
     let total = ended.stdout.lines().last().unwrap_or_default();
-    assert!(total.contains(&format!(" checks on {NAME}: ")) && total.ends_with(", 0 failed"), "{total}");
+    assert!(total.contains(&format!(" checks on {NAME}: ")) && total.contains(", 0 failed, "), "{total}");
     assert!(launches > 100, "{launches} launches");
     assert_eq!(findings, "");
 }

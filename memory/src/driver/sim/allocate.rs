@@ -299,7 +299,11 @@ impl State {
 
     pub(super) fn pool_set_attribute(&mut self, pool: PoolHandle, attribute: PoolAttribute, value: u64) -> Result<()> {
         const CALL: &str = "cuMemPoolSetAttribute";
+        let forgotten = self.options.forget_attribute == Some(attribute);
         let pool = self.pool(CALL, pool)?;
+        if forgotten {
+            return Ok(());
+        }
         let invalid = || refuse(CALL, DriverCode::INVALID_VALUE, format!("{attribute:?} cannot be {value}"));
         let switch = match attribute {
             PoolAttribute::ReuseFollowEventDependencies => &mut pool.reuse.follow_events,

@@ -32,7 +32,7 @@ mod work;
 pub use fault::{FailAllocation, FailureLasts};
 pub use millpond_ptx::interpret::Checks;
 
-use crate::driver::{DeviceId, Finding, KernelLaunch, Result, StreamHandle};
+use crate::driver::{DeviceId, Finding, KernelLaunch, PoolAttribute, Result, StreamHandle};
 use state::State;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -77,6 +77,8 @@ pub struct SimOptions {
     pub lose_device_at_launch: Option<u64>,
     /// The wait of a stream for an event with this number, counted from 1, does nothing: then a check must fire.
     pub ignore_wait: Option<u64>,
+    /// Setting this attribute of a pool does nothing: then a claim must fail.
+    pub forget_attribute: Option<PoolAttribute>,
 }
 
 impl Default for SimOptions {
@@ -102,6 +104,7 @@ impl Default for SimOptions {
             fail_allocation: None,
             lose_device_at_launch: None,
             ignore_wait: None,
+            forget_attribute: None,
         }
     }
 }

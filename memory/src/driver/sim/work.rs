@@ -201,7 +201,17 @@ impl State {
             self.reports.add(FindingKind::UseBeforeAllocation, label.id, Some(by), Some(&allocated), message);
             return FindingKind::UseBeforeAllocation;
         }
-        match self.memory.formerly(address) {
+        let former = self.memory.formerly(address);
+        // Or it is freed in program order by now, and has not begun on the device all the same.
+        if let Some((label, Some(freed))) = &former
+            && freed.number > by.number
+            && let Some(allocated) = self.memory.get(label.id).and_then(|buffer| buffer.allocated.clone())
+        {
+            let message = format!("{by} uses {label} unordered after its allocation on stream {}", allocated.stream.0);
+            self.reports.add(FindingKind::UseBeforeAllocation, label.id, Some(by), Some(&allocated), message);
+            return FindingKind::UseBeforeAllocation;
+        }
+        match former {
             Some((label, Some(freed))) if freed.number > by.number => {
                 self.unordered_free(&label, &freed, by);
                 FindingKind::UnorderedFree

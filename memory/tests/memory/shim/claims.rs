@@ -40,16 +40,6 @@ fn bytes(count: usize) -> NonZeroUsize {
 mod anywhere {
     use super::*;
 
-    /// What `millpond selftest` runs.
-    #[test]
-    fn every_check_passes() {
-        let Some(driver) = cuda() else { return };
-        for check in millpond_memory::checks::checks() {
-            let ended = (check.run)(&Device::open(driver.clone(), 0).unwrap());
-            assert!(ended.is_ok(), "{check:?}: {}", ended.unwrap_err());
-        }
-    }
-
     /// The numbers of all attributes are right on both sides of the C interface.
     #[test]
     fn limits_are_the_simulated_devices() {

@@ -66,15 +66,15 @@ impl Drop for Folder {
 }
 
 /// What a child left behind.
-struct Ended {
-    output: String,
+pub struct Ended {
+    pub output: String,
     launches: u64,
     /// The simulated device's findings, as text.
-    findings: Vec<String>,
+    pub findings: Vec<String>,
 }
 
 /// Runs the tests of this binary whose names contain `tests`, over the shim.
-fn over_the_shim(tests: &str, environment: &[(&str, &str)]) -> Ended {
+pub fn over_the_shim(tests: &str, environment: &[(&str, &str)]) -> Ended {
     over(&Folder::with(&library()), tests, environment)
 }
 
