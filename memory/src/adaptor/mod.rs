@@ -23,5 +23,7 @@ pub use failure_callback::{Failure, FailureAction, FailureCallbackResourceAdapto
 pub use limiting::LimitingResourceAdaptor;
 pub use logging::LoggingResourceAdaptor;
 pub use poison::{FREED, FRESH, PoisonResourceAdaptor};
-pub use statistics::{AllocationStatistics, Count, StatisticsResourceAdaptor};
+pub use statistics::{
+    AllocationStatistics, BlockCount, BlockStatistics, Count, LatencyHistogram, StatisticsResourceAdaptor,
+};
 pub use tracking::{Outstanding, TrackingResourceAdaptor};

@@ -4,12 +4,15 @@
 //!   query 7/sort    600 KiB     1.2 MiB   9 MiB     1                 4      31
 //!
 //! Bytes      as they were asked for, before any rounding below.
+//! Blocks     `push` begins a count of its own, `pop` ends it and adds it to the one around: RMM's nested statistics.
+//! Latency    of the host's calls, in powers of two of a nanosecond; what the device does later is not in it.
 //! Tags       the path of the stream's scope when the memory was allocated; its free counts there, whoever frees it.
 //! Exact      one short lock moves current and peak together.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::device::Device;
 use crate::driver::{DevicePtr, Site};
@@ -63,8 +66,74 @@ impl AllocationStatistics {
     }
 }
 
+/// Counts of a block between `push` and `pop`. What is freed in it may have been allocated before it, so its sum may be below zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockCount {
+    pub current: i64,
+    pub peak: i64,
+    pub total: u64,
+}
+
+impl BlockCount {
+    fn up(&mut self, by: u64) {
+        self.current += by as i64;
+        self.total += by;
+        self.peak = self.peak.max(self.current);
+    }
+
+    fn down(&mut self, by: u64) {
+        self.current -= by as i64;
+    }
+
+    /// Takes in a block that ended inside this one.
+    fn absorb(&mut self, inner: BlockCount) {
+        self.peak = self.peak.max(self.current + inner.peak);
+        self.current += inner.current;
+        self.total += inner.total;
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockStatistics {
+    pub bytes: BlockCount,
+    pub allocations: BlockCount,
+}
+
+/// How long calls took on the host: how many took from 2ⁿ to 2ⁿ⁺¹ ns, the last bucket and all beyond it together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LatencyHistogram {
+    pub buckets: [u64; 32],
+}
+
+impl LatencyHistogram {
+    fn note(&mut self, took: Duration) {
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        self.buckets[(ns.ilog2() as usize).min(self.buckets.len() - 1)] += 1;
+    }
+
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// An upper bound in nanoseconds of what the given share of calls took at most; 0 without calls.
+    pub fn quantile_ns(&self, share: f64) -> u64 {
+        let wanted = (self.count() as f64 * share.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            seen += bucket;
+            if seen >= wanted {
+                return 2 << index;
+            }
+        }
+        0
+    }
+}
+
 #[derive(Debug, Default)]
 struct Inner {
+    blocks: Vec<BlockStatistics>,
+    allocate_latency: LatencyHistogram,
+    deallocate_latency: LatencyHistogram,
     all: AllocationStatistics,
     tags: BTreeMap<Arc<str>, AllocationStatistics>,
     live: HashMap<DevicePtr, Arc<str>>,
@@ -93,6 +162,28 @@ impl StatisticsResourceAdaptor {
         self.inner().all
     }
 
+    /// Begins a block that is counted by itself.
+    pub fn push(&self) {
+        self.inner().blocks.push(BlockStatistics::default());
+    }
+
+    /// Ends the innermost block, and adds it to the one around. `None` without a block.
+    pub fn pop(&self) -> Option<BlockStatistics> {
+        let mut inner = self.inner();
+        let block = inner.blocks.pop()?;
+        if let Some(around) = inner.blocks.last_mut() {
+            around.bytes.absorb(block.bytes);
+            around.allocations.absorb(block.allocations);
+        }
+        Some(block)
+    }
+
+    /// Host time of allocations that succeeded, and of frees.
+    pub fn latencies(&self) -> (LatencyHistogram, LatencyHistogram) {
+        let inner = self.inner();
+        (inner.allocate_latency, inner.deallocate_latency)
+    }
+
     /// By the path of the scope, in the order of their names.
     pub fn counts_by_tag(&self) -> Vec<(String, AllocationStatistics)> {
         self.inner().tags.iter().map(|(tag, counts)| (tag.to_string(), *counts)).collect()
@@ -113,13 +204,20 @@ impl DeviceMemoryResource for StatisticsResourceAdaptor {
     }
 
     fn allocate(&self, len: NonZeroUsize, stream: &Stream, site: Site) -> Result<RawAllocation> {
+        let began = Instant::now();
         let allocated = self.upstream.allocate(len, stream, site);
+        let took = began.elapsed();
         let path = stream.scope().path();
         let mut inner = self.inner();
         match &allocated {
             Ok(raw) => {
                 let bytes = len.get() as u64;
                 inner.all.allocated(bytes);
+                inner.allocate_latency.note(took);
+                if let Some(block) = inner.blocks.last_mut() {
+                    block.bytes.up(bytes);
+                    block.allocations.up(1);
+                }
                 let (tag, counts) = inner.of(&path);
                 counts.allocated(bytes);
                 inner.live.insert(raw.ptr, tag);
@@ -139,10 +237,18 @@ impl DeviceMemoryResource for StatisticsResourceAdaptor {
         let mut inner = self.inner();
         if let Some(tag) = inner.live.remove(&raw.ptr) {
             inner.all.freed(bytes);
+            if let Some(block) = inner.blocks.last_mut() {
+                block.bytes.down(bytes);
+                block.allocations.down(1);
+            }
             inner.of(&tag).1.freed(bytes);
         }
         drop(inner);
-        self.upstream.deallocate(raw, stream, site)
+        let began = Instant::now();
+        let freed = self.upstream.deallocate(raw, stream, site);
+        let took = began.elapsed();
+        self.inner().deallocate_latency.note(took);
+        freed
     }
 
     fn trim(&self, keep: ByteSize) -> Result<()> {

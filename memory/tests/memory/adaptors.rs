@@ -12,7 +12,8 @@ use millpond_memory::adaptor::{
 use millpond_memory::driver::Driver;
 use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
 use millpond_memory::{
-    ByteSize, Device, DeviceBuffer, DeviceMemoryResource, MemoryError, MemoryPool, PinnedPool, Strategy, Stream,
+    ByteSize, Device, DeviceBuffer, DeviceMemoryResource, MemoryError, MemoryPool, OomAction, PinnedPool, Strategy,
+    Stream,
 };
 
 fn open(options: SimOptions) -> (Arc<SimDriver>, Device, Stream) {
@@ -256,4 +257,102 @@ fn poison_shows_what_is_fresh_and_what_is_freed() {
     drop((next, poisoned, plain));
     let _ = driver.settle();
     assert!(driver.take_findings().is_empty());
+}
+
+#[test]
+fn blocks_of_statistics_nest() {
+    let (_driver, device, stream) = open(SimOptions::default());
+    let statistics = StatisticsResourceAdaptor::new(Strategy::CudaAsync.create(&device).unwrap());
+    let allocate = |bytes| statistics.allocate(len(bytes), &stream, Location::caller()).unwrap();
+    let free = |raw| statistics.deallocate(raw, &stream, Location::caller()).unwrap();
+    assert!(statistics.pop().is_none());
+    let before = allocate(1000);
+    statistics.push();
+    let a = allocate(300);
+    statistics.push();
+    let b = allocate(500);
+    free(before);
+    free(a);
+    let inner = statistics.pop().unwrap();
+    // 500 up, 1000 and 300 down: what is freed inside may come from outside.
+    assert_eq!((inner.bytes.current, inner.bytes.peak, inner.bytes.total), (-800, 500, 500));
+    assert_eq!((inner.allocations.current, inner.allocations.peak, inner.allocations.total), (-1, 1, 1));
+    let outer = statistics.pop().unwrap();
+    assert_eq!((outer.bytes.current, outer.bytes.peak, outer.bytes.total), (-500, 800, 800));
+    let all = statistics.counts();
+    assert_eq!((all.bytes.current, all.bytes.peak, all.bytes.total), (500, 1800, 1800));
+    free(b);
+    let (allocations, frees) = statistics.latencies();
+    assert_eq!((allocations.count(), frees.count()), (3, 3));
+    assert!(allocations.quantile_ns(0.5) <= allocations.quantile_ns(1.0) && allocations.quantile_ns(0.0) > 0);
+}
+
+#[test]
+fn current_and_peak_move_together_under_many_threads() {
+    let (_driver, device, _stream) = open(SimOptions::default());
+    let limit = ByteSize::kib(8);
+    let limiting = Arc::new(LimitingResourceAdaptor::new(Strategy::Caching.create(&device).unwrap(), limit));
+    let statistics = StatisticsResourceAdaptor::new(limiting.clone());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (statistics, device) = (&statistics, &device);
+            scope.spawn(move || {
+                let stream = Stream::new(device).unwrap();
+                for round in 0..200 {
+                    // Full pages of the limit, so that a peak beyond it would be one that never was.
+                    if let Ok(raw) =
+                        statistics.allocate(len(1024 * (1 + (thread + round) % 3)), &stream, Location::caller())
+                    {
+                        statistics.deallocate(raw, &stream, Location::caller()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let all = statistics.counts();
+    assert_eq!((all.bytes.current, all.allocations.current, limiting.used_bytes()), (0, 0, ByteSize::ZERO));
+    assert!(ByteSize(all.bytes.peak) <= limit, "never more than the limit let through: {}", all.bytes.peak);
+    assert_eq!(all.allocations.total + all.failures, 800);
+}
+
+#[test]
+fn nested_adaptors_count_each_byte_once_each() {
+    let (_driver, device, stream) = open(SimOptions::default());
+    let inner = Arc::new(StatisticsResourceAdaptor::new(Strategy::Arena.create(&device).unwrap()));
+    let limiting = Arc::new(LimitingResourceAdaptor::new(inner.clone(), ByteSize::mib(1)));
+    let outer = Arc::new(StatisticsResourceAdaptor::new(limiting.clone()));
+    let pool = pool_over(outer.clone());
+    let buffer = DeviceBuffer::new(1000, &stream, &pool).unwrap();
+    for counted in [inner.counts().bytes.current, outer.counts().bytes.current, limiting.used_bytes().as_u64()] {
+        assert_eq!(counted, 1024, "as the pool asked for it");
+    }
+    assert_eq!((pool.used_bytes(), device.counters().used_bytes), (ByteSize(1024), 1024));
+    drop(buffer);
+    assert_eq!(
+        (inner.counts().bytes.current, outer.counts().bytes.current, limiting.used_bytes()),
+        (0, 0, ByteSize::ZERO)
+    );
+}
+
+#[test]
+fn a_limit_inside_the_pool_takes_the_pools_steps_too() {
+    // The adaptor is the one that refuses, the pool's callback the one that makes room.
+    let (_driver, device, stream) = open(SimOptions::default());
+    for strategy in Strategy::ALL {
+        let limiting = Arc::new(LimitingResourceAdaptor::new(strategy.create(&device).unwrap(), ByteSize::kib(64)));
+        let pool = pool_over(limiting.clone());
+        let spare = Mutex::new(Some(DeviceBuffer::new(48 << 10, &stream, &pool).unwrap()));
+        let callback = pool.on_out_of_memory(move |_| match spare.lock().unwrap().take() {
+            Some(_) => OomAction::Retry,
+            None => OomAction::Fail,
+        });
+        let buffer = DeviceBuffer::new(32 << 10, &stream, &pool).unwrap();
+        assert_eq!(
+            (limiting.used_bytes(), pool.pressure_statistics().num_callbacks),
+            (ByteSize::kib(32), 1),
+            "{strategy}"
+        );
+        assert!(DeviceBuffer::new(48 << 10, &stream, &pool).unwrap_err().is_out_of_memory());
+        drop((buffer, callback));
+    }
 }

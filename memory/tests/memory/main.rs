@@ -10,6 +10,7 @@ mod counters;
 mod cuda;
 mod device;
 mod external;
+mod governor;
 mod log;
 mod measure;
 mod order;

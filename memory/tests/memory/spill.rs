@@ -9,7 +9,7 @@ use millpond_memory::governor::{Refusal, Shortage};
 use millpond_memory::spill::{SpillState, Spilled};
 use millpond_memory::{
     ByteSize, Device, DeviceBuffer, DeviceView, MemoryError, MemoryGovernor, MemoryPool, MemorySpace, PinnedPool,
-    Request, Result, SpillHandle, SpillOptions, Spillable, Spiller, Stream,
+    Request, Result, SpillHandle, SpillOptions, Spillable, Spiller, Strategy, Stream,
 };
 
 const KIB: usize = 1 << 10;
@@ -545,6 +545,43 @@ fn random_spilling_is_silent_and_right_under_any_schedule() {
         let statistics = w.spiller.statistics();
         assert!(statistics.spills > 0 && statistics.restores > 0, "{statistics:?}");
         close(w);
+    }
+}
+
+#[test]
+fn every_strategy_spills_when_the_device_is_full_and_not_the_limit() {
+    for (index, strategy) in Strategy::ALL.into_iter().enumerate() {
+        for seed in 0..3 {
+            let driver = SimDriver::new(SimOptions { seed, memory_bytes: 4 << 20, ..SimOptions::default() });
+            let device = Device::open(driver.clone(), 0).unwrap();
+            let pool = MemoryPool::builder(&device).limit(ByteSize::gib(1)).strategy(strategy).build().unwrap();
+            let pinned = PinnedPool::builder(&device).build();
+            let stream = Stream::new(&device).unwrap();
+            let options = SpillOptions { page: ByteSize::kib(64), pinned_limit: ByteSize::mib(16), ..SMALL };
+            let spiller = Spiller::new(&pool, SpillOptions { pinned_reserve: ByteSize::mib(1), ..options }).unwrap();
+            let w = World { driver, device, pool, pinned, stream, spiller };
+            let streams: Vec<Stream> = (0..3).map(|_| Stream::new(&w.device).unwrap()).collect();
+            let mut random = Random(seed * 17 + index as u64);
+            let mut groups = Vec::new();
+            // Three times what the device has.
+            for step in 0..16 {
+                let content = bytes(step, (700 << 10) + random.below(100 << 10));
+                let view = w.view_on(&content, &streams[random.below(3)]);
+                groups.push((w.spiller.register(vec![view], 0).unwrap(), content));
+            }
+            for _ in 0..12 {
+                let (handle, content) = &groups[random.below(groups.len())];
+                let resident = handle.get(&streams[random.below(3)]).unwrap();
+                let read = resident[0].download_vec(&streams[random.below(3)], &w.pinned).unwrap();
+                assert!(read.wait().unwrap() == *content, "{strategy}, seed {seed}");
+            }
+            let (spilled, pressure) = (w.spiller.statistics(), w.pool.pressure_statistics());
+            assert!(spilled.spills > 0 && pressure.num_callbacks > 0, "{strategy}: {spilled:?} {pressure:?}");
+            assert_eq!(pressure.num_ooms, 0, "{strategy}");
+            drop(groups);
+            drop(streams);
+            close(w);
+        }
     }
 }
 
