@@ -28,7 +28,7 @@ const MOST_ENTRIES: usize = 128;
 struct Entry {
     seq: u64,
     bytes: u64,
-    /// Counts frees of the whole pool: the order in which they are waited for.
+    /// Bytes that the whole pool had freed before: the order in which they are waited for.
     stamp: u64,
 }
 
@@ -40,8 +40,14 @@ struct Lane {
 
 impl Lane {
     fn push(&mut self, entry: Entry) {
-        let place = self.entries.partition_point(|other| other.seq <= entry.seq);
-        self.entries.insert(place, entry);
+        match self.entries.back() {
+            // Threads that free on one stream may come here in another order than they submitted.
+            Some(last) if last.seq > entry.seq => {
+                let place = self.entries.partition_point(|other| other.seq <= entry.seq);
+                self.entries.insert(place, entry);
+            }
+            _ => self.entries.push_back(entry),
+        }
         if self.entries.len() >= MOST_ENTRIES {
             let merged = self.entries.make_contiguous().chunks(2).map(|pair| Entry {
                 seq: pair.last().expect("chunks are not empty").seq,
@@ -83,7 +89,6 @@ pub(crate) struct Ledger {
     held: AtomicU64,
     allocated_total: AtomicU64,
     freed_total: AtomicU64,
-    stamps: AtomicU64,
     shards: [Mutex<Vec<Lane>>; SHARDS],
 }
 
@@ -208,9 +213,8 @@ impl Ledger {
     pub(crate) fn freed(&self, bytes: u64, position: Position) {
         self.pending.raise(bytes);
         self.used.lower(bytes);
-        let stamp = self.stamps.fetch_add(1, Relaxed);
+        let stamp = self.freed_total.fetch_add(bytes, Relaxed);
         self.push(position.stream, Entry { seq: position.seq, bytes, stamp });
-        self.freed_total.fetch_add(bytes, Relaxed);
     }
 
     /// Bytes that are gone without a free.

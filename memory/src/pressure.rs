@@ -273,7 +273,10 @@ impl Ladder<'_> {
         let Some(position) = ledger.oldest() else { return Ok(false) };
         let device = self.pool.device();
         let stream = Stream::of(device, device.stream_cell(position.stream)?, self.stream.scope().clone());
-        stream.event_behind(position)?.synchronize()?;
+        match stream.event_behind(position).and_then(|event| event.synchronize()) {
+            Err(MemoryError::Capturing { .. }) => return Ok(false),
+            waited => waited?,
+        }
         self.count(|c| &c.num_free_waits, 1);
         let retired = self.state().ledger.retire(device);
         self.count(|c| &c.retired_bytes, retired);
@@ -303,6 +306,9 @@ impl Ladder<'_> {
         for sibling in device.siblings().all() {
             sibling.pressure.ledger.retire(device);
             sibling.resource.trim(ByteSize::ZERO)?;
+            if let Some(log) = device.log() {
+                log.trimmed(ByteSize::ZERO);
+            }
             self.count(|c| &c.num_trims, 1);
         }
         self.count(|c| &c.trimmed_bytes, device.memory_info()?.free_bytes.saturating_sub(before));

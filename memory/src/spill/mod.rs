@@ -174,6 +174,9 @@ impl SpillerInner {
         self.cells.spilled_bytes.fetch_add(bytes, Relaxed);
         self.cells.bounced_bytes.fetch_add(plain, Relaxed);
         scope.add(|c| &c.spilled_bytes, bytes);
+        if let Some(log) = self.pool.device().log() {
+            log.spilled(ByteSize(bytes), &scope.path());
+        }
         tracing::debug!(bytes, pinned, plain, tag = scope.path(), "spilled");
         if let Some(log) = self.pool.device().log() {
             log.spilled(ByteSize(bytes), &scope.path());
