@@ -103,7 +103,7 @@ impl ExportedPool {
             pool: self.token,
             number,
             device: device.clone(),
-            held: Some(Held { buffer, ready, finished }),
+            held: Some(Box::new(Held { buffer, ready, finished })),
         };
         Ok((lent, shared))
     }
@@ -176,7 +176,7 @@ pub struct LentBuffer {
     number: u64,
     device: Device,
     /// `None` once it was taken back or given up.
-    held: Option<Held>,
+    held: Option<Box<Held>>,
 }
 
 impl LentBuffer {
@@ -186,7 +186,7 @@ impl LentBuffer {
     }
 
     fn held(&self) -> &Held {
-        self.held.as_ref().expect("what takes it consumes the lent buffer")
+        self.held.as_deref().expect("what takes it consumes the lent buffer")
     }
 
     /// The memory, for this process to go on using. No order with the importer is made: both may read, and who writes
@@ -236,7 +236,7 @@ impl LentBuffer {
 impl Drop for LentBuffer {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        let Held { buffer, ready, finished } = held;
+        let Held { buffer, ready, finished } = *held;
         buffer.leak();
         // The events too: the importer may record one of them.
         ready.leak();

@@ -20,6 +20,7 @@ use crate::buffer::{ALIGNMENT, DeviceBuffer, DeviceView};
 use crate::device::Device;
 use crate::driver::{DeviceId, DevicePtr, PoolAttribute, PoolHandle, Site};
 use crate::error::{MemoryError, Result};
+use crate::event::Event;
 use crate::peer;
 use crate::pool::MemoryPool;
 use crate::resource::{DeviceMemoryResource, RawAllocation, ResourceStatistics};
@@ -34,9 +35,10 @@ pub struct ImportedStatistics {
 }
 
 /// Releases that may be under way before somebody looks which are over.
-const MOST_RECORDED: usize = 64;
+const MOST_RELEASED: usize = 64;
 
-/// Somebody's allocation that is open here.
+/// Somebody's allocation that is open here. Its event is the exporter's, who destroys it once it has our word: nothing here
+/// touches it after that.
 struct Opened {
     pool: u64,
     number: u64,
@@ -46,8 +48,8 @@ struct Opened {
 #[derive(Default)]
 struct Books {
     opened: BTreeMap<DevicePtr, Opened>,
-    /// Released, `finished` recorded, and not known to have passed.
-    recorded: Vec<Opened>,
+    /// Released: the allocation's number, and an event of our own behind the record of `finished`.
+    released: Vec<(u64, Event)>,
     /// To be told to the exporter.
     outbox: Vec<Finished>,
 }
@@ -73,13 +75,12 @@ impl Drop for Shared {
             return;
         }
         // An event that nobody ever passes would hold the exporter for good.
-        let recorded = std::mem::take(&mut self.books().recorded);
-        for released in &recorded {
-            if let Err(error) = released.finished.synchronize() {
+        let released = std::mem::take(&mut self.books().released);
+        for (_, event) in &released {
+            if let Err(error) = event.synchronize() {
                 self.device.report(error);
             }
         }
-        drop(recorded);
         if let Err(error) = self.device.check(self.device.driver().pool_destroy(self.handle)) {
             self.device.report(error);
         }
@@ -250,17 +251,14 @@ impl ImportedBuffer {
         drop(buffer);
         let released = {
             let mut books = shared.books();
-            let index = books.recorded.iter().position(|released| released.number == number);
-            index.map(|index| books.recorded.swap_remove(index))
+            let index = books.released.iter().position(|(released, _)| *released == number);
+            index.map(|index| books.released.swap_remove(index))
         };
-        let Some(released) = released else {
+        let Some((_, behind)) = released else {
             let rule = "other views of the memory exist; it is released with the last of them";
             return refused("finishing with a shared allocation", rule);
         };
-        if let Err(error) = released.finished.synchronize() {
-            shared.books().recorded.push(released);
-            return Err(error);
-        }
+        behind.synchronize()?;
         let mut books = shared.books();
         let index = books.outbox.iter().position(|finished| finished.number == number);
         let mut finished = index.map(|index| books.outbox.swap_remove(index)).expect("put there with the record");
@@ -303,19 +301,22 @@ impl DeviceMemoryResource for ImportedMemory {
     }
 
     fn deallocate(&self, raw: RawAllocation, stream: &Stream, site: Site) -> Result<()> {
-        let Some(opened) = self.shared.books().opened.remove(&raw.ptr()) else {
+        let opened = self.shared.books().opened.remove(&raw.ptr());
+        let Some(Opened { pool, number, finished }) = opened else {
             return Err(MemoryError::NotHandedOut { resource: self.name(), ptr: raw.ptr(), site });
         };
         // The release here comes before the one there: the event stands behind it.
         stream.submit(|driver, on| driver.free_async(raw.ptr(), on, site))?;
-        opened.finished.record(stream, site)?;
-        let finished = Finished { pool: opened.pool, number: opened.number, by: FinishedBy::Event };
+        finished.record(stream, site)?;
+        let behind = stream.record()?;
+        // Destroyed before the exporter can hear of it.
+        drop(finished);
         let mut books = self.shared.books();
-        books.outbox.push(finished);
-        books.recorded.push(opened);
-        if books.recorded.len() > MOST_RECORDED {
+        books.outbox.push(Finished { pool, number, by: FinishedBy::Event });
+        books.released.push((number, behind));
+        if books.released.len() > MOST_RELEASED {
             // One that cannot be asked is kept: the pool's end waits for it and reports.
-            books.recorded.retain(|released| !released.finished.has_passed().unwrap_or(false));
+            books.released.retain(|(_, event)| !event.query().unwrap_or(false));
         }
         Ok(())
     }

@@ -9,7 +9,9 @@
 //!   └─► DeviceBuffer, behind `finished`
 //!
 //! Free order   the importer's first. The exporter has a `LentBuffer`, which neither frees nor gives the buffer back
-//!              without the importer's `Finished`; both events are the exporter's, so that they outlive the importer.
+//!              without the importer's `Finished`.
+//! Events       are the exporter's, so that a crashed importer takes none with it. The importer lets go of `finished` before
+//!              it says that it is done, for the exporter then destroys it.
 //! Ready        import does not wait for the allocation: `open` does, on the device.
 //! Access       an imported pool inherits none. Every device that will use it is named to `enable_access`.
 //! Importer     has no allocator, no threshold, no trim, no place among a device's current pools. Its statistics show what it
@@ -41,7 +43,7 @@ fn refused<T>(what: &'static str, rule: &'static str) -> Result<T> {
     Err(MemoryError::PoolRule { what, rule: rule.into() })
 }
 
-/// An event that two processes know. Destroyed with its holder.
+/// An event that two processes know: made here, or opened. Destroyed with its holder.
 #[derive(Debug)]
 struct SharedEvent {
     device: Device,
@@ -78,17 +80,6 @@ impl SharedEvent {
     /// Leaves the event to the driver: somebody may still use it.
     fn leak(mut self) {
         self.leaked = true;
-    }
-
-    fn has_passed(&self) -> Result<bool> {
-        self.device.alive()?;
-        self.device.check(self.device.driver().event_query(self.handle))
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        self.device.alive()?;
-        self.device.scope().count(|c| &c.host_waits);
-        self.device.check(self.device.driver().event_synchronize(self.handle))
     }
 }
 

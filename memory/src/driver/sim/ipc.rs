@@ -101,6 +101,12 @@ impl State {
         let first = process * self.options.devices;
         for context in first..first + self.options.devices {
             self.lose(context, DriverCode::CONTEXT_IS_DESTROYED, format!("process {process} crashed"));
+            // Nothing of it runs any more, and who learns of its end comes after all that did.
+            for lane in self.queues.lanes_of(context) {
+                if let Some(last) = self.queues.last(lane) {
+                    self.queues.host_saw(&last);
+                }
+            }
         }
         self.ipc.imports.values_mut().filter(|import| import.process == process).for_each(|import| import.gone = true);
     }
