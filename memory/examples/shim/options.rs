@@ -14,6 +14,7 @@
 //! | `CUDA_SHIM_REFUSE_PEERS`     | 1: no device reaches another's memory                   | 0       |
 //! | `CUDA_SHIM_MEMORY_POOLS`     | 0: devices have no pools                                | 1       |
 //! | `CUDA_SHIM_HOST_NUMA_NODES`  | NUMA nodes of the host that pools can lie on            | 1       |
+//! | `CUDA_SHIM_OPEN_OWN_EVENTS`  | 1: a process may open its own events as another's       | 0       |
 //! | `CUDA_SHIM_WRITE_WORD`       | 0: streams cannot store words                           | 1       |
 //! | `CUDA_SHIM_DEFAULT_STREAM`   | 1: handle 0 may be used, as by a caller of ours         | 0       |
 //! | `CUDA_SHIM_REUSE_STREAMS`    | 1: a new stream gets the handle of a destroyed one      | 0       |
@@ -63,6 +64,7 @@ impl Options {
             lose_device_at_launch: variable("CUDA_SHIM_LOSE_AT_LAUNCH"),
             ignore_wait: variable("CUDA_SHIM_IGNORE_WAIT"),
             refuse_peers: variable("CUDA_SHIM_REFUSE_PEERS") == Some(1),
+            open_own_events: variable("CUDA_SHIM_OPEN_OWN_EVENTS") == Some(1),
             default_stream: variable("CUDA_SHIM_DEFAULT_STREAM") == Some(1),
             reuse_stream_handles: variable("CUDA_SHIM_REUSE_STREAMS") == Some(1),
             memory_pools: variable("CUDA_SHIM_MEMORY_POOLS") != Some(0),

@@ -66,6 +66,8 @@ pub struct SimOptions {
     pub refuse_peers: bool,
     /// A device reaches the memory of those with lower numbers, and not the other way round.
     pub one_way_peers: bool,
+    /// A process may open its own events as if they were another's, which CUDA refuses. For who has one process only.
+    pub open_own_events: bool,
     /// Handle 0 is the default stream of the current device, as a C interface has it. Otherwise it has to be wrapped first.
     pub default_stream: bool,
     /// A new stream gets the handle of one that was destroyed, as CUDA may do.
@@ -98,6 +100,7 @@ impl Default for SimOptions {
             stream_memory_operations: true,
             refuse_peers: false,
             one_way_peers: false,
+            open_own_events: false,
             default_stream: false,
             reuse_stream_handles: false,
             must_declare: true,

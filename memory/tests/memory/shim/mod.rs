@@ -9,6 +9,7 @@ mod allocator;
 mod claims;
 mod exports;
 mod pool_claims;
+mod sharing;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -158,6 +159,21 @@ fn claims_hold_through_libcuda() {
 fn several_devices_are_told_apart() {
     let ended = over_the_shim("claims::two_devices::", &[("CUDA_SHIM_DEVICES", "2")]);
     assert_eq!(ended.findings, [""; 0]);
+}
+
+/// Peers through the C interface: access, uses and copies.
+#[test]
+fn peers_over_the_shim() {
+    let ended = over_the_shim("sharing::peers", &[("CUDA_SHIM_DEVICES", "2")]);
+    assert_eq!(ended.findings, [""; 0]);
+}
+
+/// Every function of sharing between processes, with both ends in one process: the shim has no second one.
+#[test]
+fn sharing_over_the_shim() {
+    let ended = over_the_shim("sharing::both_ends", &[("CUDA_SHIM_OPEN_OWN_EVENTS", "1")]);
+    assert_eq!(ended.findings, [""; 0]);
+    over_the_shim("sharing::refusals", &[]);
 }
 
 #[test]
