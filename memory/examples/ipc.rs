@@ -237,7 +237,11 @@ fn lend(
 ) -> Outcome<LentBuffer> {
     let buffer = DeviceBuffer::upload(&pattern(number, len), &side.stream, exported.pool(), &side.pinned)?;
     let (lent, shared) = exported.share(buffer, &side.stream)?;
-    channel.send(&shared)?;
+    if let Err(error) = channel.send(&shared) {
+        // Nobody has heard of it.
+        lent.give_up(OnSilence::Drop);
+        return Err(error.into());
+    }
     say("exporter", &format!("lent {len} bytes; the copy to the device may still run"));
     Ok(lent)
 }
@@ -259,6 +263,10 @@ fn importer(driver: Arc<dyn Driver>, socket: UnixStream, crash: Option<End>) -> 
         half.upload_from(&pattern(number + 100, len / 2), &other, &side.pinned)?;
         say("importer", &format!("{len} bytes are right; wrote {} of my own", len / 2));
         if let Some(crash) = crash {
+            // What was sent has come, so that the exporter learns of the end where it waits.
+            for _ in number + 1..LENGTHS.len() {
+                channel.receive(PATIENCE)?.ok_or("no allocation came")?;
+            }
             say("importer", "ends without a word");
             crash();
             // A simulated process is gone now, without having dropped anything. Its socket closes last.

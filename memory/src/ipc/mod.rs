@@ -20,7 +20,8 @@
 //! Silence      an importer that crashed says nothing: the exporter waits for a time, then keeps the memory or drops it,
 //!              as it chose (`OnSilence`).
 //! Waits        dropping an `ImportedPool` waits on the host for the releases that were recorded, so that an importer
-//!              which ends in order never leaves an event that cannot pass.
+//!              which ends in order never leaves an event that cannot pass. One that crashes after its word, and before its
+//!              device came to it, may: who fears that asks for the host's word (`finish_on_host`).
 //! Start        processes by exec, not by fork alone: a driver does not survive a fork.
 
 mod channel;
