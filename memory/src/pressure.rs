@@ -306,9 +306,6 @@ impl Ladder<'_> {
         for sibling in device.siblings().all() {
             sibling.pressure.ledger.retire(device);
             sibling.resource.trim(ByteSize::ZERO)?;
-            if let Some(log) = device.log() {
-                log.trimmed(ByteSize::ZERO);
-            }
             self.count(|c| &c.num_trims, 1);
         }
         self.count(|c| &c.trimmed_bytes, device.memory_info()?.free_bytes.saturating_sub(before));

@@ -25,6 +25,8 @@ pub struct LogFile {
 pub enum LogError {
     #[error("cannot read the log: {0}")]
     Read(#[from] io::Error),
+    #[error("line {line} is not text; the file is no allocation log, or was cut and joined: delete the line")]
+    NotText { line: u64 },
     #[error("the log is empty: not even a line of columns is in it; the program that wrote it ended too early")]
     Empty,
     #[error(
@@ -186,11 +188,15 @@ fn split(line: u64, text: &str) -> Result<Vec<String>, LogError> {
 }
 
 /// The next line with all that its quotes hold, without its end. `None` at the end.
-fn next_line(log: &mut impl BufRead, line: &mut u64) -> io::Result<Option<(u64, String)>> {
+fn next_line(log: &mut impl BufRead, line: &mut u64) -> Result<Option<(u64, String)>, LogError> {
     let mut text = String::new();
     let mut first = *line + 1;
     loop {
-        if log.read_line(&mut text)? == 0 {
+        let read = log.read_line(&mut text).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => LogError::NotText { line: *line + 1 },
+            _ => error.into(),
+        });
+        if read? == 0 {
             return Ok((!text.is_empty()).then_some((first, text)));
         }
         *line += 1;
@@ -216,7 +222,8 @@ impl LogFile {
     pub fn read(mut log: impl BufRead) -> Result<Self, LogError> {
         let mut line = 0;
         let (first, text) = next_line(&mut log, &mut line)?.ok_or(LogError::Empty)?;
-        let header = Header::read(first, &text)?;
+        // Spreadsheets put a mark before the first column.
+        let header = Header::read(first, text.trim_start_matches('\u{feff}'))?;
         let ordered = ["Position", "After", "AllocId"].into_iter().all(|column| header.has(column));
         let mut records = Vec::new();
         while let Some((line, text)) = next_line(&mut log, &mut line)? {

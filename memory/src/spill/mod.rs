@@ -178,9 +178,6 @@ impl SpillerInner {
             log.spilled(ByteSize(bytes), &scope.path());
         }
         tracing::debug!(bytes, pinned, plain, tag = scope.path(), "spilled");
-        if let Some(log) = self.pool.device().log() {
-            log.spilled(ByteSize(bytes), &scope.path());
-        }
     }
 
     fn returned(&self, bytes: u64, scope: &Scope) {

@@ -133,7 +133,7 @@ fn a_log_of_rmms_is_read_with_names_for_its_addresses() {
 
 #[test]
 fn columns_are_found_by_their_names() {
-    let log = read("Size, Action ,Colour,Pointer\n64,allocate,blue,256\n").unwrap();
+    let log = read("\u{feff}Size, Action ,Colour,Pointer\n64,allocate,blue,256\n").unwrap();
     assert_eq!((log.records[0].size, log.records[0].pointer, log.records[0].stream), (64, 256, 0));
 }
 
@@ -181,6 +181,8 @@ fn what_cannot_be_read_says_line_column_value_and_way_out() {
         let error = read(&text).expect_err(&text);
         assert!(error.contains(says), "{text:?}\n  says  {error}\n  not   {says}");
     }
+    let error = LogFile::read(&b"Action,Pointer,Size\nallocate,0x1,\xff\xfe\n"[..]).unwrap_err();
+    assert!(error.to_string().starts_with("line 2 is not text"), "{error}");
     struct Broken;
     impl io::Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
