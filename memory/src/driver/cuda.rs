@@ -16,6 +16,7 @@ use std::ffi::{CString, c_int, c_uint, c_void};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys;
@@ -51,8 +52,10 @@ fn release() -> Option<String> {
 pub struct CudaDriver {
     functions: Functions,
     version: DriverVersion,
-    /// The primary context of each device that is open, as an address, and how often it was opened.
-    contexts: Mutex<HashMap<u32, (usize, u32)>>,
+    /// How often each device that is open was opened.
+    open: Mutex<HashMap<u32, u32>>,
+    /// Their primary contexts, as addresses; 0 where there is none. Read at every call, so without a lock.
+    contexts: Box<[AtomicUsize]>,
     /// On which device a block of pinned memory was made.
     blocks: Mutex<HashMap<u64, DeviceId>>,
 }
@@ -98,7 +101,8 @@ impl CudaDriver {
         let driver = CudaDriver {
             functions,
             version: DriverVersion(found),
-            contexts: Mutex::default(),
+            open: Mutex::default(),
+            contexts: (0..HOST.0).map(|_| AtomicUsize::new(0)).collect(),
             blocks: Mutex::default(),
         };
         let no_device = || {
@@ -139,7 +143,8 @@ impl CudaDriver {
 
     /// The primary context of a device that is open.
     fn context(&self, call: &'static str, device: DeviceId) -> Result<sys::CUcontext> {
-        let context = lock(&self.contexts).get(&device.0).map(|(context, _)| *context);
+        let context = self.contexts.get(device.0 as usize).map_or(0, |context| context.load(Ordering::Acquire));
+        let context = Some(context).filter(|&context| context != 0);
         let absent =
             || DriverError::new(call, DriverCode::INVALID_CONTEXT).with_detail(format!("{device} is not open"));
         Ok(context.ok_or_else(absent)? as sys::CUcontext)
@@ -205,24 +210,26 @@ impl Driver for CudaDriver {
             return Err(DriverError::new("cuDeviceGet", DriverCode::INVALID_DEVICE));
         }
         let handle = self.device(device)?;
-        let mut contexts = lock(&self.contexts);
+        let mut open = lock(&self.open);
         let mut context = null_mut();
         call!(self, cuDevicePrimaryCtxRetain(&mut context, handle))?;
-        contexts.entry(device.0).or_insert((context as usize, 0)).1 += 1;
+        self.contexts[device.0 as usize].store(context as usize, Ordering::Release);
+        *open.entry(device.0).or_default() += 1;
         Ok(())
     }
 
     fn device_close(&self, device: DeviceId) -> Result<()> {
         let handle = self.device(device)?;
-        let mut contexts = lock(&self.contexts);
+        let mut open = lock(&self.open);
         // The driver counts for the whole process: what others retained is not ours to release.
-        let Some((_, users)) = contexts.get_mut(&device.0) else {
+        let Some(users) = open.get_mut(&device.0) else {
             return Err(DriverError::new("cuDevicePrimaryCtxRelease_v2", DriverCode::INVALID_CONTEXT)
                 .with_detail(format!("{device} is not open")));
         };
         *users -= 1;
         if *users == 0 {
-            contexts.remove(&device.0);
+            open.remove(&device.0);
+            self.contexts[device.0 as usize].store(0, Ordering::Release);
         }
         call!(self, cuDevicePrimaryCtxRelease_v2(handle))
     }

@@ -76,6 +76,8 @@ impl Live {
 /// What was asked of a device, for the statistics.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
+    /// Handed out and not taken back.
+    pub(super) live: AtomicU64,
     pub(super) failed: AtomicU64,
     pub(super) recorded: AtomicU64,
     pub(super) deferred: AtomicU64,
@@ -132,7 +134,7 @@ impl Place {
             [only] if !only.is_gone() => Ok(only),
             several => {
                 self.asked.shared_frees.fetch_add(1, Relaxed);
-                several.iter().try_for_each(|user| self.home.wait_for(user.position()).map(|_| ())).map(|()| &self.home)
+                several.iter().try_for_each(|user| self.come_after(user)).map(|()| &self.home)
             }
         };
         let freed = match on {
@@ -143,6 +145,11 @@ impl Place {
             }
         };
         freed.inspect_err(|_| self.scope.add(|c| &c.leaked_bytes, bytes))
+    }
+
+    /// Makes the stream of ours wait for a using one. No event orders streams of two devices here: the host waits for those.
+    fn come_after(&self, user: &Stream) -> Result<()> {
+        if *user.device() == self.device { self.home.wait_for(user.position()).map(|_| ()) } else { user.synchronize() }
     }
 
     /// Frees behind what `users` hold once none of them is captured any more.
@@ -240,6 +247,7 @@ impl Allocator {
             let reason = format!("{ptr:?} was handed out while {} bytes live there", old.size);
             return refused(FUNCTION, reason);
         }
+        place.asked.live.fetch_add(1, Relaxed);
         Ok(ptr.0)
     }
 
@@ -281,6 +289,7 @@ impl Allocator {
         };
         let place = self.place(FUNCTION, device)?;
         if place.device.is_lost() {
+            place.asked.live.fetch_sub(1, Relaxed);
             // Gone with its device. Telling that once more, at every free of a program that ends, helps nobody.
             if let Bytes::Own(raw) = live.bytes {
                 place.scope.freed(raw.len().get() as u64);
@@ -297,6 +306,7 @@ impl Allocator {
                 return Err(error);
             }
         };
+        place.asked.live.fetch_sub(1, Relaxed);
         let users = live.users(&on);
         match live.bytes {
             Bytes::Graph { capture } => Captured::free(place, DevicePtr(ptr), capture, &users),
@@ -319,7 +329,7 @@ impl Allocator {
         let unknown = || refused(FUNCTION, format!("{ptr:#x} is not allocated here"));
         let Some(device) = self.live.with(ptr, |live| live.device) else { return unknown() };
         let place = self.place(FUNCTION, device as i32)?;
-        let stream = place.stream(stream)?;
+        let stream = self.any_stream(place, stream)?;
         let noted = self.live.with(ptr, |live| {
             if stream != live.stream && !live.recorded.contains(&stream) {
                 live.recorded.push(stream.clone());
@@ -327,6 +337,16 @@ impl Allocator {
         });
         place.asked.recorded.fetch_add(1, Relaxed);
         noted.map_or_else(unknown, Ok)
+    }
+
+    /// A stream of the place, or of another device: a peer may use the memory, too.
+    fn any_stream(&self, place: &Place, raw: u64) -> Result<Stream> {
+        let own = place.stream(raw);
+        if own.is_ok() || self.places.len() == 1 {
+            return own;
+        }
+        let others = self.places().filter(|other| other.device != place.device);
+        others.filter_map(|other| other.stream(raw).ok()).next().map_or(own, Ok)
     }
 
     /// Where the allocation at `ptr` begins, and how long it is.

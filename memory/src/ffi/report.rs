@@ -10,16 +10,16 @@ use crate::error::Result;
 /// One device; or all that are in use, for -1.
 pub(super) fn json(allocator: &Allocator, device: i32) -> Result<String> {
     if device == -1 {
-        let all: Vec<String> = allocator.places().map(|place| object(allocator, place)).collect::<Result<_>>()?;
+        let all: Vec<String> = allocator.places().map(object).collect::<Result<_>>()?;
         return Ok(format!("[{}]", all.join(",")));
     }
     match allocator.place_in_use("millpond_stats_json", device)? {
-        Some(place) => object(allocator, place),
+        Some(place) => object(place),
         None => refused("millpond_stats_json", format!("device {device} has not been used yet")),
     }
 }
 
-fn object(allocator: &Allocator, place: &Place) -> Result<String> {
+fn object(place: &Place) -> Result<String> {
     let counters = place.counters();
     let resource = place.pool.statistics()?;
     let (graph_bytes, graph_pieces) = place.captured().held();
@@ -40,7 +40,7 @@ fn object(allocator: &Allocator, place: &Place) -> Result<String> {
     number("used_bytes_peak", resource.used_peak.as_u64());
     number("allocations", counters.allocations);
     number("frees", counters.frees);
-    number("live_allocations", allocator.num_live() as u64);
+    number("live_allocations", asked.live.load(Relaxed));
     number("num_ooms", asked.failed.load(Relaxed));
     number("record_streams", asked.recorded.load(Relaxed));
     number("shared_frees", asked.shared_frees.load(Relaxed));

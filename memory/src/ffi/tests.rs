@@ -529,6 +529,24 @@ fn threads_share_it() {
     }
 }
 
+/// A peer's stream uses the memory: nothing orders streams of two devices here, so the free waits on the host.
+#[test]
+fn a_stream_of_another_device_may_be_recorded() {
+    let rig = rig_with(SimOptions { devices: 2, seed: 3, ..SimOptions::default() }, Strategy::Cuda);
+    let a = rig.stream();
+    let peer = rig.driver.stream_create(DeviceId(1), StreamPriority::Normal).unwrap();
+    let ptr = rig.alloc(KIB, a);
+    let unknown = words(rig.allocator.record(ptr, peer.0));
+    assert!(unknown.contains("is no stream of device 0"), "its device is not in use here: {unknown}");
+    let there = rig.allocator.allocate(KIB, 1, peer.0).unwrap();
+    rig.allocator.record(ptr, peer.0).unwrap();
+    rig.free(ptr, KIB, a);
+    assert_eq!((rig.number("record_streams"), rig.number("shared_frees"), rig.number("live_allocations")), (1, 1, 0));
+    assert!(report::json(&rig.allocator, 1).unwrap().contains("\"live_allocations\":1,"));
+    rig.allocator.free(there, KIB, 1, peer.0).unwrap();
+    rig.end();
+}
+
 #[test]
 fn the_report_names_the_strategy_and_all_devices_are_a_list() {
     let rig = rig_with(SimOptions { devices: 2, ..SimOptions::default() }, Strategy::Binning);

@@ -335,6 +335,42 @@ mod captured {
         rig.end(&[handle]);
     }
 
+    /// S1.48: a memset node made by hand takes no memory of a pool; a memset that is captured does.
+    #[test]
+    fn memory_of_a_pool_is_not_for_memset_nodes_but_for_captured_memsets() {
+        for (strategy, node_takes_it) in [(Strategy::CudaAsync, false), (Strategy::Cuda, true)] {
+            let rig = rig_with(SimOptions { seed: 2, ..SimOptions::default() }, strategy);
+            let ours = Stream::new(&rig.device).unwrap();
+            let pinned = PinnedPool::builder(&rig.device).build();
+            let buffer = DeviceBuffer::zeroed(256, &ours, &rig.pool).unwrap();
+            match graph::check_memset_node(buffer.as_view()) {
+                Ok(()) => assert!(node_takes_it, "{strategy}"),
+                Err(error) => {
+                    assert!(!node_takes_it, "{strategy}: {error}");
+                    let rule = "memory of a pool cannot be named by a memset node; capture the memset from a stream";
+                    assert!(error.to_string().ends_with(rule), "{error}");
+                }
+            }
+            graph::check_memset_node(&buffer.view(10..10).unwrap()).unwrap();
+            let (handle, theirs) = rig.theirs();
+            begin(&rig, handle);
+            rig.fill(&buffer, 9, handle);
+            let captured = rig.driver.stream_capture_end(handle).unwrap();
+            let exec = rig.driver.graph_instantiate(captured).unwrap();
+            rig.driver.graph_destroy(captured).unwrap();
+            for _ in 0..2 {
+                buffer.fill(0, &ours).unwrap();
+                theirs.wait_for(ours.position()).unwrap();
+                rig.driver.graph_launch(exec, handle, Location::caller()).unwrap();
+                ours.wait_for(theirs.position()).unwrap();
+                assert_eq!(buffer.download_vec(&ours, &pinned).unwrap().wait().unwrap(), [9; 256]);
+            }
+            rig.driver.graph_exec_destroy(exec).unwrap();
+            drop((buffer, pinned));
+            rig.end(&[handle]);
+        }
+    }
+
     #[test]
     fn memory_of_graphs_is_told_reset_and_trimmed() {
         let rig = rig();
