@@ -192,6 +192,7 @@ impl Allocator {
     }
 
     /// How many allocations of all devices are live.
+    #[cfg(test)]
     pub(super) fn num_live(&self) -> usize {
         self.live.len()
     }

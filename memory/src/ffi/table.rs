@@ -50,6 +50,7 @@ impl<T> Table<T> {
         self.shard(address).get_mut(&address).map(look)
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
     }

@@ -205,7 +205,7 @@ impl State {
             (capture.broken, forbidden) = (true, true);
         }
         match forbidden {
-            true => refuse(call, DriverCode::STREAM_CAPTURE_UNSUPPORTED, "unsafe while a stream is captured"),
+            true => refuse(call, DriverCode::STREAM_CAPTURE_UNSUPPORTED, "forbidden while a stream is captured"),
             false => Ok(()),
         }
     }
