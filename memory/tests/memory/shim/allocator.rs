@@ -262,12 +262,14 @@ mod inside {
                 let stats = self.function::<Stats>("millpond_stats_json");
                 let needed = stats(device, std::ptr::null_mut(), 0);
                 assert!(needed > 0, "{:?}", self.last_error());
-                let mut room = vec![1u8; needed as usize + 1];
-                assert_eq!(stats(device, room.as_mut_ptr().cast(), room.len()), needed);
-                let whole = CStr::from_bytes_with_nul(&room).unwrap().to_str().unwrap().to_string();
+                // The device goes on meanwhile: numbers may have a digit more in the next answer.
+                let mut room = vec![1u8; needed as usize + 64];
+                let written = stats(device, room.as_mut_ptr().cast(), room.len());
+                let whole = CStr::from_bytes_until_nul(&room).unwrap().to_str().unwrap().to_string();
+                assert_eq!(whole.len(), written as usize);
                 // Too little room: as much as fits, and always an end.
                 let mut little = [1u8; 8];
-                assert_eq!(stats(device, little.as_mut_ptr().cast(), little.len()), needed);
+                assert!(stats(device, little.as_mut_ptr().cast(), little.len()) > 64);
                 assert_eq!(CStr::from_bytes_with_nul(&little).unwrap().to_str().unwrap(), &whole[..7]);
                 whole
             }
