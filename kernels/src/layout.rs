@@ -104,6 +104,35 @@ pub struct StateLayout {
     /// Records: groups of a dense table, slots of a hash table.
     pub records: u32,
     pub regime: Regime,
+    /// Which groups a hash table is for; all of them unless [`StateLayout::of_part`] says otherwise.
+    pub part: KeyPart,
+}
+
+/// One part of all keys: those whose hash ends in `index`, of so many parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyPart {
+    index: u32,
+    parts: u32,
+}
+
+impl KeyPart {
+    /// Every key.
+    pub const ALL: KeyPart = KeyPart { index: 0, parts: 1 };
+
+    /// Part `index` of `parts`, or `None` unless `parts` is a power of two of at most [`tune::MAX_KEY_PARTS`] and `index`
+    /// is below it.
+    pub fn new(index: u32, parts: u32) -> Option<KeyPart> {
+        let fits = parts.is_power_of_two() && parts <= tune::MAX_KEY_PARTS && index < parts;
+        fits.then_some(KeyPart { index, parts })
+    }
+
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub fn parts(&self) -> u32 {
+        self.parts
+    }
 }
 
 impl StateLayout {
@@ -111,7 +140,12 @@ impl StateLayout {
     pub const CONTROL: Range<usize> = 0..abi::CONTROL_BYTES as usize;
 
     pub(crate) fn dense(regime: Regime, groups: u64, record_bytes: u64) -> StateLayout {
-        StateLayout { bytes: (abi::CONTROL_BYTES + groups * record_bytes) as usize, records: groups as u32, regime }
+        StateLayout {
+            bytes: (abi::CONTROL_BYTES + groups * record_bytes) as usize,
+            records: groups as u32,
+            regime,
+            part: KeyPart::ALL,
+        }
     }
 
     pub(crate) fn hash(groups: u64, record_bytes: u64) -> StateLayout {
@@ -121,7 +155,14 @@ impl StateLayout {
             bytes: (abi::CONTROL_BYTES + slots * record_bytes) as usize,
             records: slots as u32,
             regime: Regime::Hash,
+            part: KeyPart::ALL,
         }
+    }
+
+    /// The same table for one part of the keys: rows of other parts are passed over. Aggregating part after part over the
+    /// same rows gives all groups in a fraction of the memory.
+    pub fn of_part(self, part: KeyPart) -> StateLayout {
+        StateLayout { part, ..self }
     }
 
     /// Groups that fit. Before each launch over `n` rows a hash table must have room for `n` groups more than it has.

@@ -25,7 +25,7 @@ use crate::codegen::{CompiledKernel, CompiledPipeline, compile};
 use crate::error::KernelError;
 use crate::join::{Expansion, TableInput};
 use crate::launch::{Launch, LaunchConfig};
-use crate::layout::{OutputLayout, StateLayout};
+use crate::layout::{KeyPart, OutputLayout, StateLayout};
 use crate::tune;
 
 type Result<T> = std::result::Result<T, KernelError>;
@@ -340,6 +340,9 @@ impl Pipeline {
         self.plan("a state")?;
         let rows = self.check_input(&input)?;
         check_buffer("the state", state, layout.bytes)?;
+        if layout.part != KeyPart::ALL && layout.regime != Regime::Hash {
+            return Err(shape("the state", "only a hash table can be for a part of the keys".into()));
+        }
         let compiled = &self.compiled.pipeline;
         let shared = shared_bytes(&self.compiled);
         self.kernels.allow_shared(shared)?;
@@ -362,7 +365,8 @@ impl Pipeline {
         Ok(reads(launch, &input).submit(on)?)
     }
 
-    /// Moves all groups of a hash table to a larger, zeroed one. One launch.
+    /// Moves the groups of a hash table to a larger, zeroed one; where that is for one part of the keys, those of others
+    /// stay behind. One launch.
     ///
     /// # Errors
     /// [`KernelError::Shape`] if this is no hash table or the buffers are too small; else what the device says.
@@ -392,6 +396,8 @@ impl Pipeline {
                 Slot::OldTable => launch.read(from),
                 Slot::Records => launch.value(from_layout.records),
                 Slot::SlotMask => launch.value(to_layout.records - 1),
+                Slot::PartMask => launch.value(to_layout.part.parts() - 1),
+                Slot::Part => launch.value(to_layout.part.index()),
                 other => return Err(unknown(other)),
             };
         }
@@ -583,6 +589,8 @@ impl Pipeline {
         Some(match slot {
             Slot::Records => Scalar::U32(layout.records),
             Slot::SlotMask => Scalar::U32(layout.records - 1),
+            Slot::PartMask => Scalar::U32(layout.part.parts() - 1),
+            Slot::Part => Scalar::U32(layout.part.index()),
             Slot::KeyLow(i) => Scalar::U32(self.dense_key(i).low as u32),
             Slot::KeyNull(i) => Scalar::U32((self.dense_key(i).codes - 1) as u32),
             Slot::KeyCodes(i) => Scalar::U32(self.dense_key(i).codes as u32),

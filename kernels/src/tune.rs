@@ -39,6 +39,9 @@ pub const DIRECT_BYTES_PER_ROW: u64 = 64;
 /// A hash table is grown when more than one slot in this many could become occupied.
 pub const HASH_SLOTS_PER_GROUP: u64 = 2;
 
+/// Parts into which the keys of a hash table may be split, at most: bits at the top of their hash.
+pub const MAX_KEY_PARTS: u32 = 256;
+
 /// Rows that one state may accumulate: limbs of 32 bits stay exact in 64-bit words, and counts in 63.
 pub const MAX_ROWS_PER_STATE: u64 = 1 << 32;
 

@@ -36,6 +36,10 @@ pub enum Slot {
     Records,
     /// Slots of the hash table less one, a power of two less one (u32).
     SlotMask,
+    /// Parts of the keys less one, a power of two less one (u32); rows of other parts than `Part` are passed over.
+    PartMask,
+    /// The part of the keys that the hash table is for (u32).
+    Part,
     /// Lowest value of key `i`, modulo 2^32 where keys address a table (u32), whole in an emit (u64).
     KeyLow(u32),
     /// Code of NULL, or the number of codes, of key `i` (u32).
@@ -122,6 +126,8 @@ fn name(slot: Slot) -> String {
         Slot::OldTable => "old_table".into(),
         Slot::Records => "records".into(),
         Slot::SlotMask => "slot_mask".into(),
+        Slot::PartMask => "part_mask".into(),
+        Slot::Part => "part".into(),
         Slot::KeyLow(i) => format!("key_{i}_low"),
         Slot::KeyNull(i) => format!("key_{i}_null"),
         Slot::KeyCodes(i) => format!("key_{i}_codes"),

@@ -607,7 +607,7 @@ fn aggregate_kernel(
     };
     let mut bins = None;
     let mut groups = None;
-    let mut mask = None;
+    let mut hashed = None;
     let in_registers = plan.regime == Regime::Scalar && plan.thread_words <= tune::REGISTER_WORDS;
     match plan.regime {
         Regime::Scalar if in_registers => {
@@ -620,7 +620,11 @@ fn aggregate_kernel(
             bins = Some(shared_address(f, &symbol));
             groups = Some(read(f, Slot::Records));
         }
-        Regime::Hash => mask = Some(read(f, Slot::SlotMask)),
+        Regime::Hash => {
+            let mask = read(f, Slot::SlotMask);
+            let part = Some((read(f, Slot::PartMask), read(f, Slot::Part)));
+            hashed = Some(hash::Table { control, records: table, mask, part });
+        }
         Regime::Scalar | Regime::Direct => {}
     }
     let dense = matches!(plan.regime, Regime::Private | Regime::Direct)
@@ -661,9 +665,8 @@ fn aggregate_kernel(
                 }
             }
             Regime::Hash => {
-                let mask = mask.expect("a hash table has a slot mask");
+                let at = hashed.expect("the hash regime has a hash table");
                 let (words, nulls) = keys::words(emit, leaves, &mut expressions, plan)?;
-                let at = hash::Table { control, records: table, mask };
                 let (cells, found, _) = hash::find_or_insert(emit.f, plan, at, &words, nulls);
                 open.push(emit.f.open_if(found));
                 Place::Table(cells)

@@ -1,8 +1,10 @@
-//! Grouped aggregates: each regime against a map in plain Rust, NULL keys, floats, growth, and streams that share a table.
+//! Grouped aggregates: each regime against a map in plain Rust, NULL keys, floats, growth, parts, and streams that
+//! share a table.
 
 use std::collections::BTreeMap;
 
 use millpond_kernels::codegen::ir::*;
+use millpond_kernels::layout::KeyPart;
 use millpond_kernels::pipeline::{ExtentInput, ExtentRows, Input};
 use millpond_memory::driver::sim::SimOptions;
 use millpond_memory::{DeviceBuffer, Stream};
@@ -404,4 +406,102 @@ fn a_table_without_room_says_so_and_ends() {
     let (error, _) = rig.read_with_error(&output, &out_layout);
     assert_eq!(ErrorCode::from_word(error).map(|(code, _)| code), Some(ErrorCode::TableFull));
     rig.assert_clean();
+}
+
+/// The groups of one part of the keys, from tables that grow on the way.
+fn of_part(rig: &Rig, case: &Case, feeds: &[Vec<Column>], part: KeyPart) -> Vec<Vec<Cell>> {
+    let pipeline = rig.pipeline(&case.spec);
+    let mut layout = pipeline.state_layout(0).unwrap().of_part(part);
+    let mut state = DeviceBuffer::zeroed(layout.bytes, &rig.stream, &rig.pool).unwrap();
+    let mut bound = 0;
+    for columns in feeds {
+        let extent = rig.extent(columns, &rig.stream);
+        bound += extent.rows.upper_bound();
+        if bound > layout.room() {
+            let larger = pipeline.state_layout(bound).unwrap().of_part(part);
+            let next = DeviceBuffer::zeroed(larger.bytes, &rig.stream, &rig.pool).unwrap();
+            pipeline.rehash(&state, &layout, &next, &larger, &rig.stream).unwrap();
+            (state, layout) = (next, larger);
+        }
+        let extents = [extent];
+        let input = Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[] };
+        pipeline.accumulate(input, &state, &layout, &rig.stream).unwrap();
+    }
+    let out_layout = pipeline.emit_layout(&layout, bound).unwrap();
+    let output = DeviceBuffer::new(out_layout.bytes, &rig.stream, &rig.pool).unwrap();
+    pipeline.emit(&state, &layout, &output, &out_layout, &rig.stream).unwrap();
+    sorted_rows(&rig.read(&output, &out_layout))
+}
+
+#[test]
+fn parts_of_the_keys_are_all_groups_each_once() {
+    let rig = Rig::new();
+    let columns = many_keys(3000, 21);
+    let case = grouped(columns.clone(), 2, Some(Regime::Hash));
+    let feeds = split(&columns, &[400, 1100, 1500]);
+    let all = expected(&columns, 2);
+    for parts in [1, 2, 8, 256] {
+        let mut together = Vec::new();
+        let mut largest = 0;
+        // Of very many parts, a few stand for all.
+        let some: Vec<u32> = if parts > 8 { vec![0, 100, 255] } else { (0..parts).collect() };
+        for index in &some {
+            let groups = of_part(&rig, &case, &feeds, KeyPart::new(*index, parts).expect("a part"));
+            largest = largest.max(groups.len());
+            together.extend(groups);
+        }
+        together.sort();
+        match some.len() == parts as usize {
+            true => assert_eq!(together, all, "{parts} parts"),
+            false => assert!(together.iter().all(|group| all.contains(group)) && !together.is_empty()),
+        }
+        together.dedup();
+        // A good hash: no part has more than twice its share, small numbers aside.
+        assert!(largest <= all.len() * 2 / parts as usize + 20, "{largest} of {} groups in one of {parts}", all.len());
+    }
+    rig.assert_clean();
+}
+
+#[test]
+fn a_rehash_leaves_groups_of_other_parts_behind() {
+    let rig = Rig::new();
+    let columns = many_keys(600, 33);
+    let case = grouped(columns.clone(), 2, Some(Regime::Hash));
+    let pipeline = rig.pipeline(&case.spec);
+    let layout = pipeline.state_layout(600).unwrap();
+    let state = DeviceBuffer::zeroed(layout.bytes, &rig.stream, &rig.pool).unwrap();
+    let extents = [rig.extent(&columns, &rig.stream)];
+    let input = Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[] };
+    pipeline.accumulate(input, &state, &layout, &rig.stream).unwrap();
+    let mut together = Vec::new();
+    for index in 0..4 {
+        let part = layout.clone().of_part(KeyPart::new(index, 4).expect("a part"));
+        let next = DeviceBuffer::zeroed(part.bytes, &rig.stream, &rig.pool).unwrap();
+        pipeline.rehash(&state, &layout, &next, &part, &rig.stream).unwrap();
+        let out_layout = pipeline.emit_layout(&part, 600).unwrap();
+        let output = DeviceBuffer::new(out_layout.bytes, &rig.stream, &rig.pool).unwrap();
+        pipeline.emit(&next, &part, &output, &out_layout, &rig.stream).unwrap();
+        together.extend(sorted_rows(&rig.read(&output, &out_layout)));
+    }
+    together.sort();
+    assert_eq!(together, expected(&columns, 2));
+    rig.assert_clean();
+}
+
+#[test]
+fn parts_are_powers_of_two_and_only_for_hash_tables() {
+    assert_eq!(KeyPart::new(0, 1), Some(KeyPart::ALL));
+    for (index, parts) in [(0, 0), (0, 3), (2, 2), (0, 512), (256, 256)] {
+        assert_eq!(KeyPart::new(index, parts), None, "{index} of {parts}");
+    }
+    let rig = Rig::new();
+    let columns = small_keys(64, &mut Random(3), 3);
+    let case = grouped(columns.clone(), 2, Some(Regime::Direct));
+    let pipeline = rig.pipeline(&case.spec);
+    let layout = pipeline.state_layout(64).unwrap().of_part(KeyPart::new(1, 2).expect("a part"));
+    let state = DeviceBuffer::zeroed(layout.bytes, &rig.stream, &rig.pool).unwrap();
+    let extents = [rig.extent(&columns, &rig.stream)];
+    let input = Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[] };
+    let refused = pipeline.accumulate(input, &state, &layout, &rig.stream).unwrap_err();
+    assert!(refused.to_string().contains("only a hash table"), "{refused}");
 }

@@ -176,7 +176,7 @@ fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: Reg) -> Valu
     value
 }
 
-/// Writes the kernel that moves all groups of a hash table to a larger one.
+/// Writes the kernel that moves the groups of a hash table to a larger one, those of its part of the keys.
 pub(crate) fn rehash_kernel(plan: &AggregatePlan) -> (FunctionBuilder, ParamList) {
     let mut f = FunctionBuilder::kernel("rehash");
     let mut params = ParamList::default();
@@ -189,10 +189,13 @@ pub(crate) fn rehash_kernel(plan: &AggregatePlan) -> (FunctionBuilder, ParamList
     let old = read(&mut f, Slot::OldTable, Type::U64);
     let records = read(&mut f, Slot::Records, Type::U32);
     let mask = read(&mut f, Slot::SlotMask, Type::U32);
+    let part_mask = read(&mut f, Slot::PartMask, Type::U32);
+    let part = read(&mut f, Slot::Part, Type::U32);
     let thread = f.global_thread();
     let first = f.setp(Compare::Eq, thread, 0u32);
     f.if_(first, |f| take_over_error(f, old, control));
-    let table = hash::Table { control, records: f.add(control, abi::CONTROL_BYTES), mask };
+    let table =
+        hash::Table { control, records: f.add(control, abi::CONTROL_BYTES), mask, part: Some((part_mask, part)) };
     let old = f.add(old, abi::CONTROL_BYTES);
     f.grid_stride(records, |f, slot| {
         let record = f.element(old, slot, plan.record_bytes() as u32);

@@ -6,6 +6,7 @@
 //! Order     whoever reads a tag as ready (acquire) sees the keys. Cells are touched by atomics alone.
 //! Progress  a claimed slot with our hash is waited for by reading it again; its owner never waits for anyone.
 //! Room      the host keeps at least half of the slots free; if it fails to, `ErrorCode::TableFull` is raised, nothing hangs.
+//! Parts     a table may be for one part of the keys only, by the top bits of the hash; rows of others are passed over.
 //! After     keys of NULL are words of 0 and a bit in the mask, so NULL is a group like any other.
 
 use millpond_ptx::ast::{Space, Type};
@@ -15,6 +16,7 @@ use super::cells::AggregatePlan;
 use crate::abi;
 use crate::codegen::ir::{ErrorCode, NodeId};
 use crate::codegen::load::raise;
+use crate::tune;
 
 /// State bits of a tag.
 const CLAIMED: u32 = 1;
@@ -32,6 +34,8 @@ pub(crate) struct Table {
     pub records: Reg,
     /// Number of slots less one (U32).
     pub mask: Reg,
+    /// Where it is for one part of the keys: the number of parts less one, and the part (U32).
+    pub part: Option<(Reg, Reg)>,
 }
 
 /// A hash of the key words (U64): every bit of it depends on every bit of them.
@@ -52,7 +56,11 @@ fn hash(f: &mut FunctionBuilder, words: &[Reg], nulls: Option<Reg>) -> Reg {
     f.xor(mixed, high)
 }
 
-/// The cells of the group with these keys: found, or made. Returns their address (U64), whether there is one, and its slot (U32).
+/// Bits of the hash's upper word below those that say to which part a key belongs: tags and slots hardly use those.
+const PART_SHIFT: u32 = u32::BITS - tune::MAX_KEY_PARTS.trailing_zeros();
+
+/// The cells of the group with these keys: found, or made. Returns their address (U64), whether there is one (a key of
+/// another part has none), and its slot (U32).
 pub(crate) fn find_or_insert(
     f: &mut FunctionBuilder,
     plan: &AggregatePlan,
@@ -67,8 +75,14 @@ pub(crate) fn find_or_insert(
     let ready = f.or(tag_bits, READY);
     let slot = f.and(low.view(Type::U32), table.mask);
     let probes = f.copy(Type::U32, 0u32);
-    let record = f.register(Type::U64);
+    let record = f.copy(Type::U64, table.records);
     let found = f.constant_pred(false);
+    let inside = table.part.map(|(part_mask, part)| {
+        let own = f.shr(high.view(Type::U32), PART_SHIFT);
+        let own = f.and(own, part_mask);
+        let ours = f.setp(Compare::Eq, own, part);
+        f.open_if(ours)
+    });
     f.loop_(|f| {
         let here = f.element(table.records, slot, plan.record_bytes() as u32);
         f.assign(record, here);
@@ -129,6 +143,9 @@ pub(crate) fn find_or_insert(
     });
     let full = f.not(found);
     raise(f, table.control, ErrorCode::TableFull, NodeId(u32::MAX), full);
+    if let Some(inside) = inside {
+        f.close(inside);
+    }
     let cells = f.add(record, plan.cells_offset() as u64);
     (cells, found, slot)
 }
