@@ -7,11 +7,15 @@
 //! an `Arc`. A lost device is not used again in the process.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond_kernels::image::Images;
 use millpond_kernels::pipeline::PipelineCache;
 use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
-use millpond_memory::{ByteSize, Device, Driver, MemoryError, MemoryLog, MemoryPool, PinnedPool, Strategy, StreamPool};
+use millpond_memory::{
+    ByteSize, Device, Driver, MemoryError, MemoryGovernor, MemoryLog, MemoryPool, PinnedPool, Scope, SpillOptions,
+    Spiller, Strategy, StreamPool,
+};
 
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, MillpondOptions};
@@ -21,9 +25,13 @@ pub struct Engine {
     pub(crate) device: Device,
     pub(crate) pool: MemoryPool,
     pub(crate) pinned: PinnedPool,
+    pub(crate) governor: MemoryGovernor,
+    pub(crate) spiller: Spiller,
     pub(crate) streams: StreamPool,
     pub(crate) pipelines: PipelineCache,
     pub(crate) images: Images,
+    /// How many have run.
+    queries: AtomicU64,
     sim: Option<Arc<SimDriver>>,
     name: String,
     strategy: Strategy,
@@ -104,12 +112,30 @@ impl Engine {
             pinned = pinned.max_bytes(ByteSize::bytes(options.pinned_bytes as u64));
         }
         let pinned = pinned.build();
+        let governor = MemoryGovernor::builder(pool.limit()).build()?;
+        let spiller = Spiller::new(&pool, spill_options(options))?;
+        spiller.serve(&governor);
         let streams = StreamPool::new(&device);
         let pipelines = PipelineCache::new(&device);
         let images = Images::new(&device);
         let name = if sim.is_some() { "simulated device".to_string() } else { device.limits().name.clone() };
         let (strategy, log_path) = (options.memory_resource, options.memory_log.clone());
-        Ok(Self { device, pool, pinned, streams, pipelines, images, sim, name, strategy, log, log_path })
+        Ok(Self {
+            device,
+            pool,
+            pinned,
+            governor,
+            spiller,
+            streams,
+            pipelines,
+            images,
+            queries: AtomicU64::new(0),
+            sim,
+            name,
+            strategy,
+            log,
+            log_path,
+        })
     }
 
     /// The device's name, as the driver gives it.
@@ -125,6 +151,22 @@ impl Engine {
     /// The pool that every buffer comes from.
     pub fn pool(&self) -> &MemoryPool {
         &self.pool
+    }
+
+    /// A scope of its own for the next query: reports of who holds memory name it by number.
+    pub(crate) fn query_scope(&self) -> Scope {
+        let number = self.queries.fetch_add(1, Ordering::Relaxed) + 1;
+        self.device.scope().child(format!("query {number}"))
+    }
+
+    /// Promises the pool's bytes to the queries that share it.
+    pub fn governor(&self) -> &MemoryGovernor {
+        &self.governor
+    }
+
+    /// What can leave the device when its memory runs out.
+    pub fn spiller(&self) -> &Spiller {
+        &self.spiller
     }
 
     /// The pinned host memory that copies go through.
@@ -179,6 +221,16 @@ fn log_error(path: &str, error: &std::io::Error) -> EngineError {
 /// The CUDA driver, or why there is none.
 fn cuda() -> Result<Arc<dyn Driver>, MemoryError> {
     Ok(millpond_memory::driver::CudaDriver::open()?)
+}
+
+/// Spilled bytes may take as much pinned memory as copies; a little of it is there from the beginning, for a device that
+/// is out of memory is no time to ask the system for some.
+fn spill_options(options: &MillpondOptions) -> SpillOptions {
+    let defaults = SpillOptions::default();
+    match options.pinned_bytes {
+        0 => defaults,
+        bytes => SpillOptions { pinned_limit: ByteSize::bytes(bytes as u64), ..defaults },
+    }
 }
 
 fn sim_options(options: &MillpondOptions) -> SimOptions {

@@ -17,6 +17,7 @@ pub mod error;
 pub mod exec;
 pub mod expr;
 pub mod extent;
+pub mod memory;
 pub mod options;
 pub mod placement;
 pub mod program;

@@ -21,6 +21,8 @@ pub mod metric {
     pub const UPLOADED_BYTES: &str = "uploaded_bytes";
     pub const DOWNLOADED_BYTES: &str = "downloaded_bytes";
     pub const PEAK_BYTES: &str = "peak_bytes";
+    pub const SPILLED_BYTES: &str = "spilled_bytes";
+    pub const RESTORED_BYTES: &str = "restored_bytes";
     /// On an `UploadExec`: extents that went up.
     pub const EXTENTS: &str = "extents";
 }
@@ -46,6 +48,9 @@ pub struct QueryReport {
     pub downloaded_bytes: u64,
     /// Most device bytes ever live at once.
     pub peak_bytes: u64,
+    /// Device bytes that left for host memory because memory ran out, and those that came back.
+    pub spilled_bytes: u64,
+    pub restored_bytes: u64,
     /// Operators over table rows that ran on the device, and all of them (scans and pass-through nodes do not count).
     pub operators_on_device: usize,
     pub operators: usize,
@@ -80,6 +85,8 @@ impl QueryReport {
                     report.uploaded_bytes += sum(metric::UPLOADED_BYTES);
                     report.downloaded_bytes += sum(metric::DOWNLOADED_BYTES);
                     report.peak_bytes = report.peak_bytes.max(sum(metric::PEAK_BYTES));
+                    report.spilled_bytes += sum(metric::SPILLED_BYTES);
+                    report.restored_bytes += sum(metric::RESTORED_BYTES);
                 }
             }
             Ok(TreeNodeRecursion::Continue)

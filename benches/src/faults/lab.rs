@@ -181,7 +181,7 @@ impl Lab {
             Err(error) if fault == Fault::Once => return Err(format!("one failure is enough for an error: {error}")),
             // Without a lasting failure there is no error; with one it names what was wanted and the way out.
             Err(error) => {
-                let clear = ["out of device memory", "wanted", "millpond.memory_limit_bytes"];
+                let clear = ["out of device memory", "wanted", "query", "lower millpond.batch_bytes"];
                 return match clear.iter().find(|part| !error.contains(**part)) {
                     None => Ok(Ended::Refused),
                     Some(part) => Err(format!("the error does not say {part:?}: {error}")),

@@ -232,6 +232,9 @@ pub fn footer(num_rows: usize, seconds: f64, report: &QueryReport) -> String {
         parts.push(format!("{} launches", report.launches));
         parts.push(format!("peak {}", bytes(report.peak_bytes)));
     }
+    if report.spilled_bytes > 0 {
+        parts.push(format!("{} spilled", bytes(report.spilled_bytes)));
+    }
     // The default is not worth a word.
     if let Some(resource) = report.memory_resource.filter(|name| *name != "cuda_async") {
         parts.push(format!("memory from {resource}"));

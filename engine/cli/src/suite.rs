@@ -131,6 +131,7 @@ impl Row {
             "uploaded_bytes": report.map(|r| r.uploaded_bytes),
             "downloaded_bytes": report.map(|r| r.downloaded_bytes),
             "peak_bytes": report.map(|r| r.peak_bytes),
+            "spilled_bytes": report.map(|r| r.spilled_bytes),
             "pool_used_bytes": report.map(|r| r.pool_used_bytes),
             "operators_on_device": report.map(|r| r.operators_on_device),
             "operators": report.map(|r| r.operators),

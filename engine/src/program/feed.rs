@@ -6,6 +6,8 @@
 //! Order    none between feeders. All partitions are polled, whatever happens to the others: a partitioned join below may
 //!          wait for all of them.
 //! Memory   an extent per feeder in pinned memory; device memory is freed in stream order behind its launch.
+//! Short    of device memory, a feeder waits until it is the only one with an extent under way; then it takes half the rows,
+//!          and half of that; in the end it waits for other queries. Later extents stay small.
 //! Waits    for pinned memory, and in a program without a sink of its own for each extent's result.
 
 use std::sync::Arc;
@@ -13,31 +15,37 @@ use std::sync::atomic::Ordering;
 
 use datafusion::arrow::array::{ArrayRef, UInt32Array};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::metrics::MetricBuilder;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
 use futures::stream::select_all;
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
 use millpond_memory::{DeviceBuffer, HostKind, MemoryError, Stream};
+use tokio::sync::RwLockWriteGuard;
 use tokio::task::JoinSet;
 
-use super::run::{Failure, Part, Run};
+use super::part::Part;
+use super::run::{Failure, Run};
 use super::sort;
 use crate::column::{Form, storage};
 use crate::error::EngineError;
 use crate::extent::ExtentLayout;
+use crate::memory::HostHold;
 use crate::options::MAX_BATCH_ROWS;
 use crate::report::metric;
 
-/// Feeds all rows; gives the one part of a run that needs its rows in one extent.
-pub(super) async fn feed(run: &Arc<Run>) -> Result<Option<Part>, Failure> {
-    let partitions = run.input.output_partitioning().partition_count();
+/// An extent is not made smaller than this.
+const LEAST_ROWS: usize = 64;
+
+/// Feeds all rows of `input`; gives the one part of a run that needs its rows in one extent.
+pub(super) async fn feed(run: &Arc<Run>, input: &Arc<dyn ExecutionPlan>) -> Result<Option<Part>, Failure> {
+    let partitions = input.output_partitioning().partition_count();
     let feeders = if run.one_extent() { 1 } else { run.options.partitions.min(partitions).max(1) };
     let mut tasks = JoinSet::new();
     for feeder in 0..feeders {
         let mine: Vec<usize> = (feeder..partitions).step_by(feeders).collect();
-        let run = Arc::clone(run);
-        tasks.spawn(async move { feeder_task(&run, mine).await });
+        let (run, input) = (Arc::clone(run), Arc::clone(input));
+        tasks.spawn(async move { feeder_task(&run, &input, mine).await });
     }
     // Dropping the set, when a feeder fails or the run is dropped, ends the others.
     let mut part = None;
@@ -48,44 +56,150 @@ pub(super) async fn feed(run: &Arc<Run>) -> Result<Option<Part>, Failure> {
     Ok(part)
 }
 
-async fn feeder_task(run: &Run, partitions: Vec<usize>) -> Result<Option<Part>, Failure> {
+async fn feeder_task(
+    run: &Run,
+    input: &Arc<dyn ExecutionPlan>,
+    partitions: Vec<usize>,
+) -> Result<Option<Part>, Failure> {
     let upload = run.program.upload();
     let mut streams = Vec::with_capacity(partitions.len());
     for partition in partitions {
-        let stream = run.input.execute(partition, Arc::clone(&run.context)).map_err(Failure::Input)?;
+        let stream = input.execute(partition, Arc::clone(&run.context)).map_err(Failure::Input)?;
         streams.push(stream);
     }
     let mut batches = select_all(streams);
     let rows_metric = MetricBuilder::new(upload.metrics_set()).global_counter("output_rows");
-    let stream = run.engine.streams.take(&run.scope)?;
-    let most = if run.one_extent() { MAX_BATCH_ROWS } else { rows_of_an_extent(run) };
-    let mut collected: Vec<RecordBatch> = Vec::new();
-    let mut rows = 0;
+    let stream = run.engine.streams.take(&run.tags.extents)?;
+    let planned = if run.one_extent() { MAX_BATCH_ROWS } else { rows_of_an_extent(run) };
+    let mut collected = Collected::new(run);
     let mut part = None;
     while let Some(batch) = batches.next().await {
         let mut batch = batch.map_err(Failure::Input)?;
         rows_metric.add(batch.num_rows());
         while batch.num_rows() > 0 {
-            let taken = batch.num_rows().min(most - rows);
-            collected.push(batch.slice(0, taken));
-            batch = batch.slice(taken, batch.num_rows() - taken);
-            rows += taken;
-            if rows == most {
+            let most = planned.min(run.extent_rows.load(Ordering::Relaxed));
+            let taken = batch.num_rows().min(most.saturating_sub(collected.rows));
+            if taken == 0 || !collected.add(batch.slice(0, taken))? {
                 if run.one_extent() {
-                    return Err(Failure::trouble(format!("more than {most} rows to sort at once")));
+                    return Err(match taken {
+                        0 => Failure::trouble(format!("more than {most} rows to sort at once")),
+                        _ => Failure::from(collected.held.refused()),
+                    });
                 }
-                extent(run, &std::mem::take(&mut collected), &stream).await?;
-                rows = 0;
+                extents(run, collected.take(), &stream).await?;
+                collected.free();
+                continue;
             }
+            batch = batch.slice(taken, batch.num_rows() - taken);
         }
         if run.streams_out() && run.wanted() == 0 {
             return Ok(None);
         }
     }
-    if rows > 0 {
-        part = extent(run, &collected, &stream).await?;
+    if collected.rows > 0 {
+        part = extents(run, collected.take(), &stream).await?;
     }
     Ok(part)
+}
+
+/// Batches of an extent to be, with what the session's memory pool holds for them.
+struct Collected {
+    batches: Vec<RecordBatch>,
+    rows: usize,
+    held: HostHold,
+}
+
+impl Collected {
+    fn new(run: &Run) -> Self {
+        Self { batches: vec![], rows: 0, held: run.host_memory("extents") }
+    }
+
+    /// Adds a batch; false if the session's pool has no room for it beside what was collected. A first batch is here already,
+    /// and goes up next, so it is counted whatever others hold, unless the pool could never hold it.
+    fn add(&mut self, batch: RecordBatch) -> Result<bool, Failure> {
+        let bytes = slice_bytes(&batch);
+        if !self.held.try_grow(bytes) {
+            if self.rows > 0 {
+                return Ok(false);
+            }
+            if !self.held.could_hold(bytes) {
+                return Err(Failure::from(self.held.refused()));
+            }
+            self.held.grow(bytes);
+        }
+        self.rows += batch.num_rows();
+        self.batches.push(batch);
+        Ok(true)
+    }
+
+    /// The batches; what is held for them stays until `free`.
+    fn take(&mut self) -> Vec<RecordBatch> {
+        self.rows = 0;
+        std::mem::take(&mut self.batches)
+    }
+
+    fn free(&mut self) {
+        self.held.free();
+    }
+}
+
+/// Bytes of a batch's own rows, about; slices share their buffers.
+fn slice_bytes(batch: &RecordBatch) -> usize {
+    batch.columns().iter().map(|array| array.to_data().get_slice_memory_size().unwrap_or(0)).sum()
+}
+
+/// Sends rows up as one extent, or as several where memory is short.
+async fn extents(run: &Run, batches: Vec<RecordBatch>, stream: &Stream) -> Result<Option<Part>, Failure> {
+    let mut waiting = vec![batches];
+    let mut alone: Option<RwLockWriteGuard<'_, ()>> = None;
+    let mut in_turn = false;
+    let mut part = None;
+    while let Some(batches) = waiting.pop() {
+        let beside = if alone.is_none() { Some(run.gate.read().await) } else { None };
+        let failure = match extent(run, &batches, stream, in_turn).await {
+            Ok(fed) => {
+                part = part.or(fed);
+                continue;
+            }
+            Err(failure) => failure,
+        };
+        drop(beside);
+        if !failure.is_out_of_memory() || run.one_extent() {
+            return Err(failure);
+        }
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        if alone.is_none() {
+            alone = Some(run.gate.write().await);
+            waiting.push(batches);
+        } else if rows > LEAST_ROWS {
+            let half = rows.div_ceil(2);
+            run.extent_rows.fetch_min(half.max(LEAST_ROWS), Ordering::Relaxed);
+            let (first, second) = halves(&batches, half);
+            waiting.extend([second, first]);
+        } else if !in_turn {
+            in_turn = true;
+            waiting.push(batches);
+        } else {
+            return Err(failure);
+        }
+    }
+    Ok(part)
+}
+
+/// The first `rows` rows, and the others.
+fn halves(batches: &[RecordBatch], rows: usize) -> (Vec<RecordBatch>, Vec<RecordBatch>) {
+    let (mut first, mut second, mut left) = (Vec::new(), Vec::new(), rows);
+    for batch in batches {
+        let taken = batch.num_rows().min(left);
+        left -= taken;
+        if taken > 0 {
+            first.push(batch.slice(0, taken));
+        }
+        if taken < batch.num_rows() {
+            second.push(batch.slice(taken, batch.num_rows() - taken));
+        }
+    }
+    (first, second)
 }
 
 /// Rows that the options allow in an extent, and the limits of device and pinned memory: every feeder has one under way,
@@ -99,8 +213,8 @@ fn rows_of_an_extent(run: &Run) -> usize {
     (run.options.batch_bytes.min(share) / row_bytes).clamp(1, run.options.max_batch_rows())
 }
 
-/// One extent: up it goes, and the pipeline runs over it.
-async fn extent(run: &Run, batches: &[RecordBatch], stream: &Stream) -> Result<Option<Part>, Failure> {
+/// One extent: up it goes, and the pipeline runs over it. When there is no memory for it, nothing has happened.
+async fn extent(run: &Run, batches: &[RecordBatch], stream: &Stream, in_turn: bool) -> Result<Option<Part>, Failure> {
     // Strings first: the pipeline's shape may depend on how many values a dictionary has.
     let mut codes: Vec<Vec<UInt32Array>> = Vec::with_capacity(run.columns.len());
     {
@@ -121,9 +235,15 @@ async fn extent(run: &Run, batches: &[RecordBatch], stream: &Stream) -> Result<O
     let specs = &prepared.lowered.spec.columns;
     let layout = ExtentLayout::new(batches, specs, &run.used);
     let rows = layout.rows as u64;
-    run.rows_fed.fetch_add(rows, Ordering::Relaxed);
-    MetricBuilder::new(run.program.upload().metrics_set()).global_counter(metric::EXTENTS).add(1);
 
+    // What waits for pinned memory holds no device memory.
+    let mut pinned_held = run.host_memory("staging");
+    match (pinned_held.try_grow(layout.bytes), in_turn) {
+        (true, _) => {}
+        // The smallest of extents goes on, whatever others hold.
+        (false, true) => pinned_held.grow(layout.bytes),
+        (false, false) => return Err(Failure::from(pinned_held.refused())),
+    }
     let mut staging = run.engine.pinned.take(HostKind::Upload, layout.bytes).await?;
     let mut bases = vec![0_i64; specs.len()];
     {
@@ -140,6 +260,10 @@ async fn extent(run: &Run, batches: &[RecordBatch], stream: &Stream) -> Result<O
             written.map_err(|_| Failure::Ranges)?;
         }
     }
+    let promise = match in_turn {
+        true => run.promise_in_turn(layout.bytes).await?,
+        false => run.promise(layout.bytes)?,
+    };
     let buffer = DeviceBuffer::new(layout.bytes, stream, &run.engine.pool)?;
     if layout.bytes > 0 {
         staging.enqueue_to_device(0..layout.bytes, buffer.as_view(), stream)?;
@@ -156,15 +280,24 @@ async fn extent(run: &Run, batches: &[RecordBatch], stream: &Stream) -> Result<O
 
     if prepared.lowered.aggregate.is_some() {
         run.accumulate(&prepared, extent, stream).await?;
+        went_up(run, rows);
         return Ok(None);
     }
-    let part = run.materialised(&prepared.pipeline, &prepared.lowered, &extent, stream).await?;
-    drop(extent);
+    let part = run.materialised(&prepared.pipeline, &prepared.lowered, &extent, false, stream).await?;
+    drop((extent, promise));
     if run.one_extent() {
-        return Ok(Some(sort::sorted(part, &prepared.lowered.sort_keys, &run.engine, stream)?));
+        went_up(run, rows);
+        return Ok(Some(sort::sorted(part, &prepared.lowered.sort_keys, run, stream)?));
     }
     let batch = run.downloaded(&part, stream, true).await?;
-    drop(part);
+    drop((part, pinned_held));
+    went_up(run, rows);
     run.out.send(batch).await?;
     Ok(None)
+}
+
+/// Counts an extent whose rows are on the device.
+fn went_up(run: &Run, rows: u64) {
+    run.rows_fed.fetch_add(rows, Ordering::Relaxed);
+    MetricBuilder::new(run.program.upload().metrics_set()).global_counter(metric::EXTENTS).add(1);
 }

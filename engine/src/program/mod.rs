@@ -8,6 +8,8 @@
 
 pub mod compile;
 mod feed;
+mod groups;
+mod part;
 mod run;
 mod sort;
 mod tables;
@@ -65,7 +67,7 @@ pub fn execute(download: &DownloadExec, context: Arc<TaskContext>) -> Result<Sen
 
 /// The run, and what happens after it.
 async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Output) -> Result<()> {
-    let scope = download.engine().device.scope().child("query");
+    let scope = download.engine().query_scope();
     let record =
         Record { download: download.clone(), scope: scope.clone(), launches: Arc::default(), out: out.clone() };
     let ended = run::run(&download, &context, &scope, &record.launches, &out).await;
@@ -152,6 +154,8 @@ impl Drop for Record {
         count(metric::UPLOADED_BYTES, counters.uploaded_bytes);
         count(metric::DOWNLOADED_BYTES, counters.downloaded_bytes);
         count(metric::PEAK_BYTES, counters.peak_bytes);
+        count(metric::SPILLED_BYTES, counters.spilled_bytes);
+        count(metric::RESTORED_BYTES, counters.restored_bytes);
         self.download.engine().query_ended();
     }
 }

@@ -9,7 +9,7 @@
 //! Dropped  with its stream: tasks end, buffers are freed in the order of their streams.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::arrow::array::ArrayRef;
@@ -20,14 +20,19 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use millpond_kernels::KernelError;
-use millpond_kernels::codegen::ir::{Aggregate, ErrorCode, Node, Regime, SinkSpec};
-use millpond_kernels::layout::{OutputLayout, StateLayout};
-use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, Pipeline};
-use millpond_memory::{DeviceBuffer, DeviceView, HostKind, MemoryError, Scope, Stream};
-use tokio::sync::mpsc;
+use millpond_kernels::codegen::ir::{Aggregate, ErrorCode, Extents, Graph, Node, PipelineSpec, Regime, SinkSpec, Ty};
+use millpond_kernels::layout::OutputLayout;
+use millpond_kernels::pipeline::{ExtentInput, Input, LookupInput, Pipeline};
+use millpond_kernels::tune;
+use millpond_memory::{
+    ByteSize, DeviceBuffer, DeviceView, HostKind, MemoryError, Participant, Request, Reservation, Scope, Stream,
+};
+use tokio::sync::{RwLock, mpsc};
 
 use super::compile::{LoweredSegment, Program, Sink};
 use super::feed;
+use super::groups::State;
+use super::part::{Kept, Part, SMALL_RESULT_BYTES};
 use super::tables::{Seeds, Tables};
 use super::{Trouble, sort};
 use crate::column::{ColumnInfo, Form, uploaded_columns};
@@ -36,6 +41,7 @@ use crate::error::EngineError;
 use crate::exec::DownloadExec;
 use crate::expr::{Dictionaries, Dictionary};
 use crate::extent::read_array;
+use crate::memory::{HostHold, HostRefusal};
 use crate::options::MillpondOptions;
 use crate::placement::statistics;
 
@@ -59,6 +65,11 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// True when a smaller bite, or fewer others, might have had the memory.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Trouble(Trouble { out_of_memory: true, .. }))
+    }
+
     pub fn trouble(what: impl Into<String>) -> Self {
         Self::Trouble(Trouble { what: what.into(), ..Trouble::default() })
     }
@@ -96,10 +107,21 @@ impl From<crate::placement::Reason> for Failure {
     }
 }
 
+impl From<HostRefusal> for Failure {
+    fn from(refusal: HostRefusal) -> Self {
+        Self::Trouble(Trouble { what: refusal.to_string(), out_of_memory: true, lost: false, sql: None })
+    }
+}
+
 impl From<MemoryError> for Failure {
     fn from(error: MemoryError) -> Self {
         let (out_of_memory, lost) = (error.is_out_of_memory(), error.is_device_lost());
-        let trouble = Trouble { what: error.to_string(), out_of_memory, lost, sql: None };
+        let what = match &error {
+            // To a user, what was not promised is not there.
+            MemoryError::ReservationRefused { space, .. } => format!("out of {space} memory: {error}"),
+            _ => error.to_string(),
+        };
+        let trouble = Trouble { what, out_of_memory, lost, sql: None };
         match error {
             MemoryError::PinnedExhausted { .. } => Self::Pinned(trouble),
             _ => Self::Trouble(trouble),
@@ -122,14 +144,6 @@ pub(super) struct Prepared {
     pub bounds: Vec<(usize, usize)>,
 }
 
-/// The table of an aggregating segment.
-pub(super) struct State {
-    pub buffer: DeviceBuffer,
-    pub layout: StateLayout,
-    /// Groups it may have by now.
-    pub groups: u64,
-}
-
 /// What attempts learn from each other.
 #[derive(Debug, Default)]
 struct Learnt {
@@ -139,6 +153,23 @@ struct Learnt {
     dictionaries: HashMap<usize, usize>,
     /// Dictionaries of an earlier attempt, for the next one alone.
     seeds: Seeds,
+    /// Into how many parts the keys of the first table are cut, one pass over the input for each.
+    passes: u32,
+}
+
+/// The kinds of buffers of a run.
+pub(super) struct Tags {
+    pub extents: Scope,
+    pub groups: Scope,
+    pub output: Scope,
+    pub sort: Scope,
+}
+
+impl Tags {
+    fn of(scope: &Scope) -> Self {
+        let [extents, groups, output, sort] = ["extents", "groups", "output", "sort"].map(|name| scope.child(name));
+        Self { extents, groups, output, sort }
+    }
 }
 
 /// One attempt at running a program.
@@ -150,6 +181,8 @@ pub(super) struct Run {
     pub options: MillpondOptions,
     pub context: Arc<TaskContext>,
     pub scope: Scope,
+    /// Under what its buffers are counted, and named when memory runs out.
+    pub tags: Tags,
     /// Columns of the uploaded rows.
     pub columns: Vec<ColumnInfo>,
     /// Which of them segment 0 reads.
@@ -162,6 +195,17 @@ pub(super) struct Run {
     pub state: tokio::sync::Mutex<Option<State>>,
     pub pipeline_launches: Arc<AtomicU64>,
     pub rows_fed: AtomicU64,
+    /// Passes over the input, one for each part of the first table's keys, and which one this is.
+    pub passes: u32,
+    pub pass: AtomicU32,
+    /// Records of the largest table that was wanted.
+    pub most_groups: AtomicU64,
+    /// Held shared by who has an extent under way, alone by who found no memory for one.
+    pub gate: RwLock<()>,
+    /// Rows of an extent; fewer when memory has run out.
+    pub extent_rows: AtomicUsize,
+    /// Whom the governor knows as this run.
+    participant: Participant,
     /// Rows that may still leave.
     remaining: AtomicUsize,
     pub out: Output,
@@ -199,9 +243,9 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let program = Program::of(download.input())?;
     let options = context.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
-    let mut learnt = Learnt::default();
+    let mut learnt = Learnt { passes: 1, ..Learnt::default() };
     let mut untouched = download.begin();
-    for _ in 0..8 {
+    for _ in 0..MAX_ATTEMPTS {
         // A scan that was read before has nothing left to give: whoever comes later reads a fresh copy of it.
         let mut input = Arc::clone(program.upload().input());
         if !std::mem::take(&mut untouched) {
@@ -220,14 +264,21 @@ pub(super) async fn run(
                 }
             }
             Err(Failure::Ranks(seeds)) => learnt.seeds = seeds,
+            Err(failure)
+                if failure.is_out_of_memory() && attempt.may_cut_table() && out.sent.load(Ordering::Relaxed) == 0 =>
+            {
+                // Where memory ended early in the input, half the keys at a time would not go far.
+                let early = attempt.rows_fed.load(Ordering::Relaxed) * 2 < attempt.rows_known;
+                learnt.passes = (attempt.passes * if early { 4 } else { 2 }).min(tune::MAX_KEY_PARTS);
+            }
             other => return other,
         }
     }
     Err(Failure::trouble("the plan for the input's values was wrong too often"))
 }
 
-/// A hash table grows before it is full: this many extents' rows might all be new groups.
-const EXTENTS_AHEAD: u64 = 2;
+/// How often a run begins again with what it has learnt.
+const MAX_ATTEMPTS: usize = 12;
 
 /// Codes of a key are planned for at least this many values.
 const LEAST_CODES: usize = 16;
@@ -267,6 +318,7 @@ impl Run {
             options: options.clone(),
             context: Arc::clone(context),
             scope: scope.clone(),
+            tags: Tags::of(scope),
             columns,
             rows_known: known.as_ref().and_then(|s| s.num_rows.get_value().copied()).unwrap_or(0) as u64,
             learnt_sizes: learnt.dictionaries.clone(),
@@ -275,6 +327,12 @@ impl Run {
             state: tokio::sync::Mutex::new(None),
             pipeline_launches: Arc::clone(launches),
             rows_fed: AtomicU64::new(0),
+            passes: learnt.passes,
+            pass: AtomicU32::new(0),
+            most_groups: AtomicU64::new(0),
+            gate: RwLock::new(()),
+            extent_rows: AtomicUsize::new(usize::MAX),
+            participant: download.engine().governor.participant(scope.path(), 0),
             out: out.clone(),
         })
     }
@@ -299,44 +357,145 @@ impl Run {
     }
 
     async fn attempt(self: &Arc<Self>) -> Result<(), Failure> {
-        let fed = feed::feed(self).await?;
-        if self.streams_out() {
+        let keyed = matches!(self.program.segments[0].sink, Sink::Aggregate(_));
+        let stream = self.engine.streams.take(&self.scope)?;
+        let mut current: Vec<Kept> = Vec::new();
+        for pass in 0..self.passes {
+            self.pass.store(pass, Ordering::Relaxed);
+            self.rows_fed.store(0, Ordering::Relaxed);
+            let input = match pass {
+                0 => Arc::clone(&self.input),
+                _ => reset_plan_states(Arc::clone(&self.input)).map_err(Failure::Input)?,
+            };
+            let fed = feed::feed(self, &input).await?;
+            if self.streams_out() {
+                return Ok(());
+            }
+            if keyed {
+                let prepared = self.prepared(0)?;
+                self.check_ranks(&prepared)?;
+                current.push(self.emitted(&prepared, &stream, self.passes > 1).await?);
+            } else {
+                current.extend(fed.map(Kept::staying));
+            }
+        }
+        if current.is_empty() {
             return Ok(());
         }
-        let stream = self.engine.streams.take(&self.scope)?;
-        let prepared = self.prepared(0)?;
-        self.check_ranks(&prepared)?;
-        let mut current = match &self.program.segments[0].sink {
-            Sink::Aggregate(_) => self.emitted(&prepared, &stream).await?,
-            _ => match fed {
-                Some(part) => part,
-                None => return Ok(()),
-            },
-        };
-        let mut finish = prepared.lowered.aggregate.clone();
+        let mut finish = self.prepared(0)?.lowered.aggregate.clone();
+        // Batches stay here until the last one is home: until then the CPU can take over.
+        let mut home = Vec::new();
+        let mut held = self.host_memory("results");
         for index in 1..self.program.segments.len() {
             let lowered = {
                 let mut tables = self.tables();
-                let rows_hint = Some(current.layout.rows_upper_bound.next_power_of_two());
-                self.program.lower(index, &current.outputs, finish.as_ref(), rows_hint, &mut tables.definitions)?
+                let rows_hint = Some(current.iter().map(Kept::rows).sum::<u64>().next_power_of_two());
+                self.program.lower(index, current[0].outputs(), finish.as_ref(), rows_hint, &mut tables.definitions)?
             };
             let pipeline = self.engine.pipelines.pipeline(&lowered.spec)?;
             finish.clone_from(&lowered.aggregate);
-            current = match &self.program.segments[index].sink {
-                Sink::Aggregate(_) => self.aggregate_again(&pipeline, lowered, current, &stream).await?,
-                Sink::Materialise => self.materialised(&pipeline, &lowered, &current.as_extent()?, &stream).await?,
-                Sink::Sort { .. } => {
-                    let part = self.materialised(&pipeline, &lowered, &current.as_extent()?, &stream).await?;
-                    sort::sorted(part, &lowered.sort_keys, &self.engine, &stream)?
+            let inputs = std::mem::take(&mut current);
+            match &self.program.segments[index].sink {
+                Sink::Aggregate(_) => {
+                    current = vec![Kept::staying(self.aggregate_again(&pipeline, &lowered, inputs, &stream).await?)];
                 }
-            };
+                Sink::Materialise => {
+                    for input in inputs {
+                        let input = input.on_device(&stream)?;
+                        let extent = input.as_extent()?;
+                        let part = self.materialised(&pipeline, &lowered, &extent, false, &stream).await?;
+                        drop((input, extent));
+                        let batch = self.downloaded(&part, &stream, false).await?;
+                        held.grow(batch.get_array_memory_size());
+                        home.push(batch);
+                    }
+                }
+                Sink::Sort { .. } => {
+                    let several = inputs.len() > 1;
+                    for input in inputs {
+                        let input = input.on_device(&stream)?;
+                        let extent = input.as_extent()?;
+                        let part = self.materialised(&pipeline, &lowered, &extent, several, &stream).await?;
+                        drop((input, extent));
+                        current.push(if several { Kept::spillable(part, &self.engine)? } else { Kept::staying(part) });
+                    }
+                    let part = self.together(std::mem::take(&mut current), &stream)?;
+                    current = vec![Kept::staying(sort::sorted(part, &lowered.sort_keys, self, &stream)?)];
+                }
+            }
         }
-        if let Some(selection) = &self.program.selection {
-            current = current.select(selection)?;
+        for part in current {
+            let mut part = part.on_device(&stream)?;
+            if let Some(selection) = &self.program.selection {
+                part = part.select(selection)?;
+            }
+            let batch = self.downloaded(&part, &stream, false).await?;
+            held.grow(batch.get_array_memory_size());
+            home.push(batch);
         }
-        let batch = self.downloaded(&current, &stream, false).await?;
-        drop(current);
-        self.out.send(batch).await
+        for batch in home {
+            self.out.send(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks the governor for `bytes` of the device; it may spill what waits, here and in other runs.
+    pub fn promise(&self, bytes: usize) -> Result<Reservation, Failure> {
+        Ok(self.participant.try_reserve(Request::device(ByteSize::from(bytes.next_multiple_of(256))))?)
+    }
+
+    /// The same, when other runs have given enough back.
+    pub async fn promise_in_turn(&self, bytes: usize) -> Result<Reservation, Failure> {
+        Ok(self.participant.reserve(Request::device(ByteSize::from(bytes.next_multiple_of(256)))).await?)
+    }
+
+    /// What the session's own memory pool holds for this run's bytes on the host: none at first.
+    pub fn host_memory(&self, what: &str) -> HostHold {
+        HostHold::new(&format!("millpond {} {what}", self.scope.path()), &self.context.runtime_env().memory_pool)
+    }
+
+    /// Segment 0, if anything of it has run.
+    pub fn prepared_already(&self) -> Option<Arc<Prepared>> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Several parts of the same columns as one.
+    fn together(&self, parts: Vec<Kept>, stream: &Stream) -> Result<Part, Failure> {
+        let mut parts = parts.into_iter().map(|part| part.on_device(stream)).collect::<Result<Vec<_>, _>>()?;
+        let (Some(first), true) = (parts.first(), parts.len() > 1) else {
+            return parts.pop().ok_or_else(|| EngineError::internal("there is a part at least").into());
+        };
+        // Every column of the layout travels: sort keys follow those of the result.
+        let types: Vec<Ty> = first.layout.columns.iter().map(|column| column.ty).collect();
+        let mut graph = Graph::new();
+        let outputs = types.iter().enumerate().map(|(index, ty)| graph.column(index as u32, *ty)).collect();
+        let spec = PipelineSpec {
+            extents: Extents::Many,
+            columns: first.layout.column_specs(),
+            literals: vec![],
+            lookups: vec![],
+            tables: vec![],
+            expanded: false,
+            graph,
+            filters: vec![],
+            sink: SinkSpec::Materialise { outputs },
+        };
+        let pipeline = self.engine.pipelines.pipeline(&spec)?;
+        let extents = parts.iter().map(|part| part.layout.extent(&part.buffer)).collect::<Result<Vec<_>, _>>()?;
+        let bytes = pipeline.descriptors(&extents)?;
+        let descriptors = DeviceBuffer::upload(&bytes, stream, &self.engine.pool, &self.engine.pinned)?;
+        let layout = pipeline.output_layout(&extents);
+        let (buffer, promise) = self.output(&layout, false, stream)?;
+        let input = Input {
+            extents: &extents,
+            descriptors: Some(&descriptors),
+            literals: &[],
+            lookups: &[],
+            ..Input::default()
+        };
+        pipeline.materialise(input, &buffer, &layout, stream)?;
+        self.pipeline_launches.fetch_add(1, Ordering::Relaxed);
+        Ok(Part::new(&buffer, layout, first.outputs.clone()).promised(promise))
     }
 
     /// Segment 0 in the kernels' language, made by whoever asks first.
@@ -368,6 +527,12 @@ impl Run {
             if !bounds.is_empty() {
                 lowered = self.program.lower(0, &columns, None, rows_hint, &mut tables.definitions)?;
             }
+        }
+        if let SinkSpec::Aggregate(aggregate) = &mut lowered.spec.sink
+            && self.passes > 1
+        {
+            // Only a hash table can be for a part of the keys.
+            aggregate.regime = Some(Regime::Hash);
         }
         drop(tables);
         let pipeline = self.engine.pipelines.pipeline(&lowered.spec)?;
@@ -406,7 +571,7 @@ impl Run {
     }
 
     /// The tables of a launch. Where there is no pinned memory for a large one, it waits until some has come back.
-    async fn lookups(&self, lowered: &LoweredSegment, stream: &Stream) -> Result<Vec<LookupInput>, Failure> {
+    pub(super) async fn lookups(&self, lowered: &LoweredSegment, stream: &Stream) -> Result<Vec<LookupInput>, Failure> {
         loop {
             let made = self.tables().lookups(&lowered.lookups, &lowered.spec.lookups, &self.engine, stream);
             match made {
@@ -416,132 +581,38 @@ impl Run {
         }
     }
 
-    /// Adds an extent's rows to the table of segment 0.
-    pub async fn accumulate(&self, prepared: &Prepared, extent: ExtentInput, stream: &Stream) -> Result<(), Failure> {
-        let rows = extent.rows.upper_bound();
-        let lookups = self.lookups(&prepared.lowered, stream).await?;
-        let mut slot = self.state.lock().await;
-        let state = self.with_room(&mut slot, &prepared.pipeline, rows, stream).await?;
-        let input = Input {
-            extents: std::slice::from_ref(&extent),
-            descriptors: None,
-            literals: &prepared.lowered.literals,
-            lookups: &lookups,
-            ..Input::default()
-        };
-        prepared.pipeline.accumulate(input, &state.buffer, &state.layout, stream)?;
-        state.groups = state.groups.saturating_add(rows);
-        self.pipeline_launches.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// The table, with room for `rows` groups more.
-    async fn with_room<'s>(
-        &self,
-        slot: &'s mut Option<State>,
-        pipeline: &Pipeline,
-        rows: u64,
-        stream: &Stream,
-    ) -> Result<&'s mut State, Failure> {
-        let most = pipeline.max_groups().unwrap_or(u64::MAX);
-        if slot.is_none() {
-            let layout = pipeline.state_layout(rows.min(most))?;
-            let buffer = DeviceBuffer::zeroed(layout.bytes, stream, &self.engine.pool)?;
-            *slot = Some(State { buffer, layout, groups: 0 });
-        }
-        let state = slot.as_mut().ok_or_else(|| EngineError::internal("the table was just made"))?;
-        if state.layout.regime != Regime::Hash || (state.groups + rows).min(most) <= state.layout.room() {
-            return Ok(state);
-        }
-        // The bound counts every row as a group; the device knows better.
-        let control = state.buffer.view(StateLayout::CONTROL)?.download_vec(stream, &self.engine.pinned)?.await?;
-        let (error, groups) = control_words(&control)?;
-        flagged(error)?;
-        state.groups = groups;
-        // Room for some extents more, so that not every one of them has to ask.
-        if (groups + rows * EXTENTS_AHEAD).min(most) > state.layout.room() {
-            let layout = pipeline.state_layout(((groups + rows * EXTENTS_AHEAD) * 2).min(most))?;
-            let buffer = DeviceBuffer::zeroed(layout.bytes, stream, &self.engine.pool)?;
-            pipeline.rehash(&state.buffer, &state.layout, &buffer, &layout, stream)?;
-            *state = State { buffer, layout, groups };
-        }
-        Ok(state)
-    }
-
-    /// The groups of segment 0 as columns.
-    async fn emitted(&self, prepared: &Prepared, stream: &Stream) -> Result<Part, Failure> {
-        let mut slot = self.state.lock().await;
-        self.with_room(&mut slot, &prepared.pipeline, 0, stream).await?;
-        let state = slot.take().ok_or_else(|| EngineError::internal("the table was just made"))?;
-        self.emit(&prepared.pipeline, &state, &prepared.lowered, self.rows_fed.load(Ordering::Relaxed), stream)
-    }
-
-    fn emit(
-        &self,
-        pipeline: &Pipeline,
-        state: &State,
-        lowered: &LoweredSegment,
-        rows: u64,
-        stream: &Stream,
-    ) -> Result<Part, Failure> {
-        let layout = pipeline.emit_layout(&state.layout, rows)?;
-        let buffer = output_buffer(&layout, &self.engine, stream)?;
-        pipeline.emit(&state.buffer, &state.layout, &buffer, &layout, stream)?;
-        Ok(Part { buffer, layout, outputs: lowered.outputs.clone() })
-    }
-
-    /// An aggregate over the result of another segment.
-    async fn aggregate_again(
-        &self,
-        pipeline: &Pipeline,
-        lowered: LoweredSegment,
-        input: Part,
-        stream: &Stream,
-    ) -> Result<Part, Failure> {
-        let rows = input.layout.rows_upper_bound;
-        let layout = pipeline.state_layout(rows.min(pipeline.max_groups().unwrap_or(u64::MAX)))?;
-        let state = State { buffer: DeviceBuffer::zeroed(layout.bytes, stream, &self.engine.pool)?, layout, groups: 0 };
-        let lookups = self.lookups(&lowered, stream).await?;
-        let extent = input.as_extent()?;
-        let extents = std::slice::from_ref(&extent);
-        let input =
-            Input { extents, descriptors: None, literals: &lowered.literals, lookups: &lookups, ..Input::default() };
-        pipeline.accumulate(input, &state.buffer, &state.layout, stream)?;
-        self.pipeline_launches.fetch_add(1, Ordering::Relaxed);
-        self.emit(pipeline, &state, &lowered, rows, stream)
-    }
-
     /// The rows of `extent` that pass, as dense columns.
     pub async fn materialised(
         &self,
         pipeline: &Pipeline,
         lowered: &LoweredSegment,
         extent: &ExtentInput,
+        waits: bool,
         stream: &Stream,
     ) -> Result<Part, Failure> {
         let lookups = self.lookups(lowered, stream).await?;
         let extents = std::slice::from_ref(extent);
         let layout = pipeline.output_layout(extents);
-        let buffer = output_buffer(&layout, &self.engine, stream)?;
+        let (buffer, promise) = self.output(&layout, waits, stream)?;
         let input =
             Input { extents, descriptors: None, literals: &lowered.literals, lookups: &lookups, ..Input::default() };
         pipeline.materialise(input, &buffer, &layout, stream)?;
         self.pipeline_launches.fetch_add(1, Ordering::Relaxed);
-        Ok(Part { buffer, layout, outputs: lowered.outputs.clone() })
+        Ok(Part::new(&buffer, layout, lowered.outputs.clone()).promised(promise))
     }
 
     /// A result as an Arrow batch: one copy where it is small, else one for its size and one for its rows.
     pub async fn downloaded(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
         let pinned = &self.engine.pinned;
-        let home = async |view: &DeviceView| -> Result<_, MemoryError> {
+        let fetch = async |view: &DeviceView| -> Result<_, MemoryError> {
             let pending = pinned.take(HostKind::Download, view.len()).await?.copy_to_host(view, stream)?;
             if feeding { pending.feeding().await } else { pending.await }
         };
         let layout = &part.layout;
         let small = layout.bytes <= SMALL_RESULT_BYTES;
         let first = match small {
-            true => home(&part.buffer).await?,
-            false => home(&part.buffer.view(OutputLayout::CONTROL)?).await?,
+            true => fetch(&part.buffer).await?,
+            false => fetch(&part.buffer.view(OutputLayout::CONTROL)?).await?,
         };
         let (error, rows) = control_words(&first.read()?)?;
         flagged(error)?;
@@ -619,56 +690,8 @@ impl Run {
 /// Room for any table: 16 bytes for each of a dictionary's values, and their validity.
 const LARGE_TABLE_BYTES: usize = 18 << 20;
 
-/// A result of up to this many bytes comes home whole, its count and its error with it.
-const SMALL_RESULT_BYTES: usize = 4 << 20;
-
-/// Memory for an output. One that may come home whole is cleared: its rows do not fill it.
-pub(super) fn output_buffer(
-    layout: &OutputLayout,
-    engine: &Engine,
-    stream: &Stream,
-) -> Result<DeviceBuffer, MemoryError> {
-    match layout.bytes <= SMALL_RESULT_BYTES {
-        true => DeviceBuffer::zeroed(layout.bytes, stream, &engine.pool),
-        false => DeviceBuffer::new(layout.bytes, stream, &engine.pool),
-    }
-}
-
-/// The output of a segment.
-pub(super) struct Part {
-    pub buffer: DeviceBuffer,
-    pub layout: OutputLayout,
-    /// What its first columns are; sort keys may follow them.
-    pub outputs: Vec<ColumnInfo>,
-}
-
-impl Part {
-    /// The columns at `indices`, in that order; nothing moves.
-    fn select(mut self, indices: &[usize]) -> Result<Self, Failure> {
-        let missing = || EngineError::internal("a projection of a column that was not sorted");
-        let outputs = indices.iter().map(|i| self.outputs.get(*i).cloned());
-        let columns = indices.iter().map(|i| self.layout.columns.get(*i).cloned());
-        (self.outputs, self.layout.columns) =
-            (outputs.collect::<Option<_>>().ok_or_else(missing)?, columns.collect::<Option<_>>().ok_or_else(missing)?);
-        Ok(self)
-    }
-
-    /// As the input of the next segment.
-    pub fn as_extent(&self) -> Result<ExtentInput, Failure> {
-        let control = self.buffer.view(OutputLayout::CONTROL)?;
-        let columns = self.layout.columns.iter().take(self.outputs.len()).map(|column| {
-            let validity = column.validity.clone().map(|range| self.buffer.view(range)).transpose()?;
-            Ok(Some(ColumnInput { values: self.buffer.view(column.values.clone())?, validity, base: 0 }))
-        });
-        Ok(ExtentInput {
-            rows: ExtentRows::OnDevice { control, upper_bound: self.layout.rows_upper_bound },
-            columns: columns.collect::<Result<_, MemoryError>>()?,
-        })
-    }
-}
-
 /// Error word and row count of a control block.
-fn control_words(bytes: &[u8]) -> Result<(u64, u64), Failure> {
+pub(super) fn control_words(bytes: &[u8]) -> Result<(u64, u64), Failure> {
     let words = bytes.as_chunks::<8>().0;
     match words {
         [error, rows, ..] => Ok((u64::from_le_bytes(*error), u64::from_le_bytes(*rows))),
@@ -677,7 +700,7 @@ fn control_words(bytes: &[u8]) -> Result<(u64, u64), Failure> {
 }
 
 /// Fails when a kernel raised the error flag.
-fn flagged(word: u64) -> Result<(), Failure> {
+pub(super) fn flagged(word: u64) -> Result<(), Failure> {
     if word == 0 {
         return Ok(());
     }

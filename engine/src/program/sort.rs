@@ -14,11 +14,12 @@ use millpond_kernels::{Rows, sort};
 use millpond_memory::{DeviceBuffer, Stream};
 
 use super::compile::SortKey;
-use super::run::{Failure, Part, output_buffer};
-use crate::device::Engine;
+use super::part::Part;
+use super::run::{Failure, Run};
 
 /// `part` in the order of `keys`, which name its columns.
-pub(super) fn sorted(part: Part, keys: &[SortKey], engine: &Engine, stream: &Stream) -> Result<Part, Failure> {
+pub(super) fn sorted(part: Part, keys: &[SortKey], run: &Run, stream: &Stream) -> Result<Part, Failure> {
+    let engine = &run.engine;
     let layout = &part.layout;
     let rows = Rows::try_from(&part.as_extent()?.rows)?;
     let bound = layout.rows_upper_bound;
@@ -42,7 +43,8 @@ pub(super) fn sorted(part: Part, keys: &[SortKey], engine: &Engine, stream: &Str
     let numbers = at(descriptors.len());
     let scratch = at(numbers + bound as usize * 4);
     let end = scratch + sort::scratch_bytes(bound) as usize;
-    let working = DeviceBuffer::new(end, stream, &engine.pool)?;
+    let _promise = run.promise(end)?;
+    let working = DeviceBuffer::new(end, &stream.with_scope(&run.tags.sort), &engine.pool)?;
     let descriptor_view = working.view(0..descriptors.len())?;
     descriptor_view.upload_from(&descriptors, stream, &engine.pinned)?;
     let map = working.view(numbers..numbers + bound as usize * 4)?;
@@ -76,8 +78,8 @@ pub(super) fn sorted(part: Part, keys: &[SortKey], engine: &Engine, stream: &Str
     let extent = ExtentInput { rows: part.as_extent()?.rows, columns: vec![Some(numbers)] };
     let extents = std::slice::from_ref(&extent);
     let layout = fetch.output_layout(extents);
-    let buffer = output_buffer(&layout, engine, stream)?;
+    let (buffer, promise) = run.output(&layout, false, stream)?;
     let input = Input { extents, descriptors: None, literals: &[], lookups: &tables, ..Input::default() };
     fetch.materialise(input, &buffer, &layout, stream)?;
-    Ok(Part { buffer, layout, outputs: part.outputs.clone() })
+    Ok(Part::new(&buffer, layout, part.outputs.clone()).promised(promise))
 }

@@ -3,6 +3,7 @@
 mod answers;
 mod edges;
 mod found;
+mod memory;
 mod no_device;
 mod placement;
 mod queries;

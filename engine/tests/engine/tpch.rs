@@ -66,6 +66,11 @@ pub async fn parquet_session(device: DeviceChoice, fallback: Fallback, config: S
     session
 }
 
+/// The tables of the files of `data`.
+pub async fn register_files(context: &SessionContext, data: &Path) {
+    register(context, Source::Parquet, data).await;
+}
+
 fn open(device: DeviceChoice, fallback: Fallback, config: SessionConfig) -> Millpond {
     let session = Millpond::builder().with_device(device).with_fallback(fallback).with_config(config).build();
     session.expect("the device opens")

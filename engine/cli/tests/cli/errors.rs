@@ -94,6 +94,23 @@ fn trouble_on_the_device() {
 }
 
 #[test]
+fn out_of_memory_names_who_holds_it_and_the_way_out() {
+    let sql = "SELECT product, count(*), sum(price) FROM 'data/samples/sales.parquet' GROUP BY product";
+    // Allocations fail although there is room, from the third on and until something is freed: by then the table of groups is
+    // all that is there.
+    let settings =
+        ["--set", "millpond.debug_sim_fail_allocation=3", "--set", "millpond.debug_sim_fail_until_free=true"];
+    let args = [&["--device", "sim", "--fallback", "error"], &settings[..], &["-c", sql]].concat();
+    let says = ["out of device memory: wanted", "largest holders: query 1/groups", "lower millpond.batch_bytes"];
+    refused(&args, 3, &says);
+
+    // More than there is, whoever holds what.
+    let limit = ["--set", "millpond.memory_limit_bytes=1000"];
+    let args = [&["--device", "sim", "--fallback", "error"], &limit[..], &["-c", sql]].concat();
+    refused(&args, 3, &["out of device memory", "of 1000 B", "millpond.memory_limit_bytes"]);
+}
+
+#[test]
 fn what_the_device_cannot_do_is_refused_where_the_cpu_is_forbidden() {
     let sql = "SELECT store_id, stddev(quantity) FROM 'data/samples/sales.parquet' GROUP BY store_id";
     refused(&["--device", "sim", "--fallback", "error", "-c", sql], 3, &["stddev", "millpond.fallback"]);

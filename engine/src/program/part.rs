@@ -1,0 +1,139 @@
+//! The output of a pipeline on its way to the next one.
+//!
+//!   materialise, emit ─► Part ── waits ──► Kept ── memory runs out ──► pinned host memory
+//!                         ▲                 │                              │
+//!                         └── on_device() ◄─┴──────────────────────────────┘      the next pipeline reads it
+//!
+//! Memory   a part is promised by the governor before it is allocated, and counts until its last view is gone.
+//! Spilled  only while it waits: what a pipeline reads stays where it is. All of it leaves, so a part that will wait is zeroed
+//!          where its rows do not fill it.
+
+use millpond_kernels::layout::OutputLayout;
+use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
+use millpond_memory::{DeviceBuffer, DeviceView, MemoryError, Reservation, SpillHandle, Stream};
+
+use super::run::Failure;
+use crate::column::ColumnInfo;
+use crate::device::Engine;
+use crate::error::EngineError;
+
+/// A result of up to this many bytes comes home whole, its count and its error with it.
+pub(super) const SMALL_RESULT_BYTES: usize = 4 << 20;
+
+/// Memory for an output. One that may come home whole, or leave for host memory, is cleared: its rows do not fill it.
+pub(super) fn output_buffer(
+    layout: &OutputLayout,
+    waits: bool,
+    engine: &Engine,
+    stream: &Stream,
+) -> Result<DeviceBuffer, MemoryError> {
+    match waits || layout.bytes <= SMALL_RESULT_BYTES {
+        true => DeviceBuffer::zeroed(layout.bytes, stream, &engine.pool),
+        false => DeviceBuffer::new(layout.bytes, stream, &engine.pool),
+    }
+}
+
+/// The output of a segment, on the device.
+pub(super) struct Part {
+    pub buffer: DeviceView,
+    pub layout: OutputLayout,
+    /// What its first columns are; sort keys may follow them.
+    pub outputs: Vec<ColumnInfo>,
+    pub promise: Option<Reservation>,
+}
+
+impl Part {
+    pub fn new(buffer: &DeviceBuffer, layout: OutputLayout, outputs: Vec<ColumnInfo>) -> Self {
+        Self { buffer: buffer.as_view().clone(), layout, outputs, promise: None }
+    }
+
+    /// Keeps what the governor promised for it.
+    pub fn promised(mut self, promise: Reservation) -> Self {
+        self.promise = Some(promise);
+        self
+    }
+
+    /// The columns at `indices`, in that order; nothing moves.
+    pub fn select(mut self, indices: &[usize]) -> Result<Self, Failure> {
+        let missing = || EngineError::internal("a projection of a column that was not sorted");
+        let outputs = indices.iter().map(|i| self.outputs.get(*i).cloned());
+        let columns = indices.iter().map(|i| self.layout.columns.get(*i).cloned());
+        (self.outputs, self.layout.columns) =
+            (outputs.collect::<Option<_>>().ok_or_else(missing)?, columns.collect::<Option<_>>().ok_or_else(missing)?);
+        Ok(self)
+    }
+
+    /// As the input of the next segment.
+    pub fn as_extent(&self) -> Result<ExtentInput, Failure> {
+        let control = self.buffer.view(OutputLayout::CONTROL)?;
+        let columns = self.layout.columns.iter().take(self.outputs.len()).map(|column| {
+            let validity = column.validity.clone().map(|range| self.buffer.view(range)).transpose()?;
+            Ok(Some(ColumnInput { values: self.buffer.view(column.values.clone())?, validity, base: 0 }))
+        });
+        Ok(ExtentInput {
+            rows: ExtentRows::OnDevice { control, upper_bound: self.layout.rows_upper_bound },
+            columns: columns.collect::<Result<_, MemoryError>>()?,
+        })
+    }
+}
+
+/// A part that waits for the next pipeline, on the device or in host memory.
+pub(super) struct Kept {
+    place: Place,
+    layout: OutputLayout,
+    outputs: Vec<ColumnInfo>,
+}
+
+enum Place {
+    /// It cannot leave: the device's memory layer does not take it, or it was not made for leaving.
+    Device(Box<Part>),
+    Anywhere(SpillHandle),
+}
+
+impl Kept {
+    /// A part that stays on the device until it is used.
+    pub fn staying(part: Part) -> Self {
+        Self { layout: part.layout.clone(), outputs: part.outputs.clone(), place: Place::Device(Box::new(part)) }
+    }
+
+    /// A part that may leave for host memory until it is used. It was allocated as one that waits. Where nothing can be
+    /// spilled, it stays.
+    pub fn spillable(part: Part, engine: &Engine) -> Result<Self, MemoryError> {
+        let Part { buffer, layout, outputs, promise, .. } = part;
+        let views = vec![buffer.clone()];
+        let registered = match promise {
+            Some(promise) => engine.spiller.register_reserved(views, 0, promise),
+            None => engine.spiller.register(views, 0),
+        };
+        let place = match registered {
+            Ok(handle) => Place::Anywhere(handle),
+            Err(error) if error.is_device_lost() => return Err(error),
+            Err(_) => {
+                let (layout, outputs) = (layout.clone(), outputs.clone());
+                Place::Device(Box::new(Part { buffer, layout, outputs, promise: None }))
+            }
+        };
+        Ok(Self { place, layout, outputs })
+    }
+
+    /// Upper bound of its rows.
+    pub fn rows(&self) -> u64 {
+        self.layout.rows_upper_bound
+    }
+
+    pub fn outputs(&self) -> &[ColumnInfo] {
+        &self.outputs
+    }
+
+    /// The part, back on the device if it had left, and there to stay.
+    pub fn on_device(self, stream: &Stream) -> Result<Part, MemoryError> {
+        match self.place {
+            Place::Device(part) => Ok(*part),
+            Place::Anywhere(handle) => {
+                let (mut views, promise) = handle.into_parts(stream)?;
+                let buffer = views.pop().expect("one view was registered, so one comes back");
+                Ok(Part { buffer, layout: self.layout, outputs: self.outputs, promise })
+            }
+        }
+    }
+}
