@@ -424,7 +424,8 @@ fn of_part(rig: &Rig, case: &Case, feeds: &[Vec<Column>], part: KeyPart) -> Vec<
             (state, layout) = (next, larger);
         }
         let extents = [extent];
-        let input = Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[] };
+        let input =
+            Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[], ..Input::default() };
         pipeline.accumulate(input, &state, &layout, &rig.stream).unwrap();
     }
     let out_layout = pipeline.emit_layout(&layout, bound).unwrap();
@@ -471,7 +472,8 @@ fn a_rehash_leaves_groups_of_other_parts_behind() {
     let layout = pipeline.state_layout(600).unwrap();
     let state = DeviceBuffer::zeroed(layout.bytes, &rig.stream, &rig.pool).unwrap();
     let extents = [rig.extent(&columns, &rig.stream)];
-    let input = Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[] };
+    let input =
+        Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[], ..Input::default() };
     pipeline.accumulate(input, &state, &layout, &rig.stream).unwrap();
     let mut together = Vec::new();
     for index in 0..4 {
@@ -501,7 +503,8 @@ fn parts_are_powers_of_two_and_only_for_hash_tables() {
     let layout = pipeline.state_layout(64).unwrap().of_part(KeyPart::new(1, 2).expect("a part"));
     let state = DeviceBuffer::zeroed(layout.bytes, &rig.stream, &rig.pool).unwrap();
     let extents = [rig.extent(&columns, &rig.stream)];
-    let input = Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[] };
+    let input =
+        Input { extents: &extents, descriptors: None, literals: &case.literals, lookups: &[], ..Input::default() };
     let refused = pipeline.accumulate(input, &state, &layout, &rig.stream).unwrap_err();
     assert!(refused.to_string().contains("only a hash table"), "{refused}");
 }
