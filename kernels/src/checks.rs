@@ -6,9 +6,10 @@
 //! Oracle   a few lines of Rust over the same values; nothing of the code generator.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
-use millpond_memory::checks::{Check, CheckError, CheckRig, same};
-use millpond_memory::{Device, DeviceBuffer, DeviceView};
+use millpond_memory::checks::{Check, CheckError, CheckRig, block_on, same};
+use millpond_memory::{Device, DeviceBuffer, DeviceBumpArena, DeviceView};
 
 use crate::abi;
 use crate::bitmap::{self, Combine};
@@ -17,17 +18,22 @@ use crate::layout::OutputLayout;
 use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, PipelineCache};
 use crate::reduce::{self, Reduction};
 use crate::sort::{self, KeyValues, SortKey};
-use crate::{Images, KernelError, Rows, fill, gather, select};
+use crate::{Images, KernelError, Rows, fill, gather, pick, select};
 
 /// Every check of this crate: static kernels, then pipelines.
 pub fn checks() -> &'static [Check] {
     &CHECKS
 }
 
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     Check { name: "kernels/fill", claim: "columns, bitmaps and row numbers are filled to the last row", run: fills },
     Check { name: "kernels/gather", claim: "values of every width are fetched by row number", run: gathers },
     Check { name: "kernels/select", claim: "selected values move to the front in their order", run: selects },
+    Check {
+        name: "kernels/pick",
+        claim: "selected values come to lie in an arena, which is made as large as it has to be",
+        run: picks,
+    },
     Check { name: "kernels/bitmap", claim: "bitmaps are combined, inverted and counted", run: bitmaps },
     Check { name: "kernels/reduce", claim: "count, sum, min and max are exact", run: reductions },
     Check { name: "kernels/sort", claim: "rows are sorted by several keys, NULLs where they belong", run: sorts },
@@ -199,6 +205,46 @@ fn selects(device: &Device) -> Result<(), CheckError> {
             let expected: Vec<u8> = selected.iter().flat_map(|row| (*row as u32).to_le_bytes()).collect();
             let home = rig.download(&out.view(0..selected.len() * 4)?)?;
             same(&format!("the selected of {rows} row numbers"), home, expected)?;
+        }
+    }
+    rig.base.finish()
+}
+
+fn picks(device: &Device) -> Result<(), CheckError> {
+    let rig = Rig::new(device)?;
+    let [on, other, ..] = &rig.base.streams[..] else {
+        return Err(CheckError::Wrong("a rig has several streams".into()));
+    };
+    let least = NonZeroUsize::new(256).expect("not zero");
+    for rows in LENGTHS.into_iter().chain([40_000]) {
+        for bits in [some_bits(rows, 2), vec![true; rows], vec![false; rows]] {
+            let mask = rig.upload(&packed(&bits))?;
+            let number = Rows::known(rows as u64);
+            let directory = rig.output(pick::directory_bytes(rows as u64) as usize)?;
+            for width in [1usize, 2, 4, 8, 16] {
+                let bytes = values(rows, width);
+                let input = rig.upload(&bytes)?;
+                let picked = |arena: &DeviceBumpArena| {
+                    pick::pick(&rig.images, &input, width as u32, &mask, &number, arena, &directory, on)
+                };
+                let (pool, pinned) = (&rig.base.pool, &rig.base.pinned);
+                let filled = block_on(DeviceBumpArena::filled_by(least, on, pool, pinned, picked));
+                let (arena, outcome) = filled?;
+                same("an outcome that fits", outcome.fits(), true)?;
+                // Read on another stream than the one that wrote.
+                let runs = pick::Run::list(&rig.base.download(&directory, other)?);
+                let mut home = Vec::new();
+                for run in runs {
+                    let start = run.start.ok_or_else(|| CheckError::Wrong("a run without room".into()))? as usize;
+                    same("the alignment of a run", start % 256, 0)?;
+                    // What lies between two runs was never written.
+                    let bytes = arena.bytes().view(start..start + run.count as usize * width)?;
+                    home.extend(rig.base.download(&bytes, other)?);
+                }
+                let kept = (0..rows).filter(|row| bits[*row]);
+                let expected: Vec<u8> = kept.flat_map(|row| bytes[row * width..(row + 1) * width].to_vec()).collect();
+                same(&format!("the picked of {rows} values of {width} bytes"), home, expected)?;
+            }
         }
     }
     rig.base.finish()

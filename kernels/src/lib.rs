@@ -13,6 +13,7 @@ pub mod image;
 pub mod join;
 pub mod launch;
 pub mod layout;
+pub mod pick;
 pub mod pipeline;
 pub mod reduce;
 pub mod rows;

@@ -1,6 +1,8 @@
 //! Running sums of counts: the expansion of rows that become several. Device side: `cuda/scan.cu`.
 //!
+//! ```text
 //!   counts [2, 0, 3]  ──►  control block: 5 rows │ ends [2, 2, 5]        what an expanded pipeline reads
+//! ```
 
 use millpond_memory::{DeviceView, Stream};
 

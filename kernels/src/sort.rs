@@ -1,6 +1,8 @@
 //! Sorts rows by any number of keys; the result is the row numbers in order. Device side: `cuda/sort.cu`.
 //!
+//! ```text
 //!   keys  [price desc, name]  ──►  rows  [7, 2, 0, …]  ──gather──►  sorted columns
+//! ```
 //!
 //! NULL     first or last, by key.
 //! Order    stable. Floats by IEEE 754's total order, which is DataFusion's: -NaN, …, -0, +0, …, NaN. Strings by bytes.

@@ -131,18 +131,30 @@ fn guards(c: &mut Criterion) {
     let buffer = DeviceBuffer::new(WHOLE, &one, &pool).expect("a buffer");
     let mut group = c.benchmark_group("guard");
     group.bench_function("read, the same stream", |b| {
-        b.iter(|| drop(black_box(buffer.read(black_box(&one)).expect("a guard"))));
+        b.iter(|| {
+            let guard = buffer.read(black_box(&one)).expect("a guard");
+            black_box(&guard);
+        });
     });
     group.bench_function("write, the same stream", |b| {
-        b.iter(|| drop(black_box(buffer.write(black_box(&one)).expect("a guard"))));
+        b.iter(|| {
+            let guard = buffer.write(black_box(&one)).expect("a guard");
+            black_box(&guard);
+        });
     });
     group.bench_function("share, the same stream", |b| {
-        b.iter(|| drop(black_box(buffer.share(black_box(&one)).expect("a guard"))));
+        b.iter(|| {
+            let guard = buffer.share(black_box(&one)).expect("a guard");
+            black_box(&guard);
+        });
     });
     buffer.fill(0, &one).expect("fills");
     drop(buffer.read(&two).expect("a guard"));
     group.bench_function("read, another stream, implied", |b| {
-        b.iter(|| drop(black_box(buffer.read(black_box(&two)).expect("a guard"))));
+        b.iter(|| {
+            let guard = buffer.read(black_box(&two)).expect("a guard");
+            black_box(&guard);
+        });
     });
     group.bench_function("fill: guard and submission", |b| {
         b.iter(|| black_box(&buffer).fill(0, &one).expect("fills"));

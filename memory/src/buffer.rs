@@ -127,7 +127,7 @@ impl Allocation {
     }
 
     /// Ends a use that `take` began. With a position, what was submitted up to it used the bytes.
-    #[inline]
+    #[inline(always)]
     fn release(&self, access: Access, stream: &Stream, thread: ThreadNumber, used: Option<Position>) {
         if self.raw.is_some() {
             self.uses.release(access, stream.id(), thread, used, |position| self.log(access, stream, position));
@@ -210,7 +210,13 @@ impl DeviceBuffer {
     }
 
     /// Bytes from `zero_from` to the end of the padding are zeroed.
-    fn allocate(len: usize, stream: &Stream, pool: &MemoryPool, zero_from: usize, site: Site) -> Result<Self> {
+    pub(crate) fn allocate(
+        len: usize,
+        stream: &Stream,
+        pool: &MemoryPool,
+        zero_from: usize,
+        site: Site,
+    ) -> Result<Self> {
         let Some(padded) = len.checked_next_multiple_of(ALIGNMENT) else {
             return Err(MemoryError::Range { what: "a buffer", offset: 0, wanted: len, len: usize::MAX });
         };

@@ -7,6 +7,12 @@
 //! Memory   a pool and pinned memory of their own; nothing is left when a check ends.
 //! Waits    each check waits for its own work. None asserts on time.
 
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
 use crate::pinned::PinnedPool;
 use crate::{ByteSize, Device, DeviceBuffer, MemoryError, MemoryPool, Strategy, Stream};
 
@@ -103,5 +109,23 @@ impl CheckRig {
     pub fn finish(self) -> Result<(), CheckError> {
         same("memory in use at the end", self.pool.used_bytes(), ByteSize::ZERO)?;
         same("the list of errors of drops", self.device.take_errors().len(), 0)
+    }
+}
+
+/// Runs a future on this thread, which sleeps until it is woken. For checks and tests; queries await.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
     }
 }

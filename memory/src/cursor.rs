@@ -31,6 +31,7 @@ impl<E> Cursor<E> {
     }
 
     /// The number of the newest work: of all that was submitted by whoever the caller hears from.
+    #[inline(always)]
     pub(crate) fn newest(&self) -> u64 {
         self.newest.load(Ordering::Acquire)
     }

@@ -212,7 +212,9 @@ impl Device {
 
     /// Calls of the driver so far that could fail: allocations, copies, launches, events, waits and the rest.
     pub fn driver_calls(&self) -> u64 {
-        self.inner.driver_calls.load(Ordering::Relaxed)
+        let streams = self.inner.streams.read().unwrap_or_else(PoisonError::into_inner);
+        let submitted: u64 = streams.iter().map(|cell| cell.calls()).sum();
+        self.inner.driver_calls.load(Ordering::Relaxed) + submitted
     }
 
     /// Loads PTX.
@@ -274,6 +276,11 @@ impl Device {
 
     pub(crate) fn check_on<T>(&self, stream: StreamId, result: Result<T, DriverError>) -> Result<T> {
         self.inner.driver_calls.fetch_add(1, Ordering::Relaxed);
+        self.check_counted_on(stream, result)
+    }
+
+    /// The same for a call that the stream has counted.
+    pub(crate) fn check_counted_on<T>(&self, stream: StreamId, result: Result<T, DriverError>) -> Result<T> {
         result.map_err(|error| self.judge(error, Some(stream)))
     }
 

@@ -7,12 +7,12 @@ pub(crate) struct Few<T> {
 }
 
 impl<T> Few<T> {
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn new() -> Self {
         Few { first: None, more: Vec::new() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, item: T) {
         match self.first {
             None => self.first = Some(item),
@@ -20,23 +20,23 @@ impl<T> Few<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(&self.more)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, is: impl Fn(&T) -> bool) -> Option<&T> {
         self.first.as_ref().filter(|first| is(first)).or_else(|| self.more.iter().find(|item| is(item)))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find_mut(&mut self, is: impl Fn(&T) -> bool) -> Option<&mut T> {
         self.first.as_mut().filter(|first| is(first)).or_else(|| self.more.iter_mut().find(|item| is(item)))
     }
 
     /// Takes out one item for which `is` holds; the others may change places.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, is: impl Fn(&T) -> bool) -> Option<T> {
         if self.first.as_ref().is_some_and(&is) {
             return std::mem::replace(&mut self.first, self.more.pop());
@@ -46,7 +46,7 @@ impl<T> Few<T> {
     }
 
     /// Keeps the memory for the next ones.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.first = None;
         self.more.clear();

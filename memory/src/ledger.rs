@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::device::Device;
+use crate::few::Few;
 use crate::gauge::Gauge;
 use crate::order::Position;
 use crate::stream::StreamId;
@@ -76,7 +77,7 @@ impl Lane {
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     fresh: u64,
-    reused: Vec<(StreamId, Entry)>,
+    reused: Few<(StreamId, Entry)>,
 }
 
 #[derive(Debug, Default)]
@@ -131,6 +132,9 @@ impl Ledger {
     }
 
     fn hold(&self, bytes: u64, limit: u64) -> bool {
+        if bytes == 0 {
+            return true;
+        }
         let grow = |held: u64| held.checked_add(bytes).filter(|&sum| sum <= limit);
         self.held.fetch_update(Relaxed, Relaxed, grow).is_ok()
     }
@@ -144,11 +148,22 @@ impl Ledger {
         true
     }
 
-    /// Takes `bytes`, first of those that are pending at positions which `after` says come before their use.
-    pub(crate) fn take_after(&self, bytes: u64, limit: u64, after: impl Fn(Position) -> bool) -> Option<Taken> {
+    /// Takes `bytes`, first of those that are pending at positions which `after` says come before their use: those of `own`
+    /// mostly, so that a stream which allocates and frees at the limit looks no further.
+    pub(crate) fn take_after(
+        &self,
+        bytes: u64,
+        limit: u64,
+        own: StreamId,
+        after: impl Fn(Position) -> bool,
+    ) -> Option<Taken> {
         let mut taken = Taken::default();
         let mut missing = bytes;
-        for shard in &self.shards {
+        for step in 0..SHARDS {
+            if missing == 0 {
+                break;
+            }
+            let shard = &self.shards[(own.index as usize + step) % SHARDS];
             let mut lanes = shard.lock().unwrap_or_else(PoisonError::into_inner);
             for lane in lanes.iter_mut() {
                 while missing > 0
@@ -166,7 +181,7 @@ impl Ledger {
             }
         }
         if !self.hold(missing, limit) {
-            self.put_back(taken.reused);
+            self.put_back(&taken.reused);
             return None;
         }
         taken.fresh = missing;
@@ -175,9 +190,9 @@ impl Ledger {
         Some(taken)
     }
 
-    fn put_back(&self, entries: Vec<(StreamId, Entry)>) {
-        for (stream, entry) in entries {
-            self.push(stream, entry);
+    fn put_back(&self, entries: &Few<(StreamId, Entry)>) {
+        for (stream, entry) in entries.iter() {
+            self.push(*stream, *entry);
         }
     }
 
@@ -199,7 +214,7 @@ impl Ledger {
     pub(crate) fn undo_taken(&self, taken: Taken) {
         let reused: u64 = taken.reused.iter().map(|(_, entry)| entry.bytes).sum();
         self.pending.raise(reused);
-        self.put_back(taken.reused);
+        self.put_back(&taken.reused);
         self.used.lower(taken.fresh + reused);
         self.held.fetch_sub(taken.fresh, Relaxed);
     }
@@ -272,10 +287,10 @@ mod tests {
         assert_eq!((ledger.used(), ledger.pending(), ledger.held()), (ByteSize(400), ByteSize(600), ByteSize(1000)));
         assert!(!ledger.take(1, LIMIT), "nobody knows that it is reached");
         assert!(
-            ledger.take_after(100, LIMIT, |p| p.stream.index == 2).is_none(),
+            ledger.take_after(100, LIMIT, at(2, 0).stream, |p| p.stream.index == 2).is_none(),
             "another stream is not ordered after it"
         );
-        let taken = ledger.take_after(100, LIMIT, |p| p.stream.index == 1 && p.seq <= 7).unwrap();
+        let taken = ledger.take_after(100, LIMIT, at(2, 0).stream, |p| p.stream.index == 1 && p.seq <= 7).unwrap();
         assert_eq!((taken.fresh, ledger.pending(), ledger.held()), (0, ByteSize(500), ByteSize(1000)));
         ledger.undo_taken(taken);
         assert_eq!((ledger.used(), ledger.pending(), ledger.held()), (ByteSize(400), ByteSize(600), ByteSize(1000)));
@@ -290,9 +305,9 @@ mod tests {
         let ledger = Ledger::default();
         assert!(ledger.take(800, LIMIT));
         ledger.freed(800, at(0, 1));
-        let taken = ledger.take_after(900, LIMIT, |_| true).unwrap();
+        let taken = ledger.take_after(900, LIMIT, at(0, 0).stream, |_| true).unwrap();
         assert_eq!((taken.fresh, ledger.used(), ledger.pending()), (100, ByteSize(900), ByteSize::ZERO));
-        assert!(ledger.take_after(200, LIMIT, |_| true).is_none());
+        assert!(ledger.take_after(200, LIMIT, at(0, 0).stream, |_| true).is_none());
         ledger.undo_taken(taken);
         assert_eq!((ledger.held(), ledger.pending()), (ByteSize(800), ByteSize(800)));
     }

@@ -227,7 +227,8 @@ impl Ladder<'_> {
     /// Allocates, from what is free or what the stream comes after.
     fn attempt(&self) -> Result<Try> {
         let (ledger, limit) = (&self.state().ledger, self.pool.inner.limit.as_u64());
-        let Some(taken) = ledger.take_after(self.bytes(), limit, |position| self.stream.is_after(position)) else {
+        let after = |position| self.stream.is_after(position);
+        let Some(taken) = ledger.take_after(self.bytes(), limit, self.stream.id(), after) else {
             return Ok(Try::Limit);
         };
         match self.pool.inner.resource.allocate(self.len, self.stream, self.site) {

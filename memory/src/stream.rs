@@ -11,7 +11,7 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::counters::Scope;
@@ -41,6 +41,8 @@ pub(crate) struct StreamCell {
     pub(crate) id: StreamId,
     pub(crate) handle: StreamHandle,
     cursor: Cursor<Arc<EventCell>>,
+    /// Calls of the driver that submitted work; written under the lock of the order only.
+    calls: AtomicU64,
     /// Whether a capture may be going on: of a stream of somebody else always, of ours while a `graph::Capture` lives.
     pub(crate) may_capture: AtomicBool,
     /// What a stream of somebody else has beside.
@@ -59,11 +61,26 @@ impl StreamCell {
 
     fn make(id: StreamId, handle: StreamHandle, external: Option<External>) -> Arc<Self> {
         let may_capture = AtomicBool::new(external.is_some());
-        Arc::new(StreamCell { id, handle, cursor: Cursor::new(OrderTracker::new(id.index)), may_capture, external })
+        Arc::new(StreamCell {
+            id,
+            handle,
+            cursor: Cursor::new(OrderTracker::new(id.index)),
+            calls: AtomicU64::new(0),
+            may_capture,
+            external,
+        })
     }
 
     pub(crate) fn order(&self) -> Locked<'_, Arc<EventCell>> {
         self.cursor.lock()
+    }
+
+    fn called(&self) {
+        self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
     }
 
     /// Everything submitted so far, and all that it comes after.
@@ -73,6 +90,7 @@ impl StreamCell {
 
     /// Where the stream stands. Others may have submitted to a stream of theirs: then this is a new point, which no event
     /// that was recorded before stands for.
+    #[inline(always)]
     pub(crate) fn position(&self) -> Position {
         let seq = if self.external.is_some() { self.order().submitted() } else { self.cursor.newest() };
         Position { stream: self.id, seq }
@@ -87,10 +105,15 @@ impl StreamCell {
 /// A stream of a device, and the scope its work is counted under.
 #[derive(Clone)]
 pub struct Stream {
+    core: Arc<Core>,
+    _lease: Option<Arc<Lease>>,
+}
+
+/// What all clones of a handle share: streams are cloned more often than they are given another scope.
+struct Core {
     device: Device,
     cell: Arc<StreamCell>,
     scope: Scope,
-    _lease: Option<Arc<Lease>>,
 }
 
 impl Stream {
@@ -101,38 +124,42 @@ impl Stream {
 
     pub fn with_priority(device: &Device, priority: StreamPriority) -> Result<Self> {
         let cell = device.create_stream(priority)?;
-        Ok(Stream { device: device.clone(), cell, scope: device.scope().clone(), _lease: None })
+        Ok(Self::of(device, cell, device.scope().clone()))
     }
 
     pub(crate) fn of(device: &Device, cell: Arc<StreamCell>, scope: Scope) -> Self {
-        Stream { device: device.clone(), cell, scope, _lease: None }
+        Stream { core: Arc::new(Core { device: device.clone(), cell, scope }), _lease: None }
     }
 
     /// The same stream, without a say in whom its pool lends it to next.
     pub(crate) fn unleased(&self) -> Self {
-        Stream { device: self.device.clone(), cell: Arc::clone(&self.cell), scope: self.scope.clone(), _lease: None }
+        Stream { core: Arc::clone(&self.core), _lease: None }
     }
 
     /// The same stream, with its work counted under `scope`.
     pub fn with_scope(&self, scope: &Scope) -> Self {
-        Stream { scope: scope.clone(), ..self.clone() }
+        Stream {
+            _lease: self._lease.clone(),
+            ..Self::of(&self.core.device, Arc::clone(&self.core.cell), scope.clone())
+        }
     }
 
     pub fn id(&self) -> StreamId {
-        self.cell.id
+        self.core.cell.id
     }
 
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.core.device
     }
 
     pub fn scope(&self) -> &Scope {
-        &self.scope
+        &self.core.scope
     }
 
     /// Everything submitted so far.
+    #[inline(always)]
     pub fn position(&self) -> Position {
-        self.cell.position()
+        self.core.cell.position()
     }
 
     /// Makes what is submitted to this stream from now on run after `position`. Never blocks.
@@ -142,28 +169,28 @@ impl Stream {
         if position.stream.device_serial != self.id().device_serial {
             return Err(MemoryError::ForeignDevice { what: "a position to wait for", stream: self.id() });
         }
-        let position = if position.stream == self.id() { position } else { self.device.as_of_now(position) };
+        let position = if position.stream == self.id() { position } else { self.core.device.as_of_now(position) };
         if self.is_after(position) {
-            self.scope.count(|c| &c.waits_elided);
+            self.core.scope.count(|c| &c.waits_elided);
             return Ok(Waited::Elided);
         }
         self.usable("a wait")?;
         // One lock at a time: first the other stream's mark, then the wait on this one.
-        let Some(mark) = self.device.mark_behind(position, site, &self.scope)? else {
-            self.scope.count(|c| &c.waits_elided);
+        let Some(mark) = self.core.device.mark_behind(position, site, &self.core.scope)? else {
+            self.core.scope.count(|c| &c.waits_elided);
             return Ok(Waited::Elided);
         };
-        let mut order = self.cell.order();
-        let waited = self.device.driver().stream_wait(self.cell.handle, mark.event.handle, site);
-        self.device.check_on(self.id(), waited)?;
+        let mut order = self.core.cell.order();
+        let waited = self.core.device.driver().stream_wait(self.core.cell.handle, mark.event.handle, site);
+        self.core.device.check_on(self.id(), waited)?;
         let before = order.seq();
         order.waited(&mark);
         // Before others find the wait implied.
-        if let Some(log) = self.device.log() {
+        if let Some(log) = self.core.device.log() {
             log.waited(self.id(), before, Position { seq: mark.seq, ..position });
         }
         drop(order);
-        self.scope.count(|c| &c.waits_inserted);
+        self.core.scope.count(|c| &c.waits_inserted);
         Ok(Waited::Inserted)
     }
 
@@ -173,17 +200,17 @@ impl Stream {
     #[track_caller]
     pub fn wait_event(&self, event: &Event) -> Result<Position> {
         let site = Location::caller();
-        if event.device() == &self.device {
+        if event.device() == self.device() {
             self.wait_for(event.position())?;
             return Ok(self.position());
         }
-        if !Arc::ptr_eq(event.device().driver(), self.device.driver()) {
+        if !Arc::ptr_eq(event.device().driver(), self.device().driver()) {
             return Err(MemoryError::ForeignDevice { what: "an event of another driver", stream: self.id() });
         }
         event.device().alive()?;
         let handle = event.handle();
         let (_, position) = self.submit(|driver, on| driver.stream_wait(on, handle, site))?;
-        self.scope.count(|c| &c.waits_inserted);
+        self.scope().count(|c| &c.waits_inserted);
         Ok(position)
     }
 
@@ -192,9 +219,9 @@ impl Stream {
         if position.stream == self.id() {
             return true;
         }
-        let mut order = self.cell.order();
+        let mut order = self.core.cell.order();
         order.is_after(position.stream.index, position.seq)
-            || self.device.host_clock(|host| {
+            || self.core.device.host_clock(|host| {
                 let seen = host.covers(position.stream.index, position.seq);
                 if seen {
                     order.host_saw(host);
@@ -212,9 +239,9 @@ impl Stream {
     /// An event at or behind `position`, which is one of this stream.
     #[track_caller]
     pub(crate) fn event_behind(&self, position: Position) -> Result<Event> {
-        let mark = self.device.mark_behind(position, Location::caller(), &self.scope)?;
+        let mark = self.core.device.mark_behind(position, Location::caller(), &self.core.scope)?;
         let mark = mark.ok_or(MemoryError::StreamGone { stream: position.stream })?;
-        Ok(Event::new(&self.device, &self.scope, self.id(), mark))
+        Ok(Event::new(&self.core.device, &self.core.scope, self.id(), mark))
     }
 
     /// Notes the device's time when it comes to this point.
@@ -222,10 +249,15 @@ impl Stream {
     pub fn mark_time(&self) -> Result<TimeMark> {
         let site = Location::caller();
         self.usable("a mark of time")?;
-        let handle = self.device.check(self.device.driver().event_create(self.device.id(), EventFlags::TIMING))?;
-        let mark = TimeMark::new(&self.device, handle);
-        let _order = self.cell.order();
-        self.device.check_on(self.id(), self.device.driver().event_record(handle, self.cell.handle, site))?;
+        let handle = self
+            .core
+            .device
+            .check(self.core.device.driver().event_create(self.core.device.id(), EventFlags::TIMING))?;
+        let mark = TimeMark::new(&self.core.device, handle);
+        let _order = self.core.cell.order();
+        self.core
+            .device
+            .check_on(self.id(), self.core.device.driver().event_record(handle, self.core.cell.handle, site))?;
         Ok(mark)
     }
 
@@ -234,9 +266,9 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         self.usable("a wait of the host")?;
         let event = self.record()?;
-        self.scope.count(|c| &c.host_waits);
-        let done = self.device.driver().stream_synchronize(self.cell.handle);
-        self.device.check_on(self.id(), done)?;
+        self.core.scope.count(|c| &c.host_waits);
+        let done = self.core.device.driver().stream_synchronize(self.core.cell.handle);
+        self.core.device.check_on(self.id(), done)?;
         event.query().map(|_| ())
     }
 
@@ -248,9 +280,10 @@ impl Stream {
         work: impl FnOnce(&dyn Driver, StreamHandle) -> Result<T, DriverError>,
     ) -> Result<(T, Position)> {
         self.usable("work")?;
-        let mut order = self.cell.order();
-        let done = work(&**self.device.driver(), self.cell.handle);
-        let value = self.device.check_on(self.id(), done)?;
+        let mut order = self.core.cell.order();
+        let done = work(&**self.core.device.driver(), self.core.cell.handle);
+        self.core.cell.called();
+        let value = self.core.device.check_counted_on(self.id(), done)?;
         let seq = order.submitted();
         Ok((value, Position { stream: self.id(), seq }))
     }
@@ -259,12 +292,16 @@ impl Stream {
 impl Stream {
     /// `Err` where nothing can be submitted: the device is lost, the stream's owner gave it up, or it is captured.
     pub(crate) fn usable(&self, what: &'static str) -> Result<()> {
-        self.device.alive()?;
-        if self.cell.may_capture.load(Ordering::Relaxed) { self.device.may_submit(&self.cell, what) } else { Ok(()) }
+        self.core.device.alive()?;
+        if self.core.cell.may_capture.load(Ordering::Relaxed) {
+            self.core.device.may_submit(&self.core.cell, what)
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn cell(&self) -> &Arc<StreamCell> {
-        &self.cell
+        &self.core.cell
     }
 
     /// Stores `value` into a word behind everything submitted so far. Not work that others could wait for.
@@ -272,14 +309,16 @@ impl Stream {
     pub(crate) fn write_word(&self, word: &HostSpan, value: u32) -> Result<()> {
         let site = Location::caller();
         self.usable("a word")?;
-        let _order = self.cell.order();
-        self.device.check_on(self.id(), self.device.driver().write_word(word, value, self.cell.handle, site))
+        let _order = self.core.cell.order();
+        self.core
+            .device
+            .check_on(self.id(), self.core.device.driver().write_word(word, value, self.core.cell.handle, site))
     }
 }
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}", self.id(), self.device.id())
+        write!(f, "{} of {}", self.id(), self.device().id())
     }
 }
 
@@ -367,7 +406,7 @@ impl StreamPool {
         let slot = slot.expect("a pool of at least one stream has one by now");
         slot.users.fetch_add(1, Ordering::Relaxed);
         let lease = Arc::new(Lease { slot: Arc::clone(&slot.users) });
-        Ok(Stream { scope: scope.clone(), _lease: Some(lease), ..slot.stream.clone() })
+        Ok(Stream { _lease: Some(lease), ..slot.stream.with_scope(scope) })
     }
 
     /// Streams made so far.

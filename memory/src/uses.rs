@@ -67,7 +67,7 @@ struct State {
 impl State {
     /// Everything that `access` comes after, but for what `stream` did itself; the last write at the end, because readers
     /// and sharers imply it mostly.
-    #[inline]
+    #[inline(always)]
     fn before(&self, access: Access, stream: StreamId) -> Few<Position> {
         let mut positions = Few::new();
         let mut add = |position: &Position| {
@@ -85,7 +85,7 @@ impl State {
         positions
     }
 
-    #[inline]
+    #[inline(always)]
     fn note(&mut self, access: Access, position: Position) {
         self.newest = position;
         match access {
@@ -131,7 +131,7 @@ impl Uses {
 
     /// Begins a use: waits on the host until no other thread holds a guard that conflicts, and returns what the stream has
     /// to wait for on the device before it is given the work.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(
         &self,
         access: Access,
@@ -158,7 +158,7 @@ impl Uses {
 
     /// Ends a use that `take` began. With a position, what was submitted up to it used the bytes; `noted` then sees it before
     /// anybody else can take them.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(
         &self,
         access: Access,

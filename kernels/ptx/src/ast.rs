@@ -1,11 +1,13 @@
 //! A PTX module as data: what the parser makes, the printer writes, the builder builds and the interpreter runs.
 //!
+//! ```text
 //!   Module ─┬─ Variable   .global .align 8 .b8 table[64] = {1, 2};
 //!           └─ Function   .visible .entry name(params) directives { body }
 //!                              └─ Statement ─┬─ Variable      .reg .b32 %r<12>;
 //!                                            ├─ Label         $L__BB0_2:
 //!                                            ├─ Instruction   @!%p1 ld.global.v2.u32 {%r1, %r2}, [%rd1+8];
 //!                                            └─ Block         { … } with its own scope of names
+//! ```
 //!
 //! Names      kept as written. A name operand may be a register, a variable, a function, a label or a constant such
 //!            as `WARP_SZ`: scope decides, see `check`.

@@ -1,7 +1,9 @@
 //! Constructors of nodes: each checks its operands, and proves what it can about the result.
 //!
+//! ```text
 //!   l_discount ∈ [0, 10]                        1 - l_discount ∈ [90, 100]
 //!   l_extendedprice ∈ [90000, 10494950]         price * (1 - discount) ∈ [8100000, 1049495000]: 32 bits, no overflow check
+//! ```
 //!
 //! Ranges   interval arithmetic over the operands' ranges. A result that provably fits needs no check and no wrapping:
 //!          `Overflow` then becomes `Wrap` in the node, so that equal computations are equal nodes.
@@ -322,7 +324,7 @@ impl Graph {
         Ok(self.push(Node::Not { of }, ty))
     }
 
-    /// IS [NOT] NULL, TRUE, FALSE; UNKNOWN is NULL of a boolean.
+    /// `IS [NOT] NULL`, `TRUE`, `FALSE`; `UNKNOWN` is NULL of a boolean.
     ///
     /// # Errors
     /// If a truth test is made of something that is no boolean.

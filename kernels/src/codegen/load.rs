@@ -1,6 +1,8 @@
 //! Loads: from a column of any physical width, from a lookup table, from a parameter, into the lane of the value's type.
 //!
+//! ```text
 //!   u8 + base 1000, decimal   [3, 7, 0]  ──► S32 lane   [1003, 1007, 1000]
+//! ```
 //!
 //! Rows      a row number is 32-bit inside its extent; addresses are base + row · width, 64-bit.
 //! Validity  one 32-bit word per warp: its 32 lanes read the same address, and each tests its own bit.

@@ -14,6 +14,7 @@ mod image_text;
 mod join;
 mod launch;
 mod moves;
+mod pick;
 mod pipeline_aggregate;
 mod pipeline_groups;
 mod pipeline_materialise;

@@ -2,15 +2,9 @@
 //!
 //!   upload ─► hand over ─► download ─► the same bytes
 
-use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
-
 use super::rig::Outcome;
 use super::{Claim, Over, Rig};
-use crate::checks::{CheckError, same};
+use crate::checks::{CheckError, block_on, same};
 use crate::{ByteSize, DeviceBuffer, HostKind, Waited};
 
 pub(super) const CLAIMS: &[Claim] = &[
@@ -198,23 +192,5 @@ fn modules(rig: &Rig) -> Outcome {
         Ok(_) => Err(CheckError::Wrong("text that is no PTX was loaded".into())),
         Err(error) if error.is_device_lost() => Err(error.into()),
         Err(_) => Ok(()),
-    }
-}
-
-/// Runs a future on this thread, which sleeps until it is woken.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => std::thread::park(),
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! Device memory that two processes use: nothing is copied, and each knows when the other is done.
 //!
+//! ```text
 //!   exporter                                         importer
 //!   pool.export() ─► ExportedPool ── descriptor ──►  ImportedPool ─ enable_access(&[devices])
 //!   exported.share(buffer) ─► LentBuffer
@@ -7,6 +8,7 @@
 //!                                                    … kernels, copies …
 //!   lent.reclaim(finished) ◄──────── Finished ─────  drop: freed, `finished` recorded behind the last use
 //!   └─► DeviceBuffer, behind `finished`
+//! ```
 //!
 //! Free order   the importer's first. The exporter has a `LentBuffer`, which neither frees nor gives the buffer back
 //!              without the importer's `Finished`.

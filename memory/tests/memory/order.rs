@@ -302,3 +302,29 @@ fn a_failed_wait_gives_no_order() {
     assert!(!b.is_after(position));
     assert_eq!(b.wait_for(position).unwrap(), Waited::Inserted);
 }
+
+#[test]
+fn an_implied_wait_and_a_guard_on_the_same_stream_make_no_call() {
+    let driver = Recording::new();
+    let device = Device::open(driver.clone(), 0).unwrap();
+    let pool = MemoryPool::builder(&device).build().unwrap();
+    let [a, b] = [0; 2].map(|_| Stream::new(&device).unwrap());
+    let buffer = DeviceBuffer::new(256, &a, &pool).unwrap();
+    buffer.fill(1, &a).unwrap();
+    let filled = a.position();
+    assert_eq!(b.wait_for(filled).unwrap(), Waited::Inserted);
+    driver.take();
+    assert_eq!(a.wait_for(filled).unwrap(), Waited::Elided, "its own");
+    assert_eq!(b.wait_for(filled).unwrap(), Waited::Elided, "waited for before");
+    drop(buffer.read(&a).unwrap());
+    drop(buffer.read(&b).unwrap());
+    drop(buffer.read(&b).unwrap());
+    assert_eq!(driver.take(), []);
+    // A write on one of the two comes after the read on the other, once.
+    drop(buffer.write(&a).unwrap());
+    assert_eq!(driver.take().iter().filter(|call| matches!(call, Call::Wait { .. })).count(), 1);
+    drop(buffer.write(&a).unwrap());
+    drop(buffer.share(&a).unwrap());
+    assert_eq!(driver.take(), []);
+    assert_eq!(driver.queries(), 0);
+}

@@ -1,5 +1,6 @@
 //! A typed builder of PTX modules: registers are values with a type, control flow is nested closures, labels stay hidden.
 //!
+//! ```text
 //!   let mut f = FunctionBuilder::kernel("double");          .visible .entry double(.param .u64 data, .param .u32 rows)
 //!   let data = f.param("data", Type::U64);                  {
 //!   let rows = f.param("rows", Type::U32);                      ld.param.u64 %rd0, [data]; ld.param.u32 %r0, [rows];
@@ -12,6 +13,7 @@
 //!   });                                                     }
 //!   module.add(f);
 //!   let module = module.finish()?;
+//! ```
 //!
 //! Types     an instruction's type is that of its register operands, which must agree; `Reg::view` reads a register as
 //!           another type of its width at no cost. Bits agree with everything of their width.

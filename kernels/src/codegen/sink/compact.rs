@@ -1,10 +1,14 @@
 //! Ordered compaction in one pass: where each row that is kept goes.
 //!
+//! ```text
 //!   tile     ticket ─► rows ─► keep 1 0 1 1 0 …          a tile is one row per thread
 //!   place    before this tile (look-back) + warps before mine + kept lanes before me
+//! ```
 //!
+//! ```text
 //!   status   [prefix 17][prefix 40][sum 9][ … ]          one word per tile: two state bits, 62 bits of rows
 //!            a warp reads 32 predecessors at a time, back to the nearest prefix
+//! ```
 //!
 //! Progress  tiles are numbered by a ticket, so every predecessor of a tile has started.
 //! Order     a status word carries its value with its state, so relaxed accesses suffice.

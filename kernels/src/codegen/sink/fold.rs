@@ -1,8 +1,10 @@
 //! From threads to the table: the words of a block's threads become one update per word and group.
 //!
+//! ```text
 //!   shared   [group][word][thread]       warp w takes groups w, w + warps, …
 //!            Σ over threads: lane l reads threads l, l + 32, …; then five exchanges between lanes
 //!   table    one atomic per word and block, left out where the block has nothing to add
+//! ```
 
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Compare, FunctionBuilder, Reg, Value as Operand};

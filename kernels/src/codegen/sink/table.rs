@@ -1,8 +1,10 @@
 //! Builds a join table in three kernels: count, allot, place.
 //!
+//! ```text
 //!   pipeline   row ──► its key's record: rank = count++                 scratch[row] = (record, rank)
 //!   allot      record with count rows ──► start = listed, listed += count
 //!   place      list[start(record) + rank] = row
+//! ```
 //!
 //! Skew      a key with many rows costs one atomic a row, in any order; nobody waits for anybody.
 //! Order     the rows of a key come in no particular order, keys neither.

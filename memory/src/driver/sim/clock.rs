@@ -1,8 +1,10 @@
 //! Says which operation is ordered before which, whatever the clock on the wall did.
 //!
+//! ```text
 //!   stream 0   a ─ b ─ record ─────── c            clock of stream 1 after the wait: [3, 1]
 //!                        └──────┐                  so a and b (0, 1..2) are before d, and c (0, 4) is not
 //!   stream 1             wait ──┴─ d
+//! ```
 //!
 //! Lanes     one per stream, numbered from zero; a lane is used again only when the host has seen its end.
 //! Cost      one comparison per question; joining costs one step per lane.

@@ -1,7 +1,9 @@
 //! Holds submitted work per stream, and decides what runs next.
 //!
+//! ```text
 //!   stream 17   [ upload ][ record e ]                 runnable: upload
 //!   stream 18   [ wait e ][ launch ]                   not runnable until `record e` has run
+//! ```
 //!
 //! Lazy       nothing runs until somebody waits; then any order that the waits allow may happen, chosen by the seed.
 //! Progress   the oldest submission is always runnable: a wait only names what was submitted before it.

@@ -350,7 +350,7 @@ fn field(decoder: &mut Decoder) -> Result<AluOp, String> {
     }
 }
 
-/// Four bytes out of the eight of [b, a]: each control digit picks one; its top bit replicates the sign instead.
+/// Four bytes out of the eight of `[b, a]`: each control digit picks one; its top bit replicates the sign instead.
 #[inline(always)]
 fn pick(a: u32, b: u32, control: u32) -> u32 {
     let bytes = u64::from(b) << 32 | u64::from(a);

@@ -1,6 +1,8 @@
 //! Loops over the 32 lanes of a warp, compiled once for each operation and type.
 //!
+//! ```text
 //!   sources ──► out[0..32] = f(a[i], b[i])  for every lane, no branch ──► store(out, mask) into the destination row
+//! ```
 //!
 //! Every lane is computed, masked or not: operations are pure and total, so a wasted lane costs less than a branch.
 

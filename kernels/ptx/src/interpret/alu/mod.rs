@@ -1,10 +1,14 @@
 //! Arithmetic of PTX: what an instruction that touches registers alone does to the 32 lanes of a warp.
 //!
+//! ```text
 //!   "mad.lo.s32 %r4, %r1, 7, %r2;"  ──decode──►  AluOp { run, sources [r1, #7, r2], destinations [r4] }
+//! ```
 //!
+//! ```text
 //!   registers   r1 │ 3 5 … 9 │        constants   #7 │ 7 7 … 7 │        one row = one register, one word per lane
 //!               r2 │ 1 1 … 1 │
 //!               r4 │ 22 36 … 64 │  ◄── apply(registers, constants, mask): one indirect call, then a loop over 32 lanes
+//! ```
 //!
 //! Rows      predicates hold 0 or 1; narrower values are zero-extended; floats are their bits. What is read beyond a type's
 //!           width is ignored, what is written is zero-extended.
