@@ -71,7 +71,7 @@ impl Event {
             return Ok(true);
         }
         self.device.alive()?;
-        let done = self.device.check_on(self.stream, self.device.driver().event_query(cell.handle))?;
+        let done = self.device.check_on(self.stream, self.device.harmless(|driver| driver.event_query(cell.handle)))?;
         if done {
             self.saw_done();
         }
@@ -89,7 +89,8 @@ impl Event {
             return Ok(());
         }
         self.device.alive()?;
-        self.device.check_on(self.stream, self.device.driver().event_synchronize(self.mark.event.handle))?;
+        self.device
+            .check_on(self.stream, self.device.harmless(|driver| driver.event_synchronize(self.mark.event.handle)))?;
         self.saw_done();
         Ok(())
     }

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::device::Device;
-use crate::driver::{CaptureStatus, DriverCode, DriverError};
+use crate::driver::{CaptureMode, CaptureStatus, Driver, DriverCode, DriverError};
 use crate::error::{MemoryError, Result};
 use crate::event::EventCell;
 use crate::order::{Mark, Position};
@@ -119,6 +119,22 @@ impl Device {
             Ok(cell) if cell.external.is_some() && !cell.is_gone() => cell.position(),
             _ => position,
         }
+    }
+
+    /// Makes a call that breaks captures when a careless thread makes it: a question about an event or a wait of the host, which
+    /// here are about nothing captured. Where others have streams, the thread declares so for the length of the call.
+    pub(crate) fn harmless<T>(
+        &self,
+        call: impl FnOnce(&dyn Driver) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        let driver = &**self.driver();
+        if !self.externals().any.load(Ordering::Relaxed) {
+            return call(driver);
+        }
+        let before = driver.thread_capture_mode(CaptureMode::Relaxed)?;
+        let done = call(driver);
+        driver.thread_capture_mode(before)?;
+        done
     }
 
     /// Whether the handle still is that stream's.

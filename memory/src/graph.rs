@@ -11,7 +11,8 @@
 //! Frees      of memory that a captured stream used are put off until the capture is over: inside, they would free it at every
 //!            replay. The next allocation or trim of the pool does them, or `MemoryPool::finish_frees`.
 //! Device     a wait for the whole device would break the capture, and is refused while one is known of.
-//! Threads    our poller declares itself harmless (`thread_capture_mode`), so that it breaks no capture of another thread.
+//! Threads    our poller, and every thread while it asks about an event of ours or waits for one, declare themselves harmless
+//!            (`thread_capture_mode`): that breaks no capture, of this thread or another.
 //! Memset     nodes made by hand do not take memory of a pool (S1.48): `check_memset_node` says so. A memset that is captured
 //!            from a stream does.
 

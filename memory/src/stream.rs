@@ -267,7 +267,7 @@ impl Stream {
         self.usable("a wait of the host")?;
         let event = self.record()?;
         self.core.scope.count(|c| &c.host_waits);
-        let done = self.core.device.driver().stream_synchronize(self.core.cell.handle);
+        let done = self.core.device.harmless(|driver| driver.stream_synchronize(self.core.cell.handle));
         self.core.device.check_on(self.id(), done)?;
         event.query().map(|_| ())
     }

@@ -318,6 +318,24 @@ mod captured {
         rig.end(&[]);
     }
 
+    /// Waiting for what is not captured, from the very thread that captures, is no wait for the capture.
+    #[test]
+    fn our_own_streams_are_waited_for_while_this_thread_captures() {
+        let rig = rig();
+        let (handle, _theirs) = rig.theirs();
+        let ours = Stream::new(&rig.device).unwrap();
+        let buffer = DeviceBuffer::zeroed(512, &ours, &rig.pool).unwrap();
+        begin(&rig, handle);
+        let event = ours.record().unwrap();
+        while !event.query().unwrap() {}
+        buffer.fill(1, &ours).unwrap();
+        ours.record().unwrap().synchronize().unwrap();
+        ours.synchronize().unwrap();
+        end(&rig, handle);
+        drop(buffer);
+        rig.end(&[handle]);
+    }
+
     /// The thread that polls for results asks about events, which breaks captures of careless threads.
     #[test]
     fn results_are_awaited_while_another_thread_captures() {
