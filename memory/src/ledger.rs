@@ -5,7 +5,8 @@
 //!     └── at most: live + pending ≤ limit
 //!
 //! Exact      whatever order the device runs in, bytes in use at one time stay within the limit: a free counts for everyone
-//!            once it is reached, and before that only for who is ordered after it.
+//!            once it is reached, and before that only for who is ordered after it. (The driver may give that one other
+//!            bytes than the freed ones; what it reserves can be more.)
 //! Pending    kept per stream, a bounded number of entries: neighbours merge behind the later position.
 //! Threads    the limit is one atomic step; the entries are behind a lock per group of streams, held for list work.
 

@@ -15,6 +15,21 @@
 //!            refused: it gives back or spills what it has, and asks again.
 //! Cancelled  a future that is dropped leaves the queue; what it was granted goes back.
 //! Threads    one lock, for arithmetic only: spillers are called and wakers woken outside of it.
+//!
+//! ```
+//! use millpond_memory::{ByteSize, MemoryGovernor, MemorySpace, Request};
+//!
+//! # fn main() -> millpond_memory::Result<()> {
+//! let governor = MemoryGovernor::builder(ByteSize::gib(8)).headroom(ByteSize::gib(1)).build()?;
+//! let join = governor.participant("query 7/join", 0);
+//! let mut table = join.try_reserve(Request::device(ByteSize::gib(5)))?;
+//! // Asked for at once or not at all; `reserve(…).await` waits its turn.
+//! assert!(join.try_reserve(Request::device(ByteSize::gib(3)).spillable()).is_err());
+//! table.shrink(ByteSize::gib(2));
+//! assert_eq!(governor.available(MemorySpace::Device), ByteSize::gib(5));
+//! # Ok(())
+//! # }
+//! ```
 
 mod book;
 mod reserve;

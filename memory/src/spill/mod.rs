@@ -11,6 +11,29 @@
 //! Host       pinned pages that are taken beforehand, up to a limit; beyond, ordinary memory through one bounce page, up to another.
 //! Counts     a spilled group's device bytes are pending until the device has come to their free.
 //! Threads    no lock is held while anything is copied, allocated or waited for.
+//!
+//! ```
+//! use millpond_memory::driver::sim::SimDriver;
+//! use millpond_memory::{ByteSize, Device, DeviceBuffer, MemoryPool, SpillOptions, Spiller, Stream};
+//!
+//! # fn main() -> millpond_memory::Result<()> {
+//! let device = Device::open(SimDriver::with_seed(1), 0)?;
+//! let pool = MemoryPool::builder(&device).limit(ByteSize::mib(4)).build()?;
+//! let stream = Stream::new(&device)?;
+//! let spiller = Spiller::new(&pool, SpillOptions { pinned_reserve: ByteSize::mib(4), ..SpillOptions::default() })?;
+//!
+//! let column = DeviceBuffer::zeroed(3 << 20, &stream, &pool)?.as_view().clone();
+//! let batch = spiller.register(vec![column], 0)?;
+//! // There is no room for both: the batch leaves.
+//! let table = DeviceBuffer::zeroed(2 << 20, &stream, &pool)?;
+//! assert_eq!(spiller.statistics().spills, 1);
+//! drop(table);
+//! // It is back as soon as it is used, and stays as long as it is.
+//! let columns = batch.get(&stream)?;
+//! assert_eq!(columns[0].len(), 3 << 20);
+//! # Ok(())
+//! # }
+//! ```
 
 mod group;
 mod store;

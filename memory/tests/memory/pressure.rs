@@ -393,3 +393,48 @@ fn a_failure_that_lasts_until_something_is_freed_is_survived_under_every_strateg
         assert!(driver.take_findings().is_empty(), "{strategy} leaks nothing");
     }
 }
+
+#[test]
+fn the_books_balance_after_random_use_near_the_limit() {
+    const BLOCK: usize = 4 << 10;
+    for seed in 0..12 {
+        let (driver, device) = simulated(SimOptions { seed, ..SimOptions::default() });
+        let limit = ByteSize((16 * BLOCK) as u64);
+        let pool = MemoryPool::builder(&device).limit(limit).build().unwrap();
+        let streams: Vec<Stream> = (0..4).map(|_| Stream::new(&device).unwrap()).collect();
+        let mut random = seed * 2 + 1;
+        let mut below = |bound: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as usize % bound
+        };
+        let mut live: Vec<DeviceBuffer> = Vec::new();
+        for _ in 0..400 {
+            match below(8) {
+                0..4 if live.len() < 14 => {
+                    live.push(DeviceBuffer::zeroed(BLOCK, &streams[below(4)], &pool).unwrap());
+                }
+                // Used last, and so freed, on some other stream.
+                4..7 if !live.is_empty() => {
+                    let buffer = live.swap_remove(below(live.len()));
+                    buffer.fill(1, &streams[below(4)]).unwrap();
+                }
+                7 => {
+                    let position = streams[below(4)].position();
+                    streams[below(4)].wait_for(position).unwrap();
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(pool.pressure_statistics().num_ooms, 0);
+        let live_bytes = live.iter().map(DeviceBuffer::allocated_bytes).sum::<ByteSize>();
+        let counts = pool.bytes().unwrap();
+        assert_eq!(pool.used_bytes(), live_bytes);
+        // Taken again before they were reached, bytes go from pending to handed out: both never pass the limit together.
+        assert!(counts.allocated_bytes.current + counts.pending_free_bytes.current <= limit.as_u64());
+        drop(live);
+        device.synchronize().unwrap();
+        assert_eq!((pool.used_bytes(), pool.pending_free_bytes()), (ByteSize::ZERO, ByteSize::ZERO));
+        assert_eq!(DeviceBuffer::new(16 * BLOCK, &streams[0], &pool).unwrap().allocated_bytes(), limit);
+        assert_silent(&driver);
+    }
+}

@@ -324,6 +324,55 @@ fn a_lost_device_is_an_error_and_everything_can_be_dropped() {
     assert_eq!(w.pool.used_bytes(), ByteSize::ZERO);
 }
 
+#[test]
+fn a_device_that_is_lost_on_the_way_back_leaves_an_error_and_no_leak() {
+    for bounced in [false, true] {
+        let pinned_limit = if bounced { ByteSize::kib(16) } else { ByteSize::mib(1) };
+        let w = world(16, ByteSize::mib(1), SpillOptions { pinned_limit, ..SMALL });
+        let handle = w.group(1, 40 * KIB, 0);
+        handle.spill().unwrap();
+        w.spiller.settle().unwrap();
+        let resident = handle.get(&w.stream).unwrap();
+        w.driver.lose_device(w.device.id());
+        assert!(resident[0].fill(0, &w.stream).unwrap_err().is_device_lost());
+        drop(resident);
+        assert!(handle.spill().is_err() && w.spiller.settle().is_ok());
+        drop(handle);
+        assert_eq!((w.pool.used_bytes(), w.spiller.statistics().groups), (ByteSize::ZERO, 0));
+    }
+}
+
+/// Written on one stream, spilled, and read on another. Returns the waits of streams, and what was found.
+fn there_and_back(ignore_wait: Option<u64>) -> (u64, usize) {
+    let driver = SimDriver::new(SimOptions { ignore_wait, ..SimOptions::default() });
+    let device = Device::open(driver.clone(), 0).unwrap();
+    let pool = MemoryPool::builder(&device).build().unwrap();
+    let pinned = PinnedPool::builder(&device).build();
+    let (a, b) = (Stream::new(&device).unwrap(), Stream::new(&device).unwrap());
+    let spiller = Spiller::new(&pool, SMALL).unwrap();
+    let buffer = DeviceBuffer::zeroed(6_000, &a, &pool).unwrap();
+    buffer.fill(7, &a).unwrap();
+    let view = buffer.view(0..6_000).unwrap();
+    drop(buffer);
+    let handle = spiller.register(vec![view], 0).unwrap();
+    handle.spill().unwrap();
+    let resident = handle.get(&b).unwrap();
+    let _ = resident[0].download_vec(&b, &pinned).unwrap().wait();
+    drop((resident, handle));
+    let _ = driver.settle();
+    (driver.counters().stream_waits, driver.take_findings().len())
+}
+
+#[test]
+fn every_wait_of_a_round_trip_is_needed() {
+    let (waits, findings) = there_and_back(None);
+    assert_eq!(findings, 0);
+    assert!(waits >= 2, "the copies after the last use, the uploads after the copies: {waits}");
+    for nth in 1..=waits {
+        assert!(there_and_back(Some(nth)).1 > 0, "nobody missed wait {nth} of {waits}");
+    }
+}
+
 /// Something else that gives memory up: a cache.
 struct Cache {
     buffers: Mutex<Vec<DeviceBuffer>>,
