@@ -13,10 +13,11 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use crate::buffer::DeviceView;
 use crate::counters::{Counters, Scope};
 use crate::driver::{
     DeviceAttribute, DeviceId, Driver, DriverError, EventFlags, EventHandle, HandleTypes, HostBlock, HostKind,
-    HostSpan, MemoryInfo, StreamHandle, StreamPriority,
+    HostSpan, MemoryInfo, PointerAttributes, StreamHandle, StreamPriority,
 };
 use crate::error::{MemoryError, Result};
 use crate::event_pool::EventPool;
@@ -184,6 +185,13 @@ impl Device {
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         self.alive()?;
         self.check(self.inner.driver.memory_info(self.inner.id))
+    }
+
+    /// What the driver knows about memory: the place it lies in, and its pool. A view keeps its memory allocated, as the
+    /// question asks: after a free the answer is not defined.
+    pub fn pointer_attributes(&self, view: &DeviceView) -> Result<PointerAttributes> {
+        self.alive()?;
+        self.check(self.inner.driver.pointer_attributes(view.address()))
     }
 
     /// Everything on this device is counted here; a query opens a child of it.

@@ -596,11 +596,13 @@ impl Driver for CudaDriver {
         let memory = memory_type(number(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE)?);
         let device = self.device_at("cuPointerGetAttribute", ptr)?;
         let pool = word(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)?;
+        // A pool of the host has the same handle here as when it was made, whatever ordinal the driver gives.
+        let home = if memory == MemoryType::Host { HOST } else { device };
         Ok(PointerAttributes {
             memory,
             context: Some(word(A::CU_POINTER_ATTRIBUTE_CONTEXT)?).filter(|&context| context != 0),
-            device: Some(device).filter(|&device| device != HOST && memory != MemoryType::Host),
-            pool: (pool != 0).then(|| PoolHandle(pack(device, pool as *mut c_void))),
+            device: Some(home).filter(|&device| device != HOST),
+            pool: (pool != 0).then(|| PoolHandle(pack(home, pool as *mut c_void))),
             start: DevicePtr(word(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)?),
             len: word(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE)? as usize,
         })

@@ -343,3 +343,20 @@ fn a_buffer_outlives_the_handles_of_its_pool() {
     drop((buffer, stream, pinned, device));
     assert_eq!(driver.take_findings(), []);
 }
+
+/// Memory of a pool belongs to no context, but to a place and a pool (S1.49).
+#[test]
+fn a_view_tells_whose_memory_it_is() {
+    let (_driver, device) = small();
+    let stream = Stream::new(&device).unwrap();
+    let pool = MemoryPool::builder(&device).build().unwrap();
+    let other = MemoryPool::builder(&device).build().unwrap();
+    let of = |buffer: &DeviceBuffer| device.pointer_attributes(&buffer.view(0..buffer.len()).unwrap()).unwrap();
+    let (a, b) = (DeviceBuffer::new(100, &stream, &pool).unwrap(), DeviceBuffer::new(100, &stream, &pool).unwrap());
+    let c = DeviceBuffer::new(100, &stream, &other).unwrap();
+    assert_eq!((of(&a).context, of(&a).device), (None, Some(device.id())));
+    assert!(of(&a).pool.is_some() && of(&a).pool == of(&b).pool && of(&a).pool != of(&c).pool);
+    let plain = MemoryPool::builder(&device).strategy(Strategy::Cuda).build().unwrap();
+    let plain = of(&DeviceBuffer::new(100, &stream, &plain).unwrap());
+    assert!(plain.context.is_some() && plain.pool.is_none());
+}

@@ -171,7 +171,7 @@ fn a_pool_on_the_host_lets_devices_in_only_when_told() {
             rig.sync(s);
             rig.assert_silent();
         } else {
-            assert_eq!(ended.unwrap_err().code, DriverCode::ILLEGAL_ADDRESS);
+            assert_eq!(ended.unwrap_err().code, DriverCode::ILLEGAL_ADDRESS, "kernels");
             let finding = rig.only_finding(FindingKind::OutOfBounds);
             assert!(finding.to_string().contains("on the host, to which it has no access"), "{finding}");
         }
@@ -254,4 +254,19 @@ fn an_event_for_others_takes_no_times() {
     assert_eq!(rig.driver.event_create(DEVICE, flags).unwrap_err().code, DriverCode::INVALID_VALUE);
     let event = rig.driver.event_create(DEVICE, EventFlags::INTERPROCESS).unwrap();
     rig.driver.event_destroy(event).unwrap();
+}
+
+#[test]
+fn copies_and_fills_need_access_to_a_pool_on_the_host_too() {
+    let rig = Rig::new(1);
+    let pool = rig.driver.pool_create(&on_host(0)).unwrap();
+    let s = rig.stream();
+    let a = rig.driver.pool_alloc(pool, bytes(64), s, Location::caller()).unwrap();
+    let refused = rig.driver.fill(a, 1, 64, s, Location::caller()).unwrap_err();
+    assert_eq!(refused.code, DriverCode::INVALID_VALUE);
+    rig.only_finding(FindingKind::OutOfBounds);
+    rig.driver.pool_set_access(pool, DEVICE, true).unwrap();
+    rig.fill(a, 1, 64, s);
+    rig.free(a, s);
+    rig.assert_silent();
 }

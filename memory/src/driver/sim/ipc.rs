@@ -345,9 +345,7 @@ impl State {
     /// Whether submission `number` of a context may touch a buffer of another context.
     pub(super) fn reaches(&self, context: u32, owner: u32, origin: Origin, buffer: u64, number: u64) -> bool {
         let Origin::Pool(pool) = origin else { return false };
-        let lets_in = |pool: PoolHandle| {
-            self.pools.get(&pool).is_some_and(|pool| pool.device == context || pool.peers.contains(&context))
-        };
+        let lets_in = |pool: PoolHandle| self.pools.get(&pool).is_some_and(|pool| pool.lets_in(context));
         if self.process_of(owner) == self.process_of(context) {
             return lets_in(pool);
         }
@@ -369,7 +367,7 @@ impl State {
     ) -> Result<()> {
         let Some(buffer) = self.memory.get(id) else { return Ok(()) };
         let (label, owner, origin) = (buffer.label.clone(), buffer.device, buffer.origin);
-        if owner == context {
+        if owner == context && !self.is_shut_out(context, origin) {
             return Ok(());
         }
         let foreign = self.process_of(owner) != self.process;
