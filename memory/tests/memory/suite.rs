@@ -111,6 +111,11 @@ fn peers() {
 }
 
 #[test]
+fn two_processes() {
+    holds("ipc/");
+}
+
+#[test]
 fn what_is_undefined_is_found() {
     holds("found/");
 }
