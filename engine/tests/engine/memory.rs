@@ -18,6 +18,7 @@ use millpond::datafusion::prelude::{SessionConfig, SessionContext};
 use millpond::session::QueryResult;
 use millpond::{DeviceChoice, Fallback, Millpond, error};
 use millpond_memory::MemorySpace;
+use millpond_memory::driver::sim::{FailAllocation, FailureLasts};
 
 use crate::answers::Answer;
 use crate::edges::write_parquet;
@@ -261,4 +262,50 @@ async fn a_query_that_is_given_up_gives_all_its_memory_back() {
         clean(&sim, sql).await;
         assert_eq!(pool.reserved(), 0, "{sql}");
     }
+}
+
+/// Failures on order where memory is short anyway: in passes over parts of the keys, while parts leave and return.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failures_where_memory_is_short_leave_nothing_behind() {
+    let batch = slice(&rows(), 0, 12_000);
+    let open = async |device, limit: u64| {
+        let builder = builder(device, Fallback::Error, limit).with_option("partitions", "2").expect("taken");
+        let session = builder.build().expect("the device opens");
+        let parts = vec![vec![slice(&batch, 0, 7000)], vec![slice(&batch, 7000, 5000)]];
+        let table = MemTable::try_new(batch.schema(), parts).expect("batches have the schema");
+        session.context().register_table("few", Arc::new(table)).expect("registered");
+        session
+    };
+    let sql = "SELECT wide, count(*), sum(v), min(v) FROM few GROUP BY wide";
+    let expected = answer(&open(DeviceChoice::Cpu, 0).await.execute(sql).await.expect("the CPU's answer"));
+    let peak = open(DeviceChoice::Sim, 0).await.execute(sql).await.expect("the device's answer").report.peak_bytes;
+    let tight = open(DeviceChoice::Sim, peak / 12).await;
+    let driver = Arc::clone(tight.engine().and_then(|engine| engine.simulated()).expect("a simulated device"));
+    driver.order_failure(None);
+    let undisturbed = tight.execute(sql).await.expect("the device's answer");
+    assert_eq!(expected.difference(&answer(&undisturbed), false), None);
+    assert!(undisturbed.report.spilled_bytes > 0, "{:?}", undisturbed.report);
+    let tried = driver.order_failure(None);
+    let (mut answered, mut refused) = (0, 0);
+    for lasts in [FailureLasts::Once, FailureLasts::UntilFree] {
+        for nth in (1..=tried).step_by(1 + tried as usize / 12) {
+            let what = format!("allocation {nth} of {tried} fails {lasts:?}");
+            driver.order_failure(Some(FailAllocation { nth, lasts }));
+            let result = tokio::time::timeout(Duration::from_secs(240), tight.execute(sql)).await;
+            driver.order_failure(None);
+            match result.unwrap_or_else(|_| panic!("{what}: it hangs")) {
+                Ok(result) => {
+                    assert_eq!(expected.difference(&answer(&result), false), None, "{what}");
+                    answered += 1;
+                }
+                Err(error) => {
+                    assert!(lasts == FailureLasts::UntilFree, "{what}: {error}");
+                    assert!(error.to_string().contains("out of device memory"), "{what}: {error}");
+                    refused += 1;
+                }
+            }
+            clean(&tight, &what).await;
+        }
+    }
+    assert!(answered > refused, "{answered} answers, {refused} errors");
 }
