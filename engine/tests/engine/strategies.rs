@@ -44,6 +44,8 @@ async fn every_strategy_answers_alike_and_keeps_nothing() {
         assert_eq!(engine.pool().resource().name(), strategy.name());
         let held = || engine.pool().statistics().expect("statistics");
         if strategy == Strategy::Arena {
+            // The run's end does this, but for what another task still held at that moment.
+            engine.pool().end_of_query().expect("nothing is in use");
             assert_eq!(held().reserved, ByteSize::ZERO, "an arena's chunks go back at the end of a query");
         }
         // Pools of the driver's lend what they were given back until the device has come to it: the trim waits for that.
