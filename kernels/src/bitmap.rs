@@ -23,7 +23,7 @@ pub enum Combine {
 /// All three are whole 32-bit words, at least `rows` bits.
 ///
 /// # Errors
-/// [`KernelError::Shape`](crate::KernelError::Shape) if one is too short.
+/// [`KernelError::Shape`] if one is too short.
 pub fn combine(
     images: &Images,
     how: Combine,
@@ -49,7 +49,7 @@ pub fn combine(
 /// Inverts `rows` bits of `a` into `out`, which may be `a`. Bits behind the last row become 0.
 ///
 /// # Errors
-/// [`KernelError::Shape`](crate::KernelError::Shape) if one is too short.
+/// [`KernelError::Shape`] if one is too short.
 pub fn not(images: &Images, a: &DeviceView, rows: &Rows, out: &DeviceView, on: &Stream) -> Result<()> {
     let a = bitmap_words("bitmap_not", "a", a, rows)?;
     expect_bytes("bitmap_not", "out", out, rows.upper_bound().div_ceil(32) * 4)?;
@@ -62,7 +62,7 @@ pub fn not(images: &Images, a: &DeviceView, rows: &Rows, out: &DeviceView, on: &
 /// Writes the number of set bits among the first `rows` to `out`, a u64.
 ///
 /// # Errors
-/// [`KernelError::Shape`](crate::KernelError::Shape) if one is too short.
+/// [`KernelError::Shape`] if one is too short.
 pub fn count(images: &Images, a: &DeviceView, rows: &Rows, out: &DeviceView, on: &Stream) -> Result<()> {
     let a = bitmap_words("bitmap_count", "a", a, rows)?;
     expect_bytes("bitmap_count", "out", out, 8)?;

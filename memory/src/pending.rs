@@ -1,8 +1,10 @@
 //! Results that are still on their way from the device.
 //!
+//! ```text
 //!   copy, kernel ─► event ─► word          Pending<T> ── .await ──► Result<T>
 //!                     │        │               ▲
 //!                     └────────┴── poller ─────┘ one thread per device looks: the word first, then the event
+//! ```
 //!
 //! Waits      an `.await` never blocks a worker; `wait()` blocks its thread and is for tests and tools.
 //! Dropped    at any time: what the device still writes or reads is kept by the poller until the device is past it.

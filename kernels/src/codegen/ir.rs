@@ -10,7 +10,7 @@
 
 pub use super::graph::*;
 
-/// How a value sits in registers. Chosen by [`Ty::lane`], the same on the producing and the consuming side.
+/// How a value sits in registers. Chosen by [`lane`], the same on the producing and the consuming side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
     /// A predicate.

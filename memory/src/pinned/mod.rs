@@ -1,8 +1,10 @@
 //! Pinned host memory: what copies to and from a device go through.
 //!
+//! ```text
 //!   pool.take(Upload, n).await ─► PinnedBuffer ─ write() ─► copy_to_device ─► Pending<PinnedBuffer>
 //!        ▲                              │ dropped                                 │ dropped, or awaited and dropped
 //!        └──────────────────────────────┴─── once the device is past its copies ──┘
+//! ```
 //!
 //! Kinds      upload memory is write-combined: the host writes it in order and never reads it; download memory is cached.
 //! Bound      page-locked memory is taken from the system for good, so the pool holds at most its limit; `take` waits its

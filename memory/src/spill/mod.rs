@@ -307,7 +307,7 @@ impl Spiller {
     /// A spiller that `pool` asks when memory runs out.
     ///
     /// # Errors
-    /// [`MemoryError::Setting`](crate::MemoryError::Setting) for options that cannot be, and what page-locking says.
+    /// [`MemoryError::Setting`] for options that cannot be, and what page-locking says.
     pub fn new(pool: &MemoryPool, options: SpillOptions) -> Result<Self> {
         let device = pool.device();
         let inner = Arc::new(SpillerInner {
