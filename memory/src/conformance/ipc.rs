@@ -262,7 +262,7 @@ fn not_freed_under_the_importer(rig: &Rig) -> Outcome {
         1,
     )?;
     foreign("in the importer, still", opened.download_vec(&two.there, &two.pinned)?.wait()?, 1)?;
-    drop(opened.finish_on_host()?);
+    opened.finish_on_host()?;
     Ok(())
 }
 

@@ -153,8 +153,10 @@ fn event(rig: &Rig) -> Outcome {
     rig.free(raw, user)
 }
 
-/// The ways in which the host waits for a stream.
-const HOST_WAITS: [(&str, fn(&Stream, Event) -> Outcome); 5] = [
+/// A way in which the host waits for a stream, or for an event behind its work.
+type HostWait = fn(&Stream, Event) -> Outcome;
+
+const HOST_WAITS: [(&str, HostWait); 5] = [
     ("a stream's synchronisation", |on, _| Ok(on.synchronize()?)),
     ("an event's synchronisation", |_, event| Ok(event.synchronize()?)),
     ("the device's synchronisation", |on, _| Ok(on.device().synchronize()?)),

@@ -211,7 +211,8 @@ fn hundred_rounds(rig: &Rig) -> Outcome {
 fn each_synchronisation(rig: &Rig) -> Outcome {
     let [on, idle, ..] = &rig.streams;
     let pool = pool(rig, ReleaseThreshold::Bytes(ByteSize::ZERO))?;
-    let waits: [(&str, fn(&Stream) -> Outcome); 3] = [
+    type Wait = fn(&Stream) -> Outcome;
+    let waits: [(&str, Wait); 3] = [
         ("stream", |on| Ok(on.synchronize()?)),
         ("event", |on| Ok(on.record()?.synchronize()?)),
         ("device", |on| Ok(on.device().synchronize()?)),
@@ -330,7 +331,7 @@ fn reserved_and_used(rig: &Rig) -> Outcome {
         let raw = rig.allocate(len, on)?;
         same("the start of a piece, modulo 256", raw.ptr().0 % 256, 0)?;
         rig.fill(&raw, 1, on)?;
-        asked = asked + ByteSize::from(len);
+        asked += ByteSize::from(len);
         let now = rig.resource().statistics()?;
         same(&format!("{} used cover {asked} asked for", now.used), now.used >= asked, true)?;
         same(&format!("{} reserved cover {} used", now.reserved, now.used), now.reserved >= now.used, true)?;
