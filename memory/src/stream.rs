@@ -214,6 +214,13 @@ impl Stream {
         Ok(position)
     }
 
+    /// Notes an order that came about outside: what is submitted from now on runs after `position`.
+    pub(crate) fn knows(&self, position: Position) {
+        let mut clock = VectorClock::default();
+        clock.raise(position.stream.index, position.seq);
+        self.cell.order().host_saw(&clock);
+    }
+
     /// True if everything up to `position` is ordered before what is submitted to this stream next.
     pub fn is_after(&self, position: Position) -> bool {
         if position.stream == self.id() {

@@ -17,6 +17,7 @@ use crate::buffer::{DeviceBuffer, DeviceView};
 use crate::device::Device;
 use crate::driver::HandleTypes;
 use crate::error::{MemoryError, Result};
+use crate::order::Position;
 use crate::pool::MemoryPool;
 use crate::stream::Stream;
 
@@ -88,7 +89,8 @@ impl ExportedPool {
         let export = device.check(device.driver().pool_export_pointer(buffer.address()))?;
         // The importer may write: `ready` is behind everybody who uses the buffer here.
         let mut guard = buffer.write(stream)?;
-        guard.submitted(ready.record(stream, site)?);
+        let shared_at = ready.record(stream, site)?;
+        guard.submitted(shared_at);
         drop(guard);
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let shared = SharedAllocation {
@@ -103,7 +105,7 @@ impl ExportedPool {
             pool: self.token,
             number,
             device: device.clone(),
-            held: Some(Box::new(Held { buffer, ready, finished })),
+            held: Some(Box::new(Held { buffer, ready, finished, shared_at })),
         };
         Ok((lent, shared))
     }
@@ -166,6 +168,8 @@ struct Held {
     buffer: DeviceBuffer,
     ready: SharedEvent,
     finished: SharedEvent,
+    /// Where `ready` stands: who comes after `finished` comes after it.
+    shared_at: Position,
 }
 
 /// A buffer that another process uses. It is not freed before that process is done with it.
@@ -209,9 +213,10 @@ impl LentBuffer {
         }
         if finished.by == FinishedBy::Event {
             let held = self.held();
-            // The guard makes the stream come after this process's own uses as well.
-            let waited = held.buffer.write(stream).and_then(|mut guard| {
-                guard.submitted(held.finished.wait(stream, site)?);
+            let waited = held.finished.wait(stream, site).and_then(|_| {
+                stream.knows(held.shared_at);
+                // The guard waits for what this process has used the buffer for since.
+                held.buffer.write(stream)?.submitted(stream.position());
                 Ok(())
             });
             if let Err(error) = waited {
@@ -236,7 +241,7 @@ impl LentBuffer {
 impl Drop for LentBuffer {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        let Held { buffer, ready, finished } = *held;
+        let Held { buffer, ready, finished, .. } = *held;
         buffer.leak();
         // The events too: the importer may record one of them.
         ready.leak();

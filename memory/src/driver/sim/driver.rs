@@ -394,8 +394,12 @@ impl Driver for SimDriver {
 
     fn settle(&self) -> Result<()> {
         let mut state = self.state();
-        let lanes = state.queues.all_lanes();
-        state.synchronize("settle", &lanes)
+        // All of the machine's work; another process's trouble is its own.
+        let (all, process) = (state.queues.all_lanes(), state.process);
+        state.drain(&all);
+        let mine = |lane: &u32| state.process_of(state.queues.lane(*lane).device) == process;
+        let mine: Vec<u32> = all.into_iter().filter(mine).collect();
+        state.synchronize("settle", &mine)
     }
 
     fn seed(&self) -> Option<u64> {

@@ -230,12 +230,14 @@ impl State {
         let Some(from) = exported.map(|export| export.pool) else {
             return refuse(CALL, DriverCode::INVALID_VALUE, "the descriptor is not that of an exported pool");
         };
-        let Some(home) = self.pools.get(&from).map(|pool| self.device_id(pool.device)) else {
+        let Some((home, host_node)) = self.pools.get(&from).map(|pool| (self.device_id(pool.device), pool.host_node))
+        else {
             return refuse(CALL, DriverCode::INVALID_VALUE, "the pool is gone");
         };
         let context = self.context(CALL, home)?;
         let mut pool = Pool::new(context, 0, BLOCK_BYTES);
         pool.sharing = Sharing::Imported { from };
+        pool.host_node = host_node;
         let handle = PoolHandle(self.new_handle());
         self.pools.insert(handle, pool);
         Ok(handle)
