@@ -218,7 +218,7 @@ impl Stream {
     pub(crate) fn knows(&self, position: Position) {
         let mut clock = VectorClock::default();
         clock.raise(position.stream.index, position.seq);
-        self.cell.order().host_saw(&clock);
+        self.cell().order().host_saw(&clock);
     }
 
     /// True if everything up to `position` is ordered before what is submitted to this stream next.
