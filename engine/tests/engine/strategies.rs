@@ -59,12 +59,12 @@ async fn every_strategy_answers_alike_and_keeps_nothing() {
 async fn a_session_keeps_the_strategy_it_began_with() {
     let session = Millpond::builder().with_device(DeviceChoice::Sim).build().expect("the device opens");
     let set = |name: &str| format!("SET millpond.memory_resource = '{name}'");
-    let refused = session.context().sql(&set("arena")).await.err().expect("a device is open").strip_backtrace();
+    let refused = session.context().sql(&set("arena")).await.expect_err("a device is open").strip_backtrace();
     assert!(
         refused.contains("it is cuda_async since the session began; start a session with --allocator arena"),
         "{refused}"
     );
-    let unknown = session.context().sql(&set("aren")).await.err().expect("no such strategy").strip_backtrace();
+    let unknown = session.context().sql(&set("aren")).await.expect_err("no such strategy").strip_backtrace();
     assert!(unknown.contains("did you mean arena?"), "{unknown}");
     assert!(session.context().sql(&set("cuda_async")).await.is_ok(), "what it is already");
     assert_eq!(session.engine().expect("a device").memory_resource(), Strategy::CudaAsync);
