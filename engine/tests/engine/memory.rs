@@ -162,8 +162,9 @@ async fn parts_that_wait_leave_for_the_host_and_come_back() {
     let (cpu, sim) = (open(DeviceChoice::Cpu, 0).await, open(DeviceChoice::Sim, 0).await);
     let sql = "SELECT wide, count(*), sum(v), min(v), max(v) FROM plain GROUP BY wide";
     let result = within(&cpu, &sim, async |limit| open(DeviceChoice::Sim, limit).await, sql, 16).await;
-    assert!(result.report.spilled_bytes > 0, "{:?}", result.report);
-    assert_eq!(result.report.spilled_bytes, result.report.restored_bytes, "{:?}", result.report);
+    // What an attempt spilled before it was given up for one with smaller parts does not come back.
+    let (spilled, restored) = (result.report.spilled_bytes, result.report.restored_bytes);
+    assert!(0 < restored && restored <= spilled, "{:?}", result.report);
     // EXPLAIN ANALYZE says so, too.
     let text =
         millpond::datafusion::physical_plan::display::DisplayableExecutionPlan::with_metrics(result.plan.as_ref());

@@ -17,7 +17,7 @@ use crate::driver::{HostKind, HostSpan};
 use crate::event::Event;
 use crate::order::Waited;
 use crate::stream::Stream;
-use crate::{ByteSize, DeviceBuffer, MemoryPool, ReleaseThreshold, ReusePolicy};
+use crate::{ByteSize, DeviceBuffer, DeviceMemoryResource, MemoryPool, ReleaseThreshold, ReusePolicy};
 
 /// Bytes of a piece: small, for the simulated device looks at each.
 const PIECE: usize = 100_000;
@@ -317,8 +317,10 @@ fn pool_memory_freed_plainly(rig: &Rig) -> Outcome {
         fill(raw.ptr(), PIECE, 2, b)?;
         wait(b, b.record()?)?;
         rig.call(rig.driver().free_sync(raw.ptr(), Location::caller()))?;
+        // The driver's count of bytes in use may leave plain frees out (580 does); that none is held shows in a trim.
         rig.device.synchronize()?;
-        same(&format!("bytes in use after {what} and a plain free"), own.attributes()?.used_current, ByteSize::ZERO)?;
+        own.trim(ByteSize::ZERO)?;
+        same(&format!("bytes held after {what} and a plain free"), own.attributes()?.reserved_current, ByteSize::ZERO)?;
     }
     Ok(())
 }

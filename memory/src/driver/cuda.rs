@@ -564,7 +564,14 @@ impl Driver for CudaDriver {
         self.enter(device)?;
         let number = without_provenance_mut(descriptor.as_raw_fd() as usize);
         let mut pool = null_mut();
-        call!(self, cuMemPoolImportFromShareableHandle(&mut pool, number, POSIX_FD, 0))?;
+        call!(self, cuMemPoolImportFromShareableHandle(&mut pool, number, POSIX_FD, 0)).map_err(|error| match error
+            .code
+        {
+            // Driver 580 says so of a descriptor that is no pool's. The context is well, unlike after other unknown errors.
+            DriverCode::UNKNOWN => DriverError::new(error.call, DriverCode::INVALID_VALUE)
+                .with_detail("the descriptor is not that of an exported pool"),
+            _ => error,
+        })?;
         Ok(PoolHandle(pack(device, pool)))
     }
 

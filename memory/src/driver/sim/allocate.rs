@@ -283,8 +283,18 @@ impl State {
         Ok(())
     }
 
+    /// Not an imported one. Its statistics should show what this process imported; but an NVIDIA H200 with driver 580 refuses
+    /// every attribute of it, and a trim.
+    fn own_pool(&mut self, call: &'static str, pool: PoolHandle) -> Result<&mut Pool> {
+        let pool = self.pool(call, pool)?;
+        match pool.sharing {
+            Sharing::Imported { .. } => refuse(call, DriverCode::INVALID_VALUE, "the pool is imported"),
+            _ => Ok(pool),
+        }
+    }
+
     pub(super) fn pool_attribute(&mut self, pool: PoolHandle, attribute: PoolAttribute) -> Result<u64> {
-        let pool = self.pool("cuMemPoolGetAttribute", pool)?;
+        let pool = self.own_pool("cuMemPoolGetAttribute", pool)?;
         Ok(match attribute {
             PoolAttribute::ReuseFollowEventDependencies => pool.reuse.follow_events.into(),
             PoolAttribute::ReuseAllowOpportunistic => pool.reuse.opportunistic.into(),
@@ -300,7 +310,7 @@ impl State {
     pub(super) fn pool_set_attribute(&mut self, pool: PoolHandle, attribute: PoolAttribute, value: u64) -> Result<()> {
         const CALL: &str = "cuMemPoolSetAttribute";
         let forgotten = self.options.forget_attribute == Some(attribute);
-        let pool = self.pool(CALL, pool)?;
+        let pool = self.own_pool(CALL, pool)?;
         if forgotten {
             return Ok(());
         }
@@ -331,7 +341,7 @@ impl State {
     }
 
     pub(super) fn pool_trim(&mut self, handle: PoolHandle, keep_bytes: u64) -> Result<()> {
-        self.pool("cuMemPoolTrimTo", handle)?;
+        self.own_pool("cuMemPoolTrimTo", handle)?;
         let Self { pools, devices, host_used_bytes, next_address, options, queues, .. } = self;
         if let Some(pool) = pools.get_mut(&handle) {
             let mut room = State::room(devices, host_used_bytes, next_address, options, pool.place());
