@@ -19,6 +19,7 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::device::Engine;
+use crate::options::Fallback;
 use crate::placement::Reason;
 use crate::program;
 
@@ -102,8 +103,16 @@ impl DownloadExec {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn note(&self, note: String) {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+    /// Notes what the CPU took over, once; where fallbacks are to be warned of, as a warning, too.
+    pub(crate) fn note_once(&self, note: String, fallback: Fallback) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if notes.contains(&note) {
+            return;
+        }
+        if fallback == Fallback::Warn {
+            tracing::warn!("{note}");
+        }
+        notes.push(note);
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {

@@ -8,13 +8,17 @@
 //! Memory   an extent per feeder in pinned memory; device memory is freed in stream order behind its launch.
 //! Short    of device memory, a feeder waits until it is the only one with an extent under way; then it takes half the rows,
 //!          and half of that; in the end it waits for other queries. Later extents stay small.
+//! Trouble  in a program without a sink of its own, costs an extent, not the run: the CPU takes over its rows.
 //! Waits    for pinned memory, and in a program without a sink of its own for each extent's result.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datafusion::arrow::array::{ArrayRef, UInt32Array};
-use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::arrow::compute::filter_record_batch;
+use datafusion::arrow::datatypes::{Field, Schema};
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::cast::as_boolean_array;
 use datafusion::physical_plan::metrics::MetricBuilder;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
@@ -24,6 +28,7 @@ use millpond_memory::{DeviceBuffer, HostKind, MemoryError, Stream};
 use tokio::sync::RwLockWriteGuard;
 use tokio::task::JoinSet;
 
+use super::compile::Stage;
 use super::part::Part;
 use super::run::{Failure, Run};
 use super::sort;
@@ -31,7 +36,7 @@ use crate::column::{Form, storage};
 use crate::error::EngineError;
 use crate::extent::ExtentLayout;
 use crate::memory::HostHold;
-use crate::options::MAX_BATCH_ROWS;
+use crate::options::{Fallback, MAX_BATCH_ROWS};
 use crate::report::metric;
 
 /// An extent is not made smaller than this.
@@ -165,7 +170,8 @@ async fn extents(run: &Run, batches: Vec<RecordBatch>, stream: &Stream) -> Resul
         };
         drop(beside);
         if !failure.is_out_of_memory() || run.one_extent() {
-            return Err(failure);
+            instead(run, failure, &batches).await?;
+            continue;
         }
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         if alone.is_none() {
@@ -180,10 +186,63 @@ async fn extents(run: &Run, batches: Vec<RecordBatch>, stream: &Stream) -> Resul
             in_turn = true;
             waiting.push(batches);
         } else {
-            return Err(failure);
+            instead(run, failure, &batches).await?;
         }
     }
     Ok(part)
+}
+
+/// Where rows leave as they come, an extent that the device cannot finish is no reason to begin again, and after the first
+/// rows it could not: its filters and projections run on the CPU, over the rows at hand. Otherwise the failure is the run's.
+async fn instead(run: &Run, failure: Failure, batches: &[RecordBatch]) -> Result<(), Failure> {
+    let what = match &failure {
+        Failure::Trouble(trouble) | Failure::Pinned(trouble) => trouble.what.clone(),
+        Failure::Ranges | Failure::Dictionaries(_) if run.out.sent.load(Ordering::Relaxed) > 0 => {
+            "values left the ranges that statistics gave".to_string()
+        }
+        _ => return Err(failure),
+    };
+    if !run.streams_out() || run.options.fallback == Fallback::Error {
+        return Err(failure);
+    }
+    run.border.note_once(format!("{what} – ran those rows on the CPU"), run.options.fallback);
+    for batch in batches {
+        let mut batch = batch.clone();
+        for stage in &run.program.segments[0].stages {
+            batch = on_cpu(stage, &batch).map_err(Failure::Input)?;
+        }
+        let columns = batch.columns().to_vec();
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&run.program.schema), columns, &options)?;
+        let rows = run.take_rows(batch.num_rows());
+        run.out.send(batch.slice(0, rows)).await?;
+    }
+    Ok(())
+}
+
+/// One step of a pipeline, by DataFusion's own expressions.
+fn on_cpu(stage: &Stage, batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
+    match stage {
+        Stage::Filter { predicate, projection } => {
+            let keep = predicate.evaluate(batch)?.into_array(batch.num_rows())?;
+            let kept = filter_record_batch(batch, as_boolean_array(&keep)?)?;
+            Ok(match projection {
+                Some(projection) => kept.project(projection)?,
+                None => kept,
+            })
+        }
+        Stage::Project(expressions) => {
+            let mut fields = Vec::with_capacity(expressions.len());
+            let mut columns = Vec::with_capacity(expressions.len());
+            for (expr, name) in expressions {
+                let array = expr.evaluate(batch)?.into_array(batch.num_rows())?;
+                fields.push(Field::new(name, array.data_type().clone(), true));
+                columns.push(array);
+            }
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
+        }
+    }
 }
 
 /// The first `rows` rows, and the others.

@@ -95,11 +95,7 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Outpu
         }
         return Err(trouble.into_error(fallback));
     }
-    let note = format!("{} – ran this part again on the CPU", trouble.what);
-    if fallback == Fallback::Warn {
-        tracing::warn!("{note}");
-    }
-    download.note(note);
+    download.note_once(format!("{} – ran this part again on the CPU", trouble.what), fallback);
     let mut batches = cpu(&download, context)?;
     while let Some(batch) = batches.next().await {
         let batch = batch?;

@@ -175,6 +175,8 @@ impl Tags {
 /// One attempt at running a program.
 pub(super) struct Run {
     pub program: Program,
+    /// The node that runs it, for notes.
+    pub border: DownloadExec,
     /// The plan whose rows are fed.
     pub input: Arc<dyn ExecutionPlan>,
     pub engine: Arc<Engine>,
@@ -313,6 +315,7 @@ impl Run {
             used,
             remaining: AtomicUsize::new(program.row_limit.unwrap_or(usize::MAX)),
             program,
+            border: download.clone(),
             input,
             engine: Arc::clone(download.engine()),
             options: options.clone(),
@@ -654,7 +657,7 @@ impl Run {
     }
 
     /// Takes up to `rows` of the rows that may still leave.
-    fn take_rows(&self, rows: usize) -> usize {
+    pub fn take_rows(&self, rows: usize) -> usize {
         let mut taken = 0;
         let _ = self.remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
             taken = rows.min(left);

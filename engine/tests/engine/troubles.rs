@@ -11,13 +11,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use millpond::datafusion::arrow::compute::concat_batches;
+use millpond::datafusion::arrow::array::{AsArray, Int64Array, StringArray};
+use millpond::datafusion::arrow::compute::{cast, concat_batches};
+use millpond::datafusion::arrow::datatypes::{DataType, Int64Type};
+use millpond::datafusion::arrow::record_batch::RecordBatch;
+use millpond::datafusion::datasource::MemTable;
 use millpond::datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect, execute_stream};
 use millpond::datafusion::prelude::SessionConfig;
 use millpond::{DeviceChoice, Fallback, Millpond, error};
 
 use crate::answers::Answer;
 use crate::edges::{edges, write_parquet};
+use crate::support::session_with;
 
 const GROUPS: &str = "SELECT k, w, count(*), sum(d9), min(x) FROM t WHERE id > 10 GROUP BY k, w";
 const ROWS: &str = "SELECT id, k + w, d9 * 2, s FROM t WHERE id > 10";
@@ -422,5 +427,45 @@ async fn any_schedule_of_the_device_gives_the_same_answer() {
             assert_eq!(expected.difference(&actual, sql == SORTED), None, "{sql} with seed {seed}");
             nothing_is_left(&sim, sql).await;
         }
+    }
+}
+
+/// A dictionary holds 2^20 values. The first rows have left by the time it is full.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_go_on_leaving_when_their_strings_outgrow_a_dictionary() {
+    let rows = (1 << 20) + 200_000_i64;
+    let (v, s) =
+        ((0..rows).collect::<Int64Array>(), (0..rows).map(|i| Some(format!("{i:07}"))).collect::<StringArray>());
+    let batch = RecordBatch::try_from_iter([("v", Arc::new(v) as _), ("s", Arc::new(s) as _)]).expect("one length");
+    let batches: Vec<RecordBatch> =
+        (0..batch.num_rows()).step_by(50_000).map(|at| batch.slice(at, 50_000.min(batch.num_rows() - at))).collect();
+    let sql = "SELECT s, v * 2 AS twice FROM strings WHERE s LIKE '%77' AND v > 10";
+    for (partitions, fallback) in [(1, Fallback::Allow), (3, Fallback::Allow), (1, Fallback::Error)] {
+        let session = session_with(DeviceChoice::Sim, 1, fallback);
+        let parts = batches.chunks(batches.len().div_ceil(partitions)).map(<[RecordBatch]>::to_vec).collect();
+        let table = MemTable::try_new(batch.schema(), parts).expect("batches have the schema");
+        session.context().register_table("strings", Arc::new(table)).expect("registered");
+        session.context().sql("SET millpond.batch_rows = 200000").await.expect("an option");
+        let result = session.execute(sql).await;
+        if fallback == Fallback::Error {
+            let Err(error) = result else { panic!("the device cannot answer alone") };
+            let error = error.to_string();
+            assert!(error.contains("more than 1048576 different values"), "{error}");
+            continue;
+        }
+        let result = result.unwrap_or_else(|e| panic!("{partitions} partitions: {e}"));
+        let mut found: Vec<(String, i64)> = Vec::new();
+        for batch in &result.batches {
+            let strings = cast(batch.column(0), &DataType::Utf8).expect("strings are strings");
+            let (s, twice) = (strings.as_string::<i32>(), batch.column(1).as_primitive::<Int64Type>());
+            found.extend((0..batch.num_rows()).map(|row| (s.value(row).to_string(), twice.value(row))));
+        }
+        found.sort();
+        let expected: Vec<(String, i64)> =
+            (11..rows).filter(|v| v % 100 == 77).map(|v| (format!("{v:07}"), v * 2)).collect();
+        assert_eq!(found, expected, "{partitions} partitions");
+        assert!(result.report.launches > 0);
+        let note = "a string column has more than 1048576 different values – ran those rows on the CPU";
+        assert!(result.report.notes.iter().any(|known| known.contains(note)), "{:?}", result.report.notes);
     }
 }
