@@ -55,9 +55,13 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
     }
     if !args.json {
         println!("{}", table(&rows));
-        for row in rows.iter().filter(|row| row.outcome.as_ref().is_some_and(|o| !o.report.reasons.is_empty())) {
-            let report = &row.outcome.as_ref().expect("filtered").report;
-            println!("{} on the CPU because {}", row.query, report.reasons.join("; "));
+        for (query, report) in rows.iter().filter_map(|row| Some((&row.query, &row.outcome.as_ref()?.report))) {
+            if !report.reasons.is_empty() {
+                println!("{query} on the CPU because {}", report.reasons.join("; "));
+            }
+            for note in &report.notes {
+                println!("{query}: {note}");
+            }
         }
     }
     session::finish_log(&session)?;

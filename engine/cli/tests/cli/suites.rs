@@ -21,6 +21,12 @@ fn generated_tables_run_through_the_suite() {
         some.stdout
     );
     assert!(some.stdout.contains("2 queries, 0 with problems"), "{}", some.stdout);
+
+    // What the CPU took over is told, not only counted.
+    let lost = ["run", "tpch", "--data", out, "--query", "6", "--device", "sim", "--validate", "cpu"];
+    let lost = millpond(&[&lost[..], &["--set", "millpond.debug_sim_lose_at_launch=1"]].concat());
+    let told = lost.stdout.lines().any(|line| line.starts_with("q06: ") && line.ends_with("on the CPU"));
+    assert!(told && lost.stdout.contains("equal"), "{}{}", lost.stdout, lost.stderr);
 }
 
 #[test]
