@@ -214,8 +214,7 @@ async fn instead(run: &Run, failure: Failure, batches: &[RecordBatch]) -> Result
         let columns = batch.columns().to_vec();
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&run.program.schema), columns, &options)?;
-        let rows = run.take_rows(batch.num_rows());
-        run.out.send(batch.slice(0, rows)).await?;
+        run.leave(batch).await?;
     }
     Ok(())
 }
@@ -351,7 +350,7 @@ async fn extent(run: &Run, batches: &[RecordBatch], stream: &Stream, in_turn: bo
     let batch = run.downloaded(&part, stream, true).await?;
     drop((part, pinned_held));
     went_up(run, rows);
-    run.out.send(batch).await?;
+    run.leave(batch).await?;
     Ok(None)
 }
 

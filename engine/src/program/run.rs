@@ -437,7 +437,7 @@ impl Run {
             home.push(batch);
         }
         for batch in home {
-            self.out.send(batch).await?;
+            self.leave(batch).await?;
         }
         Ok(())
     }
@@ -625,7 +625,8 @@ impl Run {
                 layout.rows_upper_bound
             )));
         }
-        let rows = self.take_rows(rows as usize);
+        // More than are wanted now are never wanted later.
+        let rows = (rows as usize).min(self.wanted());
         if small {
             let bytes = first.read()?;
             return self.batch(part, rows, |range| bytes.get(range).unwrap_or(&[]));
@@ -656,14 +657,15 @@ impl Run {
         })
     }
 
-    /// Takes up to `rows` of the rows that may still leave.
-    pub fn take_rows(&self, rows: usize) -> usize {
+    /// Sends as many rows of a batch as may still leave. They are counted here, once nothing can fail any more, so that rows
+    /// whose way home failed are not missing from a LIMIT.
+    pub async fn leave(&self, batch: RecordBatch) -> Result<(), Failure> {
         let mut taken = 0;
         let _ = self.remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            taken = rows.min(left);
+            taken = batch.num_rows().min(left);
             Some(left - taken)
         });
-        taken
+        self.out.send(batch.slice(0, taken)).await
     }
 
     fn batch<'b>(
