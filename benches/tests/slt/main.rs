@@ -1,0 +1,142 @@
+//! SQL logic tests of our own: the files of `benches/slt`, each under several configurations.
+//!
+//! ```text
+//!   joins.slt ─┬─► cpu                 DataFusion alone: the expected answers are right
+//!              ├─► sim                 the simulated device
+//!              ├─► sim_tiny_batches    extents of 3 rows, 7 feeders, 7 partitions
+//!              ├─► sim_tight_memory    a device with very little memory: operators spill or hand over to the CPU
+//!              └─► cuda                where there is one
+//! ```
+//!
+//! Expected  answers come from DataFusion, whose own run is the configuration `cpu`. `MILLPOND_SLT_WRITE=1 cargo slt cpu`
+//!           writes them into the files; what it changes wants reading.
+
+mod database;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use database::{Database, LastReport};
+use millpond::datafusion::prelude::SessionConfig;
+use millpond::{DeviceChoice, Millpond};
+use sqllogictest::{Record, Runner, parse_file, strict_column_validator};
+
+/// Longest time that one record may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+struct Configuration {
+    device: DeviceChoice,
+    partitions: usize,
+    options: &'static [(&'static str, &'static str)],
+}
+
+const CPU: Configuration = Configuration { device: DeviceChoice::Cpu, partitions: 4, options: &[] };
+const SIM: Configuration = Configuration { device: DeviceChoice::Sim, partitions: 4, options: &[] };
+const SIM_TINY_BATCHES: Configuration = Configuration {
+    device: DeviceChoice::Sim,
+    partitions: 7,
+    options: &[("batch_rows", "3"), ("partitions", "7"), ("debug_sim_seed", "5")],
+};
+const SIM_TIGHT_MEMORY: Configuration = Configuration {
+    device: DeviceChoice::Sim,
+    partitions: 3,
+    options: &[("memory_limit_bytes", "64KiB"), ("batch_rows", "50"), ("partitions", "2")],
+};
+const CUDA: Configuration = Configuration { device: DeviceChoice::Cuda(0), partitions: 4, options: &[] };
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("slt").join(format!("{name}.slt"))
+}
+
+/// Runs every record of a file, and tells all that fail.
+fn run(name: &str, configuration: &Configuration) {
+    let mut builder = Millpond::builder()
+        .with_device(configuration.device)
+        .with_config(SessionConfig::new().with_target_partitions(configuration.partitions));
+    for (option, value) in configuration.options {
+        builder = builder.with_option(option, value).expect("the option is taken");
+    }
+    let session = match (builder.build(), configuration.device) {
+        (Ok(session), _) => session,
+        (Err(reason), DeviceChoice::Cuda(_)) => return eprintln!("skipped on CUDA: {reason}"),
+        (Err(error), _) => panic!("{error}"),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let last = LastReport::default();
+    let mut launches = 0;
+    let mut runner = Runner::new(|| {
+        let database = Database::new(session.clone(), runtime.handle().clone(), PATIENCE, Arc::clone(&last));
+        async { Ok(database) }
+    });
+    runner.with_column_validator(strict_column_validator);
+    runner.with_normalizer(database::normalize);
+    runner.with_validator(database::validate);
+    let path = file(name);
+    if std::env::var_os("MILLPOND_SLT_WRITE").is_some() && configuration.device == DeviceChoice::Cpu {
+        let written =
+            runner.update_test_file(&path, " ", database::validate, database::normalize, strict_column_validator);
+        return futures::executor::block_on(written).expect("the file is written");
+    }
+    let mut failures = Vec::new();
+    for record in parse_file(&path).expect("the file is read") {
+        if matches!(record, Record::Halt { .. }) {
+            break;
+        }
+        if let Err(error) = runner.run(record) {
+            failures.push(error.display(false).to_string());
+        }
+        if let Some(report) = last.lock().expect("no panic holds the lock").take() {
+            launches += report.launches;
+        }
+    }
+    assert!(failures.is_empty(), "{name}: {} records fail\n{}", failures.len(), failures.join("\n\n"));
+    assert_eq!(launches > 0, configuration.device != DeviceChoice::Cpu, "launches of {name}");
+}
+
+macro_rules! files {
+    ($($name:ident)+) => { $(
+        mod $name {
+            use super::{CPU, CUDA, SIM, SIM_TIGHT_MEMORY, SIM_TINY_BATCHES, run};
+
+            #[test]
+            fn cpu() {
+                run(stringify!($name), &CPU);
+            }
+            #[test]
+            fn sim() {
+                run(stringify!($name), &SIM);
+            }
+            #[test]
+            fn sim_tiny_batches() {
+                run(stringify!($name), &SIM_TINY_BATCHES);
+            }
+            #[test]
+            fn sim_tight_memory() {
+                run(stringify!($name), &SIM_TIGHT_MEMORY);
+            }
+            #[test]
+            fn cuda() {
+                run(stringify!($name), &CUDA);
+            }
+        }
+    )+
+        const FILES: &[&str] = &[$(stringify!($name)),+];
+    };
+}
+
+files! { aggregate cte dates decimals group_by joins order select strings subqueries union }
+
+#[test]
+fn every_file_is_run() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("slt");
+    let mut found: Vec<String> = std::fs::read_dir(folder)
+        .expect("the folder is read")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "slt"))
+        .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
+        .collect();
+    found.sort();
+    assert_eq!(found, FILES);
+}
