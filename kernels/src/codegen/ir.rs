@@ -186,17 +186,39 @@ pub enum Aggregate {
     /// Result: `I64` or `U64` (wrapping) for integers, `I128` for decimals (wrapping at 128 bits, as DataFusion), `F64` for floats;
     /// NULL when no valid row was seen.
     Sum(NodeId),
+    /// As `Sum` of a decimal, but a total that leaves 128 bits raises the error flag.
+    SumChecked(NodeId),
     /// Result: the argument's representation; NULL when no valid row was seen. Floats: NaN is the largest.
     Min(NodeId),
     Max(NodeId),
+    /// Integers of 64 bits or less. Result: the argument's representation; NULL when no valid row was seen.
+    BitAnd(NodeId),
+    BitOr(NodeId),
+    BitXor(NodeId),
+    /// The value of `of` in one of the rows where `among` is valid: which one, nobody promises. It anchors deviations, so that
+    /// squares do not cancel. Result: `F64`; NULL when no such row was seen.
+    Anchor { of: NodeId, among: NodeId },
+    /// The sum of `of` less its anchor, over the rows where `among` is valid. Result: `F64`; NULL when no such row was seen.
+    Deviation { of: NodeId, among: NodeId },
+    /// The sum of the products of both arguments' deviations. Result: `F64`; NULL when no such row was seen.
+    CoDeviation { left: NodeId, right: NodeId, among: NodeId },
 }
 
 impl Aggregate {
-    /// The argument, if there is one.
-    pub fn arg(self) -> Option<NodeId> {
+    /// The arguments.
+    pub fn args(self) -> Vec<NodeId> {
         match self {
-            Aggregate::CountStar => None,
-            Aggregate::Count(arg) | Aggregate::Sum(arg) | Aggregate::Min(arg) | Aggregate::Max(arg) => Some(arg),
+            Aggregate::CountStar => Vec::new(),
+            Aggregate::Count(arg)
+            | Aggregate::Sum(arg)
+            | Aggregate::SumChecked(arg)
+            | Aggregate::Min(arg)
+            | Aggregate::Max(arg)
+            | Aggregate::BitAnd(arg)
+            | Aggregate::BitOr(arg)
+            | Aggregate::BitXor(arg) => vec![arg],
+            Aggregate::Anchor { of, among } | Aggregate::Deviation { of, among } => vec![of, among],
+            Aggregate::CoDeviation { left, right, among } => vec![left, right, among],
         }
     }
 }
@@ -303,8 +325,17 @@ impl AggregateSpec {
         let unseen = |arg: NodeId| graph.ty(arg).nullable || accumulator.filter.is_some() || self.keys.is_empty();
         match accumulator.aggregate {
             Aggregate::CountStar | Aggregate::Count(_) => Ty::new(Repr::I64),
-            Aggregate::Sum(arg) => Ty::new(sum_repr(graph.ty(arg).repr)).nullable(unseen(arg)),
+            Aggregate::Sum(arg) | Aggregate::SumChecked(arg) => {
+                Ty::new(sum_repr(graph.ty(arg).repr)).nullable(unseen(arg))
+            }
             Aggregate::Min(arg) | Aggregate::Max(arg) => graph.ty(arg).nullable(unseen(arg)),
+            // Bits that were put together may lie outside the range that each value had.
+            Aggregate::BitAnd(arg) | Aggregate::BitOr(arg) | Aggregate::BitXor(arg) => {
+                Ty::new(graph.ty(arg).repr).nullable(unseen(arg))
+            }
+            Aggregate::Anchor { among, .. }
+            | Aggregate::Deviation { among, .. }
+            | Aggregate::CoDeviation { among, .. } => Ty::new(Repr::F64).nullable(unseen(among)),
         }
     }
 }
@@ -359,7 +390,7 @@ impl PipelineSpec {
                 roots.extend(&aggregate.keys);
                 for accumulator in &aggregate.accumulators {
                     roots.extend(accumulator.filter);
-                    roots.extend(accumulator.aggregate.arg());
+                    roots.extend(accumulator.aggregate.args());
                 }
             }
         }

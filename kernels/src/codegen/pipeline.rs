@@ -646,7 +646,7 @@ fn aggregate_kernel(
         expressions.clear();
         let mut open = open_filters(emit, leaves, &mut expressions, &spec.filters)?;
         let place = match plan.regime {
-            Regime::Scalar if in_registers => Place::Registers(registers.clone()),
+            Regime::Scalar if in_registers => Place::Registers(registers.clone(), table),
             Regime::Scalar => Place::Table(table),
             Regime::Private | Regime::Direct => {
                 let dense = dense.as_ref().expect("dense regimes have dense keys");
@@ -659,7 +659,10 @@ fn aggregate_kernel(
                 match own_bin {
                     Some(own) if plan.regime == Regime::Private => {
                         let bytes = plan.thread_words * BIN_WORD_STRIDE as u32;
-                        Place::Bins(emit.f.mad(code, bytes, own))
+                        let record = plan
+                            .has_anchors()
+                            .then(|| emit.f.element(table, code, plan.record_bytes() as u32));
+                        Place::Bins(emit.f.mad(code, bytes, own), record)
                     }
                     _ => Place::Table(emit.f.element(table, code, plan.record_bytes() as u32)),
                 }

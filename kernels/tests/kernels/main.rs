@@ -18,6 +18,7 @@ mod pick;
 mod pipeline_aggregate;
 mod pipeline_groups;
 mod pipeline_materialise;
+mod pipeline_moments;
 mod pipeline_random;
 mod pipeline_rig;
 mod pipeline_shape;

@@ -278,6 +278,17 @@ impl Rig {
 
     /// Runs an aggregating pipeline, one launch for all extents or one for each, and emits; rows, sorted.
     pub fn aggregate(&self, case: &Case) -> Vec<Vec<Cell>> {
+        let (error, rows) = self.aggregate_with_error(case);
+        assert_eq!(error, 0, "error word {:?}", ErrorCode::from_word(error));
+        rows
+    }
+
+    /// The error that an aggregating pipeline raises, if it does.
+    pub fn aggregate_error(&self, case: &Case) -> Option<(ErrorCode, NodeId)> {
+        ErrorCode::from_word(self.aggregate_with_error(case).0)
+    }
+
+    fn aggregate_with_error(&self, case: &Case) -> (u64, Vec<Vec<Cell>>) {
         let pipeline = self.pipeline(&case.spec);
         let extents = self.extents(case);
         let lookups = self.lookups(case);
@@ -312,9 +323,9 @@ impl Rig {
         let layout = pipeline.emit_layout(&state_layout, rows).unwrap();
         let output = DeviceBuffer::new(layout.bytes, &self.stream, &self.pool).unwrap();
         pipeline.emit(state.as_view(), &state_layout, output.as_view(), &layout, &self.stream).unwrap();
-        let columns = self.read(&output, &layout);
+        let (error, columns) = self.read_with_error(&output, &layout);
         self.assert_clean();
-        sorted_rows(&columns)
+        (error, sorted_rows(&columns))
     }
 
     fn extents(&self, case: &Case) -> Vec<ExtentInput> {

@@ -23,10 +23,11 @@ const SIGN: u64 = 1 << 63;
 /// Where the words of the current row's group are.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
-    /// This thread's registers, by thread word.
-    Registers(Vec<Reg>),
-    /// Shared address of this thread's first word of the group; the next word lies `AGGREGATE_THREADS` · 8 bytes further.
-    Bins(Reg),
+    /// This thread's registers, by thread word, and the global address of the group's cells.
+    Registers(Vec<Reg>, Reg),
+    /// Shared address of this thread's first word of the group; the next word lies `AGGREGATE_THREADS` · 8 bytes further. And
+    /// the global address of the group's cells, where there are anchors.
+    Bins(Reg, Option<Reg>),
     /// Global address of the group's cells.
     Table(Reg),
 }
@@ -56,8 +57,9 @@ pub(crate) fn accumulate(
                 Some(emit.f.open_if(holds))
             }
         };
+        let mut anchors = Anchors::default();
         for cell in plan.cells.iter().filter(|cell| cell.filter == filter) {
-            add_row(emit, leaves, expressions, cell, place)?;
+            add_row(emit, leaves, expressions, cell, place, &mut anchors)?;
         }
         if let Some(open) = open {
             emit.f.close(open);
@@ -65,6 +67,43 @@ pub(crate) fn accumulate(
         }
     }
     Ok(())
+}
+
+/// The anchors that the current row has read, each with its argument and the node that decides whether the row counts. Anchor
+/// cells come before those that deviate from them.
+#[derive(Debug, Default)]
+struct Anchors(Vec<(NodeId, Option<NodeId>, Reg)>);
+
+impl Anchors {
+    fn of(&self, of: NodeId, valid: Option<NodeId>) -> Result<Reg, CodegenError> {
+        let found = self.0.iter().find(|(known, among, _)| (*known, *among) == (of, valid));
+        found.map(|(_, _, anchor)| *anchor).ok_or_else(|| CodegenError::Malformed {
+            what: "a deviation".into(),
+            why: "nothing anchors it".into(),
+        })
+    }
+}
+
+/// The anchor of the cell at `at`, which is `own` where the row is the first to come here; where `when` holds.
+fn anchor(f: &mut FunctionBuilder, at: Address, own: Reg, when: Option<Reg>) -> Reg {
+    let word = f.copy(Type::U64, 0u64);
+    let open = when.map(|when| f.open_if(when));
+    f.load_into("ld.relaxed.gpu.global", Type::U64, word, at.clone());
+    let empty = f.setp(Compare::Eq, word, 0u64);
+    f.if_(empty, |f| {
+        // A value of all ones, a NaN, anchors nothing; what comes of it is NaN whatever the anchor.
+        let bits = f.reinterpret(Type::B64, own);
+        let bits = f.not(bits);
+        let old = f.compare_exchange_with("atom.relaxed.gpu.global", Type::B64, at, 0u64, bits.view(Type::B64));
+        let ours = f.setp(Compare::Eq, old.view(Type::U64), 0u64);
+        let stays = f.select(ours, bits.view(Type::U64), old.view(Type::U64));
+        f.assign(word, stays);
+    });
+    if let Some(open) = open {
+        f.close(open);
+    }
+    let bits = f.not(word);
+    f.reinterpret(Type::F64, bits.view(Type::B64))
 }
 
 /// Whether a boolean value is true: neither false nor NULL.
@@ -81,6 +120,7 @@ fn add_row(
     expressions: &mut Expressions<'_>,
     cell: &Cell,
     place: &Place,
+    anchors: &mut Anchors,
 ) -> Result<(), CodegenError> {
     let when = match cell.valid {
         Some(node) => expressions.value(emit, leaves, node)?.valid,
@@ -104,9 +144,45 @@ fn add_row(
             let value = expressions.value(emit, leaves, of)?;
             ordered(emit.f, value, min).into_iter().map(Operand::from).collect()
         }
+        Contribution::Bits { of, complement } => {
+            let value = expressions.value(emit, leaves, of)?;
+            let bits = whole(emit.f, value);
+            vec![if complement { emit.f.not(bits).view(Type::U64) } else { bits }.into()]
+        }
+        Contribution::Anchor(of) => {
+            let value = expressions.value(emit, leaves, of)?;
+            let own = emit.f.convert(Type::F64, value.low);
+            let record = match place {
+                Place::Registers(_, record) | Place::Bins(_, Some(record)) | Place::Table(record) => *record,
+                Place::Bins(_, None) => unreachable!("bins know their record where there are anchors"),
+            };
+            let anchor = anchor(emit.f, record.at(cell.table_word as i64 * 8), own, when);
+            anchors.0.push((of, cell.valid, anchor));
+            return Ok(());
+        }
+        Contribution::Deviation(of) => vec![deviation(emit, leaves, expressions, cell, anchors, of)?.into()],
+        Contribution::CoDeviation(left, right) => {
+            let left = deviation(emit, leaves, expressions, cell, anchors, left)?;
+            let right = deviation(emit, leaves, expressions, cell, anchors, right)?;
+            vec![emit.f.mul(left, right).into()]
+        }
     };
     apply(emit.f, cell, &words, place, when);
     Ok(())
+}
+
+fn deviation(
+    emit: &mut Emit<'_>,
+    leaves: &mut RowLeaves<'_>,
+    expressions: &mut Expressions<'_>,
+    cell: &Cell,
+    anchors: &Anchors,
+    of: NodeId,
+) -> Result<Reg, CodegenError> {
+    let anchor = anchors.of(of, cell.valid)?;
+    let value = expressions.value(emit, leaves, of)?;
+    let value = emit.f.convert(Type::F64, value.low);
+    Ok(emit.f.sub(value, anchor))
 }
 
 /// An integer or boolean as 64 bits.
@@ -211,7 +287,7 @@ pub(crate) fn restore(f: &mut FunctionBuilder, words: &[Reg], ty: Ty, min: bool)
 /// Combines a row's words with the cell, where `when` holds.
 fn apply(f: &mut FunctionBuilder, cell: &Cell, words: &[Operand], place: &Place, when: Option<Reg>) {
     match place {
-        Place::Registers(registers) => {
+        Place::Registers(registers, _) => {
             let own = &registers[cell.thread_word as usize..];
             let old: Vec<Reg> = own[..words.len()].to_vec();
             let new = combine(f, cell.op, &old, words);
@@ -219,7 +295,7 @@ fn apply(f: &mut FunctionBuilder, cell: &Cell, words: &[Operand], place: &Place,
                 guarded(f, when, |f| f.assign(old, new));
             }
         }
-        Place::Bins(bin) => {
+        Place::Bins(bin, _) => {
             let at = |i: usize| bin.at((cell.thread_word as i64 + i as i64) * BIN_WORD_STRIDE);
             let ty = word_type(cell.op);
             let old: Vec<Reg> = (0..words.len()).map(|i| f.load(Space::Shared, ty, at(i))).collect();
@@ -242,6 +318,9 @@ pub(crate) fn combine(f: &mut FunctionBuilder, op: WordOp, old: &[Reg], new: &[O
     match op {
         WordOp::Add | WordOp::AddSplit | WordOp::AddFloat => vec![f.add(old[0], new[0])],
         WordOp::Max => vec![f.max(old[0], new[0])],
+        WordOp::Or => vec![f.or(old[0], new[0]).view(Type::U64)],
+        WordOp::Xor => vec![f.xor(old[0], new[0]).view(Type::U64)],
+        WordOp::Anchor => unreachable!("threads keep no anchors"),
         WordOp::MaxWide => {
             let (Operand::Reg(low), Operand::Reg(high)) = (new[0], new[1]) else {
                 unreachable!("128-bit encodings are in registers")
@@ -277,6 +356,9 @@ pub(crate) fn add_to_table(f: &mut FunctionBuilder, cell: &Cell, words: &[Operan
         }
         WordOp::AddFloat => guarded(f, when, |f| f.reduce(Atomic::Add, Space::Global, Type::F64, at(0), words[0])),
         WordOp::Max => guarded(f, when, |f| f.reduce(Atomic::Max, Space::Global, Type::U64, at(0), words[0])),
+        WordOp::Or => guarded(f, when, |f| f.reduce(Atomic::Or, Space::Global, Type::B64, at(0), words[0])),
+        WordOp::Xor => guarded(f, when, |f| f.reduce(Atomic::Xor, Space::Global, Type::B64, at(0), words[0])),
+        WordOp::Anchor => unreachable!("anchors are set, not added to"),
         WordOp::MaxWide => {
             let (Operand::Reg(low), Operand::Reg(high)) = (words[0], words[1]) else {
                 unreachable!("128-bit encodings are in registers")

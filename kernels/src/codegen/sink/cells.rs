@@ -9,6 +9,10 @@
 //! Sums     of decimals split each addend and never carry: 32 unsigned low bits and the signed rest, or three such limbs and
 //!          a signed top one; exact for 2^32 rows. An addend below 2^37 is kept whole while a thread owns it and is split
 //!          when the thread hands over. A decimal that is small enough for all rows to fit 64 bits is not split at all.
+//! Checked  sums raise the error flag where the total leaves 128 bits: the last limb's word is wider than its limb.
+//! Anchors  are values that some row put into the shared table first, NOT-ed so that 0 is none; all threads read them there, and
+//!          sum what deviates from them: variances and covariances lose no digits to a large mean.
+//! Bits     are OR-ed (for AND: their complements) or XOR-ed.
 //! Min, max of a value are the unsigned max of an encoding that keeps order (its complement for min); 0 means nothing yet.
 //!          128-bit values take two words under a lock.
 //! Seen     whether any row contributed, when the result may be NULL and no count of the same rows is kept anyway.
@@ -19,6 +23,8 @@ use crate::tune;
 /// How one word is combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum WordOp {
+    /// Set once, in the shared table; threads keep none of their own. First, so that cells that read it come later.
+    Anchor,
     /// Wrapping 64-bit addition.
     Add,
     /// A thread's signed sum, split into two `Add` words (32 unsigned low bits, signed rest) when it is handed over.
@@ -27,6 +33,8 @@ pub(crate) enum WordOp {
     AddFloat,
     /// Unsigned 64-bit maximum.
     Max,
+    Or,
+    Xor,
     /// Unsigned 128-bit maximum over two words, low first, under the lock in the third.
     MaxWide,
 }
@@ -35,7 +43,7 @@ impl WordOp {
     /// Words of the shared table.
     pub fn table_words(self) -> u32 {
         match self {
-            WordOp::Add | WordOp::AddFloat | WordOp::Max => 1,
+            WordOp::Anchor | WordOp::Add | WordOp::AddFloat | WordOp::Max | WordOp::Or | WordOp::Xor => 1,
             WordOp::AddSplit => 2,
             WordOp::MaxWide => 3,
         }
@@ -43,7 +51,11 @@ impl WordOp {
 
     /// Words a thread keeps for itself.
     pub fn thread_words(self) -> u32 {
-        if self == WordOp::MaxWide { 2 } else { 1 }
+        match self {
+            WordOp::Anchor => 0,
+            WordOp::MaxWide => 2,
+            _ => 1,
+        }
     }
 }
 
@@ -60,6 +72,14 @@ pub(crate) enum Contribution {
     Float(NodeId),
     /// The order-keeping encoding, complemented for min.
     Ordered { of: NodeId, min: bool },
+    /// The integer's bits, complemented for AND.
+    Bits { of: NodeId, complement: bool },
+    /// The float's bits, complemented: the first one stays.
+    Anchor(NodeId),
+    /// The float less its anchor.
+    Deviation(NodeId),
+    /// The product of two deviations.
+    CoDeviation(NodeId, NodeId),
 }
 
 /// One cell: a word (or word group) with its operation and what feeds it.
@@ -83,8 +103,12 @@ pub(crate) enum Reading {
     Word(u32),
     /// One word that is a sign-extended 64-bit part of a 128-bit result.
     Widened(u32),
-    /// Limbs of 32 bits from this word on; the last one signed.
-    Limbs { first: u32, count: u32 },
+    /// Limbs of 32 bits from this word on; the last one signed. Where asked to, a total beyond 128 bits is an error.
+    Limbs { first: u32, count: u32, checked: bool },
+    /// An integer's bits.
+    Bits { word: u32, complement: bool },
+    /// A float's bits, complemented.
+    Anchor(u32),
     /// An f64.
     Float(u32),
     /// An encoded value of the given type.
@@ -177,13 +201,18 @@ impl AggregatePlan {
                 let ty = spec.result_type(graph, accumulator);
                 let reading = match (list[values[0]].from, list[values[0]].op) {
                     (Contribution::One, _) => Reading::Word(word(values[0])),
-                    (Contribution::Float(_), _) => Reading::Float(word(values[0])),
+                    (Contribution::Float(_) | Contribution::Deviation(_) | Contribution::CoDeviation(..), _) => {
+                        Reading::Float(word(values[0]))
+                    }
+                    (Contribution::Anchor(_), _) => Reading::Anchor(word(values[0])),
+                    (Contribution::Bits { complement, .. }, _) => Reading::Bits { word: word(values[0]), complement },
                     (Contribution::Ordered { of, min }, _) => {
                         Reading::Ordered { word: word(values[0]), ty: graph.ty(of), min }
                     }
-                    (_, WordOp::AddSplit) => Reading::Limbs { first: word(values[0]), count: 2 },
+                    (_, WordOp::AddSplit) => Reading::Limbs { first: word(values[0]), count: 2, checked: false },
                     (Contribution::Limb { .. }, _) => {
-                        Reading::Limbs { first: word(values[0]), count: values.len() as u32 }
+                        let checked = matches!(accumulator.aggregate, Aggregate::SumChecked(_)) && values.len() == 4;
+                        Reading::Limbs { first: word(values[0]), count: values.len() as u32, checked }
                     }
                     (Contribution::Whole(_), _) if ty.repr == Repr::I128 => Reading::Widened(word(values[0])),
                     (Contribution::Whole(_), _) => Reading::Word(word(values[0])),
@@ -209,6 +238,11 @@ impl AggregatePlan {
             Regime::Hash => 8 * (1 + self.key_words() + self.table_words) as u64,
             _ => 8 * self.table_words as u64,
         }
+    }
+
+    /// Whether rows look at the shared table even where threads keep words of their own.
+    pub fn has_anchors(&self) -> bool {
+        self.cells.iter().any(|cell| cell.op == WordOp::Anchor)
     }
 
     /// Byte offset of the accumulators in a record.
@@ -269,7 +303,7 @@ impl Cells<'_> {
                 let valid = nullable(arg);
                 (vec![self.cell(WordOp::Add, Contribution::One, valid, filter)], None)
             }
-            Aggregate::Sum(arg) => {
+            Aggregate::Sum(arg) | Aggregate::SumChecked(arg) => {
                 let valid = nullable(arg);
                 let values = self.sum(arg, valid, filter);
                 (values, self.seen_if_needed(valid, filter, scalar))
@@ -279,6 +313,33 @@ impl Cells<'_> {
                 let min = matches!(accumulator.aggregate, Aggregate::Min(_));
                 let op = if lane(self.graph.ty(arg)) == Lane::S128 { WordOp::MaxWide } else { WordOp::Max };
                 let value = self.cell(op, Contribution::Ordered { of: arg, min }, valid, filter);
+                (vec![value], self.seen_if_needed(valid, filter, scalar))
+            }
+            Aggregate::BitAnd(arg) | Aggregate::BitOr(arg) | Aggregate::BitXor(arg) => {
+                let valid = nullable(arg);
+                let complement = matches!(accumulator.aggregate, Aggregate::BitAnd(_));
+                let xor = matches!(accumulator.aggregate, Aggregate::BitXor(_));
+                let op = if xor { WordOp::Xor } else { WordOp::Or };
+                let value = self.cell(op, Contribution::Bits { of: arg, complement }, valid, filter);
+                (vec![value], self.seen_if_needed(valid, filter, scalar))
+            }
+            Aggregate::Anchor { of, among } => {
+                let valid = nullable(among);
+                let value = self.cell(WordOp::Anchor, Contribution::Anchor(of), valid, filter);
+                (vec![value], self.seen_if_needed(valid, filter, scalar))
+            }
+            Aggregate::Deviation { of, among } => {
+                let valid = nullable(among);
+                self.cell(WordOp::Anchor, Contribution::Anchor(of), valid, filter);
+                let value = self.cell(WordOp::AddFloat, Contribution::Deviation(of), valid, filter);
+                (vec![value], self.seen_if_needed(valid, filter, scalar))
+            }
+            Aggregate::CoDeviation { left, right, among } => {
+                let valid = nullable(among);
+                for of in [left, right] {
+                    self.cell(WordOp::Anchor, Contribution::Anchor(of), valid, filter);
+                }
+                let value = self.cell(WordOp::AddFloat, Contribution::CoDeviation(left, right), valid, filter);
                 (vec![value], self.seen_if_needed(valid, filter, scalar))
             }
         }

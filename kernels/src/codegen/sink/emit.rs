@@ -18,7 +18,7 @@ use super::keys::{DenseParams, from_words};
 use super::write::Outputs;
 use crate::abi;
 use crate::codegen::ir::*;
-use crate::codegen::load::lane_type;
+use crate::codegen::load::{lane_type, raise};
 use crate::codegen::params::{ParamList, Slot};
 use crate::codegen::value::Value;
 use crate::tune;
@@ -53,7 +53,7 @@ pub(crate) fn emit_kernel(
             let index = f.copy(Type::U64, 0u64);
             let flags = outputs.flags(f);
             for (i, result) in plan.results.iter().enumerate() {
-                let value = read_result(f, result, table);
+                let value = read_result(f, result, table, output);
                 outputs.store(f, i, value, index, &flags);
             }
             // One row: its flags are the first bit of each bitmap.
@@ -92,7 +92,7 @@ pub(crate) fn emit_kernel(
                 outputs.store(f, i, key, places.index, &flags);
             }
             for (i, result) in plan.results.iter().enumerate() {
-                let value = read_result(f, result, cells);
+                let value = read_result(f, result, cells, output);
                 outputs.store(f, plan.keys.len() + i, value, places.index, &flags);
             }
         });
@@ -130,8 +130,8 @@ fn table_keys(f: &mut FunctionBuilder, plan: &AggregatePlan, record: Reg) -> Vec
     keys
 }
 
-/// The value of an accumulator from its cells.
-fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: Reg) -> Value {
+/// The value of an accumulator from its cells; an error goes to the control block at `control`.
+fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: Reg, control: Reg) -> Value {
     let word = |f: &mut FunctionBuilder, word: u32| f.load(Space::Global, Type::U64, cells.at(word as i64 * 8));
     let lane = lane(result.ty);
     let mut value = match result.reading {
@@ -144,7 +144,22 @@ fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: Reg) -> Valu
             let high = f.shr(low.view(Type::S64), 63);
             Value { lane, low, high: Some(high), valid: None }
         }
-        Reading::Limbs { first, count } => {
+        Reading::Bits { word: at, complement } => {
+            let bits = word(f, at);
+            let bits = if complement { f.not(bits).view(Type::U64) } else { bits };
+            let low = match lane {
+                Lane::S32 | Lane::U32 => f.convert(Type::U32, bits).view(lane_type(lane)),
+                _ => bits.view(lane_type(lane)),
+            };
+            Value { lane, low, high: None, valid: None }
+        }
+        Reading::Anchor(at) => {
+            let bits = word(f, at);
+            let bits = f.not(bits);
+            let low = f.reinterpret(Type::F64, bits.view(Type::B64));
+            Value { lane, low, high: None, valid: None }
+        }
+        Reading::Limbs { first, count, checked } => {
             let words: Vec<Reg> = (first..first + count).map(|at| word(f, at)).collect();
             // Each word counts 2^32 times the one before; the last is signed.
             let shifted = f.shl(words[1], 32);
@@ -157,6 +172,9 @@ fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: Reg) -> Valu
             }
             let low = f.add_cc(words[0], shifted);
             let high = f.addc(above, 0u64);
+            if checked {
+                raise_if_beyond(f, &words, high, control);
+            }
             Value { lane, low, high: Some(high.view(Type::S64)), valid: None }
         }
         Reading::Float(at) => {
@@ -174,6 +192,24 @@ fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: Reg) -> Valu
         f.setp(Compare::Ne, rows, 0u64)
     });
     value
+}
+
+/// Raises the error flag where four limbs make more than 128 bits, of which `high` is the upper half.
+///
+/// The upper half less what the lower limbs carry is 2^32 · top + third limb, and must be so in more than 64 bits: the bits of
+/// (top + carries) from bit 31 on are all its sign.
+fn raise_if_beyond(f: &mut FunctionBuilder, words: &[Reg], high: Reg, control: Reg) {
+    // Carries into the third limb: what limbs 0 and 1 hold above their 64 bits; then into the top one, rounded down.
+    let first = f.shr(words[0], 32);
+    let second = f.add(words[1], first);
+    let carried = f.shr(second, 32);
+    let third = f.add(words[2], carried);
+    let carried = f.shr(third, 32);
+    let top = f.add(words[3], carried).view(Type::S64);
+    let whole = f.shr(top, 31);
+    let sign = f.shr(high.view(Type::S64), 63);
+    let beyond = f.setp(Compare::Ne, whole, sign);
+    raise(f, control, ErrorCode::Overflow, NodeId(u32::MAX), beyond);
 }
 
 /// Writes the kernel that moves the groups of a hash table to a larger one, those of its part of the keys.

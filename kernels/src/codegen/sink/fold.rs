@@ -36,9 +36,9 @@ pub(crate) fn fold(f: &mut FunctionBuilder, plan: &AggregatePlan, bins: Reg, gro
     });
 }
 
-/// Neighbouring cells of one operation.
+/// Neighbouring cells of one operation, those that threads have words of.
 fn runs(cells: &[Cell]) -> impl Iterator<Item = &[Cell]> {
-    cells.chunk_by(|a, b| a.op == b.op)
+    cells.chunk_by(|a, b| a.op == b.op).filter(|run| run[0].op.thread_words() > 0)
 }
 
 /// Folds cells of one operation: a loop over them when there are several, so that the text stays short.
@@ -127,12 +127,13 @@ fn plain(op: WordOp, table_word: u32) -> Cell {
 
 fn merge(f: &mut FunctionBuilder, op: WordOp, total: &[Reg], others: &[Reg]) {
     match op {
-        WordOp::Add | WordOp::AddSplit | WordOp::AddFloat | WordOp::Max => {
+        WordOp::Add | WordOp::AddSplit | WordOp::AddFloat | WordOp::Max | WordOp::Or | WordOp::Xor => {
             for (&total, &other) in total.iter().zip(others) {
                 let sum = combine(f, op, &[total], &[other.into()])[0];
                 f.assign(total, sum);
             }
         }
+        WordOp::Anchor => unreachable!("threads keep no anchors"),
         WordOp::MaxWide => {
             let both = combine(f, op, total, &[others[0].into(), others[1].into()]);
             for (&total, both) in total.iter().zip(both) {
