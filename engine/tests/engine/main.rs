@@ -1,5 +1,6 @@
 //! The engine from outside: plans, options, queries on the simulated device against the CPU.
 
+mod aggregates;
 mod answers;
 mod edges;
 mod found;

@@ -197,11 +197,21 @@ pub enum Aggregate {
     BitXor(NodeId),
     /// The value of `of` in one of the rows where `among` is valid: which one, nobody promises. It anchors deviations, so that
     /// squares do not cancel. Result: `F64`; NULL when no such row was seen.
-    Anchor { of: NodeId, among: NodeId },
+    Anchor {
+        of: NodeId,
+        among: NodeId,
+    },
     /// The sum of `of` less its anchor, over the rows where `among` is valid. Result: `F64`; NULL when no such row was seen.
-    Deviation { of: NodeId, among: NodeId },
+    Deviation {
+        of: NodeId,
+        among: NodeId,
+    },
     /// The sum of the products of both arguments' deviations. Result: `F64`; NULL when no such row was seen.
-    CoDeviation { left: NodeId, right: NodeId, among: NodeId },
+    CoDeviation {
+        left: NodeId,
+        right: NodeId,
+        among: NodeId,
+    },
 }
 
 impl Aggregate {

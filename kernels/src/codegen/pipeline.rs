@@ -659,9 +659,8 @@ fn aggregate_kernel(
                 match own_bin {
                     Some(own) if plan.regime == Regime::Private => {
                         let bytes = plan.thread_words * BIN_WORD_STRIDE as u32;
-                        let record = plan
-                            .has_anchors()
-                            .then(|| emit.f.element(table, code, plan.record_bytes() as u32));
+                        let record =
+                            plan.has_anchors().then(|| emit.f.element(table, code, plan.record_bytes() as u32));
                         Place::Bins(emit.f.mad(code, bytes, own), record)
                     }
                     _ => Place::Table(emit.f.element(table, code, plan.record_bytes() as u32)),

@@ -111,7 +111,8 @@ fn deviations_from_an_anchor_give_moments_without_cancellation() {
                     continue;
                 }
                 let n = pairs.len() as f64;
-                let offset = |values: &dyn Fn(&(f64, f64)) -> f64| pairs.iter().map(|p| values(p) - 1e9).sum::<f64>() / n;
+                let offset =
+                    |values: &dyn Fn(&(f64, f64)) -> f64| pairs.iter().map(|p| values(p) - 1e9).sum::<f64>() / n;
                 let (mean_x, mean_y) = (offset(&|p| p.0), offset(&|p| p.1));
                 let sxx: f64 = pairs.iter().map(|p| (p.0 - 1e9 - mean_x).powi(2)).sum();
                 let sxy: f64 = pairs.iter().map(|p| (p.0 - 1e9 - mean_x) * (p.1 - 1e9 - mean_y)).sum();

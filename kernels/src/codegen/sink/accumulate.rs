@@ -77,10 +77,9 @@ struct Anchors(Vec<(NodeId, Option<NodeId>, Reg)>);
 impl Anchors {
     fn of(&self, of: NodeId, valid: Option<NodeId>) -> Result<Reg, CodegenError> {
         let found = self.0.iter().find(|(known, among, _)| (*known, *among) == (of, valid));
-        found.map(|(_, _, anchor)| *anchor).ok_or_else(|| CodegenError::Malformed {
-            what: "a deviation".into(),
-            why: "nothing anchors it".into(),
-        })
+        found
+            .map(|(_, _, anchor)| *anchor)
+            .ok_or_else(|| CodegenError::Malformed { what: "a deviation".into(), why: "nothing anchors it".into() })
     }
 }
 

@@ -6,39 +6,22 @@
 //!
 //! The second half is an ordinary pipeline over the emitted table: keys, then accumulators.
 
+mod finish;
+mod moments;
+
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as LiteralExpr;
-use millpond_kernels::codegen::ir::{Accumulator, Aggregate, AggregateSpec, Arithmetic, Overflow, Range, Repr};
+use millpond_kernels::codegen::ir::{Accumulator, Aggregate, AggregateSpec, NodeId, Overflow, Repr, Test};
 
 use super::{Dictionary, Lowering, Scope, Value, refused};
-use crate::column::{ColumnInfo, DictionaryId, Form, plain_repr};
+use crate::column::{ColumnInfo, Form};
 use crate::placement::Reason;
 
-/// What becomes of the accumulators of one aggregate; numbers are positions among the accumulators.
-#[derive(Debug, Clone, PartialEq)]
-enum Final {
-    /// The accumulator is the result.
-    Is(usize),
-    /// The accumulator is 0 or 1, the result a boolean.
-    Truth(usize),
-    /// The accumulator is a rank: a code into the sorted dictionary.
-    Ranked(usize, DictionaryId),
-    FloatAverage {
-        sum: usize,
-        count: usize,
-    },
-    /// sum · 10^digits / count, as a decimal of that precision.
-    DecimalAverage {
-        sum: usize,
-        count: usize,
-        digits: i8,
-        precision: u8,
-    },
-}
+use finish::Final;
 
 /// An aggregation, lowered.
 #[derive(Debug, Clone)]
@@ -128,27 +111,36 @@ fn one(
     scope: &Scope,
     spec: &mut AggregateSpec,
     function: &AggregateFunctionExpr,
-    filter: Option<millpond_kernels::codegen::ir::NodeId>,
+    filter: Option<NodeId>,
     result: &DataType,
 ) -> Result<Final, Reason> {
-    if function.is_distinct() {
+    let name = function.fun().name();
+    // A value that comes twice changes none of these, and no order does.
+    let insensitive = matches!(name, "min" | "max" | "bool_and" | "bool_or" | "bit_and" | "bit_or");
+    if function.is_distinct() && !insensitive {
         return Err(unsupported(function, "DISTINCT is not lowered"));
     }
-    if !function.order_bys().is_empty() {
-        return Err(unsupported(function, "an ordered aggregate is not lowered"));
-    }
     let arguments = function.expressions();
-    let name = function.fun().name().to_string();
-    if name == "count" {
-        let constant =
-            |e: &Arc<dyn PhysicalExpr>| e.downcast_ref::<LiteralExpr>().is_some_and(|l| !l.value().is_null());
-        let aggregate = match arguments.as_slice() {
-            [one] if constant(one) => Aggregate::CountStar,
-            [] => Aggregate::CountStar,
-            [one] => Aggregate::Count(lowering.lower(one, scope)?.node),
-            _ => return Err(unsupported(function, "COUNT of several arguments is not lowered")),
-        };
-        return Ok(Final::Is(spec.accumulate(&lowering.graph, Accumulator { aggregate, filter })));
+    match name {
+        "count" => return count(lowering, scope, spec, &arguments, filter),
+        "covar_pop" | "covar_samp" | "corr" => return moments::pair(lowering, scope, spec, function, filter),
+        _ if name.starts_with("regr_") => return moments::pair(lowering, scope, spec, function, filter),
+        "approx_distinct" => {
+            return Err(unsupported(
+                function,
+                "its answer follows from DataFusion's hash function, which no kernel has",
+            ));
+        }
+        _ if name.starts_with("approx_") => {
+            return Err(unsupported(
+                function,
+                "its answer depends on the order in which DataFusion's digest meets the rows",
+            ));
+        }
+        "array_agg" | "string_agg" | "nth_value" => {
+            return Err(unsupported(function, "it depends on the order of the rows, which no device table keeps"));
+        }
+        _ => {}
     }
     let [argument] = arguments.as_slice() else {
         return Err(unsupported(function, "it takes one argument on the device"));
@@ -158,7 +150,7 @@ fn one(
         // The least string is the one of the least rank.
         let rank = lowering.rank(argument, &value, id)?;
         let sorted = lowering.dictionaries.add(Dictionary::Sorted { of: id, data_type: value.data_type });
-        let aggregate = match name.as_str() {
+        let aggregate = match name {
             "min" => Aggregate::Min(rank.node),
             "max" => Aggregate::Max(rank.node),
             _ => return Err(unsupported(function, "strings have a least and a greatest value on the device, no more")),
@@ -167,16 +159,26 @@ fn one(
         return Ok(Final::Ranked(at, sorted));
     }
     let repr = lowering.graph.ty(value.node).repr;
+    let grouped = !spec.keys.is_empty();
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
-    match name.as_str() {
-        "min" | "max" if repr == Repr::Bool => {
+    match name {
+        "min" | "max" | "bool_and" | "bool_or" if repr == Repr::Bool => {
             let number = lowering.graph.convert(value.node, Repr::U8, Overflow::Wrap);
             let number = number.map_err(|e| refused(argument, &e))?;
-            let aggregate = if name == "min" { Aggregate::Min(number) } else { Aggregate::Max(number) };
+            let least = matches!(name, "min" | "bool_and");
+            let aggregate = if least { Aggregate::Min(number) } else { Aggregate::Max(number) };
             Ok(Final::Truth(spec.accumulate(&lowering.graph, Accumulator { aggregate, filter })))
         }
-        "min" => Ok(Final::Is(add(Aggregate::Min(value.node)))),
-        "max" => Ok(Final::Is(add(Aggregate::Max(value.node)))),
+        "min" | "max" => {
+            let least = name == "min";
+            let at = add(if least { Aggregate::Min(value.node) } else { Aggregate::Max(value.node) });
+            Ok(if grouped && repr.is_float() { Final::Bounded { at, least } } else { Final::Is(at) })
+        }
+        "bit_and" | "bit_or" | "bit_xor" if repr.is_integer() && repr != Repr::I128 => Ok(Final::Is(add(match name {
+            "bit_and" => Aggregate::BitAnd(value.node),
+            "bit_or" => Aggregate::BitOr(value.node),
+            _ => Aggregate::BitXor(value.node),
+        }))),
         "sum" => {
             let sum = add(Aggregate::Sum(value.node));
             let matches = match result {
@@ -184,25 +186,89 @@ fn one(
                 DataType::UInt64 => repr.is_integer() && !repr.is_signed(),
                 DataType::Float64 => repr.is_float(),
                 DataType::Decimal128(_, s) => matches!(&value.data_type, DataType::Decimal128(_, of) if of == s),
+                DataType::Decimal64(_, s) => matches!(&value.data_type, DataType::Decimal64(_, of) if of == s),
+                DataType::Decimal32(_, s) => matches!(&value.data_type, DataType::Decimal32(_, of) if of == s),
+                DataType::Duration(_) => *result == value.data_type,
                 _ => false,
             };
             match matches {
-                true => Ok(Final::Is(sum)),
+                true => Ok(Final::Converted(sum)),
                 false => Err(unsupported(function, format!("it gives {result} for {}", value.data_type))),
             }
         }
-        "avg" => {
-            let sum = add(Aggregate::Sum(value.node));
-            let count = add(Aggregate::Count(value.node));
-            match (&value.data_type, result) {
-                (DataType::Float32 | DataType::Float64, DataType::Float64) => Ok(Final::FloatAverage { sum, count }),
-                (DataType::Decimal128(_, from), DataType::Decimal128(precision, to)) if to >= from => {
-                    Ok(Final::DecimalAverage { sum, count, digits: to - from, precision: *precision })
-                }
-                (from, to) => Err(unsupported(function, format!("it gives {to} for {from}"))),
-            }
-        }
+        "avg" => average(lowering, spec, function, &value, filter, result),
+        "var" | "var_pop" | "stddev" | "stddev_pop" => moments::single(lowering, spec, function, &value, filter),
         _ => Err(unsupported(function, "this function is not lowered")),
+    }
+}
+
+/// COUNT: of rows, of rows where an argument is valid, of rows where all are.
+fn count(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    spec: &mut AggregateSpec,
+    arguments: &[Arc<dyn PhysicalExpr>],
+    filter: Option<NodeId>,
+) -> Result<Final, Reason> {
+    let constant = |e: &Arc<dyn PhysicalExpr>| e.downcast_ref::<LiteralExpr>().is_some_and(|l| !l.value().is_null());
+    let arguments: Vec<_> = arguments.iter().filter(|e| !constant(e)).collect();
+    let mut filter = filter;
+    let aggregate = match arguments.as_slice() {
+        [] => Aggregate::CountStar,
+        [one] => Aggregate::Count(lowering.lower(one, scope)?.node),
+        several => {
+            for argument in several {
+                let node = lowering.lower(argument, scope)?.node;
+                let graph = &mut lowering.graph;
+                let valid = graph.test(Test::IsNotNull, node).map_err(|e| refused(argument, &e))?;
+                filter = Some(match filter {
+                    Some(filter) => graph.and(filter, valid).map_err(|e| refused(argument, &e))?,
+                    None => valid,
+                });
+            }
+            Aggregate::CountStar
+        }
+    };
+    Ok(Final::Is(spec.accumulate(&lowering.graph, Accumulator { aggregate, filter })))
+}
+
+fn average(
+    lowering: &mut Lowering<'_>,
+    spec: &mut AggregateSpec,
+    function: &AggregateFunctionExpr,
+    value: &Value,
+    filter: Option<NodeId>,
+    result: &DataType,
+) -> Result<Final, Reason> {
+    let mut node = value.node;
+    let decimals = match (&value.data_type, result) {
+        (DataType::Decimal128(_, from), DataType::Decimal128(precision, to))
+        | (DataType::Decimal64(_, from), DataType::Decimal64(precision, to))
+        | (DataType::Decimal32(_, from), DataType::Decimal32(precision, to))
+            if to >= from =>
+        {
+            node = lowering
+                .graph
+                .convert(node, Repr::I128, Overflow::Wrap)
+                .map_err(|e| unsupported(function, e.to_string()))?;
+            Some((to - from, *precision))
+        }
+        _ => None,
+    };
+    let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
+    let count = add(Aggregate::Count(value.node));
+    match (&value.data_type, result, decimals) {
+        (DataType::Float32 | DataType::Float64, DataType::Float64, _) => {
+            Ok(Final::FloatAverage { sum: add(Aggregate::Sum(node)), count })
+        }
+        (DataType::Duration(_), DataType::Duration(_), _) if value.data_type == *result => {
+            Ok(Final::WholeAverage { sum: add(Aggregate::Sum(node)), count })
+        }
+        // DataFusion sums in a wider type than its results have: a total that leaves 128 bits is not ours to give.
+        (_, _, Some((digits, precision))) => {
+            Ok(Final::DecimalAverage { sum: add(Aggregate::SumChecked(node)), count, digits, precision })
+        }
+        (from, to, None) => Err(unsupported(function, format!("it gives {to} for {from}"))),
     }
 }
 
@@ -222,73 +288,4 @@ fn lane_type(repr: Repr) -> DataType {
         Repr::F32 => DataType::Float32,
         Repr::F64 => DataType::Float64,
     }
-}
-
-impl LoweredAggregate {
-    /// The output columns, over a pipeline whose input is the emitted table.
-    pub fn finish(&self, lowering: &mut Lowering<'_>, schema: &SchemaRef) -> Result<Scope, Reason> {
-        let table = lowering.scope();
-        let mut results = Vec::new();
-        for (index, data_type) in self.keys.iter().enumerate() {
-            let mut value = table.column(index)?;
-            if *data_type == DataType::Boolean {
-                let node = lowering.graph.convert(value.node, Repr::Bool, Overflow::Wrap);
-                value.node = node.map_err(|e| graph(schema.field(index).name(), &e))?;
-            }
-            value.data_type = data_type.clone();
-            results.push((schema.field(index).name().clone(), Ok(value), data_type.clone()));
-        }
-        for (index, finish) in self.finals.iter().enumerate() {
-            let field = schema.field(self.keys.len() + index);
-            let accumulator = |at: usize| table.column(self.keys.len() + at).map(|value| value.node);
-            let refuse = |e| graph(field.name(), &e);
-            let node = match finish {
-                Final::Ranked(at, id) => {
-                    let data_type = field.data_type().clone();
-                    let value = Value { node: accumulator(*at)?, data_type: data_type.clone(), dictionary: Some(*id) };
-                    results.push((field.name().clone(), Ok(value), data_type));
-                    continue;
-                }
-                Final::Is(at) => accumulator(*at)?,
-                Final::Truth(at) => {
-                    let number = accumulator(*at)?;
-                    lowering.graph.convert(number, Repr::Bool, Overflow::Wrap).map_err(refuse)?
-                }
-                Final::FloatAverage { sum, count } => {
-                    let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);
-                    let g = &mut lowering.graph;
-                    let count = g.convert(count, Repr::F64, Overflow::Wrap).map_err(refuse)?;
-                    g.arithmetic(Arithmetic::Divide, sum, count, Overflow::Wrap).map_err(refuse)?
-                }
-                Final::DecimalAverage { sum, count, digits, precision } => {
-                    let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);
-                    let g = &mut lowering.graph;
-                    let factor = g.integer(10_i128.pow(digits.unsigned_abs().into()), Repr::I128);
-                    let scaled = g.arithmetic(Arithmetic::Multiply, sum, factor, Overflow::Fail).map_err(refuse)?;
-                    let count = g.convert(count, Repr::I128, Overflow::Wrap).map_err(refuse)?;
-                    let quotient = g.arithmetic(Arithmetic::Divide, scaled, count, Overflow::Fail).map_err(refuse)?;
-                    let limit = 10_i128.checked_pow(u32::from(*precision)).map_or(i128::MAX, |limit| limit - 1);
-                    g.check(quotient, Range::new(-limit, limit), Overflow::Fail).map_err(refuse)?
-                }
-            };
-            let data_type = field.data_type().clone();
-            let repr = lowering.graph.ty(node).repr;
-            if plain_repr(&data_type) != Some(repr) {
-                return Err(Reason::AggregateUnsupported {
-                    aggregate: field.name().clone(),
-                    why: format!("it gives {data_type}, and the device {repr:?}"),
-                });
-            }
-            results.push((
-                field.name().clone(),
-                Ok(Value { node, data_type: data_type.clone(), dictionary: None }),
-                data_type,
-            ));
-        }
-        Ok(Scope::new(results))
-    }
-}
-
-fn graph(name: &str, error: &millpond_kernels::codegen::ir::GraphError) -> Reason {
-    Reason::AggregateUnsupported { aggregate: name.to_string(), why: error.to_string() }
 }
