@@ -8,7 +8,8 @@
 //!
 //! Memory   callers allocate: one buffer for a table, one of scratch while it is built, one for marks.
 //! Waits    never. The number of rows after an expansion is on the device; who wants the exact size waits for it.
-//! Lists    `TableLayout::rows` is a lookup table of row numbers: entry `match_start + k` is the k-th match.
+//! Lists    `TableInput::rows` is a lookup table of row numbers: entry `match_start + k` is the k-th match. Where no key has
+//!          two rows, `match_start` is the row itself, and the list is not written.
 
 use std::ops::Range;
 
@@ -137,6 +138,8 @@ pub struct Expansion {
     pub sums: DeviceView,
     /// Rows before the expansion, at most.
     pub source_rows: u64,
+    /// The first row after the expansion that a launch is for, so that very many can be taken some at a time.
+    pub first: u64,
 }
 
 impl Expansion {
@@ -286,6 +289,7 @@ impl Pipeline {
                 Some(expansion) => launch.read(&expansion.sums),
                 None => return Err(shape("the input", "no running sums where the pipeline expands rows".into())),
             },
+            Slot::FirstRow => launch.value(input.expansion.map_or(0, |expansion| expansion.first)),
             other => return Err(unknown(other)),
         })
     }

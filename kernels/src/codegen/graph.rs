@@ -209,6 +209,12 @@ pub enum Node {
     },
     /// In an expanded pipeline: the number of this row among those that its source row became, from 0.
     Ordinal,
+    /// The number of the row in its extent; in an expanded pipeline, that of the source row.
+    SourceRow,
+    /// `of`, which is not NULL in any row that gets here: an earlier filter has seen to it.
+    Present {
+        of: NodeId,
+    },
     /// `table[code]`: a scalar function of a dictionary column, evaluated on its values. NULL codes give NULL.
     Lookup {
         code: NodeId,
@@ -413,9 +419,12 @@ impl Node {
     /// The nodes that this one reads directly, in order of evaluation.
     pub fn inputs(&self) -> Vec<NodeId> {
         match self {
-            Node::Column { .. } | Node::Literal { .. } | Node::Constant { .. } | Node::Null | Node::Ordinal => {
-                Vec::new()
-            }
+            Node::Column { .. }
+            | Node::Literal { .. }
+            | Node::Constant { .. }
+            | Node::Null
+            | Node::Ordinal
+            | Node::SourceRow => Vec::new(),
             Node::Probe { keys, .. } => keys.clone(),
             Node::Lookup { code, .. } => vec![*code],
             Node::Arithmetic { left, right, .. }
@@ -423,7 +432,8 @@ impl Node {
             | Node::Compare { left, right, .. }
             | Node::And { left, right }
             | Node::Or { left, right } => vec![*left, *right],
-            Node::Negate { of, .. }
+            Node::Present { of }
+            | Node::Negate { of, .. }
             | Node::Absolute { of, .. }
             | Node::Float { of, .. }
             | Node::Not { of }
@@ -439,6 +449,51 @@ impl Node {
             }
             Node::InList { of, list, .. } => std::iter::once(*of).chain(list.iter().copied()).collect(),
         }
+    }
+}
+
+impl Node {
+    /// The same operator over other nodes.
+    pub fn over(&self, mut to: impl FnMut(NodeId) -> NodeId) -> Node {
+        let mut node = self.clone();
+        match &mut node {
+            Node::Column { .. }
+            | Node::Literal { .. }
+            | Node::Constant { .. }
+            | Node::Null
+            | Node::Ordinal
+            | Node::SourceRow => {}
+            Node::Probe { keys, .. } => keys.iter_mut().for_each(|key| *key = to(*key)),
+            Node::Lookup { code, .. } => *code = to(*code),
+            Node::Arithmetic { left, right, .. }
+            | Node::Bitwise { left, right, .. }
+            | Node::Compare { left, right, .. }
+            | Node::And { left, right }
+            | Node::Or { left, right } => (*left, *right) = (to(*left), to(*right)),
+            Node::Present { of }
+            | Node::Negate { of, .. }
+            | Node::Absolute { of, .. }
+            | Node::Float { of, .. }
+            | Node::Not { of }
+            | Node::Test { of, .. }
+            | Node::Convert { of, .. }
+            | Node::DivideConstant { of, .. }
+            | Node::Check { of, .. }
+            | Node::DatePart { of, .. }
+            | Node::DateTruncate { of, .. } => *of = to(*of),
+            Node::AddMonths { of, months, .. } => (*of, *months) = (to(*of), to(*months)),
+            Node::Case { branches, otherwise } => {
+                branches.iter_mut().for_each(|(when, then)| (*when, *then) = (to(*when), to(*then)));
+                if let Some(otherwise) = otherwise {
+                    *otherwise = to(*otherwise);
+                }
+            }
+            Node::InList { of, list, .. } => {
+                *of = to(*of);
+                list.iter_mut().for_each(|item| *item = to(*item));
+            }
+        }
+        node
     }
 }
 

@@ -99,6 +99,25 @@ impl Graph {
         self.push(Node::Ordinal, Ty::new(Repr::U32))
     }
 
+    /// The number of the current row in its extent; in an expanded pipeline, that of its source row.
+    pub fn source_row(&mut self) -> NodeId {
+        self.push(Node::SourceRow, Ty::new(Repr::U32))
+    }
+
+    /// `of` without NULL: the caller's filters let no row with a NULL get this far.
+    pub fn present(&mut self, of: NodeId) -> NodeId {
+        let ty = self.ty(of);
+        match ty.nullable {
+            true => self.push(Node::Present { of }, ty.nullable(false)),
+            false => of,
+        }
+    }
+
+    /// NULL of any type.
+    pub fn null_of(&mut self, ty: Ty) -> NodeId {
+        self.push(Node::Null, ty.nullable(true))
+    }
+
     // Numbers
 
     /// `left op right` of two numbers of one representation.

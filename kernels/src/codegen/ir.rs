@@ -233,6 +233,19 @@ impl Aggregate {
     }
 }
 
+impl Aggregate {
+    /// The same aggregate of another argument.
+    pub fn over(self, mut to: impl FnMut(NodeId) -> NodeId) -> Aggregate {
+        match self {
+            Aggregate::CountStar => Aggregate::CountStar,
+            Aggregate::Count(arg) => Aggregate::Count(to(arg)),
+            Aggregate::Sum(arg) => Aggregate::Sum(to(arg)),
+            Aggregate::Min(arg) => Aggregate::Min(to(arg)),
+            Aggregate::Max(arg) => Aggregate::Max(to(arg)),
+        }
+    }
+}
+
 /// An aggregate with its FILTER (WHERE …). AVG is a sum and a count; the division happens above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Accumulator {
@@ -266,7 +279,8 @@ pub enum TableKind {
 /// A join table: for each key that a build side has, the list of its rows.
 ///
 /// A list of matches is 64 bits: the number of rows in the low half, in the high half where they begin in the table's list
-/// of row numbers. Both are read by `Graph::match_count` and `Graph::match_start`; the list itself is a lookup table.
+/// of row numbers. Both are read by `Graph::match_count` and `Graph::match_start`; the list itself is a lookup table. Where
+/// no key has two rows (`TableFacts::has_duplicates`), the high half is the row's number, and there is no list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TableSpec {
     /// Types of the build side's keys. Probing keys have the same representation, and any range.

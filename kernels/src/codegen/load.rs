@@ -135,8 +135,8 @@ pub(crate) struct RowLeaves<'a> {
     literals: Vec<Value>,
     lookups: Vec<(Reg, Option<Reg>)>,
     tables: Vec<(JoinPlan, TableRegisters)>,
-    /// The first running sum, and the number of source rows, of an expanded pipeline.
-    expansion: Option<(Reg, Reg)>,
+    /// The first running sum, the number of source rows, and the first row of this launch, of an expanded pipeline.
+    expansion: Option<(Reg, Reg, Reg)>,
     columns: Vec<ColumnRegisters>,
     row: Option<Row>,
 }
@@ -176,7 +176,9 @@ impl<'a> RowLeaves<'a> {
             let ends = f.load_param(&ends);
             let rows = f.load_constant(Type::U64, ends.at(abi::CONTROL_LISTED as i64));
             let rows = f.convert(Type::U32, rows);
-            (f.add(ends, abi::CONTROL_BYTES), rows)
+            let first = params.declare(f, Slot::FirstRow, Type::U64);
+            let first = f.load_param(&first);
+            (f.add(ends, abi::CONTROL_BYTES), rows, first)
         });
         Ok(RowLeaves { spec, control, literals, lookups, tables, expansion, columns: Vec::new(), row: None })
     }
@@ -220,8 +222,8 @@ impl<'a> RowLeaves<'a> {
     pub(crate) fn at_row(&mut self, f: &mut FunctionBuilder, row: Reg) {
         let mut row = row;
         let mut ordinal = None;
-        if let Some((ends, rows)) = self.expansion {
-            let (source, own) = source_row(f, ends, rows, row);
+        if let Some((ends, rows, first)) = self.expansion {
+            let (source, own) = source_row(f, ends, rows, first, row);
             (row, ordinal) = (source, Some(own));
         }
         let used = self.spec.used_columns();
@@ -344,16 +346,27 @@ impl Leaves for RowLeaves<'_> {
         }
     }
 
+    fn source_row(&mut self, _: &mut Emit<'_>) -> Result<Value, CodegenError> {
+        match &self.row {
+            Some(row) => Ok(Value { lane: Lane::U32, low: row.number, high: None, valid: None }),
+            None => {
+                let why = "it is read outside a row".into();
+                Err(CodegenError::Malformed { what: "the number of a row".into(), why })
+            }
+        }
+    }
+
     fn raise(&mut self, emit: &mut Emit<'_>, code: ErrorCode, node: NodeId, when: Reg) -> Result<(), CodegenError> {
         raise(emit.f, self.control, code, node, when);
         Ok(())
     }
 }
 
-/// The source row (U32) of expanded row `row` (U32), and its number among that row's: the first of `rows` running sums at
-/// `ends` that lies above `row`, by bisection. There is one, since `row` is below the last.
-fn source_row(f: &mut FunctionBuilder, ends: Reg, rows: Reg, row: Reg) -> (Reg, Reg) {
+/// The source row (U32) of expanded row `first + row` (U64, U32), and its number among that row's: the first of `rows`
+/// running sums at `ends` that lies above it, by bisection. There is one, since it is below the last.
+fn source_row(f: &mut FunctionBuilder, ends: Reg, rows: Reg, first: Reg, row: Reg) -> (Reg, Reg) {
     let wide = f.convert(Type::U64, row);
+    let wide = f.add(wide, first);
     let low = f.copy(Type::U32, 0u32);
     let high = f.sub(rows, 1u32);
     f.while_(

@@ -13,9 +13,11 @@ pub(crate) mod join;
 pub(crate) mod load;
 pub mod params;
 pub mod pipeline;
+mod prune;
 pub(crate) mod sink;
 mod time;
 pub mod value;
 
 pub use decimal::Decimal;
 pub use pipeline::{CompiledKernel, CompiledPipeline, compile};
+pub use prune::Pruned;

@@ -70,6 +70,8 @@ pub enum Slot {
     RowList,
     /// Address of the running sums of an expansion, behind their control block.
     Ends,
+    /// The first expanded row of this launch (u64).
+    FirstRow,
 }
 
 /// One parameter: where it lies in the parameter block.
@@ -143,6 +145,7 @@ fn name(slot: Slot) -> String {
         Slot::Scratch => "scratch".into(),
         Slot::RowList => "row_list".into(),
         Slot::Ends => "ends".into(),
+        Slot::FirstRow => "first_row".into(),
     }
 }
 

@@ -52,6 +52,12 @@ pub trait Leaves {
         Err(CodegenError::Malformed { what: "the number of a match".into(), why: "no row becomes several".into() })
     }
 
+    /// The number of the current row in its extent (`U32`).
+    fn source_row(&mut self, emit: &mut Emit<'_>) -> Result<Value, CodegenError> {
+        let _ = emit;
+        Err(CodegenError::Malformed { what: "the number of a row".into(), why: "there are no rows".into() })
+    }
+
     /// Raises the error flag in the threads where `when` holds. The thread goes on; its results are not used.
     fn raise(&mut self, emit: &mut Emit<'_>, code: ErrorCode, node: NodeId, when: Reg) -> Result<(), CodegenError>;
 }

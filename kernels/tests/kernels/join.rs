@@ -152,7 +152,7 @@ fn device_pairs(rig: &Rig, built: &Built, probe: &[Column], left: bool) -> Vec<V
     let images = millpond_kernels::Images::new(&rig.device);
     let counts = kept.columns[2].as_ref().unwrap().values.clone();
     scan::running_sums(&images, &counts, &kept.rows, sums.as_view(), scratch.as_view(), &rig.stream).unwrap();
-    let expansion = Expansion { sums: sums.as_view().clone(), source_rows: bound };
+    let expansion = Expansion { sums: sums.as_view().clone(), source_rows: bound, first: 0 };
 
     let types = [probe[keys].spec.ty, Ty::new(Repr::U32).nullable(true), Ty::new(Repr::U32).nullable(true)];
     let mut case = Case::new(vec![]);
@@ -166,7 +166,7 @@ fn device_pairs(rig: &Rig, built: &Built, probe: &[Column], left: bool) -> Vec<V
     let (id, start) = (g.column(0, types[0]), g.column(1, types[1]));
     let ordinal = g.ordinal();
     let place = g.arithmetic(Arithmetic::Add, start, ordinal, Overflow::Wrap).unwrap();
-    let row = g.lookup(place, 0, Ty::new(Repr::U32)).unwrap();
+    let row = if built.facts.has_duplicates { g.lookup(place, 0, Ty::new(Repr::U32)).unwrap() } else { place };
     let value = g.lookup(row, 1, payload).unwrap();
     case.spec.sink = SinkSpec::Materialise { outputs: vec![id, value] };
     let rows = ExtentRows::OnDevice { control: expansion.control().unwrap(), upper_bound: total as u64 };
@@ -419,16 +419,14 @@ fn marks_are_the_build_rows_that_found_a_match() {
     let built = build(&rig, &side, 1, TableKind::Direct, false);
     let probe = vec![column(Repr::I64, (0..50i64).map(|i| i * 3)), ids(50)];
     let (mut case, matches) = probing(&built, &probe);
-    case.spec.lookups = vec![TableInput::LIST];
-    let start = case.graph().match_start(matches).unwrap();
-    let row = case.graph().lookup(start, 0, Ty::new(Repr::U32)).unwrap();
+    // No key has two rows: the matches are the row itself.
+    let row = case.graph().match_start(matches).unwrap();
     case.spec.sink = SinkSpec::Mark { row };
     let pipeline = rig.pipeline(&case.spec);
     let extents = [rig.extent(&probe, &rig.stream)];
-    let lookups = [built.table.rows().unwrap()];
     let marks = DeviceBuffer::zeroed(mark_bytes(70), &rig.stream, &rig.pool).unwrap();
     let tables = std::slice::from_ref(&built.table);
-    let input = Input { extents: &extents, lookups: &lookups, tables, ..Input::default() };
+    let input = Input { extents: &extents, tables, ..Input::default() };
     pipeline.mark(input, marks.as_view(), 70, &rig.stream).unwrap();
     let bits = rig.download(&mark_bits(marks.as_view(), 70).unwrap());
     for row in 0..70usize {

@@ -207,6 +207,12 @@ impl<'x, 'g> Row<'x, 'g> {
                 let value = self.leaves.ordinal(&mut emit)?;
                 self.leaf(value, ty)
             }
+            Node::Present { of } => Ok(Computed { valid: None, ..self.node(*of)? }),
+            Node::SourceRow => {
+                let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
+                let value = self.leaves.source_row(&mut emit)?;
+                self.leaf(value, ty)
+            }
             Node::Constant { bits } => Ok(Computed { number: self.constant(ty, *bits), valid: None }),
             Node::Null => {
                 let valid = self.f.constant_pred(false);

@@ -3,7 +3,7 @@
 //! ```text
 //!   pipeline   row ──► its key's record: rank = count++                 scratch[row] = (record, rank)
 //!   allot      record with count rows ──► start = listed, listed += count
-//!   place      list[start(record) + rank] = row
+//!   place      list[start(record) + rank] = row                       or, where no key has two rows: start(record) = row
 //! ```
 //!
 //! Skew      a key with many rows costs one atomic a row, in any order; nobody waits for anybody.
@@ -173,6 +173,9 @@ pub(crate) fn place_kernel(spec: &TableSpec) -> Result<(FunctionBuilder, ParamLi
     let rows = read(f, Slot::Records, Type::U32);
     let first = f.add(control, abi::CONTROL_BYTES);
     let list = f.add(control, list);
+    let duplicates = f.load(Space::Global, Type::U32, control.at(abi::CONTROL_DUPLICATES as i64));
+    let unique = f.setp(Compare::Eq, duplicates, 0u32);
+    let several = f.setp(Compare::Ne, duplicates, 0u32);
     f.grid_stride(rows, |f, row| {
         let at = f.element(scratch, row, 8);
         let noted = f.load_vector("ld.global.nc", 2, Type::U32, at);
@@ -180,10 +183,14 @@ pub(crate) fn place_kernel(spec: &TableSpec) -> Result<(FunctionBuilder, ParamLi
         let listed = f.setp(Compare::Ne, record, NO_RECORD);
         f.if_(listed, |f| {
             let matches = f.element(first, record, plan.record_bytes() as u32);
-            let start = f.load(Space::Global, Type::U32, matches.at(plan.matches_offset() + 4));
-            let place = f.add(start, rank);
-            let to = f.element(list, place, 4);
-            f.store(Space::Global, Type::U32, to, row);
+            let start_at = matches.at(plan.matches_offset() + 4);
+            f.guarded(unique, true, |f| f.store(Space::Global, Type::U32, start_at.clone(), row));
+            f.if_(several, |f| {
+                let start = f.load(Space::Global, Type::U32, start_at);
+                let place = f.add(start, rank);
+                let to = f.element(list, place, 4);
+                f.store(Space::Global, Type::U32, to, row);
+            });
         });
     });
     Ok((kernel, params))
