@@ -234,15 +234,26 @@ impl Aggregate {
 }
 
 impl Aggregate {
-    /// The same aggregate of another argument.
-    pub fn over(self, mut to: impl FnMut(NodeId) -> NodeId) -> Aggregate {
-        match self {
-            Aggregate::CountStar => Aggregate::CountStar,
-            Aggregate::Count(arg) => Aggregate::Count(to(arg)),
-            Aggregate::Sum(arg) => Aggregate::Sum(to(arg)),
-            Aggregate::Min(arg) => Aggregate::Min(to(arg)),
-            Aggregate::Max(arg) => Aggregate::Max(to(arg)),
+    /// The same aggregate of other arguments.
+    pub fn over(mut self, mut to: impl FnMut(NodeId) -> NodeId) -> Aggregate {
+        match &mut self {
+            Aggregate::CountStar => {}
+            Aggregate::Count(arg)
+            | Aggregate::Sum(arg)
+            | Aggregate::SumChecked(arg)
+            | Aggregate::Min(arg)
+            | Aggregate::Max(arg)
+            | Aggregate::BitAnd(arg)
+            | Aggregate::BitOr(arg)
+            | Aggregate::BitXor(arg) => *arg = to(*arg),
+            Aggregate::Anchor { of, among } | Aggregate::Deviation { of, among } => {
+                (*of, *among) = (to(*of), to(*among))
+            }
+            Aggregate::CoDeviation { left, right, among } => {
+                (*left, *right, *among) = (to(*left), to(*right), to(*among));
+            }
         }
+        self
     }
 }
 
