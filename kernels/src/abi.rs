@@ -24,6 +24,11 @@ pub const fn extent_bytes(columns: usize) -> u64 {
     EXTENT_HEADER_BYTES + EXTENT_COLUMN_BYTES * columns as u64
 }
 
+/// Bytes of a text that a view of it holds itself.
+pub const INLINE_TEXT_BYTES: u32 = 12;
+/// Byte offset of those bytes in a view.
+pub const INLINE_TEXT_OFFSET: u64 = 4;
+
 /// Rows of one extent: row numbers are 32-bit, with room to step over the end.
 pub const MAX_EXTENT_ROWS: u64 = 1 << 31;
 

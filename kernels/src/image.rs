@@ -27,7 +27,7 @@ macro_rules! images {
 }
 
 /// Every image, by name.
-pub const IMAGES: &[Image] = images! { "bitmap" "fill" "gather" "pick" "reduce" "scan" "select" "sort" };
+pub const IMAGES: &[Image] = images! { "bitmap" "fill" "gather" "pick" "reduce" "scan" "select" "sort" "text" };
 
 /// What the compiler is told, besides [`DEFINES`].
 pub const OPTIONS: &[&str] = &[

@@ -20,6 +20,7 @@ pub mod rows;
 pub mod scan;
 pub mod select;
 pub mod sort;
+pub mod text;
 pub mod tune;
 
 pub use error::KernelError;

@@ -86,6 +86,8 @@ pub struct Input<'a> {
     pub lookups: &'a [LookupInput],
     /// Join tables that the pipeline probes, as the spec numbers them.
     pub tables: &'a [TableInput],
+    /// Byte buffers that views among the columns and the lookup tables lead to.
+    pub texts: &'a [DeviceView],
     /// For an expanded pipeline: what its rows become. The extent's rows are then those of [`Expansion::control`].
     pub expansion: Option<&'a Expansion>,
 }
@@ -693,6 +695,9 @@ pub(crate) fn reads<'k>(mut launch: Launch<'k>, input: &Input<'_>) -> Launch<'k>
                 launch = launch.reads(validity.padded());
             }
         }
+    }
+    for bytes in input.texts {
+        launch = launch.reads(bytes.padded());
     }
     launch
 }

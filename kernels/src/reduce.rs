@@ -76,6 +76,9 @@ pub fn reduce(
         Physical::F32 => ("reduce_floats", 9),
         Physical::F64 => ("reduce_floats", 10),
         Physical::Bit => return Err(KernelError::Shape { what: "reduce", why: "no kernel for bitmaps".into() }),
+        Physical::Text | Physical::View => {
+            return Err(KernelError::Shape { what: "reduce", why: "no kernel for texts".into() });
+        }
     };
     expect_bytes(name, "input", input, physical.value_bytes(rows.upper_bound()))?;
     let validity = validity.map(|validity| bitmap_words(name, "validity", validity, rows)).transpose()?;

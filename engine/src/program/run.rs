@@ -718,6 +718,10 @@ pub(super) fn flagged(word: u64) -> Result<(), Failure> {
         Some((ErrorCode::Cast, _)) => {
             ("a failed cast", Some(ArrowError::CastError("A value does not fit the type it is cast to".into())))
         }
+        Some((ErrorCode::Argument, _)) => {
+            let error = ArrowError::InvalidArgumentError("An argument is outside what its function takes".into());
+            ("an argument that a function refuses", Some(error))
+        }
         Some((ErrorCode::TableFull, _)) => ("a hash table that was too small", None),
         Some((ErrorCode::KeyRange, _)) => ("a key outside its range", None),
         None => ("an unknown error", None),

@@ -5,8 +5,8 @@
 //!
 //! Types    `Repr` fixes meaning (where a value wraps, where it overflows); the proven range fixes the width it is computed in.
 //!          Dates are `I32` days, times, timestamps and durations `I64`, decimals `I128` scaled integers whatever their
-//!          precision (`I32` or `I64` for Decimal32 and Decimal64), dictionary strings `U32` codes.
-//! NULL     a value at a NULL row is unspecified: it may lie outside its range and never raises an error.
+//!          precision (`I32` or `I64` for Decimal32 and Decimal64), dictionary strings `U32` codes, other strings `Text`.
+//! NULL     a value at a NULL row is unspecified: it may lie outside its range and never raises an error. A text can be read.
 //! Errors   `Overflow::Fail` raises the error flag, for valid rows that reach the node; `Overflow::Null` gives NULL instead.
 //! Sharing  equal nodes are one node, so a common subexpression is computed once per row.
 //! Literals are parameters. Their range may be given, and is then part of the structure: give digits, not the value.
@@ -32,6 +32,8 @@ pub enum Repr {
     I128,
     F32,
     F64,
+    /// A string: where its bytes are, and how many. Bytes compare as unsigned numbers.
+    Text,
 }
 
 /// Inclusive bounds of an integer value.
@@ -184,6 +186,49 @@ pub enum FloatFunction {
     Round,
 }
 
+/// Functions of strings. Characters are UTF-8 code points and counted from 1; patterns and sets are texts themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TextFunction {
+    /// Text and pattern: LIKE, where the pattern has [`ANY_CHARACTERS`] for `%` and [`ONE_CHARACTER`] for `_`. `Bool`.
+    Like,
+    /// The same whatever the case. The pattern is ASCII, its letters small. `Bool`.
+    LikeAnyCase,
+    /// Text and what it is to begin with, end with or contain. `Bool`.
+    StartsWith,
+    EndsWith,
+    Contains,
+    /// The number of bytes (`I64`).
+    Bytes,
+    /// The number of characters (`I64`).
+    Characters,
+    /// Text and pattern: the character where it first begins, 0 where it does not occur (`I64`).
+    Position,
+    /// Text, the first character (`I64`), how many (`I64`). Those before the first do not exist but count. Raises the error
+    /// flag where the number is negative. `Text`.
+    Substring,
+    /// Text and a number (`I64`): the first characters, or all but so many of the last if it is negative. `Text`.
+    Left,
+    /// The same from the other end.
+    Right,
+    /// Text and a set of characters that are taken away at the beginning, the end, or both. `Text`.
+    TrimStart,
+    TrimEnd,
+    TrimBoth,
+    /// The eight bytes from `8 * index` on, as a number that orders as they do (`U64`); those behind the end are 0.
+    Word {
+        index: u32,
+    },
+    /// A hash of the bytes (`U64`).
+    Hash,
+}
+
+/// Bytes of one text, at most.
+pub const MAX_TEXT_BYTES: u32 = i32::MAX as u32;
+/// Stands for `%` in a pattern of [`TextFunction::Like`]: no byte of UTF-8.
+pub const ANY_CHARACTERS: u8 = 0xff;
+/// Stands for `_` in a pattern of [`TextFunction::Like`]: no byte of UTF-8.
+pub const ONE_CHARACTER: u8 = 0xfe;
+
 /// One operator of the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Node {
@@ -307,6 +352,11 @@ pub enum Node {
         of: NodeId,
         months: NodeId,
         unit: TimeUnit,
+    },
+    /// A function of strings, and what goes into it.
+    Text {
+        function: TextFunction,
+        of: Vec<NodeId>,
     },
 }
 
@@ -444,6 +494,7 @@ impl Node {
             | Node::DatePart { of, .. }
             | Node::DateTruncate { of, .. } => vec![*of],
             Node::AddMonths { of, months, .. } => vec![*of, *months],
+            Node::Text { of, .. } => of.clone(),
             Node::Case { branches, otherwise } => {
                 branches.iter().flat_map(|&(when, then)| [when, then]).chain(otherwise.iter().copied()).collect()
             }
@@ -492,6 +543,7 @@ impl Node {
                 *of = to(*of);
                 list.iter_mut().for_each(|item| *item = to(*item));
             }
+            Node::Text { of, .. } => of.iter_mut().for_each(|input| *input = to(*input)),
         }
         node
     }
@@ -510,13 +562,17 @@ impl Repr {
             Repr::U32 => (0, u32::MAX as i128),
             Repr::U64 => (0, u64::MAX as i128),
             Repr::I128 => (i128::MIN, i128::MAX),
-            Repr::Bool | Repr::F32 | Repr::F64 => return None,
+            Repr::Bool | Repr::F32 | Repr::F64 | Repr::Text => return None,
         };
         Some(Range { low, high })
     }
 
     pub fn is_integer(self) -> bool {
         self.bounds().is_some()
+    }
+
+    pub fn is_number(self) -> bool {
+        self.is_integer() || self.is_float()
     }
 
     pub fn is_float(self) -> bool {

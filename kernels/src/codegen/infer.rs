@@ -134,7 +134,7 @@ impl Graph {
         right: NodeId,
         overflow: Overflow,
     ) -> Result<NodeId, GraphError> {
-        self.expect(name_of(op), &[left, right], |repr| repr != Repr::Bool)?;
+        self.expect(name_of(op), &[left, right], Repr::is_number)?;
         let (l, r) = (self.ty(left), self.ty(right));
         let nullable = l.nullable || r.nullable;
         let (Some(a), Some(b)) = (l.bounds(), r.bounds()) else {
@@ -180,7 +180,7 @@ impl Graph {
     /// # Errors
     /// If the operand is a boolean.
     pub fn absolute(&mut self, of: NodeId, overflow: Overflow) -> Result<NodeId, GraphError> {
-        self.expect("abs", &[of], |repr| repr != Repr::Bool)?;
+        self.expect("abs", &[of], Repr::is_number)?;
         if self.ty(of).bounds().is_some_and(|bounds| bounds.low >= 0) {
             return Ok(of);
         }
@@ -264,11 +264,14 @@ impl Graph {
     /// `overflow`; integers wrap under `Wrap`. Booleans are 0 and 1; numbers are true unless zero.
     ///
     /// # Errors
-    /// If a float is to wrap.
+    /// If a float is to wrap, and between texts and anything else.
     pub fn convert(&mut self, of: NodeId, repr: Repr, overflow: Overflow) -> Result<NodeId, GraphError> {
         let from = self.ty(of);
         if from.repr == repr {
             return Ok(of);
+        }
+        if from.repr == Repr::Text || repr == Repr::Text {
+            return Err(GraphError::Operands { operator: "a conversion".into(), operands: vec![from.repr, repr] });
         }
         if from.repr.is_float() && repr.is_integer() && overflow == Overflow::Wrap {
             return Err(GraphError::Operands { operator: "a wrapping conversion".into(), operands: vec![from.repr] });
@@ -397,8 +400,45 @@ impl Graph {
             | Node::Convert { overflow, .. }
             | Node::Check { overflow, .. } => *overflow == Overflow::Fail,
             Node::DateTruncate { .. } | Node::AddMonths { .. } => true,
+            Node::Text { function: TextFunction::Substring, of } => {
+                let low = |at: usize| of.get(at).and_then(|id| self.ty(*id).bounds()).map_or(i128::MIN, |all| all.low);
+                low(1) <= i64::MIN.into() || low(2) < 0
+            }
             _ => false,
         }
+    }
+
+    // Texts
+
+    /// A function of strings; what it takes and gives is said at [`TextFunction`].
+    ///
+    /// # Errors
+    /// If the operands are not those.
+    pub fn text(&mut self, function: TextFunction, of: &[NodeId]) -> Result<NodeId, GraphError> {
+        use TextFunction::*;
+        if let Some(id) = of.iter().find(|id| !self.contains(**id)) {
+            return Err(GraphError::UnknownNode(id.0));
+        }
+        let given: Vec<Repr> = of.iter().map(|id| self.ty(*id).repr).collect();
+        let wanted: &[Repr] = match function {
+            Bytes | Characters | Word { .. } | Hash => &[Repr::Text],
+            Substring => &[Repr::Text, Repr::I64, Repr::I64],
+            Left | Right => &[Repr::Text, Repr::I64],
+            Like | LikeAnyCase | StartsWith | EndsWith | Contains | Position | TrimStart | TrimEnd | TrimBoth => {
+                &[Repr::Text, Repr::Text]
+            }
+        };
+        if given != wanted {
+            return Err(GraphError::Operands { operator: format!("{function:?}"), operands: given });
+        }
+        let ty = match function {
+            Like | LikeAnyCase | StartsWith | EndsWith | Contains => Ty::new(Repr::Bool),
+            Bytes | Characters | Position => Ty::new(Repr::I64).within(0, MAX_TEXT_BYTES.into()),
+            Word { .. } | Hash => Ty::new(Repr::U64),
+            Substring | Left | Right | TrimStart | TrimEnd | TrimBoth => Ty::new(Repr::Text),
+        };
+        let ty = ty.nullable(of.iter().any(|id| self.ty(*id).nullable));
+        Ok(self.push(Node::Text { function, of: of.to_vec() }, ty))
     }
 
     // Choice

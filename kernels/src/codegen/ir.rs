@@ -29,6 +29,8 @@ pub enum Lane {
     F32,
     /// One f64 register.
     F64,
+    /// Two 64-bit registers: the address of the bytes, then their number.
+    Text,
 }
 
 impl Lane {
@@ -37,7 +39,7 @@ impl Lane {
         match self {
             Lane::Pred | Lane::S32 | Lane::U32 | Lane::F32 => 4,
             Lane::S64 | Lane::U64 | Lane::F64 => 8,
-            Lane::S128 => 16,
+            Lane::S128 | Lane::Text => 16,
         }
     }
 }
@@ -48,6 +50,7 @@ pub fn lane(ty: Ty) -> Lane {
         return match ty.repr {
             Repr::F32 => Lane::F32,
             Repr::F64 => Lane::F64,
+            Repr::Text => Lane::Text,
             _ => Lane::Pred,
         };
     };
@@ -81,6 +84,12 @@ pub enum Physical {
     I128,
     F32,
     F64,
+    /// A `u32` per row and one more, then bytes: row `i` has those from the `i`-th to the next offset, both counted from where
+    /// the column begins. Offsets never fall; a NULL row has some, too.
+    Text,
+    /// Sixteen bytes: the number of bytes (u32), then up to twelve of them; of longer texts the first four, then the address
+    /// of all (u64). NULL rows have no bytes.
+    View,
 }
 
 impl Physical {
@@ -96,6 +105,7 @@ impl Physical {
             Repr::U32 => Physical::U32,
             Repr::F32 => Physical::F32,
             Repr::F64 => Physical::F64,
+            Repr::Text => Physical::View,
             Repr::I64 | Repr::U64 | Repr::I128 => match lane(ty) {
                 Lane::S32 => Physical::I32,
                 Lane::U32 => Physical::U32,
@@ -106,23 +116,24 @@ impl Physical {
         }
     }
 
-    /// Bytes of `rows` values, without padding.
+    /// Bytes of `rows` values, without padding; of texts their offsets alone.
     pub fn value_bytes(self, rows: u64) -> u64 {
         match self {
             Physical::Bit => rows.div_ceil(8),
+            Physical::Text => (rows + 1) * 4,
             other => rows * other.width() as u64,
         }
     }
 
-    /// Bytes of one value; 0 for bitmaps.
+    /// Bytes of one value; 0 for bitmaps, for texts those of an offset.
     pub fn width(self) -> u32 {
         match self {
             Physical::Bit => 0,
             Physical::U8 | Physical::I8 => 1,
             Physical::U16 | Physical::I16 => 2,
-            Physical::U32 | Physical::I32 | Physical::F32 => 4,
+            Physical::U32 | Physical::I32 | Physical::F32 | Physical::Text => 4,
             Physical::U64 | Physical::I64 | Physical::F64 => 8,
-            Physical::I128 => 16,
+            Physical::I128 | Physical::View => 16,
         }
     }
 
@@ -138,7 +149,7 @@ impl Physical {
             Physical::I32 => Repr::I32,
             Physical::I64 => Repr::I64,
             Physical::I128 => Repr::I128,
-            Physical::Bit | Physical::F32 | Physical::F64 => return None,
+            Physical::Bit | Physical::F32 | Physical::F64 | Physical::Text | Physical::View => return None,
         }
         .bounds()
     }
@@ -382,6 +393,8 @@ pub fn sum_repr(arg: Repr) -> Repr {
         Repr::U8 | Repr::U16 | Repr::U32 | Repr::U64 => Repr::U64,
         Repr::I128 => Repr::I128,
         Repr::F32 | Repr::F64 => Repr::F64,
+        // There is no sum of texts: a pipeline with one is refused.
+        Repr::Text => Repr::Text,
     }
 }
 
@@ -458,6 +471,8 @@ pub enum ErrorCode {
     TableFull = 4,
     /// A group or build key lies outside the range that its type promised: run again with the true range, or none.
     KeyRange = 5,
+    /// A function was given an argument that it refuses.
+    Argument = 6,
 }
 
 impl ErrorCode {
@@ -469,6 +484,7 @@ impl ErrorCode {
             3 => ErrorCode::Cast,
             4 => ErrorCode::TableFull,
             5 => ErrorCode::KeyRange,
+            6 => ErrorCode::Argument,
             _ => return None,
         };
         Some((code, NodeId((word >> 32) as u32)))

@@ -246,6 +246,7 @@ fn key_words(f: &mut FunctionBuilder, count: u32, value: Value) -> Result<(Vec<R
             (vec![low], Some(wide))
         }
         Lane::S32 | Lane::U32 | Lane::S64 | Lane::U64 => one(to_64(f, value.low)),
+        Lane::Text => return Err(CodegenError::Unsupported { what: "a join on a text".into() }),
     })
 }
 

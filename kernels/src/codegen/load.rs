@@ -24,7 +24,7 @@ pub(crate) fn lane_type(lane: Lane) -> Type {
         Lane::S32 => Type::S32,
         Lane::U32 => Type::U32,
         Lane::S64 => Type::S64,
-        Lane::U64 | Lane::S128 => Type::U64,
+        Lane::U64 | Lane::S128 | Lane::Text => Type::U64,
         Lane::F32 => Type::F32,
         Lane::F64 => Type::F64,
     }
@@ -36,8 +36,8 @@ pub(crate) fn stored_type(physical: Physical) -> Type {
         Physical::Bit => Type::B32,
         Physical::U8 => Type::U8,
         Physical::U16 => Type::U16,
-        Physical::U32 => Type::U32,
-        Physical::U64 => Type::U64,
+        Physical::U32 | Physical::Text => Type::U32,
+        Physical::U64 | Physical::View => Type::U64,
         Physical::I8 => Type::S8,
         Physical::I16 => Type::S16,
         Physical::I32 => Type::S32,
@@ -277,6 +277,10 @@ impl Leaves for RowLeaves<'_> {
             let low = bits.load(f, registers.values, None);
             return Ok(Value { lane: Lane::Pred, low, high: None, valid });
         }
+        if spec.ty.repr == Repr::Text {
+            let value = load_text(f, spec.physical, registers.values, row, None).map_err(|why| malformed(&why))?;
+            return Ok(Value { valid, ..value });
+        }
         load_value(f, spec.physical, spec.ty, registers.values, row, registers.base)
             .map(|value| Value { valid, ..value })
             .map_err(|why| malformed(&why))
@@ -301,12 +305,18 @@ impl Leaves for RowLeaves<'_> {
             other => return Err(malformed(format!("{other:?} is no code"))),
         };
         let bits = (validity.is_some() || spec.physical == Physical::Bit).then(|| BitPosition::of(f, index));
+        // A text can be read even where it is NULL: it then has no bytes.
+        let text = (spec.ty.repr == Repr::Text)
+            .then(|| load_text(f, spec.physical, values, index, code.valid))
+            .transpose()
+            .map_err(malformed)?;
         let load = |f: &mut FunctionBuilder| -> Result<(Value, Option<Reg>), String> {
             let entry_valid = match (validity, bits) {
                 (Some(address), Some(bits)) => Some(bits.load(f, address, None)),
                 _ => None,
             };
             let value = match (spec.physical, bits) {
+                _ if text.is_some() => return Ok((text.expect("it is there"), entry_valid)),
                 (Physical::Bit, Some(bits)) => {
                     let low = bits.load(f, values, None);
                     Value { lane: Lane::Pred, low, high: None, valid: None }
@@ -418,6 +428,49 @@ fn literal(f: &mut FunctionBuilder, params: &mut ParamList, index: u32, ty: Ty) 
     Value { lane, low, high, valid }
 }
 
+/// Loads text `index` (U32) of a column or table; where `valid` does not hold there is none, and it has no bytes.
+fn load_text(
+    f: &mut FunctionBuilder,
+    physical: Physical,
+    values: Reg,
+    index: Reg,
+    valid: Option<Reg>,
+) -> Result<Value, String> {
+    let address = f.element(values, index, physical.width());
+    let words: Vec<Reg> = (0..2).map(|_| f.copy(Type::U64, 0u64)).collect();
+    let load = |f: &mut FunctionBuilder, ty: Type, offset: i64| {
+        let word = f.copy(ty, 0u32);
+        let read = |f: &mut FunctionBuilder| f.load_into("ld.global.nc", ty, word, address.at(offset));
+        match valid {
+            Some(valid) => f.guarded(valid, true, read),
+            None => read(f),
+        }
+        word
+    };
+    match physical {
+        Physical::Text => {
+            let (from, to) = (load(f, Type::U32, 0), load(f, Type::U32, 4));
+            let bytes = f.sub(to, from);
+            let from = f.convert(Type::U64, from);
+            let at = f.add(values, from);
+            f.assign(words[0], at);
+            let bytes = f.convert(Type::U64, bytes);
+            f.assign(words[1], bytes);
+        }
+        Physical::View => {
+            let bytes = load(f, Type::U32, 0);
+            let inside = f.setp(Compare::Le, bytes, abi::INLINE_TEXT_BYTES);
+            let own = f.add(address, abi::INLINE_TEXT_OFFSET);
+            f.assign(words[0], own);
+            f.guarded(inside, false, |f| f.load_into("ld.global.nc", Type::U64, words[0], address.at(8)));
+            let bytes = f.convert(Type::U64, bytes);
+            f.assign(words[1], bytes);
+        }
+        other => return Err(format!("{other:?} cannot hold texts")),
+    }
+    Ok(Value { lane: Lane::Text, low: words[0], high: Some(words[1].view(Type::S64)), valid: None })
+}
+
 /// Loads element `index` (U32) of an array of anything but bits, adds the base, and gives it the lane of `ty`.
 fn load_value(
     f: &mut FunctionBuilder,
@@ -428,6 +481,9 @@ fn load_value(
     base: Option<Reg>,
 ) -> Result<Value, String> {
     let lane = lane(ty);
+    if matches!(physical, Physical::Text | Physical::View) || lane == Lane::Text {
+        return Err(format!("{physical:?} cannot hold {:?}", ty.repr));
+    }
     let address = f.element(values, index, physical.width());
     let value = |lane: Lane, low: Reg| Value { lane, low, high: None, valid: None };
     match (physical, lane) {

@@ -229,7 +229,17 @@ fn check(spec: &PipelineSpec) -> Result<(), CodegenError> {
     {
         return malformed(format!("node {}", row.0), "a row to mark is a U32");
     }
+    let is_text = |node: &NodeId| spec.graph.ty(*node).repr == Repr::Text;
+    let unsupported = |what: &str| Err(CodegenError::Unsupported { what: what.into() });
     if let SinkSpec::Aggregate(aggregate) = &spec.sink {
+        if aggregate.keys.iter().any(is_text) {
+            return unsupported("grouping by a text");
+        }
+        let over_text =
+            |a: &Accumulator| !matches!(a.aggregate, Aggregate::Count(_)) && a.aggregate.args().iter().any(is_text);
+        if aggregate.accumulators.iter().any(over_text) {
+            return unsupported("an aggregate of a text");
+        }
         if aggregate.keys.len() > 32 {
             return Err(CodegenError::Unsupported { what: format!("grouping by {} keys", aggregate.keys.len()) });
         }
@@ -455,7 +465,7 @@ fn compact_rows(
         let flags = columns.flags(emit.f);
         let kept = emit.f.open_if(keep);
         for (i, &output) in outputs.iter().enumerate() {
-            let value = expressions.value(&mut emit, &mut rows.leaves, output)?;
+            let value = expressions.stored(&mut emit, &mut rows.leaves, output)?;
             columns.store(emit.f, i, value, places.index, &flags);
         }
         emit.f.close(kept);
@@ -492,7 +502,7 @@ fn dense_rows(
             let index = f.add(first_row, wide);
             let mut emit = Emit { module, f };
             for (i, &output) in outputs.iter().enumerate() {
-                let value = expressions.value(&mut emit, &mut rows.leaves, output)?;
+                let value = expressions.stored(&mut emit, &mut rows.leaves, output)?;
                 columns.store(emit.f, i, value, index, &flags);
             }
             emit.f.close(open);

@@ -140,6 +140,7 @@ impl Bench {
                     f.store(Space::Global, Type::U64, at, value.low);
                     f.store(Space::Global, Type::S64, at.at(8), value.high.expect("128 bits have a high word"));
                 }
+                Lane::Text => panic!("texts are tested in whole pipelines"),
             }
             if let Some(valid) = value.valid {
                 let one = f.copy(Type::U32, 1);
@@ -286,6 +287,7 @@ fn get(memory: &[u8], at: usize, ty: Ty) -> Cell {
         Lane::S128 => Int(i128::from_le_bytes(bytes.try_into().expect("sixteen bytes"))),
         Lane::F32 => F32(f32::from_bits(word as u32)),
         Lane::F64 => F64(f64::from_bits(word)),
+        Lane::Text => panic!("texts are tested in whole pipelines"),
     }
 }
 
@@ -325,6 +327,7 @@ impl TestLeaves<'_> {
                 high = Some(f.load(Space::Global, Type::S64, at.at(8)));
                 f.load(Space::Global, Type::U64, at)
             }
+            Lane::Text => panic!("texts are tested in whole pipelines"),
         };
         Value { lane, low, high, valid }
     }

@@ -79,7 +79,7 @@ fn materialise(
 ) -> (Vec<Vec<Cell>>, ExtentInput) {
     let pipeline = rig.pipeline(&case.spec);
     let extents = std::slice::from_ref(extent);
-    let input = Input { extents, literals: &case.literals, lookups, tables, expansion, descriptors: None };
+    let input = Input { extents, literals: &case.literals, lookups, tables, expansion, ..Input::default() };
     let layout = pipeline.output_layout(extents);
     let output = DeviceBuffer::new(layout.bytes, &rig.stream, &rig.pool).unwrap();
     pipeline.materialise(input, output.as_view(), &layout, &rig.stream).unwrap_or_else(|error| panic!("{error}"));

@@ -24,3 +24,4 @@ mod pipeline_rig;
 mod pipeline_shape;
 mod reduce;
 mod sort;
+mod text;

@@ -287,5 +287,6 @@ fn lane_type(repr: Repr) -> DataType {
         Repr::I128 => DataType::Decimal128(38, 0),
         Repr::F32 => DataType::Float32,
         Repr::F64 => DataType::Float64,
+        Repr::Text => DataType::Utf8View,
     }
 }

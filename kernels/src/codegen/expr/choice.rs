@@ -117,7 +117,7 @@ impl Row<'_, '_> {
 
     pub(super) fn compare(&mut self, op: Comparison, left: NodeId, right: NodeId) -> Result<Computed, CodegenError> {
         let (a, b) = (self.node(left)?, self.node(right)?);
-        let value = self.relate(op, (left, a.number), (right, b.number));
+        let value = self.relate(op, (left, a.number), (right, b.number))?;
         match op {
             Comparison::Distinct | Comparison::NotDistinct => {
                 // `value` says that the values are equal; NULL equals NULL and nothing else.
@@ -144,7 +144,12 @@ impl Row<'_, '_> {
     }
 
     /// Compares values; for the DISTINCT forms, whether they are equal.
-    fn relate(&mut self, op: Comparison, (left, a): (NodeId, Number), (right, b): (NodeId, Number)) -> Reg {
+    fn relate(
+        &mut self,
+        op: Comparison,
+        (left, a): (NodeId, Number),
+        (right, b): (NodeId, Number),
+    ) -> Result<Reg, CodegenError> {
         let relation = match op {
             Comparison::Equal | Comparison::Distinct | Comparison::NotDistinct | Comparison::Identical => Compare::Eq,
             Comparison::NotEqual => Compare::Ne,
@@ -153,13 +158,14 @@ impl Row<'_, '_> {
             Comparison::Greater => Compare::Gt,
             Comparison::GreaterEqual => Compare::Ge,
         };
-        match a.lane {
+        Ok(match a.lane {
+            Lane::Text => self.relate_texts(relation, a, b)?,
             Lane::Pred => self.relate_booleans(relation, a, b),
             Lane::F32 | Lane::F64 => {
                 if matches!(relation, Compare::Eq | Compare::Ne) {
                     let one_zero = op != Comparison::Identical;
                     let (x, y) = (self.float_bits(a, one_zero), self.float_bits(b, one_zero));
-                    return self.f.setp(relation, x, y);
+                    return Ok(self.f.setp(relation, x, y));
                 }
                 let (x, y) = (self.float_key(left, a), self.float_key(right, b));
                 self.f.setp(relation, x, y)
@@ -169,7 +175,7 @@ impl Row<'_, '_> {
                 let (a, b) = (a.to(self.f, lane), b.to(self.f, lane));
                 relate_numbers(self.f, relation, a, b)
             }
-        }
+        })
     }
 
     /// false < true.
@@ -201,7 +207,7 @@ impl Row<'_, '_> {
         let mut all_valid: Option<Reg> = None;
         for &item in list {
             let value = self.node(item)?;
-            let equal = self.relate(Comparison::Identical, (of, needle.number), (item, value.number));
+            let equal = self.relate(Comparison::Identical, (of, needle.number), (item, value.number))?;
             let equal = self.where_valid(equal, value.valid);
             hit = Some(match hit {
                 Some(hit) => self.f.or(hit, equal),
@@ -295,7 +301,7 @@ impl Row<'_, '_> {
         lane: Lane,
         nullable: bool,
     ) -> Computed {
-        let integer = !matches!(lane, Lane::Pred | Lane::F32 | Lane::F64);
+        let integer = !matches!(lane, Lane::Pred | Lane::F32 | Lane::F64 | Lane::Text);
         let in_lane = |row: &mut Self, number: Number| if integer { number.to(row.f, lane) } else { number };
         let Some(rest) = rest else {
             let valid = self.where_valid(condition, side.valid);

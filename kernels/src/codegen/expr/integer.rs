@@ -497,6 +497,10 @@ pub(super) fn select(f: &mut FunctionBuilder, condition: Reg, a: Number, b: Numb
     if a.lane == Lane::S128 {
         return wide::select(f, condition, a, b);
     }
+    if a.lane == Lane::Text {
+        let Number { low, high, .. } = wide::select(f, condition, a, b);
+        return Number { lane: Lane::Text, low, high };
+    }
     let (x, y) = match (a.low, b.low) {
         (Operand::Reg(_), _) | (_, Operand::Reg(_)) => (a.low, b.low),
         _ => (a.low_reg(f).into(), b.low),

@@ -12,7 +12,7 @@ use crate::codegen::ir::Lane;
 pub(super) struct Number {
     pub lane: Lane,
     pub low: Operand,
-    /// The high word of `S128`.
+    /// The high word of `S128`, the number of bytes of `Text`.
     pub high: Option<Operand>,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn type_of(lane: Lane) -> Type {
         Lane::S32 => Type::S32,
         Lane::U32 => Type::U32,
         Lane::S64 => Type::S64,
-        Lane::U64 | Lane::S128 => Type::U64,
+        Lane::U64 | Lane::S128 | Lane::Text => Type::U64,
         Lane::F32 => Type::F32,
         Lane::F64 => Type::F64,
     }
@@ -42,10 +42,16 @@ impl Number {
         Number { lane: Lane::S128, low: view(low.into(), Type::U64), high: Some(view(high.into(), Type::S64)) }
     }
 
+    /// A text: its address and its number of bytes.
+    pub(super) fn text(at: impl Into<Operand>, bytes: impl Into<Operand>) -> Number {
+        Number { lane: Lane::Text, ..Number::wide(at, bytes) }
+    }
+
     /// An integer constant in a lane that holds it.
     pub(super) fn constant(lane: Lane, value: i128) -> Number {
         match lane {
             Lane::S128 => Number::wide(Operand::Integer(i128::from(value as u64)), Operand::Integer(value >> 64)),
+            Lane::Text => Number::text(Operand::Integer(0), Operand::Integer(0)),
             Lane::U64 => Number { lane, low: Operand::Integer(i128::from(value as u64)), high: None },
             Lane::U32 => Number { lane, low: Operand::Integer(i128::from(value as u32)), high: None },
             Lane::S32 => Number { lane, low: Operand::Integer(i128::from(value as i32)), high: None },

@@ -14,6 +14,7 @@ mod date;
 mod float;
 mod integer;
 mod lanes;
+mod text;
 mod wide;
 
 use std::collections::{HashMap, HashSet};
@@ -75,6 +76,25 @@ impl<'g> Expressions<'g> {
         let mut row = Row::new(self, emit, leaves);
         let computed = row.node(node)?;
         Ok(row.as_value(computed))
+    }
+
+    /// The value of a node as memory holds it: as [`Self::value`], but a text as the two words of its view, of no bytes where
+    /// it is NULL.
+    ///
+    /// # Errors
+    /// As [`Self::value`].
+    pub fn stored(
+        &mut self,
+        emit: &mut Emit<'_>,
+        leaves: &mut dyn Leaves,
+        node: NodeId,
+    ) -> Result<Value, CodegenError> {
+        let mut row = Row::new(self, emit, leaves);
+        let computed = row.node(node)?;
+        match computed.number.lane {
+            Lane::Text => row.view(computed),
+            _ => Ok(row.as_value(computed)),
+        }
     }
 
     /// A predicate that is true where a boolean node is true: false and NULL alike give false. The form for filters.
@@ -140,7 +160,7 @@ impl<'x, 'g> Row<'x, 'g> {
     /// Numbers of constants become registers at the border.
     fn as_value(&mut self, computed: Computed) -> Value {
         let number = computed.number;
-        if number.lane == Lane::S128 {
+        if matches!(number.lane, Lane::S128 | Lane::Text) {
             let (low, high) = number.words(self.f);
             return Value { lane: number.lane, low, high: Some(high), valid: computed.valid };
         }
@@ -245,6 +265,7 @@ impl<'x, 'g> Row<'x, 'g> {
             Node::DatePart { part, of, unit } => self.date_part(id, *part, *of, *unit),
             Node::DateTruncate { grain, of, unit } => self.date_truncate(id, *grain, *of, *unit),
             Node::AddMonths { of, months, unit } => self.add_months(id, *of, *months, *unit),
+            Node::Text { function, of } => self.text(id, *function, of),
         }
     }
 
@@ -257,6 +278,7 @@ impl<'x, 'g> Row<'x, 'g> {
         }
         let number = match value.high {
             Some(high) if wanted == Lane::S128 => Number::wide(value.low, high),
+            Some(high) if wanted == Lane::Text => Number::text(value.low, high),
             _ => Number::reg(wanted, value.low),
         };
         Ok(Computed { number, valid: value.valid.filter(|_| ty.nullable) })

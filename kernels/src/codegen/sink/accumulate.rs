@@ -218,7 +218,8 @@ fn ordered(f: &mut FunctionBuilder, value: Value, min: bool) -> Vec<Reg> {
             let wide = to_64(f, value.low).view(Type::U64);
             vec![f.xor(wide, SIGN)]
         }
-        Lane::Pred | Lane::U32 | Lane::U64 => vec![whole(f, value)],
+        // A pipeline that asks for the least of texts is refused before it comes here.
+        Lane::Pred | Lane::U32 | Lane::U64 | Lane::Text => vec![whole(f, value)],
         Lane::F32 => {
             let bits = f.reinterpret(Type::S32, value.low);
             let flip = f.shr(bits, 31);
@@ -262,7 +263,7 @@ pub(crate) fn restore(f: &mut FunctionBuilder, words: &[Reg], ty: Ty, min: bool)
         }
         Lane::S64 => f.xor(words[0], SIGN).view(Type::S64),
         Lane::U32 => f.convert(Type::U32, words[0]),
-        Lane::U64 => words[0],
+        Lane::U64 | Lane::Text => words[0],
         Lane::Pred => f.setp(Compare::Ne, words[0], 0u64),
         Lane::F32 => {
             let bits = f.convert(Type::U32, words[0]);

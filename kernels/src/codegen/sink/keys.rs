@@ -69,7 +69,7 @@ impl DenseParams {
                 Lane::Pred => truth_bit(f, value.low),
                 Lane::S32 | Lane::U32 => value.low.view(Type::U32),
                 Lane::S64 | Lane::U64 => f.convert(Type::U32, value.low.view(Type::U64)),
-                Lane::S128 | Lane::F32 | Lane::F64 => {
+                Lane::S128 | Lane::F32 | Lane::F64 | Lane::Text => {
                     return Err(CodegenError::Malformed { what: "a dense key".into(), why: "it is a float".into() });
                 }
             };
@@ -191,7 +191,8 @@ pub(crate) fn from_words(f: &mut FunctionBuilder, key: &KeyPlan, words: &[Reg]) 
     let low = match key.lane {
         Lane::Pred => f.setp(Compare::Ne, words[0], 0u64),
         Lane::S32 | Lane::U32 => f.convert(lane_type(key.lane), words[0]),
-        Lane::S64 | Lane::U64 => words[0].view(lane_type(key.lane)),
+        // Texts are no keys: a pipeline with one is refused before it comes here.
+        Lane::S64 | Lane::U64 | Lane::Text => words[0].view(lane_type(key.lane)),
         Lane::S128 => {
             high = Some(words[1].view(Type::S64));
             words[0]

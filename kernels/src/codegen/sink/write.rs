@@ -69,7 +69,7 @@ impl Outputs {
         Flags { registers: (0..self.bitmaps.len().div_ceil(32)).map(|_| f.copy(Type::U32, 0u32)).collect() }
     }
 
-    /// Stores column `i` of output row `index` (U64), and sets its flags.
+    /// Stores column `i` (as [`Expressions::stored`](crate::codegen::expr::Expressions::stored) gives it) of output row `index` (U64), and sets its flags.
     pub(crate) fn store(&self, f: &mut FunctionBuilder, i: usize, value: Value, index: Reg, flags: &Flags) {
         let column = &self.columns[i];
         if let Some(flag) = column.valid_flag {
@@ -81,7 +81,7 @@ impl Outputs {
         let Some(values) = column.values else { return };
         let address = f.element(values, index, column.physical.width());
         match value.high {
-            Some(high) if column.physical == Physical::I128 => {
+            Some(high) if matches!(column.physical, Physical::I128 | Physical::View) => {
                 f.store_vector("st.global", Type::U64, address, &[value.low, high.view(Type::U64)]);
             }
             _ => {
