@@ -17,7 +17,7 @@ use crate::codegen::ir::*;
 use crate::layout::OutputLayout;
 use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, PipelineCache};
 use crate::reduce::{self, Reduction};
-use crate::sort::{self, KeyValues, SortKey};
+use crate::sort::{Method, Sort, SortKey};
 use crate::{Images, KernelError, Rows, fill, gather, pick, select};
 
 /// Every check of this crate: static kernels, then pipelines.
@@ -25,7 +25,7 @@ pub fn checks() -> &'static [Check] {
     &CHECKS
 }
 
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 14] = [
     Check { name: "kernels/fill", claim: "columns, bitmaps and row numbers are filled to the last row", run: fills },
     Check { name: "kernels/gather", claim: "values of every width are fetched by row number", run: gathers },
     Check { name: "kernels/select", claim: "selected values move to the front in their order", run: selects },
@@ -37,6 +37,12 @@ const CHECKS: [Check; 12] = [
     Check { name: "kernels/bitmap", claim: "bitmaps are combined, inverted and counted", run: bitmaps },
     Check { name: "kernels/reduce", claim: "count, sum, min and max are exact", run: reductions },
     Check { name: "kernels/sort", claim: "rows are sorted by several keys, NULLs where they belong", run: sorts },
+    Check { name: "kernels/radix", claim: "the same, digit by digit, over several words", run: radix_sorts },
+    Check {
+        name: "kernels/top",
+        claim: "the first rows of an order are found without sorting the others",
+        run: top_rows,
+    },
     Check { name: "pipelines/materialise", claim: "filtered and computed rows keep their order", run: materialise },
     Check { name: "pipelines/total", claim: "one sum over all rows, NULLs left out", run: total },
     Check { name: "pipelines/few_groups", claim: "few groups, kept by each thread block", run: few_groups },
@@ -309,32 +315,47 @@ fn reductions(device: &Device) -> Result<(), CheckError> {
 }
 
 fn sorts(device: &Device) -> Result<(), CheckError> {
+    ordered(device, &[0, 1, 2, 33, 2_048], Method::Tile, None)?;
+    ordered(device, &[2_049, 5_000], Method::Merge, None)?;
+    ordered(device, &[5_000], Method::Merge, Some(3_000))
+}
+
+fn radix_sorts(device: &Device) -> Result<(), CheckError> {
+    ordered(device, &[0, 1, 31, 33, 4_096, 4_097, 20_000], Method::Radix, None)?;
+    ordered(device, &[20_000], Method::Radix, Some(3_000))
+}
+
+fn top_rows(device: &Device) -> Result<(), CheckError> {
+    ordered(device, &[0, 1, 33, 5_000, 40_000], Method::Top, Some(10))?;
+    ordered(device, &[1_000, 40_000], Method::Top, Some(1_024))
+}
+
+/// Rows by a nullable integer, descending and NULLS FIRST, and a float.
+fn ordered(device: &Device, lengths: &[usize], method: Method, limit: Option<u64>) -> Result<(), CheckError> {
     let rig = Rig::new(device)?;
-    for rows in [0, 1, 2, 33, 2_048, 3_000] {
+    for &rows in lengths {
         let groups: Vec<i32> = (0..rows as u64).map(|row| (mixed(row) % 17) as i32 - 8).collect();
         let valid = some_bits(rows, 6);
         let floats: Vec<f64> = (0..rows as u64).map(|row| (mixed(row * 3) % 64) as f64 - 32.0).collect();
         let group_view = rig.upload(&groups.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())?;
         let float_view = rig.upload(&floats.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())?;
         let validity = rig.upload(&packed(&valid))?.as_view().clone();
-        let keys = [
+        let keys = vec![
             SortKey {
                 validity: Some(validity),
+                range: Some(Range { low: -8, high: 8 }),
                 descending: true,
                 nulls_first: true,
-                ..SortKey::new(&group_view, KeyValues::Plain(Physical::I32))
+                ..SortKey::new(&group_view, Physical::I32)
             },
-            SortKey::new(&float_view, KeyValues::Plain(Physical::F64)),
+            SortKey::new(&float_view, Physical::F64),
         ];
-        let descriptors = rig.upload(&sort::descriptors(&keys))?;
-        let out = rig.output(rows * 4)?;
-        let scratch = match sort::scratch_bytes(rows as u64) {
-            0 => None,
-            bytes => Some(rig.output(bytes as usize)?),
-        };
-        let scratch = scratch.as_ref().map(DeviceBuffer::as_view);
-        let (images, number) = (&rig.images, Rows::known(rows as u64));
-        sort::sort(images, &keys, &descriptors, &[], &number, &out, scratch, rig.stream())?;
+        let sort = Sort::new(keys, rows as u64, limit)?.by(method)?;
+        let descriptors = rig.upload(&sort.descriptors())?;
+        let order = rig.output(sort.order_bytes())?;
+        let scratch = rig.output(sort.scratch_bytes())?;
+        let number = ExtentRows::Known(rows as u64);
+        sort.run(&rig.images, &descriptors, &[], &number, &order, Some(&scratch), rig.stream())?;
         let mut expected: Vec<u32> = (0..rows as u32).collect();
         expected.sort_by(|a, b| {
             let (a, b) = (*a as usize, *b as usize);
@@ -342,8 +363,16 @@ fn sorts(device: &Device) -> Result<(), CheckError> {
             let group = |row: usize| valid[row].then(|| std::cmp::Reverse(groups[row]));
             group(a).cmp(&group(b)).then(floats[a].total_cmp(&floats[b]))
         });
+        expected.truncate(limit.map_or(rows, |limit| limit as usize));
+        let extent = sort.order(&order)?;
+        let home = rig.download(&order.view(0..abi::CONTROL_RESULT_BYTES as usize)?)?;
+        let what = format!("{method:?} of {rows} rows");
+        same(&format!("the number left by {what}"), word(&home, abi::CONTROL_ROWS as usize), expected.len() as u64)?;
         let expected: Vec<u8> = expected.iter().flat_map(|row| row.to_le_bytes()).collect();
-        same(&format!("the order of {rows} rows"), rig.download(&out)?, expected)?;
+        for numbers in extent.columns.iter().flatten() {
+            let home = rig.download(&numbers.values)?;
+            same(&format!("the order by {what}"), home, expected.clone())?;
+        }
     }
     rig.base.finish()
 }

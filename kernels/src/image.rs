@@ -27,7 +27,9 @@ macro_rules! images {
 }
 
 /// Every image, by name.
-pub const IMAGES: &[Image] = images! { "bitmap" "fill" "gather" "pick" "reduce" "scan" "select" "sort" "text" };
+pub const IMAGES: &[Image] = images! {
+    "bitmap" "fill" "gather" "pick" "radix" "reduce" "scan" "select" "sort" "text" "top"
+};
 
 /// What the compiler is told, besides [`DEFINES`].
 pub const OPTIONS: &[&str] = &[
@@ -40,12 +42,15 @@ pub const OPTIONS: &[&str] = &[
 
 /// Sizes that host and device share, by the name that the sources know them under.
 pub const DEFINES: &[(&str, u32)] = &[
+    ("RADIX_THREADS", tune::RADIX_THREADS),
+    ("RADIX_TILE_ROWS", tune::RADIX_TILE_ROWS),
     ("REDUCE_THREADS", tune::REDUCE_THREADS),
     ("SCAN_THREADS", tune::SCAN_THREADS),
     ("SELECT_THREADS", tune::SELECT_THREADS),
     ("SELECT_TILE_ROWS", tune::SELECT_TILE_ROWS),
     ("SORT_THREADS", tune::SORT_THREADS),
     ("SORT_TILE_ROWS", tune::SORT_TILE_ROWS),
+    ("TOP_MAX_ROWS", tune::TOP_MAX_ROWS),
 ];
 
 impl Image {

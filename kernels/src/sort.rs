@@ -1,200 +1,270 @@
-//! Sorts rows by any number of keys; the result is the row numbers in order. Device side: `cuda/sort.cu`.
+//! Sorts rows by any number of keys; the result is the row numbers in order, or the first of them.
 //!
 //! ```text
-//!   keys  [price desc, name]  ──►  rows  [7, 2, 0, …]  ──gather──►  sorted columns
+//!   keys  [price desc, name]  ──►  order  [control │ 7, 2, 0, …]  ──gather──►  sorted columns
+//!
+//!   up to 2,048 rows       one launch: a thread block sorts them                         Method::Tile    cuda/sort.cu
+//!   the first of many      one launch: thread blocks keep the best they have seen        Method::Top     cuda/top.cu
+//!   fixed-width keys       one launch a word and one for every eight bits of the keys    Method::Radix   cuda/radix.cu
+//!   strings, wide keys     tiles, then one launch for every doubling of the runs         Method::Merge   cuda/sort.cu
 //! ```
 //!
 //! NULL     first or last, by key.
 //! Order    stable. Floats by IEEE 754's total order, which is DataFusion's: -NaN, …, -0, +0, …, NaN. Strings by bytes.
-//! Memory   [`scratch_bytes`]; nothing beyond the descriptors for up to [`tune::SORT_TILE_ROWS`] rows.
-//! Waits    never.
+//! Memory   [`Sort::order_bytes`] for the result, [`Sort::scratch_bytes`] while it runs; a radix sort takes up to 24.5 bytes a row.
+//! Waits    never: the number of rows, and which digits count, stay on the device.
+//! Speed    the bits of the keys decide: say their ranges ([`SortKey::range`]) where they are known.
+
+mod compare;
+mod key;
+mod radix;
+mod top;
 
 use millpond_memory::{DeviceView, Stream};
 
-use crate::codegen::ir::Physical;
+use crate::abi;
 use crate::error::KernelError;
 use crate::image::Images;
+use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows};
 use crate::rows::{Rows, bitmap_words, expect_bytes};
-use crate::{Launch, LaunchConfig, tune};
+use crate::{Launch, tune};
+
+pub use key::{KEY_BYTES, SortKey};
+
+use key::Layout;
 
 type Result<T> = std::result::Result<T, KernelError>;
 
-/// Bytes of one key's descriptor on the device.
-pub const KEY_BYTES: u64 = 32;
+/// Bytes before the row numbers of an order.
+const NUMBERS: u64 = 256;
+/// Most rows that can be numbered.
+const MAX_ROWS: u64 = u32::MAX as u64 - 1;
 
-/// How the values of a key lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyValues {
-    Plain(Physical),
-    /// 16-byte string views; the launch must know the buffers that they point into ([`sort`]'s `reached`).
-    Views,
+/// How rows are sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// All rows in one thread block.
+    Tile,
+    /// The first rows alone.
+    Top,
+    /// By digits.
+    Radix,
+    /// By comparison.
+    Merge,
 }
 
-/// One sort key.
+/// A sort of up to so many rows.
 #[derive(Debug, Clone)]
-pub struct SortKey {
-    pub values: DeviceView,
-    pub kind: KeyValues,
-    /// `None`: no row is NULL.
-    pub validity: Option<DeviceView>,
-    /// For dictionary codes (U8, U16, U32): the rank (u32) of each code, which is what sorts.
-    pub ranks: Option<DeviceView>,
-    pub descending: bool,
-    pub nulls_first: bool,
+pub struct Sort {
+    keys: Vec<SortKey>,
+    layout: Layout,
+    bound: u64,
+    limit: u64,
+    method: Method,
 }
 
-impl SortKey {
-    /// Ascending, NULLS LAST, no NULLs.
-    pub fn new(values: &DeviceView, kind: KeyValues) -> SortKey {
-        let values = values.clone();
-        SortKey { values, kind, validity: None, ranks: None, descending: false, nulls_first: false }
+impl Sort {
+    /// Up to `rows_upper_bound` rows by `keys`; of the sorted rows the first `limit` are wanted, or all.
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] without keys, if a column is too short, from 2³² - 1 rows on, for texts that are not views, and for ranks of
+    /// values that are no codes.
+    pub fn new(keys: Vec<SortKey>, rows_upper_bound: u64, limit: Option<u64>) -> Result<Sort> {
+        let shape = |why: String| Err(KernelError::Shape { what: "sort", why });
+        if rows_upper_bound > MAX_ROWS {
+            return shape(format!("{rows_upper_bound} rows are more than the {MAX_ROWS} that it can number"));
+        }
+        if keys.is_empty() {
+            return shape("there is nothing to sort by".into());
+        }
+        for key in &keys {
+            key.check()?;
+            expect_bytes("sort", "a key", &key.values.padded(), key.value_bytes(rows_upper_bound))?;
+            if let Some(validity) = &key.validity {
+                bitmap_words("sort", "a key's validity", validity, &Rows::known(rows_upper_bound))?;
+            }
+        }
+        let layout = Layout::of(&keys);
+        let limit = limit.unwrap_or(u64::MAX);
+        let mut sort = Sort { keys, layout, bound: rows_upper_bound, limit, method: Method::Tile };
+        sort.method = sort.best();
+        Ok(sort)
     }
 
-    /// The number of `enum Kind` in sort.cu.
-    fn code(&self) -> u32 {
-        match self.kind {
-            KeyValues::Plain(Physical::Bit) => 0,
-            KeyValues::Plain(Physical::U8) => 1,
-            KeyValues::Plain(Physical::U16) => 2,
-            KeyValues::Plain(Physical::U32) => 3,
-            KeyValues::Plain(Physical::U64) => 4,
-            KeyValues::Plain(Physical::I8) => 5,
-            KeyValues::Plain(Physical::I16) => 6,
-            KeyValues::Plain(Physical::I32) => 7,
-            KeyValues::Plain(Physical::I64) => 8,
-            KeyValues::Plain(Physical::I128) => 9,
-            KeyValues::Plain(Physical::F32) => 10,
-            KeyValues::Plain(Physical::F64) => 11,
-            KeyValues::Views | KeyValues::Plain(Physical::View) => 12,
-            // Refused before a descriptor is used: offsets have no order of their own.
-            KeyValues::Plain(Physical::Text) => u32::MAX,
+    /// Sorts by `method`, which is otherwise chosen.
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] where it cannot.
+    pub fn by(self, method: Method) -> Result<Sort> {
+        if self.can(method) {
+            return Ok(Sort { method, ..self });
+        }
+        let Sort { bound, limit, layout: Layout { whole, .. }, .. } = self;
+        let why = format!(
+            "{method:?} cannot give {} of {bound} rows by {}",
+            if limit == u64::MAX { "all".to_string() } else { format!("the first {limit}") },
+            if whole { "fixed-width keys" } else { "strings" },
+        );
+        Err(KernelError::Shape { what: "sort", why })
+    }
+
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    fn can(&self, method: Method) -> bool {
+        match method {
+            Method::Tile => self.bound <= u64::from(tune::SORT_TILE_ROWS),
+            Method::Top => self.limit <= u64::from(tune::TOP_MAX_ROWS),
+            Method::Radix => self.layout.whole,
+            Method::Merge => true,
         }
     }
 
-    /// Bytes of values that `rows` rows have.
-    fn value_bytes(&self, rows: u64) -> u64 {
-        match self.kind {
-            KeyValues::Plain(Physical::Bit) => rows.div_ceil(32) * 4,
-            KeyValues::Plain(physical) => physical.value_bytes(rows),
-            KeyValues::Views => rows * 16,
+    fn best(&self) -> Method {
+        let digits = self.layout.bits.div_ceil(8);
+        if self.can(Method::Tile) {
+            Method::Tile
+        } else if self.can(Method::Top) {
+            Method::Top
+        } else if self.can(Method::Radix) && digits <= tune::RADIX_DIGITS_PER_MERGE * self.doublings() {
+            Method::Radix
+        } else {
+            Method::Merge
         }
     }
-}
 
-/// The descriptors of `keys`, to be uploaded: [`KEY_BYTES`] each.
-pub fn descriptors(keys: &[SortKey]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(keys.len() * KEY_BYTES as usize);
-    for key in keys {
-        let address = |view: &Option<DeviceView>| view.as_ref().map_or(0, |view| view.address().0);
-        bytes.extend(key.values.address().0.to_le_bytes());
-        bytes.extend(address(&key.validity).to_le_bytes());
-        bytes.extend(address(&key.ranks).to_le_bytes());
-        bytes.extend(key.code().to_le_bytes());
-        bytes.extend((u32::from(key.descending) | u32::from(key.nulls_first) << 1).to_le_bytes());
+    /// Launches of a merge sort after its first.
+    fn doublings(&self) -> u32 {
+        self.tiles(tune::SORT_TILE_ROWS).next_power_of_two().trailing_zeros()
     }
-    bytes
-}
 
-/// Bytes of scratch that `rows` rows need: none up to a tile, else two lists of words and one of rows.
-pub fn scratch_bytes(rows: u64) -> u64 {
-    if rows <= u64::from(tune::SORT_TILE_ROWS) { 0 } else { list_bytes(rows, 8) * 2 + list_bytes(rows, 4) }
-}
-
-/// Lists in the scratch begin at multiples of 256 bytes.
-fn list_bytes(rows: u64, width: u64) -> u64 {
-    (rows * width).next_multiple_of(256)
-}
-
-/// Writes to `out` the numbers (u32) of `rows` rows in the order of `keys`; equal rows stay in their old order.
-///
-/// | name          | length                    | unit                                                        |
-/// |---------------|---------------------------|-------------------------------------------------------------|
-/// | `keys`        | one or more               | each column at least `rows` values                          |
-/// | `descriptors` | [`KEY_BYTES`] per key     | bytes on the device: what [`descriptors`] gives, uploaded   |
-/// | `reached`     | any                       | the byte buffers of string views                            |
-/// | `out`         | at least `rows`           | u32                                                         |
-/// | `scratch`     | [`scratch_bytes`]`(rows)` | bytes                                                       |
-///
-/// # Errors
-/// [`KernelError::Shape`] if a length does not fit, from 2³² - 1 rows on, and for ranks of values that are no
-/// codes.
-#[expect(clippy::too_many_arguments, reason = "inputs, outputs, scratch, stream, as in every launcher")]
-pub fn sort(
-    images: &Images,
-    keys: &[SortKey],
-    descriptors: &DeviceView,
-    reached: &[DeviceView],
-    rows: &Rows,
-    out: &DeviceView,
-    scratch: Option<&DeviceView>,
-    on: &Stream,
-) -> Result<()> {
-    let bound = rows.upper_bound();
-    let limit = u64::from(u32::MAX) - 1;
-    if bound > limit {
-        let why = format!("{bound} rows are more than the {limit} that it can number");
-        return Err(KernelError::Shape { what: "sort", why });
+    fn tiles(&self, rows: u32) -> u32 {
+        self.bound.div_ceil(u64::from(rows)) as u32
     }
-    for key in keys {
-        if key.kind == KeyValues::Plain(Physical::Text) {
-            let why = "texts are sorted by their views".to_string();
+
+    /// Launches that [`Sort::run`] makes.
+    pub fn launches(&self) -> u32 {
+        match (self.bound, self.method) {
+            (_, Method::Tile | Method::Top) => 1,
+            (_, Method::Radix) => radix::launches(self),
+            (_, Method::Merge) => 1 + self.doublings(),
+        }
+    }
+
+    /// The keys' descriptors, to be uploaded: [`KEY_BYTES`] each.
+    pub fn descriptors(&self) -> Vec<u8> {
+        self.layout.descriptors(&self.keys)
+    }
+
+    /// Rows that the order can have.
+    pub fn rows_upper_bound(&self) -> u64 {
+        self.bound.min(self.limit)
+    }
+
+    /// Bytes of the result: a control block, then a row number (u32) for each row that is wanted.
+    pub fn order_bytes(&self) -> usize {
+        (NUMBERS + 4 * self.rows_upper_bound()) as usize
+    }
+
+    /// Bytes of scratch; none for some.
+    pub fn scratch_bytes(&self) -> usize {
+        let bytes = match self.method {
+            Method::Tile => 0,
+            Method::Top => top::scratch_bytes(self),
+            Method::Radix => radix::scratch_bytes(self),
+            Method::Merge => compare::scratch_bytes(self),
+        };
+        bytes as usize
+    }
+
+    /// What a next pipeline reads of `order`, once this has run: the row numbers as its one column.
+    ///
+    /// # Errors
+    /// If `order` is too short.
+    pub fn order(&self, order: &DeviceView) -> Result<ExtentInput> {
+        let control = order.view(0..abi::CONTROL_BYTES as usize)?;
+        let values = order.view(NUMBERS as usize..self.order_bytes())?;
+        let numbers = ColumnInput { values, validity: None, base: 0 };
+        let rows = ExtentRows::OnDevice { control, upper_bound: self.rows_upper_bound() };
+        Ok(ExtentInput { rows, columns: vec![Some(numbers)] })
+    }
+
+    /// Writes to `order` the numbers of the sorted rows and how many they are; an error of the kernel that made the rows is
+    /// taken over.
+    ///
+    /// | name          | length                    | unit                                                             |
+    /// |---------------|---------------------------|------------------------------------------------------------------|
+    /// | `descriptors` | [`KEY_BYTES`] per key     | bytes on the device: what [`Sort::descriptors`] gives, uploaded  |
+    /// | `reached`     | any                       | the byte buffers of string views                                 |
+    /// | `order`       | [`Sort::order_bytes`]     | bytes; read through [`Sort::order`]                              |
+    /// | `scratch`     | [`Sort::scratch_bytes`]   | bytes; prepared here                                             |
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] if a length does not fit.
+    #[expect(clippy::too_many_arguments, reason = "inputs, outputs, scratch, stream, as in every launcher")]
+    pub fn run(
+        &self,
+        images: &Images,
+        descriptors: &DeviceView,
+        reached: &[DeviceView],
+        rows: &ExtentRows,
+        order: &DeviceView,
+        scratch: Option<&DeviceView>,
+        on: &Stream,
+    ) -> Result<()> {
+        if rows.upper_bound() > self.bound {
+            let why = format!("{} rows where at most {} were to come", rows.upper_bound(), self.bound);
             return Err(KernelError::Shape { what: "sort", why });
         }
-        expect_bytes("sort", "a key", &key.values.padded(), key.value_bytes(bound))?;
-        if let Some(validity) = &key.validity {
-            bitmap_words("sort", "a key's validity", validity, rows)?;
+        expect_bytes("sort", "descriptors", descriptors, self.keys.len() as u64 * KEY_BYTES)?;
+        expect_bytes("sort", "order", order, self.order_bytes() as u64)?;
+        let control = order.view(0..abi::CONTROL_BYTES as usize)?;
+        let numbers = order.view(NUMBERS as usize..self.order_bytes())?;
+        let wanted = self.scratch_bytes();
+        let scratch = match (scratch, wanted) {
+            (_, 0) => None,
+            (Some(scratch), wanted) => {
+                expect_bytes("sort", "scratch", scratch, wanted as u64)?;
+                Some(scratch.view(0..wanted)?)
+            }
+            (None, wanted) => {
+                return Err(KernelError::Shape { what: "sort", why: format!("{wanted} bytes of scratch are needed") });
+            }
+        };
+        let count = Rows::try_from(rows)?;
+        let source = match rows {
+            ExtentRows::OnDevice { control, .. } => Some(control.clone()),
+            ExtentRows::Known(_) => None,
+        };
+        let running = Running { sort: self, images, descriptors, reached, count, source, control, numbers, on };
+        match (self.method, scratch) {
+            (Method::Top, Some(scratch)) => top::run(&running, &scratch),
+            (Method::Radix, Some(scratch)) => radix::run(&running, &scratch),
+            (_, scratch) => compare::run(&running, scratch.as_ref()),
         }
-        let codes = [Physical::U8, Physical::U16, Physical::U32].map(KeyValues::Plain);
-        if key.ranks.is_some() && !codes.contains(&key.kind) {
-            let why = format!("ranks are for dictionary codes, not for {:?}", key.kind);
-            return Err(KernelError::Shape { what: "sort", why });
-        }
     }
-    expect_bytes("sort", "descriptors", descriptors, keys.len() as u64 * KEY_BYTES)?;
-    expect_bytes("sort", "out", out, bound * 4)?;
-    if bound == 0 {
-        return Ok(());
-    }
-    let sorter = Sorter { images, keys, descriptors, reached, rows, on };
-    let tiles = bound.div_ceil(u64::from(tune::SORT_TILE_ROWS)) as u32;
-    let passes = tiles.next_power_of_two().trailing_zeros();
-    if passes == 0 {
-        return sorter.tile(None, out, tiles);
-    }
-    let Some(scratch) = scratch else {
-        let wanted = scratch_bytes(bound);
-        return Err(KernelError::Shape { what: "sort", why: format!("{wanted} bytes of scratch are needed") });
-    };
-    expect_bytes("sort", "scratch", scratch, scratch_bytes(bound))?;
-    let (wide, narrow) = (list_bytes(bound, 8) as usize, list_bytes(bound, 4) as usize);
-    let words = [scratch.view(0..wide)?, scratch.view(wide..2 * wide)?];
-    let spare = scratch.view(2 * wide..2 * wide + narrow)?;
-    // The lists change places with every pass; the last pass must write to `out`.
-    let lists = if passes.is_multiple_of(2) { [out, &spare] } else { [&spare, out] };
-    sorter.tile(Some(&words[0]), lists[0], tiles)?;
-    for pass in 0..passes {
-        let (from, to) = (pass as usize % 2, (pass as usize + 1) % 2);
-        let run = u64::from(tune::SORT_TILE_ROWS) << pass;
-        sorter.merge(run, (&words[from], lists[from]), (&words[to], lists[to]), tiles)?;
-    }
-    Ok(())
 }
 
 /// What all launches of one sort have in common.
-struct Sorter<'a> {
+struct Running<'a> {
+    sort: &'a Sort,
     images: &'a Images,
-    keys: &'a [SortKey],
     descriptors: &'a DeviceView,
     reached: &'a [DeviceView],
-    rows: &'a Rows,
+    count: Rows,
+    /// The control block of the rows.
+    source: Option<DeviceView>,
+    /// That of the order, and its row numbers.
+    control: DeviceView,
+    numbers: DeviceView,
     on: &'a Stream,
 }
 
-impl Sorter<'_> {
-    /// Adds the keys' parameters, and the buffers that they lead to.
-    fn keys<'k>(&self, launch: Launch<'k>) -> Launch<'k> {
-        let mut launch = launch.read(self.descriptors).value(self.keys.len() as u32);
-        for key in self.keys {
+impl Running<'_> {
+    /// Declares what the keys lead to.
+    fn reaches<'k>(&self, mut launch: Launch<'k>) -> Launch<'k> {
+        for key in &self.sort.keys {
             // The last word of a bitmap may lie in the padding.
             launch = launch.reads(key.values.padded());
             for view in key.validity.iter().chain(&key.ranks) {
@@ -204,28 +274,39 @@ impl Sorter<'_> {
         self.reached.iter().fold(launch, |launch, view| launch.reads(view))
     }
 
-    fn tile(&self, words: Option<&DeviceView>, out: &DeviceView, tiles: u32) -> Result<()> {
-        let kernel = self.images.kernel("sort", "sort_tile")?;
-        let launch = self.keys(Launch::new(&kernel, LaunchConfig::linear(tiles, tune::SORT_THREADS)));
-        let launch = match words {
-            Some(words) => launch.write(words),
-            None => launch.value(0u64),
-        };
-        self.rows.put(launch.write(out)).submit(self.on)?;
-        Ok(())
+    /// Adds the keys' parameters, for comparing.
+    fn keys<'k>(&self, launch: Launch<'k>) -> Launch<'k> {
+        let layout = &self.sort.layout;
+        let launch = launch.read(self.descriptors).value(self.sort.keys.len() as u32);
+        self.reaches(launch.value(layout.encoded()).value(layout.leading()).value(layout.resume))
     }
 
-    fn merge(
-        &self,
-        run: u64,
-        from: (&DeviceView, &DeviceView),
-        to: (&DeviceView, &DeviceView),
-        tiles: u32,
-    ) -> Result<()> {
-        let kernel = self.images.kernel("sort", "sort_merge")?;
-        let launch = self.keys(Launch::new(&kernel, LaunchConfig::linear(tiles, tune::SORT_THREADS))).value(run);
-        let launch = launch.read(from.0).read(from.1).write(to.0).write(to.1);
-        self.rows.put(launch).submit(self.on)?;
-        Ok(())
+    /// Adds the control blocks of order and rows.
+    fn controls<'k>(&self, launch: Launch<'k>) -> Launch<'k> {
+        let launch = launch.write(&self.control);
+        match &self.source {
+            Some(source) => launch.read(source),
+            None => launch.value(0u64),
+        }
+    }
+}
+
+/// Cuts scratch into lists, each of which begins at a multiple of 256 bytes.
+struct Cutter<'a> {
+    scratch: Option<&'a DeviceView>,
+    end: u64,
+}
+
+impl<'a> Cutter<'a> {
+    /// Only counts, without scratch.
+    fn new(scratch: Option<&'a DeviceView>) -> Self {
+        Self { scratch, end: 0 }
+    }
+
+    fn take(&mut self, bytes: u64) -> Result<Option<DeviceView>> {
+        let start = self.end;
+        self.end = (start + bytes).next_multiple_of(256);
+        let view = |scratch: &DeviceView| scratch.view(start as usize..(start + bytes) as usize);
+        Ok(self.scratch.map(view).transpose()?)
     }
 }

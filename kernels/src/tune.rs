@@ -75,6 +75,24 @@ pub const SORT_THREADS: u32 = 512;
 /// Rows that a block sorts on its own: words and row numbers take 24 KiB of shared memory.
 pub const SORT_TILE_ROWS: u32 = 2048;
 
+/// Threads of a block that sorts by digits.
+pub const RADIX_THREADS: u32 = 512;
+
+/// Rows that such a block takes at a time: eight a thread, and 32 KiB of shared memory for words of 8 bytes.
+pub const RADIX_TILE_ROWS: u32 = 4096;
+
+/// Digits that are sorted in the time of one merge of the same rows: merging compares, and its branches diverge.
+pub const RADIX_DIGITS_PER_MERGE: u32 = 4;
+
+/// Rows that are kept without sorting the others, at most: as many again must fit a tile beside them.
+pub const TOP_MAX_ROWS: u32 = 1024;
+
+/// Tiles that a thread block looks at, at least, where the first rows of an order are sought.
+pub const TOP_TILES_PER_BLOCK: u32 = 8;
+
+/// Thread blocks of such a search at most: four for each multiprocessor of an H200.
+pub const TOP_MAX_BLOCKS: u32 = 528;
+
 /// Threads of a block that only moves or combines values.
 pub const MOVE_THREADS: u32 = 256;
 

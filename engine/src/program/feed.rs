@@ -28,7 +28,7 @@ use millpond_memory::{DeviceBuffer, HostKind, MemoryError, Stream};
 use tokio::sync::RwLockWriteGuard;
 use tokio::task::JoinSet;
 
-use super::compile::Stage;
+use super::compile::{Sink, Stage};
 use super::part::Part;
 use super::run::{Failure, Run};
 use super::sort;
@@ -345,7 +345,8 @@ async fn extent(run: &Run, batches: &[RecordBatch], stream: &Stream, in_turn: bo
     drop((extent, promise));
     if run.one_extent() {
         went_up(run, rows);
-        return Ok(Some(sort::sorted(part, &prepared.lowered.sort_keys, run, stream)?));
+        let Sink::Sort { fetch, .. } = &run.program.segments[0].sink else { return Ok(Some(part)) };
+        return Ok(Some(sort::sorted(part, &prepared.lowered.sort_keys, *fetch, run, stream)?));
     }
     let batch = run.downloaded(&part, stream, true).await?;
     drop((part, pinned_held));

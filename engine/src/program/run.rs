@@ -413,7 +413,7 @@ impl Run {
                         home.push(batch);
                     }
                 }
-                Sink::Sort { .. } => {
+                Sink::Sort { fetch, .. } => {
                     let several = inputs.len() > 1;
                     for input in inputs {
                         let input = input.on_device(&stream)?;
@@ -423,7 +423,7 @@ impl Run {
                         current.push(if several { Kept::spillable(part, &self.engine)? } else { Kept::staying(part) });
                     }
                     let part = self.together(std::mem::take(&mut current), &stream)?;
-                    current = vec![Kept::staying(sort::sorted(part, &lowered.sort_keys, self, &stream)?)];
+                    current = vec![Kept::staying(sort::sorted(part, &lowered.sort_keys, *fetch, self, &stream)?)];
                 }
             }
         }

@@ -3,25 +3,32 @@
 //!   [price | name | rank of name]   ── keys ──►  [2, 0, 1]  ── fetch ──►  [price | name] in order
 //!
 //! Order    stable, NULLs first or last by key, floats in total order.
-//! Memory   the part once more, and its row numbers.
+//! Limit    where only the first rows are wanted, the others are not fetched, and up to 1,024 not sorted.
+//! Memory   the part once more, its row numbers, and up to 24 bytes a row while they are sorted.
 //! Waits    never: the number of rows stays on the device.
 
 use millpond_kernels::codegen::ir::{
     ColumnSpec, Extents, Graph, LookupSpec, Physical, PipelineSpec, Repr, SinkSpec, Ty,
 };
-use millpond_kernels::pipeline::{ColumnInput, ExtentInput, Input, LookupInput};
-use millpond_kernels::{Rows, sort};
+use millpond_kernels::pipeline::{Input, LookupInput};
+use millpond_kernels::sort;
 use millpond_memory::{DeviceBuffer, Stream};
 
 use super::compile::SortKey;
 use super::part::Part;
 use super::run::{Failure, Run};
 
-/// `part` in the order of `keys`, which name its columns.
-pub(super) fn sorted(part: Part, keys: &[SortKey], run: &Run, stream: &Stream) -> Result<Part, Failure> {
+/// `part` in the order of `keys`, which name its columns; of its rows the first `limit`, or all.
+pub(super) fn sorted(
+    part: Part,
+    keys: &[SortKey],
+    limit: Option<usize>,
+    run: &Run,
+    stream: &Stream,
+) -> Result<Part, Failure> {
     let engine = &run.engine;
     let layout = &part.layout;
-    let rows = Rows::try_from(&part.as_extent()?.rows)?;
+    let rows = part.as_extent()?.rows;
     let bound = layout.rows_upper_bound;
     if bound == 0 {
         return Ok(part);
@@ -32,24 +39,26 @@ pub(super) fn sorted(part: Part, keys: &[SortKey], run: &Run, stream: &Stream) -
         let values = part.buffer.view(column.values.clone())?;
         columns.push(sort::SortKey {
             validity: column.validity.clone().map(|range| part.buffer.view(range)).transpose()?,
+            range: column.ty.range,
             descending: key.descending,
             nulls_first: key.nulls_first,
-            ..sort::SortKey::new(&values, sort::KeyValues::Plain(column.physical))
+            ..sort::SortKey::new(&values, column.physical)
         });
     }
-    let descriptors = sort::descriptors(&columns);
-    // One allocation: the descriptors, the row numbers, and what the sort itself needs.
+    let sort = sort::Sort::new(columns, bound, limit.map(|limit| limit as u64))?;
+    let descriptors = sort.descriptors();
+    // One allocation: the descriptors, the order, and what the sort itself needs.
     let at = |bytes: usize| bytes.next_multiple_of(256);
-    let numbers = at(descriptors.len());
-    let scratch = at(numbers + bound as usize * 4);
-    let end = scratch + sort::scratch_bytes(bound) as usize;
+    let order = at(descriptors.len());
+    let scratch = at(order + sort.order_bytes());
+    let end = scratch + sort.scratch_bytes();
     let _promise = run.promise(end)?;
     let working = DeviceBuffer::new(end, &stream.with_scope(&run.tags.sort), &engine.pool)?;
     let descriptor_view = working.view(0..descriptors.len())?;
     descriptor_view.upload_from(&descriptors, stream, &engine.pinned)?;
-    let map = working.view(numbers..numbers + bound as usize * 4)?;
-    let scratch = (end > scratch).then(|| working.view(scratch..end)).transpose()?;
-    sort::sort(&engine.images, &columns, &descriptor_view, &[], &rows, &map, scratch.as_ref(), stream)?;
+    let order = working.view(order..order + sort.order_bytes())?;
+    let scratch = working.view(scratch..end)?;
+    sort.run(&engine.images, &descriptor_view, &[], &rows, &order, Some(&scratch), stream)?;
 
     // All columns are fetched by one launch: a pipeline over the row numbers, in which every column is a lookup table.
     let columns = &layout.columns[..part.outputs.len()];
@@ -74,9 +83,7 @@ pub(super) fn sorted(part: Part, keys: &[SortKey], run: &Run, stream: &Stream) -
         sink: SinkSpec::Materialise { outputs },
     };
     let fetch = engine.pipelines.pipeline(&spec)?;
-    let numbers = ColumnInput { values: map, validity: None, base: 0 };
-    let extent = ExtentInput { rows: part.as_extent()?.rows, columns: vec![Some(numbers)] };
-    let extents = std::slice::from_ref(&extent);
+    let extents = &[sort.order(&order)?];
     let layout = fetch.output_layout(extents);
     let (buffer, promise) = run.output(&layout, false, stream)?;
     let input = Input { extents, descriptors: None, literals: &[], lookups: &tables, ..Input::default() };

@@ -101,21 +101,24 @@ fn instruction_forms_are_known() {
 
 const KNOWN_FORMS: &str = "
     add.cc.s64 add.f64 add.s16 add.s32 add.s64 add.u64 addc.cc.s64 and.b16 and.b32 and.b64 and.pred
-    atom.global.add.u64 bar.sync bfi.b64 bfind.shiftamt.u32 bra bra.uni brev.b32 call.uni cvt.f64.f32
-    cvt.s16.s8 cvt.u16.u32 cvt.u32.u16 cvt.u32.u64 cvt.u64.u32 cvta.local.u64 cvta.shared.u64
-    cvta.to.global.u64 cvta.to.local.u64 ld.global.f32 ld.global.f64 ld.global.s16 ld.global.s32 ld.global.s8
-    ld.global.u16 ld.global.u32 ld.global.u64 ld.global.u8 ld.global.v2.u64 ld.global.v4.u32 ld.local.u32
+    atom.global.add.u32 atom.global.add.u64 atom.shared.add.u32 bar.sync bar.warp.sync bfi.b32 bfi.b64
+    bfind.shiftamt.u32 bra bra.uni brev.b32 call.uni cvt.f64.f32 cvt.s16.s8 cvt.u16.u32 cvt.u32.u16
+    cvt.u32.u64 cvt.u64.u32 cvta.local.u64 cvta.shared.u64 cvta.to.global.u64 cvta.to.local.u64
+    cvta.to.shared.u64 ld.global.f32 ld.global.f64 ld.global.s16 ld.global.s32 ld.global.s8 ld.global.u16
+    ld.global.u32 ld.global.u64 ld.global.u8 ld.global.v2.u32 ld.global.v2.u64 ld.global.v4.u32 ld.local.u32
     ld.local.u64 ld.local.v2.u32 ld.local.v2.u64 ld.param.b32 ld.param.b64 ld.param.u16 ld.param.u32
-    ld.param.u64 ld.param.u8 ld.relaxed.gpu.global.u64 ld.s8 ld.shared.f64 ld.shared.u32 ld.shared.u64
-    ld.shared.u8 ld.shared.v2.u64 ld.u16 ld.u32 ld.u64 ld.u8 ld.v2.u64 mad.lo.s32 max.s64 max.u32 max.u64
-    membar.gl min.u32 min.u64 mov.b64 mov.f64 mov.pred mov.u16 mov.u32 mov.u64 mul.lo.s64 mul.wide.u32
-    nanosleep.u32 neg.s64 not.b32 not.b64 not.pred or.b32 or.b64 or.pred popc.b32 popc.b64 prmt.b32
-    red.global.add.u64 rem.u32 rem.u64 ret selp.b32 selp.b64 selp.u16 selp.u32 selp.u64 setp.eq.b32
+    ld.param.u64 ld.param.u8 ld.relaxed.gpu.global.u64 ld.s16 ld.s32 ld.s8 ld.shared.f64 ld.shared.u32
+    ld.shared.u64 ld.shared.u8 ld.shared.v2.u64 ld.u16 ld.u32 ld.u64 ld.u8 ld.v2.u64 mad.lo.s32
+    match.any.sync.b32 max.s64 max.u32 max.u64 membar.gl min.u32 min.u64 mov.b64 mov.f64 mov.pred mov.u16
+    mov.u32 mov.u64 mul.lo.s64 mul.wide.u32 nanosleep.u32 neg.s32 neg.s64 not.b32 not.b64 not.pred or.b32
+    or.b64 or.pred popc.b32 popc.b64 prmt.b32 red.global.add.u32 red.global.add.u64 red.global.min.u64
+    red.shared.add.u32 red.shared.or.b32 rem.u32 rem.u64 ret selp.b32 selp.b64 selp.u16 selp.u32 setp.eq.b32
     setp.eq.s16 setp.eq.s32 setp.eq.s64 setp.ge.u32 setp.ge.u64 setp.gt.s16 setp.gt.s32 setp.gt.s64
     setp.gt.u16 setp.gt.u32 setp.gt.u64 setp.le.u32 setp.le.u64 setp.lt.s32 setp.lt.s64 setp.lt.u16
     setp.lt.u32 setp.lt.u64 setp.ne.s16 setp.ne.s32 setp.ne.s64 shfl.sync.bfly.b32 shfl.sync.down.b32
     shfl.sync.idx.b32 shfl.sync.up.b32 shl.b32 shl.b64 shr.s64 shr.u16 shr.u32 shr.u64 st.global.f64
     st.global.u16 st.global.u32 st.global.u64 st.global.u8 st.global.v2.u64 st.global.v4.u32 st.local.u32
-    st.local.u64 st.param.b32 st.param.b64 st.relaxed.gpu.global.u64 st.shared.f64 st.shared.u32 st.shared.u64
-    st.shared.u8 st.shared.v2.u64 sub.s32 sub.s64 vote.sync.any.pred vote.sync.ballot.b32 xor.b32 xor.b64
+    st.local.u64 st.local.v2.u32 st.param.b32 st.param.b64 st.relaxed.gpu.global.u64 st.shared.f64
+    st.shared.u32 st.shared.u64 st.shared.u8 st.shared.v2.u64 sub.s32 sub.s64 vote.sync.all.pred
+    vote.sync.any.pred vote.sync.ballot.b32 xor.b32 xor.b64
 ";

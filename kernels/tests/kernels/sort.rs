@@ -1,9 +1,11 @@
-//! Sorting against `slice::sort_by` over rows of cells.
+//! Sorting against `slice::sort_by` over rows of cells, by every method.
 
 use crate::pipeline_rig::Rig;
-use millpond_kernels::codegen::ir::Physical;
-use millpond_kernels::sort::{self, KeyValues, SortKey};
-use millpond_kernels::{Images, Rows, tune};
+use millpond_kernels::abi;
+use millpond_kernels::codegen::ir::{Physical, Range};
+use millpond_kernels::pipeline::ExtentRows;
+use millpond_kernels::sort::{Method, Sort, SortKey};
+use millpond_kernels::{Images, tune};
 use millpond_memory::{DeviceBuffer, DeviceView};
 use proptest::prelude::*;
 use std::cmp::Ordering;
@@ -26,11 +28,25 @@ struct Key {
     valid: Option<Vec<bool>>,
     descending: bool,
     nulls_first: bool,
+    /// Whether the sort is told the least and the greatest value.
+    ranged: bool,
 }
 
 impl Key {
     fn new(values: Values) -> Key {
-        Key { values, valid: None, descending: false, nulls_first: false }
+        Key { values, valid: None, descending: false, nulls_first: false, ranged: false }
+    }
+
+    /// The bounds of the valid integers, or of the ranks.
+    fn range(&self) -> Option<Range> {
+        let valid = |row: usize| self.valid.as_ref().is_none_or(|valid| valid[row]);
+        let sorted: Vec<i128> = match &self.values {
+            Values::Integers(_, values) => values.clone(),
+            Values::Ranked(_, codes, ranks) => codes.iter().map(|code| ranks[*code as usize].into()).collect(),
+            _ => return None,
+        };
+        let known = || sorted.iter().enumerate().filter(|(row, _)| valid(*row)).map(|(_, value)| *value);
+        Some(Range { low: known().min()?, high: known().max()? })
     }
 
     /// What the order means: arrow's comparison, with NULLs where they are asked for.
@@ -68,17 +84,15 @@ fn upload(rig: &Rig, key: &Key) -> (SortKey, Option<DeviceView>) {
     };
     let (mut ranks_view, mut reached) = (None, None);
     let (values, kind) = match &key.values {
-        Values::Bits(bits) => (view(&packed(bits)), KeyValues::Plain(Physical::Bit)),
-        Values::Integers(physical, values) => {
-            (view(&low_bytes(values, physical.width() as usize)), KeyValues::Plain(*physical))
-        }
+        Values::Bits(bits) => (view(&packed(bits)), Physical::Bit),
+        Values::Integers(physical, values) => (view(&low_bytes(values, physical.width() as usize)), *physical),
         Values::F32(values) => {
             let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            (view(&bytes), KeyValues::Plain(Physical::F32))
+            (view(&bytes), Physical::F32)
         }
         Values::F64(values) => {
             let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            (view(&bytes), KeyValues::Plain(Physical::F64))
+            (view(&bytes), Physical::F64)
         }
         Values::Strings(strings) => {
             let bytes = view(&strings.concat());
@@ -95,18 +109,19 @@ fn upload(rig: &Rig, key: &Key) -> (SortKey, Option<DeviceView>) {
                 at += string.len() as u64;
             }
             reached = Some(bytes);
-            (view(&views), KeyValues::Views)
+            (view(&views), Physical::View)
         }
         Values::Ranked(physical, codes, ranks) => {
             let ranks: Vec<i128> = ranks.iter().map(|&rank| rank.into()).collect();
             ranks_view = Some(view(&low_bytes(&ranks, 4)));
             let codes: Vec<i128> = codes.iter().map(|&code| code.into()).collect();
-            (view(&low_bytes(&codes, physical.width() as usize)), KeyValues::Plain(*physical))
+            (view(&low_bytes(&codes, physical.width() as usize)), *physical)
         }
     };
     let sort_key = SortKey {
         validity: key.valid.as_ref().map(|valid| view(&packed(valid))),
         ranks: ranks_view,
+        range: key.range().filter(|_| key.ranged),
         descending: key.descending,
         nulls_first: key.nulls_first,
         ..SortKey::new(&values, kind)
@@ -114,22 +129,72 @@ fn upload(rig: &Rig, key: &Key) -> (SortKey, Option<DeviceView>) {
     (sort_key, reached)
 }
 
-fn sorted(rig: &Rig, images: &Images, keys: &[Key], rows: usize, on_device: bool) -> Vec<u32> {
+/// A sort on its way: how, and of how many rows.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    rows: usize,
+    /// Above the rows, if they are counted on the device.
+    bound: Option<usize>,
+    limit: Option<u64>,
+    method: Option<Method>,
+}
+
+impl Case {
+    fn of(rows: usize) -> Case {
+        Case { rows, bound: None, limit: None, method: None }
+    }
+
+    fn by(self, method: Method) -> Case {
+        Case { method: Some(method), ..self }
+    }
+
+    fn first(self, limit: u64) -> Case {
+        Case { limit: Some(limit), ..self }
+    }
+}
+
+/// An error word that the maker of the rows left.
+const ERROR: u64 = 7 << 32 | 2;
+
+fn sorted(rig: &Rig, images: &Images, keys: &[Key], case: Case) -> Vec<u32> {
     let (device_keys, reached): (Vec<SortKey>, Vec<Option<DeviceView>>) =
         keys.iter().map(|key| upload(rig, key)).unzip();
     let reached: Vec<DeviceView> = reached.into_iter().flatten().collect();
-    let descriptors = rig.upload(&sort::descriptors(&device_keys), &rig.stream);
-    let count = rig.upload(&(rows as u64).to_le_bytes(), &rig.stream);
-    let number = if on_device { Rows::on_device(&count, rows as u64).unwrap() } else { Rows::known(rows as u64) };
-    let out = DeviceBuffer::new(rows * 4, &rig.stream, &rig.pool).unwrap();
-    let scratch = match sort::scratch_bytes(rows as u64) {
-        0 => None,
-        bytes => Some(DeviceBuffer::new(bytes as usize, &rig.stream, &rig.pool).unwrap()),
+    let bound = case.bound.unwrap_or(case.rows);
+    let mut sort = Sort::new(device_keys, bound as u64, case.limit).unwrap_or_else(|error| panic!("{error}"));
+    if let Some(method) = case.method {
+        sort = sort.by(method).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let descriptors = rig.upload(&sort.descriptors(), &rig.stream);
+    let mut control = vec![0; abi::CONTROL_BYTES as usize];
+    control[..8].copy_from_slice(&ERROR.to_le_bytes());
+    control[8..16].copy_from_slice(&(case.rows as u64).to_le_bytes());
+    let control = rig.upload(&control, &rig.stream).as_view().clone();
+    let rows = match case.bound {
+        Some(bound) => ExtentRows::OnDevice { control, upper_bound: bound as u64 },
+        None => ExtentRows::Known(case.rows as u64),
     };
-    let scratch = scratch.as_ref().map(DeviceBuffer::as_view);
-    sort::sort(images, &device_keys, &descriptors, &reached, &number, &out, scratch, &rig.stream)
+    let order = DeviceBuffer::new(sort.order_bytes(), &rig.stream, &rig.pool).unwrap();
+    let scratch = DeviceBuffer::new(sort.scratch_bytes(), &rig.stream, &rig.pool).unwrap();
+    // What lies there already is nobody's answer.
+    scratch.fill(0xa5, &rig.stream).unwrap();
+    let launches = rig.stream.scope().counters().launches;
+    sort.run(images, &descriptors, &reached, &rows, &order, Some(&scratch), &rig.stream)
         .unwrap_or_else(|error| panic!("{error}"));
-    rig.download(&out).chunks(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())).collect()
+    assert_eq!(rig.stream.scope().counters().launches - launches, u64::from(sort.launches()), "{case:?}");
+    let extent = sort.order(&order).unwrap();
+    let ExtentRows::OnDevice { control, upper_bound } = &extent.rows else { panic!("counted on the device") };
+    let words: Vec<u64> = rig
+        .download(&control.view(0..16).unwrap())
+        .chunks(8)
+        .map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
+        .collect();
+    let wanted = (case.rows as u64).min(case.limit.unwrap_or(u64::MAX));
+    assert_eq!(words, [if case.bound.is_some() { ERROR } else { 0 }, wanted], "{case:?}");
+    assert!(wanted <= *upper_bound);
+    let numbers = &extent.columns[0].as_ref().unwrap().values;
+    let home = rig.download(&numbers.view(0..4 * wanted as usize).unwrap());
+    home.chunks(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
 fn expected(keys: &[Key], rows: usize) -> Vec<u32> {
@@ -141,8 +206,29 @@ fn expected(keys: &[Key], rows: usize) -> Vec<u32> {
     order
 }
 
+fn check_case(rig: &Rig, images: &Images, keys: &[Key], case: Case) {
+    let mut expected = expected(keys, case.rows);
+    expected.truncate(case.limit.unwrap_or(u64::MAX).min(case.rows as u64) as usize);
+    assert_eq!(sorted(rig, images, keys, case), expected, "{case:?} by {keys:?}");
+}
+
 fn check(rig: &Rig, images: &Images, keys: &[Key], rows: usize) {
-    assert_eq!(sorted(rig, images, keys, rows, false), expected(keys, rows), "{rows} rows by {keys:?}");
+    check_case(rig, images, keys, Case::of(rows));
+}
+
+/// By every method that can, with and without the keys' ranges.
+fn check_all(rig: &Rig, images: &Images, keys: &[Key], rows: usize, limit: u64) {
+    let strings = keys.iter().any(|key| matches!(key.values, Values::Strings(_)));
+    for ranged in [false, true] {
+        let keys: Vec<Key> = keys.iter().map(|key| Key { ranged, ..key.clone() }).collect();
+        if ranged || strings {
+            check_case(rig, images, &keys, Case::of(rows).first(limit).by(Method::Top));
+            check_case(rig, images, &keys, Case::of(rows).by(Method::Merge));
+        }
+        if !strings {
+            check_case(rig, images, &keys, Case::of(rows).by(Method::Radix));
+        }
+    }
 }
 
 /// Both directions and both places of NULL, over validity that is absent, alternating, all set and all clear.
@@ -152,7 +238,8 @@ fn variants(values: Values, rows: usize) -> Vec<Key> {
     let mut keys = Vec::new();
     for valid in valid {
         for (descending, nulls_first) in [(false, false), (false, true), (true, false), (true, true)] {
-            keys.push(Key { values: values.clone(), valid: valid.clone(), descending, nulls_first });
+            let valid = valid.clone();
+            keys.push(Key { values: values.clone(), valid, descending, nulls_first, ranged: false });
         }
     }
     keys
@@ -232,7 +319,7 @@ fn every_type_sorts_in_both_directions_with_nulls_at_both_ends() {
     let rows = 97;
     for values in every_type(rows) {
         for key in variants(values, rows) {
-            check(&rig, &images, &[key], rows);
+            check_all(&rig, &images, &[key], rows, 20);
         }
     }
     rig.assert_clean();
@@ -246,24 +333,100 @@ fn every_length_sorts() {
     let lengths =
         [0, 1, 2, 3, 4, 5, 31, 32, 33, 511, 512, 513, tile - 1, tile, tile + 1, 2 * tile, 3 * tile + 5, 9 * tile];
     for rows in lengths {
-        let few = Values::Integers(Physical::I32, (0..rows).map(|row| (scrambled(row, 8) % 10) as i128 - 5).collect());
-        let key = Key { valid: Some((0..rows).map(|row| row % 11 != 3).collect()), ..Key::new(few) };
-        check(&rig, &images, &[key], rows);
-        let distinct = Values::Integers(Physical::U64, (0..rows).map(|row| scrambled(row, 9).into()).collect());
-        check(&rig, &images, &[Key { descending: true, ..Key::new(distinct) }], rows);
+        let (few, distinct) = few_and_distinct(rows);
+        check_case(&rig, &images, &[few], Case::of(rows).by(Method::Merge));
+        check(&rig, &images, &[distinct], rows);
     }
     rig.assert_clean();
 }
 
 #[test]
-fn sorted_reversed_and_equal_rows_sort() {
+fn every_length_sorts_by_digits() {
+    let rig = Rig::new();
+    let images = Images::new(&rig.device);
+    let tile = tune::RADIX_TILE_ROWS as usize;
+    for rows in [0, 1, 31, 32, 33, 255, 256, 257, 511, 512, 513, tile - 1, tile, tile + 1, 2 * tile, 5 * tile + 7] {
+        let (few, distinct) = few_and_distinct(rows);
+        check_case(&rig, &images, std::slice::from_ref(&few), Case::of(rows).by(Method::Radix));
+        check_case(&rig, &images, &[Key { ranged: true, ..few }], Case::of(rows).by(Method::Radix));
+        check_case(&rig, &images, &[distinct], Case::of(rows).by(Method::Radix));
+    }
+    rig.assert_clean();
+}
+
+#[test]
+fn the_first_of_every_length() {
+    let rig = Rig::new();
+    let images = Images::new(&rig.device);
+    let block = 2 * (tune::SORT_THREADS * tune::TOP_TILES_PER_BLOCK) as usize;
+    let most = u64::from(tune::TOP_MAX_ROWS);
+    for rows in [0, 1, 31, 33, 1023, 1024, 1025, 2048, 2049, block - 1, block + 1, 5 * block + 3] {
+        for limit in [0, 1, 10, most - 1, most] {
+            let (few, distinct) = few_and_distinct(rows);
+            let key = if limit % 2 == 1 { few } else { distinct };
+            check_case(&rig, &images, &[key], Case::of(rows).first(limit).by(Method::Top));
+        }
+    }
+    rig.assert_clean();
+}
+
+#[test]
+fn a_limit_beyond_the_best_few_cuts_the_sorted_rows() {
+    let rig = Rig::new();
+    let images = Images::new(&rig.device);
+    for (rows, limit) in [(100, 30), (2048, 2000), (9000, 1500), (9000, 8999), (9000, 20_000)] {
+        let (few, distinct) = few_and_distinct(rows);
+        for key in [few, distinct] {
+            check_case(&rig, &images, std::slice::from_ref(&key), Case::of(rows).first(limit));
+            check_case(&rig, &images, std::slice::from_ref(&key), Case::of(rows).first(limit).by(Method::Radix));
+            check_case(&rig, &images, &[key], Case::of(rows).first(limit).by(Method::Merge));
+        }
+    }
+    rig.assert_clean();
+}
+
+/// Ten values, some NULL; and as many as there are rows, descending.
+fn few_and_distinct(rows: usize) -> (Key, Key) {
+    let few = Values::Integers(Physical::I32, (0..rows).map(|row| (scrambled(row, 8) % 10) as i128 - 5).collect());
+    let few = Key { valid: Some((0..rows).map(|row| row % 11 != 3).collect()), ..Key::new(few) };
+    let distinct = Values::Integers(Physical::U64, (0..rows).map(|row| scrambled(row, 9).into()).collect());
+    (few, Key { descending: true, ..Key::new(distinct) })
+}
+
+#[test]
+fn sorted_reversed_skewed_and_equal_rows_sort() {
+    let rig = Rig::new();
+    let images = Images::new(&rig.device);
+    let rows = 9000;
+    let makers: [fn(usize) -> i128; 4] = [
+        |row| row as i128,
+        |row| -(row as i128),
+        |_| 42,
+        |row| if row.is_multiple_of(5) { scrambled(row, 1) as i64 as i128 } else { 1 << 40 },
+    ];
+    for make in makers {
+        let key = Key::new(Values::Integers(Physical::I64, (0..rows).map(make).collect()));
+        check_all(&rig, &images, &[key], rows, 100);
+    }
+    rig.assert_clean();
+}
+
+#[test]
+fn words_that_are_all_equal_are_passed_over() {
     let rig = Rig::new();
     let images = Images::new(&rig.device);
     let rows = 5000;
-    let makers: [fn(usize) -> i128; 3] = [|row| row as i128, |row| -(row as i128), |_| 42];
-    for make in makers {
-        let key = Key::new(Values::Integers(Physical::I64, (0..rows).map(make).collect()));
-        check(&rig, &images, &[key], rows);
+    let constant = Key::new(Values::Integers(Physical::I64, vec![-7; rows]));
+    let varied =
+        Key::new(Values::Integers(Physical::I64, (0..rows).map(|row| scrambled(row, 3) as i64 as i128).collect()));
+    let narrow =
+        Key::new(Values::Integers(Physical::I64, (0..rows).map(|row| (scrambled(row, 4) % 7) as i128).collect()));
+    // The one word with something to sort by is the most significant, the least, or in between; or there is none.
+    let (c, v, n) = (&constant, &varied, &narrow);
+    for keys in [[c, c, c], [v, c, c], [c, v, c], [c, c, v], [n, c, n], [c, n, v], [n, n, c]] {
+        let keys: Vec<Key> = keys.into_iter().cloned().collect();
+        check_case(&rig, &images, &keys, Case::of(rows).by(Method::Radix));
+        check_case(&rig, &images, &keys, Case::of(rows).first(2000).by(Method::Radix));
     }
     rig.assert_clean();
 }
@@ -291,7 +454,7 @@ fn later_keys_break_ties() {
         },
     ];
     for count in 1..=keys.len() {
-        check(&rig, &images, &keys[..count], rows);
+        check_all(&rig, &images, &keys[..count], rows, 500);
     }
     rig.assert_clean();
 }
@@ -300,57 +463,72 @@ fn later_keys_break_ties() {
 fn fewer_rows_on_the_device_than_the_bound() {
     let rig = Rig::new();
     let images = Images::new(&rig.device);
-    let bound = 3 * tune::SORT_TILE_ROWS as usize;
+    let bound = 3 * tune::RADIX_TILE_ROWS as usize;
     let values: Vec<i128> = (0..bound).map(|row| (scrambled(row, 1) % 1000).into()).collect();
-    for rows in [0, 1, 100, 2048, 2049, 5000, bound] {
-        let key = Key::new(Values::Integers(Physical::I32, values.clone()));
-        let (sort_key, _) = upload(&rig, &key);
-        let descriptors = rig.upload(&sort::descriptors(std::slice::from_ref(&sort_key)), &rig.stream);
-        let count = rig.upload(&(rows as u64).to_le_bytes(), &rig.stream);
-        let number = Rows::on_device(&count, bound as u64).unwrap();
-        let out = rig.upload(&vec![0xff; bound * 4], &rig.stream);
-        let scratch_bytes = sort::scratch_bytes(bound as u64) as usize;
-        let scratch = DeviceBuffer::new(scratch_bytes, &rig.stream, &rig.pool).unwrap();
-        sort::sort(&images, &[sort_key], &descriptors, &[], &number, &out, Some(&scratch), &rig.stream).unwrap();
-        let order: Vec<u32> =
-            rig.download(&out).chunks(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())).collect();
-        assert_eq!(order[..rows], expected(&[key], rows), "{rows} rows");
-        if bound.div_ceil(2048).is_multiple_of(2) {
-            assert!(order[rows..].iter().all(|&row| row == u32::MAX), "nothing is written behind the last row");
+    let key = Key::new(Values::Integers(Physical::I32, values));
+    for rows in [0, 1, 100, 2048, 2049, 4097, bound] {
+        let counted = Case { bound: Some(bound), ..Case::of(rows) };
+        for case in [counted.by(Method::Merge), counted.by(Method::Radix), counted.first(64)] {
+            check_case(&rig, &images, std::slice::from_ref(&key), case);
         }
     }
     rig.assert_clean();
 }
 
 #[test]
-fn count_on_the_device_gives_the_same_order() {
+fn what_cannot_be_sorted_is_refused() {
     let rig = Rig::new();
     let images = Images::new(&rig.device);
-    let rows = 700;
-    let key = Key::new(integers(Physical::I64, rows));
-    assert_eq!(sorted(&rig, &images, std::slice::from_ref(&key), rows, true), expected(&[key], rows));
+    let (mut key, _) = upload(&rig, &Key::new(Values::Integers(Physical::I64, vec![1, 2])));
+    let refusal = |result: Result<Sort, millpond_kernels::KernelError>| result.unwrap_err().to_string();
+    assert_eq!(refusal(Sort::new(vec![], 2, None)), "sort: there is nothing to sort by");
+    assert!(refusal(Sort::new(vec![key.clone()], 200, None)).starts_with("sort: a key has"));
+    let sort = |limit| Sort::new(vec![key.clone()], 2, limit).unwrap();
+    assert_eq!(refusal(sort(None).by(Method::Top)), "sort: Top cannot give all of 2 rows by fixed-width keys");
+    let short = Sort::new(vec![key.clone()], 2, None).unwrap().by(Method::Radix).unwrap();
+    let descriptors = rig.upload(&short.descriptors(), &rig.stream);
+    let order = DeviceBuffer::new(short.order_bytes(), &rig.stream, &rig.pool).unwrap();
+    let run = |rows: u64| short.run(&images, &descriptors, &[], &ExtentRows::Known(rows), &order, None, &rig.stream);
+    let wanted = format!("sort: {} bytes of scratch are needed", short.scratch_bytes());
+    assert_eq!(run(2).unwrap_err().to_string(), wanted);
+    assert_eq!(run(3).unwrap_err().to_string(), "sort: 3 rows where at most 2 were to come");
+    key.ranks = Some(key.values.clone());
+    let error = refusal(Sort::new(vec![key], 2, None));
+    assert_eq!(error, "sort: ranks are for dictionary codes, not for I64");
     rig.assert_clean();
 }
 
 #[test]
-fn ranks_of_values_that_are_no_codes_are_refused() {
+fn the_keys_decide_how_many_launches_there_are() {
     let rig = Rig::new();
-    let images = Images::new(&rig.device);
-    let (mut key, _) = upload(&rig, &Key::new(Values::Integers(Physical::I64, vec![1, 2])));
-    key.ranks = Some(key.values.clone());
-    let descriptors = rig.upload(&sort::descriptors(std::slice::from_ref(&key)), &rig.stream);
-    let out = rig.upload(&[0; 8], &rig.stream);
-    let error = sort::sort(&images, &[key], &descriptors, &[], &Rows::known(2), &out, None, &rig.stream).unwrap_err();
-    assert_eq!(error.to_string(), "sort: ranks are for dictionary codes, not for Plain(I64)");
-    rig.assert_clean();
+    let rows = 1_000_000;
+    let values = DeviceBuffer::new(8 * rows, &rig.stream, &rig.pool).unwrap();
+    let key = |physical| SortKey::new(&values, physical);
+    let ranged = |low, high| SortKey { range: Some(Range { low, high }), ..key(Physical::I64) };
+    let launches = |keys: Vec<SortKey>, rows: usize, limit| {
+        let sort = Sort::new(keys, rows as u64, limit).unwrap();
+        (sort.method(), sort.launches())
+    };
+    assert_eq!(launches(vec![key(Physical::I64)], 2048, None), (Method::Tile, 1));
+    assert_eq!(launches(vec![key(Physical::I64)], rows, Some(10)), (Method::Top, 1));
+    assert_eq!(launches(vec![key(Physical::I64)], rows, None), (Method::Radix, 1 + 8));
+    assert_eq!(launches(vec![ranged(1_000_000, 1_000_255)], rows, None), (Method::Radix, 1 + 1));
+    assert_eq!(launches(vec![ranged(5, 5)], rows, None), (Method::Radix, 1 + 1));
+    // 20 bits, 30 bits and a NULL bit share a word.
+    let nullable = SortKey { validity: Some(values.as_view().clone()), ..ranged(0, (1 << 30) - 1) };
+    assert_eq!(launches(vec![ranged(0, (1 << 20) - 1), nullable], rows, None), (Method::Radix, 1 + 7));
+    assert_eq!(launches(vec![key(Physical::I64), key(Physical::I32)], rows, None), (Method::Radix, 2 + 12));
+    assert_eq!(launches(vec![key(Physical::I64)], 3000, None), (Method::Merge, 2));
+    drop((values, rig));
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
     fn any_keys_sort(
         rows in 0usize..300, picks in proptest::collection::vec((0usize..16, 0usize..16, any::<u64>()), 1..5),
+        salt in 0u64..50,
     ) {
         let rig = Rig::new();
         let images = Images::new(&rig.device);
@@ -370,10 +548,11 @@ proptest! {
                     Values::Strings(list) => Values::Strings(cut!(list)),
                     Values::Ranked(physical, list, ranks) => Values::Ranked(*physical, cut!(list), ranks.clone()),
                 };
+                key.ranged = salt & 8 != 0;
                 key
             })
             .collect();
-        prop_assert_eq!(sorted(&rig, &images, &keys, rows, false), expected(&keys, rows));
+        check_all(&rig, &images, &keys, rows, salt % 50);
         rig.assert_clean();
     }
 }

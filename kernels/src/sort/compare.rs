@@ -1,0 +1,60 @@
+//! Tiles sorted by comparison, and merged while there are several. Device side: `cuda/sort.cu`.
+
+use millpond_memory::DeviceView;
+
+use super::{KernelError, Result, Running, Sort};
+use crate::{Launch, LaunchConfig, tune};
+
+/// Lists in the scratch begin at multiples of 256 bytes.
+fn list_bytes(rows: u64, width: u64) -> u64 {
+    (rows * width).next_multiple_of(256)
+}
+
+/// Two lists of words and two of rows; the last merge writes to the order.
+pub(super) fn scratch_bytes(sort: &Sort) -> u64 {
+    match sort.doublings() {
+        0 => 0,
+        _ => list_bytes(sort.bound, 8) * 2 + list_bytes(sort.bound, 4) * 2,
+    }
+}
+
+pub(super) fn run(running: &Running<'_>, scratch: Option<&DeviceView>) -> Result<()> {
+    let sort = running.sort;
+    let doublings = sort.doublings();
+    let Some(scratch) = scratch else {
+        return tile(running, None, &running.numbers);
+    };
+    let (wide, narrow) = (list_bytes(sort.bound, 8) as usize, list_bytes(sort.bound, 4) as usize);
+    let words = [scratch.view(0..wide)?, scratch.view(wide..2 * wide)?];
+    let rows = [scratch.view(2 * wide..2 * wide + narrow)?, scratch.view(2 * wide + narrow..2 * (wide + narrow))?];
+    tile(running, Some(&words[0]), &rows[0])?;
+    for pass in 0..doublings {
+        // The lists change places with every pass.
+        let (from, to) = (pass as usize % 2, (pass as usize + 1) % 2);
+        let (target, limit) =
+            if pass + 1 == doublings { (&running.numbers, sort.limit) } else { (&rows[to], u64::MAX) };
+        let run = u64::from(tune::SORT_TILE_ROWS) << pass;
+        let kernel = running.images.kernel("sort", "sort_merge")?;
+        let launch = running.keys(Launch::new(&kernel, config(sort))).value(run);
+        let launch = launch.read(&words[from]).read(&rows[from]).write(&words[to]).write(target).value(limit);
+        running.count.put(launch).submit(running.on)?;
+    }
+    Ok(())
+}
+
+fn tile(running: &Running<'_>, words: Option<&DeviceView>, rows: &DeviceView) -> Result<()> {
+    let kernel = running.images.kernel("sort", "sort_tile")?;
+    let launch = running.keys(Launch::new(&kernel, config(running.sort)));
+    let launch = running.controls(launch);
+    let launch = match words {
+        Some(words) => launch.write(words),
+        None => launch.value(0u64),
+    };
+    running.count.put(launch.write(rows).value(running.sort.limit)).submit(running.on)?;
+    Ok::<_, KernelError>(())
+}
+
+/// A thread block per tile; no rows still have a count.
+fn config(sort: &Sort) -> LaunchConfig {
+    LaunchConfig::linear(sort.tiles(tune::SORT_TILE_ROWS).max(1), tune::SORT_THREADS)
+}

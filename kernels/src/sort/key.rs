@@ -1,0 +1,168 @@
+//! Sort keys, and where each lies in the long number that a row becomes. Device side: `cuda/keys.cuh`.
+//!
+//! ```text
+//!   [price 0..=9999 desc, NULL possible] [day 10..=40]      1 + 14 + 5 bits
+//!    NULL│ 9999 - price                  │ day - 10         fields end at bit 19, 5 and 0
+//! ```
+
+use millpond_memory::DeviceView;
+
+use crate::codegen::ir::{Physical, Range};
+use crate::error::KernelError;
+
+/// Bytes of one key's descriptor on the device.
+pub const KEY_BYTES: u64 = 64;
+
+/// One sort key.
+#[derive(Debug, Clone)]
+pub struct SortKey {
+    pub values: DeviceView,
+    /// How the values lie. Of views ([`Physical::View`]) the launch must know the buffers that they point into
+    /// ([`Sort::run`](super::Sort::run)'s `reached`).
+    pub physical: Physical,
+    /// `None`: no row is NULL.
+    pub validity: Option<DeviceView>,
+    /// For dictionary codes (U8, U16, U32): the rank (u32) of each code, which is what sorts.
+    pub ranks: Option<DeviceView>,
+    /// The least and the greatest of the integers that sort (of the ranks, where there are some), if something proves them:
+    /// fewer bits are fewer passes. Values outside make the order wrong, never the memory.
+    pub range: Option<Range>,
+    pub descending: bool,
+    pub nulls_first: bool,
+}
+
+impl SortKey {
+    /// Ascending, NULLS LAST, no NULLs, any values.
+    pub fn new(values: &DeviceView, physical: Physical) -> SortKey {
+        let values = values.clone();
+        SortKey { values, physical, validity: None, ranks: None, range: None, descending: false, nulls_first: false }
+    }
+
+    /// The number of `enum Kind` in keys.cuh.
+    fn code(&self) -> u32 {
+        match self.physical {
+            Physical::Bit => 0,
+            Physical::U8 => 1,
+            Physical::U16 => 2,
+            Physical::U32 => 3,
+            Physical::U64 => 4,
+            Physical::I8 => 5,
+            Physical::I16 => 6,
+            Physical::I32 => 7,
+            Physical::I64 => 8,
+            Physical::I128 => 9,
+            Physical::F32 => 10,
+            Physical::F64 => 11,
+            Physical::View => 12,
+            // Refused before a descriptor is made: offsets have no order of their own.
+            Physical::Text => u32::MAX,
+        }
+    }
+
+    /// Bytes of values that `rows` rows have.
+    pub(super) fn value_bytes(&self, rows: u64) -> u64 {
+        match self.physical {
+            Physical::Bit => rows.div_ceil(32) * 4,
+            physical => physical.value_bytes(rows),
+        }
+    }
+
+    /// What is taken off the values, and the bits of what is left.
+    fn low_and_bits(&self) -> (i128, u32) {
+        match self.physical {
+            Physical::Bit => return (0, 1),
+            Physical::F32 => return (0, 32),
+            Physical::F64 | Physical::View | Physical::Text => return (0, 64),
+            _ => {}
+        }
+        let stored = if self.ranks.is_some() { Physical::U32 } else { self.physical };
+        let all = stored.bounds().unwrap_or(Range { low: i128::MIN, high: i128::MAX });
+        let range = match self.range {
+            Some(range) if all.low <= range.low && range.low <= range.high && range.high <= all.high => range,
+            _ => all,
+        };
+        let span = (range.high as u128).wrapping_sub(range.low as u128);
+        (range.low, 128 - span.leading_zeros())
+    }
+
+    /// Refuses what has no order.
+    pub(super) fn check(&self) -> Result<(), KernelError> {
+        let codes = [Physical::U8, Physical::U16, Physical::U32];
+        let why = match self.physical {
+            Physical::Text => "texts are sorted by their views".to_string(),
+            physical if self.ranks.is_some() && !codes.contains(&physical) => {
+                format!("ranks are for dictionary codes, not for {physical:?}")
+            }
+            _ => return Ok(()),
+        };
+        Err(KernelError::Shape { what: "sort", why })
+    }
+}
+
+/// Where the keys lie in the number of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Of each key in the number: bits between its end and the number's.
+    positions: Vec<u32>,
+    /// Bits of the number.
+    pub bits: u32,
+    /// The first key that the leading 64 bits do not hold whole.
+    pub resume: u32,
+    /// True when rows with equal numbers are equal.
+    pub whole: bool,
+}
+
+impl Layout {
+    pub fn of(keys: &[SortKey]) -> Layout {
+        // A string is in the number with its first bytes, and then the number ends.
+        let strings = keys.iter().position(|key| key.physical == Physical::View);
+        let encoded = strings.map_or(keys.len(), |at| at + 1);
+        let width = |key: &SortKey| key.low_and_bits().1 + u32::from(key.validity.is_some());
+        let bits = keys[..encoded].iter().map(width).sum();
+        let mut left = bits;
+        let mut resume = encoded as u32;
+        let mut positions = Vec::with_capacity(encoded);
+        for (index, key) in keys[..encoded].iter().enumerate() {
+            left -= width(key);
+            positions.push(left);
+            if bits - left > 64 {
+                resume = resume.min(index as u32);
+            }
+        }
+        if let Some(at) = strings {
+            resume = resume.min(at as u32);
+        }
+        Layout { positions, bits, resume, whole: strings.is_none() }
+    }
+
+    /// Keys that are in the number.
+    pub fn encoded(&self) -> u32 {
+        self.positions.len() as u32
+    }
+
+    /// Where the leading word begins.
+    pub fn leading(&self) -> u32 {
+        self.bits.saturating_sub(64)
+    }
+
+    /// The descriptors of `keys`, as keys.cuh has them.
+    pub fn descriptors(&self, keys: &[SortKey]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(keys.len() * KEY_BYTES as usize);
+        for (index, key) in keys.iter().enumerate() {
+            let address = |view: &Option<DeviceView>| view.as_ref().map_or(0, |view| view.address().0);
+            // A key behind a string is in no number, but is compared as if it were.
+            let (low, own) = key.low_and_bits();
+            let position = self.positions.get(index).copied().unwrap_or(0);
+            bytes.extend(key.values.address().0.to_le_bytes());
+            bytes.extend(address(&key.validity).to_le_bytes());
+            bytes.extend(address(&key.ranks).to_le_bytes());
+            bytes.extend(0u64.to_le_bytes());
+            bytes.extend(low.to_le_bytes());
+            bytes.extend(key.code().to_le_bytes());
+            bytes.extend((u32::from(key.descending) | u32::from(key.nulls_first) << 1).to_le_bytes());
+            bytes.extend(position.to_le_bytes());
+            bytes.extend(own.to_le_bytes());
+        }
+        bytes
+    }
+}
