@@ -10,6 +10,7 @@ mod placement;
 mod queries;
 mod random_expressions;
 mod selftest;
+mod sorting;
 mod sources;
 mod sql_features;
 mod strategies;

@@ -6,6 +6,9 @@
 //! Each query   launches at least one kernel · has no finding · leaves no byte in the pool.
 //! Each test    is one topic; it names every query that failed, not the first alone.
 
+use std::sync::Arc;
+
+use millpond::datafusion::catalog::TableProvider;
 use millpond::{DeviceChoice, Fallback, Millpond};
 
 use crate::answers::Answer;
@@ -40,6 +43,29 @@ impl Rig {
             sim.context().sql(setting).await.expect("the option is taken");
         }
         Self { cpu, sim, failures: vec![], _folder: folder }
+    }
+
+    /// Changes an option of the device's session.
+    pub async fn set(&self, setting: &str) {
+        self.sim.context().sql(&format!("SET {setting}")).await.expect("the option is taken");
+    }
+
+    /// The same table for both sessions.
+    pub fn register(&self, name: &str, table: impl Fn() -> Arc<dyn TableProvider>) {
+        for session in [&self.cpu, &self.sim] {
+            session.context().register_table(name, table()).expect("the name is free");
+        }
+    }
+
+    /// The query gives no rows, on the device's session as on the CPU's.
+    pub async fn nothing(&mut self, sql: &str) {
+        for session in [&self.cpu, &self.sim] {
+            match session.execute(sql).await {
+                Ok(result) if result.batches.iter().all(|batch| batch.num_rows() == 0) => {}
+                Ok(_) => self.failures.push(format!("{sql}\n    there are rows")),
+                Err(error) => self.failures.push(format!("{sql}\n    {}", error.strip_backtrace())),
+            }
+        }
     }
 
     pub async fn run(&self, sql: &str) -> Result<millpond::QueryReport, String> {
