@@ -88,6 +88,8 @@ pub struct Input<'a> {
     pub tables: &'a [TableInput],
     /// Byte buffers that views among the columns and the lookup tables lead to.
     pub texts: &'a [DeviceView],
+    /// What [`Literal::Variant`] stands for.
+    pub variant: u32,
     /// For an expanded pipeline: what its rows become. The extent's rows are then those of [`Expansion::control`].
     pub expansion: Option<&'a Expansion>,
 }
@@ -608,7 +610,13 @@ impl Pipeline {
         input: &Input<'_>,
         layout: Option<&OutputLayout>,
     ) -> Result<Launch<'k>> {
-        let literal = |i: u32| (self.compiled.spec.literals[i as usize], input.literals[i as usize]);
+        let literal = |i: u32| {
+            let value = match input.literals[i as usize] {
+                Literal::Variant => Literal::Int(input.variant.into()),
+                value => value,
+            };
+            (self.compiled.spec.literals[i as usize], value)
+        };
         Ok(match slot {
             Slot::Extent => {
                 let mut bytes = Vec::new();

@@ -5,51 +5,34 @@
 //! NULL     NULL keys form one group; NULL arguments are skipped.
 //! Order    of groups: not promised.
 //! Memory   the table: direct-addressed where the keys' ranges allow, hashed otherwise.
-//! Stands for a Partial/Final pair, whose intermediate state is DataFusion's private matter, or for a Single one.
+//! Stands for a Partial/Final pair, whose intermediate state is DataFusion's private matter, or for a Single one. DISTINCT
+//!          arguments beside others take two of these nodes: see [`Aggregation`].
 
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+use crate::expr::aggregate::Aggregation;
 
 /// An aggregation on the device.
 #[derive(Debug, Clone)]
 pub struct DeviceAggregateExec {
-    groups: Vec<(Arc<dyn PhysicalExpr>, String)>,
-    aggregates: Vec<Arc<AggregateFunctionExpr>>,
-    filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
+    aggregation: Arc<Aggregation>,
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
 }
 
 impl DeviceAggregateExec {
-    /// The device's form of `first`, the aggregate that reads rows, with the schema of the one that gives results.
-    pub fn new(first: &AggregateExec, schema: SchemaRef, input: Arc<dyn ExecutionPlan>) -> Self {
-        Self {
-            groups: first.group_expr().expr().to_vec(),
-            aggregates: first.aggr_expr().to_vec(),
-            filters: first.filter_expr().to_vec(),
-            input,
-            properties: super::properties(schema, None),
-        }
+    pub fn new(aggregation: Aggregation, input: Arc<dyn ExecutionPlan>) -> Self {
+        let properties = super::properties(Arc::clone(&aggregation.schema), None);
+        Self { aggregation: Arc::new(aggregation), input, properties }
     }
 
-    /// Grouping expressions with their names.
-    pub fn groups(&self) -> &[(Arc<dyn PhysicalExpr>, String)] {
-        &self.groups
-    }
-
-    pub fn aggregates(&self) -> &[Arc<AggregateFunctionExpr>] {
-        &self.aggregates
-    }
-
-    /// FILTER (WHERE …) of each aggregate.
-    pub fn filters(&self) -> &[Option<Arc<dyn PhysicalExpr>>] {
-        &self.filters
+    /// What it computes.
+    pub fn aggregation(&self) -> &Aggregation {
+        &self.aggregation
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
@@ -57,14 +40,12 @@ impl DeviceAggregateExec {
     }
 
     fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
-        let groups = self.groups.iter().map(|(e, _)| Arc::clone(e));
-        let arguments = self.aggregates.iter().flat_map(|a| a.expressions());
-        groups.chain(arguments).chain(self.filters.iter().flatten().cloned()).collect()
+        self.aggregation.expressions()
     }
 }
 
 /// Expressions in EXPLAIN's words: `x@0 as y`, the name left out where it repeats the expression.
-pub(super) fn named(expressions: &[(Arc<dyn PhysicalExpr>, String)]) -> String {
+pub(crate) fn named(expressions: &[(Arc<dyn PhysicalExpr>, String)]) -> String {
     let one = |(expression, name): &(Arc<dyn PhysicalExpr>, String)| {
         let text = expression.to_string();
         if &text == name { text } else { format!("{text} as {name}") }
@@ -74,11 +55,9 @@ pub(super) fn named(expressions: &[(Arc<dyn PhysicalExpr>, String)]) -> String {
 
 impl DisplayAs for DeviceAggregateExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let groups = named(&self.groups);
-        let aggregates = self.aggregates.iter().map(|a| a.name()).collect::<Vec<_>>().join(", ");
         match t {
-            DisplayFormatType::TreeRender => writeln!(f, "group_by={groups}\naggr={aggregates}"),
-            _ => write!(f, "DeviceAggregateExec: gby=[{groups}], aggr=[{aggregates}]"),
+            DisplayFormatType::TreeRender => write!(f, "{}", self.aggregation),
+            _ => write!(f, "DeviceAggregateExec: {}", self.aggregation),
         }
     }
 }

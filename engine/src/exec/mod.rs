@@ -23,6 +23,7 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 
 pub use aggregate::DeviceAggregateExec;
+pub(crate) use aggregate::named;
 pub use download::DownloadExec;
 pub use fallback::FallbackExec;
 pub use filter::DeviceFilterExec;

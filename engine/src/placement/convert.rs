@@ -246,9 +246,10 @@ impl<'a> Converter<'a> {
         let child = self.convert(first.input())?;
         let judged = |input: &DeviceTree| {
             judge::order(plan.as_ref())?;
-            let columns = judge::aggregate(first, last, &input.columns, &mut self.dictionaries.borrow_mut())?;
+            let (phases, columns) = judge::aggregate(first, last, &input.columns, &mut self.dictionaries.borrow_mut())?;
+            let phase = |input, phase| Arc::new(DeviceAggregateExec::new(phase, input)) as Arc<dyn ExecutionPlan>;
             Ok(DeviceTree {
-                plan: Arc::new(DeviceAggregateExec::new(first, last.schema(), Arc::clone(&input.plan))),
+                plan: phases.into_iter().fold(Arc::clone(&input.plan), phase),
                 cpu: Arc::clone(plan),
                 columns,
                 row_limit: None,

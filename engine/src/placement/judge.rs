@@ -25,7 +25,8 @@ use super::Reason;
 use crate::column::ColumnInfo;
 use crate::exec::{DeviceAggregateExec, DeviceFilterExec, DeviceProjectExec, DeviceSortExec};
 use crate::exec::{DownloadExec, FallbackExec, UploadExec};
-use crate::expr::{Dictionaries, Lowering, aggregate};
+use crate::expr::aggregate::{self, Aggregation};
+use crate::expr::{Dictionaries, Lowering};
 
 /// The columns that a filter gives.
 pub(super) fn filter(
@@ -61,28 +62,22 @@ pub(super) fn projection(
     projection.expr().iter().map(column).collect()
 }
 
-/// The columns that an aggregate gives, whose first phase is `first` and whose results have the schema of `last`.
+/// The device's form of an aggregate, whose first phase is `first` and whose results have the schema of `last`, and the
+/// columns that it gives.
 pub(super) fn aggregate(
     first: &AggregateExec,
     last: &AggregateExec,
     input: &[ColumnInfo],
     dictionaries: &mut Dictionaries,
-) -> Result<Vec<ColumnInfo>, Reason> {
-    let group_by = first.group_expr();
-    if group_by.has_grouping_set() || !group_by.null_expr().is_empty() && group_by.groups().len() > 1 {
-        return Err(Reason::NodeUnsupported { node: "AggregateExec with grouping sets".into() });
+) -> Result<(Vec<Aggregation>, Vec<ColumnInfo>), Reason> {
+    let phases = Aggregation::of(first, last.schema())?;
+    let mut columns = input.to_vec();
+    for phase in &phases {
+        let mut lowering = Lowering::new(&columns, dictionaries);
+        let scope = lowering.scope();
+        columns = aggregate::lower(&mut lowering, &scope, phase)?.columns;
     }
-    let mut lowering = Lowering::new(input, dictionaries);
-    let scope = lowering.scope();
-    let lowered = aggregate::lower(
-        &mut lowering,
-        &scope,
-        group_by.expr(),
-        first.aggr_expr(),
-        first.filter_expr(),
-        &last.schema(),
-    )?;
-    Ok(lowered.columns)
+    Ok((phases, columns))
 }
 
 /// Whether rows can be sorted by `order`.

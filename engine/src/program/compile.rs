@@ -171,8 +171,8 @@ impl Program {
                 SinkSpec::Materialise { outputs: nodes }
             }
             Sink::Aggregate(node) => {
-                let (groups, functions, filters) = (node.groups(), node.aggregates(), node.filters());
-                let mut lowered = aggregate::lower(&mut lowering, &scope, groups, functions, filters, &node.schema())?;
+                let mut lowered = aggregate::lower(&mut lowering, &scope, node.aggregation())?;
+                filters.extend(&lowered.row_filters);
                 lowered.spec.rows_hint = rows_hint;
                 let sink = SinkSpec::Aggregate(lowered.spec.clone());
                 outputs.clone_from(&lowered.emitted);
@@ -226,6 +226,13 @@ pub struct LoweredSegment {
     pub sort_keys: Vec<SortKey>,
     /// The aggregate, whose results the next segment finishes.
     pub aggregate: Option<LoweredAggregate>,
+}
+
+impl LoweredSegment {
+    /// Launches over the same rows.
+    pub fn variants(&self) -> u32 {
+        self.aggregate.as_ref().map_or(1, |aggregate| aggregate.variants)
+    }
 }
 
 /// A sort key among the materialised outputs.

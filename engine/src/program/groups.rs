@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use millpond_kernels::codegen::ir::{Regime, SinkSpec};
 use millpond_kernels::layout::{KeyPart, OutputLayout, StateLayout};
-use millpond_kernels::pipeline::{ExtentInput, Input, Pipeline};
+use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, Pipeline};
 use millpond_kernels::tune;
 use millpond_memory::{DeviceBuffer, Reservation, Stream};
 
@@ -30,6 +30,11 @@ pub(super) struct State {
     /// Groups it may have by now.
     pub groups: u64,
     _promise: Reservation,
+}
+
+/// Whether a launch brings a group without rows.
+fn is_seeded(lowered: &LoweredSegment) -> bool {
+    matches!(&lowered.spec.sink, SinkSpec::Aggregate(aggregate) if aggregate.seed.is_some())
 }
 
 impl Run {
@@ -59,20 +64,25 @@ impl Run {
 
     /// Adds an extent's rows to the table of segment 0.
     pub async fn accumulate(&self, prepared: &Prepared, extent: ExtentInput, stream: &Stream) -> Result<(), Failure> {
-        let rows = extent.rows.upper_bound();
+        let variants = prepared.lowered.variants();
+        let seeds = if is_seeded(&prepared.lowered) { 1 } else { 0 };
+        let rows = (extent.rows.upper_bound() + seeds) * u64::from(variants);
         let lookups = self.lookups(&prepared.lowered, stream).await?;
         let mut slot = self.state.lock().await;
         let state = self.with_room(&mut slot, &prepared.pipeline, rows, stream).await?;
-        let input = Input {
-            extents: std::slice::from_ref(&extent),
-            descriptors: None,
-            literals: &prepared.lowered.literals,
-            lookups: &lookups,
-            ..Input::default()
-        };
-        prepared.pipeline.accumulate(input, &state.buffer, &state.layout, stream)?;
+        for variant in 0..variants {
+            let input = Input {
+                extents: std::slice::from_ref(&extent),
+                descriptors: None,
+                literals: &prepared.lowered.literals,
+                lookups: &lookups,
+                variant,
+                ..Input::default()
+            };
+            prepared.pipeline.accumulate(input, &state.buffer, &state.layout, stream)?;
+            self.pipeline_launches.fetch_add(1, Ordering::Relaxed);
+        }
         state.groups = state.groups.saturating_add(rows);
-        self.pipeline_launches.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -129,11 +139,20 @@ impl Run {
 
     /// The groups of segment 0 as columns. `waits` when other passes come before the next pipeline.
     pub async fn emitted(&self, prepared: &Prepared, stream: &Stream, waits: bool) -> Result<Kept, Failure> {
+        if self.rows_fed.load(Ordering::Relaxed) == 0 && is_seeded(&prepared.lowered) {
+            // The empty grouping set has a group all the same, which a launch brings.
+            let nothing = DeviceBuffer::zeroed(1, stream, &self.engine.pool)?;
+            let column = ColumnInput { values: nothing.view(0..0)?, validity: None, base: 0 };
+            let columns = vec![Some(column); prepared.lowered.spec.columns.len()];
+            self.accumulate(prepared, ExtentInput { rows: ExtentRows::Known(0), columns }, stream).await?;
+        }
         let mut slot = self.state.lock().await;
         self.with_room(&mut slot, &prepared.pipeline, 0, stream).await?;
         let mut state = slot.take().ok_or_else(|| EngineError::internal("the table was just made"))?;
         drop(slot);
-        let mut rows = self.rows_fed.load(Ordering::Relaxed);
+        let variants = u64::from(prepared.lowered.variants());
+        let seeds = if is_seeded(&prepared.lowered) { variants } else { 0 };
+        let mut rows = self.rows_fed.load(Ordering::Relaxed) * variants + seeds;
         // Every row may be a group; a large output is worth asking.
         let large = prepared.pipeline.emit_layout(&state.layout, rows)?.bytes > SMALL_RESULT_BYTES;
         if state.layout.regime == Regime::Hash && (large || waits) {
@@ -178,7 +197,9 @@ impl Run {
         inputs: Vec<Kept>,
         stream: &Stream,
     ) -> Result<Part, Failure> {
-        let rows = inputs.iter().map(Kept::rows).sum::<u64>();
+        let variants = lowered.variants();
+        let seeds = if is_seeded(lowered) { 1 } else { 0 };
+        let rows = (inputs.iter().map(Kept::rows).sum::<u64>() + seeds) * u64::from(variants);
         let layout = pipeline.state_layout(rows.min(pipeline.max_groups().unwrap_or(u64::MAX)))?;
         let state = self.zeroed_state(layout, 0, stream)?;
         for input in inputs {
@@ -186,15 +207,18 @@ impl Run {
             let input = input.on_device(stream)?;
             let extent = input.as_extent()?;
             let extents = std::slice::from_ref(&extent);
-            let launch = Input {
-                extents,
-                descriptors: None,
-                literals: &lowered.literals,
-                lookups: &lookups,
-                ..Input::default()
-            };
-            pipeline.accumulate(launch, &state.buffer, &state.layout, stream)?;
-            self.pipeline_launches.fetch_add(1, Ordering::Relaxed);
+            for variant in 0..variants {
+                let launch = Input {
+                    extents,
+                    descriptors: None,
+                    literals: &lowered.literals,
+                    lookups: &lookups,
+                    variant,
+                    ..Input::default()
+                };
+                pipeline.accumulate(launch, &state.buffer, &state.layout, stream)?;
+                self.pipeline_launches.fetch_add(1, Ordering::Relaxed);
+            }
         }
         self.emit(pipeline, &state, lowered, rows, false, stream)
     }

@@ -101,3 +101,44 @@ async fn least_and_greatest_of_every_type() {
     ])
     .await;
 }
+
+#[tokio::test]
+async fn grouping_sets_rollup_and_cube() {
+    same(&[
+        "SELECT w, b, sum(k), count(*) FROM t GROUP BY GROUPING SETS ((w), (b))",
+        "SELECT w, b, sum(k), grouping(w), grouping(b), grouping(w, b) FROM t GROUP BY ROLLUP (w, b)",
+        "SELECT w, b, s, avg(x), grouping(w, b, s), max(s) FROM t GROUP BY CUBE (w, b, s)",
+        "SELECT w, b, count(*) FROM t GROUP BY GROUPING SETS ((w, b), (w), (), ())",
+        "SELECT day, d38, sum(k), grouping(day) FROM t WHERE id < 400 GROUP BY GROUPING SETS ((day, d38), (day), (d38), ())",
+        "SELECT i64, s, count(k), min(x) FROM t WHERE id < 700 GROUP BY ROLLUP (i64, s)",
+        "SELECT w, b, stddev(x), bool_or(c) FILTER (WHERE k > 0) FROM t GROUP BY CUBE (w, b) HAVING count(*) > 200",
+        "SELECT w + 1, k % 3, sum(x) FROM t GROUP BY ROLLUP (w + 1, k % 3)",
+        "SELECT w, b, count(*) FROM t WHERE id < 0 GROUP BY CUBE (w, b)",
+        "SELECT w, b, sum(k), avg(x), count(k), count(DISTINCT k), min(s) FROM t WHERE id < 0 GROUP BY ROLLUP (w, b)",
+        "SELECT d38, count(*), max(k), stddev(x), grouping(d38) FROM t WHERE id < 0 GROUP BY GROUPING SETS ((d38), ())",
+        "SELECT i64, count(*), bool_and(b), avg(d9) FROM t WHERE id < 0 GROUP BY GROUPING SETS ((i64), (), ())",
+        "SELECT f64, grouping(f64), count(*) FROM t GROUP BY ROLLUP (f64)",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn distinct_arguments_beside_others() {
+    same(&[
+        "SELECT count(DISTINCT k) FROM t",
+        "SELECT w, count(DISTINCT k), sum(DISTINCT i8), count(*), sum(x), avg(d9) FROM t GROUP BY w",
+        "SELECT count(DISTINCT k), count(DISTINCT s), sum(DISTINCT u8), count(*), max(s), bool_and(b) FROM t",
+        "SELECT b, count(DISTINCT s), min(s), max(l), stddev(x), count(DISTINCT f64) FROM t GROUP BY b",
+        "SELECT w, avg(DISTINCT x), sum(DISTINCT i8), count(DISTINCT x), sum(k) FROM t GROUP BY w",
+        "SELECT w, count(DISTINCT k) FILTER (WHERE b), count(DISTINCT k), sum(i8) FILTER (WHERE c) FROM t GROUP BY w",
+        "SELECT w, count(DISTINCT k) FILTER (WHERE b), sum(DISTINCT i8) FILTER (WHERE c) FROM t GROUP BY w",
+        "SELECT w, var_pop(DISTINCT x), sum(k) FROM t GROUP BY w",
+        "SELECT count(DISTINCT k), count(DISTINCT s), count(*), sum(k), max(k) FROM t WHERE id < 0",
+        "SELECT w, count(DISTINCT k), count(*) FROM t WHERE id < 0 GROUP BY w",
+        "SELECT w, b, count(DISTINCT k), sum(x) FROM t GROUP BY ROLLUP (w, b)",
+        "SELECT w, b, count(DISTINCT k), count(DISTINCT s), grouping(w) FROM t GROUP BY GROUPING SETS ((w), (b), ())",
+        "SELECT d38, count(DISTINCT i8), count(DISTINCT i16), min(d38) FROM t WHERE id < 600 GROUP BY d38",
+        "SELECT w, count(DISTINCT d9), sum(DISTINCT d9), avg(DISTINCT d9), max(d9) FROM t GROUP BY w HAVING count(DISTINCT d9) > 3",
+    ])
+    .await;
+}

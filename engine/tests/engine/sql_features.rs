@@ -308,6 +308,5 @@ async fn what_has_no_device_form_falls_back_with_its_reason() {
     rig.falls_back("SELECT id, row_number() OVER (ORDER BY id) FROM t WHERE k > 2", "Window").await;
     rig.falls_back("SELECT a.id FROM t a JOIN t b ON a.id = b.k WHERE a.w > 0", "Join").await;
     rig.falls_back("SELECT id FROM t WHERE k > 2 UNION ALL SELECT id FROM t WHERE w = 1", "Union").await;
-    rig.falls_back("SELECT w, b, sum(k) FROM t WHERE c GROUP BY GROUPING SETS ((w), (b))", "grouping sets").await;
     rig.finish();
 }

@@ -185,6 +185,8 @@ pub enum Literal {
     Int(i128),
     F32(f32),
     F64(f64),
+    /// The number of the launch among several over the same rows: `Input::variant`. For grouping sets.
+    Variant,
 }
 
 /// What an accumulator computes over the rows of a group.
@@ -337,11 +339,25 @@ pub struct AggregateSpec {
     pub regime: Option<Regime>,
     /// Upper bound of the input rows, if known: direct tables much larger than that are not worth clearing.
     pub rows_hint: Option<u64>,
+    /// A group that is there even without rows.
+    pub seed: Option<Seed>,
+    /// Positions of float keys that are equal only bit by bit: otherwise all NaN are one key and -0.0 is 0.0.
+    pub bitwise: Vec<u32>,
+}
+
+/// A group that a launch puts into its table whether or not a row comes: the empty grouping set has one. The table and what
+/// is made of it need room for it beside the rows'.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Seed {
+    /// Whether this launch does. It reads literals alone, as the keys do.
+    pub when: NodeId,
+    /// One for each key of the aggregation, of its type.
+    pub keys: Vec<NodeId>,
 }
 
 impl AggregateSpec {
     pub fn new(keys: Vec<NodeId>) -> Self {
-        AggregateSpec { keys, accumulators: vec![], regime: None, rows_hint: None }
+        AggregateSpec { keys, accumulators: vec![], regime: None, rows_hint: None, seed: None, bitwise: vec![] }
     }
 
     /// Adds an accumulator, or finds the equal one; returns its position among the accumulators.
@@ -366,9 +382,14 @@ impl AggregateSpec {
         keys.chain(self.accumulators.iter().map(|a| self.result_type(graph, a))).collect()
     }
 
+    /// Whether a group may be there without a row in it.
+    pub(crate) fn has_rowless_group(&self) -> bool {
+        self.keys.is_empty() || self.seed.is_some()
+    }
+
     pub(crate) fn result_type(&self, graph: &Graph, accumulator: &Accumulator) -> Ty {
         // A group exists because a row is in it; only a filter, a NULL or an ungrouped query without rows leaves it unseen.
-        let unseen = |arg: NodeId| graph.ty(arg).nullable || accumulator.filter.is_some() || self.keys.is_empty();
+        let unseen = |arg: NodeId| graph.ty(arg).nullable || accumulator.filter.is_some() || self.has_rowless_group();
         match accumulator.aggregate {
             Aggregate::CountStar | Aggregate::Count(_) => Ty::new(Repr::I64),
             Aggregate::Sum(arg) | Aggregate::SumChecked(arg) => {
@@ -436,6 +457,7 @@ impl PipelineSpec {
             SinkSpec::Materialise { outputs } => roots.extend(outputs),
             SinkSpec::Aggregate(aggregate) => {
                 roots.extend(&aggregate.keys);
+                roots.extend(aggregate.seed.iter().flat_map(|seed| seed.keys.iter().chain([&seed.when])));
                 for accumulator in &aggregate.accumulators {
                     roots.extend(accumulator.filter);
                     roots.extend(accumulator.aggregate.args());

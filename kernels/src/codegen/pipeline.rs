@@ -243,6 +243,12 @@ fn check(spec: &PipelineSpec) -> Result<(), CodegenError> {
         if aggregate.keys.len() > 32 {
             return Err(CodegenError::Unsupported { what: format!("grouping by {} keys", aggregate.keys.len()) });
         }
+        if let Some(seed) = &aggregate.seed {
+            let lanes = |keys: &[NodeId]| keys.iter().map(|key| lane(spec.graph.ty(*key))).collect::<Vec<_>>();
+            if lanes(&seed.keys) != lanes(&aggregate.keys) || !is_bool(seed.when) {
+                return malformed("a seed".into(), "its keys are not of the types of the aggregation's");
+            }
+        }
         let plan = AggregatePlan::new(&spec.graph, aggregate);
         let fits = match plan.regime {
             Regime::Scalar => plan.keys.is_empty(),
@@ -650,6 +656,11 @@ fn aggregate_kernel(
     }
 
     let mut expressions = Expressions::new(&spec.graph);
+    if let SinkSpec::Aggregate(AggregateSpec { seed: Some(seed), .. }) = &spec.sink {
+        let table = SeedTable { plan, table, dense: dense.as_ref(), hashed };
+        plant(&mut Emit { module, f }, &mut rows, &mut expressions, seed, table)?;
+    }
+    let keys: Vec<NodeId> = plan.keys.iter().map(|key| key.node).collect();
     let thread = f.global_thread();
     let step = f.grid_threads();
     let mut add_row = |emit: &mut Emit<'_>, leaves: &mut RowLeaves<'_>| -> Result<(), CodegenError> {
@@ -660,7 +671,7 @@ fn aggregate_kernel(
             Regime::Scalar => Place::Table(table),
             Regime::Private | Regime::Direct => {
                 let dense = dense.as_ref().expect("dense regimes have dense keys");
-                let (code, inside) = dense.code(emit, leaves, &mut expressions, plan)?;
+                let (code, inside) = dense.code(emit, leaves, &mut expressions, &keys)?;
                 if let Some(inside) = inside {
                     let outside = emit.f.not(inside);
                     raise(emit.f, control, ErrorCode::KeyRange, NodeId(u32::MAX), outside);
@@ -678,7 +689,7 @@ fn aggregate_kernel(
             }
             Regime::Hash => {
                 let at = hashed.expect("the hash regime has a hash table");
-                let (words, nulls) = keys::words(emit, leaves, &mut expressions, plan)?;
+                let (words, nulls) = keys::words(emit, leaves, &mut expressions, plan, &keys)?;
                 let (cells, found, _) = hash::find_or_insert(emit.f, plan, at, &words, nulls);
                 open.push(emit.f.open_if(found));
                 Place::Table(cells)
@@ -707,6 +718,49 @@ fn aggregate_kernel(
         fold(f, plan, bins, groups, table);
     }
     Ok((kernel, params))
+}
+
+/// Where a seed goes.
+struct SeedTable<'a> {
+    plan: &'a AggregatePlan,
+    table: Reg,
+    dense: Option<&'a DenseParams>,
+    hashed: Option<hash::Table>,
+}
+
+/// Puts the group of `seed` into the table, by the first thread of the grid. Whatever rows the group has come beside it.
+fn plant(
+    emit: &mut Emit<'_>,
+    rows: &mut Rows<'_>,
+    expressions: &mut Expressions<'_>,
+    seed: &Seed,
+    to: SeedTable<'_>,
+) -> Result<(), CodegenError> {
+    expressions.clear();
+    let first = emit.f.open_if(rows.first_thread);
+    let holds = expressions.truth(emit, &mut rows.leaves, seed.when)?;
+    let planted = emit.f.open_if(holds);
+    match (to.dense, to.hashed, to.plan.presence) {
+        (Some(dense), _, Some(presence)) => {
+            let (code, _) = dense.code(emit, &mut rows.leaves, expressions, &seed.keys)?;
+            let record = emit.f.element(to.table, code, to.plan.record_bytes() as u32);
+            emit.f.reduce(Atomic::Max, Space::Global, Type::U64, record.at(presence as i64 * 8), 1u64);
+        }
+        (_, Some(table), _) => {
+            let (words, nulls) = keys::words(emit, &mut rows.leaves, expressions, to.plan, &seed.keys)?;
+            hash::find_or_insert(emit.f, to.plan, table, &words, nulls);
+        }
+        _ => {
+            return Err(CodegenError::Malformed {
+                what: "a seed".into(),
+                why: "without keys the one group is always there".into(),
+            });
+        }
+    }
+    emit.f.close(planted);
+    emit.f.close(first);
+    expressions.clear();
+    Ok(())
 }
 
 /// Runs `body` for `start`, `start + step`, … below `end`.

@@ -72,6 +72,7 @@ impl PipelineSpec {
                     .iter()
                     .map(|one| Accumulator { aggregate: one.aggregate.over(to), filter: one.filter.map(to) })
                     .collect(),
+                seed: aggregate.seed.as_ref().map(|seed| Seed { when: to(seed.when), keys: all(&seed.keys) }),
                 ..aggregate.clone()
             }),
         };

@@ -292,7 +292,8 @@ impl Rig {
         let pipeline = self.pipeline(&case.spec);
         let extents = self.extents(case);
         let lookups = self.lookups(case);
-        let rows: u64 = extents.iter().map(|extent| extent.rows.upper_bound()).sum();
+        let seeds = matches!(&case.spec.sink, SinkSpec::Aggregate(aggregate) if aggregate.seed.is_some()) as u64;
+        let rows = extents.iter().map(|extent| extent.rows.upper_bound()).sum::<u64>() + seeds;
         let state_layout = pipeline.state_layout(rows).unwrap();
         let state = DeviceBuffer::zeroed(state_layout.bytes, &self.stream, &self.pool).unwrap();
         if case.spec.extents == Extents::Many {

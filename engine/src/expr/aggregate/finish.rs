@@ -9,7 +9,7 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, Graph, GraphError, NodeId, Overflow, Range, Repr};
 
 use super::moments::Moments;
-use super::{LoweredAggregate, Lowering, Scope, Value};
+use super::{LoweredAggregate, Lowering, Number, Scope, Value};
 use crate::column::{DictionaryId, plain_repr};
 use crate::placement::Reason;
 
@@ -18,6 +18,8 @@ use crate::placement::Reason;
 pub(super) enum Final {
     /// The accumulator is the result.
     Is(usize),
+    /// The accumulator, or 0 where it is NULL.
+    Counted(usize),
     /// The accumulator in the result's own width, in which it wraps.
     Converted(usize),
     /// The accumulator is 0 or 1, the result a boolean.
@@ -64,9 +66,20 @@ impl LoweredAggregate {
             value.data_type = data_type.clone();
             results.push((schema.field(index).name().clone(), Ok(value), data_type.clone()));
         }
+        if let Some(number) = &self.number {
+            let field = schema.field(self.keys.len());
+            let mut value = table.column(self.keys.len())?;
+            if let Number::Ids(ids) | Number::ReadIds { ids, .. } = number {
+                value.node = grouping_id(&mut lowering.graph, value.node, ids, field.data_type())
+                    .map_err(|e| graph(field.name(), &e))?;
+            }
+            value.data_type = field.data_type().clone();
+            results.push((field.name().clone(), Ok(value), field.data_type().clone()));
+        }
+        let first = self.keys.len() + usize::from(self.number.is_some());
         for (index, finish) in self.finals.iter().enumerate() {
-            let field = schema.field(self.keys.len() + index);
-            let accumulator = |at: usize| table.column(self.keys.len() + at).map(|value| value.node);
+            let field = schema.field(first + index);
+            let accumulator = |at: usize| table.column(first + at).map(|value| value.node);
             let refuse = |e| graph(field.name(), &e);
             let node = match finish {
                 Final::Ranked(at, id) => {
@@ -76,6 +89,11 @@ impl LoweredAggregate {
                     continue;
                 }
                 Final::Is(at) => accumulator(*at)?,
+                Final::Counted(at) => {
+                    let count = accumulator(*at)?;
+                    let zero = lowering.graph.integer(0, lowering.graph.ty(count).repr);
+                    lowering.graph.coalesce(&[count, zero]).map_err(refuse)?
+                }
                 Final::Converted(at) => {
                     let repr = plain_repr(field.data_type()).unwrap_or(Repr::I64);
                     lowering.graph.convert(accumulator(*at)?, repr, Overflow::Wrap).map_err(refuse)?
@@ -145,6 +163,19 @@ fn bounded(graph: &mut Graph, value: NodeId, least: bool) -> Result<NodeId, Grap
     graph.case(vec![(infinite, finite)], Some(value))
 }
 
-fn graph(name: &str, error: &GraphError) -> Reason {
+/// DataFusion's id of grouping set `set`.
+fn grouping_id(graph: &mut Graph, set: NodeId, ids: &[u64], data_type: &DataType) -> Result<NodeId, GraphError> {
+    let repr = plain_repr(data_type).unwrap_or(Repr::U64);
+    let mut branches = Vec::new();
+    for (number, id) in ids.iter().enumerate().skip(1) {
+        let number = graph.integer(number as i128, Repr::U32);
+        let this = graph.compare(Comparison::Equal, set, number)?;
+        branches.push((this, graph.integer((*id).into(), repr)));
+    }
+    let first = graph.integer(ids.first().copied().unwrap_or(0).into(), repr);
+    if branches.is_empty() { Ok(first) } else { graph.case(branches, Some(first)) }
+}
+
+pub(super) fn graph(name: &str, error: &GraphError) -> Reason {
     Reason::AggregateUnsupported { aggregate: name.to_string(), why: error.to_string() }
 }

@@ -6,21 +6,25 @@
 //!
 //! The second half is an ordinary pipeline over the emitted table: keys, then accumulators.
 
+mod describe;
 mod finish;
 mod moments;
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as LiteralExpr;
-use millpond_kernels::codegen::ir::{Accumulator, Aggregate, AggregateSpec, NodeId, Overflow, Repr, Test};
+use millpond_kernels::codegen::ir::{
+    Accumulator, Aggregate, AggregateSpec, Literal, NodeId, Overflow, Repr, Rounding, Seed, Test, Ty,
+};
 
 use super::{Dictionary, Lowering, Scope, Value, refused};
 use crate::column::{ColumnInfo, Form};
 use crate::placement::Reason;
 
+pub use describe::{Aggregation, Call, Number, Variant};
 use finish::Final;
 
 /// An aggregation, lowered.
@@ -32,7 +36,13 @@ pub struct LoweredAggregate {
     pub emitted: Vec<ColumnInfo>,
     /// The aggregate's output columns.
     pub columns: Vec<ColumnInfo>,
+    /// Filters of its own, after those of the pipeline.
+    pub row_filters: Vec<NodeId>,
+    /// Launches over the same rows, numbered as [`Literal::Variant`].
+    pub variants: u32,
     keys: Vec<DataType>,
+    /// What becomes of the key after these, which is the number of a variant or set.
+    number: Option<Number>,
     finals: Vec<Final>,
 }
 
@@ -40,31 +50,36 @@ fn unsupported(function: &AggregateFunctionExpr, why: impl Into<String>) -> Reas
     Reason::AggregateUnsupported { aggregate: function.name().to_string(), why: why.into() }
 }
 
-/// Lowers grouping expressions and aggregates over `scope`. `schema` is that of the results: keys, then aggregates.
-pub fn lower(
-    lowering: &mut Lowering<'_>,
-    scope: &Scope,
-    groups: &[(Arc<dyn PhysicalExpr>, String)],
-    functions: &[Arc<AggregateFunctionExpr>],
-    filters: &[Option<Arc<dyn PhysicalExpr>>],
-    schema: &SchemaRef,
-) -> Result<LoweredAggregate, Reason> {
+/// Whether neither order nor repetition of the values changes what function `name` gives.
+fn is_insensitive(name: &str) -> bool {
+    matches!(name, "min" | "max" | "bool_and" | "bool_or" | "bit_and" | "bit_or")
+}
+
+/// Lowers an aggregation over `scope`.
+pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Result<LoweredAggregate, Reason> {
+    let schema = &of.schema;
+    let number = number(lowering, scope, of)?;
     let mut keys = Vec::new();
     let mut emitted = Vec::new();
     let mut key_types = Vec::new();
-    let mut columns = Vec::new();
-    for (expr, name) in groups {
+    for (index, (expr, name)) in of.keys.iter().enumerate() {
         let value = lowering.lower(expr, scope)?;
         let ty = lowering.graph.ty(value.node);
-        columns.push(lowering.info(name, &value));
         key_types.push(value.data_type.clone());
         // A boolean key is the number 0 or 1.
-        let node = match ty.repr {
+        let mut node = match ty.repr {
             Repr::Bool => {
                 lowering.graph.convert(value.node, Repr::U8, Overflow::Wrap).map_err(|e| refused(expr, &e))?
             }
             _ => value.node,
         };
+        // In some variants it is NULL.
+        let present = |variant: &Variant| !variant.absent.get(index).copied().unwrap_or(false);
+        if !of.variants.iter().all(present) {
+            let present: Vec<u32> = (0..).zip(&of.variants).filter(|(_, v)| present(v)).map(|(at, _)| at).collect();
+            let among = is_among(lowering, number, &present)?;
+            node = lowering.graph.case(vec![(among, node)], None).map_err(|e| refused(expr, &e))?;
+        }
         keys.push(node);
         let mut info = lowering.info(name, &Value { node, ..value });
         if ty.repr == Repr::Bool {
@@ -72,16 +87,55 @@ pub fn lower(
         }
         emitted.push(info);
     }
+    if let (true, Some(node)) = (of.has_number(), number) {
+        let node = match of.number {
+            Number::ReadIds { variants, .. } => {
+                let set = lowering.graph.divide_constant(node, variants as i128, Rounding::Truncate);
+                set.map_err(|e| finish::graph("grouping_id", &e))?
+            }
+            _ => node,
+        };
+        keys.push(node);
+        emitted.push(lowering.info("variant", &Value { node, data_type: DataType::UInt32, dictionary: None }));
+    }
 
-    let mut spec = AggregateSpec::new(keys);
+    let mut row_filters = Vec::new();
+    if of.variants.iter().any(|variant| variant.filter.is_some()) {
+        // One filter for all launches: for each variant with a condition of its own, another variant or the condition.
+        for (at, variant) in (0..).zip(&of.variants) {
+            if let Some(filter) = &variant.filter {
+                let others: Vec<u32> = (0..of.variants.len() as u32).filter(|other| *other != at).collect();
+                let other = is_among(lowering, number, &others)?;
+                let holds = lowering.predicate(filter, scope)?;
+                let holds = lowering.graph.case(vec![(other, other)], Some(holds)).map_err(|e| refused(filter, &e))?;
+                row_filters.push(holds);
+            }
+        }
+    }
+
+    let seed = seed(lowering, of, &keys, number)?;
+    let bitwise = (of.keys.len() - of.arguments..of.keys.len()).map(|at| at as u32).collect();
+    let mut spec = AggregateSpec { seed, bitwise, ..AggregateSpec::new(keys) };
     let mut finals = Vec::new();
-    for (index, function) in functions.iter().enumerate() {
-        let filter = match filters.get(index).and_then(|f| f.as_ref()) {
-            Some(filter) => Some(lowering.predicate(filter, scope)?),
+    let first_result = of.keys.len() + usize::from(of.has_number());
+    for (index, call) in of.calls.iter().enumerate() {
+        let mut filter = match &call.among {
+            Some(among) => Some(is_among(lowering, number, among)?),
             None => None,
         };
-        let result = schema.field(groups.len() + index).data_type().clone();
-        finals.push(one(lowering, scope, &mut spec, function, filter, &result)?);
+        if let Some(own) = &call.filter {
+            let own_node = lowering.predicate(own, scope)?;
+            filter = Some(match filter {
+                Some(filter) => lowering.graph.and(filter, own_node).map_err(|e| refused(own, &e))?,
+                None => own_node,
+            });
+        }
+        let result = schema.field(first_result + index).data_type().clone();
+        let made = match call.taken {
+            true => taken(lowering, scope, &mut spec, call, filter)?,
+            false => one(lowering, scope, &mut spec, call, filter, &result)?,
+        };
+        finals.push(made);
     }
 
     let types = spec.output_types(&lowering.graph);
@@ -90,7 +144,17 @@ pub fn lower(
         let data_type = lane_type(ty.repr);
         emitted.push(ColumnInfo { name, data_type, form: Form::Plain(*ty) });
     }
-    let mut lowered = LoweredAggregate { spec, emitted, columns, keys: key_types, finals };
+    let variants = of.variants.len() as u32;
+    let mut lowered = LoweredAggregate {
+        spec,
+        row_filters,
+        variants,
+        emitted,
+        columns: vec![],
+        keys: key_types,
+        number: of.has_number().then(|| of.number.clone()),
+        finals,
+    };
 
     // The results' types follow from finishing, in a graph that is thrown away.
     let emitted = lowered.emitted.clone();
@@ -105,26 +169,89 @@ pub fn lower(
     Ok(lowered)
 }
 
+/// The group of the empty grouping set, which is there without rows, where this aggregation has one.
+fn seed(
+    lowering: &mut Lowering<'_>,
+    of: &Aggregation,
+    keys: &[NodeId],
+    number: Option<NodeId>,
+) -> Result<Option<Seed>, Reason> {
+    let group_keys = of.keys.len() - of.arguments;
+    let (Some(number), true) = (number, group_keys > 0) else { return Ok(None) };
+    let is_empty = |variant: &Variant| variant.absent.iter().all(|absent| *absent);
+    let empty: Vec<u32> = (0..).zip(&of.variants).filter(|(_, v)| is_empty(v)).map(|(at, _)| at).collect();
+    if empty.is_empty() || matches!(of.number, Number::Read(_) | Number::ReadIds { .. }) {
+        return Ok(None);
+    }
+    let when = is_among(lowering, Some(number), &empty)?;
+    let graph = &mut lowering.graph;
+    let null = |(at, key): (usize, &NodeId)| if at < of.keys.len() { graph.null_of(graph.ty(*key)) } else { *key };
+    Ok(Some(Seed { when, keys: keys.iter().enumerate().map(null).collect() }))
+}
+
+/// The number of the current row's variant, where anything asks for it.
+fn number(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Result<Option<NodeId>, Reason> {
+    Ok(match of.number {
+        Number::None => None,
+        Number::Read(column) | Number::ReadIds { column, .. } => Some(scope.column(column)?.node),
+        Number::Kept | Number::Ids(_) => {
+            let ty = Ty::new(Repr::U32).within(0, of.variants.len() as i128 - 1);
+            Some(lowering.slot(ty, Literal::Variant))
+        }
+    })
+}
+
+/// Whether the current row's variant is one of these.
+fn is_among(lowering: &mut Lowering<'_>, number: Option<NodeId>, variants: &[u32]) -> Result<NodeId, Reason> {
+    let graph = &mut lowering.graph;
+    let (Some(number), false) = (number, variants.is_empty()) else { return Ok(graph.boolean(false)) };
+    let list = variants.iter().map(|variant| graph.integer((*variant).into(), Repr::U32)).collect();
+    graph.in_list(number, list, false).map_err(|e| finish::graph("a grouping set", &e))
+}
+
+/// A result that another aggregation has given, in the one group with it.
+fn taken(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    spec: &mut AggregateSpec,
+    call: &Call,
+    filter: Option<NodeId>,
+) -> Result<Final, Reason> {
+    let [argument] = call.arguments.as_slice() else {
+        return Err(unsupported(&call.function, "it has more than one result"));
+    };
+    let value = lowering.lower(argument, scope)?;
+    let mut node = value.node;
+    let truth = lowering.graph.ty(node).repr == Repr::Bool;
+    if truth {
+        node = lowering.graph.convert(node, Repr::U8, Overflow::Wrap).map_err(|e| refused(argument, &e))?;
+    }
+    let at = spec.accumulate(&lowering.graph, Accumulator { aggregate: Aggregate::Min(node), filter });
+    Ok(match (value.dictionary, truth, call.function.fun().name()) {
+        (Some(id), ..) => Final::Ranked(at, id),
+        (None, true, _) => Final::Truth(at),
+        // Without any row there is no group to count in, and the count is 0.
+        (None, false, "count" | "regr_count") => Final::Counted(at),
+        (None, false, _) => Final::Is(at),
+    })
+}
+
 /// The accumulators of one aggregate function.
 fn one(
     lowering: &mut Lowering<'_>,
     scope: &Scope,
     spec: &mut AggregateSpec,
-    function: &AggregateFunctionExpr,
+    call: &Call,
     filter: Option<NodeId>,
     result: &DataType,
 ) -> Result<Final, Reason> {
+    let function = call.function.as_ref();
     let name = function.fun().name();
-    // A value that comes twice changes none of these, and no order does.
-    let insensitive = matches!(name, "min" | "max" | "bool_and" | "bool_or" | "bit_and" | "bit_or");
-    if function.is_distinct() && !insensitive {
-        return Err(unsupported(function, "DISTINCT is not lowered"));
-    }
-    let arguments = function.expressions();
+    let arguments = &call.arguments;
     match name {
-        "count" => return count(lowering, scope, spec, &arguments, filter),
-        "covar_pop" | "covar_samp" | "corr" => return moments::pair(lowering, scope, spec, function, filter),
-        _ if name.starts_with("regr_") => return moments::pair(lowering, scope, spec, function, filter),
+        "count" => return count(lowering, scope, spec, arguments, filter),
+        "covar_pop" | "covar_samp" | "corr" => return moments::pair(lowering, scope, spec, call, filter),
+        _ if name.starts_with("regr_") => return moments::pair(lowering, scope, spec, call, filter),
         "approx_distinct" => {
             return Err(unsupported(
                 function,

@@ -17,7 +17,7 @@ use millpond_kernels::codegen::ir::{
 };
 
 use super::finish::Final;
-use super::{Lowering, Scope, Value, unsupported};
+use super::{Call, Lowering, Scope, Value, unsupported};
 use crate::placement::Reason;
 
 /// What is made of the moments.
@@ -80,9 +80,10 @@ pub(super) fn pair(
     lowering: &mut Lowering<'_>,
     scope: &Scope,
     spec: &mut AggregateSpec,
-    function: &AggregateFunctionExpr,
+    call: &Call,
     filter: Option<NodeId>,
 ) -> Result<Final, Reason> {
+    let function = call.function.as_ref();
     let statistic = match function.fun().name() {
         "covar_samp" => Statistic::Covariance { sample: true },
         "covar_pop" => Statistic::Covariance { sample: false },
@@ -98,8 +99,7 @@ pub(super) fn pair(
         "regr_sxy" => Statistic::Products,
         _ => return Err(unsupported(function, "this function is not lowered")),
     };
-    let arguments = function.expressions();
-    let [y, x] = arguments.as_slice() else {
+    let [y, x] = call.arguments.as_slice() else {
         return Err(unsupported(function, "it takes two arguments on the device"));
     };
     let (y, x) = (lowering.lower(y, scope)?.node, lowering.lower(x, scope)?.node);

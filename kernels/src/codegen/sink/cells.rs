@@ -130,6 +130,8 @@ pub(crate) struct KeyPlan {
     pub node: NodeId,
     pub ty: Ty,
     pub lane: Lane,
+    /// A float that is equal only bit by bit.
+    pub bitwise: bool,
     /// Number of codes (NULL included) and the lowest value, when the key's range is small enough to address a table.
     pub dense: Option<DenseKey>,
 }
@@ -161,7 +163,9 @@ pub(crate) struct AggregatePlan {
 
 impl AggregatePlan {
     pub fn new(graph: &Graph, spec: &AggregateSpec) -> AggregatePlan {
-        let keys: Vec<KeyPlan> = spec.keys.iter().map(|&node| KeyPlan::new(graph, node)).collect();
+        let bitwise = |at: usize| spec.bitwise.contains(&(at as u32));
+        let keys = spec.keys.iter().enumerate();
+        let keys: Vec<KeyPlan> = keys.map(|(at, &node)| KeyPlan::new(graph, node, bitwise(at))).collect();
         let mut cells = Cells { graph, list: Vec::new() };
         // Counts first: what may be NULL looks for a count of the same rows before it keeps a mark of its own.
         let order = |a: &&Accumulator| !matches!(a.aggregate, Aggregate::CountStar | Aggregate::Count(_));
@@ -169,13 +173,17 @@ impl AggregatePlan {
         sorted.sort_by_key(|(_, a)| order(a));
         let mut made: Vec<Option<(Vec<usize>, Option<usize>)>> = vec![None; spec.accumulators.len()];
         for (at, accumulator) in sorted {
-            made[at] = Some(cells.accumulator(accumulator, spec.keys.is_empty()));
+            made[at] = Some(cells.accumulator(accumulator, spec.has_rowless_group()));
         }
         let dense: Option<u64> = keys
             .iter()
             .try_fold(1u64, |product, key| product.checked_mul(key.dense?.codes))
             .filter(|&groups| groups <= u32::MAX as u64);
-        let mut presence = (!keys.is_empty() && dense.is_some()).then(|| cells.seen(None, None));
+        let mut presence = (!keys.is_empty() && dense.is_some()).then(|| match spec.seed {
+            // A count of rows says nothing of a group without any.
+            Some(_) => cells.cell(WordOp::Max, Contribution::One, None, None),
+            None => cells.seen(None, None),
+        });
 
         // Words in order of operation.
         let mut by_op: Vec<usize> = (0..cells.list.len()).collect();
@@ -252,7 +260,7 @@ impl AggregatePlan {
 }
 
 impl KeyPlan {
-    fn new(graph: &Graph, node: NodeId) -> KeyPlan {
+    fn new(graph: &Graph, node: NodeId, bitwise: bool) -> KeyPlan {
         let ty = graph.ty(node);
         let bounds = if ty.repr == Repr::Bool { Some(Range { low: 0, high: 1 }) } else { ty.bounds() };
         // Codes are restored by 64-bit addition: keys that lie beyond are hashed, however near to each other.
@@ -262,7 +270,7 @@ impl KeyPlan {
             let codes = u64::try_from(span).ok()?.checked_add(ty.nullable as u64)?;
             Some(DenseKey { low, codes })
         });
-        KeyPlan { node, ty, lane: lane(ty), dense }
+        KeyPlan { node, ty, lane: lane(ty), bitwise, dense }
     }
 
     /// 64-bit words of the key in a hash table's record.

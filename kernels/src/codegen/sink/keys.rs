@@ -51,18 +51,18 @@ impl DenseParams {
         DenseParams { keys: keys.collect() }
     }
 
-    /// The code of the current row's keys (U32), and whether every key lies in its range.
+    /// The code of `keys` (U32), and whether each of them lies in its range.
     pub(crate) fn code(
         &self,
         emit: &mut Emit<'_>,
         leaves: &mut RowLeaves<'_>,
         expressions: &mut Expressions<'_>,
-        plan: &AggregatePlan,
+        keys: &[NodeId],
     ) -> Result<(Reg, Option<Reg>), CodegenError> {
         let mut code: Option<Reg> = None;
         let mut inside: Option<Reg> = None;
-        for (key, &DenseKeyParams { low, null, codes }) in plan.keys.iter().zip(&self.keys) {
-            let value = expressions.value(emit, leaves, key.node)?;
+        for (&key, &DenseKeyParams { low, null, codes }) in keys.iter().zip(&self.keys) {
+            let value = expressions.value(emit, leaves, key)?;
             let f = &mut *emit.f;
             // Arithmetic modulo 2^32: the difference is below 2^32, so the low halves give it exactly.
             let bits = match value.lane {
@@ -132,20 +132,26 @@ fn from_difference(f: &mut FunctionBuilder, key: &KeyPlan, difference: Reg, low:
     Value { lane: key.lane, low: register, high: None, valid: None }
 }
 
-/// The current row's keys as words, and the mask of NULLs (`None`: no key is nullable).
+/// `keys` as words, and the mask of NULLs (`None`: no key is nullable).
 pub(crate) fn words(
     emit: &mut Emit<'_>,
     leaves: &mut RowLeaves<'_>,
     expressions: &mut Expressions<'_>,
     plan: &AggregatePlan,
+    keys: &[NodeId],
 ) -> Result<(Vec<Reg>, Option<Reg>), CodegenError> {
     let mut words = Vec::new();
     let nullable = plan.keys.iter().any(|key| key.ty.nullable);
     let mut nulls = nullable.then(|| emit.f.copy(Type::U32, 0u32));
-    for (i, key) in plan.keys.iter().enumerate() {
-        let value = expressions.value(emit, leaves, key.node)?;
+    for (i, (key, &node)) in plan.keys.iter().zip(keys).enumerate() {
+        let value = expressions.value(emit, leaves, node)?;
         let f = &mut *emit.f;
         let mut own = match value.lane {
+            Lane::F32 if key.bitwise => {
+                let bits = f.reinterpret(Type::U32, value.low);
+                vec![f.convert(Type::U64, bits)]
+            }
+            Lane::F64 if key.bitwise => vec![f.reinterpret(Type::U64, value.low)],
             Lane::S128 => {
                 let (low, high) = to_128(f, value);
                 vec![low, high.view(Type::U64)]

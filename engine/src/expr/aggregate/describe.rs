@@ -1,0 +1,299 @@
+//! An aggregation as data: what placement finds in DataFusion's nodes, and programs lower.
+//!
+//!   GROUP BY ROLLUP (a, b)                      one table, the number of the set among its keys, a launch for each set
+//!       set 0 (a, b) · set 1 (a, NULL) · set 2 (NULL, NULL)
+//!
+//!   sum(x), count(DISTINCT y) GROUP BY k        two tables, one after the other
+//!       first    (k, 0, NULL) ─► sum(x)         (k, 1, y) ─► nothing: that it is there is all
+//!       second   k ─► the one sum of set 0 · count(y) over the groups of set 1
+//!
+//! Sets     equal rows of keys in different sets are different groups, because the number of the set is one of the keys.
+//! DISTINCT and plain aggregates, and several DISTINCT ones, share both tables: whatever adds up a plain argument adds up a
+//!          distinct one, over groups instead of rows.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::aggregates::AggregateExec;
+
+use super::unsupported;
+use crate::placement::Reason;
+
+/// Sets, times one more than there are distinct arguments: launches over the same rows.
+const MAX_VARIANTS: usize = 128;
+
+/// An aggregation.
+#[derive(Debug, Clone)]
+pub struct Aggregation {
+    /// Grouping expressions with their names.
+    pub keys: Vec<(Arc<dyn PhysicalExpr>, String)>,
+    /// So many of the last keys are arguments of DISTINCT, which tells floats apart by their bits where GROUP BY does not.
+    pub arguments: usize,
+    /// Launches over the same rows.
+    pub variants: Vec<Variant>,
+    pub number: Number,
+    pub calls: Vec<Call>,
+    /// Keys, the number's column, results.
+    pub schema: SchemaRef,
+}
+
+/// One launch over the rows.
+#[derive(Debug, Clone)]
+pub struct Variant {
+    /// Keys that are NULL in it.
+    pub absent: Vec<bool>,
+    /// Only these rows are in it.
+    pub filter: Option<Arc<dyn PhysicalExpr>>,
+}
+
+/// Where the number of a variant comes from and what becomes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Number {
+    /// Nobody asks for it.
+    None,
+    /// Of the launch; it is a key, and a column of the output.
+    Kept,
+    /// Of the launch; it is a key, and becomes DataFusion's grouping id.
+    Ids(Vec<u64>),
+    /// In this column, by the first of two tables; it is no key.
+    Read(usize),
+    /// As `Read`, with so many variants for each grouping set; the set is a key, and becomes DataFusion's grouping id.
+    ReadIds { column: usize, variants: usize, ids: Vec<u64> },
+}
+
+/// One result.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub function: Arc<AggregateFunctionExpr>,
+    pub arguments: Vec<Arc<dyn PhysicalExpr>>,
+    /// FILTER (WHERE …).
+    pub filter: Option<Arc<dyn PhysicalExpr>>,
+    /// Only rows of these variants; all when `None`.
+    pub among: Option<Vec<u32>>,
+    /// The argument is the result, in the only row of its group that has it.
+    pub taken: bool,
+}
+
+/// The arguments of DISTINCT aggregates that are the same.
+struct Distinct {
+    arguments: Vec<Arc<dyn PhysicalExpr>>,
+    filter: Option<Arc<dyn PhysicalExpr>>,
+    /// The calls that have them.
+    calls: Vec<usize>,
+}
+
+impl Aggregation {
+    /// The aggregations that stand for `first`, the aggregate that reads rows, with results of `schema`: the one that reads
+    /// rows, and where it takes two, the one that reads its groups.
+    pub fn of(first: &AggregateExec, schema: SchemaRef) -> Result<Vec<Aggregation>, Reason> {
+        let group_by = first.group_expr();
+        let keys = group_by.expr().to_vec();
+        let sets: Vec<Vec<bool>> = group_by.groups().to_vec();
+        let sets = if sets.is_empty() { vec![vec![]] } else { sets };
+        let ids = group_by.has_grouping_set().then(|| grouping_ids(&sets));
+        let call = |(index, function): (usize, &Arc<AggregateFunctionExpr>)| Call {
+            function: Arc::clone(function),
+            arguments: function.expressions(),
+            filter: first.filter_expr().get(index).cloned().flatten(),
+            among: None,
+            taken: false,
+        };
+        let calls: Vec<Call> = first.aggr_expr().iter().enumerate().map(call).collect();
+        let distinct = distinct(&calls);
+        if sets.len() * (1 + distinct.len()) > MAX_VARIANTS {
+            return Err(Reason::NodeUnsupported {
+                node: format!("AggregateExec with {} grouping sets", sets.len() * (1 + distinct.len())),
+            });
+        }
+        if distinct.is_empty() {
+            let variants = sets.into_iter().map(|absent| Variant { absent, filter: None }).collect();
+            let number = ids.map_or(Number::None, Number::Ids);
+            return Ok(vec![Aggregation { keys, arguments: 0, variants, number, calls, schema }]);
+        }
+        in_two(first, schema, keys, sets, ids, calls, distinct)
+    }
+
+    /// Every expression over the input.
+    pub fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        let keys = self.keys.iter().map(|(key, _)| Arc::clone(key));
+        let filters = self.variants.iter().filter_map(|variant| variant.filter.clone());
+        let calls = self.calls.iter().flat_map(|call| call.arguments.iter().chain(&call.filter).cloned());
+        keys.chain(filters).chain(calls).collect()
+    }
+
+    /// Whether the number of the variant is one more key, and one more column.
+    pub fn has_number(&self) -> bool {
+        !matches!(self.number, Number::None | Number::Read(_))
+    }
+}
+
+/// The arguments of DISTINCT aggregates, each once. Those that a value may come to twice do not count.
+fn distinct(calls: &[Call]) -> Vec<Distinct> {
+    let mut found: Vec<Distinct> = Vec::new();
+    for (index, call) in calls.iter().enumerate() {
+        if !call.function.is_distinct() || super::is_insensitive(call.function.fun().name()) {
+            continue;
+        }
+        match found.iter_mut().find(|known| known.arguments == call.arguments && known.filter == call.filter) {
+            Some(known) => known.calls.push(index),
+            None => found.push(Distinct {
+                arguments: call.arguments.clone(),
+                filter: call.filter.clone(),
+                calls: vec![index],
+            }),
+        }
+    }
+    found
+}
+
+/// Two aggregations: one by keys and distinct arguments, then one over its groups.
+fn in_two(
+    first: &AggregateExec,
+    schema: SchemaRef,
+    keys: Vec<(Arc<dyn PhysicalExpr>, String)>,
+    sets: Vec<Vec<bool>>,
+    ids: Option<Vec<u64>>,
+    calls: Vec<Call>,
+    distinct: Vec<Distinct>,
+) -> Result<Vec<Aggregation>, Reason> {
+    let input = first.input().schema();
+    let num_keys = keys.len();
+    let mut all_keys = keys.clone();
+    // The distinct arguments' places among the keys.
+    let mut places = Vec::new();
+    for (number, distinct) in distinct.iter().enumerate() {
+        let from = all_keys.len();
+        for (index, argument) in distinct.arguments.iter().enumerate() {
+            all_keys.push((Arc::clone(argument), format!("distinct {number}.{index}")));
+        }
+        places.push(from..all_keys.len());
+    }
+    let plain: Vec<usize> =
+        (0..calls.len()).filter(|index| !distinct.iter().any(|distinct| distinct.calls.contains(index))).collect();
+    // A group is there because of a row in any set: without plain results, a set of all rows will do.
+    let with_plain = !plain.is_empty() || distinct.iter().all(|distinct| distinct.filter.is_some());
+    let mut variants = Vec::new();
+    for set in &sets {
+        let absent = |own: Option<usize>| {
+            let mut absent = set.clone();
+            absent.resize(num_keys, false);
+            for (number, place) in places.iter().enumerate() {
+                absent.extend(place.clone().map(|_| Some(number) != own));
+            }
+            absent
+        };
+        if with_plain {
+            variants.push(Variant { absent: absent(None), filter: None });
+        }
+        for (number, distinct) in distinct.iter().enumerate() {
+            variants.push(Variant { absent: absent(Some(number)), filter: distinct.filter.clone() });
+        }
+    }
+    let per_set = distinct.len() + usize::from(with_plain);
+    // The variants of all sets that are number `number` in theirs.
+    let among = |number: usize| (0..sets.len()).map(|set| (set * per_set + number) as u32).collect::<Vec<_>>();
+
+    let mut fields: Vec<Field> = Vec::new();
+    for (key, name) in &all_keys {
+        let data_type = key
+            .data_type(&input)
+            .map_err(|e| Reason::ExprUnsupported { expr: key.to_string(), why: e.strip_backtrace() })?;
+        fields.push(Field::new(name, data_type, true));
+    }
+    let number_column = fields.len();
+    fields.push(Field::new("variant", DataType::UInt32, false));
+    let mut below = Vec::new();
+    let mut above: Vec<Option<Call>> = vec![None; calls.len()];
+    for &index in &plain {
+        let column = fields.len();
+        let field = calls[index].function.field();
+        fields.push(Field::new(field.name(), field.data_type().clone(), true));
+        below.push(Call { among: Some(among(0)), ..calls[index].clone() });
+        above[index] = Some(Call {
+            arguments: vec![Arc::new(Column::new(field.name(), column))],
+            filter: None,
+            among: Some(among(0)),
+            taken: true,
+            ..calls[index].clone()
+        });
+    }
+    for (number, (distinct, place)) in distinct.iter().zip(&places).enumerate() {
+        for &index in &distinct.calls {
+            let column = |at: usize| Arc::new(Column::new(&all_keys[at].1, at)) as Arc<dyn PhysicalExpr>;
+            let mut arguments: Vec<_> = place.clone().map(column).collect();
+            // DataFusion counts a constant without looking at it.
+            arguments.truncate(calls[index].arguments.len());
+            above[index] = Some(Call {
+                arguments,
+                filter: None,
+                among: Some(among(number + usize::from(with_plain))),
+                ..calls[index].clone()
+            });
+        }
+    }
+    let lower = Aggregation {
+        keys: all_keys.clone(),
+        arguments: all_keys.len() - num_keys,
+        variants,
+        number: Number::Kept,
+        calls: below,
+        schema: Arc::new(Schema::new(fields)),
+    };
+    let keys = (0..num_keys).map(|at| {
+        let name = &all_keys[at].1;
+        (Arc::new(Column::new(name, at)) as Arc<dyn PhysicalExpr>, name.clone())
+    });
+    let number = match ids {
+        Some(ids) => Number::ReadIds { column: number_column, variants: per_set, ids },
+        None => Number::Read(number_column),
+    };
+    let upper = Aggregation {
+        keys: keys.collect(),
+        arguments: 0,
+        variants: vec![Variant { absent: vec![false; num_keys], filter: None }],
+        number,
+        calls: above.into_iter().flatten().collect(),
+        schema,
+    };
+    if let Some(call) = upper.calls.iter().find(|call| call.function.order_bys().len() > 1) {
+        return Err(unsupported(&call.function, "an ordered DISTINCT aggregate is not lowered"));
+    }
+    Ok(vec![lower, upper])
+}
+
+/// DataFusion's grouping id of each set: a bit for each key that is NULL in it, the last key's lowest; above them how many
+/// equal sets came before.
+fn grouping_ids(sets: &[Vec<bool>]) -> Vec<u64> {
+    let mut seen: HashMap<&[bool], u64> = HashMap::new();
+    let id = |set: &'_ Vec<bool>, before: u64| {
+        let bits = set.iter().fold(0, |bits, absent| bits << 1 | u64::from(*absent));
+        bits | before.checked_shl(set.len() as u32).unwrap_or(0)
+    };
+    let ids = sets.iter().map(|set| {
+        let before = seen.entry(set).or_insert(0);
+        *before += 1;
+        id(set, *before - 1)
+    });
+    ids.collect()
+}
+
+impl fmt::Display for Aggregation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups = crate::exec::named(&self.keys);
+        let aggregates = self.calls.iter().map(|call| call.function.name()).collect::<Vec<_>>().join(", ");
+        write!(f, "gby=[{groups}], aggr=[{aggregates}]")?;
+        if self.variants.len() > 1 {
+            let set = |variant: &Variant| {
+                let present = self.keys.iter().zip(&variant.absent).filter(|(_, absent)| !**absent);
+                format!("({})", present.map(|((_, name), _)| name.as_str()).collect::<Vec<_>>().join(", "))
+            };
+            write!(f, ", sets=[{}]", self.variants.iter().map(set).collect::<Vec<_>>().join(", "))?;
+        }
+        Ok(())
+    }
+}
