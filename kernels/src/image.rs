@@ -28,7 +28,7 @@ macro_rules! images {
 
 /// Every image, by name.
 pub const IMAGES: &[Image] = images! {
-    "bitmap" "fill" "gather" "pick" "radix" "reduce" "scan" "select" "sort" "text" "top"
+    "bitmap" "fill" "gather" "math" "pick" "radix" "reduce" "scan" "select" "sort" "text" "top"
 };
 
 /// What the compiler is told, besides [`DEFINES`].

@@ -5,6 +5,8 @@
 //!   decimal → decimal            scales; halves away from zero when digits are dropped; precision checked
 //!   decimal ↔ integer, float     by powers of ten
 //!   date ↔ timestamp, units      multiplied, or divided towards the past for days
+//!   timestamp → time             what is left of a day
+//!   ticks ↔ numbers              by way of 64-bit integers
 //!
 //! A value that does not fit is an error under CAST and NULL under TRY_CAST.
 
@@ -41,6 +43,12 @@ pub(super) fn same_representation(a: &DataType, b: &DataType) -> bool {
         (DataType::Timestamp(u1, _), DataType::Timestamp(u2, _)) => u1 == u2,
         _ => a == b,
     }
+}
+
+/// True for no time zone, and for the one whose local time is the timestamp's own.
+pub(super) fn is_utc(zone: &Option<Arc<str>>) -> bool {
+    zone.as_deref()
+        .is_none_or(|zone| matches!(zone, "UTC" | "utc" | "Z" | "+00:00" | "-00:00" | "+00" | "+0000" | "Etc/UTC"))
 }
 
 /// Precision and scale of a decimal of up to 128 bits.
@@ -86,6 +94,15 @@ impl Lowering<'_> {
             (Null, _) => Ok(graph.null(repr)),
             (a, b) if a == b => Ok(of.node),
             (a, b) if number(a) && number(b) => graph.convert(of.node, repr, overflow),
+            // Ticks are numbers of 64 bits.
+            (number, Timestamp(..) | Duration(_)) if number.is_numeric() => {
+                let ticks = self.cast(expr, of.clone(), &Int64, overflow)?;
+                return Ok(ticks.node);
+            }
+            (Timestamp(..) | Duration(_), number) if number.is_numeric() => {
+                let ticks = Value { node: of.node, data_type: Int64, dictionary: None };
+                return self.cast_node(expr, &ticks, to, overflow);
+            }
             (a, b) if a.is_decimal() || b.is_decimal() => match (decimal_type(a), decimal_type(b)) {
                 (Some(a), Some(b)) => graph.decimal_to_decimal(of.node, a, b, repr, overflow),
                 (Some(a), None) if to.is_integer() => graph.decimal_to_integer(of.node, a, repr, overflow),
@@ -97,17 +114,35 @@ impl Lowering<'_> {
                 _ => return refuse(&format!("a cast from {from} to {to} is not lowered")),
             },
             // The same ticks under another name.
-            (Int32, Date32) | (Date32, Int32) => Ok(of.node),
-            (Int64, Timestamp(..) | Date64 | Duration(_)) | (Timestamp(..) | Date64 | Duration(_), Int64) => {
-                Ok(of.node)
+            (Int32, Date32 | Time32(_)) | (Date32 | Time32(_), Int32) => Ok(of.node),
+            (Int64, Time64(_) | Date64) | (Time64(_) | Date64, Int64) => Ok(of.node),
+            (Date32 | Time32(_), Int64) => graph.convert(of.node, Repr::I64, Overflow::Wrap),
+            (Int64, Date32) | (Date64, Int32) => graph.convert(of.node, repr, overflow),
+            (Int32, Date64) => graph.convert_time(of.node, KernelUnit::Day, KernelUnit::Millisecond, Overflow::Wrap),
+            (Date32, Timestamp(unit, zone)) if is_utc(zone) => {
+                graph.convert_time(of.node, KernelUnit::Day, time_unit(unit), overflow)
             }
-            (Date32, Int64) => graph.convert(of.node, Repr::I64, Overflow::Wrap),
-            (Date32, Timestamp(unit, None)) => graph.convert_time(of.node, KernelUnit::Day, time_unit(unit), overflow),
+            (Date64, Timestamp(unit, zone)) if is_utc(zone) => {
+                graph.convert_time(of.node, KernelUnit::Millisecond, time_unit(unit), Overflow::Fail)
+            }
             (Date32, Date64) => graph.convert_time(of.node, KernelUnit::Day, KernelUnit::Millisecond, Overflow::Wrap),
             (Date64, Date32) => graph.date64_to_date32(of.node, overflow),
-            (Timestamp(unit, None), Date32) => graph.convert_time(of.node, time_unit(unit), KernelUnit::Day, overflow),
-            (Timestamp(a, tz1), Timestamp(b, tz2)) if tz1 == tz2 => {
+            (Timestamp(unit, zone), Date32) if is_utc(zone) => {
+                graph.convert_time(of.node, time_unit(unit), KernelUnit::Day, overflow)
+            }
+            (Timestamp(unit, _), Date64) => {
+                graph.convert_time(of.node, time_unit(unit), KernelUnit::Millisecond, overflow)
+            }
+            (Timestamp(a, zone), Time32(b) | Time64(b)) if is_utc(zone) => {
+                graph.time_of_day(of.node, time_unit(a), time_unit(b), repr)
+            }
+            // Only a local time that gets a zone is moved.
+            (Timestamp(a, from), Timestamp(b, to)) if from.is_some() || is_utc(to) => {
                 graph.convert_time(of.node, time_unit(a), time_unit(b), overflow)
+            }
+            (Duration(a), Duration(b)) => graph.convert_time(of.node, time_unit(a), time_unit(b), overflow),
+            (Time32(a) | Time64(a), Time32(b) | Time64(b)) => {
+                graph.convert_time_of_day(of.node, time_unit(a), time_unit(b), repr, overflow)
             }
             (a, b) => return refuse(&format!("a cast from {a} to {b} is not lowered")),
         };

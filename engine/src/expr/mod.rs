@@ -14,6 +14,8 @@ mod arithmetic;
 mod cast;
 mod dictionary;
 mod function;
+mod math;
+mod time;
 
 use std::sync::Arc;
 

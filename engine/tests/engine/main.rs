@@ -4,6 +4,7 @@ mod aggregates;
 mod answers;
 mod edges;
 mod found;
+mod functions;
 mod memory;
 mod no_device;
 mod placement;

@@ -12,6 +12,9 @@
 //! Literals are parameters. Their range may be given, and is then part of the structure: give digits, not the value.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::function::Function;
 
 /// A node of a [`Graph`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -229,6 +232,16 @@ pub const ANY_CHARACTERS: u8 = 0xff;
 /// Stands for `_` in a pattern of [`TextFunction::Like`]: no byte of UTF-8.
 pub const ONE_CHARACTER: u8 = 0xfe;
 
+/// Tests of a float by IEEE 754, not by the total order: no NaN is below zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FloatTest {
+    Nan,
+    /// 0.0 or -0.0.
+    Zero,
+    /// Below zero; -0.0 is not.
+    Negative,
+}
+
 /// One operator of the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Node {
@@ -287,6 +300,25 @@ pub enum Node {
     Float {
         function: FloatFunction,
         of: NodeId,
+    },
+    FloatTest {
+        test: FloatTest,
+        of: NodeId,
+    },
+    /// The integer of the float's width that sorts as its total order does, -0.0 below 0.0.
+    FloatKey {
+        of: NodeId,
+    },
+    /// A function of a module of its own.
+    Call {
+        function: Arc<Function>,
+        arguments: Vec<NodeId>,
+    },
+    /// `of`, where `that` is not false; otherwise the overflow (`Wrap` as `Fail`).
+    Require {
+        of: NodeId,
+        that: NodeId,
+        overflow: Overflow,
     },
     Compare {
         op: Comparison,
@@ -476,6 +508,8 @@ impl Node {
             | Node::Ordinal
             | Node::SourceRow => Vec::new(),
             Node::Probe { keys, .. } => keys.clone(),
+            Node::Call { arguments, .. } => arguments.clone(),
+            Node::Require { of, that, .. } => vec![*of, *that],
             Node::Lookup { code, .. } => vec![*code],
             Node::Arithmetic { left, right, .. }
             | Node::Bitwise { left, right, .. }
@@ -486,6 +520,8 @@ impl Node {
             | Node::Negate { of, .. }
             | Node::Absolute { of, .. }
             | Node::Float { of, .. }
+            | Node::FloatTest { of, .. }
+            | Node::FloatKey { of }
             | Node::Not { of }
             | Node::Test { of, .. }
             | Node::Convert { of, .. }
@@ -525,6 +561,8 @@ impl Node {
             | Node::Negate { of, .. }
             | Node::Absolute { of, .. }
             | Node::Float { of, .. }
+            | Node::FloatTest { of, .. }
+            | Node::FloatKey { of }
             | Node::Not { of }
             | Node::Test { of, .. }
             | Node::Convert { of, .. }
@@ -532,6 +570,8 @@ impl Node {
             | Node::Check { of, .. }
             | Node::DatePart { of, .. }
             | Node::DateTruncate { of, .. } => *of = to(*of),
+            Node::Call { arguments, .. } => arguments.iter_mut().for_each(|input| *input = to(*input)),
+            Node::Require { of, that, .. } => (*of, *that) = (to(*of), to(*that)),
             Node::AddMonths { of, months, .. } => (*of, *months) = (to(*of), to(*months)),
             Node::Case { branches, otherwise } => {
                 branches.iter_mut().for_each(|(when, then)| (*when, *then) = (to(*when), to(*then)));

@@ -216,6 +216,41 @@ impl Graph {
         Ok(self.push(Node::Float { function, of }, ty))
     }
 
+    /// A test of a float.
+    ///
+    /// # Errors
+    /// If the operand is no float.
+    pub fn float_test(&mut self, test: FloatTest, of: NodeId) -> Result<NodeId, GraphError> {
+        self.expect("a test of a float", &[of], Repr::is_float)?;
+        let ty = Ty::new(Repr::Bool).nullable(self.ty(of).nullable);
+        Ok(self.push(Node::FloatTest { test, of }, ty))
+    }
+
+    /// The integer that sorts as the float does in total order, with -0.0 below 0.0: `I32` of `F32`, `I64` of `F64`.
+    ///
+    /// # Errors
+    /// If the operand is no float.
+    pub fn float_key(&mut self, of: NodeId) -> Result<NodeId, GraphError> {
+        self.expect("the order of floats", &[of], Repr::is_float)?;
+        let repr = if self.ty(of).repr == Repr::F32 { Repr::I32 } else { Repr::I64 };
+        let ty = Ty::new(repr).nullable(self.ty(of).nullable);
+        Ok(self.push(Node::FloatKey { of }, ty))
+    }
+
+    /// `of`; where `that` is false an error, or NULL. Where either is NULL, nothing fails.
+    ///
+    /// # Errors
+    /// If `that` is no boolean.
+    pub fn require(&mut self, of: NodeId, that: NodeId, overflow: Overflow) -> Result<NodeId, GraphError> {
+        self.logic("a requirement", &[that])?;
+        if !self.contains(of) {
+            return Err(GraphError::UnknownNode(of.0));
+        }
+        let ty = self.ty(of);
+        let ty = ty.nullable(ty.nullable || overflow == Overflow::Null);
+        Ok(self.push(Node::Require { of, that, overflow }, ty))
+    }
+
     /// `of / divisor`, rounded as asked. The divisor is part of the structure.
     ///
     /// # Errors
@@ -399,6 +434,7 @@ impl Graph {
             | Node::Absolute { overflow, .. }
             | Node::Convert { overflow, .. }
             | Node::Check { overflow, .. } => *overflow == Overflow::Fail,
+            Node::Require { overflow, .. } => *overflow != Overflow::Null,
             Node::DateTruncate { .. } | Node::AddMonths { .. } => true,
             Node::Text { function: TextFunction::Substring, of } => {
                 let low = |at: usize| of.get(at).and_then(|id| self.ty(*id).bounds()).map_or(i128::MIN, |all| all.low);

@@ -6,11 +6,13 @@
 mod ahead;
 mod decimal;
 pub mod expr;
+pub mod function;
 pub mod graph;
 mod infer;
 pub mod ir;
 pub(crate) mod join;
 pub(crate) mod load;
+mod number;
 pub mod params;
 pub mod pipeline;
 mod prune;
@@ -19,5 +21,7 @@ mod time;
 pub mod value;
 
 pub use decimal::Decimal;
+pub use function::{Function, FunctionError, Math, Nulls};
 pub use pipeline::{CompiledKernel, CompiledPipeline, compile};
 pub use prune::Pruned;
+pub use time::IntervalParts;

@@ -208,6 +208,16 @@ impl Bench {
         heap.allocate(ERRORS, (rows * 8) as u64, Fill::Initialised(0)).expect("memory is free");
         heap.write(MEMORY, &memory).expect("memory is there");
 
+        // What called functions keep in the module.
+        let mut globals = Vec::new();
+        for (index, global) in image.globals().iter().enumerate() {
+            globals.push(0x7f20_0000_0000 + index as u64 * 0x10_0000);
+            heap.allocate(globals[index], global.size, Fill::Initialised(0)).expect("memory is free");
+        }
+        for (index, address) in globals.iter().enumerate() {
+            heap.write(*address, &image.initial_bytes(index, &globals)).expect("memory is there");
+        }
+
         let mut params = Vec::new();
         params.extend_from_slice(&(rows as u64).to_le_bytes());
         params.extend_from_slice(&MEMORY.to_le_bytes());
@@ -218,7 +228,7 @@ impl Bench {
             block: [64, 1, 1],
             dynamic_shared_bytes: 0,
             params: &params,
-            globals: &[],
+            globals: &globals,
         };
         let options = Options { max_warp_instructions: 50_000_000, ..Options::default() };
         if let Err(fault) = run(&image, &launch, &mut heap, &options) {

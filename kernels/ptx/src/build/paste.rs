@@ -115,6 +115,13 @@ impl FunctionBuilder {
     /// Calls a function: one argument per parameter of a fundamental type, one per 8 bytes of a parameter made of
     /// bytes; the results likewise. Every thread that comes here calls.
     pub fn call(&mut self, callee: &Callee, arguments: &[Value]) -> Vec<Reg> {
+        let reads: Vec<Vec<(Type, i64)>> = callee.returns.iter().map(words).collect();
+        self.call_reading(callee, arguments, &reads)
+    }
+
+    /// Calls a function, and reads of each result only what `reads` names: types and offsets in bytes. For results made of
+    /// bytes, some of which the function leaves unwritten.
+    pub fn call_reading(&mut self, callee: &Callee, arguments: &[Value], reads: &[Vec<(Type, i64)>]) -> Vec<Reg> {
         self.calls += 1;
         let call = self.calls;
         let outer = std::mem::take(&mut self.statements);
@@ -154,9 +161,9 @@ impl FunctionBuilder {
         }
         self.emit("call", operands);
         let mut results = Vec::new();
-        for (index, result) in callee.returns.iter().enumerate() {
+        for (index, result) in reads.iter().enumerate().take(callee.returns.len()) {
             let local = format!("result_{call}_{index}");
-            for (ty, offset) in words(result) {
+            for &(ty, offset) in result {
                 let register = self.register(ty);
                 self.emit(
                     &format!("ld.param.{}", ty.name()),

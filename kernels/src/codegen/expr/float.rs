@@ -11,7 +11,7 @@ use millpond_ptx::build::{Compare, FunctionBuilder, Reg, Value as Operand};
 
 use super::lanes::{Number, type_of};
 use super::{Computed, Row};
-use crate::codegen::ir::{Arithmetic, FloatFunction, Lane, NodeId};
+use crate::codegen::ir::{Arithmetic, FloatFunction, FloatTest, Lane, NodeId};
 use crate::codegen::value::CodegenError;
 
 /// A float constant of a lane.
@@ -60,6 +60,27 @@ impl Row<'_, '_> {
         Ok(Computed { number: Number::reg(lane, result), valid: a.valid })
     }
 
+    pub(super) fn float_test(&mut self, test: FloatTest, of: NodeId) -> Result<Computed, CodegenError> {
+        let a = self.node(of)?;
+        let lane = a.number.lane;
+        let x = a.number.low_reg(self.f);
+        let truth = match test {
+            // Only a NaN differs from itself.
+            FloatTest::Nan => self.f.setp(Compare::NeOrNan, x, x),
+            FloatTest::Zero => self.f.setp(Compare::Eq, x, constant(lane, 0.0)),
+            FloatTest::Negative => self.f.setp(Compare::Lt, x, constant(lane, 0.0)),
+        };
+        Ok(Computed { number: Number::reg(Lane::Pred, truth), valid: a.valid })
+    }
+
+    pub(super) fn float_order(&mut self, of: NodeId) -> Result<Computed, CodegenError> {
+        let a = self.node(of)?;
+        let bits = self.float_bits(a.number, false);
+        let key = ordered(self.f, a.number.lane, bits);
+        let lane = if a.number.lane == Lane::F32 { Lane::S32 } else { Lane::S64 };
+        Ok(Computed { number: Number::reg(lane, key), valid: a.valid })
+    }
+
     /// The integer that orders a float as the total order does, with both zeros equal.
     pub(super) fn float_key(&mut self, of: NodeId, number: Number) -> Reg {
         if let Some(&key) = self.known.float_keys.get(&of) {
@@ -67,11 +88,7 @@ impl Row<'_, '_> {
         }
         let lane = number.lane;
         let bits = self.float_bits(number, true);
-        let (signed, unsigned, width) =
-            if lane == Lane::F32 { (Type::S32, Type::U32, 32) } else { (Type::S64, Type::U64, 64) };
-        let sign = self.f.shr(bits.view(signed), width - 1);
-        let mask = self.f.shr(sign.view(unsigned), 1);
-        let key = self.f.xor(bits.view(signed), mask.view(signed));
+        let key = ordered(self.f, lane, bits);
         self.known.float_keys.insert(of, key);
         key
     }
@@ -86,6 +103,15 @@ impl Row<'_, '_> {
         }
         self.f.reinterpret(if lane == Lane::F32 { Type::B32 } else { Type::B64 }, x)
     }
+}
+
+/// The bits of a float as the signed integer of its place in the order: those of negative numbers turned, but for the sign.
+fn ordered(f: &mut FunctionBuilder, lane: Lane, bits: Reg) -> Reg {
+    let (signed, unsigned, width) =
+        if lane == Lane::F32 { (Type::S32, Type::U32, 32) } else { (Type::S64, Type::U64, 64) };
+    let sign = f.shr(bits.view(signed), width - 1);
+    let mask = f.shr(sign.view(unsigned), 1);
+    f.xor(bits.view(signed), mask.view(signed))
 }
 
 /// Rounds to the nearest integer, halves away from zero.

@@ -8,6 +8,7 @@
 //!           and OR are reached: whether the CPU would have skipped one depends on its batches, so the host decides by asking it.
 //! Branches  there are none: CASE computes every side and selects; only the errors of sides not taken are masked.
 
+mod call;
 mod choice;
 mod convert;
 mod date;
@@ -252,6 +253,10 @@ impl<'x, 'g> Row<'x, 'g> {
             Node::Absolute { of, overflow } => self.absolute(id, *of, *overflow),
             Node::Bitwise { op, left, right } => self.bitwise(id, *op, *left, *right),
             Node::Float { function, of } => self.float_function(*function, *of),
+            Node::FloatTest { test, of } => self.float_test(*test, *of),
+            Node::FloatKey { of } => self.float_order(*of),
+            Node::Call { function, arguments } => self.call_function(function, arguments),
+            Node::Require { of, that, overflow } => self.require(id, *of, *that, *overflow),
             Node::Compare { op, left, right } => self.compare(*op, *left, *right),
             Node::And { left, right } => self.kleene(*left, *right, true),
             Node::Or { left, right } => self.kleene(*left, *right, false),

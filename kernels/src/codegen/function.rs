@@ -1,0 +1,476 @@
+//! Functions that expressions call: a `.func` of PTX with the types of its arguments and of its result.
+//!
+//!   math_sin(F64) -> F64              call (r), math_sin, (x)                          compiled from cuda/math.cu
+//!   haversine(F64, …) -> F64          call (r), haversine, (a, b, c, d)                somebody's own PTX, checked here
+//!
+//! | type                        | as an argument              | as a result                                      |
+//! | --------------------------- | --------------------------- | ------------------------------------------------ |
+//! | Bool                        | 32 bits, 0 or 1             | 32 bits, any but 0 is true                       |
+//! | integers up to 32 bits      | 32 bits, sign or zero extended | 32 bits; its low bits count                   |
+//! | I64, U64                    | 64 bits                     | 64 bits                                          |
+//! | F32, F64                    | 32, 64 bits                 | 32, 64 bits                                      |
+//! | I128                        | 16 bytes, aligned to 16     | 16 bytes, aligned to 16                          |
+//!
+//! NULL     a strict function is not called where an argument is NULL, and gives NULL there. One that sees NULL gets 32 bits
+//!          behind each argument (1: valid) and returns bytes: the value, then at byte 8 (16 for I128) 32 bits that say
+//!          whether the result is valid; 16 bytes in all, 32 for I128. That is how C passes `struct { T value; unsigned valid; }`.
+//! Errors   a function cannot raise one.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, LazyLock};
+
+use millpond_ptx::ast::{FunctionKind, Module, Type, Variable};
+use millpond_ptx::build::ModuleBuilder;
+
+use super::graph::{Graph, GraphError, Node, NodeId, Repr, Ty};
+
+/// What a function is told of NULL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Nulls {
+    /// An argument that is NULL makes the result NULL.
+    Strict,
+    /// The function gets every argument's validity, and says whether its result is valid.
+    Seen,
+}
+
+/// A function of a PTX module, checked against its declared types.
+#[derive(Debug)]
+pub struct Function {
+    name: String,
+    module: Arc<Module>,
+    fingerprint: u64,
+    pub arguments: Vec<Repr>,
+    pub result: Repr,
+    pub nulls: Nulls,
+}
+
+/// Why PTX is no function that expressions can call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FunctionError {
+    /// The text breaks a rule of PTX.
+    #[error("line {line}: {message}")]
+    Ptx { line: u32, message: String },
+    #[error("the PTX has no .func {name}; it has {found}")]
+    Missing { name: String, found: String },
+    #[error("line {line}: {what} of {name} is {found}; {wanted} is declared, so it must be {expected}")]
+    Signature { name: String, line: u32, what: String, found: String, wanted: String, expected: String },
+    #[error("line {line}: {name} takes {found} parameters; {expected} are declared")]
+    Arity { name: String, line: u32, found: usize, expected: String },
+    #[error("the PTX is for {found}; a module of ours is PTX 8.2 for sm_70, and takes functions of at most that")]
+    Target { found: String },
+    #[error("texts cannot be passed to functions")]
+    Text,
+    /// A function of another module is called, or a variable of one is used.
+    #[error("{0}")]
+    Incomplete(String),
+}
+
+impl Function {
+    /// Parses and checks `text`, and finds the `.func` called `name` in it.
+    ///
+    /// # Errors
+    /// [`FunctionError`], with the line: the text is no PTX, or has no such function with a body, or its parameters are not as
+    /// `arguments`, `result` and `nulls` say, or it needs what the text does not hold.
+    pub fn from_ptx(
+        text: &str,
+        name: &str,
+        arguments: Vec<Repr>,
+        result: Repr,
+        nulls: Nulls,
+    ) -> Result<Function, FunctionError> {
+        let broken = |error: millpond_ptx::PtxError| FunctionError::Ptx {
+            line: error.span().line,
+            message: error.message().to_string(),
+        };
+        let module = millpond_ptx::parse(text).map_err(broken)?;
+        millpond_ptx::check(&module).map_err(broken)?;
+        Self::from_module(Arc::new(module), name, arguments, result, nulls)
+    }
+
+    fn from_module(
+        module: Arc<Module>,
+        name: &str,
+        arguments: Vec<Repr>,
+        result: Repr,
+        nulls: Nulls,
+    ) -> Result<Function, FunctionError> {
+        if arguments.contains(&Repr::Text) || result == Repr::Text {
+            return Err(FunctionError::Text);
+        }
+        let architecture = |target: &str| target.strip_prefix("sm_")?.parse::<u32>().ok();
+        let fits = module.version <= (8, 2)
+            && module.address_size == 64
+            && module.target.first().is_some_and(|target| architecture(target).is_some_and(|sm| sm <= 70));
+        if !fits {
+            let (major, minor) = module.version;
+            let target = module.target.join(", ");
+            let found = format!("PTX {major}.{minor}, {target}, addresses of {} bits", module.address_size);
+            return Err(FunctionError::Target { found });
+        }
+        let found =
+            module.function(name).filter(|function| function.kind == FunctionKind::Func && function.body.is_some());
+        let Some(found) = found else {
+            let names: Vec<&str> = module
+                .functions()
+                .filter(|function| function.kind == FunctionKind::Func && function.body.is_some())
+                .map(|function| function.name.as_str())
+                .collect();
+            let found = if names.is_empty() { "none".to_string() } else { names.join(", ") };
+            return Err(FunctionError::Missing { name: name.to_string(), found });
+        };
+        let line = found.span.line;
+        let mut expected = Vec::new();
+        for (index, argument) in arguments.iter().enumerate() {
+            expected.push((format!("argument {}", index + 1), *argument, Shape::of(*argument)));
+            if nulls == Nulls::Seen {
+                expected.push((format!("the validity of argument {}", index + 1), Repr::Bool, Shape::Word(32)));
+            }
+        }
+        if found.params.len() != expected.len() {
+            let expected = format!("{} ({arguments:?}, NULL {nulls:?})", expected.len());
+            return Err(FunctionError::Arity { name: name.to_string(), line, found: found.params.len(), expected });
+        }
+        let returned = match nulls {
+            Nulls::Strict => Shape::of(result),
+            Nulls::Seen => Shape::Bytes(if result == Repr::I128 { 32 } else { 16 }),
+        };
+        let [own] = found.returns.as_slice() else {
+            return Err(FunctionError::Signature {
+                name: name.to_string(),
+                line,
+                what: "the result".into(),
+                found: format!("{} values", found.returns.len()),
+                wanted: format!("{result:?}"),
+                expected: returned.to_string(),
+            });
+        };
+        let all = expected.into_iter().zip(&found.params).chain([(("the result".to_string(), result, returned), own)]);
+        for ((what, repr, shape), own) in all {
+            if !shape.holds(own, repr) {
+                return Err(FunctionError::Signature {
+                    name: name.to_string(),
+                    line,
+                    what,
+                    found: described(own),
+                    wanted: format!("{repr:?}"),
+                    expected: shape.to_string(),
+                });
+            }
+        }
+        // Whatever it needs must come with it.
+        let incomplete = |error: millpond_ptx::PtxError| FunctionError::Incomplete(error.message().to_string());
+        ModuleBuilder::new().paste(&module, name).map_err(incomplete)?;
+        let mut hasher = std::hash::DefaultHasher::new();
+        module.hash(&mut hasher);
+        let fingerprint = hasher.finish();
+        Ok(Function { name: name.to_string(), module, fingerprint, arguments, result, nulls })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The module that the function comes from.
+    pub fn module(&self) -> &Module {
+        &self.module
+    }
+
+    /// Whether the function's PTX is of a sort that the interpreter runs.
+    ///
+    /// # Errors
+    /// [`FunctionError::Ptx`] with the first instruction that it does not know.
+    pub fn interpretable(&self) -> Result<(), FunctionError> {
+        let unknown = |error: &dyn std::fmt::Display| FunctionError::Ptx { line: 0, message: error.to_string() };
+        millpond_ptx::interpret::Image::load(&self.module).map(|_| ()).map_err(|error| unknown(&error))
+    }
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+            || ((self.fingerprint, &self.name, &self.arguments) == (other.fingerprint, &other.name, &other.arguments)
+                && (self.result, self.nulls) == (other.result, other.nulls)
+                && self.module == other.module)
+    }
+}
+
+impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.fingerprint, &self.name, &self.arguments, self.result, self.nulls).hash(state);
+    }
+}
+
+/// How a value crosses the border of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Word(u32),
+    Bytes(u64),
+}
+
+impl Shape {
+    fn of(repr: Repr) -> Shape {
+        match repr {
+            Repr::I64 | Repr::U64 | Repr::F64 => Shape::Word(64),
+            Repr::I128 => Shape::Bytes(16),
+            _ => Shape::Word(32),
+        }
+    }
+
+    fn holds(self, own: &Variable, repr: Repr) -> bool {
+        match self {
+            Shape::Word(bits) => {
+                let untyped = own.ty.name().starts_with('b');
+                own.dims.is_empty() && own.ty.bits() == bits && (untyped || own.ty.is_float() == repr.is_float())
+            }
+            Shape::Bytes(size) => own.ty == Type::B8 && own.dims == [size],
+        }
+    }
+}
+
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Shape::Word(bits) => write!(f, "a .param .b{bits}"),
+            Shape::Bytes(size) => write!(f, "a .param .align {} .b8 [{size}]", if *size == 32 { 16 } else { 8 }),
+        }
+    }
+}
+
+fn described(own: &Variable) -> String {
+    let dims: String = own.dims.iter().map(|dim| format!(" [{dim}]")).collect();
+    format!("a .param .{}{dims}", own.ty.name())
+}
+
+/// Functions of floats and integers compiled from `cuda/math.cu`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Math {
+    Acos,
+    Asin,
+    Atan,
+    /// `atan2(y, x)`.
+    Atan2,
+    Cbrt,
+    Cos,
+    Cosh,
+    Exp,
+    /// The square root of the sum of two squares.
+    Hypot,
+    Ln,
+    /// `ln(1 + x)`.
+    Ln1p,
+    Log10,
+    Log2,
+    Power,
+    Sin,
+    Sinh,
+    Tan,
+    Tanh,
+    /// Of two `I64`; -1 where it does not fit.
+    Gcd,
+    /// Of two `I64`; -1 where it does not fit.
+    Lcm,
+    /// Of an `I64`; -1 where it does not fit or is not defined.
+    Factorial,
+}
+
+impl Math {
+    pub const ALL: [Math; 21] = [
+        Math::Acos,
+        Math::Asin,
+        Math::Atan,
+        Math::Atan2,
+        Math::Cbrt,
+        Math::Cos,
+        Math::Cosh,
+        Math::Exp,
+        Math::Hypot,
+        Math::Ln,
+        Math::Ln1p,
+        Math::Log10,
+        Math::Log2,
+        Math::Power,
+        Math::Sin,
+        Math::Sinh,
+        Math::Tan,
+        Math::Tanh,
+        Math::Gcd,
+        Math::Lcm,
+        Math::Factorial,
+    ];
+
+    fn symbol(self) -> &'static str {
+        match self {
+            Math::Acos => "math_acos",
+            Math::Asin => "math_asin",
+            Math::Atan => "math_atan",
+            Math::Atan2 => "math_atan2",
+            Math::Cbrt => "math_cbrt",
+            Math::Cos => "math_cos",
+            Math::Cosh => "math_cosh",
+            Math::Exp => "math_exp",
+            Math::Hypot => "math_hypot",
+            Math::Ln => "math_ln",
+            Math::Ln1p => "math_ln_1p",
+            Math::Log10 => "math_log10",
+            Math::Log2 => "math_log2",
+            Math::Power => "math_power",
+            Math::Sin => "math_sin",
+            Math::Sinh => "math_sinh",
+            Math::Tan => "math_tan",
+            Math::Tanh => "math_tanh",
+            Math::Gcd => "math_gcd",
+            Math::Lcm => "math_lcm",
+            Math::Factorial => "math_factorial",
+        }
+    }
+
+    fn types(self) -> (Vec<Repr>, Repr) {
+        match self {
+            Math::Gcd | Math::Lcm => (vec![Repr::I64; 2], Repr::I64),
+            Math::Factorial => (vec![Repr::I64], Repr::I64),
+            Math::Atan2 | Math::Hypot | Math::Power => (vec![Repr::F64; 2], Repr::F64),
+            _ => (vec![Repr::F64], Repr::F64),
+        }
+    }
+
+    /// The compiled function.
+    pub fn function(self) -> Arc<Function> {
+        static FUNCTIONS: LazyLock<HashMap<Math, Arc<Function>>> = LazyLock::new(|| {
+            let text = crate::image::IMAGES.iter().find(|image| image.name == "math").map_or("", |image| image.text);
+            let module = Arc::new(millpond_ptx::parse(text).expect("an image is PTX, as its test says"));
+            let all = Math::ALL.into_iter().map(|math| {
+                let (arguments, result) = math.types();
+                let module = Arc::clone(&module);
+                let function = Function::from_module(module, math.symbol(), arguments, result, Nulls::Strict);
+                (math, Arc::new(function.expect("the image has the function, as its test says")))
+            });
+            all.collect()
+        });
+        Arc::clone(&FUNCTIONS[&self])
+    }
+}
+
+impl Graph {
+    /// Calls `function`. A strict one gives NULL where an argument is NULL; one that sees NULL may give NULL anywhere.
+    ///
+    /// # Errors
+    /// If the arguments are not as many, or not of the representations, that the function takes.
+    pub fn call(&mut self, function: &Arc<Function>, arguments: &[NodeId]) -> Result<NodeId, GraphError> {
+        if let Some(unknown) = arguments.iter().find(|id| !self.contains(**id)) {
+            return Err(GraphError::UnknownNode(unknown.0));
+        }
+        let given: Vec<Repr> = arguments.iter().map(|id| self.ty(*id).repr).collect();
+        if given != function.arguments {
+            let operator = format!("{} of {:?}", function.name, function.arguments);
+            return Err(GraphError::Operands { operator, operands: given });
+        }
+        let nullable = match function.nulls {
+            Nulls::Strict => arguments.iter().any(|id| self.ty(*id).nullable),
+            Nulls::Seen => true,
+        };
+        let node = Node::Call { function: Arc::clone(function), arguments: arguments.to_vec() };
+        Ok(self.push(node, Ty::new(function.result).nullable(nullable)))
+    }
+
+    /// Calls a compiled function of numbers. Single precision is widened, and the result rounded once.
+    ///
+    /// # Errors
+    /// If the arguments are not floats of one width, or for the functions of integers not `I64`.
+    pub fn math(&mut self, math: Math, arguments: &[NodeId]) -> Result<NodeId, GraphError> {
+        use super::graph::Overflow::Wrap;
+        let single = arguments.iter().all(|id| self.contains(*id) && self.ty(*id).repr == Repr::F32);
+        let function = math.function();
+        if !single || arguments.is_empty() || function.result != Repr::F64 {
+            return self.call(&function, arguments);
+        }
+        let mut wide = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            wide.push(self.convert(*argument, Repr::F64, Wrap)?);
+        }
+        let result = self.call(&function, &wide)?;
+        self.convert(result, Repr::F32, Wrap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "
+.version 8.2
+.target sm_70
+.address_size 64
+.visible .func (.param .f64 result) twice(.param .f64 x)
+{
+    .reg .f64 %d<3>;
+    ld.param.f64 %d1, [x];
+    add.f64 %d2, %d1, %d1;
+    st.param.f64 [result], %d2;
+    ret;
+}
+";
+
+    fn of(text: &str, name: &str, arguments: &[Repr], result: Repr, nulls: Nulls) -> String {
+        match Function::from_ptx(text, name, arguments.to_vec(), result, nulls) {
+            Ok(function) => format!("{} is fine", function.name()),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn every_compiled_function_is_there() {
+        for math in Math::ALL {
+            assert_eq!(math.function().name(), math.symbol());
+        }
+        assert_eq!(Math::Sin.function(), Math::Sin.function());
+        assert_ne!(Math::Sin.function(), Math::Cos.function());
+    }
+
+    #[test]
+    fn a_function_must_be_as_declared() {
+        use Repr::*;
+        assert_eq!(of(TEXT, "twice", &[F64], F64, Nulls::Strict), "twice is fine");
+        assert_eq!(of(TEXT, "thrice", &[F64], F64, Nulls::Strict), "the PTX has no .func thrice; it has twice");
+        assert_eq!(
+            of(TEXT, "twice", &[F64, F64], F64, Nulls::Strict),
+            "line 5: twice takes 1 parameters; 2 ([F64, F64], NULL Strict) are declared"
+        );
+        assert_eq!(
+            of(TEXT, "twice", &[I64], F64, Nulls::Strict),
+            "line 5: argument 1 of twice is a .param .f64; I64 is declared, so it must be a .param .b64"
+        );
+        assert_eq!(
+            of(TEXT, "twice", &[F64], F32, Nulls::Strict),
+            "line 5: the result of twice is a .param .f64; F32 is declared, so it must be a .param .b32"
+        );
+        assert_eq!(
+            of(TEXT, "twice", &[F64], I128, Nulls::Strict),
+            "line 5: the result of twice is a .param .f64; I128 is declared, so it must be a .param .align 8 .b8 [16]"
+        );
+    }
+
+    #[test]
+    fn bad_ptx_names_its_line() {
+        let spoilt = TEXT.replace("add.f64 %d2, %d1, %d1", "add.f64 %d2, %d1, %r1");
+        assert!(of(&spoilt, "twice", &[Repr::F64], Repr::F64, Nulls::Strict).starts_with("line 9: "));
+        let unknown = TEXT.replace("add.f64", "plus.f64");
+        let said = of(&unknown, "twice", &[Repr::F64], Repr::F64, Nulls::Strict);
+        assert!(said.starts_with("line 9: "), "{said}");
+        let newer = TEXT.replace("sm_70", "sm_90");
+        let said = of(&newer, "twice", &[Repr::F64], Repr::F64, Nulls::Strict);
+        assert!(said.contains("sm_90") && said.contains("sm_70"), "{said}");
+    }
+
+    #[test]
+    fn a_function_brings_what_it_needs() {
+        let text = TEXT
+            .replace(".visible", ".extern .func elsewhere();\n.visible")
+            .replace("ret;", "call elsewhere;\n    ret;");
+        let said = of(&text, "twice", &[Repr::F64], Repr::F64, Nulls::Strict);
+        assert!(said.contains("elsewhere"), "{said}");
+    }
+}

@@ -1,0 +1,282 @@
+//! Functions that expressions call: compiled ones against the host's, own PTX, requirements and tests of floats.
+
+use std::sync::Arc;
+
+use millpond_kernels::codegen::ir::{ErrorCode, FloatTest, NodeId, Overflow, Repr};
+use millpond_kernels::codegen::{Function, Math, Nulls};
+
+use crate::expr_bench::{Bench, Bool, Cell, F32, F64, Int, Null, assert_rows, pairs};
+
+fn doubles() -> Vec<f64> {
+    let mut all =
+        vec![0.0, 0.5, 1.0, 1.0 + f64::EPSILON, 2.0, 3.0, 0.1, 1e-9, 1e-300, 5e-324, 1e16, 1e22, 1e300, f64::MAX];
+    all.extend([
+        std::f64::consts::PI,
+        std::f64::consts::FRAC_PI_2,
+        0.999_999,
+        20.0,
+        88.5,
+        700.0,
+        709.7,
+        1e5,
+        123_456.789,
+    ]);
+    let negative: Vec<f64> = all.iter().map(|x| -x).collect();
+    all.extend(negative);
+    all.extend([f64::INFINITY, f64::NEG_INFINITY, f64::NAN]);
+    all
+}
+
+/// A function of one number and what it is on the host.
+type Unary = (Math, fn(f64) -> f64);
+
+const UNARY: [Unary; 15] = [
+    (Math::Acos, f64::acos),
+    (Math::Asin, f64::asin),
+    (Math::Atan, f64::atan),
+    (Math::Cbrt, f64::cbrt),
+    (Math::Cos, f64::cos),
+    (Math::Cosh, f64::cosh),
+    (Math::Exp, f64::exp),
+    (Math::Ln, f64::ln),
+    (Math::Ln1p, f64::ln_1p),
+    (Math::Log10, f64::log10),
+    (Math::Log2, f64::log2),
+    (Math::Sin, f64::sin),
+    (Math::Sinh, f64::sinh),
+    (Math::Tan, f64::tan),
+    (Math::Tanh, f64::tanh),
+];
+
+/// Within a few units of the last place, special cases exactly.
+fn agrees(what: &str, got: f64, expected: f64) {
+    let close = got == expected && got.is_sign_negative() == expected.is_sign_negative()
+        || got.is_nan() && expected.is_nan()
+        || (got - expected).abs() <= 4.0 * f64::EPSILON * expected.abs() + f64::MIN_POSITIVE * f64::EPSILON;
+    assert!(close, "{what} is {got:e}, where the host says {expected:e}");
+}
+
+#[test]
+fn compiled_functions_agree_with_the_host() {
+    let cells: Vec<Cell> = doubles().into_iter().map(F64).chain([Null]).collect();
+    for (math, host) in UNARY {
+        let mut bench = Bench::new();
+        let x = bench.column(Repr::F64, &cells);
+        let root = bench.graph.math(math, &[x]).expect("a float");
+        let got = bench.values(root);
+        for (cell, got) in cells.iter().zip(got) {
+            match (cell, got) {
+                (F64(x), F64(got)) => agrees(&format!("{math:?} of {x:e}"), got, host(*x)),
+                (Null, Null) => {}
+                other => panic!("{math:?}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn functions_of_two_numbers_agree_with_the_host() {
+    let cells: Vec<Cell> =
+        doubles().into_iter().step_by(2).map(F64).chain([Null, F64(f64::NAN), F64(-3.0), F64(0.5)]).collect();
+    let (left, right) = pairs(&cells, &cells);
+    let all: [(Math, fn(f64, f64) -> f64); 3] =
+        [(Math::Atan2, f64::atan2), (Math::Hypot, f64::hypot), (Math::Power, f64::powf)];
+    for (math, host) in all {
+        // The largest number is beyond what hypot scales.
+        let huge = |cell: &Cell| matches!(cell, F64(x) if math == Math::Hypot && x.abs() == f64::MAX);
+        let rows = left.iter().zip(&right).filter(|(x, y)| !huge(x) && !huge(y));
+        let (left, right): (Vec<Cell>, Vec<Cell>) = rows.map(|(x, y)| (*x, *y)).unzip();
+        let mut bench = Bench::new();
+        let (x, y) = (bench.column(Repr::F64, &left), bench.column(Repr::F64, &right));
+        let root = bench.graph.math(math, &[x, y]).expect("floats");
+        for ((x, y), got) in left.iter().zip(&right).zip(bench.values(root)) {
+            match (x, y, got) {
+                (F64(x), F64(y), F64(got)) => agrees(&format!("{math:?} of {x:e} and {y:e}"), got, host(*x, *y)),
+                (Null, _, Null) | (_, Null, Null) => {}
+                other => panic!("{math:?}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn single_precision_is_rounded_once() {
+    let cells: Vec<Cell> = doubles().into_iter().map(|x| F32(x as f32)).chain([Null]).collect();
+    let mut bench = Bench::new();
+    let x = bench.column(Repr::F32, &cells);
+    let root = bench.graph.math(Math::Atan, &[x]).expect("a float");
+    let got = bench.values(root);
+    assert_rows("atan", &[&cells], &got, |row| match row {
+        [F32(x)] => F32(f64::from(*x).atan() as f32),
+        _ => Null,
+    });
+}
+
+fn gcd(a: i128, b: i128) -> i128 {
+    if b == 0 { a.abs() } else { gcd(b, a % b) }
+}
+
+#[test]
+fn divisors_and_multiples_fit_or_say_so() {
+    let edges = [0, 1, -1, 2, 12, -18, 35, 1 << 40, 6_700_417, i64::MAX, i64::MIN, i64::MIN + 1, 1 << 62];
+    let cells: Vec<Cell> = edges.iter().map(|x| Int(i128::from(*x))).chain([Null]).collect();
+    let (left, right) = pairs(&cells, &cells);
+    let fits = |value: i128| if i64::try_from(value).is_ok() { Int(value) } else { Int(-1) };
+    for math in [Math::Gcd, Math::Lcm] {
+        let mut bench = Bench::new();
+        let (x, y) = (bench.column(Repr::I64, &left), bench.column(Repr::I64, &right));
+        let root = bench.graph.math(math, &[x, y]).expect("integers");
+        let got = bench.values(root);
+        assert_rows(&format!("{math:?}"), &[&left, &right], &got, |row| match row {
+            [Int(0), Int(_)] | [Int(_), Int(0)] if math == Math::Lcm => Int(0),
+            [Int(a), Int(b)] if math == Math::Lcm => fits((a / gcd(*a, *b) * b).abs()),
+            [Int(a), Int(b)] => fits(gcd(*a, *b)),
+            _ => Null,
+        });
+    }
+    let cells: Vec<Cell> = (-2..23).map(Int).chain([Int(i64::MAX.into()), Null]).collect();
+    let mut bench = Bench::new();
+    let x = bench.column(Repr::I64, &cells);
+    let root = bench.graph.math(Math::Factorial, &[x]).expect("an integer");
+    let got = bench.values(root);
+    assert_rows("factorial", &[&cells], &got, |row| match row {
+        [Int(n @ 0..=20)] => Int((1..=*n).product()),
+        [Int(_)] => Int(-1),
+        _ => Null,
+    });
+}
+
+#[test]
+fn floats_are_tested_by_ieee_and_ordered_totally() {
+    let values = [0.0, -0.0, 1.0, -1.0, 5e-324, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -f64::NAN];
+    let cells: Vec<Cell> = values.into_iter().map(F64).chain([Null]).collect();
+    let mut bench = Bench::new();
+    let x = bench.column(Repr::F64, &cells);
+    let tests: [(FloatTest, fn(f64) -> bool); 3] =
+        [(FloatTest::Nan, f64::is_nan), (FloatTest::Zero, |x| x == 0.0), (FloatTest::Negative, |x| x < 0.0)];
+    for (test, host) in tests {
+        let root = bench.graph.float_test(test, x).expect("a float");
+        let got = bench.values(root);
+        assert_rows(&format!("{test:?}"), &[&cells], &got, |row| match row {
+            [F64(x)] => Bool(host(*x)),
+            _ => Null,
+        });
+    }
+    let key = bench.graph.float_key(x).expect("a float");
+    let keys = bench.values(key);
+    for (x, kx) in values.iter().zip(&keys) {
+        for (y, ky) in values.iter().zip(&keys) {
+            let (Int(kx), Int(ky)) = (kx, ky) else { panic!("keys are integers") };
+            assert_eq!(kx.cmp(ky), x.total_cmp(y), "{x} and {y}");
+        }
+    }
+}
+
+#[test]
+fn a_requirement_fails_where_it_is_false() {
+    let (of, that) = pairs(&[Int(1), Null], &[Bool(true), Bool(false), Null]);
+    let mut bench = Bench::new();
+    let (x, condition) = (bench.column(Repr::I64, &of), bench.column(Repr::Bool, &that));
+    let root = bench.graph.require(x, condition, Overflow::Fail).expect("a boolean");
+    let outcome = bench.run(&[root]);
+    for ((of, that), error) in of.iter().zip(&that).zip(&outcome.errors) {
+        let expected = matches!((of, that), (Int(_), Bool(false))).then_some((ErrorCode::Overflow, root));
+        assert_eq!(*error, expected, "{of:?} where {that:?}");
+    }
+    let root = bench.graph.require(x, condition, Overflow::Null).expect("a boolean");
+    let outcome = bench.run(&[root]);
+    assert!(outcome.errors.iter().all(Option::is_none));
+    assert_rows("require", &[&of, &that], &outcome.values[0], |row| match row {
+        [_, Bool(false)] => Null,
+        [of, _] => *of,
+        _ => Null,
+    });
+}
+
+const HEADER: &str = ".version 8.0\n.target sm_60\n.address_size 64\n";
+
+/// Calls `text`'s function `f` on columns.
+fn called(text: &str, columns: &[(Repr, Vec<Cell>)], result: Repr, nulls: Nulls) -> Vec<Cell> {
+    let reprs = columns.iter().map(|(repr, _)| *repr).collect();
+    let function =
+        Function::from_ptx(&format!("{HEADER}{text}"), "f", reprs, result, nulls).expect("the function is fine");
+    let mut bench = Bench::new();
+    let nodes: Vec<NodeId> = columns.iter().map(|(repr, cells)| bench.column(*repr, cells)).collect();
+    let root = bench.graph.call(&Arc::new(function), &nodes).expect("the arguments are right");
+    bench.values(root)
+}
+
+#[test]
+fn every_type_crosses_the_border() {
+    let identity = |ty: &str, bits: u32| {
+        let (file, prefix) = if ty.starts_with('f') { (ty.to_string(), "%f") } else { (format!("b{bits}"), "%r") };
+        format!(
+            ".func (.param .{ty} out) f(.param .{ty} x) {{ .reg .{file} {prefix}0; ld.param.{ty} {prefix}0, [x]; st.param.{ty} [out], {prefix}0; ret; }}"
+        )
+    };
+    let int = |values: &[i128]| values.iter().map(|value| Int(*value)).chain([Null]).collect::<Vec<_>>();
+    let cases: Vec<(String, Repr, Vec<Cell>)> = vec![
+        (identity("b32", 32), Repr::Bool, vec![Bool(true), Bool(false), Null]),
+        (identity("s32", 32), Repr::I8, int(&[-128, 127, 0])),
+        (identity("b32", 32), Repr::I16, int(&[-32_768, 5])),
+        (identity("u32", 32), Repr::U16, int(&[65_535, 5])),
+        (identity("s32", 32), Repr::I32, int(&[i32::MIN.into(), i32::MAX.into()])),
+        (identity("u32", 32), Repr::U32, int(&[u32::MAX.into(), 0])),
+        (identity("b64", 64), Repr::I64, int(&[i64::MIN.into(), 7])),
+        (identity("u64", 64), Repr::U64, int(&[u64::MAX.into(), 7])),
+        (identity("f32", 32), Repr::F32, vec![F32(1.5), F32(-0.0), Null]),
+        (identity("f64", 64), Repr::F64, vec![F64(1.5), F64(f64::NAN), Null]),
+        (identity("b64", 64), Repr::F64, vec![F64(1.5), F64(-0.0), Null]),
+    ];
+    for (text, repr, cells) in cases {
+        assert_eq!(called(&text, &[(repr, cells.clone())], repr, Nulls::Strict), cells, "{repr:?}: {text}");
+        // Ranges narrow the registers; the function gets the whole type.
+        if repr.is_integer() {
+            let mut bench = Bench::new();
+            let x = bench.ranged(repr, &cells[..1]);
+            let text = format!("{HEADER}{text}");
+            let function = Function::from_ptx(&text, "f", vec![repr], repr, Nulls::Strict).expect("fine");
+            let root = bench.graph.call(&Arc::new(function), &[x]).expect("one argument");
+            assert_eq!(bench.values(root), cells[..1], "{repr:?} of a range");
+        }
+    }
+    let wide = ".func (.param .align 16 .b8 out[16]) f(.param .align 16 .b8 x[16]) {
+        .reg .b64 %d<2>;
+        ld.param.v2.b64 {%d0, %d1}, [x];
+        st.param.v2.b64 [out], {%d0, %d1};
+        ret; }";
+    let cells = int(&[i128::MIN, -1, 1 << 100]);
+    assert_eq!(called(wide, &[(Repr::I128, cells.clone())], Repr::I128, Nulls::Strict), cells);
+}
+
+#[test]
+fn a_function_that_sees_null_decides_about_it() {
+    // NULL where both are NULL, else the sum of what is there.
+    let text = ".func (.param .align 8 .b8 out[16]) f(
+            .param .b64 x, .param .b32 x_valid, .param .b64 y, .param .b32 y_valid) {
+        .reg .pred %p<2>; .reg .b32 %r<3>; .reg .s64 %d<3>;
+        ld.param.b64 %d0, [x]; ld.param.b32 %r0, [x_valid];
+        ld.param.b64 %d1, [y]; ld.param.b32 %r1, [y_valid];
+        setp.eq.s32 %p0, %r0, 0; @%p0 mov.s64 %d0, 0;
+        setp.eq.s32 %p1, %r1, 0; @%p1 mov.s64 %d1, 0;
+        add.s64 %d2, %d0, %d1; or.b32 %r2, %r0, %r1;
+        st.param.b64 [out], %d2; st.param.b32 [out+8], %r2;
+        ret; }";
+    let (x, y) = pairs(&[Int(3), Int(-3), Null], &[Int(40), Null]);
+    let got = called(text, &[(Repr::I64, x.clone()), (Repr::I64, y.clone())], Repr::I64, Nulls::Seen);
+    assert_rows("sum of what is there", &[&x, &y], &got, |row| match row {
+        [Int(a), Int(b)] => Int(a + b),
+        [Int(a), _] | [_, Int(a)] => Int(*a),
+        _ => Null,
+    });
+    // A 32-bit value leaves the upper half of its word unwritten.
+    let text = ".func (.param .align 8 .b8 out[16]) f(.param .b32 x, .param .b32 x_valid) {
+        .reg .b32 %r<2>;
+        ld.param.b32 %r0, [x]; ld.param.b32 %r1, [x_valid];
+        st.param.b32 [out], %r0; st.param.b32 [out+8], %r1;
+        ret; }";
+    let cells = vec![Int(-7), Null, Int(9)];
+    assert_eq!(called(text, &[(Repr::I32, cells.clone())], Repr::I32, Nulls::Seen), cells);
+    let cells = vec![F32(-7.5), Null];
+    assert_eq!(called(text, &[(Repr::F32, cells.clone())], Repr::F32, Nulls::Seen), cells);
+}
