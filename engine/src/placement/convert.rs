@@ -245,15 +245,23 @@ impl<'a> Converter<'a> {
         };
         let child = self.convert(first.input())?;
         let judged = |input: &DeviceTree| {
-            judge::order(plan.as_ref())?;
-            let (phases, columns) = judge::aggregate(first, last, &input.columns, &mut self.dictionaries.borrow_mut())?;
+            let mut dictionaries = self.dictionaries.borrow_mut();
+            let (phases, columns) = judge::aggregate(first, last, &input.columns, &mut dictionaries)?;
             let phase = |input, phase| Arc::new(DeviceAggregateExec::new(phase, input)) as Arc<dyn ExecutionPlan>;
+            let mut device = phases.into_iter().fold(Arc::clone(&input.plan), phase);
+            // Groups that DataFusion would find one after the other in a sorted input: those above may count on it.
+            let order = plan.properties().output_ordering();
+            if let Some(order) = order {
+                judge::sort(order, &columns, &mut dictionaries)?;
+                let sort = SortExec::new(order.clone(), Arc::clone(plan));
+                device = Arc::new(DeviceSortExec::new(&sort, None, device));
+            }
             Ok(DeviceTree {
-                plan: phases.into_iter().fold(Arc::clone(&input.plan), phase),
+                plan: device,
                 cpu: Arc::clone(plan),
                 columns,
                 row_limit: None,
-                sorted: false,
+                sorted: order.is_some(),
                 aggregated: true,
             })
         };
@@ -333,14 +341,15 @@ fn passes_hashing_on(plan: &Arc<dyn ExecutionPlan>, input: &DeviceTree) -> bool 
     }
 }
 
-/// The Partial aggregate below a Final one, through nodes that only move rows.
+/// The Partial aggregate below a Final one, through nodes that only move rows or put them in the order of their keys.
 fn partial_below(last: &AggregateExec) -> Option<&AggregateExec> {
     let mut node = last.input();
     loop {
         if let Some(first) = node.downcast_ref::<AggregateExec>() {
             return (*first.mode() == AggregateMode::Partial).then_some(first);
         }
-        if !only_moves(node.as_ref()) {
+        let sorts = node.is::<SortExec>() && node.fetch().is_none();
+        if !only_moves(node.as_ref()) && !sorts {
             return None;
         }
         node = node.children().first().copied()?;

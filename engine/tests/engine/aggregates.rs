@@ -6,7 +6,11 @@
 //! Each test    is one topic; it names every query that failed, not the first alone.
 
 use millpond::Fallback;
+use millpond::datafusion::arrow::compute::concat_batches;
+use millpond::datafusion::physical_plan::displayable;
+use millpond::datafusion::prelude::{ParquetReadOptions, col};
 
+use crate::edges::write_parquet;
 use crate::sql_features::Rig;
 
 /// Runs every query on the device alone and compares.
@@ -141,4 +145,109 @@ async fn distinct_arguments_beside_others() {
         "SELECT w, count(DISTINCT d9), sum(DISTINCT d9), avg(DISTINCT d9), max(d9) FROM t GROUP BY w HAVING count(DISTINCT d9) > 3",
     ])
     .await;
+}
+
+/// A session pair with `o`, the rows of `t` in order of `w` and `k`, which its two files declare.
+async fn with_sorted(fallback: Fallback) -> Rig {
+    let rig = Rig::with_partitions(fallback, 7).await;
+    let sorted = rig.cpu.execute("SELECT * FROM t ORDER BY w NULLS FIRST, k NULLS FIRST").await.expect("the CPU sorts");
+    let sorted = concat_batches(&sorted.schema, &sorted.batches).expect("batches have one schema");
+    let folder = rig.folder.path().join("sorted");
+    std::fs::create_dir(&folder).expect("a new folder");
+    write_parquet(&sorted.slice(0, 1_700), &folder.join("a.parquet"), 500);
+    write_parquet(&sorted.slice(1_700, sorted.num_rows() - 1_700), &folder.join("b.parquet"), 500);
+    let order = vec![vec![col("w").sort(true, true), col("k").sort(true, true)]];
+    for session in [&rig.cpu, &rig.sim] {
+        let options = ParquetReadOptions::default().file_sort_order(order.clone());
+        let path = folder.to_str().expect("a UTF-8 path");
+        session.context().register_parquet("o", path, options).await.expect("the files are read");
+    }
+    rig
+}
+
+#[tokio::test]
+async fn aggregates_over_sorted_input_keep_its_order() {
+    let mut rig = with_sorted(Fallback::Error).await;
+    let queries = [
+        "SELECT w, count(*), sum(x) FROM o GROUP BY w",
+        "SELECT w, k, count(*), min(s) FROM o GROUP BY w, k",
+        "SELECT w, b, count(*), avg(d9) FROM o GROUP BY w, b",
+        "SELECT w, k, sum(i64) FROM o GROUP BY w, k ORDER BY w NULLS FIRST, k NULLS FIRST",
+        "SELECT w, max(day) FROM o GROUP BY w ORDER BY w DESC",
+        "SELECT w, k, sum(i64) FROM o GROUP BY w, k ORDER BY w NULLS FIRST, k NULLS FIRST LIMIT 9",
+        "SELECT w, b, count(DISTINCT k), sum(x) FROM o GROUP BY ROLLUP (w, b)",
+    ];
+    let mut sorted = 0;
+    for sql in queries {
+        rig.same(sql).await;
+        let plan = rig.cpu.context().sql(sql).await.expect("planned").create_physical_plan().await.expect("made");
+        sorted += usize::from(displayable(plan.as_ref()).indent(true).to_string().contains("ordering_mode="));
+    }
+    assert!(sorted >= 4, "DataFusion's own plans use the order in {sorted} of these queries");
+    rig.finish();
+}
+
+/// Settings that make DataFusion plan the phases of an aggregate differently: the answers stay.
+#[tokio::test]
+async fn every_mode_of_an_aggregate_is_one_on_the_device() {
+    let mut rig = Rig::with_partitions(Fallback::Error, 7).await;
+    let settings: [&[(&str, &str)]; 5] = [
+        &[("datafusion.execution.target_partitions", "1")],
+        &[("datafusion.execution.target_partitions", "7")],
+        &[("datafusion.optimizer.repartition_aggregations", "false")],
+        &[
+            ("datafusion.optimizer.repartition_aggregations", "true"),
+            ("datafusion.optimizer.repartition_file_scans", "false"),
+        ],
+        &[
+            ("datafusion.execution.skip_partial_aggregation_probe_rows_threshold", "1"),
+            ("datafusion.execution.batch_size", "64"),
+        ],
+    ];
+    let queries = [
+        "SELECT w, sum(k), count(*), avg(x), max(s) FROM t GROUP BY w",
+        "SELECT sum(k), count(*), avg(x), stddev(x), max(s) FROM t",
+        "SELECT id, count(*), sum(d30) FROM t WHERE id > 100 GROUP BY id",
+        "SELECT w, max(n), sum(n) FROM (SELECT w, b, count(*) AS n FROM t GROUP BY w, b) GROUP BY w",
+        "SELECT w, b, max(n) FROM (SELECT w, b, count(*) AS n FROM t GROUP BY w, b) GROUP BY w, b",
+        "SELECT DISTINCT w, b FROM t",
+    ];
+    let mut modes = std::collections::BTreeSet::new();
+    for setting in settings {
+        for (name, value) in setting {
+            for session in [&rig.cpu, &rig.sim] {
+                session.context().sql(&format!("SET {name} = {value}")).await.expect("the option is taken");
+            }
+        }
+        for sql in queries {
+            rig.same(sql).await;
+            let plan = rig.cpu.context().sql(sql).await.expect("planned").create_physical_plan().await.expect("made");
+            let text = displayable(plan.as_ref()).indent(false).to_string();
+            let of = |line: &str| line.split("mode=").nth(1).and_then(|m| m.split(',').next()).map(str::to_string);
+            modes.extend(text.lines().filter(|line| line.contains("AggregateExec")).filter_map(of));
+        }
+    }
+    for mode in ["Partial", "Final", "FinalPartitioned", "Single", "SinglePartitioned"] {
+        assert!(modes.contains(mode), "no plan has mode {mode}, only {modes:?}");
+    }
+    rig.finish();
+}
+
+/// DataFusion stops such aggregates early; the device gives all groups, and the limit above takes as many.
+#[tokio::test]
+async fn limits_inside_an_aggregate() {
+    let mut rig = Rig::with_partitions(Fallback::Error, 7).await;
+    for sql in [
+        "SELECT id, max(x) AS most FROM t GROUP BY id ORDER BY most DESC NULLS LAST, id LIMIT 7",
+        "SELECT k, min(i64) AS least FROM t GROUP BY k ORDER BY least, k LIMIT 5",
+        "SELECT w FROM t GROUP BY w ORDER BY w LIMIT 3",
+    ] {
+        rig.same(sql).await;
+    }
+    for (sql, rows) in [("SELECT DISTINCT id FROM t LIMIT 11", 11), ("SELECT w, b FROM t GROUP BY w, b LIMIT 4", 4)] {
+        let result = rig.sim.execute(sql).await.expect("it runs");
+        assert_eq!(result.batches.iter().map(|b| b.num_rows()).sum::<usize>(), rows, "{sql}");
+        assert!(result.report.launches > 0 && result.report.findings.is_empty(), "{sql}");
+    }
+    rig.finish();
 }

@@ -16,10 +16,10 @@ use crate::edges::{edges, many, write_parquet};
 use crate::support::session_with;
 
 pub struct Rig {
-    cpu: Millpond,
-    sim: Millpond,
+    pub cpu: Millpond,
+    pub sim: Millpond,
     failures: Vec<String>,
-    _folder: tempfile::TempDir,
+    pub folder: tempfile::TempDir,
 }
 
 impl Rig {
@@ -42,7 +42,7 @@ impl Rig {
         for setting in ["SET millpond.batch_rows = 1000", "SET millpond.partitions = 2"] {
             sim.context().sql(setting).await.expect("the option is taken");
         }
-        Self { cpu, sim, failures: vec![], _folder: folder }
+        Self { cpu, sim, failures: vec![], folder }
     }
 
     /// Changes an option of the device's session.
