@@ -6,7 +6,7 @@ use millpond_bench::fuzz::lab::Lab;
 use millpond_bench::fuzz::{Options, run};
 
 const USAGE: &str =
-    "cargo fuzz-sql [--seed S] [--first N] [--queries N] [--differences N] [--reduce-runs N] [--verbose]
+    "cargo fuzz-sql [--seed S] [--first N] [--queries N] [--differences N] [--reduce-runs N] [--workers N] [--verbose]
 cargo fuzz-sql --seed S --variant N --sql TEXT    prints both answers to one query over the tables of a seed
 Numbers may be hexadecimal (0x5eed). Exit code 0: no difference; 1: differences; 2: usage.";
 
@@ -41,6 +41,7 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> Option<Arguments> {
             "--queries" => options.queries = value,
             "--variant" => variant = usize::try_from(value).ok()?,
             "--differences" => options.differences = usize::try_from(value).ok()?,
+            "--workers" => options.workers = value.max(1),
             "--reduce-runs" => options.reduce_runs = usize::try_from(value).ok()?,
             _ => return None,
         }
@@ -77,7 +78,7 @@ async fn main() -> ExitCode {
             for (reason, times) in reasons.iter().take(if options.verbose { 60 } else { 12 }) {
                 println!("{times:5} × {reason}");
             }
-            println!("{summary}");
+            println!("{}\n{summary}", summary.operators_text());
             if summary.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
     }

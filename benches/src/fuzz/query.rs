@@ -1,18 +1,13 @@
-//! Random queries: filter, projection, aggregates, HAVING, DISTINCT, ORDER BY, LIMIT, and queries inside FROM.
+//! Random queries: filter, projection, joins, aggregates, grouping sets, HAVING, DISTINCT, set operations, WITH, subqueries,
+//! ORDER BY and LIMIT, and queries inside FROM.
 //!
 //! Order   an ORDER BY names every output column, so that rows that tie are equal; LIMIT stands only below one.
 
-use super::data::{COLUMNS, TABLES};
+use super::data::COLUMNS;
 use super::expr::{Expr, Maker, Part, sql};
 use super::rng::Rng;
+use super::source::{Source, bare};
 use super::ty::Ty;
-
-/// Where rows come from.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Source {
-    Table(&'static str),
-    Query(Box<Query>),
-}
 
 /// One output column's place in ORDER BY.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,63 +16,97 @@ pub struct Order {
     pub nulls_first: bool,
 }
 
+/// How keys make groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grouping {
+    Plain,
+    Rollup,
+    Cube,
+    /// Each key alone, and one group of all.
+    Sets,
+}
+
 /// A query. Its output columns are numbered, `o0`, `o1`, … : keys first, then aggregates or expressions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
     /// First letter of the output columns' names: another one inside FROM, because DataFusion 55.2 takes
     /// `lower(o0) AS o0` for `o0` when it pushes a limit below a DISTINCT.
     letter: char,
+    /// `WITH w AS (…)`.
+    pub with: Option<Box<Query>>,
     pub source: Source,
     pub filter: Option<Expr>,
     /// Grouping keys; `Some` of nothing is one group of all rows.
     pub keys: Option<Vec<Expr>>,
+    pub grouping: Grouping,
     pub outputs: Vec<Expr>,
     pub having: Option<Expr>,
     pub distinct: bool,
+    /// A set operation, and its right side.
+    pub set: Option<(&'static str, Box<Query>)>,
     pub order: Option<Vec<Order>>,
     pub limit: Option<(usize, usize)>,
 }
+
+const SETS: [&str; 6] = ["UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"];
 
 impl Query {
     /// Query `number` of a seed.
     pub fn random(seed: u64, number: u64) -> Query {
         let mut rng = Rng::new(seed, number);
-        Self::make(&mut rng, 2, true)
+        let with = rng.chance(12).then(|| {
+            let mut query = Self::make(&mut rng, 1, false, None, None);
+            query.letter = 'w';
+            Box::new(query)
+        });
+        let mut query = Self::make(&mut rng, 2, true, None, with.as_deref());
+        query.with = with;
+        query
     }
 
-    fn make(rng: &mut Rng, nesting: usize, outermost: bool) -> Query {
-        let source = match nesting > 0 && rng.chance(25) {
-            true => Source::Query(Box::new(Self::make(rng, nesting - 1, false))),
-            // Big tables seldom: the simulated device is not fast.
-            false => Source::Table(match rng.below(10) {
-                0 => rng.pick(&["m0", "m1"]),
-                1..=3 => "m33",
-                4..=6 => rng.pick(&["m1000", "p1000"]),
-                7..=8 => "p1000",
-                _ => rng.pick(&["m5000", "p5000"]),
-            }),
-        };
-        let scope = match &source {
-            Source::Table(_) => COLUMNS.iter().map(|(name, ty)| (name.to_string(), *ty)).collect(),
-            Source::Query(query) => query.columns(),
-        };
+    /// A query with `nesting` levels left, whose outputs have the types `wanted` if there are any.
+    pub fn make(rng: &mut Rng, nesting: usize, outermost: bool, wanted: Option<&[Ty]>, with: Option<&Query>) -> Query {
+        let source = Source::random(rng, nesting, with);
+        let scope = source.columns(with);
         let mut maker = Maker { rng, scope };
-        let filter = maker.rng.chance(55).then(|| maker.make(Ty::Bool, 3));
+        let mut filter = maker.rng.chance(55).then(|| maker.make(Ty::Bool, 3));
+        if maker.rng.chance(15) {
+            let test = subquery(&mut maker);
+            filter = Some(match filter {
+                Some(filter) if maker.rng.chance(50) => sql!(Ty::Bool; "(", test, " AND ", filter, ")"),
+                Some(filter) => sql!(Ty::Bool; "(", test, " OR ", filter, ")"),
+                None => test,
+            });
+        }
         let mut query = Query {
             letter: ['m', 'n', 'o'][nesting],
+            with: None,
             source,
             filter,
             keys: None,
+            grouping: Grouping::Plain,
             outputs: Vec::new(),
             having: None,
             distinct: false,
+            set: None,
             order: None,
             limit: None,
         };
-        if maker.rng.chance(45) {
+        if let Some(wanted) = wanted {
+            query.outputs = wanted.iter().map(|ty| maker.make(*ty, 2)).collect();
+            query.distinct = maker.rng.chance(10);
+            return query;
+        }
+        if maker.rng.chance(42) {
             let keys = maker.rng.pick(&[0, 1, 1, 2, 2, 3]);
             query.keys = Some((0..keys).map(|_| Self::key(&mut maker)).collect());
             query.outputs = (0..maker.rng.below(4) + 1).map(|_| maker.aggregate(keys > 0)).collect();
+            // Only over columns of tables: DataFusion 55.2 takes a constant key for constant in all groups of a set.
+            let nested = matches!(query.source, Source::Query(_) | Source::With);
+            if keys > 0 && !nested && maker.rng.chance(12) {
+                query.grouping = maker.rng.pick(&[Grouping::Rollup, Grouping::Cube, Grouping::Sets]);
+                query.keys = Some((0..keys).map(|_| Self::column_key(&mut maker)).collect());
+            }
             if maker.rng.chance(25) {
                 let of = query.outputs[maker.rng.below(query.outputs.len())].clone();
                 let op = maker.rng.pick(&[" > ", " <= ", " <> "]);
@@ -87,9 +116,15 @@ impl Query {
         } else {
             for _ in 0..maker.rng.below(4) + 1 {
                 let ty = maker.any_type();
-                query.outputs.push(maker.make(ty, 3));
+                let output = if maker.rng.chance(4) { scalar(&mut maker) } else { maker.make(ty, 3) };
+                query.outputs.push(output);
             }
             query.distinct = maker.rng.chance(12);
+        }
+        if maker.rng.chance(10) && nesting > 0 {
+            let types: Vec<Ty> = query.columns().into_iter().map(|(_, ty)| ty).collect();
+            let operator = maker.rng.pick(&SETS);
+            query.set = Some((operator, Box::new(Self::make(maker.rng, nesting - 1, false, Some(&types), with))));
         }
         if maker.rng.chance(35) {
             let order = |_| Order { descending: maker.rng.chance(50), nulls_first: maker.rng.chance(50) };
@@ -102,51 +137,47 @@ impl Query {
     }
 
     fn key(maker: &mut Maker<'_>) -> Expr {
+        if maker.rng.chance(60) {
+            return Self::column_key(maker);
+        }
+        let ty = maker.any_type();
+        maker.make(ty, 2)
+    }
+
+    /// A column with few values, if there is one.
+    fn column_key(maker: &mut Maker<'_>) -> Expr {
         let preferred: Vec<(String, Ty)> = maker
             .scope
             .iter()
             .filter(|(name, _)| {
-                ["k", "b", "c", "s", "v", "i8", "rare", "nothing", "day", "u16"].contains(&name.as_str())
+                ["k", "b", "c", "s", "v", "i8", "rare", "nothing", "day", "u16", "j", "g"].contains(&bare(name))
             })
             .cloned()
             .collect();
-        if !preferred.is_empty() && maker.rng.chance(60) {
-            let (name, ty) = preferred[maker.rng.below(preferred.len())].clone();
-            return sql!(ty; name);
-        }
-        let ty = maker.any_type();
-        maker.make(ty, 2)
+        let columns = if preferred.is_empty() { &maker.scope } else { &preferred };
+        let (name, ty) = columns[maker.rng.below(columns.len())].clone();
+        sql!(ty; name)
     }
 
     fn num_columns(&self) -> usize {
         self.keys.as_ref().map_or(0, Vec::len) + self.outputs.len()
     }
 
-    fn columns(&self) -> Vec<(String, Ty)> {
+    /// Names and types of the output columns.
+    pub fn columns(&self) -> Vec<(String, Ty)> {
         let all = self.keys.iter().flatten().chain(&self.outputs);
         all.enumerate().map(|(index, expr)| (format!("{}{index}", self.letter), expr.ty)).collect()
     }
 
     /// The query in SQL.
     pub fn sql(&self) -> String {
-        let all = self.keys.iter().flatten().chain(&self.outputs);
-        let outputs: Vec<String> =
-            all.enumerate().map(|(index, expr)| format!("{} AS {}{index}", expr.text(), self.letter)).collect();
-        let source = match &self.source {
-            Source::Table(name) => name.to_string(),
-            Source::Query(query) => format!("({}) AS q", query.sql()),
+        let mut sql = match &self.with {
+            Some(with) => format!("WITH w AS ({}) ", with.sql()),
+            None => String::new(),
         };
-        let mut sql =
-            format!("SELECT {}{} FROM {source}", if self.distinct { "DISTINCT " } else { "" }, outputs.join(", "));
-        if let Some(filter) = &self.filter {
-            sql += &format!(" WHERE {}", filter.text());
-        }
-        if let Some(keys) = self.keys.as_ref().filter(|keys| !keys.is_empty()) {
-            let keys: Vec<String> = (1..=keys.len()).map(|n| n.to_string()).collect();
-            sql += &format!(" GROUP BY {}", keys.join(", "));
-        }
-        if let Some(having) = &self.having {
-            sql += &format!(" HAVING {}", having.text());
+        sql += &self.select();
+        if let Some((operator, right)) = &self.set {
+            sql += &format!(" {operator} {}", right.select());
         }
         if let Some(order) = &self.order {
             let one = |(index, order): (usize, &Order)| {
@@ -165,6 +196,35 @@ impl Query {
         sql
     }
 
+    /// Without WITH, set operation, ORDER BY and LIMIT.
+    fn select(&self) -> String {
+        let all = self.keys.iter().flatten().chain(&self.outputs);
+        let outputs: Vec<String> =
+            all.enumerate().map(|(index, expr)| format!("{} AS {}{index}", expr.text(), self.letter)).collect();
+        let distinct = if self.distinct { "DISTINCT " } else { "" };
+        let mut sql = format!("SELECT {distinct}{} FROM {}", outputs.join(", "), self.source.sql());
+        if let Some(filter) = &self.filter {
+            sql += &format!(" WHERE {}", filter.text());
+        }
+        if let Some(keys) = self.keys.as_ref().filter(|keys| !keys.is_empty()) {
+            let texts: Vec<String> = keys.iter().map(Expr::text).collect();
+            let all = texts.join(", ");
+            sql += &match self.grouping {
+                Grouping::Plain => {
+                    let numbers: Vec<String> = (1..=keys.len()).map(|n| n.to_string()).collect();
+                    format!(" GROUP BY {}", numbers.join(", "))
+                }
+                Grouping::Rollup => format!(" GROUP BY ROLLUP ({all})"),
+                Grouping::Cube => format!(" GROUP BY CUBE ({all})"),
+                Grouping::Sets => format!(" GROUP BY GROUPING SETS (({}), ())", texts.join("), (")),
+            };
+        }
+        if let Some(having) = &self.having {
+            sql += &format!(" HAVING {}", having.text());
+        }
+        sql
+    }
+
     /// Queries that are a little smaller than this one, in the order in which they are worth trying.
     pub fn smaller(&self) -> Vec<Query> {
         let mut all = Vec::new();
@@ -177,7 +237,15 @@ impl Query {
         };
         if let Source::Query(inner) = &self.source {
             // The inner query alone may be enough.
+            with(&|query| *query = Query { with: query.with.clone(), ..(**inner).clone() });
+        }
+        if let Some(inner) = &self.with {
             with(&|query| *query = (**inner).clone());
+            with(&|query| query.with = None);
+        }
+        if let Some((_, right)) = &self.set {
+            with(&|query| query.set = None);
+            with(&|query| *query = Query { with: query.with.clone(), ..(**right).clone() });
         }
         with(&|query| query.limit = None);
         if self.limit.is_none() {
@@ -186,33 +254,49 @@ impl Query {
         with(&|query| query.having = None);
         with(&|query| query.filter = None);
         with(&|query| query.distinct = false);
+        with(&|query| query.grouping = Grouping::Plain);
         let keys = self.keys.as_ref().map_or(0, Vec::len);
-        for index in 0..keys {
-            with(&|query| {
-                if query.num_columns() > 1 {
-                    query.keys.iter_mut().for_each(|keys| drop(keys.remove(index)));
-                    query.order.iter_mut().for_each(|order| _ = order.remove(index));
-                }
-            });
-        }
-        for index in 0..self.outputs.len() {
-            with(&|query| {
-                if query.outputs.len() > 1 {
-                    query.outputs.remove(index);
-                    query.order.iter_mut().for_each(|order| _ = order.remove(keys + index));
-                }
-            });
-        }
-        if let Source::Table(name) = self.source
-            && let Some(at) = TABLES.iter().position(|table| table.0 == name)
-        {
-            for (name, ..) in &TABLES[..at] {
-                with(&|query| query.source = Source::Table(name));
+        if self.set.is_none() {
+            for index in 0..keys {
+                with(&|query| {
+                    if query.num_columns() > 1 {
+                        query.keys.iter_mut().for_each(|keys| drop(keys.remove(index)));
+                        query.order.iter_mut().for_each(|order| _ = order.remove(index));
+                    }
+                });
+            }
+            for index in 0..self.outputs.len() {
+                with(&|query| {
+                    if query.outputs.len() > 1 {
+                        query.outputs.remove(index);
+                        query.order.iter_mut().for_each(|order| _ = order.remove(keys + index));
+                    }
+                });
+            }
+        } else if keys == 0 && self.keys.is_none() {
+            for index in 0..self.outputs.len() {
+                with(&|query| {
+                    if let (Some((_, right)), true) = (&mut query.set, query.outputs.len() > 1) {
+                        query.outputs.remove(index);
+                        right.outputs.remove(index);
+                        query.order.iter_mut().for_each(|order| _ = order.remove(index));
+                    }
+                });
             }
         }
-        if let Source::Query(inner) = &self.source {
+        for source in self.source.smaller() {
+            with(&|query| query.source = source.clone());
+        }
+        if let Some(inner) = &self.with {
             for smaller in inner.smaller() {
-                with(&|query| query.source = Source::Query(Box::new(smaller.clone())));
+                with(&|query| query.with = Some(Box::new(smaller.clone())));
+            }
+        }
+        if let Some((operator, right)) = &self.set {
+            for smaller in right.smaller() {
+                if smaller.num_columns() == self.num_columns() {
+                    with(&|query| query.set = Some((operator, Box::new(smaller.clone()))));
+                }
             }
         }
         for (slot, expr) in self.expressions().into_iter().enumerate() {
@@ -234,21 +318,106 @@ impl Query {
     }
 
     fn expressions(&self) -> Vec<&Expr> {
-        self.filter.iter().chain(self.keys.iter().flatten()).chain(&self.outputs).chain(&self.having).collect()
+        let mut all: Vec<&Expr> =
+            self.filter.iter().chain(self.keys.iter().flatten()).chain(&self.outputs).chain(&self.having).collect();
+        self.source.expressions(&mut all);
+        all
     }
 
     fn expressions_mut(&mut self) -> Vec<&mut Expr> {
         let keys = self.keys.iter_mut().flatten();
-        self.filter.iter_mut().chain(keys).chain(&mut self.outputs).chain(&mut self.having).collect()
+        let mut all: Vec<&mut Expr> =
+            self.filter.iter_mut().chain(keys).chain(&mut self.outputs).chain(&mut self.having).collect();
+        self.source.expressions_mut(&mut all);
+        all
     }
 
     /// True when DataFusion is free to skip rows or expressions, so that a row's error may or may not be met.
     pub fn may_skip_errors(&self) -> bool {
         let sql = self.sql();
-        [" WHERE ", " AND ", " OR ", "CASE ", "coalesce(", " HAVING ", " FILTER ", " LIMIT ", " IN (", " BETWEEN "]
-            .iter()
-            .any(|word| sql.contains(word))
+        [
+            " WHERE ",
+            " AND ",
+            " OR ",
+            "CASE ",
+            "coalesce(",
+            " HAVING ",
+            " FILTER ",
+            " LIMIT ",
+            " IN (",
+            " BETWEEN ",
+            " JOIN ",
+            "UNION",
+            "INTERSECT",
+            "EXCEPT",
+            "WITH ",
+        ]
+        .iter()
+        .any(|word| sql.contains(word))
             || matches!(self.source, Source::Query(_))
+    }
+}
+
+/// Tables that a subquery reads.
+const INNER: [&str; 5] = ["m0", "m1", "m7", "m33", "p64"];
+
+fn inner_scope() -> Vec<(String, Ty)> {
+    COLUMNS.iter().map(|(name, ty)| (format!("x.{name}"), *ty)).collect()
+}
+
+/// A column of the subquery's table, preferably one with few values, and one outside of a type that compares with it.
+fn correlated(maker: &mut Maker<'_>) -> Option<(Expr, Expr)> {
+    let name = maker.rng.pick(&["k", "j", "g", "i8", "s", "v", "id", "b", "rare", "day"]);
+    let ty = COLUMNS.iter().find(|column| column.0 == name)?.1;
+    let outside = maker.column(ty)?;
+    Some((sql!(ty; format!("x.{name}")), outside))
+}
+
+/// EXISTS, NOT EXISTS, IN or NOT IN.
+fn subquery(maker: &mut Maker<'_>) -> Expr {
+    let ty = Ty::Bool;
+    let table = maker.rng.pick(&INNER);
+    let Some((inside, outside)) = correlated(maker) else { return sql!(ty; "true") };
+    let test = maker.rng.chance(60).then(|| {
+        let mut inner = Maker { rng: maker.rng, scope: inner_scope() };
+        inner.make(Ty::Bool, 1)
+    });
+    let and = |test: Option<Expr>| -> (Part, Part) {
+        match test {
+            Some(test) => (" AND ".into(), test.into()),
+            None => ("".into(), "".into()),
+        }
+    };
+    let not = if maker.rng.chance(45) { "NOT " } else { "" };
+    if maker.rng.chance(50) {
+        // A condition that is no equality now and then: it becomes a join's residual.
+        let residual = match (maker.rng.chance(20), maker.column(Ty::Int(true, 32))) {
+            (true, Some(column)) => sql!(ty; " AND (x.k < ", column, ")"),
+            _ => sql!(ty; ""),
+        };
+        let (word, test) = and(test);
+        let head = format!("({not}EXISTS (SELECT 1 FROM {table} AS x WHERE {} = ", inside.text());
+        return sql!(ty; head, outside, word, test, residual, "))");
+    }
+    let filter = match test {
+        Some(test) => sql!(ty; " WHERE ", test),
+        None => sql!(ty; ""),
+    };
+    sql!(ty; "(", outside, format!(" {not}IN (SELECT "), inside, format!(" FROM {table} AS x"), filter, "))")
+}
+
+/// A subquery that gives one value: of a whole table, or of the rows that match this one.
+fn scalar(maker: &mut Maker<'_>) -> Expr {
+    let table = maker.rng.pick(&INNER);
+    let of = maker.rng.pick(&["i32", "n", "d15", "k", "day", "s"]);
+    let ty = COLUMNS.iter().find(|column| column.0 == of).map_or(Ty::Number, |column| column.1);
+    let function = maker.rng.pick(&["min", "max", "count"]);
+    let ty = if function == "count" { Ty::Int(true, 64) } else { ty };
+    match correlated(maker).filter(|_| maker.rng.chance(50)) {
+        Some((inside, outside)) => {
+            sql!(ty; format!("(SELECT {function}(x.{of}) FROM {table} AS x WHERE {} = ", inside.text()), outside, ")")
+        }
+        None => sql!(ty; format!("(SELECT {function}(x.{of}) FROM {table} AS x)")),
     }
 }
 

@@ -57,6 +57,13 @@ impl Row<'_, '_> {
             FloatFunction::Truncate => f.convert_with(".rzi", ty, x),
             FloatFunction::Round => round_half_away(f, lane, x),
         };
+        // A NaN stays the one it is, so that it equals itself in the total order.
+        let result = if function == FloatFunction::Sqrt {
+            result
+        } else {
+            let number = f.setp(Compare::Eq, x, x);
+            f.select(number, result, x)
+        };
         Ok(Computed { number: Number::reg(lane, result), valid: a.valid })
     }
 
