@@ -1,7 +1,7 @@
 //! What the engine knows of a column before it sees a row: SQL type, device type, proven range, dictionary.
 //!
 //!   DECIMAL(15, 2), values 0.00 … 0.10   ──►  I128 in 0..=10, stored as u8 from 0
-//!   VARCHAR                              ──►  U32 codes into a dictionary
+//!   VARCHAR                              ──►  U32 codes into a dictionary; with too many different values, texts
 //!
 //! The SQL type fixes semantics; the range fixes width. Ranges come from statistics and are checked when rows are
 //! uploaded, so a wrong one costs a second run and never an answer.
@@ -20,7 +20,7 @@ pub struct DictionaryId(pub usize);
 /// How a column is represented on the device.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Form {
-    /// Numbers, dates, times, booleans, decimals as scaled integers.
+    /// Numbers, dates, times, booleans, decimals as scaled integers; and texts, which are strings without a dictionary.
     Plain(Ty),
     /// Dictionary codes.
     Codes(Ty, DictionaryId),
@@ -46,7 +46,22 @@ impl ColumnInfo {
     }
 }
 
-/// True for the types that live on the device as dictionary codes.
+impl ColumnInfo {
+    /// A string column without a dictionary; others stay what they are.
+    pub fn as_text(mut self) -> Self {
+        if let Form::Codes(ty, _) = self.form {
+            self.form = Form::Plain(Ty::new(Repr::Text).nullable(ty.nullable));
+        }
+        self
+    }
+
+    /// True for a string column without a dictionary.
+    pub fn is_text(&self) -> bool {
+        matches!(self.form, Form::Plain(ty) if ty.repr == Repr::Text)
+    }
+}
+
+/// True for the types that live on the device as dictionary codes or as texts.
 pub fn is_string(data_type: &DataType) -> bool {
     match data_type {
         DataType::Utf8
@@ -166,6 +181,9 @@ pub fn scalar_integer(value: &ScalarValue) -> Option<i128> {
 
 /// The width in which an uploaded column of type `ty` is stored, and the base that is subtracted from it.
 pub fn storage(ty: Ty) -> (Physical, i64) {
+    if ty.repr == Repr::Text {
+        return (Physical::Text, 0);
+    }
     let native = Physical::of(ty);
     let Some(range) = ty.range else { return (native, 0) };
     if !ty.repr.is_integer() {

@@ -1,7 +1,7 @@
 //! Arrow batches as one extent, and an extent's columns as Arrow arrays: the only place that knows both layouts.
 //!
 //!   batches ──► [ values | pad | validity | pad | values | … ]      one pinned buffer, one copy, one allocation
-//!   values    narrowed to the column's stored width less its base; booleans as bits; strings as codes
+//!   values    narrowed to the column's stored width less its base; booleans as bits; strings as codes, or as offsets and bytes
 //!   validity  least significant bit first; absent when nothing is NULL
 //!
 //! Checked   every valid value against the range that the plan was made with; a value outside it is a [`Violation`].
@@ -23,6 +23,7 @@ use datafusion::error::{DataFusionError, Result};
 use millpond_kernels::codegen::ir::{ColumnSpec, Physical, Range};
 
 use crate::error::EngineError;
+use crate::text;
 
 /// What the plan relied on and a batch did not keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +65,7 @@ impl ExtentLayout {
             used[index].then(|| {
                 let values = place(match spec.physical {
                     Physical::Bit => bitmap,
+                    Physical::Text => text::stored_bytes(batches.iter().map(|batch| batch.column(index))),
                     physical => physical.width() as usize * rows,
                 });
                 let nulls = batches.iter().any(|batch| batch.column(index).null_count() > 0);
@@ -116,6 +118,10 @@ impl ExtentLayout {
                 append_bits(values, row, array.values());
                 row += array.len();
             }
+            return Ok(Ok(()));
+        }
+        if spec.physical == Physical::Text {
+            text::write(&mut values[..used], batches.iter().map(|batch| batch.column(index)))?;
             return Ok(Ok(()));
         }
         let width = spec.physical.width() as usize;

@@ -24,6 +24,7 @@ pub mod program;
 pub mod report;
 mod selftest;
 pub mod session;
+pub mod text;
 
 pub use datafusion;
 

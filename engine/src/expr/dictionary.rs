@@ -19,7 +19,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::logical_expr::Volatility;
 use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use millpond_kernels::codegen::ir::{Literal, NodeId, Repr, Test, Ty};
+use millpond_kernels::codegen::ir::{Literal, NodeId, Physical, Repr, Test, Ty};
 
 use super::cast::same_strings;
 use super::{Lowering, Scope, Value, refused, unsupported};
@@ -97,6 +97,8 @@ pub enum LookupKind {
     Merge(DictionaryId),
     /// The place of the value among all values, sorted ascending.
     Rank,
+    /// The value itself, as a text.
+    Text,
 }
 
 /// A table over a dictionary: number `i` in the graph is the `i`-th of [`Lowering::lookups`].
@@ -106,6 +108,16 @@ pub struct Lookup {
     pub kind: LookupKind,
     /// Type of the table's values; `nullable` says that there may be NULLs among them.
     pub ty: Ty,
+}
+
+impl Lookup {
+    /// How the table lies in memory.
+    pub fn physical(&self) -> Physical {
+        match self.kind {
+            LookupKind::Text => Physical::Text,
+            _ => Physical::of(self.ty),
+        }
+    }
 }
 
 /// One of several strings that are brought into one dictionary.
@@ -288,7 +300,7 @@ impl Lowering<'_> {
         Ok((Value { node: nodes[0], dictionary: Some(id), ..a }, Value { node: nodes[1], dictionary: Some(id), ..b }))
     }
 
-    fn table(&mut self, lookup: Lookup) -> u32 {
+    pub(super) fn table(&mut self, lookup: Lookup) -> u32 {
         let known = self.lookups.iter().position(|known| *known == lookup);
         known.unwrap_or_else(|| {
             self.lookups.push(lookup);

@@ -5,7 +5,7 @@
 //!
 //! Semantics  DataFusion's, node by node; what cannot be had exactly is a [`Reason`], never an approximation.
 //! Strings    any deterministic expression over one dictionary column is evaluated by DataFusion on the dictionary's
-//!            values, and applied by code.
+//!            values, and applied by code. Without a dictionary they are texts, with functions of their own (text.rs).
 //! Errors     overflow, division by zero and failed casts raise the device's error flag; the CPU then gives the message.
 //! Pure       lowering allocates nothing on a device; the same call judges at plan time and compiles at run time.
 
@@ -15,6 +15,7 @@ mod cast;
 mod dictionary;
 mod function;
 mod math;
+mod text;
 mod time;
 
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, Literal as LiteralExpr,
+    BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal as LiteralExpr,
     NegativeExpr, NotExpr, TryCastExpr,
 };
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
@@ -184,7 +185,13 @@ impl<'d> Lowering<'d> {
         if let Some(list) = expr.downcast_ref::<InListExpr>() {
             return self.in_list(expr, list, scope);
         }
+        if let Some(like) = expr.downcast_ref::<LikeExpr>() {
+            return self.like(expr, like, scope);
+        }
         if let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() {
+            if let Some(value) = self.text_function(expr, function, &data_type, scope)? {
+                return Ok(value);
+            }
             return self.function(expr, function, data_type, scope);
         }
         if expr.downcast_ref::<ScalarSubqueryExpr>().is_some() {
@@ -330,6 +337,9 @@ impl<'d> Lowering<'d> {
                     None => StringPart::Value(self.lower(part, scope)?),
                 });
             }
+            if let Some(nodes) = self.texts(whole, &strings, data_type)? {
+                return Ok((nodes, None));
+            }
             let (nodes, id) = self.merged(whole, &strings, data_type)?;
             return Ok((nodes, Some(id)));
         }
@@ -352,6 +362,9 @@ impl<'d> Lowering<'d> {
 
     fn in_list(&mut self, expr: &Arc<dyn PhysicalExpr>, list: &InListExpr, scope: &Scope) -> Result<Value, Reason> {
         let of = self.lower(list.expr(), scope)?;
+        if self.is_text(&of) {
+            return self.text_in_list(expr, &of, list, scope);
+        }
         let repr = self.graph.ty(of.node).repr;
         let mut items = Vec::new();
         for item in list.list() {
@@ -372,6 +385,9 @@ impl<'d> Lowering<'d> {
 
     /// Two values that can be compared: of one type, and strings as codes into one dictionary.
     fn same_meaning(&mut self, expr: &Arc<dyn PhysicalExpr>, a: Value, b: Value) -> Result<(Value, Value), Reason> {
+        if self.is_text(&a) || self.is_text(&b) {
+            return self.both_texts(expr, a, b);
+        }
         match (a.dictionary, b.dictionary) {
             (Some(_), Some(_)) => self.same_dictionary(expr, a, b),
             (None, None) if cast::same_representation(&a.data_type, &b.data_type) => Ok((a, b)),

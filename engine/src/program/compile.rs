@@ -182,7 +182,7 @@ impl Program {
         };
         let Lowering { graph, literals, lookups, .. } = lowering;
         let (literal_types, literals) = literals.into_iter().unzip();
-        let tables = lookups.iter().map(|table| LookupSpec { physical: Physical::of(table.ty), ty: table.ty });
+        let tables = lookups.iter().map(|table| LookupSpec { physical: table.physical(), ty: table.ty });
         let spec = PipelineSpec {
             extents: Extents::One,
             columns: columns.iter().map(|column| column_spec(column, index == 0)).collect(),

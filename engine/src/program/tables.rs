@@ -19,7 +19,7 @@ use datafusion::arrow::compute::{SortOptions, cast, concat, sort, sort_to_indice
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
-use millpond_kernels::codegen::ir::{ColumnSpec, LookupSpec};
+use millpond_kernels::codegen::ir::{ColumnSpec, LookupSpec, Physical};
 use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::{DeviceBuffer, Stream};
 
@@ -267,6 +267,10 @@ impl Tables {
         let covered = known.as_ref().map_or(0, |values| values.len());
         let values: ArrayRef = match &lookup.kind {
             LookupKind::Rank => Arc::new(ranks(&self.values(lookup.dictionary)?)?),
+            LookupKind::Text if spec.physical != Physical::Text => {
+                return Err(EngineError::internal("a table of texts is made of offsets and bytes").into());
+            }
+            LookupKind::Text => extended(known, self.values_from(lookup.dictionary, covered)?)?,
             LookupKind::Value(expr) => {
                 let new = evaluate(expr, self.values_from(lookup.dictionary, covered)?).map_err(Failure::query)?;
                 extended(known, new)?

@@ -1,0 +1,339 @@
+//! Strings without a dictionary: comparisons, LIKE, searches, measures and parts, on the device itself.
+//!
+//!   o_comment NOT LIKE '%special%requests%'   ──►  not(like(column, constant))        % and _ as bytes that no text has
+//!   substr(c_phone, 1, 2) IN ('13', '31')     ──►  in_list(substring(column, 1, 2), constants)
+//!   coalesce(p_name, p_type)                  ──►  p_type's codes become texts by a table of its dictionary's values
+//!
+//! Constants  are tables of texts: another one is the same structure and compiles nothing.
+//! Bytes      functions give parts of texts that are there; one that would make new bytes has no form here.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use datafusion::physical_expr::expressions::{InListExpr, LikeExpr, Literal as LiteralExpr};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use millpond_kernels::codegen::ir::{
+    ANY_CHARACTERS, Comparison, NodeId, ONE_CHARACTER, Overflow, Repr, TextFunction, Ty,
+};
+
+use super::cast::same_strings;
+use super::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
+use super::{Lowering, Scope, Value, refused, unsupported};
+use crate::column::{is_string, plain_repr};
+use crate::placement::Reason;
+
+/// A list of more strings has no form without a dictionary: each is a comparison.
+const MOST_LISTED: usize = 64;
+
+impl Lowering<'_> {
+    pub(super) fn is_text(&self, value: &Value) -> bool {
+        self.graph.ty(value.node).repr == Repr::Text
+    }
+
+    /// A string as a text, if it is codes until now.
+    fn as_text(&mut self, expr: &Arc<dyn PhysicalExpr>, value: &Value) -> Result<NodeId, Reason> {
+        if self.is_text(value) {
+            return Ok(value.node);
+        }
+        let Some(id) = value.dictionary else {
+            return Err(unsupported(expr, "it mixes strings and other values"));
+        };
+        let nulls = matches!(
+            self.dictionaries.get(id),
+            Some(Dictionary::Constants { values, .. }) if values.iter().any(ScalarValue::is_null)
+        );
+        let ty = Ty::new(Repr::Text).nullable(nulls);
+        let table = self.table(Lookup { dictionary: id, kind: LookupKind::Text, ty });
+        self.graph.lookup(value.node, table, ty).map_err(|e| refused(expr, &e))
+    }
+
+    /// Constant texts: entries of one table.
+    fn constant_texts(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        values: Vec<ScalarValue>,
+        data_type: DataType,
+    ) -> Result<Vec<NodeId>, Reason> {
+        let count = values.len();
+        let dictionary = self.dictionaries.constants(data_type, values);
+        let ty = Ty::new(Repr::Text);
+        let table = self.table(Lookup { dictionary, kind: LookupKind::Text, ty });
+        let mut nodes = Vec::with_capacity(count);
+        for code in 0..count {
+            let code = self.graph.integer(code as i128, Repr::U32);
+            nodes.push(self.graph.lookup(code, table, ty).map_err(|e| refused(expr, &e))?);
+        }
+        Ok(nodes)
+    }
+
+    fn constant_bytes(&mut self, expr: &Arc<dyn PhysicalExpr>, bytes: Vec<u8>) -> Result<NodeId, Reason> {
+        let nodes = self.constant_texts(expr, vec![ScalarValue::Binary(Some(bytes))], DataType::Binary)?;
+        nodes.first().copied().ok_or_else(|| unsupported(expr, "a constant without a value"))
+    }
+
+    /// Two strings, one of which is a text, as texts.
+    pub(super) fn both_texts(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        a: Value,
+        b: Value,
+    ) -> Result<(Value, Value), Reason> {
+        if !same_strings(&a.data_type, &b.data_type) {
+            return Err(unsupported(expr, &format!("it compares {} with {}", a.data_type, b.data_type)));
+        }
+        let nodes = (self.as_text(expr, &a)?, self.as_text(expr, &b)?);
+        Ok((Value { node: nodes.0, dictionary: None, ..a }, Value { node: nodes.1, dictionary: None, ..b }))
+    }
+
+    /// Several strings as texts, if one of them is a text already.
+    pub(super) fn texts(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        parts: &[StringPart],
+        data_type: &DataType,
+    ) -> Result<Option<Vec<NodeId>>, Reason> {
+        let text = |part: &StringPart| matches!(part, StringPart::Value(value) if self.is_text(value));
+        if !parts.iter().any(text) {
+            return Ok(None);
+        }
+        let mut nodes = Vec::with_capacity(parts.len());
+        for part in parts {
+            nodes.push(match part {
+                StringPart::Constant(value) if value.is_null() => self.graph.null(Repr::Text),
+                StringPart::Constant(value) => {
+                    let value = value.cast_to(data_type).map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
+                    self.constant_texts(expr, vec![value], data_type.clone())?[0]
+                }
+                StringPart::Value(value) if same_strings(&value.data_type, data_type) => self.as_text(expr, value)?,
+                StringPart::Value(value) => {
+                    return Err(unsupported(expr, &format!("it mixes {} and {data_type}", value.data_type)));
+                }
+            });
+        }
+        Ok(Some(nodes))
+    }
+
+    /// `of IN (constants)`.
+    pub(super) fn text_in_list(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        of: &Value,
+        list: &InListExpr,
+        scope: &Scope,
+    ) -> Result<Value, Reason> {
+        if list.list().len() > MOST_LISTED {
+            let why = format!("a list of {} strings needs a dictionary, {MOST_LISTED} do not", list.list().len());
+            return Err(unsupported(expr, &why));
+        }
+        let mut items = Vec::new();
+        let mut constants = Vec::new();
+        for item in list.list() {
+            match item.downcast_ref::<LiteralExpr>().map(LiteralExpr::value) {
+                Some(null) if null.is_null() => items.push(self.graph.null(Repr::Text)),
+                Some(value) if same_strings(&value.data_type(), &of.data_type) => {
+                    let value = value.cast_to(&of.data_type).map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
+                    constants.push(value);
+                }
+                _ => {
+                    let value = self.lower(item, scope)?;
+                    items.push(self.both_texts(expr, of.clone(), value)?.1.node);
+                }
+            }
+        }
+        if !constants.is_empty() {
+            items.extend(self.constant_texts(expr, constants, of.data_type.clone())?);
+        }
+        let node = self.graph.in_list(of.node, items, list.negated()).map_err(|e| refused(expr, &e))?;
+        Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
+    }
+
+    /// LIKE and ILIKE of a constant pattern.
+    pub(super) fn like(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        like: &LikeExpr,
+        scope: &Scope,
+    ) -> Result<Value, Reason> {
+        let of = self.lower(like.expr(), scope)?;
+        let text = matches!(of.data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+        if !text {
+            return Err(unsupported(expr, &format!("it has no device form over {}", of.data_type)));
+        }
+        let own = self.as_text(expr, &of)?;
+        let Some(pattern) = like.pattern().downcast_ref::<LiteralExpr>() else {
+            return Err(unsupported(expr, "a pattern that is no constant has no device form"));
+        };
+        let pattern = match pattern.value().try_as_str() {
+            Some(Some(pattern)) => pattern.to_string(),
+            Some(None) => {
+                let node = self.graph.null(Repr::Bool);
+                return Ok(Value { node, data_type: DataType::Boolean, dictionary: None });
+            }
+            None => return Err(unsupported(expr, "its pattern is no string")),
+        };
+        let any_case = like.case_insensitive();
+        if any_case && !pattern.is_ascii() {
+            return Err(unsupported(expr, "a pattern outside ASCII has no device form in any case"));
+        }
+        let form = match any_case {
+            true => Form::Pattern(coded(&pattern.to_ascii_lowercase())),
+            false => Form::of(&pattern),
+        };
+        let node = match form {
+            Form::Equal(bytes) => {
+                let constant = self.constant_bytes(expr, bytes)?;
+                self.graph.compare(Comparison::Equal, own, constant)
+            }
+            Form::Starts(bytes) => {
+                let constant = self.constant_bytes(expr, bytes)?;
+                self.graph.text(TextFunction::StartsWith, &[own, constant])
+            }
+            Form::Ends(bytes) => {
+                let constant = self.constant_bytes(expr, bytes)?;
+                self.graph.text(TextFunction::EndsWith, &[own, constant])
+            }
+            Form::Contains(bytes) => {
+                let constant = self.constant_bytes(expr, bytes)?;
+                self.graph.text(TextFunction::Contains, &[own, constant])
+            }
+            Form::Pattern(bytes) => {
+                let constant = self.constant_bytes(expr, bytes)?;
+                let function = if any_case { TextFunction::LikeAnyCase } else { TextFunction::Like };
+                self.graph.text(function, &[own, constant])
+            }
+        };
+        let mut node = node.map_err(|e| refused(expr, &e))?;
+        if like.negated() {
+            node = self.graph.not(node).map_err(|e| refused(expr, &e))?;
+        }
+        Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
+    }
+
+    /// A function of strings that no one dictionary has an answer to; `None` if it is none of these.
+    pub(super) fn text_function(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        function: &ScalarFunctionExpr,
+        data_type: &DataType,
+        scope: &Scope,
+    ) -> Result<Option<Value>, Reason> {
+        use TextFunction::*;
+        let name = function.fun().name();
+        let arguments = function.args();
+        let known = match (name, arguments.len()) {
+            ("starts_with", 2) => StartsWith,
+            ("ends_with", 2) => EndsWith,
+            ("contains", 2) => Contains,
+            ("octet_length", 1) => Bytes,
+            ("character_length", 1) => Characters,
+            ("strpos", 2) => Position,
+            ("substr", 2 | 3) => Substring,
+            ("left", 2) => Left,
+            ("right", 2) => Right,
+            ("ltrim", 1 | 2) => TrimStart,
+            ("rtrim", 1 | 2) => TrimEnd,
+            ("btrim", 1 | 2) => TrimBoth,
+            _ => return Ok(None),
+        };
+        let mut values = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            values.push(self.lower(argument, scope)?);
+        }
+        // Characters are those of text; bytes that need not be text have none.
+        if !matches!(values[0].data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) {
+            return Err(unsupported(expr, &format!("it has no device form over {}", values[0].data_type)));
+        }
+        let mut of = Vec::with_capacity(3);
+        for value in &values {
+            of.push(if is_string(&value.data_type) {
+                self.as_text(expr, value)?
+            } else {
+                self.graph.convert(value.node, Repr::I64, Overflow::Fail).map_err(|e| refused(expr, &e))?
+            });
+        }
+        match (known, of.len()) {
+            // To the end: more characters than there can be.
+            (Substring, 2) => of.push(self.graph.integer(i64::MAX.into(), Repr::I64)),
+            (TrimStart | TrimEnd | TrimBoth, 1) => of.push(self.constant_bytes(expr, b" ".to_vec())?),
+            _ => {}
+        }
+        let mut node = self.graph.text(known, &of).map_err(|e| refused(expr, &e))?;
+        if let (true, Some(repr)) = (self.graph.ty(node).repr != Repr::Text, plain_repr(data_type)) {
+            node = self.graph.convert(node, repr, Overflow::Fail).map_err(|e| refused(expr, &e))?;
+        }
+        Ok(Some(Value { node, data_type: data_type.clone(), dictionary: None }))
+    }
+}
+
+/// What a pattern asks for.
+#[derive(Debug, Clone, PartialEq)]
+enum Form {
+    Equal(Vec<u8>),
+    Starts(Vec<u8>),
+    Ends(Vec<u8>),
+    Contains(Vec<u8>),
+    /// [`ANY_CHARACTERS`] for `%`, [`ONE_CHARACTER`] for `_`.
+    Pattern(Vec<u8>),
+}
+
+impl Form {
+    fn of(pattern: &str) -> Form {
+        let coded = coded(pattern);
+        let wild = |bytes: &[u8]| bytes.iter().any(|byte| matches!(*byte, ANY_CHARACTERS | ONE_CHARACTER));
+        match coded.as_slice() {
+            plain if !wild(plain) => Form::Equal(coded),
+            [ANY_CHARACTERS, inner @ .., ANY_CHARACTERS] if !wild(inner) => Form::Contains(inner.to_vec()),
+            [ANY_CHARACTERS, rest @ ..] if !wild(rest) => Form::Ends(rest.to_vec()),
+            [rest @ .., ANY_CHARACTERS] if !wild(rest) => Form::Starts(rest.to_vec()),
+            _ => Form::Pattern(coded),
+        }
+    }
+}
+
+/// A pattern as the kernels take it. A backslash makes the next character stand for itself; at the end it is one.
+fn coded(pattern: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(pattern.len());
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        let own = match character {
+            '%' => {
+                bytes.push(ANY_CHARACTERS);
+                continue;
+            }
+            '_' => {
+                bytes.push(ONE_CHARACTER);
+                continue;
+            }
+            '\\' => characters.next().unwrap_or('\\'),
+            own => own,
+        };
+        bytes.extend(own.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_become_what_is_cheapest() {
+        for (pattern, form) in [
+            ("", Form::Equal(vec![])),
+            ("abc", Form::Equal(b"abc".to_vec())),
+            ("abc%", Form::Starts(b"abc".to_vec())),
+            ("%abc", Form::Ends(b"abc".to_vec())),
+            ("%é%", Form::Contains("é".as_bytes().to_vec())),
+            ("%", Form::Ends(vec![])),
+            ("%%", Form::Contains(vec![])),
+            ("a_c", Form::Pattern(vec![b'a', ONE_CHARACTER, b'c'])),
+            ("a%c", Form::Pattern(vec![b'a', ANY_CHARACTERS, b'c'])),
+            (r"100\%", Form::Equal(b"100%".to_vec())),
+            (r"\\%", Form::Starts(b"\\".to_vec())),
+            (r"a\", Form::Equal(b"a\\".to_vec())),
+        ] {
+            assert_eq!(Form::of(pattern), form, "{pattern:?}");
+        }
+    }
+}
