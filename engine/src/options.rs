@@ -258,6 +258,8 @@ options! {
         pub memory_log: String, default = String::new()
         /// Pinned host memory that copies may have under way; 0 means 1 GiB. It bounds the size of batches, too.
         pub pinned_bytes: usize, default = 0
+        /// Most values of a string column's dictionary, for tests; 0 means 1,048,576. A column with more has none: its strings are offsets and bytes on the device.
+        pub debug_dictionary_values: usize, default = 0
         /// Simulated device: seed of the schedule of streams, blocks and warps; 0 means the fixed order.
         pub debug_sim_seed: usize, default = 0
         /// Simulated device: its memory in bytes; 0 means the device's own default.
@@ -277,6 +279,9 @@ impl ConfigExtension for MillpondOptions {
 
 /// Least pinned memory: some feeders' batches, and a large lookup table.
 const LEAST_PINNED_BYTES: usize = 64 << 20;
+
+/// Most values of a dictionary, unless expressions need one whatever its size.
+pub const MAX_DICTIONARY_VALUES: usize = 1 << 20;
 
 /// Most rows of an extent, and so of a batch: a row number is extent and offset by shift and mask.
 pub const MAX_BATCH_ROWS: usize = 1 << 24;
@@ -350,6 +355,11 @@ impl MillpondOptions {
     /// From now on, what a device was opened with cannot be changed.
     pub(crate) fn device_opened(&mut self) {
         self.opened = true;
+    }
+
+    /// Values that a string column's dictionary may have.
+    pub fn most_dictionary_values(&self) -> usize {
+        if self.debug_dictionary_values == 0 { MAX_DICTIONARY_VALUES } else { self.debug_dictionary_values }
     }
 
     /// Rows that a device batch may hold.
@@ -443,6 +453,13 @@ mod tests {
         assert_eq!(MillpondOptions::default().pinned_bytes, 0);
         assert_eq!(set("pinned_bytes", "64MiB").map(|o| o.pinned_bytes), Ok(64 << 20));
         assert!(set("pinned_bytes", "1MiB").is_err());
+    }
+
+    #[test]
+    fn debug_dictionary_values() {
+        assert_eq!(MillpondOptions::default().most_dictionary_values(), 1 << 20);
+        assert_eq!(set("debug_dictionary_values", "8").map(|o| o.most_dictionary_values()), Ok(8));
+        assert!(set("debug_dictionary_values", "few").is_err());
     }
 
     #[test]
