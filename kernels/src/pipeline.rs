@@ -239,7 +239,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn shared_bytes(compiled: &CompiledPipeline) -> u64 {
     let Some(plan) = &compiled.plan else { return 0 };
     let groups = match plan.regime {
-        Regime::Scalar if plan.thread_words <= tune::REGISTER_WORDS => 1,
+        Regime::Scalar if plan.in_registers() => 1,
         Regime::Private => plan.groups,
         _ => return 0,
     };

@@ -562,9 +562,12 @@ impl Run {
     fn check_ranks(&self, prepared: &Prepared) -> Result<(), Failure> {
         let SinkSpec::Aggregate(aggregate) = &prepared.lowered.spec.sink else { return Ok(()) };
         let mut tables = self.tables();
-        for accumulator in &aggregate.accumulators {
-            if let Aggregate::Min(of) | Aggregate::Max(of) = accumulator.aggregate
-                && let Node::Lookup { table, .. } = prepared.lowered.spec.graph.node(of)
+        let sought = aggregate.accumulators.iter().filter_map(|accumulator| match accumulator.aggregate {
+            Aggregate::Min(of) | Aggregate::Max(of) => Some(of),
+            _ => None,
+        });
+        for of in sought.chain(aggregate.orders.iter().flatten().map(|key| key.node)) {
+            if let Node::Lookup { table, .. } = prepared.lowered.spec.graph.node(of)
                 && tables.ranks_moved(&prepared.lowered.lookups[*table as usize])
             {
                 return Err(Failure::Ranks(tables.take_seeds()));

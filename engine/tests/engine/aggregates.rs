@@ -251,3 +251,23 @@ async fn limits_inside_an_aggregate() {
     }
     rig.finish();
 }
+
+#[tokio::test]
+async fn first_and_last_values_in_an_order() {
+    same(&[
+        "SELECT first_value(x ORDER BY id), last_value(x ORDER BY id), first_value(s ORDER BY id DESC) FROM t",
+        "SELECT w, first_value(k ORDER BY id), last_value(d38 ORDER BY id), last_value(b ORDER BY id) FROM t GROUP BY w ORDER BY w",
+        "SELECT w, first_value(id ORDER BY k NULLS FIRST, id), last_value(id ORDER BY k NULLS FIRST, id) FROM t GROUP BY w ORDER BY w",
+        "SELECT w, first_value(id ORDER BY k DESC NULLS LAST, id DESC), last_value(id ORDER BY s, id) FROM t GROUP BY w ORDER BY w",
+        "SELECT w, first_value(id ORDER BY d38 DESC NULLS LAST, id), last_value(f32 ORDER BY d38, id) FROM t GROUP BY w ORDER BY w",
+        "SELECT w, first_value(s ORDER BY f64, id), first_value(l ORDER BY f64, id), count(*) FROM t GROUP BY w ORDER BY w",
+        "SELECT k, w, first_value(i64 ORDER BY id) FILTER (WHERE b), sum(x), stddev(x) FROM t GROUP BY k, w ORDER BY k, w",
+        "SELECT w, first_value(k ORDER BY id) IGNORE NULLS, last_value(s ORDER BY id) IGNORE NULLS FROM t GROUP BY w ORDER BY w",
+        "SELECT i64, last_value(u64 ORDER BY b, id) FROM t WHERE id < 800 GROUP BY i64 ORDER BY i64",
+        "SELECT first_value(x ORDER BY id), last_value(s ORDER BY id) FROM t WHERE id < 0",
+        "SELECT DISTINCT ON (w) w, k, s, day FROM t ORDER BY w, x DESC NULLS LAST, id",
+        "SELECT w, any_value(w), any_value(w > 0), any_value(w * 2) FROM t GROUP BY w ORDER BY w",
+        "SELECT w, count(DISTINCT k), first_value(s ORDER BY id), sum(x) FROM t GROUP BY w ORDER BY w",
+    ])
+    .await;
+}

@@ -225,6 +225,14 @@ pub enum Aggregate {
         right: NodeId,
         among: NodeId,
     },
+    /// The argument in the row that comes first in `AggregateSpec::orders[order]`; of rows that tie, any, but the same for all
+    /// arguments. `skip_nulls` leaves out rows where the argument is NULL. Result: the argument's representation; NULL when no row
+    /// was seen.
+    First {
+        of: NodeId,
+        order: u32,
+        skip_nulls: bool,
+    },
 }
 
 impl Aggregate {
@@ -242,6 +250,7 @@ impl Aggregate {
             | Aggregate::BitXor(arg) => vec![arg],
             Aggregate::Anchor { of, among } | Aggregate::Deviation { of, among } => vec![of, among],
             Aggregate::CoDeviation { left, right, among } => vec![left, right, among],
+            Aggregate::First { of, .. } => vec![of],
         }
     }
 }
@@ -265,6 +274,7 @@ impl Aggregate {
             Aggregate::CoDeviation { left, right, among } => {
                 (*left, *right, *among) = (to(*left), to(*right), to(*among));
             }
+            Aggregate::First { of, .. } => *of = to(*of),
         }
         self
     }
@@ -341,8 +351,18 @@ pub struct AggregateSpec {
     pub rows_hint: Option<u64>,
     /// A group that is there even without rows.
     pub seed: Option<Seed>,
+    /// Orders that [`Aggregate::First`] names.
+    pub orders: Vec<Vec<OrderKey>>,
     /// Positions of float keys that are equal only bit by bit: otherwise all NaN are one key and -0.0 is 0.0.
     pub bitwise: Vec<u32>,
+}
+
+/// One expression of an order. Floats: NaN is the largest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OrderKey {
+    pub node: NodeId,
+    pub descending: bool,
+    pub nulls_first: bool,
 }
 
 /// A group that a launch puts into its table whether or not a row comes: the empty grouping set has one. The table and what
@@ -357,7 +377,15 @@ pub struct Seed {
 
 impl AggregateSpec {
     pub fn new(keys: Vec<NodeId>) -> Self {
-        AggregateSpec { keys, accumulators: vec![], regime: None, rows_hint: None, seed: None, bitwise: vec![] }
+        AggregateSpec {
+            keys,
+            accumulators: vec![],
+            regime: None,
+            rows_hint: None,
+            seed: None,
+            orders: vec![],
+            bitwise: vec![],
+        }
     }
 
     /// Adds an accumulator, or finds the equal one; returns its position among the accumulators.
@@ -396,6 +424,7 @@ impl AggregateSpec {
                 Ty::new(sum_repr(graph.ty(arg).repr)).nullable(unseen(arg))
             }
             Aggregate::Min(arg) | Aggregate::Max(arg) => graph.ty(arg).nullable(unseen(arg)),
+            Aggregate::First { of, .. } => graph.ty(of).nullable(unseen(of)),
             // Bits that were put together may lie outside the range that each value had.
             Aggregate::BitAnd(arg) | Aggregate::BitOr(arg) | Aggregate::BitXor(arg) => {
                 Ty::new(graph.ty(arg).repr).nullable(unseen(arg))
@@ -457,6 +486,7 @@ impl PipelineSpec {
             SinkSpec::Materialise { outputs } => roots.extend(outputs),
             SinkSpec::Aggregate(aggregate) => {
                 roots.extend(&aggregate.keys);
+                roots.extend(aggregate.orders.iter().flatten().map(|key| key.node));
                 roots.extend(aggregate.seed.iter().flat_map(|seed| seed.keys.iter().chain([&seed.when])));
                 for accumulator in &aggregate.accumulators {
                     roots.extend(accumulator.filter);

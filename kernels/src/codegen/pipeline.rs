@@ -249,10 +249,18 @@ fn check(spec: &PipelineSpec) -> Result<(), CodegenError> {
                 return malformed("a seed".into(), "its keys are not of the types of the aggregation's");
             }
         }
+        for accumulator in &aggregate.accumulators {
+            if let Aggregate::First { order, .. } = accumulator.aggregate
+                && aggregate.orders.get(order as usize).is_none_or(|order| order.is_empty())
+            {
+                return malformed(format!("order {order}"), "the aggregation has none such");
+            }
+        }
         let plan = AggregatePlan::new(&spec.graph, aggregate);
         let fits = match plan.regime {
             Regime::Scalar => plan.keys.is_empty(),
-            Regime::Private | Regime::Direct => !plan.keys.is_empty() && plan.max_groups.is_some(),
+            Regime::Private => !plan.keys.is_empty() && plan.max_groups.is_some() && plan.bests.is_empty(),
+            Regime::Direct => !plan.keys.is_empty() && plan.max_groups.is_some(),
             Regime::Hash => !plan.keys.is_empty(),
         };
         if !fits {
@@ -624,7 +632,7 @@ fn aggregate_kernel(
     let mut bins = None;
     let mut groups = None;
     let mut hashed = None;
-    let in_registers = plan.regime == Regime::Scalar && plan.thread_words <= tune::REGISTER_WORDS;
+    let in_registers = plan.in_registers();
     match plan.regime {
         Regime::Scalar if in_registers => {
             let symbol = module.dynamic_shared();

@@ -72,6 +72,11 @@ impl PipelineSpec {
                     .iter()
                     .map(|one| Accumulator { aggregate: one.aggregate.over(to), filter: one.filter.map(to) })
                     .collect(),
+                orders: aggregate
+                    .orders
+                    .iter()
+                    .map(|order| order.iter().map(|key| OrderKey { node: to(key.node), ..*key }).collect())
+                    .collect(),
                 seed: aggregate.seed.as_ref().map(|seed| Seed { when: to(seed.when), keys: all(&seed.keys) }),
                 ..aggregate.clone()
             }),

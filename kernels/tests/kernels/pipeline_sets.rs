@@ -1,4 +1,4 @@
-//! Grouping sets in pieces: groups that are there without rows, the number of a launch, floats told apart by their bits.
+//! Groups that are there without rows, the number of a launch, floats told apart by their bits; first rows in an order.
 
 use millpond_kernels::codegen::ir::*;
 
@@ -67,4 +67,59 @@ fn floats_are_told_apart_by_their_bits_where_asked_to() {
     };
     assert_eq!(groups(false), cells([2i64, 2, 3]));
     assert_eq!(groups(true), cells([1i64, 1, 1, 2, 2]));
+}
+
+#[test]
+fn the_first_row_in_an_order_brings_its_values() {
+    let rig = Rig::new();
+    for (regime, rows) in [(None, 40), (None, 2000), (Some(Regime::Direct), 2000), (Some(Regime::Hash), 2000)] {
+        let mut random = Random(rows as u64);
+        let keys: Vec<i32> = (0..rows).map(|row| if regime.is_some() { row % 3 } else { 0 }).collect();
+        let major: Vec<Option<i64>> =
+            (0..rows).map(|row| (row % 4 != 0).then(|| random.below(20) as i64 - 10)).collect();
+        let minor: Vec<i128> = (0..rows).map(|row| (1i128 << 80) - i128::from(row * 7919 % 2003)).collect();
+        let brought: Vec<Option<i32>> = (0..rows).map(|row| (row % 5 != 1).then_some(row)).collect();
+        for (descending, nulls_first) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut case = Case::new(vec![
+                column(Repr::I32, keys.clone()).ranged(0, 2),
+                column(Repr::I64, major.iter().copied()).nullable(),
+                column(Repr::I128, minor.iter().copied()),
+                column(Repr::I32, brought.iter().copied()).nullable(),
+                column(Repr::F64, (0..rows).map(f64::from)),
+            ]);
+            let nodes: Vec<NodeId> = (0..5).map(|at| case.column(at)).collect();
+            let order = vec![
+                OrderKey { node: nodes[1], descending, nulls_first },
+                OrderKey { node: nodes[2], descending: !descending, nulls_first: false },
+            ];
+            let group = if regime.is_some() { vec![nodes[0]] } else { vec![] };
+            let mut spec = AggregateSpec { regime, orders: vec![order], ..AggregateSpec::new(group) };
+            let first = |of, skip_nulls| all(Aggregate::First { of, order: 0, skip_nulls });
+            for accumulator in
+                [first(nodes[3], false), first(nodes[2], false), first(nodes[4], false), first(nodes[3], true)]
+            {
+                spec.accumulate(&case.spec.graph, accumulator);
+            }
+            case.spec.sink = SinkSpec::Aggregate(spec);
+
+            let best = |of: i32, skip: bool| {
+                let own = (0..rows as usize).filter(|&row| keys[row] == of && (!skip || brought[row].is_some()));
+                own.min_by_key(|&row| {
+                    let value = major[row].map(|value| if descending { -value } else { value });
+                    let null = if nulls_first { value.is_some() } else { value.is_none() };
+                    (null, value, if descending { minor[row] } else { -minor[row] })
+                })
+                .expect("every group has rows")
+            };
+            let expected: Vec<Vec<Cell>> = (0..if regime.is_some() { 3 } else { 1 })
+                .map(|key| {
+                    let (row, valid) = (best(key, false), best(key, true));
+                    let values = [brought[row].into(), minor[row].into(), (row as f64).into(), brought[valid].into()];
+                    regime.map(|_| Cell::from(key)).into_iter().chain(values).collect()
+                })
+                .collect();
+            let case = case.fed(&[rows as usize / 2, rows as usize - rows as usize / 2]);
+            assert_eq!(rig.aggregate(&case), expected, "{regime:?}, {rows} rows, {descending} {nulls_first}");
+        }
+    }
 }

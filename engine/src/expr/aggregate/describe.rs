@@ -105,6 +105,10 @@ impl Aggregation {
         };
         let calls: Vec<Call> = first.aggr_expr().iter().enumerate().map(call).collect();
         let distinct = distinct(&calls);
+        let ordered = |call: &&Call| call.function.is_distinct() && !call.function.order_bys().is_empty();
+        if let (Some(call), false) = (calls.iter().find(ordered), distinct.is_empty()) {
+            return Err(unsupported(&call.function, "an ordered DISTINCT aggregate is not lowered"));
+        }
         if sets.len() * (1 + distinct.len()) > MAX_VARIANTS {
             return Err(Reason::NodeUnsupported {
                 node: format!("AggregateExec with {} grouping sets", sets.len() * (1 + distinct.len())),
@@ -122,7 +126,9 @@ impl Aggregation {
     pub fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
         let keys = self.keys.iter().map(|(key, _)| Arc::clone(key));
         let filters = self.variants.iter().filter_map(|variant| variant.filter.clone());
-        let calls = self.calls.iter().flat_map(|call| call.arguments.iter().chain(&call.filter).cloned());
+        let order = |call: &Call| call.function.order_bys().iter().map(|key| Arc::clone(&key.expr)).collect::<Vec<_>>();
+        let own = |call: &Call| [call.arguments.clone(), order(call)].concat().into_iter().chain(call.filter.clone());
+        let calls = self.calls.iter().filter(|call| !call.taken).flat_map(own);
         keys.chain(filters).chain(calls).collect()
     }
 
@@ -260,9 +266,6 @@ fn in_two(
         calls: above.into_iter().flatten().collect(),
         schema,
     };
-    if let Some(call) = upper.calls.iter().find(|call| call.function.order_bys().len() > 1) {
-        return Err(unsupported(&call.function, "an ordered DISTINCT aggregate is not lowered"));
-    }
     Ok(vec![lower, upper])
 }
 

@@ -17,7 +17,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as LiteralExpr;
 use millpond_kernels::codegen::ir::{
-    Accumulator, Aggregate, AggregateSpec, Literal, NodeId, Overflow, Repr, Rounding, Seed, Test, Ty,
+    Accumulator, Aggregate, AggregateSpec, Literal, NodeId, OrderKey, Overflow, Repr, Rounding, Seed, Test, Ty,
 };
 
 use super::{Dictionary, Lowering, Scope, Value, refused};
@@ -250,6 +250,7 @@ fn one(
     let arguments = &call.arguments;
     match name {
         "count" => return count(lowering, scope, spec, arguments, filter),
+        "first_value" | "last_value" => return first(lowering, scope, spec, call, filter),
         "covar_pop" | "covar_samp" | "corr" => return moments::pair(lowering, scope, spec, call, filter),
         _ if name.starts_with("regr_") => return moments::pair(lowering, scope, spec, call, filter),
         "approx_distinct" => {
@@ -278,7 +279,7 @@ fn one(
         let rank = lowering.rank(argument, &value, id)?;
         let sorted = lowering.dictionaries.add(Dictionary::Sorted { of: id, data_type: value.data_type });
         let aggregate = match name {
-            "min" => Aggregate::Min(rank.node),
+            "min" | "any_value" => Aggregate::Min(rank.node),
             "max" => Aggregate::Max(rank.node),
             _ => return Err(unsupported(function, "strings have a least and a greatest value on the device, no more")),
         };
@@ -289,10 +290,10 @@ fn one(
     let grouped = !spec.keys.is_empty();
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
     match name {
-        "min" | "max" | "bool_and" | "bool_or" if repr == Repr::Bool => {
+        "min" | "max" | "bool_and" | "bool_or" | "any_value" if repr == Repr::Bool => {
             let number = lowering.graph.convert(value.node, Repr::U8, Overflow::Wrap);
             let number = number.map_err(|e| refused(argument, &e))?;
-            let least = matches!(name, "min" | "bool_and");
+            let least = matches!(name, "min" | "bool_and" | "any_value");
             let aggregate = if least { Aggregate::Min(number) } else { Aggregate::Max(number) };
             Ok(Final::Truth(spec.accumulate(&lowering.graph, Accumulator { aggregate, filter })))
         }
@@ -301,6 +302,8 @@ fn one(
             let at = add(if least { Aggregate::Min(value.node) } else { Aggregate::Max(value.node) });
             Ok(if grouped && repr.is_float() { Final::Bounded { at, least } } else { Final::Is(at) })
         }
+        // Any will do, so that it may be the least.
+        "any_value" => Ok(Final::Is(add(Aggregate::Min(value.node)))),
         "bit_and" | "bit_or" | "bit_xor" if repr.is_integer() && repr != Repr::I128 => Ok(Final::Is(add(match name {
             "bit_and" => Aggregate::BitAnd(value.node),
             "bit_or" => Aggregate::BitOr(value.node),
@@ -357,6 +360,50 @@ fn count(
         }
     };
     Ok(Final::Is(spec.accumulate(&lowering.graph, Accumulator { aggregate, filter })))
+}
+
+/// FIRST_VALUE and LAST_VALUE in an order; the last value is the first in the opposite order.
+fn first(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    spec: &mut AggregateSpec,
+    call: &Call,
+    filter: Option<NodeId>,
+) -> Result<Final, Reason> {
+    let function = call.function.as_ref();
+    let [argument] = call.arguments.as_slice() else {
+        return Err(unsupported(function, "it takes one argument on the device"));
+    };
+    if function.order_bys().is_empty() {
+        return Err(unsupported(
+            function,
+            "without ORDER BY it depends on the order of the rows, which no device table keeps",
+        ));
+    }
+    let last = function.fun().name() == "last_value";
+    let mut order = Vec::new();
+    for key in function.order_bys() {
+        let node = lowering.sort_key(&key.expr, scope)?.node;
+        let (descending, nulls_first) = (key.options.descending != last, key.options.nulls_first != last);
+        order.push(OrderKey { node, descending, nulls_first });
+    }
+    let value = lowering.lower(argument, scope)?;
+    let mut node = value.node;
+    let truth = lowering.graph.ty(node).repr == Repr::Bool;
+    if truth {
+        node = lowering.graph.convert(node, Repr::U8, Overflow::Wrap).map_err(|e| refused(argument, &e))?;
+    }
+    let number = spec.orders.iter().position(|known| *known == order).unwrap_or_else(|| {
+        spec.orders.push(order);
+        spec.orders.len() - 1
+    });
+    let aggregate = Aggregate::First { of: node, order: number as u32, skip_nulls: function.ignore_nulls() };
+    let at = spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
+    Ok(match value.dictionary {
+        Some(id) => Final::Ranked(at, id),
+        None if truth => Final::Truth(at),
+        None => Final::Is(at),
+    })
 }
 
 fn average(

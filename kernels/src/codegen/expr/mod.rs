@@ -69,6 +69,11 @@ impl<'g> Expressions<'g> {
         Self { graph, can_fail, known: Known::default(), scopes: Vec::new() }
     }
 
+    /// The type of a node.
+    pub fn ty(&self, node: NodeId) -> Ty {
+        self.graph.ty(node)
+    }
+
     /// The value of a node, computed here unless it is at hand. Columns come by [`Leaves::column`], once per row.
     ///
     /// # Errors

@@ -10,7 +10,7 @@
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Address, Atomic, Compare, FunctionBuilder, Reg, Value as Operand};
 
-use super::cells::{AggregatePlan, Cell, Contribution, WordOp};
+use super::cells::{AggregatePlan, BestPlan, Cell, Contribution, WordOp};
 use crate::codegen::expr::Expressions;
 use crate::codegen::ir::*;
 use crate::codegen::load::{RowLeaves, to_64, to_128, truth_bit};
@@ -59,6 +59,10 @@ pub(crate) fn accumulate(
         };
         let mut anchors = Anchors::default();
         for cell in plan.cells.iter().filter(|cell| cell.filter == filter) {
+            if let (Contribution::Best(at), Place::Table(record)) = (cell.from, place) {
+                bring(emit, leaves, expressions, cell, &plan.bests[at as usize], *record)?;
+                continue;
+            }
             add_row(emit, leaves, expressions, cell, place, &mut anchors)?;
         }
         if let Some(open) = open {
@@ -159,6 +163,7 @@ fn add_row(
             anchors.0.push((of, cell.valid, anchor));
             return Ok(());
         }
+        Contribution::Best(_) => unreachable!("first rows are in the table alone"),
         Contribution::Deviation(of) => vec![deviation(emit, leaves, expressions, cell, anchors, of)?.into()],
         Contribution::CoDeviation(left, right) => {
             let left = deviation(emit, leaves, expressions, cell, anchors, left)?;
@@ -320,7 +325,7 @@ pub(crate) fn combine(f: &mut FunctionBuilder, op: WordOp, old: &[Reg], new: &[O
         WordOp::Max => vec![f.max(old[0], new[0])],
         WordOp::Or => vec![f.or(old[0], new[0]).view(Type::U64)],
         WordOp::Xor => vec![f.xor(old[0], new[0]).view(Type::U64)],
-        WordOp::Anchor => unreachable!("threads keep no anchors"),
+        WordOp::Anchor | WordOp::Best { .. } => unreachable!("threads keep none"),
         WordOp::MaxWide => {
             let (Operand::Reg(low), Operand::Reg(high)) = (new[0], new[1]) else {
                 unreachable!("128-bit encodings are in registers")
@@ -358,7 +363,7 @@ pub(crate) fn add_to_table(f: &mut FunctionBuilder, cell: &Cell, words: &[Operan
         WordOp::Max => guarded(f, when, |f| f.reduce(Atomic::Max, Space::Global, Type::U64, at(0), words[0])),
         WordOp::Or => guarded(f, when, |f| f.reduce(Atomic::Or, Space::Global, Type::B64, at(0), words[0])),
         WordOp::Xor => guarded(f, when, |f| f.reduce(Atomic::Xor, Space::Global, Type::B64, at(0), words[0])),
-        WordOp::Anchor => unreachable!("anchors are set, not added to"),
+        WordOp::Anchor | WordOp::Best { .. } => unreachable!("these are set, not added to"),
         WordOp::MaxWide => {
             let (Operand::Reg(low), Operand::Reg(high)) = (words[0], words[1]) else {
                 unreachable!("128-bit encodings are in registers")
@@ -394,6 +399,126 @@ fn max_wide_locked(f: &mut FunctionBuilder, new: (Reg, Reg), (low, high, lock): 
             f.guarded(greater, true, |f| {
                 f.store_with("st.relaxed.gpu.global", Type::U64, low.clone(), new.0);
                 f.store_with("st.release.gpu.global", Type::U64, high.clone(), new.1);
+            });
+            f.store_with("st.release.gpu.global", Type::U64, lock.clone(), 0u64);
+        });
+    });
+}
+
+/// Puts the current row into a cell of the table if it comes before the one that is there.
+fn bring(
+    emit: &mut Emit<'_>,
+    leaves: &mut RowLeaves<'_>,
+    expressions: &mut Expressions<'_>,
+    cell: &Cell,
+    best: &BestPlan,
+    record: Reg,
+) -> Result<(), CodegenError> {
+    let when = match cell.valid {
+        Some(node) => expressions.value(emit, leaves, node)?.valid,
+        None => None,
+    };
+    let mut keys = Vec::new();
+    for (i, key) in best.order.iter().enumerate() {
+        let value = expressions.value(emit, leaves, key.node)?;
+        let f = &mut *emit.f;
+        // The greatest words win: complements for what comes first ascending.
+        let mut words = ordered(f, Value { valid: None, ..value }, !key.descending);
+        words.reverse();
+        match value.valid {
+            Some(valid) => {
+                let (null, some) = if key.nulls_first { (2u64, 1u64) } else { (1, 2) };
+                let flag = f.copy(Type::U64, null);
+                f.guarded(valid, true, |f| f.assign(flag, some));
+                keys.push(flag);
+                for word in &mut words {
+                    *word = f.select(valid, *word, 0u64).view(Type::U64);
+                }
+            }
+            None if i == 0 || expressions.ty(key.node).nullable => {
+                let some = if key.nulls_first { 1u64 } else { 2 };
+                keys.push(f.copy(Type::U64, some));
+            }
+            None => {}
+        }
+        keys.append(&mut words);
+    }
+    let mut payload = Vec::new();
+    for &of in &best.payload {
+        let value = expressions.value(emit, leaves, of)?;
+        let f = &mut *emit.f;
+        match value.lane {
+            Lane::S128 => {
+                let (low, high) = to_128(f, value);
+                payload.extend([low, high.view(Type::U64)]);
+            }
+            Lane::F32 => {
+                let bits = f.reinterpret(Type::U32, value.low);
+                payload.push(f.convert(Type::U64, bits));
+            }
+            Lane::F64 => payload.push(f.reinterpret(Type::U64, value.low)),
+            _ => payload.push(whole(f, value)),
+        }
+        if expressions.ty(of).nullable {
+            let bit = match value.valid {
+                Some(valid) => truth_bit(f, valid),
+                None => f.copy(Type::U32, 1u32),
+            };
+            payload.push(f.convert(Type::U64, bit));
+        }
+    }
+    let f = &mut *emit.f;
+    let open = when.map(|when| f.open_if(when));
+    best_locked(f, &keys, &payload, |i| record.at((cell.table_word as i64 + i as i64) * 8));
+    if let Some(open) = open {
+        f.close(open);
+    }
+    Ok(())
+}
+
+/// Whether the `a` are above the `b`, the first words being the most significant.
+fn is_above(f: &mut FunctionBuilder, a: &[Reg], b: &[Reg]) -> Reg {
+    let mut above: Option<Reg> = None;
+    for (&a, &b) in a.iter().zip(b).rev() {
+        let greater = f.setp(Compare::Gt, a, b);
+        above = Some(match above {
+            Some(below) => {
+                let equal = f.setp(Compare::Eq, a, b);
+                let below = f.and(equal, below);
+                f.or(greater, below)
+            }
+            None => greater,
+        });
+    }
+    above.expect("an order has keys")
+}
+
+/// Replaces keys and payload, at words 0 and on, if `keys` are above those that are there, under the lock in the word behind.
+///
+/// Words only change to those of greater keys, the last ones first, and are read from the first on: what is not above the
+/// keys that are read, though they may be of several rows, is not above those of the last of these rows.
+fn best_locked(f: &mut FunctionBuilder, keys: &[Reg], payload: &[Reg], at: impl Fn(usize) -> Address) {
+    let lock = at(keys.len() + payload.len());
+    let read = |f: &mut FunctionBuilder| {
+        let old: Vec<Reg> = (0..keys.len()).map(|i| f.load_with("ld.acquire.gpu.global", Type::U64, at(i))).collect();
+        is_above(f, keys, &old)
+    };
+    f.loop_(|f| {
+        let above = read(f);
+        let done = f.not(above);
+        f.break_if(done);
+        let held = f.compare_exchange_with("atom.acquire.gpu.global", Type::B64, lock.clone(), 0u64, 1u64);
+        let ours = f.setp(Compare::Eq, held, 0u64);
+        // The holder updates and lets go inside the same turn: its neighbours in the warp may be waiting for it.
+        f.if_(ours, |f| {
+            let above = read(f);
+            f.if_(above, |f| {
+                for (i, &word) in payload.iter().enumerate() {
+                    f.store_with("st.relaxed.gpu.global", Type::U64, at(keys.len() + i), word);
+                }
+                for (i, &word) in keys.iter().enumerate().rev() {
+                    f.store_with("st.release.gpu.global", Type::U64, at(i), word);
+                }
             });
             f.store_with("st.release.gpu.global", Type::U64, lock.clone(), 0u64);
         });

@@ -15,6 +15,8 @@
 //! Bits     are OR-ed (for AND: their complements) or XOR-ed.
 //! Min, max of a value are the unsigned max of an encoding that keeps order (its complement for min); 0 means nothing yet.
 //!          128-bit values take two words under a lock.
+//! First    rows in an order: the order's keys as words whose unsigned order it is, then what the best row brings along, all
+//!          under a lock; in the table alone.
 //! Seen     whether any row contributed, when the result may be NULL and no count of the same rows is kept anyway.
 
 use crate::codegen::ir::*;
@@ -37,6 +39,12 @@ pub(crate) enum WordOp {
     Xor,
     /// Unsigned 128-bit maximum over two words, low first, under the lock in the third.
     MaxWide,
+    /// Unsigned maximum over so many key words, the most significant first, with payload words behind them, under the lock in
+    /// the last word. Threads keep none of their own.
+    Best {
+        keys: u32,
+        payload: u32,
+    },
 }
 
 impl WordOp {
@@ -46,13 +54,14 @@ impl WordOp {
             WordOp::Anchor | WordOp::Add | WordOp::AddFloat | WordOp::Max | WordOp::Or | WordOp::Xor => 1,
             WordOp::AddSplit => 2,
             WordOp::MaxWide => 3,
+            WordOp::Best { keys, payload } => keys + payload + 1,
         }
     }
 
     /// Words a thread keeps for itself.
     pub fn thread_words(self) -> u32 {
         match self {
-            WordOp::Anchor => 0,
+            WordOp::Anchor | WordOp::Best { .. } => 0,
             WordOp::MaxWide => 2,
             _ => 1,
         }
@@ -80,6 +89,43 @@ pub(crate) enum Contribution {
     Deviation(NodeId),
     /// The product of two deviations.
     CoDeviation(NodeId, NodeId),
+    /// Keys and payload of `AggregatePlan::bests[i]`.
+    Best(u32),
+}
+
+/// What the first row in an order keeps.
+#[derive(Debug, Clone)]
+pub(crate) struct BestPlan {
+    pub order: Vec<OrderKey>,
+    pub payload: Vec<NodeId>,
+    number: u32,
+    filter: Option<NodeId>,
+    valid: Option<NodeId>,
+}
+
+impl BestPlan {
+    /// Words of one key: where NULL stands, if it can be; then the value.
+    pub fn key_words(graph: &Graph, first: bool, node: NodeId) -> u32 {
+        let ty = graph.ty(node);
+        // The very first word also says that there is a row.
+        u32::from(ty.nullable || first) + value_words(ty)
+    }
+
+    fn op(&self, graph: &Graph) -> WordOp {
+        let keys = self.order.iter().enumerate().map(|(i, key)| Self::key_words(graph, i == 0, key.node)).sum();
+        let payload = self.payload.iter().map(|&of| payload_words(graph.ty(of))).sum();
+        WordOp::Best { keys, payload }
+    }
+}
+
+/// Words of a value.
+fn value_words(ty: Ty) -> u32 {
+    if lane(ty) == Lane::S128 { 2 } else { 1 }
+}
+
+/// Words of a value and of its validity, if it has one.
+fn payload_words(ty: Ty) -> u32 {
+    value_words(ty) + u32::from(ty.nullable)
 }
 
 /// One cell: a word (or word group) with its operation and what feeds it.
@@ -109,6 +155,8 @@ pub(crate) enum Reading {
     Bits { word: u32, complement: bool },
     /// A float's bits, complemented.
     Anchor(u32),
+    /// A value's bits.
+    Plain { word: u32, ty: Ty },
     /// An f64.
     Float(u32),
     /// An encoded value of the given type.
@@ -151,6 +199,7 @@ pub(crate) struct AggregatePlan {
     /// Sorted by operation, so that equal operations fold in one loop.
     pub cells: Vec<Cell>,
     pub results: Vec<ResultPlan>,
+    pub bests: Vec<BestPlan>,
     /// Word that is not 0 once a group has a row; dense regimes only.
     pub presence: Option<u32>,
     pub table_words: u32,
@@ -166,7 +215,7 @@ impl AggregatePlan {
         let bitwise = |at: usize| spec.bitwise.contains(&(at as u32));
         let keys = spec.keys.iter().enumerate();
         let keys: Vec<KeyPlan> = keys.map(|(at, &node)| KeyPlan::new(graph, node, bitwise(at))).collect();
-        let mut cells = Cells { graph, list: Vec::new() };
+        let mut cells = Cells { graph, list: Vec::new(), bests: bests(graph, spec) };
         // Counts first: what may be NULL looks for a count of the same rows before it keeps a mark of its own.
         let order = |a: &&Accumulator| !matches!(a.aggregate, Aggregate::CountStar | Aggregate::Count(_));
         let mut sorted: Vec<(usize, &Accumulator)> = spec.accumulators.iter().enumerate().collect();
@@ -195,7 +244,10 @@ impl AggregatePlan {
             table_words += cell.op.table_words();
             thread_words += cell.op.thread_words();
         }
-        let list = cells.list;
+        let Cells { list, bests, .. } = cells;
+        if !bests.is_empty() {
+            thread_words = NOT_IN_THREADS;
+        }
         let regime = spec.regime.unwrap_or_else(|| choose(&keys, dense, table_words, thread_words, spec.rows_hint));
         if regime == Regime::Hash {
             presence = None; // A claimed slot is a group.
@@ -213,6 +265,21 @@ impl AggregatePlan {
                         Reading::Float(word(values[0]))
                     }
                     (Contribution::Anchor(_), _) => Reading::Anchor(word(values[0])),
+                    (Contribution::Best(at), op) => {
+                        let (Aggregate::First { of, .. }, WordOp::Best { keys, .. }) = (accumulator.aggregate, op)
+                        else {
+                            unreachable!("only first rows bring a payload")
+                        };
+                        let place = bests[at as usize].payload.iter().position(|known| *known == of);
+                        let before = &bests[at as usize].payload[..place.expect("every argument is in the payload")];
+                        let before: u32 = before.iter().map(|&of| payload_words(graph.ty(of))).sum();
+                        let first = word(values[0]);
+                        let value = first + keys + before;
+                        let of = graph.ty(of);
+                        // A NULL brought along, or no row at all: both are a word of 0.
+                        let seen = if of.nullable { value + value_words(of) } else { first };
+                        return ResultPlan { reading: Reading::Plain { word: value, ty: of }, seen: Some(seen), ty };
+                    }
                     (Contribution::Bits { complement, .. }, _) => Reading::Bits { word: word(values[0]), complement },
                     (Contribution::Ordered { of, min }, _) => {
                         Reading::Ordered { word: word(values[0]), ty: graph.ty(of), min }
@@ -232,7 +299,18 @@ impl AggregatePlan {
         let mut cells: Vec<Cell> = list;
         cells.sort_by_key(|cell| cell.table_word);
         let groups = if regime == Regime::Hash { 0 } else { dense.unwrap_or(0) };
-        AggregatePlan { regime, keys, cells, results, presence, table_words, thread_words, groups, max_groups: dense }
+        AggregatePlan {
+            regime,
+            keys,
+            cells,
+            results,
+            bests,
+            presence,
+            table_words,
+            thread_words,
+            groups,
+            max_groups: dense,
+        }
     }
 
     /// 64-bit words of the keys in a hash table's record.
@@ -246,6 +324,11 @@ impl AggregatePlan {
             Regime::Hash => 8 * (1 + self.key_words() + self.table_words) as u64,
             _ => 8 * self.table_words as u64,
         }
+    }
+
+    /// Whether a thread keeps the words of the one group without keys in registers.
+    pub fn in_registers(&self) -> bool {
+        self.regime == Regime::Scalar && self.thread_words <= tune::REGISTER_WORDS
     }
 
     /// Whether rows look at the shared table even where threads keep words of their own.
@@ -295,9 +378,32 @@ fn choose(keys: &[KeyPlan], dense: Option<u64>, table_words: u32, thread_words: 
     if groups.saturating_mul(8 * table_words as u64) <= limit { Regime::Direct } else { Regime::Hash }
 }
 
+/// Words of threads where some cell has no form there: no table of theirs fits.
+const NOT_IN_THREADS: u32 = u32::MAX;
+
+/// What first rows keep, each order with its conditions once.
+fn bests(graph: &Graph, spec: &AggregateSpec) -> Vec<BestPlan> {
+    let mut found: Vec<BestPlan> = Vec::new();
+    for accumulator in &spec.accumulators {
+        let Aggregate::First { of, order, skip_nulls } = accumulator.aggregate else { continue };
+        let (filter, valid) = (accumulator.filter, (skip_nulls && graph.ty(of).nullable).then_some(of));
+        let known = found.iter().position(|b| (b.number, b.filter, b.valid) == (order, filter, valid));
+        let known = known.unwrap_or_else(|| {
+            let order_keys = spec.orders[order as usize].clone();
+            found.push(BestPlan { order: order_keys, payload: vec![], number: order, filter, valid });
+            found.len() - 1
+        });
+        if !found[known].payload.contains(&of) {
+            found[known].payload.push(of);
+        }
+    }
+    found
+}
+
 struct Cells<'a> {
     graph: &'a Graph,
     list: Vec<Cell>,
+    bests: Vec<BestPlan>,
 }
 
 impl Cells<'_> {
@@ -330,6 +436,13 @@ impl Cells<'_> {
                 let op = if xor { WordOp::Xor } else { WordOp::Or };
                 let value = self.cell(op, Contribution::Bits { of: arg, complement }, valid, filter);
                 (vec![value], self.seen_if_needed(valid, filter, scalar))
+            }
+            Aggregate::First { of, order, skip_nulls } => {
+                let valid = if skip_nulls { nullable(of) } else { None };
+                let at = self.bests.iter().position(|b| (b.number, b.filter, b.valid) == (order, filter, valid));
+                let at = at.expect("every order was collected");
+                let op = self.bests[at].op(self.graph);
+                (vec![self.cell(op, Contribution::Best(at as u32), valid, filter)], None)
             }
             Aggregate::Anchor { of, among } => {
                 let valid = nullable(among);

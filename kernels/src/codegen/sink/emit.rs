@@ -116,7 +116,7 @@ fn table_keys(f: &mut FunctionBuilder, plan: &AggregatePlan, record: Reg) -> Vec
     let mut keys = Vec::new();
     for (i, key) in plan.keys.iter().enumerate() {
         let count = key.words() as usize;
-        let value = from_words(f, key, &words[at..at + count]);
+        let value = from_words(f, key.lane, &words[at..at + count]);
         at += count;
         let valid = match (key.ty.nullable, nulls) {
             (true, Some(nulls)) => {
@@ -152,6 +152,12 @@ fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: Reg, control
                 _ => bits.view(lane_type(lane)),
             };
             Value { lane, low, high: None, valid: None }
+        }
+        Reading::Plain { word: at, ty } => {
+            let own = crate::codegen::ir::lane(ty);
+            let count = if own == Lane::S128 { 2 } else { 1 };
+            let words: Vec<Reg> = (at..at + count).map(|at| word(f, at)).collect();
+            from_words(f, own, &words)
         }
         Reading::Anchor(at) => {
             let bits = word(f, at);

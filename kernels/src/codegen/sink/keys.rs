@@ -191,14 +191,14 @@ pub(crate) fn canonical(f: &mut FunctionBuilder, value: Reg, bits: Type, nan: u6
     f.select(is_zero, 0u64, own).view(bits)
 }
 
-/// A key's value from its words.
-pub(crate) fn from_words(f: &mut FunctionBuilder, key: &KeyPlan, words: &[Reg]) -> Value {
+/// A value from its words.
+pub(crate) fn from_words(f: &mut FunctionBuilder, lane: Lane, words: &[Reg]) -> Value {
     let mut high = None;
-    let low = match key.lane {
+    let low = match lane {
         Lane::Pred => f.setp(Compare::Ne, words[0], 0u64),
-        Lane::S32 | Lane::U32 => f.convert(lane_type(key.lane), words[0]),
+        Lane::S32 | Lane::U32 => f.convert(lane_type(lane), words[0]),
         // Texts are no keys: a pipeline with one is refused before it comes here.
-        Lane::S64 | Lane::U64 | Lane::Text => words[0].view(lane_type(key.lane)),
+        Lane::S64 | Lane::U64 | Lane::Text => words[0].view(lane_type(lane)),
         Lane::S128 => {
             high = Some(words[1].view(Type::S64));
             words[0]
@@ -209,5 +209,5 @@ pub(crate) fn from_words(f: &mut FunctionBuilder, key: &KeyPlan, words: &[Reg]) 
         }
         Lane::F64 => f.reinterpret(Type::F64, words[0]),
     };
-    Value { lane: key.lane, low, high, valid: None }
+    Value { lane, low, high, valid: None }
 }
