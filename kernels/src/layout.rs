@@ -103,6 +103,8 @@ pub struct StateLayout {
     pub bytes: usize,
     /// Records: groups of a dense table, slots of a hash table.
     pub records: u32,
+    /// Tables of so many records, each for some of the thread blocks; a power of two.
+    pub copies: u32,
     pub regime: Regime,
     /// Which groups a hash table is for; all of them unless [`StateLayout::of_part`] says otherwise.
     pub part: KeyPart,
@@ -139,10 +141,11 @@ impl StateLayout {
     /// Bytes of the control block: the error word, and in a hash table the number of groups.
     pub const CONTROL: Range<usize> = 0..abi::CONTROL_BYTES as usize;
 
-    pub(crate) fn dense(regime: Regime, groups: u64, record_bytes: u64) -> StateLayout {
+    pub(crate) fn dense(regime: Regime, groups: u64, record_bytes: u64, copies: u32) -> StateLayout {
         StateLayout {
-            bytes: (abi::CONTROL_BYTES + groups * record_bytes) as usize,
+            bytes: (abi::CONTROL_BYTES + groups * record_bytes * copies as u64) as usize,
             records: groups as u32,
+            copies,
             regime,
             part: KeyPart::ALL,
         }
@@ -154,6 +157,7 @@ impl StateLayout {
         StateLayout {
             bytes: (abi::CONTROL_BYTES + slots * record_bytes) as usize,
             records: slots as u32,
+            copies: 1,
             regime: Regime::Hash,
             part: KeyPart::ALL,
         }

@@ -324,7 +324,7 @@ impl Pipeline {
         let plan = self.plan("a state")?;
         Ok(match plan.regime {
             Regime::Hash => StateLayout::hash(groups, plan.record_bytes()),
-            regime => StateLayout::dense(regime, plan.groups, plan.record_bytes()),
+            regime => StateLayout::dense(regime, plan.groups, plan.record_bytes(), plan.copies),
         })
     }
 
@@ -593,6 +593,10 @@ impl Pipeline {
         Some(match slot {
             Slot::Records => Scalar::U32(layout.records),
             Slot::SlotMask => Scalar::U32(layout.records - 1),
+            Slot::CopyMask => Scalar::U32(layout.copies - 1),
+            Slot::CopyBytes => {
+                Scalar::U64(layout.records as u64 * self.compiled.plan.as_ref().map_or(0, AggregatePlan::record_bytes))
+            }
             Slot::PartMask => Scalar::U32(layout.part.parts() - 1),
             Slot::Part => Scalar::U32(layout.part.index()),
             Slot::KeyLow(i) => Scalar::U32(self.dense_key(i).low as u32),

@@ -24,6 +24,19 @@ pub const PRIVATE_BIN_BYTES: u64 = 72 * 1024;
 /// 128 threads' words then fit the 48 KiB of shared memory that every launch may have.
 pub const REGISTER_WORDS: u32 = 40;
 
+/// Copies of a small direct-address table, at most, each for some of the thread blocks: rows of one group then meet in the
+/// same word less often. See decisions/006.
+pub const DIRECT_MAX_COPIES: u32 = 32;
+
+/// Bytes of all copies of such a table: what stays in the L2 cache beside the input.
+pub const DIRECT_COPIES_BYTES: u64 = 4 << 20;
+
+/// Rows of the input for each record of every copy that make up for clearing and folding it.
+pub const DIRECT_ROWS_PER_COPY: u64 = 64;
+
+/// Words of a record that is still folded in registers.
+pub const DIRECT_FOLDED_WORDS: u32 = 24;
+
 /// Bytes of a direct-address table below which it is always preferred to a hash table.
 pub const DIRECT_ALWAYS_BYTES: u64 = 1 << 20;
 

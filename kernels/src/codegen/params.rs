@@ -34,6 +34,10 @@ pub enum Slot {
     OldTable,
     /// Records in the table (u32); for a rehash or an emit those that are read.
     Records,
+    /// Copies of the table less one, a power of two less one (u32).
+    CopyMask,
+    /// Bytes of a copy (u64).
+    CopyBytes,
     /// Slots of the hash table less one, a power of two less one (u32).
     SlotMask,
     /// Parts of the keys less one, a power of two less one (u32); rows of other parts than `Part` are passed over.
@@ -127,6 +131,8 @@ fn name(slot: Slot) -> String {
         Slot::Table => "table".into(),
         Slot::OldTable => "old_table".into(),
         Slot::Records => "records".into(),
+        Slot::CopyMask => "copy_mask".into(),
+        Slot::CopyBytes => "copy_bytes".into(),
         Slot::SlotMask => "slot_mask".into(),
         Slot::PartMask => "part_mask".into(),
         Slot::Part => "part".into(),

@@ -654,6 +654,20 @@ fn aggregate_kernel(
     let dense = matches!(plan.regime, Regime::Private | Regime::Direct)
         .then(|| DenseParams::new(f, &mut params, plan, Type::U32));
 
+    // A block adds to a copy of its own, or one that it shares with few.
+    let own_table = match plan.copies {
+        1 => table,
+        _ => {
+            let mask = params.declare(f, Slot::CopyMask, Type::U32);
+            let bytes = params.declare(f, Slot::CopyBytes, Type::U64);
+            let (mask, bytes) = (f.load_param(&mask), f.load_param(&bytes));
+            let block = f.block_index();
+            let copy = f.and(block, mask);
+            let copy = f.convert(Type::U64, copy.view(Type::U32));
+            f.mad(copy, bytes, table)
+        }
+    };
+
     let registers: Vec<Reg> = if in_registers { thread_words(f, plan) } else { Vec::new() };
     let own_bin = bins.map(|bins| {
         let thread = f.thread_index();
@@ -692,7 +706,7 @@ fn aggregate_kernel(
                             plan.has_anchors().then(|| emit.f.element(table, code, plan.record_bytes() as u32));
                         Place::Bins(emit.f.mad(code, bytes, own), record)
                     }
-                    _ => Place::Table(emit.f.element(table, code, plan.record_bytes() as u32)),
+                    _ => Place::Table(emit.f.element(own_table, code, plan.record_bytes() as u32)),
                 }
             }
             Regime::Hash => {

@@ -508,3 +508,64 @@ fn parts_are_powers_of_two_and_only_for_hash_tables() {
     let refused = pipeline.accumulate(input, &state, &layout, &rig.stream).unwrap_err();
     assert!(refused.to_string().contains("only a hash table"), "{refused}");
 }
+
+#[test]
+fn copies_of_a_small_table_are_one() {
+    let rig = Rig::new();
+    let mut random = Random(11);
+    let rows = 5000;
+    let keys: Vec<i32> = (0..rows).map(|_| random.below(300) as i32).collect();
+    let wide: Vec<i128> =
+        (0..rows).map(|row| (i128::from(random.next()) << 40) * if row % 2 == 0 { 1 } else { -1 }).collect();
+    let float: Vec<f64> = (0..rows).map(|row| f64::from(row) / 4.0).collect();
+    let make = |hint: Option<u64>| {
+        let mut case = Case::new(vec![
+            column(Repr::I32, keys.clone()).ranged(0, 299),
+            column(Repr::I128, wide.clone()),
+            column(Repr::F64, float.clone()),
+        ]);
+        let (wide, float) = (case.column(1), case.column(2));
+        let mut case = case.group(&[0], Some(Regime::Direct), |_| {
+            vec![
+                all(Aggregate::CountStar),
+                all(Aggregate::Sum(wide)),
+                all(Aggregate::Min(wide)),
+                all(Aggregate::Max(float)),
+                all(Aggregate::Sum(float)),
+                all(Aggregate::BitXor(case_key())),
+            ]
+        });
+        let SinkSpec::Aggregate(aggregate) = &mut case.spec.sink else { unreachable!("it aggregates") };
+        aggregate.rows_hint = hint;
+        case
+    };
+    let mut groups: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
+    keys.iter().enumerate().for_each(|(row, key)| groups.entry(*key).or_default().push(row));
+    let expected: Vec<Vec<Cell>> = groups
+        .into_iter()
+        .map(|(key, rows)| {
+            let own = || rows.iter().map(|&row| wide[row]);
+            vec![
+                key.into(),
+                (rows.len() as i64).into(),
+                own().sum::<i128>().into(),
+                own().min().into(),
+                rows.iter().map(|&row| float[row]).fold(0.0, f64::max).into(),
+                // Quarters of small numbers add up exactly.
+                rows.iter().map(|&row| float[row]).sum::<f64>().into(),
+                (if rows.len() % 2 == 1 { key } else { 0 }).into(),
+            ]
+        })
+        .collect();
+    // Enough rows for copies, and so few that there are none.
+    for (hint, copies) in [(None, 32), (Some(300 * 64 * 5), 4), (Some(100), 1)] {
+        let case = make(hint);
+        assert_eq!(rig.pipeline(&case.spec).state_layout(300).unwrap().copies, copies);
+        assert_eq!(rig.aggregate(&case.fed(&[3000, 2000])), expected, "{hint:?}");
+    }
+}
+
+/// The node of column 0, which is the first that [`Case::new`] makes.
+fn case_key() -> NodeId {
+    NodeId(0)
+}

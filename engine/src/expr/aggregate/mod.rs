@@ -50,6 +50,8 @@ fn unsupported(function: &AggregateFunctionExpr, why: impl Into<String>) -> Reas
     Reason::AggregateUnsupported { aggregate: function.name().to_string(), why: why.into() }
 }
 
+const WITHOUT_DICTIONARY: &str = "strings are compared by their ranks in a dictionary, and these have none";
+
 /// Whether neither order nor repetition of the values changes what function `name` gives.
 fn is_insensitive(name: &str) -> bool {
     matches!(name, "min" | "max" | "bool_and" | "bool_or" | "bit_and" | "bit_or")
@@ -65,6 +67,10 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
     for (index, (expr, name)) in of.keys.iter().enumerate() {
         let value = lowering.lower(expr, scope)?;
         let ty = lowering.graph.ty(value.node);
+        if ty.repr == Repr::Text {
+            let why = "strings group by their codes in a dictionary, and these have none".to_string();
+            return Err(Reason::ExprUnsupported { expr: expr.to_string(), why });
+        }
         key_types.push(value.data_type.clone());
         // A boolean key is the number 0 or 1.
         let mut node = match ty.repr {
@@ -287,6 +293,9 @@ fn one(
         return Ok(Final::Ranked(at, sorted));
     }
     let repr = lowering.graph.ty(value.node).repr;
+    if repr == Repr::Text {
+        return Err(unsupported(function, WITHOUT_DICTIONARY));
+    }
     let grouped = !spec.keys.is_empty();
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
     match name {
@@ -389,6 +398,9 @@ fn first(
     }
     let value = lowering.lower(argument, scope)?;
     let mut node = value.node;
+    if order.iter().map(|key| key.node).chain([node]).any(|node| lowering.graph.ty(node).repr == Repr::Text) {
+        return Err(unsupported(function, WITHOUT_DICTIONARY));
+    }
     let truth = lowering.graph.ty(node).repr == Repr::Bool;
     if truth {
         node = lowering.graph.convert(node, Repr::U8, Overflow::Wrap).map_err(|e| refused(argument, &e))?;

@@ -206,6 +206,8 @@ pub(crate) struct AggregatePlan {
     pub thread_words: u32,
     /// Records of a dense table: 1 without keys. 0 in the hash regime.
     pub groups: u64,
+    /// Copies of a direct table; 1 means that the kernels know of none.
+    pub copies: u32,
     /// Groups that can exist, where the keys' ranges tell.
     pub max_groups: Option<u64>,
 }
@@ -299,7 +301,10 @@ impl AggregatePlan {
         let mut cells: Vec<Cell> = list;
         cells.sort_by_key(|cell| cell.table_word);
         let groups = if regime == Regime::Hash { 0 } else { dense.unwrap_or(0) };
+        let once = cells.iter().any(|cell| matches!(cell.op, WordOp::Anchor | WordOp::Best { .. }));
+        let copies = if regime == Regime::Direct && !once { copies(groups, table_words, spec.rows_hint) } else { 1 };
         AggregatePlan {
+            copies,
             regime,
             keys,
             cells,
@@ -398,6 +403,17 @@ fn bests(graph: &Graph, spec: &AggregateSpec) -> Vec<BestPlan> {
         }
     }
     found
+}
+
+/// Copies of a direct table that are worth their clearing and folding.
+fn copies(groups: u64, table_words: u32, rows_hint: Option<u64>) -> u32 {
+    if table_words > tune::DIRECT_FOLDED_WORDS {
+        return 1;
+    }
+    let in_cache = tune::DIRECT_COPIES_BYTES / (groups * 8 * table_words as u64).max(1);
+    let worth = rows_hint.map_or(u64::MAX, |rows| rows / (groups * tune::DIRECT_ROWS_PER_COPY).max(1));
+    let most = in_cache.min(worth).clamp(1, tune::DIRECT_MAX_COPIES as u64) as u32;
+    1 << most.ilog2()
 }
 
 struct Cells<'a> {

@@ -8,11 +8,12 @@
 //! After     the last launch that fills the table: its words are read plainly.
 
 use millpond_ptx::ast::{Space, Type};
-use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Reg};
+use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Reg, Value as Operand};
 
-use super::accumulate::restore;
-use super::cells::{AggregatePlan, Reading, ResultPlan};
+use super::accumulate::{combine, restore, word_type};
+use super::cells::{AggregatePlan, Reading, ResultPlan, WordOp};
 use super::compact::Compaction;
+use super::fold::zero;
 use super::hash;
 use super::keys::{DenseParams, from_words};
 use super::write::Outputs;
@@ -41,6 +42,7 @@ pub(crate) fn emit_kernel(
     let output = read(f, Slot::Output, Type::U64);
     let records = read(f, Slot::Records, Type::U32);
     let num_tiles = read(f, Slot::NumTiles, Type::U32);
+    let copies = (plan.copies > 1).then(|| (read(f, Slot::CopyMask, Type::U32), read(f, Slot::CopyBytes, Type::U64)));
     let dense = (plan.regime != Regime::Hash).then(|| DenseParams::new(f, &mut params, plan, Type::U64));
     let outputs = Outputs::new(f, &mut params, output, types);
     let table = f.add(control, abi::CONTROL_BYTES);
@@ -53,7 +55,7 @@ pub(crate) fn emit_kernel(
             let index = f.copy(Type::U64, 0u64);
             let flags = outputs.flags(f);
             for (i, result) in plan.results.iter().enumerate() {
-                let value = read_result(f, result, table, output);
+                let value = read_result(f, result, &Cells::Memory(table), output);
                 outputs.store(f, i, value, index, &flags);
             }
             // One row: its flags are the first bit of each bitmap.
@@ -70,13 +72,15 @@ pub(crate) fn emit_kernel(
         let keep = f.constant_pred(false);
         let record = f.element(table, slot, plan.record_bytes() as u32);
         let exists = f.setp(Compare::Lt, slot, records);
+        let folded = copies.map(|copies| folded_words(f, plan, record, copies, exists));
         f.if_(exists, |f| {
-            let group = match plan.presence {
-                Some(word) => {
+            let group = match (plan.presence, &folded) {
+                (Some(word), Some(words)) => f.setp(Compare::Ne, words[word as usize], 0u64),
+                (Some(word), None) => {
                     let rows = f.load(Space::Global, Type::U64, record.at(word as i64 * 8));
                     f.setp(Compare::Ne, rows, 0u64)
                 }
-                None => hash::is_ready(f, record),
+                (None, _) => hash::is_ready(f, record),
             };
             f.assign(keep, group);
         });
@@ -87,12 +91,15 @@ pub(crate) fn emit_kernel(
                 Some(dense) => dense.split(f, plan, slot),
                 None => table_keys(f, plan, record),
             };
-            let cells = f.add(record, plan.cells_offset() as u64);
+            let cells = match &folded {
+                Some(words) => Cells::Registers(words.clone()),
+                None => Cells::Memory(f.add(record, plan.cells_offset() as u64)),
+            };
             for (i, key) in keys.into_iter().enumerate() {
                 outputs.store(f, i, key, places.index, &flags);
             }
             for (i, result) in plan.results.iter().enumerate() {
-                let value = read_result(f, result, cells, output);
+                let value = read_result(f, result, &cells, output);
                 outputs.store(f, plan.keys.len() + i, value, places.index, &flags);
             }
         });
@@ -130,9 +137,74 @@ fn table_keys(f: &mut FunctionBuilder, plan: &AggregatePlan, record: Reg) -> Vec
     keys
 }
 
+/// Where the words of a group are.
+enum Cells {
+    /// At this address.
+    Memory(Reg),
+    /// Here, put together from the copies of a table.
+    Registers(Vec<Reg>),
+}
+
+impl Cells {
+    fn word(&self, f: &mut FunctionBuilder, word: u32, ty: Type) -> Reg {
+        match self {
+            Cells::Memory(cells) => f.load(Space::Global, ty, cells.at(word as i64 * 8)),
+            Cells::Registers(words) => words[word as usize],
+        }
+    }
+}
+
+/// The words of the group at `record`, over all copies of the table, where `exists` holds: else all "nothing yet".
+fn folded_words(
+    f: &mut FunctionBuilder,
+    plan: &AggregatePlan,
+    record: Reg,
+    (mask, bytes): (Reg, Reg),
+    exists: Reg,
+) -> Vec<Reg> {
+    let mut words = Vec::new();
+    for cell in &plan.cells {
+        let ty = word_type(cell.op);
+        words.extend((0..cell.op.table_words()).map(|_| zero(f, ty)));
+    }
+    let here = f.copy(Type::U64, record);
+    let left = f.add(mask, 1u32);
+    let left = f.select(exists, left, 0u32);
+    f.while_(
+        |f| f.setp(Compare::Ne, left, 0u32),
+        |f| {
+            for cell in &plan.cells {
+                let at = cell.table_word as usize;
+                // A split sum's two words are plain ones here, a lock nothing.
+                let (op, count) = match cell.op {
+                    WordOp::AddSplit => (WordOp::Add, 2),
+                    WordOp::MaxWide => (WordOp::MaxWide, 2),
+                    op => (op, op.table_words() as usize),
+                };
+                let ty = word_type(op);
+                let own = &words[at..at + count];
+                let new: Vec<Operand> =
+                    (0..count).map(|i| f.load(Space::Global, ty, here.at((at + i) as i64 * 8)).into()).collect();
+                let both = match op {
+                    WordOp::MaxWide => combine(f, op, own, &new),
+                    _ => own.iter().zip(&new).map(|(&own, new)| combine(f, op, &[own], &[*new])[0]).collect(),
+                };
+                for (&own, both) in own.iter().zip(both) {
+                    f.assign(own, both);
+                }
+            }
+            let next = f.add(here, bytes);
+            f.assign(here, next);
+            let next = f.sub(left, 1u32);
+            f.assign(left, next);
+        },
+    );
+    words
+}
+
 /// The value of an accumulator from its cells; an error goes to the control block at `control`.
-fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: Reg, control: Reg) -> Value {
-    let word = |f: &mut FunctionBuilder, word: u32| f.load(Space::Global, Type::U64, cells.at(word as i64 * 8));
+fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: &Cells, control: Reg) -> Value {
+    let word = |f: &mut FunctionBuilder, word: u32| cells.word(f, word, Type::U64);
     let lane = lane(result.ty);
     let mut value = match result.reading {
         Reading::Word(at) => {
@@ -184,7 +256,7 @@ fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: Reg, control
             Value { lane, low, high: Some(high.view(Type::S64)), valid: None }
         }
         Reading::Float(at) => {
-            let low = f.load(Space::Global, Type::F64, cells.at(at as i64 * 8));
+            let low = cells.word(f, at, Type::F64);
             Value { lane, low, high: None, valid: None }
         }
         Reading::Ordered { word: at, ty, min } => {
