@@ -247,6 +247,14 @@ fn shared_bytes(compiled: &CompiledPipeline) -> u64 {
 }
 
 impl Pipeline {
+    /// A number that pipelines of one module share, and instructions in the text of that module's kernels.
+    pub fn module_size(&self) -> (usize, u32) {
+        let compiled = &self.compiled;
+        let others = [&compiled.emit, &compiled.rehash, &compiled.allot, &compiled.place];
+        let instructions = others.into_iter().flatten().map(|kernel| kernel.instructions).sum::<u32>();
+        (Arc::as_ptr(&self.kernels) as usize, compiled.pipeline.instructions + instructions)
+    }
+
     pub fn spec(&self) -> &PipelineSpec {
         &self.compiled.spec
     }

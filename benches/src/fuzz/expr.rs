@@ -186,6 +186,11 @@ impl Maker<'_> {
 
     fn any_form(&mut self, ty: Ty, depth: usize) -> Expr {
         let a = self.make(ty, depth);
+        // NaN has no place among the least and the greatest.
+        if self.rng.chance(15) && !matches!(ty, Ty::F32 | Ty::F64) {
+            let b = self.make(ty, depth);
+            return sql!(ty; format!("{}(", self.rng.pick(&["greatest", "least"])), a, ", ", b, ")");
+        }
         match self.rng.below(4) {
             0 => {
                 let (when, b) = (self.make(Ty::Bool, depth), self.make(ty, depth));
@@ -336,7 +341,10 @@ impl Maker<'_> {
             }
             8 | 9 if bits == 32 && signed => {
                 let a = self.make(Ty::Text, depth.min(1));
-                sql!(ty; format!("{}(", self.rng.pick(&["length", "octet_length", "ascii"])), a, ")")
+                match self.rng.chance(30) {
+                    true => sql!(ty; "strpos(", a, format!(", '{}')", self.rng.pick(&["o", "é", "", "el"]))),
+                    false => sql!(ty; format!("{}(", self.rng.pick(&["length", "octet_length", "ascii"])), a, ")"),
+                }
             }
             10 | 11 if bits == 64 && signed && self.rng.chance(60) => {
                 let (a, b) = (self.make(Ty::Date, depth), self.make(Ty::Date, depth));
@@ -503,7 +511,17 @@ impl Maker<'_> {
             return sql!(ty; "CASE WHEN ", when, " THEN ", a, " WHEN ", other, " THEN ", b, " ELSE ", c, " END");
         }
         let a = self.make(ty, depth);
-        match self.rng.below(8) {
+        match self.rng.below(13) {
+            8 => {
+                sql!(ty; format!("{}(", self.rng.pick(&["left", "right"])), a, format!(", {})", self.rng.between(-3, 6)))
+            }
+            9 => {
+                let (name, width) = (self.rng.pick(&["lpad", "rpad"]), self.rng.below(9));
+                sql!(ty; format!("{name}("), a, format!(", {width}, 'é*')"))
+            }
+            10 => sql!(ty; "split_part(", a, format!(", ' ', {})", self.rng.between(1, 3))),
+            11 => sql!(ty; format!("{}(", self.rng.pick(&["ltrim", "rtrim", "initcap"])), a, ")"),
+            12 => sql!(ty; "btrim(", a, ", 'ab1')"),
             0 => sql!(ty; "upper(", a, ")"),
             1 => sql!(ty; "lower(", a, ")"),
             2 => sql!(ty; "substr(", a, format!(", {}, {})", self.rng.between(1, 5), self.rng.below(6))),
@@ -522,7 +540,30 @@ impl Maker<'_> {
             2 => maker.rng.pick(&DECIMALS),
             _ => maker.rng.pick(&[Ty::Even32, Ty::Even64]),
         };
-        let mut expr = match self.rng.below(8) {
+        let mut expr = match self.rng.below(11) {
+            8 => {
+                let of = self.any_type();
+                let a = self.make(of, 1);
+                sql!(Ty::Int(true, 64); "count(DISTINCT ", a, ")")
+            }
+            9 => {
+                let a = self.make(Ty::Bool, 1);
+                sql!(Ty::Bool; format!("{}(", self.rng.pick(&["bool_and", "bool_or"])), a, ")")
+            }
+            10 => {
+                let of = self.rng.pick(&INTEGERS);
+                let a = self.make(of, 1);
+                match self.rng.chance(60) {
+                    true => sql!(of; format!("{}(", self.rng.pick(&["bit_and", "bit_or", "bit_xor"])), a, ")"),
+                    // Not of equal numbers, whose variance is what rounding left.
+                    false => {
+                        let a = self.column(Ty::Int(true, 32)).unwrap_or_else(|| sql!(Ty::Int(true, 32); "1"));
+                        let name = self.rng.pick(&["var_pop", "var_samp", "stddev_pop", "stddev"]);
+                        let (first, second) = (format!("CASE WHEN {name}("), format!(") > 0.001 THEN {name}("));
+                        return sql!(Ty::F64; first, a.clone(), second, a, ") END");
+                    }
+                }
+            }
             0 => sql!(Ty::Int(true, 64); "count(*)"),
             1 => {
                 let of = self.any_type();

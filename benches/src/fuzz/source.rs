@@ -324,7 +324,7 @@ impl Join {
             return format!(" USING ({})", self.using.join(", "));
         }
         let keys = self.keys.iter().map(|(left, right, null_equal)| {
-            format!("{} {} {}", left.text(), if *null_equal { "IS NOT DISTINCT FROM" } else { "=" }, right.text())
+            format!("({} {} {})", left.text(), if *null_equal { "IS NOT DISTINCT FROM" } else { "=" }, right.text())
         });
         let all: Vec<String> = keys.chain(self.residual.as_ref().map(Expr::text)).collect();
         format!(" ON {}", all.join(" AND "))
