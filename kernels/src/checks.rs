@@ -5,6 +5,8 @@
 //! Run by   `cargo test` on the simulated device, and by `millpond selftest` on the device a user has.
 //! Oracle   a few lines of Rust over the same values; nothing of the code generator.
 
+mod text;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
@@ -25,7 +27,7 @@ pub fn checks() -> &'static [Check] {
     &CHECKS
 }
 
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 15] = [
     Check { name: "kernels/fill", claim: "columns, bitmaps and row numbers are filled to the last row", run: fills },
     Check { name: "kernels/gather", claim: "values of every width are fetched by row number", run: gathers },
     Check { name: "kernels/select", claim: "selected values move to the front in their order", run: selects },
@@ -44,6 +46,11 @@ const CHECKS: [Check; 14] = [
         run: top_rows,
     },
     Check { name: "pipelines/materialise", claim: "filtered and computed rows keep their order", run: materialise },
+    Check {
+        name: "pipelines/texts",
+        claim: "texts are searched, cut, and copied to dense bytes",
+        run: text::texts_are_searched_and_cut,
+    },
     Check { name: "pipelines/total", claim: "one sum over all rows, NULLs left out", run: total },
     Check { name: "pipelines/few_groups", claim: "few groups, kept by each thread block", run: few_groups },
     Check { name: "pipelines/direct_groups", claim: "groups in a table that the key addresses", run: direct_groups },

@@ -1,0 +1,128 @@
+//! The claim about texts: searched, cut, measured, and copied to dense bytes.
+
+use millpond_memory::checks::{CheckError, same};
+use millpond_memory::{Device, DeviceBuffer, DeviceView};
+
+use super::{Rig, mixed, packed, word};
+use crate::codegen::ir::*;
+use crate::layout::OutputLayout;
+use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, PipelineCache};
+use crate::text::{self, Working};
+
+/// The pattern `%ond%w_e%`, as the kernels take it, and as a search of plain Rust.
+const PATTERN: [u8; 9] = [ANY_CHARACTERS, b'o', b'n', b'd', ANY_CHARACTERS, b'w', ONE_CHARACTER, b'e', ANY_CHARACTERS];
+
+fn matches(text: &str) -> bool {
+    let Some(at) = text.find("ond") else { return false };
+    let rest: Vec<char> = text[at + 3..].chars().collect();
+    rest.windows(3).any(|three| three[0] == 'w' && three[2] == 'e')
+}
+
+fn texts(rows: usize) -> Vec<Option<String>> {
+    let one = |row: usize| {
+        let salt = mixed(row as u64);
+        let parts = ["mill", "pond", " wheel", "日本", "é", "wée ", "", "x"];
+        let count = if row % 257 == 7 { 300 } else { salt % 7 };
+        let part = |i: u64| parts[(mixed(salt ^ i << 8) % parts.len() as u64) as usize];
+        (salt >> 32 & 7 != 0).then(|| (0..count).map(part).collect())
+    };
+    (0..rows).map(one).collect()
+}
+
+/// Offsets and bytes.
+fn stored(texts: &[Option<String>]) -> Vec<u8> {
+    let mut at = (texts.len() as u32 + 1) * 4;
+    let mut offsets = at.to_le_bytes().to_vec();
+    for text in texts {
+        at += text.as_deref().map_or(0, str::len) as u32;
+        offsets.extend(at.to_le_bytes());
+    }
+    offsets.extend(texts.iter().flatten().flat_map(|text| text.bytes()));
+    offsets
+}
+
+/// The rows of a column of views, `None` for NULL.
+fn packed_texts(
+    rig: &Rig,
+    output: &DeviceBuffer,
+    layout: &OutputLayout,
+    column: usize,
+    reached: &[DeviceView],
+) -> Result<Vec<Option<String>>, CheckError> {
+    let rows = layout.extent(output.as_view())?.rows;
+    let count = word(&rig.download(&output.view(OutputLayout::CONTROL)?)?, 8) as usize;
+    let column = &layout.columns[column];
+    let views = output.view(column.values.clone())?;
+    let place = Working::new(layout.rows_upper_bound);
+    let working = rig.output(place.bytes())?;
+    text::dense_ends(&rig.images, &views, &rows, working.as_view(), rig.stream())?;
+    let total = word(&rig.download(&working.view(Working::CONTROL)?)?, 8) as usize;
+    let dense = rig.output(total.max(1))?;
+    text::pack(&rig.images, &views, reached, &rows, working.as_view(), dense.as_view(), rig.stream())?;
+    if count == 0 {
+        return Ok(vec![]);
+    }
+    let ends = rig.download(&working.view(place.ends())?.view(0..count * 8)?)?;
+    let bytes = if total == 0 { vec![] } else { rig.download(&dense.view(0..total)?)? };
+    let valid = match &column.validity {
+        Some(validity) => rig.download(&output.view(validity.clone())?)?,
+        None => vec![0xff; count.div_ceil(8)],
+    };
+    let mut from = 0;
+    let row = |row: usize| {
+        let to = word(&ends, row * 8) as usize;
+        let text = String::from_utf8_lossy(&bytes[from..to]).into_owned();
+        from = to;
+        (valid[row / 8] >> (row % 8) & 1 == 1).then_some(text)
+    };
+    Ok((0..count).map(row).collect())
+}
+
+pub(super) fn texts_are_searched_and_cut(device: &Device) -> Result<(), CheckError> {
+    let rig = Rig::new(device)?;
+    let cache = PipelineCache::new(device);
+    let mut graph = Graph::new();
+    let ty = Ty::new(Repr::Text).nullable(true);
+    let column = graph.column(0, ty);
+    let code = graph.integer(0, Repr::U32);
+    let pattern = graph.lookup(code, 0, Ty::new(Repr::Text))?;
+    let found = graph.text(TextFunction::Like, &[column, pattern])?;
+    let (second, four) = (graph.integer(2, Repr::I64), graph.integer(4, Repr::I64));
+    let part = graph.text(TextFunction::Substring, &[column, second, four])?;
+    let spec = PipelineSpec {
+        extents: Extents::One,
+        columns: vec![ColumnSpec { physical: Physical::Text, has_base: false, ty }],
+        literals: vec![],
+        lookups: vec![LookupSpec { physical: Physical::Text, ty: Ty::new(Repr::Text) }],
+        tables: vec![],
+        expanded: false,
+        graph,
+        filters: vec![found],
+        sink: SinkSpec::Materialise { outputs: vec![column, part] },
+    };
+    let pipeline = cache.pipeline(&spec)?;
+    let mut table = [8_u32, 8 + PATTERN.len() as u32].iter().flat_map(|at| at.to_le_bytes()).collect::<Vec<_>>();
+    table.extend(PATTERN);
+    let table = rig.upload(&table)?;
+    let lookups = [LookupInput { values: table.as_view().clone(), validity: None }];
+    for rows in [1, 33, 4_097, 20_011] {
+        let texts = texts(rows);
+        let values = rig.upload(&stored(&texts))?;
+        let validity = rig.upload(&packed(&texts.iter().map(Option::is_some).collect::<Vec<_>>()))?;
+        let input =
+            ColumnInput { values: values.as_view().clone(), validity: Some(validity.as_view().clone()), base: 0 };
+        let extents = [ExtentInput { rows: ExtentRows::Known(rows as u64), columns: vec![Some(input)] }];
+        let layout = pipeline.output_layout(&extents);
+        let output = rig.output(layout.bytes)?;
+        let input = Input { extents: &extents, lookups: &lookups, ..Input::default() };
+        pipeline.materialise(input, output.as_view(), &layout, rig.stream())?;
+        let reached = [values.as_view().clone(), output.as_view().clone()];
+        let kept: Vec<Option<String>> = texts.into_iter().filter(|text| text.as_deref().is_some_and(matches)).collect();
+        let cut = |text: &Option<String>| text.as_ref().map(|text| text.chars().skip(1).take(4).collect::<String>());
+        let parts: Vec<Option<String>> = kept.iter().map(cut).collect();
+        same(&format!("texts found among {rows}"), packed_texts(&rig, &output, &layout, 0, &reached)?, kept)?;
+        same(&format!("parts of texts among {rows}"), packed_texts(&rig, &output, &layout, 1, &reached)?, parts)?;
+    }
+    drop((table, lookups));
+    rig.base.finish()
+}
