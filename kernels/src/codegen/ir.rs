@@ -389,13 +389,20 @@ impl AggregateSpec {
     }
 
     /// Adds an accumulator, or finds the equal one; returns its position among the accumulators.
-    /// `count(x)` of an `x` that is never NULL is `count(*)`.
+    /// `count(x)` of an `x` that is never NULL is `count(*)`, and a checked sum that cannot leave 128 bits a plain one.
     pub fn accumulate(&mut self, graph: &Graph, accumulator: Accumulator) -> usize {
         let mut accumulator = accumulator;
         if let Aggregate::Count(arg) = accumulator.aggregate
             && !graph.ty(arg).nullable
         {
             accumulator.aggregate = Aggregate::CountStar;
+        }
+        if let Aggregate::SumChecked(arg) = accumulator.aggregate
+            && let Some(Range { low, high }) = graph.ty(arg).bounds()
+            && low.unsigned_abs().max(high.unsigned_abs())
+                <= i128::MAX as u128 / crate::tune::MAX_ROWS_PER_STATE as u128
+        {
+            accumulator.aggregate = Aggregate::Sum(arg);
         }
         if let Some(at) = self.accumulators.iter().position(|a| *a == accumulator) {
             return at;
