@@ -25,6 +25,7 @@ pub mod report;
 mod selftest;
 pub mod session;
 pub mod text;
+pub mod udf;
 
 pub use datafusion;
 
@@ -33,3 +34,4 @@ pub use options::{DeviceChoice, Fallback, MillpondOptions};
 pub use report::QueryReport;
 pub use selftest::{CheckOutcome, selftest};
 pub use session::{Millpond, MillpondBuilder, QueryResult};
+pub use udf::{DeviceFunction, NullHandling, UdfError};

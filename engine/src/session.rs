@@ -21,6 +21,7 @@ use crate::error::EngineError;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::placement::PlaceOnDevice;
 use crate::report::QueryReport;
+use crate::udf::{DeviceFunction, UdfError};
 
 /// A session with its device.
 #[derive(Clone)]
@@ -176,6 +177,19 @@ impl Millpond {
     /// Bytes of the device's pool that are in use now; 0 without a device.
     pub fn pool_used_bytes(&self) -> u64 {
         self.engine.as_ref().map_or(0, |engine| engine.pool().used_bytes().as_u64())
+    }
+
+    /// Registers a function with a device body, under its own name and its aliases. An earlier function of that name is
+    /// replaced. Without a device its CPU body runs.
+    ///
+    /// # Errors
+    /// [`UdfError::Simulated`] if the device is the simulated one and does not know an instruction of the body.
+    pub fn register_function(&self, function: DeviceFunction) -> Result<(), UdfError> {
+        if self.engine.as_ref().is_some_and(|engine| engine.is_simulated()) {
+            function.runs_simulated()?;
+        }
+        self.context.register_udf(function.into_udf());
+        Ok(())
     }
 
     /// Plans and runs one query, and reports on it.

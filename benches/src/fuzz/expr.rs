@@ -191,7 +191,12 @@ impl Maker<'_> {
             let b = self.make(ty, depth);
             return sql!(ty; format!("{}(", self.rng.pick(&["greatest", "least"])), a, ", ", b, ")");
         }
-        match self.rng.below(4) {
+        match self.rng.below(5) {
+            4 => {
+                let (on, b) = (self.any_type(), self.make(ty, depth));
+                let when = self.make(on, depth.min(1));
+                sql!(ty; "CASE WHEN ", when, " IS NOT NULL THEN ", a, " ELSE ", b, " END")
+            }
             0 => {
                 let (when, b) = (self.make(Ty::Bool, depth), self.make(ty, depth));
                 sql!(ty; "CASE WHEN ", when, " THEN ", a, " ELSE ", b, " END")
@@ -286,11 +291,16 @@ impl Maker<'_> {
                     self.rng.pick(&["%", "", "_", "%o%", "b%", "%r%l", "__", "100\\%", "%é%", "a\\_b", "%日%"]);
                 sql!(ty; "(", a, format!(" {op} '{pattern}')"))
             }
-            _ => match self.rng.below(3) {
+            _ => match self.rng.below(4) {
                 0 => {
                     let of = self.rng.pick(&INTEGERS);
                     let a = self.make(of, depth);
                     sql!(ty; "CAST(", a, " AS BOOLEAN)")
+                }
+                3 => {
+                    let of = self.number_type();
+                    let a = self.make(of, depth);
+                    sql!(ty; format!("{}(", self.rng.pick(&["isnan", "iszero"])), a, ")")
                 }
                 1 => {
                     let a = self.make(Ty::Text, depth.min(1));
@@ -305,7 +315,7 @@ impl Maker<'_> {
         match self.rng.below(12) {
             0..=3 => {
                 let (a, b) = (self.make(ty, depth), self.make(ty, depth));
-                sql!(ty; "(", a, self.rng.pick(&[" + ", " - ", " * ", " & ", " | "]), b, ")")
+                sql!(ty; "(", a, self.rng.pick(&[" + ", " - ", " * ", " & ", " | ", " ^ "]), b, ")")
             }
             4 => {
                 let (a, b) = (self.make(ty, depth), self.make(ty, depth));
@@ -346,13 +356,29 @@ impl Maker<'_> {
                     false => sql!(ty; format!("{}(", self.rng.pick(&["length", "octet_length", "ascii"])), a, ")"),
                 }
             }
-            10 | 11 if bits == 64 && signed && self.rng.chance(60) => {
-                let (a, b) = (self.make(Ty::Date, depth), self.make(Ty::Date, depth));
-                match self.rng.chance(50) {
-                    true => sql!(ty; "arrow_cast((", a, " - ", b, "), 'Int64')"),
-                    false => sql!(ty; "CAST(date_part('epoch', ", a, ") AS BIGINT)"),
+            10 | 11 if bits == 64 && signed && self.rng.chance(60) => match self.rng.below(5) {
+                0 => {
+                    let (a, b) = (self.make(Ty::Date, depth), self.make(Ty::Date, depth));
+                    sql!(ty; "arrow_cast((", a, " - ", b, "), 'Int64')")
                 }
-            }
+                1 => {
+                    let a = self.make(Ty::Date, depth);
+                    sql!(ty; "CAST(date_part('epoch', ", a, ") AS BIGINT)")
+                }
+                2 => {
+                    let of = self.rng.pick(&TIMES[..4]);
+                    let (a, b) = (self.make(of, depth), self.make(of, depth));
+                    sql!(ty; "arrow_cast((", a, " - ", b, "), 'Int64')")
+                }
+                3 => {
+                    let (a, b) = (self.make(Ty::Int(true, 32), depth), self.make(Ty::Int(true, 16), depth));
+                    sql!(ty; format!("{}(", self.rng.pick(&["gcd", "lcm"])), a, ", ", b, ")")
+                }
+                _ => {
+                    let a = self.make(ty, depth);
+                    sql!(ty; "round((", a, format!(" / arrow_cast(2, '{ty}')), -{})", self.rng.between(0, 3)))
+                }
+            },
             10 if bits == 64 && signed => {
                 let a = self.make(Ty::Date, depth);
                 sql!(ty; "arrow_cast(", a, ", 'Int64')")
@@ -365,7 +391,7 @@ impl Maker<'_> {
     }
 
     fn decimal(&mut self, ty: Ty, depth: usize) -> Expr {
-        match self.rng.below(6) {
+        match self.rng.below(8) {
             0 => {
                 let a = self.make(ty, depth);
                 sql!(ty; "(- ", a, ")")
@@ -373,6 +399,14 @@ impl Maker<'_> {
             1 => {
                 let a = self.make(ty, depth);
                 sql!(ty; "abs(", a, ")")
+            }
+            2 => {
+                let a = self.make(ty, depth);
+                sql!(ty; "trunc(", a, format!(", {})", self.rng.between(-3, 6)))
+            }
+            3 => {
+                let (a, name) = (self.make(ty, depth), ty.sql().unwrap_or_default());
+                sql!(ty; "TRY_CAST(round(", a, format!(", {}) AS {name})", self.rng.between(-3, 6)))
             }
             _ => self.cast(ty, depth),
         }
@@ -411,7 +445,19 @@ impl Maker<'_> {
 
     fn float(&mut self, ty: Ty, depth: usize) -> Expr {
         let even = if ty == Ty::F32 { Ty::Even32 } else { Ty::Even64 };
-        match self.rng.below(5) {
+        match self.rng.below(8) {
+            5 => {
+                let a = self.make(ty, depth);
+                sql!(ty; format!("{}(", self.rng.pick(&["round", "trunc"])), a, format!(", {})", self.rng.between(-2, 4)))
+            }
+            6 => {
+                let a = self.make(ty, depth);
+                sql!(ty; "signum(", a, ")")
+            }
+            7 => {
+                let (a, b) = (self.make(ty, depth), self.make(ty, depth));
+                sql!(ty; "nanvl(", a, ", ", b, ")")
+            }
             0 => {
                 let (a, b) = (self.make(even, depth), self.make(even, depth));
                 sql!(ty; "(", a, self.rng.pick(&[" / nullif(abs(", " % nullif(abs("]), b, format!("), arrow_cast(0, '{ty}')))"))
@@ -458,7 +504,15 @@ impl Maker<'_> {
 
     fn date(&mut self, depth: usize) -> Expr {
         let ty = Ty::Date;
-        match self.rng.below(4) {
+        match self.rng.below(6) {
+            4 => {
+                let (a, b) = (self.make(ty, depth), self.make(ty, depth.min(1)));
+                sql!(ty; "make_date(date_part('year', ", a, "), date_part('month', ", b, "), 1)")
+            }
+            5 => {
+                let a = self.make(Ty::Int(true, 16), depth);
+                sql!(ty; "to_date(", a, ")")
+            }
             0 => {
                 let a = self.make(ty, depth);
                 let (n, unit) = (self.rng.between(-40, 40), self.rng.pick(&["day", "month", "year"]));
@@ -484,7 +538,11 @@ impl Maker<'_> {
 
     fn time(&mut self, ty: Ty, depth: usize) -> Expr {
         let a = self.make(ty, depth);
-        match self.rng.below(4) {
+        match self.rng.below(5) {
+            4 => {
+                let (n, unit) = (self.rng.between(1, 40), self.rng.pick(&["seconds", "minutes", "hours", "days"]));
+                sql!(ty; format!("date_bin(INTERVAL '{n} {unit}', "), a, ")")
+            }
             0 | 1 => {
                 let grain = self.rng.pick(&["second", "minute", "hour", "day", "week", "month", "quarter", "year"]);
                 sql!(ty; format!("date_trunc('{grain}', "), a, ")")

@@ -13,6 +13,7 @@ use millpond_kernels::codegen::ir::NodeId;
 
 use super::{Lowering, Scope, Value, refused, unsupported};
 use crate::placement::Reason;
+use crate::udf::DeviceFunction;
 
 impl Lowering<'_> {
     pub(super) fn function(
@@ -24,6 +25,10 @@ impl Lowering<'_> {
     ) -> Result<Value, Reason> {
         let arguments = function.args();
         let name = function.fun().name().to_string();
+        if let Some(registered) = DeviceFunction::of(function.fun()) {
+            let node = self.registered(expr, registered, arguments, &data_type, scope)?;
+            return Ok(Value { node, data_type, dictionary: None });
+        }
         let (node, dictionary) = match (name.as_str(), arguments) {
             ("coalesce", all) => {
                 let all: Vec<&Arc<dyn PhysicalExpr>> = all.iter().collect();

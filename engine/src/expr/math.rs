@@ -12,7 +12,9 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as LiteralExpr;
 use millpond_kernels::codegen::Math;
-use millpond_kernels::codegen::ir::{Arithmetic, FloatFunction, GraphError, Literal, NodeId, Overflow, Repr, Ty};
+use millpond_kernels::codegen::ir::{
+    Arithmetic, FloatFunction, Graph, GraphError, Literal, NodeId, Overflow, Repr, Ty,
+};
 
 use super::cast::{decimal_type, same_representation};
 use super::{Lowering, Scope, refused, unsupported};
@@ -80,13 +82,8 @@ impl Lowering<'_> {
             }
             ("power" | "atan2" | "nanvl" | "gcd" | "lcm", [a, b]) => {
                 let (a, b) = (self.number(expr, a, repr, scope)?, self.number(expr, b, repr, scope)?);
-                let node = match name {
-                    "power" => self.graph.power(a, b),
-                    "atan2" => self.graph.math(Math::Atan2, &[a, b]),
-                    "nanvl" => self.graph.nan_or(a, b),
-                    "gcd" => self.graph.gcd(a, b),
-                    _ => self.graph.lcm(a, b),
-                };
+                let node = function_of_numbers(&mut self.graph, name, &[a, b]);
+                let node = node.ok_or_else(|| unsupported(expr, "it is not lowered"))?;
                 node.map_err(|e| refused(expr, &e))?
             }
             ("isnan" | "iszero", [of]) => {
@@ -239,8 +236,31 @@ impl Lowering<'_> {
     }
 }
 
+/// A function of numbers of one representation, by its SQL name; `None` where there is no such function.
+pub(super) fn function_of_numbers(
+    graph: &mut Graph,
+    name: &str,
+    arguments: &[NodeId],
+) -> Option<Result<NodeId, GraphError>> {
+    Some(match (name, arguments) {
+        ("power", &[a, b]) => graph.power(a, b),
+        ("atan2", &[a, b]) => graph.math(Math::Atan2, &[a, b]),
+        ("nanvl", &[a, b]) => graph.nan_or(a, b),
+        ("log", &[a, b]) => graph.logarithm(a, b),
+        ("gcd", &[a, b]) => graph.gcd(a, b),
+        ("lcm", &[a, b]) => graph.lcm(a, b),
+        ("abs", &[of]) => graph.absolute(of, Overflow::Fail),
+        ("floor", &[of]) => graph.float_function(FloatFunction::Floor, of),
+        ("ceil", &[of]) => graph.float_function(FloatFunction::Ceil, of),
+        ("round", &[of]) => graph.float_function(FloatFunction::Round, of),
+        ("trunc", &[of]) => graph.float_function(FloatFunction::Truncate, of),
+        (name, &[of]) => unary(name)?(graph, of),
+        _ => return None,
+    })
+}
+
 /// What makes a float function of its argument.
-type Build = fn(&mut millpond_kernels::codegen::ir::Graph, NodeId) -> Result<NodeId, GraphError>;
+type Build = fn(&mut Graph, NodeId) -> Result<NodeId, GraphError>;
 
 /// Functions of one float (one integer for `factorial`), by name.
 fn unary(name: &str) -> Option<Build> {

@@ -11,6 +11,7 @@
 
 pub mod aggregate;
 mod arithmetic;
+mod build;
 mod cast;
 mod dictionary;
 mod function;
@@ -35,6 +36,8 @@ use millpond_kernels::codegen::ir::{Comparison, Graph, GraphError, Literal, Node
 use crate::column::{ColumnInfo, DictionaryId, Form, is_string, plain_repr, scalar_integer, type_unsupported};
 use crate::placement::Reason;
 
+pub(crate) use build::try_build;
+pub use build::{Built, DeviceExpr, ExprBuilder};
 use dictionary::StringPart;
 pub(crate) use dictionary::evaluate;
 pub use dictionary::{Dictionaries, Dictionary, Lookup, LookupKind};

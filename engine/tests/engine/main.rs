@@ -18,3 +18,4 @@ mod strategies;
 mod support;
 mod tpch;
 mod troubles;
+mod udf;

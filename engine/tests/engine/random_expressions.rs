@@ -88,7 +88,17 @@ impl Source {
         }
         let other = [Kind::Integer, Kind::Decimal, Kind::Float][self.below(3)];
         let (a, b) = (self.number(kind, depth - 1), self.number(kind, depth - 1));
-        match self.below(16) {
+        match self.below(21) {
+            16 if kind == Kind::Integer => format!("({a} ^ {b})"),
+            16 => format!("round({a}, {})", self.pick(&["0", "1", "2", "-1"])),
+            17 if kind != Kind::Integer => format!("trunc({a}, {})", self.pick(&["0", "1", "2", "-1"])),
+            18 | 19 => {
+                let name = self.pick(&["greatest", "least"]);
+                let (a, b) = self.compared(|s| (s.number(kind, depth - 1), s.number(kind, depth - 1)));
+                format!("{name}({a}, {b})")
+            }
+            20 if kind == Kind::Integer => format!("gcd(TRY_CAST({a} AS INT), {})", self.pick(&["k", "w", "12", "id"])),
+            20 if kind == Kind::Float => format!("nanvl({a}, {b})"),
             0..3 => format!("({a} + {b})"),
             3 | 4 => format!("({a} - {b})"),
             5 => format!("({a} * {b})"),
@@ -115,6 +125,21 @@ impl Source {
                     Kind::Float => self.pick(&["DOUBLE", "REAL"]),
                 };
                 format!("TRY_CAST({of} AS {to})")
+            }
+        }
+    }
+
+    /// A float that need not be the CPU's to the last bit, which is why nothing is made of it.
+    fn near(&mut self) -> String {
+        let of = self.compared(|s| s.number(Kind::Float, 1));
+        match self.below(4) {
+            0 => format!("power(abs({of}) + 1.0, {})", self.pick(&["k / 7.0", "0.5", "-2", "w"])),
+            1 => format!("atan2({of}, x)"),
+            2 => format!("log(2, {of})"),
+            _ => {
+                let names =
+                    ["sin", "cos", "tan", "asin", "atan", "sinh", "tanh", "exp", "ln", "log10", "cbrt", "degrees"];
+                format!("{}({of})", self.pick(&names))
             }
         }
     }
@@ -162,7 +187,11 @@ impl Source {
             0 => format!("date_trunc('{}', {})", self.pick(&GRAINS), self.pick(&TIMES[1..])),
             _ => self.truth(2),
         };
-        Query { columns: format!("id, {first}, {second}, {third}"), filter: format!("{} OR id < 40", self.truth(2)) }
+        let near = self.near();
+        Query {
+            columns: format!("id, {first}, {second}, {third}, {near}"),
+            filter: format!("{} OR id < 40", self.truth(2)),
+        }
     }
 }
 
