@@ -504,3 +504,53 @@ async fn what_the_cpu_refuses_is_refused_with_its_words() {
         assert_eq!(sim, cpu, "{of}");
     }
 }
+
+/// The rows of a table in `docs/functions.md`: function, where it runs, an example.
+fn documented() -> Vec<(String, String, String)> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/functions.md");
+    let text = std::fs::read_to_string(path).expect("docs/functions.md is there");
+    let cell = |cell: &str| cell.trim().trim_matches('`').to_string();
+    text.lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| {
+            // A bar inside an example is escaped.
+            let line = line.replace("\\|", "\u{1}");
+            let cells: Vec<String> = line.trim_matches('|').split('|').map(|c| cell(c).replace('\u{1}', "|")).collect();
+            let [function, place, example] = cells.as_slice() else { panic!("three cells: {line}") };
+            (function.clone(), place.clone(), example.clone())
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn the_table_of_functions_is_true() {
+    let pair = pair(Fallback::Error);
+    let mut wrong = Vec::new();
+    let rows = documented();
+    for (function, place, example) in &rows {
+        if example.is_empty() && place == "CPU" {
+            continue;
+        }
+        let sql = format!("SELECT id, {example} AS e FROM v");
+        let planned = match pair.sim.context().sql(&sql).await {
+            Ok(frame) => frame.create_physical_plan().await,
+            Err(error) => {
+                wrong.push(format!("{function}: {}", error.strip_backtrace()));
+                continue;
+            }
+        };
+        let refused = planned.as_ref().err().map(|error| error.strip_backtrace());
+        match (place.as_str(), refused) {
+            ("device" | "dictionary" | "constant", None) | ("CPU", Some(_)) => {}
+            (_, Some(reason)) => wrong.push(format!("{function}: {example} is refused: {reason}")),
+            (_, None) => wrong.push(format!("{function}: {example} runs on the device")),
+        }
+    }
+    let listed: std::collections::BTreeSet<&str> = rows.iter().map(|(function, ..)| function.as_str()).collect();
+    let state = pair.cpu.context().state();
+    let known: std::collections::BTreeSet<&str> =
+        state.scalar_functions().values().map(|function| function.name()).collect();
+    let missing: Vec<&&str> = known.difference(&listed).collect();
+    assert!(missing.is_empty(), "not in docs/functions.md: {missing:?}");
+    assert!(wrong.is_empty(), "{} rows are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
