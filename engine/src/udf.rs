@@ -50,7 +50,7 @@ pub enum UdfError {
     Type { function: String, place: String, data_type: DataType },
     /// The PTX is wrong, or not what was declared.
     #[error("function {function}: {source}")]
-    Ptx { function: String, source: FunctionError },
+    Ptx { function: String, source: Box<FunctionError> },
     /// The CPU body gives another type, or refuses the arguments.
     #[error("function {function}: {declared} is declared as its result; the CPU body says {cpu}")]
     Result { function: String, declared: DataType, cpu: String },
@@ -178,7 +178,7 @@ impl DeviceFunction {
             NullHandling::Seen => Nulls::Seen,
         };
         let function = Function::from_ptx(ptx, entry, reprs, given, nulls);
-        let function = function.map_err(|source| UdfError::Ptx { function: name, source })?;
+        let function = function.map_err(|source| UdfError::Ptx { function: name, source: Box::new(source) })?;
         Ok(Self { cpu, arguments: arguments.to_vec(), result: result.clone(), body: Body::Ptx(Arc::new(function)) })
     }
 

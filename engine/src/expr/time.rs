@@ -98,7 +98,7 @@ impl Lowering<'_> {
             }
             ("to_timestamp", [of]) => {
                 let of = self.lower(of, scope)?;
-                self.to_timestamp(expr, of, data_type)?
+                self.timestamp_of(expr, of, data_type)?
             }
             ("to_timestamp_seconds" | "to_timestamp_millis" | "to_timestamp_micros" | "to_timestamp_nanos", [of]) => {
                 let of = self.lower(of, scope)?;
@@ -128,7 +128,7 @@ impl Lowering<'_> {
         Ok(self.cast(expr, of, to, Overflow::Fail)?.node)
     }
 
-    fn to_timestamp(&mut self, expr: &Arc<dyn PhysicalExpr>, of: Value, to: &DataType) -> Result<NodeId, Reason> {
+    fn timestamp_of(&mut self, expr: &Arc<dyn PhysicalExpr>, of: Value, to: &DataType) -> Result<NodeId, Reason> {
         let seconds = DataType::Timestamp(TimeUnit::Second, None);
         match &of.data_type {
             DataType::Timestamp(..) => self.cast_through(expr, of, None, to),

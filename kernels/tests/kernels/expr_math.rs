@@ -30,6 +30,9 @@ fn doubles() -> Vec<f64> {
 /// A function of one number and what it is on the host.
 type Unary = (Math, fn(f64) -> f64);
 
+type Binary = fn(f64, f64) -> f64;
+type Tested = fn(f64) -> bool;
+
 const UNARY: [Unary; 15] = [
     (Math::Acos, f64::acos),
     (Math::Asin, f64::asin),
@@ -79,8 +82,7 @@ fn functions_of_two_numbers_agree_with_the_host() {
     let cells: Vec<Cell> =
         doubles().into_iter().step_by(2).map(F64).chain([Null, F64(f64::NAN), F64(-3.0), F64(0.5)]).collect();
     let (left, right) = pairs(&cells, &cells);
-    let all: [(Math, fn(f64, f64) -> f64); 3] =
-        [(Math::Atan2, f64::atan2), (Math::Hypot, f64::hypot), (Math::Power, f64::powf)];
+    let all: [(Math, Binary); 3] = [(Math::Atan2, f64::atan2), (Math::Hypot, f64::hypot), (Math::Power, f64::powf)];
     for (math, host) in all {
         // The largest number is beyond what hypot scales.
         let huge = |cell: &Cell| matches!(cell, F64(x) if math == Math::Hypot && x.abs() == f64::MAX);
@@ -152,7 +154,7 @@ fn floats_are_tested_by_ieee_and_ordered_totally() {
     let cells: Vec<Cell> = values.into_iter().map(F64).chain([Null]).collect();
     let mut bench = Bench::new();
     let x = bench.column(Repr::F64, &cells);
-    let tests: [(FloatTest, fn(f64) -> bool); 3] =
+    let tests: [(FloatTest, Tested); 3] =
         [(FloatTest::Nan, f64::is_nan), (FloatTest::Zero, |x| x == 0.0), (FloatTest::Negative, |x| x < 0.0)];
     for (test, host) in tests {
         let root = bench.graph.float_test(test, x).expect("a float");
