@@ -12,9 +12,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal as LiteralExpr;
 use millpond_kernels::codegen::Math;
-use millpond_kernels::codegen::ir::{
-    Arithmetic, FloatFunction, Graph, GraphError, Literal, NodeId, Overflow, Repr, Ty,
-};
+use millpond_kernels::codegen::ir::{FloatFunction, Graph, GraphError, Literal, NodeId, Overflow, Repr, Ty};
 
 use super::cast::{decimal_type, same_representation};
 use super::{Lowering, Scope, refused, unsupported};
@@ -175,7 +173,6 @@ impl Lowering<'_> {
             Some(Digits::Places(places)) => Some(places),
             None => None,
         };
-        let repr = self.graph.ty(of.node).repr;
         let node = match (decimal_type(&of.data_type), places) {
             (Some(decimal), places) => self.graph.truncate_decimal(of.node, decimal, places.unwrap_or(0)),
             (None, Some(places)) if of.data_type.is_floating() => {
@@ -183,12 +180,7 @@ impl Lowering<'_> {
                 let factor = self.factor(expr, of.node, 10_f64.powi(places), 10_f32.powi(places))?;
                 self.graph.scaled(FloatFunction::Truncate, of.node, factor)
             }
-            (None, None) if of.data_type.is_floating() => {
-                // DataFusion's trunc of -0.0 is 0.0, although that of -0.5 is -0.0. Adding 0.0 changes nothing else.
-                let zero = self.graph.float(0.0, repr);
-                let sum = self.graph.arithmetic(Arithmetic::Add, of.node, zero, Overflow::Wrap);
-                sum.and_then(|sum| self.graph.float_function(FloatFunction::Truncate, sum))
-            }
+            (None, None) if of.data_type.is_floating() => self.graph.truncate(of.node),
             _ => return Err(unsupported(expr, &format!("it has no device form over {}", of.data_type))),
         };
         node.map_err(|e| refused(expr, &e))
@@ -253,7 +245,7 @@ pub(super) fn function_of_numbers(
         ("floor", &[of]) => graph.float_function(FloatFunction::Floor, of),
         ("ceil", &[of]) => graph.float_function(FloatFunction::Ceil, of),
         ("round", &[of]) => graph.float_function(FloatFunction::Round, of),
-        ("trunc", &[of]) => graph.float_function(FloatFunction::Truncate, of),
+        ("trunc", &[of]) => graph.truncate(of),
         (name, &[of]) => unary(name)?(graph, of),
         _ => return None,
     })

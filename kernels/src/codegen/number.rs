@@ -151,14 +151,27 @@ impl Graph {
 
     // Floats
 
-    /// `function(of * factor) / factor`: rounding to digits, `factor` being their power of ten.
+    /// `function(of * factor) / factor`: rounding to digits, `factor` being their power of ten. A NaN stays the one it is.
     ///
     /// # Errors
     /// If the operands are not floats of one width.
     pub fn scaled(&mut self, function: FloatFunction, of: NodeId, factor: NodeId) -> Result<NodeId, GraphError> {
         let node = self.arithmetic(Arithmetic::Multiply, of, factor, Wrap)?;
         let node = self.float_function(function, node)?;
-        self.arithmetic(Arithmetic::Divide, node, factor, Wrap)
+        let node = self.arithmetic(Arithmetic::Divide, node, factor, Wrap)?;
+        let nan = self.float_test(Nan, of)?;
+        self.case(vec![(nan, of)], Some(node))
+    }
+
+    /// A float without what is behind its point. As DataFusion has it, -0.0 becomes 0.0, although -0.5 becomes -0.0.
+    ///
+    /// # Errors
+    /// If the operand is no float.
+    pub fn truncate(&mut self, of: NodeId) -> Result<NodeId, GraphError> {
+        let whole = self.float_function(FloatFunction::Truncate, of)?;
+        let zero = self.float_test(Zero, of)?;
+        let none = self.float(0.0, self.ty(of).repr);
+        self.case(vec![(zero, none)], Some(whole))
     }
 
     /// The square root; below zero there is none, and that is an error.
