@@ -28,6 +28,33 @@ pub enum Form {
     Unsupported(Reason),
 }
 
+impl Form {
+    /// The same, with NULLs.
+    pub fn nullable(self) -> Self {
+        match self {
+            Self::Plain(ty) => Self::Plain(ty.nullable(true)),
+            Self::Codes(ty, id) => Self::Codes(ty.nullable(true), id),
+            other => other,
+        }
+    }
+
+    /// A form for the values of both, which are of one type.
+    pub fn or(self, other: &Self) -> Self {
+        let both = |a: Ty, b: Ty| {
+            let range = a.bounds().zip(b.bounds()).map(|(a, b)| a.union(b));
+            let ty = Ty::new(a.repr).nullable(a.nullable || b.nullable);
+            range.map_or(ty, |range| ty.within(range.low, range.high))
+        };
+        match (self, other) {
+            (Self::Plain(a), Self::Plain(b)) => Self::Plain(both(a, *b)),
+            (Self::Codes(a, id), Self::Codes(b, _)) => Self::Codes(both(a, *b), id),
+            (Self::Unsupported(reason), _) => Self::Unsupported(reason),
+            (_, Self::Unsupported(reason)) => Self::Unsupported(reason.clone()),
+            (mine, _) => mine,
+        }
+    }
+}
+
 /// A column of a device node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnInfo {

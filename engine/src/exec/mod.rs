@@ -1,7 +1,8 @@
 //! Device nodes: what placement puts into the plan. They describe; a [`program`](crate::program) runs.
 //!
-//!   DownloadExec ─ DeviceSortExec ─ DeviceAggregateExec ─ DeviceFilterExec ─ UploadExec ─ DataSourceExec
-//!   └─ makes Arrow batches          └─ one output partition each ─┘          └─ reads DataFusion's partitions
+//!   DownloadExec ─ DeviceSortExec ─ DeviceAggregateExec ─ DeviceJoinExec ─┬─ UploadExec ─ DataSourceExec
+//!   │                               └─ one output partition each           └─ DeviceFilterExec ─ UploadExec ─ DataSourceExec
+//!   └─ makes Arrow batches                                                                     └─ reads DataFusion's partitions
 //!
 //! Schema     every node has the schema of the CPU node it stands for.
 //! Order      none is promised, except by a sort and by projections over it.
@@ -11,6 +12,7 @@ mod aggregate;
 mod download;
 mod fallback;
 mod filter;
+mod join;
 mod project;
 mod sort;
 mod upload;
@@ -27,6 +29,7 @@ pub(crate) use aggregate::named;
 pub use download::DownloadExec;
 pub use fallback::FallbackExec;
 pub use filter::DeviceFilterExec;
+pub use join::{CpuJoin, DeviceJoinExec, JoinColumn, JoinKind, Residual};
 pub use project::DeviceProjectExec;
 pub use sort::DeviceSortExec;
 pub use upload::UploadExec;
@@ -48,6 +51,7 @@ fn properties(schema: SchemaRef, sorted: Option<LexOrdering>) -> Arc<PlanPropert
 /// True for the nodes that live between a [`DownloadExec`] and its [`UploadExec`]s, these included.
 pub fn is_device_node(plan: &dyn ExecutionPlan) -> bool {
     plan.is::<DeviceFilterExec>()
+        || plan.is::<DeviceJoinExec>()
         || plan.is::<DeviceProjectExec>()
         || plan.is::<DeviceAggregateExec>()
         || plan.is::<DeviceSortExec>()

@@ -101,7 +101,32 @@ pub enum LookupKind {
     Text,
 }
 
-/// A table over a dictionary: number `i` in the graph is the `i`-th of [`Lowering::lookups`].
+/// A lookup table of a pipeline: number `i` in the graph is the `i`-th of [`Lowering::lookups`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum LookupTable {
+    /// Something for each value of a dictionary.
+    Dictionary(Lookup),
+    /// A column of the rows that segment `build` built a join table of, by row number.
+    BuildColumn { build: usize, column: usize, ty: Ty },
+    /// The row numbers in the lists of the join table that segment `build` built.
+    Matches { build: usize },
+    /// Which source rows of an expansion found a match.
+    Marks,
+}
+
+impl LookupTable {
+    /// Type of the table's values.
+    pub fn ty(&self) -> Ty {
+        match self {
+            Self::Dictionary(lookup) => lookup.ty,
+            Self::BuildColumn { ty, .. } => *ty,
+            Self::Matches { .. } => Ty::new(Repr::U32),
+            Self::Marks => Ty::new(Repr::Bool),
+        }
+    }
+}
+
+/// A table over a dictionary.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lookup {
     pub dictionary: DictionaryId,
@@ -269,16 +294,7 @@ impl Lowering<'_> {
                     Some(code) => self.graph.integer(code as i128, Repr::U32),
                     None => self.graph.null(Repr::U32),
                 },
-                StringPart::Value(value) => {
-                    let id = value.dictionary.ok_or_else(|| unsupported(expr, "it mixes strings and other values"))?;
-                    let nullable = matches!(
-                        self.dictionaries.get(id),
-                        Some(Dictionary::Constants { values, .. }) if values.iter().any(ScalarValue::is_null)
-                    );
-                    let ty = Ty::new(Repr::U32).nullable(nullable);
-                    let table = self.table(Lookup { dictionary: id, kind: LookupKind::Merge(merged), ty });
-                    self.graph.lookup(value.node, table, ty).map_err(|e| refused(expr, &e))?
-                }
+                StringPart::Value(value) => self.merged_code(expr, value, merged)?,
             });
         }
         Ok((nodes, merged))
@@ -301,11 +317,33 @@ impl Lowering<'_> {
     }
 
     pub(super) fn table(&mut self, lookup: Lookup) -> u32 {
-        let known = self.lookups.iter().position(|known| *known == lookup);
+        self.lookup_table(LookupTable::Dictionary(lookup))
+    }
+
+    /// The number of a lookup table; equal ones share it.
+    pub(crate) fn lookup_table(&mut self, table: LookupTable) -> u32 {
+        let known = self.lookups.iter().position(|known| *known == table);
         known.unwrap_or_else(|| {
-            self.lookups.push(lookup);
+            self.lookups.push(table);
             self.lookups.len() - 1
         }) as u32
+    }
+
+    /// A string as a code into a merged dictionary.
+    pub(super) fn merged_code(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        value: &Value,
+        merged: DictionaryId,
+    ) -> Result<NodeId, Reason> {
+        let id = value.dictionary.ok_or_else(|| unsupported(expr, "it mixes strings and other values"))?;
+        let nullable = matches!(
+            self.dictionaries.get(id),
+            Some(Dictionary::Constants { values, .. }) if values.iter().any(ScalarValue::is_null)
+        );
+        let ty = Ty::new(Repr::U32).nullable(nullable);
+        let table = self.table(Lookup { dictionary: id, kind: LookupKind::Merge(merged), ty });
+        self.graph.lookup(value.node, table, ty).map_err(|e| refused(expr, &e))
     }
 }
 

@@ -15,6 +15,7 @@ mod build;
 mod cast;
 mod dictionary;
 mod function;
+pub mod join;
 mod math;
 mod text;
 mod time;
@@ -31,7 +32,9 @@ use datafusion::physical_expr::expressions::{
 };
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use millpond_kernels::codegen::ir::{Comparison, Graph, GraphError, Literal, NodeId, Overflow, Repr, Test, Ty};
+use millpond_kernels::codegen::ir::{
+    Comparison, Graph, GraphError, Literal, NodeId, Overflow, Repr, TableSpec, Test, Ty,
+};
 
 use crate::column::{ColumnInfo, DictionaryId, Form, is_string, plain_repr, scalar_integer, type_unsupported};
 use crate::placement::Reason;
@@ -40,7 +43,7 @@ pub(crate) use build::try_build;
 pub use build::{Built, DeviceExpr, ExprBuilder};
 use dictionary::StringPart;
 pub(crate) use dictionary::evaluate;
-pub use dictionary::{Dictionaries, Dictionary, Lookup, LookupKind};
+pub use dictionary::{Dictionaries, Dictionary, Lookup, LookupKind, LookupTable};
 
 /// The result of lowering one expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,8 +104,10 @@ pub struct Lowering<'d> {
     pub graph: Graph,
     /// Parameter slots: their types and this query's values.
     pub literals: Vec<(Ty, Literal)>,
-    /// Tables over dictionaries, in the order of their numbers in the graph.
-    pub lookups: Vec<Lookup>,
+    /// Lookup tables, in the order of their numbers in the graph.
+    pub lookups: Vec<LookupTable>,
+    /// Join tables, likewise: what segment `.0` built.
+    pub tables: Vec<(usize, TableSpec)>,
     pub dictionaries: &'d mut Dictionaries,
     columns: Vec<ColumnInfo>,
 }
@@ -110,7 +115,8 @@ pub struct Lowering<'d> {
 impl<'d> Lowering<'d> {
     /// Lowers over input columns `columns`.
     pub fn new(columns: &[ColumnInfo], dictionaries: &'d mut Dictionaries) -> Self {
-        Self { graph: Graph::new(), literals: vec![], lookups: vec![], dictionaries, columns: columns.to_vec() }
+        let (literals, lookups, tables) = (vec![], vec![], vec![]);
+        Self { graph: Graph::new(), literals, lookups, tables, dictionaries, columns: columns.to_vec() }
     }
 
     /// The input columns as a scope. A column becomes a node when it is first asked for.

@@ -3,6 +3,7 @@
 //!   FilterExec        over a scan or a device node   ──► DeviceFilterExec
 //!   ProjectionExec    over a device node, or a scan if it computes ──► DeviceProjectExec
 //!   AggregateExec     Final over Partial, or Single   ──► one DeviceAggregateExec
+//!   HashJoinExec, …   of two inputs, scans or not     ──► DeviceJoinExec, whatever the algorithm and the mode
 //!   SortExec          over a scan or a device node   ──► DeviceSortExec; the merge above it vanishes
 //!
 //! Each step leaves a plan that would run. The original nodes are kept whole: a border holds on to the subplan it replaced.
@@ -25,7 +26,7 @@ use super::bridge::Bridge;
 use super::simplify::only_moves;
 use super::{DeviceTree, Placed, Reason, judge};
 use crate::column::uploaded_columns;
-use crate::exec::{DeviceAggregateExec, DeviceFilterExec, DeviceProjectExec, DeviceSortExec};
+use crate::exec::{CpuJoin, DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec};
 use crate::expr::{Dictionaries, Dictionary};
 use crate::options::{MAX_BATCH_ROWS, MillpondOptions};
 
@@ -82,6 +83,9 @@ impl<'a> Converter<'a> {
         }
         if let Some(sort) = plan.downcast_ref::<SortExec>() {
             return self.sort(plan, sort);
+        }
+        if let Some(join) = CpuJoin::of(plan) {
+            return self.join(plan, &join);
         }
         if let Some(merge) = plan.downcast_ref::<SortPreservingMergeExec>() {
             let child = self.convert(merge.input())?;
@@ -303,6 +307,49 @@ impl<'a> Converter<'a> {
             placed = self.stay(node, vec![placed], None)?;
         }
         Ok(placed)
+    }
+
+    /// A join goes to the device with both its inputs, whatever its algorithm and its mode.
+    fn join(&self, plan: &Arc<dyn ExecutionPlan>, join: &CpuJoin<'_>) -> Result<Placed> {
+        let left = self.after_limit(self.convert(join.left)?);
+        let right = self.after_limit(self.convert(join.right)?);
+        if !judge::counts_as_operator(plan.as_ref()) {
+            return self.stay(plan, vec![left, right], None);
+        }
+        let own = |child: &Placed| -> Result<Option<DeviceTree>, Reason> {
+            match child {
+                Placed::Device(_) => Ok(None),
+                Placed::Host { plan: input, pending } => self.uploaded(input, pending).map(Some),
+            }
+        };
+        let judged = || -> Result<DeviceTree, Reason> {
+            judge::order(plan.as_ref())?;
+            let uploaded = (own(&left)?, own(&right)?);
+            let tree = |child: &'_ Placed, uploaded: &Option<DeviceTree>| match (child, uploaded) {
+                (_, Some(tree)) | (Placed::Device(tree), None) => (Arc::clone(&tree.plan), tree.columns.clone()),
+                (Placed::Host { plan, .. }, None) => (Arc::clone(plan), vec![]),
+            };
+            let ((left_plan, lefts), (right_plan, rights)) = (tree(&left, &uploaded.0), tree(&right, &uploaded.1));
+            let device = DeviceJoinExec::new(join, Arc::clone(&left_plan), right_plan);
+            let (build, probe) = match Arc::ptr_eq(device.build(), &left_plan) {
+                true => (lefts, rights),
+                false => (rights, lefts),
+            };
+            let columns = judge::join(&device, &build, &probe, &mut self.dictionaries.borrow_mut())?;
+            let row_limit = device.row_limit();
+            Ok(DeviceTree {
+                plan: Arc::new(device),
+                cpu: Arc::clone(plan),
+                columns,
+                row_limit,
+                sorted: false,
+                aggregated: true,
+            })
+        };
+        match judged() {
+            Ok(tree) => Ok(Placed::Device(tree)),
+            Err(reason) => self.stay(plan, vec![left, right], Some(reason)),
+        }
     }
 
     /// A sort goes with the device subtree below it. Rows that are on the CPU anyway are moved for a sort alone, too, as

@@ -23,10 +23,11 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::Reason;
 use crate::column::ColumnInfo;
-use crate::exec::{DeviceAggregateExec, DeviceFilterExec, DeviceProjectExec, DeviceSortExec};
+use crate::exec::{DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec};
 use crate::exec::{DownloadExec, FallbackExec, UploadExec};
 use crate::expr::aggregate::{self, Aggregation};
 use crate::expr::{Dictionaries, Lowering};
+use crate::program::judge_join;
 
 /// The columns that a filter gives.
 pub(super) fn filter(
@@ -80,6 +81,16 @@ pub(super) fn aggregate(
     Ok((phases, columns))
 }
 
+/// The columns that a join gives.
+pub(super) fn join(
+    join: &DeviceJoinExec,
+    build: &[ColumnInfo],
+    probe: &[ColumnInfo],
+    dictionaries: &mut Dictionaries,
+) -> Result<Vec<ColumnInfo>, Reason> {
+    judge_join(join, build, probe, dictionaries)
+}
+
 /// Whether rows can be sorted by `order`.
 pub(super) fn sort(order: &LexOrdering, input: &[ColumnInfo], dictionaries: &mut Dictionaries) -> Result<(), Reason> {
     let mut lowering = Lowering::new(input, dictionaries);
@@ -128,7 +139,8 @@ pub fn computed_in_scan(plan: &dyn ExecutionPlan) -> Option<Reason> {
 /// True for operators that work on table rows: those that may run on the device, and whose running on the CPU is a
 /// fallback. Scans, one-row plans, catalog statements, EXPLAIN and pass-through nodes do not count.
 pub fn counts_as_operator(plan: &dyn ExecutionPlan) -> bool {
-    if plan.is::<DeviceFilterExec>() || plan.is::<DeviceAggregateExec>() || plan.is::<DeviceSortExec>() {
+    let works = plan.is::<DeviceFilterExec>() || plan.is::<DeviceJoinExec>();
+    if works || plan.is::<DeviceAggregateExec>() || plan.is::<DeviceSortExec>() {
         return true;
     }
     if let Some(project) = plan.downcast_ref::<DeviceProjectExec>() {

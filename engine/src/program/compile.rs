@@ -1,50 +1,69 @@
-//! A device subtree, cut into pipelines.
+//! A device subtree, cut into segments.
 //!
-//!   Sort ─ Project ─ Aggregate ─ Filter ─ Upload
-//!      segment 0   uploaded rows ─ filter ─ aggregate
-//!      segment 1   groups ─ finish ─ project ─ materialise with sort keys ─ sort
+//!   Sort ─ Aggregate ─ Join ─┬─ Filter ─ Upload A          segment 0   A ─ filter ─ build
+//!                            └─ Upload B                   segment 1   B ─ probe 0 ─ aggregate
+//!                                                          segment 2   groups ─ finish ─ materialise with sort keys ─ sort
 //!
-//! A [`Program`] is what can be known from the plan; dictionaries are not, so [`Program::lower`] makes the kernels' spec of
-//! a segment when a run knows its input's columns. Equal specs are one compiled module, so this costs no compilation.
+//! Order    a segment comes after those it reads and probes; of several joins, the outermost builds first.
+//! A [`Program`] is what can be known from the plan; what a segment becomes in the kernels' language depends on dictionaries
+//! and on what builds find: see [`lower`](super::lower).
 
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{LexOrdering, PhysicalExpr, split_conjunction};
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::ExecutionPlan;
-use millpond_kernels::codegen::ir::{
-    ColumnSpec, Extents, Literal, LookupSpec, NodeId, Physical, PipelineSpec, Repr, SinkSpec, Ty,
+
+use crate::error::EngineError;
+use crate::exec::{
+    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec, JoinKind, UploadExec,
 };
 
-use crate::column::{ColumnInfo, storage};
-use crate::error::EngineError;
-use crate::exec::{DeviceAggregateExec, DeviceFilterExec, DeviceProjectExec, DeviceSortExec, UploadExec};
-use crate::expr::aggregate::{self, LoweredAggregate};
-use crate::expr::{Dictionaries, Lookup, Lowering, Scope};
-use crate::placement::Reason;
+/// Where a segment's rows come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The fed rows of this upload.
+    Upload(usize),
+    /// What these segments gave, one after the other. Their columns are the same.
+    Segments(Vec<usize>),
+    /// The rows that segment `build` built of, as far as segment `like`, whose join is full, has found no match for them. Its
+    /// columns are those of `like`.
+    Unmatched { build: usize, like: usize },
+}
 
-/// One step between a segment's input and its sink.
+/// One step between a segment's source and its sink.
 #[derive(Debug, Clone)]
 pub enum Stage {
-    Filter { predicate: Arc<dyn PhysicalExpr>, projection: Option<Vec<usize>> },
+    Filter {
+        predicate: Arc<dyn PhysicalExpr>,
+        projection: Option<Vec<usize>>,
+    },
     Project(Vec<(Arc<dyn PhysicalExpr>, String)>),
+    /// Looks keys up in what segment `build` has built.
+    Probe {
+        join: Arc<DeviceJoinExec>,
+        build: usize,
+    },
 }
 
 /// Where a segment's rows go.
 #[derive(Debug, Clone)]
 pub enum Sink {
-    /// Dense columns: a result, or the next segment's input.
+    /// Dense columns: a result, or another segment's input.
     Materialise,
-    /// One table; its groups are the next segment's input, which begins by finishing them.
+    /// One table; its groups are another segment's input, which begins by finishing them.
     Aggregate(Arc<DeviceAggregateExec>),
-    /// Dense columns and sort keys; the sorted columns are the next segment's input, or the result.
+    /// Dense columns and sort keys; the sorted columns are another segment's input, or the result.
     Sort { order: LexOrdering, fetch: Option<usize> },
+    /// Dense columns, and a table from keys to rows.
+    Build(Arc<DeviceJoinExec>),
 }
 
 /// A pipeline's worth of operators.
 #[derive(Debug, Clone)]
 pub struct Segment {
+    pub source: Source,
     pub stages: Vec<Stage>,
     pub sink: Sink,
 }
@@ -52,8 +71,9 @@ pub struct Segment {
 /// A device subtree, ready to run.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// The source, an [`UploadExec`].
-    upload: Arc<dyn ExecutionPlan>,
+    /// The sources, each an [`UploadExec`].
+    uploads: Vec<Arc<dyn ExecutionPlan>>,
+    /// The last one gives the result.
     pub segments: Vec<Segment>,
     /// The result's schema.
     pub schema: SchemaRef,
@@ -63,138 +83,127 @@ pub struct Program {
     pub selection: Option<Vec<usize>>,
 }
 
+/// A segment that has no sink yet.
+struct Open {
+    source: Source,
+    stages: Vec<Stage>,
+}
+
 impl Program {
     /// Cuts the device subtree `plan`.
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self, EngineError> {
-        let mut chain = Vec::new();
-        let mut node = plan;
-        while !node.is::<UploadExec>() {
-            chain.push(node);
-            let input = node.children().first().copied();
-            node = input.ok_or_else(|| EngineError::internal(format!("{} has no input", node.name())))?;
-        }
         let mut program = Self {
-            upload: Arc::clone(node),
+            uploads: vec![],
             segments: vec![],
             schema: plan.schema(),
-            row_limit: None,
+            row_limit: row_limit(plan),
             selection: None,
         };
-        let mut stages = Vec::new();
-        for node in chain.into_iter().rev() {
-            if let Some(filter) = node.downcast_ref::<DeviceFilterExec>() {
-                let projection = filter.projection().map(<[usize]>::to_vec);
-                stages.push(Stage::Filter { predicate: Arc::clone(filter.predicate()), projection });
-                program.row_limit = filter.row_limit();
-            } else if let Some(project) = node.downcast_ref::<DeviceProjectExec>() {
-                stages.push(Stage::Project(project.columns().to_vec()));
-            } else if let Some(aggregate) = node.downcast_ref::<DeviceAggregateExec>() {
-                let sink = Sink::Aggregate(Arc::new(aggregate.clone()));
-                program.segments.push(Segment { stages: std::mem::take(&mut stages), sink });
-                program.row_limit = None;
-            } else if let Some(sort) = node.downcast_ref::<DeviceSortExec>() {
-                let sink = Sink::Sort { order: sort.order().clone(), fetch: sort.row_limit() };
-                program.segments.push(Segment { stages: std::mem::take(&mut stages), sink });
-                program.row_limit = sort.row_limit();
-            } else {
-                return Err(EngineError::internal(format!("{} in a device subtree", node.name())));
-            }
-        }
-        let sorted_last = matches!(program.segments.last(), Some(Segment { sink: Sink::Sort { .. }, .. }));
-        program.selection = if sorted_last { selection(&stages) } else { None };
-        if !(sorted_last && (stages.is_empty() || program.selection.is_some())) {
-            program.segments.push(Segment { stages, sink: Sink::Materialise });
+        let Open { source, stages } = program.open(plan)?;
+        let sorted = match &source {
+            Source::Segments(from) => matches!(from.as_slice(), [one] if program.sorts(*one)),
+            _ => false,
+        };
+        program.selection = if sorted { selection(&stages) } else { None };
+        if !(sorted && (stages.is_empty() || program.selection.is_some())) {
+            program.segments.push(Segment { source, stages, sink: Sink::Materialise });
         }
         Ok(program)
     }
 
-    /// The uploading node.
-    pub fn upload(&self) -> &UploadExec {
-        self.upload.downcast_ref::<UploadExec>().expect("Program::of stops at an UploadExec")
+    fn sorts(&self, segment: usize) -> bool {
+        matches!(self.segments[segment].sink, Sink::Sort { .. })
     }
 
-    /// The kernels' form of segment `index`, whose input has `columns`; `finish` is the aggregate that the segment before
-    /// ended with, `rows_hint` about how many rows there are. Segment 0's columns lie in memory as [`storage`] says, later ones in their natural width.
-    pub fn lower(
-        &self,
-        index: usize,
-        columns: &[ColumnInfo],
-        finish: Option<&LoweredAggregate>,
-        rows_hint: Option<u64>,
-        dictionaries: &mut Dictionaries,
-    ) -> Result<LoweredSegment, Reason> {
-        let segment = &self.segments[index];
-        let mut lowering = Lowering::new(columns, dictionaries);
-        let mut scope = match (finish, index.checked_sub(1).map(|before| &self.segments[before].sink)) {
-            (Some(aggregate), Some(Sink::Aggregate(node))) => aggregate.finish(&mut lowering, &node.schema())?,
-            _ => lowering.scope(),
-        };
-        let mut filters = Vec::new();
-        for stage in &segment.stages {
-            scope = match stage {
-                Stage::Filter { predicate, projection } => {
-                    // The parts of an AND are filters of their own, so that a later one sees only the survivors.
-                    for part in split_conjunction(predicate) {
-                        filters.push(lowering.predicate(part, &scope)?);
-                    }
-                    match projection {
-                        Some(projection) => scope.select(projection),
-                        None => scope,
-                    }
-                }
-                Stage::Project(expressions) => project(&mut lowering, expressions, &scope)?,
-            };
+    /// The segments of `node`, the last of them still open.
+    fn open(&mut self, node: &Arc<dyn ExecutionPlan>) -> Result<Open, EngineError> {
+        if node.is::<UploadExec>() {
+            self.uploads.push(Arc::clone(node));
+            return Ok(Open { source: Source::Upload(self.uploads.len() - 1), stages: vec![] });
         }
-        let mut outputs = Vec::new();
-        let mut sort_keys = Vec::new();
-        let mut aggregate = None;
-        let sink = match &segment.sink {
-            Sink::Materialise | Sink::Sort { .. } => {
-                let mut nodes: Vec<NodeId> = Vec::new();
-                for (name, value) in scope.columns() {
-                    let value = value.clone()?;
-                    nodes.push(value.node);
-                    outputs.push(lowering.info(name, &value));
-                }
-                if let Sink::Sort { order, .. } = &segment.sink {
-                    for key in order.iter() {
-                        let value = lowering.sort_key(&key.expr, &scope)?;
-                        // A key that is an output already is not written twice.
-                        let output = nodes.iter().position(|node| *node == value.node).unwrap_or_else(|| {
-                            nodes.push(value.node);
-                            nodes.len() - 1
-                        });
-                        let (descending, nulls_first) = (key.options.descending, key.options.nulls_first);
-                        sort_keys.push(SortKey { output, descending, nulls_first });
-                    }
-                }
-                SinkSpec::Materialise { outputs: nodes }
+        if let Some(join) = node.downcast_ref::<DeviceJoinExec>() {
+            return self.join(&Arc::new(join.clone()));
+        }
+        let input = node.children().first().copied();
+        let input = input.ok_or_else(|| EngineError::internal(format!("{} has no input", node.name())))?;
+        let mut open = self.open(input)?;
+        if let Some(filter) = node.downcast_ref::<DeviceFilterExec>() {
+            let projection = filter.projection().map(<[usize]>::to_vec);
+            open.stages.push(Stage::Filter { predicate: Arc::clone(filter.predicate()), projection });
+        } else if let Some(project) = node.downcast_ref::<DeviceProjectExec>() {
+            open.stages.push(Stage::Project(project.columns().to_vec()));
+        } else if let Some(aggregate) = node.downcast_ref::<DeviceAggregateExec>() {
+            open = self.close(open, Sink::Aggregate(Arc::new(aggregate.clone())));
+        } else if let Some(sort) = node.downcast_ref::<DeviceSortExec>() {
+            open = self.close(open, Sink::Sort { order: sort.order().clone(), fetch: sort.row_limit() });
+        } else {
+            return Err(EngineError::internal(format!("{} in a device subtree", node.name())));
+        }
+        Ok(open)
+    }
+
+    /// Ends a segment; the next one reads it.
+    fn close(&mut self, open: Open, sink: Sink) -> Open {
+        self.segments.push(Segment { source: open.source, stages: open.stages, sink });
+        Open { source: Source::Segments(vec![self.segments.len() - 1]), stages: vec![] }
+    }
+
+    fn join(&mut self, join: &Arc<DeviceJoinExec>) -> Result<Open, EngineError> {
+        let built = self.open(join.build())?;
+        self.close(built, Sink::Build(Arc::clone(join)));
+        let build = self.segments.len() - 1;
+        let mut open = self.open(join.probe())?;
+        open.stages.push(Stage::Probe { join: Arc::clone(join), build });
+        if join.kind() != JoinKind::Full {
+            return Ok(open);
+        }
+        self.close(open, Sink::Materialise);
+        let matched = self.segments.len() - 1;
+        let unmatched = Open { source: Source::Unmatched { build, like: matched }, stages: vec![] };
+        self.close(unmatched, Sink::Materialise);
+        Ok(Open { source: Source::Segments(vec![matched, matched + 1]), stages: vec![] })
+    }
+
+    /// Uploading node `index`.
+    pub fn upload(&self, index: usize) -> &UploadExec {
+        self.uploads[index].downcast_ref::<UploadExec>().expect("only uploads are among them")
+    }
+
+    pub fn num_uploads(&self) -> usize {
+        self.uploads.len()
+    }
+
+    /// The segments whose builds segment `index` probes.
+    pub fn probed(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
+        self.segments[index].stages.iter().filter_map(|stage| match stage {
+            Stage::Probe { build, .. } => Some(*build),
+            _ => None,
+        })
+    }
+
+    /// The aggregate that ended the segment which segment `index` reads.
+    pub fn finishes(&self, index: usize) -> Option<usize> {
+        match &self.segments[index].source {
+            Source::Segments(from) => {
+                from.first().copied().filter(|from| matches!(self.segments[*from].sink, Sink::Aggregate(_)))
             }
-            Sink::Aggregate(node) => {
-                let mut lowered = aggregate::lower(&mut lowering, &scope, node.aggregation())?;
-                filters.extend(&lowered.row_filters);
-                lowered.spec.rows_hint = rows_hint;
-                let sink = SinkSpec::Aggregate(lowered.spec.clone());
-                outputs.clone_from(&lowered.emitted);
-                aggregate = Some(lowered);
-                sink
-            }
-        };
-        let Lowering { graph, literals, lookups, .. } = lowering;
-        let (literal_types, literals) = literals.into_iter().unzip();
-        let tables = lookups.iter().map(|table| LookupSpec { physical: table.physical(), ty: table.ty });
-        let spec = PipelineSpec {
-            extents: Extents::One,
-            columns: columns.iter().map(|column| column_spec(column, index == 0)).collect(),
-            literals: literal_types,
-            lookups: tables.collect(),
-            tables: vec![],
-            expanded: false,
-            graph,
-            filters,
-            sink,
-        };
-        Ok(LoweredSegment { spec, literals, lookups, outputs, sort_keys, aggregate })
+            _ => None,
+        }
+    }
+}
+
+/// Rows that leave `plan`, at most, because its uppermost node but projections stops after so many.
+fn row_limit(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    let mut node = plan;
+    while node.is::<DeviceProjectExec>() {
+        node = node.children().first().copied()?;
+    }
+    if let Some(filter) = node.downcast_ref::<DeviceFilterExec>() {
+        filter.row_limit()
+    } else if let Some(sort) = node.downcast_ref::<DeviceSortExec>() {
+        sort.row_limit()
+    } else {
+        node.downcast_ref::<DeviceJoinExec>().and_then(DeviceJoinExec::row_limit)
     }
 }
 
@@ -211,56 +220,4 @@ fn selection(stages: &[Stage]) -> Option<Vec<usize>> {
         });
     }
     chosen
-}
-
-/// A segment in the kernels' language, for one run's columns.
-#[derive(Debug, Clone)]
-pub struct LoweredSegment {
-    pub spec: PipelineSpec,
-    /// Values of the parameter slots.
-    pub literals: Vec<Literal>,
-    /// Tables over dictionaries, as the spec numbers them.
-    pub lookups: Vec<Lookup>,
-    /// Columns of the output: those of the plan, or the emitted table of an aggregate. A sort's keys may follow them.
-    pub outputs: Vec<ColumnInfo>,
-    pub sort_keys: Vec<SortKey>,
-    /// The aggregate, whose results the next segment finishes.
-    pub aggregate: Option<LoweredAggregate>,
-}
-
-impl LoweredSegment {
-    /// Launches over the same rows.
-    pub fn variants(&self) -> u32 {
-        self.aggregate.as_ref().map_or(1, |aggregate| aggregate.variants)
-    }
-}
-
-/// A sort key among the materialised outputs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SortKey {
-    pub output: usize,
-    pub descending: bool,
-    pub nulls_first: bool,
-}
-
-/// How an input column lies in memory: uploaded ones are narrowed by range, intermediates have their natural width.
-pub fn column_spec(column: &ColumnInfo, uploaded: bool) -> ColumnSpec {
-    // A column without a device form is in no graph, so nothing looks at its entry.
-    let ty = column.ty().unwrap_or(Ty::new(Repr::Bool));
-    let (physical, base) = if uploaded { storage(ty) } else { (Physical::of(ty), 0) };
-    ColumnSpec { physical, has_base: base != 0, ty }
-}
-
-fn project(
-    lowering: &mut Lowering<'_>,
-    expressions: &[(Arc<dyn PhysicalExpr>, String)],
-    scope: &Scope,
-) -> Result<Scope, Reason> {
-    let mut values = Vec::new();
-    for (expr, name) in expressions {
-        let value = lowering.lower(expr, scope)?;
-        let data_type = value.data_type.clone();
-        values.push((name.clone(), Ok(value), data_type));
-    }
-    Ok(Scope::new(values))
 }

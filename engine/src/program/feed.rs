@@ -19,6 +19,7 @@ use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::cast::as_boolean_array;
+use datafusion::common::internal_err;
 use datafusion::physical_plan::metrics::MetricBuilder;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
@@ -28,83 +29,87 @@ use millpond_memory::{DeviceBuffer, HostKind, MemoryError, Stream};
 use tokio::sync::RwLockWriteGuard;
 use tokio::task::JoinSet;
 
-use super::compile::{Sink, Stage};
-use super::part::Part;
-use super::run::{Failure, Run};
-use super::sort;
+use super::compile::Stage;
+use super::failure::Failure;
+use super::run::Run;
+use super::segment::Active;
 use crate::column::{Form, storage};
 use crate::error::EngineError;
 use crate::extent::ExtentLayout;
 use crate::memory::HostHold;
-use crate::options::{Fallback, MAX_BATCH_ROWS};
+use crate::options::Fallback;
 use crate::report::metric;
 
 /// An extent is not made smaller than this.
 const LEAST_ROWS: usize = 64;
 
-/// Feeds all rows of `input`; gives the one part of a run that needs its rows in one extent.
-pub(super) async fn feed(run: &Arc<Run>, input: &Arc<dyn ExecutionPlan>) -> Result<Option<Part>, Failure> {
+/// Feeds all rows of `input`, the plan below upload `upload`, to a segment.
+pub(super) async fn feed(segment: &Arc<Active>, upload: usize, input: &Arc<dyn ExecutionPlan>) -> Result<(), Failure> {
     let partitions = input.output_partitioning().partition_count();
-    let feeders = if run.one_extent() { 1 } else { run.options.partitions.min(partitions).max(1) };
+    let feeders = segment.run.options.partitions.min(partitions).max(1);
     let mut tasks = JoinSet::new();
     for feeder in 0..feeders {
         let mine: Vec<usize> = (feeder..partitions).step_by(feeders).collect();
-        let (run, input) = (Arc::clone(run), Arc::clone(input));
-        tasks.spawn(async move { feeder_task(&run, &input, mine).await });
+        let feeder = Feeder { segment: Arc::clone(segment), upload };
+        let input = Arc::clone(input);
+        tasks.spawn(async move { feeder.run_all(&input, mine).await });
     }
     // Dropping the set, when a feeder fails or the run is dropped, ends the others.
-    let mut part = None;
     while let Some(joined) = tasks.join_next().await {
-        let fed = joined.map_err(|e| Failure::trouble(format!("a feeder task ended early: {e}")))??;
-        part = part.or(fed);
+        joined.map_err(|e| Failure::trouble(format!("a feeder task ended early: {e}")))??;
     }
-    Ok(part)
+    Ok(())
 }
 
-async fn feeder_task(
-    run: &Run,
-    input: &Arc<dyn ExecutionPlan>,
-    partitions: Vec<usize>,
-) -> Result<Option<Part>, Failure> {
-    let upload = run.program.upload();
-    let mut streams = Vec::with_capacity(partitions.len());
-    for partition in partitions {
-        let stream = input.execute(partition, Arc::clone(&run.context)).map_err(Failure::Input)?;
-        streams.push(stream);
+/// Feeds rows of one upload to one segment.
+struct Feeder {
+    segment: Arc<Active>,
+    upload: usize,
+}
+
+impl Feeder {
+    fn run(&self) -> &Run {
+        &self.segment.run
     }
-    let mut batches = select_all(streams);
-    let rows_metric = MetricBuilder::new(upload.metrics_set()).global_counter("output_rows");
-    let stream = run.engine.streams.take(&run.tags.extents)?;
-    let planned = if run.one_extent() { MAX_BATCH_ROWS } else { rows_of_an_extent(run) };
-    let mut collected = Collected::new(run);
-    let mut part = None;
-    while let Some(batch) = batches.next().await {
-        let mut batch = batch.map_err(Failure::Input)?;
-        rows_metric.add(batch.num_rows());
-        while batch.num_rows() > 0 {
-            let most = planned.min(run.extent_rows.load(Ordering::Relaxed));
-            let taken = batch.num_rows().min(most.saturating_sub(collected.rows));
-            if taken == 0 || !collected.add(batch.slice(0, taken))? {
-                if run.one_extent() {
-                    return Err(match taken {
-                        0 => Failure::trouble(format!("more than {most} rows to sort at once")),
-                        _ => Failure::from(collected.held.refused()),
-                    });
+
+    fn metrics(&self) -> &datafusion::physical_plan::metrics::ExecutionPlanMetricsSet {
+        self.run().program.upload(self.upload).metrics_set()
+    }
+
+    async fn run_all(&self, input: &Arc<dyn ExecutionPlan>, partitions: Vec<usize>) -> Result<(), Failure> {
+        let run = self.run();
+        let mut streams = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            let stream = input.execute(partition, Arc::clone(&run.context)).map_err(Failure::Input)?;
+            streams.push(stream);
+        }
+        let mut batches = select_all(streams);
+        let rows_metric = MetricBuilder::new(self.metrics()).global_counter("output_rows");
+        let stream = run.engine.streams.take(&run.tags.extents)?;
+        let planned = self.rows_of_an_extent();
+        let mut collected = Collected::new(run);
+        while let Some(batch) = batches.next().await {
+            let mut batch = batch.map_err(Failure::Input)?;
+            rows_metric.add(batch.num_rows());
+            while batch.num_rows() > 0 {
+                let most = planned.min(run.extent_rows.load(Ordering::Relaxed));
+                let taken = batch.num_rows().min(most.saturating_sub(collected.rows));
+                if taken == 0 || !collected.add(batch.slice(0, taken))? {
+                    self.extents(collected.take(), &stream).await?;
+                    collected.free();
+                    continue;
                 }
-                extents(run, collected.take(), &stream).await?;
-                collected.free();
-                continue;
+                batch = batch.slice(taken, batch.num_rows() - taken);
             }
-            batch = batch.slice(taken, batch.num_rows() - taken);
+            if self.segment.has_enough() {
+                return Ok(());
+            }
         }
-        if run.streams_out() && run.wanted() == 0 {
-            return Ok(None);
+        if collected.rows > 0 {
+            self.extents(collected.take(), &stream).await?;
         }
+        Ok(())
     }
-    if collected.rows > 0 {
-        part = extents(run, collected.take(), &stream).await?;
-    }
-    Ok(part)
 }
 
 /// Batches of an extent to be, with what the session's memory pool holds for them.
@@ -153,70 +158,70 @@ fn slice_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(|array| array.to_data().get_slice_memory_size().unwrap_or(0)).sum()
 }
 
-/// Sends rows up as one extent, or as several where memory is short.
-async fn extents(run: &Run, batches: Vec<RecordBatch>, stream: &Stream) -> Result<Option<Part>, Failure> {
-    let mut waiting = vec![batches];
-    let mut alone: Option<RwLockWriteGuard<'_, ()>> = None;
-    let mut in_turn = false;
-    let mut part = None;
-    while let Some(batches) = waiting.pop() {
-        let beside = if alone.is_none() { Some(run.gate.read().await) } else { None };
-        let failure = match extent(run, &batches, stream, in_turn).await {
-            Ok(fed) => {
-                part = part.or(fed);
+impl Feeder {
+    /// Sends rows up as one extent, or as several where memory is short.
+    async fn extents(&self, batches: Vec<RecordBatch>, stream: &Stream) -> Result<(), Failure> {
+        let run = self.run();
+        let mut waiting = vec![batches];
+        let mut alone: Option<RwLockWriteGuard<'_, ()>> = None;
+        let mut in_turn = false;
+        while let Some(batches) = waiting.pop() {
+            let beside = if alone.is_none() { Some(run.gate.read().await) } else { None };
+            let failure = match self.extent(&batches, stream, in_turn).await {
+                Ok(()) => continue,
+                Err(failure) => failure,
+            };
+            drop(beside);
+            if !failure.is_out_of_memory() {
+                self.instead(failure, &batches).await?;
                 continue;
             }
-            Err(failure) => failure,
-        };
-        drop(beside);
-        if !failure.is_out_of_memory() || run.one_extent() {
-            instead(run, failure, &batches).await?;
-            continue;
+            let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+            if alone.is_none() {
+                alone = Some(run.gate.write().await);
+                waiting.push(batches);
+            } else if rows > LEAST_ROWS {
+                let half = rows.div_ceil(2);
+                run.extent_rows.fetch_min(half.max(LEAST_ROWS), Ordering::Relaxed);
+                let (first, second) = halves(&batches, half);
+                waiting.extend([second, first]);
+            } else if !in_turn {
+                in_turn = true;
+                waiting.push(batches);
+            } else {
+                self.instead(failure, &batches).await?;
+            }
         }
-        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
-        if alone.is_none() {
-            alone = Some(run.gate.write().await);
-            waiting.push(batches);
-        } else if rows > LEAST_ROWS {
-            let half = rows.div_ceil(2);
-            run.extent_rows.fetch_min(half.max(LEAST_ROWS), Ordering::Relaxed);
-            let (first, second) = halves(&batches, half);
-            waiting.extend([second, first]);
-        } else if !in_turn {
-            in_turn = true;
-            waiting.push(batches);
-        } else {
-            instead(run, failure, &batches).await?;
-        }
+        Ok(())
     }
-    Ok(part)
-}
 
-/// Where rows leave as they come, an extent that the device cannot finish is no reason to begin again, and after the first
-/// rows it could not: its filters and projections run on the CPU, over the rows at hand. Otherwise the failure is the run's.
-async fn instead(run: &Run, failure: Failure, batches: &[RecordBatch]) -> Result<(), Failure> {
-    let what = match &failure {
-        Failure::Trouble(trouble) | Failure::Pinned(trouble) => trouble.what.clone(),
-        Failure::Ranges | Failure::Dictionaries(_) if run.out.sent.load(Ordering::Relaxed) > 0 => {
-            "values left the ranges that statistics gave".to_string()
+    /// Where rows leave as they come, an extent that the device cannot finish is no reason to begin again, and after the first
+    /// rows it could not: its filters and projections run on the CPU, over the rows at hand. Otherwise the failure is the run's.
+    async fn instead(&self, failure: Failure, batches: &[RecordBatch]) -> Result<(), Failure> {
+        let run = self.run();
+        let what = match &failure {
+            Failure::Trouble(trouble) | Failure::Pinned(trouble) => trouble.what.clone(),
+            Failure::Ranges | Failure::Dictionaries(_) if run.out.sent.load(Ordering::Relaxed) > 0 => {
+                "values left the ranges that statistics gave".to_string()
+            }
+            _ => return Err(failure),
+        };
+        if !run.streams_out() || run.options.fallback == Fallback::Error {
+            return Err(failure);
         }
-        _ => return Err(failure),
-    };
-    if !run.streams_out() || run.options.fallback == Fallback::Error {
-        return Err(failure);
-    }
-    run.border.note_once(format!("{what} – ran those rows on the CPU"), run.options.fallback);
-    for batch in batches {
-        let mut batch = batch.clone();
-        for stage in &run.program.segments[0].stages {
-            batch = on_cpu(stage, &batch).map_err(Failure::Input)?;
+        run.border.note_once(format!("{what} – ran those rows on the CPU"), run.options.fallback);
+        for batch in batches {
+            let mut batch = batch.clone();
+            for stage in &run.program.segments[0].stages {
+                batch = on_cpu(stage, &batch).map_err(Failure::Input)?;
+            }
+            let columns = batch.columns().to_vec();
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            let batch = RecordBatch::try_new_with_options(Arc::clone(&run.program.schema), columns, &options)?;
+            run.leave(batch).await?;
         }
-        let columns = batch.columns().to_vec();
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let batch = RecordBatch::try_new_with_options(Arc::clone(&run.program.schema), columns, &options)?;
-        run.leave(batch).await?;
+        Ok(())
     }
-    Ok(())
 }
 
 /// One step of a pipeline, by DataFusion's own expressions.
@@ -241,6 +246,7 @@ fn on_cpu(stage: &Stage, batch: &RecordBatch) -> datafusion::error::Result<Recor
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
             Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
         }
+        Stage::Probe { .. } => internal_err!("rows of a join are not joined one extent at a time"),
     }
 }
 
@@ -260,103 +266,90 @@ fn halves(batches: &[RecordBatch], rows: usize) -> (Vec<RecordBatch>, Vec<Record
     (first, second)
 }
 
-/// Rows that the options allow in an extent, and the limits of device and pinned memory: every feeder has one under way,
-/// the next one begun, and room for an output.
-fn rows_of_an_extent(run: &Run) -> usize {
-    let columns = run.columns.iter().zip(&run.used).filter(|(_, used)| **used);
-    let widths = columns.filter_map(|(column, _)| Some(storage(column.ty().ok()?).0.width().max(1) as usize));
-    let row_bytes = widths.sum::<usize>().max(1);
-    let limit = run.engine.pool.limit().as_u64().min(run.engine.pinned.limit().as_u64());
-    let share = usize::try_from(limit).unwrap_or(usize::MAX) / (run.options.partitions * 4);
-    (run.options.batch_bytes.min(share) / row_bytes).clamp(1, run.options.max_batch_rows())
-}
+impl Feeder {
+    /// Rows that the options allow in an extent, and the limits of device and pinned memory: every feeder has one under way,
+    /// the next one begun, and room for an output.
+    fn rows_of_an_extent(&self) -> usize {
+        let run = self.run();
+        let upload = &run.uploads[self.upload];
+        let columns = upload.columns.iter().zip(&upload.used).filter(|(_, used)| **used);
+        let widths = columns.filter_map(|(column, _)| Some(storage(column.ty().ok()?).0.width().max(1) as usize));
+        let row_bytes = widths.sum::<usize>().max(1);
+        let limit = run.engine.pool.limit().as_u64().min(run.engine.pinned.limit().as_u64());
+        let share = usize::try_from(limit).unwrap_or(usize::MAX) / (run.options.partitions * 4);
+        (run.options.batch_bytes.min(share) / row_bytes).clamp(1, run.options.max_batch_rows())
+    }
 
-/// One extent: up it goes, and the pipeline runs over it. When there is no memory for it, nothing has happened.
-async fn extent(run: &Run, batches: &[RecordBatch], stream: &Stream, in_turn: bool) -> Result<Option<Part>, Failure> {
-    // Strings first: the pipeline's shape may depend on how many values a dictionary has.
-    let mut codes: Vec<Vec<UInt32Array>> = Vec::with_capacity(run.columns.len());
-    {
-        let mut tables = run.tables();
-        for (index, column) in run.columns.iter().enumerate() {
-            let mut arrays = Vec::new();
-            if let (Form::Codes(_, id), true) = (&column.form, run.used[index]) {
-                for batch in batches {
-                    arrays.push(tables.intern(*id, batch.column(index))?);
+    /// One extent: up it goes, and the pipeline runs over it. When there is no memory for it, nothing has happened.
+    async fn extent(&self, batches: &[RecordBatch], stream: &Stream, in_turn: bool) -> Result<(), Failure> {
+        let run = self.run();
+        let upload = &run.uploads[self.upload];
+        // Strings first: the pipeline's shape may depend on how many values a dictionary has.
+        let mut codes: Vec<Vec<UInt32Array>> = Vec::with_capacity(upload.columns.len());
+        {
+            let mut tables = run.tables();
+            for (index, column) in upload.columns.iter().enumerate() {
+                let mut arrays = Vec::new();
+                if let (Form::Codes(_, id), true) = (&column.form, upload.used[index]) {
+                    for batch in batches {
+                        arrays.push(tables.intern(*id, batch.column(index))?);
+                    }
                 }
+                codes.push(arrays);
             }
-            codes.push(arrays);
         }
-    }
-    let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
-    let prepared = run.prepared(rows as u64)?;
-    run.check_bounds(&prepared)?;
-    let specs = &prepared.lowered.spec.columns;
-    let layout = ExtentLayout::new(batches, specs, &run.used);
-    let rows = layout.rows as u64;
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let prepared = self.segment.prepared(rows as u64)?;
+        self.segment.check_bounds(&prepared)?;
+        let specs = &prepared.first().spec.columns;
+        let layout = ExtentLayout::new(batches, specs, &upload.used);
+        let rows = layout.rows as u64;
 
-    // What waits for pinned memory holds no device memory.
-    let mut pinned_held = run.host_memory("staging");
-    match (pinned_held.try_grow(layout.bytes), in_turn) {
-        (true, _) => {}
-        // The smallest of extents goes on, whatever others hold.
-        (false, true) => pinned_held.grow(layout.bytes),
-        (false, false) => return Err(Failure::from(pinned_held.refused())),
-    }
-    let mut staging = run.engine.pinned.take(HostKind::Upload, layout.bytes).await?;
-    let mut bases = vec![0_i64; specs.len()];
-    {
-        let mut bytes = staging.write()?;
-        for (index, spec) in specs.iter().enumerate() {
-            if spec.has_base {
-                bases[index] = spec.ty.range.and_then(|range| i64::try_from(range.low).ok()).unwrap_or(0);
+        // What waits for pinned memory holds no device memory.
+        let mut pinned_held = run.host_memory("staging");
+        match (pinned_held.try_grow(layout.bytes), in_turn) {
+            (true, _) => {}
+            // The smallest of extents goes on, whatever others hold.
+            (false, true) => pinned_held.grow(layout.bytes),
+            (false, false) => return Err(Failure::from(pinned_held.refused())),
+        }
+        let mut staging = run.engine.pinned.take(HostKind::Upload, layout.bytes).await?;
+        let mut bases = vec![0_i64; specs.len()];
+        {
+            let mut bytes = staging.write()?;
+            for (index, spec) in specs.iter().enumerate() {
+                if spec.has_base {
+                    bases[index] = spec.ty.range.and_then(|range| i64::try_from(range.low).ok()).unwrap_or(0);
+                }
+                let mut coded = std::mem::take(&mut codes[index]).into_iter();
+                let next = |_: &ArrayRef| {
+                    coded.next().ok_or_else(|| EngineError::internal("every batch's strings were interned").into())
+                };
+                let written = layout.write(&mut bytes, index, spec, bases[index], batches, next)?;
+                written.map_err(|_| Failure::Ranges)?;
             }
-            let mut coded = std::mem::take(&mut codes[index]).into_iter();
-            let next = |_: &ArrayRef| {
-                coded.next().ok_or_else(|| EngineError::internal("every batch's strings were interned").into())
-            };
-            let written = layout.write(&mut bytes, index, spec, bases[index], batches, next)?;
-            written.map_err(|_| Failure::Ranges)?;
         }
-    }
-    let promise = match in_turn {
-        true => run.promise_in_turn(layout.bytes).await?,
-        false => run.promise(layout.bytes)?,
-    };
-    let buffer = DeviceBuffer::new(layout.bytes, stream, &run.engine.pool)?;
-    if layout.bytes > 0 {
-        staging.enqueue_to_device(0..layout.bytes, buffer.as_view(), stream)?;
-    }
-    drop(staging);
-    let columns = layout.columns.iter().zip(&bases).map(|(region, base)| {
-        let Some(region) = region else { return Ok(None) };
-        let validity = region.validity.clone().map(|range| buffer.view(range)).transpose()?;
-        Ok(Some(ColumnInput { values: buffer.view(region.values.clone())?, validity, base: *base }))
-    });
-    let columns = columns.collect::<Result<Vec<_>, MemoryError>>()?;
-    let extent = ExtentInput { rows: ExtentRows::Known(rows), columns };
-    drop(buffer);
+        let promise = match in_turn {
+            true => run.promise_in_turn(layout.bytes).await?,
+            false => run.promise(layout.bytes)?,
+        };
+        let buffer = DeviceBuffer::new(layout.bytes, stream, &run.engine.pool)?;
+        if layout.bytes > 0 {
+            staging.enqueue_to_device(0..layout.bytes, buffer.as_view(), stream)?;
+        }
+        drop(staging);
+        let columns = layout.columns.iter().zip(&bases).map(|(region, base)| {
+            let Some(region) = region else { return Ok(None) };
+            let validity = region.validity.clone().map(|range| buffer.view(range)).transpose()?;
+            Ok(Some(ColumnInput { values: buffer.view(region.values.clone())?, validity, base: *base }))
+        });
+        let columns = columns.collect::<Result<Vec<_>, MemoryError>>()?;
+        let extent = ExtentInput { rows: ExtentRows::Known(rows), columns };
+        drop(buffer);
 
-    if prepared.lowered.aggregate.is_some() {
-        run.accumulate(&prepared, extent, stream).await?;
-        went_up(run, rows);
-        return Ok(None);
+        self.segment.process(extent, stream, true).await?;
+        drop((promise, pinned_held));
+        MetricBuilder::new(self.metrics()).global_counter(metric::EXTENTS).add(1);
+        Ok(())
     }
-    let part = run.materialised(&prepared.pipeline, &prepared.lowered, &extent, false, stream).await?;
-    drop((extent, promise));
-    if run.one_extent() {
-        went_up(run, rows);
-        let Sink::Sort { fetch, .. } = &run.program.segments[0].sink else { return Ok(Some(part)) };
-        return Ok(Some(sort::sorted(part, &prepared.lowered.sort_keys, *fetch, run, stream)?));
-    }
-    let batch = run.downloaded(&part, stream, true).await?;
-    drop((part, pinned_held));
-    went_up(run, rows);
-    run.leave(batch).await?;
-    Ok(None)
-}
-
-/// Counts an extent whose rows are on the device.
-fn went_up(run: &Run, rows: u64) {
-    run.rows_fed.fetch_add(rows, Ordering::Relaxed);
-    MetricBuilder::new(run.program.upload().metrics_set()).global_counter(metric::EXTENTS).add(1);
 }

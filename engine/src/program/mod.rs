@@ -1,16 +1,22 @@
 //! What runs: a device subtree compiled into pipelines, and one run of them.
 //!
-//!   DownloadExec ─ DeviceAggregateExec ─ DeviceFilterExec ─ UploadExec
-//!        └─► Program  [ upload → filter → aggregate ] [ groups → averages → materialise ]
-//!               └─► Run   feeders · dictionaries · state · results          one per execution; nothing outlives it
+//!   DownloadExec ─ DeviceAggregateExec ─ DeviceJoinExec ─┬─ UploadExec
+//!        │                                               └─ DeviceFilterExec ─ UploadExec
+//!        └─► Program  [ upload → build ] [ upload → filter → probe → aggregate ] [ groups → averages → materialise ]
+//!               └─► Run   feeders · dictionaries · tables · results         one per execution; nothing outlives it
 //!
 //! Trouble  out of memory, a lost device or an error flag before the first batch re-runs the CPU subplan, with a note.
 
 pub mod compile;
+mod failure;
 mod feed;
 mod groups;
+mod home;
+mod join;
+mod lower;
 mod part;
 mod run;
+mod segment;
 mod sort;
 mod tables;
 
@@ -32,9 +38,11 @@ use crate::error::EngineError;
 use crate::exec::DownloadExec;
 use crate::options::{Fallback, MillpondOptions};
 use crate::report::metric;
-use run::{Failure, Output};
+use failure::Failure;
+use run::Output;
 
-pub use compile::{LoweredSegment, Program, Segment, Sink, SortKey, Stage};
+pub use compile::{Program, Segment, Sink, Source, Stage};
+pub use lower::{LoweredSegment, Piece, SegmentInput, SortKey, judge_join};
 
 /// Why the device could not go on.
 #[derive(Debug, Clone, Default)]
@@ -78,7 +86,7 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Outpu
         Err(Failure::Ranges | Failure::Dictionaries(_) | Failure::Ranks(_)) => {
             Trouble { what: "values left the ranges that statistics gave".into(), ..Trouble::default() }
         }
-        Err(Failure::Trouble(trouble) | Failure::Pinned(trouble)) => trouble,
+        Err(Failure::Trouble(trouble) | Failure::Midway(trouble) | Failure::Pinned(trouble)) => trouble,
     };
     let options = context.session_config().options().extensions.get::<MillpondOptions>();
     let fallback = options.map_or(Fallback::Allow, |options| options.fallback);

@@ -8,11 +8,11 @@
 //! Spilled  only while it waits: what a pipeline reads stays where it is. All of it leaves, so a part that will wait is zeroed
 //!          where its rows do not fill it.
 
-use millpond_kernels::layout::OutputLayout;
+use millpond_kernels::layout::{OutputColumn, OutputLayout};
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
 use millpond_memory::{DeviceBuffer, DeviceView, MemoryError, Reservation, SpillHandle, Stream};
 
-use super::run::Failure;
+use super::failure::Failure;
 use crate::column::ColumnInfo;
 use crate::device::Engine;
 use crate::error::EngineError;
@@ -39,12 +39,42 @@ pub(super) struct Part {
     pub layout: OutputLayout,
     /// What its first columns are; sort keys may follow them.
     pub outputs: Vec<ColumnInfo>,
+    /// Where each of them is among the layout's columns; `None` for one that nothing reads.
+    pub at: Vec<Option<usize>>,
+    /// How many rows there are, once that is known.
+    rows: Option<u64>,
     pub promise: Option<Reservation>,
 }
 
 impl Part {
+    /// A part whose columns lie in the order of `outputs`.
     pub fn new(buffer: &DeviceBuffer, layout: OutputLayout, outputs: Vec<ColumnInfo>) -> Self {
-        Self { buffer: buffer.as_view().clone(), layout, outputs, promise: None }
+        let at = (0..outputs.len()).map(Some).collect();
+        Self { buffer: buffer.as_view().clone(), layout, outputs, at, rows: None, promise: None }
+    }
+
+    /// The same as these columns, which lie where `at` says.
+    pub fn arranged(mut self, outputs: &[ColumnInfo], at: &[Option<usize>]) -> Self {
+        self.outputs = outputs.to_vec();
+        self.at = at.to_vec();
+        self
+    }
+
+    /// Where column `index` lies.
+    pub fn column(&self, index: usize) -> Option<&OutputColumn> {
+        self.at.get(index).copied().flatten().and_then(|at| self.layout.columns.get(at))
+    }
+
+    /// Column `index` as the input of a pipeline.
+    pub fn input(&self, index: usize) -> Result<Option<ColumnInput>, MemoryError> {
+        let Some(column) = self.column(index) else { return Ok(None) };
+        let validity = column.validity.clone().map(|range| self.buffer.view(range)).transpose()?;
+        Ok(Some(ColumnInput { values: self.buffer.view(column.values.clone())?, validity, base: 0 }))
+    }
+
+    /// A part whose memory somebody else answers for.
+    pub fn of(buffer: DeviceView, layout: OutputLayout, outputs: Vec<ColumnInfo>, at: Vec<Option<usize>>) -> Self {
+        Self { buffer, layout, outputs, at, rows: None, promise: None }
     }
 
     /// Keeps what the governor promised for it.
@@ -57,22 +87,45 @@ impl Part {
     pub fn select(mut self, indices: &[usize]) -> Result<Self, Failure> {
         let missing = || EngineError::internal("a projection of a column that was not sorted");
         let outputs = indices.iter().map(|i| self.outputs.get(*i).cloned());
-        let columns = indices.iter().map(|i| self.layout.columns.get(*i).cloned());
-        (self.outputs, self.layout.columns) =
-            (outputs.collect::<Option<_>>().ok_or_else(missing)?, columns.collect::<Option<_>>().ok_or_else(missing)?);
+        let at = indices.iter().map(|i| self.at.get(*i).copied());
+        (self.outputs, self.at) =
+            (outputs.collect::<Option<_>>().ok_or_else(missing)?, at.collect::<Option<_>>().ok_or_else(missing)?);
         Ok(self)
+    }
+
+    /// Keeps how many rows there are, as their upper bound.
+    pub fn rows_known(&mut self, rows: u64) -> Result<(), EngineError> {
+        if rows > self.layout.rows_upper_bound {
+            let bound = self.layout.rows_upper_bound;
+            return Err(EngineError::internal(format!("the device says {rows} rows of at most {bound}")));
+        }
+        self.rows = Some(rows);
+        Ok(())
+    }
+
+    /// Upper bound of its rows.
+    pub fn rows_bound(&self) -> u64 {
+        self.rows.unwrap_or(self.layout.rows_upper_bound)
+    }
+
+    /// True when its rows are known to fill less than half of it.
+    pub fn is_roomy(&self) -> bool {
+        self.rows.is_some_and(|rows| self.layout.bytes > SMALL_RESULT_BYTES && rows * 2 < self.layout.rows_upper_bound)
+    }
+
+    /// All columns of the layout, as an extent.
+    pub fn all_columns(&self) -> Result<ExtentInput, MemoryError> {
+        let extent = self.layout.extent(&self.buffer)?;
+        let control = self.buffer.view(OutputLayout::CONTROL)?;
+        Ok(ExtentInput { rows: ExtentRows::OnDevice { control, upper_bound: self.rows_bound() }, ..extent })
     }
 
     /// As the input of the next segment.
     pub fn as_extent(&self) -> Result<ExtentInput, Failure> {
         let control = self.buffer.view(OutputLayout::CONTROL)?;
-        let columns = self.layout.columns.iter().take(self.outputs.len()).map(|column| {
-            let validity = column.validity.clone().map(|range| self.buffer.view(range)).transpose()?;
-            Ok(Some(ColumnInput { values: self.buffer.view(column.values.clone())?, validity, base: 0 }))
-        });
         Ok(ExtentInput {
-            rows: ExtentRows::OnDevice { control, upper_bound: self.layout.rows_upper_bound },
-            columns: columns.collect::<Result<_, MemoryError>>()?,
+            rows: ExtentRows::OnDevice { control, upper_bound: self.rows_bound() },
+            columns: (0..self.outputs.len()).map(|index| self.input(index)).collect::<Result<_, MemoryError>>()?,
         })
     }
 }
@@ -82,6 +135,7 @@ pub(super) struct Kept {
     place: Place,
     layout: OutputLayout,
     outputs: Vec<ColumnInfo>,
+    at: Vec<Option<usize>>,
 }
 
 enum Place {
@@ -93,13 +147,14 @@ enum Place {
 impl Kept {
     /// A part that stays on the device until it is used.
     pub fn staying(part: Part) -> Self {
-        Self { layout: part.layout.clone(), outputs: part.outputs.clone(), place: Place::Device(Box::new(part)) }
+        let (layout, outputs, at) = (part.layout.clone(), part.outputs.clone(), part.at.clone());
+        Self { layout, outputs, at, place: Place::Device(Box::new(part)) }
     }
 
     /// A part that may leave for host memory until it is used. It was allocated as one that waits. Where nothing can be
     /// spilled, it stays.
     pub fn spillable(part: Part, engine: &Engine) -> Result<Self, MemoryError> {
-        let Part { buffer, layout, outputs, promise, .. } = part;
+        let Part { buffer, layout, outputs, at, promise, .. } = part;
         let views = vec![buffer.clone()];
         let registered = match promise {
             Some(promise) => engine.spiller.register_reserved(views, 0, promise),
@@ -109,20 +164,16 @@ impl Kept {
             Ok(handle) => Place::Anywhere(handle),
             Err(error) if error.is_device_lost() => return Err(error),
             Err(_) => {
-                let (layout, outputs) = (layout.clone(), outputs.clone());
-                Place::Device(Box::new(Part { buffer, layout, outputs, promise: None }))
+                let (layout, outputs, at) = (layout.clone(), outputs.clone(), at.clone());
+                Place::Device(Box::new(Part { buffer, layout, outputs, at, rows: None, promise: None }))
             }
         };
-        Ok(Self { place, layout, outputs })
+        Ok(Self { place, layout, outputs, at })
     }
 
     /// Upper bound of its rows.
     pub fn rows(&self) -> u64 {
         self.layout.rows_upper_bound
-    }
-
-    pub fn outputs(&self) -> &[ColumnInfo] {
-        &self.outputs
     }
 
     /// The part, back on the device if it had left, and there to stay.
@@ -132,7 +183,7 @@ impl Kept {
             Place::Anywhere(handle) => {
                 let (mut views, promise) = handle.into_parts(stream)?;
                 let buffer = views.pop().expect("one view was registered, so one comes back");
-                Ok(Part { buffer, layout: self.layout, outputs: self.outputs, promise })
+                Ok(Part { buffer, layout: self.layout, outputs: self.outputs, at: self.at, rows: None, promise })
             }
         }
     }

@@ -1,160 +1,53 @@
-//! One run of a program.
+//! One run of a program: its attempts, and in each the segments one after the other.
 //!
-//!   feeders ──► extents ──► segment 0 ──┬─ materialise: every extent's rows go home as they come
-//!   (feed.rs)                           └─ one table ─► emit ─► segment 1 ─► … ─► result, one copy, one wait
+//!   attempt ──► plan (columns, what is read, keys) ──► segment 0 ─► segment 1 ─► … ─► the result goes home
 //!
 //! Attempts a value outside its range, or a dictionary that outgrew the width planned for its codes, starts the run again
 //!          with what was learnt; nothing has left the device by then, and nothing of the first attempt is kept.
-//! Waits    for the result; while feeding, for pinned memory; and where a hash table may be full, for its number of groups.
 //! Dropped  with its stream: tasks end, buffers are freed in the order of their streams.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::error::ArrowError;
-use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion::error::DataFusionError;
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
-use millpond_kernels::KernelError;
-use millpond_kernels::codegen::ir::{Aggregate, ErrorCode, Extents, Graph, Node, PipelineSpec, Regime, SinkSpec, Ty};
-use millpond_kernels::layout::OutputLayout;
-use millpond_kernels::pipeline::{ExtentInput, Input, LookupInput, Pipeline};
 use millpond_kernels::tune;
-use millpond_memory::{
-    ByteSize, DeviceBuffer, DeviceView, HostKind, MemoryError, Participant, Request, Reservation, Scope, Stream,
-};
+use millpond_memory::{ByteSize, Participant, Request, Reservation, Scope};
 use tokio::sync::{RwLock, mpsc};
 
-use super::compile::{LoweredSegment, Program, Sink};
+use super::compile::{Program, Sink, Source};
+use super::failure::Failure;
 use super::feed;
-use super::groups::State;
-use super::part::{Kept, Part, SMALL_RESULT_BYTES};
+use super::join::{Build, Built};
+use super::lower::{SegmentInput, lower_table, planned_build};
+use super::part::Kept;
+use super::segment::Active;
 use super::tables::{Seeds, Tables};
-use super::{Trouble, sort};
 use crate::column::{ColumnInfo, Form, uploaded_columns};
 use crate::device::Engine;
 use crate::error::EngineError;
 use crate::exec::DownloadExec;
-use crate::expr::{Dictionaries, Dictionary};
-use crate::extent::read_array;
-use crate::memory::{HostHold, HostRefusal};
+use crate::expr::aggregate::LoweredAggregate;
+use crate::expr::join::{BuildForm, KeyForm};
+use crate::expr::{Dictionaries, Dictionary, LookupTable};
+use crate::memory::HostHold;
 use crate::options::MillpondOptions;
-use crate::placement::statistics;
-
-/// Why a run stopped.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// The device cannot go on: the CPU may take over.
-    Trouble(Trouble),
-    /// Pinned memory is all under way; it comes back.
-    Pinned(Trouble),
-    /// The plan below failed; the CPU would, too.
-    Input(DataFusionError),
-    /// Values left the ranges that the plan relied on.
-    Ranges,
-    /// Dictionaries outgrew their codes' widths; these sizes were seen.
-    Dictionaries(HashMap<usize, usize>),
-    /// Ranks of strings moved between launches whose results meet; these are the dictionaries, complete by now.
-    Ranks(Seeds),
-    /// Whoever reads the result has gone.
-    Cancelled,
-}
-
-impl Failure {
-    /// True when a smaller bite, or fewer others, might have had the memory.
-    pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Trouble(Trouble { out_of_memory: true, .. }))
-    }
-
-    pub fn trouble(what: impl Into<String>) -> Self {
-        Self::Trouble(Trouble { what: what.into(), ..Trouble::default() })
-    }
-
-    /// An error of the query's own, met while evaluating an expression on a dictionary. Not every value of a dictionary is
-    /// in a row that reaches the expression, so DataFusion has the last word.
-    pub fn query(error: DataFusionError) -> Self {
-        Self::Trouble(Trouble { what: error.strip_backtrace(), sql: Some(Arc::new(error)), ..Trouble::default() })
-    }
-}
-
-impl From<DataFusionError> for Failure {
-    /// An expression failed on a dictionary's values; whether any row has that value, only the CPU can tell.
-    fn from(error: DataFusionError) -> Self {
-        let what = error.strip_backtrace();
-        Self::Trouble(Trouble { what, sql: Some(Arc::new(error)), ..Trouble::default() })
-    }
-}
-
-impl From<ArrowError> for Failure {
-    fn from(error: ArrowError) -> Self {
-        Self::trouble(error.to_string())
-    }
-}
-
-impl From<EngineError> for Failure {
-    fn from(error: EngineError) -> Self {
-        Self::trouble(error.to_string())
-    }
-}
-
-impl From<crate::placement::Reason> for Failure {
-    fn from(reason: crate::placement::Reason) -> Self {
-        Self::trouble(reason.to_string())
-    }
-}
-
-impl From<HostRefusal> for Failure {
-    fn from(refusal: HostRefusal) -> Self {
-        Self::Trouble(Trouble { what: refusal.to_string(), out_of_memory: true, lost: false, sql: None })
-    }
-}
-
-impl From<MemoryError> for Failure {
-    fn from(error: MemoryError) -> Self {
-        let (out_of_memory, lost) = (error.is_out_of_memory(), error.is_device_lost());
-        let what = match &error {
-            // To a user, what was not promised is not there.
-            MemoryError::ReservationRefused { space, .. } => format!("out of {space} memory: {error}"),
-            _ => error.to_string(),
-        };
-        let trouble = Trouble { what, out_of_memory, lost, sql: None };
-        match error {
-            MemoryError::PinnedExhausted { .. } => Self::Pinned(trouble),
-            _ => Self::Trouble(trouble),
-        }
-    }
-}
-
-impl From<KernelError> for Failure {
-    fn from(error: KernelError) -> Self {
-        let (out_of_memory, lost) = (error.is_out_of_memory(), error.is_device_lost());
-        Self::Trouble(Trouble { what: error.to_string(), out_of_memory, lost, sql: None })
-    }
-}
-
-/// Segment 0, once its input's columns are known.
-pub(super) struct Prepared {
-    pub lowered: LoweredSegment,
-    pub pipeline: Arc<Pipeline>,
-    /// Dictionaries whose codes must stay below a bound, by column.
-    pub bounds: Vec<(usize, usize)>,
-}
+use crate::placement::{Reason, statistics};
 
 /// What attempts learn from each other.
 #[derive(Debug, Default)]
 struct Learnt {
     /// Statistics were wrong: take every column at its native width.
     wide: bool,
-    /// Least sizes to plan dictionaries for, by column.
-    dictionaries: HashMap<usize, usize>,
+    /// Least sizes to plan dictionaries for, by upload and column.
+    dictionaries: HashMap<(usize, usize), usize>,
     /// Dictionaries of an earlier attempt, for the next one alone.
     seeds: Seeds,
-    /// Into how many parts the keys of the first table are cut, one pass over the input for each.
-    passes: u32,
+    /// Into how many parts the keys of a segment's table are cut, one pass over its input for each.
+    passes: HashMap<usize, u32>,
 }
 
 /// The kinds of buffers of a run.
@@ -163,13 +56,34 @@ pub(super) struct Tags {
     pub groups: Scope,
     pub output: Scope,
     pub sort: Scope,
+    pub joins: Scope,
 }
 
 impl Tags {
     fn of(scope: &Scope) -> Self {
-        let [extents, groups, output, sort] = ["extents", "groups", "output", "sort"].map(|name| scope.child(name));
-        Self { extents, groups, output, sort }
+        let tag = |name| scope.child(name);
+        let (extents, groups, output, sort) = (tag("extents"), tag("groups"), tag("output"), tag("sort"));
+        Self { extents, groups, output, sort, joins: tag("joins") }
     }
+}
+
+/// What is fed from one upload.
+pub(super) struct Uploaded {
+    /// The plan whose rows are fed.
+    pub input: Arc<dyn ExecutionPlan>,
+    pub columns: Vec<ColumnInfo>,
+    /// Which of them anything reads.
+    pub used: Vec<bool>,
+    /// Rows by statistics; 0 when they do not say.
+    pub rows_known: u64,
+}
+
+/// What a segment gave.
+pub(super) struct Given {
+    pub parts: Vec<Kept>,
+    pub columns: Vec<ColumnInfo>,
+    /// The aggregate to finish.
+    pub aggregate: Option<LoweredAggregate>,
 }
 
 /// One attempt at running a program.
@@ -177,39 +91,34 @@ pub(super) struct Run {
     pub program: Program,
     /// The node that runs it, for notes.
     pub border: DownloadExec,
-    /// The plan whose rows are fed.
-    pub input: Arc<dyn ExecutionPlan>,
     pub engine: Arc<Engine>,
     pub options: MillpondOptions,
     pub context: Arc<TaskContext>,
     pub scope: Scope,
     /// Under what its buffers are counted, and named when memory runs out.
     pub tags: Tags,
-    /// Columns of the uploaded rows.
-    pub columns: Vec<ColumnInfo>,
-    /// Which of them segment 0 reads.
-    pub used: Vec<bool>,
-    /// Rows of the input by statistics; 0 when they do not say.
-    rows_known: u64,
-    learnt_sizes: HashMap<usize, usize>,
+    pub uploads: Vec<Uploaded>,
+    /// How the keys of each building segment are represented.
+    pub keys: HashMap<usize, Vec<KeyForm>>,
+    /// Which columns of each building segment anything reads.
+    pub needed: HashMap<usize, Vec<bool>>,
+    pub learnt_sizes: HashMap<(usize, usize), usize>,
     tables: Mutex<Tables>,
-    prepared: Mutex<Option<Arc<Prepared>>>,
-    pub state: tokio::sync::Mutex<Option<State>>,
     pub pipeline_launches: Arc<AtomicU64>,
-    pub rows_fed: AtomicU64,
-    /// Passes over the input, one for each part of the first table's keys, and which one this is.
-    pub passes: u32,
-    pub pass: AtomicU32,
-    /// Records of the largest table that was wanted.
-    pub most_groups: AtomicU64,
+    /// Passes over the input of a segment, one for each part of its keys.
+    passes: HashMap<usize, u32>,
     /// Held shared by who has an extent under way, alone by who found no memory for one.
     pub gate: RwLock<()>,
     /// Rows of an extent; fewer when memory has run out.
     pub extent_rows: AtomicUsize,
     /// Whom the governor knows as this run.
-    participant: Participant,
+    pub participant: Participant,
     /// Rows that may still leave.
-    remaining: AtomicUsize,
+    pub(super) remaining: AtomicUsize,
+    /// Rows that are home, and wait for the others.
+    pub rows_home: AtomicUsize,
+    /// The segment that ran out of memory although its table could be cut, and how its passes went: what to try next.
+    pub cut_next: Mutex<Option<(usize, u32)>>,
     pub out: Output,
 }
 
@@ -245,20 +154,23 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let program = Program::of(download.input())?;
     let options = context.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
-    let mut learnt = Learnt { passes: 1, ..Learnt::default() };
+    let mut learnt = Learnt::default();
     let mut untouched = download.begin();
     for _ in 0..MAX_ATTEMPTS {
         // A scan that was read before has nothing left to give: whoever comes later reads a fresh copy of it.
-        let mut input = Arc::clone(program.upload().input());
-        if !std::mem::take(&mut untouched) {
-            input = reset_plan_states(input).map_err(Failure::Input)?;
-        }
+        let fresh = std::mem::take(&mut untouched);
+        let input = |index: usize| {
+            let input = Arc::clone(program.upload(index).input());
+            if fresh { Ok(input) } else { reset_plan_states(input).map_err(Failure::Input) }
+        };
+        let inputs = (0..program.num_uploads()).map(input).collect::<Result<Vec<_>, _>>()?;
         let program = program.clone();
         let attempt =
-            Arc::new(Run::new(download, program, input, &options, context, scope, launches, out, &mut learnt)?);
+            Arc::new(Run::new(download, program, inputs, &options, context, scope, launches, out, &mut learnt)?);
+        let nothing_left = || out.sent.load(Ordering::Relaxed) == 0;
         match attempt.attempt().await {
-            Err(Failure::Ranges) if !learnt.wide && out.sent.load(Ordering::Relaxed) == 0 => learnt.wide = true,
-            Err(Failure::Dictionaries(sizes)) if out.sent.load(Ordering::Relaxed) == 0 => {
+            Err(Failure::Ranges) if !learnt.wide && nothing_left() => learnt.wide = true,
+            Err(Failure::Dictionaries(sizes)) if nothing_left() => {
                 for (column, size) in sizes {
                     let known = learnt.dictionaries.entry(column).or_default();
                     // Four times what was seen, so that a slowly growing dictionary does not restart the run each time.
@@ -266,12 +178,10 @@ pub(super) async fn run(
                 }
             }
             Err(Failure::Ranks(seeds)) => learnt.seeds = seeds,
-            Err(failure)
-                if failure.is_out_of_memory() && attempt.may_cut_table() && out.sent.load(Ordering::Relaxed) == 0 =>
-            {
-                // Where memory ended early in the input, half the keys at a time would not go far.
-                let early = attempt.rows_fed.load(Ordering::Relaxed) * 2 < attempt.rows_known;
-                learnt.passes = (attempt.passes * if early { 4 } else { 2 }).min(tune::MAX_KEY_PARTS);
+            Err(failure) if failure.wants_less() && nothing_left() => {
+                let next = attempt.cut_next.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let Some((segment, passes)) = next else { return Err(failure) };
+                learnt.passes.insert(segment, passes.min(tune::MAX_KEY_PARTS));
             }
             other => return other,
         }
@@ -282,17 +192,132 @@ pub(super) async fn run(
 /// How often a run begins again with what it has learnt.
 const MAX_ATTEMPTS: usize = 12;
 
-/// Codes of a key are planned for at least this many values.
-const LEAST_CODES: usize = 16;
-/// Beyond this many values a key's codes have no bound, and groups are hashed.
-const MOST_BOUNDED_CODES: usize = 1 << 16;
+/// What follows from the plan and the uploads' columns alone.
+#[derive(Default)]
+struct Plan {
+    used: Vec<Vec<bool>>,
+    keys: HashMap<usize, Vec<KeyForm>>,
+    needed: HashMap<usize, Vec<bool>>,
+}
+
+impl Plan {
+    /// Lowers every segment as if nothing were known of builds, first for the columns that each gives, then, from the last to
+    /// the first, for those that each reads.
+    fn of(program: &Program, uploads: &[Vec<ColumnInfo>], dictionaries: &mut Dictionaries) -> Result<Self, Reason> {
+        let used = uploads.iter().map(|columns| vec![false; columns.len()]).collect();
+        let mut plan = Self { used, ..Self::default() };
+        let mut given: Vec<(Vec<ColumnInfo>, Option<LoweredAggregate>)> = Vec::new();
+        let mut forms: HashMap<usize, BuildForm> = HashMap::new();
+        for (index, segment) in program.segments.iter().enumerate() {
+            if let Sink::Build(join) = &segment.sink {
+                plan.needed.insert(index, vec![false; join.build().schema().fields().len()]);
+            }
+            let columns = source_columns(program, index, uploads, &given);
+            let input = plan.input(program, index, &columns, &given);
+            let lowered = program.lower(index, &input, dictionaries, &mut |build, join, lowering, scope| {
+                let form = planned_build(build, join, &given[build].0, lowering, scope)?;
+                forms.insert(build, form.clone());
+                Ok(form)
+            })?;
+            given.push((lowered.outputs, lowered.aggregate));
+        }
+        for (index, segment) in program.segments.iter().enumerate().rev() {
+            let columns = source_columns(program, index, uploads, &given);
+            let input = plan.input(program, index, &columns, &given);
+            let unplanned = |build| Reason::NodeUnsupported { node: format!("a join with segment {build}") };
+            let lowered = program.lower(index, &input, dictionaries, &mut |build, _, _, _| {
+                forms.get(&build).cloned().ok_or_else(|| unplanned(build))
+            })?;
+            let first = lowered.cuts.first().map_or(&lowered.last, |cut| &cut.rows);
+            let read = first.spec.used_columns();
+            let columns_read = match &segment.source {
+                Source::Upload(upload) => Some(&mut plan.used[*upload]),
+                Source::Unmatched { build, .. } => plan.needed.get_mut(build),
+                Source::Segments(_) => None,
+            };
+            if let Some(columns) = columns_read {
+                read.iter().for_each(|column| columns[*column as usize] = true);
+            }
+            let mut pieces = vec![&lowered.last];
+            for cut in &lowered.cuts {
+                pieces.push(&cut.rows);
+                pieces
+                    .extend(cut.marks.iter().chain(&cut.recount).chain(cut.build_marks.iter().map(|(piece, _)| piece)));
+            }
+            for table in pieces.into_iter().flat_map(|piece| &piece.lookups) {
+                if let LookupTable::BuildColumn { build, column, .. } = table
+                    && let Some(needed) = plan.needed.get_mut(build)
+                {
+                    needed[*column] = true;
+                }
+            }
+            for build in program.probed(index) {
+                let (Sink::Build(join), Some(form)) = (&program.segments[build].sink, forms.get(&build)) else {
+                    continue;
+                };
+                let piece = lower_table(join, &given[build].0, &form.keys, &form.table, dictionaries)?;
+                if let Some(needed) = plan.needed.get_mut(&build) {
+                    piece.spec.used_columns().iter().for_each(|column| needed[*column as usize] = true);
+                }
+            }
+        }
+        plan.keys = forms.into_iter().map(|(build, form)| (build, form.keys)).collect();
+        Ok(plan)
+    }
+
+    /// What segment `index` reads.
+    fn input<'a>(
+        &'a self,
+        program: &Program,
+        index: usize,
+        columns: &'a [ColumnInfo],
+        given: &'a [(Vec<ColumnInfo>, Option<LoweredAggregate>)],
+    ) -> SegmentInput<'a> {
+        let like = match &program.segments[index].source {
+            Source::Unmatched { like, .. } => Some(given[*like].0.as_slice()),
+            _ => None,
+        };
+        SegmentInput {
+            columns,
+            finish: program.finishes(index).and_then(|from| given[from].1.as_ref()),
+            like,
+            rows_hint: None,
+            needed: self.needed.get(&index).map(Vec::as_slice),
+        }
+    }
+}
+
+/// The columns of the source of segment `index`.
+fn source_columns(
+    program: &Program,
+    index: usize,
+    uploads: &[Vec<ColumnInfo>],
+    given: &[(Vec<ColumnInfo>, Option<LoweredAggregate>)],
+) -> Vec<ColumnInfo> {
+    match &program.segments[index].source {
+        Source::Upload(upload) => uploads[*upload].clone(),
+        Source::Segments(from) => merged(from.iter().map(|from| given[*from].0.as_slice())),
+        Source::Unmatched { build, .. } => given[*build].0.clone(),
+    }
+}
+
+/// The columns of several segments' results, one after the other.
+pub(super) fn merged<'c>(mut all: impl Iterator<Item = &'c [ColumnInfo]>) -> Vec<ColumnInfo> {
+    let mut columns = all.next().unwrap_or_default().to_vec();
+    for others in all {
+        for (column, other) in columns.iter_mut().zip(others) {
+            column.form = column.form.clone().or(&other.form);
+        }
+    }
+    columns
+}
 
 impl Run {
     #[expect(clippy::too_many_arguments, reason = "a run is all of these")]
     fn new(
         download: &DownloadExec,
         program: Program,
-        input: Arc<dyn ExecutionPlan>,
+        inputs: Vec<Arc<dyn ExecutionPlan>>,
         options: &MillpondOptions,
         context: &Arc<TaskContext>,
         scope: &Scope,
@@ -300,42 +325,44 @@ impl Run {
         out: &Output,
         learnt: &mut Learnt,
     ) -> Result<Self, Failure> {
-        let known = if learnt.wide { None } else { statistics(input.as_ref()) };
         let mut definitions = Dictionaries::default();
-        let schema = input.schema();
-        let columns = uploaded_columns(&schema, known.as_deref(), |column| {
-            let data_type = schema.field(column).data_type().clone();
-            definitions.add(Dictionary::Source { upload: 0, column, data_type })
-        });
-        // Which columns are read does not depend on what dictionaries will hold.
-        let lowered = program.lower(0, &columns, None, None, &mut definitions.clone())?;
-        let mut used = vec![false; columns.len()];
-        lowered.spec.used_columns().iter().for_each(|index| used[*index as usize] = true);
+        let mut uploads = Vec::with_capacity(inputs.len());
+        for (upload, input) in inputs.into_iter().enumerate() {
+            let known = if learnt.wide { None } else { statistics(input.as_ref()) };
+            let schema = input.schema();
+            let columns = uploaded_columns(&schema, known.as_deref(), |column| {
+                let data_type = schema.field(column).data_type().clone();
+                definitions.add(Dictionary::Source { upload, column, data_type })
+            });
+            let rows_known = known.as_ref().and_then(|s| s.num_rows.get_value().copied()).unwrap_or(0) as u64;
+            uploads.push(Uploaded { input, columns, used: vec![], rows_known });
+        }
+        let columns: Vec<Vec<ColumnInfo>> = uploads.iter().map(|upload| upload.columns.clone()).collect();
+        let plan = Plan::of(&program, &columns, &mut definitions)?;
+        for (upload, used) in uploads.iter_mut().zip(plan.used) {
+            upload.used = used;
+        }
         Ok(Self {
-            used,
             remaining: AtomicUsize::new(program.row_limit.unwrap_or(usize::MAX)),
             program,
             border: download.clone(),
-            input,
             engine: Arc::clone(download.engine()),
             options: options.clone(),
             context: Arc::clone(context),
             scope: scope.clone(),
             tags: Tags::of(scope),
-            columns,
-            rows_known: known.as_ref().and_then(|s| s.num_rows.get_value().copied()).unwrap_or(0) as u64,
+            uploads,
+            keys: plan.keys,
+            needed: plan.needed,
             learnt_sizes: learnt.dictionaries.clone(),
             tables: Mutex::new(Tables::new(definitions).with_seeds(std::mem::take(&mut learnt.seeds))),
-            prepared: Mutex::new(None),
-            state: tokio::sync::Mutex::new(None),
             pipeline_launches: Arc::clone(launches),
-            rows_fed: AtomicU64::new(0),
-            passes: learnt.passes,
-            pass: AtomicU32::new(0),
-            most_groups: AtomicU64::new(0),
+            passes: learnt.passes.clone(),
             gate: RwLock::new(()),
             extent_rows: AtomicUsize::new(usize::MAX),
             participant: download.engine().governor.participant(scope.path(), 0),
+            rows_home: AtomicUsize::new(0),
+            cut_next: Mutex::new(None),
             out: out.clone(),
         })
     }
@@ -346,100 +373,125 @@ impl Run {
 
     /// True when the rows of an extent can go home as soon as they are there.
     pub fn streams_out(&self) -> bool {
-        self.program.segments.len() == 1 && matches!(self.program.segments[0].sink, Sink::Materialise)
+        match self.program.segments.as_slice() {
+            [one] => {
+                matches!((&one.source, &one.sink), (Source::Upload(_), Sink::Materialise))
+                    && self.program.probed(0).next().is_none()
+            }
+            _ => false,
+        }
     }
 
-    /// True when all rows must lie in one extent.
-    pub fn one_extent(&self) -> bool {
-        matches!(self.program.segments[0].sink, Sink::Sort { .. })
+    /// True for the segment that gives the result.
+    pub fn is_last(&self, segment: usize) -> bool {
+        segment + 1 == self.program.segments.len()
     }
 
     /// Rows that may still leave.
     pub fn wanted(&self) -> usize {
-        self.remaining.load(Ordering::Relaxed)
+        self.remaining.load(Ordering::Relaxed).saturating_sub(self.rows_home.load(Ordering::Relaxed))
     }
 
     async fn attempt(self: &Arc<Self>) -> Result<(), Failure> {
-        let keyed = matches!(self.program.segments[0].sink, Sink::Aggregate(_));
         let stream = self.engine.streams.take(&self.scope)?;
-        let mut current: Vec<Kept> = Vec::new();
-        for pass in 0..self.passes {
-            self.pass.store(pass, Ordering::Relaxed);
-            self.rows_fed.store(0, Ordering::Relaxed);
-            let input = match pass {
-                0 => Arc::clone(&self.input),
-                _ => reset_plan_states(Arc::clone(&self.input)).map_err(Failure::Input)?,
-            };
-            let fed = feed::feed(self, &input).await?;
-            if self.streams_out() {
-                return Ok(());
-            }
-            if keyed {
-                let prepared = self.prepared(0)?;
-                self.check_ranks(&prepared)?;
-                current.push(self.emitted(&prepared, &stream, self.passes > 1).await?);
-            } else {
-                current.extend(fed.map(Kept::staying));
-            }
-        }
-        if current.is_empty() {
-            return Ok(());
-        }
-        let mut finish = self.prepared(0)?.lowered.aggregate.clone();
+        let mut given: Vec<Option<Given>> = Vec::new();
+        let mut built: HashMap<usize, Build> = HashMap::new();
+        let mut home: Vec<RecordBatch> = Vec::new();
         // Batches stay here until the last one is home: until then the CPU can take over.
-        let mut home = Vec::new();
         let mut held = self.host_memory("results");
-        for index in 1..self.program.segments.len() {
-            let lowered = {
-                let mut tables = self.tables();
-                let rows_hint = Some(current.iter().map(Kept::rows).sum::<u64>().next_power_of_two());
-                self.program.lower(index, current[0].outputs(), finish.as_ref(), rows_hint, &mut tables.definitions)?
+        for index in 0..self.program.segments.len() {
+            let segment = &self.program.segments[index];
+            let passes = self.passes.get(&index).copied().unwrap_or(1);
+            let (parts, columns, finish) = match &segment.source {
+                Source::Upload(upload) => (vec![], self.uploads[*upload].columns.clone(), None),
+                Source::Segments(from) => {
+                    let taken: Vec<Given> = from.iter().filter_map(|from| given[*from].take()).collect();
+                    let columns = merged(taken.iter().map(|given| given.columns.as_slice()));
+                    let finish = taken.first().and_then(|given| given.aggregate.clone());
+                    (taken.into_iter().flat_map(|given| given.parts).collect(), columns, finish)
+                }
+                Source::Unmatched { build, .. } => {
+                    (vec![], built.get(build).map(|built| built.form().columns.clone()).unwrap_or_default(), None)
+                }
             };
-            let pipeline = self.engine.pipelines.pipeline(&lowered.spec)?;
-            finish.clone_from(&lowered.aggregate);
-            let inputs = std::mem::take(&mut current);
-            match &self.program.segments[index].sink {
-                Sink::Aggregate(_) => {
-                    current = vec![Kept::staying(self.aggregate_again(&pipeline, &lowered, inputs, &stream).await?)];
-                }
-                Sink::Materialise => {
-                    for input in inputs {
-                        let input = input.on_device(&stream)?;
-                        let extent = input.as_extent()?;
-                        let part = self.materialised(&pipeline, &lowered, &extent, false, &stream).await?;
-                        drop((input, extent));
-                        let batch = self.downloaded(&part, &stream, false).await?;
-                        held.grow(batch.get_array_memory_size());
-                        home.push(batch);
+            let like = match &segment.source {
+                Source::Unmatched { like, .. } => given[*like].as_ref().map(|given| given.columns.clone()),
+                _ => None,
+            };
+            let mut builds: HashMap<usize, Built> = HashMap::new();
+            for build in self.program.probed(index) {
+                let waiting = built.get(&build).ok_or_else(|| unbuilt(build))?;
+                builds.insert(build, waiting.on_device(&stream)?);
+            }
+            let rows_hint = parts.iter().map(Kept::rows).sum();
+            let active = Arc::new(Active::new(self, index, columns, finish, like, builds, passes, rows_hint));
+            match &segment.source {
+                Source::Upload(upload) => {
+                    for pass in 0..passes {
+                        active.begin_pass(pass);
+                        let input = Arc::clone(&self.uploads[*upload].input);
+                        let input = match pass {
+                            0 => input,
+                            _ => reset_plan_states(input).map_err(Failure::Input)?,
+                        };
+                        let fed = feed::feed(&active, *upload, &input).await;
+                        fed.inspect_err(|failure| active.short_of_memory(failure))?;
+                        if self.streams_out() {
+                            return Ok(());
+                        }
+                        active.end_pass(&stream).await.inspect_err(|failure| active.short_of_memory(failure))?;
                     }
                 }
-                Sink::Sort { fetch, .. } => {
-                    let several = inputs.len() > 1;
-                    for input in inputs {
-                        let input = input.on_device(&stream)?;
-                        let extent = input.as_extent()?;
-                        let part = self.materialised(&pipeline, &lowered, &extent, several, &stream).await?;
-                        drop((input, extent));
-                        current.push(if several { Kept::spillable(part, &self.engine)? } else { Kept::staying(part) });
-                    }
-                    let part = self.together(std::mem::take(&mut current), &stream)?;
-                    current = vec![Kept::staying(sort::sorted(part, &lowered.sort_keys, *fetch, self, &stream)?)];
+                Source::Segments(_) => {
+                    active.read(parts, &stream).await?;
+                    active.end_pass(&stream).await?;
+                }
+                Source::Unmatched { build, .. } => {
+                    let from = built.get(build).ok_or_else(|| unbuilt(*build))?.on_device(&stream)?;
+                    active.read_unmatched(&from, &stream).await?;
+                    active.end_pass(&stream).await?;
                 }
             }
+            let result = active.finish(&stream).await?;
+            match &segment.sink {
+                Sink::Build(join) => {
+                    built.insert(index, self.build(index, join, result, &stream).await?);
+                    given.push(None);
+                }
+                _ => given.push(Some(result)),
+            }
+            drop(active);
+            built.retain(|build, _| self.is_read_after(*build, index));
         }
-        for part in current {
+        let result = given.pop().flatten().ok_or_else(|| EngineError::internal("the last segment gives rows"))?;
+        for part in result.parts {
             let mut part = part.on_device(&stream)?;
             if let Some(selection) = &self.program.selection {
                 part = part.select(selection)?;
             }
             let batch = self.downloaded(&part, &stream, false).await?;
-            held.grow(batch.get_array_memory_size());
+            self.came_home(&batch, &mut held);
             home.push(batch);
         }
+        self.rows_home.store(0, Ordering::Relaxed);
         for batch in home {
             self.leave(batch).await?;
         }
         Ok(())
+    }
+
+    /// Counts a batch that waits for the others.
+    fn came_home(&self, batch: &RecordBatch, held: &mut HostHold) {
+        held.grow(batch.get_array_memory_size());
+        self.rows_home.fetch_add(batch.num_rows(), Ordering::Relaxed);
+    }
+
+    /// True when what segment `build` built is of use after segment `index`.
+    fn is_read_after(&self, build: usize, index: usize) -> bool {
+        self.program.segments.iter().enumerate().skip(index + 1).any(|(later, segment)| {
+            matches!(&segment.source, Source::Unmatched { build: of, .. } if *of == build)
+                || self.program.probed(later).any(|probed| probed == build)
+        })
     }
 
     /// Asks the governor for `bytes` of the device; it may spill what waits, here and in other runs.
@@ -457,279 +509,22 @@ impl Run {
         HostHold::new(&format!("millpond {} {what}", self.scope.path()), &self.context.runtime_env().memory_pool)
     }
 
-    /// Segment 0, if anything of it has run.
-    pub fn prepared_already(&self) -> Option<Arc<Prepared>> {
-        self.prepared.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Several parts of the same columns as one.
-    fn together(&self, parts: Vec<Kept>, stream: &Stream) -> Result<Part, Failure> {
-        let mut parts = parts.into_iter().map(|part| part.on_device(stream)).collect::<Result<Vec<_>, _>>()?;
-        let (Some(first), true) = (parts.first(), parts.len() > 1) else {
-            return parts.pop().ok_or_else(|| EngineError::internal("there is a part at least").into());
-        };
-        // Every column of the layout travels: sort keys follow those of the result.
-        let types: Vec<Ty> = first.layout.columns.iter().map(|column| column.ty).collect();
-        let mut graph = Graph::new();
-        let outputs = types.iter().enumerate().map(|(index, ty)| graph.column(index as u32, *ty)).collect();
-        let spec = PipelineSpec {
-            extents: Extents::Many,
-            columns: first.layout.column_specs(),
-            literals: vec![],
-            lookups: vec![],
-            tables: vec![],
-            expanded: false,
-            graph,
-            filters: vec![],
-            sink: SinkSpec::Materialise { outputs },
-        };
-        let pipeline = self.engine.pipelines.pipeline(&spec)?;
-        let extents = parts.iter().map(|part| part.layout.extent(&part.buffer)).collect::<Result<Vec<_>, _>>()?;
-        let bytes = pipeline.descriptors(&extents)?;
-        let descriptors = DeviceBuffer::upload(&bytes, stream, &self.engine.pool, &self.engine.pinned)?;
-        let layout = pipeline.output_layout(&extents);
-        let (buffer, promise) = self.output(&layout, false, stream)?;
-        let input = Input {
-            extents: &extents,
-            descriptors: Some(&descriptors),
-            literals: &[],
-            lookups: &[],
-            ..Input::default()
-        };
-        pipeline.materialise(input, &buffer, &layout, stream)?;
-        self.pipeline_launches.fetch_add(1, Ordering::Relaxed);
-        Ok(Part::new(&buffer, layout, first.outputs.clone()).promised(promise))
-    }
-
-    /// Segment 0 in the kernels' language, made by whoever asks first.
-    /// `rows` are those at hand; statistics may know of more.
-    pub fn prepared(&self, rows: u64) -> Result<Arc<Prepared>, Failure> {
-        let mut slot = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(prepared) = &*slot {
-            return Ok(Arc::clone(prepared));
-        }
-        // Rounded, so that a few rows more compile nothing.
-        let rows_hint = Some(self.rows_known.max(rows).next_power_of_two());
-        let mut tables = self.tables();
-        let mut lowered = self.program.lower(0, &self.columns, None, rows_hint, &mut tables.definitions)?;
-        let mut bounds = Vec::new();
-        if let SinkSpec::Aggregate(aggregate) = &lowered.spec.sink {
-            // Codes that are keys get a bound, so that few groups can be addressed directly.
-            let mut columns = self.columns.clone();
-            for key in &aggregate.keys {
-                let Node::Column { index } = lowered.spec.graph.node(*key) else { continue };
-                let index = *index as usize;
-                let Form::Codes(ty, id) = columns[index].form else { continue };
-                let learnt = self.learnt_sizes.get(&index).copied().unwrap_or(0);
-                let bound = tables.len(id).max(learnt).max(LEAST_CODES).next_power_of_two();
-                if bound <= MOST_BOUNDED_CODES {
-                    columns[index].form = Form::Codes(ty.within(0, bound as i128 - 1), id);
-                    bounds.push((index, bound));
+    /// Columns whose dictionaries are complete, with the bound that gives their codes.
+    pub fn bounded(&self, columns: &mut [ColumnInfo]) {
+        let tables = self.tables();
+        for column in columns {
+            if let Form::Codes(ty, id) = column.form
+                && matches!(tables.definitions.get(id), Some(Dictionary::Source { .. } | Dictionary::Constants { .. }))
+            {
+                let bound = tables.len(id).max(1).next_power_of_two();
+                if bound <= super::segment::MOST_BOUNDED_CODES {
+                    column.form = Form::Codes(ty.within(0, bound as i128 - 1), id);
                 }
             }
-            if !bounds.is_empty() {
-                lowered = self.program.lower(0, &columns, None, rows_hint, &mut tables.definitions)?;
-            }
         }
-        if let SinkSpec::Aggregate(aggregate) = &mut lowered.spec.sink
-            && self.passes > 1
-        {
-            // Only a hash table can be for a part of the keys.
-            aggregate.regime = Some(Regime::Hash);
-        }
-        drop(tables);
-        let pipeline = self.engine.pipelines.pipeline(&lowered.spec)?;
-        let prepared = Arc::new(Prepared { lowered, pipeline, bounds });
-        *slot = Some(Arc::clone(&prepared));
-        Ok(prepared)
-    }
-
-    /// Fails when a dictionary has outgrown the bound of its codes.
-    pub fn check_bounds(&self, prepared: &Prepared) -> Result<(), Failure> {
-        let tables = self.tables();
-        let mut sizes = HashMap::new();
-        for (column, bound) in &prepared.bounds {
-            if let Form::Codes(_, id) = self.columns[*column].form
-                && tables.len(id) > *bound
-            {
-                sizes.insert(*column, tables.len(id));
-            }
-        }
-        if sizes.is_empty() { Ok(()) } else { Err(Failure::Dictionaries(sizes)) }
-    }
-
-    /// Fails when the least or greatest string was sought by ranks that moved as its dictionary grew.
-    fn check_ranks(&self, prepared: &Prepared) -> Result<(), Failure> {
-        let SinkSpec::Aggregate(aggregate) = &prepared.lowered.spec.sink else { return Ok(()) };
-        let mut tables = self.tables();
-        let sought = aggregate.accumulators.iter().filter_map(|accumulator| match accumulator.aggregate {
-            Aggregate::Min(of) | Aggregate::Max(of) => Some(of),
-            _ => None,
-        });
-        for of in sought.chain(aggregate.orders.iter().flatten().map(|key| key.node)) {
-            if let Node::Lookup { table, .. } = prepared.lowered.spec.graph.node(of)
-                && tables.ranks_moved(&prepared.lowered.lookups[*table as usize])
-            {
-                return Err(Failure::Ranks(tables.take_seeds()));
-            }
-        }
-        Ok(())
-    }
-
-    /// The tables of a launch. Where there is no pinned memory for a large one, it waits until some has come back.
-    pub(super) async fn lookups(&self, lowered: &LoweredSegment, stream: &Stream) -> Result<Vec<LookupInput>, Failure> {
-        loop {
-            let made = self.tables().lookups(&lowered.lookups, &lowered.spec.lookups, &self.engine, stream);
-            match made {
-                Err(Failure::Pinned(_)) => drop(self.engine.pinned.take(HostKind::Upload, LARGE_TABLE_BYTES).await?),
-                other => return other,
-            }
-        }
-    }
-
-    /// The rows of `extent` that pass, as dense columns.
-    pub async fn materialised(
-        &self,
-        pipeline: &Pipeline,
-        lowered: &LoweredSegment,
-        extent: &ExtentInput,
-        waits: bool,
-        stream: &Stream,
-    ) -> Result<Part, Failure> {
-        let lookups = self.lookups(lowered, stream).await?;
-        let extents = std::slice::from_ref(extent);
-        let layout = pipeline.output_layout(extents);
-        let (buffer, promise) = self.output(&layout, waits, stream)?;
-        let input =
-            Input { extents, descriptors: None, literals: &lowered.literals, lookups: &lookups, ..Input::default() };
-        pipeline.materialise(input, &buffer, &layout, stream)?;
-        self.pipeline_launches.fetch_add(1, Ordering::Relaxed);
-        Ok(Part::new(&buffer, layout, lowered.outputs.clone()).promised(promise))
-    }
-
-    /// A result as an Arrow batch: one copy where it is small, else one for its size and one for its rows.
-    pub async fn downloaded(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
-        let pinned = &self.engine.pinned;
-        let fetch = async |view: &DeviceView| -> Result<_, MemoryError> {
-            let pending = pinned.take(HostKind::Download, view.len()).await?.copy_to_host(view, stream)?;
-            if feeding { pending.feeding().await } else { pending.await }
-        };
-        let layout = &part.layout;
-        let small = layout.bytes <= SMALL_RESULT_BYTES;
-        let first = match small {
-            true => fetch(&part.buffer).await?,
-            false => fetch(&part.buffer.view(OutputLayout::CONTROL)?).await?,
-        };
-        let (error, rows) = control_words(&first.read()?)?;
-        flagged(error)?;
-        if rows > layout.rows_upper_bound {
-            return Err(Failure::trouble(format!(
-                "the device says {rows} rows of at most {}",
-                layout.rows_upper_bound
-            )));
-        }
-        // More than are wanted now are never wanted later.
-        let rows = (rows as usize).min(self.wanted());
-        if small {
-            let bytes = first.read()?;
-            return self.batch(part, rows, |range| bytes.get(range).unwrap_or(&[]));
-        }
-        // Only what the rows take is copied, region by region, into one piece of pinned memory.
-        let mut pieces: Vec<(usize, usize, usize)> = Vec::new();
-        let mut end = 0;
-        let mut piece = |start: usize, bytes: usize| {
-            pieces.push((start, bytes, end));
-            end += bytes.next_multiple_of(64);
-        };
-        for column in layout.columns.iter().take(part.outputs.len()) {
-            piece(column.values.start, column.physical.value_bytes(rows as u64) as usize);
-            if let Some(validity) = &column.validity {
-                piece(validity.start, rows.div_ceil(8));
-            }
-        }
-        let mut staging = pinned.take(HostKind::Download, end).await?;
-        for (start, bytes, at) in pieces.iter().filter(|(_, bytes, _)| *bytes > 0) {
-            staging.enqueue_to_host(*at..at + bytes, &part.buffer.view(*start..start + bytes)?, stream)?;
-        }
-        let pending = staging.idle()?;
-        let staging = if feeding { pending.feeding().await? } else { pending.await? };
-        let bytes = staging.read()?;
-        self.batch(part, rows, |range| {
-            let at = pieces.iter().find(|(start, ..)| *start == range.start).map_or(0, |(_, _, at)| *at);
-            bytes.get(at..at + range.len()).unwrap_or(&[])
-        })
-    }
-
-    /// Sends as many rows of a batch as may still leave. They are counted here, once nothing can fail any more, so that rows
-    /// whose way home failed are not missing from a LIMIT.
-    pub async fn leave(&self, batch: RecordBatch) -> Result<(), Failure> {
-        let mut taken = 0;
-        let _ = self.remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            taken = batch.num_rows().min(left);
-            Some(left - taken)
-        });
-        self.out.send(batch.slice(0, taken)).await
-    }
-
-    fn batch<'b>(
-        &self,
-        part: &Part,
-        rows: usize,
-        bytes: impl Fn(std::ops::Range<usize>) -> &'b [u8],
-    ) -> Result<RecordBatch, Failure> {
-        let schema = Arc::clone(&self.program.schema);
-        let mut arrays: Vec<ArrayRef> = Vec::with_capacity(part.outputs.len());
-        for (column, layout) in part.outputs.iter().zip(&part.layout.columns) {
-            let values = layout.values.start..layout.values.start + layout.physical.value_bytes(rows as u64) as usize;
-            let validity = layout.validity.as_ref().map(|range| bytes(range.start..range.start + rows.div_ceil(8)));
-            let dictionary = match column.form {
-                Form::Codes(_, id) => Some(self.tables().values(id)?),
-                _ => None,
-            };
-            let data_type = schema.field(arrays.len()).data_type();
-            let array = read_array(data_type, layout.physical, rows, bytes(values), validity, dictionary.as_ref())?;
-            arrays.push(array);
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        Ok(RecordBatch::try_new_with_options(schema, arrays, &options)?)
     }
 }
 
-/// Room for any table: 16 bytes for each of a dictionary's values, and their validity.
-const LARGE_TABLE_BYTES: usize = 18 << 20;
-
-/// Error word and row count of a control block.
-pub(super) fn control_words(bytes: &[u8]) -> Result<(u64, u64), Failure> {
-    let words = bytes.as_chunks::<8>().0;
-    match words {
-        [error, rows, ..] => Ok((u64::from_le_bytes(*error), u64::from_le_bytes(*rows))),
-        _ => Err(EngineError::internal(format!("a control block of {} bytes", bytes.len())).into()),
-    }
-}
-
-/// Fails when a kernel raised the error flag.
-pub(super) fn flagged(word: u64) -> Result<(), Failure> {
-    if word == 0 {
-        return Ok(());
-    }
-    let (what, sql) = match ErrorCode::from_word(word) {
-        Some((ErrorCode::DivisionByZero, _)) => ("division by zero", Some(ArrowError::DivideByZero)),
-        Some((ErrorCode::Overflow, _)) => {
-            let error = ArrowError::ArithmeticOverflow("Overflow happened in an expression".into());
-            ("arithmetic overflow", Some(error))
-        }
-        Some((ErrorCode::Cast, _)) => {
-            ("a failed cast", Some(ArrowError::CastError("A value does not fit the type it is cast to".into())))
-        }
-        Some((ErrorCode::Argument, _)) => {
-            let error = ArrowError::InvalidArgumentError("An argument is outside what its function takes".into());
-            ("an argument that a function refuses", Some(error))
-        }
-        Some((ErrorCode::TableFull, _)) => ("a hash table that was too small", None),
-        Some((ErrorCode::KeyRange, _)) => ("a key outside its range", None),
-        None => ("an unknown error", None),
-    };
-    let what = format!("the device met {what}");
-    let sql = sql.map(|error| Arc::new(DataFusionError::from(error)));
-    Err(Failure::Trouble(Trouble { what, sql, ..Trouble::default() }))
+fn unbuilt(build: usize) -> EngineError {
+    EngineError::internal(format!("segment {build} builds before it is probed"))
 }

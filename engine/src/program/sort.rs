@@ -14,9 +14,10 @@ use millpond_kernels::pipeline::{Input, LookupInput};
 use millpond_kernels::sort;
 use millpond_memory::{DeviceBuffer, Stream};
 
-use super::compile::SortKey;
+use super::failure::Failure;
+use super::lower::SortKey;
 use super::part::Part;
-use super::run::{Failure, Run};
+use super::run::Run;
 
 /// `part` in the order of `keys`, which name its columns; of its rows the first `limit`, or all.
 pub(super) fn sorted(

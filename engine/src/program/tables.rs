@@ -23,7 +23,7 @@ use millpond_kernels::codegen::ir::{ColumnSpec, LookupSpec, Physical};
 use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::{DeviceBuffer, Stream};
 
-use super::run::Failure;
+use super::failure::Failure;
 use crate::column::DictionaryId;
 use crate::device::Engine;
 use crate::error::EngineError;
@@ -286,18 +286,8 @@ impl Tables {
         }
     }
 
-    /// The tables of a launch, evaluated and uploaded as far as the dictionaries go.
-    pub fn lookups(
-        &mut self,
-        lookups: &[Lookup],
-        specs: &[LookupSpec],
-        engine: &Engine,
-        stream: &Stream,
-    ) -> Result<Vec<LookupInput>, Failure> {
-        lookups.iter().zip(specs).map(|(lookup, spec)| self.lookup(lookup, spec, engine, stream)).collect()
-    }
-
-    fn lookup(
+    /// A table of a launch, evaluated and uploaded as far as its dictionary goes.
+    pub fn lookup(
         &mut self,
         lookup: &Lookup,
         spec: &LookupSpec,

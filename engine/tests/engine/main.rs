@@ -5,6 +5,7 @@ mod answers;
 mod edges;
 mod found;
 mod functions;
+mod joins;
 mod memory;
 mod no_device;
 mod placement;

@@ -304,8 +304,9 @@ async fn what_has_no_device_form_falls_back_with_its_reason() {
     rig.falls_back("SELECT w, approx_distinct(id) FROM t WHERE k > 2 GROUP BY w", "approx_distinct").await;
     rig.falls_back("SELECT id, s || l FROM t WHERE k > 2", "||").await;
     rig.falls_back("SELECT w, median(k) FROM t WHERE k > 2 GROUP BY w", "median").await;
+    rig.falls_back("SELECT id, to_hex(k) FROM t WHERE k > 2", "to_hex").await;
     rig.falls_back("SELECT id, row_number() OVER (ORDER BY id) FROM t WHERE k > 2", "Window").await;
-    rig.falls_back("SELECT a.id FROM t a JOIN t b ON a.id = b.k WHERE a.w > 0", "Join").await;
+    rig.falls_back("SELECT id, sum(k) OVER (PARTITION BY k) FROM t WHERE w > 0", "Window").await;
     rig.falls_back("SELECT id FROM t WHERE k > 2 UNION ALL SELECT id FROM t WHERE w = 1", "Union").await;
     rig.finish();
 }

@@ -17,7 +17,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as LiteralExpr;
 use millpond_kernels::codegen::ir::{
-    Accumulator, Aggregate, AggregateSpec, Literal, NodeId, OrderKey, Overflow, Repr, Rounding, Seed, Test, Ty,
+    Accumulator, Aggregate, AggregateSpec, Literal, NodeId, OrderKey, Overflow, Range, Repr, Rounding, Seed, Test, Ty,
 };
 
 use super::{Dictionary, Lowering, Scope, Value, refused};
@@ -441,6 +441,9 @@ fn average(
         }
         _ => None,
     };
+    // Values so small that no number of rows brings their sum to 128 bits need no check, and share the sum of SUM.
+    let small = |range: Range| range.high.unsigned_abs().max(range.low.unsigned_abs()) < 1 << 80;
+    let fits = lowering.graph.ty(node).range.is_some_and(small);
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
     let count = add(Aggregate::Count(value.node));
     match (&value.data_type, result, decimals) {
@@ -452,7 +455,8 @@ fn average(
         }
         // DataFusion sums in a wider type than its results have: a total that leaves 128 bits is not ours to give.
         (_, _, Some((digits, precision))) => {
-            Ok(Final::DecimalAverage { sum: add(Aggregate::SumChecked(node)), count, digits, precision })
+            let sum = if fits { Aggregate::Sum(node) } else { Aggregate::SumChecked(node) };
+            Ok(Final::DecimalAverage { sum: add(sum), count, digits, precision })
         }
         (from, to, None) => Err(unsupported(function, format!("it gives {to} for {from}"))),
     }

@@ -1,0 +1,308 @@
+//! Joins, lowered: keys that mean the same on both sides, matches, and what each kind of join makes of them.
+//!
+//!   o_custkey = c_custkey     build side: keys ──► table        probe side: probe(keys) ──► matches, NULL where there are none
+//!   inner    filter: matches IS NOT NULL                        the build side's columns are lookup tables by row number
+//!   outer    no filter; a row without a match looks nothing up, and gets NULL
+//!   semi     filter: matches IS NOT NULL        anti   filter: matches IS NULL        mark   the test itself
+//!
+//! Several  matches of a row make several rows of it: the pipeline is cut, see [`lower`](crate::program).
+//! Residual conditions are part of what a match is: they are tested on pairs.
+//! Strings  of two dictionaries are compared as codes into one that holds the values of both.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use millpond_kernels::codegen::ir::{Arithmetic, NodeId, Overflow, Repr, TableSpec, Test, Ty};
+
+use super::{Dictionary, LookupTable, Lowering, Scope, Value, cast, unsupported};
+use crate::column::{ColumnInfo, DictionaryId, Form};
+use crate::exec::{DeviceJoinExec, JoinColumn, JoinKind};
+use crate::placement::Reason;
+
+/// How one key is represented on both sides.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KeyForm {
+    /// The build side's type.
+    pub ty: Ty,
+    /// Where both sides' strings meet, if they have dictionaries of their own.
+    merged: Option<DictionaryId>,
+}
+
+impl KeyForm {
+    /// Takes over what is known of the build side's column by now, where the key is one.
+    pub fn narrowed(&mut self, expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnInfo]) {
+        let column = expr.downcast_ref::<Column>().and_then(|column| columns.get(column.index()));
+        if let (None, Some(Ok(ty))) = (self.merged, column.map(ColumnInfo::ty))
+            && ty.repr == self.ty.repr
+        {
+            self.ty.range = ty.range;
+        }
+    }
+}
+
+/// What is known of a build side.
+#[derive(Debug, Clone)]
+pub struct BuildForm {
+    /// The segment that builds.
+    pub build: usize,
+    /// The build side's columns, as the plan has them.
+    pub columns: Vec<ColumnInfo>,
+    pub table: TableSpec,
+    pub keys: Vec<KeyForm>,
+    /// Some key has several rows: true until it is known.
+    pub has_duplicates: bool,
+    pub has_null_keys: bool,
+    /// It is known to have no rows at all.
+    pub is_empty: bool,
+}
+
+/// A row's matches.
+#[derive(Debug, Clone, Copy)]
+pub struct Matches {
+    /// The list, NULL where it is empty.
+    pub list: NodeId,
+    /// True where there is one.
+    pub found: NodeId,
+}
+
+fn graph_refused(error: &millpond_kernels::codegen::ir::GraphError) -> Reason {
+    Reason::ExprUnsupported { expr: "the join".into(), why: error.to_string() }
+}
+
+/// The representation of the keys of `join`, whose build side has `build` columns, and whose probe side `scope`.
+pub fn key_forms(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    join: &DeviceJoinExec,
+    build: &[ColumnInfo],
+) -> Result<Vec<KeyForm>, Reason> {
+    if join.on().is_empty() {
+        // One key that all rows have.
+        return Ok(vec![KeyForm { ty: Ty::new(Repr::U32).within(0, 0), merged: None }]);
+    }
+    let mut forms = Vec::with_capacity(join.on().len());
+    for (of_build, of_probe) in join.on() {
+        let probing = lowering.lower(of_probe, scope)?;
+        let mut building = Lowering::new(build, lowering.dictionaries);
+        let own = building.scope();
+        let built = building.lower(of_build, &own)?;
+        let mut ty = building.graph.ty(built.node);
+        let mut merged = None;
+        match (built.dictionary, probing.dictionary) {
+            (Some(a), Some(b)) if a == b => {}
+            (Some(a), Some(b)) => {
+                if !cast::same_strings(&built.data_type, &probing.data_type) {
+                    let why = format!("it joins {} and {}", built.data_type, probing.data_type);
+                    return Err(unsupported(of_probe, &why));
+                }
+                let mut parts = vec![a, b];
+                parts.sort();
+                let data_type = built.data_type.clone();
+                merged = Some(lowering.dictionaries.add(Dictionary::Merged { parts, constants: vec![], data_type }));
+                ty.range = None;
+            }
+            (None, None) if cast::same_representation(&built.data_type, &probing.data_type) => {}
+            _ => {
+                let why = format!("it joins {} and {}", built.data_type, probing.data_type);
+                return Err(unsupported(of_probe, &why));
+            }
+        }
+        forms.push(KeyForm { ty, merged });
+    }
+    Ok(forms)
+}
+
+/// The keys of one side. `build` says which.
+pub fn keys(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    join: &DeviceJoinExec,
+    forms: &[KeyForm],
+    build: bool,
+) -> Result<Vec<NodeId>, Reason> {
+    if join.on().is_empty() {
+        return Ok(vec![lowering.graph.integer(0, Repr::U32)]);
+    }
+    let mut nodes = Vec::with_capacity(forms.len());
+    for ((of_build, of_probe), form) in join.on().iter().zip(forms) {
+        let expr: &Arc<dyn PhysicalExpr> = if build { of_build } else { of_probe };
+        let value = lowering.lower(expr, scope)?;
+        nodes.push(match form.merged {
+            Some(merged) => lowering.merged_code(expr, &value, merged)?,
+            None => value.node,
+        });
+    }
+    Ok(nodes)
+}
+
+impl Lowering<'_> {
+    /// Looks the keys of the current row up.
+    pub fn matches(&mut self, scope: &Scope, join: &DeviceJoinExec, build: &BuildForm) -> Result<Matches, Reason> {
+        let keys = keys(self, scope, join, &build.keys, false)?;
+        let entry = (build.build, build.table.clone());
+        let known = self.tables.iter().position(|table| *table == entry);
+        let table = known.unwrap_or_else(|| {
+            self.tables.push(entry);
+            self.tables.len() - 1
+        });
+        let list = self.graph.probe(table as u32, &build.table, &keys).map_err(|e| graph_refused(&e))?;
+        let found = self.graph.test(Test::IsNotNull, list).map_err(|e| graph_refused(&e))?;
+        Ok(Matches { list, found })
+    }
+
+    /// The number of the build row of a row with one match; NULL where it has none.
+    pub fn build_row(&mut self, matches: Matches) -> Result<NodeId, Reason> {
+        self.graph.match_start(matches.list).map_err(|e| graph_refused(&e))
+    }
+
+    /// The number of the build row of an expanded row, whose matches begin at `start`.
+    pub fn listed_row(&mut self, start: NodeId, build: &BuildForm) -> Result<NodeId, Reason> {
+        let ordinal = self.graph.ordinal();
+        let place = self.graph.arithmetic(Arithmetic::Add, start, ordinal, Overflow::Wrap);
+        let place = place.map_err(|e| graph_refused(&e))?;
+        if !build.has_duplicates {
+            return Ok(place);
+        }
+        let table = self.lookup_table(LookupTable::Matches { build: build.build });
+        self.graph.lookup(place, table, Ty::new(Repr::U32)).map_err(|e| graph_refused(&e))
+    }
+
+    /// Column `index` of the build side, in row `row`.
+    fn build_value(&mut self, build: &BuildForm, index: usize, row: NodeId) -> Result<Value, Reason> {
+        let missing = || Reason::ExprUnsupported { expr: format!("column {index}"), why: "it is not there".into() };
+        let column = build.columns.get(index).ok_or_else(missing)?;
+        let ty = column.ty()?;
+        let table = self.lookup_table(LookupTable::BuildColumn { build: build.build, column: index, ty });
+        let node = self.graph.lookup(row, table, ty).map_err(|e| graph_refused(&e))?;
+        let dictionary = match column.form {
+            Form::Codes(_, id) => Some(id),
+            _ => None,
+        };
+        Ok(Value { node, data_type: column.data_type.clone(), dictionary })
+    }
+
+    /// A column of either side: `scope` is the probe side's row, `row` the build side's.
+    fn join_value(
+        &mut self,
+        scope: &Scope,
+        build: &BuildForm,
+        column: JoinColumn,
+        row: Option<NodeId>,
+        mark: Option<NodeId>,
+    ) -> Result<Value, Reason> {
+        match (column, row, mark) {
+            (JoinColumn::Probe(index), ..) => scope.column(index),
+            (JoinColumn::Build(index), Some(row), _) => self.build_value(build, index, row),
+            (JoinColumn::Mark, _, Some(node)) => Ok(Value { node, data_type: DataType::Boolean, dictionary: None }),
+            _ => Err(Reason::ExprUnsupported { expr: format!("{column:?}"), why: "this join has none".into() }),
+        }
+    }
+
+    /// The join's condition on a pair of rows, if it has one: true, false or NULL.
+    pub fn residual(
+        &mut self,
+        scope: &Scope,
+        join: &DeviceJoinExec,
+        build: &BuildForm,
+        row: NodeId,
+    ) -> Result<Option<NodeId>, Reason> {
+        let Some(residual) = join.residual() else { return Ok(None) };
+        let mut values = Vec::with_capacity(residual.columns.len());
+        for (column, field) in residual.columns.iter().zip(residual.schema.fields()) {
+            let value = self.join_value(scope, build, *column, Some(row), None);
+            values.push((field.name().clone(), value, field.data_type().clone()));
+        }
+        let pair = Scope::new(values);
+        Ok(Some(self.predicate(&residual.expression, &pair)?))
+    }
+
+    /// The columns that leave the join.
+    pub fn joined(
+        &mut self,
+        scope: &Scope,
+        join: &DeviceJoinExec,
+        build: &BuildForm,
+        row: Option<NodeId>,
+        mark: Option<NodeId>,
+    ) -> Result<Scope, Reason> {
+        use datafusion::physical_plan::ExecutionPlan;
+        let schema = join.schema();
+        let mut values = Vec::with_capacity(join.columns().len());
+        for (column, field) in join.columns().iter().zip(schema.fields()) {
+            let value = self.join_value(scope, build, *column, row, mark);
+            values.push((field.name().clone(), value, field.data_type().clone()));
+        }
+        Ok(Scope::new(values))
+    }
+
+    /// A join in which a row has one match at most, or in which only whether it has one counts: `filters` gets what its
+    /// rows must pass.
+    pub fn join_in_place(
+        &mut self,
+        scope: &Scope,
+        join: &DeviceJoinExec,
+        build: &BuildForm,
+        filters: &mut Vec<NodeId>,
+    ) -> Result<Scope, Reason> {
+        let matches = self.matches(scope, join, build)?;
+        let e = |e| graph_refused(&e);
+        match join.kind() {
+            JoinKind::Inner => {
+                filters.push(matches.found);
+                let list = self.graph.present(matches.list);
+                let row = self.build_row(Matches { list, ..matches })?;
+                filters.extend(self.residual(scope, join, build, row)?);
+                self.joined(scope, join, build, Some(row), None)
+            }
+            JoinKind::Outer => {
+                let mut row = self.build_row(matches)?;
+                if let Some(holds) = self.residual(scope, join, build, row)? {
+                    let holds = self.graph.test(Test::IsTrue, holds).map_err(e)?;
+                    row = self.graph.case(vec![(holds, row)], None).map_err(e)?;
+                }
+                self.joined(scope, join, build, Some(row), None)
+            }
+            JoinKind::Semi | JoinKind::Anti | JoinKind::Mark => {
+                let mut found = matches.found;
+                if join.residual().is_some() {
+                    let row = self.build_row(matches)?;
+                    if let Some(holds) = self.residual(scope, join, build, row)? {
+                        let holds = self.graph.test(Test::IsTrue, holds).map_err(e)?;
+                        found = self.graph.and(found, holds).map_err(e)?;
+                    }
+                }
+                match join.kind() {
+                    JoinKind::Semi => filters.push(found),
+                    JoinKind::Anti => filters.push(self.graph.not(found).map_err(e)?),
+                    _ => {}
+                }
+                self.joined(scope, join, build, None, Some(found))
+            }
+            JoinKind::NullAwareAnti => {
+                if build.has_null_keys {
+                    filters.push(self.graph.boolean(false));
+                } else if !build.is_empty {
+                    filters.push(self.graph.not(matches.found).map_err(e)?);
+                    for key in keys(self, scope, join, &build.keys, false)? {
+                        if self.graph.ty(key).nullable {
+                            filters.push(self.graph.test(Test::IsNotNull, key).map_err(e)?);
+                        }
+                    }
+                }
+                self.joined(scope, join, build, None, None)
+            }
+            JoinKind::Full => {
+                Err(Reason::ExprUnsupported { expr: "a full join".into(), why: "its rows are not in one place".into() })
+            }
+        }
+    }
+}
+
+/// Whether rows of the probe side stay in place, at most one for each: then the join is a stage like a filter.
+pub fn stays_in_place(join: &DeviceJoinExec, build: &BuildForm) -> bool {
+    let about_existence =
+        matches!(join.kind(), JoinKind::Semi | JoinKind::Anti | JoinKind::Mark | JoinKind::NullAwareAnti);
+    join.kind() != JoinKind::Full && (!build.has_duplicates || about_existence && join.residual().is_none())
+}

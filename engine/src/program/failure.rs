@@ -1,0 +1,157 @@
+//! Why a run stops, and whether another attempt, or the CPU, can go on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::arrow::error::ArrowError;
+use datafusion::error::DataFusionError;
+use millpond_kernels::KernelError;
+use millpond_kernels::codegen::ir::ErrorCode;
+use millpond_memory::MemoryError;
+
+use super::Trouble;
+use super::tables::Seeds;
+use crate::error::EngineError;
+use crate::memory::HostRefusal;
+
+/// Why a run stopped.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The device cannot go on: the CPU may take over.
+    Trouble(Trouble),
+    /// Memory ran out when part of an extent had gone by already: it cannot be taken in smaller bites any more.
+    Midway(Trouble),
+    /// Pinned memory is all under way; it comes back.
+    Pinned(Trouble),
+    /// The plan below failed; the CPU would, too.
+    Input(DataFusionError),
+    /// Values left the ranges that the plan relied on.
+    Ranges,
+    /// Dictionaries outgrew their codes' widths; these sizes were seen, by upload and column.
+    Dictionaries(HashMap<(usize, usize), usize>),
+    /// Ranks of strings moved between launches whose results meet; these are the dictionaries, complete by now.
+    Ranks(Seeds),
+    /// Whoever reads the result has gone.
+    Cancelled,
+}
+
+impl Failure {
+    /// True when a smaller bite, or fewer others, might have had the memory.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Trouble(Trouble { out_of_memory: true, .. }))
+    }
+
+    /// True when less at a time, from the start, might have had the memory.
+    pub fn wants_less(&self) -> bool {
+        self.is_out_of_memory() || matches!(self, Self::Midway(_))
+    }
+
+    /// The same failure, of something that has had effects.
+    pub fn midway(self) -> Self {
+        match self {
+            Self::Trouble(trouble) if trouble.out_of_memory => Self::Midway(trouble),
+            other => other,
+        }
+    }
+
+    pub fn trouble(what: impl Into<String>) -> Self {
+        Self::Trouble(Trouble { what: what.into(), ..Trouble::default() })
+    }
+
+    /// An error of the query's own, met while evaluating an expression on a dictionary. Not every value of a dictionary is
+    /// in a row that reaches the expression, so DataFusion has the last word.
+    pub fn query(error: DataFusionError) -> Self {
+        Self::Trouble(Trouble { what: error.strip_backtrace(), sql: Some(Arc::new(error)), ..Trouble::default() })
+    }
+}
+
+impl From<DataFusionError> for Failure {
+    /// An expression failed on a dictionary's values; whether any row has that value, only the CPU can tell.
+    fn from(error: DataFusionError) -> Self {
+        let what = error.strip_backtrace();
+        Self::Trouble(Trouble { what, sql: Some(Arc::new(error)), ..Trouble::default() })
+    }
+}
+
+impl From<ArrowError> for Failure {
+    fn from(error: ArrowError) -> Self {
+        Self::trouble(error.to_string())
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self::trouble(error.to_string())
+    }
+}
+
+impl From<crate::placement::Reason> for Failure {
+    fn from(reason: crate::placement::Reason) -> Self {
+        Self::trouble(reason.to_string())
+    }
+}
+
+impl From<HostRefusal> for Failure {
+    fn from(refusal: HostRefusal) -> Self {
+        Self::Trouble(Trouble { what: refusal.to_string(), out_of_memory: true, lost: false, sql: None })
+    }
+}
+
+impl From<MemoryError> for Failure {
+    fn from(error: MemoryError) -> Self {
+        let (out_of_memory, lost) = (error.is_out_of_memory(), error.is_device_lost());
+        let what = match &error {
+            // To a user, what was not promised is not there.
+            MemoryError::ReservationRefused { space, .. } => format!("out of {space} memory: {error}"),
+            _ => error.to_string(),
+        };
+        let trouble = Trouble { what, out_of_memory, lost, sql: None };
+        match error {
+            MemoryError::PinnedExhausted { .. } => Self::Pinned(trouble),
+            _ => Self::Trouble(trouble),
+        }
+    }
+}
+
+impl From<KernelError> for Failure {
+    fn from(error: KernelError) -> Self {
+        let (out_of_memory, lost) = (error.is_out_of_memory(), error.is_device_lost());
+        Self::Trouble(Trouble { what: error.to_string(), out_of_memory, lost, sql: None })
+    }
+}
+
+/// Error word and row count of a control block.
+pub(super) fn control_words(bytes: &[u8]) -> Result<(u64, u64), Failure> {
+    let words = bytes.as_chunks::<8>().0;
+    match words {
+        [error, rows, ..] => Ok((u64::from_le_bytes(*error), u64::from_le_bytes(*rows))),
+        _ => Err(EngineError::internal(format!("a control block of {} bytes", bytes.len())).into()),
+    }
+}
+
+/// Fails when a kernel raised the error flag.
+pub(super) fn flagged(word: u64) -> Result<(), Failure> {
+    if word == 0 {
+        return Ok(());
+    }
+    let (what, sql) = match ErrorCode::from_word(word) {
+        Some((ErrorCode::DivisionByZero, _)) => ("division by zero", Some(ArrowError::DivideByZero)),
+        Some((ErrorCode::Overflow, _)) => {
+            let error = ArrowError::ArithmeticOverflow("Overflow happened in an expression".into());
+            ("arithmetic overflow", Some(error))
+        }
+        Some((ErrorCode::Cast, _)) => {
+            ("a failed cast", Some(ArrowError::CastError("A value does not fit the type it is cast to".into())))
+        }
+        Some((ErrorCode::Argument, _)) => {
+            let error = ArrowError::InvalidArgumentError("An argument is outside what its function takes".into());
+            ("an argument that a function refuses", Some(error))
+        }
+        Some((ErrorCode::TableFull, _)) => ("a hash table that was too small", None),
+        Some((ErrorCode::KeyRange, _)) => ("a key outside its range", None),
+        None => ("an unknown error", None),
+    };
+    let what = format!("the device met {what}");
+    let sql = sql.map(|error| Arc::new(DataFusionError::from(error)));
+    Err(Failure::Trouble(Trouble { what, sql, ..Trouble::default() }))
+}

@@ -1,0 +1,334 @@
+//! Build sides: the rows of a segment in one place, and a table from their keys.
+//!
+//!   parts ─► how many rows? ─► one part, no larger than they take ─► table ─► are keys unique? NULL? ─► probes are lowered
+//!
+//! Waits    twice: for the number of rows, which decides the table's kind and size, and for what the table says of its keys,
+//!          which decides the shape of the pipelines that probe it.
+//! Memory   the rows, the table, and while it is built 8 bytes of scratch a row.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use millpond_kernels::codegen::ir::{Extents, Graph, PipelineSpec, SinkSpec, Ty};
+use millpond_kernels::join::{Expansion, TableInput, TableLayout, mark_bits, mark_bytes};
+use millpond_kernels::layout::OutputLayout;
+use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput};
+use millpond_kernels::scan;
+use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Reservation, Resident, SpillHandle, Stream};
+
+use super::failure::{Failure, control_words, flagged};
+use super::lower::{lower_table, table_spec};
+use super::part::{Kept, Part};
+use super::run::{Given, Run};
+use crate::column::ColumnInfo;
+use crate::error::EngineError;
+use crate::exec::DeviceJoinExec;
+use crate::expr::join::BuildForm;
+
+/// A table addressed by keys may have so many codes for each row of the build side …
+const CODES_PER_ROW: u64 = 16;
+/// … and so many whatever the rows.
+const LEAST_CODES: u64 = 4096;
+
+/// What a building segment has built: rows and table, on the device or, while nobody probes them, in host memory.
+pub(super) struct Build {
+    place: Place,
+    shape: Arc<Shape>,
+}
+
+enum Place {
+    Device { views: Vec<DeviceView>, _promise: Reservation },
+    Anywhere(SpillHandle),
+}
+
+/// All that is known of a build side but where it lies.
+struct Shape {
+    /// The rows; `None` if there are none.
+    part: Option<(OutputLayout, Vec<ColumnInfo>, Vec<Option<usize>>)>,
+    /// How many there are.
+    rows: u64,
+    table: TableLayout,
+    form: BuildForm,
+    /// Which rows have found a match, once a full join asks.
+    marks: Mutex<Option<(DeviceBuffer, Reservation)>>,
+}
+
+/// A build side on the device, where it stays as long as this lives.
+pub(super) struct Built {
+    /// The rows; `None` if there are none.
+    part: Option<Part>,
+    pub table: TableInput,
+    shape: Arc<Shape>,
+    _resident: Option<Resident>,
+}
+
+impl Build {
+    pub fn form(&self) -> &BuildForm {
+        &self.shape.form
+    }
+
+    /// Brings the build side back to the device, if it had left.
+    pub fn on_device(&self, stream: &Stream) -> Result<Built, Failure> {
+        let (mut views, resident) = match &self.place {
+            Place::Device { views, .. } => (views.clone(), None),
+            Place::Anywhere(handle) => {
+                let resident = handle.get(stream)?;
+                (resident.to_vec(), Some(resident))
+            }
+        };
+        let rows = views.split_off(1).pop();
+        let table = views.pop().ok_or_else(|| EngineError::internal("a build side has a table"))?;
+        let part = rows.zip(self.shape.part.clone());
+        let part = part.map(|(view, (layout, outputs, at))| Part::of(view, layout, outputs, at));
+        let table = TableInput { table, layout: self.shape.table.clone() };
+        Ok(Built { part, table, shape: Arc::clone(&self.shape), _resident: resident })
+    }
+}
+
+impl Built {
+    pub fn form(&self) -> &BuildForm {
+        &self.shape.form
+    }
+
+    /// Column `index` as a lookup table by row number.
+    pub fn column(&self, index: usize) -> Result<LookupInput, Failure> {
+        let column = match &self.part {
+            Some(part) => part.input(index)?,
+            None => {
+                // Nothing is ever looked up in it; it needs an address all the same.
+                let anything = self.table.table.view(0..64)?;
+                let nullable =
+                    self.form().columns.get(index).and_then(|column| column.ty().ok()).is_some_and(|ty| ty.nullable);
+                Some(ColumnInput { values: anything.clone(), validity: nullable.then_some(anything), base: 0 })
+            }
+        };
+        let column =
+            column.ok_or_else(|| EngineError::internal(format!("column {index} of a build side is not there")))?;
+        Ok(LookupInput { values: column.values, validity: column.validity })
+    }
+
+    /// Upper bound of the rows.
+    pub fn rows_bound(&self) -> u64 {
+        self.part.as_ref().map_or(0, Part::rows_bound)
+    }
+
+    /// All rows as an extent.
+    pub fn rows(&self) -> Result<Option<ExtentInput>, Failure> {
+        let Some(part) = &self.part else { return Ok(None) };
+        let extent = part.as_extent()?;
+        Ok(Some(ExtentInput { rows: ExtentRows::Known(self.shape.rows), ..extent }))
+    }
+
+    /// The marks of its rows, none set at first; `None` if it has no rows.
+    pub fn marks(&self, run: &Run, stream: &Stream) -> Result<Option<DeviceView>, Failure> {
+        if self.part.is_none() {
+            return Ok(None);
+        }
+        let mut slot = self.shape.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((marks, _)) = &*slot {
+            return Ok(Some(marks.as_view().clone()));
+        }
+        let bytes = mark_bytes(self.rows_bound());
+        let promise = run.promise(bytes)?;
+        let marks = DeviceBuffer::zeroed(bytes, &stream.with_scope(&run.tags.joins), &run.engine.pool)?;
+        let view = marks.as_view().clone();
+        *slot = Some((marks, promise));
+        Ok(Some(view))
+    }
+
+    /// The bits of the marks, if any row of the probe side has come by.
+    pub fn marked(&self) -> Result<Option<DeviceView>, Failure> {
+        let slot = self.shape.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(slot.as_ref().map(|(marks, _)| mark_bits(marks.as_view(), self.rows_bound())).transpose()?)
+    }
+}
+
+/// Running sums over `counts`, and how many rows an expansion by them has.
+pub(super) async fn running_sums(
+    run: &Run,
+    counts: &DeviceView,
+    rows: &ExtentRows,
+    bound: u64,
+    stream: &Stream,
+) -> Result<(Expansion, u64), Failure> {
+    let (sums, scratch) = (scan::expansion_bytes(bound) as usize, scan::scratch_bytes(bound) as usize);
+    let scoped = stream.with_scope(&run.tags.joins);
+    // One allocation: the sums, and what making them takes.
+    let start = sums.next_multiple_of(256);
+    let _promise = run.promise(start + scratch)?;
+    let buffer = DeviceBuffer::new(start + scratch, &scoped, &run.engine.pool)?;
+    let (sums, scratch) = (buffer.view(0..sums)?, buffer.view(start..start + scratch)?);
+    scan::running_sums(&run.engine.images, counts, rows, &sums, &scratch, stream)?;
+    let expansion = Expansion { sums, source_rows: bound, first: 0 };
+    let control = expansion.control()?.download_vec(stream, &run.engine.pinned)?.await?;
+    let (error, pairs) = control_words(&control)?;
+    flagged(error)?;
+    Ok((expansion, pairs))
+}
+
+impl Run {
+    /// Builds the table of segment `index` from the rows it gave.
+    pub async fn build(
+        &self,
+        index: usize,
+        join: &DeviceJoinExec,
+        given: Given,
+        stream: &Stream,
+    ) -> Result<Build, Failure> {
+        let mut parts = Vec::with_capacity(given.parts.len());
+        for part in given.parts {
+            parts.push(part.on_device(stream)?);
+        }
+        let rows = self.counted(&mut parts, stream).await?;
+        parts.retain(|part| part.rows_bound() > 0);
+        let part = if parts.is_empty() { None } else { Some(self.joined(parts, true, stream)?) };
+        let bound = part.as_ref().map_or(0, Part::rows_bound);
+
+        let forms = self.keys.get(&index).ok_or_else(|| EngineError::internal("a build side has keys"))?;
+        // Ranges of codes are known better by now than when the keys were planned.
+        let mut forms = forms.clone();
+        for (form, (expr, _)) in forms.iter_mut().zip(join.on()) {
+            form.narrowed(expr, &given.columns);
+        }
+        let most = (self.engine.pool.limit().as_u64() / 16).min(2 << 30);
+        let direct_bytes = (8 * (CODES_PER_ROW * rows + LEAST_CODES)).min(most);
+        let table = table_spec(join, &forms, direct_bytes);
+        let piece = lower_table(join, &given.columns, &forms, &table, &mut self.tables().definitions)?;
+        let pipeline = self.engine.pipelines.pipeline(&piece.spec)?;
+        let layout = pipeline.table_layout(bound)?;
+        let promise = self.promise(layout.bytes)?;
+        let scoped = stream.with_scope(&self.tags.joins);
+        // All of it may leave for host memory, also what a build does not write.
+        let buffer = DeviceBuffer::zeroed(layout.bytes, &scoped, &self.engine.pool)?;
+        {
+            let _promise = self.promise(layout.scratch_bytes())?;
+            let scratch = DeviceBuffer::new(layout.scratch_bytes(), &scoped, &self.engine.pool)?;
+            let extent = match &part {
+                Some(part) => part.as_extent()?,
+                None => no_rows(&buffer, &piece.spec)?,
+            };
+            let mut lookups = Vec::with_capacity(piece.lookups.len());
+            for (lookup, spec) in piece.lookups.iter().zip(&piece.spec.lookups) {
+                let crate::expr::LookupTable::Dictionary(lookup) = lookup else {
+                    return Err(EngineError::internal("keys of a build side look into dictionaries only").into());
+                };
+                lookups.push(self.tables().lookup(lookup, spec, &self.engine, stream)?);
+            }
+            let input = Input {
+                extents: std::slice::from_ref(&extent),
+                literals: &piece.literals,
+                lookups: &lookups,
+                ..Input::default()
+            };
+            pipeline.build_table(input, buffer.as_view(), &layout, scratch.as_view(), stream)?;
+            self.pipeline_launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        let control = buffer.view(TableLayout::CONTROL)?.download_vec(stream, &self.engine.pinned)?.await?;
+        let facts = TableLayout::facts(&control)?;
+        flagged(facts.error)?;
+        let form = BuildForm {
+            build: index,
+            columns: given.columns,
+            table,
+            keys: forms,
+            has_duplicates: facts.has_duplicates,
+            has_null_keys: facts.has_null_keys,
+            is_empty: rows == 0,
+        };
+        let mut views = vec![buffer.as_view().clone()];
+        drop(buffer);
+        let mut promises = vec![promise];
+        let part = part.map(|part| {
+            views.push(part.buffer);
+            promises.extend(part.promise);
+            (part.layout, part.outputs, part.at)
+        });
+        let shape = Shape { part, rows, table: layout, form, marks: Mutex::default() };
+        Ok(Build { place: self.waiting(views, promises)?, shape: Arc::new(shape) })
+    }
+
+    /// Lets views leave for host memory while nobody uses them, where the device's memory layer takes them.
+    fn waiting(&self, views: Vec<DeviceView>, promises: Vec<Reservation>) -> Result<Place, Failure> {
+        // One promise stands for all of them.
+        let bytes: usize = views.iter().map(|view| view.len().next_multiple_of(256)).sum();
+        drop(promises);
+        let promise = self.promise(bytes)?;
+        match self.engine.spiller.register_reserved(views.clone(), 0, promise) {
+            Ok(handle) => Ok(Place::Anywhere(handle)),
+            Err(error) if error.is_device_lost() => Err(error.into()),
+            Err(_) => Ok(Place::Device { views, _promise: self.promise(bytes)? }),
+        }
+    }
+
+    /// Asks how many rows the parts have, and keeps it as their upper bounds; gives the sum.
+    async fn counted(&self, parts: &mut [Part], stream: &Stream) -> Result<u64, Failure> {
+        if parts.is_empty() {
+            return Ok(0);
+        }
+        let each = OutputLayout::CONTROL.len();
+        let mut staging = self.engine.pinned.take(HostKind::Download, each * parts.len()).await?;
+        for (index, part) in parts.iter().enumerate() {
+            let at = index * each;
+            staging.enqueue_to_host(at..at + each, &part.buffer.view(OutputLayout::CONTROL)?, stream)?;
+        }
+        let staging = staging.idle()?.await?;
+        let mut total = 0;
+        for (part, control) in parts.iter_mut().zip(staging.read()?.chunks(each)) {
+            let (error, rows) = control_words(control)?;
+            flagged(error)?;
+            part.rows_known(rows)?;
+            total += rows;
+        }
+        Ok(total)
+    }
+
+    /// Several parts of the same columns as one.
+    pub fn together(&self, parts: Vec<Kept>, stream: &Stream) -> Result<Part, Failure> {
+        let parts = parts.into_iter().map(|part| part.on_device(stream)).collect::<Result<Vec<_>, _>>()?;
+        self.joined(parts, false, stream)
+    }
+
+    /// The same; `waits` where it may have to leave for host memory.
+    fn joined(&self, mut parts: Vec<Part>, waits: bool, stream: &Stream) -> Result<Part, Failure> {
+        let one_is_enough = match parts.as_slice() {
+            [one] => !one.is_roomy(),
+            _ => false,
+        };
+        if one_is_enough {
+            return parts.pop().ok_or_else(|| EngineError::internal("there is a part at least").into());
+        }
+        let first = parts.first().ok_or_else(|| EngineError::internal("there is a part at least"))?;
+        // Every column of the layout travels: sort keys follow those of the result.
+        let types: Vec<Ty> = first.layout.columns.iter().map(|column| column.ty).collect();
+        let mut graph = Graph::new();
+        let outputs = types.iter().enumerate().map(|(index, ty)| graph.column(index as u32, *ty)).collect();
+        let spec = PipelineSpec {
+            extents: Extents::Many,
+            columns: first.layout.column_specs(),
+            literals: vec![],
+            lookups: vec![],
+            tables: vec![],
+            expanded: false,
+            graph,
+            filters: vec![],
+            sink: SinkSpec::Materialise { outputs },
+        };
+        let pipeline = self.engine.pipelines.pipeline(&spec)?;
+        let extents = parts.iter().map(|part| part.all_columns()).collect::<Result<Vec<_>, _>>()?;
+        let bytes = pipeline.descriptors(&extents)?;
+        let descriptors = DeviceBuffer::upload(&bytes, stream, &self.engine.pool, &self.engine.pinned)?;
+        let layout = pipeline.output_layout(&extents);
+        let (buffer, promise) = self.output(&layout, waits, stream)?;
+        let input = Input { extents: &extents, descriptors: Some(&descriptors), ..Input::default() };
+        pipeline.materialise(input, &buffer, &layout, stream)?;
+        self.pipeline_launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(Part::new(&buffer, layout, vec![]).arranged(&first.outputs, &first.at).promised(promise))
+    }
+}
+
+/// An extent without rows, whose columns have an address.
+fn no_rows(anything: &DeviceView, spec: &PipelineSpec) -> Result<ExtentInput, Failure> {
+    let column =
+        |_| -> Result<_, Failure> { Ok(Some(ColumnInput { values: anything.view(0..64)?, validity: None, base: 0 })) };
+    let columns = spec.columns.iter().map(column).collect::<Result<_, _>>()?;
+    Ok(ExtentInput { rows: ExtentRows::Known(0), columns })
+}

@@ -1,0 +1,586 @@
+//! A segment in the kernels' language, for one run's columns.
+//!
+//!   stages ──► one piece: filters, projections, probes and the sink in one kernel
+//!   a probe that makes several rows of one cuts it:
+//!       rows with start and count of their matches ─► running sums ─► the next piece, expanded
+//!       conditions on pairs: [ mark the rows that have a pair ] first, where rows without one matter
+//!
+//! Columns  a piece that was cut off writes what later pieces read, and no more.
+//! Pure     lowering allocates nothing on a device. Equal specs are one compiled module, so lowering again compiles nothing.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
+use datafusion::physical_plan::ExecutionPlan;
+use millpond_kernels::codegen::ir::{
+    ColumnSpec, Extents, Literal, LookupSpec, NodeId, Physical, PipelineSpec, Repr, SinkSpec, TableKind, TableSpec,
+    Test, Ty,
+};
+
+use super::compile::{Program, Sink, Source, Stage};
+use crate::column::{ColumnInfo, Form, storage};
+use crate::exec::{DeviceJoinExec, JoinColumn, JoinKind};
+use crate::expr::aggregate::{self, LoweredAggregate};
+use crate::expr::join::{self, BuildForm, KeyForm};
+use crate::expr::{Dictionaries, LookupTable, Lowering, Scope, Value};
+use crate::placement::Reason;
+
+/// One kernel of a segment.
+#[derive(Debug, Clone)]
+pub struct Piece {
+    pub spec: PipelineSpec,
+    /// Values of the parameter slots.
+    pub literals: Vec<Literal>,
+    /// Lookup tables and join tables, as the spec numbers them.
+    pub lookups: Vec<LookupTable>,
+    pub tables: Vec<usize>,
+}
+
+/// Where a segment is cut, because rows become several, or because it takes pairs of rows to know which rows go on.
+#[derive(Debug, Clone)]
+pub struct Cut {
+    /// Writes the rows, with where their matches begin and how many there are.
+    pub rows: Piece,
+    /// Columns of the next piece, and where each is among those written; `None` for those that nothing reads.
+    pub columns: Vec<ColumnInfo>,
+    pub at: Vec<Option<usize>>,
+    /// Positions of the two among `columns`.
+    pub start: usize,
+    pub counts: usize,
+    /// Over pairs: marks the rows that have one.
+    pub marks: Option<Piece>,
+    /// Over pairs: marks the rows of the build side that are in one; and whose they are.
+    pub build_marks: Option<(Piece, usize)>,
+    /// Over rows: start and count anew, once it is known which rows have a pair.
+    pub recount: Option<Piece>,
+    /// The next piece runs over pairs.
+    pub expands: bool,
+}
+
+/// A sort key among the materialised outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SortKey {
+    pub output: usize,
+    pub descending: bool,
+    pub nulls_first: bool,
+}
+
+/// A segment in the kernels' language.
+#[derive(Debug, Clone)]
+pub struct LoweredSegment {
+    pub cuts: Vec<Cut>,
+    /// The piece with the sink.
+    pub last: Piece,
+    /// Columns of the output: those of the plan, or the emitted table of an aggregate. A sort's keys may follow them.
+    pub outputs: Vec<ColumnInfo>,
+    /// Where each is among the columns that are written; `None` for those that nothing reads.
+    pub at: Vec<Option<usize>>,
+    pub sort_keys: Vec<SortKey>,
+    /// The aggregate, whose results another segment finishes.
+    pub aggregate: Option<LoweredAggregate>,
+}
+
+impl LoweredSegment {
+    /// Launches over the same rows.
+    pub fn variants(&self) -> u32 {
+        self.aggregate.as_ref().map_or(1, |aggregate| aggregate.variants)
+    }
+}
+
+/// What a segment reads.
+pub struct SegmentInput<'a> {
+    pub columns: &'a [ColumnInfo],
+    /// The aggregate that the segment before ended with.
+    pub finish: Option<&'a LoweredAggregate>,
+    /// For unmatched rows: the columns to give.
+    pub like: Option<&'a [ColumnInfo]>,
+    /// About how many rows there are.
+    pub rows_hint: Option<u64>,
+    /// Columns of the output that anything reads; all when `None`.
+    pub needed: Option<&'a [bool]>,
+}
+
+impl<'a> SegmentInput<'a> {
+    /// Rows of these columns, and nothing else known.
+    pub fn rows(columns: &'a [ColumnInfo]) -> Self {
+        Self { columns, finish: None, like: None, rows_hint: None, needed: None }
+    }
+}
+
+/// Tells of a build side: what it is, or what it will be.
+pub type Builds<'a> = dyn FnMut(usize, &DeviceJoinExec, &mut Lowering<'_>, &Scope) -> Result<BuildForm, Reason> + 'a;
+
+/// A piece that has no sink yet.
+struct Open<'d> {
+    lowering: Lowering<'d>,
+    filters: Vec<NodeId>,
+    columns: Vec<ColumnInfo>,
+    uploaded: bool,
+    expanded: bool,
+}
+
+impl<'d> Open<'d> {
+    fn new(columns: &[ColumnInfo], uploaded: bool, expanded: bool, dictionaries: &'d mut Dictionaries) -> Self {
+        let lowering = Lowering::new(columns, dictionaries);
+        Self { lowering, filters: vec![], columns: columns.to_vec(), uploaded, expanded }
+    }
+
+    /// Ends the piece; gives back the dictionaries.
+    fn close(self, sink: SinkSpec) -> (Piece, &'d mut Dictionaries) {
+        let Lowering { graph, literals, lookups, tables, dictionaries, .. } = self.lowering;
+        let (literal_types, literals) = literals.into_iter().unzip();
+        let (tables, table_specs) = tables.into_iter().unzip();
+        let spec = PipelineSpec {
+            extents: Extents::One,
+            columns: self.columns.iter().map(|column| column_spec(column, self.uploaded)).collect(),
+            literals: literal_types,
+            lookups: lookups.iter().map(lookup_spec).collect(),
+            tables: table_specs,
+            expanded: self.expanded,
+            graph,
+            filters: self.filters,
+            sink,
+        };
+        (Piece { spec, literals, lookups, tables }, dictionaries)
+    }
+}
+
+fn lookup_spec(table: &LookupTable) -> LookupSpec {
+    let ty = table.ty();
+    let physical = match table {
+        LookupTable::Dictionary(lookup) => lookup.physical(),
+        _ => Physical::of(ty),
+    };
+    LookupSpec { physical, ty }
+}
+
+impl Piece {
+    /// Without what nothing asks for.
+    fn pruned(self) -> Piece {
+        let pruned = self.spec.pruned();
+        Piece {
+            literals: pruned.literals.iter().map(|slot| self.literals[*slot]).collect(),
+            lookups: pruned.lookups.iter().map(|table| self.lookups[*table].clone()).collect(),
+            tables: pruned.tables.iter().map(|table| self.tables[*table]).collect(),
+            spec: pruned.spec,
+        }
+    }
+
+    /// Leaves out the outputs that are not `wanted`; gives the places of those that stay.
+    fn restrict(&mut self, wanted: &[bool]) -> Vec<Option<usize>> {
+        let mut at = vec![None; wanted.len()];
+        if let SinkSpec::Materialise { outputs } = &mut self.spec.sink {
+            let mut kept = Vec::new();
+            for (index, node) in outputs.iter().enumerate() {
+                if wanted.get(index).copied().unwrap_or(true) {
+                    if let Some(at) = at.get_mut(index) {
+                        *at = Some(kept.len());
+                    }
+                    kept.push(*node);
+                }
+            }
+            *outputs = kept;
+        }
+        at
+    }
+}
+
+/// The plain column that the engine adds to rows: where matches begin, how many there are.
+fn number_column(name: &str, ty: Ty) -> ColumnInfo {
+    ColumnInfo { name: name.to_string(), data_type: DataType::UInt32, form: Form::Plain(ty) }
+}
+
+fn refused(error: &millpond_kernels::codegen::ir::GraphError) -> Reason {
+    Reason::ExprUnsupported { expr: "the join".into(), why: error.to_string() }
+}
+
+/// The first `count` columns of a piece as a scope.
+fn first_columns(scope: &Scope, count: usize) -> Scope {
+    scope.select(&(0..count).collect::<Vec<_>>())
+}
+
+/// Where the rows are marked that have a pair.
+fn marked(lowering: &mut Lowering<'_>) -> Result<NodeId, Reason> {
+    let row = lowering.graph.source_row();
+    let table = lowering.lookup_table(LookupTable::Marks);
+    lowering.graph.lookup(row, table, LookupTable::Marks.ty()).map_err(|e| refused(&e))
+}
+
+/// Cuts the segment at `join`, whose rows do not stay in place.
+fn cut<'d>(
+    mut open: Open<'d>,
+    scope: &Scope,
+    join: &DeviceJoinExec,
+    build: &BuildForm,
+) -> Result<(Cut, Open<'d>, Scope), Reason> {
+    let kind = join.kind();
+    let on_pairs = join.residual().is_some();
+    let keeps_unmatched = matches!(kind, JoinKind::Outer | JoinKind::Full);
+    let e = |e| refused(&e);
+
+    // The rows, with their matches.
+    let matches = open.lowering.matches(scope, join, build)?;
+    let list = open.lowering.graph.present(matches.list);
+    let count = open.lowering.graph.match_count(list).map_err(e)?;
+    let (start, count) = if matches!(kind, JoinKind::Inner | JoinKind::Semi) {
+        open.filters.push(matches.found);
+        (open.lowering.graph.match_start(list).map_err(e)?, count)
+    } else {
+        let without = i128::from(keeps_unmatched && !on_pairs);
+        let g = &mut open.lowering.graph;
+        let without = g.integer(without, Repr::U32);
+        let start = g.match_start(matches.list).map_err(e)?;
+        (start, g.case(vec![(matches.found, count)], Some(without)).map_err(e)?)
+    };
+    let mut columns = Vec::new();
+    let mut nodes = Vec::new();
+    for (name, value) in scope.columns() {
+        match value {
+            Ok(value) => {
+                columns.push(open.lowering.info(name, value));
+                nodes.push(value.node);
+            }
+            Err(reason) => {
+                // Nothing reads it; a column needs a node all the same, and loses it when the outputs are restricted.
+                let form = Form::Unsupported(reason.clone());
+                columns.push(ColumnInfo { name: name.to_string(), data_type: DataType::Null, form });
+                nodes.push(count);
+            }
+        }
+    }
+    let width = columns.len();
+    let (starts, counts) = (width, width + 1);
+    columns.push(number_column("start of matches", open.lowering.graph.ty(start)));
+    columns.push(number_column("count of matches", open.lowering.graph.ty(count)));
+    nodes.extend([start, count]);
+    let (rows, mut dictionaries) = open.close(SinkSpec::Materialise { outputs: nodes });
+
+    // Over pairs: which rows have one, and with which rows of the build side.
+    let mut marks = None;
+    if on_pairs && kind != JoinKind::Inner {
+        let (piece, given) =
+            over_pairs(&columns, width, join, build, dictionaries, |lowering, _| Ok(lowering.graph.source_row()))?;
+        (marks, dictionaries) = (Some(piece), given);
+    }
+    let mut build_marks = None;
+    if kind == JoinKind::Full {
+        let (piece, given) = over_pairs(&columns, width, join, build, dictionaries, |_, row| Ok(row))?;
+        (build_marks, dictionaries) = (Some((piece, build.build)), given);
+    }
+    // A row without a pair becomes one row, with NULL for the build side.
+    let mut recount = None;
+    if on_pairs && keeps_unmatched {
+        let mut over = Open::new(&columns, false, false, dictionaries);
+        let own = over.lowering.scope();
+        let has_pair = marked(&mut over.lowering)?;
+        let (start, count) = (own.column(starts)?.node, own.column(counts)?.node);
+        let g = &mut over.lowering.graph;
+        let one = g.integer(1, Repr::U32);
+        let start = g.case(vec![(has_pair, start)], None).map_err(e)?;
+        let count = g.case(vec![(has_pair, count)], Some(one)).map_err(e)?;
+        let types = (g.ty(start), g.ty(count));
+        let (piece, given) = over.close(SinkSpec::Materialise { outputs: vec![start, count] });
+        (recount, dictionaries) = (Some(piece), given);
+        columns[starts] = number_column("start of matches", types.0);
+        columns[counts] = number_column("count of matches", types.1);
+    }
+
+    // What goes on.
+    let expands = matches!(kind, JoinKind::Inner | JoinKind::Outer | JoinKind::Full);
+    let mut next = Open::new(&columns, false, expands, dictionaries);
+    let own = next.lowering.scope();
+    let before = first_columns(&own, width);
+    let scope = if expands {
+        let start = own.column(starts)?.node;
+        let row = next.lowering.listed_row(start, build)?;
+        if let Some(holds) = next.lowering.residual(&before, join, build, row)? {
+            let g = &mut next.lowering.graph;
+            let filter = match keeps_unmatched {
+                true => {
+                    let holds = g.test(Test::IsTrue, holds).map_err(e)?;
+                    let unmatched = g.test(Test::IsNull, start).map_err(e)?;
+                    g.or(unmatched, holds).map_err(e)?
+                }
+                false => holds,
+            };
+            next.filters.push(filter);
+        }
+        next.lowering.joined(&before, join, build, Some(row), None)?
+    } else {
+        let has_pair = marked(&mut next.lowering)?;
+        match kind {
+            JoinKind::Semi => next.filters.push(has_pair),
+            JoinKind::Anti => {
+                let none = next.lowering.graph.not(has_pair).map_err(e)?;
+                next.filters.push(none);
+            }
+            _ => {}
+        }
+        next.lowering.joined(&before, join, build, None, Some(has_pair))?
+    };
+    let at = vec![None; columns.len()];
+    let cut = Cut { rows, columns, at, start: starts, counts, marks, build_marks, recount, expands };
+    Ok((cut, next, scope))
+}
+
+/// A piece over pairs of rows, those of which the residual condition holds, that marks what `row` gives for the number of
+/// the pair's build row.
+fn over_pairs<'d>(
+    columns: &[ColumnInfo],
+    width: usize,
+    join: &DeviceJoinExec,
+    build: &BuildForm,
+    dictionaries: &'d mut Dictionaries,
+    row: impl FnOnce(&mut Lowering<'_>, NodeId) -> Result<NodeId, Reason>,
+) -> Result<(Piece, &'d mut Dictionaries), Reason> {
+    let mut over = Open::new(columns, false, true, dictionaries);
+    let own = over.lowering.scope();
+    let before = first_columns(&own, width);
+    let build_row = over.lowering.listed_row(own.column(width)?.node, build)?;
+    over.filters.extend(over.lowering.residual(&before, join, build, build_row)?);
+    let marked = row(&mut over.lowering, build_row)?;
+    Ok(over.close(SinkSpec::Mark { row: marked }))
+}
+
+impl Program {
+    /// The kernels' form of segment `index`. Uploaded columns lie in memory as [`storage`] says, others in their natural
+    /// width.
+    pub fn lower(
+        &self,
+        index: usize,
+        input: &SegmentInput<'_>,
+        dictionaries: &mut Dictionaries,
+        builds: &mut Builds<'_>,
+    ) -> Result<LoweredSegment, Reason> {
+        let segment = &self.segments[index];
+        let uploaded = matches!(segment.source, Source::Upload(_));
+        let mut open = Open::new(input.columns, uploaded, false, dictionaries);
+        let mut scope = match (input.finish, self.finishes(index).map(|from| &self.segments[from].sink)) {
+            (Some(aggregate), Some(Sink::Aggregate(node))) => aggregate.finish(&mut open.lowering, &node.schema())?,
+            _ => open.lowering.scope(),
+        };
+        if let Source::Unmatched { build, .. } = &segment.source {
+            let (Sink::Build(join), Some(like)) = (&self.segments[*build].sink, input.like) else {
+                return Err(Reason::NodeUnsupported { node: "the rest of a build side".into() });
+            };
+            scope = unmatched(&mut open, &scope, join, like)?;
+        }
+        let mut cuts: Vec<Cut> = Vec::new();
+        for stage in &segment.stages {
+            match stage {
+                Stage::Filter { predicate, projection } => {
+                    // The parts of an AND are filters of their own, so that a later one sees only the survivors.
+                    for part in split_conjunction(predicate) {
+                        open.filters.push(open.lowering.predicate(part, &scope)?);
+                    }
+                    if let Some(projection) = projection {
+                        scope = scope.select(projection);
+                    }
+                }
+                Stage::Project(expressions) => scope = project(&mut open.lowering, expressions, &scope)?,
+                Stage::Probe { join, build } => {
+                    let form = builds(*build, join, &mut open.lowering, &scope)?;
+                    if join::stays_in_place(join, &form) {
+                        scope = open.lowering.join_in_place(&scope, join, &form, &mut open.filters)?;
+                    } else {
+                        let (done, next, after) = cut(open, &scope, join, &form)?;
+                        cuts.push(done);
+                        (open, scope) = (next, after);
+                    }
+                }
+            }
+        }
+        let mut outputs = Vec::new();
+        let mut sort_keys = Vec::new();
+        let mut aggregate = None;
+        let sink = match &segment.sink {
+            Sink::Materialise | Sink::Sort { .. } | Sink::Build(_) => {
+                let mut nodes: Vec<NodeId> = Vec::new();
+                for (index, (name, value)) in scope.columns().enumerate() {
+                    let value = match value {
+                        Err(reason) if input.needed.is_some_and(|needed| !needed[index]) => {
+                            let form = Form::Unsupported(reason.clone());
+                            outputs.push(ColumnInfo { name: name.to_string(), data_type: DataType::Null, form });
+                            let nothing = open.lowering.graph.boolean(false);
+                            nodes.push(nothing);
+                            continue;
+                        }
+                        value => value.clone()?,
+                    };
+                    nodes.push(value.node);
+                    outputs.push(open.lowering.info(name, &value));
+                }
+                if let Sink::Sort { order, .. } = &segment.sink {
+                    for key in order.iter() {
+                        let value = open.lowering.sort_key(&key.expr, &scope)?;
+                        // A key that is an output already is not written twice.
+                        let output = nodes.iter().position(|node| *node == value.node).unwrap_or_else(|| {
+                            nodes.push(value.node);
+                            nodes.len() - 1
+                        });
+                        let (descending, nulls_first) = (key.options.descending, key.options.nulls_first);
+                        sort_keys.push(SortKey { output, descending, nulls_first });
+                    }
+                }
+                SinkSpec::Materialise { outputs: nodes }
+            }
+            Sink::Aggregate(node) => {
+                let mut lowered = aggregate::lower(&mut open.lowering, &scope, node.aggregation())?;
+                open.filters.extend(&lowered.row_filters);
+                lowered.spec.rows_hint = input.rows_hint;
+                let sink = SinkSpec::Aggregate(lowered.spec.clone());
+                outputs.clone_from(&lowered.emitted);
+                aggregate = Some(lowered);
+                sink
+            }
+        };
+        let (mut last, _) = open.close(sink);
+        let mut at: Vec<Option<usize>> = (0..outputs.len()).map(Some).collect();
+        if let Some(needed) = input.needed {
+            at = last.restrict(needed);
+        }
+        let last = last.pruned();
+        Ok(LoweredSegment { cuts: pruned_cuts(cuts, &last), last, outputs, at, sort_keys, aggregate })
+    }
+}
+
+/// The cuts of a segment that ends in `last`, each writing what later pieces read.
+fn pruned_cuts(cuts: Vec<Cut>, last: &Piece) -> Vec<Cut> {
+    let mut done: Vec<Cut> = Vec::new();
+    for mut cut in cuts.into_iter().rev() {
+        cut.marks = cut.marks.map(Piece::pruned);
+        cut.build_marks = cut.build_marks.map(|(piece, build)| (piece.pruned(), build));
+        cut.recount = cut.recount.map(Piece::pruned);
+        let next = done.last().map_or(last, |next| &next.rows);
+        let over_pairs = cut.marks.iter().chain(cut.build_marks.iter().map(|(piece, _)| piece));
+        let mut wanted = vec![false; cut.columns.len()];
+        for piece in over_pairs.chain(&cut.recount).chain([next]) {
+            piece.spec.used_columns().iter().for_each(|column| wanted[*column as usize] = true);
+        }
+        wanted[cut.counts] = true;
+        cut.at = cut.rows.restrict(&wanted);
+        cut.rows = cut.rows.pruned();
+        done.push(cut);
+    }
+    done.reverse();
+    done
+}
+
+/// The rows of a build side that found no match, as rows of the join.
+fn unmatched(open: &mut Open<'_>, rows: &Scope, join: &DeviceJoinExec, like: &[ColumnInfo]) -> Result<Scope, Reason> {
+    let found = marked(&mut open.lowering)?;
+    let none = open.lowering.graph.not(found).map_err(|e| refused(&e))?;
+    open.filters.push(none);
+    let mut values = Vec::with_capacity(like.len());
+    for (column, info) in join.columns().iter().zip(like) {
+        let value = match column {
+            JoinColumn::Build(index) => rows.column(*index),
+            _ => info.ty().map(|ty| Value {
+                node: open.lowering.graph.null_of(ty),
+                data_type: info.data_type.clone(),
+                dictionary: match info.form {
+                    Form::Codes(_, id) => Some(id),
+                    _ => None,
+                },
+            }),
+        };
+        values.push((info.name.clone(), value, info.data_type.clone()));
+    }
+    Ok(Scope::new(values))
+}
+
+/// The piece that puts the rows of a build side, with these columns, into a table.
+pub fn lower_table(
+    join: &DeviceJoinExec,
+    columns: &[ColumnInfo],
+    forms: &[KeyForm],
+    table: &TableSpec,
+    dictionaries: &mut Dictionaries,
+) -> Result<Piece, Reason> {
+    let mut open = Open::new(columns, false, false, dictionaries);
+    let scope = open.lowering.scope();
+    let keys = join::keys(&mut open.lowering, &scope, join, forms, true)?;
+    let (piece, _) = open.close(SinkSpec::Table { table: table.clone(), keys });
+    Ok(piece.pruned())
+}
+
+/// The table of a build side: addressed by the keys where that takes no more than `direct_bytes`, else hashed.
+pub fn table_spec(join: &DeviceJoinExec, forms: &[KeyForm], direct_bytes: u64) -> TableSpec {
+    let keys: Vec<Ty> = forms.iter().map(|form| form.ty).collect();
+    let codes = keys.iter().try_fold(1_u64, |codes, key| {
+        let range = key.range.or_else(|| key.bounds().filter(|_| matches!(key.repr, Repr::U8 | Repr::I8)))?;
+        let span = u64::try_from(range.high.checked_sub(range.low)?).ok()?.checked_add(2)?;
+        codes.checked_mul(span)
+    });
+    let kind = match codes {
+        Some(codes) if codes < 1 << 31 && codes.saturating_mul(8) <= direct_bytes => TableKind::Direct,
+        _ => TableKind::Hash,
+    };
+    TableSpec { keys, kind, nulls_equal: join.nulls_equal() }
+}
+
+/// How an input column lies in memory: uploaded ones are narrowed by range, intermediates have their natural width.
+pub fn column_spec(column: &ColumnInfo, uploaded: bool) -> ColumnSpec {
+    // A column without a device form is in no graph, so nothing looks at its entry.
+    let ty = column.ty().unwrap_or(Ty::new(Repr::Bool));
+    let (physical, base) = if uploaded { storage(ty) } else { (Physical::of(ty), 0) };
+    ColumnSpec { physical, has_base: base != 0, ty }
+}
+
+fn project(
+    lowering: &mut Lowering<'_>,
+    expressions: &[(Arc<dyn PhysicalExpr>, String)],
+    scope: &Scope,
+) -> Result<Scope, Reason> {
+    let mut values = Vec::new();
+    for (expr, name) in expressions {
+        let value = lowering.lower(expr, scope)?;
+        let data_type = value.data_type.clone();
+        values.push((name.clone(), Ok(value), data_type));
+    }
+    Ok(Scope::new(values))
+}
+
+/// What a join gives on the device, for rows of `probe` columns and a build side of `build` columns. Used to judge: the
+/// forms that a run may take read the same columns by the same expressions.
+pub fn judge_join(
+    join: &DeviceJoinExec,
+    build: &[ColumnInfo],
+    probe: &[ColumnInfo],
+    dictionaries: &mut Dictionaries,
+) -> Result<Vec<ColumnInfo>, Reason> {
+    if join.kind() == JoinKind::NullAwareAnti && join.residual().is_some() {
+        return Err(Reason::NodeUnsupported { node: "NOT IN with a further condition".into() });
+    }
+    let mut open = Open::new(probe, false, false, dictionaries);
+    let scope = open.lowering.scope();
+    let form = planned_build(0, join, build, &mut open.lowering, &scope)?;
+    let scope = if join::stays_in_place(join, &form) {
+        open.lowering.join_in_place(&scope, join, &form, &mut open.filters)?
+    } else {
+        let (_, next, scope) = cut(open, &scope, join, &form)?;
+        open = next;
+        scope
+    };
+    let outputs = scope.columns().map(|(name, value)| Ok(open.lowering.info(name, &value.clone()?)));
+    let mut outputs = outputs.collect::<Result<Vec<_>, Reason>>()?;
+    if join.kind() == JoinKind::Full {
+        outputs.iter_mut().for_each(|column| column.form = column.form.clone().nullable());
+    }
+    Ok(outputs)
+}
+
+/// A build side of which no more is known than the plan tells.
+pub fn planned_build(
+    build: usize,
+    join: &DeviceJoinExec,
+    columns: &[ColumnInfo],
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+) -> Result<BuildForm, Reason> {
+    let keys = join::key_forms(lowering, scope, join, columns)?;
+    let table = table_spec(join, &keys, 0);
+    let columns = columns.to_vec();
+    Ok(BuildForm { build, columns, table, keys, has_duplicates: true, has_null_keys: false, is_empty: false })
+}

@@ -1,0 +1,592 @@
+//! One segment while it runs: extents in, through its pieces, into its sink.
+//!
+//!   extent ─► piece ─► … ─► last piece ──┬─ materialise: parts, or home at once
+//!               │                        ├─ aggregate: one table, emitted at the end
+//!               └─ cut: rows ─ running sums ─ pairs, some at a time
+//!
+//! Waits    where a cut must know how many pairs there are; where a hash table may be full; for results.
+//! Memory   an extent that finds none has had no effect, unless some of its pairs went by already: see [`Failure::Midway`].
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::BoxFuture;
+use millpond_kernels::codegen::ir::{Aggregate, Node, NodeId, Regime, SinkSpec};
+use millpond_kernels::join::{Expansion, TableInput, mark_bits, mark_bytes};
+use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, Pipeline};
+use millpond_kernels::tune;
+use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Stream};
+
+use super::compile::{Sink, Source};
+use super::failure::Failure;
+use super::groups::State;
+use super::join::Built;
+use super::lower::{Cut, LoweredSegment, Piece, SegmentInput};
+use super::part::{Kept, Part};
+use super::run::{Given, Run};
+use super::sort;
+use crate::column::{ColumnInfo, Form};
+use crate::error::EngineError;
+use crate::expr::LookupTable;
+use crate::expr::aggregate::LoweredAggregate;
+use crate::options::MAX_BATCH_ROWS;
+
+/// Codes of a key are planned for at least this many values.
+const LEAST_CODES: usize = 16;
+/// Beyond this many values a key's codes have no bound, and groups are hashed.
+pub(super) const MOST_BOUNDED_CODES: usize = 1 << 16;
+/// Pairs of rows are taken at least so many at a time.
+const LEAST_PAIRS: u64 = 1 << 10;
+
+/// The kernels of a cut.
+pub(super) struct CutPipelines {
+    rows: Arc<Pipeline>,
+    marks: Option<Arc<Pipeline>>,
+    build_marks: Option<Arc<Pipeline>>,
+    recount: Option<Arc<Pipeline>>,
+}
+
+/// A segment in the kernels' language, compiled.
+pub(super) struct Prepared {
+    pub lowered: LoweredSegment,
+    cuts: Vec<CutPipelines>,
+    /// The pipeline with the sink.
+    pub pipeline: Arc<Pipeline>,
+    /// Dictionaries whose codes must stay below a bound, by column.
+    bounds: Vec<(usize, usize)>,
+}
+
+impl Prepared {
+    /// The piece that reads the source.
+    pub fn first(&self) -> &Piece {
+        self.lowered.cuts.first().map_or(&self.lowered.last, |cut| &cut.rows)
+    }
+}
+
+/// What a piece reads.
+struct From {
+    extent: ExtentInput,
+    expansion: Option<Expansion>,
+    /// Which rows have a pair.
+    marks: Option<LookupInput>,
+}
+
+/// One segment of a run, while rows go through it.
+pub(super) struct Active {
+    pub run: Arc<Run>,
+    pub index: usize,
+    /// Columns of its source.
+    pub columns: Vec<ColumnInfo>,
+    finish: Option<LoweredAggregate>,
+    like: Option<Vec<ColumnInfo>>,
+    builds: HashMap<usize, Built>,
+    rows_hint: u64,
+    prepared: Mutex<Option<Arc<Prepared>>>,
+    pub state: tokio::sync::Mutex<Option<State>>,
+    /// Rows of the source, in this pass.
+    rows_in: AtomicU64,
+    /// Rows that went into the table, in this pass.
+    pub rows_in_table: AtomicU64,
+    /// Passes over the source, one for each part of the table's keys, and which one this is.
+    pub passes: u32,
+    pub pass: AtomicU32,
+    /// Records of the largest table that was wanted.
+    pub most_groups: AtomicU64,
+    parts: Mutex<Vec<Kept>>,
+}
+
+impl Active {
+    #[expect(clippy::too_many_arguments, reason = "a segment is all of these")]
+    pub fn new(
+        run: &Arc<Run>,
+        index: usize,
+        columns: Vec<ColumnInfo>,
+        finish: Option<LoweredAggregate>,
+        like: Option<Vec<ColumnInfo>>,
+        builds: HashMap<usize, Built>,
+        passes: u32,
+        rows_hint: u64,
+    ) -> Self {
+        Self {
+            run: Arc::clone(run),
+            index,
+            columns,
+            finish,
+            like,
+            builds,
+            rows_hint,
+            prepared: Mutex::new(None),
+            state: tokio::sync::Mutex::new(None),
+            rows_in: AtomicU64::new(0),
+            rows_in_table: AtomicU64::new(0),
+            passes,
+            pass: AtomicU32::new(0),
+            most_groups: AtomicU64::new(0),
+            parts: Mutex::default(),
+        }
+    }
+
+    /// Where this segment's rows go.
+    pub fn sink(&self) -> &Sink {
+        &self.run.program.segments[self.index].sink
+    }
+
+    fn aggregates(&self) -> bool {
+        matches!(self.sink(), Sink::Aggregate(_))
+    }
+
+    /// True when this segment's rows are the result as they come, and enough of them have come.
+    pub fn has_enough(&self) -> bool {
+        self.run.is_last(self.index) && matches!(self.sink(), Sink::Materialise) && self.run.wanted() == 0
+    }
+
+    pub fn begin_pass(&self, pass: u32) {
+        self.pass.store(pass, Ordering::Relaxed);
+        self.rows_in.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes that a segment which ran out of memory could do with a part of its keys at a time.
+    pub fn short_of_memory(&self, failure: &Failure) {
+        if !failure.wants_less() || !self.may_cut_table() {
+            return;
+        }
+        let known = match &self.run.program.segments[self.index].source {
+            Source::Upload(upload) => self.run.uploads[*upload].rows_known,
+            _ => return,
+        };
+        // Where memory ended early in the input, half the keys at a time would not go far.
+        let early = self.rows_in.load(Ordering::Relaxed) * 2 < known;
+        let next = self.passes * if early { 4 } else { 2 };
+        *self.run.cut_next.lock().unwrap_or_else(PoisonError::into_inner) = Some((self.index, next));
+    }
+
+    /// All rows of other segments' results.
+    pub async fn read(&self, parts: Vec<Kept>, stream: &Stream) -> Result<(), Failure> {
+        for part in parts {
+            if self.has_enough() {
+                break;
+            }
+            let part = part.on_device(stream)?;
+            let extent = part.as_extent()?;
+            // The views keep the memory; what the governor promised counts until they are gone.
+            let _promise = part.promise;
+            self.process(extent, stream, false).await?;
+        }
+        Ok(())
+    }
+
+    /// The rows of a build side that found no match.
+    pub async fn read_unmatched(&self, built: &Built, stream: &Stream) -> Result<(), Failure> {
+        let Some(extent) = built.rows()? else { return Ok(()) };
+        let prepared = self.prepared(extent.rows.upper_bound())?;
+        let marks = built.marked()?.map(|values| LookupInput { values, validity: None });
+        self.rows_in.fetch_add(extent.rows.upper_bound(), Ordering::Relaxed);
+        self.through(&prepared, 0, From { extent, expansion: None, marks }, stream, false).await
+    }
+
+    /// Rows of the source, through all pieces into the sink.
+    pub async fn process(&self, extent: ExtentInput, stream: &Stream, feeding: bool) -> Result<(), Failure> {
+        let rows = extent.rows.upper_bound();
+        let prepared = self.prepared(rows)?;
+        self.through(&prepared, 0, From { extent, expansion: None, marks: None }, stream, feeding).await?;
+        self.rows_in.fetch_add(rows, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Piece `cut` and those behind it.
+    fn through<'a>(
+        &'a self,
+        prepared: &'a Prepared,
+        cut: usize,
+        from: From,
+        stream: &'a Stream,
+        feeding: bool,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            match prepared.lowered.cuts.get(cut) {
+                Some(at) => self.through_cut(prepared, cut, at, from, stream, feeding).await,
+                None => self.into_sink(prepared, from, stream, feeding).await,
+            }
+        })
+    }
+
+    async fn through_cut(
+        &self,
+        prepared: &Prepared,
+        index: usize,
+        cut: &Cut,
+        from: From,
+        stream: &Stream,
+        feeding: bool,
+    ) -> Result<(), Failure> {
+        let pipelines = &prepared.cuts[index];
+        let part = self.materialised(&pipelines.rows, &cut.rows, &from, false, stream).await?;
+        drop(from);
+        let part = part.arranged(&cut.columns, &cut.at);
+        let bound = part.layout.rows_upper_bound;
+        if bound == 0 {
+            return Ok(());
+        }
+        let mut extent = part.as_extent()?;
+        let (mut sums, mut pairs) = self.pairs(&extent, cut.counts, stream).await?;
+        let mut marks = None;
+        if let (Some(piece), Some(pipeline)) = (&cut.marks, &pipelines.marks) {
+            let scoped = stream.with_scope(&self.run.tags.joins);
+            let _promise = self.run.promise(mark_bytes(bound))?;
+            let marked = DeviceBuffer::zeroed(mark_bytes(bound), &scoped, &self.run.engine.pool)?;
+            self.mark(pipeline, piece, &extent, &sums, pairs, (marked.as_view(), bound), stream).await?;
+            marks = Some(LookupInput { values: mark_bits(marked.as_view(), bound)?, validity: None });
+        }
+        if let (Some((piece, build)), Some(pipeline)) = (&cut.build_marks, &pipelines.build_marks) {
+            let built = self.built(*build)?;
+            if let Some(marked) = built.marks(&self.run, stream)? {
+                let rows = built.rows_bound();
+                self.mark(pipeline, piece, &extent, &sums, pairs, (&marked, rows), stream).await?;
+            }
+        }
+        let mut recounted = None;
+        if let (Some(piece), Some(pipeline)) = (&cut.recount, &pipelines.recount) {
+            let from = From { extent: extent.clone(), expansion: None, marks: marks.clone() };
+            let again = self.materialised(pipeline, piece, &from, false, stream).await?;
+            for (column, output) in [(cut.start, 0), (cut.counts, 1)] {
+                let layout = &again.layout.columns[output];
+                let validity = layout.validity.clone().map(|range| again.buffer.view(range)).transpose()?;
+                let values = again.buffer.view(layout.values.clone())?;
+                extent.columns[column] = Some(ColumnInput { values, validity, base: 0 });
+            }
+            (sums, pairs) = self.pairs(&extent, cut.counts, stream).await?;
+            recounted = Some(again);
+        }
+        if !cut.expands {
+            return self.through(prepared, index + 1, From { extent, expansion: None, marks }, stream, feeding).await;
+        }
+        let mut first = 0;
+        let mut most = MAX_BATCH_ROWS as u64;
+        while first < pairs && !self.has_enough() {
+            let rows =
+                most.min(self.run.extent_rows.load(Ordering::Relaxed) as u64).max(LEAST_PAIRS).min(pairs - first);
+            let expansion = Some(Expansion { first, ..sums.clone() });
+            let some = ExtentInput { rows: ExtentRows::Known(rows), ..extent.clone() };
+            let from = From { extent: some, expansion, marks: None };
+            match self.through(prepared, index + 1, from, stream, feeding).await {
+                Ok(()) => first += rows,
+                Err(failure) if failure.is_out_of_memory() && rows > LEAST_PAIRS => most = rows / 2,
+                Err(failure) if first > 0 => return Err(failure.midway()),
+                Err(failure) => return Err(failure),
+            }
+        }
+        drop((part, recounted));
+        Ok(())
+    }
+
+    /// Running sums over a column of counts, and the last of them.
+    async fn pairs(&self, extent: &ExtentInput, counts: usize, stream: &Stream) -> Result<(Expansion, u64), Failure> {
+        let bound = extent.rows.upper_bound();
+        let counts = extent.columns[counts].as_ref().ok_or_else(|| EngineError::internal("counts are written"))?;
+        super::join::running_sums(&self.run, &counts.values, &extent.rows, bound, stream).await
+    }
+
+    /// Marks rows by pairs.
+    #[expect(clippy::too_many_arguments, reason = "a launch is all of these")]
+    async fn mark(
+        &self,
+        pipeline: &Pipeline,
+        piece: &Piece,
+        extent: &ExtentInput,
+        sums: &Expansion,
+        pairs: u64,
+        (marks, rows): (&DeviceView, u64),
+        stream: &Stream,
+    ) -> Result<(), Failure> {
+        let lookups = self.lookups(piece, None, stream).await?;
+        let tables = self.tables(piece)?;
+        let mut first = 0;
+        while first < pairs {
+            let some = (pairs - first).min(MAX_BATCH_ROWS as u64);
+            let expansion = Expansion { first, ..sums.clone() };
+            let extent = ExtentInput { rows: ExtentRows::Known(some), ..extent.clone() };
+            let input = Input {
+                extents: std::slice::from_ref(&extent),
+                literals: &piece.literals,
+                lookups: &lookups,
+                tables: &tables,
+                expansion: Some(&expansion),
+                ..Input::default()
+            };
+            pipeline.mark(input, marks, rows, stream)?;
+            self.run.pipeline_launches.fetch_add(1, Ordering::Relaxed);
+            first += some;
+        }
+        // Pairs that raise an error raise it where they are marked; nothing later would look there.
+        let control = marks.view(0..64)?.download_vec(stream, &self.run.engine.pinned)?.await?;
+        let (error, _) = super::failure::control_words(&control)?;
+        super::failure::flagged(error)
+    }
+
+    async fn into_sink(&self, prepared: &Prepared, from: From, stream: &Stream, feeding: bool) -> Result<(), Failure> {
+        if self.aggregates() {
+            let lookups = self.lookups(&prepared.lowered.last, from.marks.as_ref(), stream).await?;
+            let tables = self.tables(&prepared.lowered.last)?;
+            return self.accumulate(prepared, &from.extent, from.expansion.as_ref(), &lookups, &tables, stream).await;
+        }
+        let leaves = self.run.is_last(self.index) && matches!(self.sink(), Sink::Materialise);
+        let keeps = !(leaves && self.run.streams_out());
+        let lowered = &prepared.lowered;
+        let part = self.materialised(&prepared.pipeline, &lowered.last, &from, keeps, stream).await?;
+        drop(from);
+        let part = part.arranged(&lowered.outputs, &lowered.at);
+        if !keeps {
+            let batch = self.run.downloaded(&part, stream, feeding).await?;
+            drop(part);
+            return self.run.leave(batch).await;
+        }
+        self.keep(Kept::spillable(part, &self.run.engine)?);
+        Ok(())
+    }
+
+    /// A launch of the last piece over no rows.
+    pub async fn no_rows(&self, prepared: &Prepared, stream: &Stream) -> Result<(), Failure> {
+        let nothing = DeviceBuffer::zeroed(256, stream, &self.run.engine.pool)?;
+        let spec = &prepared.lowered.last.spec;
+        let column = ColumnInput { values: nothing.view(0..0)?, validity: None, base: 0 };
+        let columns = vec![Some(column); spec.columns.len()];
+        let sums = nothing.view(0..64)?;
+        let from = From {
+            extent: ExtentInput { rows: ExtentRows::Known(0), columns },
+            expansion: spec.expanded.then_some(Expansion { sums, source_rows: 0, first: 0 }),
+            marks: Some(LookupInput { values: nothing.as_view().clone(), validity: None }),
+        };
+        self.into_sink(prepared, from, stream, false).await
+    }
+
+    fn keep(&self, part: Kept) {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+    }
+
+    /// Ends a pass over the source: the groups of its part of the keys are there.
+    pub async fn end_pass(&self, stream: &Stream) -> Result<(), Failure> {
+        let prepared = self.prepared(0)?;
+        self.check_ranks(&prepared)?;
+        if self.aggregates() {
+            let groups = self.emitted(&prepared, stream, self.passes > 1).await?;
+            self.keep(groups);
+        }
+        Ok(())
+    }
+
+    /// What the segment gives.
+    pub async fn finish(&self, stream: &Stream) -> Result<Given, Failure> {
+        let prepared = self.prepared(0)?;
+        let mut parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
+        if let (Sink::Sort { fetch, .. }, false) = (self.sink(), parts.is_empty()) {
+            let part = self.run.together(parts, stream)?;
+            let sorted = sort::sorted(part, &prepared.lowered.sort_keys, *fetch, &self.run, stream)?;
+            parts = vec![Kept::staying(sorted)];
+        }
+        let mut columns = prepared.lowered.outputs.clone();
+        self.run.bounded(&mut columns);
+        Ok(Given { parts, columns, aggregate: prepared.lowered.aggregate.clone() })
+    }
+
+    /// The segment in the kernels' language, made by whoever asks first. `rows` are those at hand; statistics may know of
+    /// more.
+    pub fn prepared(&self, rows: u64) -> Result<Arc<Prepared>, Failure> {
+        let mut slot = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(prepared) = &*slot {
+            return Ok(Arc::clone(prepared));
+        }
+        let upload = match &self.run.program.segments[self.index].source {
+            Source::Upload(upload) => Some(*upload),
+            _ => None,
+        };
+        let known = upload.map_or(self.rows_hint, |upload| self.run.uploads[upload].rows_known);
+        // Rounded, so that a few rows more compile nothing.
+        let rows_hint = Some(known.max(rows).next_power_of_two());
+        let mut columns = self.columns.clone();
+        let mut lowered = self.lower(&columns, rows_hint)?;
+        let mut bounds = Vec::new();
+        if let (Some(aggregate), Some(upload)) = (&lowered.aggregate, upload) {
+            // Codes that are keys get a bound, so that few groups can be addressed directly.
+            let tables = self.run.tables();
+            for key in &aggregate.emitted[..aggregate.spec.keys.len()] {
+                let Form::Codes(_, id) = key.form else { continue };
+                let of = |column: &ColumnInfo| matches!(column.form, Form::Codes(_, of) if of == id);
+                let Some(index) = columns.iter().position(of) else { continue };
+                let Form::Codes(ty, _) = columns[index].form else { continue };
+                let learnt = self.run.learnt_sizes.get(&(upload, index)).copied().unwrap_or(0);
+                let bound = tables.len(id).max(learnt).max(LEAST_CODES).next_power_of_two();
+                if bound <= MOST_BOUNDED_CODES {
+                    columns[index].form = Form::Codes(ty.within(0, bound as i128 - 1), id);
+                    bounds.push((index, bound));
+                }
+            }
+        }
+        if !bounds.is_empty() {
+            lowered = self.lower(&columns, rows_hint)?;
+        }
+        if let SinkSpec::Aggregate(aggregate) = &mut lowered.last.spec.sink
+            && self.passes > 1
+        {
+            // Only a hash table can be for a part of the keys.
+            aggregate.regime = Some(Regime::Hash);
+        }
+        let pipelines = &self.run.engine.pipelines;
+        let optional = |piece: Option<&Piece>| piece.map(|piece| pipelines.pipeline(&piece.spec)).transpose();
+        let mut cuts = Vec::with_capacity(lowered.cuts.len());
+        for cut in &lowered.cuts {
+            cuts.push(CutPipelines {
+                rows: pipelines.pipeline(&cut.rows.spec)?,
+                marks: optional(cut.marks.as_ref())?,
+                build_marks: optional(cut.build_marks.as_ref().map(|(piece, _)| piece))?,
+                recount: optional(cut.recount.as_ref())?,
+            });
+        }
+        let pipeline = pipelines.pipeline(&lowered.last.spec)?;
+        let prepared = Arc::new(Prepared { lowered, cuts, pipeline, bounds });
+        *slot = Some(Arc::clone(&prepared));
+        Ok(prepared)
+    }
+
+    fn lower(&self, columns: &[ColumnInfo], rows_hint: Option<u64>) -> Result<LoweredSegment, Failure> {
+        let mut tables = self.run.tables();
+        let input = SegmentInput {
+            columns,
+            finish: self.finish.as_ref(),
+            like: self.like.as_deref(),
+            rows_hint,
+            needed: self.run.needed.get(&self.index).map(Vec::as_slice),
+        };
+        let lowered = self.run.program.lower(self.index, &input, &mut tables.definitions, &mut |build, _, _, _| {
+            let unbuilt = || crate::placement::Reason::NodeUnsupported { node: format!("a join with segment {build}") };
+            self.builds.get(&build).map(|built| built.form().clone()).ok_or_else(unbuilt)
+        })?;
+        Ok(lowered)
+    }
+
+    /// What is prepared, if anything has run.
+    pub fn prepared_already(&self) -> Option<Arc<Prepared>> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Fails when a dictionary has outgrown the bound of its codes.
+    pub fn check_bounds(&self, prepared: &Prepared) -> Result<(), Failure> {
+        let Source::Upload(upload) = &self.run.program.segments[self.index].source else { return Ok(()) };
+        let tables = self.run.tables();
+        let mut sizes = HashMap::new();
+        for (column, bound) in &prepared.bounds {
+            if let Form::Codes(_, id) = self.columns[*column].form
+                && tables.len(id) > *bound
+            {
+                sizes.insert((*upload, *column), tables.len(id));
+            }
+        }
+        if sizes.is_empty() { Ok(()) } else { Err(Failure::Dictionaries(sizes)) }
+    }
+
+    /// Fails when strings were compared by ranks that moved as their dictionary grew.
+    fn check_ranks(&self, prepared: &Prepared) -> Result<(), Failure> {
+        let last = &prepared.lowered.last;
+        let compared: Vec<NodeId> = match &last.spec.sink {
+            SinkSpec::Aggregate(aggregate) => {
+                let least_or_greatest = |aggregate| match aggregate {
+                    Aggregate::Min(of) | Aggregate::Max(of) => Some(of),
+                    _ => None,
+                };
+                let sought = aggregate.accumulators.iter().filter_map(|one| least_or_greatest(one.aggregate));
+                sought.chain(aggregate.orders.iter().flatten().map(|key| key.node)).collect()
+            }
+            SinkSpec::Materialise { outputs } => {
+                prepared.lowered.sort_keys.iter().filter_map(|key| outputs.get(key.output).copied()).collect()
+            }
+            _ => return Ok(()),
+        };
+        let mut tables = self.run.tables();
+        for of in compared {
+            if let Node::Lookup { table, .. } = last.spec.graph.node(of)
+                && let LookupTable::Dictionary(lookup) = &last.lookups[*table as usize]
+                && tables.ranks_moved(lookup)
+            {
+                return Err(Failure::Ranks(tables.take_seeds()));
+            }
+        }
+        Ok(())
+    }
+
+    fn built(&self, build: usize) -> Result<&Built, EngineError> {
+        self.builds.get(&build).ok_or_else(|| EngineError::internal(format!("segment {build} has built nothing")))
+    }
+
+    /// The join tables of a launch.
+    pub fn tables(&self, piece: &Piece) -> Result<Vec<TableInput>, Failure> {
+        piece.tables.iter().map(|build| Ok(self.built(*build)?.table.clone())).collect()
+    }
+
+    /// The lookup tables of a launch. Where there is no pinned memory for a large one, it waits until some has come back.
+    async fn lookups(
+        &self,
+        piece: &Piece,
+        marks: Option<&LookupInput>,
+        stream: &Stream,
+    ) -> Result<Vec<LookupInput>, Failure> {
+        let mut inputs = Vec::with_capacity(piece.lookups.len());
+        for (table, spec) in piece.lookups.iter().zip(&piece.spec.lookups) {
+            inputs.push(match table {
+                LookupTable::Dictionary(lookup) => loop {
+                    let made = self.run.tables().lookup(lookup, spec, &self.run.engine, stream);
+                    match made {
+                        Err(Failure::Pinned(_)) => {
+                            drop(self.run.engine.pinned.take(HostKind::Upload, LARGE_TABLE_BYTES).await?);
+                        }
+                        other => break other?,
+                    }
+                },
+                LookupTable::BuildColumn { build, column, .. } => self.built(*build)?.column(*column)?,
+                LookupTable::Matches { build } => self.built(*build)?.table.rows()?,
+                LookupTable::Marks => {
+                    marks.cloned().ok_or_else(|| EngineError::internal("rows are marked before they are looked up"))?
+                }
+            });
+        }
+        Ok(inputs)
+    }
+
+    /// The rows that pass a piece, as dense columns.
+    async fn materialised(
+        &self,
+        pipeline: &Pipeline,
+        piece: &Piece,
+        from: &From,
+        waits: bool,
+        stream: &Stream,
+    ) -> Result<Part, Failure> {
+        let lookups = self.lookups(piece, from.marks.as_ref(), stream).await?;
+        let tables = self.tables(piece)?;
+        let extents = std::slice::from_ref(&from.extent);
+        let layout = pipeline.output_layout(extents);
+        let (buffer, promise) = self.run.output(&layout, waits, stream)?;
+        let input = Input {
+            extents,
+            literals: &piece.literals,
+            lookups: &lookups,
+            tables: &tables,
+            expansion: from.expansion.as_ref(),
+            ..Input::default()
+        };
+        pipeline.materialise(input, &buffer, &layout, stream)?;
+        self.run.pipeline_launches.fetch_add(1, Ordering::Relaxed);
+        Ok(Part::new(&buffer, layout, vec![]).promised(promise))
+    }
+
+    /// True when the table can be cut: one part of the keys after the other, in less memory each.
+    fn may_cut_table(&self) -> bool {
+        let keyed = self.prepared_already().is_some_and(|prepared| match &prepared.lowered.last.spec.sink {
+            SinkSpec::Aggregate(aggregate) => !aggregate.keys.is_empty(),
+            _ => false,
+        });
+        keyed && self.passes < tune::MAX_KEY_PARTS && self.most_groups.load(Ordering::Relaxed) > tune::HASH_MIN_SLOTS
+    }
+}
+
+/// Room for any table: 16 bytes for each of a dictionary's values, and their validity.
+const LARGE_TABLE_BYTES: usize = 18 << 20;
