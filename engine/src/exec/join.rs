@@ -9,6 +9,7 @@
 //! Sides      DataFusion's left side builds, except where the join keeps left rows: then left rows probe.
 //! Stands for a hash, nested-loop, cross or sort-merge join of any mode: on one device there is one table.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
@@ -72,6 +74,8 @@ pub struct DeviceJoinExec {
     nulls_equal: bool,
     columns: Vec<JoinColumn>,
     fetch: Option<usize>,
+    /// What scans of the probe side are told of the build side's keys.
+    filter_of_scans: Option<Arc<DynamicFilterPhysicalExpr>>,
     /// True when DataFusion's left side builds.
     left_builds: bool,
     left: Arc<dyn ExecutionPlan>,
@@ -91,6 +95,7 @@ pub struct CpuJoin<'a> {
     projection: Option<Vec<usize>>,
     fetch: Option<usize>,
     schema: SchemaRef,
+    filter_of_scans: Option<Arc<DynamicFilterPhysicalExpr>>,
 }
 
 impl<'a> CpuJoin<'a> {
@@ -110,6 +115,7 @@ impl<'a> CpuJoin<'a> {
                 projection: join.projection.as_ref().map(|columns| columns.to_vec()),
                 fetch,
                 schema,
+                filter_of_scans: produced(plan.as_ref()),
             });
         }
         if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
@@ -124,6 +130,7 @@ impl<'a> CpuJoin<'a> {
                 projection: None,
                 fetch,
                 schema,
+                filter_of_scans: None,
             });
         }
         if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
@@ -138,6 +145,7 @@ impl<'a> CpuJoin<'a> {
                 projection: join.projection().as_ref().map(|columns| columns.to_vec()),
                 fetch,
                 schema,
+                filter_of_scans: None,
             });
         }
         let join = plan.downcast_ref::<CrossJoinExec>()?;
@@ -152,8 +160,16 @@ impl<'a> CpuJoin<'a> {
             projection: None,
             fetch,
             schema,
+            filter_of_scans: None,
         })
     }
+}
+
+/// The filter that a join gives to scans of its right side when it knows its left one.
+fn produced(join: &dyn ExecutionPlan) -> Option<Arc<DynamicFilterPhysicalExpr>> {
+    let expression = join.dynamic_expressions_produced().into_iter().next()?;
+    let expression: Arc<dyn Any + Send + Sync> = expression;
+    expression.downcast::<DynamicFilterPhysicalExpr>().ok()
 }
 
 impl DeviceJoinExec {
@@ -215,6 +231,7 @@ impl DeviceJoinExec {
             nulls_equal: join.nulls_equal,
             columns,
             fetch: join.fetch,
+            filter_of_scans: join.filter_of_scans.clone().filter(|_| left_builds),
             left_builds,
             left,
             right,
@@ -248,6 +265,11 @@ impl DeviceJoinExec {
     /// Rows that suffice.
     pub fn row_limit(&self) -> Option<usize> {
         self.fetch
+    }
+
+    /// The filter to fill in once the build side's keys are known, before the probe side is scanned.
+    pub fn filter_of_scans(&self) -> Option<&Arc<DynamicFilterPhysicalExpr>> {
+        self.filter_of_scans.as_ref()
     }
 
     /// The side whose rows are kept in a table.

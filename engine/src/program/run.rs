@@ -115,8 +115,9 @@ pub(super) struct Run {
     pub participant: Participant,
     /// Rows that may still leave.
     pub(super) remaining: AtomicUsize,
-    /// Rows that are home, and wait for the others.
-    pub rows_home: AtomicUsize,
+    /// Batches that are home and wait for the others, and their rows.
+    home: Mutex<Vec<RecordBatch>>,
+    rows_home: AtomicUsize,
     /// The segment that ran out of memory although its table could be cut, and how its passes went: what to try next.
     pub cut_next: Mutex<Option<(usize, u32)>>,
     pub out: Output,
@@ -361,6 +362,7 @@ impl Run {
             gate: RwLock::new(()),
             extent_rows: AtomicUsize::new(usize::MAX),
             participant: download.engine().governor.participant(scope.path(), 0),
+            home: Mutex::default(),
             rows_home: AtomicUsize::new(0),
             cut_next: Mutex::new(None),
             out: out.clone(),
@@ -396,7 +398,6 @@ impl Run {
         let stream = self.engine.streams.take(&self.scope)?;
         let mut given: Vec<Option<Given>> = Vec::new();
         let mut built: HashMap<usize, Build> = HashMap::new();
-        let mut home: Vec<RecordBatch> = Vec::new();
         // Batches stay here until the last one is home: until then the CPU can take over.
         let mut held = self.host_memory("results");
         for index in 0..self.program.segments.len() {
@@ -470,9 +471,10 @@ impl Run {
                 part = part.select(selection)?;
             }
             let batch = self.downloaded(&part, &stream, false).await?;
-            self.came_home(&batch, &mut held);
-            home.push(batch);
+            held.grow(batch.get_array_memory_size());
+            self.came_home(batch);
         }
+        let home = std::mem::take(&mut *self.home.lock().unwrap_or_else(PoisonError::into_inner));
         self.rows_home.store(0, Ordering::Relaxed);
         for batch in home {
             self.leave(batch).await?;
@@ -480,10 +482,10 @@ impl Run {
         Ok(())
     }
 
-    /// Counts a batch that waits for the others.
-    fn came_home(&self, batch: &RecordBatch, held: &mut HostHold) {
-        held.grow(batch.get_array_memory_size());
+    /// Keeps a batch until the others are home, too.
+    pub fn came_home(&self, batch: RecordBatch) {
         self.rows_home.fetch_add(batch.num_rows(), Ordering::Relaxed);
+        self.home.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
     }
 
     /// True when what segment `build` built is of use after segment `index`.

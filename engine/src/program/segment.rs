@@ -262,7 +262,9 @@ impl Active {
             return self.through(prepared, index + 1, From { extent, expansion: None, marks }, stream, feeding).await;
         }
         let mut first = 0;
-        let mut most = MAX_BATCH_ROWS as u64;
+        let mut ceiling = MAX_BATCH_ROWS as u64;
+        // Where a few rows suffice, few are tried at first.
+        let mut most = ceiling.min(self.run.wanted() as u64);
         while first < pairs && !self.has_enough() {
             let rows =
                 most.min(self.run.extent_rows.load(Ordering::Relaxed) as u64).max(LEAST_PAIRS).min(pairs - first);
@@ -270,8 +272,14 @@ impl Active {
             let some = ExtentInput { rows: ExtentRows::Known(rows), ..extent.clone() };
             let from = From { extent: some, expansion, marks: None };
             match self.through(prepared, index + 1, from, stream, feeding).await {
-                Ok(()) => first += rows,
-                Err(failure) if failure.is_out_of_memory() && rows > LEAST_PAIRS => most = rows / 2,
+                Ok(()) => {
+                    first += rows;
+                    most = (rows * 4).min(ceiling);
+                }
+                Err(failure) if failure.is_out_of_memory() && rows > LEAST_PAIRS => {
+                    ceiling = rows / 2;
+                    most = ceiling;
+                }
                 Err(failure) if first > 0 => return Err(failure.midway()),
                 Err(failure) => return Err(failure),
             }
@@ -331,7 +339,9 @@ impl Active {
             return self.accumulate(prepared, &from.extent, from.expansion.as_ref(), &lookups, &tables, stream).await;
         }
         let leaves = self.run.is_last(self.index) && matches!(self.sink(), Sink::Materialise);
-        let keeps = !(leaves && self.run.streams_out());
+        // Where a few rows suffice, they come home at once, so that it shows when they are enough.
+        let counts = self.run.program.row_limit.is_some();
+        let keeps = !leaves || !(self.run.streams_out() || counts);
         let lowered = &prepared.lowered;
         let part = self.materialised(&prepared.pipeline, &lowered.last, &from, keeps, stream).await?;
         drop(from);
@@ -339,7 +349,11 @@ impl Active {
         if !keeps {
             let batch = self.run.downloaded(&part, stream, feeding).await?;
             drop(part);
-            return self.run.leave(batch).await;
+            match self.run.streams_out() {
+                true => self.run.leave(batch).await?,
+                false => self.run.came_home(batch),
+            }
+            return Ok(());
         }
         self.keep(Kept::spillable(part, &self.run.engine)?);
         Ok(())
