@@ -54,6 +54,9 @@ pub enum JoinColumn {
     Mark,
 }
 
+/// Two expressions that are equal, one over each side.
+pub type KeyPair = (Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>);
+
 /// A condition on pairs of rows, over columns of both sides.
 #[derive(Debug, Clone)]
 pub struct Residual {
@@ -69,7 +72,7 @@ pub struct DeviceJoinExec {
     join_type: JoinType,
     kind: JoinKind,
     /// Build side and probe side of each equality.
-    on: Vec<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)>,
+    on: Vec<KeyPair>,
     residual: Option<Residual>,
     nulls_equal: bool,
     columns: Vec<JoinColumn>,
@@ -88,7 +91,7 @@ pub struct CpuJoin<'a> {
     pub left: &'a Arc<dyn ExecutionPlan>,
     pub right: &'a Arc<dyn ExecutionPlan>,
     join_type: JoinType,
-    on: Vec<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)>,
+    on: Vec<KeyPair>,
     filter: Option<&'a JoinFilter>,
     nulls_equal: bool,
     null_aware: bool,
@@ -244,7 +247,7 @@ impl DeviceJoinExec {
     }
 
     /// Expressions that are equal: over the build side, over the probe side. None: every pair of rows matches.
-    pub fn on(&self) -> &[(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)] {
+    pub fn on(&self) -> &[KeyPair] {
         &self.on
     }
 
@@ -285,7 +288,7 @@ impl DeviceJoinExec {
 
 impl DisplayAs for DeviceJoinExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let pair = |(build, probe): &(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)| match self.left_builds {
+        let pair = |(build, probe): &KeyPair| match self.left_builds {
             true => format!("({build}, {probe})"),
             false => format!("({probe}, {build})"),
         };

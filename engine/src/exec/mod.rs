@@ -29,7 +29,7 @@ pub(crate) use aggregate::named;
 pub use download::DownloadExec;
 pub use fallback::FallbackExec;
 pub use filter::DeviceFilterExec;
-pub use join::{CpuJoin, DeviceJoinExec, JoinColumn, JoinKind, Residual};
+pub use join::{CpuJoin, DeviceJoinExec, JoinColumn, JoinKind, KeyPair, Residual};
 pub use project::DeviceProjectExec;
 pub use sort::DeviceSortExec;
 pub use upload::UploadExec;

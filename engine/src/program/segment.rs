@@ -206,7 +206,7 @@ impl Active {
         Box::pin(async move {
             match prepared.lowered.cuts.get(cut) {
                 Some(at) => self.through_cut(prepared, cut, at, from, stream, feeding).await,
-                None => self.into_sink(prepared, from, stream, feeding).await,
+                None => self.sink_rows(prepared, from, stream, feeding).await,
             }
         })
     }
@@ -332,7 +332,7 @@ impl Active {
         super::failure::flagged(error)
     }
 
-    async fn into_sink(&self, prepared: &Prepared, from: From, stream: &Stream, feeding: bool) -> Result<(), Failure> {
+    async fn sink_rows(&self, prepared: &Prepared, from: From, stream: &Stream, feeding: bool) -> Result<(), Failure> {
         if self.aggregates() {
             let lookups = self.lookups(&prepared.lowered.last, from.marks.as_ref(), stream).await?;
             let tables = self.tables(&prepared.lowered.last)?;
@@ -371,7 +371,7 @@ impl Active {
             expansion: spec.expanded.then_some(Expansion { sums, source_rows: 0, first: 0 }),
             marks: Some(LookupInput { values: nothing.as_view().clone(), validity: None }),
         };
-        self.into_sink(prepared, from, stream, false).await
+        self.sink_rows(prepared, from, stream, false).await
     }
 
     fn keep(&self, part: Kept) {
