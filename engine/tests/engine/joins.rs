@@ -35,7 +35,7 @@ fn side(rows: i64, keys: i64, seed: i64) -> RecordBatch {
         ),
         ("v", Arc::new(range().map(|i| (!null(i, 5)).then(|| i * 3 - 20)).collect::<Int64Array>()), true),
         ("x", Arc::new(range().map(|i| (!null(i, 8)).then(|| i as f64 / 4.0)).collect::<Float64Array>()), true),
-        ("b", Arc::new(range().map(|i| (!null(i, 6)).then(|| i % 3 == 0)).collect::<BooleanArray>()), true),
+        ("b", Arc::new(range().map(|i| (!null(i, 6)).then_some(i % 3 == 0)).collect::<BooleanArray>()), true),
         (
             "d",
             Arc::new(
