@@ -248,6 +248,8 @@ options! {
         pub batch_rows: usize, default = 0
         /// Feeder tasks per fed source, each with its own stream. More overlap reading, copying and kernels; each holds a batch.
         pub partitions: usize, default = 4
+        /// Sums and averages of floats are exact until they are rounded once, so that neither threads nor batches change a bit. Each group takes 536 bytes for each such sum, and variances and correlations stay on the CPU.
+        pub deterministic_floats: bool, default = false
         /// Inputs known to have fewer rows stay on the CPU; 0 sends everything. Launch cost dominates small inputs.
         pub min_rows: usize, default = 0
         /// Device bytes the pool may hold; 0 means three quarters of what is free at start.
@@ -430,6 +432,13 @@ mod tests {
         assert!(set("batch_bytes", "12").is_err());
         assert!(set("batch_bytes", "-1").is_err());
         assert!(set("batch_bytes", "99999999999T").is_err());
+    }
+
+    #[test]
+    fn deterministic_floats() {
+        assert!(!MillpondOptions::default().deterministic_floats);
+        assert_eq!(set("deterministic_floats", "true").map(|o| o.deterministic_floats), Ok(true));
+        assert!(set("deterministic_floats", "maybe").is_err());
     }
 
     #[test]

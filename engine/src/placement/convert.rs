@@ -250,7 +250,8 @@ impl<'a> Converter<'a> {
         let child = self.convert(first.input())?;
         let judged = |input: &DeviceTree| {
             let mut dictionaries = self.dictionaries.borrow_mut();
-            let (phases, columns) = judge::aggregate(first, last, &input.columns, &mut dictionaries)?;
+            let (phases, columns) =
+                judge::aggregate(first, last, &input.columns, self.options.deterministic_floats, &mut dictionaries)?;
             let phase = |input, phase| Arc::new(DeviceAggregateExec::new(phase, input)) as Arc<dyn ExecutionPlan>;
             let mut device = phases.into_iter().fold(Arc::clone(&input.plan), phase);
             // Groups that DataFusion would find one after the other in a sorted input: those above may count on it.

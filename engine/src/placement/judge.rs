@@ -69,9 +69,10 @@ pub(super) fn aggregate(
     first: &AggregateExec,
     last: &AggregateExec,
     input: &[ColumnInfo],
+    exact_floats: bool,
     dictionaries: &mut Dictionaries,
 ) -> Result<(Vec<Aggregation>, Vec<ColumnInfo>), Reason> {
-    let phases = Aggregation::of(first, last.schema())?;
+    let phases = Aggregation::of(first, last.schema(), exact_floats)?;
     let mut columns = input.to_vec();
     for phase in &phases {
         let mut lowering = Lowering::new(&columns, dictionaries);

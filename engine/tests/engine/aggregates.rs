@@ -7,6 +7,7 @@
 
 use millpond::Fallback;
 use millpond::datafusion::arrow::compute::concat_batches;
+use millpond::datafusion::arrow::util::pretty::pretty_format_batches;
 use millpond::datafusion::physical_plan::displayable;
 use millpond::datafusion::prelude::{ParquetReadOptions, col};
 
@@ -282,5 +283,34 @@ async fn what_has_no_device_form_stays_on_the_cpu_with_its_reason() {
     ] {
         rig.falls_back(sql, reason).await;
     }
+    rig.finish();
+}
+
+/// The same sums to the last bit, however the rows are cut up.
+#[tokio::test]
+async fn deterministic_floats_depend_on_no_order() {
+    let mut rig = Rig::with_partitions(Fallback::Error, 7).await;
+    rig.sim.context().sql("SET millpond.deterministic_floats = true").await.expect("the option is taken");
+    let sql = "SELECT w, sum(x / 3), avg(x / 7), sum(f32) FROM t WHERE f32 < 1e30 GROUP BY w";
+    let ungrouped = "SELECT sum(x / 3), avg(x / 7), sum(f64) FROM t WHERE f64 < 1e300 AND f64 > -1e300";
+    let mut texts = std::collections::BTreeSet::new();
+    for (rows, feeders) in [(1000, 2), (77, 3), (3000, 1)] {
+        for setting in [format!("SET millpond.batch_rows = {rows}"), format!("SET millpond.partitions = {feeders}")] {
+            rig.sim.context().sql(&setting).await.expect("the option is taken");
+        }
+        let mut text = String::new();
+        for sql in [sql, ungrouped] {
+            rig.same(sql).await;
+            let result = rig.sim.execute(&format!("{sql} ORDER BY 1")).await.expect("it runs");
+            text += &pretty_format_batches(&result.batches).expect("batches can be shown").to_string();
+        }
+        texts.insert(text);
+    }
+    assert_eq!(texts.len(), 1, "{texts:?}");
+    rig.finish();
+
+    let mut rig = Rig::with_partitions(Fallback::Allow, 7).await;
+    rig.sim.context().sql("SET millpond.deterministic_floats = true").await.expect("the option is taken");
+    rig.falls_back("SELECT w, stddev(x) FROM t WHERE k > 0 GROUP BY w", "deterministic_floats").await;
     rig.finish();
 }

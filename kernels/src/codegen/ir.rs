@@ -201,6 +201,8 @@ pub enum Aggregate {
     Sum(NodeId),
     /// As `Sum` of a decimal, but a total that leaves 128 bits raises the error flag.
     SumChecked(NodeId),
+    /// As `Sum` of a float, but of all that is added nothing is lost before it is rounded once: no order changes the result.
+    SumExact(NodeId),
     /// Result: the argument's representation; NULL when no valid row was seen. Floats: NaN is the largest.
     Min(NodeId),
     Max(NodeId),
@@ -243,6 +245,7 @@ impl Aggregate {
             Aggregate::Count(arg)
             | Aggregate::Sum(arg)
             | Aggregate::SumChecked(arg)
+            | Aggregate::SumExact(arg)
             | Aggregate::Min(arg)
             | Aggregate::Max(arg)
             | Aggregate::BitAnd(arg)
@@ -263,6 +266,7 @@ impl Aggregate {
             Aggregate::Count(arg)
             | Aggregate::Sum(arg)
             | Aggregate::SumChecked(arg)
+            | Aggregate::SumExact(arg)
             | Aggregate::Min(arg)
             | Aggregate::Max(arg)
             | Aggregate::BitAnd(arg)
@@ -427,7 +431,7 @@ impl AggregateSpec {
         let unseen = |arg: NodeId| graph.ty(arg).nullable || accumulator.filter.is_some() || self.has_rowless_group();
         match accumulator.aggregate {
             Aggregate::CountStar | Aggregate::Count(_) => Ty::new(Repr::I64),
-            Aggregate::Sum(arg) | Aggregate::SumChecked(arg) => {
+            Aggregate::Sum(arg) | Aggregate::SumChecked(arg) | Aggregate::SumExact(arg) => {
                 Ty::new(sum_repr(graph.ty(arg).repr)).nullable(unseen(arg))
             }
             Aggregate::Min(arg) | Aggregate::Max(arg) => graph.ty(arg).nullable(unseen(arg)),

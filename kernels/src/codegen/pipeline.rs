@@ -259,7 +259,7 @@ fn check(spec: &PipelineSpec) -> Result<(), CodegenError> {
         let plan = AggregatePlan::new(&spec.graph, aggregate);
         let fits = match plan.regime {
             Regime::Scalar => plan.keys.is_empty(),
-            Regime::Private => !plan.keys.is_empty() && plan.max_groups.is_some() && plan.bests.is_empty(),
+            Regime::Private => !plan.keys.is_empty() && plan.max_groups.is_some() && plan.fits_threads(),
             Regime::Direct => !plan.keys.is_empty() && plan.max_groups.is_some(),
             Regime::Hash => !plan.keys.is_empty(),
         };

@@ -38,6 +38,8 @@ pub struct Aggregation {
     pub variants: Vec<Variant>,
     pub number: Number,
     pub calls: Vec<Call>,
+    /// Sums of floats do not depend on the order of the rows.
+    pub exact_floats: bool,
     /// Keys, the number's column, results.
     pub schema: SchemaRef,
 }
@@ -90,7 +92,8 @@ struct Distinct {
 impl Aggregation {
     /// The aggregations that stand for `first`, the aggregate that reads rows, with results of `schema`: the one that reads
     /// rows, and where it takes two, the one that reads its groups.
-    pub fn of(first: &AggregateExec, schema: SchemaRef) -> Result<Vec<Aggregation>, Reason> {
+    /// With `exact_floats` sums of floats do not depend on the order of the rows.
+    pub fn of(first: &AggregateExec, schema: SchemaRef, exact_floats: bool) -> Result<Vec<Aggregation>, Reason> {
         let group_by = first.group_expr();
         let keys = group_by.expr().to_vec();
         let sets: Vec<Vec<bool>> = group_by.groups().to_vec();
@@ -117,9 +120,10 @@ impl Aggregation {
         if distinct.is_empty() {
             let variants = sets.into_iter().map(|absent| Variant { absent, filter: None }).collect();
             let number = ids.map_or(Number::None, Number::Ids);
-            return Ok(vec![Aggregation { keys, arguments: 0, variants, number, calls, schema }]);
+            return Ok(vec![Aggregation { keys, arguments: 0, variants, number, calls, exact_floats, schema }]);
         }
-        in_two(first, schema, keys, sets, ids, calls, distinct)
+        let phases = in_two(first, schema, keys, sets, ids, calls, distinct)?;
+        Ok(phases.into_iter().map(|phase| Aggregation { exact_floats, ..phase }).collect())
     }
 
     /// Every expression over the input.
@@ -248,6 +252,7 @@ fn in_two(
         variants,
         number: Number::Kept,
         calls: below,
+        exact_floats: false,
         schema: Arc::new(Schema::new(fields)),
     };
     let keys = (0..num_keys).map(|at| {
@@ -264,6 +269,7 @@ fn in_two(
         variants: vec![Variant { absent: vec![false; num_keys], filter: None }],
         number,
         calls: above.into_iter().flatten().collect(),
+        exact_floats: false,
         schema,
     };
     Ok(vec![lower, upper])

@@ -139,7 +139,7 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
         let result = schema.field(first_result + index).data_type().clone();
         let made = match call.taken {
             true => taken(lowering, scope, &mut spec, call, filter)?,
-            false => one(lowering, scope, &mut spec, call, filter, &result)?,
+            false => one(lowering, scope, &mut spec, call, filter, &result, of.exact_floats)?,
         };
         finals.push(made);
     }
@@ -250,10 +250,16 @@ fn one(
     call: &Call,
     filter: Option<NodeId>,
     result: &DataType,
+    exact: bool,
 ) -> Result<Final, Reason> {
     let function = call.function.as_ref();
     let name = function.fun().name();
     let arguments = &call.arguments;
+    let moments = matches!(name, "var" | "var_pop" | "stddev" | "stddev_pop" | "covar_pop" | "covar_samp" | "corr");
+    if exact && (moments || name.starts_with("regr_")) {
+        let why = "its last bits depend on the order of the rows, which millpond.deterministic_floats rules out";
+        return Err(unsupported(function, why));
+    }
     match name {
         "count" => return count(lowering, scope, spec, arguments, filter),
         "first_value" | "last_value" => return first(lowering, scope, spec, call, filter),
@@ -319,7 +325,8 @@ fn one(
             _ => Aggregate::BitXor(value.node),
         }))),
         "sum" => {
-            let sum = add(Aggregate::Sum(value.node));
+            let exact = exact && repr.is_float();
+            let sum = add(if exact { Aggregate::SumExact(value.node) } else { Aggregate::Sum(value.node) });
             let matches = match result {
                 DataType::Int64 => repr.is_integer() && repr.is_signed() && repr != Repr::I128,
                 DataType::UInt64 => repr.is_integer() && !repr.is_signed(),
@@ -335,7 +342,7 @@ fn one(
                 false => Err(unsupported(function, format!("it gives {result} for {}", value.data_type))),
             }
         }
-        "avg" => average(lowering, spec, function, &value, filter, result),
+        "avg" => average(lowering, spec, function, &value, filter, (result, exact)),
         "var" | "var_pop" | "stddev" | "stddev_pop" => moments::single(lowering, spec, function, &value, filter),
         _ => Err(unsupported(function, "this function is not lowered")),
     }
@@ -424,7 +431,7 @@ fn average(
     function: &AggregateFunctionExpr,
     value: &Value,
     filter: Option<NodeId>,
-    result: &DataType,
+    (result, exact): (&DataType, bool),
 ) -> Result<Final, Reason> {
     let mut node = value.node;
     let decimals = match (&value.data_type, result) {
@@ -448,7 +455,8 @@ fn average(
     let count = add(Aggregate::Count(value.node));
     match (&value.data_type, result, decimals) {
         (DataType::Float32 | DataType::Float64, DataType::Float64, _) => {
-            Ok(Final::FloatAverage { sum: add(Aggregate::Sum(node)), count })
+            let sum = add(if exact { Aggregate::SumExact(node) } else { Aggregate::Sum(node) });
+            Ok(Final::FloatAverage { sum, count })
         }
         (DataType::Duration(_), DataType::Duration(_), _) if value.data_type == *result => {
             Ok(Final::WholeAverage { sum: add(Aggregate::Sum(node)), count })

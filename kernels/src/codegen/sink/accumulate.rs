@@ -11,6 +11,7 @@ use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Address, Atomic, Compare, FunctionBuilder, Reg, Value as Operand};
 
 use super::cells::{AggregatePlan, BestPlan, Cell, Contribution, WordOp};
+use super::exact;
 use crate::codegen::expr::Expressions;
 use crate::codegen::ir::*;
 use crate::codegen::load::{RowLeaves, to_64, to_128, truth_bit};
@@ -325,7 +326,7 @@ pub(crate) fn combine(f: &mut FunctionBuilder, op: WordOp, old: &[Reg], new: &[O
         WordOp::Max => vec![f.max(old[0], new[0])],
         WordOp::Or => vec![f.or(old[0], new[0]).view(Type::U64)],
         WordOp::Xor => vec![f.xor(old[0], new[0]).view(Type::U64)],
-        WordOp::Anchor | WordOp::Best { .. } => unreachable!("threads keep none"),
+        WordOp::Anchor | WordOp::AddExact | WordOp::Best { .. } => unreachable!("threads keep none"),
         WordOp::MaxWide => {
             let (Operand::Reg(low), Operand::Reg(high)) = (new[0], new[1]) else {
                 unreachable!("128-bit encodings are in registers")
@@ -363,6 +364,11 @@ pub(crate) fn add_to_table(f: &mut FunctionBuilder, cell: &Cell, words: &[Operan
         WordOp::Max => guarded(f, when, |f| f.reduce(Atomic::Max, Space::Global, Type::U64, at(0), words[0])),
         WordOp::Or => guarded(f, when, |f| f.reduce(Atomic::Or, Space::Global, Type::B64, at(0), words[0])),
         WordOp::Xor => guarded(f, when, |f| f.reduce(Atomic::Xor, Space::Global, Type::B64, at(0), words[0])),
+        WordOp::AddExact => {
+            let Operand::Reg(value) = words[0] else { unreachable!("a float is in a register") };
+            let at = f.add(record, cell.table_word as u64 * 8);
+            exact::add(f, value, at, when);
+        }
         WordOp::Anchor | WordOp::Best { .. } => unreachable!("these are set, not added to"),
         WordOp::MaxWide => {
             let (Operand::Reg(low), Operand::Reg(high)) = (words[0], words[1]) else {
@@ -525,7 +531,7 @@ fn best_locked(f: &mut FunctionBuilder, keys: &[Reg], payload: &[Reg], at: impl 
     });
 }
 
-fn guarded<T>(f: &mut FunctionBuilder, when: Option<Reg>, body: impl FnOnce(&mut FunctionBuilder) -> T) {
+pub(crate) fn guarded<T>(f: &mut FunctionBuilder, when: Option<Reg>, body: impl FnOnce(&mut FunctionBuilder) -> T) {
     match when {
         Some(when) => {
             f.guarded(when, true, body);

@@ -39,6 +39,8 @@ pub(crate) enum WordOp {
     Xor,
     /// Unsigned 128-bit maximum over two words, low first, under the lock in the third.
     MaxWide,
+    /// A float added without rounding, see [`exact`](super::exact). Threads keep none of their own.
+    AddExact,
     /// Unsigned maximum over so many key words, the most significant first, with payload words behind them, under the lock in
     /// the last word. Threads keep none of their own.
     Best {
@@ -54,6 +56,7 @@ impl WordOp {
             WordOp::Anchor | WordOp::Add | WordOp::AddFloat | WordOp::Max | WordOp::Or | WordOp::Xor => 1,
             WordOp::AddSplit => 2,
             WordOp::MaxWide => 3,
+            WordOp::AddExact => super::exact::WORDS,
             WordOp::Best { keys, payload } => keys + payload + 1,
         }
     }
@@ -61,7 +64,7 @@ impl WordOp {
     /// Words a thread keeps for itself.
     pub fn thread_words(self) -> u32 {
         match self {
-            WordOp::Anchor | WordOp::Best { .. } => 0,
+            WordOp::Anchor | WordOp::AddExact | WordOp::Best { .. } => 0,
             WordOp::MaxWide => 2,
             _ => 1,
         }
@@ -155,6 +158,8 @@ pub(crate) enum Reading {
     Bits { word: u32, complement: bool },
     /// A float's bits, complemented.
     Anchor(u32),
+    /// A float's exact sum.
+    Exact(u32),
     /// A value's bits.
     Plain { word: u32, ty: Ty },
     /// An f64.
@@ -247,7 +252,7 @@ impl AggregatePlan {
             thread_words += cell.op.thread_words();
         }
         let Cells { list, bests, .. } = cells;
-        if !bests.is_empty() {
+        if list.iter().any(|cell| matches!(cell.op, WordOp::Best { .. } | WordOp::AddExact)) {
             thread_words = NOT_IN_THREADS;
         }
         let regime = spec.regime.unwrap_or_else(|| choose(&keys, dense, table_words, thread_words, spec.rows_hint));
@@ -262,6 +267,7 @@ impl AggregatePlan {
                 let (values, seen) = made.expect("every accumulator was laid out");
                 let ty = spec.result_type(graph, accumulator);
                 let reading = match (list[values[0]].from, list[values[0]].op) {
+                    (_, WordOp::AddExact) => Reading::Exact(word(values[0])),
                     (Contribution::One, _) => Reading::Word(word(values[0])),
                     (Contribution::Float(_) | Contribution::Deviation(_) | Contribution::CoDeviation(..), _) => {
                         Reading::Float(word(values[0]))
@@ -301,7 +307,7 @@ impl AggregatePlan {
         let mut cells: Vec<Cell> = list;
         cells.sort_by_key(|cell| cell.table_word);
         let groups = if regime == Regime::Hash { 0 } else { dense.unwrap_or(0) };
-        let once = cells.iter().any(|cell| matches!(cell.op, WordOp::Anchor | WordOp::Best { .. }));
+        let once = cells.iter().any(|cell| matches!(cell.op, WordOp::Anchor | WordOp::AddExact | WordOp::Best { .. }));
         let copies = if regime == Regime::Direct && !once { copies(groups, table_words, spec.rows_hint) } else { 1 };
         AggregatePlan {
             copies,
@@ -334,6 +340,11 @@ impl AggregatePlan {
     /// Whether a thread keeps the words of the one group without keys in registers.
     pub fn in_registers(&self) -> bool {
         self.regime == Regime::Scalar && self.thread_words <= tune::REGISTER_WORDS
+    }
+
+    /// Whether threads may keep words of their own.
+    pub fn fits_threads(&self) -> bool {
+        self.thread_words != NOT_IN_THREADS
     }
 
     /// Whether rows look at the shared table even where threads keep words of their own.
@@ -432,6 +443,11 @@ impl Cells<'_> {
             Aggregate::Count(arg) => {
                 let valid = nullable(arg);
                 (vec![self.cell(WordOp::Add, Contribution::One, valid, filter)], None)
+            }
+            Aggregate::SumExact(arg) => {
+                let valid = nullable(arg);
+                let value = self.cell(WordOp::AddExact, Contribution::Float(arg), valid, filter);
+                (vec![value], self.seen_if_needed(valid, filter, scalar))
             }
             Aggregate::Sum(arg) | Aggregate::SumChecked(arg) => {
                 let valid = nullable(arg);

@@ -13,6 +13,7 @@ use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Reg, Value as
 use super::accumulate::{combine, restore, word_type};
 use super::cells::{AggregatePlan, Reading, ResultPlan, WordOp};
 use super::compact::Compaction;
+use super::exact;
 use super::fold::zero;
 use super::hash;
 use super::keys::{DenseParams, from_words};
@@ -225,6 +226,11 @@ fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: &Cells, cont
             };
             Value { lane, low, high: None, valid: None }
         }
+        Reading::Exact(at) => {
+            let Cells::Memory(cells) = cells else { unreachable!("tables with exact sums have no copies") };
+            let at = f.add(*cells, at as u64 * 8);
+            Value { lane, low: exact::read(f, at), high: None, valid: None }
+        }
         Reading::Plain { word: at, ty } => {
             let own = crate::codegen::ir::lane(ty);
             let count = if own == Lane::S128 { 2 } else { 1 };
@@ -319,11 +325,13 @@ pub(crate) fn rehash_kernel(plan: &AggregatePlan) -> (FunctionBuilder, ParamList
             let (cells, found, _) = hash::find_or_insert(f, plan, table, &words, nulls);
             f.if_(found, |f| {
                 // Keys of the old table differ, so this thread alone has the new record.
-                for word in 0..plan.table_words as i64 {
-                    let from = record.at(plan.cells_offset() as i64 + word * 8);
+                let from = f.add(record, plan.cells_offset() as u64);
+                let words = f.copy(Type::U32, plan.table_words);
+                f.for_(0u32, words, 1u32, |f, word| {
+                    let (from, to) = (f.element(from, word, 8), f.element(cells, word, 8));
                     let value = f.load(Space::Global, Type::U64, from);
-                    f.store_with("st.relaxed.gpu.global", Type::U64, cells.at(word * 8), value);
-                }
+                    f.store_with("st.relaxed.gpu.global", Type::U64, to, value);
+                });
             });
         });
     });

@@ -133,7 +133,7 @@ fn merge(f: &mut FunctionBuilder, op: WordOp, total: &[Reg], others: &[Reg]) {
                 f.assign(total, sum);
             }
         }
-        WordOp::Anchor | WordOp::Best { .. } => unreachable!("threads keep none"),
+        WordOp::Anchor | WordOp::AddExact | WordOp::Best { .. } => unreachable!("threads keep none"),
         WordOp::MaxWide => {
             let both = combine(f, op, total, &[others[0].into(), others[1].into()]);
             for (&total, both) in total.iter().zip(both) {

@@ -9,6 +9,7 @@ pub(crate) mod accumulate;
 pub(crate) mod cells;
 pub(crate) mod compact;
 pub(crate) mod emit;
+pub(crate) mod exact;
 pub(crate) mod fold;
 pub(crate) mod hash;
 pub(crate) mod keys;

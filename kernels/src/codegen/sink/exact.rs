@@ -1,0 +1,205 @@
+//! Sums of floats without rounding: every addend goes, digit by digit, into a number wide enough for all of them.
+//!
+//! ```text
+//!   addend     ± m · 2^p units of 2^-1074        m below 2^53, p from 0 to 2045
+//!   words      limb p/32: 32 bits of m · 2^(p mod 32), the next two limbs the rest     each with the addend's sign
+//!   result     Σ limb · 2^(32 · i), carried from the lowest on, rounded once to 53 bits, half to even
+//! ```
+//!
+//! Order     none: additions of integers. The result is the exact sum's nearest f64 whatever the order was.
+//! Room      a limb takes below 2^32 from each row, so 64 bits hold 2^31 rows of one sign, and the carries.
+//! Special   infinities and NaN are flags beside the limbs; they decide as IEEE 754 adds them.
+
+use millpond_ptx::ast::{Space, Type};
+use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, Reg};
+
+use super::accumulate::guarded;
+
+/// Limbs of 32 bits, in words of 64.
+const LIMBS: u32 = 66;
+
+/// Words of a sum: the limbs, then the flags.
+pub(crate) const WORDS: u32 = LIMBS + 1;
+
+const PLUS: u64 = 1;
+const MINUS: u64 = 2;
+const NAN: u64 = 4;
+const SIGN: u64 = 1 << 63;
+const INFINITY: u64 = 0x7ff0_0000_0000_0000;
+const QUIET_NAN: u64 = 0x7ff8_0000_0000_0000;
+
+/// Adds `value` (F64) to the words at `at` (U64, an address), where `when` holds.
+pub(crate) fn add(f: &mut FunctionBuilder, value: Reg, at: Reg, when: Option<Reg>) {
+    let open = when.map(|when| f.open_if(when));
+    let bits = f.reinterpret(Type::B64, value).view(Type::U64);
+    let high = f.shr(bits, 52);
+    let exponent = f.and(high, 0x7ffu64);
+    let negative = f.setp(Compare::Ge, bits, SIGN);
+    let fraction = f.and(bits, (1u64 << 52) - 1).view(Type::U64);
+    let special = f.setp(Compare::Eq, exponent, 0x7ffu64);
+    f.if_else(
+        special,
+        |f| {
+            let nan = f.setp(Compare::Ne, fraction, 0u64);
+            let plus = f.copy(Type::U64, PLUS);
+            let infinity = f.select(negative, MINUS, plus);
+            let flag = f.select(nan, NAN, infinity);
+            f.reduce(Atomic::Or, Space::Global, Type::B64, at.at(LIMBS as i64 * 8), flag);
+        },
+        |f| {
+            // A subnormal number has no hidden bit, and the exponent of the least normal one.
+            let normal = f.setp(Compare::Ne, exponent, 0u64);
+            let with = f.or(fraction, 1u64 << 52).view(Type::U64);
+            let mantissa = f.select(normal, with, fraction);
+            let less = f.sub(exponent, 1u64);
+            let place = f.select(normal, less, 0u64);
+            let place = f.convert(Type::U32, place);
+            let shift = f.and(place, 31u32);
+            let limb = f.shr(place, 5);
+            let low = f.shl(mantissa, shift);
+            // What leaves 64 bits above; a shift by 64 gives 0.
+            let back = f.sub(64u32, shift);
+            let above = f.shr(mantissa, back);
+            let first = f.and(low, 0xffff_ffffu64).view(Type::U64);
+            let second = f.shr(low, 32);
+            let to = f.element(at, limb, 8);
+            for (i, digit) in [first, second, above].into_iter().enumerate() {
+                let less = f.sub(0u64, digit);
+                let signed = f.select(negative, less, digit);
+                let some = f.setp(Compare::Ne, digit, 0u64);
+                guarded(f, Some(some), |f| {
+                    f.reduce(Atomic::Add, Space::Global, Type::U64, to.at(i as i64 * 8), signed)
+                });
+            }
+        },
+    );
+    if let Some(open) = open {
+        f.close(open);
+    }
+}
+
+/// The sum in the words at `at`, as an F64.
+pub(crate) fn read(f: &mut FunctionBuilder, at: Reg) -> Reg {
+    let end = f.add(at, LIMBS as u64 * 8);
+    // The sign is that of what is carried out at the top.
+    let carry = f.copy(Type::S64, 0i64);
+    let here = f.copy(Type::U64, at);
+    f.while_(
+        |f| f.setp(Compare::Lt, here, end),
+        |f| {
+            let word = f.load(Space::Global, Type::U64, here).view(Type::S64);
+            let sum = f.add(word, carry);
+            let above = f.shr(sum, 32);
+            f.assign(carry, above);
+            let next = f.add(here, 8u64);
+            f.assign(here, next);
+        },
+    );
+    let negative = f.setp(Compare::Lt, carry, 0i64);
+
+    // Digits of the magnitude, from the lowest on. `top` counts those up to the highest that is not 0; with it stay the two
+    // digits below, and whether anything lies below those.
+    let carry = f.copy(Type::S64, 0i64);
+    let number = f.copy(Type::U32, 0u32);
+    let digits: Vec<Reg> = (0..3).map(|_| f.copy(Type::U64, 0u64)).collect();
+    let rest = f.copy(Type::U64, 0u64);
+    let top = f.copy(Type::U32, 0u32);
+    let best: Vec<Reg> = (0..3).map(|_| f.copy(Type::U64, 0u64)).collect();
+    let best_rest = f.copy(Type::U64, 0u64);
+    f.while_(
+        // Two more digits hold what is carried out.
+        |f| f.setp(Compare::Lt, number, LIMBS + 2),
+        |f| {
+            let inside = f.setp(Compare::Lt, number, LIMBS);
+            let word = f.copy(Type::S64, 0i64);
+            let address = f.element(at, number, 8);
+            f.guarded(inside, true, |f| f.load_into("ld.global", Type::S64, word, address));
+            let less = f.neg(word);
+            let signed = f.select(negative, less, word);
+            let sum = f.add(signed, carry);
+            let above = f.shr(sum, 32);
+            f.assign(carry, above);
+            let digit = f.and(sum.view(Type::U64), 0xffff_ffffu64).view(Type::U64);
+            let with = f.or(rest, digits[2]).view(Type::U64);
+            f.assign(rest, with);
+            f.assign(digits[2], digits[1]);
+            f.assign(digits[1], digits[0]);
+            f.assign(digits[0], digit);
+            let next = f.add(number, 1u32);
+            f.assign(number, next);
+            let some = f.setp(Compare::Ne, digit, 0u64);
+            f.guarded(some, true, |f| f.assign(top, number));
+            for (&best, &digit) in best.iter().zip(&digits) {
+                f.guarded(some, true, |f| f.assign(best, digit));
+            }
+            f.guarded(some, true, |f| f.assign(best_rest, rest));
+        },
+    );
+
+    // 64 bits, the highest set, and whether any lies below; then the number of the highest, counted from 2^-1074.
+    let wide = f.shl(best[0], 32);
+    let wide = f.or(wide, best[1]).view(Type::U64);
+    let highest = f.convert(Type::U32, best[0]);
+    let zeros = f.clz(highest).view(Type::U32);
+    let shifted = f.shl(wide, zeros);
+    let down = f.sub(32u32, zeros);
+    let under = f.shr(best[2], down);
+    let leading = f.or(shifted, under).view(Type::U64);
+    let lost = f.shl(best[2], zeros);
+    let lost = f.and(lost, 0xffff_ffffu64);
+    let lost = f.or(lost, best_rest).view(Type::U64);
+    // top · 32 − 1 − zeros.
+    let place = f.shl(top, 5);
+    let place = f.sub(place, 1u32);
+    let place = f.sub(place, zeros);
+
+    let result = f.copy(Type::U64, 0u64);
+    let any = f.setp(Compare::Ne, top, 0u32);
+    f.if_(any, |f| {
+        let small = f.setp(Compare::Lt, place, 52u32);
+        f.if_else(
+            small,
+            |f| {
+                // A whole number of the least subnormal: exact.
+                let down = f.sub(63u32, place);
+                let bits = f.shr(leading, down);
+                f.assign(result, bits);
+            },
+            |f| {
+                let mantissa = f.shr(leading, 11);
+                let below = f.and(leading, 0x7ffu64).view(Type::U64);
+                let sticky = f.setp(Compare::Ne, lost, 0u64);
+                let odd = f.and(mantissa, 1u64);
+                let odd = f.setp(Compare::Ne, odd, 0u64);
+                let decides = f.or(sticky, odd);
+                let half = f.setp(Compare::Eq, below, 0x400u64);
+                let above = f.setp(Compare::Gt, below, 0x400u64);
+                let tie = f.and(half, decides);
+                let up = f.or(above, tie);
+                let more = f.add(mantissa, 1u64);
+                let mantissa = f.select(up, more, mantissa);
+                // The hidden bit adds one to the exponent, as does a carry out of the mantissa.
+                let exponent = f.sub(place, 52u32);
+                let exponent = f.convert(Type::U64, exponent);
+                let exponent = f.shl(exponent, 52);
+                let huge = f.setp(Compare::Gt, place, 2097u32);
+                let bits = f.add(exponent, mantissa);
+                let bits = f.min(bits, INFINITY);
+                let bits = f.select(huge, INFINITY, bits);
+                f.assign(result, bits);
+            },
+        );
+        let signed = f.or(result, SIGN).view(Type::U64);
+        f.guarded(negative, true, |f| f.assign(result, signed));
+    });
+
+    let flags = f.load(Space::Global, Type::U64, end);
+    let minus = f.setp(Compare::Eq, flags, MINUS);
+    let plus = f.copy(Type::U64, INFINITY);
+    let infinity = f.select(minus, INFINITY | SIGN, plus);
+    let both = f.setp(Compare::Gt, flags, MINUS);
+    let special = f.select(both, QUIET_NAN, infinity);
+    let some = f.setp(Compare::Ne, flags, 0u64);
+    let bits = f.select(some, special, result);
+    f.reinterpret(Type::F64, bits.view(Type::B64))
+}
