@@ -280,6 +280,8 @@ async fn what_has_no_device_form_stays_on_the_cpu_with_its_reason() {
         ("SELECT w, approx_distinct(id) FROM t WHERE k > 0 GROUP BY w", "hash function"),
         ("SELECT w, approx_percentile_cont(i16, 0.5) FROM t WHERE k = 5 AND id < 99 GROUP BY w", "digest"),
         ("SELECT first_value(w) FROM t WHERE id = 4 AND k > -50", "without ORDER BY"),
+        ("SELECT w, median(k) FROM t WHERE k > 2 GROUP BY w", "in order"),
+        ("SELECT w, percentile_cont(0.3) WITHIN GROUP (ORDER BY x) FROM t WHERE k > 2 GROUP BY w ORDER BY w", "in order"),
     ] {
         rig.falls_back(sql, reason).await;
     }
@@ -313,4 +315,37 @@ async fn deterministic_floats_depend_on_no_order() {
     rig.sim.context().sql("SET millpond.deterministic_floats = true").await.expect("the option is taken");
     rig.falls_back("SELECT w, stddev(x) FROM t WHERE k > 0 GROUP BY w", "deterministic_floats").await;
     rig.finish();
+}
+
+#[tokio::test]
+async fn keys_of_every_type_and_many_at_once() {
+    same(&[
+        "SELECT d38, s, b, f64, day, count(*), sum(k) FROM t GROUP BY d38, s, b, f64, day",
+        "SELECT i64, u64, i32, i16, max(x) FROM t GROUP BY i64, u64, i32, i16",
+        "SELECT f32, f64, count(*), sum(k), min(s) FROM t GROUP BY f32, f64",
+        "SELECT l, s, w, b, count(*), count(DISTINCT k) FROM t GROUP BY l, s, w, b",
+        "SELECT nothing, count(*), sum(nothing), min(nothing), avg(nothing) FROM t WHERE id > 3 GROUP BY nothing",
+        "SELECT d9, d18, avg(x), stddev(x) FROM t GROUP BY d9, d18",
+        "SELECT b, c, b AND c, b OR c, count(*) FROM t GROUP BY b, c, b AND c, b OR c",
+        "SELECT k % 7, w * 2, count(*) FROM t GROUP BY k % 7, w * 2",
+    ])
+    .await;
+}
+
+/// HAVING is a filter of the launch that gives the groups, not a launch of its own.
+#[tokio::test]
+async fn having_costs_no_launch() {
+    let rig = Rig::with_partitions(Fallback::Error, 7).await;
+    for (without, with) in [
+        ("SELECT w, sum(k) FROM t GROUP BY w", "SELECT w, sum(k) FROM t GROUP BY w HAVING count(*) > 450"),
+        (
+            "SELECT id, sum(k) FROM t WHERE id > 9 GROUP BY id",
+            "SELECT id, sum(k) FROM t WHERE id > 9 GROUP BY id HAVING sum(k) > 3",
+        ),
+    ] {
+        let launches = |report: millpond::QueryReport| report.launches;
+        let without = rig.run(without).await.map(launches).expect("equal answers");
+        let with = rig.run(with).await.map(launches).expect("equal answers");
+        assert!(with <= without, "{with} launches with HAVING, {without} without");
+    }
 }

@@ -277,6 +277,12 @@ fn one(
                 "its answer depends on the order in which DataFusion's digest meets the rows",
             ));
         }
+        "median" | "percentile_cont" => {
+            return Err(unsupported(
+                function,
+                "it needs the values of each group in order, which no device table keeps",
+            ));
+        }
         "array_agg" | "string_agg" | "nth_value" => {
             return Err(unsupported(function, "it depends on the order of the rows, which no device table keeps"));
         }
