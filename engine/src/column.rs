@@ -46,11 +46,12 @@ impl Form {
             range.map_or(ty, |range| ty.within(range.low, range.high))
         };
         match (self, other) {
-            (Self::Plain(a), Self::Plain(b)) => Self::Plain(both(a, *b)),
+            (Self::Plain(a), Self::Plain(b)) if a.repr == b.repr => Self::Plain(both(a, *b)),
             (Self::Codes(a, id), Self::Codes(b, _)) => Self::Codes(both(a, *b), id),
             (Self::Unsupported(reason), _) => Self::Unsupported(reason),
             (_, Self::Unsupported(reason)) => Self::Unsupported(reason.clone()),
-            (mine, _) => mine,
+            // A string column with a dictionary beside one without.
+            _ => Self::Unsupported(Reason::NodeUnsupported { node: "a union of strings in two forms".into() }),
         }
     }
 }

@@ -124,6 +124,14 @@ impl LookupTable {
             Self::Marks => Ty::new(Repr::Bool),
         }
     }
+
+    /// How the table lies in memory.
+    pub fn physical(&self) -> Physical {
+        match self {
+            Self::Dictionary(lookup) => lookup.physical(),
+            other => Physical::of(other.ty()),
+        }
+    }
 }
 
 /// A table over a dictionary.

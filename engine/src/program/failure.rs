@@ -29,6 +29,8 @@ pub(crate) enum Failure {
     Ranges,
     /// Dictionaries outgrew their codes' widths; these sizes were seen, by upload and column.
     Dictionaries(HashMap<(usize, usize), usize>),
+    /// String columns that are better off without a dictionary, by upload and column.
+    Texts(Vec<(usize, usize)>),
     /// Ranks of strings moved between launches whose results meet; these are the dictionaries, complete by now.
     Ranks(Seeds),
     /// Whoever reads the result has gone.

@@ -33,6 +33,7 @@ use super::compile::Stage;
 use super::failure::Failure;
 use super::run::Run;
 use super::segment::Active;
+use super::texts;
 use crate::column::{Form, storage};
 use crate::error::EngineError;
 use crate::extent::ExtentLayout;
@@ -94,7 +95,7 @@ impl Feeder {
             while batch.num_rows() > 0 {
                 let most = planned.min(run.extent_rows.load(Ordering::Relaxed));
                 let taken = batch.num_rows().min(most.saturating_sub(collected.rows));
-                if taken == 0 || !collected.add(batch.slice(0, taken))? {
+                if taken == 0 || collected.is_full(run) || !collected.add(batch.slice(0, taken))? {
                     self.extents(collected.take(), &stream).await?;
                     collected.free();
                     continue;
@@ -116,12 +117,13 @@ impl Feeder {
 struct Collected {
     batches: Vec<RecordBatch>,
     rows: usize,
+    bytes: usize,
     held: HostHold,
 }
 
 impl Collected {
     fn new(run: &Run) -> Self {
-        Self { batches: vec![], rows: 0, held: run.host_memory("extents") }
+        Self { batches: vec![], rows: 0, bytes: 0, held: run.host_memory("extents") }
     }
 
     /// Adds a batch; false if the session's pool has no room for it beside what was collected. A first batch is here already,
@@ -138,13 +140,19 @@ impl Collected {
             self.held.grow(bytes);
         }
         self.rows += batch.num_rows();
+        self.bytes += bytes;
         self.batches.push(batch);
         Ok(true)
     }
 
+    /// True when texts have made the rows at hand larger than planned.
+    fn is_full(&self, run: &Run) -> bool {
+        self.bytes >= run.options.batch_bytes
+    }
+
     /// The batches; what is held for them stays until `free`.
     fn take(&mut self) -> Vec<RecordBatch> {
-        self.rows = 0;
+        (self.rows, self.bytes) = (0, 0);
         std::mem::take(&mut self.batches)
     }
 
@@ -201,7 +209,9 @@ impl Feeder {
         let run = self.run();
         let what = match &failure {
             Failure::Trouble(trouble) | Failure::Pinned(trouble) => trouble.what.clone(),
-            Failure::Ranges | Failure::Dictionaries(_) if run.out.sent.load(Ordering::Relaxed) > 0 => {
+            Failure::Ranges | Failure::Dictionaries(_) | Failure::Texts(_)
+                if run.out.sent.load(Ordering::Relaxed) > 0 =>
+            {
                 "values left the ranges that statistics gave".to_string()
             }
             _ => return Err(failure),
@@ -273,7 +283,10 @@ impl Feeder {
         let run = self.run();
         let upload = &run.uploads[self.upload];
         let columns = upload.columns.iter().zip(&upload.used).filter(|(_, used)| **used);
-        let widths = columns.filter_map(|(column, _)| Some(storage(column.ty().ok()?).0.width().max(1) as usize));
+        let widths = columns.filter_map(|(column, _)| {
+            let bytes = if column.is_text() { texts::TYPICAL_BYTES } else { 0 };
+            Some(storage(column.ty().ok()?).0.width().max(1) as usize + bytes)
+        });
         let row_bytes = widths.sum::<usize>().max(1);
         let limit = run.engine.pool.limit().as_u64().min(run.engine.pinned.limit().as_u64());
         let share = usize::try_from(limit).unwrap_or(usize::MAX) / (run.options.partitions * 4);
@@ -286,17 +299,40 @@ impl Feeder {
         let upload = &run.uploads[self.upload];
         // Strings first: the pipeline's shape may depend on how many values a dictionary has.
         let mut codes: Vec<Vec<UInt32Array>> = Vec::with_capacity(upload.columns.len());
+        let mut texts = Vec::new();
         {
             let mut tables = run.tables();
             for (index, column) in upload.columns.iter().enumerate() {
                 let mut arrays = Vec::new();
                 if let (Form::Codes(_, id), true) = (&column.form, upload.used[index]) {
                     for batch in batches {
-                        arrays.push(tables.intern(*id, batch.column(index))?);
+                        let late = run.out.sent.load(Ordering::Relaxed) > 0;
+                        let coded = match tables.intern(*id, batch.column(index)) {
+                            Err(Failure::Texts(columns)) if late => {
+                                tables.need(columns);
+                                tables.intern(*id, batch.column(index))
+                            }
+                            other => other,
+                        };
+                        match coded {
+                            Ok(codes) => arrays.push(codes),
+                            Err(Failure::Texts(columns)) => {
+                                texts.extend(columns);
+                                break;
+                            }
+                            Err(failure) => return Err(failure),
+                        }
+                        if !late && tables.nearly_all_different(*id) {
+                            texts.push((self.upload, index));
+                            break;
+                        }
                     }
                 }
                 codes.push(arrays);
             }
+        }
+        if !texts.is_empty() {
+            return Err(Failure::Texts(texts));
         }
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let prepared = self.segment.prepared(rows as u64)?;
@@ -345,10 +381,23 @@ impl Feeder {
         });
         let columns = columns.collect::<Result<Vec<_>, MemoryError>>()?;
         let extent = ExtentInput { rows: ExtentRows::Known(rows), columns };
-        drop(buffer);
-
-        self.segment.process(extent, stream, true).await?;
-        drop((promise, pinned_held));
+        // Views may lead to the texts of this extent while it is processed, and as long as the segment's rows are kept.
+        let texts = upload.columns.iter().zip(&upload.used).any(|(column, used)| *used && column.is_text());
+        if texts {
+            let (bytes, mut promise) = (buffer.as_view().clone(), Some(promise));
+            run.reached.keep(&bytes, promise.take());
+            drop(buffer);
+            let processed = self.segment.process(extent, stream, true).await;
+            if processed.is_err() || !self.segment.keeps_texts() {
+                run.reached.forget(&bytes);
+            }
+            processed?;
+        } else {
+            drop(buffer);
+            self.segment.process(extent, stream, true).await?;
+            drop(promise);
+        }
+        drop(pinned_held);
         MetricBuilder::new(self.metrics()).global_counter(metric::EXTENTS).add(1);
         Ok(())
     }

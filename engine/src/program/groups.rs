@@ -70,9 +70,11 @@ impl Active {
         let rows = (extent.rows.upper_bound() + seeds) * u64::from(variants);
         let mut slot = self.state.lock().await;
         let state = self.with_room(&mut slot, &prepared.pipeline, rows, stream).await?;
+        let texts = self.run.reached.by(&prepared.lowered.last.spec);
         for variant in 0..variants {
             let input = Input {
                 extents: std::slice::from_ref(extent),
+                texts: &texts,
                 literals: &prepared.lowered.last.literals,
                 lookups,
                 tables,

@@ -23,6 +23,9 @@ use crate::extent::read_array;
 impl Run {
     /// A result as an Arrow batch: one copy where it is small, else one for its size and one for its rows.
     pub async fn downloaded(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
+        if part.has_views() {
+            return self.downloaded_texts(part, stream, feeding).await;
+        }
         let pinned = &self.engine.pinned;
         let fetch = async |view: &DeviceView| -> Result<_, MemoryError> {
             let pending = pinned.take(HostKind::Download, view.len()).await?.copy_to_host(view, stream)?;

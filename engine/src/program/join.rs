@@ -213,10 +213,12 @@ impl Run {
                 };
                 lookups.push(self.tables().lookup(lookup, spec, &self.engine, stream)?);
             }
+            let texts = self.reached.by(&piece.spec);
             let input = Input {
                 extents: std::slice::from_ref(&extent),
                 literals: &piece.literals,
                 lookups: &lookups,
+                texts: &texts,
                 ..Input::default()
             };
             pipeline.build_table(input, buffer.as_view(), &layout, scratch.as_view(), stream)?;
@@ -319,7 +321,8 @@ impl Run {
         let descriptors = DeviceBuffer::upload(&bytes, stream, &self.engine.pool, &self.engine.pinned)?;
         let layout = pipeline.output_layout(&extents);
         let (buffer, promise) = self.output(&layout, waits, stream)?;
-        let input = Input { extents: &extents, descriptors: Some(&descriptors), ..Input::default() };
+        let texts = self.reached.by(&spec);
+        let input = Input { extents: &extents, descriptors: Some(&descriptors), texts: &texts, ..Input::default() };
         pipeline.materialise(input, &buffer, &layout, stream)?;
         self.pipeline_launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Ok(Part::new(&buffer, layout, vec![]).arranged(&first.outputs, &first.at).promised(promise))

@@ -147,12 +147,7 @@ impl<'d> Open<'d> {
 }
 
 fn lookup_spec(table: &LookupTable) -> LookupSpec {
-    let ty = table.ty();
-    let physical = match table {
-        LookupTable::Dictionary(lookup) => lookup.physical(),
-        _ => Physical::of(ty),
-    };
-    LookupSpec { physical, ty }
+    LookupSpec { physical: table.physical(), ty: table.ty() }
 }
 
 impl Piece {

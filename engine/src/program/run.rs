@@ -6,7 +6,7 @@
 //!          with what was learnt; nothing has left the device by then, and nothing of the first attempt is kept.
 //! Dropped  with its stream: tasks end, buffers are freed in the order of their streams.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,7 +25,8 @@ use super::join::{Build, Built};
 use super::lower::{SegmentInput, lower_table, planned_build};
 use super::part::Kept;
 use super::segment::Active;
-use super::tables::{Seeds, Tables};
+use super::tables::{Limits, Seeds, Tables};
+use super::texts::{self, Reached};
 use crate::column::{ColumnInfo, Form, uploaded_columns};
 use crate::device::Engine;
 use crate::error::EngineError;
@@ -44,6 +45,9 @@ struct Learnt {
     wide: bool,
     /// Least sizes to plan dictionaries for, by upload and column.
     dictionaries: HashMap<(usize, usize), usize>,
+    /// String columns without a dictionary, by upload and column; and those that need one whatever its size.
+    texts: HashSet<(usize, usize)>,
+    needed: HashSet<(usize, usize)>,
     /// Dictionaries of an earlier attempt, for the next one alone.
     seeds: Seeds,
     /// Into how many parts the keys of a segment's table are cut, one pass over its input for each.
@@ -103,6 +107,8 @@ pub(super) struct Run {
     /// Which columns of each building segment anything reads.
     pub needed: HashMap<usize, Vec<bool>>,
     pub learnt_sizes: HashMap<(usize, usize), usize>,
+    /// Where views lead to.
+    pub reached: Reached,
     tables: Mutex<Tables>,
     pub pipeline_launches: Arc<AtomicU64>,
     /// Passes over the input of a segment, one for each part of its keys.
@@ -178,6 +184,7 @@ pub(super) async fn run(
                     *known = (*known).max(size * 4);
                 }
             }
+            Err(Failure::Texts(columns)) if nothing_left() => learnt.texts.extend(columns),
             Err(Failure::Ranks(seeds)) => learnt.seeds = seeds,
             Err(failure) if failure.wants_less() && nothing_left() => {
                 let next = attempt.cut_next.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -245,6 +252,9 @@ impl Plan {
                 pieces
                     .extend(cut.marks.iter().chain(&cut.recount).chain(cut.build_marks.iter().map(|(piece, _)| piece)));
             }
+            if pieces.iter().any(|piece| texts::needs_a_dictionary(&piece.spec)) {
+                return Err(texts::needs_codes());
+            }
             for table in pieces.into_iter().flat_map(|piece| &piece.lookups) {
                 if let LookupTable::BuildColumn { build, column, .. } = table
                     && let Some(needed) = plan.needed.get_mut(build)
@@ -257,6 +267,9 @@ impl Plan {
                     continue;
                 };
                 let piece = lower_table(join, &given[build].0, &form.keys, &form.table, dictionaries)?;
+                if texts::needs_a_dictionary(&piece.spec) {
+                    return Err(texts::needs_codes());
+                }
                 if let Some(needed) = plan.needed.get_mut(&build) {
                     piece.spec.used_columns().iter().for_each(|column| needed[*column as usize] = true);
                 }
@@ -264,6 +277,50 @@ impl Plan {
         }
         plan.keys = forms.into_iter().map(|(build, form)| (build, form.keys)).collect();
         Ok(plan)
+    }
+
+    /// The plan with the string columns that were learnt to be better off without a dictionary as texts, as far as every
+    /// expression over them has a form; the others need their dictionary, whatever its size.
+    fn with_texts(
+        program: &Program,
+        columns: Vec<Vec<ColumnInfo>>,
+        dictionaries: &mut Dictionaries,
+        learnt: &mut Learnt,
+    ) -> Result<(Vec<Vec<ColumnInfo>>, Self), Reason> {
+        let with = |texts: &HashSet<(usize, usize)>| {
+            let mut columns = columns.clone();
+            for (upload, column) in texts {
+                if let Some(info) = columns.get_mut(*upload).and_then(|columns| columns.get_mut(*column)) {
+                    *info = info.clone().as_text();
+                }
+            }
+            columns
+        };
+        if !learnt.texts.is_empty() {
+            let all = with(&learnt.texts);
+            let mut tried = dictionaries.clone();
+            if let Ok(plan) = Self::of(program, &all, &mut tried) {
+                *dictionaries = tried;
+                return Ok((all, plan));
+            }
+            // Not all of them together: those that can be texts alone, if they can be so together.
+            let alone = |column: &(usize, usize)| {
+                Self::of(program, &with(&HashSet::from([*column])), &mut dictionaries.clone()).is_ok()
+            };
+            let (texts, needed): (HashSet<_>, HashSet<_>) = learnt.texts.iter().copied().partition(alone);
+            learnt.needed.extend(needed);
+            let some = with(&texts);
+            let mut tried = dictionaries.clone();
+            if let Ok(plan) = Self::of(program, &some, &mut tried) {
+                *dictionaries = tried;
+                learnt.texts = texts;
+                return Ok((some, plan));
+            }
+            learnt.needed.extend(texts);
+            learnt.texts.clear();
+        }
+        let plan = Self::of(program, &columns, dictionaries)?;
+        Ok((columns, plan))
     }
 
     /// What segment `index` reads.
@@ -339,7 +396,12 @@ impl Run {
             uploads.push(Uploaded { input, columns, used: vec![], rows_known });
         }
         let columns: Vec<Vec<ColumnInfo>> = uploads.iter().map(|upload| upload.columns.clone()).collect();
-        let plan = Plan::of(&program, &columns, &mut definitions)?;
+        let (columns, plan) = Plan::with_texts(&program, columns, &mut definitions, learnt)?;
+        for (upload, columns) in uploads.iter_mut().zip(columns) {
+            upload.columns = columns;
+        }
+        let most = options.most_dictionary_values();
+        let limits = Limits { most, most_if_needed: most * texts::IF_NEEDED, needed: learnt.needed.clone() };
         for (upload, used) in uploads.iter_mut().zip(plan.used) {
             upload.used = used;
         }
@@ -356,7 +418,8 @@ impl Run {
             keys: plan.keys,
             needed: plan.needed,
             learnt_sizes: learnt.dictionaries.clone(),
-            tables: Mutex::new(Tables::new(definitions).with_seeds(std::mem::take(&mut learnt.seeds))),
+            reached: Reached::default(),
+            tables: Mutex::new(Tables::new(definitions, limits).with_seeds(std::mem::take(&mut learnt.seeds))),
             pipeline_launches: Arc::clone(launches),
             passes: learnt.passes.clone(),
             gate: RwLock::new(()),

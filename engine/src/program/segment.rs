@@ -28,8 +28,8 @@ use super::run::{Given, Run};
 use super::sort;
 use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
-use crate::expr::LookupTable;
 use crate::expr::aggregate::LoweredAggregate;
+use crate::expr::{LookupKind, LookupTable};
 use crate::options::MAX_BATCH_ROWS;
 
 /// Codes of a key are planned for at least this many values.
@@ -314,8 +314,10 @@ impl Active {
             let some = (pairs - first).min(MAX_BATCH_ROWS as u64);
             let expansion = Expansion { first, ..sums.clone() };
             let extent = ExtentInput { rows: ExtentRows::Known(some), ..extent.clone() };
+            let texts = self.run.reached.by(&piece.spec);
             let input = Input {
                 extents: std::slice::from_ref(&extent),
+                texts: &texts,
                 literals: &piece.literals,
                 lookups: &lookups,
                 tables: &tables,
@@ -355,7 +357,8 @@ impl Active {
             }
             return Ok(());
         }
-        self.keep(Kept::spillable(part, &self.run.engine)?);
+        // Views lead to where texts are now.
+        self.keep(if part.reaches_texts() { Kept::staying(part) } else { Kept::spillable(part, &self.run.engine)? });
         Ok(())
     }
 
@@ -372,6 +375,12 @@ impl Active {
             marks: Some(LookupInput { values: nothing.as_view().clone(), validity: None }),
         };
         self.sink_rows(prepared, from, stream, false).await
+    }
+
+    /// True when rows that are kept may be views of texts.
+    pub fn keeps_texts(&self) -> bool {
+        let kept = |prepared: &Prepared| prepared.lowered.outputs.iter().any(ColumnInfo::is_text);
+        !self.aggregates() && !self.run.streams_out() && self.prepared_already().is_some_and(|prepared| kept(&prepared))
     }
 
     fn keep(&self, part: Kept) {
@@ -552,7 +561,13 @@ impl Active {
                         Err(Failure::Pinned(_)) => {
                             drop(self.run.engine.pinned.take(HostKind::Upload, LARGE_TABLE_BYTES).await?);
                         }
-                        other => break other?,
+                        other => {
+                            let table = other?;
+                            if lookup.kind == LookupKind::Text {
+                                self.run.reached.keep(&table.values, None);
+                            }
+                            break table;
+                        }
                     }
                 },
                 LookupTable::BuildColumn { build, column, .. } => self.built(*build)?.column(*column)?,
@@ -579,8 +594,10 @@ impl Active {
         let extents = std::slice::from_ref(&from.extent);
         let layout = pipeline.output_layout(extents);
         let (buffer, promise) = self.run.output(&layout, waits, stream)?;
+        let texts = self.run.reached.by(&piece.spec);
         let input = Input {
             extents,
+            texts: &texts,
             literals: &piece.literals,
             lookups: &lookups,
             tables: &tables,

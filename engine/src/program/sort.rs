@@ -59,7 +59,8 @@ pub(super) fn sorted(
     descriptor_view.upload_from(&descriptors, stream, &engine.pinned)?;
     let order = working.view(order..order + sort.order_bytes())?;
     let scratch = working.view(scratch..end)?;
-    sort.run(&engine.images, &descriptor_view, &[], &rows, &order, Some(&scratch), stream)?;
+    let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
+    sort.run(&engine.images, &descriptor_view, &reached, &rows, &order, Some(&scratch), stream)?;
 
     // All columns are fetched by one launch: a pipeline over the row numbers, in which every column is a lookup table.
     let columns = &layout.columns[..part.outputs.len()];
@@ -87,7 +88,7 @@ pub(super) fn sorted(
     let extents = &[sort.order(&order)?];
     let layout = fetch.output_layout(extents);
     let (buffer, promise) = run.output(&layout, false, stream)?;
-    let input = Input { extents, descriptors: None, literals: &[], lookups: &tables, ..Input::default() };
+    let input = Input { extents, lookups: &tables, texts: &reached, ..Input::default() };
     fetch.materialise(input, &buffer, &layout, stream)?;
     Ok(Part::new(&buffer, layout, part.outputs.clone()).promised(promise))
 }

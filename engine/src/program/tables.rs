@@ -4,10 +4,11 @@
 //!   lookup over D0          ─► extended by the new values, uploaded again when it grew
 //!
 //! Threads   one lock around everything: interning, evaluation and upload of tables happen once, whoever comes first.
-//! Limit     [`MAX_VALUES`] values; a column with more makes the CPU take over.
+//! Limit     a column with more values than [`Limits`] allow starts the run again without a dictionary, or with a larger one; in
+//!           the end the CPU takes over.
 //! Order     codes are given in order of first appearance, so they differ from run to run; answers do not.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
@@ -24,14 +25,12 @@ use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::{DeviceBuffer, Stream};
 
 use super::failure::Failure;
+use super::texts;
 use crate::column::DictionaryId;
 use crate::device::Engine;
 use crate::error::EngineError;
 use crate::expr::{Dictionaries, Dictionary, Lookup, LookupKind, evaluate};
 use crate::extent::ExtentLayout;
-
-/// Most values of a dictionary.
-pub const MAX_VALUES: usize = 1 << 20;
 
 /// A hash for byte strings, eight bytes a step: rotate, exclusive or, multiply. Fast, and not meant against an adversary.
 #[derive(Default)]
@@ -51,14 +50,22 @@ impl Hasher for Multiplicative {
 }
 
 /// An append-only dictionary.
-#[derive(Default)]
 struct Interner {
     codes: HashMap<Arc<[u8]>, u32, BuildHasherDefault<Multiplicative>>,
     values: Vec<Arc<[u8]>>,
     /// Views whose codes were asked for lately, each at the place that its hash gives.
     seen: Vec<Seen>,
-    /// Arrays so far.
+    /// Arrays and rows so far.
     arrays: u64,
+    rows: usize,
+    /// Values that it may have.
+    most: usize,
+}
+
+impl Interner {
+    fn new(most: usize) -> Self {
+        Self { codes: HashMap::default(), values: vec![], seen: vec![], arrays: 0, rows: 0, most }
+    }
 }
 
 /// A view and its code. The 16 bytes of a string of up to 12 are the string; those of a longer one mean something in their own
@@ -89,8 +96,9 @@ impl Interner {
         if let Some(code) = self.codes.get(value) {
             return Ok(*code);
         }
-        if self.values.len() >= MAX_VALUES {
-            return Err(Failure::trouble(format!("a string column has more than {MAX_VALUES} different values")));
+        if self.values.len() >= self.most {
+            let most = self.most;
+            return Err(Failure::trouble(format!("a string column has more than {most} different values")));
         }
         let code = self.values.len() as u32;
         let value: Arc<[u8]> = value.into();
@@ -123,6 +131,7 @@ impl Interner {
         };
         self.seen.resize(SEEN, Seen::default());
         self.arrays += 1;
+        self.rows += array.len();
         let mut codes: Vec<u32> = Vec::with_capacity(array.len());
         macro_rules! each {
             ($values:expr) => {
@@ -213,16 +222,65 @@ pub(crate) struct Tables {
     pub definitions: Dictionaries,
     interners: HashMap<DictionaryId, Interner>,
     tables: Vec<Table>,
+    limits: Limits,
+}
+
+/// How many values dictionaries may have.
+#[derive(Debug, Clone)]
+pub(super) struct Limits {
+    /// Of a column that can do without.
+    pub most: usize,
+    /// Of one that needs a dictionary whatever its size, and of what is made from dictionaries.
+    pub most_if_needed: usize,
+    /// Those columns, by upload and column.
+    pub needed: HashSet<(usize, usize)>,
 }
 
 impl Tables {
-    pub fn new(definitions: Dictionaries) -> Self {
-        Self { definitions, interners: HashMap::new(), tables: vec![] }
+    pub fn new(definitions: Dictionaries, limits: Limits) -> Self {
+        Self { definitions, interners: HashMap::new(), tables: vec![], limits }
+    }
+
+    /// The interner of a dictionary, new if it is not there.
+    fn interner(&mut self, id: DictionaryId) -> &mut Interner {
+        let most = match self.limited(id) {
+            Some(_) => self.limits.most,
+            None => self.limits.most_if_needed,
+        };
+        let interner = self.interners.entry(id).or_insert_with(|| Interner::new(most));
+        interner.most = most;
+        interner
+    }
+
+    /// The column whose dictionary this is, if it can do without.
+    fn limited(&self, id: DictionaryId) -> Option<(usize, usize)> {
+        match self.definitions.get(id) {
+            Some(Dictionary::Source { upload, column, .. }) => {
+                Some((*upload, *column)).filter(|column| !self.limits.needed.contains(column))
+            }
+            _ => None,
+        }
+    }
+
+    /// True if the column is better off without a dictionary, by its rows so far.
+    pub fn nearly_all_different(&self, id: DictionaryId) -> bool {
+        let rows = self.interners.get(&id).map_or(0, |interner| interner.rows);
+        self.limited(id).is_some() && texts::nearly_all_different(self.len(id), rows)
+    }
+
+    /// From now on these columns may have more values: rows have left, and it is too late to do without.
+    pub fn need(&mut self, columns: Vec<(usize, usize)>) {
+        self.limits.needed.extend(columns);
     }
 
     /// Codes of a source column's array.
     pub fn intern(&mut self, id: DictionaryId, array: &ArrayRef) -> Result<UInt32Array, Failure> {
-        self.interners.entry(id).or_default().codes(array)
+        let limited = self.limited(id);
+        let interner = self.interner(id);
+        interner.codes(array).map_err(|failure| match limited {
+            Some(column) if interner.values.len() >= interner.most => Failure::Texts(vec![column]),
+            _ => failure,
+        })
     }
 
     /// True when ranks over a dictionary changed between launches.
@@ -271,7 +329,7 @@ impl Tables {
                 Ok(if values.data_type() == data_type { values } else { cast(&values, data_type)? })
             }
             Some(Dictionary::Merged { constants, data_type, .. }) if !self.interners.contains_key(&id) => {
-                let mut interner = Interner::default();
+                let mut interner = Interner::new(self.limits.most_if_needed);
                 for constant in constants {
                     let value = constant.cast_to(data_type)?.to_array()?;
                     interner.codes(&value).map_err(|_| EngineError::internal("constants are few"))?;
@@ -280,7 +338,7 @@ impl Tables {
             }
             Some(definition) => match self.interners.get(&id) {
                 Some(interner) => interner.array(from, definition.data_type()),
-                None => Interner::default().array(0, definition.data_type()),
+                None => Interner::new(0).array(0, definition.data_type()),
             },
             None => Err(EngineError::internal(format!("dictionary {} is not defined", id.0)).into()),
         }
@@ -353,7 +411,7 @@ impl Tables {
         let Some(Dictionary::Merged { constants, data_type, .. }) = self.definitions.get(merged).cloned() else {
             return Err(EngineError::internal("a table of merged codes leads to a merged dictionary").into());
         };
-        self.interners.entry(merged).or_default();
+        self.interner(merged);
         for constant in constants {
             let value = constant.cast_to(&data_type)?.to_array()?;
             self.intern(merged, &value)?;
@@ -370,7 +428,7 @@ impl Tables {
     ) -> Result<(), Failure> {
         let data_type = self.definitions.get(of).map(|d| d.data_type().clone()).unwrap_or(DataType::Utf8);
         let of_null = evaluate(expr, new_null_array(&data_type, 1))?;
-        self.interners.entry(derived).or_default();
+        self.interner(derived);
         if of_null.is_valid(0) {
             self.intern(derived, &of_null)?;
         }
@@ -438,7 +496,7 @@ mod tests {
 
     #[test]
     fn views_of_other_arrays_are_other_strings() {
-        let mut interner = Interner::default();
+        let mut interner = Interner::new(100);
         // Equal views in both arrays: one length, one prefix, one place; short strings are their views.
         let one: ArrayRef =
             Arc::new(StringViewArray::from(vec![Some("a long string, one"), Some("b"), None, Some("")]));

@@ -17,6 +17,7 @@ mod sources;
 mod sql_features;
 mod strategies;
 mod support;
+mod text;
 mod tpch;
 mod troubles;
 mod udf;

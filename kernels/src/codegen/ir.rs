@@ -120,6 +120,7 @@ impl Physical {
     pub fn value_bytes(self, rows: u64) -> u64 {
         match self {
             Physical::Bit => rows.div_ceil(8),
+            Physical::Text if rows == 0 => 0,
             Physical::Text => (rows + 1) * 4,
             other => rows * other.width() as u64,
         }

@@ -1,0 +1,254 @@
+//! Strings without a dictionary in a run: whose bytes views lead to, and their way home.
+//!
+//!   extent of texts ─► pipelines ─► views, 16 bytes each ─► pack: dense bytes ─► an Arrow array
+//!        └── kept while a view may lead there
+//!
+//! Learnt    a string column is codes at first. One whose first rows are nearly all different, or that outgrows its dictionary,
+//!           starts the run again as texts, where every expression over it has a form without a dictionary; where one has none
+//!           its dictionary may become larger.
+//! Waits     two: for the number of rows and of bytes, and for both.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use millpond_kernels::abi;
+use millpond_kernels::codegen::ir::{Accumulator, Aggregate, Node, NodeId, Physical, PipelineSpec, Repr, SinkSpec};
+use millpond_kernels::layout::OutputLayout;
+use millpond_kernels::text::{self, Working};
+use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Reservation, Stream};
+
+use super::failure::{Failure, control_words, flagged};
+use super::part::Part;
+use super::run::Run;
+use crate::column::Form;
+use crate::error::EngineError;
+use crate::extent::read_array;
+use crate::placement::Reason;
+
+/// A dictionary may have so many times the values if an expression needs one.
+pub(super) const IF_NEEDED: usize = 4;
+/// So many rows are looked at before a column is told to be nearly all different.
+const ROWS_LOOKED_AT: usize = 1 << 16;
+/// Bytes of a text, as long as nothing is known of a column's.
+pub(super) const TYPICAL_BYTES: usize = 32;
+
+/// True when a column with so many different values among its first rows is better off without a dictionary.
+pub(super) fn nearly_all_different(values: usize, rows: usize) -> bool {
+    rows >= ROWS_LOOKED_AT && values * 2 > rows
+}
+
+/// The reason for what texts cannot be.
+pub(super) fn needs_codes() -> Reason {
+    Reason::NodeUnsupported { node: "a key or an extreme of strings without a dictionary".into() }
+}
+
+/// True when a key or an extreme of the pipeline is a text.
+pub(super) fn needs_a_dictionary(spec: &PipelineSpec) -> bool {
+    let text = |node: &NodeId| spec.graph.ty(*node).repr == Repr::Text;
+    let probed =
+        spec.graph.ids().any(|id| matches!(spec.graph.node(id), Node::Probe { keys, .. } if keys.iter().any(text)));
+    probed
+        || match &spec.sink {
+            SinkSpec::Table { keys, .. } => keys.iter().any(text),
+            SinkSpec::Aggregate(aggregate) => {
+                let over = |a: &Accumulator| {
+                    let counted = matches!(a.aggregate, Aggregate::Count(_));
+                    !counted && a.aggregate.args().iter().any(text)
+                };
+                aggregate.keys.iter().any(text) || aggregate.accumulators.iter().any(over)
+            }
+            SinkSpec::Materialise { .. } | SinkSpec::Mark { .. } => false,
+        }
+}
+
+/// Buffers that views lead to.
+#[derive(Default)]
+pub(super) struct Reached {
+    buffers: Mutex<Vec<(DeviceView, Option<Reservation>)>>,
+}
+
+impl Reached {
+    /// Keeps a buffer, and what the governor promised for it.
+    pub fn keep(&self, bytes: &DeviceView, promise: Option<Reservation>) {
+        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !buffers.iter().any(|(known, _)| known.address() == bytes.address()) {
+            buffers.push((bytes.clone(), promise));
+        }
+    }
+
+    /// Lets a buffer go: no view leads there any more.
+    pub fn forget(&self, bytes: &DeviceView) {
+        let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        buffers.retain(|(known, _)| known.address() != bytes.address());
+    }
+
+    pub fn all(&self) -> Vec<DeviceView> {
+        let buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        buffers.iter().map(|(bytes, _)| bytes.clone()).collect()
+    }
+
+    /// What a launch of `spec` may reach: nothing unless it reads views.
+    pub fn by(&self, spec: &PipelineSpec) -> Vec<DeviceView> {
+        let columns = spec.columns.iter().map(|column| column.physical);
+        let views = columns.chain(spec.lookups.iter().map(|table| table.physical)).any(|p| p == Physical::View);
+        if views { self.all() } else { Vec::new() }
+    }
+}
+
+/// A column of views on its way home.
+struct Packed {
+    /// Of the part.
+    column: usize,
+    views: DeviceView,
+    place: Working,
+    working: DeviceBuffer,
+    dense: Option<DeviceBuffer>,
+    bytes: usize,
+    _promises: Vec<Reservation>,
+}
+
+impl Part {
+    /// True when anything in it is views, sort keys included.
+    pub fn reaches_texts(&self) -> bool {
+        self.layout.columns.iter().any(|column| column.physical == Physical::View)
+    }
+
+    /// True when a column is of views.
+    pub fn has_views(&self) -> bool {
+        (0..self.outputs.len()).any(|index| self.column(index).is_some_and(|column| column.physical == Physical::View))
+    }
+}
+
+impl Run {
+    /// A result with texts as an Arrow batch.
+    pub async fn downloaded_texts(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
+        let (engine, layout) = (&self.engine, &part.layout);
+        let stream = &stream.with_scope(&self.tags.output);
+        let extent = part.as_extent()?;
+        let mut packed = Vec::new();
+        for index in 0..part.outputs.len() {
+            let Some(column) = part.column(index).filter(|column| column.physical == Physical::View) else { continue };
+            let views = part.buffer.view(column.values.clone())?;
+            let place = Working::new(extent.rows.upper_bound());
+            let promise = self.promise(place.bytes())?;
+            let working = DeviceBuffer::new(place.bytes(), stream, &engine.pool)?;
+            text::dense_ends(&engine.images, &views, &extent.rows, working.as_view(), stream)?;
+            packed.push(Packed {
+                column: index,
+                views,
+                place,
+                working,
+                dense: None,
+                bytes: 0,
+                _promises: vec![promise],
+            });
+        }
+        // How many rows, and how many bytes in each column.
+        let control = abi::CONTROL_BYTES as usize;
+        let mut staging = engine.pinned.take(HostKind::Download, control * (packed.len() + 1)).await?;
+        staging.enqueue_to_host(0..control, &part.buffer.view(OutputLayout::CONTROL)?, stream)?;
+        for (place, column) in (1..).zip(&packed) {
+            let from = column.working.view(Working::CONTROL)?;
+            staging.enqueue_to_host(control * place..control * (place + 1), &from, stream)?;
+        }
+        let pending = staging.idle()?;
+        let staging = if feeding { pending.feeding().await? } else { pending.await? };
+        let rows = {
+            let words = staging.read()?;
+            let (error, rows) = control_words(&words[..control])?;
+            flagged(error)?;
+            if rows > layout.rows_upper_bound {
+                let bound = layout.rows_upper_bound;
+                return Err(Failure::trouble(format!("the device says {rows} rows of at most {bound}")));
+            }
+            for (place, column) in (1..).zip(&mut packed) {
+                column.bytes = control_words(&words[control * place..][..control])?.1 as usize;
+            }
+            (rows as usize).min(self.wanted())
+        };
+        drop(staging);
+
+        let reached = self.reached.all();
+        for column in &mut packed {
+            if rows == 0 || column.bytes == 0 {
+                continue;
+            }
+            column._promises.push(self.promise(column.bytes)?);
+            let dense = DeviceBuffer::new(column.bytes, stream, &engine.pool)?;
+            let (views, working) = (&column.views, column.working.as_view());
+            text::pack(&engine.images, views, &reached, &extent.rows, working, dense.as_view(), stream)?;
+            column.dense = Some(dense);
+        }
+        // Region by region into one piece of pinned memory.
+        let mut pieces: Vec<(DeviceView, usize)> = Vec::new();
+        let mut end = 0;
+        let mut piece = |view: DeviceView| {
+            let at = end;
+            end += view.len().next_multiple_of(64);
+            let range = at..at + view.len();
+            pieces.push((view, at));
+            range
+        };
+        let mut places = Vec::with_capacity(part.outputs.len());
+        for index in 0..part.outputs.len() {
+            let column =
+                part.column(index).ok_or_else(|| EngineError::internal("every column of a result is there"))?;
+            let mut take = |buffer: &DeviceView, start: usize, bytes: usize| match bytes {
+                0 => Ok(0..0),
+                bytes => buffer.view(start..start + bytes).map(&mut piece),
+            };
+            let validity = match &column.validity {
+                Some(validity) => Some(take(&part.buffer, validity.start, rows.div_ceil(8))?),
+                None => None,
+            };
+            let (values, bytes) = match packed.iter().find(|packed| packed.column == index) {
+                Some(text) => {
+                    let ends = take(text.working.as_view(), text.place.ends().start, rows * 8)?;
+                    let bytes = match &text.dense {
+                        Some(dense) => take(dense.as_view(), 0, text.bytes)?,
+                        None => 0..0,
+                    };
+                    (ends, Some(bytes))
+                }
+                None => {
+                    let bytes = column.physical.value_bytes(rows as u64) as usize;
+                    (take(&part.buffer, column.values.start, bytes)?, None)
+                }
+            };
+            places.push((values, bytes, validity));
+        }
+        let mut staging = engine.pinned.take(HostKind::Download, end).await?;
+        for (view, at) in &pieces {
+            staging.enqueue_to_host(*at..at + view.len(), view, stream)?;
+        }
+        let pending = staging.idle()?;
+        let staging = if feeding { pending.feeding().await? } else { pending.await? };
+        let home = staging.read()?;
+        let schema = Arc::clone(&self.program.schema);
+        let mut arrays: Vec<ArrayRef> = Vec::with_capacity(places.len());
+        for (index, (values, bytes, validity)) in places.into_iter().enumerate() {
+            let data_type = schema.field(index).data_type();
+            let validity = validity.map(|range| &home[range]);
+            arrays.push(match bytes {
+                Some(bytes) => {
+                    // Rows that are not wanted any more have bytes behind those of the others.
+                    let ends = &home[values];
+                    let last = ends.last_chunk::<8>().map_or(0, |end| u64::from_le_bytes(*end) as usize);
+                    let bytes = home[bytes].get(..last).unwrap_or(&[]);
+                    crate::text::read(data_type, rows, ends, bytes, validity)?
+                }
+                None => {
+                    let dictionary = match part.outputs[index].form {
+                        Form::Codes(_, id) => Some(self.tables().values(id)?),
+                        _ => None,
+                    };
+                    let physical = part.column(index).map_or(Physical::Bit, |column| column.physical);
+                    read_array(data_type, physical, rows, &home[values], validity, dictionary.as_ref())?
+                }
+            });
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(schema, arrays, &options)?)
+    }
+}

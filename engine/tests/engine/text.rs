@@ -1,0 +1,240 @@
+//! Strings without a dictionary: the simulated device gives DataFusion's answers where no column may have a large one.
+//!
+//!   words, more (Parquet)  ──► device = sim, fallback = error, dictionaries of 8 values at most ──┐
+//!                         └──► device = cpu ──────────────────────────────────────────────────────┴─► equal answers
+//!
+//! Each query   launches a kernel · has no finding · leaves no byte in the pool.
+
+use std::sync::Arc;
+
+use millpond::datafusion::arrow::array::{
+    ArrayRef, BinaryArray, Int64Array, LargeStringArray, StringArray, StringViewArray,
+};
+use millpond::datafusion::arrow::record_batch::RecordBatch;
+use millpond::{DeviceChoice, Fallback, Millpond};
+
+use crate::answers::Answer;
+use crate::edges::write_parquet;
+use crate::support::session_with;
+
+/// Strings of many lengths, with NULLs, empty ones, characters of one to four bytes.
+fn word(i: usize) -> Option<String> {
+    if i % 11 == 3 {
+        return None;
+    }
+    let word = ["pond", "mill", "Über", "wheel", "日本", "a😀", "special packages", ""][i % 8];
+    Some(match i % 5 {
+        0 => format!("{word} {}", i % 700),
+        1 => format!("{word} carefully final requests {i}"),
+        2 => word.to_string(),
+        3 => format!("  {word}{}x ", "ab".repeat(i % 40)),
+        _ => format!("{}-{:03}", 10 + i % 25, i % 900),
+    })
+}
+
+fn words() -> RecordBatch {
+    let rows = 1500;
+    let strings = || (0..rows).map(word);
+    let id: ArrayRef = Arc::new((0..rows as i64).collect::<Int64Array>());
+    let start: ArrayRef =
+        Arc::new((0..rows as i64).map(|i| (i % 17 != 5).then_some(i % 9 - 2)).collect::<Int64Array>());
+    let few: ArrayRef = Arc::new((0..rows).map(|i| ["pond", "Mill", "é"].get(i % 4).copied()).collect::<StringArray>());
+    let other: ArrayRef = Arc::new((0..rows).map(|i| word(i / 2 * 2)).collect::<StringViewArray>());
+    RecordBatch::try_from_iter_with_nullable(vec![
+        ("id", id, false),
+        ("start", start, true),
+        ("s", Arc::new(strings().collect::<StringArray>()) as ArrayRef, true),
+        ("v", other, true),
+        ("l", Arc::new(strings().collect::<LargeStringArray>()) as ArrayRef, true),
+        ("b", Arc::new(strings().map(|s| s.map(String::into_bytes)).collect::<BinaryArray>()) as ArrayRef, true),
+        ("few", few, true),
+    ])
+    .expect("columns have one length")
+}
+
+struct Rig {
+    cpu: Millpond,
+    sim: Millpond,
+    _folder: tempfile::TempDir,
+}
+
+impl Rig {
+    async fn new(fallback: Fallback, settings: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let cpu = session_with(DeviceChoice::Cpu, 2, Fallback::Allow);
+        let sim = session_with(DeviceChoice::Sim, 2, fallback);
+        let path = folder.path().join("words.parquet");
+        write_parquet(&words(), &path, 600);
+        let path = path.to_str().expect("a UTF-8 path");
+        for session in [&cpu, &sim] {
+            session.context().register_parquet("words", path, Default::default()).await.expect("the file is read");
+        }
+        for setting in settings {
+            sim.context().sql(&format!("SET millpond.{setting}")).await.expect("the option is taken");
+        }
+        Self { cpu, sim, _folder: folder }
+    }
+
+    async fn run(&self, sql: &str) -> Result<millpond::QueryReport, String> {
+        let expected =
+            self.cpu.execute(sql).await.map_err(|e| format!("the CPU refuses it: {}", e.strip_backtrace()))?;
+        let actual = self.sim.execute(sql).await.map_err(|e| e.strip_backtrace())?;
+        let answer = |result: &millpond::session::QueryResult| Answer::new(&result.schema, &result.batches);
+        let report = actual.report.clone();
+        match answer(&expected).difference(&answer(&actual), sql.contains("ORDER BY")) {
+            Some(difference) => Err(difference),
+            None if !report.findings.is_empty() => Err(format!("findings: {}", report.findings.join(" | "))),
+            None if report.pool_used_bytes > 0 => Err(format!("{} bytes left in the pool", report.pool_used_bytes)),
+            None if report.launches == 0 => Err("no kernel was launched".to_string()),
+            None => Ok(report),
+        }
+    }
+
+    async fn all(&self, queries: &[&str]) {
+        let mut failures = Vec::new();
+        for sql in queries {
+            if let Err(why) = self.run(sql).await {
+                failures.push(format!("{sql}\n    {why}"));
+            }
+        }
+        assert!(failures.is_empty(), "{}", failures.join("\n"));
+    }
+}
+
+const SMALL: [&str; 2] = ["debug_dictionary_values = 8", "batch_rows = 500"];
+
+#[tokio::test]
+async fn filters_compare_search_and_measure() {
+    let rig = Rig::new(Fallback::Error, &SMALL).await;
+    rig.all(&[
+        "SELECT id FROM words WHERE s = 'pond 0'",
+        "SELECT id FROM words WHERE s <> 'pond' AND s < 'mill' OR s >= 'é'",
+        "SELECT id FROM words WHERE s = v",
+        "SELECT id FROM words WHERE v > few",
+        "SELECT id FROM words WHERE l <= 'm' AND l > 'a'",
+        "SELECT id FROM words WHERE b = X'706f6e64'",
+        "SELECT id FROM words WHERE s IS NULL OR v IS NOT NULL AND id < 100",
+        "SELECT id FROM words WHERE s IS DISTINCT FROM v",
+        "SELECT id FROM words WHERE s LIKE '%special%requests%'",
+        "SELECT id FROM words WHERE s NOT LIKE '%special%requests%'",
+        "SELECT id FROM words WHERE v LIKE 'pond%' OR v LIKE '%x ' OR v LIKE '%carefully%'",
+        "SELECT id FROM words WHERE s LIKE '_i__%' OR s LIKE '日_' OR s LIKE 'a_%'",
+        r"SELECT id FROM words WHERE l LIKE '1_-%' OR l LIKE '%\%%'",
+        "SELECT id FROM words WHERE s ILIKE '%PACKAGES%' OR s ILIKE 'wheel%'",
+        "SELECT id FROM words WHERE s NOT ILIKE 'p%'",
+        "SELECT id FROM words WHERE starts_with(s, 'mill') OR ends_with(v, '5') OR contains(l, 'final')",
+        "SELECT id FROM words WHERE s IN ('pond', 'mill 1', 'Über', '') AND s NOT IN ('mill')",
+        "SELECT id FROM words WHERE v NOT IN ('pond', NULL)",
+        "SELECT id FROM words WHERE character_length(s) > 12 AND octet_length(v) < 40",
+        "SELECT id FROM words WHERE strpos(s, 'final') > 8",
+        "SELECT id FROM words WHERE substr(s, 1, 2) IN ('13', '31', '23', '29')",
+        "SELECT id FROM words WHERE left(v, 3) = 'pon' OR right(v, 2) = 'x '",
+        "SELECT id FROM words WHERE btrim(s) = 'millx' OR ltrim(s) = rtrim(s)",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn projections_give_parts_and_choices() {
+    let rig = Rig::new(Fallback::Error, &SMALL).await;
+    rig.all(&[
+        "SELECT id, s, v, l, b, few FROM words WHERE id % 3 = 1",
+        "SELECT id, s FROM words WHERE s LIKE 'no such%'",
+        "SELECT id, substr(s, 2), substr(v, start), substr(l, start, 4) FROM words WHERE id > 7",
+        "SELECT id, left(s, 3), right(v, 4), left(l, -2), right(s, -5), left(s, start) FROM words WHERE id > 7",
+        "SELECT id, trim(s), ltrim(v), rtrim(l), btrim(s, ' abx'), ltrim(s, 'pondmil ') FROM words WHERE id > 7",
+        "SELECT id, length(s), octet_length(s), character_length(l), strpos(v, 'l'), strpos(s, '本') FROM words WHERE id > 7",
+        "SELECT id, CASE WHEN s LIKE 'pond%' THEN s WHEN v LIKE 'mill%' THEN 'a constant' ELSE few END FROM words WHERE id > 7",
+        "SELECT id, CASE WHEN id % 2 = 0 THEN v END, coalesce(s, v, 'nothing'), nullif(s, v) FROM words WHERE id > 7",
+        "SELECT id, CASE s WHEN 'pond' THEN 1 WHEN 'mill' THEN 2 ELSE 3 END FROM words WHERE id > 7",
+        "SELECT id, s || 'x' FROM (SELECT id, few AS s FROM words) WHERE id > 7",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn sorts_limits_and_counts() {
+    let rig = Rig::new(Fallback::Error, &SMALL).await;
+    rig.all(&[
+        "SELECT count(s), count(*), sum(length(v)) FROM words WHERE s LIKE '%e%'",
+        "SELECT few, count(*), max(length(s)), sum(octet_length(v)) FROM words GROUP BY few",
+        "SELECT count(*) FILTER (WHERE s LIKE '%final%'), min(strpos(v, ' ')) FROM words",
+        "SELECT id, s, v FROM words ORDER BY id DESC LIMIT 20",
+        "SELECT s, id FROM words ORDER BY s, id",
+        "SELECT v, id FROM words WHERE id % 2 = 0 ORDER BY v DESC NULLS LAST, id LIMIT 100",
+        "SELECT substr(s, 1, 4) AS part, id FROM words WHERE id > 7 ORDER BY part NULLS FIRST, id",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn joins_carry_texts() {
+    let rig = Rig::new(Fallback::Error, &SMALL).await;
+    rig.all(&[
+        "SELECT a.id, a.s, b.v FROM words a JOIN words b ON a.id = b.id WHERE a.s LIKE '%e%'",
+        "SELECT a.id, b.s, b.l FROM words a LEFT JOIN words b ON a.id = b.start AND b.s LIKE 'p%'",
+        "SELECT count(*), max(length(b.s)) FROM words a JOIN words b ON a.id = b.start WHERE b.s < a.v",
+        "SELECT a.id, a.s FROM words a WHERE a.id IN (SELECT start FROM words WHERE s LIKE '%a%')",
+        "SELECT a.s, b.s FROM words a JOIN words b ON a.id = b.start WHERE a.s <> b.v ORDER BY a.s, b.s LIMIT 50",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn what_needs_a_dictionary_gets_a_larger_one() {
+    let rig = Rig::new(Fallback::Error, &["debug_dictionary_values = 600", "batch_rows = 500"]).await;
+    rig.all(&[
+        "SELECT s, count(*) FROM words GROUP BY s",
+        "SELECT count(DISTINCT v), min(s), max(v) FROM words",
+        "SELECT id, upper(s), reverse(v) FROM words WHERE id > 7",
+        "SELECT s, count(*) FROM words WHERE v LIKE '%e%' GROUP BY s ORDER BY s LIMIT 10",
+        "SELECT a.id, b.id FROM words a JOIN words b ON a.s = b.v WHERE a.id < 40",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn what_has_no_form_falls_back_with_its_reason() {
+    let rig = Rig::new(Fallback::Allow, &SMALL).await;
+    for sql in ["SELECT id, upper(s) FROM words WHERE id > 7", "SELECT s, count(*) FROM words GROUP BY s"] {
+        let expected = rig.cpu.execute(sql).await.expect("the CPU runs it");
+        let actual = rig.sim.execute(sql).await.expect("the CPU takes over");
+        let answer = |result: &millpond::session::QueryResult| Answer::new(&result.schema, &result.batches);
+        assert_eq!(answer(&expected).difference(&answer(&actual), false), None, "{sql}");
+        assert_eq!(actual.report.pool_used_bytes, 0, "{sql}");
+    }
+    let rig = Rig::new(Fallback::Error, &SMALL).await;
+    let error = rig.sim.execute("SELECT id, upper(s) FROM words WHERE id > 7").await.err().expect("it is forbidden");
+    assert!(error.strip_backtrace().contains("different values"), "{}", error.strip_backtrace());
+    let error =
+        rig.sim.execute("SELECT substr(s, 1, -1) FROM words WHERE id > 7").await.err().expect("DataFusion refuses it");
+    assert!(error.strip_backtrace().contains("negative"), "{}", error.strip_backtrace());
+}
+
+#[tokio::test]
+async fn a_million_bytes_and_columns_of_one_kind() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let long = "long ".repeat(1 << 18);
+    let strings: Vec<Option<String>> =
+        (0..40).map(|i| (i != 5).then(|| if i % 13 == 0 { long.clone() } else { format!("short {i}") })).collect();
+    let nulls: Vec<Option<&str>> = vec![None; 40];
+    let empty: Vec<Option<&str>> = vec![Some(""); 40];
+    let batch = RecordBatch::try_from_iter_with_nullable(vec![
+        ("long", Arc::new(StringArray::from(strings)) as ArrayRef, true),
+        ("nothing", Arc::new(StringArray::from(nulls)) as ArrayRef, true),
+        ("empty", Arc::new(StringArray::from(empty)) as ArrayRef, true),
+    ])
+    .expect("columns have one length");
+    let path = folder.path().join("long.parquet");
+    write_parquet(&batch, &path, 1000);
+    let mut rig = Rig::new(Fallback::Error, &SMALL).await;
+    for session in [&mut rig.cpu, &mut rig.sim] {
+        let path = path.to_str().expect("a UTF-8 path");
+        session.context().register_parquet("t", path, Default::default()).await.expect("the file is read");
+    }
+    rig.all(&[
+        "SELECT long, nothing, empty FROM t WHERE long LIKE 'short%' OR long LIKE '%long '",
+        "SELECT substr(long, 500000, 20), length(long), coalesce(nothing, long) FROM t WHERE empty = ''",
+    ])
+    .await;
+}
