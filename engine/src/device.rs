@@ -19,6 +19,7 @@ use millpond_memory::{
 
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, MillpondOptions};
+use crate::program::StringForms;
 
 /// One device with its pools, shared by the queries that run on it.
 pub struct Engine {
@@ -30,6 +31,8 @@ pub struct Engine {
     pub(crate) streams: StreamPool,
     pub(crate) pipelines: PipelineCache,
     pub(crate) images: Images,
+    /// Which string columns went without a dictionary.
+    pub(crate) string_forms: StringForms,
     /// How many have run.
     queries: AtomicU64,
     sim: Option<Arc<SimDriver>>,
@@ -129,6 +132,7 @@ impl Engine {
             streams,
             pipelines,
             images,
+            string_forms: StringForms::default(),
             queries: AtomicU64::new(0),
             sim,
             name,

@@ -45,6 +45,7 @@ use run::Output;
 
 pub use compile::{Program, Segment, Sink, Source, Stage};
 pub use lower::{LoweredSegment, Piece, SegmentInput, SortKey, judge_join};
+pub(crate) use texts::StringForms;
 
 /// Why the device could not go on.
 #[derive(Debug, Clone, Default)]

@@ -26,7 +26,7 @@ use super::lower::{SegmentInput, lower_table, planned_build};
 use super::part::Kept;
 use super::segment::Active;
 use super::tables::{Limits, Seeds, Tables};
-use super::texts::{self, Reached};
+use super::texts::{self, Reached, StringForm, StringForms};
 use crate::column::{ColumnInfo, Form, uploaded_columns};
 use crate::device::Engine;
 use crate::error::EngineError;
@@ -45,9 +45,8 @@ struct Learnt {
     wide: bool,
     /// Least sizes to plan dictionaries for, by upload and column.
     dictionaries: HashMap<(usize, usize), usize>,
-    /// String columns without a dictionary, by upload and column; and those that need one whatever its size.
-    texts: HashSet<(usize, usize)>,
-    needed: HashSet<(usize, usize)>,
+    /// String columns without a dictionary, and those that need one whatever its size.
+    strings: StringForm,
     /// Dictionaries of an earlier attempt, for the next one alone.
     seeds: Seeds,
     /// Into how many parts the keys of a segment's table are cut, one pass over its input for each.
@@ -161,7 +160,9 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let program = Program::of(download.input())?;
     let options = context.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
-    let mut learnt = Learnt::default();
+    let key = StringForms::key(download.input());
+    let mut learnt = Learnt { strings: download.engine().string_forms.get(key), ..Learnt::default() };
+    let remembered = learnt.strings.clone();
     let mut untouched = download.begin();
     for _ in 0..MAX_ATTEMPTS {
         // A scan that was read before has nothing left to give: whoever comes later reads a fresh copy of it.
@@ -184,14 +185,21 @@ pub(super) async fn run(
                     *known = (*known).max(size * 4);
                 }
             }
-            Err(Failure::Texts(columns)) if nothing_left() => learnt.texts.extend(columns),
+            Err(Failure::Texts(columns)) if nothing_left() => learnt.strings.texts.extend(columns),
             Err(Failure::Ranks(seeds)) => learnt.seeds = seeds,
             Err(failure) if failure.wants_less() && nothing_left() => {
                 let next = attempt.cut_next.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let Some((segment, passes)) = next else { return Err(failure) };
                 learnt.passes.insert(segment, passes.min(tune::MAX_KEY_PARTS));
             }
-            other => return other,
+            other => {
+                if learnt.strings != remembered {
+                    // What did not go well is not worth remembering.
+                    let strings = if other.is_ok() { learnt.strings } else { StringForm::default() };
+                    download.engine().string_forms.learn(key, strings);
+                }
+                return other;
+            }
         }
     }
     Err(Failure::trouble("the plan for the input's values was wrong too often"))
@@ -296,6 +304,7 @@ impl Plan {
             }
             columns
         };
+        let learnt = &mut learnt.strings;
         if !learnt.texts.is_empty() {
             let all = with(&learnt.texts);
             let mut tried = dictionaries.clone();
@@ -401,7 +410,7 @@ impl Run {
             upload.columns = columns;
         }
         let most = options.most_dictionary_values();
-        let limits = Limits { most, most_if_needed: most * texts::IF_NEEDED, needed: learnt.needed.clone() };
+        let limits = Limits { most, most_if_needed: most * texts::IF_NEEDED, needed: learnt.strings.needed.clone() };
         for (upload, used) in uploads.iter_mut().zip(plan.used) {
             upload.used = used;
         }

@@ -8,10 +8,13 @@
 //!           its dictionary may become larger.
 //! Waits     two: for the number of rows and of bytes, and for both.
 
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::physical_plan::{ExecutionPlan, displayable};
 use millpond_kernels::abi;
 use millpond_kernels::codegen::ir::{Accumulator, Aggregate, Node, NodeId, Physical, PipelineSpec, Repr, SinkSpec};
 use millpond_kernels::layout::OutputLayout;
@@ -60,6 +63,48 @@ pub(super) fn needs_a_dictionary(spec: &PipelineSpec) -> bool {
             }
             SinkSpec::Materialise { .. } | SinkSpec::Mark { .. } => false,
         }
+}
+
+/// String columns of a program that are better off without a dictionary, and those that need one, by upload and column.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct StringForm {
+    pub texts: HashSet<(usize, usize)>,
+    pub needed: HashSet<(usize, usize)>,
+}
+
+/// What earlier runs of the same plans learnt of their string columns, so that they need not learn it again. A file that has
+/// changed since may be better off in another form, and is right in either.
+#[derive(Debug, Default)]
+pub(crate) struct StringForms {
+    known: Mutex<HashMap<u64, StringForm>>,
+}
+
+/// Plans that are remembered; when there are more, all are forgotten.
+const PLANS: usize = 1 << 10;
+
+impl StringForms {
+    /// A plan by what EXPLAIN says of it.
+    pub fn key(plan: &Arc<dyn ExecutionPlan>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        displayable(plan.as_ref()).indent(true).to_string().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    pub fn get(&self, key: u64) -> StringForm {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned().unwrap_or_default()
+    }
+
+    pub fn learn(&self, key: u64, form: StringForm) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if form == StringForm::default() {
+            known.remove(&key);
+            return;
+        }
+        if known.len() >= PLANS {
+            known.clear();
+        }
+        known.insert(key, form);
+    }
 }
 
 /// Buffers that views lead to.
