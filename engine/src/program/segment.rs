@@ -357,8 +357,7 @@ impl Active {
             }
             return Ok(());
         }
-        // Views lead to where texts are now.
-        self.keep(if part.reaches_texts() { Kept::staying(part) } else { Kept::spillable(part, &self.run.engine)? });
+        self.keep(Kept::spillable(part, &self.run.engine)?);
         Ok(())
     }
 

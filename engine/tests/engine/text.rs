@@ -16,6 +16,7 @@ use millpond::{DeviceChoice, Fallback, Millpond};
 use crate::answers::Answer;
 use crate::edges::write_parquet;
 use crate::support::session_with;
+use crate::tpch;
 
 /// Strings of many lengths, with NULLs, empty ones, characters of one to four bytes.
 fn word(i: usize) -> Option<String> {
@@ -209,6 +210,32 @@ async fn what_has_no_form_falls_back_with_its_reason() {
     let error =
         rig.sim.execute("SELECT substr(s, 1, -1) FROM words WHERE id > 7").await.err().expect("DataFusion refuses it");
     assert!(error.strip_backtrace().contains("negative"), "{}", error.strip_backtrace());
+}
+
+#[tokio::test]
+async fn tpch_where_comments_and_names_have_no_dictionary() {
+    let data = tpch::data("0.001");
+    let cpu = tpch::parquet_session(DeviceChoice::Cpu, Fallback::Allow, tpch::config(2), &data).await;
+    let sim = tpch::parquet_session(DeviceChoice::Sim, Fallback::Error, tpch::config(2), &data).await;
+    // Keys may have 256 values: names of customers and types of parts need their dictionaries.
+    sim.context().sql("SET millpond.debug_dictionary_values = 64").await.expect("the option is taken");
+    let mut failures = Vec::new();
+    for (number, sql) in tpch::queries() {
+        let expected = cpu.execute(&sql).await.expect("DataFusion answers");
+        let answer = |result: &millpond::session::QueryResult| Answer::new(&result.schema, &result.batches);
+        match sim.execute(&sql).await {
+            Err(error) => failures.push(format!("Q{number}: {}", error.strip_backtrace())),
+            Ok(actual) => {
+                let difference = answer(&expected).difference(&answer(&actual), sql.contains("order by"));
+                failures.extend(difference.map(|difference| format!("Q{number}: {difference}")));
+                failures.extend(actual.report.findings.iter().map(|finding| format!("Q{number}: {finding}")));
+                if actual.report.launches == 0 {
+                    failures.push(format!("Q{number}: no kernel was launched"));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[tokio::test]
