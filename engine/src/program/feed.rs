@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use datafusion::arrow::array::{ArrayRef, UInt32Array};
+use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
@@ -34,7 +34,7 @@ use super::failure::Failure;
 use super::run::Run;
 use super::segment::Active;
 use super::texts;
-use crate::column::{Form, storage};
+use crate::column::{ColumnInfo, storage};
 use crate::error::EngineError;
 use crate::extent::ExtentLayout;
 use crate::memory::HostHold;
@@ -88,6 +88,8 @@ impl Feeder {
         let rows_metric = MetricBuilder::new(self.metrics()).global_counter("output_rows");
         let stream = run.engine.streams.take(&run.tags.extents)?;
         let planned = self.rows_of_an_extent();
+        let texts = run.uploads[self.upload].columns.iter().any(ColumnInfo::is_text);
+        let most_bytes = if texts { run.options.batch_bytes } else { usize::MAX };
         let mut collected = Collected::new(run);
         while let Some(batch) = batches.next().await {
             let mut batch = batch.map_err(Failure::Input)?;
@@ -95,7 +97,7 @@ impl Feeder {
             while batch.num_rows() > 0 {
                 let most = planned.min(run.extent_rows.load(Ordering::Relaxed));
                 let taken = batch.num_rows().min(most.saturating_sub(collected.rows));
-                if taken == 0 || collected.is_full(run) || !collected.add(batch.slice(0, taken))? {
+                if taken == 0 || collected.is_full(most_bytes) || !collected.add(batch.slice(0, taken))? {
                     self.extents(collected.take(), &stream).await?;
                     collected.free();
                     continue;
@@ -146,8 +148,8 @@ impl Collected {
     }
 
     /// True when texts have made the rows at hand larger than planned.
-    fn is_full(&self, run: &Run) -> bool {
-        self.bytes >= run.options.batch_bytes
+    fn is_full(&self, most: usize) -> bool {
+        self.bytes >= most
     }
 
     /// The batches; what is held for them stays until `free`.
@@ -298,42 +300,7 @@ impl Feeder {
         let run = self.run();
         let upload = &run.uploads[self.upload];
         // Strings first: the pipeline's shape may depend on how many values a dictionary has.
-        let mut codes: Vec<Vec<UInt32Array>> = Vec::with_capacity(upload.columns.len());
-        let mut texts = Vec::new();
-        {
-            let mut tables = run.tables();
-            for (index, column) in upload.columns.iter().enumerate() {
-                let mut arrays = Vec::new();
-                if let (Form::Codes(_, id), true) = (&column.form, upload.used[index]) {
-                    for batch in batches {
-                        let late = run.out.sent.load(Ordering::Relaxed) > 0;
-                        let coded = match tables.intern(*id, batch.column(index)) {
-                            Err(Failure::Texts(columns)) if late => {
-                                tables.need(columns);
-                                tables.intern(*id, batch.column(index))
-                            }
-                            other => other,
-                        };
-                        match coded {
-                            Ok(codes) => arrays.push(codes),
-                            Err(Failure::Texts(columns)) => {
-                                texts.extend(columns);
-                                break;
-                            }
-                            Err(failure) => return Err(failure),
-                        }
-                        if !late && tables.nearly_all_different(*id) {
-                            texts.push((self.upload, index));
-                            break;
-                        }
-                    }
-                }
-                codes.push(arrays);
-            }
-        }
-        if !texts.is_empty() {
-            return Err(Failure::Texts(texts));
-        }
+        let mut codes = run.interned(self.upload, batches)?;
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let prepared = self.segment.prepared(rows as u64)?;
         self.segment.check_bounds(&prepared)?;

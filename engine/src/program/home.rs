@@ -80,6 +80,7 @@ impl Run {
     /// Sends as many rows of a batch as may still leave. They are counted here, once nothing can fail any more, so that rows
     /// whose way home failed are not missing from a LIMIT.
     pub async fn leave(&self, batch: RecordBatch) -> Result<(), Failure> {
+        self.beginning.leave()?;
         let mut taken = 0;
         let _ = self.remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
             taken = batch.num_rows().min(left);

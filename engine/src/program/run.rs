@@ -26,7 +26,7 @@ use super::lower::{SegmentInput, lower_table, planned_build};
 use super::part::Kept;
 use super::segment::Active;
 use super::tables::{Limits, Seeds, Tables};
-use super::texts::{self, Reached, StringForm, StringForms};
+use super::texts::{self, Beginning, Reached, StringForm, StringForms};
 use crate::column::{ColumnInfo, Form, uploaded_columns};
 use crate::device::Engine;
 use crate::error::EngineError;
@@ -108,6 +108,7 @@ pub(super) struct Run {
     pub learnt_sizes: HashMap<(usize, usize), usize>,
     /// Where views lead to.
     pub reached: Reached,
+    pub beginning: Beginning,
     tables: Mutex<Tables>,
     pub pipeline_launches: Arc<AtomicU64>,
     /// Passes over the input of a segment, one for each part of its keys.
@@ -428,6 +429,7 @@ impl Run {
             needed: plan.needed,
             learnt_sizes: learnt.dictionaries.clone(),
             reached: Reached::default(),
+            beginning: Beginning::default(),
             tables: Mutex::new(Tables::new(definitions, limits).with_seeds(std::mem::take(&mut learnt.seeds))),
             pipeline_launches: Arc::clone(launches),
             passes: learnt.passes.clone(),

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::array::{ArrayRef, UInt32Array};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use millpond_kernels::abi;
@@ -23,7 +23,7 @@ use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Reservation, Stream};
 
 use super::failure::{Failure, control_words, flagged};
 use super::part::Part;
-use super::run::Run;
+use super::run::{Run, Uploaded};
 use crate::column::Form;
 use crate::error::EngineError;
 use crate::extent::read_array;
@@ -107,6 +107,44 @@ impl StringForms {
     }
 }
 
+/// Whether an attempt may still be given up for another with other forms of strings, or rows have left already. Feeders run
+/// beside each other: one may find that a column is better off without a dictionary while another has rows to send.
+#[derive(Debug, Default)]
+pub(super) struct Beginning(Mutex<Begun>);
+
+#[derive(Debug, Default)]
+enum Begun {
+    #[default]
+    Open,
+    /// For texts of these columns.
+    GivenUp(Vec<(usize, usize)>),
+    Left,
+}
+
+impl Beginning {
+    /// Gives the attempt up, unless rows have left.
+    fn give_up(&self, columns: &[(usize, usize)]) -> bool {
+        let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *begun {
+            Begun::Left => return false,
+            Begun::GivenUp(known) => known.extend(columns),
+            Begun::Open => *begun = Begun::GivenUp(columns.to_vec()),
+        }
+        true
+    }
+
+    /// Rows are about to leave: from now on there is no other attempt.
+    pub fn leave(&self) -> Result<(), Failure> {
+        let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*begun {
+            Begun::GivenUp(columns) => return Err(Failure::Texts(columns.clone())),
+            Begun::Open => *begun = Begun::Left,
+            Begun::Left => {}
+        }
+        Ok(())
+    }
+}
+
 /// Buffers that views lead to.
 #[derive(Default)]
 pub(super) struct Reached {
@@ -166,6 +204,47 @@ impl Part {
 }
 
 impl Run {
+    /// The codes of an extent's strings, batch by batch, for the columns of `upload` that are codes.
+    ///
+    /// # Errors
+    /// [`Failure::Texts`] where some are better off without a dictionary, as long as no row has left; later a dictionary may
+    /// become larger.
+    pub fn interned(&self, upload: usize, batches: &[RecordBatch]) -> Result<Vec<Vec<UInt32Array>>, Failure> {
+        let Uploaded { columns, used, .. } = &self.uploads[upload];
+        loop {
+            let mut texts = Vec::new();
+            let mut codes = Vec::with_capacity(columns.len());
+            let mut tables = self.tables();
+            for (index, column) in columns.iter().enumerate() {
+                let mut arrays = Vec::new();
+                if let (Form::Codes(_, id), true) = (&column.form, used[index]) {
+                    for batch in batches {
+                        match tables.intern(*id, batch.column(index)) {
+                            Ok(codes) => arrays.push(codes),
+                            Err(Failure::Texts(columns)) => {
+                                texts.extend(columns);
+                                break;
+                            }
+                            Err(failure) => return Err(failure),
+                        }
+                        if tables.nearly_all_different(*id) {
+                            texts.push((upload, index));
+                            break;
+                        }
+                    }
+                }
+                codes.push(arrays);
+            }
+            if texts.is_empty() {
+                return Ok(codes);
+            }
+            if self.beginning.give_up(&texts) {
+                return Err(Failure::Texts(texts));
+            }
+            tables.need(texts);
+        }
+    }
+
     /// A result with texts as an Arrow batch.
     pub async fn downloaded_texts(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
         let (engine, layout) = (&self.engine, &part.layout);
