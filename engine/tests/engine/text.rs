@@ -239,6 +239,29 @@ async fn tpch_where_comments_and_names_have_no_dictionary() {
 }
 
 #[tokio::test]
+async fn a_column_that_is_nearly_all_different_goes_without_a_dictionary() {
+    let rows = 150_000;
+    let id: ArrayRef = Arc::new((0..rows).collect::<Int64Array>());
+    let name: ArrayRef = Arc::new((0..rows).map(|i| Some(format!("Customer#{i:09}"))).collect::<StringViewArray>());
+    let kind: ArrayRef = Arc::new((0..rows).map(|i| Some(["a", "b"][i as usize % 2])).collect::<StringViewArray>());
+    let batch = RecordBatch::try_from_iter([("id", id), ("name", name), ("kind", kind)]).expect("one length");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("names.parquet");
+    write_parquet(&batch, &path, 40_000);
+    let rig = Rig::new(Fallback::Error, &["partitions = 2"]).await;
+    for session in [&rig.cpu, &rig.sim] {
+        let path = path.to_str().expect("a UTF-8 path");
+        session.context().register_parquet("names", path, Default::default()).await.expect("the file is read");
+    }
+    let sql = "SELECT kind, count(*), sum(strpos(name, '77')) FROM names WHERE name LIKE '%7%3' GROUP BY kind";
+    let first = rig.run(sql).await.expect("equal answers");
+    // What was learnt is remembered: the second run does not look at a dictionary first.
+    let second = rig.run(sql).await.expect("equal answers");
+    assert!(second.launches <= first.launches, "{} launches, then {}", first.launches, second.launches);
+    rig.all(&["SELECT id, name, kind FROM names WHERE right(name, 3) = '077' OR name = 'Customer#000000001'"]).await;
+}
+
+#[tokio::test]
 async fn a_million_bytes_and_columns_of_one_kind() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let long = "long ".repeat(1 << 18);
