@@ -16,6 +16,9 @@ use crate::placement::{counts_as_operator, plan_reasons};
 pub mod metric {
     pub const LAUNCHES: &str = "launches";
     pub const PIPELINE_LAUNCHES: &str = "pipeline_launches";
+    /// Pipelines that were launched, and instructions in the PTX generated for them.
+    pub const PIPELINES: &str = "pipelines";
+    pub const PTX_INSTRUCTIONS: &str = "ptx_instructions";
     pub const HOST_WAITS: &str = "host_waits";
     pub const ALLOCATIONS: &str = "allocations";
     pub const UPLOADED_BYTES: &str = "uploaded_bytes";
@@ -40,6 +43,9 @@ pub struct QueryReport {
     /// Kernel launches, of which [`pipeline_launches`](Self::pipeline_launches) ran a generated pipeline.
     pub launches: u64,
     pub pipeline_launches: u64,
+    /// Generated pipelines, and instructions in their modules' text: a module that several share counts once.
+    pub pipelines: u64,
+    pub ptx_instructions: u64,
     /// Times the host waited for the device.
     pub host_waits: u64,
     /// Device allocations.
@@ -80,6 +86,8 @@ impl QueryReport {
                     report.rows += metrics.output_rows().unwrap_or(0) as u64;
                     report.launches += sum(metric::LAUNCHES);
                     report.pipeline_launches += sum(metric::PIPELINE_LAUNCHES);
+                    report.pipelines += sum(metric::PIPELINES);
+                    report.ptx_instructions += sum(metric::PTX_INSTRUCTIONS);
                     report.host_waits += sum(metric::HOST_WAITS);
                     report.allocations += sum(metric::ALLOCATIONS);
                     report.uploaded_bytes += sum(metric::UPLOADED_BYTES);

@@ -61,6 +61,7 @@ pub struct Summary {
     pub not_on_device: u64,
     pub both_fail: u64,
     pub device_answers_alone: u64,
+    pub device_fails_alone: u64,
     /// One paragraph per difference.
     pub differences: Vec<String>,
     /// Why operators stayed on the CPU, and how often; names of columns and functions are part of a reason.
@@ -77,6 +78,7 @@ impl Summary {
         self.not_on_device += other.not_on_device;
         self.both_fail += other.both_fail;
         self.device_answers_alone += other.device_answers_alone;
+        self.device_fails_alone += other.device_fails_alone;
         self.differences.extend(other.differences);
         for (reason, times) in other.reasons {
             *self.reasons.entry(reason).or_default() += times;
@@ -107,13 +109,14 @@ impl fmt::Display for Summary {
         write!(
             f,
             "{} queries: {} same ({} wholly on the device, {} not at all), {} fail on both sides, \
-             {} answered where DataFusion fails over unneeded rows, {} differ; {:.0} % wholly on the device",
+             {} answered where DataFusion fails over unneeded rows, {} fail where DataFusion does not need the rows, {} differ; {:.0} % wholly on the device",
             self.queries,
             self.same,
             self.wholly_on_device,
             self.not_on_device,
             self.both_fail,
             self.device_answers_alone,
+            self.device_fails_alone,
             self.differences.len(),
             self.share_on_device() * 100.0
         )
@@ -171,6 +174,12 @@ async fn work(options: Options, worker: u64, found: Arc<AtomicUsize>, say: impl 
                 }
             }
             Verdict::DeviceAnswersAlone { .. } => summary.device_answers_alone += 1,
+            Verdict::DeviceFailsAlone { message } => {
+                summary.device_fails_alone += 1;
+                if options.verbose {
+                    say(&format!("{number} fails on the device alone: {message}"));
+                }
+            }
             Verdict::Differs { kind, message } => {
                 found.fetch_add(1, Ordering::Relaxed);
                 let (smallest, why) = lab.reduce(&query, variant, kind, options.reduce_runs).await;
@@ -219,6 +228,7 @@ mod tests {
         println!("{}\n{summary}", summary.operators_text());
         assert!(summary.differences.is_empty(), "{}", summary.differences.join("\n"));
         assert!(summary.share_on_device() > 0.15, "the generator no longer exercises the device: {summary}");
+        assert!(summary.device_fails_alone * 100 < summary.queries, "rows that nobody needs fail too often: {summary}");
         assert!(summary.both_fail * 4 < summary.queries, "too many queries fail on both sides: {summary}");
     }
 }

@@ -88,7 +88,7 @@ impl Run {
             filters: vec![],
             sink: SinkSpec::Aggregate(spec),
         };
-        let pipeline = self.engine.pipelines.pipeline(&spec)?;
+        let pipeline = self.pipeline(&spec)?;
         let extent = part.as_extent()?;
         let state_layout = pipeline.state_layout(1)?;
         let layout = pipeline.emit_layout(&state_layout, 1)?;
@@ -99,7 +99,7 @@ impl Run {
         pipeline.accumulate(input, &state, &state_layout, stream)?;
         let output = DeviceBuffer::zeroed(layout.bytes, &scoped, &self.engine.pool)?;
         pipeline.emit(&state, &state_layout, &output, &layout, stream)?;
-        self.pipeline_launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let bytes = output.as_view().download_vec(stream, &self.engine.pinned)?.await?;
         let (error, _) = control_words(&bytes)?;
         flagged(error)?;

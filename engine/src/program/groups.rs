@@ -83,7 +83,7 @@ impl Active {
                 ..Input::default()
             };
             prepared.pipeline.accumulate(input, &state.buffer, &state.layout, stream)?;
-            self.run.pipeline_launches.fetch_add(1, Ordering::Relaxed);
+            self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
         }
         state.groups = state.groups.saturating_add(rows);
         self.rows_in_table.fetch_add(extent.rows.upper_bound(), Ordering::Relaxed);

@@ -193,7 +193,7 @@ impl Run {
         let direct_bytes = (8 * (CODES_PER_ROW * rows + LEAST_CODES)).min(most);
         let table = table_spec(join, &forms, direct_bytes);
         let piece = lower_table(join, &given.columns, &forms, &table, &mut self.tables().definitions)?;
-        let pipeline = self.engine.pipelines.pipeline(&piece.spec)?;
+        let pipeline = self.pipeline(&piece.spec)?;
         let layout = pipeline.table_layout(bound)?;
         let promise = self.promise(layout.bytes)?;
         let scoped = stream.with_scope(&self.tags.joins);
@@ -222,7 +222,7 @@ impl Run {
                 ..Input::default()
             };
             pipeline.build_table(input, buffer.as_view(), &layout, scratch.as_view(), stream)?;
-            self.pipeline_launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         let control = buffer.view(TableLayout::CONTROL)?.download_vec(stream, &self.engine.pinned)?.await?;
         let facts = TableLayout::facts(&control)?;
@@ -315,7 +315,7 @@ impl Run {
             filters: vec![],
             sink: SinkSpec::Materialise { outputs },
         };
-        let pipeline = self.engine.pipelines.pipeline(&spec)?;
+        let pipeline = self.pipeline(&spec)?;
         let extents = parts.iter().map(|part| part.all_columns()).collect::<Result<Vec<_>, _>>()?;
         let bytes = pipeline.descriptors(&extents)?;
         let descriptors = DeviceBuffer::upload(&bytes, stream, &self.engine.pool, &self.engine.pinned)?;
@@ -324,7 +324,7 @@ impl Run {
         let texts = self.reached.by(&spec);
         let input = Input { extents: &extents, descriptors: Some(&descriptors), texts: &texts, ..Input::default() };
         pipeline.materialise(input, &buffer, &layout, stream)?;
-        self.pipeline_launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Ok(Part::new(&buffer, layout, vec![]).arranged(&first.outputs, &first.at).promised(promise))
     }
 }

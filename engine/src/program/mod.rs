@@ -20,10 +20,11 @@ mod run;
 mod segment;
 mod sort;
 mod tables;
+mod tally;
 mod texts;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -42,6 +43,7 @@ use crate::options::{Fallback, MillpondOptions};
 use crate::report::metric;
 use failure::Failure;
 use run::Output;
+use tally::Tally;
 
 pub use compile::{Program, Segment, Sink, Source, Stage};
 pub use lower::{LoweredSegment, Piece, SegmentInput, SortKey, judge_join};
@@ -79,9 +81,8 @@ pub fn execute(download: &DownloadExec, context: Arc<TaskContext>) -> Result<Sen
 /// The run, and what happens after it.
 async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Output) -> Result<()> {
     let scope = download.engine().query_scope();
-    let record =
-        Record { download: download.clone(), scope: scope.clone(), launches: Arc::default(), out: out.clone() };
-    let ended = run::run(&download, &context, &scope, &record.launches, &out).await;
+    let record = Record { download: download.clone(), scope: scope.clone(), tally: Arc::default(), out: out.clone() };
+    let ended = run::run(&download, &context, &scope, &record.tally, &out).await;
     drop(record);
     let mut trouble = match ended {
         Ok(()) | Err(Failure::Cancelled) => return Ok(()),
@@ -144,7 +145,7 @@ impl Trouble {
 struct Record {
     download: DownloadExec,
     scope: Scope,
-    launches: Arc<AtomicU64>,
+    tally: Arc<Tally>,
     out: Output,
 }
 
@@ -155,7 +156,10 @@ impl Drop for Record {
         let count = |name: &'static str, n: u64| MetricBuilder::new(metrics).global_counter(name).add(n as usize);
         MetricBuilder::new(metrics).output_rows(0).add(self.out.sent.load(Ordering::Relaxed) as usize);
         count(metric::LAUNCHES, counters.launches);
-        count(metric::PIPELINE_LAUNCHES, self.launches.load(Ordering::Relaxed));
+        let (pipelines, ptx_instructions) = self.tally.pipelines();
+        count(metric::PIPELINE_LAUNCHES, self.tally.launches.load(Ordering::Relaxed));
+        count(metric::PIPELINES, pipelines);
+        count(metric::PTX_INSTRUCTIONS, ptx_instructions);
         count(metric::HOST_WAITS, counters.host_waits);
         count(metric::ALLOCATIONS, counters.allocations);
         count(metric::UPLOADED_BYTES, counters.uploaded_bytes);

@@ -25,8 +25,13 @@ use super::join::{Build, Built};
 use super::lower::{SegmentInput, lower_table, planned_build};
 use super::part::Kept;
 use super::segment::Active;
+<<<<<<< HEAD
 use super::tables::{Limits, Seeds, Tables};
 use super::texts::{self, Beginning, Reached, StringForm, StringForms};
+=======
+use super::tables::{Seeds, Tables};
+use super::tally::Tally;
+>>>>>>> f9aa26a (Pipelines and PTX instructions are counted; limits of launches, allocations and instructions of TPC-H; tests of skew and edges)
 use crate::column::{ColumnInfo, Form, uploaded_columns};
 use crate::device::Engine;
 use crate::error::EngineError;
@@ -110,7 +115,7 @@ pub(super) struct Run {
     pub reached: Reached,
     pub beginning: Beginning,
     tables: Mutex<Tables>,
-    pub pipeline_launches: Arc<AtomicU64>,
+    pub(super) tally: Arc<Tally>,
     /// Passes over the input of a segment, one for each part of its keys.
     passes: HashMap<usize, u32>,
     /// Held shared by who has an extent under way, alone by who found no memory for one.
@@ -156,7 +161,7 @@ pub(super) async fn run(
     download: &DownloadExec,
     context: &Arc<TaskContext>,
     scope: &Scope,
-    launches: &Arc<AtomicU64>,
+    tally: &Arc<Tally>,
     out: &Output,
 ) -> Result<(), Failure> {
     let program = Program::of(download.input())?;
@@ -174,8 +179,7 @@ pub(super) async fn run(
         };
         let inputs = (0..program.num_uploads()).map(input).collect::<Result<Vec<_>, _>>()?;
         let program = program.clone();
-        let attempt =
-            Arc::new(Run::new(download, program, inputs, &options, context, scope, launches, out, &mut learnt)?);
+        let attempt = Arc::new(Run::new(download, program, inputs, &options, context, scope, tally, out, &mut learnt)?);
         let nothing_left = || out.sent.load(Ordering::Relaxed) == 0;
         match attempt.attempt().await {
             Err(Failure::Ranges) if !learnt.wide && nothing_left() => learnt.wide = true,
@@ -389,7 +393,7 @@ impl Run {
         options: &MillpondOptions,
         context: &Arc<TaskContext>,
         scope: &Scope,
-        launches: &Arc<AtomicU64>,
+        tally: &Arc<Tally>,
         out: &Output,
         learnt: &mut Learnt,
     ) -> Result<Self, Failure> {
@@ -428,10 +432,15 @@ impl Run {
             keys: plan.keys,
             needed: plan.needed,
             learnt_sizes: learnt.dictionaries.clone(),
+<<<<<<< HEAD
             reached: Reached::default(),
             beginning: Beginning::default(),
             tables: Mutex::new(Tables::new(definitions, limits).with_seeds(std::mem::take(&mut learnt.seeds))),
             pipeline_launches: Arc::clone(launches),
+=======
+            tables: Mutex::new(Tables::new(definitions).with_seeds(std::mem::take(&mut learnt.seeds))),
+            tally: Arc::clone(tally),
+>>>>>>> f9aa26a (Pipelines and PTX instructions are counted; limits of launches, allocations and instructions of TPC-H; tests of skew and edges)
             passes: learnt.passes.clone(),
             gate: RwLock::new(()),
             extent_rows: AtomicUsize::new(usize::MAX),

@@ -325,7 +325,7 @@ impl Active {
                 ..Input::default()
             };
             pipeline.mark(input, marks, rows, stream)?;
-            self.run.pipeline_launches.fetch_add(1, Ordering::Relaxed);
+            self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
             first += some;
         }
         // Pairs that raise an error raise it where they are marked; nothing later would look there.
@@ -453,7 +453,7 @@ impl Active {
             // Only a hash table can be for a part of the keys.
             aggregate.regime = Some(Regime::Hash);
         }
-        let pipelines = &self.run.engine.pipelines;
+        let pipelines = &self.run;
         let optional = |piece: Option<&Piece>| piece.map(|piece| pipelines.pipeline(&piece.spec)).transpose();
         let mut cuts = Vec::with_capacity(lowered.cuts.len());
         for cut in &lowered.cuts {
@@ -604,7 +604,7 @@ impl Active {
             ..Input::default()
         };
         pipeline.materialise(input, &buffer, &layout, stream)?;
-        self.run.pipeline_launches.fetch_add(1, Ordering::Relaxed);
+        self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
         Ok(Part::new(&buffer, layout, vec![]).promised(promise))
     }
 

@@ -84,7 +84,7 @@ pub(super) fn sorted(
         filters: vec![],
         sink: SinkSpec::Materialise { outputs },
     };
-    let fetch = engine.pipelines.pipeline(&spec)?;
+    let fetch = run.pipeline(&spec)?;
     let extents = &[sort.order(&order)?];
     let layout = fetch.output_layout(extents);
     let (buffer, promise) = run.output(&layout, false, stream)?;
