@@ -25,13 +25,9 @@ use super::join::{Build, Built};
 use super::lower::{SegmentInput, lower_table, planned_build};
 use super::part::Kept;
 use super::segment::Active;
-<<<<<<< HEAD
 use super::tables::{Limits, Seeds, Tables};
-use super::texts::{self, Beginning, Reached, StringForm, StringForms};
-=======
-use super::tables::{Seeds, Tables};
 use super::tally::Tally;
->>>>>>> f9aa26a (Pipelines and PTX instructions are counted; limits of launches, allocations and instructions of TPC-H; tests of skew and edges)
+use super::texts::{self, Beginning, Reached, StringForm, StringForms};
 use crate::column::{ColumnInfo, Form, uploaded_columns};
 use crate::device::Engine;
 use crate::error::EngineError;
@@ -432,15 +428,10 @@ impl Run {
             keys: plan.keys,
             needed: plan.needed,
             learnt_sizes: learnt.dictionaries.clone(),
-<<<<<<< HEAD
             reached: Reached::default(),
             beginning: Beginning::default(),
             tables: Mutex::new(Tables::new(definitions, limits).with_seeds(std::mem::take(&mut learnt.seeds))),
-            pipeline_launches: Arc::clone(launches),
-=======
-            tables: Mutex::new(Tables::new(definitions).with_seeds(std::mem::take(&mut learnt.seeds))),
             tally: Arc::clone(tally),
->>>>>>> f9aa26a (Pipelines and PTX instructions are counted; limits of launches, allocations and instructions of TPC-H; tests of skew and edges)
             passes: learnt.passes.clone(),
             gate: RwLock::new(()),
             extent_rows: AtomicUsize::new(usize::MAX),
