@@ -12,12 +12,13 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::Decimal;
-use millpond_kernels::codegen::ir::{GraphError, NodeId, Overflow, Repr, TimeUnit as KernelUnit};
+use millpond_kernels::codegen::ir::{Arithmetic, GraphError, Literal, NodeId, Overflow, Repr, TimeUnit as KernelUnit};
 
-use super::{Lowering, Value, refused, unsupported};
+use super::time::nanos;
+use super::{Lowering, Value, digits, refused, unsupported};
 use crate::column::{is_string, plain_repr, time_unit, type_unsupported};
 use crate::placement::Reason;
 
@@ -45,10 +46,28 @@ pub(super) fn same_representation(a: &DataType, b: &DataType) -> bool {
     }
 }
 
-/// True for no time zone, and for the one whose local time is the timestamp's own.
-pub(super) fn is_utc(zone: &Option<Arc<str>>) -> bool {
-    zone.as_deref()
-        .is_none_or(|zone| matches!(zone, "UTC" | "utc" | "Z" | "+00:00" | "-00:00" | "+00" | "+0000" | "Etc/UTC"))
+/// Seconds by which local time is ahead of UTC: 0 without a time zone; `None` for zones whose offset changes.
+pub(super) fn zone_offset(zone: &Option<Arc<str>>) -> Option<i64> {
+    let Some(zone) = zone.as_deref() else { return Some(0) };
+    if matches!(zone, "UTC" | "Etc/UTC") {
+        return Some(0);
+    }
+    // +09:00, -0930 or +09, as arrow reads them.
+    let (sign, digits) = match zone.as_bytes() {
+        [sign, a, b, b':', c, d] | [sign, a, b, c, d] => (sign, [*a, *b, *c, *d]),
+        [sign, a, b] => (sign, [*a, *b, b'0', b'0']),
+        _ => return None,
+    };
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let [a, b, c, d] = digits.map(|digit| i64::from(digit - b'0'));
+    let seconds = (a * 10 + b) * 3600 + (c * 10 + d) * 60;
+    match sign {
+        b'+' if seconds < 86_400 => Some(seconds),
+        b'-' if seconds < 86_400 => Some(-seconds),
+        _ => None,
+    }
 }
 
 /// Precision and scale of a decimal of up to 128 bits.
@@ -119,26 +138,40 @@ impl Lowering<'_> {
             (Date32 | Time32(_), Int64) => graph.convert(of.node, Repr::I64, Overflow::Wrap),
             (Int64, Date32) | (Date64, Int32) => graph.convert(of.node, repr, overflow),
             (Int32, Date64) => graph.convert_time(of.node, KernelUnit::Day, KernelUnit::Millisecond, Overflow::Wrap),
-            (Date32, Timestamp(unit, zone)) if is_utc(zone) => {
-                graph.convert_time(of.node, KernelUnit::Day, time_unit(unit), overflow)
-            }
-            (Date64, Timestamp(unit, zone)) if is_utc(zone) => {
-                graph.convert_time(of.node, KernelUnit::Millisecond, time_unit(unit), Overflow::Fail)
+            // A date begins at midnight of its own zone.
+            (Date32 | Date64, Timestamp(unit, zone)) if zone_offset(zone).is_some() => {
+                let (own, checked) = if *from == Date32 {
+                    (KernelUnit::Day, overflow)
+                } else {
+                    (KernelUnit::Millisecond, Overflow::Fail)
+                };
+                let local =
+                    graph.convert_time(of.node, own, time_unit(unit), checked).map_err(|e| refused(expr, &e))?;
+                return self.moved(expr, local, unit, -zone_offset(zone).unwrap_or(0), overflow);
             }
             (Date32, Date64) => graph.convert_time(of.node, KernelUnit::Day, KernelUnit::Millisecond, Overflow::Wrap),
             (Date64, Date32) => graph.date64_to_date32(of.node, overflow),
-            (Timestamp(unit, zone), Date32) if is_utc(zone) => {
-                graph.convert_time(of.node, time_unit(unit), KernelUnit::Day, overflow)
+            (Timestamp(unit, zone), Date32) if zone_offset(zone).is_some() => {
+                let local = self.moved(expr, of.node, unit, zone_offset(zone).unwrap_or(0), Overflow::Fail)?;
+                self.graph.convert_time(local, time_unit(unit), KernelUnit::Day, overflow)
             }
             (Timestamp(unit, _), Date64) => {
                 graph.convert_time(of.node, time_unit(unit), KernelUnit::Millisecond, overflow)
             }
-            (Timestamp(a, zone), Time32(b) | Time64(b)) if is_utc(zone) => {
-                graph.time_of_day(of.node, time_unit(a), time_unit(b), repr)
+            (Timestamp(a, zone), Time32(b) | Time64(b)) if zone_offset(zone).is_some() => {
+                let local = self.moved(expr, of.node, a, zone_offset(zone).unwrap_or(0), Overflow::Fail)?;
+                self.graph.time_of_day(local, time_unit(a), time_unit(b), repr)
             }
             // Only a local time that gets a zone is moved.
-            (Timestamp(a, from), Timestamp(b, to)) if from.is_some() || is_utc(to) => {
-                graph.convert_time(of.node, time_unit(a), time_unit(b), overflow)
+            (Timestamp(a, from), Timestamp(b, to)) if from.is_some() || zone_offset(to).is_some() => {
+                let node = graph.convert_time(of.node, time_unit(a), time_unit(b), overflow);
+                let node = match (from, to) {
+                    (None, Some(_)) => node.and_then(|node| graph.dated(node, time_unit(b), overflow)),
+                    _ => node,
+                };
+                let node = node.map_err(|e| refused(expr, &e))?;
+                let offset = if from.is_some() { 0 } else { zone_offset(to).unwrap_or(0) };
+                return self.moved(expr, node, b, -offset, overflow);
             }
             (Duration(a), Duration(b)) => graph.convert_time(of.node, time_unit(a), time_unit(b), overflow),
             (Time32(a) | Time64(a), Time32(b) | Time64(b)) => {
@@ -147,5 +180,22 @@ impl Lowering<'_> {
             (a, b) => return refuse(&format!("a cast from {a} to {b} is not lowered")),
         };
         built.map_err(|e| refused(expr, &e))
+    }
+
+    /// A timestamp `seconds` later.
+    pub(super) fn moved(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        of: NodeId,
+        unit: &TimeUnit,
+        seconds: i64,
+        overflow: Overflow,
+    ) -> Result<NodeId, Reason> {
+        if seconds == 0 {
+            return Ok(of);
+        }
+        let ticks = i128::from(seconds) * i128::from(1_000_000_000 / nanos(unit));
+        let ticks = self.slot(digits(Repr::I64, ticks), Literal::Int(ticks));
+        self.graph.arithmetic(Arithmetic::Add, of, ticks, overflow).map_err(|e| refused(expr, &e))
     }
 }

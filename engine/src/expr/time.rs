@@ -4,7 +4,7 @@
 //!   date_bin(stride, ts, origin)       floor((ts - origin) / stride) * stride + origin
 //!   to_timestamp(f64)                  seconds to nanoseconds
 //!
-//! Zones    UTC is like none at all; another zone has its reason.
+//! Zones    fields and periods are those of local time; a zone whose offset changes has its reason.
 //! Errors   what leaves the calendar or 64 bits raises the error flag, except in date_bin, where it is NULL.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use millpond_kernels::codegen::ir::{
     Arithmetic, DateGrain, DatePart, Literal, NodeId, Overflow, Range, Repr, TimeUnit as KernelUnit, Ty,
 };
 
-use super::cast::is_utc;
+use super::cast::zone_offset;
 use super::{Lowering, Scope, Value, digits, refused, unsupported};
 use crate::column::time_unit;
 use crate::placement::Reason;
@@ -185,7 +185,8 @@ impl Lowering<'_> {
                 };
                 (unit, node.map_err(|e| refused(expr, &e))?)
             }
-            _ => (self.calendar_unit(expr, of)?, of.node),
+            _ if part == DatePart::Epoch => (self.calendar_unit(expr, of)?, of.node),
+            _ => (self.calendar_unit(expr, of)?, self.local(expr, of)?),
         };
         self.graph.date_part(part, node, unit).map_err(|e| refused(expr, &e))
     }
@@ -198,14 +199,36 @@ impl Lowering<'_> {
             }
             _ => (self.calendar_unit(expr, of)?, of.node),
         };
-        // With a time zone hours and days go by way of nanoseconds, too.
+        // With a time zone hours and days go by way of nanoseconds, too; what is finer is cut off in UTC.
         let zoned = matches!(&of.data_type, DataType::Timestamp(_, Some(_)));
+        let local = zoned && (coarse || matches!(grain, DateGrain::Hour | DateGrain::Day));
         if zoned && matches!(grain, DateGrain::Hour | DateGrain::Day) {
             let scale = per_day(KernelUnit::Nanosecond) / per_day(unit);
             let limits = Range::new(i128::from(i64::MIN) / scale, i128::from(i64::MAX) / scale);
             node = self.graph.check(node, limits, Overflow::Fail).map_err(|e| refused(expr, &e))?;
         }
-        self.graph.date_truncate(grain, node, unit).map_err(|e| refused(expr, &e))
+        let offset = match &of.data_type {
+            DataType::Timestamp(ticks, zone) if local => zone_offset(zone).map(|offset| (ticks, offset)),
+            _ => None,
+        };
+        if let Some((ticks, offset)) = offset {
+            node = self.moved(expr, node, ticks, offset, Overflow::Fail)?;
+        }
+        let node = self.graph.date_truncate(grain, node, unit).map_err(|e| refused(expr, &e))?;
+        match offset {
+            Some((ticks, offset)) => self.moved(expr, node, ticks, -offset, Overflow::Fail),
+            None => Ok(node),
+        }
+    }
+
+    /// A date or timestamp in the time of its own zone.
+    fn local(&mut self, expr: &Arc<dyn PhysicalExpr>, of: &Value) -> Result<NodeId, Reason> {
+        match &of.data_type {
+            DataType::Timestamp(unit, zone) => {
+                self.moved(expr, of.node, unit, zone_offset(zone).unwrap_or(0), Overflow::Fail)
+            }
+            _ => Ok(of.node),
+        }
     }
 
     fn date_bin(
@@ -250,7 +273,7 @@ impl Lowering<'_> {
     fn calendar_unit(&self, expr: &Arc<dyn PhysicalExpr>, of: &Value) -> Result<KernelUnit, Reason> {
         match &of.data_type {
             DataType::Date32 => Ok(KernelUnit::Day),
-            DataType::Timestamp(unit, zone) if is_utc(zone) => Ok(time_unit(unit)),
+            DataType::Timestamp(unit, zone) if zone_offset(zone).is_some() => Ok(time_unit(unit)),
             other => Err(unsupported(expr, &format!("fields of {other} have no device form"))),
         }
     }
@@ -345,7 +368,7 @@ impl Lowering<'_> {
                 }
                 self.graph.add_interval(of.node, KernelUnit::Day, parts)
             }
-            DataType::Timestamp(unit, zone) if is_utc(zone) || (months == 0 && days == 0) => {
+            DataType::Timestamp(unit, zone) if zone_offset(zone).is_some() || (months == 0 && days == 0) => {
                 let tick = nanos(unit);
                 let days = i128::from(days) * i128::from(DAY_NANOS / tick);
                 let rest = i128::from(nanoseconds) * sign_wide;
@@ -358,7 +381,11 @@ impl Lowering<'_> {
                     days: self.ticks(Repr::I64, days),
                     rest: self.ticks(Repr::I64, rest),
                 };
-                self.graph.add_interval(of.node, time_unit(unit), parts)
+                // Months are those of local time.
+                let offset = if months == 0 { 0 } else { zone_offset(zone).unwrap_or(0) };
+                let local = self.moved(expr, of.node, unit, offset, Overflow::Fail)?;
+                let sum = self.graph.add_interval(local, time_unit(unit), parts).map_err(|e| refused(expr, &e))?;
+                Ok(self.moved(expr, sum, unit, -offset, Overflow::Fail)?)
             }
             DataType::Time32(unit) | DataType::Time64(unit) => {
                 let rest = i128::from(nanoseconds % DAY_NANOS) * sign_wide;

@@ -133,6 +133,11 @@ fn table() -> RecordBatch {
         ("ts_ns", column!(TimestampNanosecondArray, nanos, 1)),
         ("us_ns", column!(TimestampNanosecondArray, nanos, 15)),
         ("ts_z", utc(turns(&scaled(1_000_000, 789_012), 1).collect())),
+        (
+            "ts_p",
+            Arc::new(turns(&scaled(1_000, 789), 1).collect::<TimestampMillisecondArray>().with_timezone("+05:30")),
+        ),
+        ("ns_w", Arc::new(turns(&nanos, 1).collect::<TimestampNanosecondArray>().with_timezone("-09:00"))),
         ("for_s", column!(DurationSecondArray, [0_i64, 1, -1, 86_400, -100_000_000], 1)),
         ("for_ms", column!(DurationMillisecondArray, [0_i64, 1, -1, 86_400_123, -100_000_000], 1)),
         ("s", column!(StringArray, ["", "a", "bolt", "é", "-7", "2.5", "Bolt-12", "a,b,c"].map(str::to_string), 1)),
@@ -298,7 +303,7 @@ async fn fields_of_dates_and_times() {
         "epoch",
     ];
     let mut all = Vec::new();
-    for of in ["day", "ts_s", "ts_ms", "ts_us", "ts_ns", "ts_z"] {
+    for of in ["day", "ts_s", "ts_ms", "ts_us", "ts_ns", "ts_z", "ts_p", "ns_w"] {
         all.extend(parts.iter().map(|part| format!("date_part('{part}', {of})")));
     }
     for of in ["t_s", "t_ms", "t_us", "t_ns"] {
@@ -313,7 +318,10 @@ async fn fields_of_dates_and_times() {
             format!("date_trunc('{grain}', {of})")
         }));
         let inside = |of: &str| format!("CASE WHEN abs(date_part('year', {of}) - 1970) < 200 THEN {of} END");
-        all.extend(["ts_s", "ts_ms", "ts_us", "ts_z"].map(|of| format!("date_trunc('{grain}', {})", inside(of))));
+        all.extend(
+            ["ts_s", "ts_ms", "ts_us", "ts_z", "ts_p", "ns_w"]
+                .map(|of| format!("date_trunc('{grain}', {})", inside(of))),
+        );
     }
     for grain in ["microsecond", "millisecond", "second", "minute", "hour"] {
         all.extend(["t_s", "t_ms", "t_us", "t_ns"].map(|of| format!("date_trunc('{grain}', {of})")));
@@ -330,6 +338,7 @@ async fn arithmetic_of_dates_and_times() {
         "ts_s + INTERVAL '1 month 2 days 3 hours', ts_s - INTERVAL '1 second', ts_s + INTERVAL '1 nanosecond', ts_s - INTERVAL '1 nanosecond'",
         "ts_ms + INTERVAL '1.5 seconds', ts_ms - INTERVAL '2 months', ts_us + INTERVAL '5 microseconds', ts_us - INTERVAL '1 day -1 hour'",
         "ts_ns + INTERVAL '1 month', ts_ns - INTERVAL '7 nanoseconds', INTERVAL '1 hour' + ts_ns, ts_z + INTERVAL '1 month', ts_z - INTERVAL '3 hours'",
+        "ts_p + INTERVAL '1 month', ts_p - INTERVAL '25 hours', ns_w + INTERVAL '2 months 3 days', ts_p - ts_p",
         "day - due, date64 - date64, ts_ns - us_ns, ts_s - ts_s, ts_ms - ts_ms",
         "ts_s + for_s, ts_s - for_s, for_s + ts_s, for_s + for_s, for_ms - for_ms, ts_ms + for_ms",
         "t_s + INTERVAL '1 hour', t_s - INTERVAL '1 nanosecond', t_ms + INTERVAL '23 hours 59 minutes', t_us - INTERVAL '3 days 1 hour', t_ns + INTERVAL '1 month'",
@@ -408,6 +417,17 @@ async fn casts() {
         ("ts_s", "Timestamp(Microsecond, None)"),
         ("ts_ns", "Timestamp(Second, None)"),
         ("ts_us", "Timestamp(Microsecond, Some(\"+00:00\"))"),
+        ("ts_p", "Date32"),
+        ("ts_p", "Time32(Millisecond)"),
+        ("ns_w", "Date32"),
+        ("ns_w", "Time64(Nanosecond)"),
+        ("ts_p", "Timestamp(Microsecond, None)"),
+        ("ts_p", "Timestamp(Second, Some(\"-03:00\"))"),
+        ("ts_p", "Int64"),
+        ("day", "Timestamp(Second, Some(\"+02:00\"))"),
+        ("ts_s", "Timestamp(Second, Some(\"+02:00\"))"),
+        ("ts_us", "Timestamp(Millisecond, Some(\"-0930\"))"),
+        ("date64", "Timestamp(Millisecond, Some(\"+14\"))"),
         ("ts_z", "Timestamp(Microsecond, None)"),
         ("ts_z", "Timestamp(Second, Some(\"+00:00\"))"),
         ("ts_s", "Time32(Second)"),

@@ -61,6 +61,14 @@ impl Graph {
         self.convert(days, Repr::I32, overflow)
     }
 
+    /// A date or timestamp where it lies in the calendar; otherwise the overflow.
+    ///
+    /// # Errors
+    /// If the operand is no `I32` or `I64`.
+    pub fn dated(&mut self, of: NodeId, unit: TimeUnit, overflow: Overflow) -> Result<NodeId, GraphError> {
+        self.check(of, calendar(unit), overflow)
+    }
+
     /// A date or timestamp plus an interval. What leaves the calendar, or the representation, is an error.
     ///
     /// # Errors

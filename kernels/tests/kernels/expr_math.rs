@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use millpond_kernels::codegen::ir::{ErrorCode, FloatTest, NodeId, Overflow, Repr};
-use millpond_kernels::codegen::{Function, Math, Nulls};
+use millpond_kernels::codegen::ir::{ErrorCode, FloatTest, NodeId, Overflow, Repr, TimeUnit};
+use millpond_kernels::codegen::{Decimal, Function, Math, Nulls};
 
 use crate::expr_bench::{Bench, Bool, Cell, F32, F64, Int, Null, assert_rows, pairs};
 
@@ -281,4 +281,119 @@ fn a_function_that_sees_null_decides_about_it() {
     assert_eq!(called(text, &[(Repr::I32, cells.clone())], Repr::I32, Nulls::Seen), cells);
     let cells = vec![F32(-7.5), Null];
     assert_eq!(called(text, &[(Repr::F32, cells.clone())], Repr::F32, Nulls::Seen), cells);
+}
+
+/// Halves away from zero.
+fn rounded(value: i128, divisor: i128) -> i128 {
+    (value + value.signum() * (divisor / 2)) / divisor
+}
+
+#[test]
+fn integers_and_decimals_are_rounded_whatever_their_range() {
+    let small = [0, 1, 4, 5, 9, 14, 15, 49, 50, 99, 149, 150, -5, -14, -15, -50, -149];
+    let large = [i128::from(i64::MAX) / 1_000, -(1 << 40), 10_i128.pow(15) + 5, 5 - 10_i128.pow(15)];
+    for edges in [small.to_vec(), small.iter().chain(&large).copied().collect()] {
+        let cells: Vec<Cell> = edges.iter().map(|value| Int(*value)).chain([Null]).collect();
+        let from = Decimal::new(18, 2);
+        for places in [-3_i32, -1, 0, 1, 2, 5] {
+            let to = Decimal::new(18, places.clamp(0, 2) as i8);
+            let mut bench = Bench::new();
+            let x = bench.ranged(Repr::I128, &cells);
+            let roots = [
+                bench.graph.round_decimal(x, from, to, places).expect("a decimal"),
+                bench.graph.truncate_decimal(x, from, places.into()).expect("a decimal"),
+                bench.graph.floor_decimal(x, from, false).expect("a decimal"),
+                bench.graph.floor_decimal(x, from, true).expect("a decimal"),
+            ];
+            let outcome = bench.run(&roots);
+            assert!(outcome.errors.iter().all(Option::is_none), "{places}: {:?}", outcome.errors);
+            let unit = 10_i128.pow(2_u32.saturating_sub_signed(places.min(2)));
+            let expected: [Box<dyn Fn(i128) -> i128>; 4] =
+                [
+                    Box::new(|value| {
+                        if places >= 2 { value } else { rounded(value, unit) * 10_i128.pow((-places).max(0) as u32) }
+                    }),
+                    Box::new(|value| value / unit * unit),
+                    Box::new(|value| value.div_euclid(100) * 100),
+                    Box::new(|value| -(-value).div_euclid(100) * 100),
+                ];
+            for (at, (values, expected)) in outcome.values.iter().zip(&expected).enumerate() {
+                assert_rows(&format!("form {at} to {places} places"), &[&cells], values, |row| match row {
+                    [Int(value)] => Int(expected(*value)),
+                    _ => Null,
+                });
+            }
+        }
+        let mut bench = Bench::new();
+        let x = bench.ranged(Repr::I64, &cells);
+        let root = bench.graph.round_integer(x, 1).expect("an integer");
+        let got = bench.values(root);
+        assert_rows("round to tens", &[&cells], &got, |row| match row {
+            [Int(value)] => Int(rounded(*value, 10) * 10),
+            _ => Null,
+        });
+    }
+}
+
+/// Days since 1970 of a date in the proleptic Gregorian calendar, by counting; `None` where there is no such date.
+fn days_of(year: i128, month: i128, day: i128) -> Option<i128> {
+    let leap = |year: i128| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let lengths = [31, if leap(year) { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let length = (1..=12).contains(&month).then(|| lengths[month as usize - 1])?;
+    let years: i128 = if year >= 1970 {
+        (1970..year).map(|year| 365 + i128::from(leap(year))).sum()
+    } else {
+        -(year..1970).map(|year| 365 + i128::from(leap(year))).sum::<i128>()
+    };
+    (1..=length).contains(&day).then(|| years + lengths[..month as usize - 1].iter().sum::<i128>() + day - 1)
+}
+
+#[test]
+fn dates_are_made_of_their_parts() {
+    let rows: Vec<[i128; 3]> = [-4, 0, 1, 1600, 1900, 1969, 1970, 2000, 2023, 2024, 9999]
+        .into_iter()
+        .flat_map(|year| {
+            [0, 1, 2, 4, 12, 13]
+                .into_iter()
+                .flat_map(move |month| [0, 1, 28, 29, 30, 31, 32].map(|day| [year, month, day]))
+        })
+        .collect();
+    let column = |at: usize| rows.iter().map(|row| Int(row[at])).chain([Null]).collect::<Vec<Cell>>();
+    let columns = [column(0), column(1), column(2)];
+    let mut bench = Bench::new();
+    let [year, month, day] = [0, 1, 2].map(|at| bench.column(Repr::I32, &columns[at]));
+    let root = bench.graph.make_date(year, month, day).expect("integers");
+    let outcome = bench.run(&[root]);
+    for (row, parts) in rows.iter().enumerate() {
+        let expected = days_of(parts[0], parts[1], parts[2]);
+        assert_eq!(outcome.errors[row].is_some(), expected.is_none(), "{parts:?}");
+        if let Some(days) = expected {
+            assert_eq!(outcome.values[0][row], Int(days), "{parts:?}");
+        }
+    }
+    assert!(outcome.errors[rows.len()].is_none() && outcome.values[0][rows.len()] == Null);
+}
+
+#[test]
+fn bins_are_counted_from_their_origin() {
+    let edges = [0, 1, -1, 59, 60, 61, -60, 3_601, 86_400 * 365, -86_400 * 365, i64::MAX.into(), i64::MIN.into()];
+    let cells: Vec<Cell> = edges.into_iter().map(Int).chain([Null]).collect();
+    for (stride, origin) in
+        [(60_000_000_000_i64, 0_i128), (7, 3), (1, 0), (86_400_000_000_000, 946_684_800_000_000_000)]
+    {
+        let mut bench = Bench::new();
+        let x = bench.column(Repr::I64, &cells);
+        let start = bench.graph.integer(origin, Repr::I64);
+        let root = bench.graph.date_bin(x, TimeUnit::Second, stride, start).expect("an integer");
+        let got = bench.values(root);
+        assert_rows(&format!("bins of {stride}"), &[&cells], &got, |row| {
+            let [Int(seconds)] = row else { return Null };
+            let fits = |value: i128| i64::try_from(value).ok().map(i128::from);
+            let bin = fits(seconds * 1_000_000_000).and_then(|nanos| fits(nanos - origin)).and_then(|since| {
+                let start = fits(since.div_euclid(stride.into()) * i128::from(stride))?;
+                fits(start + origin)
+            });
+            Cell::from(bin.map(|nanos| nanos / 1_000_000_000))
+        });
+    }
 }
