@@ -122,6 +122,7 @@ async fn grouping_sets_rollup_and_cube() {
         "SELECT w, b, sum(k), avg(x), count(k), count(DISTINCT k), min(s) FROM t WHERE id < 0 GROUP BY ROLLUP (w, b)",
         "SELECT d38, count(*), max(k), stddev(x), grouping(d38) FROM t WHERE id < 0 GROUP BY GROUPING SETS ((d38), ())",
         "SELECT i64, count(*), bool_and(b), avg(d9) FROM t WHERE id < 0 GROUP BY GROUPING SETS ((i64), (), ())",
+        "SELECT w, bit_or(id), max(id), sum(id) FROM t WHERE id < 0 GROUP BY CUBE (w)",
         "SELECT f64, grouping(f64), count(*) FROM t GROUP BY ROLLUP (f64)",
     ])
     .await;

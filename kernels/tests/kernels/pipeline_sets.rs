@@ -43,6 +43,25 @@ fn a_seed_is_a_group_without_rows() {
 }
 
 #[test]
+fn nothing_but_counts_is_known_of_a_group_without_rows() {
+    let rig = Rig::new();
+    for regime in [Regime::Private, Regime::Direct, Regime::Hash] {
+        for rows in [0, 9] {
+            let mut case = seeded(rows, Some(regime), true);
+            let value = case.column(1);
+            let SinkSpec::Aggregate(aggregate) = &mut case.spec.sink else { unreachable!("it aggregates") };
+            aggregate.accumulators.clear();
+            for function in [Aggregate::Max(value), Aggregate::BitOr(value), Aggregate::Sum(value)] {
+                aggregate.accumulate(&case.spec.graph, all(function));
+            }
+            let groups = rig.aggregate(&case);
+            assert_eq!(groups.len(), if rows == 0 { 1 } else { 4 }, "{regime:?}");
+            assert_eq!(groups[0], [Cell::Null, Cell::Int(0), Cell::Null, Cell::Null, Cell::Null], "{regime:?}");
+        }
+    }
+}
+
+#[test]
 fn a_seed_of_other_types_is_refused() {
     let mut case = seeded(3, None, true);
     let SinkSpec::Aggregate(aggregate) = &mut case.spec.sink else { unreachable!("it aggregates") };

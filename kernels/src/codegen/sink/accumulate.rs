@@ -131,7 +131,7 @@ fn add_row(
         None => None,
     };
     let words = match cell.from {
-        Contribution::One => vec![Operand::Integer(1)],
+        Contribution::One | Contribution::Presence => vec![Operand::Integer(1)],
         Contribution::Whole(node) => {
             let value = expressions.value(emit, leaves, node)?;
             vec![whole(emit.f, value).into()]

@@ -76,6 +76,8 @@ impl WordOp {
 pub(crate) enum Contribution {
     /// 1 for each row that is valid (and passes the filter).
     One,
+    /// 1 for each row, and for a seed, which is no row.
+    Presence,
     /// The integer itself, sign- or zero-extended.
     Whole(NodeId),
     /// 32-bit limb `index` of `of`; the last one signed.
@@ -236,8 +238,8 @@ impl AggregatePlan {
             .try_fold(1u64, |product, key| product.checked_mul(key.dense?.codes))
             .filter(|&groups| groups <= u32::MAX as u64);
         let mut presence = (!keys.is_empty() && dense.is_some()).then(|| match spec.seed {
-            // A count of rows says nothing of a group without any.
-            Some(_) => cells.cell(WordOp::Max, Contribution::One, None, None),
+            // Neither a count of rows nor a mark that there was one says anything of a group without any.
+            Some(_) => cells.cell(WordOp::Max, Contribution::Presence, None, None),
             None => cells.seen(None, None),
         });
 
@@ -268,7 +270,7 @@ impl AggregatePlan {
                 let ty = spec.result_type(graph, accumulator);
                 let reading = match (list[values[0]].from, list[values[0]].op) {
                     (_, WordOp::AddExact) => Reading::Exact(word(values[0])),
-                    (Contribution::One, _) => Reading::Word(word(values[0])),
+                    (Contribution::One | Contribution::Presence, _) => Reading::Word(word(values[0])),
                     (Contribution::Float(_) | Contribution::Deviation(_) | Contribution::CoDeviation(..), _) => {
                         Reading::Float(word(values[0]))
                     }
