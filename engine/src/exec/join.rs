@@ -6,7 +6,7 @@
 //! NULL       keys that are NULL match nothing, or each other where the join says so.
 //! Order      not promised.
 //! Memory     the build side's columns and its table, until the probe side has gone by.
-//! Sides      DataFusion's left side builds, except where the join keeps left rows: then left rows probe.
+//! Sides      DataFusion's left side builds, as it planned by their sizes; of NOT IN, the subquery's side.
 //! Stands for a hash, nested-loop, cross or sort-merge join of any mode: on one device there is one table.
 
 use std::any::Any;
@@ -43,6 +43,24 @@ pub enum JoinKind {
     NullAwareAnti,
     /// All rows, and whether each has a match.
     Mark,
+    /// A row for each match, and build rows without a match, the probe side NULL.
+    BuildOuter,
+    /// Build rows with a match, once; those without; all, and whether each has one.
+    BuildSemi,
+    BuildAnti,
+    BuildMark,
+}
+
+impl JoinKind {
+    /// True for joins that ask of each build row whether it has a match, and nothing else.
+    pub fn is_about_build_rows(self) -> bool {
+        matches!(self, Self::BuildSemi | Self::BuildAnti | Self::BuildMark)
+    }
+
+    /// True for joins that give a row for each match, and build rows without a match as well.
+    pub fn keeps_build_rows(self) -> bool {
+        matches!(self, Self::Full | Self::BuildOuter)
+    }
 }
 
 /// A column of a join's result.
@@ -181,15 +199,15 @@ impl DeviceJoinExec {
         use JoinType::*;
         let (kind, left_builds) = match join.join_type {
             Inner => (JoinKind::Inner, true),
-            Left => (JoinKind::Outer, false),
+            Left => (JoinKind::BuildOuter, true),
             Right => (JoinKind::Outer, true),
             Full => (JoinKind::Full, true),
-            LeftSemi => (JoinKind::Semi, false),
+            LeftSemi => (JoinKind::BuildSemi, true),
             RightSemi => (JoinKind::Semi, true),
             LeftAnti if join.null_aware => (JoinKind::NullAwareAnti, false),
-            LeftAnti => (JoinKind::Anti, false),
+            LeftAnti => (JoinKind::BuildAnti, true),
             RightAnti => (JoinKind::Anti, true),
-            LeftMark => (JoinKind::Mark, false),
+            LeftMark => (JoinKind::BuildMark, true),
             RightMark => (JoinKind::Mark, true),
         };
         let side = |left: bool, index: usize| match left == left_builds {

@@ -141,13 +141,8 @@ impl Lowering<'_> {
     /// Looks the keys of the current row up.
     pub fn matches(&mut self, scope: &Scope, join: &DeviceJoinExec, build: &BuildForm) -> Result<Matches, Reason> {
         let keys = keys(self, scope, join, &build.keys, false)?;
-        let entry = (build.build, build.table.clone());
-        let known = self.tables.iter().position(|table| *table == entry);
-        let table = known.unwrap_or_else(|| {
-            self.tables.push(entry);
-            self.tables.len() - 1
-        });
-        let list = self.graph.probe(table as u32, &build.table, &keys).map_err(|e| graph_refused(&e))?;
+        let table = self.join_table(build);
+        let list = self.graph.probe(table, &build.table, &keys).map_err(|e| graph_refused(&e))?;
         let found = self.graph.test(Test::IsNotNull, list).map_err(|e| graph_refused(&e))?;
         Ok(Matches { list, found })
     }
@@ -293,16 +288,67 @@ impl Lowering<'_> {
                 }
                 self.joined(scope, join, build, None, None)
             }
-            JoinKind::Full => {
-                Err(Reason::ExprUnsupported { expr: "a full join".into(), why: "its rows are not in one place".into() })
+            kind => {
+                Err(Reason::ExprUnsupported { expr: format!("{kind:?}"), why: "its rows are not in one place".into() })
             }
         }
+    }
+
+    /// A join that asks of build rows whether they have a match: what to mark for the current row. Where no key has two rows
+    /// that is the build row, else where the key's rows begin in the list.
+    pub fn to_mark(
+        &mut self,
+        scope: &Scope,
+        join: &DeviceJoinExec,
+        build: &BuildForm,
+        filters: &mut Vec<NodeId>,
+    ) -> Result<NodeId, Reason> {
+        let matches = self.matches(scope, join, build)?;
+        filters.push(matches.found);
+        let list = self.graph.present(matches.list);
+        let row = self.build_row(Matches { list, ..matches })?;
+        filters.extend(self.residual(scope, join, build, row)?);
+        Ok(row)
+    }
+
+    /// Whether the current row, one of the build side, is marked.
+    pub fn build_row_marked(
+        &mut self,
+        scope: &Scope,
+        join: &DeviceJoinExec,
+        build: &BuildForm,
+    ) -> Result<NodeId, Reason> {
+        let e = |e| graph_refused(&e);
+        let by_row = !build.has_duplicates || join.residual().is_some();
+        let place = if by_row {
+            self.graph.source_row()
+        } else {
+            let keys = keys(self, scope, join, &build.keys, true)?;
+            let table = self.join_table(build);
+            let list = self.graph.probe(table, &build.table, &keys).map_err(e)?;
+            self.graph.match_start(list).map_err(e)?
+        };
+        let table = self.lookup_table(LookupTable::Marks);
+        let marked = self.graph.lookup(place, table, LookupTable::Marks.ty()).map_err(e)?;
+        // A NULL key has no place, and no match.
+        self.graph.test(Test::IsTrue, marked).map_err(e)
+    }
+
+    /// The number of the join table of `build`.
+    fn join_table(&mut self, build: &BuildForm) -> u32 {
+        let entry = (build.build, build.table.clone());
+        let known = self.tables.iter().position(|table| *table == entry);
+        known.unwrap_or_else(|| {
+            self.tables.push(entry);
+            self.tables.len() - 1
+        }) as u32
     }
 }
 
 /// Whether rows of the probe side stay in place, at most one for each: then the join is a stage like a filter.
 pub fn stays_in_place(join: &DeviceJoinExec, build: &BuildForm) -> bool {
     let about_existence =
-        matches!(join.kind(), JoinKind::Semi | JoinKind::Anti | JoinKind::Mark | JoinKind::NullAwareAnti);
-    join.kind() != JoinKind::Full && (!build.has_duplicates || about_existence && join.residual().is_none())
+        matches!(join.kind(), JoinKind::Semi | JoinKind::Anti | JoinKind::Mark | JoinKind::NullAwareAnti)
+            || join.kind().is_about_build_rows();
+    !join.kind().keeps_build_rows() && (!build.has_duplicates || about_existence && join.residual().is_none())
 }

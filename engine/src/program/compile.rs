@@ -17,7 +17,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::error::EngineError;
 use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec, JoinKind, UploadExec,
+    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec, UploadExec,
 };
 
 /// Where a segment's rows come from.
@@ -30,6 +30,8 @@ pub enum Source {
     /// The rows that segment `build` built of, as far as segment `like`, whose join is full, has found no match for them. Its
     /// columns are those of `like`.
     Unmatched { build: usize, like: usize },
+    /// The rows that segment `build` built of, as far as the join asks for them, once their matches are marked.
+    Marked { build: usize },
 }
 
 /// One step between a segment's source and its sink.
@@ -58,6 +60,8 @@ pub enum Sink {
     Sort { order: LexOrdering, fetch: Option<usize> },
     /// Dense columns, and a table from keys to rows.
     Build(Arc<DeviceJoinExec>),
+    /// Marks among the rows that segment `build` built of those that have a match.
+    Mark { build: usize },
 }
 
 /// A pipeline's worth of operators.
@@ -154,7 +158,11 @@ impl Program {
         let build = self.segments.len() - 1;
         let mut open = self.open(join.probe())?;
         open.stages.push(Stage::Probe { join: Arc::clone(join), build });
-        if join.kind() != JoinKind::Full {
+        if join.kind().is_about_build_rows() {
+            self.close(open, Sink::Mark { build });
+            return Ok(Open { source: Source::Marked { build }, stages: vec![] });
+        }
+        if !join.kind().keeps_build_rows() {
             return Ok(open);
         }
         self.close(open, Sink::Materialise);
@@ -173,12 +181,18 @@ impl Program {
         self.uploads.len()
     }
 
-    /// The segments whose builds segment `index` probes.
+    /// The segments whose builds segment `index` uses.
     pub fn probed(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
-        self.segments[index].stages.iter().filter_map(|stage| match stage {
+        let segment = &self.segments[index];
+        let source = match &segment.source {
+            Source::Unmatched { build, .. } | Source::Marked { build } => Some(*build),
+            _ => None,
+        };
+        let stages = segment.stages.iter().filter_map(|stage| match stage {
             Stage::Probe { build, .. } => Some(*build),
             _ => None,
-        })
+        });
+        source.into_iter().chain(stages)
     }
 
     /// The aggregate that ended the segment which segment `index` reads.

@@ -208,7 +208,7 @@ fn cut<'d>(
     scope: &Scope,
     join: &DeviceJoinExec,
     build: &BuildForm,
-) -> Result<(Cut, Open<'d>, Scope), Reason> {
+) -> Result<(Cut, Open<'d>, Scope, Option<NodeId>), Reason> {
     let kind = join.kind();
     let on_pairs = join.residual().is_some();
     let keeps_unmatched = matches!(kind, JoinKind::Outer | JoinKind::Full);
@@ -218,7 +218,9 @@ fn cut<'d>(
     let matches = open.lowering.matches(scope, join, build)?;
     let list = open.lowering.graph.present(matches.list);
     let count = open.lowering.graph.match_count(list).map_err(e)?;
-    let (start, count) = if matches!(kind, JoinKind::Inner | JoinKind::Semi) {
+    let needs_match =
+        matches!(kind, JoinKind::Inner | JoinKind::Semi | JoinKind::BuildOuter) || kind.is_about_build_rows();
+    let (start, count) = if needs_match {
         open.filters.push(matches.found);
         (open.lowering.graph.match_start(list).map_err(e)?, count)
     } else {
@@ -253,13 +255,14 @@ fn cut<'d>(
 
     // Over pairs: which rows have one, and with which rows of the build side.
     let mut marks = None;
-    if on_pairs && kind != JoinKind::Inner {
+    let pairs_decide = keeps_unmatched || matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::Mark);
+    if on_pairs && pairs_decide {
         let (piece, given) =
             over_pairs(&columns, width, join, build, dictionaries, |lowering, _| Ok(lowering.graph.source_row()))?;
         (marks, dictionaries) = (Some(piece), given);
     }
     let mut build_marks = None;
-    if kind == JoinKind::Full {
+    if kind.keeps_build_rows() {
         let (piece, given) = over_pairs(&columns, width, join, build, dictionaries, |_, row| Ok(row))?;
         (build_marks, dictionaries) = (Some((piece, build.build)), given);
     }
@@ -282,13 +285,15 @@ fn cut<'d>(
     }
 
     // What goes on.
-    let expands = matches!(kind, JoinKind::Inner | JoinKind::Outer | JoinKind::Full);
+    let expands = !matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::Mark);
+    let mut build_row = None;
     let mut next = Open::new(&columns, false, expands, dictionaries);
     let own = next.lowering.scope();
     let before = first_columns(&own, width);
     let scope = if expands {
         let start = own.column(starts)?.node;
         let row = next.lowering.listed_row(start, build)?;
+        build_row = Some(row);
         if let Some(holds) = next.lowering.residual(&before, join, build, row)? {
             let g = &mut next.lowering.graph;
             let filter = match keeps_unmatched {
@@ -316,7 +321,7 @@ fn cut<'d>(
     };
     let at = vec![None; columns.len()];
     let cut = Cut { rows, columns, at, start: starts, counts, marks, build_marks, recount, expands };
-    Ok((cut, next, scope))
+    Ok((cut, next, scope, build_row))
 }
 
 /// A piece over pairs of rows, those of which the residual condition holds, that marks what `row` gives for the number of
@@ -361,7 +366,15 @@ impl Program {
             };
             scope = unmatched(&mut open, &scope, join, like)?;
         }
+        if let Source::Marked { build } = &segment.source {
+            let Sink::Build(join) = &self.segments[*build].sink else {
+                return Err(Reason::NodeUnsupported { node: "the rows of a build side".into() });
+            };
+            let form = builds(*build, join, &mut open.lowering, &scope)?;
+            scope = marked_rows(&mut open, &scope, join, &form)?;
+        }
         let mut cuts: Vec<Cut> = Vec::new();
+        let mut build_row = None;
         for stage in &segment.stages {
             match stage {
                 Stage::Filter { predicate, projection } => {
@@ -376,12 +389,14 @@ impl Program {
                 Stage::Project(expressions) => scope = project(&mut open.lowering, expressions, &scope)?,
                 Stage::Probe { join, build } => {
                     let form = builds(*build, join, &mut open.lowering, &scope)?;
-                    if join::stays_in_place(join, &form) {
+                    if join::stays_in_place(join, &form) && join.kind().is_about_build_rows() {
+                        build_row = Some(open.lowering.to_mark(&scope, join, &form, &mut open.filters)?);
+                    } else if join::stays_in_place(join, &form) {
                         scope = open.lowering.join_in_place(&scope, join, &form, &mut open.filters)?;
                     } else {
-                        let (done, next, after) = cut(open, &scope, join, &form)?;
+                        let (done, next, after, row) = cut(open, &scope, join, &form)?;
                         cuts.push(done);
-                        (open, scope) = (next, after);
+                        (open, scope, build_row) = (next, after, row);
                     }
                 }
             }
@@ -419,6 +434,10 @@ impl Program {
                     }
                 }
                 SinkSpec::Materialise { outputs: nodes }
+            }
+            Sink::Mark { .. } => {
+                let row = build_row.ok_or_else(|| Reason::NodeUnsupported { node: "marks without a join".into() })?;
+                SinkSpec::Mark { row }
             }
             Sink::Aggregate(node) => {
                 let mut lowered = aggregate::lower(&mut open.lowering, &scope, node.aggregation())?;
@@ -481,6 +500,29 @@ fn unmatched(open: &mut Open<'_>, rows: &Scope, join: &DeviceJoinExec, like: &[C
             }),
         };
         values.push((info.name.clone(), value, info.data_type.clone()));
+    }
+    Ok(Scope::new(values))
+}
+
+/// The rows of a build side, once those with a match are marked.
+fn marked_rows(open: &mut Open<'_>, rows: &Scope, join: &DeviceJoinExec, form: &BuildForm) -> Result<Scope, Reason> {
+    let found = open.lowering.build_row_marked(rows, join, form)?;
+    match join.kind() {
+        JoinKind::BuildSemi => open.filters.push(found),
+        JoinKind::BuildAnti => {
+            let none = open.lowering.graph.not(found).map_err(|e| refused(&e))?;
+            open.filters.push(none);
+        }
+        _ => {}
+    }
+    let schema = join.schema();
+    let mut values = Vec::with_capacity(join.columns().len());
+    for (column, field) in join.columns().iter().zip(schema.fields()) {
+        let value = match column {
+            JoinColumn::Build(index) => rows.column(*index),
+            _ => Ok(Value { node: found, data_type: DataType::Boolean, dictionary: None }),
+        };
+        values.push((field.name().clone(), value, field.data_type().clone()));
     }
     Ok(Scope::new(values))
 }
@@ -551,16 +593,25 @@ pub fn judge_join(
     let mut open = Open::new(probe, false, false, dictionaries);
     let scope = open.lowering.scope();
     let form = planned_build(0, join, build, &mut open.lowering, &scope)?;
-    let scope = if join::stays_in_place(join, &form) {
+    let scope = if join.kind().is_about_build_rows() {
+        if join::stays_in_place(join, &form) {
+            open.lowering.to_mark(&scope, join, &form, &mut open.filters)?;
+        } else {
+            cut(open, &scope, join, &form)?;
+        }
+        open = Open::new(build, false, false, dictionaries);
+        let rows = open.lowering.scope();
+        marked_rows(&mut open, &rows, join, &form)?
+    } else if join::stays_in_place(join, &form) {
         open.lowering.join_in_place(&scope, join, &form, &mut open.filters)?
     } else {
-        let (_, next, scope) = cut(open, &scope, join, &form)?;
+        let (_, next, scope, _) = cut(open, &scope, join, &form)?;
         open = next;
         scope
     };
     let outputs = scope.columns().map(|(name, value)| Ok(open.lowering.info(name, &value.clone()?)));
     let mut outputs = outputs.collect::<Result<Vec<_>, Reason>>()?;
-    if join.kind() == JoinKind::Full {
+    if join.kind().keeps_build_rows() {
         outputs.iter_mut().for_each(|column| column.form = column.form.clone().nullable());
     }
     Ok(outputs)

@@ -232,6 +232,9 @@ impl Plan {
             let columns = source_columns(program, index, uploads, &given);
             let input = plan.input(program, index, &columns, &given);
             let lowered = program.lower(index, &input, dictionaries, &mut |build, join, lowering, scope| {
+                if let Some(form) = forms.get(&build) {
+                    return Ok(form.clone());
+                }
                 let form = planned_build(build, join, &given[build].0, lowering, scope)?;
                 forms.insert(build, form.clone());
                 Ok(form)
@@ -249,7 +252,7 @@ impl Plan {
             let read = first.spec.used_columns();
             let columns_read = match &segment.source {
                 Source::Upload(upload) => Some(&mut plan.used[*upload]),
-                Source::Unmatched { build, .. } => plan.needed.get_mut(build),
+                Source::Unmatched { build, .. } | Source::Marked { build } => plan.needed.get_mut(build),
                 Source::Segments(_) => None,
             };
             if let Some(columns) = columns_read {
@@ -271,6 +274,7 @@ impl Plan {
                     needed[*column] = true;
                 }
             }
+            // What the keys of a build side read is needed, too.
             for build in program.probed(index) {
                 let (Sink::Build(join), Some(form)) = (&program.segments[build].sink, forms.get(&build)) else {
                     continue;
@@ -365,7 +369,7 @@ fn source_columns(
     match &program.segments[index].source {
         Source::Upload(upload) => uploads[*upload].clone(),
         Source::Segments(from) => merged(from.iter().map(|from| given[*from].0.as_slice())),
-        Source::Unmatched { build, .. } => given[*build].0.clone(),
+        Source::Unmatched { build, .. } | Source::Marked { build } => given[*build].0.clone(),
     }
 }
 
@@ -485,7 +489,7 @@ impl Run {
                     let finish = taken.first().and_then(|given| given.aggregate.clone());
                     (taken.into_iter().flat_map(|given| given.parts).collect(), columns, finish)
                 }
-                Source::Unmatched { build, .. } => {
+                Source::Unmatched { build, .. } | Source::Marked { build } => {
                     (vec![], built.get(build).map(|built| built.form().columns.clone()).unwrap_or_default(), None)
                 }
             };
@@ -521,9 +525,8 @@ impl Run {
                     active.read(parts, &stream).await?;
                     active.end_pass(&stream).await?;
                 }
-                Source::Unmatched { build, .. } => {
-                    let from = built.get(build).ok_or_else(|| unbuilt(*build))?.on_device(&stream)?;
-                    active.read_unmatched(&from, &stream).await?;
+                Source::Unmatched { build, .. } | Source::Marked { build } => {
+                    active.read_build(*build, &stream).await?;
                     active.end_pass(&stream).await?;
                 }
             }
@@ -564,10 +567,7 @@ impl Run {
 
     /// True when what segment `build` built is of use after segment `index`.
     fn is_read_after(&self, build: usize, index: usize) -> bool {
-        self.program.segments.iter().enumerate().skip(index + 1).any(|(later, segment)| {
-            matches!(&segment.source, Source::Unmatched { build: of, .. } if *of == build)
-                || self.program.probed(later).any(|probed| probed == build)
-        })
+        (index + 1..self.program.segments.len()).any(|later| self.program.probed(later).any(|probed| probed == build))
     }
 
     /// Asks the governor for `bytes` of the device; it may spill what waits, here and in other runs.

@@ -176,10 +176,13 @@ impl Active {
         Ok(())
     }
 
-    /// The rows of a build side that found no match.
-    pub async fn read_unmatched(&self, built: &Built, stream: &Stream) -> Result<(), Failure> {
+    /// The rows of a build side, with the marks of those that have a match.
+    pub async fn read_build(&self, build: usize, stream: &Stream) -> Result<(), Failure> {
+        let built = self.built(build)?;
         let Some(extent) = built.rows()? else { return Ok(()) };
         let prepared = self.prepared(extent.rows.upper_bound())?;
+        // Where no row of the probe side has come by, none is marked.
+        built.marks(&self.run, stream)?;
         let marks = built.marked()?.map(|values| LookupInput { values, validity: None });
         self.rows_in.fetch_add(extent.rows.upper_bound(), Ordering::Relaxed);
         self.through(&prepared, 0, From { extent, expansion: None, marks }, stream, false).await
@@ -329,6 +332,11 @@ impl Active {
             first += some;
         }
         // Pairs that raise an error raise it where they are marked; nothing later would look there.
+        self.raised(marks, stream).await
+    }
+
+    /// Fails when an error was raised while rows were marked.
+    async fn raised(&self, marks: &DeviceView, stream: &Stream) -> Result<(), Failure> {
         let control = marks.view(0..64)?.download_vec(stream, &self.run.engine.pinned)?.await?;
         let (error, _) = super::failure::control_words(&control)?;
         super::failure::flagged(error)
@@ -339,6 +347,23 @@ impl Active {
             let lookups = self.lookups(&prepared.lowered.last, from.marks.as_ref(), stream).await?;
             let tables = self.tables(&prepared.lowered.last)?;
             return self.accumulate(prepared, &from.extent, from.expansion.as_ref(), &lookups, &tables, stream).await;
+        }
+        if let Sink::Mark { build } = self.sink() {
+            let built = self.built(*build)?;
+            let Some(marks) = built.marks(&self.run, stream)? else { return Ok(()) };
+            let piece = &prepared.lowered.last;
+            let (lookups, tables) = (self.lookups(piece, from.marks.as_ref(), stream).await?, self.tables(piece)?);
+            let input = Input {
+                extents: std::slice::from_ref(&from.extent),
+                literals: &piece.literals,
+                lookups: &lookups,
+                tables: &tables,
+                expansion: from.expansion.as_ref(),
+                ..Input::default()
+            };
+            prepared.pipeline.mark(input, &marks, built.rows_bound(), stream)?;
+            self.run.pipeline_launches.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
         }
         let leaves = self.run.is_last(self.index) && matches!(self.sink(), Sink::Materialise);
         // Where a few rows suffice, they come home at once, so that it shows when they are enough.
@@ -400,6 +425,12 @@ impl Active {
     /// What the segment gives.
     pub async fn finish(&self, stream: &Stream) -> Result<Given, Failure> {
         let prepared = self.prepared(0)?;
+        if let Sink::Mark { build } = self.sink()
+            && let Some(marks) = self.built(*build)?.marks(&self.run, stream)?
+        {
+            // An error in a condition is raised where rows are marked; nothing later would look there.
+            self.raised(&marks, stream).await?;
+        }
         let mut parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
         if let (Sink::Sort { fetch, .. }, false) = (self.sink(), parts.is_empty()) {
             let part = self.run.together(parts, stream)?;

@@ -118,7 +118,7 @@ async fn within(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn q1_and_q6_answer_in_a_quarter_of_their_peak() {
+async fn queries_of_tpch_answer_in_a_quarter_of_their_peak() {
     let data = tpch::data("0.01");
     let open = async |device, limit: u64| {
         let session = builder(device, Fallback::Error, limit).build().expect("the device opens");

@@ -169,6 +169,10 @@ async fn all_equal(cpu: &Millpond, sim: &Millpond, what: &str) {
 }
 
 async fn all_equal_over(source: Source, scale: &'static str, config: SessionConfig) {
+    all_equal_with(source, scale, config, &[]).await;
+}
+
+async fn all_equal_with(source: Source, scale: &'static str, config: SessionConfig, settings: &[&str]) {
     let data = data(scale);
     std::fs::create_dir_all(data.join("csv")).expect("a folder");
     let what = format!("{source:?} at {scale} with {} partitions", config.target_partitions());
@@ -176,12 +180,25 @@ async fn all_equal_over(source: Source, scale: &'static str, config: SessionConf
     let sim = open(DeviceChoice::Sim, Fallback::Error, config);
     register(cpu.context(), source, &data).await;
     register(sim.context(), source, &data).await;
+    for setting in settings {
+        sim.context().sql(setting).await.expect("the option is taken");
+    }
     all_equal(&cpu, &sim, &what).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_queries_over_parquet() {
     all_equal_over(Source::Parquet, "0.01", config(3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_queries_in_small_extents() {
+    all_equal_with(Source::Parquet, "0.01", config(3), &["SET millpond.batch_rows = 1000"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_queries_in_seven_partitions_with_partitioned_joins() {
+    all_equal_over(Source::Parquet, "0.01", partitioned_joins(config(7))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
