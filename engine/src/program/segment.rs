@@ -353,8 +353,10 @@ impl Active {
             let Some(marks) = built.marks(&self.run, stream)? else { return Ok(()) };
             let piece = &prepared.lowered.last;
             let (lookups, tables) = (self.lookups(piece, from.marks.as_ref(), stream).await?, self.tables(piece)?);
+            let texts = self.run.reached.by(&piece.spec);
             let input = Input {
                 extents: std::slice::from_ref(&from.extent),
+                texts: &texts,
                 literals: &piece.literals,
                 lookups: &lookups,
                 tables: &tables,
@@ -362,7 +364,7 @@ impl Active {
                 ..Input::default()
             };
             prepared.pipeline.mark(input, &marks, built.rows_bound(), stream)?;
-            self.run.pipeline_launches.fetch_add(1, Ordering::Relaxed);
+            self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
         let leaves = self.run.is_last(self.index) && matches!(self.sink(), Sink::Materialise);
