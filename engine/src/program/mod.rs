@@ -13,6 +13,7 @@ mod failure;
 mod feed;
 mod groups;
 mod home;
+mod interner;
 mod join;
 mod lower;
 mod part;

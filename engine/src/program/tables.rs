@@ -9,13 +9,9 @@
 //! Order     codes are given in order of first appearance, so they differ from run to run; answers do not.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, StringArray, UInt32Array, UInt32Builder, downcast_dictionary_array,
-    new_null_array,
-};
+use datafusion::arrow::array::{Array, ArrayRef, UInt32Array, new_null_array};
 use datafusion::arrow::compute::{SortOptions, cast, concat, sort, sort_to_indices};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
@@ -25,176 +21,13 @@ use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::{DeviceBuffer, Stream};
 
 use super::failure::Failure;
+use super::interner::Interner;
 use super::texts;
 use crate::column::DictionaryId;
 use crate::device::Engine;
 use crate::error::EngineError;
 use crate::expr::{Dictionaries, Dictionary, Lookup, LookupKind, evaluate};
 use crate::extent::ExtentLayout;
-
-/// A hash for byte strings, eight bytes a step: rotate, exclusive or, multiply. Fast, and not meant against an adversary.
-#[derive(Default)]
-struct Multiplicative(u64);
-
-impl Hasher for Multiplicative {
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 29)
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.0 = (self.0.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x517c_c1b7_2722_0a95);
-        }
-    }
-}
-
-/// An append-only dictionary.
-struct Interner {
-    codes: HashMap<Arc<[u8]>, u32, BuildHasherDefault<Multiplicative>>,
-    values: Vec<Arc<[u8]>>,
-    /// Views whose codes were asked for lately, each at the place that its hash gives.
-    seen: Vec<Seen>,
-    /// Arrays and rows so far.
-    arrays: u64,
-    rows: usize,
-    /// Values that it may have.
-    most: usize,
-}
-
-impl Interner {
-    fn new(most: usize) -> Self {
-        Self { codes: HashMap::default(), values: vec![], seen: vec![], arrays: 0, rows: 0, most }
-    }
-}
-
-/// A view and its code. The 16 bytes of a string of up to 12 are the string; those of a longer one mean something in their own
-/// array alone, where equal views are equal strings: pages of a Parquet dictionary give many of them.
-#[derive(Clone, Copy, Default)]
-struct Seen {
-    view: u128,
-    /// The array it was seen in, from 1; 0 for nothing.
-    array: u64,
-    code: u32,
-}
-
-/// Views that are remembered, a power of two. Six times as fast as hashing for columns of few values, and as fast for others.
-const SEEN: usize = 1 << 10;
-/// Strings of so many bytes are in their views.
-const INLINE_BYTES: usize = 12;
-
-/// The view of a short string.
-fn inline_view(value: &[u8]) -> u128 {
-    let mut bytes = [0; 16];
-    bytes[0] = value.len() as u8;
-    bytes[4..4 + value.len()].copy_from_slice(value);
-    u128::from_le_bytes(bytes)
-}
-
-impl Interner {
-    fn code(&mut self, value: &[u8]) -> Result<u32, Failure> {
-        if let Some(code) = self.codes.get(value) {
-            return Ok(*code);
-        }
-        if self.values.len() >= self.most {
-            let most = self.most;
-            return Err(Failure::trouble(format!("a string column has more than {most} different values")));
-        }
-        let code = self.values.len() as u32;
-        let value: Arc<[u8]> = value.into();
-        self.values.push(Arc::clone(&value));
-        self.codes.insert(value, code);
-        Ok(code)
-    }
-
-    /// The code of the string that `view` stands for.
-    fn seen<'v>(&mut self, view: u128, value: impl FnOnce() -> &'v [u8]) -> Result<u32, Failure> {
-        let folded = (view as u64 ^ (view >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let place = (folded >> (64 - SEEN.trailing_zeros())) as usize;
-        let Seen { view: known, array, code } = self.seen[place];
-        if known == view && array != 0 && (array == self.arrays || view as u32 as usize <= INLINE_BYTES) {
-            return Ok(code);
-        }
-        let code = self.code(value())?;
-        self.seen[place] = Seen { view, array: self.arrays, code };
-        Ok(code)
-    }
-
-    /// The codes of an array of strings or bytes, NULL where it is NULL.
-    fn codes(&mut self, array: &ArrayRef) -> Result<UInt32Array, Failure> {
-        let array = match array.data_type() {
-            DataType::Dictionary(..) => return self.dictionary_codes(array),
-            DataType::Utf8 => cast(array, &DataType::Binary)?,
-            DataType::LargeUtf8 => cast(array, &DataType::LargeBinary)?,
-            DataType::Utf8View => cast(array, &DataType::BinaryView)?,
-            _ => Arc::clone(array),
-        };
-        self.seen.resize(SEEN, Seen::default());
-        self.arrays += 1;
-        self.rows += array.len();
-        let mut codes: Vec<u32> = Vec::with_capacity(array.len());
-        macro_rules! each {
-            ($values:expr) => {
-                for value in $values.iter() {
-                    codes.push(match value {
-                        Some(value) if value.len() <= INLINE_BYTES => self.seen(inline_view(value), || value)?,
-                        Some(value) => self.code(value)?,
-                        None => 0,
-                    });
-                }
-            };
-        }
-        match array.data_type() {
-            DataType::Binary => each!(array.as_binary::<i32>()),
-            DataType::LargeBinary => each!(array.as_binary::<i64>()),
-            DataType::BinaryView => {
-                let strings = array.as_binary_view();
-                for (row, view) in strings.views().iter().enumerate() {
-                    codes.push(match strings.is_valid(row) {
-                        true => self.seen(*view, || strings.value(row))?,
-                        false => 0,
-                    });
-                }
-            }
-            other => return Err(EngineError::internal(format!("{other} is no string")).into()),
-        }
-        Ok(UInt32Array::new(codes.into(), array.logical_nulls()))
-    }
-
-    fn dictionary_codes(&mut self, array: &ArrayRef) -> Result<UInt32Array, Failure> {
-        let array: &dyn Array = array.as_ref();
-        let (values, keys) = downcast_dictionary_array!(
-            array => (Arc::clone(array.values()), cast(array.keys(), &DataType::UInt32)?),
-            other => return Err(EngineError::internal(format!("{other} is no dictionary")).into())
-        );
-        let codes = self.codes(&values)?;
-        let keys = keys.as_primitive::<datafusion::arrow::datatypes::UInt32Type>();
-        let mut mapped = UInt32Builder::with_capacity(keys.len());
-        for key in keys.iter() {
-            mapped.append_option(key.and_then(|key| codes.is_valid(key as usize).then(|| codes.value(key as usize))));
-        }
-        Ok(mapped.finish())
-    }
-
-    /// The values from `from` on, as an array of `data_type`.
-    fn array(&self, from: usize, data_type: &DataType) -> Result<ArrayRef> {
-        let values = self.values[from..].iter().map(|value| Some(value.as_ref()));
-        let binary = BinaryArray::from_iter(values);
-        let plain: ArrayRef = match text(data_type) {
-            // Interned from strings, so this check cannot fail; it is linear in the dictionary, not in the rows.
-            true => Arc::new(StringArray::try_from_binary(binary)?),
-            false => Arc::new(binary),
-        };
-        Ok(if plain.data_type() == data_type { plain } else { cast(&plain, data_type)? })
-    }
-}
-
-fn text(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Dictionary(_, values) => text(values),
-        other => matches!(other, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View),
-    }
-}
 
 /// Filled dictionaries, handed from one run to the next.
 #[derive(Default)]
@@ -248,7 +81,7 @@ impl Tables {
             None => self.limits.most_if_needed,
         };
         let interner = self.interners.entry(id).or_insert_with(|| Interner::new(most));
-        interner.most = most;
+        interner.allow(most);
         interner
     }
 
@@ -264,7 +97,7 @@ impl Tables {
 
     /// True if the column is better off without a dictionary, by its rows so far.
     pub fn nearly_all_different(&self, id: DictionaryId) -> bool {
-        let rows = self.interners.get(&id).map_or(0, |interner| interner.rows);
+        let rows = self.interners.get(&id).map_or(0, Interner::rows);
         self.limited(id).is_some() && texts::nearly_all_different(self.len(id), rows)
     }
 
@@ -278,7 +111,7 @@ impl Tables {
         let limited = self.limited(id);
         let interner = self.interner(id);
         interner.codes(array).map_err(|failure| match limited {
-            Some(column) if interner.values.len() >= interner.most => Failure::Texts(vec![column]),
+            Some(column) if interner.is_full() => Failure::Texts(vec![column]),
             _ => failure,
         })
     }
@@ -306,7 +139,7 @@ impl Tables {
         match self.definitions.get(id) {
             Some(Dictionary::Constants { values, .. }) => values.len(),
             Some(Dictionary::Sorted { of, .. }) => self.len(*of),
-            _ => self.interners.get(&id).map_or(0, |interner| interner.values.len()),
+            _ => self.interners.get(&id).map_or(0, Interner::len),
         }
     }
 
@@ -486,28 +319,4 @@ fn upload(values: &ArrayRef, spec: &LookupSpec, engine: &Engine, stream: &Stream
         values: buffer.view(region.values)?,
         validity: spec.ty.nullable.then(|| buffer.view(validity)).transpose()?,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use datafusion::arrow::array::StringViewArray;
-
-    use super::*;
-
-    #[test]
-    fn views_of_other_arrays_are_other_strings() {
-        let mut interner = Interner::new(100);
-        // Equal views in both arrays: one length, one prefix, one place; short strings are their views.
-        let one: ArrayRef =
-            Arc::new(StringViewArray::from(vec![Some("a long string, one"), Some("b"), None, Some("")]));
-        let two: ArrayRef = Arc::new(StringViewArray::from(vec![Some("a long string, two"), Some("b"), Some("")]));
-        let again: ArrayRef = Arc::new(StringArray::from(vec![Some("b"), Some("a long string, one"), None]));
-        let codes = |interner: &mut Interner, array: &ArrayRef| -> Vec<Option<u32>> {
-            interner.codes(array).expect("few values").iter().collect()
-        };
-        assert_eq!(codes(&mut interner, &one), [Some(0), Some(1), None, Some(2)]);
-        assert_eq!(codes(&mut interner, &two), [Some(3), Some(1), Some(2)]);
-        assert_eq!(codes(&mut interner, &again), [Some(1), Some(0), None]);
-        assert_eq!(codes(&mut interner, &one.slice(1, 2)), [Some(1), None]);
-    }
 }
