@@ -21,7 +21,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
 use millpond_ptx::ast::{FunctionKind, Module, Type, Variable};
-use millpond_ptx::build::ModuleBuilder;
+use millpond_ptx::build::{Callee, ModuleBuilder, fingerprint};
 
 use super::graph::{Graph, GraphError, Node, NodeId, Repr, Ty};
 
@@ -35,7 +35,6 @@ pub enum Nulls {
 }
 
 /// A function of a PTX module, checked against its declared types.
-#[derive(Debug)]
 pub struct Function {
     name: String,
     module: Arc<Module>,
@@ -86,11 +85,17 @@ impl Function {
         };
         let module = millpond_ptx::parse(text).map_err(broken)?;
         millpond_ptx::check(&module).map_err(broken)?;
-        Self::from_module(Arc::new(module), name, arguments, result, nulls)
+        let fingerprint = fingerprint(&module);
+        let function = Self::from_module(Arc::new(module), fingerprint, name, arguments, result, nulls)?;
+        // Whatever it needs must come with it.
+        let incomplete = |error: millpond_ptx::PtxError| FunctionError::Incomplete(error.message().to_string());
+        function.paste(&mut ModuleBuilder::new()).map_err(incomplete)?;
+        Ok(function)
     }
 
     fn from_module(
         module: Arc<Module>,
+        fingerprint: u64,
         name: &str,
         arguments: Vec<Repr>,
         result: Repr,
@@ -159,12 +164,6 @@ impl Function {
                 });
             }
         }
-        // Whatever it needs must come with it.
-        let incomplete = |error: millpond_ptx::PtxError| FunctionError::Incomplete(error.message().to_string());
-        ModuleBuilder::new().paste(&module, name).map_err(incomplete)?;
-        let mut hasher = std::hash::DefaultHasher::new();
-        module.hash(&mut hasher);
-        let fingerprint = hasher.finish();
         Ok(Function { name: name.to_string(), module, fingerprint, arguments, result, nulls })
     }
 
@@ -172,9 +171,12 @@ impl Function {
         &self.name
     }
 
-    /// The module that the function comes from.
-    pub fn module(&self) -> &Module {
-        &self.module
+    /// Merges the function, with what it needs, into a module that is being built.
+    ///
+    /// # Errors
+    /// [`millpond_ptx::PtxError::Rule`] if something that it needs is missing, which making it has ruled out.
+    pub(crate) fn paste(&self, into: &mut ModuleBuilder) -> Result<Callee, millpond_ptx::PtxError> {
+        into.paste_known(&self.module, self.fingerprint, &self.name)
     }
 
     /// Whether the function's PTX is of a sort that the interpreter runs.
@@ -184,6 +186,12 @@ impl Function {
     pub fn interpretable(&self) -> Result<(), FunctionError> {
         let unknown = |error: &dyn std::fmt::Display| FunctionError::Ptx { line: 0, message: error.to_string() };
         millpond_ptx::interpret::Image::load(&self.module).map(|_| ()).map_err(|error| unknown(&error))
+    }
+}
+
+impl std::fmt::Debug for Function {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}({:?}) -> {:?}, NULL {:?}", self.name, self.arguments, self.result, self.nulls)
     }
 }
 
@@ -342,10 +350,11 @@ impl Math {
         static FUNCTIONS: LazyLock<HashMap<Math, Arc<Function>>> = LazyLock::new(|| {
             let text = crate::image::IMAGES.iter().find(|image| image.name == "math").map_or("", |image| image.text);
             let module = Arc::new(millpond_ptx::parse(text).expect("an image is PTX, as its test says"));
+            let number = fingerprint(&module);
             let all = Math::ALL.into_iter().map(|math| {
                 let (arguments, result) = math.types();
                 let module = Arc::clone(&module);
-                let function = Function::from_module(module, math.symbol(), arguments, result, Nulls::Strict);
+                let function = Function::from_module(module, number, math.symbol(), arguments, result, Nulls::Strict);
                 (math, Arc::new(function.expect("the image has the function, as its test says")))
             });
             all.collect()

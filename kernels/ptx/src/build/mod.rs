@@ -32,7 +32,7 @@ pub use control::Open;
 pub use function::FunctionBuilder;
 pub use instructions::Compare;
 pub use memory::{Address, Atomic};
-pub use paste::Callee;
+pub use paste::{Callee, fingerprint};
 
 use crate::PtxError;
 use crate::ast::{Item, Linkage, Module, Space, Type, Variable};

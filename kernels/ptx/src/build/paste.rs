@@ -46,7 +46,19 @@ impl ModuleBuilder {
     /// # Errors
     /// [`PtxError::Rule`] if the image has no body for a function that is needed.
     pub fn paste(&mut self, image: &Module, name: &str) -> Result<Callee, PtxError> {
-        let fingerprint = fingerprint(image);
+        self.paste_known(image, fingerprint(image), name)
+    }
+
+    /// As [`Self::paste`], for an image whose [`fingerprint`] the caller keeps: large images take a while to hash.
+    ///
+    /// # Errors
+    /// As [`Self::paste`].
+    pub fn paste_known(&mut self, image: &Module, fingerprint: u64, name: &str) -> Result<Callee, PtxError> {
+        if let Some(new) = self.pasted.names.get(&(fingerprint, name.to_string()))
+            && let Some(function) = self.module.function(new)
+        {
+            return Ok(Callee::of(function));
+        }
         let mut needed = Vec::new();
         let mut seen = HashSet::new();
         let mut open = vec![name.to_string()];
@@ -203,7 +215,8 @@ fn missing(name: &str) -> PtxError {
     PtxError::Rule { span: Span::NONE, place: name.to_string(), message }
 }
 
-fn fingerprint(image: &Module) -> u64 {
+/// A number that tells images apart.
+pub fn fingerprint(image: &Module) -> u64 {
     use std::hash::{Hash, Hasher};
     let mut hasher = std::hash::DefaultHasher::new();
     image.hash(&mut hasher);

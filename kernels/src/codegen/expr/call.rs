@@ -22,7 +22,7 @@ impl Row<'_, '_> {
         arguments: &[NodeId],
     ) -> Result<Computed, CodegenError> {
         let broken = |error: millpond_ptx::PtxError| CodegenError::Ptx(error.to_string());
-        let callee = self.module.paste(function.module(), function.name()).map_err(broken)?;
+        let callee = function.paste(self.module).map_err(broken)?;
         let mut operands: Vec<Operand> = Vec::new();
         let mut valid = None;
         for &argument in arguments {
