@@ -4,6 +4,7 @@
 //!   joins.slt ─┬─► cpu                 DataFusion alone: the expected answers are right
 //!              ├─► sim                 the simulated device
 //!              ├─► sim_tiny_batches    extents of 3 rows, 7 feeders, 7 partitions
+//!              ├─► sim_few_codes       string columns of more than 2 values have no dictionary, of more than 8 none at all
 //!              ├─► sim_tight_memory    a device with very little memory: operators spill or hand over to the CPU
 //!              └─► cuda                where there is one
 //! ```
@@ -37,6 +38,11 @@ const SIM_TINY_BATCHES: Configuration = Configuration {
     device: DeviceChoice::Sim,
     partitions: 7,
     options: &[("batch_rows", "3"), ("partitions", "7"), ("debug_sim_seed", "5")],
+};
+const SIM_FEW_CODES: Configuration = Configuration {
+    device: DeviceChoice::Sim,
+    partitions: 3,
+    options: &[("debug_dictionary_values", "2"), ("batch_rows", "40"), ("partitions", "2")],
 };
 const SIM_TIGHT_MEMORY: Configuration = Configuration {
     device: DeviceChoice::Sim,
@@ -98,7 +104,7 @@ fn run(name: &str, configuration: &Configuration) {
 macro_rules! files {
     ($($name:ident)+) => { $(
         mod $name {
-            use super::{CPU, CUDA, SIM, SIM_TIGHT_MEMORY, SIM_TINY_BATCHES, run};
+            use super::{CPU, CUDA, SIM, SIM_FEW_CODES, SIM_TIGHT_MEMORY, SIM_TINY_BATCHES, run};
 
             #[test]
             fn cpu() {
@@ -111,6 +117,10 @@ macro_rules! files {
             #[test]
             fn sim_tiny_batches() {
                 run(stringify!($name), &SIM_TINY_BATCHES);
+            }
+            #[test]
+            fn sim_few_codes() {
+                run(stringify!($name), &SIM_FEW_CODES);
             }
             #[test]
             fn sim_tight_memory() {
