@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
@@ -26,15 +26,15 @@ pub struct DeviceFilterExec {
 }
 
 impl DeviceFilterExec {
-    /// The device's form of `filter`, over `input`.
-    pub fn new(filter: &FilterExec, input: Arc<dyn ExecutionPlan>) -> Self {
+    /// The device's form of `filter`, over `input`, whose order it keeps if there is one.
+    pub fn new(filter: &FilterExec, input: Arc<dyn ExecutionPlan>, sorted: Option<LexOrdering>) -> Self {
         let schema: SchemaRef = filter.schema();
         Self {
             predicate: Arc::clone(filter.predicate()),
             projection: filter.projection().as_ref().map(|p| p.to_vec()),
             fetch: ExecutionPlan::fetch(filter),
             input,
-            properties: super::properties(schema, None),
+            properties: super::properties(schema, sorted),
         }
     }
 

@@ -15,6 +15,7 @@ mod filter;
 mod join;
 mod project;
 mod sort;
+mod union;
 mod upload;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub use filter::DeviceFilterExec;
 pub use join::{CpuJoin, DeviceJoinExec, JoinColumn, JoinKind, KeyPair, Residual};
 pub use project::DeviceProjectExec;
 pub use sort::DeviceSortExec;
+pub use union::DeviceUnionExec;
 pub use upload::UploadExec;
 
 /// Properties of a device node: one partition, given at the end, with the order of `sorted` if there is one.
@@ -55,6 +57,7 @@ pub fn is_device_node(plan: &dyn ExecutionPlan) -> bool {
         || plan.is::<DeviceProjectExec>()
         || plan.is::<DeviceAggregateExec>()
         || plan.is::<DeviceSortExec>()
+        || plan.is::<DeviceUnionExec>()
         || plan.is::<UploadExec>()
         || plan.is::<DownloadExec>()
 }

@@ -1,11 +1,12 @@
 //! Sorts rows, and keeps the first of them when only those are asked for.
 //!
-//!   materialised columns ──► row numbers sorted by key, a tile per thread block, then merged ──► gather
+//!   each extent   materialised columns ──► its first rows, where only those are wanted
+//!   all extents   together ──► row numbers sorted by key (radix sort, or the first few in one launch) ──► gather
 //!
-//! NULL     first or last, as each key says; NaN is the largest value.
+//! NULL     first or last, as each key says; floats in total order, so that NaN is the largest value.
 //! Order    as sorted; ties in no particular order.
-//! Memory   the materialised input, once more when gathered.
-//! Limit    one extent; an input that turns out larger makes the CPU take over.
+//! Memory   the materialised input, once more as one, once more when gathered, and up to 24 bytes a row while it is sorted.
+//! Limit    exact: what reads on sees the first rows alone.
 
 use std::fmt;
 use std::sync::Arc;

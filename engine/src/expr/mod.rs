@@ -19,6 +19,7 @@ pub mod join;
 mod math;
 mod text;
 mod time;
+pub mod union;
 
 use std::sync::Arc;
 

@@ -32,7 +32,7 @@ impl Lowering<'_> {
     }
 
     /// A string as a text, if it is codes until now.
-    fn as_text(&mut self, expr: &Arc<dyn PhysicalExpr>, value: &Value) -> Result<NodeId, Reason> {
+    pub(super) fn as_text(&mut self, expr: &Arc<dyn PhysicalExpr>, value: &Value) -> Result<NodeId, Reason> {
         if self.is_text(value) {
             return Ok(value.node);
         }

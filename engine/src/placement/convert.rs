@@ -4,6 +4,7 @@
 //!   ProjectionExec    over a device node, or a scan if it computes ──► DeviceProjectExec
 //!   AggregateExec     Final over Partial, or Single   ──► one DeviceAggregateExec
 //!   HashJoinExec, …   of two inputs, scans or not     ──► DeviceJoinExec, whatever the algorithm and the mode
+//!   UnionExec, …      of any inputs                   ──► DeviceUnionExec
 //!   SortExec          over a scan or a device node   ──► DeviceSortExec; the merge above it vanishes
 //!
 //! Each step leaves a plan that would run. The original nodes are kept whole: a border holds on to the subplan it replaced.
@@ -18,6 +19,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning, ReplaceChildrenOptions,
 };
@@ -26,9 +28,15 @@ use super::bridge::Bridge;
 use super::simplify::only_moves;
 use super::{DeviceTree, Placed, Reason, judge};
 use crate::column::uploaded_columns;
-use crate::exec::{CpuJoin, DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec};
+use crate::exec::{
+    CpuJoin, DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec, DeviceUnionExec,
+};
+use crate::expr::union::union_columns;
 use crate::expr::{Dictionaries, Dictionary};
-use crate::options::{MAX_BATCH_ROWS, MillpondOptions};
+use crate::options::MillpondOptions;
+
+/// Rows that are sorted as one: what one pipeline may read.
+const MAX_SORTED_ROWS: usize = millpond_kernels::abi::MAX_EXTENT_ROWS as usize;
 
 /// Converts one plan.
 pub(super) struct Converter<'a> {
@@ -57,15 +65,19 @@ impl<'a> Converter<'a> {
         if let Some(filter) = plan.downcast_ref::<FilterExec>() {
             let child = self.convert(filter.input())?;
             return self.unary(plan, child, |input| {
-                judge::order(plan.as_ref())?;
+                // Rows that come sorted stay so, as long as the filter does not stop somewhere among them.
+                let kept = plan.properties().output_ordering().filter(|_| input.sorted && plan.fetch().is_none());
+                if kept.is_none() {
+                    judge::order(plan.as_ref())?;
+                }
                 let columns = judge::filter(filter, &input.columns, &mut self.dictionaries.borrow_mut())?;
                 let row_limit = plan.fetch();
                 Ok(DeviceTree {
-                    plan: Arc::new(DeviceFilterExec::new(filter, Arc::clone(&input.plan))),
+                    plan: Arc::new(DeviceFilterExec::new(filter, Arc::clone(&input.plan), kept.cloned())),
                     cpu: Arc::clone(plan),
                     columns,
                     row_limit,
-                    sorted: false,
+                    sorted: kept.is_some(),
                     aggregated: input.aggregated,
                 })
             });
@@ -86,6 +98,9 @@ impl<'a> Converter<'a> {
         }
         if let Some(join) = CpuJoin::of(plan) {
             return self.join(plan, &join);
+        }
+        if plan.is::<UnionExec>() || plan.is::<InterleaveExec>() {
+            return self.union(plan);
         }
         if let Some(merge) = plan.downcast_ref::<SortPreservingMergeExec>() {
             let child = self.convert(merge.input())?;
@@ -132,10 +147,10 @@ impl<'a> Converter<'a> {
         }
     }
 
-    /// A subtree that stops after some rows ends there: what reads on must not see past them.
+    /// A subtree that stops after some rows ends there: what reads on must not see past them. A sort leaves none to see.
     fn after_limit(&self, child: Placed) -> Placed {
         match child {
-            Placed::Device(tree) if tree.row_limit.is_some() => {
+            Placed::Device(tree) if tree.row_limit.is_some() && !tree.sorted => {
                 Placed::Host { plan: self.bridge.download(tree, vec![]), pending: vec![] }
             }
             other => other,
@@ -353,19 +368,59 @@ impl<'a> Converter<'a> {
         }
     }
 
-    /// A sort goes with the device subtree below it. Rows that are on the CPU anyway are moved for a sort alone, too, as
-    /// long as one extent is known to hold them.
+    /// A union goes to the device whole, its inputs that are on the CPU above uploads.
+    fn union(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Placed> {
+        let convert = |child| Ok(self.after_limit(self.convert(child)?));
+        let children = plan.children().into_iter().map(convert).collect::<Result<Vec<_>>>()?;
+        if !judge::counts_as_operator(plan.as_ref()) {
+            return self.stay(plan, children, None);
+        }
+        let judged = || -> Result<DeviceTree, Reason> {
+            judge::order(plan.as_ref())?;
+            let (mut inputs, mut columns) = (Vec::new(), Vec::new());
+            for child in &children {
+                let (input, own) = match child {
+                    Placed::Device(tree) => (Arc::clone(&tree.plan), tree.columns.clone()),
+                    Placed::Host { plan, pending } => {
+                        let tree = self.uploaded(plan, pending)?;
+                        (tree.plan, tree.columns)
+                    }
+                };
+                inputs.push(input);
+                columns.push(own);
+            }
+            let columns = union_columns(&columns, &mut self.dictionaries.borrow_mut());
+            for column in &columns {
+                column.ty()?;
+            }
+            Ok(DeviceTree {
+                plan: Arc::new(DeviceUnionExec::new(plan.as_ref(), inputs)),
+                cpu: Arc::clone(plan),
+                columns,
+                row_limit: None,
+                sorted: false,
+                aggregated: true,
+            })
+        };
+        match judged() {
+            Ok(tree) => Ok(Placed::Device(tree)),
+            Err(reason) => self.stay(plan, children, Some(reason)),
+        }
+    }
+
+    /// A sort goes with the device subtree below it. Rows that are on the CPU anyway are moved for a sort alone, too.
     fn sort(&self, plan: &Arc<dyn ExecutionPlan>, sort: &SortExec) -> Result<Placed> {
         let child = self.convert(sort.input())?;
         self.unary(plan, child, |input| {
             judge::sort(sort.expr(), &input.columns, &mut self.dictionaries.borrow_mut())?;
-            // Rows of a scan are counted beforehand; groups are not, and lie in one extent whatever their number.
+            // Rows of a scan are counted beforehand; groups are not. The first few of any number are found.
+            let most = sort.fetch().map_or(MAX_SORTED_ROWS, |_| usize::MAX);
             if !input.aggregated
                 && let Some(statistics) = judge::statistics(sort.input().as_ref())
                 && let Precision::Exact(rows) | Precision::Inexact(rows) = statistics.num_rows
-                && rows > MAX_BATCH_ROWS
+                && rows > most
             {
-                return Err(Reason::TooManyRowsToSort { rows, limit: MAX_BATCH_ROWS });
+                return Err(Reason::TooManyRowsToSort { rows, limit: most });
             }
             let fetch = sort.fetch();
             Ok(DeviceTree {

@@ -23,7 +23,9 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::Reason;
 use crate::column::ColumnInfo;
-use crate::exec::{DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec};
+use crate::exec::{
+    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec, DeviceUnionExec,
+};
 use crate::exec::{DownloadExec, FallbackExec, UploadExec};
 use crate::expr::aggregate::{self, Aggregation};
 use crate::expr::{Dictionaries, Lowering};
@@ -140,7 +142,7 @@ pub fn computed_in_scan(plan: &dyn ExecutionPlan) -> Option<Reason> {
 /// True for operators that work on table rows: those that may run on the device, and whose running on the CPU is a
 /// fallback. Scans, one-row plans, catalog statements, EXPLAIN and pass-through nodes do not count.
 pub fn counts_as_operator(plan: &dyn ExecutionPlan) -> bool {
-    let works = plan.is::<DeviceFilterExec>() || plan.is::<DeviceJoinExec>();
+    let works = plan.is::<DeviceFilterExec>() || plan.is::<DeviceJoinExec>() || plan.is::<DeviceUnionExec>();
     if works || plan.is::<DeviceAggregateExec>() || plan.is::<DeviceSortExec>() {
         return true;
     }

@@ -17,7 +17,8 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::error::EngineError;
 use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec, UploadExec,
+    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec, DeviceUnionExec,
+    UploadExec,
 };
 
 /// Where a segment's rows come from.
@@ -62,6 +63,8 @@ pub enum Sink {
     Build(Arc<DeviceJoinExec>),
     /// Marks among the rows that segment `build` built of those that have a match.
     Mark { build: usize },
+    /// Dense columns, of the types that all inputs of a union have in common.
+    Branch,
 }
 
 /// A pipeline's worth of operators.
@@ -127,6 +130,15 @@ impl Program {
         }
         if let Some(join) = node.downcast_ref::<DeviceJoinExec>() {
             return self.join(&Arc::new(join.clone()));
+        }
+        if let Some(union) = node.downcast_ref::<DeviceUnionExec>() {
+            let mut branches = Vec::new();
+            for input in union.inputs() {
+                let open = self.open(input)?;
+                self.close(open, Sink::Branch);
+                branches.push(self.segments.len() - 1);
+            }
+            return Ok(Open { source: Source::Segments(branches), stages: vec![] });
         }
         let input = node.children().first().copied();
         let input = input.ok_or_else(|| EngineError::internal(format!("{} has no input", node.name())))?;

@@ -19,7 +19,7 @@ use millpond_kernels::codegen::ir::{
 };
 
 use super::compile::{Program, Sink, Source, Stage};
-use crate::column::{ColumnInfo, Form, storage};
+use crate::column::{ColumnInfo, DictionaryId, Form, storage};
 use crate::exec::{DeviceJoinExec, JoinColumn, JoinKind};
 use crate::expr::aggregate::{self, LoweredAggregate};
 use crate::expr::join::{self, BuildForm, KeyForm};
@@ -62,6 +62,8 @@ pub struct Cut {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SortKey {
     pub output: usize,
+    /// Of strings: whose codes they are. What sorts is the rank of a code once all rows are there.
+    pub dictionary: Option<DictionaryId>,
     pub descending: bool,
     pub nulls_first: bool,
 }
@@ -97,6 +99,8 @@ pub struct SegmentInput<'a> {
     pub like: Option<&'a [ColumnInfo]>,
     /// About how many rows there are.
     pub rows_hint: Option<u64>,
+    /// For an input of a union: the columns to give.
+    pub union: Option<&'a [ColumnInfo]>,
     /// Columns of the output that anything reads; all when `None`.
     pub needed: Option<&'a [bool]>,
 }
@@ -104,7 +108,7 @@ pub struct SegmentInput<'a> {
 impl<'a> SegmentInput<'a> {
     /// Rows of these columns, and nothing else known.
     pub fn rows(columns: &'a [ColumnInfo]) -> Self {
-        Self { columns, finish: None, like: None, rows_hint: None, needed: None }
+        Self { columns, finish: None, like: None, rows_hint: None, union: None, needed: None }
     }
 }
 
@@ -405,7 +409,7 @@ impl Program {
         let mut sort_keys = Vec::new();
         let mut aggregate = None;
         let sink = match &segment.sink {
-            Sink::Materialise | Sink::Sort { .. } | Sink::Build(_) => {
+            Sink::Materialise | Sink::Sort { .. } | Sink::Build(_) | Sink::Branch => {
                 let mut nodes: Vec<NodeId> = Vec::new();
                 for (index, (name, value)) in scope.columns().enumerate() {
                     let value = match value {
@@ -418,19 +422,24 @@ impl Program {
                         }
                         value => value.clone()?,
                     };
+                    let value = match input.union.and_then(|columns| columns.get(index)) {
+                        Some(column) => open.lowering.conform(index, value, column)?,
+                        None => value,
+                    };
                     nodes.push(value.node);
                     outputs.push(open.lowering.info(name, &value));
                 }
                 if let Sink::Sort { order, .. } = &segment.sink {
                     for key in order.iter() {
-                        let value = open.lowering.sort_key(&key.expr, &scope)?;
+                        let value = open.lowering.lower(&key.expr, &scope)?;
+                        let dictionary = value.dictionary;
                         // A key that is an output already is not written twice.
                         let output = nodes.iter().position(|node| *node == value.node).unwrap_or_else(|| {
                             nodes.push(value.node);
                             nodes.len() - 1
                         });
                         let (descending, nulls_first) = (key.options.descending, key.options.nulls_first);
-                        sort_keys.push(SortKey { output, descending, nulls_first });
+                        sort_keys.push(SortKey { output, dictionary, descending, nulls_first });
                     }
                 }
                 SinkSpec::Materialise { outputs: nodes }

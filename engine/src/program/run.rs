@@ -34,6 +34,7 @@ use crate::error::EngineError;
 use crate::exec::DownloadExec;
 use crate::expr::aggregate::LoweredAggregate;
 use crate::expr::join::{BuildForm, KeyForm};
+use crate::expr::union::union_columns;
 use crate::expr::{Dictionaries, Dictionary, LookupTable};
 use crate::memory::HostHold;
 use crate::options::MillpondOptions;
@@ -106,6 +107,8 @@ pub(super) struct Run {
     pub keys: HashMap<usize, Vec<KeyForm>>,
     /// Which columns of each building segment anything reads.
     pub needed: HashMap<usize, Vec<bool>>,
+    /// The columns that each input of a union gives.
+    pub unions: HashMap<usize, Vec<ColumnInfo>>,
     pub learnt_sizes: HashMap<(usize, usize), usize>,
     /// Where views lead to.
     pub reached: Reached,
@@ -215,6 +218,7 @@ struct Plan {
     used: Vec<Vec<bool>>,
     keys: HashMap<usize, Vec<KeyForm>>,
     needed: HashMap<usize, Vec<bool>>,
+    unions: HashMap<usize, Vec<ColumnInfo>>,
 }
 
 impl Plan {
@@ -228,6 +232,16 @@ impl Plan {
         for (index, segment) in program.segments.iter().enumerate() {
             if let Sink::Build(join) = &segment.sink {
                 plan.needed.insert(index, vec![false; join.build().schema().fields().len()]);
+            }
+            if let Source::Segments(from) = &segment.source
+                && from.iter().any(|from| matches!(program.segments[*from].sink, Sink::Branch))
+            {
+                let inputs: Vec<Vec<ColumnInfo>> = from.iter().map(|from| given[*from].0.clone()).collect();
+                let columns = union_columns(&inputs, dictionaries);
+                for from in from {
+                    given[*from].0.clone_from(&columns);
+                    plan.unions.insert(*from, columns.clone());
+                }
             }
             let columns = source_columns(program, index, uploads, &given);
             let input = plan.input(program, index, &columns, &given);
@@ -354,6 +368,7 @@ impl Plan {
             finish: program.finishes(index).and_then(|from| given[from].1.as_ref()),
             like,
             rows_hint: None,
+            union: self.unions.get(&index).map(Vec::as_slice),
             needed: self.needed.get(&index).map(Vec::as_slice),
         }
     }
@@ -431,6 +446,7 @@ impl Run {
             uploads,
             keys: plan.keys,
             needed: plan.needed,
+            unions: plan.unions,
             learnt_sizes: learnt.dictionaries.clone(),
             reached: Reached::default(),
             beginning: Beginning::default(),

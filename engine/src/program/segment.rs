@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use millpond_kernels::codegen::ir::{Aggregate, Node, NodeId, Regime, SinkSpec};
+use millpond_kernels::codegen::ir::{Aggregate, LookupSpec, Node, NodeId, Regime, Repr, SinkSpec};
 use millpond_kernels::join::{Expansion, TableInput, mark_bits, mark_bytes};
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, Pipeline};
 use millpond_kernels::tune;
@@ -25,11 +25,10 @@ use super::join::Built;
 use super::lower::{Cut, LoweredSegment, Piece, SegmentInput};
 use super::part::{Kept, Part};
 use super::run::{Given, Run};
-use super::sort;
 use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
 use crate::expr::aggregate::LoweredAggregate;
-use crate::expr::{LookupKind, LookupTable};
+use crate::expr::{Lookup, LookupKind, LookupTable};
 use crate::options::MAX_BATCH_ROWS;
 
 /// Codes of a key are planned for at least this many values.
@@ -94,6 +93,8 @@ pub(super) struct Active {
     /// Records of the largest table that was wanted.
     pub most_groups: AtomicU64,
     parts: Mutex<Vec<Kept>>,
+    /// How many of them are the first rows of an order.
+    parts_sorted: AtomicU64,
 }
 
 impl Active {
@@ -124,6 +125,7 @@ impl Active {
             pass: AtomicU32::new(0),
             most_groups: AtomicU64::new(0),
             parts: Mutex::default(),
+            parts_sorted: AtomicU64::new(0),
         }
     }
 
@@ -372,9 +374,15 @@ impl Active {
         let counts = self.run.program.row_limit.is_some();
         let keeps = !leaves || !(self.run.streams_out() || counts);
         let lowered = &prepared.lowered;
-        let part = self.materialised(&prepared.pipeline, &lowered.last, &from, keeps, stream).await?;
+        let wanted = self.rows_wanted(from.extent.rows.upper_bound());
+        let waits = keeps && wanted.is_none();
+        let part = self.materialised(&prepared.pipeline, &lowered.last, &from, waits, stream).await?;
         drop(from);
-        let part = part.arranged(&lowered.outputs, &lowered.at);
+        let mut part = part.arranged(&lowered.outputs, &lowered.at);
+        if let Some(wanted) = wanted {
+            part = self.best(part, wanted, prepared, stream).await?;
+            self.parts_sorted.fetch_add(1, Ordering::Relaxed);
+        }
         if !keeps {
             let batch = self.run.downloaded(&part, stream, feeding).await?;
             drop(part);
@@ -405,7 +413,9 @@ impl Active {
 
     /// True when rows that are kept may be views of texts.
     pub fn keeps_texts(&self) -> bool {
-        let kept = |prepared: &Prepared| prepared.lowered.outputs.iter().any(ColumnInfo::is_text);
+        // A sort's keys are kept beside what it gives.
+        let written = |prepared: &Prepared| prepared.lowered.last.spec.output_types();
+        let kept = |prepared: &Prepared| written(prepared).iter().any(|ty| ty.repr == Repr::Text);
         !self.aggregates() && !self.run.streams_out() && self.prepared_already().is_some_and(|prepared| kept(&prepared))
     }
 
@@ -434,10 +444,10 @@ impl Active {
             self.raised(&marks, stream).await?;
         }
         let mut parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
-        if let (Sink::Sort { fetch, .. }, false) = (self.sink(), parts.is_empty()) {
-            let part = self.run.together(parts, stream)?;
-            let sorted = sort::sorted(part, &prepared.lowered.sort_keys, *fetch, &self.run, stream)?;
-            parts = vec![Kept::staying(sorted)];
+        // One part that is sorted is the result.
+        let sorted_already = parts.len() == 1 && self.parts_sorted.load(Ordering::Relaxed) == 1;
+        if let (Sink::Sort { fetch, .. }, false, false) = (self.sink(), parts.is_empty(), sorted_already) {
+            parts = vec![Kept::staying(self.sorted(parts, *fetch, &prepared, stream).await?)];
         }
         let mut columns = prepared.lowered.outputs.clone();
         self.run.bounded(&mut columns);
@@ -510,6 +520,7 @@ impl Active {
             finish: self.finish.as_ref(),
             like: self.like.as_deref(),
             rows_hint,
+            union: self.run.unions.get(&self.index).map(Vec::as_slice),
             needed: self.run.needed.get(&self.index).map(Vec::as_slice),
         };
         let lowered = self.run.program.lower(self.index, &input, &mut tables.definitions, &mut |build, _, _, _| {
@@ -577,7 +588,7 @@ impl Active {
         piece.tables.iter().map(|build| Ok(self.built(*build)?.table.clone())).collect()
     }
 
-    /// The lookup tables of a launch. Where there is no pinned memory for a large one, it waits until some has come back.
+    /// The lookup tables of a launch.
     async fn lookups(
         &self,
         piece: &Piece,
@@ -585,23 +596,9 @@ impl Active {
         stream: &Stream,
     ) -> Result<Vec<LookupInput>, Failure> {
         let mut inputs = Vec::with_capacity(piece.lookups.len());
-        for (table, spec) in piece.lookups.iter().zip(&piece.spec.lookups) {
+        for table in &piece.lookups {
             inputs.push(match table {
-                LookupTable::Dictionary(lookup) => loop {
-                    let made = self.run.tables().lookup(lookup, spec, &self.run.engine, stream);
-                    match made {
-                        Err(Failure::Pinned(_)) => {
-                            drop(self.run.engine.pinned.take(HostKind::Upload, LARGE_TABLE_BYTES).await?);
-                        }
-                        other => {
-                            let table = other?;
-                            if lookup.kind == LookupKind::Text {
-                                self.run.reached.keep(&table.values, None);
-                            }
-                            break table;
-                        }
-                    }
-                },
+                LookupTable::Dictionary(lookup) => self.dictionary_table(lookup, stream).await?,
                 LookupTable::BuildColumn { build, column, .. } => self.built(*build)?.column(*column)?,
                 LookupTable::Matches { build } => self.built(*build)?.table.rows()?,
                 LookupTable::Marks => {
@@ -610,6 +607,26 @@ impl Active {
             });
         }
         Ok(inputs)
+    }
+
+    /// A table over a dictionary. Where there is no pinned memory for a large one, it waits until some has come back.
+    pub(super) async fn dictionary_table(&self, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
+        let spec = LookupSpec { physical: lookup.physical(), ty: lookup.ty };
+        loop {
+            let made = self.run.tables().lookup(lookup, &spec, &self.run.engine, stream);
+            match made {
+                Err(Failure::Pinned(_)) => {
+                    drop(self.run.engine.pinned.take(HostKind::Upload, LARGE_TABLE_BYTES).await?);
+                }
+                other => {
+                    let table = other?;
+                    if lookup.kind == LookupKind::Text {
+                        self.run.reached.keep(&table.values, None);
+                    }
+                    return Ok(table);
+                }
+            }
+        }
     }
 
     /// The rows that pass a piece, as dense columns.

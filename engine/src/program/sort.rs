@@ -1,94 +1,168 @@
-//! Sorts a part: row numbers by key, then every column fetched in their order.
+//! Sorts what a segment gives: row numbers by key, then every column fetched in their order.
 //!
-//!   [price | name | rank of name]   ── keys ──►  [2, 0, 1]  ── fetch ──►  [price | name] in order
+//!   [price | name]   ── keys: price, rank of name ──►  [2, 0, 1]  ── fetch ──►  [price | name] in order
 //!
-//! Order    stable, NULLs first or last by key, floats in total order.
+//!   first rows   part ─ best of it ─┐
+//!                part ─ best of it ─┴─ together ─ sort        no more than those of each part wait for the others
+//!
+//! Order    stable within a part, NULLs first or last by key, floats in total order, strings by bytes.
 //! Limit    where only the first rows are wanted, the others are not fetched, and up to 1,024 not sorted.
-//! Memory   the part once more, its row numbers, and up to 24 bytes a row while they are sorted.
+//! Strings  sort by the rank of their code among all values, made when the rows are there: what arrives later moves no rank
+//!          that was used.
+//! Memory   the parts once more as one, their row numbers, and up to 24 bytes a row while they are sorted.
 //! Waits    never: the number of rows stays on the device.
 
 use millpond_kernels::codegen::ir::{
-    ColumnSpec, Extents, Graph, LookupSpec, Physical, PipelineSpec, Repr, SinkSpec, Ty,
+    ColumnSpec, Extents, Graph, LookupSpec, Physical, PipelineSpec, Range, Repr, SinkSpec, Ty,
 };
-use millpond_kernels::pipeline::{Input, LookupInput};
-use millpond_kernels::sort;
-use millpond_memory::{DeviceBuffer, Stream};
+use millpond_kernels::pipeline::{ExtentInput, Input, LookupInput};
+use millpond_kernels::sort::{self, Sort};
+use millpond_memory::{DeviceBuffer, Reservation, Stream};
 
+use super::compile::Sink;
 use super::failure::Failure;
 use super::lower::SortKey;
-use super::part::Part;
-use super::run::Run;
+use super::part::{Kept, Part};
+use super::segment::{Active, Prepared};
+use crate::expr::{Lookup, LookupKind};
 
-/// `part` in the order of `keys`, which name its columns; of its rows the first `limit`, or all.
-pub(super) fn sorted(
-    part: Part,
-    keys: &[SortKey],
-    limit: Option<usize>,
-    run: &Run,
-    stream: &Stream,
-) -> Result<Part, Failure> {
-    let engine = &run.engine;
-    let layout = &part.layout;
-    let rows = part.as_extent()?.rows;
-    let bound = layout.rows_upper_bound;
-    if bound == 0 {
-        return Ok(part);
-    }
-    let mut columns = Vec::with_capacity(keys.len());
-    for key in keys {
-        let column = &layout.columns[key.output];
-        let values = part.buffer.view(column.values.clone())?;
-        columns.push(sort::SortKey {
-            validity: column.validity.clone().map(|range| part.buffer.view(range)).transpose()?,
-            range: column.ty.range,
-            descending: key.descending,
-            nulls_first: key.nulls_first,
-            ..sort::SortKey::new(&values, column.physical)
-        });
-    }
-    let sort = sort::Sort::new(columns, bound, limit.map(|limit| limit as u64))?;
-    let descriptors = sort.descriptors();
-    // One allocation: the descriptors, the order, and what the sort itself needs.
-    let at = |bytes: usize| bytes.next_multiple_of(256);
-    let order = at(descriptors.len());
-    let scratch = at(order + sort.order_bytes());
-    let end = scratch + sort.scratch_bytes();
-    let _promise = run.promise(end)?;
-    let working = DeviceBuffer::new(end, &stream.with_scope(&run.tags.sort), &engine.pool)?;
-    let descriptor_view = working.view(0..descriptors.len())?;
-    descriptor_view.upload_from(&descriptors, stream, &engine.pinned)?;
-    let order = working.view(order..order + sort.order_bytes())?;
-    let scratch = working.view(scratch..end)?;
-    let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
-    sort.run(&engine.images, &descriptor_view, &reached, &rows, &order, Some(&scratch), stream)?;
+/// A part is cut to the rows that are wanted where it has more than so many times as many.
+const WORTH_CUTTING: u64 = 2;
 
-    // All columns are fetched by one launch: a pipeline over the row numbers, in which every column is a lookup table.
-    let columns = &layout.columns[..part.outputs.len()];
-    let mut graph = Graph::new();
-    let row = graph.column(0, Ty::new(Repr::U32));
-    let mut outputs = Vec::with_capacity(columns.len());
-    let mut tables = Vec::with_capacity(columns.len());
-    for (table, column) in columns.iter().enumerate() {
-        outputs.push(graph.lookup(row, table as u32, column.ty).map_err(|e| Failure::trouble(e.to_string()))?);
-        let validity = column.validity.clone().map(|range| part.buffer.view(range)).transpose()?;
-        tables.push(LookupInput { values: part.buffer.view(column.values.clone())?, validity });
+impl Active {
+    /// The rows of a segment's output that are wanted, when it is sorted and not all of them are.
+    pub(super) fn rows_wanted(&self, part_bound: u64) -> Option<usize> {
+        match self.sink() {
+            Sink::Sort { fetch: Some(fetch), .. } if part_bound > *fetch as u64 * WORTH_CUTTING => Some(*fetch),
+            _ => None,
+        }
     }
-    let spec = PipelineSpec {
-        extents: Extents::One,
-        columns: vec![ColumnSpec { physical: Physical::U32, has_base: false, ty: Ty::new(Repr::U32) }],
-        literals: vec![],
-        lookups: columns.iter().map(|c| LookupSpec { physical: c.physical, ty: c.ty }).collect(),
-        tables: vec![],
-        expanded: false,
-        graph,
-        filters: vec![],
-        sink: SinkSpec::Materialise { outputs },
-    };
-    let fetch = run.pipeline(&spec)?;
-    let extents = &[sort.order(&order)?];
-    let layout = fetch.output_layout(extents);
-    let (buffer, promise) = run.output(&layout, false, stream)?;
-    let input = Input { extents, lookups: &tables, texts: &reached, ..Input::default() };
-    fetch.materialise(input, &buffer, &layout, stream)?;
-    Ok(Part::new(&buffer, layout, part.outputs.clone()).promised(promise))
+
+    /// The first `wanted` rows of `part`, with the columns that sort them.
+    pub(super) async fn best(
+        &self,
+        part: Part,
+        wanted: usize,
+        prepared: &Prepared,
+        stream: &Stream,
+    ) -> Result<Part, Failure> {
+        let keys = &prepared.lowered.sort_keys;
+        let (order, _promise) = self.ordered(&part, keys, Some(wanted), stream).await?;
+        let columns = part.layout.columns.len();
+        self.fetched(part, columns, &order, true, stream)
+    }
+
+    /// All parts, sorted.
+    pub(super) async fn sorted(
+        &self,
+        parts: Vec<Kept>,
+        limit: Option<usize>,
+        prepared: &Prepared,
+        stream: &Stream,
+    ) -> Result<Part, Failure> {
+        let part = self.run.together(parts, stream)?;
+        if part.rows_bound() == 0 {
+            return Ok(part);
+        }
+        let (order, _promise) = self.ordered(&part, &prepared.lowered.sort_keys, limit, stream).await?;
+        // The keys have done their work.
+        let columns = part.outputs.len();
+        self.fetched(part, columns, &order, false, stream)
+    }
+
+    /// The row numbers of `part` in the order of `keys`, which name its columns; of its rows the first `limit`, or all.
+    async fn ordered(
+        &self,
+        part: &Part,
+        keys: &[SortKey],
+        limit: Option<usize>,
+        stream: &Stream,
+    ) -> Result<(ExtentInput, Reservation), Failure> {
+        let run = &self.run;
+        let engine = &run.engine;
+        let mut columns = Vec::with_capacity(keys.len());
+        for key in keys {
+            let column = &part.layout.columns[key.output];
+            let values = part.buffer.view(column.values.clone())?;
+            let (mut ranks, mut range) = (None, column.ty.range);
+            if let Some(dictionary) = key.dictionary {
+                let lookup = Lookup { dictionary, kind: LookupKind::Rank, ty: Ty::new(Repr::U32) };
+                let table = self.dictionary_table(&lookup, stream).await?;
+                let values = (table.values.len() / 4).max(1);
+                range = Some(Range::new(0, values as i128 - 1));
+                ranks = Some(table.values);
+            }
+            columns.push(sort::SortKey {
+                validity: column.validity.clone().map(|range| part.buffer.view(range)).transpose()?,
+                ranks,
+                range,
+                descending: key.descending,
+                nulls_first: key.nulls_first,
+                ..sort::SortKey::new(&values, column.physical)
+            });
+        }
+        let sort = Sort::new(columns, part.rows_bound(), limit.map(|limit| limit as u64))?;
+        // What the sort itself needs goes before the columns are fetched; descriptors and order stay.
+        let scoped = stream.with_scope(&run.tags.sort);
+        let descriptors = sort.descriptors();
+        let order = descriptors.len().next_multiple_of(256);
+        let end = order + sort.order_bytes();
+        let (promise, _of_scratch) = (run.promise(end)?, run.promise(sort.scratch_bytes())?);
+        let working = DeviceBuffer::new(end, &scoped, &engine.pool)?;
+        let scratch = match sort.scratch_bytes() {
+            0 => None,
+            bytes => Some(DeviceBuffer::new(bytes, &scoped, &engine.pool)?),
+        };
+        let descriptor_view = working.view(0..descriptors.len())?;
+        descriptor_view.upload_from(&descriptors, stream, &engine.pinned)?;
+        let order = working.view(order..end)?;
+        let scratch = scratch.as_ref().map(DeviceBuffer::as_view);
+        let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
+        let rows = part.as_extent()?.rows;
+        sort.run(&engine.images, &descriptor_view, &reached, &rows, &order, scratch, stream)?;
+        Ok((sort.order(&order)?, promise))
+    }
+
+    /// The first `count` columns of `part`, its rows chosen by `order`; allocated as what waits if it `waits`.
+    fn fetched(
+        &self,
+        part: Part,
+        count: usize,
+        order: &ExtentInput,
+        waits: bool,
+        stream: &Stream,
+    ) -> Result<Part, Failure> {
+        let run = &self.run;
+        // All columns are fetched by one launch: a pipeline over the row numbers, in which every column is a lookup table.
+        let columns = &part.layout.columns[..count];
+        let mut graph = Graph::new();
+        let row = graph.column(0, Ty::new(Repr::U32));
+        let mut outputs = Vec::with_capacity(columns.len());
+        let mut tables = Vec::with_capacity(columns.len());
+        for (table, column) in columns.iter().enumerate() {
+            outputs.push(graph.lookup(row, table as u32, column.ty).map_err(|e| Failure::trouble(e.to_string()))?);
+            let validity = column.validity.clone().map(|range| part.buffer.view(range)).transpose()?;
+            tables.push(LookupInput { values: part.buffer.view(column.values.clone())?, validity });
+        }
+        let spec = PipelineSpec {
+            extents: Extents::One,
+            columns: vec![ColumnSpec { physical: Physical::U32, has_base: false, ty: Ty::new(Repr::U32) }],
+            literals: vec![],
+            lookups: columns.iter().map(|c| LookupSpec { physical: c.physical, ty: c.ty }).collect(),
+            tables: vec![],
+            expanded: false,
+            graph,
+            filters: vec![],
+            sink: SinkSpec::Materialise { outputs },
+        };
+        let fetch = run.pipeline(&spec)?;
+        let extents = std::slice::from_ref(order);
+        let layout = fetch.output_layout(extents);
+        let (buffer, promise) = run.output(&layout, waits, stream)?;
+        let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
+        let input = Input { extents, lookups: &tables, texts: &reached, ..Input::default() };
+        fetch.materialise(input, &buffer, &layout, stream)?;
+        run.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(Part::new(&buffer, layout, vec![]).arranged(&part.outputs, &part.at).promised(promise))
+    }
 }

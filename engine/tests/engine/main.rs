@@ -23,3 +23,4 @@ mod text;
 mod tpch;
 mod troubles;
 mod udf;
+mod unions;

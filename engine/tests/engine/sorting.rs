@@ -105,7 +105,10 @@ async fn sorts_above_and_below_other_operators() {
         "SELECT k, max(n) FROM (SELECT k, w, count(*) AS n FROM t GROUP BY k, w) GROUP BY k ORDER BY 2 DESC, 1 LIMIT 4",
         "SELECT * FROM (SELECT id, k FROM t ORDER BY k, id LIMIT 100) ORDER BY id DESC",
         "SELECT sum(id), min(k) FROM (SELECT id, k FROM t ORDER BY k NULLS LAST, id LIMIT 100)",
+        "SELECT id, k FROM (SELECT id, k FROM t ORDER BY k, id LIMIT 1100) WHERE id % 2 = 0 ORDER BY id LIMIT 30",
+        "SELECT id, k FROM (SELECT id, k FROM t ORDER BY k NULLS FIRST, id LIMIT 1500) WHERE id % 2 = 0",
         "SELECT DISTINCT k, w FROM t ORDER BY k DESC, w LIMIT 9",
+        "SELECT a.w, b.id FROM (SELECT k, w, id FROM t ORDER BY id LIMIT 50) a JOIN t b ON a.k = b.k",
     ] {
         rig.same(sql).await;
     }

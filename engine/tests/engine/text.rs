@@ -162,6 +162,11 @@ async fn sorts_limits_and_counts() {
         "SELECT count(*) FILTER (WHERE s LIKE '%final%'), min(strpos(v, ' ')) FROM words",
         "SELECT id, s, v FROM words ORDER BY id DESC LIMIT 20",
         "SELECT s, id FROM words ORDER BY s, id",
+        "SELECT id FROM words ORDER BY s, id",
+        "SELECT id FROM words ORDER BY s DESC, id LIMIT 15",
+        "SELECT s, id FROM words ORDER BY few DESC, v, id LIMIT 1200",
+        "SELECT id, s FROM words WHERE id < 90 UNION ALL SELECT id, v FROM words WHERE id > 1400",
+        "SELECT s FROM (SELECT s, id FROM words WHERE id < 90 UNION ALL SELECT few, id FROM words WHERE id > 3) ORDER BY id, s LIMIT 99",
         "SELECT v, id FROM words WHERE id % 2 = 0 ORDER BY v DESC NULLS LAST, id LIMIT 100",
         "SELECT substr(s, 1, 4) AS part, id FROM words WHERE id > 7 ORDER BY part NULLS FIRST, id",
     ])

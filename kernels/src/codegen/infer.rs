@@ -295,6 +295,18 @@ impl Graph {
         }
     }
 
+    /// `of` with a range that has `range` in it: as wide in registers and in memory as a value that others give.
+    pub fn widen(&mut self, of: NodeId, range: Range) -> NodeId {
+        let ty = self.ty(of);
+        match ty.bounds() {
+            Some(own) if !own.contains(range) => {
+                let both = own.union(range);
+                self.push(Node::Convert { of, overflow: Overflow::Wrap }, ty.within(both.low, both.high))
+            }
+            _ => of,
+        }
+    }
+
     /// The same number as another representation. Floats to integers truncate; what does not fit, NaN included, follows
     /// `overflow`; integers wrap under `Wrap`. Booleans are 0 and 1; numbers are true unless zero.
     ///
