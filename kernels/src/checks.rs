@@ -15,6 +15,7 @@ use millpond_memory::{Device, DeviceBuffer, DeviceBumpArena, DeviceView};
 
 use crate::abi;
 use crate::bitmap::{self, Combine};
+use crate::codegen::Math;
 use crate::codegen::ir::*;
 use crate::layout::OutputLayout;
 use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, PipelineCache};
@@ -27,7 +28,7 @@ pub fn checks() -> &'static [Check] {
     &CHECKS
 }
 
-const CHECKS: [Check; 15] = [
+const CHECKS: [Check; 16] = [
     Check { name: "kernels/fill", claim: "columns, bitmaps and row numbers are filled to the last row", run: fills },
     Check { name: "kernels/gather", claim: "values of every width are fetched by row number", run: gathers },
     Check { name: "kernels/select", claim: "selected values move to the front in their order", run: selects },
@@ -51,6 +52,7 @@ const CHECKS: [Check; 15] = [
         claim: "texts are searched, cut, and copied to dense bytes",
         run: text::texts_are_searched_and_cut,
     },
+    Check { name: "pipelines/functions", claim: "pasted functions of numbers give the host's results", run: functions },
     Check { name: "pipelines/total", claim: "one sum over all rows, NULLs left out", run: total },
     Check { name: "pipelines/few_groups", claim: "few groups, kept by each thread block", run: few_groups },
     Check { name: "pipelines/direct_groups", claim: "groups in a table that the key addresses", run: direct_groups },
@@ -499,6 +501,51 @@ fn materialise(device: &Device) -> Result<(), CheckError> {
         let expected: Vec<Vec<Option<i64>>> =
             kept.map(|row| vec![Some(table.keys[row]), table.numbers[row].map(|n| n + table.others[row])]).collect();
         same(&format!("the rows kept of {rows}"), integers(&rig, &output, &layout)?, expected)?;
+    }
+    drop(cache);
+    rig.base.finish()
+}
+
+/// A sine, a power and a divisor of each row, by functions that are pasted into the kernel.
+fn functions(device: &Device) -> Result<(), CheckError> {
+    let rig = Rig::new(device)?;
+    let cache = PipelineCache::new(device);
+    fn divisor(a: u64, b: u64) -> u64 {
+        if b == 0 { a } else { divisor(b, a % b) }
+    }
+    for rows in [33, 1_025] {
+        let table = Table::new(rows, 50);
+        let (mut spec, [_, number, other]) = spec(None)?;
+        let graph = &mut spec.graph;
+        let x = graph.convert(other, Repr::F64, Overflow::Wrap)?;
+        let (sine, size) = (graph.math(Math::Sin, &[x])?, graph.absolute(x, Overflow::Wrap)?);
+        let (third, one) = (graph.float(1.0 / 3.0, Repr::F64), graph.float(1.0, Repr::F64));
+        let size = graph.arithmetic(Arithmetic::Add, size, one, Overflow::Wrap)?;
+        let power = graph.math(Math::Power, &[size, third])?;
+        let mut outputs = Vec::new();
+        for value in [sine, power] {
+            let scaled = graph.times(value, 1e6)?;
+            let rounded = graph.float_function(FloatFunction::Round, scaled)?;
+            outputs.push(graph.convert(rounded, Repr::I64, Overflow::Fail)?);
+        }
+        outputs.push(graph.gcd(number, other)?);
+        spec.sink = SinkSpec::Materialise { outputs };
+        let pipeline = cache.pipeline(&spec)?;
+        let extents = [table.extent(&rig, rig.stream())?];
+        let layout = pipeline.output_layout(&extents);
+        let output = rig.output(layout.bytes)?;
+        let literals = [Literal::Int(i128::from(ABOVE))];
+        let input =
+            Input { extents: &extents, descriptors: None, literals: &literals, lookups: &[], ..Input::default() };
+        pipeline.materialise(input, &output, &layout, rig.stream())?;
+        let row = |row: usize| {
+            let (x, other) = (table.others[row] as f64, table.others[row].unsigned_abs());
+            let near = |value: f64| Some((value * 1e6).round() as i64);
+            let shared = table.numbers[row].map(|number| divisor(number.unsigned_abs(), other) as i64);
+            vec![near(x.sin()), near((x.abs() + 1.0).powf(1.0 / 3.0)), shared]
+        };
+        let expected: Vec<Vec<Option<i64>>> = (0..rows).filter(|row| table.others[*row] > ABOVE).map(row).collect();
+        same(&format!("functions of {rows} rows"), integers(&rig, &output, &layout)?, expected)?;
     }
     drop(cache);
     rig.base.finish()
