@@ -45,6 +45,8 @@ pub(super) struct Converter<'a> {
     /// Numbers every string column of the plan, so that no two are taken for one.
     dictionaries: RefCell<Dictionaries>,
     uploads: Cell<usize>,
+    /// An aggregate on the device reads what is being converted: an order that it has may be lost.
+    order_free: Cell<bool>,
 }
 
 /// The same node over other children.
@@ -57,7 +59,7 @@ pub(super) fn with_children(
 
 impl<'a> Converter<'a> {
     pub(super) fn new(options: &'a MillpondOptions, bridge: &'a Bridge<'a>) -> Self {
-        Self { options, bridge, dictionaries: RefCell::default(), uploads: Cell::new(0) }
+        Self { options, bridge, dictionaries: RefCell::default(), uploads: Cell::new(0), order_free: Cell::new(false) }
     }
 
     /// The placed form of `plan` and everything below.
@@ -68,7 +70,7 @@ impl<'a> Converter<'a> {
                 // Rows that come sorted stay so, as long as the filter does not stop somewhere among them.
                 let kept = plan.properties().output_ordering().filter(|_| input.sorted && plan.fetch().is_none());
                 if kept.is_none() {
-                    judge::order(plan.as_ref())?;
+                    self.may_lose_order(plan.as_ref())?;
                 }
                 let columns = judge::filter(filter, &input.columns, &mut self.dictionaries.borrow_mut())?;
                 let row_limit = plan.fetch();
@@ -109,6 +111,9 @@ impl<'a> Converter<'a> {
                 Placed::Device(tree) if tree.sorted && (plan.fetch().is_none() || plan.fetch() == tree.row_limit) => {
                     Ok(Placed::Device(DeviceTree { cpu: Arc::clone(plan), ..tree }))
                 }
+                Placed::Device(tree) if self.order_free.get() && plan.fetch().is_none() => {
+                    Ok(Placed::Device(DeviceTree { cpu: Arc::clone(plan), ..tree }))
+                }
                 child => self.stay(plan, vec![child], None),
             };
         }
@@ -120,10 +125,24 @@ impl<'a> Converter<'a> {
                 child => self.stay(plan, vec![child], None),
             };
         }
-        let children = plan.children().into_iter().map(|c| self.convert(c)).collect::<Result<Vec<_>>>()?;
+        let convert = || plan.children().into_iter().map(|c| self.convert(c)).collect::<Result<Vec<_>>>();
+        let children = self.with_order_free(false, convert)?;
         let reason = Reason::NodeUnsupported { node: plan.name().to_string() };
         let reason = judge::counts_as_operator(plan.as_ref()).then_some(reason);
         self.stay(plan, children, reason.or_else(|| judge::computed_in_scan(plan.as_ref())))
+    }
+
+    /// Does `what` where the order of rows may be lost, or where it may not.
+    fn with_order_free<T>(&self, order_free: bool, what: impl FnOnce() -> T) -> T {
+        let before = self.order_free.replace(order_free);
+        let done = what();
+        self.order_free.set(before);
+        done
+    }
+
+    /// Refuses a node whose order those above may count on.
+    fn may_lose_order(&self, node: &dyn ExecutionPlan) -> Result<(), Reason> {
+        if self.order_free.get() { Ok(()) } else { judge::order(node) }
     }
 
     /// A node with one input goes to the device if `judge` agrees, above an upload if its input is a CPU plan.
@@ -228,7 +247,7 @@ impl<'a> Converter<'a> {
                     aggregated: tree.aggregated,
                 }),
             Placed::Host { plan: input, pending } => {
-                judge::order(plan.as_ref()).and_then(|()| self.uploaded(input, pending)).and_then(|tree| {
+                self.may_lose_order(plan.as_ref()).and_then(|()| self.uploaded(input, pending)).and_then(|tree| {
                     let columns = judge::projection(projection, &tree.columns, &mut self.dictionaries.borrow_mut())?;
                     Ok(DeviceTree {
                         plan: Arc::new(DeviceProjectExec::new(projection, Arc::clone(&tree.plan), None)),
@@ -257,12 +276,23 @@ impl<'a> Converter<'a> {
         let pair = first.filter(|_| last.mode().output_mode() == AggregateOutputMode::Final);
         let Some(first) = pair else {
             // A lone phase: its state is DataFusion's private matter.
-            let child = self.convert(last.input())?;
+            let child = self.with_order_free(false, || self.convert(last.input()))?;
             let reason = Reason::NodeUnsupported { node: format!("AggregateExec in mode {:?}", last.mode()) };
             let reason = (!matches!(last.mode(), AggregateMode::Partial)).then_some(reason);
             return self.stay(plan, vec![child], reason);
         };
-        let child = self.convert(first.input())?;
+        let child = self.with_order_free(true, || self.convert(first.input()))?;
+        // On the CPU it may count on the order of its input: then that is converted again.
+        let stays = |child: Placed, reason: Option<Reason>| {
+            let child = match first.input().properties().output_ordering() {
+                Some(_) => self.with_order_free(false, || self.convert(first.input()))?,
+                None => child,
+            };
+            match std::ptr::eq(first, last) {
+                true => self.stay(plan, vec![child], reason),
+                false => self.rebuild_pair(plan, last, child, reason),
+            }
+        };
         let judged = |input: &DeviceTree| {
             let mut dictionaries = self.dictionaries.borrow_mut();
             let (phases, columns) =
@@ -285,11 +315,8 @@ impl<'a> Converter<'a> {
                 aggregated: true,
             })
         };
-        if std::ptr::eq(first, last) {
-            return self.unary(plan, child, judged);
-        }
         if !judge::counts_as_operator(plan.as_ref()) && matches!(child, Placed::Host { .. }) {
-            return self.rebuild_pair(plan, last, child, None);
+            return stays(child, None);
         }
         let child = self.after_limit(child);
         let outcome = match &child {
@@ -299,7 +326,7 @@ impl<'a> Converter<'a> {
         match outcome {
             Ok(tree) => Ok(Placed::Device(tree)),
             // The pair stays together: the reason is shown below the Partial, and all nodes between stay as they were.
-            Err(reason) => self.rebuild_pair(plan, last, child, Some(reason)),
+            Err(reason) => stays(child, Some(reason)),
         }
     }
 
@@ -327,8 +354,8 @@ impl<'a> Converter<'a> {
 
     /// A join goes to the device with both its inputs, whatever its algorithm and its mode.
     fn join(&self, plan: &Arc<dyn ExecutionPlan>, join: &CpuJoin<'_>) -> Result<Placed> {
-        let left = self.after_limit(self.convert(join.left)?);
-        let right = self.after_limit(self.convert(join.right)?);
+        let left = self.after_limit(self.with_order_free(false, || self.convert(join.left))?);
+        let right = self.after_limit(self.with_order_free(false, || self.convert(join.right))?);
         if !judge::counts_as_operator(plan.as_ref()) {
             return self.stay(plan, vec![left, right], None);
         }
@@ -339,7 +366,7 @@ impl<'a> Converter<'a> {
             }
         };
         let judged = || -> Result<DeviceTree, Reason> {
-            judge::order(plan.as_ref())?;
+            self.may_lose_order(plan.as_ref())?;
             let uploaded = (own(&left)?, own(&right)?);
             let tree = |child: &'_ Placed, uploaded: &Option<DeviceTree>| match (child, uploaded) {
                 (_, Some(tree)) | (Placed::Device(tree), None) => (Arc::clone(&tree.plan), tree.columns.clone()),
@@ -410,7 +437,7 @@ impl<'a> Converter<'a> {
 
     /// A sort goes with the device subtree below it. Rows that are on the CPU anyway are moved for a sort alone, too.
     fn sort(&self, plan: &Arc<dyn ExecutionPlan>, sort: &SortExec) -> Result<Placed> {
-        let child = self.convert(sort.input())?;
+        let child = self.with_order_free(false, || self.convert(sort.input()))?;
         self.unary(plan, child, |input| {
             judge::sort(sort.expr(), &input.columns, &mut self.dictionaries.borrow_mut())?;
             // Rows of a scan are counted beforehand; groups are not. The first few of any number are found.
