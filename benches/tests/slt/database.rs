@@ -13,6 +13,7 @@ use millpond::datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type}
 use millpond::datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use millpond::datafusion::error::DataFusionError;
 use millpond::{Millpond, QueryReport};
+use millpond_queries::answer::Answer;
 use sqllogictest::{ColumnType, DB, DBOutput, Normalizer};
 use tokio::runtime::Handle;
 
@@ -49,19 +50,25 @@ impl Kind {
 #[error("{0}")]
 pub struct Failure(pub String);
 
-/// What the last statement did on the device.
-pub type LastReport = Arc<Mutex<Option<QueryReport>>>;
+/// What the last statement did, and its typed answer if that has one.
+pub struct Last {
+    pub report: QueryReport,
+    pub answer: Option<Answer>,
+}
+
+/// Where a connection leaves it.
+pub type LastSlot = Arc<Mutex<Option<Last>>>;
 
 /// One connection.
 pub struct Database {
     session: Millpond,
     runtime: Handle,
     patience: Duration,
-    last: LastReport,
+    last: LastSlot,
 }
 
 impl Database {
-    pub fn new(session: Millpond, runtime: Handle, patience: Duration, last: LastReport) -> Self {
+    pub fn new(session: Millpond, runtime: Handle, patience: Duration, last: LastSlot) -> Self {
         Self { session, runtime, patience, last }
     }
 }
@@ -103,7 +110,8 @@ impl DB for Database {
                 lines(cells.map_err(|error| Failure(format!("DataFusion error: {error}")))?, &mut rows);
             }
         }
-        *self.last.lock().expect("no panic holds the lock") = Some(result.report);
+        let answer = Answer::try_new(&result.schema, &result.batches).ok();
+        *self.last.lock().expect("no panic holds the lock") = Some(Last { report: result.report, answer });
         match rows.is_empty() && types.is_empty() {
             true => Ok(DBOutput::StatementComplete(0)),
             false => Ok(DBOutput::Rows { types, rows }),

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use database::{Database, LastReport};
+use database::{Database, LastSlot};
 use millpond::datafusion::prelude::SessionConfig;
 use millpond::{DeviceChoice, Millpond};
 use sqllogictest::{Record, Runner, parse_file, strict_column_validator};
@@ -70,8 +70,8 @@ fn run(name: &str, configuration: &Configuration) {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
-    let last = LastReport::default();
-    let mut launches = 0;
+    let last = LastSlot::default();
+    let (mut launches, mut rows) = (0, 0);
     let mut runner = Runner::new(|| {
         let database = Database::new(session.clone(), runtime.handle().clone(), PATIENCE, Arc::clone(&last));
         async { Ok(database) }
@@ -93,11 +93,13 @@ fn run(name: &str, configuration: &Configuration) {
         if let Err(error) = runner.run(record) {
             failures.push(error.display(false).to_string());
         }
-        if let Some(report) = last.lock().expect("no panic holds the lock").take() {
-            launches += report.launches;
+        if let Some(last) = last.lock().expect("no panic holds the lock").take() {
+            launches += last.report.launches;
+            rows += last.answer.map_or(0, |answer| answer.num_rows());
         }
     }
     assert!(failures.is_empty(), "{name}: {} records fail\n{}", failures.len(), failures.join("\n\n"));
+    assert!(rows > 0, "{name} asks for no rows");
     assert_eq!(launches > 0, configuration.device != DeviceChoice::Cpu, "launches of {name}");
 }
 

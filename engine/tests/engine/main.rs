@@ -10,6 +10,7 @@ mod launches;
 mod memory;
 mod no_device;
 mod placement;
+mod plans;
 mod queries;
 mod random_expressions;
 mod selftest;

@@ -108,6 +108,11 @@ impl Aggregation {
         };
         let calls: Vec<Call> = first.aggr_expr().iter().enumerate().map(call).collect();
         let distinct = distinct(&calls);
+        let several = |call: &&Call| call.function.is_distinct() && call.arguments.len() > 1;
+        if let Some(call) = calls.iter().find(several) {
+            // DataFusion says so, too, and has the words.
+            return Err(unsupported(&call.function, "DISTINCT takes one argument"));
+        }
         let ordered = |call: &&Call| call.function.is_distinct() && !call.function.order_bys().is_empty();
         if let (Some(call), false) = (calls.iter().find(ordered), distinct.is_empty()) {
             return Err(unsupported(&call.function, "an ordered DISTINCT aggregate is not lowered"));
