@@ -56,7 +56,7 @@ const KNOWN: [(&str, &str); 14] = [
     ("group_by.slt:3065", "rows that tie in the order of LAST_VALUE"),
     ("aggregate.slt:6985", "a LIMIT without ORDER BY"),
     ("limit.slt:765", "a LIMIT without ORDER BY"),
-    ("select.slt:908", "a LIMIT without ORDER BY"),
+    ("select.slt:1130", "a LIMIT without ORDER BY"),
     ("select.slt:1721", "DataFusion divides by zero in rows that AND leaves out; the device does not"),
     ("select.slt:1724", "DataFusion divides by zero in rows that OR leaves out; the device does not"),
     (

@@ -120,6 +120,7 @@ async fn grouping_sets_rollup_and_cube() {
         "SELECT w + 1, k % 3, sum(x) FROM t GROUP BY ROLLUP (w + 1, k % 3)",
         "SELECT w, b, count(*) FROM t WHERE id < 0 GROUP BY CUBE (w, b)",
         "SELECT w, b, sum(k), avg(x), count(k), count(DISTINCT k), min(s) FROM t WHERE id < 0 GROUP BY ROLLUP (w, b)",
+        "SELECT w, count(DISTINCT k) FROM t WHERE id < 0 GROUP BY ROLLUP (w)",
         "SELECT d38, count(*), max(k), stddev(x), grouping(d38) FROM t WHERE id < 0 GROUP BY GROUPING SETS ((d38), ())",
         "SELECT i64, count(*), bool_and(b), avg(d9) FROM t WHERE id < 0 GROUP BY GROUPING SETS ((i64), (), ())",
         "SELECT w, bit_or(id), max(id), sum(id) FROM t WHERE id < 0 GROUP BY CUBE (w)",

@@ -191,7 +191,9 @@ fn in_two(
     let plain: Vec<usize> =
         (0..calls.len()).filter(|index| !distinct.iter().any(|distinct| distinct.calls.contains(index))).collect();
     // A group is there because of a row in any set: without plain results, a set of all rows will do.
-    let with_plain = !plain.is_empty() || distinct.iter().all(|distinct| distinct.filter.is_some());
+    // So it must for the empty set, whose group is there without any row.
+    let no_keys = num_keys > 0 && sets.iter().any(|absent| absent.iter().all(|absent| *absent));
+    let with_plain = !plain.is_empty() || no_keys || distinct.iter().all(|distinct| distinct.filter.is_some());
     let mut variants = Vec::new();
     for set in &sets {
         let absent = |own: Option<usize>| {
