@@ -14,7 +14,9 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
-use millpond_kernels::codegen::ir::{Arithmetic, NodeId, Overflow, Repr, TableSpec, Test, Ty};
+use millpond_kernels::codegen::ir::{
+    Arithmetic, Bitwise, Comparison, Literal, NodeId, Overflow, Repr, TableSpec, Test, Ty,
+};
 
 use super::{Dictionary, LookupTable, Lowering, Scope, Value, cast, unsupported};
 use crate::column::{ColumnInfo, DictionaryId, Form};
@@ -39,6 +41,21 @@ impl KeyForm {
         {
             self.ty.range = ty.range;
         }
+    }
+}
+
+/// One part of all keys of a join, by a hash that both sides agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeySlice {
+    pub index: u32,
+    /// A power of two.
+    pub parts: u32,
+}
+
+impl KeyForm {
+    /// True for keys whose equal values have equal bits.
+    pub fn can_slice(&self) -> bool {
+        !self.ty.repr.is_float()
     }
 }
 
@@ -138,6 +155,42 @@ pub fn keys(
 }
 
 impl Lowering<'_> {
+    /// Whether the current row, whose keys these are, is of a slice. NULL counts as a value like any other.
+    pub fn in_slice(&mut self, keys: &[NodeId], slice: KeySlice) -> Result<NodeId, Reason> {
+        let e = |e| graph_refused(&e);
+        let mut sum = self.graph.integer(0, Repr::U64);
+        for (key, at) in keys.iter().zip(0..) {
+            let ty = self.graph.ty(*key);
+            let number = match ty.repr {
+                Repr::F32 | Repr::F64 => continue,
+                Repr::Bool => {
+                    let number = self.graph.convert(*key, Repr::U8, Overflow::Wrap).map_err(e)?;
+                    self.graph.convert(number, Repr::U64, Overflow::Wrap).map_err(e)?
+                }
+                _ => self.graph.convert(*key, Repr::U64, Overflow::Wrap).map_err(e)?,
+            };
+            let number = match ty.nullable {
+                true => {
+                    let present = self.graph.test(Test::IsNotNull, number).map_err(e)?;
+                    let zero = self.graph.integer(0, Repr::U64);
+                    self.graph.case(vec![(present, number)], Some(zero)).map_err(e)?
+                }
+                false => number,
+            };
+            // Fibonacci hashing, another odd number for each key.
+            let factor = self.graph.integer(0x9e37_79b9_7f4a_7c15 + 2 * at, Repr::U64);
+            let product = self.graph.arithmetic(Arithmetic::Multiply, number, factor, Overflow::Wrap).map_err(e)?;
+            sum = self.graph.arithmetic(Arithmetic::Add, sum, product, Overflow::Wrap).map_err(e)?;
+        }
+        let shift = self.graph.integer(40, Repr::U64);
+        let high = self.graph.bitwise(Bitwise::ShiftRight, sum, shift).map_err(e)?;
+        let small = Ty::new(Repr::U64).within(0, 0xffff);
+        let mask = self.slot(small, Literal::Int(i128::from(slice.parts) - 1));
+        let index = self.slot(small.within(0, 0x7fff), Literal::Int(i128::from(slice.index)));
+        let part = self.graph.bitwise(Bitwise::And, high, mask).map_err(e)?;
+        self.graph.compare(Comparison::Equal, part, index).map_err(e)
+    }
+
     /// Looks the keys of the current row up.
     pub fn matches(&mut self, scope: &Scope, join: &DeviceJoinExec, build: &BuildForm) -> Result<Matches, Reason> {
         let keys = keys(self, scope, join, &build.keys, false)?;

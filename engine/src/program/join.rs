@@ -62,10 +62,6 @@ pub(super) struct Built {
 }
 
 impl Build {
-    pub fn form(&self) -> &BuildForm {
-        &self.shape.form
-    }
-
     /// Brings the build side back to the device, if it had left.
     pub fn on_device(&self, stream: &Stream) -> Result<Built, Failure> {
         let (mut views, resident) = match &self.place {
@@ -104,6 +100,11 @@ impl Built {
         let column =
             column.ok_or_else(|| EngineError::internal(format!("column {index} of a build side is not there")))?;
         Ok(LookupInput { values: column.values, validity: column.validity })
+    }
+
+    /// Bytes of rows and table.
+    pub fn bytes(&self) -> usize {
+        self.table.layout.bytes + self.part.as_ref().map_or(0, |part| part.layout.bytes)
     }
 
     /// Upper bound of the rows.
@@ -291,11 +292,24 @@ impl Run {
     }
 
     /// The same; `waits` where it may have to leave for host memory.
-    fn joined(&self, mut parts: Vec<Part>, waits: bool, stream: &Stream) -> Result<Part, Failure> {
+    fn joined(&self, parts: Vec<Part>, waits: bool, stream: &Stream) -> Result<Part, Failure> {
         let one_is_enough = match parts.as_slice() {
             [one] => !one.is_roomy(),
             _ => false,
         };
+        self.packed(parts, one_is_enough, waits, stream)
+    }
+
+    /// A part that takes no more than its rows need.
+    pub async fn shrunk(&self, part: Part, stream: &Stream) -> Result<Part, Failure> {
+        let mut parts = vec![part];
+        let rows = self.counted(&mut parts, stream).await?;
+        let stays = parts.first().is_some_and(|part| rows * 2 > part.layout.rows_upper_bound);
+        self.packed(parts, stays, true, stream)
+    }
+
+    /// Parts in one, unless `one_is_enough`.
+    fn packed(&self, mut parts: Vec<Part>, one_is_enough: bool, waits: bool, stream: &Stream) -> Result<Part, Failure> {
         if one_is_enough {
             return parts.pop().ok_or_else(|| EngineError::internal("there is a part at least").into());
         }

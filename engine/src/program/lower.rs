@@ -22,7 +22,7 @@ use super::compile::{Program, Sink, Source, Stage};
 use crate::column::{ColumnInfo, DictionaryId, Form, storage};
 use crate::exec::{DeviceJoinExec, JoinColumn, JoinKind};
 use crate::expr::aggregate::{self, LoweredAggregate};
-use crate::expr::join::{self, BuildForm, KeyForm};
+use crate::expr::join::{self, BuildForm, KeyForm, KeySlice};
 use crate::expr::{Dictionaries, LookupTable, Lowering, Scope, Value};
 use crate::placement::Reason;
 
@@ -103,12 +103,25 @@ pub struct SegmentInput<'a> {
     pub union: Option<&'a [ColumnInfo]>,
     /// Columns of the output that anything reads; all when `None`.
     pub needed: Option<&'a [bool]>,
+    /// Parts of the keys of joins, by the segment that builds: other rows are passed over.
+    pub slices: &'a [(usize, KeySlice)],
+    /// Of a building segment: the form of its keys.
+    pub own_keys: Option<&'a [KeyForm]>,
 }
 
 impl<'a> SegmentInput<'a> {
     /// Rows of these columns, and nothing else known.
     pub fn rows(columns: &'a [ColumnInfo]) -> Self {
-        Self { columns, finish: None, like: None, rows_hint: None, union: None, needed: None }
+        Self {
+            columns,
+            finish: None,
+            like: None,
+            rows_hint: None,
+            union: None,
+            needed: None,
+            slices: &[],
+            own_keys: None,
+        }
     }
 }
 
@@ -393,6 +406,10 @@ impl Program {
                 Stage::Project(expressions) => scope = project(&mut open.lowering, expressions, &scope)?,
                 Stage::Probe { join, build } => {
                     let form = builds(*build, join, &mut open.lowering, &scope)?;
+                    if let Some((_, slice)) = input.slices.iter().find(|(of, _)| of == build) {
+                        let keys = join::keys(&mut open.lowering, &scope, join, &form.keys, false)?;
+                        open.filters.push(open.lowering.in_slice(&keys, *slice)?);
+                    }
                     if join::stays_in_place(join, &form) && join.kind().is_about_build_rows() {
                         build_row = Some(open.lowering.to_mark(&scope, join, &form, &mut open.filters)?);
                     } else if join::stays_in_place(join, &form) {
@@ -404,6 +421,12 @@ impl Program {
                     }
                 }
             }
+        }
+        if let (Sink::Build(join), Some((_, slice)), Some(forms)) =
+            (&segment.sink, input.slices.iter().find(|(of, _)| *of == index), input.own_keys)
+        {
+            let keys = join::keys(&mut open.lowering, &scope, join, forms, true)?;
+            open.filters.push(open.lowering.in_slice(&keys, *slice)?);
         }
         let mut outputs = Vec::new();
         let mut sort_keys = Vec::new();

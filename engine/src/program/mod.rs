@@ -18,6 +18,7 @@ mod join;
 mod lower;
 mod part;
 mod run;
+mod schedule;
 mod segment;
 mod sort;
 mod tables;

@@ -176,6 +176,23 @@ impl Kept {
         self.layout.rows_upper_bound
     }
 
+    /// The part, back on the device if it had left, and there as long as the answer lives.
+    pub fn lend(&self, stream: &Stream) -> Result<Part, MemoryError> {
+        let buffer = match &self.place {
+            Place::Device(part) => part.buffer.clone(),
+            Place::Anywhere(handle) => {
+                let views = handle.get(stream)?;
+                views.first().expect("one view was registered").clone()
+            }
+        };
+        Ok(Part::of(buffer, self.layout.clone(), self.outputs.clone(), self.at.clone()))
+    }
+
+    /// Bytes on the device, when it is there.
+    pub fn bytes(&self) -> usize {
+        self.layout.bytes
+    }
+
     /// The part, back on the device if it had left, and there to stay.
     pub fn on_device(self, stream: &Stream) -> Result<Part, MemoryError> {
         match self.place {

@@ -20,17 +20,14 @@ use tokio::sync::{RwLock, mpsc};
 
 use super::compile::{Program, Sink, Source};
 use super::failure::Failure;
-use super::feed;
-use super::join::{Build, Built};
 use super::lower::{SegmentInput, lower_table, planned_build};
 use super::part::Kept;
-use super::segment::Active;
+use super::schedule::Schedule;
 use super::tables::{Limits, Seeds, Tables};
 use super::tally::Tally;
 use super::texts::{self, Beginning, Reached, StringForm, StringForms};
 use crate::column::{ColumnInfo, Form, uploaded_columns};
 use crate::device::Engine;
-use crate::error::EngineError;
 use crate::exec::DownloadExec;
 use crate::expr::aggregate::LoweredAggregate;
 use crate::expr::join::{BuildForm, KeyForm};
@@ -53,6 +50,17 @@ struct Learnt {
     seeds: Seeds,
     /// Into how many parts the keys of a segment's table are cut, one pass over its input for each.
     passes: HashMap<usize, u32>,
+    /// Into how many parts the keys of a join are cut, by the segment that builds: one after the other is built and probed.
+    join_parts: HashMap<usize, u32>,
+}
+
+/// What to take in smaller pieces after memory has run out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// The groups of a segment, in so many passes.
+    Groups(usize, u32),
+    /// The join whose build side a segment builds, in so many parts.
+    Join(usize, u32),
 }
 
 /// The kinds of buffers of a run.
@@ -116,7 +124,9 @@ pub(super) struct Run {
     tables: Mutex<Tables>,
     pub(super) tally: Arc<Tally>,
     /// Passes over the input of a segment, one for each part of its keys.
-    passes: HashMap<usize, u32>,
+    pub passes: HashMap<usize, u32>,
+    /// Parts of joins' keys, by the segment that builds; 1 for those that are not there.
+    pub join_parts: HashMap<usize, u32>,
     /// Held shared by who has an extent under way, alone by who found no memory for one.
     pub gate: RwLock<()>,
     /// Rows of an extent; fewer when memory has run out.
@@ -128,8 +138,8 @@ pub(super) struct Run {
     /// Batches that are home and wait for the others, and their rows.
     home: Mutex<Vec<RecordBatch>>,
     rows_home: AtomicUsize,
-    /// The segment that ran out of memory although its table could be cut, and how its passes went: what to try next.
-    pub cut_next: Mutex<Option<(usize, u32)>>,
+    /// What to try next where memory has run out.
+    pub cut_next: Mutex<Option<Cut>>,
     pub out: Output,
 }
 
@@ -192,9 +202,13 @@ pub(super) async fn run(
             Err(Failure::Texts(columns)) if nothing_left() => learnt.strings.texts.extend(columns),
             Err(Failure::Ranks(seeds)) => learnt.seeds = seeds,
             Err(failure) if failure.wants_less() && nothing_left() => {
-                let next = attempt.cut_next.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let Some((segment, passes)) = next else { return Err(failure) };
-                learnt.passes.insert(segment, passes.min(tune::MAX_KEY_PARTS));
+                match attempt.cut_next.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                    Some(Cut::Groups(segment, passes)) => {
+                        learnt.passes.insert(segment, passes.min(tune::MAX_KEY_PARTS))
+                    }
+                    Some(Cut::Join(build, parts)) => learnt.join_parts.insert(build, parts.min(tune::MAX_KEY_PARTS)),
+                    None => return Err(failure),
+                };
             }
             other => {
                 if learnt.strings != remembered {
@@ -370,6 +384,8 @@ impl Plan {
             rows_hint: None,
             union: self.unions.get(&index).map(Vec::as_slice),
             needed: self.needed.get(&index).map(Vec::as_slice),
+            slices: &[],
+            own_keys: None,
         }
     }
 }
@@ -453,6 +469,7 @@ impl Run {
             tables: Mutex::new(Tables::new(definitions, limits).with_seeds(std::mem::take(&mut learnt.seeds))),
             tally: Arc::clone(tally),
             passes: learnt.passes.clone(),
+            join_parts: learnt.join_parts.clone(),
             gate: RwLock::new(()),
             extent_rows: AtomicUsize::new(usize::MAX),
             participant: download.engine().governor.participant(scope.path(), 0),
@@ -490,74 +507,9 @@ impl Run {
 
     async fn attempt(self: &Arc<Self>) -> Result<(), Failure> {
         let stream = self.engine.streams.take(&self.scope)?;
-        let mut given: Vec<Option<Given>> = Vec::new();
-        let mut built: HashMap<usize, Build> = HashMap::new();
+        let Some(result) = Schedule::new(self, &stream).result().await? else { return Ok(()) };
         // Batches stay here until the last one is home: until then the CPU can take over.
         let mut held = self.host_memory("results");
-        for index in 0..self.program.segments.len() {
-            let segment = &self.program.segments[index];
-            let passes = self.passes.get(&index).copied().unwrap_or(1);
-            let (parts, columns, finish) = match &segment.source {
-                Source::Upload(upload) => (vec![], self.uploads[*upload].columns.clone(), None),
-                Source::Segments(from) => {
-                    let taken: Vec<Given> = from.iter().filter_map(|from| given[*from].take()).collect();
-                    let columns = merged(taken.iter().map(|given| given.columns.as_slice()));
-                    let finish = taken.first().and_then(|given| given.aggregate.clone());
-                    (taken.into_iter().flat_map(|given| given.parts).collect(), columns, finish)
-                }
-                Source::Unmatched { build, .. } | Source::Marked { build } => {
-                    (vec![], built.get(build).map(|built| built.form().columns.clone()).unwrap_or_default(), None)
-                }
-            };
-            let like = match &segment.source {
-                Source::Unmatched { like, .. } => given[*like].as_ref().map(|given| given.columns.clone()),
-                _ => None,
-            };
-            let mut builds: HashMap<usize, Built> = HashMap::new();
-            for build in self.program.probed(index) {
-                let waiting = built.get(&build).ok_or_else(|| unbuilt(build))?;
-                builds.insert(build, waiting.on_device(&stream)?);
-            }
-            let rows_hint = parts.iter().map(Kept::rows).sum();
-            let active = Arc::new(Active::new(self, index, columns, finish, like, builds, passes, rows_hint));
-            match &segment.source {
-                Source::Upload(upload) => {
-                    for pass in 0..passes {
-                        active.begin_pass(pass);
-                        let input = Arc::clone(&self.uploads[*upload].input);
-                        let input = match pass {
-                            0 => input,
-                            _ => reset_plan_states(input).map_err(Failure::Input)?,
-                        };
-                        let fed = feed::feed(&active, *upload, &input).await;
-                        fed.inspect_err(|failure| active.short_of_memory(failure))?;
-                        if self.streams_out() {
-                            return Ok(());
-                        }
-                        active.end_pass(&stream).await.inspect_err(|failure| active.short_of_memory(failure))?;
-                    }
-                }
-                Source::Segments(_) => {
-                    active.read(parts, &stream).await?;
-                    active.end_pass(&stream).await?;
-                }
-                Source::Unmatched { build, .. } | Source::Marked { build } => {
-                    active.read_build(*build, &stream).await?;
-                    active.end_pass(&stream).await?;
-                }
-            }
-            let result = active.finish(&stream).await?;
-            match &segment.sink {
-                Sink::Build(join) => {
-                    built.insert(index, self.build(index, join, result, &stream).await?);
-                    given.push(None);
-                }
-                _ => given.push(Some(result)),
-            }
-            drop(active);
-            built.retain(|build, _| self.is_read_after(*build, index));
-        }
-        let result = given.pop().flatten().ok_or_else(|| EngineError::internal("the last segment gives rows"))?;
         for part in result.parts {
             let mut part = part.on_device(&stream)?;
             if let Some(selection) = &self.program.selection {
@@ -579,11 +531,6 @@ impl Run {
     pub fn came_home(&self, batch: RecordBatch) {
         self.rows_home.fetch_add(batch.num_rows(), Ordering::Relaxed);
         self.home.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
-    }
-
-    /// True when what segment `build` built is of use after segment `index`.
-    fn is_read_after(&self, build: usize, index: usize) -> bool {
-        (index + 1..self.program.segments.len()).any(|later| self.program.probed(later).any(|probed| probed == build))
     }
 
     /// Asks the governor for `bytes` of the device; it may spill what waits, here and in other runs.
@@ -615,8 +562,4 @@ impl Run {
             }
         }
     }
-}
-
-fn unbuilt(build: usize) -> EngineError {
-    EngineError::internal(format!("segment {build} builds before it is probed"))
 }

@@ -28,6 +28,7 @@ use super::run::{Given, Run};
 use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
 use crate::expr::aggregate::LoweredAggregate;
+use crate::expr::join::KeySlice;
 use crate::expr::{Lookup, LookupKind, LookupTable};
 use crate::options::MAX_BATCH_ROWS;
 
@@ -80,6 +81,8 @@ pub(super) struct Active {
     finish: Option<LoweredAggregate>,
     like: Option<Vec<ColumnInfo>>,
     builds: HashMap<usize, Built>,
+    /// Parts of the keys of joins, by the segment that builds.
+    slices: Vec<(usize, KeySlice)>,
     rows_hint: u64,
     prepared: Mutex<Option<Arc<Prepared>>>,
     pub state: tokio::sync::Mutex<Option<State>>,
@@ -106,6 +109,7 @@ impl Active {
         finish: Option<LoweredAggregate>,
         like: Option<Vec<ColumnInfo>>,
         builds: HashMap<usize, Built>,
+        slices: Vec<(usize, KeySlice)>,
         passes: u32,
         rows_hint: u64,
     ) -> Self {
@@ -116,6 +120,7 @@ impl Active {
             finish,
             like,
             builds,
+            slices,
             rows_hint,
             prepared: Mutex::new(None),
             state: tokio::sync::Mutex::new(None),
@@ -148,28 +153,60 @@ impl Active {
         self.rows_in.store(0, Ordering::Relaxed);
     }
 
-    /// Notes that a segment which ran out of memory could do with a part of its keys at a time.
-    pub fn short_of_memory(&self, failure: &Failure) {
-        if !failure.wants_less() || !self.may_cut_table() {
-            return;
+    /// Goes on where another left off that ran the same segment over another part of the keys.
+    pub fn after(mut self, before: Option<Arc<Active>>) -> Result<Self, EngineError> {
+        if let Some(before) = before {
+            let unfinished = |_| EngineError::internal("a pass has ended when the next one begins");
+            let before = Arc::try_unwrap(before).map_err(unfinished)?;
+            self.state = before.state;
+            self.parts = before.parts;
+            self.rows_in_table = before.rows_in_table;
+            self.most_groups = before.most_groups;
         }
-        let known = match &self.run.program.segments[self.index].source {
-            Source::Upload(upload) => self.run.uploads[*upload].rows_known,
-            _ => return,
-        };
-        // Where memory ended early in the input, half the keys at a time would not go far.
-        let early = self.rows_in.load(Ordering::Relaxed) * 2 < known;
-        let next = self.passes * if early { 4 } else { 2 };
-        *self.run.cut_next.lock().unwrap_or_else(PoisonError::into_inner) = Some((self.index, next));
+        Ok(self)
+    }
+
+    /// Bytes of the largest table of groups that was wanted, about.
+    pub fn table_bytes(&self) -> usize {
+        self.most_groups.load(Ordering::Relaxed) as usize * 32
+    }
+
+    /// Bytes of the rows that were kept so far.
+    pub fn kept_bytes(&self) -> usize {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Kept::bytes).sum()
+    }
+
+    /// The builds that are probed, with their bytes.
+    pub fn builds(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.builds.iter().map(|(build, built)| (*build, built.bytes()))
+    }
+
+    /// True when memory ran out before half of the rows had gone by.
+    pub fn was_early(&self) -> bool {
+        match &self.run.program.segments[self.index].source {
+            Source::Upload(upload) => self.rows_in.load(Ordering::Relaxed) * 2 < self.run.uploads[*upload].rows_known,
+            _ => false,
+        }
     }
 
     /// All rows of other segments' results.
     pub async fn read(&self, parts: Vec<Kept>, stream: &Stream) -> Result<(), Failure> {
         for part in parts {
-            if self.has_enough() {
-                break;
-            }
-            let part = part.on_device(stream)?;
+            self.read_part(part.on_device(stream)?, stream).await?;
+        }
+        Ok(())
+    }
+
+    /// The same, where they are read again later.
+    pub async fn read_and_leave(&self, parts: &[Kept], stream: &Stream) -> Result<(), Failure> {
+        for part in parts {
+            self.read_part(part.lend(stream)?, stream).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_part(&self, part: Part, stream: &Stream) -> Result<(), Failure> {
+        if !self.has_enough() {
             let extent = part.as_extent()?;
             // The views keep the memory; what the governor promised counts until they are gone.
             let _promise = part.promise;
@@ -392,6 +429,8 @@ impl Active {
             }
             return Ok(());
         }
+        // Of a part of the keys, most rows of an extent are left out.
+        let part = if self.slices.is_empty() { part } else { self.run.shrunk(part, stream).await? };
         self.keep(Kept::spillable(part, &self.run.engine)?);
         Ok(())
     }
@@ -432,6 +471,12 @@ impl Active {
             self.keep(groups);
         }
         Ok(())
+    }
+
+    /// The columns that the segment gives, without rows.
+    pub fn shape(&self) -> Result<Given, Failure> {
+        let columns = self.prepared(0)?.lowered.outputs.clone();
+        Ok(Given { parts: vec![], columns, aggregate: None })
     }
 
     /// What the segment gives.
@@ -522,6 +567,8 @@ impl Active {
             rows_hint,
             union: self.run.unions.get(&self.index).map(Vec::as_slice),
             needed: self.run.needed.get(&self.index).map(Vec::as_slice),
+            slices: &self.slices,
+            own_keys: self.run.keys.get(&self.index).map(Vec::as_slice),
         };
         let lowered = self.run.program.lower(self.index, &input, &mut tables.definitions, &mut |build, _, _, _| {
             let unbuilt = || crate::placement::Reason::NodeUnsupported { node: format!("a join with segment {build}") };
@@ -659,7 +706,7 @@ impl Active {
     }
 
     /// True when the table can be cut: one part of the keys after the other, in less memory each.
-    fn may_cut_table(&self) -> bool {
+    pub fn may_cut_table(&self) -> bool {
         let keyed = self.prepared_already().is_some_and(|prepared| match &prepared.lowered.last.spec.sink {
             SinkSpec::Aggregate(aggregate) => !aggregate.keys.is_empty(),
             _ => false,

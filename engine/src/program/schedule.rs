@@ -1,0 +1,285 @@
+//! In which order the segments of a run go, and how often.
+//!
+//!   usually         build ─► probe ─► finish                                        each once, in the order of the program
+//!   memory is short [ build part 0 ─ probe part 0 ] [ build part 1 ─ probe part 1 ] …  one part of a join's keys after the other
+//!
+//! Parts   of the keys by a hash: rows with equal keys are of one part on both sides, so every kind of join may be cut so, but
+//!         NOT IN, which asks about all keys at once. What is read is read once for each part.
+//! Learns  what to cut from where memory ran out; the next attempt does.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, PoisonError};
+
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+use futures::future::BoxFuture;
+use millpond_kernels::tune;
+use millpond_memory::Stream;
+
+use super::compile::{Sink, Source};
+use super::failure::Failure;
+use super::feed;
+use super::join::{Build, Built};
+use super::part::Kept;
+use super::run::{Cut, Given, Run, merged};
+use super::segment::Active;
+use crate::error::EngineError;
+use crate::exec::JoinKind;
+use crate::expr::join::{KeyForm, KeySlice};
+
+/// Parts become so many times as many where memory has run out.
+const MORE_PARTS: u32 = 4;
+
+/// The segments of one attempt, as far as they have run.
+pub(super) struct Schedule<'r> {
+    run: &'r Arc<Run>,
+    stream: &'r Stream,
+    given: Vec<Option<Given>>,
+    built: HashMap<usize, Build>,
+    /// Uploads whose plan was read before: whoever comes later reads a fresh copy of it.
+    read: HashSet<usize>,
+    done: Vec<bool>,
+}
+
+/// What a segment is run for.
+#[derive(Clone, Copy)]
+struct Pass {
+    /// The part of its own keys that a segment builds.
+    own: Option<KeySlice>,
+    /// The part of a build side that it uses.
+    probed: Option<(usize, KeySlice)>,
+    /// The part of its groups' keys.
+    groups: u32,
+    /// Nobody reads its source after this.
+    is_last: bool,
+}
+
+impl<'r> Schedule<'r> {
+    pub fn new(run: &'r Arc<Run>, stream: &'r Stream) -> Self {
+        let segments = run.program.segments.len();
+        let given = (0..segments).map(|_| None).collect();
+        Self { run, stream, given, built: HashMap::new(), read: HashSet::new(), done: vec![false; segments] }
+    }
+
+    /// Runs all segments; gives the result, unless its rows have left as they came.
+    pub async fn result(mut self) -> Result<Option<Given>, Failure> {
+        let segments = self.run.program.segments.len();
+        for index in 0..segments {
+            if self.run.is_deferred(index) {
+                continue;
+            }
+            let given = self.produce(index, None).await?;
+            if self.run.streams_out() {
+                return Ok(None);
+            }
+            self.keep(index, given).await?;
+            self.done[index] = true;
+            for other in self.run.cut_build(index).into_iter().flat_map(|build| self.run.users(build).chain([build])) {
+                self.done[other] = true;
+            }
+            self.forget();
+        }
+        self.given.pop().flatten().map(Some).ok_or_else(|| EngineError::internal("the last segment gives rows").into())
+    }
+
+    /// Keeps what a segment gave; a build side as a table.
+    async fn keep(&mut self, index: usize, given: Given) -> Result<(), Failure> {
+        match &self.run.program.segments[index].sink {
+            Sink::Build(join) => {
+                let built = self.run.build(index, join, given, self.stream).await;
+                self.built.insert(index, built.inspect_err(|failure| self.run.cut_build_side(index, failure))?);
+            }
+            _ => self.given[index] = Some(given),
+        }
+        Ok(())
+    }
+
+    /// Lets go of what no segment will read any more.
+    fn forget(&mut self) {
+        let program = &self.run.program;
+        let open = |index: usize| !self.done[index];
+        let wanted = |of: usize| {
+            of + 1 == program.segments.len()
+                || (0..program.segments.len()).filter(|index| open(*index)).any(|index| {
+                    match &program.segments[index].source {
+                        Source::Segments(from) => from.contains(&of),
+                        Source::Unmatched { like, .. } => *like == of,
+                        _ => false,
+                    }
+                })
+        };
+        let given: Vec<bool> = (0..program.segments.len()).map(wanted).collect();
+        self.given.iter_mut().zip(given).filter(|(_, wanted)| !wanted).for_each(|(given, _)| *given = None);
+        let done = &self.done;
+        self.built.retain(|build, _| self.run.users(*build).any(|user| !done[user]));
+    }
+
+    /// Everything that segment `index` gives: all of it, or one part of the keys by which it is joined.
+    fn produce(&mut self, index: usize, own: Option<KeySlice>) -> BoxFuture<'_, Result<Given, Failure>> {
+        Box::pin(async move {
+            let run = self.run;
+            let cut = run.cut_build(index);
+            let parts = cut.map_or(1, |build| run.parts(build));
+            // Where rows of the build side itself are asked for, another segment marks them first.
+            let marking = cut.and_then(|build| run.users(build).find(|user| *user < index));
+            let passes = run.passes.get(&index).copied().unwrap_or(1);
+            let (mut active, mut first): (Option<Arc<Active>>, Option<Arc<Active>>) = (None, None);
+            for groups in 0..passes {
+                for part in 0..parts {
+                    let slice = KeySlice { index: part, parts };
+                    let probed = cut.map(|build| (build, slice));
+                    let is_last = own.is_none() && groups + 1 == passes && part + 1 == parts;
+                    if let Some(build) = cut {
+                        let rows = self.produce(build, Some(slice)).await?;
+                        self.keep(build, rows).await?;
+                    }
+                    let pass = Pass { own: None, probed, groups, is_last };
+                    if let Some(marking) = marking {
+                        let done = self.pass(marking, pass, first.take()).await?;
+                        if groups == 0 && part == 0 {
+                            // Whoever reads the rest of the build side gives columns like these.
+                            self.given[marking] = Some(done.shape()?);
+                        }
+                        first = Some(done);
+                    }
+                    active = Some(self.pass(index, Pass { own, ..pass }, active.take()).await?);
+                    if let Some(build) = cut {
+                        self.built.remove(&build);
+                    }
+                }
+                if let Some(active) = &active {
+                    active.end_pass(self.stream).await.inspect_err(|failure| run.cut_somewhere(active, failure))?;
+                }
+            }
+            if let (Some(marking), Some(first)) = (marking, first) {
+                first.end_pass(self.stream).await?;
+                self.given[marking] = Some(first.finish(self.stream).await?);
+            }
+            let active = active.ok_or_else(|| EngineError::internal("a segment runs at least once"))?;
+            active.finish(self.stream).await
+        })
+    }
+
+    /// One pass over the source of segment `index`.
+    async fn pass(&mut self, index: usize, pass: Pass, before: Option<Arc<Active>>) -> Result<Arc<Active>, Failure> {
+        let run = self.run;
+        let segment = &run.program.segments[index];
+        let passes = run.passes.get(&index).copied().unwrap_or(1);
+        let mut builds: HashMap<usize, Built> = HashMap::new();
+        for build in run.program.probed(index) {
+            let waiting = self.built.get(&build).ok_or_else(|| unbuilt(build))?;
+            builds.insert(build, waiting.on_device(self.stream)?);
+        }
+        let (columns, finish, rows) = match &segment.source {
+            Source::Upload(upload) => (run.uploads[*upload].columns.clone(), None, 0),
+            Source::Segments(from) => {
+                let given: Vec<&Given> = from.iter().filter_map(|from| self.given[*from].as_ref()).collect();
+                let columns = merged(given.iter().map(|given| given.columns.as_slice()));
+                let finish = given.first().and_then(|given| given.aggregate.clone());
+                (columns, finish, given.iter().flat_map(|given| &given.parts).map(Kept::rows).sum())
+            }
+            Source::Unmatched { build, .. } | Source::Marked { build } => {
+                let columns = builds.get(build).map(|built| built.form().columns.clone());
+                (columns.unwrap_or_default(), None, 0)
+            }
+        };
+        let like = match &segment.source {
+            Source::Unmatched { like, .. } => self.given[*like].as_ref().map(|given| given.columns.clone()),
+            _ => None,
+        };
+        let mut slices: Vec<(usize, KeySlice)> = pass.own.map(|slice| (index, slice)).into_iter().collect();
+        slices.extend(pass.probed);
+        let active = Active::new(run, index, columns, finish, like, builds, slices, passes, rows);
+        let active = Arc::new(active.after(before)?);
+        active.begin_pass(pass.groups);
+        let ended = match &segment.source {
+            Source::Upload(upload) => {
+                let mut input = Arc::clone(&run.uploads[*upload].input);
+                if !self.read.insert(*upload) {
+                    input = reset_plan_states(input).map_err(Failure::Input)?;
+                }
+                feed::feed(&active, *upload, &input).await
+            }
+            Source::Segments(from) if pass.is_last => {
+                let mut parts = Vec::new();
+                for from in from {
+                    parts.extend(self.given[*from].iter_mut().flat_map(|given| std::mem::take(&mut given.parts)));
+                }
+                active.read(parts, self.stream).await
+            }
+            Source::Segments(from) => {
+                let mut ended = Ok(());
+                for given in from.iter().filter_map(|from| self.given[*from].as_ref()) {
+                    ended = ended.and(active.read_and_leave(&given.parts, self.stream).await);
+                }
+                ended
+            }
+            Source::Unmatched { build, .. } | Source::Marked { build } => active.read_build(*build, self.stream).await,
+        };
+        ended.inspect_err(|failure| run.cut_somewhere(&active, failure))?;
+        Ok(active)
+    }
+}
+
+impl Run {
+    /// Segments that use what segment `build` builds, in order.
+    fn users(&self, build: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.program.segments.len()).filter(move |index| self.program.probed(*index).any(|probed| probed == build))
+    }
+
+    fn parts(&self, build: usize) -> u32 {
+        self.join_parts.get(&build).copied().unwrap_or(1)
+    }
+
+    /// The build side among those of segment `index` whose keys are cut in parts: at most one.
+    fn cut_build(&self, index: usize) -> Option<usize> {
+        self.program.probed(index).find(|build| self.parts(*build) > 1)
+    }
+
+    /// True for segments that run together with a later one, a part of the keys at a time.
+    fn is_deferred(&self, index: usize) -> bool {
+        let is_early = self.cut_build(index).is_some_and(|build| self.users(build).any(|user| user > index));
+        self.parts(index) > 1 || is_early
+    }
+
+    /// Notes what of a segment that ran out of memory could be taken in parts.
+    fn cut_somewhere(&self, active: &Active, failure: &Failure) {
+        if !failure.wants_less() {
+            return;
+        }
+        let own = matches!(active.sink(), Sink::Build(_)).then(|| (active.index, active.kept_bytes()));
+        let largest =
+            active.builds().chain(own).filter(|(build, _)| self.can_cut(*build)).max_by_key(|(_, bytes)| *bytes);
+        let next = match largest {
+            Some((build, bytes)) if !active.may_cut_table() || bytes > active.table_bytes() => {
+                Some(Cut::Join(build, self.parts(build) * MORE_PARTS))
+            }
+            _ if active.may_cut_table() => {
+                // Where memory ended early in the input, half the keys at a time would not go far.
+                Some(Cut::Groups(active.index, active.passes * if active.was_early() { 4 } else { 2 }))
+            }
+            _ => None,
+        };
+        *self.cut_next.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    /// The same for a table that could not be built.
+    fn cut_build_side(&self, build: usize, failure: &Failure) {
+        if failure.wants_less() && self.can_cut(build) {
+            let next = Cut::Join(build, self.parts(build) * MORE_PARTS);
+            *self.cut_next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+        }
+    }
+
+    /// True when the join of this build side can be cut further.
+    fn can_cut(&self, build: usize) -> bool {
+        let Sink::Build(join) = &self.program.segments[build].sink else { return false };
+        let sliced = self.keys.get(&build).is_some_and(|forms| forms.iter().any(KeyForm::can_slice));
+        let alone = self.users(build).all(|user| self.cut_build(user).is_none_or(|cut| cut == build));
+        let more = self.parts(build) < tune::MAX_KEY_PARTS;
+        join.kind() != JoinKind::NullAwareAnti && !join.on().is_empty() && sliced && alone && more
+    }
+}
+
+fn unbuilt(build: usize) -> EngineError {
+    EngineError::internal(format!("segment {build} builds before it is probed"))
+}
