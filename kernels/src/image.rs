@@ -28,7 +28,7 @@ macro_rules! images {
 
 /// Every image, by name.
 pub const IMAGES: &[Image] = images! {
-    "bitmap" "fill" "gather" "math" "pick" "radix" "reduce" "scan" "select" "sort" "text" "top"
+    "bitmap" "fill" "gather" "join" "math" "pick" "radix" "reduce" "scan" "select" "sort" "text" "top"
 };
 
 /// What the compiler is told, besides [`DEFINES`].
@@ -42,6 +42,7 @@ pub const OPTIONS: &[&str] = &[
 
 /// Sizes that host and device share, by the name that the sources know them under.
 pub const DEFINES: &[(&str, u32)] = &[
+    ("JOIN_THREADS", tune::JOIN_THREADS),
     ("RADIX_THREADS", tune::RADIX_THREADS),
     ("RADIX_TILE_ROWS", tune::RADIX_TILE_ROWS),
     ("REDUCE_THREADS", tune::REDUCE_THREADS),

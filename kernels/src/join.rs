@@ -1,4 +1,4 @@
-//! Joins on a device: tables built from an extent, pipelines that probe them, rows that become several, rows that matched.
+//! Joins on a device (`cuda/join.cu` and generated pipelines): tables built from an extent, pipelines that probe them, rows that become several, rows that matched.
 //!
 //!   build side   extent ──► build_table ──► table: lists of matches by key │ list of row numbers
 //!   probe side   extent ──► pipeline with Node::Probe ──► matches (count, start) per row
@@ -20,6 +20,7 @@ use crate::codegen::ir::*;
 use crate::codegen::join::JoinPlan;
 use crate::codegen::params::Slot;
 use crate::error::KernelError;
+use crate::image::Images;
 use crate::launch::{Launch, LaunchConfig};
 use crate::pipeline::{Input, LookupInput, Pipeline, check_buffer, reads, shape, unknown};
 use crate::tune;
@@ -194,6 +195,7 @@ impl Pipeline {
         table: &DeviceView,
         layout: &TableLayout,
         scratch: &DeviceView,
+        images: &Images,
         on: &Stream,
     ) -> Result<Position> {
         let spec = self.table_spec()?;
@@ -205,14 +207,11 @@ impl Pipeline {
             let why = format!("it has room for {} rows, the input has up to {rows}", layout.rows_upper_bound);
             return Err(shape("the table", why));
         }
-        let (Some(allot), Some(place)) = (&self.compiled().allot, &self.compiled().place) else {
-            return Err(shape("a join table", "its kernels are not there".into()));
-        };
         table.view(0..layout.zeroed_bytes)?.fill(0, on)?;
         scratch.view(0..layout.scratch_bytes())?.fill(0xff, on)?;
         let count = &self.compiled().pipeline;
-        let blocks = self.blocks(0, rows)?;
-        let mut launch = Launch::new(self.kernel(0)?, LaunchConfig::linear(blocks, count.threads));
+        let blocks = self.blocks(rows)?;
+        let mut launch = Launch::new(self.kernel(), LaunchConfig::linear(blocks, count.threads));
         for slot in &count.params.slots {
             launch = match slot.slot {
                 Slot::Control => launch.write(table),
@@ -225,29 +224,19 @@ impl Pipeline {
         }
         reads(launch, &input).submit(on)?;
 
-        let blocks = self.blocks(3, layout.records.into())?;
-        let mut launch = Launch::new(self.kernel(3)?, LaunchConfig::linear(blocks, allot.threads));
-        for slot in &allot.params.slots {
-            launch = match slot.slot {
-                Slot::Control => launch.write(table),
-                Slot::Records => launch.value(layout.records),
-                other => return Err(unknown(other)),
-            };
-        }
-        launch.submit(on)?;
-
-        let blocks = self.blocks(4, layout.rows_upper_bound)?;
-        let mut launch = Launch::new(self.kernel(4)?, LaunchConfig::linear(blocks, place.threads));
-        for slot in &place.params.slots {
-            launch = match slot.slot {
-                Slot::Control => launch.write(table),
-                Slot::RowList => launch.value(layout.list.start as u64),
-                Slot::Scratch => launch.read(scratch),
-                Slot::Records => launch.value(layout.rows_upper_bound as u32),
-                other => return Err(unknown(other)),
-            };
-        }
-        Ok(launch.submit(on)?)
+        let (record_bytes, offset) = (plan.record_bytes() as u32, plan.matches_offset() as u32);
+        let allot = images.kernel("join", "join_allot")?;
+        let place = images.kernel("join", "join_place")?;
+        let config = |items: u64| -> Result<LaunchConfig> {
+            let full = allot.persistent_blocks(tune::JOIN_THREADS, 0)?.max(1);
+            let blocks = items.div_ceil(tune::JOIN_THREADS.into()).clamp(1, full.into()) as u32;
+            Ok(LaunchConfig::linear(blocks, tune::JOIN_THREADS))
+        };
+        let launch = Launch::new(&allot, config(layout.records.into())?);
+        launch.write(table).value(layout.records).value(record_bytes).value(offset).submit(on)?;
+        let rows = layout.rows_upper_bound;
+        let launch = Launch::new(&place, config(rows)?).write(table).value(layout.list.start as u64).read(scratch);
+        Ok(launch.value(rows as u32).value(record_bytes).value(offset).submit(on)?)
     }
 
     /// Sets the bits of the rows that pass among `marks`: a buffer of [`mark_bytes`]`(rows)`, zeroed at first. One launch;
@@ -263,8 +252,8 @@ impl Pipeline {
         let input_rows = self.check_input(&input)?;
         check_buffer("the marks", marks, mark_bytes(rows))?;
         let compiled = &self.compiled().pipeline;
-        let blocks = self.blocks(0, input_rows)?;
-        let mut launch = Launch::new(self.kernel(0)?, LaunchConfig::linear(blocks, compiled.threads));
+        let blocks = self.blocks(input_rows)?;
+        let mut launch = Launch::new(self.kernel(), LaunchConfig::linear(blocks, compiled.threads));
         for slot in &compiled.params.slots {
             launch = match slot.slot {
                 Slot::Control => launch.share(marks),

@@ -130,8 +130,6 @@ struct Kernels {
     pipeline: Kernel,
     emit: Option<Kernel>,
     rehash: Option<Kernel>,
-    allot: Option<Kernel>,
-    place: Option<Kernel>,
     /// Dynamic shared memory that launches of `pipeline` may ask for so far.
     allowed_shared: AtomicU64,
 }
@@ -141,8 +139,8 @@ struct Kernels {
 pub struct Pipeline {
     compiled: CompiledPipeline,
     kernels: Arc<Kernels>,
-    /// Blocks of a grid that fills the device, for `pipeline`, `emit`, `rehash`, `allot` and `place`.
-    blocks: [OnceLock<u32>; 5],
+    /// Blocks of a grid that fills the device, for `pipeline`, `emit` and `rehash`.
+    blocks: [OnceLock<u32>; 3],
 }
 
 impl PipelineCache {
@@ -208,8 +206,6 @@ impl PipelineCache {
             pipeline: module.kernel(compiled.pipeline.name)?,
             emit: find(&compiled.emit)?,
             rehash: find(&compiled.rehash)?,
-            allot: find(&compiled.allot)?,
-            place: find(&compiled.place)?,
             allowed_shared: AtomicU64::new(tune::SHARED_WITHOUT_ASKING),
         });
         self.loaded.fetch_add(1, Ordering::Relaxed);
@@ -250,7 +246,7 @@ impl Pipeline {
     /// A number that pipelines of one module share, and instructions in the text of that module's kernels.
     pub fn module_size(&self) -> (usize, u32) {
         let compiled = &self.compiled;
-        let others = [&compiled.emit, &compiled.rehash, &compiled.allot, &compiled.place];
+        let others = [&compiled.emit, &compiled.rehash];
         let instructions = others.into_iter().flatten().map(|kernel| kernel.instructions).sum::<u32>();
         (Arc::as_ptr(&self.kernels) as usize, compiled.pipeline.instructions + instructions)
     }
@@ -563,25 +559,14 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Blocks of a persistent grid of kernel `which` over `items`, one each.
-    pub(crate) fn blocks(&self, which: usize, items: u64) -> Result<u32> {
-        let compiled = match which {
-            3 => self.compiled.allot.as_ref(),
-            4 => self.compiled.place.as_ref(),
-            _ => Some(&self.compiled.pipeline),
-        };
-        let compiled = compiled.ok_or_else(|| shape("a launch", "the pipeline has no such kernel".into()))?;
-        self.grid(which, self.kernel(which)?, compiled, 0, items.div_ceil(compiled.threads.into()))
+    /// Blocks of a persistent grid of the pipeline's own kernel over `items`, one each.
+    pub(crate) fn blocks(&self, items: u64) -> Result<u32> {
+        let compiled = &self.compiled.pipeline;
+        self.grid(0, &self.kernels.pipeline, compiled, 0, items.div_ceil(compiled.threads.into()))
     }
 
-    /// Kernel `which`, numbered as `blocks`.
-    pub(crate) fn kernel(&self, which: usize) -> Result<&Kernel> {
-        let kernel = match which {
-            3 => self.kernels.allot.as_ref(),
-            4 => self.kernels.place.as_ref(),
-            _ => Some(&self.kernels.pipeline),
-        };
-        kernel.ok_or_else(|| shape("a launch", "the pipeline has no such kernel".into()))
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.kernels.pipeline
     }
 
     /// Blocks of a persistent grid, no more than there is work for.

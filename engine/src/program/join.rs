@@ -222,7 +222,8 @@ impl Run {
                 texts: &texts,
                 ..Input::default()
             };
-            pipeline.build_table(input, buffer.as_view(), &layout, scratch.as_view(), stream)?;
+            let images = &self.engine.images;
+            pipeline.build_table(input, buffer.as_view(), &layout, scratch.as_view(), images, stream)?;
             self.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         let control = buffer.view(TableLayout::CONTROL)?.download_vec(stream, &self.engine.pinned)?.await?;

@@ -70,8 +70,6 @@ pub enum Slot {
     JoinCodes(u32, u32),
     /// Where a build notes the record and the rank of each row.
     Scratch,
-    /// Byte offset of the list of rows in a join table that is built (u64).
-    RowList,
     /// Address of the running sums of an expansion, behind their control block.
     Ends,
     /// The first expanded row of this launch (u64).
@@ -149,7 +147,6 @@ fn name(slot: Slot) -> String {
         Slot::JoinLow(i, k) => format!("join_{i}_key_{k}_low"),
         Slot::JoinCodes(i, k) => format!("join_{i}_key_{k}_codes"),
         Slot::Scratch => "scratch".into(),
-        Slot::RowList => "row_list".into(),
         Slot::Ends => "ends".into(),
         Slot::FirstRow => "first_row".into(),
     }

@@ -4,7 +4,7 @@
 //!       filter 1 ─ filter 2 ─ …                      each a branch: later columns load only for rows that are left
 //!           └─► sink
 //!
-//! Kernels   `pipeline`, and for aggregates `emit`; hash tables also `rehash`. Join tables: `pipeline`, `allot`, `place`.
+//! Kernels   `pipeline`, and for aggregates `emit`; hash tables also `rehash`.
 //! Grid      persistent, any number of blocks: rows are strided (aggregates, dense output) or tiles are taken (compaction).
 //! Ahead     aggregates load several rows of a thread before they look at any, so that enough bytes are on their way; columns
 //!           that only rows past several conditions need are loaded late.
@@ -25,7 +25,7 @@ use super::sink::emit::{emit_kernel, rehash_kernel, take_over_error};
 use super::sink::fold::{fold, zero};
 use super::sink::hash;
 use super::sink::keys::{self, DenseParams};
-use super::sink::table::{TableBuild, allot_kernel, place_kernel};
+use super::sink::table::TableBuild;
 use super::sink::write::Outputs;
 use super::value::{CodegenError, Emit};
 use crate::abi;
@@ -55,9 +55,6 @@ pub struct CompiledPipeline {
     pub emit: Option<CompiledKernel>,
     /// Hash tables only.
     pub rehash: Option<CompiledKernel>,
-    /// Join tables only: gives every key its part of the list of rows, then fills the list.
-    pub allot: Option<CompiledKernel>,
-    pub place: Option<CompiledKernel>,
     /// Rows are kept in order but some are left out: the launch needs tile status words.
     pub compacts: bool,
     pub(crate) plan: Option<AggregatePlan>,
@@ -106,12 +103,7 @@ fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<(CompiledPi
         }
         SinkSpec::Table { table, keys } => {
             let (f, params) = table_kernel(&mut module, spec, table, keys)?;
-            let mut parts = Parts::only(add(&mut module, f, params, tune::DENSE_THREADS));
-            let (f, params) = allot_kernel(table)?;
-            parts.allot = Some(add(&mut module, f, params, tune::COMPACT_THREADS));
-            let (f, params) = place_kernel(table)?;
-            parts.place = Some(add(&mut module, f, params, tune::COMPACT_THREADS));
-            parts
+            Parts::only(add(&mut module, f, params, tune::DENSE_THREADS))
         }
         SinkSpec::Mark { row } => {
             let (f, params) = mark_kernel(&mut module, spec, *row)?;
@@ -133,29 +125,27 @@ fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<(CompiledPi
         }
     };
     let module = module.finish().map_err(|error| CodegenError::Ptx(error.to_string()))?;
-    let Parts { mut pipeline, mut emit, mut rehash, mut allot, mut place, compacts, plan } = compiled;
-    let others = [&mut emit, &mut rehash, &mut allot, &mut place];
+    let Parts { mut pipeline, mut emit, mut rehash, compacts, plan } = compiled;
+    let others = [&mut emit, &mut rehash];
     for kernel in std::iter::once(&mut pipeline).chain(others.into_iter().flatten()) {
         kernel.instructions = count_instructions(&module, kernel.name);
     }
     let text = String::new();
     let spec = spec.clone();
-    Ok((CompiledPipeline { spec, text, pipeline, emit, rehash, allot, place, compacts, plan }, module))
+    Ok((CompiledPipeline { spec, text, pipeline, emit, rehash, compacts, plan }, module))
 }
 
 struct Parts {
     pipeline: CompiledKernel,
     emit: Option<CompiledKernel>,
     rehash: Option<CompiledKernel>,
-    allot: Option<CompiledKernel>,
-    place: Option<CompiledKernel>,
     compacts: bool,
     plan: Option<AggregatePlan>,
 }
 
 impl Parts {
     fn only(pipeline: CompiledKernel) -> Parts {
-        Parts { pipeline, emit: None, rehash: None, allot: None, place: None, compacts: false, plan: None }
+        Parts { pipeline, emit: None, rehash: None, compacts: false, plan: None }
     }
 }
 
@@ -163,8 +153,6 @@ fn add(module: &mut ModuleBuilder, f: FunctionBuilder, params: ParamList, thread
     let name = match f.name() {
         "emit" => "emit",
         "rehash" => "rehash",
-        "allot" => "allot",
-        "place" => "place",
         _ => "pipeline",
     };
     module.add(f);

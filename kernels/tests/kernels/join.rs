@@ -39,7 +39,8 @@ fn run_build(rig: &Rig, case: &Case) -> (TableInput, ExtentInput) {
     let scratch = DeviceBuffer::new(layout.scratch_bytes(), &rig.stream, &rig.pool).unwrap();
     let extents = std::slice::from_ref(&extent);
     let input = Input { extents, literals: &case.literals, ..Input::default() };
-    let built = pipeline.build_table(input, table.as_view(), &layout, scratch.as_view(), &rig.stream);
+    let images = millpond_kernels::Images::new(&rig.device);
+    let built = pipeline.build_table(input, table.as_view(), &layout, scratch.as_view(), &images, &rig.stream);
     built.unwrap_or_else(|error| panic!("{error}"));
     (TableInput { table: table.as_view().clone(), layout }, extent)
 }
