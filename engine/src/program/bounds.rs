@@ -8,24 +8,19 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::Array;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{BinaryExpr, lit};
-use millpond_kernels::codegen::ir::{
-    Accumulator, Aggregate, AggregateSpec, Extents, LookupSpec, Physical, PipelineSpec, SinkSpec,
-};
-use millpond_kernels::pipeline::Input;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, lit};
+use millpond_kernels::Rows;
+use millpond_kernels::reduce::{RESULT_BYTES, Reduction, SCRATCH_BYTES, reduce};
 use millpond_memory::{DeviceBuffer, Stream};
 
-use super::failure::{Failure, control_words, flagged};
-use super::lower::column_spec;
+use super::failure::Failure;
 use super::part::Part;
 use super::run::Run;
-use crate::column::ColumnInfo;
+use crate::column::{ColumnInfo, Form};
 use crate::exec::DeviceJoinExec;
-use crate::expr::Lowering;
 use crate::extent::read_array;
 
 impl Run {
@@ -58,62 +53,44 @@ impl Run {
         part: &Part,
         stream: &Stream,
     ) -> Result<Option<Arc<dyn PhysicalExpr>>, Failure> {
-        let mut definitions = self.tables().definitions.clone();
-        let mut lowering = Lowering::new(columns, &mut definitions);
-        let scope = lowering.scope();
-        let mut spec = AggregateSpec::new(vec![]);
         let mut keys = Vec::new();
         for (build, probe) in join.on() {
-            let value = lowering.lower(build, &scope)?;
-            if value.dictionary.is_some() || !lowering.graph.ty(value.node).repr.is_integer() {
-                continue;
+            let Some(index) = build.downcast_ref::<Column>().map(Column::index) else { continue };
+            let (Some(info), Some(column)) = (columns.get(index), part.column(index)) else { continue };
+            if matches!(info.form, Form::Plain(ty) if ty.repr.is_integer()) {
+                keys.push((index, column.physical, info.data_type.clone(), probe));
             }
-            let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter: None });
-            let (least, greatest) = (add(Aggregate::Min(value.node)), add(Aggregate::Max(value.node)));
-            keys.push((probe, value.data_type, least, greatest));
         }
-        let Lowering { graph, literals, lookups, .. } = lowering;
-        if keys.is_empty() || !lookups.is_empty() {
+        if keys.is_empty() {
             return Ok(None);
         }
-        let (literal_types, literals): (Vec<_>, Vec<_>) = literals.into_iter().unzip();
-        let spec = PipelineSpec {
-            extents: Extents::One,
-            columns: columns.iter().map(|column| column_spec(column, false)).collect(),
-            literals: literal_types,
-            lookups: Vec::<LookupSpec>::new(),
-            tables: vec![],
-            expanded: false,
-            graph,
-            filters: vec![],
-            sink: SinkSpec::Aggregate(spec),
-        };
-        let pipeline = self.pipeline(&spec)?;
-        let extent = part.as_extent()?;
-        let state_layout = pipeline.state_layout(1)?;
-        let layout = pipeline.emit_layout(&state_layout, 1)?;
-        let _promise = self.promise(state_layout.bytes + layout.bytes)?;
-        let scoped = stream.with_scope(&self.tags.joins);
-        let state = DeviceBuffer::zeroed(state_layout.bytes, &scoped, &self.engine.pool)?;
-        let input = Input { extents: std::slice::from_ref(&extent), literals: &literals, ..Input::default() };
-        pipeline.accumulate(input, &state, &state_layout, stream)?;
-        let output = DeviceBuffer::zeroed(layout.bytes, &scoped, &self.engine.pool)?;
-        pipeline.emit(&state, &state_layout, &output, &layout, stream)?;
-        self.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let bytes = output.as_view().download_vec(stream, &self.engine.pinned)?.await?;
-        let (error, _) = control_words(&bytes)?;
-        flagged(error)?;
+        // One allocation: a result for each key, and what reducing takes.
+        let each = RESULT_BYTES as usize;
+        let results = (each * keys.len()).next_multiple_of(256);
+        let bytes = results + SCRATCH_BYTES as usize;
+        let _promise = self.promise(bytes)?;
+        let buffer = DeviceBuffer::new(bytes, &stream.with_scope(&self.tags.joins), &self.engine.pool)?;
+        let scratch = buffer.view(results..bytes)?;
+        let rows = Rows::try_from(&part.as_extent()?.rows)?;
+        for (at, (index, physical, ..)) in keys.iter().enumerate() {
+            let Some(column) = part.input(*index)? else { continue };
+            let out = buffer.view(at * each..(at + 1) * each)?;
+            let validity = column.validity.as_ref();
+            reduce(&self.engine.images, &column.values, *physical, validity, &rows, &out, &scratch, stream)?;
+        }
+        let results = buffer.view(0..each * keys.len())?.download_vec(stream, &self.engine.pinned)?.await?;
         let mut condition: Option<Arc<dyn PhysicalExpr>> = None;
-        for (probe, data_type, least, greatest) in keys {
-            for (at, op) in [(least, Operator::GtEq), (greatest, Operator::LtEq)] {
-                let column = &layout.columns[at];
-                let physical: Physical = column.physical;
-                let validity = column.validity.clone().and_then(|range| bytes.get(range));
-                let values = bytes.get(column.values.clone()).unwrap_or(&[]);
-                let array = read_array(&data_type, physical, 1, values, validity, None)?;
-                if array.is_null(0) {
-                    return Ok(Some(lit(false)));
-                }
+        for ((_, physical, data_type, probe), bytes) in keys.iter().zip(results.chunks(each)) {
+            let Some(Reduction::Integers { count, min, max, .. }) = Reduction::from_bytes(bytes, *physical) else {
+                return Ok(None);
+            };
+            if count == 0 {
+                return Ok(Some(lit(false)));
+            }
+            for (bound, op) in [(min, Operator::GtEq), (max, Operator::LtEq)] {
+                let bytes = bound.to_le_bytes();
+                let value = bytes.get(..physical.width() as usize).unwrap_or(&bytes);
+                let array = read_array(data_type, *physical, 1, value, None, None)?;
                 let bound = lit(ScalarValue::try_from_array(&array, 0)?);
                 let own: Arc<dyn PhysicalExpr> = Arc::new(BinaryExpr::new(Arc::clone(probe), op, bound));
                 condition = Some(match condition {

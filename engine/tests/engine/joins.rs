@@ -7,14 +7,20 @@
 
 use std::sync::Arc;
 
+use millpond::datafusion::arrow::array::AsArray;
 use millpond::datafusion::arrow::array::{
     ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
 };
+use millpond::datafusion::arrow::datatypes::Int64Type;
+use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::datasource::MemTable;
 use millpond::datafusion::prelude::SessionConfig;
+use millpond::exec::UploadExec;
 use millpond::{DeviceChoice, Fallback, Millpond};
 
 use crate::answers::Answer;
+use crate::edges::write_parquet;
+use crate::support::session_with;
 
 /// `rows` rows whose keys repeat every `keys` and are NULL now and then.
 fn side(rows: i64, keys: i64, seed: i64) -> RecordBatch {
@@ -237,4 +243,38 @@ async fn joins_feed_everything() {
     rig.same("SELECT id FROM l WHERE v > (SELECT avg(v) FROM r)").await;
     rig.same("SELECT l.id, upper(r.s), CASE WHEN r.v > 3 THEN u.s ELSE l.s END FROM l JOIN r ON l.k = r.k LEFT JOIN u ON u.k = r.k").await;
     rig.done();
+}
+
+/// The range of the build side's keys reaches the scan of the probe side before it is read.
+#[tokio::test]
+async fn scans_of_a_probe_side_leave_out_row_groups() {
+    let rows = 10_000_i64;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("large.parquet");
+    let ids: Int64Array = (0..rows).collect();
+    let batch = RecordBatch::try_from_iter([("id", Arc::new(ids) as ArrayRef)]).expect("one column");
+    write_parquet(&batch, &path, 1000);
+    let few: Int64Array = (2500..2510).collect();
+    let few = RecordBatch::try_from_iter([("id", Arc::new(few) as ArrayRef)]).expect("one column");
+    let session = session_with(DeviceChoice::Sim, 2, Fallback::Error);
+    let path = path.to_str().expect("a UTF-8 path");
+    session.context().register_parquet("large", path, Default::default()).await.expect("the file is read");
+    let table = MemTable::try_new(few.schema(), vec![vec![few]]).expect("batches have the schema");
+    session.context().register_table("few", Arc::new(table)).expect("a name of its own");
+    for _ in 0..2 {
+        let sql = "SELECT count(*) AS n, sum(large.id) AS s FROM few JOIN large ON few.id = large.id";
+        let result = session.execute(sql).await.expect("an answer");
+        let counts = result.batches[0].columns().iter().map(|c| c.as_primitive::<Int64Type>().value(0));
+        assert_eq!(counts.collect::<Vec<_>>(), [10, (2500..2510).sum::<i64>()]);
+        let mut fed = 0;
+        let walked = result.plan.apply(|node| {
+            if node.is::<UploadExec>() {
+                let metrics = node.metrics().unwrap_or_default();
+                fed += metrics.sum_by_name("output_rows").map_or(0, |rows| rows.as_usize());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        });
+        walked.expect("the walk returns no error");
+        assert!(fed <= 10 + 1000, "{fed} rows were read");
+    }
 }
