@@ -45,7 +45,7 @@ struct SqlCheck {
     sql: &'static str,
 }
 
-const SQL_CHECKS: [SqlCheck; 7] = [
+const SQL_CHECKS: [SqlCheck; 13] = [
     SqlCheck {
         name: "sql/total",
         claim: "a filter, decimal arithmetic and one sum",
@@ -83,6 +83,40 @@ const SQL_CHECKS: [SqlCheck; 7] = [
         name: "sql/top",
         claim: "the first rows of an order",
         sql: "SELECT key, weight FROM t WHERE key < 1500 ORDER BY weight DESC NULLS LAST, key LIMIT 20",
+    },
+    SqlCheck {
+        name: "sql/sort",
+        claim: "all rows in order, strings and NULLs among the keys",
+        sql: "SELECT word, number, key, flag FROM t ORDER BY word DESC NULLS FIRST, number, key, flag",
+    },
+    SqlCheck {
+        name: "sql/join",
+        claim: "rows of two inputs with equal keys, some of them several times",
+        sql: "SELECT a.key, count(*), sum(b.number), min(b.word) FROM t a JOIN t b ON a.key = b.key AND a.word = b.word \
+              GROUP BY a.key",
+    },
+    SqlCheck {
+        name: "sql/outer_join",
+        claim: "rows without a match stay, on both sides, where a condition holds for no pair",
+        sql: "SELECT a.number, a.key, b.key, b.word FROM (SELECT * FROM t WHERE number > 300) a \
+              FULL JOIN (SELECT * FROM t WHERE number > 500 AND flag) b ON a.number = b.number AND a.key < b.key",
+    },
+    SqlCheck {
+        name: "sql/exists",
+        claim: "rows by whether another row is there",
+        sql: "SELECT key, number FROM t a WHERE number > 350 AND EXISTS \
+              (SELECT 1 FROM t b WHERE b.number = a.number AND b.key <> a.key) AND number NOT IN \
+              (SELECT number FROM t WHERE number < 420 AND number IS NOT NULL)",
+    },
+    SqlCheck {
+        name: "sql/grouping_sets",
+        claim: "several groupings of the same rows, and distinct values in each",
+        sql: "SELECT word, flag, grouping(word), count(*), count(DISTINCT number) FROM t GROUP BY ROLLUP (word, flag)",
+    },
+    SqlCheck {
+        name: "sql/union",
+        claim: "rows of several inputs, each once",
+        sql: "SELECT word AS w, flag FROM t WHERE key < 50 UNION SELECT upper(word), number > 0 FROM t WHERE number < 9",
     },
 ];
 
