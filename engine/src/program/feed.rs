@@ -1,6 +1,6 @@
 //! Feeder tasks: DataFusion's partitions become extents.
 //!
-//!   partitions 0, 4, 8 ──► feeder 0 ─ collect ─ intern ─ narrow into pinned memory ─ copy ─ launch      own stream
+//!   partitions 0, 4, 8 ── a task each ──► feeder 0 ─ collect ─ intern ─ narrow into pinned memory ─ copy ─ launch      own stream
 //!   partitions 1, 5, 9 ──► feeder 1 ─ …
 //!
 //! Order    none between feeders. All partitions are polled, whatever happens to the others: a partitioned join below may
@@ -21,9 +21,9 @@ use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::cast::as_boolean_array;
 use datafusion::common::internal_err;
 use datafusion::physical_plan::metrics::MetricBuilder;
+use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
-use futures::stream::select_all;
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
 use millpond_memory::{DeviceBuffer, HostKind, MemoryError, Stream};
 use tokio::sync::RwLockWriteGuard;
@@ -40,6 +40,9 @@ use crate::extent::ExtentLayout;
 use crate::memory::HostHold;
 use crate::options::Fallback;
 use crate::report::metric;
+
+/// Batches of a partition that are read before they are wanted.
+const BATCHES_AHEAD: usize = 2;
 
 /// An extent is not made smaller than this.
 const LEAST_ROWS: usize = 64;
@@ -79,12 +82,23 @@ impl Feeder {
 
     async fn run_all(&self, input: &Arc<dyn ExecutionPlan>, partitions: Vec<usize>) -> Result<(), Failure> {
         let run = self.run();
-        let mut streams = Vec::with_capacity(partitions.len());
+        // Every partition has a task of its own, so that reading and decoding use more cores than there are feeders. Dropping the
+        // stream ends them.
+        let mut readers = RecordBatchReceiverStream::builder(input.schema(), BATCHES_AHEAD * partitions.len().max(1));
         for partition in partitions {
-            let stream = input.execute(partition, Arc::clone(&run.context)).map_err(Failure::Input)?;
-            streams.push(stream);
+            let mut stream = input.execute(partition, Arc::clone(&run.context)).map_err(Failure::Input)?;
+            let batches = readers.tx();
+            readers.spawn(async move {
+                while let Some(batch) = stream.next().await {
+                    let failed = batch.is_err();
+                    if batches.send(batch).await.is_err() || failed {
+                        break;
+                    }
+                }
+                Ok(())
+            });
         }
-        let mut batches = select_all(streams);
+        let mut batches = readers.build();
         let rows_metric = MetricBuilder::new(self.metrics()).global_counter("output_rows");
         let stream = run.engine.streams.take(&run.tags.extents)?;
         let planned = self.rows_of_an_extent();
