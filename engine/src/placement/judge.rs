@@ -19,6 +19,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::{ProjectionExec, all_columns};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::Reason;
@@ -119,6 +120,11 @@ pub(super) fn order(node: &dyn ExecutionPlan) -> Result<(), Reason> {
 pub(super) fn upload(input: &Arc<dyn ExecutionPlan>, min_rows: usize) -> Result<Option<Arc<Statistics>>, Reason> {
     if input.boundedness().is_unbounded() {
         return Err(Reason::Unbounded { node: input.name().to_string() });
+    }
+    // A recursive query hands the rows of its last step on, once.
+    let once = input.exists(|node| Ok(node.is::<WorkTableExec>())).unwrap_or(true);
+    if once {
+        return Err(Reason::ReadOnce { node: "WorkTableExec".to_string() });
     }
     let statistics = statistics(input.as_ref());
     match statistics.as_ref().map(|s| s.num_rows) {

@@ -27,6 +27,8 @@ pub enum Reason {
     TooManyRowsToSort { rows: usize, limit: usize },
     /// The input never ends.
     Unbounded { node: String },
+    /// The input gives its rows once; a device that runs short, or the CPU in its place, may have to read them again.
+    ReadOnce { node: String },
     /// The device failed for good earlier in this process.
     DeviceLost { device: String },
     /// DataFusion's plan check refused the changed plan.
@@ -51,6 +53,9 @@ impl fmt::Display for Reason {
                 write!(f, "it sorts about {rows} rows, and the device sorts up to {limit}")
             }
             Self::Unbounded { node } => write!(f, "{node} reads an input that never ends"),
+            Self::ReadOnce { node } => {
+                write!(f, "{node} gives its rows once, and a device may have to read them again")
+            }
             Self::DeviceLost { device } => write!(f, "{device} was lost and is not used again in this process"),
             Self::CheckFailed { what } => write!(f, "DataFusion's plan check refused the device plan: {what}"),
         }
