@@ -226,7 +226,8 @@ impl Run {
         (0..self.program.segments.len()).filter(move |index| self.program.probed(*index).any(|probed| probed == build))
     }
 
-    fn parts(&self, build: usize) -> u32 {
+    /// Into how many parts the keys of the join of this build side are cut.
+    pub fn parts(&self, build: usize) -> u32 {
         self.join_parts.get(&build).copied().unwrap_or(1)
     }
 

@@ -310,3 +310,27 @@ async fn failures_where_memory_is_short_leave_nothing_behind() {
     }
     assert!(answered > refused, "{answered} answers, {refused} errors");
 }
+
+/// Parts of a join's keys are built and probed one after the other; what scans are told of one part does not hold for others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_in_parts_reads_its_probe_side_whole_each_time() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("few.parquet");
+    write_parquet(&rows().slice(0, 64), &path, 8);
+    let open = async |device, limit: u64| {
+        let builder = builder(device, Fallback::Allow, limit).with_option("batch_rows", "50").expect("taken");
+        let session = builder.with_option("partitions", "2").expect("taken").build().expect("the device opens");
+        let path = path.to_str().expect("a UTF-8 path");
+        session.context().register_parquet("few", path, Default::default()).await.expect("the file is read");
+        session
+    };
+    let sql = "SELECT b.v, stddev_pop(a.v), count(DISTINCT b.wide) FILTER (WHERE a.k > 500), avg(a.k) \
+               FROM few AS a JOIN few AS b ON a.k = b.k GROUP BY b.v";
+    let expected = answer(&open(DeviceChoice::Cpu, 0).await.execute(sql).await.expect("the CPU's answer"));
+    for limit in [96 << 10, 128 << 10, 160 << 10, 192 << 10] {
+        let sim = open(DeviceChoice::Sim, limit).await;
+        let result = sim.execute(sql).await.expect("an answer");
+        assert_eq!(expected.difference(&answer(&result), false), None, "{limit} bytes");
+        clean(&sim, sql).await;
+    }
+}
