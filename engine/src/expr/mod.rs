@@ -457,16 +457,10 @@ impl<'d> Lowering<'d> {
         Ok(Value { node: node.map_err(|e| refused(expr, &e))?, data_type, dictionary: None })
     }
 
-    /// AND or OR. Where the left operand decides, an error of the right one is not met: DataFusion evaluates the right
-    /// operand over the rows that need it, at least where they are few.
+    /// AND or OR. An error of the right operand stands even where the left one decides: DataFusion evaluates the right
+    /// operand over all rows of a batch unless few of them need it, so it is asked.
     fn logic(&mut self, and: bool, left: NodeId, right: NodeId) -> Result<NodeId, GraphError> {
-        let both = if and { self.graph.and(left, right) } else { self.graph.or(left, right) }?;
-        if !self.graph.can_fail(right) {
-            return Ok(both);
-        }
-        let decides = self.graph.test(if and { Test::IsFalse } else { Test::IsTrue }, left)?;
-        let decided = self.graph.boolean(!and);
-        self.graph.case(vec![(decides, decided)], Some(both))
+        if and { self.graph.and(left, right) } else { self.graph.or(left, right) }
     }
 }
 

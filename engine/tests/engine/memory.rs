@@ -132,6 +132,38 @@ async fn queries_of_tpch_answer_in_a_quarter_of_their_peak() {
     }
 }
 
+/// The sixteen others, with the CPU allowed to finish what does not fit: the right answer, and nothing left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_of_tpch_answers_in_a_quarter_of_its_peak_with_the_cpu_allowed() {
+    let data = tpch::data("0.01");
+    let open = async |device, fallback, limit: u64| {
+        let session = builder(device, fallback, limit).build().expect("the device opens");
+        tpch::register_files(session.context(), &data).await;
+        session
+    };
+    let cpu = open(DeviceChoice::Cpu, Fallback::Allow, 0).await;
+    let sim = open(DeviceChoice::Sim, Fallback::Error, 0).await;
+    let mut on_device = 0;
+    for (number, sql) in tpch::queries() {
+        if [1, 3, 6, 12, 14, 18].contains(&number) {
+            continue; // on the device alone, above
+        }
+        let expected = answer(&cpu.execute(&sql).await.expect("the CPU's answer"));
+        let free = sim.execute(&sql).await.unwrap_or_else(|e| panic!("Q{number}: {e}"));
+        clean(&sim, &format!("Q{number}")).await;
+        let limit = free.report.peak_bytes / 4;
+        let what = format!("Q{number} with {limit} of {} bytes", free.report.peak_bytes);
+        let limited = open(DeviceChoice::Sim, Fallback::Allow, limit).await;
+        let result = tokio::time::timeout(Duration::from_secs(240), limited.execute(&sql)).await;
+        let result = result.unwrap_or_else(|_| panic!("{what} hangs")).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(expected.difference(&answer(&result), sql.contains("ORDER BY")), None, "{what}");
+        assert!(result.report.launches > 0 && result.report.peak_bytes <= limit, "{what}: {:?}", result.report);
+        on_device += usize::from(result.report.notes.is_empty());
+        clean(&limited, &what).await;
+    }
+    assert!(on_device >= 6, "the device alone finished {on_device} of 16");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_thousand_groups_fit_a_quarter_of_their_peak() {
     let folder = tempfile::tempdir().expect("a temporary folder");
