@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod gpu_bdb;
 mod parquet;
 mod rng;
 pub mod sample;
