@@ -598,7 +598,7 @@ impl Maker<'_> {
             2 => maker.rng.pick(&DECIMALS),
             _ => maker.rng.pick(&[Ty::Even32, Ty::Even64]),
         };
-        let mut expr = match self.rng.below(11) {
+        let mut expr = match self.rng.below(12) {
             8 => {
                 let of = self.any_type();
                 let a = self.make(of, 1);
@@ -619,6 +619,19 @@ impl Maker<'_> {
                         let name = self.rng.pick(&["var_pop", "var_samp", "stddev_pop", "stddev"]);
                         let (first, second) = (format!("CASE WHEN {name}("), format!(") > 0.001 THEN {name}("));
                         return sql!(Ty::F64; first, a.clone(), second, a, ") END");
+                    }
+                }
+            }
+            11 => {
+                // Not of computed floats: the sign of a computed NaN, and with it its place in the order, is the machine's.
+                let of = exact(self);
+                let a = if of.is_decimal() { self.make(of, 1) } else { self.make(Ty::Int(true, 32), 1) };
+                match (of.is_decimal(), self.rng.chance(30)) {
+                    (true, _) => sql!(Ty::Number; "median(", a, ")"),
+                    (false, true) => sql!(Ty::F64; "median(DISTINCT ", a, ")"),
+                    (false, false) => {
+                        let p = self.rng.pick(&["0.0", "0.1", "0.5", "0.73", "1.0"]);
+                        sql!(Ty::F64; "percentile_cont(", a, format!(", {p})"))
                     }
                 }
             }

@@ -35,6 +35,11 @@ impl DeviceAggregateExec {
         &self.aggregation
     }
 
+    /// Columns that it reads.
+    pub fn input_width(&self) -> usize {
+        self.input.schema().fields().len()
+    }
+
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
         Self { input, ..self.clone() }
     }

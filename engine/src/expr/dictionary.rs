@@ -112,6 +112,8 @@ pub enum LookupTable {
     Matches { build: usize },
     /// Which source rows of an expansion found a match.
     Marks,
+    /// A column of the rows that an aggregation went through, its values in order within their groups, by row number.
+    Ranked { column: usize, ty: Ty },
 }
 
 impl LookupTable {
@@ -122,6 +124,7 @@ impl LookupTable {
             Self::BuildColumn { ty, .. } => *ty,
             Self::Matches { .. } => Ty::new(Repr::U32),
             Self::Marks => Ty::new(Repr::Bool),
+            Self::Ranked { ty, .. } => *ty,
         }
     }
 

@@ -57,6 +57,9 @@ pub enum Sink {
     Materialise,
     /// One table; its groups are another segment's input, which begins by finishing them.
     Aggregate(Arc<DeviceAggregateExec>),
+    /// The rows of an aggregation in the order of its groups, and beside them each column of values that it looks up by their
+    /// place in that order. The aggregation reads them next; what finishes its groups looks the values up.
+    Rank(Arc<DeviceAggregateExec>),
     /// Dense columns and sort keys; the sorted columns are another segment's input, or the result.
     Sort { order: LexOrdering, fetch: Option<usize> },
     /// Dense columns, and a table from keys to rows.
@@ -149,7 +152,11 @@ impl Program {
         } else if let Some(project) = node.downcast_ref::<DeviceProjectExec>() {
             open.stages.push(Stage::Project(project.columns().to_vec()));
         } else if let Some(aggregate) = node.downcast_ref::<DeviceAggregateExec>() {
-            open = self.close(open, Sink::Aggregate(Arc::new(aggregate.clone())));
+            let aggregate = Arc::new(aggregate.clone());
+            if aggregate.aggregation().ranks() {
+                open = self.close(open, Sink::Rank(Arc::clone(&aggregate)));
+            }
+            open = self.close(open, Sink::Aggregate(aggregate));
         } else if let Some(sort) = node.downcast_ref::<DeviceSortExec>() {
             open = self.close(open, Sink::Sort { order: sort.order().clone(), fetch: sort.row_limit() });
         } else {
@@ -215,6 +222,21 @@ impl Program {
             }
             _ => None,
         }
+    }
+
+    /// The segment that put the rows in order which segment `index` aggregates.
+    pub fn ranks(&self, index: usize) -> Option<usize> {
+        match (&self.segments[index].sink, &self.segments[index].source) {
+            (Sink::Aggregate(_), Source::Segments(from)) => {
+                from.first().copied().filter(|from| matches!(self.segments[*from].sink, Sink::Rank(_)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The segment whose sorted columns segment `index` looks values up in.
+    pub fn looks_up(&self, index: usize) -> Option<usize> {
+        self.finishes(index).and_then(|aggregate| self.ranks(aggregate))
     }
 }
 

@@ -14,13 +14,13 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use millpond_kernels::codegen::ir::{
-    ColumnSpec, Extents, Literal, LookupSpec, NodeId, Physical, PipelineSpec, Repr, SinkSpec, TableKind, TableSpec,
-    Test, Ty,
+    ColumnSpec, Comparison, Extents, Literal, LookupSpec, NodeId, Physical, PipelineSpec, Repr, SinkSpec, TableKind,
+    TableSpec, Test, Ty,
 };
 
 use super::compile::{Program, Sink, Source, Stage};
 use crate::column::{ColumnInfo, DictionaryId, Form, storage};
-use crate::exec::{DeviceJoinExec, JoinColumn, JoinKind};
+use crate::exec::{DeviceAggregateExec, DeviceJoinExec, JoinColumn, JoinKind};
 use crate::expr::aggregate::{self, LoweredAggregate};
 use crate::expr::join::{self, BuildForm, KeyForm, KeySlice};
 use crate::expr::{Dictionaries, LookupTable, Lowering, Scope, Value};
@@ -68,6 +68,17 @@ pub struct SortKey {
     pub nulls_first: bool,
 }
 
+/// What a segment writes that puts rows in the order of their groups.
+#[derive(Debug, Clone)]
+pub struct Ranking {
+    /// Launches over the same rows.
+    pub variants: u32,
+    /// Columns written first, which the aggregation reads.
+    pub read: usize,
+    /// The columns behind them: of each, the values are sorted within their groups.
+    pub sorted: Vec<SortKey>,
+}
+
 /// A segment in the kernels' language.
 #[derive(Debug, Clone)]
 pub struct LoweredSegment {
@@ -79,6 +90,8 @@ pub struct LoweredSegment {
     /// Where each is among the columns that are written; `None` for those that nothing reads.
     pub at: Vec<Option<usize>>,
     pub sort_keys: Vec<SortKey>,
+    /// What is sorted behind the keys, each on its own, for an aggregation that looks values up.
+    pub ranking: Option<Ranking>,
     /// The aggregate, whose results another segment finishes.
     pub aggregate: Option<LoweredAggregate>,
 }
@@ -392,6 +405,16 @@ impl Program {
         }
         let mut cuts: Vec<Cut> = Vec::new();
         let mut build_row = None;
+        if let (Some(_), Sink::Aggregate(node)) = (self.ranks(index), &segment.sink) {
+            // The rows of all variants lie here, with the number of each behind the columns that were there.
+            let width = node.input_width();
+            if node.aggregation().variants.len() > 1 {
+                let (own, this) = (scope.column(width)?, aggregate::variant(&mut open.lowering, node.aggregation()));
+                let same = open.lowering.graph.compare(Comparison::Equal, own.node, this).map_err(|e| refused(&e))?;
+                open.filters.push(same);
+            }
+            scope = first_columns(&scope, width);
+        }
         for stage in &segment.stages {
             match stage {
                 Stage::Filter { predicate, projection } => {
@@ -431,8 +454,9 @@ impl Program {
         let mut outputs = Vec::new();
         let mut sort_keys = Vec::new();
         let mut aggregate = None;
+        let mut ranking = None;
         let sink = match &segment.sink {
-            Sink::Materialise | Sink::Sort { .. } | Sink::Build(_) | Sink::Branch => {
+            Sink::Materialise | Sink::Sort { .. } | Sink::Rank(_) | Sink::Build(_) | Sink::Branch => {
                 let mut nodes: Vec<NodeId> = Vec::new();
                 for (index, (name, value)) in scope.columns().enumerate() {
                     let value = match value {
@@ -465,6 +489,10 @@ impl Program {
                         sort_keys.push(SortKey { output, dictionary, descending, nulls_first });
                     }
                 }
+                if let Sink::Rank(node) = &segment.sink {
+                    let ranks = rank(&mut open, &scope, node, &mut outputs, &mut nodes)?;
+                    (sort_keys, ranking) = (ranks.0, Some(ranks.1));
+                }
                 SinkSpec::Materialise { outputs: nodes }
             }
             Sink::Mark { .. } => {
@@ -473,6 +501,11 @@ impl Program {
             }
             Sink::Aggregate(node) => {
                 let mut lowered = aggregate::lower(&mut open.lowering, &scope, node.aggregation())?;
+                if self.ranks(index).is_some() {
+                    let sorted = input.columns.len() - lowered.ranked.len();
+                    lowered.ranked_types =
+                        input.columns[sorted..].iter().map(ColumnInfo::ty).collect::<Result<_, _>>()?;
+                }
                 open.filters.extend(&lowered.row_filters);
                 lowered.spec.rows_hint = input.rows_hint;
                 let sink = SinkSpec::Aggregate(lowered.spec.clone());
@@ -485,10 +518,54 @@ impl Program {
         let mut at: Vec<Option<usize>> = (0..outputs.len()).map(Some).collect();
         if let Some(needed) = input.needed {
             at = last.restrict(needed);
+            // What lies behind the columns that may be left out moves up.
+            let (kept, left_out) = (at.iter().flatten().count(), at.iter().filter(|at| at.is_none()).count());
+            let behind = kept..kept + outputs.len().saturating_sub(at.len());
+            at.extend(behind.map(Some));
+            if let Some(ranking) = &mut ranking {
+                ranking.read -= left_out;
+                sort_keys.iter_mut().chain(&mut ranking.sorted).for_each(|key| key.output -= left_out);
+            }
         }
         let last = last.pruned();
-        Ok(LoweredSegment { cuts: pruned_cuts(cuts, &last), last, outputs, at, sort_keys, aggregate })
+        Ok(LoweredSegment { cuts: pruned_cuts(cuts, &last), last, outputs, at, sort_keys, ranking, aggregate })
     }
+}
+
+/// Adds to a segment's columns what puts its rows in the order of their groups: the number of the variant, the values that are
+/// ranked, and the group keys.
+fn rank(
+    open: &mut Open<'_>,
+    scope: &Scope,
+    node: &DeviceAggregateExec,
+    outputs: &mut Vec<ColumnInfo>,
+    nodes: &mut Vec<NodeId>,
+) -> Result<(Vec<SortKey>, Ranking), Reason> {
+    let aggregation = node.aggregation();
+    let lowered = aggregate::lower(&mut open.lowering, scope, aggregation)?;
+    open.filters.extend(&lowered.row_filters);
+    if aggregation.variants.len() > 1 {
+        let number = aggregate::variant(&mut open.lowering, aggregation);
+        outputs.push(number_column("variant", open.lowering.graph.ty(number)));
+        nodes.push(number);
+    }
+    let read = nodes.len();
+    // Groups need to lie together, in whatever order, so that codes will do for strings.
+    let key = |output| SortKey { output, dictionary: None, descending: false, nulls_first: false };
+    let mut sorted = Vec::new();
+    for node in &lowered.ranked {
+        let ty = open.lowering.graph.ty(*node);
+        sorted.push(key(nodes.len()));
+        outputs.push(ColumnInfo { name: "ranked".into(), data_type: DataType::Null, form: Form::Plain(ty) });
+        nodes.push(*node);
+    }
+    let mut keys = Vec::new();
+    for node in lowered.sort_keys(&mut open.lowering)? {
+        keys.push(key(nodes.len()));
+        nodes.push(node);
+    }
+    let variants = aggregation.variants.len() as u32;
+    Ok((keys, Ranking { variants, read, sorted }))
 }
 
 /// The cuts of a segment that ends in `last`, each writing what later pieces read.

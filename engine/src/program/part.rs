@@ -9,7 +9,7 @@
 //!          where its rows do not fill it.
 
 use millpond_kernels::layout::{OutputColumn, OutputLayout};
-use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
+use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, LookupInput};
 use millpond_memory::{DeviceBuffer, DeviceView, MemoryError, Reservation, SpillHandle, Stream};
 
 use super::failure::Failure;
@@ -70,6 +70,13 @@ impl Part {
         let Some(column) = self.column(index) else { return Ok(None) };
         let validity = column.validity.clone().map(|range| self.buffer.view(range)).transpose()?;
         Ok(Some(ColumnInput { values: self.buffer.view(column.values.clone())?, validity, base: 0 }))
+    }
+
+    /// Its first column, to be looked up by row number.
+    pub fn lookup(&self) -> Result<LookupInput, MemoryError> {
+        let column = self.layout.columns.first().expect("a part that is looked up has a column");
+        let validity = column.validity.clone().map(|range| self.buffer.view(range)).transpose()?;
+        Ok(LookupInput { values: self.buffer.view(column.values.clone())?, validity })
     }
 
     /// A part whose memory somebody else answers for.

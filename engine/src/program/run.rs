@@ -21,7 +21,7 @@ use tokio::sync::{RwLock, mpsc};
 use super::compile::{Program, Sink, Source};
 use super::failure::Failure;
 use super::lower::{SegmentInput, lower_table, planned_build};
-use super::part::Kept;
+use super::part::{Kept, Part};
 use super::schedule::Schedule;
 use super::tables::{Limits, Seeds, Tables};
 use super::tally::Tally;
@@ -97,6 +97,8 @@ pub(super) struct Given {
     pub columns: Vec<ColumnInfo>,
     /// The aggregate to finish.
     pub aggregate: Option<LoweredAggregate>,
+    /// Columns that are sorted within their groups, each a part of its own.
+    pub ranked: Vec<Part>,
 }
 
 /// One attempt at running a program.
@@ -247,6 +249,9 @@ impl Plan {
             if let Sink::Build(join) = &segment.sink {
                 plan.needed.insert(index, vec![false; join.build().schema().fields().len()]);
             }
+            if let Sink::Rank(aggregate) = &segment.sink {
+                plan.needed.insert(index, vec![false; aggregate.input_width()]);
+            }
             if let Source::Segments(from) = &segment.source
                 && from.iter().any(|from| matches!(program.segments[*from].sink, Sink::Branch))
             {
@@ -281,10 +286,15 @@ impl Plan {
             let columns_read = match &segment.source {
                 Source::Upload(upload) => Some(&mut plan.used[*upload]),
                 Source::Unmatched { build, .. } | Source::Marked { build } => plan.needed.get_mut(build),
-                Source::Segments(_) => None,
+                Source::Segments(_) => program.ranks(index).and_then(|ranks| plan.needed.get_mut(&ranks)),
             };
             if let Some(columns) = columns_read {
-                read.iter().for_each(|column| columns[*column as usize] = true);
+                // Behind the columns of ranked rows lies what was added to them, which is always there.
+                for column in &read {
+                    if let Some(column) = columns.get_mut(*column as usize) {
+                        *column = true;
+                    }
+                }
             }
             let mut pieces = vec![&lowered.last];
             for cut in &lowered.cuts {

@@ -13,13 +13,13 @@ use std::sync::{Arc, PoisonError};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use futures::future::BoxFuture;
 use millpond_kernels::tune;
-use millpond_memory::Stream;
+use millpond_memory::{MemoryError, Stream};
 
 use super::compile::{Sink, Source};
 use super::failure::Failure;
 use super::feed;
 use super::join::{Build, Built};
-use super::part::Kept;
+use super::part::{Kept, Part};
 use super::run::{Cut, Given, Run, merged};
 use super::segment::Active;
 use crate::error::EngineError;
@@ -100,11 +100,12 @@ impl<'r> Schedule<'r> {
         let wanted = |of: usize| {
             of + 1 == program.segments.len()
                 || (0..program.segments.len()).filter(|index| open(*index)).any(|index| {
-                    match &program.segments[index].source {
-                        Source::Segments(from) => from.contains(&of),
-                        Source::Unmatched { like, .. } => *like == of,
-                        _ => false,
-                    }
+                    program.looks_up(index) == Some(of)
+                        || match &program.segments[index].source {
+                            Source::Segments(from) => from.contains(&of),
+                            Source::Unmatched { like, .. } => *like == of,
+                            _ => false,
+                        }
                 })
         };
         let given: Vec<bool> = (0..program.segments.len()).map(wanted).collect();
@@ -188,7 +189,10 @@ impl<'r> Schedule<'r> {
         };
         let mut slices: Vec<(usize, KeySlice)> = pass.own.map(|slice| (index, slice)).into_iter().collect();
         slices.extend(pass.probed);
-        let active = Active::new(run, index, columns, finish, like, builds, slices, passes, rows);
+        let mut active = Active::new(run, index, columns, finish, like, builds, slices, passes, rows);
+        if let Some(given) = run.program.looks_up(index).and_then(|ranks| self.given[ranks].as_ref()) {
+            active.ranked = given.ranked.iter().map(Part::lookup).collect::<Result<_, MemoryError>>()?;
+        }
         let active = Arc::new(active.after(before)?);
         active.begin_pass(pass.groups);
         let ended = match &segment.source {

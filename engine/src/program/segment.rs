@@ -81,6 +81,8 @@ pub(super) struct Active {
     finish: Option<LoweredAggregate>,
     like: Option<Vec<ColumnInfo>>,
     builds: HashMap<usize, Built>,
+    /// Columns that are sorted within the groups that it finishes.
+    pub ranked: Vec<LookupInput>,
     /// Parts of the keys of joins, by the segment that builds.
     slices: Vec<(usize, KeySlice)>,
     rows_hint: u64,
@@ -120,6 +122,7 @@ impl Active {
             finish,
             like,
             builds,
+            ranked: vec![],
             slices,
             rows_hint,
             prepared: Mutex::new(None),
@@ -160,6 +163,7 @@ impl Active {
             let before = Arc::try_unwrap(before).map_err(unfinished)?;
             self.state = before.state;
             self.parts = before.parts;
+            self.parts_sorted = before.parts_sorted;
             self.rows_in_table = before.rows_in_table;
             self.most_groups = before.most_groups;
         }
@@ -406,6 +410,15 @@ impl Active {
             self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
+        if let Some(ranking) = &prepared.lowered.ranking {
+            for variant in 0..ranking.variants {
+                let piece = &prepared.lowered.last;
+                let part = self.variant_of(&prepared.pipeline, piece, &from, variant, true, stream).await?;
+                let part = part.arranged(&prepared.lowered.outputs, &prepared.lowered.at);
+                self.keep(Kept::spillable(part, &self.run.engine)?);
+            }
+            return Ok(());
+        }
         let leaves = self.run.is_last(self.index) && matches!(self.sink(), Sink::Materialise);
         // Where a few rows suffice, they come home at once, so that it shows when they are enough.
         let counts = self.run.program.row_limit.is_some();
@@ -476,7 +489,7 @@ impl Active {
     /// The columns that the segment gives, without rows.
     pub fn shape(&self) -> Result<Given, Failure> {
         let columns = self.prepared(0)?.lowered.outputs.clone();
-        Ok(Given { parts: vec![], columns, aggregate: None })
+        Ok(Given { parts: vec![], columns, aggregate: None, ranked: vec![] })
     }
 
     /// What the segment gives.
@@ -494,9 +507,14 @@ impl Active {
         if let (Sink::Sort { fetch, .. }, false, false) = (self.sink(), parts.is_empty(), sorted_already) {
             parts = vec![Kept::staying(self.sorted(parts, *fetch, &prepared, stream).await?)];
         }
+        let mut ranked = Vec::new();
+        if let (Some(ranking), false) = (&prepared.lowered.ranking, parts.is_empty()) {
+            let (rows, columns) = self.ranked(parts, ranking, &prepared, stream).await?;
+            (parts, ranked) = (vec![Kept::spillable(rows, &self.run.engine)?], columns);
+        }
         let mut columns = prepared.lowered.outputs.clone();
         self.run.bounded(&mut columns);
-        Ok(Given { parts, columns, aggregate: prepared.lowered.aggregate.clone() })
+        Ok(Given { parts, columns, aggregate: prepared.lowered.aggregate.clone(), ranked })
     }
 
     /// The segment in the kernels' language, made by whoever asks first. `rows` are those at hand; statistics may know of
@@ -647,6 +665,7 @@ impl Active {
             inputs.push(match table {
                 LookupTable::Dictionary(lookup) => self.dictionary_table(lookup, stream).await?,
                 LookupTable::BuildColumn { build, column, .. } => self.built(*build)?.column(*column)?,
+                LookupTable::Ranked { column, .. } => self.ranked_column(*column, stream)?,
                 LookupTable::Matches { build } => self.built(*build)?.table.rows()?,
                 LookupTable::Marks => {
                     marks.cloned().ok_or_else(|| EngineError::internal("rows are marked before they are looked up"))?
@@ -685,6 +704,19 @@ impl Active {
         waits: bool,
         stream: &Stream,
     ) -> Result<Part, Failure> {
+        self.variant_of(pipeline, piece, from, 0, waits, stream).await
+    }
+
+    /// The same, by launch `variant` of several over the same rows.
+    async fn variant_of(
+        &self,
+        pipeline: &Pipeline,
+        piece: &Piece,
+        from: &From,
+        variant: u32,
+        waits: bool,
+        stream: &Stream,
+    ) -> Result<Part, Failure> {
         let lookups = self.lookups(piece, from.marks.as_ref(), stream).await?;
         let tables = self.tables(piece)?;
         let extents = std::slice::from_ref(&from.extent);
@@ -698,6 +730,7 @@ impl Active {
             lookups: &lookups,
             tables: &tables,
             expansion: from.expansion.as_ref(),
+            variant,
             ..Input::default()
         };
         pipeline.materialise(input, &buffer, &layout, stream)?;

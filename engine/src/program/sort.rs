@@ -21,9 +21,10 @@ use millpond_memory::{DeviceBuffer, Reservation, Stream};
 
 use super::compile::Sink;
 use super::failure::Failure;
-use super::lower::SortKey;
+use super::lower::{Ranking, SortKey};
 use super::part::{Kept, Part};
 use super::segment::{Active, Prepared};
+use crate::error::EngineError;
 use crate::expr::{Lookup, LookupKind};
 
 /// A part is cut to the rows that are wanted where it has more than so many times as many.
@@ -49,7 +50,7 @@ impl Active {
         let keys = &prepared.lowered.sort_keys;
         let (order, _promise) = self.ordered(&part, keys, Some(wanted), stream).await?;
         let columns = part.layout.columns.len();
-        self.fetched(part, columns, &order, true, stream)
+        Ok(self.fetched(&part, 0..columns, &order, true, stream)?.arranged(&part.outputs, &part.at))
     }
 
     /// All parts, sorted.
@@ -67,7 +68,43 @@ impl Active {
         let (order, _promise) = self.ordered(&part, &prepared.lowered.sort_keys, limit, stream).await?;
         // The keys have done their work.
         let columns = part.outputs.len();
-        self.fetched(part, columns, &order, false, stream)
+        Ok(self.fetched(&part, 0..columns, &order, false, stream)?.arranged(&part.outputs, &part.at))
+    }
+
+    /// All parts in the order of their groups: the columns that an aggregation reads, and each column whose values it looks up,
+    /// sorted within its groups.
+    pub(super) async fn ranked(
+        &self,
+        parts: Vec<Kept>,
+        ranking: &Ranking,
+        prepared: &Prepared,
+        stream: &Stream,
+    ) -> Result<(Part, Vec<Part>), Failure> {
+        let part = self.run.together(parts, stream)?;
+        let mut rows = None;
+        let mut sorted = Vec::with_capacity(ranking.sorted.len());
+        for column in &ranking.sorted {
+            let keys = [prepared.lowered.sort_keys.as_slice(), &[*column]].concat();
+            let (order, _promise) = self.ordered(&part, &keys, None, stream).await?;
+            if rows.is_none() {
+                let read = self.fetched(&part, 0..ranking.read, &order, true, stream)?;
+                rows = Some(read.arranged(&part.outputs, &part.at));
+            }
+            sorted.push(self.fetched(&part, column.output..column.output + 1, &order, false, stream)?);
+        }
+        Ok((rows.ok_or_else(|| EngineError::internal("something is ranked"))?, sorted))
+    }
+
+    /// A column that is sorted within the groups; where there are no rows, nothing that anybody looks at.
+    pub(super) fn ranked_column(&self, column: usize, stream: &Stream) -> Result<LookupInput, Failure> {
+        match self.ranked.get(column) {
+            Some(column) => Ok(column.clone()),
+            None => {
+                let nothing = DeviceBuffer::zeroed(256, stream, &self.run.engine.pool)?;
+                let nothing = nothing.as_view().clone();
+                Ok(LookupInput { values: nothing.clone(), validity: Some(nothing) })
+            }
+        }
     }
 
     /// The row numbers of `part` in the order of `keys`, which name its columns; of its rows the first `limit`, or all.
@@ -123,18 +160,18 @@ impl Active {
         Ok((sort.order(&order)?, promise))
     }
 
-    /// The first `count` columns of `part`, its rows chosen by `order`; allocated as what waits if it `waits`.
+    /// Columns of `part` in its layout, their rows chosen by `order`; allocated as what waits if it `waits`.
     fn fetched(
         &self,
-        part: Part,
-        count: usize,
+        part: &Part,
+        columns: std::ops::Range<usize>,
         order: &ExtentInput,
         waits: bool,
         stream: &Stream,
     ) -> Result<Part, Failure> {
         let run = &self.run;
         // All columns are fetched by one launch: a pipeline over the row numbers, in which every column is a lookup table.
-        let columns = &part.layout.columns[..count];
+        let columns = &part.layout.columns[columns];
         let mut graph = Graph::new();
         let row = graph.column(0, Ty::new(Repr::U32));
         let mut outputs = Vec::with_capacity(columns.len());
@@ -163,6 +200,6 @@ impl Active {
         let input = Input { extents, lookups: &tables, texts: &reached, ..Input::default() };
         fetch.materialise(input, &buffer, &layout, stream)?;
         run.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Ok(Part::new(&buffer, layout, vec![]).arranged(&part.outputs, &part.at).promised(promise))
+        Ok(Part::new(&buffer, layout, vec![]).promised(promise))
     }
 }

@@ -293,11 +293,6 @@ async fn what_has_no_device_form_stays_on_the_cpu_with_its_reason() {
         ("SELECT w, approx_distinct(id) FROM t WHERE k > 0 GROUP BY w", "hash function"),
         ("SELECT w, approx_percentile_cont(i16, 0.5) FROM t WHERE k = 5 AND id < 99 GROUP BY w", "digest"),
         ("SELECT first_value(w) FROM t WHERE id = 4 AND k > -50", "without ORDER BY"),
-        ("SELECT w, median(k) FROM t WHERE k > 2 GROUP BY w", "in order"),
-        (
-            "SELECT w, percentile_cont(0.3) WITHIN GROUP (ORDER BY x) FROM t WHERE k > 2 GROUP BY w ORDER BY w",
-            "in order",
-        ),
     ] {
         rig.falls_back(sql, reason).await;
     }

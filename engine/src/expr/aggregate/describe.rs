@@ -16,11 +16,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_plan::aggregates::AggregateExec;
 
+use super::ranked::is_ranked;
 use super::unsupported;
 use crate::placement::Reason;
 
@@ -79,6 +81,8 @@ pub struct Call {
     pub among: Option<Vec<u32>>,
     /// The argument is the result, in the only row of its group that has it.
     pub taken: bool,
+    /// Of `percentile_cont`: which part of the values lies below, from 0 to 1.
+    pub percentile: Option<f64>,
 }
 
 /// The arguments of DISTINCT aggregates that are the same.
@@ -99,21 +103,23 @@ impl Aggregation {
         let sets: Vec<Vec<bool>> = group_by.groups().to_vec();
         let sets = if sets.is_empty() { vec![vec![]] } else { sets };
         let ids = group_by.has_grouping_set().then(|| grouping_ids(&sets));
-        let call = |(index, function): (usize, &Arc<AggregateFunctionExpr>)| Call {
-            function: Arc::clone(function),
-            arguments: function.expressions(),
-            filter: first.filter_expr().get(index).cloned().flatten(),
-            among: None,
-            taken: false,
+        let call = |(index, function): (usize, &Arc<AggregateFunctionExpr>)| {
+            let mut arguments = function.expressions();
+            let percentile = percentile(function, &mut arguments)?;
+            let filter = first.filter_expr().get(index).cloned().flatten();
+            Ok(Call { function: Arc::clone(function), arguments, filter, among: None, taken: false, percentile })
         };
-        let calls: Vec<Call> = first.aggr_expr().iter().enumerate().map(call).collect();
+        let calls = first.aggr_expr().iter().enumerate().map(call).collect::<Result<Vec<Call>, Reason>>()?;
         let distinct = distinct(&calls);
         let several = |call: &&Call| call.function.is_distinct() && call.arguments.len() > 1;
         if let Some(call) = calls.iter().find(several) {
             // DataFusion says so, too, and has the words.
             return Err(unsupported(&call.function, "DISTINCT takes one argument"));
         }
-        let ordered = |call: &&Call| call.function.is_distinct() && !call.function.order_bys().is_empty();
+        // The order of a percentile is that of its argument.
+        let ordered = |call: &&Call| {
+            call.function.is_distinct() && !call.function.order_bys().is_empty() && call.percentile.is_none()
+        };
         if let (Some(call), false) = (calls.iter().find(ordered), distinct.is_empty()) {
             return Err(unsupported(&call.function, "an ordered DISTINCT aggregate is not lowered"));
         }
@@ -141,10 +147,38 @@ impl Aggregation {
         keys.chain(filters).chain(calls).collect()
     }
 
+    /// Whether a result is found by its place in the order of its group's values.
+    pub fn ranks(&self) -> bool {
+        self.calls.iter().any(|call| !call.taken && is_ranked(call.function.fun().name()))
+    }
+
     /// Whether the number of the variant is one more key, and one more column.
     pub fn has_number(&self) -> bool {
         !matches!(self.number, Number::None | Number::Read(_))
     }
+}
+
+/// The percentile that `function` asks for, which then is no argument any more.
+fn percentile(
+    function: &AggregateFunctionExpr,
+    arguments: &mut Vec<Arc<dyn PhysicalExpr>>,
+) -> Result<Option<f64>, Reason> {
+    if function.fun().name() != "percentile_cont" || arguments.len() != 2 {
+        return Ok(None);
+    }
+    let literal = arguments.pop();
+    let value = literal.as_ref().and_then(|e| e.downcast_ref::<Literal>()).map(Literal::value);
+    let percentile = match value {
+        Some(ScalarValue::Float64(Some(p))) => *p,
+        Some(ScalarValue::Float32(Some(p))) => f64::from(*p),
+        _ => return Err(unsupported(function, "its percentile is not a number")),
+    };
+    if !(0.0..=1.0).contains(&percentile) {
+        // DataFusion says so, too, and has the words.
+        return Err(unsupported(function, format!("its percentile, {percentile}, is not between 0 and 1")));
+    }
+    let descending = function.order_bys().first().is_some_and(|key| key.options.descending);
+    Ok(Some(if descending { 1.0 - percentile } else { percentile }))
 }
 
 /// The arguments of DISTINCT aggregates, each once. Those that a value may come to twice do not count.

@@ -9,6 +9,7 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, Graph, GraphError, NodeId, Overflow, Range, Repr};
 
 use super::moments::Moments;
+use super::ranked::Place;
 use super::{LoweredAggregate, Lowering, Number, Scope, Value};
 use crate::column::{DictionaryId, plain_repr};
 use crate::placement::Reason;
@@ -50,6 +51,8 @@ pub(super) enum Final {
     },
     /// A statistic of one column or of pairs.
     Moments(Moments),
+    /// A value at a place in its group's order.
+    Placed(Place),
 }
 
 impl LoweredAggregate {
@@ -100,6 +103,10 @@ impl LoweredAggregate {
                 }
                 Final::Bounded { at, least } => {
                     bounded(&mut lowering.graph, accumulator(*at)?, *least).map_err(refuse)?
+                }
+                Final::Placed(place) => {
+                    let repr = plain_repr(field.data_type()).unwrap_or(Repr::F64);
+                    place.finish(lowering, &self.ranked_types, repr, &accumulator)?.map_err(refuse)?
                 }
                 Final::Moments(moments) => moments.finish(&mut lowering.graph, &accumulator)?.map_err(refuse)?,
                 Final::WholeAverage { sum, count } => {

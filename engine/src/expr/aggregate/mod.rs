@@ -9,6 +9,7 @@
 mod describe;
 mod finish;
 mod moments;
+mod ranked;
 
 use std::sync::Arc;
 
@@ -40,6 +41,9 @@ pub struct LoweredAggregate {
     pub row_filters: Vec<NodeId>,
     /// Launches over the same rows, numbered as [`Literal::Variant`].
     pub variants: u32,
+    /// Values that are to be sorted within their groups before the rows come here, and their types as columns.
+    pub ranked: Vec<NodeId>,
+    pub ranked_types: Vec<Ty>,
     keys: Vec<DataType>,
     /// What becomes of the key after these, which is the number of a variant or set.
     number: Option<Number>,
@@ -123,6 +127,7 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
     let bitwise = (of.keys.len() - of.arguments..of.keys.len()).map(|at| at as u32).collect();
     let mut spec = AggregateSpec { seed, bitwise, ..AggregateSpec::new(keys) };
     let mut finals = Vec::new();
+    let mut ranked = Vec::new();
     let first_result = of.keys.len() + usize::from(of.has_number());
     for (index, call) in of.calls.iter().enumerate() {
         let mut filter = match &call.among {
@@ -139,6 +144,9 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
         let result = schema.field(first_result + index).data_type().clone();
         let made = match call.taken {
             true => taken(lowering, scope, &mut spec, call, filter)?,
+            false if ranked::is_ranked(call.function.fun().name()) => {
+                ranked::lower(lowering, scope, &mut spec, &mut ranked, (call, &result), filter)?
+            }
             false => one(lowering, scope, &mut spec, call, filter, &result, of.exact_floats)?,
         };
         finals.push(made);
@@ -155,6 +163,8 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
         spec,
         row_filters,
         variants,
+        ranked_types: ranked.iter().map(|node| lowering.graph.ty(*node)).collect(),
+        ranked,
         emitted,
         columns: vec![],
         keys: key_types,
@@ -173,6 +183,14 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
         .map(|(index, name)| Ok(finishing.info(name, &results.column(index)?)))
         .collect::<Result<_, Reason>>()?;
     Ok(lowered)
+}
+
+impl LoweredAggregate {
+    /// The group keys, as the rows are sorted by them where something is ranked.
+    pub fn sort_keys(&self, lowering: &mut Lowering<'_>) -> Result<Vec<NodeId>, Reason> {
+        let key = |node: &NodeId| ranked::key(&mut lowering.graph, *node).map_err(|e| finish::graph("a key", &e));
+        self.spec.keys.iter().map(key).collect()
+    }
 }
 
 /// The group of the empty grouping set, which is there without rows, where this aggregation has one.
@@ -200,11 +218,13 @@ fn number(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Resul
     Ok(match of.number {
         Number::None => None,
         Number::Read(column) | Number::ReadIds { column, .. } => Some(scope.column(column)?.node),
-        Number::Kept | Number::Ids(_) => {
-            let ty = Ty::new(Repr::U32).within(0, of.variants.len() as i128 - 1);
-            Some(lowering.slot(ty, Literal::Variant))
-        }
+        Number::Kept | Number::Ids(_) => Some(variant(lowering, of)),
     })
+}
+
+/// The number of the launch.
+pub fn variant(lowering: &mut Lowering<'_>, of: &Aggregation) -> NodeId {
+    lowering.slot(Ty::new(Repr::U32).within(0, of.variants.len() as i128 - 1), Literal::Variant)
 }
 
 /// Whether the current row's variant is one of these.
@@ -275,12 +295,6 @@ fn one(
             return Err(unsupported(
                 function,
                 "its answer depends on the order in which DataFusion's digest meets the rows",
-            ));
-        }
-        "median" | "percentile_cont" => {
-            return Err(unsupported(
-                function,
-                "it needs the values of each group in order, which no device table keeps",
             ));
         }
         "array_agg" | "string_agg" | "nth_value" => {
