@@ -264,6 +264,11 @@ impl Pipeline {
         self.compiled.regime()
     }
 
+    /// True where the table of groups holds views.
+    fn has_text_keys(&self) -> bool {
+        self.compiled.plan.as_ref().is_some_and(|plan| plan.keys.iter().any(|key| key.lane == Lane::Text))
+    }
+
     /// Groups that can exist at most, where the keys' ranges tell.
     pub fn max_groups(&self) -> Option<u64> {
         self.compiled.plan.as_ref().and_then(|plan| plan.max_groups)
@@ -363,6 +368,8 @@ impl Pipeline {
         let mut launch = Launch::new(&self.kernels.pipeline, config);
         for slot in &compiled.params.slots {
             launch = match slot.slot {
+                // Texts of other launches are read where theirs are keys: one comes after the other.
+                Slot::Control if self.has_text_keys() => launch.write(state),
                 Slot::Control => launch.share(state),
                 slot => match self.table_value(slot, layout) {
                     Some(value) => value.give(launch),

@@ -468,7 +468,7 @@ impl Active {
         // A sort's keys are kept beside what it gives.
         let written = |prepared: &Prepared| prepared.lowered.last.spec.output_types();
         let kept = |prepared: &Prepared| written(prepared).iter().any(|ty| ty.repr == Repr::Text);
-        !self.aggregates() && !self.run.streams_out() && self.prepared_already().is_some_and(|prepared| kept(&prepared))
+        !self.run.streams_out() && self.prepared_already().is_some_and(|prepared| kept(&prepared))
     }
 
     fn keep(&self, part: Kept) {

@@ -59,10 +59,18 @@ pub(super) fn needs_a_dictionary(spec: &PipelineSpec) -> bool {
                     let counted = matches!(a.aggregate, Aggregate::Count(_));
                     !counted && a.aggregate.args().iter().any(text)
                 };
-                aggregate.keys.iter().any(text) || aggregate.accumulators.iter().any(over)
+                aggregate.accumulators.iter().any(over)
             }
             SinkSpec::Materialise { .. } | SinkSpec::Mark { .. } => false,
         }
+}
+
+/// True when the pipeline groups by a text: its table holds views of what earlier launches read.
+fn has_text_keys(spec: &PipelineSpec) -> bool {
+    match &spec.sink {
+        SinkSpec::Aggregate(aggregate) => aggregate.keys.iter().any(|key| spec.graph.ty(*key).repr == Repr::Text),
+        _ => false,
+    }
 }
 
 /// String columns of a program that are better off without a dictionary, and those that need one, by upload and column.
@@ -175,7 +183,7 @@ impl Reached {
     pub fn by(&self, spec: &PipelineSpec) -> Vec<DeviceView> {
         let columns = spec.columns.iter().map(|column| column.physical);
         let views = columns.chain(spec.lookups.iter().map(|table| table.physical)).any(|p| p == Physical::View);
-        if views { self.all() } else { Vec::new() }
+        if views || has_text_keys(spec) { self.all() } else { Vec::new() }
     }
 }
 

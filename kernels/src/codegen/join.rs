@@ -268,7 +268,7 @@ pub(crate) fn probe(
         Wanted::Words(words, nulls) => {
             let mask = table.mask.expect("a hashed table has a slot mask");
             let at = hash::Found { records: table.records, mask, matches, offset: plan.matches_offset() };
-            hash::find(f, &plan.groups, at, &words, nulls);
+            hash::find(f, &plan.groups, at, &words, nulls, hash::Same::Words);
         }
     }
     if let Some(open) = open {

@@ -27,6 +27,7 @@ use super::sink::hash;
 use super::sink::keys::{self, DenseParams};
 use super::sink::table::TableBuild;
 use super::sink::write::Outputs;
+use super::text;
 use super::value::{CodegenError, Emit};
 use crate::abi;
 use crate::tune;
@@ -220,9 +221,6 @@ fn check(spec: &PipelineSpec) -> Result<(), CodegenError> {
     let is_text = |node: &NodeId| spec.graph.ty(*node).repr == Repr::Text;
     let unsupported = |what: &str| Err(CodegenError::Unsupported { what: what.into() });
     if let SinkSpec::Aggregate(aggregate) = &spec.sink {
-        if aggregate.keys.iter().any(is_text) {
-            return unsupported("grouping by a text");
-        }
         let over_text =
             |a: &Accumulator| !matches!(a.aggregate, Aggregate::Count(_)) && a.aggregate.args().iter().any(is_text);
         if aggregate.accumulators.iter().any(over_text) {
@@ -671,6 +669,7 @@ fn aggregate_kernel(
         plant(&mut Emit { module, f }, &mut rows, &mut expressions, seed, table)?;
     }
     let keys: Vec<NodeId> = plan.keys.iter().map(|key| key.node).collect();
+    let comparison = text::comparison(module, plan.keys.iter().map(|key| key.lane))?;
     let thread = f.global_thread();
     let step = f.grid_threads();
     let mut add_row = |emit: &mut Emit<'_>, leaves: &mut RowLeaves<'_>| -> Result<(), CodegenError> {
@@ -700,7 +699,8 @@ fn aggregate_kernel(
             Regime::Hash => {
                 let at = hashed.expect("the hash regime has a hash table");
                 let (words, nulls) = keys::words(emit, leaves, &mut expressions, plan, &keys)?;
-                let (cells, found, _) = hash::find_or_insert(emit.f, plan, at, &words, nulls);
+                let same = hash::Same::of(&comparison);
+                let (cells, found, _) = hash::find_or_insert(emit.f, plan, at, &words, nulls, same);
                 open.push(emit.f.open_if(found));
                 Place::Table(cells)
             }
@@ -758,7 +758,8 @@ fn plant(
         }
         (_, Some(table), _) => {
             let (words, nulls) = keys::words(emit, &mut rows.leaves, expressions, to.plan, &seed.keys)?;
-            hash::find_or_insert(emit.f, to.plan, table, &words, nulls);
+            let comparison = text::comparison(emit.module, to.plan.keys.iter().map(|key| key.lane))?;
+            hash::find_or_insert(emit.f, to.plan, table, &words, nulls, hash::Same::of(&comparison));
         }
         _ => {
             return Err(CodegenError::Malformed {

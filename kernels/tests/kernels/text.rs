@@ -1,5 +1,7 @@
 //! Texts in pipelines: every function against plain Rust, over lengths, characters and NULLs that find bugs.
 
+use std::collections::HashMap;
+
 use millpond_kernels::codegen::ir::*;
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput};
 use millpond_kernels::text::{self, Working};
@@ -20,7 +22,7 @@ enum Column {
 }
 
 /// A value that came out.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Out {
     Null,
     Bool(bool),
@@ -702,8 +704,6 @@ fn what_has_no_device_form_is_refused_with_its_name() {
         assert!(error.is_unsupported(), "{error}");
         error.to_string()
     };
-    let grouped = AggregateSpec::new(vec![c]);
-    assert_eq!(refused(SinkSpec::Aggregate(grouped)), "grouping by a text has no device form");
     let mut least = AggregateSpec::new(vec![]);
     least.accumulate(&bench.graph, Accumulator { aggregate: Aggregate::Min(c), filter: None });
     assert_eq!(refused(SinkSpec::Aggregate(least)), "an aggregate of a text has no device form");
@@ -711,4 +711,89 @@ fn what_has_no_device_form_is_refused_with_its_name() {
     assert_eq!(refused(SinkSpec::Table { table, keys: vec![c] }), "a join on a text has no device form");
     // The number of bytes at a control block's place is the abi's.
     assert_eq!(abi::CONTROL_ROWS, 8);
+}
+
+impl Bench {
+    /// Rows of each group, from several launches over the same rows; the table grows between them.
+    fn grouped(&self, keys: &[NodeId], launches: usize) -> HashMap<Vec<Out>, i128> {
+        let (specs, inputs): (Vec<_>, Vec<_>) = self.columns.iter().map(|column| self.column(column)).unzip();
+        let mut aggregate = AggregateSpec::new(keys.to_vec());
+        aggregate.accumulate(&self.graph, Accumulator { aggregate: Aggregate::CountStar, filter: None });
+        let spec = PipelineSpec {
+            extents: Extents::One,
+            columns: specs,
+            literals: vec![],
+            lookups: vec![],
+            tables: vec![],
+            expanded: false,
+            graph: self.graph.clone(),
+            filters: vec![],
+            sink: SinkSpec::Aggregate(aggregate),
+        };
+        let reached: Vec<DeviceView> = inputs.iter().map(|column| column.values.clone()).collect();
+        let rows = self.rows() as u64;
+        let extent = ExtentInput { rows: ExtentRows::Known(rows), columns: inputs.into_iter().map(Some).collect() };
+        let (rig, pipeline) = (&self.rig, self.rig.pipeline(&spec));
+        let mut layout = pipeline.state_layout(rows).expect("few");
+        let mut state = DeviceBuffer::zeroed(layout.bytes, &rig.stream, &rig.pool).expect("room");
+        for launch in 0..launches {
+            if launch > 0 {
+                let larger = pipeline.state_layout(rows << (2 * launch)).expect("few");
+                let next = DeviceBuffer::zeroed(larger.bytes, &rig.stream, &rig.pool).expect("room");
+                pipeline.rehash(state.as_view(), &layout, next.as_view(), &larger, &rig.stream).expect("fits");
+                (state, layout) = (next, larger);
+            }
+            let input = Input { extents: std::slice::from_ref(&extent), texts: &reached, ..Input::default() };
+            pipeline.accumulate(input, state.as_view(), &layout, &rig.stream).unwrap_or_else(|e| panic!("{e}"));
+        }
+        let out_layout = pipeline.emit_layout(&layout, rows).expect("few");
+        let output = DeviceBuffer::new(out_layout.bytes, &rig.stream, &rig.pool).expect("room");
+        pipeline.emit(state.as_view(), &layout, output.as_view(), &out_layout, &rig.stream).expect("fits");
+        let reached: Vec<DeviceView> = reached.into_iter().chain([output.as_view().clone()]).collect();
+        let (columns, error) = self.read(&output, &out_layout, &reached);
+        assert_eq!(error, 0, "{:?}", ErrorCode::from_word(error));
+        rig.assert_clean();
+        let mut groups = HashMap::new();
+        for group in 0..columns[0].len() {
+            let key = columns[..keys.len()].iter().map(|column| column[group].clone()).collect();
+            let Out::Int(count) = columns[keys.len()][group] else { panic!("a count is a number") };
+            assert!(groups.insert(key, count).is_none(), "a group comes once");
+        }
+        groups
+    }
+}
+
+#[test]
+fn texts_are_keys_of_groups() {
+    let million = "x".repeat(1 << 20);
+    let another = "x".repeat((1 << 20) - 1) + "y";
+    let mut some = some_texts();
+    // Alike in length and beginning, up to twelve bytes and beyond.
+    some.extend((0..40).map(|i| format!("the same{:0width$}", i % 20, width = if i < 20 { 4 } else { 30 })));
+    let mut random = Random(11);
+    let mut rows: Vec<Option<&str>> =
+        (0..600).map(|_| (random.below(9) != 0).then(|| some[random.below(some.len() as u64) as usize].as_str())).collect();
+    rows.extend([Some(&*million), Some(&another), Some(&million), None]);
+    let numbers: Vec<Option<i64>> = rows.iter().map(|_| (random.below(4) != 0).then(|| random.below(3) as i64)).collect();
+
+    let mut bench = Bench::new();
+    let text = bench.texts(rows.iter().map(|text| text.map(str::as_bytes)));
+    let number = bench.numbers(numbers.clone());
+    let left = {
+        let three = bench.graph.integer(3, Repr::I64);
+        bench.graph.text(TextFunction::Left, &[text, three]).expect("a text")
+    };
+    let short = |text: &Option<&str>| text.map(|text| text.chars().take(3).collect::<String>());
+    for (name, keys) in [("a text", vec![text]), ("two texts and a number", vec![left, number, text])] {
+        let mut expected: HashMap<Vec<Out>, i128> = HashMap::new();
+        for (own, number) in rows.iter().zip(&numbers) {
+            let (whole, number) = (Out::from(*own), number.map_or(Out::Null, |number| Out::Int(number.into())));
+            let key = match keys.len() {
+                1 => vec![whole],
+                _ => vec![short(own).map_or(Out::Null, |text| text.as_str().into()), number, whole],
+            };
+            *expected.entry(key).or_default() += 3;
+        }
+        assert_eq!(bench.grouped(&keys, 3), expected, "{name}");
+    }
 }

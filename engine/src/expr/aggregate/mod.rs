@@ -71,10 +71,6 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
     for (index, (expr, name)) in of.keys.iter().enumerate() {
         let value = lowering.lower(expr, scope)?;
         let ty = lowering.graph.ty(value.node);
-        if ty.repr == Repr::Text {
-            let why = "strings group by their codes in a dictionary, and these have none".to_string();
-            return Err(Reason::ExprUnsupported { expr: expr.to_string(), why });
-        }
         key_types.push(value.data_type.clone());
         // A boolean key is the number 0 or 1.
         let mut node = match ty.repr {

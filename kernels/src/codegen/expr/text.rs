@@ -5,43 +5,19 @@
 //! NULL     a text can be read even where it is NULL: helpers are called for every row, in step.
 //! Parts    of a text (substrings, trimmed texts) are an address and a length in the same bytes; nothing is copied.
 
-use std::collections::HashMap;
-use std::sync::OnceLock;
-
-use millpond_ptx::ast::{Item, Module, Type};
+use millpond_ptx::ast::Type;
 use millpond_ptx::build::{Compare, Reg, Value as Operand};
 
 use super::lanes::Number;
 use super::{Computed, Row};
 use crate::codegen::ir::{ErrorCode, Lane, NodeId, TextFunction, lane};
+use crate::codegen::text::paste;
 use crate::codegen::value::{CodegenError, Value};
-use crate::image::IMAGES;
-
-/// Each helper of the image as a module of its own: none needs another.
-fn helper(name: &str) -> Result<&'static Module, CodegenError> {
-    static HELPERS: OnceLock<Result<HashMap<String, Module>, CodegenError>> = OnceLock::new();
-    let helpers = HELPERS.get_or_init(|| {
-        let image = IMAGES.iter().find(|image| image.name == "text");
-        let image = image.ok_or_else(|| CodegenError::Ptx("there is no image of text functions".into()))?;
-        let whole = millpond_ptx::parse(image.text).map_err(|error| CodegenError::Ptx(error.to_string()))?;
-        let mut helpers = HashMap::new();
-        for item in &whole.items {
-            if let Item::Function(function) = item {
-                let mut own = Module::new();
-                own.items.push(item.clone());
-                helpers.insert(function.name.clone(), own);
-            }
-        }
-        Ok(helpers)
-    });
-    let helpers = helpers.as_ref().map_err(Clone::clone)?;
-    helpers.get(name).ok_or_else(|| CodegenError::Ptx(format!("the image has no function {name}")))
-}
 
 impl Row<'_, '_> {
     /// Calls a helper of the image.
     fn call(&mut self, name: &str, arguments: &[Operand]) -> Result<Vec<Reg>, CodegenError> {
-        let callee = self.module.paste(helper(name)?, name).map_err(|error| CodegenError::Ptx(error.to_string()))?;
+        let callee = paste(self.module, name)?;
         Ok(self.f.call(&callee, arguments))
     }
 

@@ -20,6 +20,7 @@
 //! Seen     whether any row contributed, when the result may be NULL and no count of the same rows is kept anyway.
 
 use crate::codegen::ir::*;
+use crate::codegen::text;
 use crate::tune;
 
 /// How one word is combined.
@@ -376,7 +377,11 @@ impl KeyPlan {
 
     /// 64-bit words of the key in a hash table's record.
     pub fn words(&self) -> u32 {
-        if self.lane == Lane::S128 { 2 } else { 1 }
+        match self.lane {
+            Lane::S128 => 2,
+            Lane::Text => text::KEY_WORDS,
+            _ => 1,
+        }
     }
 }
 

@@ -317,12 +317,15 @@ pub(crate) fn rehash_kernel(plan: &AggregatePlan) -> (FunctionBuilder, ParamList
     let table =
         hash::Table { control, records: f.add(control, abi::CONTROL_BYTES), mask, part: Some((part_mask, part)) };
     let old = f.add(old, abi::CONTROL_BYTES);
+    // Keys of the old table differ; what texts lead to is not at hand here.
+    let texts = plan.keys.iter().any(|key| key.lane == Lane::Text);
+    let same = if texts { hash::Same::Never } else { hash::Same::Words };
     f.grid_stride(records, |f, slot| {
         let record = f.element(old, slot, plan.record_bytes() as u32);
         let group = hash::is_ready(f, record);
         f.if_(group, |f| {
             let (words, nulls) = hash::read_keys(f, plan, record);
-            let (cells, found, _) = hash::find_or_insert(f, plan, table, &words, nulls);
+            let (cells, found, _) = hash::find_or_insert(f, plan, table, &words, nulls, same);
             f.if_(found, |f| {
                 // Keys of the old table differ, so this thread alone has the new record.
                 let from = f.add(record, plan.cells_offset() as u64);

@@ -7,15 +7,17 @@
 //! Progress  a claimed slot with our hash is waited for by reading it again; its owner never waits for anyone.
 //! Room      the host keeps at least half of the slots free; if it fails to, `ErrorCode::TableFull` is raised, nothing hangs.
 //! Parts     a table may be for one part of the keys only, by the top bits of the hash; rows of others are passed over.
+//! Texts     are a hash of their bytes and a view. The view is the first one that came with the text: what it leads to stays.
 //! After     keys of NULL are words of 0 and a bit in the mask, so NULL is a group like any other.
 
 use millpond_ptx::ast::{Space, Type};
-use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, Reg};
+use millpond_ptx::build::{Atomic, Callee, Compare, FunctionBuilder, Reg};
 
-use super::cells::AggregatePlan;
+use super::cells::{AggregatePlan, KeyPlan};
 use crate::abi;
-use crate::codegen::ir::{ErrorCode, NodeId};
+use crate::codegen::ir::{ErrorCode, Lane, NodeId};
 use crate::codegen::load::raise;
+use crate::codegen::text;
 use crate::tune;
 
 /// State bits of a tag.
@@ -38,14 +40,95 @@ pub(crate) struct Table {
     pub part: Option<(Reg, Reg)>,
 }
 
+/// How a key is found to be the one of a record with its hash.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Same<'a> {
+    /// Word by word.
+    Words,
+    /// The same; texts by [`text::comparison`].
+    Texts(&'a Callee),
+    /// Never: each key comes once.
+    Never,
+}
+
+impl<'a> Same<'a> {
+    pub(crate) fn of(comparison: &'a Option<Callee>) -> Same<'a> {
+        comparison.as_ref().map_or(Same::Words, Same::Texts)
+    }
+}
+
+/// Where the words of each key begin, with the key's lane.
+fn places(plan: &AggregatePlan) -> Vec<(usize, Lane)> {
+    let mut at = 0;
+    let place = |key: &KeyPlan| {
+        at += key.words() as usize;
+        (at - key.words() as usize, key.lane)
+    };
+    plan.keys.iter().map(place).collect()
+}
+
+/// Whether a record with the tag of these keys holds others (`None`: it cannot). `load` reads a word of it.
+fn differs(
+    f: &mut FunctionBuilder,
+    plan: &AggregatePlan,
+    words: &[Reg],
+    nulls: Option<Reg>,
+    same: Same<'_>,
+    load: impl Fn(&mut FunctionBuilder, Type, i64) -> Reg,
+) -> Option<Reg> {
+    let mut differs: Option<Reg> = None;
+    let mut also = |f: &mut FunctionBuilder, own: Reg, wanted: Reg| {
+        let other = f.setp(Compare::Ne, own, wanted);
+        differs = Some(match differs {
+            Some(differs) => f.or(differs, other),
+            None => other,
+        });
+    };
+    let place = |word: usize| KEYS + 8 * word as i64;
+    if let Some(nulls) = nulls {
+        let own = load(f, Type::U32, NULLS);
+        also(f, own, nulls);
+    }
+    let mut texts = Vec::new();
+    for (at, lane) in places(plan) {
+        // Texts of one hash, length and beginning may still lie in two places.
+        let plain = match lane {
+            Lane::Text => {
+                texts.push(at + 1);
+                at..at + 2
+            }
+            Lane::S128 => at..at + 2,
+            _ => at..at + 1,
+        };
+        for word in plain {
+            let own = load(f, Type::U64, place(word));
+            also(f, own, words[word]);
+        }
+    }
+    let (Same::Texts(comparison), Some(so_far)) = (same, differs) else { return differs };
+    let alike = f.not(so_far);
+    f.if_(alike, |f| {
+        for at in texts {
+            let own = load(f, Type::U64, place(at + 1));
+            let equal = text::same_views(f, comparison, words[at], words[at + 1], own);
+            let other = f.not(equal);
+            let other = f.or(so_far, other);
+            f.assign(so_far, other);
+        }
+    });
+    Some(so_far)
+}
+
 /// A hash of the key words (U64): every bit of it depends on every bit of them.
-fn hash(f: &mut FunctionBuilder, words: &[Reg], nulls: Option<Reg>) -> Reg {
+fn hash(f: &mut FunctionBuilder, plan: &AggregatePlan, words: &[Reg], nulls: Option<Reg>) -> Reg {
     // Multipliers and shifts of the finaliser of MurmurHash3, by Austin Appleby.
     let mut state = match nulls {
         Some(nulls) => f.convert(Type::U64, nulls),
         None => f.copy(Type::U64, 0x9e37_79b9_7f4a_7c15u64),
     };
-    for &word in words {
+    // Of a text its own hash is enough, and says the same wherever the text lies.
+    let hashed = places(plan).into_iter().flat_map(|(at, lane)| if lane == Lane::S128 { at..at + 2 } else { at..at + 1 });
+    for word in hashed.map(|word| words[word]) {
         let mixed = f.xor(state, word);
         let mixed = f.mul(mixed, 0xff51_afd7_ed55_8ccdu64);
         let high = f.shr(mixed, 33);
@@ -67,8 +150,9 @@ pub(crate) fn find_or_insert(
     table: Table,
     words: &[Reg],
     nulls: Option<Reg>,
+    same: Same<'_>,
 ) -> (Reg, Reg, Reg) {
-    let hash = hash(f, words, nulls);
+    let hash = hash(f, plan, words, nulls);
     let (low, high) = f.unpack(hash);
     let tag_bits = f.shl(high.view(Type::U32), 2);
     let claimed = f.or(tag_bits, CLAIMED);
@@ -109,30 +193,20 @@ pub(crate) fn find_or_insert(
         let pending = f.setp(Compare::Eq, tag, claimed);
         let again = f.or(empty, pending);
         f.continue_if(again);
-        let same = f.setp(Compare::Eq, tag, ready);
-        f.if_(same, |f| {
-            let mut differs: Option<Reg> = None;
-            if let Some(nulls) = nulls {
-                let own = f.load_with("ld.relaxed.gpu.global", Type::U32, record.at(NULLS));
-                differs = Some(f.setp(Compare::Ne, own, nulls));
-            }
-            for (i, &word) in words.iter().enumerate() {
-                let own = f.load_with("ld.relaxed.gpu.global", Type::U64, record.at(KEYS + 8 * i as i64));
-                let other = f.setp(Compare::Ne, own, word);
-                differs = Some(match differs {
-                    Some(differs) => f.or(differs, other),
-                    None => other,
-                });
-            }
-            match differs {
-                Some(differs) => {
-                    let equal = f.not(differs);
-                    f.assign(found, equal);
+        if !matches!(same, Same::Never) {
+            let alike = f.setp(Compare::Eq, tag, ready);
+            f.if_(alike, |f| {
+                let load = |f: &mut FunctionBuilder, ty, at| f.load_with("ld.relaxed.gpu.global", ty, record.at(at));
+                match differs(f, plan, words, nulls, same, load) {
+                    Some(differs) => {
+                        let equal = f.not(differs);
+                        f.assign(found, equal);
+                    }
+                    None => f.assign_pred(found, true),
                 }
-                None => f.assign_pred(found, true),
-            }
-        });
-        f.break_if(found);
+            });
+            f.break_if(found);
+        }
         let next = f.add(slot, 1u32);
         let next = f.and(next, table.mask);
         f.assign(slot, next);
@@ -162,8 +236,15 @@ pub(crate) struct Found {
 }
 
 /// Looks for the record with these keys. For launches that run after the table was filled.
-pub(crate) fn find(f: &mut FunctionBuilder, plan: &AggregatePlan, table: Found, words: &[Reg], nulls: Option<Reg>) {
-    let hash = hash(f, words, nulls);
+pub(crate) fn find(
+    f: &mut FunctionBuilder,
+    plan: &AggregatePlan,
+    table: Found,
+    words: &[Reg],
+    nulls: Option<Reg>,
+    same: Same<'_>,
+) {
+    let hash = hash(f, plan, words, nulls);
     let (low, high) = f.unpack(hash);
     let tag_bits = f.shl(high.view(Type::U32), 2);
     let ready = f.or(tag_bits, READY);
@@ -174,26 +255,11 @@ pub(crate) fn find(f: &mut FunctionBuilder, plan: &AggregatePlan, table: Found, 
         let tag = f.load_constant(Type::U32, record);
         let empty = f.setp(Compare::Eq, tag, 0u32);
         f.break_if(empty);
-        let same = f.setp(Compare::Eq, tag, ready);
+        let alike = f.setp(Compare::Eq, tag, ready);
         let found = f.constant_pred(false);
-        f.if_(same, |f| {
-            let mut differs: Option<Reg> = None;
-            let mut also = |f: &mut FunctionBuilder, own: Reg, wanted: Reg| {
-                let other = f.setp(Compare::Ne, own, wanted);
-                differs = Some(match differs {
-                    Some(differs) => f.or(differs, other),
-                    None => other,
-                });
-            };
-            if let Some(nulls) = nulls {
-                let own = f.load_constant(Type::U32, record.at(NULLS));
-                also(f, own, nulls);
-            }
-            for (i, &word) in words.iter().enumerate() {
-                let own = f.load_constant(Type::U64, record.at(KEYS + 8 * i as i64));
-                also(f, own, word);
-            }
-            match differs {
+        f.if_(alike, |f| {
+            let load = |f: &mut FunctionBuilder, ty, at| f.load_constant(ty, record.at(at));
+            match differs(f, plan, words, nulls, same, load) {
                 Some(differs) => {
                     let equal = f.not(differs);
                     f.assign(found, equal);

@@ -3,6 +3,7 @@
 //!   dense    code = ((k0 − low0) · codes1 + (k1 − low1)) · codes2 + …         NULL is a key's last code
 //!   words    one 64-bit word per key (two for 128 bits), 0 for NULL, and a mask of NULLs beside the tag
 //!
+//! Texts    are always words: those of `text::key_words`.
 //! Floats   all NaN are one key and −0.0 is 0.0, as DataFusion groups them.
 //! Ranges   lows and numbers of codes are parameters: other ranges are the same kernel.
 
@@ -14,6 +15,7 @@ use crate::codegen::expr::Expressions;
 use crate::codegen::ir::*;
 use crate::codegen::load::{RowLeaves, lane_type, to_64, to_128, truth_bit};
 use crate::codegen::params::{ParamList, Slot};
+use crate::codegen::text;
 use crate::codegen::value::{CodegenError, Emit, Value};
 
 /// Parameters of one key, each U32 unless an emit asks for a whole low.
@@ -165,8 +167,10 @@ pub(crate) fn words(
                 vec![f.convert(Type::U64, bits)]
             }
             Lane::F64 => vec![canonical(f, value.low, Type::U64, 0x7ff8_0000_0000_0000)],
+            Lane::Text => text::key_words(emit, value)?,
             _ => vec![to_64(f, value.low).view(Type::U64)],
         };
+        let f = &mut *emit.f;
         if let Some(valid) = value.valid {
             for word in &mut own {
                 *word = f.select(valid, *word, 0u64);
@@ -197,8 +201,12 @@ pub(crate) fn from_words(f: &mut FunctionBuilder, lane: Lane, words: &[Reg]) -> 
     let low = match lane {
         Lane::Pred => f.setp(Compare::Ne, words[0], 0u64),
         Lane::S32 | Lane::U32 => f.convert(lane_type(lane), words[0]),
-        // Texts are no keys: a pipeline with one is refused before it comes here.
-        Lane::S64 | Lane::U64 | Lane::Text => words[0].view(lane_type(lane)),
+        Lane::S64 | Lane::U64 => words[0].view(lane_type(lane)),
+        // As it is stored: the two words of its view.
+        Lane::Text => {
+            high = Some(words[2].view(Type::S64));
+            words[1]
+        }
         Lane::S128 => {
             high = Some(words[1].view(Type::S64));
             words[0]

@@ -1,0 +1,74 @@
+//! Texts in registers and in records: helpers of the image of text functions, pasted into the module that calls them.
+//!
+//! ```text
+//!   "lemon"                  words of a key   hash │ 5, "lemo" │ "n"
+//!   "pomegranate juice"                       hash │ 17, "pome" │ where its bytes lie
+//! ```
+//!
+//! Equal    texts have equal hashes and equal first words of their views; the second words are equal, or lead to equal bytes.
+//! Lifetime a table of such keys holds views: what they lead to stays until the last launch that looks there.
+
+use std::sync::OnceLock;
+
+use millpond_ptx::ast::{Module, Type};
+use millpond_ptx::build::{Callee, Compare, FunctionBuilder, ModuleBuilder, Reg, fingerprint};
+
+use super::ir::Lane;
+use super::value::{CodegenError, Emit, Value};
+use crate::image::IMAGES;
+
+/// Words of a text among the keys of a hash table: its hash, then the two words of its view.
+pub(crate) const KEY_WORDS: u32 = 3;
+
+/// The image of text functions, and its fingerprint.
+fn image() -> Result<&'static (Module, u64), CodegenError> {
+    static IMAGE: OnceLock<Result<(Module, u64), CodegenError>> = OnceLock::new();
+    let image = IMAGE.get_or_init(|| {
+        let image = IMAGES.iter().find(|image| image.name == "text");
+        let image = image.ok_or_else(|| CodegenError::Ptx("there is no image of text functions".into()))?;
+        let whole = millpond_ptx::parse(image.text).map_err(|error| CodegenError::Ptx(error.to_string()))?;
+        let fingerprint = fingerprint(&whole);
+        Ok((whole, fingerprint))
+    });
+    image.as_ref().map_err(Clone::clone)
+}
+
+/// The helper `name`, pasted into `module` with those it needs, unless they are there.
+pub(crate) fn paste(module: &mut ModuleBuilder, name: &str) -> Result<Callee, CodegenError> {
+    let (image, fingerprint) = image()?;
+    module.paste_known(image, *fingerprint, name).map_err(|error| CodegenError::Ptx(error.to_string()))
+}
+
+/// Address (U64) and number of bytes (U64) of a text in registers.
+fn words(value: Value) -> Result<(Reg, Reg), CodegenError> {
+    match (value.lane, value.high) {
+        (Lane::Text, Some(bytes)) => Ok((value.low.view(Type::U64), bytes.view(Type::U64))),
+        (lane, _) => Err(CodegenError::Malformed { what: "a text".into(), why: format!("it comes as {lane:?}") }),
+    }
+}
+
+/// The words of a text as a key: its hash, and its view (U64 each). Those of a NULL are anything.
+pub(crate) fn key_words(emit: &mut Emit<'_>, value: Value) -> Result<Vec<Reg>, CodegenError> {
+    let (at, bytes) = words(value)?;
+    let mut own = Vec::with_capacity(KEY_WORDS as usize);
+    for name in ["text_hash", "text_view"] {
+        let callee = paste(emit.module, name)?;
+        own.extend(emit.f.call(&callee, &[at.into(), bytes.into()]).into_iter().map(|word| word.view(Type::U64)));
+    }
+    Ok(own)
+}
+
+/// What compares the texts among keys of these lanes; `None` if there are none.
+pub(crate) fn comparison(
+    module: &mut ModuleBuilder,
+    lanes: impl IntoIterator<Item = Lane>,
+) -> Result<Option<Callee>, CodegenError> {
+    let texts = lanes.into_iter().any(|lane| lane == Lane::Text);
+    texts.then(|| paste(module, "text_same")).transpose()
+}
+
+/// Whether two texts are equal whose views have the first word `first`, and these second words.
+pub(crate) fn same_views(f: &mut FunctionBuilder, comparison: &Callee, first: Reg, a: Reg, b: Reg) -> Reg {
+    let same = f.call(comparison, &[first.into(), a.into(), b.into()]);
+    f.setp(Compare::Ne, same[0].view(Type::U32), 0u32)
+}
