@@ -1,20 +1,28 @@
-//! Runs a suite's queries once each and says what each one did.
+//! Runs a suite's queries and says what each one did.
 //!
 //! ```text
 //!   DIR/lineitem.parquet ─┐
 //!   DIR/orders/          ─┴─► tables of a session ─► execute ─► Outcome { rows, digest, report }
 //! ```
 //!
+//! Made     a query's own tables and views are gone when it ends. Its tables are collected, so they count as answers, too.
 //! Errors   a missing table names the two places where it was looked for.
 //! Time     is the host's wall clock; the simulated device's is never reported as performance.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use millpond::datafusion::catalog::MemTable;
+use millpond::datafusion::common::TableReference;
 use millpond::datafusion::error::DataFusionError;
+use millpond::datafusion::execution::context::SessionContext;
+use millpond::datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use millpond::datafusion::prelude::ParquetReadOptions;
-use millpond::{Millpond, QueryReport};
-use millpond_queries::answer::{Answer, Difference, compare};
+use millpond::datafusion::sql::parser::DFParserBuilder;
+use millpond::{Millpond, QueryReport, QueryResult};
+use millpond_queries::answer::{Answer, Difference};
+use millpond_queries::gpu_bdb::{Rows, Tables};
 use millpond_queries::{Query, Suite};
 
 /// Why a suite could not be run.
@@ -22,15 +30,22 @@ use millpond_queries::{Query, Suite};
 #[non_exhaustive]
 pub enum RunnerError {
     #[error(
-        "table {table} of suite {suite} is missing: neither {} nor the folder {} exists; \
-         make the data with: millpond gen {suite} --scale 1 --out {}",
-        file.display(), folder.display(), data.display()
+        "table {table} of suite {suite} is missing: neither {} nor the folder {} exists{}",
+        data.join(format!("{table}.parquet")).display(), data.join(table).display(), hint(command.as_deref(), data)
     )]
-    TableMissing { suite: String, table: String, file: PathBuf, folder: PathBuf, data: PathBuf },
+    TableMissing { suite: String, table: String, data: PathBuf, command: Option<String> },
     #[error("cannot read table {table}: {source}")]
     Table { table: String, source: DataFusionError },
+    #[error("{} holds no tables: suite {suite} takes every NAME.parquet and every folder NAME that is there", data.display())]
+    NoTables { suite: String, data: PathBuf },
+    #[error("suite {suite} needs the function {function}, which is not known; drop it from functions in suite.toml")]
+    FunctionMissing { suite: String, function: String },
     #[error("{query}: {source}")]
     Query { query: String, source: DataFusionError },
+}
+
+fn hint(command: Option<&str>, data: &Path) -> String {
+    command.map(|command| format!("; make the data with: {command} {}", data.display())).unwrap_or_default()
 }
 
 /// What one query gave.
@@ -38,24 +53,42 @@ pub enum RunnerError {
 pub struct Outcome {
     pub query: String,
     pub answer: Answer,
+    /// Tables that the query made on its way, and those that its step derived from the answer.
+    pub parts: Vec<(String, Answer)>,
+    /// What its step says about the answer.
+    pub text: Option<String>,
+    /// Planning, running and the step, but not the making of [`Answer`]s.
     pub elapsed: Duration,
+    /// Of all its statements together.
     pub report: QueryReport,
 }
 
 /// Registers a suite's tables from the files or folders of `data`.
 ///
 /// # Errors
-/// [`RunnerError::TableMissing`] and [`RunnerError::Table`].
+/// [`RunnerError::TableMissing`], [`RunnerError::NoTables`] and [`RunnerError::Table`].
 pub async fn register_tables(session: &Millpond, suite: &Suite, data: &Path) -> Result<(), RunnerError> {
-    for table in &suite.tables {
+    let found;
+    let tables = match &suite.tables {
+        Some(tables) => tables,
+        None => {
+            found = tables_in(data);
+            &found
+        }
+    };
+    if tables.is_empty() && suite.tables.is_none() {
+        return Err(RunnerError::NoTables { suite: suite.name.clone(), data: data.to_path_buf() });
+    }
+    for table in tables {
         let file = data.join(format!("{table}.parquet"));
         let folder = data.join(table);
         let path = match (file.exists(), folder.is_dir()) {
             (true, _) => &file,
             (false, true) => &folder,
             (false, false) => {
-                let (suite, table) = (suite.name.clone(), table.clone());
-                return Err(RunnerError::TableMissing { suite, table, file, folder, data: data.to_path_buf() });
+                let (suite, table, command) = (suite.name.clone(), table.clone(), suite.data_command.clone());
+                let data = data.to_path_buf();
+                return Err(RunnerError::TableMissing { suite, table, data, command });
             }
         };
         session
@@ -67,39 +100,160 @@ pub async fn register_tables(session: &Millpond, suite: &Suite, data: &Path) -> 
     Ok(())
 }
 
-/// Runs one query and collects its answer.
+/// The names of the Parquet files and of the folders in `data`, sorted.
+fn tables_in(data: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(data).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut names: Vec<String> = entries
+        .filter(|path| path.is_dir() || path.extension().is_some_and(|ending| ending == "parquet"))
+        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Makes the functions known that a suite's queries call.
+///
+/// # Errors
+/// [`RunnerError::FunctionMissing`].
+pub fn register_functions(session: &Millpond, suite: &Suite) -> Result<(), RunnerError> {
+    if suite.functions.is_empty() {
+        return Ok(());
+    }
+    let missing =
+        |function: &str| RunnerError::FunctionMissing { suite: suite.name.clone(), function: function.into() };
+    let state = session.context().state();
+    let known = |name: &String| {
+        state.scalar_functions().contains_key(name)
+            || state.table_functions().contains_key(name)
+            || state.aggregate_functions().contains_key(name)
+            || state.window_functions().contains_key(name)
+    };
+    match suite.functions.iter().find(|name| !known(name)) {
+        Some(name) => Err(missing(name)),
+        None => Ok(()),
+    }
+}
+
+/// Runs one query, statement by statement, and collects what it gives. Tables and views that it makes are gone afterwards.
 ///
 /// # Errors
 /// [`RunnerError::Query`] with the query's id.
 pub async fn run_query(session: &Millpond, query: &Query) -> Result<Outcome, RunnerError> {
-    let failed = |source| RunnerError::Query { query: query.id.clone(), source };
-    let started = Instant::now();
-    let result = session.execute(&query.sql).await.map_err(failed)?;
-    let elapsed = started.elapsed();
-    let answer = Answer::try_new(&result.schema, &result.batches)
-        .map_err(|error| failed(DataFusionError::ArrowError(Box::new(error), None)))?;
-    Ok(Outcome { query: query.id.clone(), answer, elapsed, report: result.report })
+    let before = tables_of(session.context());
+    let ran = run_statements(session, query).await;
+    for made in tables_of(session.context()).into_iter().filter(|name| !before.contains(name)) {
+        let _ = session.context().deregister_table(TableReference::bare(made));
+    }
+    ran.map_err(|source| RunnerError::Query { query: query.id.clone(), source })
 }
 
-/// Compares an outcome with the answer of another session, in order when the query says ORDER BY at its end.
+async fn run_statements(session: &Millpond, query: &Query) -> Result<Outcome, DataFusionError> {
+    let context = session.context();
+    let started = Instant::now();
+    let (mut answer, mut made) = (None, Vec::new());
+    let mut report: Option<QueryReport> = None;
+    for statement in DFParserBuilder::new(query.sql.as_str()).build()?.parse_statements()? {
+        let plan = context.state().statement_to_plan(statement).await?;
+        let result = match plan {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
+                let result = execute(session, &create.input).await?;
+                let table = MemTable::try_new(Arc::clone(&result.schema), spread(context, &result))?;
+                context.register_table(create.name.clone(), Arc::new(table))?;
+                made.push((create.name.table().to_string(), rows(&result)));
+                result
+            }
+            LogicalPlan::Ddl(_) => {
+                context.execute_logical_plan(plan).await?.collect().await?;
+                continue;
+            }
+            plan => {
+                let result = execute(session, &plan).await?;
+                answer = Some(rows(&result));
+                result
+            }
+        };
+        match &mut report {
+            Some(report) => report.absorb(result.report),
+            None => report = Some(result.report),
+        }
+    }
+    let none = || DataFusionError::Plan("a query must end with a statement that gives rows".to_string());
+    let tables = Tables { answer: answer.ok_or_else(none)?, made };
+    let step = query.step.map(|step| step(&tables)).transpose()?;
+    let elapsed = started.elapsed();
+
+    let mut parts = tables.made;
+    let text = step.map(|step| {
+        parts.extend(step.tables);
+        step.text
+    });
+    let answer_of = |rows: &Rows| Answer::try_new(&rows.schema, &rows.batches);
+    let parts = parts
+        .iter()
+        .map(|(name, rows)| Ok((name.clone(), answer_of(rows)?)))
+        .collect::<Result<_, DataFusionError>>()?;
+    let (query, answer, report) = (query.id.clone(), answer_of(&tables.answer)?, report.unwrap_or_default());
+    Ok(Outcome { query, answer, parts, text, elapsed, report })
+}
+
+async fn execute(session: &Millpond, plan: &LogicalPlan) -> Result<QueryResult, DataFusionError> {
+    let plan = session.context().state().create_physical_plan(plan).await?;
+    session.execute_plan(plan).await
+}
+
+fn rows(result: &QueryResult) -> Rows {
+    Rows { schema: Arc::clone(&result.schema), batches: result.batches.clone() }
+}
+
+/// Batches of a table in memory, over as many partitions as the session works with.
+fn spread(context: &SessionContext, result: &QueryResult) -> Vec<Vec<millpond::datafusion::arrow::array::RecordBatch>> {
+    let partitions = context.copied_config().target_partitions().clamp(1, result.batches.len().max(1));
+    let mut spread = vec![Vec::new(); partitions];
+    for (index, batch) in result.batches.iter().enumerate() {
+        spread[index % partitions].push(batch.clone());
+    }
+    spread
+}
+
+/// Tables and views of the session's own schema.
+fn tables_of(context: &SessionContext) -> Vec<String> {
+    let options = context.copied_config();
+    let names = &options.options().catalog;
+    let schema = context.catalog(&names.default_catalog).and_then(|catalog| catalog.schema(&names.default_schema));
+    schema.map(|schema| schema.table_names()).unwrap_or_default()
+}
+
+/// Compares an outcome with that of another session, by the query's rules: rows count in order when the query says ORDER BY at
+/// its end.
 ///
 /// # Errors
-/// The first [`Difference`].
+/// The first [`Difference`], with the part that it is in.
 pub fn validate(query: &Query, expected: &Outcome, actual: &Outcome) -> Result<(), Difference> {
-    compare(&expected.answer, &actual.answer, is_ordered(&query.sql))
+    query.check.verify(&expected.answer, &actual.answer, is_ordered(&query.sql))?;
+    for (name, wanted) in &expected.parts {
+        let rules = query.parts.get(name).cloned().unwrap_or_default();
+        match actual.parts.iter().find(|(other, _)| other == name) {
+            Some((_, given)) => rules.verify(wanted, given, false).map_err(|difference| difference.in_part(name))?,
+            None => return Err(Difference::missing_part(name)),
+        }
+    }
+    Ok(())
 }
 
-/// True when the outermost query has an ORDER BY, and so its rows have an order.
+/// True when the last statement's outermost query has an ORDER BY, and so its rows have an order.
 pub fn is_ordered(sql: &str) -> bool {
-    use millpond::datafusion::sql::parser::{DFParser, Statement};
+    use millpond::datafusion::sql::parser::Statement;
     use millpond::datafusion::sql::sqlparser::ast;
-    let Ok(statements) = DFParser::parse_sql(sql) else { return false };
-    statements.iter().any(|statement| match statement {
-        Statement::Statement(inner) => {
+    let Ok(statements) = DFParserBuilder::new(sql).build().and_then(|mut parser| parser.parse_statements()) else {
+        return false;
+    };
+    match statements.back() {
+        Some(Statement::Statement(inner)) => {
             matches!(inner.as_ref(), ast::Statement::Query(query) if query.order_by.is_some())
         }
         _ => false,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -112,5 +266,7 @@ mod tests {
         assert!(is_ordered("-- comment\nWITH x AS (SELECT 1) SELECT * FROM x ORDER BY 1"));
         assert!(!is_ordered("SELECT * FROM (SELECT a FROM t ORDER BY a) AS s"));
         assert!(!is_ordered("SELECT row_number() OVER (ORDER BY a) FROM t"));
+        assert!(is_ordered("CREATE VIEW v AS SELECT 1; SELECT * FROM v ORDER BY 1"));
+        assert!(!is_ordered("SELECT * FROM v ORDER BY 1; SELECT 2"));
     }
 }

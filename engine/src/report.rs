@@ -21,6 +21,9 @@ pub mod metric {
     pub const PTX_INSTRUCTIONS: &str = "ptx_instructions";
     pub const HOST_WAITS: &str = "host_waits";
     pub const ALLOCATIONS: &str = "allocations";
+    pub const ALLOCATED_BYTES: &str = "allocated_bytes";
+    /// Host time in the allocator, in nanoseconds; on a real device only.
+    pub const ALLOCATOR_NS: &str = "allocator_ns";
     pub const UPLOADED_BYTES: &str = "uploaded_bytes";
     pub const DOWNLOADED_BYTES: &str = "downloaded_bytes";
     pub const PEAK_BYTES: &str = "peak_bytes";
@@ -48,8 +51,12 @@ pub struct QueryReport {
     pub ptx_instructions: u64,
     /// Times the host waited for the device.
     pub host_waits: u64,
-    /// Device allocations.
+    /// Device allocations, and the bytes that they asked for together.
     pub allocations: u64,
+    pub allocated_bytes: u64,
+    /// Nanoseconds that the host spent allocating and freeing device memory, over all its threads. 0 on the simulated device,
+    /// whose time says nothing.
+    pub allocator_ns: u64,
     pub uploaded_bytes: u64,
     pub downloaded_bytes: u64,
     /// Most device bytes ever live at once.
@@ -90,6 +97,8 @@ impl QueryReport {
                     report.ptx_instructions += sum(metric::PTX_INSTRUCTIONS);
                     report.host_waits += sum(metric::HOST_WAITS);
                     report.allocations += sum(metric::ALLOCATIONS);
+                    report.allocated_bytes += sum(metric::ALLOCATED_BYTES);
+                    report.allocator_ns += sum(metric::ALLOCATOR_NS);
                     report.uploaded_bytes += sum(metric::UPLOADED_BYTES);
                     report.downloaded_bytes += sum(metric::DOWNLOADED_BYTES);
                     report.peak_bytes = report.peak_bytes.max(sum(metric::PEAK_BYTES));
@@ -101,6 +110,34 @@ impl QueryReport {
         });
         debug_assert!(walked.is_ok(), "the walk above returns no error");
         report
+    }
+
+    /// Adds what the next statement of the same query did.
+    pub fn absorb(&mut self, next: QueryReport) {
+        self.device = next.device.or(self.device.take());
+        self.memory_resource = next.memory_resource.or(self.memory_resource);
+        self.rows += next.rows;
+        self.launches += next.launches;
+        self.pipeline_launches += next.pipeline_launches;
+        self.pipelines += next.pipelines;
+        self.ptx_instructions += next.ptx_instructions;
+        self.host_waits += next.host_waits;
+        self.allocations += next.allocations;
+        self.allocated_bytes += next.allocated_bytes;
+        self.allocator_ns += next.allocator_ns;
+        self.uploaded_bytes += next.uploaded_bytes;
+        self.downloaded_bytes += next.downloaded_bytes;
+        self.peak_bytes = self.peak_bytes.max(next.peak_bytes);
+        self.spilled_bytes += next.spilled_bytes;
+        self.restored_bytes += next.restored_bytes;
+        self.operators_on_device += next.operators_on_device;
+        self.operators += next.operators;
+        self.reasons.extend(next.reasons);
+        self.reasons.sort();
+        self.reasons.dedup();
+        self.notes.extend(next.notes);
+        self.findings.extend(next.findings);
+        self.pool_used_bytes = next.pool_used_bytes;
     }
 
     /// The share of the operators that ran on the device, or `None` when the plan has no operator that counts.

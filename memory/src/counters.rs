@@ -69,6 +69,9 @@ counters! {
     frees
     allocated_bytes
     freed_bytes
+    /// Nanoseconds that the host spent in the allocator: allocating, waiting for memory when it was short, and freeing. Calls of
+    /// several threads add up. 0 on the simulated device, whose time says nothing.
+    allocator_ns
     uploads
     uploaded_bytes
     downloads

@@ -18,9 +18,10 @@ use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use crate::adaptor::Count;
-use crate::driver::{DriverCode, Site};
+use crate::driver::{DriverCode, DriverKind, Site};
 use crate::error::{MemoryError, OomCause, OomSnapshot, Result};
 use crate::graph::trim_graph_memory;
 use crate::ledger::Ledger;
@@ -432,6 +433,22 @@ impl MemoryPool {
 
     /// Allocates `len` bytes in the order of `stream`, counted under its scope.
     pub(crate) fn allocate(&self, len: NonZeroUsize, stream: &Stream, site: Site) -> Result<RawAllocation> {
+        self.timed(stream, || self.allocate_untimed(len, stream, site))
+    }
+
+    /// Counts what `call` takes as time in the allocator.
+    fn timed<T>(&self, stream: &Stream, call: impl FnOnce() -> T) -> T {
+        if self.device().driver().kind() == DriverKind::Sim {
+            return call();
+        }
+        let started = Instant::now();
+        let answer = call();
+        let ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        stream.scope().add(|c| &c.allocator_ns, ns);
+        answer
+    }
+
+    fn allocate_untimed(&self, len: NonZeroUsize, stream: &Stream, site: Site) -> Result<RawAllocation> {
         if stream.device() != self.device() {
             return Err(MemoryError::ForeignDevice { what: "the memory pool", stream: stream.id() });
         }
@@ -494,7 +511,7 @@ impl MemoryPool {
     pub(crate) fn deallocate(&self, raw: RawAllocation, stream: &Stream, site: Site) -> Result<()> {
         let bytes = raw.len.get() as u64;
         let ledger = &self.inner.pressure.ledger;
-        match self.inner.resource.deallocate(raw, stream, site) {
+        match self.timed(stream, || self.inner.resource.deallocate(raw, stream, site)) {
             Ok(()) => {
                 ledger.freed(bytes, stream.position());
                 Ok(())

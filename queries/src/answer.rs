@@ -7,6 +7,7 @@
 //!
 //! NULL   equals NULL.   NaN   equals NaN.   Types   must be the same, but for the three layouts of text.
 //! Rows   are compared in order when the caller says that order matters; as bags otherwise.
+//! Rules  of a suite's own (a tolerance per column, a top-100 cut, a share of labels) are [`Check`](crate::Check)'s.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,15 +16,53 @@ use millpond::datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use millpond::datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef};
 use millpond::datafusion::arrow::error::ArrowError;
 use millpond::datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use serde::Deserialize;
 
 /// Relative difference allowed between two f64.
 pub const F64_TOLERANCE: f64 = 1e-9;
 /// Relative difference allowed between two f32.
 pub const F32_TOLERANCE: f64 = 1e-5;
 
+/// How far two numbers may be apart: either bound will do.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tolerance {
+    /// A share of the greater of the two.
+    #[serde(default)]
+    pub relative: f64,
+    #[serde(default)]
+    pub absolute: f64,
+    /// What every value must reach, besides.
+    pub at_least: Option<f64>,
+}
+
+impl Tolerance {
+    pub(crate) const F64: Tolerance = Tolerance { relative: F64_TOLERANCE, absolute: 0.0, at_least: None };
+    const F32: Tolerance = Tolerance { relative: F32_TOLERANCE, absolute: 0.0, at_least: None };
+
+    pub(crate) fn close(self, a: f64, b: f64) -> bool {
+        // An infinity is within any tolerance of everything, so only finite numbers are compared by it.
+        let apart = (a - b).abs();
+        let near = apart <= self.absolute || apart <= self.relative * a.abs().max(b.abs());
+        a == b || (a.is_nan() && b.is_nan()) || (a.is_finite() && b.is_finite() && near)
+    }
+}
+
 /// How two answers differ; the message names the first place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference(String);
+pub struct Difference(pub(crate) String);
+
+impl Difference {
+    /// The difference is in the table `name`, not in the answer.
+    pub fn in_part(self, name: &str) -> Difference {
+        Difference(format!("{name}: {}", self.0))
+    }
+
+    /// A query that gave a table before did not give it again.
+    pub fn missing_part(name: &str) -> Difference {
+        Difference(format!("{name}: not there"))
+    }
+}
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,17 +72,26 @@ impl fmt::Display for Difference {
 
 /// One value of an answer. Everything but floats compares exactly, by its type's own text.
 #[derive(Debug, Clone, PartialEq)]
-enum Value {
+pub(crate) enum Value {
     Null,
-    Float { value: f64, tolerance: f64 },
+    Float { value: f64, tolerance: Tolerance },
     Exact(String),
 }
 
 impl Value {
-    fn same(&self, other: &Value) -> bool {
+    pub(crate) fn same(&self, other: &Value) -> bool {
         match (self, other) {
-            (Value::Float { value: a, tolerance }, Value::Float { value: b, .. }) => close(*a, *b, *tolerance),
+            (Value::Float { value: a, tolerance }, Value::Float { value: b, .. }) => tolerance.close(*a, *b),
             _ => self == other,
+        }
+    }
+
+    /// The value as a number, if it is one.
+    pub(crate) fn number(&self) -> Option<f64> {
+        match self {
+            Value::Null => None,
+            Value::Float { value, .. } => Some(*value),
+            Value::Exact(text) => text.parse().ok(),
         }
     }
 
@@ -62,24 +110,19 @@ impl Value {
     fn key(&self) -> String {
         match self {
             Value::Null => "\u{0}".to_string(),
-            Value::Float { value, tolerance } if *tolerance == F32_TOLERANCE => format!("{value:.3e}"),
+            Value::Float { value, tolerance } if *tolerance == Tolerance::F32 => format!("{value:.3e}"),
             Value::Float { value, .. } => format!("{value:.7e}"),
             Value::Exact(text) => format!("={text}"),
         }
     }
 }
 
-fn close(a: f64, b: f64, tolerance: f64) -> bool {
-    // An infinity is within any tolerance of everything, so only finite numbers are compared by it.
-    let near = a.is_finite() && b.is_finite() && (a - b).abs() <= tolerance * a.abs().max(b.abs());
-    a == b || (a.is_nan() && b.is_nan()) || near
-}
-
 /// An answer: its columns' types and its rows.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    types: Vec<DataType>,
-    rows: Vec<Vec<Value>>,
+    pub(crate) names: Vec<String>,
+    pub(crate) types: Vec<DataType>,
+    pub(crate) rows: Vec<Vec<Value>>,
 }
 
 impl Answer {
@@ -88,13 +131,14 @@ impl Answer {
     /// # Errors
     /// Arrow's, for a type that has no text form.
     pub fn try_new(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Answer, ArrowError> {
+        let names = schema.fields().iter().map(|field| field.name().clone()).collect();
         let types = schema.fields().iter().map(|field| text_as_one(field.data_type())).collect();
         let mut rows = Vec::with_capacity(batches.iter().map(RecordBatch::num_rows).sum());
         for batch in batches {
             let columns: Vec<Vec<Value>> = batch.columns().iter().map(values).collect::<Result<_, _>>()?;
             rows.extend((0..batch.num_rows()).map(|row| columns.iter().map(|c| c[row].clone()).collect()));
         }
-        Ok(Answer { types, rows })
+        Ok(Answer { names, types, rows })
     }
 
     pub fn num_rows(&self) -> usize {
@@ -115,23 +159,24 @@ impl Answer {
         let total = self.rows.iter().map(row_hash).fold(self.rows.len() as u64, u64::wrapping_add);
         format!("{total:016x}")
     }
+}
 
-    /// Rows in an order that equal answers share: by exact columns first, so that rows that differ only within a
-    /// float's tolerance still pair up, then by the floats.
-    fn sorted(&self) -> Vec<&Vec<Value>> {
-        let mut rows: Vec<&Vec<Value>> = self.rows.iter().collect();
-        let exact = |row: &Vec<Value>| -> Vec<String> {
-            row.iter().filter(|value| !matches!(value, Value::Float { .. })).map(Value::key).collect()
+/// Rows in an order that equal answers share: by exact columns first, so that rows that differ only within a
+/// float's tolerance still pair up, then by the floats. `beside` is a column that does not count.
+pub(crate) fn sorted(rows: &[Vec<Value>], beside: Option<usize>) -> Vec<&Vec<Value>> {
+    let mut rows: Vec<&Vec<Value>> = rows.iter().collect();
+    let counts = |(column, value): &(usize, &Value)| Some(*column) != beside && !matches!(value, Value::Float { .. });
+    let exact =
+        |row: &Vec<Value>| -> Vec<String> { row.iter().enumerate().filter(counts).map(|(_, v)| v.key()).collect() };
+    let mut keyed: Vec<(Vec<String>, &Vec<Value>)> = rows.drain(..).map(|row| (exact(row), row)).collect();
+    keyed.sort_by(|(a, x), (b, y)| {
+        let floats = || {
+            let pairs = x.iter().zip(y.iter()).enumerate().filter(|(column, _)| Some(*column) != beside);
+            pairs.map(|(_, (x, y))| x.float_order(y)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
         };
-        rows.sort_by_cached_key(|row| exact(row));
-        for peers in rows.chunk_by_mut(|a, b| exact(a) == exact(b)) {
-            peers.sort_by(|a, b| {
-                let pairs = a.iter().zip(b.iter());
-                pairs.map(|(x, y)| x.float_order(y)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
-            });
-        }
-        rows
-    }
+        a.cmp(b).then_with(floats)
+    });
+    keyed.into_iter().map(|(_, row)| row).collect()
 }
 
 /// Says whether two answers are the same, or where they first differ.
@@ -139,27 +184,37 @@ impl Answer {
 /// # Errors
 /// The [`Difference`].
 pub fn compare(expected: &Answer, actual: &Answer, in_order: bool) -> Result<(), Difference> {
+    same_shape(expected, actual)?;
+    let (left, right) = if in_order {
+        (expected.rows.iter().collect(), actual.rows.iter().collect())
+    } else {
+        (sorted(&expected.rows, None), sorted(&actual.rows, None))
+    };
+    for (row, (a, b)) in left.iter().zip(&right).enumerate() {
+        if let Some(column) = a.iter().zip(b.iter()).position(|(x, y)| !x.same(y)) {
+            return Err(differs(row, column, a, b, in_order));
+        }
+    }
+    Ok(())
+}
+
+/// Columns of the same types, and as many rows.
+pub(crate) fn same_shape(expected: &Answer, actual: &Answer) -> Result<(), Difference> {
     if expected.types != actual.types {
         return Err(Difference(format!("expected columns {:?}, got {:?}", expected.types, actual.types)));
     }
     if expected.rows.len() != actual.rows.len() {
         return Err(Difference(format!("expected {} rows, got {}", expected.rows.len(), actual.rows.len())));
     }
-    let (left, right) = if in_order {
-        (expected.rows.iter().collect(), actual.rows.iter().collect())
-    } else {
-        (expected.sorted(), actual.sorted())
-    };
-    for (row, (a, b)) in left.iter().zip(&right).enumerate() {
-        if let Some(column) = a.iter().zip(b.iter()).position(|(x, y)| !x.same(y)) {
-            let order = if in_order { "" } else { " (rows sorted)" };
-            return Err(Difference(format!(
-                "row {row}{order}, column {column}: expected {:?}, got {:?}; rows {a:?} and {b:?}",
-                a[column], b[column]
-            )));
-        }
-    }
     Ok(())
+}
+
+pub(crate) fn differs(row: usize, column: usize, a: &[Value], b: &[Value], in_order: bool) -> Difference {
+    let order = if in_order { "" } else { " (rows sorted)" };
+    Difference(format!(
+        "row {row}{order}, column {column}: expected {:?}, got {:?}; rows {a:?} and {b:?}",
+        a[column], b[column]
+    ))
 }
 
 fn text_as_one(data_type: &DataType) -> DataType {
@@ -176,12 +231,14 @@ fn values(column: &ArrayRef) -> Result<Vec<Value>, ArrowError> {
     Ok(match column.data_type() {
         DataType::Float64 => {
             let floats = column.as_primitive::<Float64Type>();
-            rows.map(|row| present(row, Value::Float { value: floats.value(row), tolerance: F64_TOLERANCE })).collect()
+            rows.map(|row| present(row, Value::Float { value: floats.value(row), tolerance: Tolerance::F64 })).collect()
         }
         DataType::Float32 => {
             let floats = column.as_primitive::<Float32Type>();
-            rows.map(|row| present(row, Value::Float { value: f64::from(floats.value(row)), tolerance: F32_TOLERANCE }))
-                .collect()
+            rows.map(|row| {
+                present(row, Value::Float { value: f64::from(floats.value(row)), tolerance: Tolerance::F32 })
+            })
+            .collect()
         }
         _ => {
             let options = FormatOptions::default();

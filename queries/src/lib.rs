@@ -1,15 +1,20 @@
-//! Query suites of Millpond: SQL text, parameters, answers.
+//! Query suites of Millpond: SQL text, parameters, functions, answers and what makes two of them equal.
 //!
 //! ```text
-//!   suite("tpch") ─► Suite { tables, queries: [Query { id, sql }] }      answers ─► compare(left, right) ─► equal | difference
+//!   Suite::open("tpch" | "gpu-bdb" | "./folder") ─► Suite { tables, queries: [Query { id, sql, check, step }] }
+//!   answers ─► Check::verify(expected, actual) ─► equal | difference
 //! ```
 //!
 //! Order     an answer's rows count in order only where the query says ORDER BY; [`answer::compare`] is told so.
-//! Tolerance decimals and integers exactly; f64 within 1e-9 and f32 within 1e-5, relative.
+//! Tolerance decimals and integers exactly; f64 within 1e-9 and f32 within 1e-5, relative; a suite's own rules where it has some.
 
 #![forbid(unsafe_code)]
 
 pub mod answer;
+mod check;
+pub mod gpu_bdb;
+pub mod parameters;
 mod suite;
 
+pub use check::{Agreement, Border, Check, Cut};
 pub use suite::{Query, Suite, SuiteError};

@@ -19,6 +19,11 @@ what the query took, and no time is printed. Uses touch a few bytes of each allo
 (--device sim) finds whatever the log does not order. A log of RMM's (Thread,Time,Action,Pointer,Size,Stream) has no order
 between streams: its frees are ordered behind their allocations.";
 
+const RUN_HELP: &str = "\
+--allocator takes several strategies, separated by commas, or all: the suite runs with each of them, one after the other, and
+their sums and times are told side by side. A suite's suite.toml holds its tables, the defaults of its parameters and what
+makes two answers equal. Times are those of the host's clock, and of real devices only.";
+
 /// SQL over Parquet on the GPU.
 #[derive(Debug, Parser)]
 #[command(name = "millpond", version, after_help = AFTER_HELP, args_conflicts_with_subcommands = false)]
@@ -68,8 +73,8 @@ pub struct SessionArgs {
     #[arg(long, global = true, value_name = "MODE")]
     pub fallback: Option<String>,
 
-    /// How device memory is allocated: cuda, cuda_async_default, cuda_async, caching, arena or binning; for mem, also several,
-    /// separated by commas, or all
+    /// How device memory is allocated: cuda, cuda_async_default, cuda_async, caching, arena or binning; for run and mem,
+    /// also several, separated by commas, or all
     #[arg(long, global = true, value_name = "STRATEGY")]
     pub allocator: Option<String>,
 
@@ -111,7 +116,7 @@ pub enum Command {
     Selftest,
     /// Generate data
     Gen(GenArgs),
-    /// Run a suite once, with counts and a digest per query
+    /// Run a suite, with counts and a digest per query
     Run(RunArgs),
     /// Compare strategies of device memory, and replay what a query did to it
     #[command(subcommand)]
@@ -206,8 +211,9 @@ pub enum Codec {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = RUN_HELP)]
 pub struct RunArgs {
-    /// The suite: tpch
+    /// The suite: tpch, gpu-bdb, or a folder with a suite.toml and .sql files (./mine)
     pub suite: String,
 
     /// Folder of the suite's tables
@@ -218,13 +224,32 @@ pub struct RunArgs {
     #[arg(long = "query", value_delimiter = ',', value_name = "IDS")]
     pub queries: Vec<String>,
 
+    /// Give a parameter of the queries another value; QUERY.NAME=VALUE for one query. Lists are separated by commas
+    #[arg(long = "param", value_name = "NAME=VALUE")]
+    pub parameters: Vec<String>,
+
     /// Compare every answer with another device's
     #[arg(long, value_enum, value_name = "WITH")]
     pub validate: Option<ValidateWith>,
 
-    /// Print JSON lines
+    /// Runs of each query: the first one is cold, of the others the median and the least are told
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+
+    /// How to tell: table, md (Markdown), json (a line for each query)
+    #[arg(long, value_enum, default_value_t = ReportForm::Table, value_name = "FORM")]
+    pub report: ReportForm,
+
+    /// Print JSON lines; the same as --report json
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReportForm {
+    Table,
+    Md,
+    Json,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

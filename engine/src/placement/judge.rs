@@ -172,8 +172,12 @@ pub fn counts_as_operator(plan: &dyn ExecutionPlan) -> bool {
             "FilterExec" | "SortExec" | "PartialSortExec" | "UnnestExec" | "UnionExec" | "InterleaveExec"
         )
         || name == "RecursiveQueryExec";
-    works && reads_rows(plan)
+    (works || WORKLOAD_FUNCTIONS.contains(&name)) && reads_rows(plan)
 }
+
+/// Functions of relations that `millpond-queries` brings: they work on the CPU, row by row.
+const WORKLOAD_FUNCTIONS: [&str; 6] =
+    ["SessionizeExec", "BasketPairsExec", "LastBeforeExec", "KMeansExec", "LogisticRegressionExec", "NaiveBayesExec"];
 
 /// True when a scan lies below: something with more rows than a constant.
 fn reads_rows(plan: &dyn ExecutionPlan) -> bool {

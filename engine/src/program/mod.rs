@@ -164,6 +164,10 @@ impl Drop for Record {
         count(metric::PTX_INSTRUCTIONS, ptx_instructions);
         count(metric::HOST_WAITS, counters.host_waits);
         count(metric::ALLOCATIONS, counters.allocations);
+        count(metric::ALLOCATED_BYTES, counters.allocated_bytes);
+        if counters.allocator_ns > 0 {
+            count(metric::ALLOCATOR_NS, counters.allocator_ns);
+        }
         count(metric::UPLOADED_BYTES, counters.uploaded_bytes);
         count(metric::DOWNLOADED_BYTES, counters.downloaded_bytes);
         count(metric::PEAK_BYTES, counters.peak_bytes);

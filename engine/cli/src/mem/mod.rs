@@ -75,7 +75,7 @@ fn open(options: &MillpondOptions, seed: u64) -> Result<Opened, CliError> {
 }
 
 /// The strategies of `--allocator`, which may be several or all; `default` where nothing is said.
-fn strategies(session: &SessionArgs, default: &[Strategy]) -> Result<Vec<Strategy>, CliError> {
+pub fn strategies(session: &SessionArgs, default: &[Strategy]) -> Result<Vec<Strategy>, CliError> {
     let Some(list) = &session.allocator else { return Ok(default.to_vec()) };
     let mut found = Vec::new();
     for name in list.split(',').map(str::trim) {

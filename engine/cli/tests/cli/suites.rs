@@ -30,6 +30,67 @@ fn generated_tables_run_through_the_suite() {
 }
 
 #[test]
+fn a_folder_of_queries_runs_like_a_suite() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_string();
+    let data = path("data");
+    let made = millpond(&["gen", "tpch", "--scale", "0.001", "--out", &data, "--tables", "nation,region"]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let suite = path("mine");
+    std::fs::create_dir(&suite).expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join("mine").join(name), text).expect("written");
+    write("suite.toml", "name = \"mine\"\n[query.regions]\nparameters.least = 2\ncheck.columns.nations.absolute = 1\n");
+    write("q1.sql", "SELECT count(*) AS n FROM nation");
+    write(
+        "regions.sql",
+        "-- Two statements prepare: $least is left alone here.\n\
+         CREATE VIEW big AS SELECT * FROM nation WHERE n_regionkey >= $least;\n\
+         CREATE TABLE counted AS SELECT n_regionkey, count(*) AS nations FROM big GROUP BY n_regionkey;\n\
+         SELECT r_name, nations FROM counted JOIN region ON n_regionkey = r_regionkey ORDER BY r_name",
+    );
+    let run = |more: &[&str]| millpond(&[&["run", &suite, "--data", &data, "--validate", "cpu"][..], more].concat());
+
+    let ran = run(&["--device", "sim", "--repeat", "2", "--json"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert!(
+        lines.len() == 2 && lines[1].contains("\"rows\":3") && lines[1].contains("\"status\":\"equal\""),
+        "{lines:?}"
+    );
+    assert!(
+        lines[1].contains("\"name\":\"counted\",\"rows\":3") && lines[1].contains("\"elapsed_ms\":null"),
+        "{lines:?}"
+    );
+    assert!(lines[1].contains("\"allocated_bytes\":") && !lines[1].contains("\"launches\":0"), "{lines:?}");
+
+    // Parameters, and every allocator side by side.
+    let all =
+        run(&["--device", "sim", "--query", "regions", "--param", "least=4", "--allocator", "all", "--report", "md"]);
+    assert_eq!(all.code, 0, "{}{}", all.stdout, all.stderr);
+    for name in ["cuda", "cuda_async_default", "cuda_async", "caching", "arena", "binning"] {
+        assert!(all.stdout.contains(&format!("| {name} | 1/1 |")), "{name}: {}", all.stdout);
+    }
+    assert!(all.stdout.contains("| regions | "), "{}", all.stdout);
+    let timed = run(&["--device", "cpu", "--repeat", "3"]);
+    assert!(timed.stdout.contains("median") && timed.stdout.contains("2 queries, 0 with problems"), "{}", timed.stdout);
+
+    let refused = |more: &[&str], code, says: &str| {
+        let ended = run(more);
+        assert_eq!(ended.code, code, "{more:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{more:?}: {}", ended.stderr);
+    };
+    refused(&["--param", "least=some"], 2, "it takes an integer, such as its default 2");
+    refused(&["--param", "most=1"], 2, "suite mine has no parameter 'most'; it has least");
+    refused(&["--allocator", "all", "--memory-log", "x", "--device", "sim"], 2, "one --allocator");
+    write("suite.toml", "name = \"mine\"\ntables = [\"nation\", \"oceans\"]\n");
+    refused(&["--device", "cpu"], 2, "regions.sql:2: $least has no value; add least to [parameters] of suite.toml");
+    write("suite.toml", "name = \"mine\"\nfunctions = [\"dance\"]\nparameters.least = 2\n");
+    refused(&["--device", "cpu"], 2, "suite mine needs the function dance, which is not known");
+    write("suite.toml", "name = \"mine\"\ntables = [\"nation\", \"oceans\"]\nparameters.least = 2\n");
+    refused(&["--device", "cpu"], 4, "table oceans of suite mine is missing");
+}
+
+#[test]
 fn refusals() {
     let gen_refused = |args: &[&str], code, says: &str| {
         let ended = millpond(args);
@@ -41,6 +102,7 @@ fn refusals() {
     gen_refused(&["gen", "tpch", "--scale", "1", "--out", "x", "--tables", "lines"], 2, "'lines'");
     gen_refused(&["gen", "tpch", "--scale", "0.001", "--out", "Cargo.toml/x"], 4, "Cargo.toml");
     gen_refused(&["run", "tpcds", "--data", "x"], 2, "no suite named 'tpcds'");
+    gen_refused(&["run", "./tpcds", "--data", "x"], 4, "cannot read ./tpcds/suite.toml");
     gen_refused(&["run", "tpch", "--data", "x", "--query", "99"], 2, "no query '99'");
     gen_refused(&["run", "tpch", "--data", "no-such-folder", "--device", "cpu"], 4, "millpond gen tpch");
 }

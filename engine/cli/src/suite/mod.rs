@@ -1,0 +1,188 @@
+//! `millpond run`: a suite with counts and a digest per query, on one device, from one allocator or from several.
+//!
+//! ```text
+//!   suite ─► for each allocator: a session ─► for each query: run, again, validate ─► Row ─► table · Markdown · JSON lines
+//!                                                      └─ the CPU's answer, once ─┘
+//! ```
+//!
+//! Time   is told for real devices only. The first run of a query is the cold one; the page cache is as it is.
+//! Valid  every run of a query is compared, repeats too: a time whose answer differs is a problem, not a time.
+
+mod print;
+mod row;
+
+use std::collections::HashMap;
+
+use millpond::{DeviceChoice, Millpond};
+use millpond_bench::runner::{Outcome, RunnerError, register_functions, register_tables, run_query, validate};
+use millpond_queries::{Query, Suite, SuiteError};
+
+use crate::args::{ReportForm, RunArgs, SessionArgs, ValidateWith};
+use crate::error::{CliError, Exit};
+use crate::mem::strategies;
+use crate::session;
+use row::{Row, Sample};
+
+/// Runs the suite; `Ok` carries exit 1 when an answer differed or a query failed.
+///
+/// # Errors
+/// Exit 2 for an unknown suite, query or parameter, 4 for missing tables and files, and what a session's opening gives.
+pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, CliError> {
+    let mut suite = Suite::open(&args.suite).map_err(suite_error)?;
+    for parameter in &args.parameters {
+        suite.set_parameter(parameter).map_err(suite_error)?;
+    }
+    let queries: Vec<Query> = if args.queries.is_empty() {
+        suite.queries.clone()
+    } else {
+        args.queries.iter().map(|id| suite.query(id).cloned()).collect::<Result<_, _>>().map_err(suite_error)?
+    };
+    let sessions = one_for_each_allocator(session_args)?;
+    let mut reference = match args.validate {
+        Some(ValidateWith::Cpu) => Some(Reference::open(&suite, args, session_args).await?),
+        None => None,
+    };
+    let form = if args.json { ReportForm::Json } else { args.report };
+    let mut runs = Vec::new();
+    let mut exit = Exit::Ok;
+    for (place, session_args) in sessions.iter().enumerate() {
+        let session = open(&suite, args, session_args, None).await?;
+        if let (Some(note), false, 0) = (session.device_note(), session_args.quiet, place) {
+            eprintln!("note: {note}");
+        }
+        if !session_args.quiet && place == 0 {
+            eprintln!("{}", suite.title);
+        }
+        let mut rows = Vec::new();
+        for query in &queries {
+            let row = run_one(&session, reference.as_mut(), query, args.repeat).await;
+            exit = exit.max(row.exit);
+            if form == ReportForm::Json {
+                println!("{}", row.json());
+            } else if let (Some(problem), false) = (&row.problem, session_args.quiet) {
+                eprintln!("{}: {problem}", row.query);
+            }
+            rows.push(row);
+        }
+        session::finish_log(&session)?;
+        runs.push(rows);
+    }
+    match form {
+        ReportForm::Json => {}
+        ReportForm::Table => print::table(&runs, session_args.quiet),
+        ReportForm::Md => print::markdown(&runs),
+    }
+    Ok(exit)
+}
+
+/// A session's flags for each strategy of `--allocator`, which may be several or all.
+fn one_for_each_allocator(session_args: &SessionArgs) -> Result<Vec<SessionArgs>, CliError> {
+    let several = session_args.allocator.as_deref().is_some_and(|list| list.contains(',') || list.trim() == "all");
+    if !several {
+        return Ok(vec![session_args.clone()]);
+    }
+    if session_args.memory_log.is_some() {
+        return Err(CliError::usage("--memory-log takes the log of one --allocator, not of several"));
+    }
+    let with = |name: &str| SessionArgs { allocator: Some(name.to_string()), ..session_args.clone() };
+    Ok(strategies(session_args, &[])?.iter().map(|strategy| with(strategy.name())).collect())
+}
+
+/// A session with the suite's functions and tables.
+async fn open(
+    suite: &Suite,
+    args: &RunArgs,
+    session_args: &SessionArgs,
+    device: Option<DeviceChoice>,
+) -> Result<Millpond, CliError> {
+    let session = session::open(session_args, device).await?;
+    register_functions(&session, suite).map_err(runner)?;
+    register_tables(&session, suite, &args.data).await.map_err(runner)?;
+    Ok(session)
+}
+
+/// What the CPU answers, each query once.
+struct Reference {
+    session: Millpond,
+    answers: HashMap<String, Result<Outcome, String>>,
+}
+
+impl Reference {
+    async fn open(suite: &Suite, args: &RunArgs, session_args: &SessionArgs) -> Result<Self, CliError> {
+        let one = SessionArgs { allocator: None, memory_log: None, ..session_args.clone() };
+        let session = open(suite, args, &one, Some(DeviceChoice::Cpu)).await?;
+        Ok(Self { session, answers: HashMap::new() })
+    }
+
+    async fn answer(&mut self, query: &Query) -> Result<&Outcome, String> {
+        if !self.answers.contains_key(&query.id) {
+            let ran = run_query(&self.session, query).await.map_err(|error| format!("the CPU's run failed: {error}"));
+            self.answers.insert(query.id.clone(), ran);
+        }
+        self.answers[&query.id].as_ref().map_err(Clone::clone)
+    }
+}
+
+/// Runs a query `repeat` times. What goes wrong in any of them is the row's problem.
+async fn run_one(session: &Millpond, mut reference: Option<&mut Reference>, query: &Query, repeat: u32) -> Row {
+    let mut row = Row::new(&query.id);
+    for time in 1..=repeat.max(1) {
+        let actual = match run_query(session, query).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let error = runner(error);
+                row.trouble(error.exit, error.message);
+                return row;
+            }
+        };
+        let report = &actual.report;
+        if !report.findings.is_empty() {
+            row.trouble(Exit::Sql, format!("findings: {}", report.findings.join(" | ")));
+        }
+        if report.pool_used_bytes > 0 {
+            row.trouble(Exit::Sql, format!("{} bytes of device memory are left after it", report.pool_used_bytes));
+        }
+        let verdict = match (&mut reference, &row.outcome) {
+            (Some(reference), _) => {
+                let expected = reference.answer(query).await;
+                Some(expected.and_then(|expected| compared(query, expected, &actual, "the CPU's")))
+            }
+            (None, Some(first)) => Some(compared(query, first, &actual, "those of its first run")),
+            (None, None) => None,
+        };
+        if reference.is_some() {
+            row.validated = Some(row.validated != Some(false) && matches!(verdict, Some(Ok(()))));
+        }
+        if let Some(Err(difference)) = verdict {
+            let nth = if time > 1 { format!("run {time}: ") } else { String::new() };
+            row.trouble(Exit::Sql, format!("{nth}{difference}"));
+        }
+        row.samples.push(Sample::of(&actual));
+        row.outcome.get_or_insert(actual);
+    }
+    row
+}
+
+fn compared(query: &Query, expected: &Outcome, actual: &Outcome, whose: &str) -> Result<(), String> {
+    validate(query, expected, actual).map_err(|difference| format!("answers differ from {whose}: {difference}"))
+}
+
+fn suite_error(error: SuiteError) -> CliError {
+    match &error {
+        SuiteError::Unreadable { .. } => CliError::file(error.to_string()),
+        _ => CliError::usage(error.to_string()),
+    }
+}
+
+fn runner(error: RunnerError) -> CliError {
+    match &error {
+        RunnerError::TableMissing { .. } | RunnerError::NoTables { .. } => CliError::file(error.to_string()),
+        RunnerError::FunctionMissing { .. } => CliError::usage(error.to_string()),
+        RunnerError::Table { table, source } => session::unreadable(table, source),
+        RunnerError::Query { query, source } => {
+            let inner = CliError::from_datafusion(source);
+            CliError { exit: inner.exit, message: format!("{query}: {}", inner.message) }
+        }
+        _ => CliError::sql(error.to_string()),
+    }
+}
