@@ -12,6 +12,7 @@
 
 pub mod answer;
 mod check;
+pub mod functions;
 pub mod gpu_bdb;
 pub mod parameters;
 mod suite;

@@ -1,0 +1,334 @@
+//! The functions of relations: what each is told, which columns it reads, and what its result looks like.
+//!
+//! ```text
+//!   Function::Sessionize { keys: 1, gap: 3600 }  +  columns [user, ts]  +  input (user, ts, page)  ─►  (user, ts, page, session_id)
+//! ```
+//!
+//! The same value describes the function in the logical plan, in the physical plan, and in EXPLAIN.
+
+use std::fmt;
+use std::sync::Arc;
+
+use millpond::datafusion::arrow::datatypes::{DataType, Field, FieldRef};
+use millpond::datafusion::common::{DFSchema, TableReference};
+use millpond::datafusion::error::Result;
+
+use super::FunctionError;
+use super::ml::{KMeansOptions, LogisticOptions, NaiveBayesOptions};
+use super::time;
+
+/// A function of one or two relations, with its constants; its columns are listed beside it, in the order given here.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Hash)]
+#[non_exhaustive]
+pub enum Function {
+    /// Columns: `keys` keys, time.
+    Sessionize { keys: usize, gap: i64 },
+    /// Columns: the groups, element.
+    BasketPairs,
+    /// Columns: `keys` keys, the order, anchor.
+    LastBefore { keys: usize, n: usize, within: Option<i64> },
+    /// Columns: id, the features.
+    KMeans { options: KMeansOptions, output: KMeansOutput },
+    /// Columns: id (only for predictions), label, the features.
+    Logistic { options: LogisticOptions, output: LogisticOutput },
+    /// Columns: text and class of the training rows; id, text and class of the test rows.
+    NaiveBayes { options: NaiveBayesOptions },
+}
+
+/// Which table k-means gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Hash)]
+pub enum KMeansOutput {
+    /// id, label.
+    Labels,
+    /// label, size, the means, wssse.
+    Centers,
+}
+
+/// Which table logistic regression gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Hash)]
+pub enum LogisticOutput {
+    /// term, weight, mean, scale.
+    Model,
+    /// One row of counts and measures.
+    Report,
+    /// id, label, score, probability, prediction.
+    Predictions,
+}
+
+/// A column of a result: its table, if it is one of the input's, and its field.
+pub(crate) type OutputField = (Option<TableReference>, FieldRef);
+
+impl Function {
+    /// The name in SQL.
+    pub fn sql_name(&self) -> &'static str {
+        match self {
+            Self::Sessionize { .. } => "sessionize",
+            Self::BasketPairs => "basket_pairs",
+            Self::LastBefore { .. } => "last_n_before",
+            Self::KMeans { output: KMeansOutput::Labels, .. } => "kmeans",
+            Self::KMeans { output: KMeansOutput::Centers, .. } => "kmeans_centers",
+            Self::Logistic { output: LogisticOutput::Model, .. } => "logistic_regression",
+            Self::Logistic { output: LogisticOutput::Report, .. } => "logistic_report",
+            Self::Logistic { output: LogisticOutput::Predictions, .. } => "logistic_predict",
+            Self::NaiveBayes { .. } => "naive_bayes",
+        }
+    }
+
+    /// The name of the logical node in EXPLAIN.
+    pub fn node_name(&self) -> &'static str {
+        match self {
+            Self::Sessionize { .. } => "Sessionize",
+            Self::BasketPairs => "BasketPairs",
+            Self::LastBefore { .. } => "LastBefore",
+            Self::KMeans { .. } => "KMeans",
+            Self::Logistic { .. } => "LogisticRegression",
+            Self::NaiveBayes { .. } => "NaiveBayes",
+        }
+    }
+
+    /// The name of the CPU's operator in EXPLAIN.
+    pub fn exec_name(&self) -> &'static str {
+        match self {
+            Self::Sessionize { .. } => "SessionizeExec",
+            Self::BasketPairs => "BasketPairsExec",
+            Self::LastBefore { .. } => "LastBeforeExec",
+            Self::KMeans { .. } => "KMeansExec",
+            Self::Logistic { .. } => "LogisticRegressionExec",
+            Self::NaiveBayes { .. } => "NaiveBayesExec",
+        }
+    }
+
+    /// How many relations it reads.
+    pub fn num_inputs(&self) -> usize {
+        match self {
+            Self::NaiveBayes { .. } => 2,
+            _ => 1,
+        }
+    }
+
+    /// Which input the column at `position` of its list belongs to.
+    pub fn input_of(&self, position: usize) -> usize {
+        match self {
+            Self::NaiveBayes { .. } => usize::from(position >= 2),
+            _ => 0,
+        }
+    }
+
+    /// How many columns at the head of its list must lie together in one partition: none means that one partition has all rows.
+    pub fn num_keys(&self, num_columns: usize) -> usize {
+        match self {
+            Self::Sessionize { keys, .. } | Self::LastBefore { keys, .. } => *keys,
+            Self::BasketPairs => num_columns.saturating_sub(1),
+            Self::KMeans { .. } | Self::Logistic { .. } | Self::NaiveBayes { .. } => 0,
+        }
+    }
+
+    /// The positions, in its list, of the columns by which `input` must be sorted.
+    pub fn sorted_by(&self, input: usize, num_columns: usize) -> std::ops::Range<usize> {
+        match self {
+            // The anchor is a mark, no key.
+            Self::LastBefore { .. } => 0..num_columns - 1,
+            Self::NaiveBayes { .. } if input == 0 => 0..0,
+            Self::NaiveBayes { .. } => 2..3,
+            // Machine learning sums in row order: rows with equal ids are put in order by their values, so that the order in
+            // which a scan delivers them changes nothing.
+            _ => 0..num_columns,
+        }
+    }
+
+    /// The columns of `input` that it reads, given by their positions there, when only `output_columns` of its result are used.
+    pub(crate) fn reads(&self, input: usize, width: usize, columns: &[usize], output_columns: &[usize]) -> Vec<usize> {
+        let mine = columns.iter().enumerate().filter(|(position, _)| self.input_of(*position) == input);
+        let mut read: Vec<usize> = mine.map(|(_, column)| *column).collect();
+        match self {
+            Self::Sessionize { .. } => read.extend(output_columns.iter().filter(|column| **column < width)),
+            Self::LastBefore { .. } => read.extend(
+                output_columns.iter().filter(|column| **column < 2 * width).map(|column| column % width.max(1)),
+            ),
+            _ => {}
+        }
+        read.sort_unstable();
+        read.dedup();
+        read
+    }
+
+    /// The result's columns.
+    ///
+    /// # Errors
+    /// [`FunctionError`] if a column's type does not fit, or a name is there already.
+    pub(crate) fn output(&self, inputs: &[&DFSchema], columns: &[usize]) -> Result<Vec<OutputField>> {
+        let function = self.sql_name();
+        let all = |input: usize| -> Vec<OutputField> {
+            inputs[input].iter().map(|(table, field)| (table.cloned(), Arc::clone(field))).collect()
+        };
+        let column = |position: usize| -> OutputField {
+            let (table, field) = inputs[self.input_of(position)].qualified_field(columns[position]);
+            (table.cloned(), Arc::clone(field))
+        };
+        let last = columns.len() - 1;
+        let check = |position: usize, role: &'static str, wanted: &'static str, fits: fn(&DataType) -> bool| {
+            let (_, field) = column(position);
+            match fits(field.data_type()) {
+                true => Ok(()),
+                false => Err(FunctionError::ColumnType {
+                    function,
+                    column: field.name().clone(),
+                    role,
+                    data_type: field.data_type().clone(),
+                    wanted,
+                }),
+            }
+        };
+        let key = |position: usize, role: &'static str| check(position, role, "of a type that can be sorted", sortable);
+        let number = |position: usize| check(position, "feature", "a number or BOOLEAN", numeric);
+        let output = match self {
+            Self::Sessionize { keys, .. } => {
+                (0..*keys).try_for_each(|position| key(position, "key"))?;
+                check(last, "time", time::WANTED, time::fits)?;
+                let mut output = all(0);
+                output.push(new("session_id", DataType::Int64, false));
+                output
+            }
+            Self::BasketPairs => {
+                (0..last).try_for_each(|position| key(position, "group"))?;
+                key(last, "element")?;
+                let mut output: Vec<OutputField> = (0..last).map(column).collect();
+                let (_, element) = column(last);
+                for end in ["_1", "_2"] {
+                    output.push(new(&format!("{}{end}", element.name()), element.data_type().clone(), false));
+                }
+                output
+            }
+            Self::LastBefore { within, .. } => {
+                let keys = self.num_keys(columns.len());
+                (0..keys).try_for_each(|position| key(position, "key"))?;
+                (keys..last).try_for_each(|position| key(position, "order"))?;
+                if within.is_some() {
+                    check(keys, "first order column with within", time::WANTED, time::fits)?;
+                }
+                check(last, "anchor", "BOOLEAN", |data_type| *data_type == DataType::Boolean)?;
+                let mut output = all(0);
+                let anchors: Vec<OutputField> = output.iter().map(|(_, field)| anchored(field)).collect();
+                output.extend(anchors);
+                output.push(new("steps_before", DataType::Int64, false));
+                output
+            }
+            Self::KMeans { output, .. } => {
+                key(0, "id")?;
+                (1..columns.len()).try_for_each(number)?;
+                match output {
+                    KMeansOutput::Labels => vec![column(0), new("label", DataType::Int64, false)],
+                    KMeansOutput::Centers => {
+                        let means =
+                            (1..columns.len()).map(|position| new(column(position).1.name(), DataType::Float64, false));
+                        let head = ["label", "size"].map(|name| new(name, DataType::Int64, false));
+                        head.into_iter().chain(means).chain([new("wssse", DataType::Float64, false)]).collect()
+                    }
+                }
+            }
+            Self::Logistic { output, .. } => {
+                let label = usize::from(*output == LogisticOutput::Predictions);
+                if label == 1 {
+                    key(0, "id")?;
+                }
+                check(label, "label", "0 or 1, as BOOLEAN or a number", numeric)?;
+                (label + 1..columns.len()).try_for_each(number)?;
+                let double = |name: &str, nullable: bool| new(name, DataType::Float64, nullable);
+                let count = |name: &str| new(name, DataType::Int64, false);
+                match output {
+                    LogisticOutput::Model => vec![
+                        new("term", DataType::Utf8, false),
+                        double("weight", false),
+                        double("mean", true),
+                        double("scale", true),
+                    ],
+                    LogisticOutput::Report => {
+                        let counts = ["size", "positives", "tn", "fp", "fn", "tp"].map(count);
+                        let shares = ["precision", "auc", "accuracy", "loss"].map(|name| double(name, true));
+                        let end = [count("iterations"), new("converged", DataType::Boolean, false)];
+                        counts.into_iter().chain(shares).chain(end).collect()
+                    }
+                    LogisticOutput::Predictions => vec![
+                        column(0),
+                        count("label"),
+                        double("score", false),
+                        double("probability", false),
+                        count("prediction"),
+                    ],
+                }
+            }
+            Self::NaiveBayes { .. } => {
+                for position in [0, 3] {
+                    check(position, "text", "TEXT", text)?;
+                }
+                key(1, "class")?;
+                key(2, "id")?;
+                key(4, "class")?;
+                let (_, class) = column(1);
+                vec![column(2), column(4), new("prediction", class.data_type().clone(), true)]
+            }
+        };
+        for (index, (_, field)) in output.iter().enumerate() {
+            let from_input = matches!(self, Self::Sessionize { .. }) && index < inputs[0].fields().len()
+                || matches!(self, Self::LastBefore { .. }) && index < inputs[0].fields().len();
+            // Two columns of the input may share a name under two tables; a new one may not join them.
+            if !from_input && output.iter().filter(|(_, other)| other.name() == field.name()).count() > 1 {
+                return Err(FunctionError::NameTaken { function, name: field.name().clone() }.into());
+            }
+        }
+        Ok(output)
+    }
+}
+
+/// In EXPLAIN: the constants.
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sessionize { gap, .. } => write!(f, "gap={gap}"),
+            Self::BasketPairs => Ok(()),
+            Self::LastBefore { n, within, .. } => {
+                write!(f, "n={n}")?;
+                within.map_or(Ok(()), |within| write!(f, ", within={within}"))
+            }
+            Self::KMeans { options, output } => {
+                write!(f, "{options}, output={}", if *output == KMeansOutput::Labels { "labels" } else { "centers" })
+            }
+            Self::Logistic { options, output } => {
+                let output = match output {
+                    LogisticOutput::Model => "model",
+                    LogisticOutput::Report => "report",
+                    LogisticOutput::Predictions => "predictions",
+                };
+                write!(f, "{options}, output={output}")
+            }
+            Self::NaiveBayes { options } => write!(f, "{options}"),
+        }
+    }
+}
+
+fn new(name: &str, data_type: DataType, nullable: bool) -> OutputField {
+    (None, Arc::new(Field::new(name, data_type, nullable)))
+}
+
+fn anchored(field: &FieldRef) -> OutputField {
+    (None, Arc::new(field.as_ref().clone().with_name(format!("anchor_{}", field.name()))))
+}
+
+/// What DataFusion can hash and sort; nested types sort too, but no function of ours needs them as keys.
+fn sortable(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => sortable(values),
+        other => !other.is_nested() && *other != DataType::Null,
+    }
+}
+
+fn numeric(data_type: &DataType) -> bool {
+    data_type.is_numeric() || *data_type == DataType::Boolean
+}
+
+fn text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => text(values),
+        other => matches!(other, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View),
+    }
+}

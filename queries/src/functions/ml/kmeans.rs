@@ -1,0 +1,377 @@
+//! k-means with careful starting centres, several starts, and Lloyd's iterations.
+//!
+//! ```text
+//!   for each restart r:
+//!     centre 0     = row ⌊u·n⌋                                     u = uniform(seed, r, step)
+//!     centre c > 0 = the first row whose prefix sum of D² exceeds u·ΣD²      D² = squared distance to the nearest centre so far
+//!     repeat: each row to its nearest centre; each centre to the mean of its rows; until centres hardly move
+//!   the restart with the least sum of squared distances wins
+//! ```
+//!
+//! Ties      the lowest centre, the lowest row, the first restart.
+//! Odd data  a centre without rows stays where it is; when every row is a centre already, the next one is row ⌊u·n⌋; without rows
+//!           there are no centres.
+//! After     Arthur and Vassilvitskii 2007 (k-means++); Lloyd 1982.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::AtomicBool;
+
+use super::{Matrix, MlError, add_up, at_least_one, go_on, not_negative};
+
+/// Each thread sums per cluster, so their number is bounded.
+const MAX_CLUSTERS: usize = 65_536;
+
+/// How to cluster.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct KMeansOptions {
+    pub clusters: usize,
+    /// Iterations of each restart.
+    pub max_iterations: usize,
+    pub restarts: usize,
+    pub seed: u64,
+    /// A restart ends when the sum of the centres' squared moves is at most this times the mean variance of the columns.
+    pub tolerance: f64,
+}
+
+impl KMeansOptions {
+    /// The workload's: 20 iterations, 5 restarts, seed 37, tolerance 10⁻⁴.
+    pub fn new(clusters: usize) -> Self {
+        Self { clusters, max_iterations: 20, restarts: 5, seed: 37, tolerance: 1e-4 }
+    }
+
+    /// # Errors
+    /// [`MlError::Option`] names the option, its value, and what it may be.
+    pub fn validate(&self) -> Result<(), MlError> {
+        if !(1..=MAX_CLUSTERS).contains(&self.clusters) {
+            let given = self.clusters.to_string();
+            return Err(MlError::Option { option: "k", given, wanted: "1 to 65536" });
+        }
+        at_least_one("max_iterations", self.max_iterations)?;
+        at_least_one("restarts", self.restarts)?;
+        not_negative("tolerance", self.tolerance)
+    }
+}
+
+/// A tolerance that [`KMeansOptions::validate`] accepts is no NaN.
+impl Eq for KMeansOptions {}
+
+impl Hash for KMeansOptions {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { clusters, max_iterations, restarts, seed, tolerance } = self;
+        (clusters, max_iterations, restarts, seed, tolerance.to_bits()).hash(state);
+    }
+}
+
+impl fmt::Display for KMeansOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { clusters, max_iterations, restarts, seed, tolerance } = self;
+        write!(
+            f,
+            "k={clusters}, max_iterations={max_iterations}, restarts={restarts}, seed={seed}, tolerance={tolerance:e}"
+        )
+    }
+}
+
+/// Clusters of the rows of a matrix.
+///
+/// ```
+/// use millpond_queries::functions::ml::{KMeans, KMeansOptions, Matrix};
+/// let rows = Matrix::try_new(4, 1, vec![1.0, 2.0, 11.0, 12.0])?;
+/// let model = KMeans::fit(&rows, &KMeansOptions::new(2))?;
+/// assert_eq!(model.labels[0], model.labels[1]);
+/// assert_ne!(model.labels[1], model.labels[2]);
+/// assert_eq!(model.wssse, 1.0);
+/// # Ok::<(), millpond_queries::functions::ml::MlError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct KMeans {
+    /// One row per centre.
+    pub centers: Matrix,
+    /// Each row's centre.
+    pub labels: Vec<u32>,
+    /// Rows of each centre.
+    pub sizes: Vec<u64>,
+    /// Sum of the squared distances to its centre, per cluster.
+    pub cluster_wssse: Vec<f64>,
+    /// Their sum.
+    pub wssse: f64,
+    /// The restart that won, from 0, and its iterations.
+    pub restart: usize,
+    pub iterations: usize,
+}
+
+impl KMeans {
+    /// Clusters `rows`.
+    ///
+    /// # Errors
+    /// [`MlError::Option`] for options that cannot be used.
+    pub fn fit(rows: &Matrix, options: &KMeansOptions) -> Result<Self, MlError> {
+        Self::fit_until(rows, options, &AtomicBool::new(false))
+    }
+
+    /// As [`Self::fit`]; ends in [`MlError::Stopped`] soon after `stop` is set.
+    ///
+    /// # Errors
+    /// As for [`Self::fit`].
+    pub fn fit_until(rows: &Matrix, options: &KMeansOptions, stop: &AtomicBool) -> Result<Self, MlError> {
+        options.validate()?;
+        let mut best: Option<Self> = None;
+        for restart in 0..options.restarts {
+            let start = starting_centers(rows, options, restart, stop)?;
+            let model = Self { restart, ..Self::lloyd(rows, start, options, stop)? };
+            if best.as_ref().is_none_or(|best| model.wssse < best.wssse) {
+                best = Some(model);
+            }
+        }
+        Ok(best.expect("there is at least one restart"))
+    }
+
+    /// Clusters `rows` from given centres, one per row of `start`; `clusters`, `restarts` and `seed` of the options play no part.
+    ///
+    /// # Errors
+    /// [`MlError::Shape`] if the centres have another number of columns.
+    pub fn fit_from(rows: &Matrix, start: Matrix, options: &KMeansOptions) -> Result<Self, MlError> {
+        at_least_one("max_iterations", options.max_iterations)?;
+        not_negative("tolerance", options.tolerance)?;
+        if start.num_columns() != rows.num_columns() {
+            let (rows, columns) = (start.num_rows(), rows.num_columns());
+            return Err(MlError::Shape { rows, columns, values: start.values.len() });
+        }
+        Self::lloyd(rows, start, options, &AtomicBool::new(false))
+    }
+
+    /// The centres with which a restart begins.
+    ///
+    /// # Errors
+    /// As for [`Self::fit`].
+    pub fn starting_centers(rows: &Matrix, options: &KMeansOptions, restart: usize) -> Result<Matrix, MlError> {
+        options.validate()?;
+        starting_centers(rows, options, restart, &AtomicBool::new(false))
+    }
+
+    fn lloyd(rows: &Matrix, start: Matrix, options: &KMeansOptions, stop: &AtomicBool) -> Result<Self, MlError> {
+        let (clusters, width) = (start.num_rows(), rows.num_columns());
+        if clusters == 0 || rows.num_rows() == 0 {
+            let centers = Matrix { values: vec![], rows: 0, columns: width };
+            return Ok(Self {
+                centers,
+                labels: vec![],
+                sizes: vec![],
+                cluster_wssse: vec![],
+                wssse: 0.0,
+                restart: 0,
+                iterations: 0,
+            });
+        }
+        let variances = rows.squares(&rows.means());
+        // Of no columns there is no mean variance; nothing moves then.
+        let mean_variance = variances.iter().sum::<f64>() / rows.num_rows() as f64 / width.max(1) as f64;
+        let threshold = options.tolerance * mean_variance;
+
+        let mut centers = start;
+        let mut iterations = 0;
+        while iterations < options.max_iterations {
+            go_on(stop)?;
+            let sums = assign(rows, &centers).sums;
+            iterations += 1;
+            let mut moved = 0.0;
+            for (cluster, sum) in sums.chunks_exact(width + 2).enumerate() {
+                let size = sum[width];
+                if size == 0.0 {
+                    continue;
+                }
+                for (center, sum) in centers.values[cluster * width..(cluster + 1) * width].iter_mut().zip(sum) {
+                    let mean = sum / size;
+                    moved += (mean - *center) * (mean - *center);
+                    *center = mean;
+                }
+            }
+            if moved <= threshold {
+                break;
+            }
+        }
+        go_on(stop)?;
+        let Assigned { labels, sums } = assign(rows, &centers);
+        let of_cluster = |place: usize| sums.chunks_exact(width + 2).map(move |sum| sum[width + place]);
+        let cluster_wssse: Vec<f64> = of_cluster(1).collect();
+        Ok(Self {
+            centers,
+            labels,
+            sizes: of_cluster(0).map(|size| size as u64).collect(),
+            wssse: cluster_wssse.iter().sum(),
+            cluster_wssse,
+            restart: 0,
+            iterations,
+        })
+    }
+}
+
+/// Each row's centre; for each centre the sums of its rows' columns, their number, and their squared distances.
+struct Assigned {
+    labels: Vec<u32>,
+    sums: Vec<f64>,
+}
+
+fn assign(rows: &Matrix, centers: &Matrix) -> Assigned {
+    let (clusters, width) = (centers.num_rows(), rows.num_columns());
+    let parts = rows.chunks(|range| {
+        let mut sums = vec![0.0; clusters * (width + 2)];
+        let mut labels = Vec::with_capacity(range.len());
+        for row in range {
+            let values = rows.row(row);
+            let (mut nearest, mut least) = (0, f64::INFINITY);
+            for cluster in 0..clusters {
+                let distance = squared_distance(values, centers.row(cluster));
+                if distance < least {
+                    (nearest, least) = (cluster, distance);
+                }
+            }
+            labels.push(nearest as u32);
+            let sum = &mut sums[nearest * (width + 2)..(nearest + 1) * (width + 2)];
+            for (sum, value) in sum.iter_mut().zip(values) {
+                *sum += value;
+            }
+            sum[width] += 1.0;
+            sum[width + 1] += least;
+        }
+        (labels, sums)
+    });
+    let (labels, sums): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+    Assigned { labels: labels.concat(), sums: add_up(clusters * (width + 2), sums) }
+}
+
+fn squared_distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+}
+
+fn starting_centers(
+    rows: &Matrix,
+    options: &KMeansOptions,
+    restart: usize,
+    stop: &AtomicBool,
+) -> Result<Matrix, MlError> {
+    let (n, width) = (rows.num_rows(), rows.num_columns());
+    if n == 0 {
+        return Ok(Matrix { values: vec![], rows: 0, columns: width });
+    }
+    let mut centers = Matrix { values: vec![], rows: 0, columns: width };
+    let mut distances = vec![f64::INFINITY; n];
+    for step in 0..options.clusters {
+        go_on(stop)?;
+        let u = uniform(options.seed, restart as u64, step as u64);
+        let any = ((u * n as f64) as usize).min(n - 1);
+        let chosen = if step == 0 { any } else { draw(&distances, u).unwrap_or(any) };
+        let center = rows.row(chosen);
+        distances = rows
+            .chunks(|range| {
+                let nearer = |row: usize| distances[row].min(squared_distance(rows.row(row), center));
+                range.map(nearer).collect::<Vec<f64>>()
+            })
+            .concat();
+        centers.values.extend_from_slice(center);
+        centers.rows += 1;
+    }
+    Ok(centers)
+}
+
+/// The first index whose prefix sum exceeds `u` times the total; `None` if the total is zero.
+fn draw(weights: &[f64], u: f64) -> Option<usize> {
+    // Added in the same order twice, so that the last prefix is the total to the last bit.
+    let total: f64 = weights.iter().sum();
+    let mut prefix = 0.0;
+    let over = weights.iter().position(|weight| {
+        prefix += weight;
+        prefix > u * total
+    });
+    // With sums beyond the range of a double no prefix is greater.
+    over.or_else(|| weights.iter().rposition(|weight| *weight > 0.0)).filter(|_| total > 0.0)
+}
+
+/// A number in [0, 1) that is a function of its arguments: SplitMix64's finaliser over each in turn, then 53 bits.
+fn uniform(seed: u64, restart: u64, step: u64) -> f64 {
+    const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |word: u64| {
+        let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    };
+    let word = [restart, step].iter().fold(mix(seed.wrapping_add(GAMMA)), |word, next| {
+        mix(word.wrapping_add(next.wrapping_add(1).wrapping_mul(GAMMA)))
+    });
+    (word >> 11) as f64 * 2.0_f64.powi(-53)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(rows: usize, columns: usize, values: &[f64]) -> Matrix {
+        Matrix::try_new(rows, columns, values.to_vec()).expect("matrix")
+    }
+
+    #[test]
+    fn weights_are_drawn_by_prefix_sums() {
+        assert_eq!(draw(&[1.0, 0.0, 3.0], 0.0), Some(0));
+        assert_eq!(draw(&[1.0, 0.0, 3.0], 0.25), Some(2));
+        assert_eq!(draw(&[0.0, 0.0, 3.0, 0.0], 0.999_999), Some(2));
+        assert_eq!(draw(&[0.0, 0.0], 0.5), None);
+        assert_eq!(draw(&[f64::MAX, f64::MAX, 0.0], 0.5), Some(1));
+    }
+
+    #[test]
+    fn uniform_numbers_differ_and_repeat() {
+        let numbers: Vec<f64> = (0..100).map(|step| uniform(37, step / 10, step % 10)).collect();
+        assert!(numbers.iter().all(|u| (0.0..1.0).contains(u)));
+        let mut sorted = numbers.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.dedup();
+        assert_eq!(sorted.len(), 100);
+        assert_eq!(uniform(37, 3, 4), numbers[34]);
+        assert_ne!(uniform(38, 3, 4), numbers[34]);
+    }
+
+    #[test]
+    fn more_clusters_than_rows_leave_some_empty() {
+        let model = KMeans::fit(&matrix(2, 1, &[1.0, 5.0]), &KMeansOptions::new(4)).expect("fits");
+        assert_eq!((model.wssse, model.centers.num_rows()), (0.0, 4));
+        assert_eq!(model.sizes.iter().sum::<u64>(), 2);
+        assert_eq!(model.sizes.iter().filter(|size| **size == 0).count(), 2);
+    }
+
+    #[test]
+    fn rows_that_are_all_equal_and_no_rows_have_answers() {
+        let model = KMeans::fit(&matrix(3, 2, &[7.0; 6]), &KMeansOptions::new(2)).expect("fits");
+        assert_eq!((model.labels.as_slice(), model.wssse), ([0, 0, 0].as_slice(), 0.0));
+        let none = KMeans::fit(&matrix(0, 2, &[]), &KMeansOptions::new(2)).expect("fits");
+        assert_eq!((none.labels.len(), none.centers.num_rows(), none.wssse), (0, 0, 0.0));
+        let no_columns = KMeans::fit(&matrix(3, 0, &[]), &KMeansOptions::new(2)).expect("fits");
+        assert_eq!(no_columns.labels, [0, 0, 0]);
+    }
+
+    #[test]
+    fn options_that_cannot_be_used_are_named() {
+        let error = KMeans::fit(&matrix(1, 1, &[1.0]), &KMeansOptions::new(0)).expect_err("no clusters").to_string();
+        assert_eq!(error, "k is 0; it must be 1 to 65536");
+        let options = KMeansOptions { tolerance: f64::NAN, ..KMeansOptions::new(1) };
+        let error = KMeans::fit(&matrix(1, 1, &[1.0]), &options).expect_err("NaN").to_string();
+        assert_eq!(error, "tolerance is NaN; it must be a finite number, 0 or more");
+    }
+
+    #[test]
+    fn threads_change_no_bit() {
+        let values: Vec<f64> = (0..30_000).map(|i| f64::from(i * 7919 % 10_007) / 13.0).collect();
+        let rows = matrix(10_000, 3, &values);
+        let fit = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+            pool.install(|| KMeans::fit(&rows, &KMeansOptions { restarts: 2, ..KMeansOptions::new(5) })).expect("fits")
+        };
+        assert_eq!(fit(1), fit(3));
+    }
+
+    #[test]
+    fn a_stopped_fit_ends() {
+        let stopped = KMeans::fit_until(&matrix(1, 1, &[1.0]), &KMeansOptions::new(1), &AtomicBool::new(true));
+        assert_eq!(stopped, Err(MlError::Stopped));
+    }
+}

@@ -1,0 +1,175 @@
+//! Machine learning over plain arrays: k-means, logistic regression, naive Bayes on text.
+//!
+//! ```text
+//!   Matrix (rows × columns, f64) ─► fit(&matrix, &options) ─► a model with its numbers
+//!        chunks of CHUNK_ROWS rows on rayon's threads ─► partial sums ─► added in chunk order
+//! ```
+//!
+//! Same     the answer depends on the rows, their order, the options and the seed; not on threads, nor on the run.
+//! Numbers  double precision. What is not finite is refused before it gets here.
+//! Cancel   each iteration asks `stop`; a stopped fit ends in [`MlError::Stopped`].
+
+mod bayes;
+mod hash;
+mod kmeans;
+mod logistic;
+pub(crate) mod tables;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+
+pub use bayes::{NaiveBayes, NaiveBayesOptions, NgramHasher};
+pub use hash::murmur3_32;
+pub use kmeans::{KMeans, KMeansOptions};
+pub use logistic::{Confusion, Logistic, LogisticOptions};
+
+/// Rows that one thread sums before the sums are added up in order. A constant, so that the order of additions never changes.
+const CHUNK_ROWS: usize = 4096;
+
+/// Why a model could not be fitted.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MlError {
+    #[error("{rows} rows of {columns} columns are {} values; {values} are given", rows * columns)]
+    Shape { rows: usize, columns: usize, values: usize },
+    #[error("{option} is {given}; it must be {wanted}")]
+    Option { option: &'static str, given: String, wanted: &'static str },
+    #[error("row {row}, column {column} is {value}; only finite numbers can be used")]
+    NotFinite { row: usize, column: usize, value: f64 },
+    #[error("{labels} labels for {rows} rows; each row needs one")]
+    Labels { labels: usize, rows: usize },
+    #[error("class {class} of {classes}; classes count from 0")]
+    Class { class: usize, classes: usize },
+    #[error("the fit was stopped")]
+    Stopped,
+}
+
+/// Numbers in rows, one row after the other.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Matrix {
+    values: Vec<f64>,
+    rows: usize,
+    columns: usize,
+}
+
+impl Matrix {
+    /// Takes `rows` × `columns` values, row after row.
+    ///
+    /// # Errors
+    /// [`MlError::Shape`] if there are more or fewer, [`MlError::NotFinite`] for the first NaN or infinity.
+    pub fn try_new(rows: usize, columns: usize, values: Vec<f64>) -> Result<Self, MlError> {
+        if rows.checked_mul(columns) != Some(values.len()) {
+            return Err(MlError::Shape { rows, columns, values: values.len() });
+        }
+        match values.iter().position(|value| !value.is_finite()) {
+            Some(at) => Err(MlError::NotFinite { row: at / columns, column: at % columns, value: values[at] }),
+            None => Ok(Self { values, rows, columns }),
+        }
+    }
+
+    pub fn num_rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn num_columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Row `index`, as a slice.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn row(&self, index: usize) -> &[f64] {
+        &self.values[index * self.columns..(index + 1) * self.columns]
+    }
+
+    /// The value of each chunk of rows, in order.
+    fn chunks<T: Send>(&self, each: impl Fn(std::ops::Range<usize>) -> T + Sync + Send) -> Vec<T> {
+        let chunk = |number: usize| number * CHUNK_ROWS..((number + 1) * CHUNK_ROWS).min(self.rows);
+        (0..self.rows.div_ceil(CHUNK_ROWS)).into_par_iter().map(|number| each(chunk(number))).collect()
+    }
+
+    /// Sums over rows of what `add` puts into an array of `width` numbers: chunk by chunk, then chunk after chunk.
+    fn sums(&self, width: usize, add: impl Fn(usize, &mut [f64]) + Sync + Send) -> Vec<f64> {
+        let parts = self.chunks(|rows| {
+            let mut part = vec![0.0; width];
+            rows.for_each(|row| add(row, &mut part));
+            part
+        });
+        add_up(width, parts)
+    }
+
+    /// Each column's mean.
+    fn means(&self) -> Vec<f64> {
+        let sums = self.sums(self.columns, |row, part| add_to(part, self.row(row)));
+        sums.into_iter().map(|sum| sum / self.rows as f64).collect()
+    }
+
+    /// Each column's sum of squared distances to `means`.
+    fn squares(&self, means: &[f64]) -> Vec<f64> {
+        self.sums(self.columns, |row, part| {
+            for ((part, value), mean) in part.iter_mut().zip(self.row(row)).zip(means) {
+                *part += (value - mean) * (value - mean);
+            }
+        })
+    }
+}
+
+fn add_to(sum: &mut [f64], values: &[f64]) {
+    for (sum, value) in sum.iter_mut().zip(values) {
+        *sum += value;
+    }
+}
+
+fn add_up(width: usize, parts: Vec<Vec<f64>>) -> Vec<f64> {
+    parts.into_iter().fold(vec![0.0; width], |mut sum, part| {
+        add_to(&mut sum, &part);
+        sum
+    })
+}
+
+fn go_on(stop: &AtomicBool) -> Result<(), MlError> {
+    if stop.load(Ordering::Relaxed) { Err(MlError::Stopped) } else { Ok(()) }
+}
+
+/// An option that must be a finite number at or above zero.
+fn not_negative(option: &'static str, value: f64) -> Result<(), MlError> {
+    match value.is_finite() && value >= 0.0 {
+        true => Ok(()),
+        false => Err(MlError::Option { option, given: value.to_string(), wanted: "a finite number, 0 or more" }),
+    }
+}
+
+/// An option that must be at least one.
+fn at_least_one(option: &'static str, value: usize) -> Result<(), MlError> {
+    match value {
+        0 => Err(MlError::Option { option, given: "0".to_string(), wanted: "1 or more" }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_refuses_wrong_shapes_and_values_that_are_not_finite() {
+        let shape = Matrix::try_new(2, 2, vec![1.0; 3]).expect_err("three values").to_string();
+        assert_eq!(shape, "2 rows of 2 columns are 4 values; 3 are given");
+        let nan = Matrix::try_new(2, 2, vec![0.0, 1.0, f64::NAN, 2.0]).expect_err("NaN").to_string();
+        assert_eq!(nan, "row 1, column 0 is NaN; only finite numbers can be used");
+        assert_eq!(Matrix::try_new(0, 3, vec![]).map(|matrix| matrix.num_rows()), Ok(0));
+    }
+
+    #[test]
+    fn sums_do_not_depend_on_the_number_of_threads() {
+        let values: Vec<f64> = (0..40_000).map(|i| 1.0 / f64::from(i + 1)).collect();
+        let matrix = Matrix::try_new(20_000, 2, values).expect("matrix");
+        let means = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+            pool.install(|| matrix.means())
+        };
+        assert_eq!(means(1), means(3));
+    }
+}

@@ -1,0 +1,131 @@
+//! The functions of the workload: sessions, pairs, text and machine learning, in SQL, for data frames and over plain arrays.
+//!
+//! ```text
+//!   SELECT … FROM sessionize('clicks', 'user', 'ts', 3600)      clicks.sessionize(&["user"], "ts", 3600)
+//!                           └──────────────┬─────────────────────────────┘
+//!                               RelationNode (logical)  ──  extension planners: a device's first, then the CPU's
+//!                               RelationExec (CPU)      ──  SortExec, RepartitionExec as it requires
+//!                                          └─ sessions · pairs · before · ml::tables
+//!   SELECT sentences(text), words(sentence), sentiment_hits(text) …      scalar functions: text in, lists out
+//! ```
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `function`, `node`, `exec`, `planner` | a function of relations: what it is, in a logical plan, on the CPU, and how one becomes the other |
+//! | `calls`, `frame`, `table`, `relation` | how it is called: checked, from a data frame, from SQL, and what names mean |
+//! | `sessions`, `pairs`, `before` | what three of them do with rows in order |
+//! | `text`, `sentiment`, `companies`, `scalars` | what is found in a text, and the scalar functions in SQL |
+//! | `ml` | k-means, logistic regression and naive Bayes over arrays, and on the rows of a plan |
+//!
+//! Slope and intercept of a line are DataFusion's `regr_slope(y, x)` and `regr_intercept(y, x)`: NULL where all x are equal.
+//! `docs/functions.md` is the page for users.
+//!
+//! ```
+//! use millpond::{DeviceChoice, Millpond};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let session = Millpond::builder().with_device(DeviceChoice::Cpu).build()?;
+//! millpond_queries::functions::register(session.context())?;
+//! session.execute("CREATE VIEW clicks AS SELECT * FROM (VALUES ('ann', 0), ('ann', 50), ('ann', 5000)) AS t(who, at)").await?;
+//! let answer = session.execute("SELECT DISTINCT who, session_id FROM sessionize('clicks', 'who', 'at', 3600)").await?;
+//! assert_eq!(answer.batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 2);
+//! # Ok(())
+//! # }
+//! ```
+
+mod before;
+mod calls;
+mod companies;
+mod error;
+mod exec;
+mod frame;
+mod function;
+mod keys;
+pub mod ml;
+mod node;
+mod pairs;
+mod planner;
+mod relation;
+mod scalars;
+mod sentiment;
+mod sessions;
+mod table;
+mod text;
+mod time;
+
+use std::sync::Arc;
+
+use millpond::datafusion::error::Result;
+use millpond::datafusion::execution::context::SessionContext;
+
+pub use companies::Companies;
+pub use error::FunctionError;
+pub use exec::RelationExec;
+pub use frame::WorkloadFrame;
+pub use function::{Function, KMeansOutput, LogisticOutput};
+pub use node::RelationNode;
+pub use planner::{SharedExtensionPlanner, WorkloadExtensionPlanner};
+pub use sentiment::{Lexicon, Sentiment};
+pub use text::{SentenceRule, words};
+
+/// Makes all functions known to a session, with the workload's word lists. Doing it twice changes nothing.
+///
+/// # Errors
+/// DataFusion's, if it refuses a function.
+pub fn register(context: &SessionContext) -> Result<()> {
+    Registration::default().register(context)
+}
+
+/// Makes all functions known to a session; `first` are asked to plan a [`RelationNode`] before the CPU is.
+///
+/// # Errors
+/// As [`register`].
+pub fn register_with(context: &SessionContext, first: Vec<SharedExtensionPlanner>) -> Result<()> {
+    Registration { planners: first, ..Registration::default() }.register(context)
+}
+
+/// What a session is told, where it is not the workload's own.
+///
+/// ```
+/// use millpond_queries::functions::{Lexicon, Registration};
+/// # use millpond::{DeviceChoice, Millpond};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let session = Millpond::builder().with_device(DeviceChoice::Cpu).build()?;
+/// let lexicon = Lexicon::new(["super"], ["mies"]);
+/// Registration { lexicon, ..Registration::default() }.register(session.context())?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct Registration {
+    /// For `sentiments`, `sentiment_hits` and `sentiment_words`.
+    pub lexicon: Lexicon,
+    /// For `companies_in`, `company_mentions` and `companies`.
+    pub companies: Companies,
+    /// Asked to plan a [`RelationNode`] before the CPU is.
+    pub planners: Vec<SharedExtensionPlanner>,
+}
+
+impl Registration {
+    /// Makes all functions known to a session; functions of the same names are replaced.
+    ///
+    /// # Errors
+    /// As [`register`].
+    pub fn register(self, context: &SessionContext) -> Result<()> {
+        let words = table::WordTable::sentiment_words(&self.lexicon)?;
+        let names = table::WordTable::companies(&self.companies)?;
+        for (name, table) in [words, names] {
+            context.register_udtf(name, Arc::new(table));
+        }
+        for (name, function) in table::RELATION_FUNCTIONS {
+            context.register_udtf(name, Arc::new(function));
+        }
+        for function in scalars::all(&Arc::new(self.lexicon), &Arc::new(self.companies)) {
+            context.register_udf(function);
+        }
+        let state = context.state_ref();
+        let mut state = state.write();
+        *state = planner::with_planner(state.clone(), self.planners);
+        Ok(())
+    }
+}

@@ -1,0 +1,9 @@
+//! The functions of the workload against independent answers: row-by-row code, plain SQL, and vectors of an established library.
+
+mod calls;
+mod device;
+mod learning;
+mod ordered;
+mod plans;
+mod support;
+mod texts;
