@@ -9,6 +9,9 @@ pub enum DataError {
     /// The scale factor is not a positive, finite number within the generator's range.
     #[error("scale factor {scale} is not usable; give a number above 0 and at most {most}")]
     Scale { scale: f64, most: f64 },
+    /// The scale factor is outside the range that a suite can be generated at.
+    #[error("scale factor {scale} is not usable; give a number from {least} to {most}")]
+    ScaleRange { scale: f64, least: f64, most: f64 },
     /// No table of that name exists in the suite.
     #[error("no table named '{name}'; the tables are {known}")]
     UnknownTable { name: String, known: String },
@@ -21,6 +24,9 @@ pub enum DataError {
     /// A generator gave rows that do not fit their own schema.
     #[error("the generator of '{table}' failed: {source}")]
     Arrow { table: String, source: arrow::error::ArrowError },
+    /// Another part of the same generation has failed and says why.
+    #[error("generation has stopped because another part failed")]
+    Stopped,
     /// The worker threads could not be started.
     #[error("cannot start {threads} generator threads: {reason}")]
     Threads { threads: usize, reason: String },

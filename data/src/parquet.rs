@@ -34,7 +34,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    fn compression(self) -> Compression {
+    pub(crate) fn compression(self) -> Compression {
         match self {
             Codec::None => Compression::UNCOMPRESSED,
             Codec::Snappy => Compression::SNAPPY,
@@ -65,11 +65,19 @@ pub(crate) fn write_parts(
 ) -> Result<WrittenFile, DataError> {
     // The file is made beside its final place, so that moving it is a rename, and it goes away when anything fails.
     let folder = path.parent().unwrap_or(Path::new("."));
-    let partial = NamedTempFile::new_in(folder).map_err(DataError::io(path))?;
+    let partial = partial_file(folder).map_err(DataError::io(path))?;
     let num_rows = write_to(partial.as_file(), path, schema, codec, num_parts, part, progress)?;
     partial.persist(path).map_err(|error| DataError::io(path)(error.error))?;
     let bytes = fs::metadata(path).map_err(DataError::io(path))?.len();
     Ok(WrittenFile { path: path.to_path_buf(), num_rows, num_row_groups: num_parts, bytes })
+}
+
+/// A file in `folder` that goes away unless it is given a name. Others may read it as far as the process's mask allows.
+pub(crate) fn partial_file(folder: &Path) -> std::io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(folder)
 }
 
 fn write_to(

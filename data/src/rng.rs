@@ -29,7 +29,8 @@ impl ColumnRng {
     }
 }
 
-fn mix(mut word: u64) -> u64 {
+/// The finaliser: a bijection under which neighbouring words have nothing in common.
+pub(crate) fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

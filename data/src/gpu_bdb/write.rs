@@ -1,0 +1,358 @@
+//! Writes tables as folders of Parquet files, row groups in parallel and each file in order.
+//!
+//! ```text
+//!   jobs    store_sales 0 │ store_sales 1 │ … │ web_sales 0 │ …          one job per row group, taken in this order
+//!   thread  units ─► batches ─► encoded, compressed columns ─► wait for the group before ─► append to the file
+//!   file    DIR/store_sales/part-00000.parquet, under its name only when it is whole
+//! ```
+//!
+//! Same     which group holds which rows follows from scale and options, so files are the same, byte by byte, for any threads.
+//! Memory   a batch and an encoded group per thread.
+//! Errors   the first one by job stops all threads; files that were finished stay, half-written ones do not.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::ColumnPath;
+use tempfile::NamedTempFile;
+
+use super::{DEFAULT_SEED, DataSet, Format, GENERATOR_VERSION, Kind, Table};
+use crate::{Codec, DataError, WrittenFile};
+
+/// Tables above this many rows get several row groups at any scale, so that threads and pruning have something to work on.
+const SEVERAL_GROUPS_ABOVE: u64 = 20_000;
+const SEVERAL_GROUPS: u64 = 4;
+/// About how large a file may grow.
+const FILE_BYTES: u64 = 768 << 20;
+
+/// What to generate, and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// From [`super::LEAST_SCALE`] to [`super::MOST_SCALE`]; 1 is about 1 GB of raw text.
+    pub scale: f64,
+    /// The folder to fill; made when it is missing.
+    pub out: PathBuf,
+    /// The tables to write.
+    pub tables: Vec<Table>,
+    /// Generator threads; 0 means one per core.
+    pub threads: usize,
+    pub codec: Codec,
+    pub format: Format,
+    /// Another seed gives other rows with the same distributions.
+    pub seed: u64,
+    /// Whether rows are planted that keep queries non-empty at small scales.
+    pub plants: bool,
+}
+
+impl Options {
+    /// All tables at `scale` into `out`.
+    pub fn new(scale: f64, out: impl Into<PathBuf>) -> Self {
+        Self {
+            scale,
+            out: out.into(),
+            tables: Table::ALL.to_vec(),
+            threads: 0,
+            codec: Codec::default(),
+            format: Format::default(),
+            seed: DEFAULT_SEED,
+            plants: true,
+        }
+    }
+}
+
+/// Writes the tables and returns one entry per file, in the order of `options.tables`.
+///
+/// `progress` is called from any thread with the table and the rows just encoded.
+///
+/// # Errors
+/// [`DataError`]; files that were finished stay, a half-written one does not.
+pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Result<Vec<WrittenFile>, DataError> {
+    let data = DataSet::new(options.scale, options.seed, options.plants)?;
+    fs::create_dir_all(&options.out).map_err(DataError::io(&options.out))?;
+    let mut files = Vec::new();
+    let mut jobs = Vec::new();
+    for &table in &options.tables {
+        plan(&data, table, options, &mut files, &mut jobs)?;
+    }
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(options.threads)
+        .build()
+        .map_err(|error| DataError::Threads { threads: options.threads, reason: error.to_string() })?;
+
+    let next = AtomicUsize::new(0);
+    let stop = AtomicBool::new(false);
+    let failure: Mutex<Option<(usize, DataError)>> = Mutex::new(None);
+    pool.broadcast(|_| {
+        while !stop.load(Ordering::Relaxed) {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(index) else { break };
+            if let Err(error) = job.run(&data, options, &files[job.file], progress, &stop) {
+                stop.store(true, Ordering::Relaxed);
+                let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                if first.as_ref().is_none_or(|(other, _)| index < *other) {
+                    *first = Some((index, error));
+                }
+            }
+        }
+    });
+    if let Some((_, error)) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    let written: Vec<WrittenFile> = files.into_iter().map(TableFile::finished).collect::<Result<_, _>>()?;
+    for &table in &options.tables {
+        remove_leftovers(&options.out.join(table.name()), &written)?;
+    }
+    Ok(written)
+}
+
+/// Rows of a full row group: narrow tables have more, and reviews, which are long, fewer.
+fn group_rows(table: Table) -> u64 {
+    match table {
+        Table::Inventory | Table::WebClickstreams => 1 << 22,
+        Table::ProductReviews => 1 << 19,
+        _ => 1 << 20,
+    }
+}
+
+/// Bytes of a row in a file, about, with Snappy.
+fn row_bytes(table: Table) -> u64 {
+    match table {
+        Table::StoreSales | Table::StoreReturns => 65,
+        Table::WebSales | Table::WebReturns => 95,
+        Table::WebClickstreams => 6,
+        Table::Inventory => 3,
+        Table::ProductReviews => 465,
+        _ => 100,
+    }
+}
+
+/// The row group of a file that a job makes.
+struct Job {
+    table: Table,
+    file: usize,
+    group: usize,
+    units: Range<u64>,
+}
+
+/// A file that groups are appended to.
+struct TableFile {
+    path: PathBuf,
+    num_groups: usize,
+    schema: SchemaRef,
+    properties: WriterProperties,
+    state: Mutex<FileState>,
+}
+
+enum FileState {
+    Planned,
+    Open(Box<OpenFile>),
+    Finished(WrittenFile),
+    /// An error has closed it; the job that met it reports.
+    Broken,
+}
+
+struct OpenFile {
+    partial: NamedTempFile,
+    writer: SerializedFileWriter<File>,
+    factory: Arc<ArrowRowGroupWriterFactory>,
+    /// Groups that are encoded but wait for one before them.
+    waiting: BTreeMap<usize, Vec<ArrowColumnChunk>>,
+    next: usize,
+}
+
+/// Adds the files of a table, and a job per row group.
+fn plan(
+    data: &DataSet,
+    table: Table,
+    options: &Options,
+    files: &mut Vec<TableFile>,
+    jobs: &mut Vec<Job>,
+) -> Result<(), DataError> {
+    let folder = options.out.join(table.name());
+    fs::create_dir_all(&folder).map_err(DataError::io(&folder))?;
+    let rows = data.approximate_rows(table);
+    let least = if rows > SEVERAL_GROUPS_ABOVE { SEVERAL_GROUPS } else { 1 };
+    let num_groups = rows.div_ceil(group_rows(table)).max(least);
+    let per_file = (FILE_BYTES / (rows.div_ceil(num_groups) * row_bytes(table)).max(1)).max(1);
+    let schema = data.schema(table, options.format);
+    let properties = properties(table, options);
+    let units = data.num_units(table);
+    for group in 0..num_groups {
+        let in_file = group % per_file;
+        if in_file == 0 {
+            files.push(TableFile {
+                path: folder.join(part_name(group / per_file)),
+                num_groups: per_file.min(num_groups - group) as usize,
+                schema: schema.clone(),
+                properties: properties.clone(),
+                state: Mutex::new(FileState::Planned),
+            });
+        }
+        let first = |group: u64| (u128::from(units) * u128::from(group) / u128::from(num_groups)) as u64;
+        let units = first(group)..first(group + 1);
+        jobs.push(Job { table, file: files.len() - 1, group: in_file as usize, units });
+    }
+    Ok(())
+}
+
+fn part_name(index: u64) -> String {
+    format!("part-{index:05}.parquet")
+}
+
+fn properties(table: Table, options: &Options) -> WriterProperties {
+    let entry = |key: &str, value: String| KeyValue::new(format!("millpond.{key}"), value);
+    let metadata = vec![
+        entry("suite", "gpu-bdb".to_string()),
+        entry("scale", options.scale.to_string()),
+        entry("seed", options.seed.to_string()),
+        entry("generator_version", GENERATOR_VERSION.to_string()),
+        entry("plants", options.plants.to_string()),
+    ];
+    let builder = WriterProperties::builder()
+        .set_compression(options.codec.compression())
+        .set_statistics_enabled(EnabledStatistics::Page)
+        .set_key_value_metadata(Some(metadata));
+    let prose = table.columns().into_iter().filter(|column| column.kind == Kind::Prose);
+    prose
+        .fold(builder, |builder, column| builder.set_column_dictionary_enabled(ColumnPath::from(column.name), false))
+        .build()
+}
+
+impl Job {
+    fn run(
+        &self,
+        data: &DataSet,
+        options: &Options,
+        file: &TableFile,
+        progress: &(dyn Fn(Table, u64) + Sync),
+        stop: &AtomicBool,
+    ) -> Result<(), DataError> {
+        let error = |source| DataError::Parquet { path: file.path.clone(), source };
+        let factory = file.factory()?;
+        let mut writers = factory.create_column_writers(self.group).map_err(error)?;
+        let mut encode = |batch: RecordBatch| {
+            if stop.load(Ordering::Relaxed) {
+                return Err(DataError::Stopped);
+            }
+            for ((field, column), writer) in batch.schema_ref().fields().iter().zip(batch.columns()).zip(&mut writers) {
+                for leaf in compute_leaves(field, column).map_err(error)? {
+                    writer.write(&leaf).map_err(error)?;
+                }
+            }
+            progress(self.table, batch.num_rows() as u64);
+            Ok(())
+        };
+        match data.rows(self.table, self.units.clone(), options.format, &mut encode) {
+            // Another job has failed, and reports.
+            Err(DataError::Stopped) => return Ok(()),
+            result => result?,
+        }
+        let chunks = writers.into_iter().map(|writer| writer.close()).collect::<Result<_, _>>().map_err(error)?;
+        file.append(self.group, chunks)
+    }
+}
+
+impl TableFile {
+    /// Opens the file if it is not open, and returns what makes column writers for it.
+    fn factory(&self) -> Result<Arc<ArrowRowGroupWriterFactory>, DataError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, FileState::Planned) {
+            *state = FileState::Open(Box::new(self.open()?));
+        }
+        match &*state {
+            FileState::Open(open) => Ok(open.factory.clone()),
+            _ => Err(DataError::Stopped),
+        }
+    }
+
+    fn open(&self) -> Result<OpenFile, DataError> {
+        // The file is made beside its final place, so that moving it is a rename, and it goes away when anything fails.
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let partial = crate::parquet::partial_file(folder).map_err(DataError::io(&self.path))?;
+        let file = partial.reopen().map_err(DataError::io(&self.path))?;
+        let (writer, factory) = ArrowWriter::try_new(file, self.schema.clone(), Some(self.properties.clone()))
+            .and_then(ArrowWriter::into_serialized_writer)
+            .map_err(|source| self.parquet_error(source))?;
+        Ok(OpenFile { partial, writer, factory: Arc::new(factory), waiting: BTreeMap::new(), next: 0 })
+    }
+
+    /// Appends a group, and those that waited for it; the last one finishes the file.
+    fn append(&self, group: usize, chunks: Vec<ArrowColumnChunk>) -> Result<(), DataError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let FileState::Open(open) = &mut *state else { return Ok(()) };
+        open.waiting.insert(group, chunks);
+        let written = open.write_waiting().map_err(|source| self.parquet_error(source));
+        let whole = open.next == self.num_groups;
+        if written.is_ok() && !whole {
+            return Ok(());
+        }
+        let FileState::Open(open) = std::mem::replace(&mut *state, FileState::Broken) else { return Ok(()) };
+        written?;
+        *state = FileState::Finished(self.finish(*open)?);
+        Ok(())
+    }
+
+    fn finish(&self, open: OpenFile) -> Result<WrittenFile, DataError> {
+        let metadata = open.writer.close().map_err(|source| self.parquet_error(source))?;
+        open.partial.persist(&self.path).map_err(|error| DataError::io(&self.path)(error.error))?;
+        let bytes = fs::metadata(&self.path).map_err(DataError::io(&self.path))?.len();
+        Ok(WrittenFile {
+            path: self.path.clone(),
+            num_rows: metadata.file_metadata().num_rows() as u64,
+            num_row_groups: self.num_groups,
+            bytes,
+        })
+    }
+
+    fn parquet_error(&self, source: ParquetError) -> DataError {
+        DataError::Parquet { path: self.path.clone(), source }
+    }
+
+    fn finished(self) -> Result<WrittenFile, DataError> {
+        match self.state.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            FileState::Finished(written) => Ok(written),
+            _ => Err(DataError::Stopped),
+        }
+    }
+}
+
+impl OpenFile {
+    fn write_waiting(&mut self) -> Result<(), ParquetError> {
+        while let Some(chunks) = self.waiting.remove(&self.next) {
+            let mut group = self.writer.next_row_group()?;
+            for chunk in chunks {
+                chunk.append_to_row_group(&mut group)?;
+            }
+            group.close()?;
+            self.next += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Removes the parts of an earlier, larger generation: a table is all files of its folder.
+fn remove_leftovers(folder: &Path, written: &[WrittenFile]) -> Result<(), DataError> {
+    for index in 0.. {
+        let path = folder.join(part_name(index));
+        if written.iter().any(|file| file.path == path) {
+            continue;
+        }
+        if !path.exists() {
+            break;
+        }
+        fs::remove_file(&path).map_err(DataError::io(&path))?;
+    }
+    Ok(())
+}
