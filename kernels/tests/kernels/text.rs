@@ -771,10 +771,12 @@ fn texts_are_keys_of_groups() {
     // Alike in length and beginning, up to twelve bytes and beyond.
     some.extend((0..40).map(|i| format!("the same{:0width$}", i % 20, width = if i < 20 { 4 } else { 30 })));
     let mut random = Random(11);
-    let mut rows: Vec<Option<&str>> =
-        (0..600).map(|_| (random.below(9) != 0).then(|| some[random.below(some.len() as u64) as usize].as_str())).collect();
+    let mut rows: Vec<Option<&str>> = (0..600)
+        .map(|_| (random.below(9) != 0).then(|| some[random.below(some.len() as u64) as usize].as_str()))
+        .collect();
     rows.extend([Some(&*million), Some(&another), Some(&million), None]);
-    let numbers: Vec<Option<i64>> = rows.iter().map(|_| (random.below(4) != 0).then(|| random.below(3) as i64)).collect();
+    let numbers: Vec<Option<i64>> =
+        rows.iter().map(|_| (random.below(4) != 0).then(|| random.below(3) as i64)).collect();
 
     let mut bench = Bench::new();
     let text = bench.texts(rows.iter().map(|text| text.map(str::as_bytes)));

@@ -127,7 +127,8 @@ fn hash(f: &mut FunctionBuilder, plan: &AggregatePlan, words: &[Reg], nulls: Opt
         None => f.copy(Type::U64, 0x9e37_79b9_7f4a_7c15u64),
     };
     // Of a text its own hash is enough, and says the same wherever the text lies.
-    let hashed = places(plan).into_iter().flat_map(|(at, lane)| if lane == Lane::S128 { at..at + 2 } else { at..at + 1 });
+    let hashed =
+        places(plan).into_iter().flat_map(|(at, lane)| if lane == Lane::S128 { at..at + 2 } else { at..at + 1 });
     for word in hashed.map(|word| words[word]) {
         let mixed = f.xor(state, word);
         let mixed = f.mul(mixed, 0xff51_afd7_ed55_8ccdu64);
