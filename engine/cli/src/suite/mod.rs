@@ -179,10 +179,8 @@ fn runner(error: RunnerError) -> CliError {
         RunnerError::TableMissing { .. } | RunnerError::NoTables { .. } => CliError::file(error.to_string()),
         RunnerError::FunctionMissing { .. } => CliError::usage(error.to_string()),
         RunnerError::Table { table, source } => session::unreadable(table, source),
-        RunnerError::Query { query, source } => {
-            let inner = CliError::from_datafusion(source);
-            CliError { exit: inner.exit, message: format!("{query}: {}", inner.message) }
-        }
+        // Whoever tells it names the query.
+        RunnerError::Query { source, .. } => CliError::from_datafusion(source),
         _ => CliError::sql(error.to_string()),
     }
 }
