@@ -23,7 +23,7 @@ use millpond::datafusion::sql::parser::DFParserBuilder;
 use millpond::{Millpond, QueryReport, QueryResult};
 use millpond_queries::answer::{Answer, Difference};
 use millpond_queries::gpu_bdb::{Rows, Tables};
-use millpond_queries::{Query, Suite};
+use millpond_queries::{Query, Suite, functions};
 
 /// Why a suite could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +40,8 @@ pub enum RunnerError {
     NoTables { suite: String, data: PathBuf },
     #[error("suite {suite} needs the function {function}, which is not known; drop it from functions in suite.toml")]
     FunctionMissing { suite: String, function: String },
+    #[error("the functions of the workload cannot be registered: {source}")]
+    Functions { source: DataFusionError },
     #[error("{query}: {source}")]
     Query { query: String, source: DataFusionError },
 }
@@ -115,13 +117,14 @@ fn tables_in(data: &Path) -> Vec<String> {
 /// Makes the functions known that a suite's queries call.
 ///
 /// # Errors
-/// [`RunnerError::FunctionMissing`].
+/// [`RunnerError::FunctionMissing`] and [`RunnerError::Functions`].
 pub fn register_functions(session: &Millpond, suite: &Suite) -> Result<(), RunnerError> {
     if suite.functions.is_empty() {
         return Ok(());
     }
     let missing =
         |function: &str| RunnerError::FunctionMissing { suite: suite.name.clone(), function: function.into() };
+    functions::register(session.context()).map_err(|source| RunnerError::Functions { source })?;
     let state = session.context().state();
     let known = |name: &String| {
         state.scalar_functions().contains_key(name)

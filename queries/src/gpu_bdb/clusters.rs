@@ -19,7 +19,7 @@ pub(super) fn report(tables: &Tables) -> Result<StepOutput> {
     let centers = features.iter().map(|name| clusters.floats(name)).collect::<Result<Vec<_>>>()?;
     let mut text = String::new();
     let _ = writeln!(text, "clusters {}", labels.len());
-    let _ = writeln!(text, "wssse {:.9e}", spreads.iter().sum::<f64>());
+    let _ = writeln!(text, "wssse {:.9e}", spreads.iter().fold(0.0, |sum, spread| sum + spread));
     let _ = writeln!(text, "centers ({})", features.join(", "));
     for (row, label) in labels.iter().enumerate() {
         let center: Vec<String> = centers.iter().map(|column| format!("{:.6}", column[row])).collect();

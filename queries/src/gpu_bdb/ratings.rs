@@ -16,7 +16,8 @@ const CLASSES: [&str; 3] = ["NEG", "NEUT", "POS"];
 pub(super) fn report(tables: &Tables) -> Result<StepOutput> {
     let (ratings, predictions) = (tables.answer.integers("pr_review_rating")?, tables.answer.texts("prediction")?);
     let mut confusion = [[0_i64; 3]; 3];
-    for (rating, prediction) in ratings.iter().zip(&predictions) {
+    // Without reviews to learn from there are no predictions.
+    for (rating, prediction) in ratings.iter().zip(&predictions).filter(|(_, prediction)| !prediction.is_empty()) {
         let predicted = CLASSES.iter().position(|class| class == prediction);
         let unknown =
             || DataFusionError::Execution(format!("prediction '{prediction}' is none of {}", CLASSES.join(", ")));
@@ -81,8 +82,10 @@ mod tests {
 
     #[test]
     fn no_reviews_have_no_accuracy() {
-        let output = report(&tables(vec![], vec![])).expect("a report");
-        assert!(output.text.starts_with("accuracy 0.000000\nmacro precision 0.000000\n"), "{}", output.text);
+        for none in [tables(vec![], vec![]), tables(vec![4], vec![""])] {
+            let output = report(&none).expect("a report");
+            assert!(output.text.starts_with("accuracy 0.000000\nmacro precision 0.000000\n"), "{}", output.text);
+        }
     }
 
     #[test]
