@@ -333,10 +333,11 @@ impl ScalarUDFImpl for TextFunction {
         let wanted = if self.kind == Kind::Murmur3 { "TEXT or BYTEA" } else { "TEXT; CAST it to VARCHAR" };
         let mut types = vec![coerced(plain).ok_or_else(|| refused("its first argument", text, wanted))?];
         for (given, (argument, number)) in rest.iter().zip(options) {
+            // A constant stays as it is: a cast around it would hide that it is one.
             types.push(match (number, given) {
-                (true, given) if given.is_integer() => DataType::Int64,
+                (true, given) if given.is_integer() => given.clone(),
                 (true, _) => return Err(refused(argument, given, "an integer")),
-                (false, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => DataType::Utf8View,
+                (false, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => given.clone(),
                 (false, _) => return Err(refused(argument, given, "a string")),
             });
         }
