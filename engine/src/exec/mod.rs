@@ -13,6 +13,7 @@ mod download;
 mod fallback;
 mod filter;
 mod join;
+mod limit;
 mod project;
 mod sort;
 mod union;
@@ -31,6 +32,7 @@ pub use download::DownloadExec;
 pub use fallback::FallbackExec;
 pub use filter::DeviceFilterExec;
 pub use join::{CpuJoin, DeviceJoinExec, JoinColumn, JoinKind, KeyPair, Residual};
+pub use limit::DeviceLimitExec;
 pub use project::DeviceProjectExec;
 pub use sort::DeviceSortExec;
 pub use union::DeviceUnionExec;
@@ -58,6 +60,7 @@ pub fn is_device_node(plan: &dyn ExecutionPlan) -> bool {
         || plan.is::<DeviceAggregateExec>()
         || plan.is::<DeviceSortExec>()
         || plan.is::<DeviceUnionExec>()
+        || plan.is::<DeviceLimitExec>()
         || plan.is::<UploadExec>()
         || plan.is::<DownloadExec>()
 }

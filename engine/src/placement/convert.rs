@@ -6,6 +6,7 @@
 //!   HashJoinExec, …   of two inputs, scans or not     ──► DeviceJoinExec, whatever the algorithm and the mode
 //!   UnionExec, …      of any inputs                   ──► DeviceUnionExec
 //!   SortExec          over a scan or a device node   ──► DeviceSortExec; the merge above it vanishes
+//!   GlobalLimitExec, … over a device node             ──► DeviceLimitExec; over a scan it stays, so that the scan stops
 //!
 //! Each step leaves a plan that would run. The original nodes are kept whole: a border holds on to the subplan it replaced.
 
@@ -29,7 +30,8 @@ use super::simplify::only_moves;
 use super::{DeviceTree, Placed, Reason, judge};
 use crate::column::uploaded_columns;
 use crate::exec::{
-    CpuJoin, DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec, DeviceUnionExec,
+    CpuJoin, DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectExec, DeviceSortExec,
+    DeviceUnionExec,
 };
 use crate::expr::union::union_columns;
 use crate::expr::{Dictionaries, Dictionary};
@@ -114,6 +116,7 @@ impl<'a> Converter<'a> {
                 Placed::Device(tree) if self.order_free.get() && plan.fetch().is_none() => {
                     Ok(Placed::Device(DeviceTree { cpu: Arc::clone(plan), ..tree }))
                 }
+                Placed::Device(tree) if tree.sorted => Ok(Placed::Device(limited(tree, 0, plan.fetch(), plan))),
                 child => self.stay(plan, vec![child], None),
             };
         }
@@ -122,6 +125,12 @@ impl<'a> Converter<'a> {
         {
             return match self.convert(input)? {
                 Placed::Device(tree) => Ok(Placed::Device(DeviceTree { cpu: Arc::clone(plan), ..tree })),
+                child => self.stay(plan, vec![child], None),
+            };
+        }
+        if let (Some((skip, fetch)), [input]) = (judge::limit(plan.as_ref()), plan.children().as_slice()) {
+            return match self.with_order_free(false, || self.convert(input))? {
+                Placed::Device(tree) => Ok(Placed::Device(limited(tree, skip, fetch, plan))),
                 child => self.stay(plan, vec![child], None),
             };
         }
@@ -166,12 +175,10 @@ impl<'a> Converter<'a> {
         }
     }
 
-    /// A subtree that stops after some rows ends there: what reads on must not see past them. A sort leaves none to see.
+    /// What reads a subtree that stops after some rows must not see past them. A sort leaves none to see.
     fn after_limit(&self, child: Placed) -> Placed {
         match child {
-            Placed::Device(tree) if tree.row_limit.is_some() && !tree.sorted => {
-                Placed::Host { plan: self.bridge.download(tree, vec![]), pending: vec![] }
-            }
+            Placed::Device(tree) if tree.row_limit.is_some() && !tree.sorted => Placed::Device(stopped(tree)),
             other => other,
         }
     }
@@ -460,6 +467,28 @@ impl<'a> Converter<'a> {
             })
         })
     }
+}
+
+/// A subtree that stops after some rows, with a node above it that holds it to that.
+fn stopped(tree: DeviceTree) -> DeviceTree {
+    let plan = Arc::new(DeviceLimitExec::new(Arc::clone(&tree.plan), 0, tree.row_limit, None));
+    DeviceTree { plan, row_limit: None, ..tree }
+}
+
+/// The rows of a subtree after the first `skip`, at most `fetch`, which is what `plan` gives.
+fn limited(tree: DeviceTree, skip: usize, fetch: Option<usize>, plan: &Arc<dyn ExecutionPlan>) -> DeviceTree {
+    let cpu = Arc::clone(plan);
+    let stops = |tree: &DeviceTree| tree.row_limit.filter(|_| !tree.sorted);
+    let already = fetch.is_none() || tree.row_limit.is_some_and(|own| fetch.is_some_and(|fetch| own <= fetch));
+    if skip == 0 && already {
+        return DeviceTree { cpu, ..tree };
+    }
+    // Whoever stops by itself, and earlier than this asks, has to stop exactly there.
+    let enough = |own: usize| fetch.is_some_and(|fetch| skip.saturating_add(fetch) <= own);
+    let tree = if stops(&tree).is_some_and(|own| !enough(own)) { stopped(tree) } else { tree };
+    let order = tree.plan.properties().output_ordering().filter(|_| tree.sorted).cloned();
+    let plan = Arc::new(DeviceLimitExec::new(Arc::clone(&tree.plan), skip, fetch, order));
+    DeviceTree { plan, cpu, row_limit: fetch.filter(|_| tree.sorted), ..tree }
 }
 
 /// True when rows hashed by key below `plan` are so above it, and a join further up may count on that.

@@ -13,9 +13,11 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::{ProjectionExec, all_columns};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
@@ -114,6 +116,19 @@ pub(super) fn order(node: &dyn ExecutionPlan) -> Result<(), Reason> {
         Some(_) => Err(Reason::OrderKept { node: node.name().to_string() }),
         None => Ok(()),
     }
+}
+
+/// Rows that a node leaves out, and how many it gives at most, where that is all it does. A limit of each partition is one of
+/// all: on the device there is one.
+pub(super) fn limit(node: &dyn ExecutionPlan) -> Option<(usize, Option<usize>)> {
+    if let Some(limit) = node.downcast_ref::<GlobalLimitExec>() {
+        return Some((limit.skip(), limit.fetch()));
+    }
+    if let Some(limit) = node.downcast_ref::<LocalLimitExec>() {
+        return Some((0, Some(limit.fetch())));
+    }
+    let moves = node.is::<CoalescePartitionsExec>() || node.name() == "CoalesceBatchesExec";
+    node.fetch().filter(|_| moves).map(|fetch| (0, Some(fetch)))
 }
 
 /// An input that is known to be small, or that never ends, stays on the CPU.

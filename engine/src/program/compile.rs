@@ -17,8 +17,8 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::error::EngineError;
 use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec, DeviceUnionExec,
-    UploadExec,
+    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectExec, DeviceSortExec,
+    DeviceUnionExec, UploadExec,
 };
 
 /// Where a segment's rows come from.
@@ -66,6 +66,8 @@ pub enum Sink {
     Build(Arc<DeviceJoinExec>),
     /// Marks among the rows that segment `build` built of those that have a match.
     Mark { build: usize },
+    /// Dense columns, without the first `skip` rows, and of the others at most `fetch`.
+    Limit { skip: usize, fetch: Option<usize> },
     /// Dense columns, of the types that all inputs of a union have in common.
     Branch,
 }
@@ -87,8 +89,9 @@ pub struct Program {
     pub segments: Vec<Segment>,
     /// The result's schema.
     pub schema: SchemaRef,
-    /// Rows that leave the program, at most.
+    /// Rows that leave the program, at most; and how many are left out before.
     pub row_limit: Option<usize>,
+    pub row_offset: usize,
     /// Columns of the last segment that are the result, where a projection above a sort does no more than choose.
     pub selection: Option<Vec<usize>>,
 }
@@ -102,14 +105,10 @@ struct Open {
 impl Program {
     /// Cuts the device subtree `plan`.
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self, EngineError> {
-        let mut program = Self {
-            uploads: vec![],
-            segments: vec![],
-            schema: plan.schema(),
-            row_limit: row_limit(plan),
-            selection: None,
-        };
-        let Open { source, stages } = program.open(plan)?;
+        let (row_offset, row_limit) = rows_that_leave(plan);
+        let (uploads, segments) = (vec![], vec![]);
+        let mut program = Self { uploads, segments, schema: plan.schema(), row_limit, row_offset, selection: None };
+        let Open { source, stages } = program.open(plan, true)?;
         let sorted = match &source {
             Source::Segments(from) => matches!(from.as_slice(), [one] if program.sorts(*one)),
             _ => false,
@@ -125,8 +124,8 @@ impl Program {
         matches!(self.segments[segment].sink, Sink::Sort { .. })
     }
 
-    /// The segments of `node`, the last of them still open.
-    fn open(&mut self, node: &Arc<dyn ExecutionPlan>) -> Result<Open, EngineError> {
+    /// The segments of `node`, the last of them still open. A limit at the `top` is for those rows that leave the program.
+    fn open(&mut self, node: &Arc<dyn ExecutionPlan>, top: bool) -> Result<Open, EngineError> {
         if node.is::<UploadExec>() {
             self.uploads.push(Arc::clone(node));
             return Ok(Open { source: Source::Upload(self.uploads.len() - 1), stages: vec![] });
@@ -137,7 +136,7 @@ impl Program {
         if let Some(union) = node.downcast_ref::<DeviceUnionExec>() {
             let mut branches = Vec::new();
             for input in union.inputs() {
-                let open = self.open(input)?;
+                let open = self.open(input, false)?;
                 self.close(open, Sink::Branch);
                 branches.push(self.segments.len() - 1);
             }
@@ -145,7 +144,7 @@ impl Program {
         }
         let input = node.children().first().copied();
         let input = input.ok_or_else(|| EngineError::internal(format!("{} has no input", node.name())))?;
-        let mut open = self.open(input)?;
+        let mut open = self.open(input, top && node.is::<DeviceProjectExec>())?;
         if let Some(filter) = node.downcast_ref::<DeviceFilterExec>() {
             let projection = filter.projection().map(<[usize]>::to_vec);
             open.stages.push(Stage::Filter { predicate: Arc::clone(filter.predicate()), projection });
@@ -159,6 +158,10 @@ impl Program {
             open = self.close(open, Sink::Aggregate(aggregate));
         } else if let Some(sort) = node.downcast_ref::<DeviceSortExec>() {
             open = self.close(open, Sink::Sort { order: sort.order().clone(), fetch: sort.row_limit() });
+        } else if let Some(limit) = node.downcast_ref::<DeviceLimitExec>() {
+            if !top {
+                open = self.close(open, Sink::Limit { skip: limit.skip(), fetch: limit.row_limit() });
+            }
         } else {
             return Err(EngineError::internal(format!("{} in a device subtree", node.name())));
         }
@@ -172,10 +175,10 @@ impl Program {
     }
 
     fn join(&mut self, join: &Arc<DeviceJoinExec>) -> Result<Open, EngineError> {
-        let built = self.open(join.build())?;
+        let built = self.open(join.build(), false)?;
         self.close(built, Sink::Build(Arc::clone(join)));
         let build = self.segments.len() - 1;
-        let mut open = self.open(join.probe())?;
+        let mut open = self.open(join.probe(), false)?;
         open.stages.push(Stage::Probe { join: Arc::clone(join), build });
         if join.kind().is_about_build_rows() {
             self.close(open, Sink::Mark { build });
@@ -240,19 +243,25 @@ impl Program {
     }
 }
 
-/// Rows that leave `plan`, at most, because its uppermost node but projections stops after so many.
-fn row_limit(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+/// How many rows the uppermost node of `plan` but projections leaves out, and after how many others it stops.
+fn rows_that_leave(plan: &Arc<dyn ExecutionPlan>) -> (usize, Option<usize>) {
     let mut node = plan;
-    while node.is::<DeviceProjectExec>() {
-        node = node.children().first().copied()?;
+    while node.is::<DeviceProjectExec>()
+        && let Some(input) = node.children().first().copied()
+    {
+        node = input;
     }
-    if let Some(filter) = node.downcast_ref::<DeviceFilterExec>() {
+    if let Some(limit) = node.downcast_ref::<DeviceLimitExec>() {
+        return (limit.skip(), limit.row_limit());
+    }
+    let row_limit = if let Some(filter) = node.downcast_ref::<DeviceFilterExec>() {
         filter.row_limit()
     } else if let Some(sort) = node.downcast_ref::<DeviceSortExec>() {
         sort.row_limit()
     } else {
         node.downcast_ref::<DeviceJoinExec>().and_then(DeviceJoinExec::row_limit)
-    }
+    };
+    (0, row_limit)
 }
 
 /// The columns that `stages` choose, if choosing is all they do.

@@ -77,7 +77,7 @@ impl Run {
         })
     }
 
-    /// Sends as many rows of a batch as may still leave. They are counted here, once nothing can fail any more, so that rows
+    /// Sends as many rows of a batch as may still leave, behind those that an offset leaves out. They are counted here, once nothing can fail any more, so that rows
     /// whose way home failed are not missing from a LIMIT.
     pub async fn leave(&self, batch: RecordBatch) -> Result<(), Failure> {
         self.beginning.leave()?;
@@ -86,7 +86,13 @@ impl Run {
             taken = batch.num_rows().min(left);
             Some(left - taken)
         });
-        self.out.send(batch.slice(0, taken)).await
+        let mut skipped = 0;
+        let offset = self.program.row_offset;
+        let _ = self.left_out.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
+            skipped = taken.min(offset - before);
+            Some(before + skipped)
+        });
+        self.out.send(batch.slice(skipped, taken - skipped)).await
     }
 
     fn batch<'b>(

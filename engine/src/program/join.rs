@@ -268,7 +268,7 @@ impl Run {
     }
 
     /// Asks how many rows the parts have, and keeps it as their upper bounds; gives the sum.
-    async fn counted(&self, parts: &mut [Part], stream: &Stream) -> Result<u64, Failure> {
+    pub async fn counted(&self, parts: &mut [Part], stream: &Stream) -> Result<u64, Failure> {
         if parts.is_empty() {
             return Ok(0);
         }

@@ -456,7 +456,12 @@ impl Program {
         let mut aggregate = None;
         let mut ranking = None;
         let sink = match &segment.sink {
-            Sink::Materialise | Sink::Sort { .. } | Sink::Rank(_) | Sink::Build(_) | Sink::Branch => {
+            Sink::Materialise
+            | Sink::Sort { .. }
+            | Sink::Rank(_)
+            | Sink::Limit { .. }
+            | Sink::Build(_)
+            | Sink::Branch => {
                 let mut nodes: Vec<NodeId> = Vec::new();
                 for (index, (name, value)) in scope.columns().enumerate() {
                     let value = match value {

@@ -15,6 +15,7 @@ mod groups;
 mod home;
 mod interner;
 mod join;
+mod limit;
 mod lower;
 mod part;
 mod run;

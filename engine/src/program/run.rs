@@ -135,8 +135,9 @@ pub(super) struct Run {
     pub extent_rows: AtomicUsize,
     /// Whom the governor knows as this run.
     pub participant: Participant,
-    /// Rows that may still leave.
+    /// Rows that may still leave, those among them that an offset leaves out; and how many it has left out.
     pub(super) remaining: AtomicUsize,
+    pub(super) left_out: AtomicUsize,
     /// Batches that are home and wait for the others, and their rows.
     home: Mutex<Vec<RecordBatch>>,
     rows_home: AtomicUsize,
@@ -461,7 +462,8 @@ impl Run {
             upload.used = used;
         }
         Ok(Self {
-            remaining: AtomicUsize::new(program.row_limit.unwrap_or(usize::MAX)),
+            remaining: AtomicUsize::new(program.row_limit.map_or(usize::MAX, |n| n.saturating_add(program.row_offset))),
+            left_out: AtomicUsize::new(0),
             program,
             border: download.clone(),
             engine: Arc::clone(download.engine()),

@@ -100,6 +100,9 @@ pub(super) struct Active {
     parts: Mutex<Vec<Kept>>,
     /// How many of them are the first rows of an order.
     parts_sorted: AtomicU64,
+    /// Rows that have come to a limit, and whose turn it is to count.
+    pub(super) rows_limited: AtomicU64,
+    pub(super) limiting: tokio::sync::Mutex<()>,
 }
 
 impl Active {
@@ -134,6 +137,8 @@ impl Active {
             most_groups: AtomicU64::new(0),
             parts: Mutex::default(),
             parts_sorted: AtomicU64::new(0),
+            rows_limited: AtomicU64::new(0),
+            limiting: tokio::sync::Mutex::default(),
         }
     }
 
@@ -146,9 +151,20 @@ impl Active {
         matches!(self.sink(), Sink::Aggregate(_))
     }
 
-    /// True when this segment's rows are the result as they come, and enough of them have come.
+    /// True when enough rows have come: of the result as they come, or of those up to a limit.
     pub fn has_enough(&self) -> bool {
-        self.run.is_last(self.index) && matches!(self.sink(), Sink::Materialise) && self.run.wanted() == 0
+        self.rows_sought() == 0
+    }
+
+    /// Rows that would be enough.
+    fn rows_sought(&self) -> u64 {
+        match self.sink() {
+            Sink::Materialise if self.run.is_last(self.index) => self.run.wanted() as u64,
+            Sink::Limit { skip, fetch: Some(fetch) } => {
+                (skip.saturating_add(*fetch) as u64).saturating_sub(self.rows_limited.load(Ordering::Relaxed))
+            }
+            _ => u64::MAX,
+        }
     }
 
     pub fn begin_pass(&self, pass: u32) {
@@ -164,6 +180,7 @@ impl Active {
             self.state = before.state;
             self.parts = before.parts;
             self.parts_sorted = before.parts_sorted;
+            self.rows_limited = before.rows_limited;
             self.rows_in_table = before.rows_in_table;
             self.most_groups = before.most_groups;
         }
@@ -310,7 +327,7 @@ impl Active {
         let mut first = 0;
         let mut ceiling = MAX_BATCH_ROWS as u64;
         // Where a few rows suffice, few are tried at first.
-        let mut most = ceiling.min(self.run.wanted() as u64);
+        let mut most = ceiling.min(self.rows_sought());
         while first < pairs && !self.has_enough() {
             let rows =
                 most.min(self.run.extent_rows.load(Ordering::Relaxed) as u64).max(LEAST_PAIRS).min(pairs - first);
@@ -415,6 +432,16 @@ impl Active {
                 let piece = &prepared.lowered.last;
                 let part = self.variant_of(&prepared.pipeline, piece, &from, variant, true, stream).await?;
                 let part = part.arranged(&prepared.lowered.outputs, &prepared.lowered.at);
+                self.keep(Kept::spillable(part, &self.run.engine)?);
+            }
+            return Ok(());
+        }
+        if let Sink::Limit { skip, fetch } = *self.sink() {
+            let lowered = &prepared.lowered;
+            let part = self.materialised(&prepared.pipeline, &lowered.last, &from, true, stream).await?;
+            drop(from);
+            let part = part.arranged(&lowered.outputs, &lowered.at);
+            if let Some(part) = self.limited(part, skip, fetch, stream).await? {
                 self.keep(Kept::spillable(part, &self.run.engine)?);
             }
             return Ok(());

@@ -7,6 +7,7 @@ mod found;
 mod functions;
 mod joins;
 mod launches;
+mod limits;
 mod medians;
 mod memory;
 mod no_device;
