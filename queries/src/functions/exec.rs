@@ -112,7 +112,7 @@ impl RelationExec {
         let partitions = input.output_partitioning().partition_count();
         let ascending = |index: usize| {
             let column = Arc::new(Column::new(schema.field(index).name(), index));
-            PhysicalSortExpr::new(column, SortOptions { descending: false, nulls_first: true })
+            PhysicalSortExpr::new(column, SortOptions { descending: false, nulls_first: function.nulls_first() })
         };
         let (orderings, partitioning): (Vec<Vec<PhysicalSortExpr>>, Partitioning) = match function {
             Function::Sessionize { keys, .. } => {
@@ -203,7 +203,7 @@ impl ExecutionPlan for RelationExec {
     fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
         let order = |input: usize| {
             let sorted = self.function.sorted_by(input, self.columns.len());
-            let options = SortOptions { descending: false, nulls_first: true };
+            let options = SortOptions { descending: false, nulls_first: self.function.nulls_first() };
             let keys = sorted.map(|position| PhysicalSortRequirement::new(self.column(position), Some(options)));
             LexRequirement::new(keys).map(OrderingRequirements::new)
         };

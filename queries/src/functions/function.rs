@@ -136,6 +136,11 @@ impl Function {
         }
     }
 
+    /// Whether NULL comes before everything else in that order. As in SQL it comes last, where a result does not depend on it.
+    pub fn nulls_first(&self) -> bool {
+        matches!(self, Self::LastBefore { .. })
+    }
+
     /// The columns of `input` that it reads, given by their positions there, when only `output_columns` of its result are used.
     pub(crate) fn reads(&self, input: usize, width: usize, columns: &[usize], output_columns: &[usize]) -> Vec<usize> {
         let mine = columns.iter().enumerate().filter(|(position, _)| self.input_of(*position) == input);

@@ -299,7 +299,11 @@ impl ScalarUDFImpl for TextFunction {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        self.options(args.scalar_arguments.get(1..).unwrap_or_default())?;
+        // Constants that are still expressions are checked when they have become values.
+        let constants = args.scalar_arguments.get(1..).unwrap_or_default();
+        if constants.iter().all(Option::is_some) {
+            self.options(constants)?;
+        }
         let nullable = args.arg_fields.iter().any(|field| field.is_nullable());
         Ok(Arc::new(Field::new(self.name(), self.kind.result(), nullable)))
     }

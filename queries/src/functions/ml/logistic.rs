@@ -323,7 +323,7 @@ impl Problem<'_> {
         while !converged && iterations < options.max_iterations {
             let mut direction = direction(&slopes, &steps);
             let mut descent = dot(&direction, &slopes);
-            if !(descent < 0.0) {
+            if descent.is_nan() || descent >= 0.0 {
                 // Rounding has spoilt the remembered steps: straight down instead.
                 steps.clear();
                 direction = slopes.iter().map(|slope| -slope).collect();
