@@ -179,10 +179,10 @@ pub struct InfoArgs {
 
 #[derive(Debug, Args)]
 pub struct GenArgs {
-    /// The suite: tpch
+    /// The suite: tpch or gpu-bdb
     pub suite: String,
 
-    /// Scale factor; 1 is about 1 GB of raw text
+    /// Scale factor; 1 is about 1 GB of raw text. gpu-bdb starts at 0.01
     #[arg(long, value_name = "S")]
     pub scale: f64,
 
@@ -201,6 +201,22 @@ pub struct GenArgs {
     /// Compression of column chunks
     #[arg(long, value_enum, default_value_t = Codec::Snappy)]
     pub codec: Codec,
+
+    /// gpu-bdb: another seed gives other rows with the same distributions [default: 20240607]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// gpu-bdb: no planted rows; some queries are then empty at small scales
+    #[arg(long)]
+    pub no_plants: bool,
+
+    /// gpu-bdb: money as DOUBLE or as DECIMAL(7, 2) [default: double]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub money: Option<Money>,
+
+    /// gpu-bdb: keys as INT64 or as INT32 where they fit [default: int64]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub keys: Option<Keys>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -208,6 +224,18 @@ pub enum Codec {
     None,
     Snappy,
     Zstd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Money {
+    Double,
+    Decimal,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Keys {
+    Int64,
+    Int32,
 }
 
 #[derive(Debug, Args)]

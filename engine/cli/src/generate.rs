@@ -1,51 +1,33 @@
 //! `millpond gen`: writes a suite's tables as Parquet.
+//!
+//! ```text
+//!   gen tpch      DIR/lineitem.parquet …
+//!   gen gpu-bdb   DIR/store_sales/part-00000.parquet …      a folder per table
+//! ```
+//!
+//! Prints    one line per file; a bar with the time that is left while it works, on a terminal.
+//! Errors    exit 2 for an unknown suite or table, an unusable scale, or an option of another suite; 4 for files.
 
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use millpond_data::{DataError, tpch};
+use millpond_data::{DataError, WrittenFile, gpu_bdb, tpch};
 
-use crate::args::{Codec, GenArgs};
+use crate::args::{Codec, GenArgs, Keys, Money};
 use crate::error::CliError;
 use crate::query::bytes;
 
 /// Generates and prints one line per file.
 ///
 /// # Errors
-/// Exit 2 for an unknown suite or table or an unusable scale, 4 when a file cannot be written.
+/// Exit 2 for an unknown suite or table, an unusable scale or option, 4 when a file cannot be written.
 pub fn run(args: &GenArgs, quiet: bool) -> Result<(), CliError> {
-    if args.suite != "tpch" {
-        return Err(CliError::usage(format!("no data set named '{}'; this version generates tpch", args.suite)));
-    }
-    let mut options = tpch::Options::new(args.scale, &args.out);
-    options.threads = args.threads;
-    options.codec = match args.codec {
-        Codec::None => millpond_data::Codec::None,
-        Codec::Snappy => millpond_data::Codec::Snappy,
-        Codec::Zstd => millpond_data::Codec::Zstd,
+    let files = match args.suite.as_str() {
+        "tpch" => run_tpch(args, quiet)?,
+        "gpu-bdb" => run_gpu_bdb(args, quiet)?,
+        other => return Err(CliError::usage(format!("no data set named '{other}'; the data sets are tpch, gpu-bdb"))),
     };
-    if !args.tables.is_empty() {
-        options.tables = args
-            .tables
-            .iter()
-            .map(|name| tpch::Table::from_name(name.trim()))
-            .collect::<Result<_, _>>()
-            .map_err(cli)?;
-    }
-
-    let total = options.tables.iter().map(|table| table.approximate_rows(args.scale)).sum();
-    let show = !quiet && std::io::stderr().is_terminal();
-    let target = if show { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(total), target).with_style(
-        ProgressStyle::with_template("{msg:10} {wide_bar} {human_pos}/{human_len} rows, {eta} left")
-            .expect("the template is well formed"),
-    );
-    let files = tpch::generate(&options, &|table, rows| {
-        bar.set_message(table.name());
-        bar.inc(rows);
-    });
-    bar.finish_and_clear();
-    for file in files.map_err(cli)? {
+    for file in files {
         println!(
             "{}: {} rows, {} row group{}, {}",
             file.path.display(),
@@ -58,9 +40,95 @@ pub fn run(args: &GenArgs, quiet: bool) -> Result<(), CliError> {
     Ok(())
 }
 
+fn run_tpch(args: &GenArgs, quiet: bool) -> Result<Vec<WrittenFile>, CliError> {
+    let others = [
+        ("--seed", args.seed.is_some()),
+        ("--no-plants", args.no_plants),
+        ("--money", args.money.is_some()),
+        ("--keys", args.keys.is_some()),
+    ];
+    if let Some((option, _)) = others.into_iter().find(|(_, given)| *given) {
+        return Err(CliError::usage(format!(
+            "tpch has no option {option}: its rows and types are fixed; leave it out"
+        )));
+    }
+    let mut options = tpch::Options::new(args.scale, &args.out);
+    options.threads = args.threads;
+    options.codec = codec(args.codec);
+    if !args.tables.is_empty() {
+        options.tables = tables(args, tpch::Table::from_name)?;
+    }
+    let total = options.tables.iter().map(|table| table.approximate_rows(args.scale)).sum();
+    let bar = bar(total, quiet);
+    let files = tpch::generate(&options, &|table, rows| {
+        bar.set_message(table.name());
+        bar.inc(rows);
+    });
+    bar.finish_and_clear();
+    files.map_err(cli)
+}
+
+fn run_gpu_bdb(args: &GenArgs, quiet: bool) -> Result<Vec<WrittenFile>, CliError> {
+    let mut options = gpu_bdb::Options::new(args.scale, &args.out);
+    options.threads = args.threads;
+    options.codec = codec(args.codec);
+    options.seed = args.seed.unwrap_or(options.seed);
+    options.plants = !args.no_plants;
+    if args.money == Some(Money::Decimal) {
+        options.format.money = gpu_bdb::Money::Decimal;
+    }
+    if args.keys == Some(Keys::Int32) {
+        options.format.keys = gpu_bdb::Keys::Int32;
+    }
+    if !args.tables.is_empty() {
+        options.tables = tables(args, gpu_bdb::Table::from_name)?;
+    }
+    let data = gpu_bdb::DataSet::new(options.scale, options.seed, options.plants).map_err(cli)?;
+    let total = options.tables.iter().map(|&table| data.approximate_rows(table)).sum();
+    let bar = bar(total, quiet);
+    let files = gpu_bdb::generate(&options, &|table, rows| {
+        bar.set_message(table.name());
+        bar.inc(rows);
+    });
+    bar.finish_and_clear();
+    files.map_err(cli)
+}
+
+/// The tables that were asked for, each once.
+fn tables<T: PartialEq>(args: &GenArgs, named: impl Fn(&str) -> Result<T, DataError>) -> Result<Vec<T>, CliError> {
+    let mut tables = Vec::with_capacity(args.tables.len());
+    for name in &args.tables {
+        let table = named(name.trim()).map_err(cli)?;
+        if !tables.contains(&table) {
+            tables.push(table);
+        }
+    }
+    Ok(tables)
+}
+
+fn codec(codec: Codec) -> millpond_data::Codec {
+    match codec {
+        Codec::None => millpond_data::Codec::None,
+        Codec::Snappy => millpond_data::Codec::Snappy,
+        Codec::Zstd => millpond_data::Codec::Zstd,
+    }
+}
+
+/// A bar over `total` rows with the time that is left; hidden when quiet or not on a terminal.
+fn bar(total: u64, quiet: bool) -> ProgressBar {
+    let show = !quiet && std::io::stderr().is_terminal();
+    let target = if show { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    ProgressBar::with_draw_target(Some(total), target).with_style(
+        ProgressStyle::with_template("{msg:22} {wide_bar} {human_pos}/{human_len} rows, {eta} left")
+            .expect("the template is well formed"),
+    )
+}
+
 fn cli(error: DataError) -> CliError {
     match &error {
-        DataError::Scale { .. } | DataError::UnknownTable { .. } => CliError::usage(error.to_string()),
+        DataError::Scale { .. } | DataError::ScaleRange { .. } | DataError::UnknownTable { .. } => {
+            CliError::usage(error.to_string())
+        }
         other if other.is_io() => CliError::file(error.to_string()),
         _ => CliError::sql(error.to_string()),
     }

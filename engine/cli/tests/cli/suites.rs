@@ -91,6 +91,25 @@ fn a_folder_of_queries_runs_like_a_suite() {
 }
 
 #[test]
+fn gpu_bdb_tables_become_folders_with_the_types_asked_for() {
+    let folder = tempfile::tempdir().expect("folder");
+    let out = folder.path().to_str().expect("UTF-8");
+    let asked = ["gen", "gpu-bdb", "--scale", "0.01", "--out", out, "--tables", "store_sales, reason,store_sales"];
+    let types = ["--money", "decimal", "--keys", "int32", "--seed", "7", "--no-plants"];
+    let made = millpond(&[&asked[..], &types].concat());
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let lines: Vec<_> = made.stdout.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", made.stdout);
+    assert!(lines[1].contains("reason/part-00000.parquet: 35 rows, 1 row group"), "{}", made.stdout);
+
+    let table = format!("store_sales={out}/store_sales");
+    let sql = "SELECT arrow_typeof(ss_net_paid), arrow_typeof(ss_item_sk), max(ss_ticket_number) FROM store_sales \
+               GROUP BY 1, 2";
+    let asked = millpond(&["--device", "cpu", "-q", "--table", &table, "-c", sql, "--format", "csv"]);
+    assert!(asked.stdout.contains("\"Decimal128(7, 2)\",Int32,900"), "{}{}", asked.stdout, asked.stderr);
+}
+
+#[test]
 fn refusals() {
     let gen_refused = |args: &[&str], code, says: &str| {
         let ended = millpond(args);
@@ -98,6 +117,13 @@ fn refusals() {
         assert!(ended.stderr.contains(says), "{args:?}: {}", ended.stderr);
     };
     gen_refused(&["gen", "tpcds", "--scale", "1", "--out", "x"], 2, "no data set named 'tpcds'");
+    gen_refused(&["gen", "gpu_bdb", "--scale", "1", "--out", "x"], 2, "the data sets are tpch, gpu-bdb");
+    gen_refused(&["gen", "gpu-bdb", "--scale", "0.001", "--out", "x"], 2, "give a number from 0.01");
+    gen_refused(&["gen", "gpu-bdb", "--scale", "inf", "--out", "x"], 2, "scale factor inf");
+    let lines = ["gen", "gpu-bdb", "--scale", "1", "--out", "x", "--tables", "store_sale"];
+    gen_refused(&lines, 2, "the tables are date_dim, time_dim");
+    gen_refused(&["gen", "gpu-bdb", "--scale", "0.01", "--out", "Cargo.toml/x"], 4, "Cargo.toml");
+    gen_refused(&["gen", "tpch", "--scale", "0.001", "--out", "x", "--seed", "1"], 2, "tpch has no option --seed");
     gen_refused(&["gen", "tpch", "--scale", "0", "--out", "x"], 2, "scale factor 0");
     gen_refused(&["gen", "tpch", "--scale", "1", "--out", "x", "--tables", "lines"], 2, "'lines'");
     gen_refused(&["gen", "tpch", "--scale", "0.001", "--out", "Cargo.toml/x"], 4, "Cargo.toml");
