@@ -143,6 +143,7 @@ impl MillpondBuilder {
             state = state.with_runtime_env(runtime);
         }
         if let Some(engine) = &opened.engine {
+            state = state.with_physical_optimizer_rules(crate::placement::rules());
             state = state.with_physical_optimizer_rule(Arc::new(PlaceOnDevice::new(Arc::clone(engine))));
         }
         let mut context = SessionContext::new_with_state(state.build());

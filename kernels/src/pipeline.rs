@@ -88,6 +88,8 @@ pub struct Input<'a> {
     pub tables: &'a [TableInput],
     /// Byte buffers that views among the columns and the lookup tables lead to.
     pub texts: &'a [DeviceView],
+    /// Room for the texts that the pipeline makes ([`crate::text::arena_bytes`]), all zero. It belongs to this launch alone.
+    pub arena: Option<&'a DeviceView>,
     /// What [`Literal::Variant`] stands for.
     pub variant: u32,
     /// For an expanded pipeline: what its rows become. The extent's rows are then those of [`Expansion::control`].
@@ -649,6 +651,11 @@ impl Pipeline {
             Slot::LookupValidity(i) => match &input.lookups[i as usize].validity {
                 Some(validity) => launch.read(validity.padded()),
                 None => return Err(shape("the input", format!("lookup table {i} has no validity, its type has NULL"))),
+            },
+            Slot::Arena | Slot::ArenaBytes => match (slot, input.arena) {
+                (Slot::Arena, Some(arena)) => launch.write(arena),
+                (_, Some(arena)) => launch.value((arena.len() as u64).saturating_sub(crate::text::ARENA_HEAD_BYTES)),
+                (_, None) => return Err(shape("the input", "no room for the texts that the pipeline makes".into())),
             },
             slot => match layout.and_then(|layout| output_value(slot, layout)) {
                 Some(value) => value.give(launch),

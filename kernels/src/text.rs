@@ -1,4 +1,4 @@
-//! Texts that lie anywhere, copied into one dense run of bytes. Device side: `cuda/text.cu`.
+//! Texts that lie anywhere, copied into one dense run of bytes; room for texts that a launch makes. Device side: `cuda/text.cu`.
 //!
 //! ```text
 //!   views   [3: "abc"] [0:] [14: → 0x7f…]        what a pipeline writes for a column of texts
@@ -9,13 +9,15 @@
 //! Memory   callers allocate: [`working_bytes`], then as many bytes as the control block says.
 //! Waits    never, here.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use millpond_memory::{DeviceView, Stream};
 
+use crate::codegen::ir::{Literal, MAX_TEXT_BYTES, Node, NodeId, Physical, PipelineSpec, Repr, TextFunction};
 use crate::error::KernelError;
 use crate::image::Images;
-use crate::pipeline::ExtentRows;
+use crate::pipeline::{ExtentRows, Input};
 use crate::rows::{Rows, expect_bytes, striding};
 use crate::{Launch, abi, scan, tune};
 
@@ -116,4 +118,154 @@ pub fn pack(
     let launch = reached.iter().fold(Rows::try_from(rows)?.put(launch), |launch, view| launch.reads(view.padded()));
     launch.submit(on)?;
     Ok(())
+}
+
+/// Bytes of an arena before its texts.
+pub const ARENA_HEAD_BYTES: u64 = 256;
+/// Bytes of a text, where nothing is known of it.
+const TYPICAL_BYTES: u64 = 32;
+/// Bytes that a text takes in an arena beyond its own.
+const ROUNDED_BYTES: u64 = 8;
+
+/// Bytes of an arena for the texts that a launch makes: what the lengths of its columns and constants say, `times` as much where
+/// that was too little ([`ErrorCode::ArenaFull`](crate::codegen::ir::ErrorCode::ArenaFull)). 0 where it makes none.
+pub fn arena_bytes(spec: &PipelineSpec, input: &Input<'_>, times: u64) -> u64 {
+    let made = spec.graph.made_texts(&spec.roots());
+    if made.is_empty() {
+        return 0;
+    }
+    let rows = input.extents.iter().fold(0, |rows: u64, extent| rows + extent.rows.upper_bound());
+    let mut sizes = Sizes { spec, input, rows, known: HashMap::new() };
+    let rounding = rows * ROUNDED_BYTES;
+    let all = made.iter().fold(0, |all: u64, node| all.saturating_add(sizes.of(*node)).saturating_add(rounding));
+    // Beyond what any device has, an allocation says so.
+    all.saturating_mul(times).min(1 << 46).next_multiple_of(256) + ARENA_HEAD_BYTES
+}
+
+/// How many bytes texts have in all rows together, about.
+struct Sizes<'a> {
+    spec: &'a PipelineSpec,
+    input: &'a Input<'a>,
+    rows: u64,
+    known: HashMap<NodeId, u64>,
+}
+
+impl Sizes<'_> {
+    fn of(&mut self, node: NodeId) -> u64 {
+        if let Some(&size) = self.known.get(&node) {
+            return size;
+        }
+        let size = self.estimate(node);
+        self.known.insert(node, size);
+        size
+    }
+
+    fn estimate(&mut self, id: NodeId) -> u64 {
+        let typical = self.rows.saturating_mul(TYPICAL_BYTES);
+        let graph = &self.spec.graph;
+        let is_text = |id: NodeId| graph.ty(id).repr == Repr::Text;
+        match graph.node(id) {
+            Node::Column { index } => {
+                let stored = self.spec.columns.get(*index as usize).map(|column| column.physical);
+                let column = |extent: &crate::pipeline::ExtentInput| {
+                    let column = extent.columns.get(*index as usize)?.as_ref()?;
+                    Some((column.values.len() as u64).saturating_sub(extent.rows.upper_bound() * 4))
+                };
+                match stored {
+                    // Of an expanded pipeline a row may come several times.
+                    Some(Physical::Text) => {
+                        let bytes = self.input.extents.iter().filter_map(column).sum();
+                        if self.spec.expanded { typical.max(bytes) } else { bytes }
+                    }
+                    _ => typical,
+                }
+            }
+            Node::Lookup { code, table } => {
+                let bytes = self.input.lookups.get(*table as usize).map_or(0, |table| table.values.len() as u64);
+                let all = bytes.saturating_mul(self.rows);
+                match graph.node(*code) {
+                    Node::Constant { .. } => all,
+                    _ => all.min(typical),
+                }
+            }
+            Node::Text { function, of } => {
+                let first = of.iter().copied().find(|id| is_text(*id)).map_or(typical, |id| self.of(id));
+                match function {
+                    TextFunction::Concatenate { .. } => {
+                        of.iter().fold(0, |all: u64, id| all.saturating_add(self.of(*id)))
+                    }
+                    TextFunction::Join => {
+                        let between = first.saturating_mul(of.len() as u64 - 1);
+                        of[1..].iter().fold(between, |all, id| all.saturating_add(self.of(*id)))
+                    }
+                    TextFunction::Replace | TextFunction::Translate => first.saturating_mul(2),
+                    TextFunction::PadStart | TextFunction::PadEnd => {
+                        first.saturating_add(self.number(of[1]).map_or(typical, |n| self.rows.saturating_mul(n)))
+                    }
+                    TextFunction::Repeat => first.saturating_mul(self.number(of[1]).unwrap_or(8)),
+                    TextFunction::OfInteger | TextFunction::OfCode => self.rows.saturating_mul(24),
+                    _ => first,
+                }
+            }
+            Node::Case { branches, otherwise } => {
+                let all = branches.iter().map(|(_, then)| *then).chain(*otherwise);
+                all.fold(0, |most, id| most.max(self.of(id)))
+            }
+            Node::Present { of } => self.of(*of),
+            Node::Null => 0,
+            _ => typical,
+        }
+    }
+
+    /// A number that is the same in every row.
+    fn number(&self, id: NodeId) -> Option<u64> {
+        let value = match self.spec.graph.node(id) {
+            Node::Constant { bits } => *bits,
+            Node::Convert { of, .. } => return self.number(*of),
+            Node::Literal { slot } => match self.input.literals.get(*slot as usize)? {
+                Literal::Int(value) => *value,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        Some(value.clamp(0, MAX_TEXT_BYTES.into()) as u64)
+    }
+}
+
+/// What [`TextFunction::Upper`] or [`TextFunction::Lower`] makes of letters beyond ASCII: two bytes for each character of two
+/// bytes, the second 0 if it becomes one byte, both 0 where what it becomes is longer or depends on its neighbours; then a bit for
+/// each character of three bytes, set where it becomes another.
+pub fn case_table(upper: bool) -> Vec<u8> {
+    const TWO_BYTES: std::ops::Range<u32> = 0x80..0x800;
+    const THREE_BYTES: std::ops::Range<u32> = 0x800..0x1_0000;
+    let other = |character: char| -> String {
+        if upper { character.to_uppercase().collect() } else { character.to_lowercase().collect() }
+    };
+    let mut table = Vec::with_capacity(2 * TWO_BYTES.len() + THREE_BYTES.len() / 8);
+    for character in TWO_BYTES.filter_map(char::from_u32) {
+        let becomes = other(character);
+        // A small sigma at the end of a word is another.
+        let known = becomes.len() <= 2 && (upper || character != '\u{3a3}');
+        let mut bytes = becomes.bytes().filter(|_| known);
+        table.extend([bytes.next().unwrap_or(0), bytes.next().unwrap_or(0)]);
+    }
+    for first in THREE_BYTES.step_by(8) {
+        let changes =
+            |code: u32| char::from_u32(code).is_some_and(|character| !other(character).chars().eq([character]));
+        table.push((0..8).fold(0, |byte, bit| byte | u8::from(changes(first + bit)) << bit));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernels take it for granted.
+    #[test]
+    fn characters_of_four_bytes_from_1f000_on_have_one_case() {
+        for character in (0x1_f000..=0x10_ffff).filter_map(char::from_u32) {
+            assert!(character.to_uppercase().eq([character]) && character.to_lowercase().eq([character]));
+        }
+    }
 }

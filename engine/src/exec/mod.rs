@@ -124,4 +124,4 @@ macro_rules! device_node {
         }
     };
 }
-use device_node;
+pub(crate) use device_node;

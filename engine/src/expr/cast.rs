@@ -7,6 +7,7 @@
 //!   date ↔ timestamp, units      multiplied, or divided towards the past for days
 //!   timestamp → time             what is left of a day
 //!   ticks ↔ numbers              by way of 64-bit integers
+//!   integer, boolean → text      in decimal digits, or true and false; text → integer
 //!
 //! A value that does not fit is an error under CAST and NULL under TRY_CAST.
 
@@ -89,6 +90,12 @@ impl Lowering<'_> {
         to: &DataType,
         overflow: Overflow,
     ) -> Result<Value, Reason> {
+        if let Some(value) = self.said(expr, &of, to)? {
+            return Ok(value);
+        }
+        if let Some(value) = self.read_integer(expr, &of, to, overflow)? {
+            return Ok(value);
+        }
         let node = self.cast_node(expr, &of, to, overflow)?;
         Ok(Value { node, data_type: to.clone(), dictionary: None })
     }

@@ -454,6 +454,7 @@ impl<'d> Lowering<'d> {
             self.graph.compare(comparison, a, b)
         } else {
             match op {
+                Operator::StringConcat => return self.strung(expr, &left, &right, data_type),
                 Operator::And | Operator::Or => self.logic(*op == Operator::And, left.node, right.node),
                 _ => return self.arithmetic(expr, *op, left, right, data_type),
             }

@@ -5,7 +5,9 @@
 //!   coalesce(p_name, p_type)                  ──►  p_type's codes become texts by a table of its dictionary's values
 //!
 //! Constants  are tables of texts: another one is the same structure and compiles nothing.
-//! Bytes      functions give parts of texts that are there; one that would make new bytes has no form here.
+//! Bytes      functions give parts of texts that are there, or new ones in an arena of the launch.
+//! Cases      of letters beyond ASCII by a table; where a letter becomes a longer one, or depends on its neighbours, the CPU
+//!            takes over.
 
 use std::sync::Arc;
 
@@ -14,8 +16,9 @@ use datafusion::common::ScalarValue;
 use datafusion::physical_expr::expressions::{InListExpr, LikeExpr, Literal as LiteralExpr};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{
-    ANY_CHARACTERS, Comparison, NodeId, ONE_CHARACTER, Overflow, Repr, TextFunction, Ty,
+    ANY_CHARACTERS, Comparison, Node, NodeId, ONE_CHARACTER, Overflow, Repr, TextFunction, Ty,
 };
+use millpond_kernels::text::case_table;
 
 use super::cast::same_strings;
 use super::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
@@ -234,6 +237,20 @@ impl Lowering<'_> {
             ("ltrim", 1 | 2) => TrimStart,
             ("rtrim", 1 | 2) => TrimEnd,
             ("btrim", 1 | 2) => TrimBoth,
+            ("split_part", 3) => SplitPart,
+            ("ascii", 1) => Code,
+            ("chr", 1) => OfCode,
+            ("upper", 1) => Upper,
+            ("lower", 1) => Lower,
+            ("initcap", 1) => Capitals,
+            ("reverse", 1) => Reverse,
+            ("replace", 3) => Replace,
+            ("translate", 3) => Translate,
+            ("lpad", 2 | 3) => PadStart,
+            ("rpad", 2 | 3) => PadEnd,
+            ("repeat", 2) => Repeat,
+            ("concat", 1..) => Concatenate { strict: false },
+            ("concat_ws", 2..) => Join,
             _ => return Ok(None),
         };
         let mut values = Vec::with_capacity(arguments.len());
@@ -241,8 +258,10 @@ impl Lowering<'_> {
             values.push(self.lower(argument, scope)?);
         }
         // Characters are those of text; bytes that need not be text have none.
-        if !matches!(values[0].data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) {
-            return Err(unsupported(expr, &format!("it has no device form over {}", values[0].data_type)));
+        let text = |of: &DataType| matches!(of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+        let checked = if matches!(known, Concatenate { .. } | Join) { values.len() } else { 1 };
+        if let Some(value) = values[..checked].iter().find(|value| known != OfCode && !text(&value.data_type)) {
+            return Err(unsupported(expr, &format!("it has no device form over {}", value.data_type)));
         }
         let mut of = Vec::with_capacity(3);
         for value in &values {
@@ -255,13 +274,92 @@ impl Lowering<'_> {
         match (known, of.len()) {
             // To the end: more characters than there can be.
             (Substring, 2) => of.push(self.graph.integer(i64::MAX.into(), Repr::I64)),
-            (TrimStart | TrimEnd | TrimBoth, 1) => of.push(self.constant_bytes(expr, b" ".to_vec())?),
+            (TrimStart | TrimEnd | TrimBoth, 1) | (PadStart | PadEnd, 2) => {
+                of.push(self.constant_bytes(expr, b" ".to_vec())?);
+            }
+            (Upper | Lower, 1) => of.push(self.constant_bytes(expr, case_table(known == Upper))?),
             _ => {}
         }
         let mut node = self.graph.text(known, &of).map_err(|e| refused(expr, &e))?;
         if let (true, Some(repr)) = (self.graph.ty(node).repr != Repr::Text, plain_repr(data_type)) {
             node = self.graph.convert(node, repr, Overflow::Fail).map_err(|e| refused(expr, &e))?;
         }
+        Ok(Some(Value { node, data_type: data_type.clone(), dictionary: None }))
+    }
+}
+
+impl Lowering<'_> {
+    /// `left || right`: NULL where either is.
+    pub(super) fn strung(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        left: &Value,
+        right: &Value,
+        data_type: DataType,
+    ) -> Result<Value, Reason> {
+        let text = |of: &DataType| matches!(of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+        if let Some(value) = [left, right].into_iter().find(|value| !text(&value.data_type)) {
+            return Err(unsupported(expr, &format!("it has no device form over {}", value.data_type)));
+        }
+        let mut parts = Vec::with_capacity(2);
+        for value in [left, right] {
+            let node = self.as_text(expr, value)?;
+            // A chain of them is one.
+            match self.graph.node(node) {
+                Node::Text { function: TextFunction::Concatenate { strict: true }, of } => {
+                    parts.extend(of.iter().copied())
+                }
+                _ => parts.push(node),
+            }
+        }
+        let node =
+            self.graph.text(TextFunction::Concatenate { strict: true }, &parts).map_err(|e| refused(expr, &e))?;
+        Ok(Value { node, data_type, dictionary: None })
+    }
+
+    /// A text that says what an integer or a boolean is; `None` for other types.
+    pub(super) fn said(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        of: &Value,
+        data_type: &DataType,
+    ) -> Result<Option<Value>, Reason> {
+        if !matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) {
+            return Ok(None);
+        }
+        let node = match &of.data_type {
+            DataType::Boolean => {
+                let words = [ScalarValue::from("true"), ScalarValue::from("false")];
+                let words = self.constant_texts(expr, words.to_vec(), DataType::Utf8)?;
+                let not = self.graph.not(of.node).map_err(|e| refused(expr, &e))?;
+                self.graph.case(vec![(of.node, words[0]), (not, words[1])], None)
+            }
+            integer if integer.is_integer() => {
+                let number = self.graph.convert(of.node, Repr::I64, Overflow::Fail).map_err(|e| refused(expr, &e))?;
+                self.graph.text(TextFunction::OfInteger, &[number])
+            }
+            _ => return Ok(None),
+        };
+        let node = node.map_err(|e| refused(expr, &e))?;
+        Ok(Some(Value { node, data_type: data_type.clone(), dictionary: None }))
+    }
+
+    /// The integer that a text says; `None` for other types than integers.
+    pub(super) fn read_integer(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        of: &Value,
+        data_type: &DataType,
+        overflow: Overflow,
+    ) -> Result<Option<Value>, Reason> {
+        let text = matches!(of.data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+        let (true, true, Some(repr)) = (text, data_type.is_integer(), plain_repr(data_type)) else { return Ok(None) };
+        if *data_type == DataType::UInt64 {
+            return Ok(None);
+        }
+        let own = self.as_text(expr, of)?;
+        let node = self.graph.text(TextFunction::ToInteger(overflow), &[own]).map_err(|e| refused(expr, &e))?;
+        let node = self.graph.convert(node, repr, overflow).map_err(|e| refused(expr, &e))?;
         Ok(Some(Value { node, data_type: data_type.clone(), dictionary: None }))
     }
 }

@@ -1,5 +1,6 @@
 //! Turns subtrees of DataFusion's physical plan into device nodes.
 //!
+//!   fence     while DataFusion moves projections: what is computed stays out of scans
 //!   judge     per node: Device, or Host with reasons (pure; no change)
 //!   convert   CPU node → device node; a Partial/Final aggregate pair goes together or not at all
 //!   simplify  repartitions and merges vanish between device nodes and below uploads
@@ -13,6 +14,7 @@
 mod bridge;
 mod check;
 mod convert;
+mod fence;
 mod judge;
 mod reason;
 mod simplify;
@@ -31,6 +33,7 @@ use crate::error::EngineError;
 use crate::exec::FallbackExec;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 
+pub(crate) use fence::rules;
 pub use judge::counts_as_operator;
 pub(crate) use judge::statistics;
 pub use reason::{Reason, reasons_text};

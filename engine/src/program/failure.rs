@@ -33,6 +33,8 @@ pub(crate) enum Failure {
     Texts(Vec<(usize, usize)>),
     /// Ranks of strings moved between launches whose results meet; these are the dictionaries, complete by now.
     Ranks(Seeds),
+    /// Texts that the device makes took more room than was planned.
+    Arena,
     /// Whoever reads the result has gone.
     Cancelled,
 }
@@ -149,6 +151,7 @@ pub(super) fn flagged(word: u64) -> Result<(), Failure> {
             let error = ArrowError::InvalidArgumentError("An argument is outside what its function takes".into());
             ("an argument that a function refuses", Some(error))
         }
+        Some((ErrorCode::ArenaFull, _)) => return Err(Failure::Arena),
         Some((ErrorCode::TableFull, _)) => ("a hash table that was too small", None),
         Some((ErrorCode::KeyRange, _)) => ("a key outside its range", None),
         None => ("an unknown error", None),

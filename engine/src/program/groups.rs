@@ -20,6 +20,7 @@ use super::lower::LoweredSegment;
 use super::part::{Kept, Part, SMALL_RESULT_BYTES, output_buffer};
 use super::run::Run;
 use super::segment::{Active, Prepared};
+use super::texts::Made;
 use crate::error::EngineError;
 
 /// A hash table grows before it is full: this many extents' rows might all be new groups.
@@ -82,8 +83,11 @@ impl Active {
                 variant,
                 ..Input::default()
             };
+            let made = self.run.made(&prepared.lowered.last.spec, &input, stream)?;
+            let input = Input { arena: made.as_ref().map(Made::view), ..input };
             prepared.pipeline.accumulate(input, &state.buffer, &state.layout, stream)?;
             self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
+            self.keep_made(made);
         }
         state.groups = state.groups.saturating_add(rows);
         self.rows_in_table.fetch_add(extent.rows.upper_bound(), Ordering::Relaxed);

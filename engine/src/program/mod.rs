@@ -90,7 +90,7 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Outpu
     let mut trouble = match ended {
         Ok(()) | Err(Failure::Cancelled) => return Ok(()),
         Err(Failure::Input(error)) => return Err(error),
-        Err(Failure::Ranges | Failure::Dictionaries(_) | Failure::Ranks(_) | Failure::Texts(_)) => {
+        Err(Failure::Ranges | Failure::Dictionaries(_) | Failure::Ranks(_) | Failure::Texts(_) | Failure::Arena) => {
             Trouble { what: "values left the ranges that statistics gave".into(), ..Trouble::default() }
         }
         Err(Failure::Trouble(trouble) | Failure::Midway(trouble) | Failure::Pinned(trouble)) => trouble,

@@ -46,6 +46,8 @@ struct Learnt {
     dictionaries: HashMap<(usize, usize), usize>,
     /// String columns without a dictionary, and those that need one whatever its size.
     strings: StringForm,
+    /// How much larger than planned the room for texts is that the device makes; 0 as 1.
+    arena_times: u64,
     /// Dictionaries of an earlier attempt, for the next one alone.
     seeds: Seeds,
     /// Into how many parts the keys of a segment's table are cut, one pass over its input for each.
@@ -120,6 +122,8 @@ pub(super) struct Run {
     /// The columns that each input of a union gives.
     pub unions: HashMap<usize, Vec<ColumnInfo>>,
     pub learnt_sizes: HashMap<(usize, usize), usize>,
+    /// How much larger than planned the room for texts is that the device makes.
+    pub arena_times: AtomicU64,
     /// Where views lead to.
     pub reached: Reached,
     pub beginning: Beginning,
@@ -204,6 +208,7 @@ pub(super) async fn run(
             }
             Err(Failure::Texts(columns)) if nothing_left() => learnt.strings.texts.extend(columns),
             Err(Failure::Ranks(seeds)) => learnt.seeds = seeds,
+            Err(Failure::Arena) if nothing_left() => learnt.arena_times = attempt.larger_arenas()?,
             Err(failure) if failure.wants_less() && nothing_left() => {
                 match attempt.cut_next.lock().unwrap_or_else(PoisonError::into_inner).take() {
                     Some(Cut::Groups(segment, passes)) => {
@@ -476,6 +481,7 @@ impl Run {
             needed: plan.needed,
             unions: plan.unions,
             learnt_sizes: learnt.dictionaries.clone(),
+            arena_times: AtomicU64::new(learnt.arena_times.max(1)),
             reached: Reached::default(),
             beginning: Beginning::default(),
             tables: Mutex::new(Tables::new(definitions, limits).with_seeds(std::mem::take(&mut learnt.seeds))),

@@ -25,6 +25,7 @@ use super::join::Built;
 use super::lower::{Cut, LoweredSegment, Piece, SegmentInput};
 use super::part::{Kept, Part};
 use super::run::{Given, Run};
+use super::texts::{Made, gives_texts};
 use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
 use crate::expr::aggregate::LoweredAggregate;
@@ -252,7 +253,14 @@ impl Active {
     pub async fn process(&self, extent: ExtentInput, stream: &Stream, feeding: bool) -> Result<(), Failure> {
         let rows = extent.rows.upper_bound();
         let prepared = self.prepared(rows)?;
-        self.through(&prepared, 0, From { extent, expansion: None, marks: None }, stream, feeding).await?;
+        loop {
+            let from = From { extent: extent.clone(), expansion: None, marks: None };
+            match self.through(&prepared, 0, from, stream, feeding).await {
+                // Of rows that leave at once, none of these has.
+                Err(Failure::Arena) if self.run.streams_out() => self.run.larger_arenas()?,
+                other => break other?,
+            };
+        }
         self.rows_in.fetch_add(rows, Ordering::Relaxed);
         Ok(())
     }
@@ -284,7 +292,7 @@ impl Active {
         feeding: bool,
     ) -> Result<(), Failure> {
         let pipelines = &prepared.cuts[index];
-        let part = self.materialised(&pipelines.rows, &cut.rows, &from, false, stream).await?;
+        let (part, made) = self.materialised(&pipelines.rows, &cut.rows, &from, false, stream).await?;
         drop(from);
         let part = part.arranged(&cut.columns, &cut.at);
         let bound = part.layout.rows_upper_bound;
@@ -311,7 +319,7 @@ impl Active {
         let mut recounted = None;
         if let (Some(piece), Some(pipeline)) = (&cut.recount, &pipelines.recount) {
             let from = From { extent: extent.clone(), expansion: None, marks: marks.clone() };
-            let again = self.materialised(pipeline, piece, &from, false, stream).await?;
+            let (again, _) = self.materialised(pipeline, piece, &from, false, stream).await?;
             for (column, output) in [(cut.start, 0), (cut.counts, 1)] {
                 let layout = &again.layout.columns[output];
                 let validity = layout.validity.clone().map(|range| again.buffer.view(range)).transpose()?;
@@ -322,7 +330,9 @@ impl Active {
             recounted = Some(again);
         }
         if !cut.expands {
-            return self.through(prepared, index + 1, From { extent, expansion: None, marks }, stream, feeding).await;
+            self.through(prepared, index + 1, From { extent, expansion: None, marks }, stream, feeding).await?;
+            self.keep_made(made);
+            return Ok(());
         }
         let mut first = 0;
         let mut ceiling = MAX_BATCH_ROWS as u64;
@@ -347,6 +357,7 @@ impl Active {
                 Err(failure) => return Err(failure),
             }
         }
+        self.keep_made(made);
         drop((part, recounted));
         Ok(())
     }
@@ -387,6 +398,8 @@ impl Active {
                 expansion: Some(&expansion),
                 ..Input::default()
             };
+            let made = self.run.made(&piece.spec, &input, stream)?;
+            let input = Input { arena: made.as_ref().map(Made::view), ..input };
             pipeline.mark(input, marks, rows, stream)?;
             self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
             first += some;
@@ -423,6 +436,8 @@ impl Active {
                 expansion: from.expansion.as_ref(),
                 ..Input::default()
             };
+            let made = self.run.made(&piece.spec, &input, stream)?;
+            let input = Input { arena: made.as_ref().map(Made::view), ..input };
             prepared.pipeline.mark(input, &marks, built.rows_bound(), stream)?;
             self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
             return Ok(());
@@ -430,7 +445,8 @@ impl Active {
         if let Some(ranking) = &prepared.lowered.ranking {
             for variant in 0..ranking.variants {
                 let piece = &prepared.lowered.last;
-                let part = self.variant_of(&prepared.pipeline, piece, &from, variant, true, stream).await?;
+                let (part, made) = self.variant_of(&prepared.pipeline, piece, &from, variant, true, stream).await?;
+                self.keep_made(made);
                 let part = part.arranged(&prepared.lowered.outputs, &prepared.lowered.at);
                 self.keep(Kept::spillable(part, &self.run.engine)?);
             }
@@ -438,11 +454,12 @@ impl Active {
         }
         if let Sink::Limit { skip, fetch } = *self.sink() {
             let lowered = &prepared.lowered;
-            let part = self.materialised(&prepared.pipeline, &lowered.last, &from, true, stream).await?;
+            let (part, made) = self.materialised(&prepared.pipeline, &lowered.last, &from, true, stream).await?;
             drop(from);
             let part = part.arranged(&lowered.outputs, &lowered.at);
             if let Some(part) = self.limited(part, skip, fetch, stream).await? {
                 self.keep(Kept::spillable(part, &self.run.engine)?);
+                self.keep_made(made);
             }
             return Ok(());
         }
@@ -453,7 +470,7 @@ impl Active {
         let lowered = &prepared.lowered;
         let wanted = self.rows_wanted(from.extent.rows.upper_bound());
         let waits = keeps && wanted.is_none();
-        let part = self.materialised(&prepared.pipeline, &lowered.last, &from, waits, stream).await?;
+        let (part, made) = self.materialised(&prepared.pipeline, &lowered.last, &from, waits, stream).await?;
         drop(from);
         let mut part = part.arranged(&lowered.outputs, &lowered.at);
         if let Some(wanted) = wanted {
@@ -462,7 +479,7 @@ impl Active {
         }
         if !keeps {
             let batch = self.run.downloaded(&part, stream, feeding).await?;
-            drop(part);
+            drop((part, made));
             match self.run.streams_out() {
                 true => self.run.leave(batch).await?,
                 false => self.run.came_home(batch),
@@ -472,6 +489,7 @@ impl Active {
         // Of a part of the keys, most rows of an extent are left out.
         let part = if self.slices.is_empty() { part } else { self.run.shrunk(part, stream).await? };
         self.keep(Kept::spillable(part, &self.run.engine)?);
+        self.keep_made(made);
         Ok(())
     }
 
@@ -496,6 +514,13 @@ impl Active {
         let written = |prepared: &Prepared| prepared.lowered.last.spec.output_types();
         let kept = |prepared: &Prepared| written(prepared).iter().any(|ty| ty.repr == Repr::Text);
         !self.run.streams_out() && self.prepared_already().is_some_and(|prepared| kept(&prepared))
+    }
+
+    /// Keeps the texts that a launch made, if rows that are kept may be views of them.
+    pub(super) fn keep_made(&self, made: Option<Made<'_>>) {
+        if let (Some(made), true) = (made, self.keeps_texts()) {
+            made.stay();
+        }
     }
 
     fn keep(&self, part: Kept) {
@@ -722,7 +747,7 @@ impl Active {
         }
     }
 
-    /// The rows that pass a piece, as dense columns.
+    /// The rows that pass a piece, as dense columns, and what their views lead to that was made here.
     async fn materialised(
         &self,
         pipeline: &Pipeline,
@@ -730,7 +755,7 @@ impl Active {
         from: &From,
         waits: bool,
         stream: &Stream,
-    ) -> Result<Part, Failure> {
+    ) -> Result<(Part, Option<Made<'_>>), Failure> {
         self.variant_of(pipeline, piece, from, 0, waits, stream).await
     }
 
@@ -743,7 +768,7 @@ impl Active {
         variant: u32,
         waits: bool,
         stream: &Stream,
-    ) -> Result<Part, Failure> {
+    ) -> Result<(Part, Option<Made<'_>>), Failure> {
         let lookups = self.lookups(piece, from.marks.as_ref(), stream).await?;
         let tables = self.tables(piece)?;
         let extents = std::slice::from_ref(&from.extent);
@@ -760,9 +785,12 @@ impl Active {
             variant,
             ..Input::default()
         };
+        let made = self.run.made(&piece.spec, &input, stream)?;
+        let input = Input { arena: made.as_ref().map(Made::view), ..input };
         pipeline.materialise(input, &buffer, &layout, stream)?;
         self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
-        Ok(Part::new(&buffer, layout, vec![]).promised(promise))
+        let made = made.filter(|_| gives_texts(&piece.spec));
+        Ok((Part::new(&buffer, layout, vec![]).promised(promise), made))
     }
 
     /// True when the table can be cut: one part of the keys after the other, in less memory each.

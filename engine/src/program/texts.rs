@@ -6,10 +6,12 @@
 //! Learnt    a string column is codes at first. One whose first rows are nearly all different, or that outgrows its dictionary,
 //!           starts the run again as texts, where every expression over it has a form without a dictionary; where one has none
 //!           its dictionary may become larger.
+//! Made      texts lie in an arena of their launch, kept as extents are.
 //! Waits     two: for the number of rows and of bytes, and for both.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::{ArrayRef, UInt32Array};
@@ -18,6 +20,7 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use millpond_kernels::abi;
 use millpond_kernels::codegen::ir::{Accumulator, Aggregate, Node, NodeId, Physical, PipelineSpec, Repr, SinkSpec};
 use millpond_kernels::layout::OutputLayout;
+use millpond_kernels::pipeline::Input;
 use millpond_kernels::text::{self, Working};
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Reservation, Stream};
 
@@ -186,6 +189,67 @@ impl Reached {
         if views || has_text_keys(spec) { self.all() } else { Vec::new() }
     }
 }
+
+/// Room for the texts that one launch makes. Views lead there until it is dropped, or as long as the run if it stays.
+pub(super) struct Made<'r> {
+    reached: &'r Reached,
+    bytes: DeviceView,
+    stays: bool,
+}
+
+impl Made<'_> {
+    pub fn view(&self) -> &DeviceView {
+        &self.bytes
+    }
+
+    /// Views that are kept may lead there.
+    pub fn stay(mut self) {
+        self.stays = true;
+    }
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        if !self.stays {
+            self.reached.forget(&self.bytes);
+        }
+    }
+}
+
+/// True when the pipeline gives texts: views that outlive its launch.
+pub(super) fn gives_texts(spec: &PipelineSpec) -> bool {
+    spec.output_types().iter().any(|ty| ty.repr == Repr::Text)
+}
+
+impl Run {
+    /// Room for what a launch makes; none if it makes no texts.
+    pub fn made(&self, spec: &PipelineSpec, input: &Input<'_>, stream: &Stream) -> Result<Option<Made<'_>>, Failure> {
+        let bytes = text::arena_bytes(spec, input, self.arena_times.load(Ordering::Relaxed)) as usize;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let promise = self.promise(bytes)?;
+        let buffer = DeviceBuffer::zeroed(bytes, &stream.with_scope(&self.tags.output), &self.engine.pool)?;
+        let bytes = buffer.as_view().clone();
+        self.reached.keep(&bytes, Some(promise));
+        Ok(Some(Made { reached: &self.reached, bytes, stays: false }))
+    }
+
+    /// More room for the texts that are made from now on: how much more than planned.
+    pub fn larger_arenas(&self) -> Result<u64, Failure> {
+        let times = self.arena_times.load(Ordering::Relaxed) * ARENA_GROWTH;
+        if times > MOST_ARENA_TIMES {
+            return Err(Failure::trouble("the texts that the query makes take more room than there can be"));
+        }
+        self.arena_times.fetch_max(times, Ordering::Relaxed);
+        Ok(times)
+    }
+}
+
+/// How much more room there is after there was too little.
+const ARENA_GROWTH: u64 = 4;
+/// Beyond that it is not the plan that was too small.
+const MOST_ARENA_TIMES: u64 = 1 << 16;
 
 /// A column of views on its way home.
 struct Packed {

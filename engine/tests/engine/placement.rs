@@ -168,7 +168,12 @@ async fn reason_of_few_rows() {
 }
 
 #[tokio::test]
-async fn reason_of_an_expression_that_moved_into_the_scan() {
-    let reason = reasons(&[], "SELECT size + 1 FROM parts").await;
-    assert!(reason.contains("size") && reason.ends_with("is computed inside the scan, by DataFusion"), "{reason}");
+async fn what_is_computed_stays_above_the_scan() {
+    let plan = placed("SELECT size + 1 AS next, id FROM parts").await;
+    let [project, scan] =
+        ["DeviceProjectExec: expr=[", "DataSourceExec"].map(|node| plan.find(node).expect("it is placed"));
+    assert!(plan[project..scan].contains("as next") && !plan.contains("ScanFence"), "{plan}");
+    // What has no device form stays there, too, with a reason of its own.
+    let reason = reasons(&[], "SELECT to_hex(size) FROM parts").await;
+    assert!(reason.contains("to_hex") && !reason.contains("inside the scan"), "{reason}");
 }

@@ -223,6 +223,61 @@ pub enum TextFunction {
     },
     /// A hash of the bytes (`U64`).
     Hash,
+    /// Text, delimiter, a number (`I64`) from 1, or from the end below 0: that part. Raises the error flag where the number is
+    /// 0 or the delimiter has no bytes. `Text`.
+    SplitPart,
+    /// The number of the first character, or 0 (`I32`).
+    Code,
+    /// The integer that the text is in decimal digits (`I64`); else the overflow.
+    ToInteger(Overflow),
+    /// Any number of texts, one behind the other. NULLs are left out, or, where `strict`, make it NULL. `Text`, made.
+    Concatenate {
+        strict: bool,
+    },
+    /// A separator and any number of texts, NULLs left out; NULL where the separator is. `Text`, made.
+    Join,
+    /// Text, and [`case_table`](crate::text::case_table). Raises the error flag where the table does not know. `Text`, made.
+    Upper,
+    Lower,
+    /// Words with a capital first. Raises the error flag beyond ASCII. `Text`, made.
+    Capitals,
+    Reverse,
+    /// Text, what is sought, and what comes in its place. `Text`, made.
+    Replace,
+    /// Text, characters, and those that come in their places. `Text`, made.
+    Translate,
+    /// Text, a number of characters (`I64`), and what fills it up at the beginning or the end. `Text`, made.
+    PadStart,
+    PadEnd,
+    /// Text, and how often (`I64`). Raises the error flag where it becomes too long. `Text`, made.
+    Repeat,
+    /// The character with a number (`I64`). Raises the error flag where there is none. `Text`, made.
+    OfCode,
+    /// An `I64` in decimal digits. `Text`, made.
+    OfInteger,
+}
+
+impl TextFunction {
+    /// Whether its results are new bytes, for which the launch needs room.
+    pub fn makes(self) -> bool {
+        use TextFunction::*;
+        matches!(
+            self,
+            Concatenate { .. }
+                | Join
+                | Upper
+                | Lower
+                | Capitals
+                | Reverse
+                | Replace
+                | Translate
+                | PadStart
+                | PadEnd
+                | Repeat
+                | OfCode
+                | OfInteger
+        )
+    }
 }
 
 /// Bytes of one text, at most.
@@ -483,6 +538,23 @@ impl Graph {
         columns.sort_unstable();
         columns.dedup();
         columns
+    }
+
+    /// The nodes among what the given ones read that make texts, each once.
+    pub fn made_texts(&self, roots: &[NodeId]) -> Vec<NodeId> {
+        let mut seen = vec![false; self.nodes.len()];
+        let mut made = Vec::new();
+        let mut open = roots.to_vec();
+        while let Some(id) = open.pop() {
+            if std::mem::replace(&mut seen[id.0 as usize], true) {
+                continue;
+            }
+            if matches!(self.node(id), Node::Text { function, .. } if function.makes()) {
+                made.push(id);
+            }
+            open.extend(self.inputs(id));
+        }
+        made
     }
 
     /// Adds a node as it stands, or finds the equal one. The typed constructors are the usual way in.

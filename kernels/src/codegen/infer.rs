@@ -452,6 +452,19 @@ impl Graph {
                 let low = |at: usize| of.get(at).and_then(|id| self.ty(*id).bounds()).map_or(i128::MIN, |all| all.low);
                 low(1) <= i64::MIN.into() || low(2) < 0
             }
+            Node::Text { function: TextFunction::PadStart | TextFunction::PadEnd, of } => {
+                of.get(1).and_then(|id| self.ty(*id).bounds()).is_none_or(|all| all.high > MAX_TEXT_BYTES.into())
+            }
+            Node::Text { function, .. } => matches!(
+                function,
+                TextFunction::SplitPart
+                    | TextFunction::Upper
+                    | TextFunction::Lower
+                    | TextFunction::Capitals
+                    | TextFunction::Repeat
+                    | TextFunction::OfCode
+                    | TextFunction::ToInteger(Overflow::Fail | Overflow::Wrap)
+            ),
             _ => false,
         }
     }
@@ -469,12 +482,16 @@ impl Graph {
         }
         let given: Vec<Repr> = of.iter().map(|id| self.ty(*id).repr).collect();
         let wanted: &[Repr] = match function {
-            Bytes | Characters | Word { .. } | Hash => &[Repr::Text],
+            Concatenate { .. } | Join => &vec![Repr::Text; of.len().max(1 + usize::from(function == Join))],
+            Bytes | Characters | Word { .. } | Hash | Code | ToInteger(_) | Capitals | Reverse => &[Repr::Text],
+            Replace | Translate => &[Repr::Text, Repr::Text, Repr::Text],
+            PadStart | PadEnd => &[Repr::Text, Repr::I64, Repr::Text],
+            SplitPart => &[Repr::Text, Repr::Text, Repr::I64],
+            OfCode | OfInteger => &[Repr::I64],
             Substring => &[Repr::Text, Repr::I64, Repr::I64],
-            Left | Right => &[Repr::Text, Repr::I64],
-            Like | LikeAnyCase | StartsWith | EndsWith | Contains | Position | TrimStart | TrimEnd | TrimBoth => {
-                &[Repr::Text, Repr::Text]
-            }
+            Left | Right | Repeat => &[Repr::Text, Repr::I64],
+            Like | LikeAnyCase | StartsWith | EndsWith | Contains | Position | TrimStart | TrimEnd | TrimBoth
+            | Upper | Lower => &[Repr::Text, Repr::Text],
         };
         if given != wanted {
             return Err(GraphError::Operands { operator: format!("{function:?}"), operands: given });
@@ -483,9 +500,17 @@ impl Graph {
             Like | LikeAnyCase | StartsWith | EndsWith | Contains => Ty::new(Repr::Bool),
             Bytes | Characters | Position => Ty::new(Repr::I64).within(0, MAX_TEXT_BYTES.into()),
             Word { .. } | Hash => Ty::new(Repr::U64),
-            Substring | Left | Right | TrimStart | TrimEnd | TrimBoth => Ty::new(Repr::Text),
+            Code => Ty::new(Repr::I32).within(0, char::MAX as i128),
+            ToInteger(_) => Ty::new(Repr::I64),
+            _ => Ty::new(Repr::Text),
         };
-        let ty = ty.nullable(of.iter().any(|id| self.ty(*id).nullable));
+        let nullable = |of: &[NodeId]| of.iter().any(|id| self.ty(*id).nullable);
+        let ty = ty.nullable(match function {
+            Concatenate { strict: false } => false,
+            Join => nullable(&of[..1]),
+            ToInteger(overflow) => nullable(of) || overflow == Overflow::Null,
+            _ => nullable(of),
+        });
         Ok(self.push(Node::Text { function, of: of.to_vec() }, ty))
     }
 

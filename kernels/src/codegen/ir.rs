@@ -514,6 +514,11 @@ impl PipelineSpec {
         self.graph.columns(&self.roots())
     }
 
+    /// Whether a launch needs room for texts.
+    pub fn makes_texts(&self) -> bool {
+        !self.graph.made_texts(&self.roots()).is_empty()
+    }
+
     /// Types of the columns the pipeline gives: outputs, or keys and accumulators.
     pub fn output_types(&self) -> Vec<Ty> {
         match &self.sink {
@@ -537,6 +542,8 @@ pub enum ErrorCode {
     KeyRange = 5,
     /// A function was given an argument that it refuses.
     Argument = 6,
+    /// The host gave texts that are made too little room: run again with more.
+    ArenaFull = 7,
 }
 
 impl ErrorCode {
@@ -549,6 +556,7 @@ impl ErrorCode {
             4 => ErrorCode::TableFull,
             5 => ErrorCode::KeyRange,
             6 => ErrorCode::Argument,
+            7 => ErrorCode::ArenaFull,
             _ => return None,
         };
         Some((code, NodeId((word >> 32) as u32)))

@@ -137,6 +137,8 @@ pub(crate) struct RowLeaves<'a> {
     tables: Vec<(JoinPlan, TableRegisters)>,
     /// The first running sum, the number of source rows, and the first row of this launch, of an expanded pipeline.
     expansion: Option<(Reg, Reg, Reg)>,
+    /// Address and room of the arena, where texts are made.
+    arena: Option<(Reg, Reg)>,
     columns: Vec<ColumnRegisters>,
     row: Option<Row>,
 }
@@ -180,7 +182,13 @@ impl<'a> RowLeaves<'a> {
             let first = f.load_param(&first);
             (f.add(ends, abi::CONTROL_BYTES), rows, first)
         });
-        Ok(RowLeaves { spec, control, literals, lookups, tables, expansion, columns: Vec::new(), row: None })
+        let arena = spec.makes_texts().then(|| {
+            let at = params.declare(f, Slot::Arena, Type::U64);
+            let at = f.load_param(&at);
+            let bytes = params.declare(f, Slot::ArenaBytes, Type::U64);
+            (at, f.load_param(&bytes))
+        });
+        Ok(RowLeaves { spec, control, literals, lookups, tables, expansion, arena, columns: Vec::new(), row: None })
     }
 
     /// Reads the columns' addresses from the descriptor in the kernel's parameters.
@@ -364,6 +372,13 @@ impl Leaves for RowLeaves<'_> {
                 Err(CodegenError::Malformed { what: "the number of a row".into(), why })
             }
         }
+    }
+
+    fn arena(&mut self, _: &mut Emit<'_>) -> Result<(Reg, Reg), CodegenError> {
+        self.arena.ok_or_else(|| CodegenError::Malformed {
+            what: "a text that is made".into(),
+            why: "the pipeline did not know of it".into(),
+        })
     }
 
     fn raise(&mut self, emit: &mut Emit<'_>, code: ErrorCode, node: NodeId, when: Reg) -> Result<(), CodegenError> {

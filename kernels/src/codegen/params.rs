@@ -74,6 +74,10 @@ pub enum Slot {
     Ends,
     /// The first expanded row of this launch (u64).
     FirstRow,
+    /// Address of the arena that texts are made in.
+    Arena,
+    /// Bytes of texts that it has room for (u64).
+    ArenaBytes,
 }
 
 /// One parameter: where it lies in the parameter block.
@@ -149,6 +153,8 @@ fn name(slot: Slot) -> String {
         Slot::Scratch => "scratch".into(),
         Slot::Ends => "ends".into(),
         Slot::FirstRow => "first_row".into(),
+        Slot::Arena => "arena".into(),
+        Slot::ArenaBytes => "arena_bytes".into(),
     }
 }
 

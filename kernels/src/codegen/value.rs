@@ -58,6 +58,12 @@ pub trait Leaves {
         Err(CodegenError::Malformed { what: "the number of a row".into(), why: "there are no rows".into() })
     }
 
+    /// Where texts are made: the address of the arena, and how many bytes of texts it has room for (`U64`).
+    fn arena(&mut self, emit: &mut Emit<'_>) -> Result<(Reg, Reg), CodegenError> {
+        let _ = emit;
+        Err(CodegenError::Malformed { what: "a text that is made".into(), why: "there is no room for it".into() })
+    }
+
     /// Raises the error flag in the threads where `when` holds. The thread goes on; its results are not used.
     fn raise(&mut self, emit: &mut Emit<'_>, code: ErrorCode, node: NodeId, when: Reg) -> Result<(), CodegenError>;
 }

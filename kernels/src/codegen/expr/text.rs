@@ -4,6 +4,7 @@
 //!
 //! NULL     a text can be read even where it is NULL: helpers are called for every row, in step.
 //! Parts    of a text (substrings, trimmed texts) are an address and a length in the same bytes; nothing is copied.
+//! Made     texts lie in the launch's arena. Where that is full the error flag is raised, and the text has no bytes.
 
 use millpond_ptx::ast::Type;
 use millpond_ptx::build::{Compare, Reg, Value as Operand};
@@ -12,7 +13,11 @@ use super::lanes::Number;
 use super::{Computed, Row};
 use crate::codegen::ir::{ErrorCode, Lane, NodeId, TextFunction, lane};
 use crate::codegen::text::paste;
-use crate::codegen::value::{CodegenError, Value};
+use crate::codegen::value::{CodegenError, Emit, Value};
+
+/// Where a text lies that there was no room for, and one that cannot be made. Both have no bytes.
+const FULL_ARENA: u64 = 0;
+const REFUSED: u64 = 1;
 
 impl Row<'_, '_> {
     /// Calls a helper of the image.
@@ -63,18 +68,31 @@ impl Row<'_, '_> {
     }
 
     pub(super) fn text(&mut self, id: NodeId, function: TextFunction, of: &[NodeId]) -> Result<Computed, CodegenError> {
-        let mut arguments = Vec::new();
-        let mut numbers = Vec::new();
+        if let TextFunction::Concatenate { .. } | TextFunction::Join = function {
+            return self.concatenate(id, function, of);
+        }
+        let mut computed = Vec::with_capacity(of.len());
         let mut valid = None;
         for &input in of {
-            let Computed { number, valid: own } = self.node(input)?;
-            valid = self.both_valid(valid, own);
+            let value = self.node(input)?;
+            valid = self.both_valid(valid, value.valid);
+            computed.push(value);
+        }
+        let mut arguments = Vec::new();
+        let mut numbers = Vec::new();
+        for Computed { number, .. } in computed {
             if number.lane == Lane::Text {
-                arguments.extend(self.text_arguments(number));
+                let [at, bytes] = self.text_arguments(number);
+                // Nothing is made of what is under a NULL.
+                let bytes = if function.makes() { self.only_where(valid, bytes) } else { bytes };
+                arguments.extend([at, bytes]);
             } else {
                 let wide = number.to(self.f, Lane::S64).low_reg(self.f);
-                numbers.push(wide);
-                arguments.push(wide.into());
+                let wide = if function.makes() { self.only_where(valid, wide.into()) } else { wide.into() };
+                if let Operand::Reg(wide) = wide {
+                    numbers.push(wide);
+                }
+                arguments.push(wide);
             }
         }
         let name = match function {
@@ -91,6 +109,21 @@ impl Row<'_, '_> {
             TextFunction::TrimStart | TextFunction::TrimEnd | TextFunction::TrimBoth => "text_trim",
             TextFunction::Word { .. } => "text_word",
             TextFunction::Hash => "text_hash",
+            TextFunction::SplitPart => "text_split_part",
+            TextFunction::Code => "text_code",
+            TextFunction::ToInteger(_) => "text_to_integer",
+            TextFunction::Upper | TextFunction::Lower => "text_case",
+            TextFunction::Capitals => "text_capitals",
+            TextFunction::Reverse => "text_reverse",
+            TextFunction::Replace => "text_replace",
+            TextFunction::Translate => "text_translate",
+            TextFunction::PadStart | TextFunction::PadEnd => "text_pad",
+            TextFunction::Repeat => "text_repeat",
+            TextFunction::OfCode => "text_of_code",
+            TextFunction::OfInteger => "text_of_integer",
+            TextFunction::Concatenate { .. } | TextFunction::Join => {
+                unreachable!("they are made of calls of their own")
+            }
             TextFunction::Bytes => {
                 let bytes = arguments[1];
                 let number = Number { lane: Lane::S64, low: bytes, high: None };
@@ -112,16 +145,120 @@ impl Row<'_, '_> {
             TextFunction::TrimEnd => arguments.push(2u32.into()),
             TextFunction::TrimBoth => arguments.push(3u32.into()),
             TextFunction::Word { index } => arguments.push(u64::from(index).into()),
+            TextFunction::Upper => arguments.push(1u64.into()),
+            TextFunction::Lower => arguments.push(0u64.into()),
+            TextFunction::PadStart => arguments.push(0u64.into()),
+            TextFunction::PadEnd => arguments.push(1u64.into()),
             _ => {}
+        }
+        if function.makes() {
+            let (arena, room) = self.arena()?;
+            arguments.extend([arena, room].map(Operand::from));
+        }
+        if let TextFunction::ToInteger(overflow) = function {
+            let words = self.call(name, &arguments)?;
+            let unfit = self.f.setp(Compare::Eq, words[1].view(Type::U64), 0u64);
+            let valid = self.overflowed(id, ErrorCode::Cast, unfit, valid, overflow)?;
+            let number = Number::reg(Lane::S64, words[0].view(Type::S64)).to(self.f, lane(self.ty(id)));
+            return Ok(Computed { number, valid });
         }
         let number = match lane(self.ty(id)) {
             Lane::Pred => Number::reg(Lane::Pred, self.call_predicate(name, &arguments)?),
             Lane::Text => {
                 let part = self.call(name, &arguments)?;
-                Number::text(part[0].view(Type::U64), part[1].view(Type::U64))
+                let (at, bytes) = (part[0].view(Type::U64), part[1].view(Type::U64));
+                if self.graph.fails(id) && function != TextFunction::Substring {
+                    let refused = self.f.setp(Compare::Eq, at, REFUSED);
+                    let refused = self.where_valid(refused, valid);
+                    self.fail(id, ErrorCode::Argument, refused)?;
+                }
+                if function.makes() {
+                    self.check_room(id, at)?;
+                }
+                Number::text(at, bytes)
             }
             own => Number::reg(Lane::U64, self.call(name, &arguments)?[0]).to(self.f, own),
         };
         Ok(Computed { number, valid })
+    }
+
+    /// `of` where `valid`, else 0.
+    fn only_where(&mut self, valid: Option<Reg>, of: Operand) -> Operand {
+        match valid {
+            Some(valid) => self.f.select(valid, of, 0u64).into(),
+            None => of,
+        }
+    }
+
+    fn arena(&mut self) -> Result<(Reg, Reg), CodegenError> {
+        let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
+        self.leaves.arena(&mut emit)
+    }
+
+    /// Raises the error flag where there was no room for the text at `at`, whatever it is used for.
+    fn check_room(&mut self, id: NodeId, at: Reg) -> Result<(), CodegenError> {
+        let full = self.f.setp(Compare::Eq, at, FULL_ARENA);
+        let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
+        self.leaves.raise(&mut emit, ErrorCode::ArenaFull, id, full)
+    }
+
+    /// Texts one behind the other: room for all of them, then one after the other.
+    fn concatenate(&mut self, id: NodeId, function: TextFunction, of: &[NodeId]) -> Result<Computed, CodegenError> {
+        let mut computed = Vec::with_capacity(of.len());
+        for &input in of {
+            computed.push(self.node(input)?);
+        }
+        let mut whole = None;
+        if function == (TextFunction::Concatenate { strict: true }) {
+            for value in &computed {
+                whole = self.both_valid(whole, value.valid);
+            }
+        }
+        let mut parts: Vec<(Operand, Operand)> = Vec::with_capacity(2 * of.len());
+        if function == TextFunction::Join {
+            let separator = computed.remove(0);
+            whole = separator.valid;
+            let [at, bytes] = self.text_arguments(separator.number);
+            // A separator comes before each text but the first that is there.
+            let mut begun: Option<Reg> = None;
+            for value in computed {
+                let here = match value.valid {
+                    Some(valid) => valid,
+                    None => self.f.constant_pred(true),
+                };
+                let here = self.where_valid(here, whole);
+                if let Some(begun) = begun {
+                    let between = self.f.and(begun, here);
+                    parts.push((at, self.only_where(Some(between), bytes)));
+                }
+                let [own, own_bytes] = self.text_arguments(value.number);
+                parts.push((own, self.only_where(Some(here), own_bytes)));
+                begun = Some(match begun {
+                    Some(begun) => self.f.or(begun, here),
+                    None => here,
+                });
+            }
+        } else {
+            for value in computed {
+                let [at, bytes] = self.text_arguments(value.number);
+                let here = self.both_valid(whole, value.valid);
+                parts.push((at, self.only_where(here, bytes)));
+            }
+        }
+        let total = self.f.copy(Type::U64, 0u64);
+        for &(_, bytes) in &parts {
+            let sum = self.f.add(total, bytes);
+            self.f.assign(total, sum);
+        }
+        let (arena, room) = self.arena()?;
+        let begin = self.call("text_room", &[total.into(), arena.into(), room.into()])?[0].view(Type::U64);
+        self.check_room(id, begin)?;
+        let mut end = begin;
+        for (at, bytes) in parts {
+            end = self.call("text_append", &[end.into(), at, bytes])?[0].view(Type::U64);
+        }
+        // Of no bytes where there was no room.
+        let bytes = self.f.sub(end, begin);
+        Ok(Computed { number: Number::text(begin, bytes), valid: whole })
     }
 }
