@@ -1,0 +1,146 @@
+//! The gpu-bdb suite at scale 0.01: on the CPU against plain SQL, on the simulated device against the CPU.
+//!
+//! ```text
+//!   generated rows ─► CPU ─┬─ plain/qNN.sql, DataFusion alone ─► the functions of the workload are right
+//!                          └─ simulated device ─► equal answers, no finding, no byte left, the places of docs/gpu-bdb.md
+//! ```
+//!
+//! Plain     the same question without our functions, with the default parameters: windows, `string_to_array`, sums.
+//! Places    what the table of docs/gpu-bdb.md has whole on the device stays there. `MILLPOND_DOCS_WRITE=1 cargo test --workspace
+//!           --test gpu_bdb` writes it anew.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use millpond::datafusion::prelude::SessionConfig;
+use millpond::{DeviceChoice, Millpond};
+use millpond_bench::runner::{Outcome, register_functions, register_tables, run_query, validate};
+use millpond_data::gpu_bdb;
+use millpond_memory::Strategy;
+use millpond_queries::answer::Answer;
+use millpond_queries::{Query, Suite};
+
+/// A folder of generated files, made once for all tests.
+fn data() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let made = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
+        gpu_bdb::generate(&gpu_bdb::Options::new(0.01, folder.path()), &|_, _| ()).expect("the rows are written");
+        folder
+    });
+    made.path()
+}
+
+fn suite() -> Suite {
+    Suite::named("gpu-bdb").expect("the suite")
+}
+
+/// Plans depend on the number of partitions, so it is not the machine's.
+async fn session(device: DeviceChoice, strategy: Strategy) -> Millpond {
+    let config = SessionConfig::new().with_target_partitions(4);
+    let mut builder = Millpond::builder().with_device(device).with_config(config);
+    builder = builder.with_option("memory_resource", strategy.name()).expect("a strategy's name");
+    let session = builder.build().expect("the device opens");
+    register_functions(&session, &suite()).expect("the functions are known");
+    register_tables(&session, &suite(), data()).await.expect("the tables are there");
+    session
+}
+
+async fn run(session: &Millpond, query: &Query) -> Outcome {
+    run_query(session, query).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The session's device did it right: the CPU's answer, no finding, nothing left.
+fn holds(query: &Query, expected: &Outcome, actual: &Outcome) {
+    let id = &query.id;
+    validate(query, expected, actual).unwrap_or_else(|difference| panic!("{id}: {difference}"));
+    let report = &actual.report;
+    assert_eq!(report.findings, Vec::<String>::new(), "{id}");
+    assert_eq!(report.pool_used_bytes, 0, "{id}");
+    assert_eq!(report.operators_on_device > 0, report.launches > 0, "{id}: {report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_query_gives_the_cpus_rows_on_the_simulated_device() {
+    let (cpu, sim) =
+        (session(DeviceChoice::Cpu, Strategy::CudaAsync).await, session(DeviceChoice::Sim, Strategy::CudaAsync).await);
+    let mut places = String::new();
+    for query in &suite().queries {
+        let expected = run(&cpu, query).await;
+        assert!(expected.answer.num_rows() > 0, "{} gives no rows", query.id);
+        let actual = run(&sim, query).await;
+        holds(query, &expected, &actual);
+        let (report, reasons) = (&actual.report, actual.report.reasons.join("; ").replace('|', "\\|"));
+        let place = format!("{}/{}", report.operators_on_device, report.operators);
+        places.push_str(&format!("| {} | {place} | {reasons} |\n", query.id));
+    }
+    check_table("places", &places);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_give_what_plain_sql_gives() {
+    let cpu = session(DeviceChoice::Cpu, Strategy::CudaAsync).await;
+    // The lexicon is a table of its own there.
+    let words =
+        cpu.context().sql("CREATE TABLE sentiment_words AS SELECT * FROM sentiment_words()").await.expect("planned");
+    words.collect().await.expect("made");
+    let mut compared = 0;
+    for query in &suite().queries {
+        let plain = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/gpu_bdb/plain/{}.sql", query.id));
+        let Ok(sql) = std::fs::read_to_string(plain) else { continue };
+        let frame = cpu.context().sql(&sql).await.unwrap_or_else(|error| panic!("{}: {error}", query.id));
+        let schema = std::sync::Arc::new(frame.schema().as_arrow().clone());
+        let batches = frame.collect().await.unwrap_or_else(|error| panic!("{}: {error}", query.id));
+        let expected = Answer::try_new(&schema, &batches).expect("an answer");
+        let actual = run(&cpu, query).await;
+        let verdict = query.check.verify(&expected, &actual.answer, true);
+        verdict.unwrap_or_else(|difference| panic!("{}: {difference}", query.id));
+        compared += 1;
+    }
+    assert_eq!(compared, 8);
+}
+
+/// The queries that allocate in the most different ways, from every strategy of device memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_allocator_gives_the_same_rows() {
+    let cpu = session(DeviceChoice::Cpu, Strategy::CudaAsync).await;
+    let suite = suite();
+    let queries = ["q07", "q16", "q22"].map(|id| suite.query(id).expect("a query"));
+    let mut expected = Vec::new();
+    for query in queries {
+        expected.push(run(&cpu, query).await);
+    }
+    for strategy in Strategy::ALL {
+        let sim = session(DeviceChoice::Sim, strategy).await;
+        for (query, expected) in queries.iter().zip(&expected) {
+            let actual = run(&sim, query).await;
+            assert_eq!(actual.report.memory_resource, Some(strategy.name()));
+            assert!(actual.report.allocations > 0 && actual.report.allocated_bytes > 0, "{}", query.id);
+            holds(query, expected, &actual);
+        }
+    }
+}
+
+/// The table between `<!-- NAME -->` and `<!-- end -->` in docs/gpu-bdb.md: a query that runs on the device alone there still does.
+fn check_table(name: &str, rows: &str) {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/gpu-bdb.md");
+    let text = std::fs::read_to_string(&path).expect("docs/gpu-bdb.md is there");
+    let start = text.find(&format!("<!-- {name} -->")).expect("the table begins");
+    // Two lines of header come first.
+    let start = start + text[start..].match_indices('\n').nth(2).map_or(0, |(at, _)| at + 1);
+    let end = start + text[start..].find("<!-- end -->").expect("the table ends");
+    if std::env::var_os("MILLPOND_DOCS_WRITE").is_some() {
+        std::fs::write(&path, format!("{}{rows}{}", &text[..start], &text[end..])).expect("written");
+        return;
+    }
+    let written: Vec<&str> = text[start..end].lines().collect();
+    assert_eq!(written.len(), rows.lines().count(), "docs/gpu-bdb.md lists every query once");
+    for (written, now) in written.iter().zip(rows.lines()) {
+        let whole = |row: &str| row.ends_with("|  |");
+        assert!(
+            !whole(written) || whole(now),
+            "docs/gpu-bdb.md says {written}, but now it is {now}; MILLPOND_DOCS_WRITE=1 cargo test --workspace --test gpu_bdb \
+             writes the page"
+        );
+    }
+}
