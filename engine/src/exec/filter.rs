@@ -38,6 +38,11 @@ impl DeviceFilterExec {
         }
     }
 
+    /// The same, giving all rows.
+    pub fn without_limit(self) -> Self {
+        Self { fetch: None, ..self }
+    }
+
     pub fn predicate(&self) -> &Arc<dyn PhysicalExpr> {
         &self.predicate
     }

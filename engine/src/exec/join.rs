@@ -288,6 +288,11 @@ impl DeviceJoinExec {
         self.fetch
     }
 
+    /// The same, giving all rows.
+    pub fn without_limit(self) -> Self {
+        Self { fetch: None, ..self }
+    }
+
     /// The filter to fill in once the build side's keys are known, before the probe side is scanned.
     pub fn filter_of_scans(&self) -> Option<&Arc<DynamicFilterPhysicalExpr>> {
         self.filter_of_scans.as_ref()

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::ExecutionPlan;
@@ -14,20 +13,19 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::Reason;
 use crate::exec::FallbackExec;
 
-/// `placed`, or `original` with a reason when DataFusion's check accepts only that.
+/// `placed` as DataFusion's check accepts it, or what the check says.
 pub(super) fn checked(
     original: &Arc<dyn ExecutionPlan>,
     placed: Arc<dyn ExecutionPlan>,
     config: &ConfigOptions,
-) -> Result<Arc<dyn ExecutionPlan>> {
+) -> std::result::Result<Arc<dyn ExecutionPlan>, String> {
     if Arc::ptr_eq(original, &placed) {
         return Ok(placed);
     }
-    match SanityCheckPlan::new().optimize(Arc::clone(&placed), config) {
-        Ok(plan) => Ok(plan),
-        Err(error) => {
-            let reason = Reason::CheckFailed { what: error.strip_backtrace() };
-            Ok(Arc::new(FallbackExec::new(Arc::clone(original), vec![reason])))
-        }
-    }
+    SanityCheckPlan::new().optimize(placed, config).map_err(|error| error.strip_backtrace())
+}
+
+/// `original`, with the reason why the device has no part in it.
+pub(super) fn refused(original: &Arc<dyn ExecutionPlan>, what: String) -> Arc<dyn ExecutionPlan> {
+    Arc::new(FallbackExec::new(Arc::clone(original), vec![Reason::CheckFailed { what }]))
 }

@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use datafusion::common::stats::Precision;
 use datafusion::error::Result;
+use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode, AggregateMode, AggregateOutputMode};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -40,6 +42,9 @@ use crate::options::MillpondOptions;
 /// Rows that are sorted as one: what one pipeline may read.
 const MAX_SORTED_ROWS: usize = millpond_kernels::abi::MAX_EXTENT_ROWS as usize;
 
+/// How often inputs of a plan are converted as if their order did not matter.
+const MOST_TRIES: u32 = 256;
+
 /// Converts one plan.
 pub(super) struct Converter<'a> {
     options: &'a MillpondOptions,
@@ -47,8 +52,12 @@ pub(super) struct Converter<'a> {
     /// Numbers every string column of the plan, so that no two are taken for one.
     dictionaries: RefCell<Dictionaries>,
     uploads: Cell<usize>,
-    /// An aggregate on the device reads what is being converted: an order that it has may be lost.
+    /// Something on the device that sorts, groups or joins reads what is being converted: an order that it has may be lost.
     order_free: Cell<bool>,
+    /// Orders that are lost, and needed, are made again by a sort. Otherwise what keeps one stays on the CPU.
+    restores: bool,
+    /// How often an input was converted again because its order is needed after all.
+    again: Cell<u32>,
 }
 
 /// The same node over other children.
@@ -60,8 +69,16 @@ pub(super) fn with_children(
 }
 
 impl<'a> Converter<'a> {
-    pub(super) fn new(options: &'a MillpondOptions, bridge: &'a Bridge<'a>) -> Self {
-        Self { options, bridge, dictionaries: RefCell::default(), uploads: Cell::new(0), order_free: Cell::new(false) }
+    pub(super) fn new(options: &'a MillpondOptions, bridge: &'a Bridge<'a>, restores: bool) -> Self {
+        Self {
+            options,
+            bridge,
+            dictionaries: RefCell::default(),
+            uploads: Cell::new(0),
+            order_free: Cell::new(false),
+            restores,
+            again: Cell::new(0),
+        }
     }
 
     /// The placed form of `plan` and everything below.
@@ -69,21 +86,26 @@ impl<'a> Converter<'a> {
         if let Some(filter) = plan.downcast_ref::<FilterExec>() {
             let child = self.convert(filter.input())?;
             return self.unary(plan, child, |input| {
-                // Rows that come sorted stay so, as long as the filter does not stop somewhere among them.
-                let kept = plan.properties().output_ordering().filter(|_| input.sorted && plan.fetch().is_none());
-                if kept.is_none() {
-                    self.may_lose_order(plan.as_ref())?;
-                }
+                // Rows that come sorted stay so; the first of them are those of the order.
+                let kept = plan.properties().output_ordering().filter(|_| input.sorted);
                 let columns = judge::filter(filter, &input.columns, &mut self.dictionaries.borrow_mut())?;
-                let row_limit = plan.fetch();
-                Ok(DeviceTree {
-                    plan: Arc::new(DeviceFilterExec::new(filter, Arc::clone(&input.plan), kept.cloned())),
+                let mut device = DeviceFilterExec::new(filter, Arc::clone(&input.plan), kept.cloned());
+                let needs_order = kept.is_some() || self.needs_order(plan.as_ref());
+                if needs_order {
+                    device = device.without_limit();
+                }
+                let tree = DeviceTree {
+                    plan: Arc::new(device),
                     cpu: Arc::clone(plan),
                     columns,
-                    row_limit,
+                    row_limit: plan.fetch().filter(|_| !needs_order),
                     sorted: kept.is_some(),
                     aggregated: input.aggregated,
-                })
+                };
+                match kept {
+                    Some(_) => Ok(limited(tree, 0, plan.fetch(), plan)),
+                    None => self.restored(plan, tree),
+                }
             });
         }
         if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
@@ -107,18 +129,7 @@ impl<'a> Converter<'a> {
             return self.union(plan);
         }
         if let Some(merge) = plan.downcast_ref::<SortPreservingMergeExec>() {
-            let child = self.convert(merge.input())?;
-            return match child {
-                // One sort, one partition: the merge has nothing to merge; its limit is the sort's.
-                Placed::Device(tree) if tree.sorted && (plan.fetch().is_none() || plan.fetch() == tree.row_limit) => {
-                    Ok(Placed::Device(DeviceTree { cpu: Arc::clone(plan), ..tree }))
-                }
-                Placed::Device(tree) if self.order_free.get() && plan.fetch().is_none() => {
-                    Ok(Placed::Device(DeviceTree { cpu: Arc::clone(plan), ..tree }))
-                }
-                Placed::Device(tree) if tree.sorted => Ok(Placed::Device(limited(tree, 0, plan.fetch(), plan))),
-                child => self.stay(plan, vec![child], None),
-            };
+            return self.merge(plan, merge);
         }
         if only_moves(plan.as_ref())
             && let Some(input) = plan.children().first()
@@ -149,9 +160,71 @@ impl<'a> Converter<'a> {
         done
     }
 
-    /// Refuses a node whose order those above may count on.
-    fn may_lose_order(&self, node: &dyn ExecutionPlan) -> Result<(), Reason> {
-        if self.order_free.get() { Ok(()) } else { judge::order(node) }
+    /// True for a node whose order those above may count on, or that stops somewhere in an order.
+    fn needs_order(&self, node: &dyn ExecutionPlan) -> bool {
+        node.properties().output_ordering().is_some() && (node.fetch().is_some() || !self.order_free.get())
+    }
+
+    /// `tree`, which stands for `plan`, in the order that `plan` keeps, where that is needed.
+    fn restored(&self, plan: &Arc<dyn ExecutionPlan>, tree: DeviceTree) -> Result<DeviceTree, Reason> {
+        let Some(order) = plan.properties().output_ordering().filter(|_| self.needs_order(plan.as_ref())) else {
+            return Ok(tree);
+        };
+        if !self.restores {
+            return Err(Reason::OrderKept { node: plan.name().to_string() });
+        }
+        self.sorted(plan, tree, order, plan.fetch())
+    }
+
+    /// The first rows of `tree` in this order, which is what `plan` gives.
+    fn sorted(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        tree: DeviceTree,
+        order: &LexOrdering,
+        fetch: Option<usize>,
+    ) -> Result<DeviceTree, Reason> {
+        judge::sort(order, &tree.columns, &mut self.dictionaries.borrow_mut())?;
+        countable(plan.as_ref(), tree.aggregated, fetch)?;
+        let sort = SortExec::new(order.clone(), Arc::clone(plan));
+        let plan_on_device = Arc::new(DeviceSortExec::new(&sort, fetch, Arc::clone(&tree.plan)));
+        Ok(DeviceTree { plan: plan_on_device, cpu: Arc::clone(plan), row_limit: fetch, sorted: true, ..tree })
+    }
+
+    /// A merge of sorted partitions is their sort: those below it need not have an order of their own.
+    fn merge(&self, plan: &Arc<dyn ExecutionPlan>, merge: &SortPreservingMergeExec) -> Result<Placed> {
+        if self.order_free.get() && plan.fetch().is_none() {
+            return Ok(match self.convert(merge.input())? {
+                Placed::Device(tree) => Placed::Device(DeviceTree { cpu: Arc::clone(plan), ..tree }),
+                Placed::Host { plan: input, pending } => {
+                    Placed::Host { plan: Arc::new(CoalescePartitionsExec::new(input)), pending }
+                }
+            });
+        }
+        // A sort right below has the order already; its limit is the merge's.
+        if self.restores
+            && !sorts_below(merge.input())
+            && let Some(child) = self.in_any_order(|| self.convert(merge.input()))?
+            && let Placed::Device(tree) = self.after_limit(child)
+        {
+            let tree = match tree.sorted {
+                true => Ok(limited(tree, 0, plan.fetch(), plan)),
+                false => self.sorted(plan, tree, merge.expr(), plan.fetch()),
+            };
+            if let Ok(tree) = tree {
+                return Ok(Placed::Device(tree));
+            }
+        }
+        match self.with_order_free(false, || self.convert(merge.input()))? {
+            Placed::Device(tree) if tree.sorted => Ok(Placed::Device(limited(tree, 0, plan.fetch(), plan))),
+            child => self.stay(plan, vec![child], None),
+        }
+    }
+
+    /// What `convert` makes of an input whose order may be lost; nothing where that was tried often, and in vain.
+    fn in_any_order<T>(&self, convert: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+        let tried = self.again.replace(self.again.get() + 1);
+        if tried < MOST_TRIES { self.with_order_free(true, convert).map(Some) } else { Ok(None) }
     }
 
     /// A node with one input goes to the device if `judge` agrees, above an upload if its input is a CPU plan.
@@ -253,17 +326,11 @@ impl<'a> Converter<'a> {
                     sorted: tree.sorted,
                     aggregated: tree.aggregated,
                 }),
-            Placed::Host { plan: input, pending } => {
-                self.may_lose_order(plan.as_ref()).and_then(|()| self.uploaded(input, pending)).and_then(|tree| {
-                    let columns = judge::projection(projection, &tree.columns, &mut self.dictionaries.borrow_mut())?;
-                    Ok(DeviceTree {
-                        plan: Arc::new(DeviceProjectExec::new(projection, Arc::clone(&tree.plan), None)),
-                        cpu: Arc::clone(plan),
-                        columns,
-                        ..tree
-                    })
-                })
-            }
+            Placed::Host { plan: input, pending } => self.uploaded(input, pending).and_then(|tree| {
+                let columns = judge::projection(projection, &tree.columns, &mut self.dictionaries.borrow_mut())?;
+                let device = Arc::new(DeviceProjectExec::new(projection, Arc::clone(&tree.plan), None));
+                self.restored(plan, DeviceTree { plan: device, cpu: Arc::clone(plan), columns, ..tree })
+            }),
         };
         match judged {
             Ok(tree) => Ok(Placed::Device(tree)),
@@ -307,7 +374,7 @@ impl<'a> Converter<'a> {
             let phase = |input, phase| Arc::new(DeviceAggregateExec::new(phase, input)) as Arc<dyn ExecutionPlan>;
             let mut device = phases.into_iter().fold(Arc::clone(&input.plan), phase);
             // Groups that DataFusion would find one after the other in a sorted input: those above may count on it.
-            let order = plan.properties().output_ordering();
+            let order = plan.properties().output_ordering().filter(|_| !self.order_free.get());
             if let Some(order) = order {
                 judge::sort(order, &columns, &mut dictionaries)?;
                 let sort = SortExec::new(order.clone(), Arc::clone(plan));
@@ -361,11 +428,19 @@ impl<'a> Converter<'a> {
 
     /// A join goes to the device with both its inputs, whatever its algorithm and its mode.
     fn join(&self, plan: &Arc<dyn ExecutionPlan>, join: &CpuJoin<'_>) -> Result<Placed> {
-        let left = self.after_limit(self.with_order_free(false, || self.convert(join.left))?);
-        let right = self.after_limit(self.with_order_free(false, || self.convert(join.right))?);
+        let inputs = || {
+            let (left, right) = (self.convert(join.left)?, self.convert(join.right)?);
+            Ok((self.after_limit(left), self.after_limit(right)))
+        };
+        let ordered = [join.left, join.right].iter().any(|input| input.properties().output_ordering().is_some());
         if !judge::counts_as_operator(plan.as_ref()) {
+            let (left, right) = self.with_order_free(false, inputs)?;
             return self.stay(plan, vec![left, right], None);
         }
+        let (left, right) = match self.in_any_order(inputs)? {
+            Some(inputs) => inputs,
+            None => self.with_order_free(false, inputs)?,
+        };
         let own = |child: &Placed| -> Result<Option<DeviceTree>, Reason> {
             match child {
                 Placed::Device(_) => Ok(None),
@@ -373,7 +448,6 @@ impl<'a> Converter<'a> {
             }
         };
         let judged = || -> Result<DeviceTree, Reason> {
-            self.may_lose_order(plan.as_ref())?;
             let uploaded = (own(&left)?, own(&right)?);
             let tree = |child: &'_ Placed, uploaded: &Option<DeviceTree>| match (child, uploaded) {
                 (_, Some(tree)) | (Placed::Device(tree), None) => (Arc::clone(&tree.plan), tree.columns.clone()),
@@ -386,19 +460,25 @@ impl<'a> Converter<'a> {
                 false => (rights, lefts),
             };
             let columns = judge::join(&device, &build, &probe, &mut self.dictionaries.borrow_mut())?;
+            let device = if self.needs_order(plan.as_ref()) { device.without_limit() } else { device };
             let row_limit = device.row_limit();
-            Ok(DeviceTree {
+            let tree = DeviceTree {
                 plan: Arc::new(device),
                 cpu: Arc::clone(plan),
                 columns,
                 row_limit,
                 sorted: false,
                 aggregated: true,
-            })
+            };
+            self.restored(plan, tree)
         };
         match judged() {
             Ok(tree) => Ok(Placed::Device(tree)),
-            Err(reason) => self.stay(plan, vec![left, right], Some(reason)),
+            Err(reason) => {
+                // On the CPU it may count on the order of its inputs.
+                let (left, right) = if ordered { self.with_order_free(false, inputs)? } else { (left, right) };
+                self.stay(plan, vec![left, right], Some(reason))
+            }
         }
     }
 
@@ -410,7 +490,6 @@ impl<'a> Converter<'a> {
             return self.stay(plan, children, None);
         }
         let judged = || -> Result<DeviceTree, Reason> {
-            judge::order(plan.as_ref())?;
             let (mut inputs, mut columns) = (Vec::new(), Vec::new());
             for child in &children {
                 let (input, own) = match child {
@@ -427,14 +506,15 @@ impl<'a> Converter<'a> {
             for column in &columns {
                 column.ty()?;
             }
-            Ok(DeviceTree {
+            let tree = DeviceTree {
                 plan: Arc::new(DeviceUnionExec::new(plan.as_ref(), inputs)),
                 cpu: Arc::clone(plan),
                 columns,
                 row_limit: None,
                 sorted: false,
                 aggregated: true,
-            })
+            };
+            self.restored(plan, tree)
         };
         match judged() {
             Ok(tree) => Ok(Placed::Device(tree)),
@@ -444,18 +524,20 @@ impl<'a> Converter<'a> {
 
     /// A sort goes with the device subtree below it. Rows that are on the CPU anyway are moved for a sort alone, too.
     fn sort(&self, plan: &Arc<dyn ExecutionPlan>, sort: &SortExec) -> Result<Placed> {
-        let child = self.with_order_free(false, || self.convert(sort.input()))?;
+        let child = self.with_order_free(true, || self.convert(sort.input()))?;
+        if self.order_free.get() && sort.fetch().is_none() {
+            // Nobody sees the order.
+            return Ok(match self.after_limit(child) {
+                Placed::Device(tree) => {
+                    let cpu = Arc::clone(plan);
+                    Placed::Device(DeviceTree { cpu, row_limit: None, sorted: false, ..tree })
+                }
+                child => child,
+            });
+        }
         self.unary(plan, child, |input| {
             judge::sort(sort.expr(), &input.columns, &mut self.dictionaries.borrow_mut())?;
-            // Rows of a scan are counted beforehand; groups are not. The first few of any number are found.
-            let most = sort.fetch().map_or(MAX_SORTED_ROWS, |_| usize::MAX);
-            if !input.aggregated
-                && let Some(statistics) = judge::statistics(sort.input().as_ref())
-                && let Precision::Exact(rows) | Precision::Inexact(rows) = statistics.num_rows
-                && rows > most
-            {
-                return Err(Reason::TooManyRowsToSort { rows, limit: most });
-            }
+            countable(sort.input().as_ref(), input.aggregated, sort.fetch())?;
             let fetch = sort.fetch();
             Ok(DeviceTree {
                 plan: Arc::new(DeviceSortExec::new(sort, fetch, Arc::clone(&input.plan))),
@@ -467,6 +549,29 @@ impl<'a> Converter<'a> {
             })
         })
     }
+}
+
+/// True where `plan` is a sort, but for projections and nodes that only move rows.
+fn sorts_below(mut plan: &Arc<dyn ExecutionPlan>) -> bool {
+    while only_moves(plan.as_ref()) || plan.is::<ProjectionExec>() {
+        let Some(input) = plan.children().first().copied() else { return false };
+        plan = input;
+    }
+    plan.is::<SortExec>()
+}
+
+/// Refuses to sort more rows than can be. Rows of a scan are counted beforehand; groups are not. The first few of any number are
+/// found.
+fn countable(input: &dyn ExecutionPlan, aggregated: bool, fetch: Option<usize>) -> Result<(), Reason> {
+    if !aggregated
+        && fetch.is_none()
+        && let Some(statistics) = judge::statistics(input)
+        && let Precision::Exact(rows) | Precision::Inexact(rows) = statistics.num_rows
+        && rows > MAX_SORTED_ROWS
+    {
+        return Err(Reason::TooManyRowsToSort { rows, limit: MAX_SORTED_ROWS });
+    }
+    Ok(())
 }
 
 /// A subtree that stops after some rows, with a node above it that holds it to that.

@@ -110,14 +110,6 @@ pub(super) fn sort(order: &LexOrdering, input: &[ColumnInfo], dictionaries: &mut
     Ok(())
 }
 
-/// A node that keeps an order keeps it for a reason that cannot be seen from here.
-pub(super) fn order(node: &dyn ExecutionPlan) -> Result<(), Reason> {
-    match node.properties().output_ordering() {
-        Some(_) => Err(Reason::OrderKept { node: node.name().to_string() }),
-        None => Ok(()),
-    }
-}
-
 /// Rows that a node leaves out, and how many it gives at most, where that is all it does. A limit of each partition is one of
 /// all: on the device there is one.
 pub(super) fn limit(node: &dyn ExecutionPlan) -> Option<(usize, Option<usize>)> {

@@ -11,6 +11,7 @@ mod limits;
 mod medians;
 mod memory;
 mod no_device;
+mod orders;
 mod placement;
 mod plans;
 mod queries;
