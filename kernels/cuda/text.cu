@@ -519,22 +519,48 @@ FUNCTION Text text_of_code(i64 code, u8 *arena, u64 capacity) {
   return {out, size};
 }
 
-// An integer in decimal digits.
-FUNCTION Text text_of_integer(i64 number, u8 *arena, u64 capacity) {
-  u64 size = number < 0, left = number < 0 ? 0 - (u64)number : number, rest = left;
+// An integer in decimal digits, the last `scale` of them behind a point.
+FUNCTION Text text_of_integer(i64 number, u64 scale, u8 *arena, u64 capacity) {
+  u64 digits = 0, left = number < 0 ? 0 - (u64)number : number, rest = left;
 #pragma unroll 1
-  do size++, rest /= 10;
+  do digits++, rest /= 10;
   while (rest != 0);
+  if (digits <= scale) digits = scale + 1;
+  u64 size = digits + (number < 0) + (scale != 0);
   u8 *out = text_room(size, arena, capacity);
   if (out == (u8 *)FULL_ARENA) return {out, 0};
   if (number < 0) out[0] = '-';
+  u64 at = size;
 #pragma unroll 1
-  for (u64 at = size; ; ) {
+  for (u64 digit = 0; digit < digits; digit++) {
+    if (digit == scale && scale != 0) out[--at] = '.';
     out[--at] = '0' + left % 10;
     left /= 10;
-    if (left == 0) break;
   }
   return {out, size};
+}
+
+// A day since 1970-01-01 as year, month and day, of years with four digits.
+FUNCTION Text text_of_date(i64 day, u8 *arena, u64 capacity) {
+  if (day < -719528 || day > 2932896) return {(const u8 *)REFUSED, 0};
+  u8 *out = text_room(10, arena, capacity);
+  if (out == (u8 *)FULL_ARENA) return {out, 0};
+  // Days from the first of March of a year that is divisible by 400 (Howard Hinnant, "chrono-compatible low-level date algorithms").
+  u32 from = (u32)(day + 719468 + 146097), of_era = from % 146097;
+  u32 of_years = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+  u32 of_year = of_era - (365 * of_years + of_years / 4 - of_years / 100), shifted = (5 * of_year + 2) / 153;
+  u32 month = shifted < 10 ? shifted + 3 : shifted - 9, year = of_years + from / 146097 * 400 - 400 + (month <= 2);
+  u32 number = year * 10000 + month * 100 + (of_year - (153 * shifted + 2) / 5 + 1);
+#pragma unroll 1
+  for (u32 at = 10; at-- > 0;) {
+    if (at == 4 || at == 7) {
+      out[at] = '-';
+      continue;
+    }
+    out[at] = '0' + number % 10;
+    number /= 10;
+  }
+  return {out, 10};
 }
 
 // The number that decimal digits with or without a sign are, in `text`, and in `bytes` whether they are one that fits.

@@ -28,7 +28,7 @@ pub fn checks() -> &'static [Check] {
     &CHECKS
 }
 
-const CHECKS: [Check; 16] = [
+const CHECKS: [Check; 17] = [
     Check { name: "kernels/fill", claim: "columns, bitmaps and row numbers are filled to the last row", run: fills },
     Check { name: "kernels/gather", claim: "values of every width are fetched by row number", run: gathers },
     Check { name: "kernels/select", claim: "selected values move to the front in their order", run: selects },
@@ -51,6 +51,11 @@ const CHECKS: [Check; 16] = [
         name: "pipelines/texts",
         claim: "texts are searched, cut, and copied to dense bytes",
         run: text::texts_are_searched_and_cut,
+    },
+    Check {
+        name: "pipelines/made_texts",
+        claim: "texts are made in an arena, and are keys of groups over several launches",
+        run: text::texts_are_made_and_grouped,
     },
     Check { name: "pipelines/functions", claim: "pasted functions of numbers give the host's results", run: functions },
     Check { name: "pipelines/total", claim: "one sum over all rows, NULLs left out", run: total },

@@ -203,7 +203,9 @@ impl Sizes<'_> {
                         first.saturating_add(self.number(of[1]).map_or(typical, |n| self.rows.saturating_mul(n)))
                     }
                     TextFunction::Repeat => first.saturating_mul(self.number(of[1]).unwrap_or(8)),
-                    TextFunction::OfInteger | TextFunction::OfCode => self.rows.saturating_mul(24),
+                    TextFunction::OfInteger { .. } | TextFunction::OfDate | TextFunction::OfCode => {
+                        self.rows.saturating_mul(32)
+                    }
                     _ => first,
                 }
             }

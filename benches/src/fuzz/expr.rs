@@ -569,7 +569,29 @@ impl Maker<'_> {
             return sql!(ty; "CASE WHEN ", when, " THEN ", a, " WHEN ", other, " THEN ", b, " ELSE ", c, " END");
         }
         let a = self.make(ty, depth);
-        match self.rng.below(13) {
+        match self.rng.below(20) {
+            13 => {
+                let b = self.make(ty, depth.min(1));
+                sql!(ty; "concat(", a, ", ", b, ")")
+            }
+            14 => {
+                let b = self.make(ty, depth.min(1));
+                sql!(ty; "(", a, " || ", b, ")")
+            }
+            15 => {
+                let b = self.make(ty, depth.min(1));
+                sql!(ty; "concat_ws('-', ", a, ", 'é', ", b, ")")
+            }
+            16 => {
+                let b = self.make(ty, depth.min(1));
+                sql!(ty; "replace(", a, ", ", b, ", '+')")
+            }
+            17 => sql!(ty; "translate(", a, ", 'abo1é', 'ü2')"),
+            18 => sql!(ty; "repeat(", a, format!(", {})", self.rng.between(-1, 4))),
+            19 => {
+                let number = self.make(Ty::Int(true, 64), depth.min(1));
+                sql!(ty; "CAST(", number, " AS VARCHAR)")
+            }
             8 => {
                 sql!(ty; format!("{}(", self.rng.pick(&["left", "right"])), a, format!(", {})", self.rng.between(-3, 6)))
             }

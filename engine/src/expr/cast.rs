@@ -7,7 +7,7 @@
 //!   date ↔ timestamp, units      multiplied, or divided towards the past for days
 //!   timestamp → time             what is left of a day
 //!   ticks ↔ numbers              by way of 64-bit integers
-//!   integer, boolean → text      in decimal digits, or true and false; text → integer
+//!   number, boolean, date → text as DataFusion writes them; text → integer
 //!
 //! A value that does not fit is an error under CAST and NULL under TRY_CAST.
 

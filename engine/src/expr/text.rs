@@ -317,7 +317,7 @@ impl Lowering<'_> {
         Ok(Value { node, data_type, dictionary: None })
     }
 
-    /// A text that says what an integer or a boolean is; `None` for other types.
+    /// A text that says what an integer, a decimal, a boolean or a date is; `None` for other types.
     pub(super) fn said(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -334,9 +334,20 @@ impl Lowering<'_> {
                 let not = self.graph.not(of.node).map_err(|e| refused(expr, &e))?;
                 self.graph.case(vec![(of.node, words[0]), (not, words[1])], None)
             }
+            DataType::Date32 => {
+                let day = self.graph.convert(of.node, Repr::I64, Overflow::Fail).map_err(|e| refused(expr, &e))?;
+                self.graph.text(TextFunction::OfDate, &[day])
+            }
+            // What does not fit 64 bits is left to the CPU.
+            DataType::Decimal32(_, scale @ 0..)
+            | DataType::Decimal64(_, scale @ 0..)
+            | DataType::Decimal128(_, scale @ 0..) => {
+                let number = self.graph.convert(of.node, Repr::I64, Overflow::Fail).map_err(|e| refused(expr, &e))?;
+                self.graph.text(TextFunction::OfInteger { scale: *scale as u8 }, &[number])
+            }
             integer if integer.is_integer() => {
                 let number = self.graph.convert(of.node, Repr::I64, Overflow::Fail).map_err(|e| refused(expr, &e))?;
-                self.graph.text(TextFunction::OfInteger, &[number])
+                self.graph.text(TextFunction::OfInteger { scale: 0 }, &[number])
             }
             _ => return Ok(None),
         };

@@ -215,6 +215,8 @@ async fn texts_are_made() {
         "SELECT id, reverse(s), repeat(v, 3), repeat(s, start) FROM words",
         "SELECT id, s || '-' || v, concat(s, '/', v, id), concat_ws(', ', s, few, v, id) FROM words",
         "SELECT id, id || ' of ' || start, s || (id > 700) FROM words",
+        "SELECT id, CAST(arrow_cast(id * 40 - 9000, 'Date32') AS VARCHAR), few || arrow_cast(start * 1000, 'Date32') FROM words",
+        "SELECT id, CAST(start / CAST(8 AS DECIMAL(9, 3)) AS VARCHAR), CAST(CAST(start AS DECIMAL(20, 2)) AS VARCHAR) FROM words",
         "SELECT id, replace(s, 'a', 'é日'), replace(v, 'special ', ''), replace(s, v, '!') FROM words",
         "SELECT id, translate(s, 'aeiou', 'é_'), translate(v, '日b', 'x') FROM words",
         "SELECT id, lpad(s, 15, '*-'), rpad(v, 9), lpad(s, abs(start), v), rpad(few, 30, 'é1') FROM words",

@@ -1,4 +1,6 @@
-//! The claim about texts: searched, cut, measured, and copied to dense bytes.
+//! The claims about texts: searched, cut, measured, and copied to dense bytes; made, and keys of groups.
+
+use std::collections::BTreeMap;
 
 use millpond_memory::checks::{CheckError, same};
 use millpond_memory::{Device, DeviceBuffer, DeviceView};
@@ -124,5 +126,95 @@ pub(super) fn texts_are_searched_and_cut(device: &Device) -> Result<(), CheckErr
         same(&format!("parts of texts among {rows}"), packed_texts(&rig, &output, &layout, 1, &reached)?, parts)?;
     }
     drop((table, lookups));
+    rig.base.finish()
+}
+
+/// A table of constant texts.
+fn constants(rig: &Rig, texts: &[&[u8]]) -> Result<Vec<LookupInput>, CheckError> {
+    let table = |text: &&[u8]| {
+        let mut table = [8_u32, 8 + text.len() as u32].iter().flat_map(|at| at.to_le_bytes()).collect::<Vec<_>>();
+        table.extend(*text);
+        Ok(LookupInput { values: rig.upload(&table)?.as_view().clone(), validity: None })
+    };
+    texts.iter().map(table).collect()
+}
+
+pub(super) fn texts_are_made_and_grouped(device: &Device) -> Result<(), CheckError> {
+    let rig = Rig::new(device)?;
+    let cache = PipelineCache::new(device);
+    let mut graph = Graph::new();
+    let ty = Ty::new(Repr::Text).nullable(true);
+    let column = graph.column(0, ty);
+    let code = graph.integer(0, Repr::U32);
+    let plain = Ty::new(Repr::Text);
+    let [cases, sought, other] =
+        [graph.lookup(code, 0, plain)?, graph.lookup(code, 1, plain)?, graph.lookup(code, 2, plain)?];
+    let upper = graph.text(TextFunction::Upper, &[column, cases])?;
+    let replaced = graph.text(TextFunction::Replace, &[upper, sought, other])?;
+    let twice = graph.text(TextFunction::Concatenate { strict: true }, &[replaced, other, column])?;
+    let table = text::case_table(true);
+    let lookups = constants(&rig, &[&table, b"MILL", "wée".as_bytes()])?;
+    let mut aggregate = AggregateSpec::new(vec![replaced]);
+    aggregate.accumulate(&graph, Accumulator { aggregate: Aggregate::CountStar, filter: None });
+    let spec = |sink: SinkSpec| PipelineSpec {
+        extents: Extents::One,
+        columns: vec![ColumnSpec { physical: Physical::Text, has_base: false, ty }],
+        literals: vec![],
+        lookups: vec![LookupSpec { physical: Physical::Text, ty: plain }; 3],
+        tables: vec![],
+        expanded: false,
+        graph: graph.clone(),
+        filters: vec![],
+        sink,
+    };
+    let making = cache.pipeline(&spec(SinkSpec::Materialise { outputs: vec![twice] }))?;
+    let grouping = cache.pipeline(&spec(SinkSpec::Aggregate(aggregate)))?;
+    let room = |spec: &PipelineSpec, input: &Input<'_>| -> Result<DeviceBuffer, CheckError> {
+        let bytes = text::arena_bytes(spec, input, 4) as usize;
+        Ok(DeviceBuffer::zeroed(bytes, rig.stream(), &rig.base.pool)?)
+    };
+    for rows in [1, 33, 4_097, 20_011] {
+        let texts = texts(rows);
+        let values = rig.upload(&stored(&texts))?;
+        let validity = rig.upload(&packed(&texts.iter().map(Option::is_some).collect::<Vec<_>>()))?;
+        let input =
+            ColumnInput { values: values.as_view().clone(), validity: Some(validity.as_view().clone()), base: 0 };
+        let extents = [ExtentInput { rows: ExtentRows::Known(rows as u64), columns: vec![Some(input)] }];
+        let input = Input { extents: &extents, lookups: &lookups, ..Input::default() };
+        let becomes = |text: &String| text.to_uppercase().replace("MILL", "wée");
+
+        let layout = making.output_layout(&extents);
+        let output = rig.output(layout.bytes)?;
+        let arena = room(&making.compiled().spec, &input)?;
+        making.materialise(Input { arena: Some(arena.as_view()), ..input }, output.as_view(), &layout, rig.stream())?;
+        let mut reached: Vec<DeviceView> = lookups.iter().map(|table| table.values.clone()).collect();
+        reached.extend([&values, &arena, &output].map(|buffer| buffer.as_view().clone()));
+        let made = texts.iter().map(|text| text.as_ref().map(|text| format!("{}wée{text}", becomes(text))));
+        same(&format!("texts made of {rows}"), packed_texts(&rig, &output, &layout, 0, &reached)?, made.collect())?;
+
+        // Two launches into one table: the second finds the texts of the first.
+        let state_layout = grouping.state_layout(2 * rows as u64)?;
+        let state = DeviceBuffer::zeroed(state_layout.bytes, rig.stream(), &rig.base.pool)?;
+        let mut expected: BTreeMap<Option<String>, u64> = BTreeMap::new();
+        for _ in 0..2 {
+            let arena = room(&grouping.compiled().spec, &input)?;
+            let input = Input { texts: &reached, arena: Some(arena.as_view()), ..input };
+            grouping.accumulate(input, state.as_view(), &state_layout, rig.stream())?;
+            reached.push(arena.as_view().clone());
+            for text in &texts {
+                *expected.entry(text.as_ref().map(becomes)).or_default() += 1;
+            }
+        }
+        let layout = grouping.emit_layout(&state_layout, rows as u64)?;
+        let output = rig.output(layout.bytes)?;
+        grouping.emit(state.as_view(), &state_layout, output.as_view(), &layout, rig.stream())?;
+        reached.push(output.as_view().clone());
+        let keys = packed_texts(&rig, &output, &layout, 0, &reached)?;
+        let counts = rig.download(&output.view(layout.columns[1].values.clone())?)?;
+        let groups: Vec<_> = keys.into_iter().enumerate().map(|(at, key)| (key, word(&counts, at * 8))).collect();
+        same(&format!("groups of {rows} texts"), groups.len(), expected.len())?;
+        same(&format!("rows of groups of {rows} texts"), groups.into_iter().collect(), expected)?;
+    }
+    drop(lookups);
     rig.base.finish()
 }

@@ -253,8 +253,12 @@ pub enum TextFunction {
     Repeat,
     /// The character with a number (`I64`). Raises the error flag where there is none. `Text`, made.
     OfCode,
-    /// An `I64` in decimal digits. `Text`, made.
-    OfInteger,
+    /// An `I64` in decimal digits, the last `scale` of them behind a point. `Text`, made.
+    OfInteger {
+        scale: u8,
+    },
+    /// A day (`I64`) as year, month and day. Raises the error flag beyond the years 0 to 9999. `Text`, made.
+    OfDate,
 }
 
 impl TextFunction {
@@ -275,7 +279,8 @@ impl TextFunction {
                 | PadEnd
                 | Repeat
                 | OfCode
-                | OfInteger
+                | OfInteger { .. }
+                | OfDate
         )
     }
 }

@@ -455,6 +455,10 @@ impl Graph {
             Node::Text { function: TextFunction::PadStart | TextFunction::PadEnd, of } => {
                 of.get(1).and_then(|id| self.ty(*id).bounds()).is_none_or(|all| all.high > MAX_TEXT_BYTES.into())
             }
+            Node::Text { function: TextFunction::OfDate, of } => {
+                let years = Range::new(-719_528, 2_932_896);
+                of.first().and_then(|id| self.ty(*id).bounds()).is_none_or(|all| !years.contains(all))
+            }
             Node::Text { function, .. } => matches!(
                 function,
                 TextFunction::SplitPart
@@ -487,7 +491,7 @@ impl Graph {
             Replace | Translate => &[Repr::Text, Repr::Text, Repr::Text],
             PadStart | PadEnd => &[Repr::Text, Repr::I64, Repr::Text],
             SplitPart => &[Repr::Text, Repr::Text, Repr::I64],
-            OfCode | OfInteger => &[Repr::I64],
+            OfCode | OfInteger { .. } | OfDate => &[Repr::I64],
             Substring => &[Repr::Text, Repr::I64, Repr::I64],
             Left | Right | Repeat => &[Repr::Text, Repr::I64],
             Like | LikeAnyCase | StartsWith | EndsWith | Contains | Position | TrimStart | TrimEnd | TrimBoth

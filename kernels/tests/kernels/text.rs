@@ -883,7 +883,7 @@ fn texts_are_made_as_rust_makes_them() {
     let nodes = [
         node(Repeat, &[c, n]),
         node(PadEnd, &[c, n, comma]),
-        node(OfInteger, &[n]),
+        node(OfInteger { scale: 0 }, &[n]),
         node(Concatenate { strict: false }, &[c, comma, twice]),
         node(Join, &[comma, c, e, c, twice]),
         node(Join, &[c, e, e]),
@@ -997,9 +997,13 @@ fn parts_between_delimiters_numbers_and_characters() {
         let n = bench.numbers(vec![Some(number), None]);
         let (of_code, said) = (
             bench.graph.text(TextFunction::OfCode, &[n]).expect("a number"),
-            bench.graph.text(TextFunction::OfInteger, &[n]).expect("a number"),
+            bench.graph.text(TextFunction::OfInteger { scale: 0 }, &[n]).expect("a number"),
         );
         assert_eq!(bench.values(said), [number.to_string().as_str().into(), Out::Null]);
+        let scaled = bench.graph.text(TextFunction::OfInteger { scale: 3 }, &[n]).expect("a number");
+        let whole = i128::from(number).abs();
+        let point = format!("{}{}.{:03}", if number < 0 { "-" } else { "" }, whole / 1000, whole % 1000);
+        assert_eq!(bench.values(scaled), [point.as_str().into(), Out::Null]);
         let (columns, error) = bench.run(&[of_code]);
         match u32::try_from(number).ok().and_then(char::from_u32) {
             Some(c) => assert_eq!((&columns[0], error), (&vec![c.to_string().as_str().into(), Out::Null], 0), "{i}"),

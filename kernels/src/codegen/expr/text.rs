@@ -120,7 +120,8 @@ impl Row<'_, '_> {
             TextFunction::PadStart | TextFunction::PadEnd => "text_pad",
             TextFunction::Repeat => "text_repeat",
             TextFunction::OfCode => "text_of_code",
-            TextFunction::OfInteger => "text_of_integer",
+            TextFunction::OfInteger { .. } => "text_of_integer",
+            TextFunction::OfDate => "text_of_date",
             TextFunction::Concatenate { .. } | TextFunction::Join => {
                 unreachable!("they are made of calls of their own")
             }
@@ -147,6 +148,7 @@ impl Row<'_, '_> {
             TextFunction::Word { index } => arguments.push(u64::from(index).into()),
             TextFunction::Upper => arguments.push(1u64.into()),
             TextFunction::Lower => arguments.push(0u64.into()),
+            TextFunction::OfInteger { scale } => arguments.push(u64::from(scale).into()),
             TextFunction::PadStart => arguments.push(0u64.into()),
             TextFunction::PadEnd => arguments.push(1u64.into()),
             _ => {}
