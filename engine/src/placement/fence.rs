@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Columns   are narrowed as ever: a fence lets through what only picks them.
-//! Left      to DataFusion: what reads a column that has no device form, such as fields of structs, which scans can skip; and
-//!           projections that read nothing.
+//! Left      to DataFusion: what reads a column that has no device form, such as fields of structs, which scans can skip; what
+//!           reads nothing, such as the name of the file, which the scan alone knows.
 //! No-op     without a device, and with `millpond.enabled = false`.
 
 use std::collections::BTreeSet;
@@ -21,10 +21,10 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -109,6 +109,11 @@ impl ScanFence {
     /// Whether the device may compute these expressions, as far as their columns go.
     fn keeps_out(&self, projection: &ProjectionExec) -> bool {
         let schema = self.input.schema();
+        // What reads nothing may be the scan's own to say, such as the name of a file.
+        let says = |part: &Arc<dyn PhysicalExpr>| Ok(part.is::<ScalarFunctionExpr>() && part.children().is_empty());
+        if projection.expr().iter().any(|column| column.expr.exists(says).unwrap_or(true)) {
+            return false;
+        }
         let computed = projection.expr().iter().filter(|column| !column.expr.is::<Column>());
         let mut read = computed.flat_map(|column| collect_columns(&column.expr)).peekable();
         let on_device = |column: Column| {

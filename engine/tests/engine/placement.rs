@@ -173,6 +173,11 @@ async fn what_is_computed_stays_above_the_scan() {
     let [project, scan] =
         ["DeviceProjectExec: expr=[", "DataSourceExec"].map(|node| plan.find(node).expect("it is placed"));
     assert!(plan[project..scan].contains("as next") && !plan.contains("ScanFence"), "{plan}");
+    // Only the scan knows its file.
+    let (session, folder) = (session(DeviceChoice::Sim), tempfile::tempdir().unwrap());
+    register_parquet(session.context(), &folder).await;
+    let named = session.execute("SELECT id + 1, input_file_name() FROM parts").await.expect("a name");
+    assert_eq!(named.batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 1000);
     // What has no device form stays there, too, with a reason of its own.
     let reason = reasons(&[], "SELECT to_hex(size) FROM parts").await;
     assert!(reason.contains("to_hex") && !reason.contains("inside the scan"), "{reason}");
