@@ -19,7 +19,7 @@ use millpond_memory::{
 
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, MillpondOptions};
-use crate::program::StringForms;
+use crate::program::{GroupSizes, StringForms};
 
 /// One device with its pools, shared by the queries that run on it.
 pub struct Engine {
@@ -33,6 +33,8 @@ pub struct Engine {
     pub(crate) images: Images,
     /// Which string columns went without a dictionary.
     pub(crate) string_forms: StringForms,
+    /// What earlier runs learnt of the sizes of groups' tables.
+    pub(crate) group_sizes: GroupSizes,
     /// How many have run.
     queries: AtomicU64,
     sim: Option<Arc<SimDriver>>,
@@ -133,6 +135,7 @@ impl Engine {
             pipelines,
             images,
             string_forms: StringForms::default(),
+            group_sizes: GroupSizes::default(),
             queries: AtomicU64::new(0),
             sim,
             name,

@@ -262,6 +262,8 @@ options! {
         pub pinned_bytes: usize, default = 0
         /// Most values of a string column's dictionary, for tests; 0 means 1,048,576. A column with more has none: its strings are offsets and bytes on the device.
         pub debug_dictionary_values: usize, default = 0
+        /// Groups that a hash table has room for at first, for tests; 0 means 65,536. It grows when there are more.
+        pub debug_groups_at_first: usize, default = 0
         /// Simulated device: seed of the schedule of streams, blocks and warps; 0 means the fixed order.
         pub debug_sim_seed: usize, default = 0
         /// Simulated device: its memory in bytes; 0 means the device's own default.
@@ -469,6 +471,13 @@ mod tests {
         assert_eq!(MillpondOptions::default().most_dictionary_values(), 1 << 20);
         assert_eq!(set("debug_dictionary_values", "8").map(|o| o.most_dictionary_values()), Ok(8));
         assert!(set("debug_dictionary_values", "few").is_err());
+    }
+
+    #[test]
+    fn debug_groups_at_first() {
+        assert_eq!(MillpondOptions::default().debug_groups_at_first, 0);
+        assert_eq!(set("debug_groups_at_first", "8").map(|o| o.debug_groups_at_first), Ok(8));
+        assert!(set("debug_groups_at_first", "few").is_err());
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub const CONTROL_NULL_KEYS: u64 = 36;
 /// Marks: byte offset of the bitmap behind the control block.
 pub const MARK_BITS: u64 = 256;
 
+/// Leftover rows: byte offset of the bitmap behind their number (u64, at 0).
+pub const LEFTOVER_BITS: u64 = 256;
+
 /// Where one column of an extent lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ColumnAddress {

@@ -94,6 +94,29 @@ pub struct Input<'a> {
     pub variant: u32,
     /// For an expanded pipeline: what its rows become. The extent's rows are then those of [`Expansion::control`].
     pub expansion: Option<&'a Expansion>,
+    /// For a hash table that may have too little room for the extent's rows: where to note those that found none.
+    pub leftover: Option<&'a Leftover>,
+}
+
+/// Rows of an extent that found a hash table full: they were not accumulated, and can be taken again when it has grown.
+#[derive(Debug, Clone)]
+pub struct Leftover {
+    /// [`Leftover::bytes`] bytes, zero at first: the number of such rows, and a bit for each row.
+    pub noted: DeviceView,
+    /// Only the rows that are noted there are taken; those that find a group again are no longer noted.
+    pub again: bool,
+    /// Groups beyond which none is made. Blocks that make groups at the same time may pass it by a few each.
+    pub limit: u64,
+}
+
+impl Leftover {
+    /// Where the number of rows is (u64). It counts up: zero it before the rows are taken again.
+    pub const COUNT: std::ops::Range<usize> = 0..8;
+
+    /// Bytes that note rows of an extent of up to `rows` rows.
+    pub fn bytes(rows: u64) -> usize {
+        (abi::LEFTOVER_BITS + (rows.div_ceil(32) * 4).next_multiple_of(256)) as usize
+    }
 }
 
 /// What a cache has done.
@@ -358,6 +381,12 @@ impl Pipeline {
         if layout.part != KeyPart::ALL && layout.regime != Regime::Hash {
             return Err(shape("the state", "only a hash table can be for a part of the keys".into()));
         }
+        if let Some(leftover) = input.leftover {
+            if layout.regime != Regime::Hash || self.compiled.spec.extents != Extents::One {
+                return Err(shape("leftover rows", "only a hash table fed from one extent leaves rows".into()));
+            }
+            check_buffer("leftover rows", &leftover.noted, Leftover::bytes(rows))?;
+        }
         let compiled = &self.compiled.pipeline;
         let shared = shared_bytes(&self.compiled);
         self.kernels.allow_shared(shared)?;
@@ -373,6 +402,12 @@ impl Pipeline {
                 // Texts of other launches are read where theirs are keys: one comes after the other.
                 Slot::Control if self.has_text_keys() => launch.write(state),
                 Slot::Control => launch.share(state),
+                Slot::Leftover => match input.leftover {
+                    Some(leftover) => launch.write(&leftover.noted),
+                    None => launch.value(0u64),
+                },
+                Slot::Again => launch.value(u32::from(input.leftover.is_some_and(|leftover| leftover.again))),
+                Slot::Limit => launch.value(input.leftover.map_or(u64::MAX, |leftover| leftover.limit)),
                 slot => match self.table_value(slot, layout) {
                     Some(value) => value.give(launch),
                     None => self.input_or_output(launch, slot, &input, None)?,

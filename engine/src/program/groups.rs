@@ -1,18 +1,23 @@
 //! The table of an aggregating segment: made, grown, emitted, all within what memory there is.
 //!
-//!   extent ─► room for its rows? ── no ──► how many groups are there really? ─► a larger table, generous, else just large enough
-//!                                                                                    └─ neither fits ─► fewer rows at a time
+//!   extent ─► certainly room for its rows? ─ yes ─► one launch
+//!                └─ no ─► one launch that leaves rows over when the table is full ─► none left? done
+//!                             └─ grow: 8 times at first, twice when large ─► the rows that were left, again
 //!   one table for all keys does not fit ─► one after the other for 2, 4, … 256 parts of the keys, over the same rows again
 //!
-//! Waits    where a hash table may be full, and before a large output, for its number of groups.
-//! Memory   promised by the governor before it is allocated; while a table grows, the old one and the new.
+//! Size     a hash table starts small, whatever the extent's rows: with what an earlier run of the plan needed, else with room for
+//!          65,536 groups. It is never more than twice as large as its groups ask for, once it is large.
+//! Waits    for the number of rows left over, where there might be any; before a large output, for the number of groups.
+//! Memory   promised by the governor before it is allocated; while a table grows, the old one and the new. Where there is none to
+//!          grow, the table fills up to seven eighths before the run begins again with fewer keys at a time.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
 use millpond_kernels::codegen::ir::{Regime, SinkSpec};
-use millpond_kernels::join::{Expansion, TableInput};
 use millpond_kernels::layout::{KeyPart, OutputLayout, StateLayout};
-use millpond_kernels::pipeline::{ExtentInput, Input, LookupInput, Pipeline};
+use millpond_kernels::pipeline::{Input, Leftover, Pipeline};
 use millpond_memory::{DeviceBuffer, Reservation, Stream};
 
 use super::failure::{Failure, control_words, flagged};
@@ -23,16 +28,57 @@ use super::segment::{Active, Prepared};
 use super::texts::Made;
 use crate::error::EngineError;
 
-/// A hash table grows before it is full: this many extents' rows might all be new groups.
-const EXTENTS_AHEAD: u64 = 2;
+/// Groups that a hash table has room for at first, unless the rows are fewer.
+const GROUPS_AT_FIRST: u64 = 1 << 16;
+/// A table grows by this factor while it is small, since every turn asks the device and reads the rows that were left again.
+const FAST_GROWTH: u64 = 8;
+/// Bytes up to which a table is small.
+const SMALL_TABLE_BYTES: usize = 256 << 20;
 
 /// The table of an aggregating segment.
 pub(super) struct State {
     pub buffer: DeviceBuffer,
     pub layout: StateLayout,
     /// Groups it may have by now.
-    pub groups: u64,
+    groups: u64,
+    /// Groups that it may come to before rows are left over.
+    limit: u64,
+    /// How often it has grown.
+    generation: u32,
     _promise: Reservation,
+}
+
+impl State {
+    /// True when `rows` rows, each with a group of its own, surely find room.
+    fn has_room(&self, rows: u64, most: u64) -> bool {
+        self.layout.regime != Regime::Hash || (self.groups + rows).min(most) <= self.layout.room()
+    }
+}
+
+/// How large tables of groups became in earlier runs, by plan and segment.
+#[derive(Debug, Default)]
+pub(crate) struct GroupSizes {
+    known: Mutex<HashMap<u64, HashMap<usize, u64>>>,
+}
+
+/// Plans that are remembered; when there are more, all are forgotten.
+const PLANS: usize = 1 << 10;
+
+impl GroupSizes {
+    pub fn get(&self, plan: u64) -> HashMap<usize, u64> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&plan).cloned().unwrap_or_default()
+    }
+
+    pub fn learn(&self, plan: u64, sizes: HashMap<usize, u64>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if sizes.is_empty() {
+            return;
+        }
+        if known.len() >= PLANS {
+            known.clear();
+        }
+        known.insert(plan, sizes);
+    }
 }
 
 /// Whether a launch brings a group without rows.
@@ -49,91 +95,147 @@ impl Active {
         }
     }
 
-    fn zeroed_state(&self, layout: StateLayout, groups: u64, stream: &Stream) -> Result<State, Failure> {
+    fn zeroed_state(&self, layout: StateLayout, stream: &Stream) -> Result<State, Failure> {
         let stream = stream.with_scope(&self.run.tags.groups);
+        self.most_groups.fetch_max(layout.records.into(), Ordering::Relaxed);
         let promise = self.run.promise(layout.bytes)?;
         let buffer = DeviceBuffer::zeroed(layout.bytes, &stream, &self.run.engine.pool)?;
-        Ok(State { buffer, layout, groups, _promise: promise })
+        let limit = layout.room();
+        Ok(State { buffer, layout, groups: 0, limit, generation: 0, _promise: promise })
     }
 
-    /// Adds an extent's rows to the table.
-    pub async fn accumulate(
-        &self,
-        prepared: &Prepared,
-        extent: &ExtentInput,
-        expansion: Option<&Expansion>,
-        lookups: &[LookupInput],
-        tables: &[TableInput],
-        stream: &Stream,
-    ) -> Result<(), Failure> {
-        let variants = prepared.lowered.variants();
+    /// Adds an extent's rows to the table. `input` is what each launch reads, but for the number of its variant.
+    pub async fn accumulate(&self, prepared: &Prepared, input: Input<'_>, stream: &Stream) -> Result<(), Failure> {
         let seeds = if is_seeded(&prepared.lowered) { 1 } else { 0 };
-        let rows = (extent.rows.upper_bound() + seeds) * u64::from(variants);
-        let mut slot = self.state.lock().await;
-        let state = self.with_room(&mut slot, &prepared.pipeline, rows, stream).await?;
-        let texts = self.run.reached.by(&prepared.lowered.last.spec);
-        for variant in 0..variants {
-            let input = Input {
-                extents: std::slice::from_ref(extent),
-                texts: &texts,
-                literals: &prepared.lowered.last.literals,
-                lookups,
-                tables,
-                expansion,
-                variant,
-                ..Input::default()
-            };
-            let made = self.run.made(&prepared.lowered.last.spec, &input, stream)?;
-            let input = Input { arena: made.as_ref().map(Made::view), ..input };
-            prepared.pipeline.accumulate(input, &state.buffer, &state.layout, stream)?;
-            self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
-            self.keep_made(made);
+        let rows: u64 = input.extents.iter().map(|extent| extent.rows.upper_bound()).sum();
+        for variant in 0..prepared.lowered.variants() {
+            let input = Input { variant, ..input };
+            let added = self.add_rows(prepared, input, rows + seeds, stream).await;
+            // What other variants have added stays.
+            added.map_err(|failure| if variant > 0 { failure.midway() } else { failure })?;
         }
-        state.groups = state.groups.saturating_add(rows);
-        self.rows_in_table.fetch_add(extent.rows.upper_bound(), Ordering::Relaxed);
+        self.rows_in_table.fetch_add(rows, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The table, with room for `rows` groups more.
-    async fn with_room<'s>(
+    /// One launch over the rows of `input`.
+    fn launch(&self, prepared: &Prepared, input: Input<'_>, state: &State, stream: &Stream) -> Result<(), Failure> {
+        let made = self.run.made(&prepared.lowered.last.spec, &input, stream)?;
+        let input = Input { arena: made.as_ref().map(Made::view), ..input };
+        prepared.pipeline.accumulate(input, &state.buffer, &state.layout, stream)?;
+        self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
+        self.keep_made(made);
+        Ok(())
+    }
+
+    async fn add_rows(&self, prepared: &Prepared, input: Input<'_>, rows: u64, stream: &Stream) -> Result<(), Failure> {
+        let pipeline = &prepared.pipeline;
+        let most = pipeline.max_groups().unwrap_or(u64::MAX);
+        let mut slot = self.state.lock().await;
+        let state = self.table(&mut slot, pipeline, rows, stream)?;
+        if !state.has_room(rows, most) && rows * 2 <= state.layout.room() {
+            // The bound counts every row as a group: perhaps there are few.
+            self.count_groups(state, stream).await?;
+        }
+        if state.has_room(rows, most) {
+            self.launch(prepared, input, state, stream)?;
+            state.groups = state.groups.saturating_add(rows);
+            return Ok(());
+        }
+        let scoped = stream.with_scope(&self.run.tags.groups);
+        let _promise = self.run.promise(Leftover::bytes(rows))?;
+        let noted = DeviceBuffer::zeroed(Leftover::bytes(rows), &scoped, &self.run.engine.pool)?;
+        let mut again = false;
+        loop {
+            let state = self.table(&mut slot, pipeline, rows, stream)?;
+            let leftover = Leftover { noted: noted.as_view().clone(), again, limit: state.limit };
+            let input = Input { leftover: Some(&leftover), ..input };
+            let launched = self.launch(prepared, input, state, stream);
+            launched.map_err(|failure| if again { failure.midway() } else { failure })?;
+            state.groups = state.layout.records.into();
+            let generation = state.generation;
+            // Others may go on while this feeder waits.
+            drop(slot);
+            let count = noted.view(Leftover::COUNT)?.download_vec(stream, &self.run.engine.pinned);
+            let count = count.map_err(|error| Failure::from(error).midway())?.await?;
+            let left = count.as_chunks::<8>().0.first().map_or(0, |word| u64::from_le_bytes(*word));
+            if left == 0 {
+                return Ok(());
+            }
+            slot = self.state.lock().await;
+            if let Some(state) = slot.as_mut().filter(|state| state.generation == generation) {
+                self.grow(state, pipeline, left, stream).map_err(Failure::midway)?;
+            }
+            noted.view(Leftover::COUNT)?.fill(0, stream)?;
+            again = true;
+        }
+    }
+
+    fn layout(&self, pipeline: &Pipeline, groups: u64) -> Result<StateLayout, Failure> {
+        let most = pipeline.max_groups().unwrap_or(u64::MAX);
+        let layout = pipeline.state_layout(groups.min(most))?;
+        let part = self.key_part(layout.regime);
+        Ok(layout.of_part(part))
+    }
+
+    /// The table; where there is none, a new one for the groups of `rows` rows, or of the first that are there.
+    fn table<'s>(
         &self,
         slot: &'s mut Option<State>,
         pipeline: &Pipeline,
         rows: u64,
         stream: &Stream,
     ) -> Result<&'s mut State, Failure> {
-        let most = pipeline.max_groups().unwrap_or(u64::MAX);
-        let layout_for = |groups: u64| -> Result<StateLayout, Failure> {
-            let layout = pipeline.state_layout(groups.min(most))?;
-            let part = self.key_part(layout.regime);
-            Ok(layout.of_part(part))
-        };
         if slot.is_none() {
-            let layout = layout_for(rows)?;
-            self.most_groups.fetch_max(layout.records.into(), Ordering::Relaxed);
-            *slot = Some(self.zeroed_state(layout, 0, stream)?);
-        }
-        let state = slot.as_mut().ok_or_else(|| EngineError::internal("the table was just made"))?;
-        if state.layout.regime != Regime::Hash || (state.groups + rows).min(most) <= state.layout.room() {
-            return Ok(state);
-        }
-        let groups = self.count_groups(state, stream).await?;
-        // Room for some extents more, so that not every one of them has to ask; where memory is short, for this one.
-        if (groups + rows * EXTENTS_AHEAD).min(most) > state.layout.room() {
-            let generous = layout_for((groups + rows * EXTENTS_AHEAD) * 2)?;
-            self.most_groups.fetch_max(generous.records.into(), Ordering::Relaxed);
-            let enough = (groups + rows).min(most) <= state.layout.room();
-            let next = match self.zeroed_state(generous, groups, stream) {
-                Err(failure) if failure.is_out_of_memory() && enough => return Ok(state),
-                Err(failure) if failure.is_out_of_memory() => {
-                    self.zeroed_state(layout_for(groups + rows)?, groups, stream)?
-                }
-                other => other?,
+            let first = match self.run.options.debug_groups_at_first {
+                0 => GROUPS_AT_FIRST,
+                groups => groups as u64,
             };
-            pipeline.rehash(&state.buffer, &state.layout, &next.buffer, &next.layout, stream)?;
-            *state = next;
+            let learnt = if self.passes == 1 { self.run.group_sizes.get(&self.index).copied() } else { None };
+            let made = match learnt {
+                Some(learnt) => self.zeroed_state(self.layout(pipeline, learnt.max(first))?, stream),
+                None => self.zeroed_state(self.layout(pipeline, rows.min(first))?, stream),
+            };
+            *slot = Some(match made {
+                Err(failure) if failure.is_out_of_memory() && learnt.is_some() => {
+                    self.zeroed_state(self.layout(pipeline, rows.min(first))?, stream)?
+                }
+                made => made?,
+            });
         }
-        Ok(state)
+        Ok(slot.as_mut().ok_or_else(|| EngineError::internal("the table was just made"))?)
+    }
+
+    /// Makes room for more groups in a full table. `left` rows at least are still to come.
+    fn grow(&self, state: &mut State, pipeline: &Pipeline, left: u64, stream: &Stream) -> Result<(), Failure> {
+        let groups = state.layout.room();
+        let twice = self.layout(pipeline, groups * 2)?;
+        // No more than these rows can ask for, unless that were hardly any.
+        let fast = self.layout(pipeline, (groups * FAST_GROWTH).min((groups + left).max(groups * 2)))?;
+        let wanted = if fast.bytes <= SMALL_TABLE_BYTES { fast } else { twice.clone() };
+        let is_larger = wanted.records > twice.records;
+        let next = match self.zeroed_state(wanted, stream) {
+            Err(failure) if failure.is_out_of_memory() && is_larger => self.zeroed_state(twice, stream),
+            other => other,
+        };
+        let next = match next {
+            Err(failure) if failure.is_out_of_memory() => {
+                let crowded = u64::from(state.layout.records) / 8 * 7;
+                if state.limit >= crowded {
+                    return Err(failure);
+                }
+                state.limit = crowded;
+                state.generation += 1;
+                return Ok(());
+            }
+            other => other?,
+        };
+        pipeline.rehash(&state.buffer, &state.layout, &next.buffer, &next.layout, stream)?;
+        let mut sizes = self.run.group_sizes_seen.lock().unwrap_or_else(PoisonError::into_inner);
+        sizes.insert(self.index, next.layout.room());
+        let groups = state.groups.min(state.layout.records.into());
+        *state = State { groups, generation: state.generation + 1, ..next };
+        Ok(())
     }
 
     /// Asks a hash table how many groups it has: the bound counts every row as one.
@@ -152,12 +254,15 @@ impl Active {
             self.no_rows(prepared, stream).await?;
         }
         let mut slot = self.state.lock().await;
-        self.with_room(&mut slot, &prepared.pipeline, 0, stream).await?;
+        self.table(&mut slot, &prepared.pipeline, 0, stream)?;
         let mut state = slot.take().ok_or_else(|| EngineError::internal("the table was just made"))?;
         drop(slot);
         let variants = u64::from(prepared.lowered.variants());
         let seeds = if is_seeded(&prepared.lowered) { variants } else { 0 };
         let mut rows = self.rows_in_table.swap(0, Ordering::Relaxed) * variants + seeds;
+        if state.layout.regime == Regime::Hash {
+            rows = rows.min(state.groups);
+        }
         // Every row may be a group; a large output is worth asking.
         let large = prepared.pipeline.emit_layout(&state.layout, rows)?.bytes > SMALL_RESULT_BYTES;
         if state.layout.regime == Regime::Hash && (large || waits) {

@@ -49,6 +49,7 @@ use run::Output;
 use tally::Tally;
 
 pub use compile::{Program, Segment, Sink, Source, Stage};
+pub(crate) use groups::GroupSizes;
 pub use lower::{LoweredSegment, Piece, SegmentInput, SortKey, judge_join};
 pub(crate) use texts::StringForms;
 

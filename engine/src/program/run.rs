@@ -50,6 +50,8 @@ struct Learnt {
     arena_times: u64,
     /// Dictionaries of an earlier attempt, for the next one alone.
     seeds: Seeds,
+    /// Groups that the tables of segments came to have room for.
+    groups: HashMap<usize, u64>,
     /// Into how many parts the keys of a segment's table are cut, one pass over its input for each.
     passes: HashMap<usize, u32>,
     /// Into how many parts the keys of a join are cut, by the segment that builds: one after the other is built and probed.
@@ -124,6 +126,9 @@ pub(super) struct Run {
     pub learnt_sizes: HashMap<(usize, usize), usize>,
     /// How much larger than planned the room for texts is that the device makes.
     pub arena_times: AtomicU64,
+    /// Groups that the tables of segments had room for at last: in earlier runs of the plan, and in this one where they grew.
+    pub group_sizes: HashMap<usize, u64>,
+    pub group_sizes_seen: Mutex<HashMap<usize, u64>>,
     /// Where views lead to.
     pub reached: Reached,
     pub beginning: Beginning,
@@ -183,7 +188,9 @@ pub(super) async fn run(
     let program = Program::of(download.input())?;
     let options = context.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
     let key = StringForms::key(download.input());
-    let mut learnt = Learnt { strings: download.engine().string_forms.get(key), ..Learnt::default() };
+    let engine = download.engine();
+    let (strings, groups) = (engine.string_forms.get(key), engine.group_sizes.get(key));
+    let mut learnt = Learnt { strings, groups, ..Learnt::default() };
     let remembered = learnt.strings.clone();
     let mut untouched = download.begin();
     for _ in 0..MAX_ATTEMPTS {
@@ -222,7 +229,11 @@ pub(super) async fn run(
                 if learnt.strings != remembered {
                     // What did not go well is not worth remembering.
                     let strings = if other.is_ok() { learnt.strings } else { StringForm::default() };
-                    download.engine().string_forms.learn(key, strings);
+                    engine.string_forms.learn(key, strings);
+                }
+                if other.is_ok() {
+                    let seen = attempt.group_sizes_seen.lock().unwrap_or_else(PoisonError::into_inner);
+                    engine.group_sizes.learn(key, seen.clone());
                 }
                 return other;
             }
@@ -482,6 +493,8 @@ impl Run {
             unions: plan.unions,
             learnt_sizes: learnt.dictionaries.clone(),
             arena_times: AtomicU64::new(learnt.arena_times.max(1)),
+            group_sizes: learnt.groups.clone(),
+            group_sizes_seen: Mutex::new(learnt.groups.clone()),
             reached: Reached::default(),
             beginning: Beginning::default(),
             tables: Mutex::new(Tables::new(definitions, limits).with_seeds(std::mem::take(&mut learnt.seeds))),

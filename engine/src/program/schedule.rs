@@ -262,9 +262,20 @@ impl Run {
                 // Where memory ended early in the input, half the keys at a time would not go far.
                 Some(Cut::Groups(active.index, active.passes * if active.was_early() { 4 } else { 2 }))
             }
-            _ => None,
+            _ => self.cut_source(active.index),
         };
         *self.cut_next.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    /// Groups that come in more parts are fewer at a time for the segment that reads them.
+    fn cut_source(&self, index: usize) -> Option<Cut> {
+        let Source::Segments(from) = &self.program.segments[index].source else { return None };
+        let passes = |from: usize| self.passes.get(&from).copied().unwrap_or(1);
+        let may = |from: &usize| match &self.program.segments[*from].sink {
+            Sink::Aggregate(node) => !node.aggregation().keys.is_empty() && passes(*from) < tune::MAX_KEY_PARTS,
+            _ => false,
+        };
+        from.iter().copied().find(may).map(|from| Cut::Groups(from, passes(from) * 2))
     }
 
     /// The same for a table that could not be built.

@@ -417,9 +417,19 @@ impl Active {
 
     async fn sink_rows(&self, prepared: &Prepared, from: From, stream: &Stream, feeding: bool) -> Result<(), Failure> {
         if self.aggregates() {
-            let lookups = self.lookups(&prepared.lowered.last, from.marks.as_ref(), stream).await?;
-            let tables = self.tables(&prepared.lowered.last)?;
-            return self.accumulate(prepared, &from.extent, from.expansion.as_ref(), &lookups, &tables, stream).await;
+            let last = &prepared.lowered.last;
+            let (lookups, tables) = (self.lookups(last, from.marks.as_ref(), stream).await?, self.tables(last)?);
+            let texts = self.run.reached.by(&last.spec);
+            let input = Input {
+                extents: std::slice::from_ref(&from.extent),
+                texts: &texts,
+                literals: &last.literals,
+                lookups: &lookups,
+                tables: &tables,
+                expansion: from.expansion.as_ref(),
+                ..Input::default()
+            };
+            return self.accumulate(prepared, input, stream).await;
         }
         if let Sink::Mark { build } = self.sink() {
             let built = self.built(*build)?;
@@ -486,8 +496,10 @@ impl Active {
             }
             return Ok(());
         }
-        // Of a part of the keys, most rows of an extent are left out.
-        let part = if self.slices.is_empty() { part } else { self.run.shrunk(part, stream).await? };
+        // Of a part of the keys, most rows of an extent are left out; and where memory has run out, room for rows that are not
+        // there is missed elsewhere.
+        let roomy = self.slices.is_empty() && self.run.passes.is_empty();
+        let part = if roomy { part } else { self.run.shrunk(part, stream).await? };
         self.keep(Kept::spillable(part, &self.run.engine)?);
         self.keep_made(made);
         Ok(())

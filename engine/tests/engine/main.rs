@@ -5,6 +5,7 @@ mod answers;
 mod edges;
 mod found;
 mod functions;
+mod groups;
 mod joins;
 mod launches;
 mod limits;

@@ -44,6 +44,12 @@ pub enum Slot {
     PartMask,
     /// The part of the keys that the hash table is for (u32).
     Part,
+    /// Where rows are noted that found a hash table full; 0 where none may be left for later.
+    Leftover,
+    /// Not 0 when only the rows noted there are taken (u32).
+    Again,
+    /// Groups that a hash table may have (u64).
+    Limit,
     /// Lowest value of key `i`, modulo 2^32 where keys address a table (u32), whole in an emit (u64).
     KeyLow(u32),
     /// Code of NULL, or the number of codes, of key `i` (u32).
@@ -138,6 +144,9 @@ fn name(slot: Slot) -> String {
         Slot::SlotMask => "slot_mask".into(),
         Slot::PartMask => "part_mask".into(),
         Slot::Part => "part".into(),
+        Slot::Leftover => "leftover".into(),
+        Slot::Again => "again".into(),
+        Slot::Limit => "limit".into(),
         Slot::KeyLow(i) => format!("key_{i}_low"),
         Slot::KeyNull(i) => format!("key_{i}_null"),
         Slot::KeyCodes(i) => format!("key_{i}_codes"),

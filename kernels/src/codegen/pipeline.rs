@@ -25,6 +25,7 @@ use super::sink::emit::{emit_kernel, rehash_kernel, take_over_error};
 use super::sink::fold::{fold, zero};
 use super::sink::hash;
 use super::sink::keys::{self, DenseParams};
+use super::sink::runs;
 use super::sink::table::TableBuild;
 use super::sink::write::Outputs;
 use super::text;
@@ -618,7 +619,9 @@ fn aggregate_kernel(
     let mut bins = None;
     let mut groups = None;
     let mut hashed = None;
+    let mut leftover = None;
     let in_registers = plan.in_registers();
+    let combines = runs::apply_to(plan);
     match plan.regime {
         Regime::Scalar if in_registers => {
             let symbol = module.dynamic_shared();
@@ -633,7 +636,13 @@ fn aggregate_kernel(
         Regime::Hash => {
             let mask = read(f, Slot::SlotMask);
             let part = Some((read(f, Slot::PartMask), read(f, Slot::Part)));
-            hashed = Some(hash::Table { control, records: table, mask, part });
+            // Rows have numbers in one extent only.
+            let limit = (spec.extents == Extents::One).then(|| {
+                let (noted, limit) = hash::Leftover::new(f, &mut params, control);
+                leftover = Some(noted);
+                limit
+            });
+            hashed = Some(hash::Table { control, records: table, mask, part, limit });
         }
         Regime::Scalar | Regime::Direct => {}
     }
@@ -665,15 +674,19 @@ fn aggregate_kernel(
 
     let mut expressions = Expressions::new(&spec.graph);
     if let SinkSpec::Aggregate(AggregateSpec { seed: Some(seed), .. }) = &spec.sink {
-        let table = SeedTable { plan, table, dense: dense.as_ref(), hashed };
+        let table = SeedTable { plan, table, dense: dense.as_ref(), hashed, leftover };
         plant(&mut Emit { module, f }, &mut rows, &mut expressions, seed, table)?;
     }
     let keys: Vec<NodeId> = plan.keys.iter().map(|key| key.node).collect();
     let comparison = text::comparison(module, plan.keys.iter().map(|key| key.lane))?;
     let thread = f.global_thread();
     let step = f.grid_threads();
-    let mut add_row = |emit: &mut Emit<'_>, leaves: &mut RowLeaves<'_>| -> Result<(), CodegenError> {
+    let mut add_row = |emit: &mut Emit<'_>, leaves: &mut RowLeaves<'_>, row: Reg| -> Result<(), CodegenError> {
         expressions.clear();
+        let wanted = leftover.map(|leftover| {
+            let wanted = leftover.wants(emit.f, row);
+            emit.f.open_if(wanted)
+        });
         let mut open = open_filters(emit, leaves, &mut expressions, &spec.filters)?;
         let place = match plan.regime {
             Regime::Scalar if in_registers => Place::Registers(registers.clone(), table),
@@ -693,20 +706,29 @@ fn aggregate_kernel(
                             plan.has_anchors().then(|| emit.f.element(table, code, plan.record_bytes() as u32));
                         Place::Bins(emit.f.mad(code, bytes, own), record)
                     }
-                    _ => Place::Table(emit.f.element(own_table, code, plan.record_bytes() as u32)),
+                    _ => {
+                        let record = emit.f.element(own_table, code, plan.record_bytes() as u32);
+                        if combines { Place::Runs(record, code) } else { Place::Table(record) }
+                    }
                 }
             }
             Regime::Hash => {
                 let at = hashed.expect("the hash regime has a hash table");
                 let (words, nulls) = keys::words(emit, leaves, &mut expressions, plan, &keys)?;
                 let same = hash::Same::of(&comparison);
-                let (cells, found, _) = hash::find_or_insert(emit.f, plan, at, &words, nulls, same);
-                open.push(emit.f.open_if(found));
-                Place::Table(cells)
+                let entry = hash::find_or_insert(emit.f, plan, at, &words, nulls, same);
+                if let Some(leftover) = leftover {
+                    leftover.note(emit.f, row, entry);
+                }
+                open.push(emit.f.open_if(entry.found));
+                if combines { Place::Runs(entry.cells, entry.slot) } else { Place::Table(entry.cells) }
             }
         };
         accumulate::accumulate(emit, leaves, &mut expressions, plan, &place)?;
         close_all(emit.f, open);
+        if let Some(wanted) = wanted {
+            emit.f.close(wanted);
+        }
         Ok(())
     };
     rows.each_extent(f, |rows, f, extent_rows| {
@@ -714,7 +736,7 @@ fn aggregate_kernel(
         if ahead.rows == 1 {
             strided(&mut emit, thread, extent_rows, step, |emit, row| {
                 rows.leaves.at_row(emit.f, row);
-                add_row(emit, &mut rows.leaves)
+                add_row(emit, &mut rows.leaves, row)
             })
         } else {
             strided_ahead(&mut emit, &mut rows.leaves, thread, extent_rows, step, ahead, &mut add_row)
@@ -736,6 +758,7 @@ struct SeedTable<'a> {
     table: Reg,
     dense: Option<&'a DenseParams>,
     hashed: Option<hash::Table>,
+    leftover: Option<hash::Leftover>,
 }
 
 /// Puts the group of `seed` into the table, by the first thread of the grid. Whatever rows the group has come beside it.
@@ -759,7 +782,11 @@ fn plant(
         (_, Some(table), _) => {
             let (words, nulls) = keys::words(emit, &mut rows.leaves, expressions, to.plan, &seed.keys)?;
             let comparison = text::comparison(emit.module, to.plan.keys.iter().map(|key| key.lane))?;
-            hash::find_or_insert(emit.f, to.plan, table, &words, nulls, hash::Same::of(&comparison));
+            let entry = hash::find_or_insert(emit.f, to.plan, table, &words, nulls, hash::Same::of(&comparison));
+            if let Some(leftover) = to.leftover {
+                // It has no bit: a launch that takes rows again plants it again.
+                emit.f.if_(entry.full, |f| leftover.count(f));
+            }
         }
         _ => {
             return Err(CodegenError::Malformed {
@@ -794,7 +821,7 @@ fn strided_ahead(
     end: Reg,
     step: Reg,
     ahead: &RowAhead,
-    add_row: &mut dyn FnMut(&mut Emit<'_>, &mut RowLeaves<'_>) -> Result<(), CodegenError>,
+    add_row: &mut dyn FnMut(&mut Emit<'_>, &mut RowLeaves<'_>, Reg) -> Result<(), CodegenError>,
 ) -> Result<(), CodegenError> {
     // Rows past the end are loaded as the last one, and left out.
     let last = emit.f.sub(end, 1u32);
@@ -810,12 +837,12 @@ fn strided_ahead(
                 exists = Some(emit.f.setp(Compare::Lt, row, end));
                 number = emit.f.min(row, last);
             }
-            loaded.push((exists, leaves.load_row(emit, number, &ahead.columns)?));
+            loaded.push((exists, number, leaves.load_row(emit, number, &ahead.columns)?));
         }
-        for (exists, row) in loaded {
+        for (exists, number, row) in loaded {
             let open = exists.map(|exists| emit.f.open_if(exists));
             leaves.enter_row(row);
-            add_row(emit, leaves)?;
+            add_row(emit, leaves, number)?;
             if let Some(open) = open {
                 emit.f.close(open);
             }

@@ -23,6 +23,7 @@ mod pipeline_materialise;
 mod pipeline_moments;
 mod pipeline_random;
 mod pipeline_rig;
+mod pipeline_runs;
 mod pipeline_sets;
 mod pipeline_shape;
 mod reduce;

@@ -11,7 +11,7 @@ use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Address, Atomic, Compare, FunctionBuilder, Reg, Value as Operand};
 
 use super::cells::{AggregatePlan, BestPlan, Cell, Contribution, WordOp};
-use super::exact;
+use super::{exact, runs};
 use crate::codegen::expr::Expressions;
 use crate::codegen::ir::*;
 use crate::codegen::load::{RowLeaves, to_64, to_128, truth_bit};
@@ -31,6 +31,8 @@ pub(crate) enum Place {
     Bins(Reg, Option<Reg>),
     /// Global address of the group's cells.
     Table(Reg),
+    /// The same, and the number of the record: rows of a warp that are of one group update it once, see [`runs`].
+    Runs(Reg, Reg),
 }
 
 /// Byte distance between two words of one thread's bin.
@@ -48,6 +50,10 @@ pub(crate) fn accumulate(
     filters.extend(plan.cells.iter().filter_map(|cell| cell.filter).map(Some));
     filters.sort();
     filters.dedup();
+    let brought = match place {
+        Place::Runs(..) => runs::words(emit.f, plan),
+        _ => vec![],
+    };
     for filter in filters {
         let open = match filter {
             None => None,
@@ -59,17 +65,21 @@ pub(crate) fn accumulate(
             }
         };
         let mut anchors = Anchors::default();
-        for cell in plan.cells.iter().filter(|cell| cell.filter == filter) {
+        for (at, cell) in plan.cells.iter().enumerate().filter(|(_, cell)| cell.filter == filter) {
             if let (Contribution::Best(at), Place::Table(record)) = (cell.from, place) {
                 bring(emit, leaves, expressions, cell, &plan.bests[at as usize], *record)?;
                 continue;
             }
-            add_row(emit, leaves, expressions, cell, place, &mut anchors)?;
+            let brought = brought.get(at).map(Vec::as_slice);
+            add_row(emit, leaves, expressions, cell, place, &mut anchors, brought)?;
         }
         if let Some(open) = open {
             emit.f.close(open);
             expressions.pop_scope();
         }
+    }
+    if let Place::Runs(record, group) = place {
+        runs::update(emit.f, plan, &brought, *group, *record);
     }
     Ok(())
 }
@@ -125,6 +135,7 @@ fn add_row(
     cell: &Cell,
     place: &Place,
     anchors: &mut Anchors,
+    brought: Option<&[Reg]>,
 ) -> Result<(), CodegenError> {
     let when = match cell.valid {
         Some(node) => expressions.value(emit, leaves, node)?.valid,
@@ -159,6 +170,7 @@ fn add_row(
             let record = match place {
                 Place::Registers(_, record) | Place::Bins(_, Some(record)) | Place::Table(record) => *record,
                 Place::Bins(_, None) => unreachable!("bins know their record where there are anchors"),
+                Place::Runs(..) => unreachable!("rows are not put together where there are anchors"),
             };
             let anchor = anchor(emit.f, record.at(cell.table_word as i64 * 8), own, when);
             anchors.0.push((of, cell.valid, anchor));
@@ -172,7 +184,15 @@ fn add_row(
             vec![emit.f.mul(left, right).into()]
         }
     };
-    apply(emit.f, cell, &words, place, when);
+    match brought {
+        // One row is all of what this lane brings so far.
+        Some(brought) => {
+            for (&to, word) in brought.iter().zip(words) {
+                guarded(emit.f, when, |f| f.assign(to, word));
+            }
+        }
+        None => apply(emit.f, cell, &words, place, when),
+    }
     Ok(())
 }
 
@@ -310,7 +330,7 @@ fn apply(f: &mut FunctionBuilder, cell: &Cell, words: &[Operand], place: &Place,
                 guarded(f, when, |f| f.store(Space::Shared, ty, at(i), new));
             }
         }
-        Place::Table(record) => add_to_table(f, cell, words, *record, when),
+        Place::Table(record) | Place::Runs(record, _) => add_to_table(f, cell, words, *record, when),
     }
 }
 

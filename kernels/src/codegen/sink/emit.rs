@@ -314,8 +314,8 @@ pub(crate) fn rehash_kernel(plan: &AggregatePlan) -> (FunctionBuilder, ParamList
     let thread = f.global_thread();
     let first = f.setp(Compare::Eq, thread, 0u32);
     f.if_(first, |f| take_over_error(f, old, control));
-    let table =
-        hash::Table { control, records: f.add(control, abi::CONTROL_BYTES), mask, part: Some((part_mask, part)) };
+    let records_there = f.add(control, abi::CONTROL_BYTES);
+    let table = hash::Table { control, records: records_there, mask, part: Some((part_mask, part)), limit: None };
     let old = f.add(old, abi::CONTROL_BYTES);
     // Keys of the old table differ; what texts lead to is not at hand here.
     let texts = plan.keys.iter().any(|key| key.lane == Lane::Text);
@@ -325,13 +325,13 @@ pub(crate) fn rehash_kernel(plan: &AggregatePlan) -> (FunctionBuilder, ParamList
         let group = hash::is_ready(f, record);
         f.if_(group, |f| {
             let (words, nulls) = hash::read_keys(f, plan, record);
-            let (cells, found, _) = hash::find_or_insert(f, plan, table, &words, nulls, same);
-            f.if_(found, |f| {
+            let entry = hash::find_or_insert(f, plan, table, &words, nulls, same);
+            f.if_(entry.found, |f| {
                 // Keys of the old table differ, so this thread alone has the new record.
                 let from = f.add(record, plan.cells_offset() as u64);
                 let words = f.copy(Type::U32, plan.table_words);
                 f.for_(0u32, words, 1u32, |f, word| {
-                    let (from, to) = (f.element(from, word, 8), f.element(cells, word, 8));
+                    let (from, to) = (f.element(from, word, 8), f.element(entry.cells, word, 8));
                     let value = f.load(Space::Global, Type::U64, from);
                     f.store_with("st.relaxed.gpu.global", Type::U64, to, value);
                 });

@@ -6,17 +6,20 @@
 //! Order     whoever reads a tag as ready (acquire) sees the keys. Cells are touched by atomics alone.
 //! Progress  a claimed slot with our hash is waited for by reading it again; its owner never waits for anyone.
 //! Room      the host keeps at least half of the slots free; if it fails to, `ErrorCode::TableFull` is raised, nothing hangs.
+//! Leftover  where rows may be left for later, no group is made beyond a limit: a row with a new key then sets its bit, touches
+//!           no cell, and comes again when the table has grown. Rows of groups that are there go on as ever.
 //! Parts     a table may be for one part of the keys only, by the top bits of the hash; rows of others are passed over.
 //! Texts     are a hash of their bytes and a view. The view is the first one that came with the text: what it leads to stays.
 //! After     keys of NULL are words of 0 and a bit in the mask, so NULL is a group like any other.
 
 use millpond_ptx::ast::{Space, Type};
-use millpond_ptx::build::{Atomic, Callee, Compare, FunctionBuilder, Reg};
+use millpond_ptx::build::{Address, Atomic, Callee, Compare, FunctionBuilder, Reg};
 
 use super::cells::{AggregatePlan, KeyPlan};
 use crate::abi;
 use crate::codegen::ir::{ErrorCode, Lane, NodeId};
 use crate::codegen::load::raise;
+use crate::codegen::params::{ParamList, Slot};
 use crate::codegen::text;
 use crate::tune;
 
@@ -38,6 +41,21 @@ pub(crate) struct Table {
     pub mask: Reg,
     /// Where it is for one part of the keys: the number of parts less one, and the part (U32).
     pub part: Option<(Reg, Reg)>,
+    /// Groups that it may have (U64), where rows beyond may be left for later.
+    pub limit: Option<Reg>,
+}
+
+/// Where a key was found, or made room for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    /// Address of the group's cells (U64).
+    pub cells: Reg,
+    /// Whether there is one: a key of another part has none, nor one that found the table full.
+    pub found: Reg,
+    /// Its slot (U32).
+    pub slot: Reg,
+    /// The table was full. Raised here already unless the table has a limit.
+    pub full: Reg,
 }
 
 /// How a key is found to be the one of a record with its hash.
@@ -143,8 +161,7 @@ fn hash(f: &mut FunctionBuilder, plan: &AggregatePlan, words: &[Reg], nulls: Opt
 /// Bits of the hash's upper word below those that say to which part a key belongs: tags and slots hardly use those.
 const PART_SHIFT: u32 = u32::BITS - tune::MAX_KEY_PARTS.trailing_zeros();
 
-/// The cells of the group with these keys: found, or made. Returns their address (U64), whether there is one (a key of
-/// another part has none), and its slot (U32).
+/// The group with these keys: found, or made.
 pub(crate) fn find_or_insert(
     f: &mut FunctionBuilder,
     plan: &AggregatePlan,
@@ -152,7 +169,7 @@ pub(crate) fn find_or_insert(
     words: &[Reg],
     nulls: Option<Reg>,
     same: Same<'_>,
-) -> (Reg, Reg, Reg) {
+) -> Entry {
     let hash = hash(f, plan, words, nulls);
     let (low, high) = f.unpack(hash);
     let tag_bits = f.shl(high.view(Type::U32), 2);
@@ -162,6 +179,7 @@ pub(crate) fn find_or_insert(
     let probes = f.copy(Type::U32, 0u32);
     let record = f.copy(Type::U64, table.records);
     let found = f.constant_pred(false);
+    let full = f.constant_pred(false);
     let inside = table.part.map(|(part_mask, part)| {
         let own = f.shr(high.view(Type::U32), PART_SHIFT);
         let own = f.and(own, part_mask);
@@ -174,6 +192,13 @@ pub(crate) fn find_or_insert(
         let tag = f.load_with("ld.acquire.gpu.global", Type::U32, record);
         let empty = f.setp(Compare::Eq, tag, 0u32);
         f.if_(empty, |f| {
+            let open = table.limit.map(|limit| {
+                let groups =
+                    f.load_with("ld.relaxed.gpu.global", Type::U64, table.control.at(abi::CONTROL_ROWS as i64));
+                f.setp_into(full, Compare::Ge, groups, limit);
+                let room = f.not(full);
+                f.open_if(room)
+            });
             let old =
                 f.compare_exchange_with("atom.relaxed.gpu.global", Type::B32, record, 0u32, claimed.view(Type::B32));
             let ours = f.setp(Compare::Eq, old, 0u32);
@@ -188,8 +213,14 @@ pub(crate) fn find_or_insert(
                 f.reduce(Atomic::Add, Space::Global, Type::U64, table.control.at(abi::CONTROL_ROWS as i64), 1u64);
                 f.assign_pred(found, true);
             });
+            if let Some(open) = open {
+                f.close(open);
+            }
         });
         f.break_if(found);
+        if table.limit.is_some() {
+            f.break_if(full);
+        }
         // Lost the race for an empty slot, or somebody is still writing a key of our hash: look again.
         let pending = f.setp(Compare::Eq, tag, claimed);
         let again = f.or(empty, pending);
@@ -216,13 +247,89 @@ pub(crate) fn find_or_insert(
         let all_seen = f.setp(Compare::Gt, probes, table.mask);
         f.break_if(all_seen);
     });
-    let full = f.not(found);
-    raise(f, table.control, ErrorCode::TableFull, NodeId(u32::MAX), full);
+    let nowhere = f.not(found);
+    f.assign(full, nowhere);
+    if table.limit.is_none() {
+        raise(f, table.control, ErrorCode::TableFull, NodeId(u32::MAX), full);
+    }
     if let Some(inside) = inside {
         f.close(inside);
     }
     let cells = f.add(record, plan.cells_offset() as u64);
-    (cells, found, slot)
+    Entry { cells, found, slot, full }
+}
+
+/// Where rows are noted that found the table full.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leftover {
+    control: Reg,
+    /// Address of the count of such rows, with their bits behind it (U64); 0 where none may be left.
+    address: Reg,
+    /// Whether only rows with a bit are taken.
+    again: Reg,
+}
+
+impl Leftover {
+    /// Declares the parameters and reads them; also the limit of the table (U64).
+    pub fn new(f: &mut FunctionBuilder, params: &mut ParamList, control: Reg) -> (Leftover, Reg) {
+        let mut read = |f: &mut FunctionBuilder, slot: Slot, ty: Type| {
+            let param = params.declare(f, slot, ty);
+            f.load_param(&param)
+        };
+        let address = read(f, Slot::Leftover, Type::U64);
+        let again = read(f, Slot::Again, Type::U32);
+        let limit = read(f, Slot::Limit, Type::U64);
+        let again = f.setp(Compare::Ne, again, 0u32);
+        (Leftover { control, address, again }, limit)
+    }
+
+    /// Whether row `row` (U32) is to be taken now.
+    pub fn wants(&self, f: &mut FunctionBuilder, row: Reg) -> Reg {
+        let wanted = f.constant_pred(true);
+        f.if_(self.again, |f| {
+            let (at, bit) = self.bit(f, row);
+            let word = f.load_with("ld.relaxed.gpu.global", Type::U32, at);
+            let own = f.and(word, bit);
+            f.setp_into(wanted, Compare::Ne, own, 0u32);
+        });
+        wanted
+    }
+
+    /// Notes what became of row `row`.
+    pub fn note(&self, f: &mut FunctionBuilder, row: Reg, entry: Entry) {
+        f.if_(entry.full, |f| {
+            let may = self.count(f);
+            f.if_(may, |f| {
+                let (at, bit) = self.bit(f, row);
+                f.reduce(Atomic::Or, Space::Global, Type::B32, at, bit);
+            });
+        });
+        let done = f.and(entry.found, self.again);
+        f.if_(done, |f| {
+            let (at, bit) = self.bit(f, row);
+            let others = f.not(bit);
+            f.reduce(Atomic::And, Space::Global, Type::B32, at, others);
+        });
+    }
+
+    /// Counts what found the table full; an error where nothing may be left. Returns whether something may.
+    pub fn count(&self, f: &mut FunctionBuilder) -> Reg {
+        let may = f.setp(Compare::Ne, self.address, 0u64);
+        f.guarded(may, true, |f| f.reduce(Atomic::Add, Space::Global, Type::U64, self.address, 1u64));
+        let must_not = f.not(may);
+        raise(f, self.control, ErrorCode::TableFull, NodeId(u32::MAX), must_not);
+        may
+    }
+
+    /// The word with the bit of row `row`, and the bit (B32).
+    fn bit(&self, f: &mut FunctionBuilder, row: Reg) -> (Address, Reg) {
+        let word = f.shr(row, 5);
+        let word = f.element(self.address, word, 4);
+        let number = f.and(row, 31u32);
+        let one = f.copy(Type::U32, 1u32);
+        let bit = f.shl(one, number);
+        (word.at(abi::LEFTOVER_BITS as i64), bit)
+    }
 }
 
 /// Where a finished table is, and what [`find`] reads from it.

@@ -1,7 +1,7 @@
 //! Sinks: what becomes of the rows that pass the filters.
 //!
 //!   materialise   compact ─ write                 rows to dense columns, in order
-//!   aggregate     cells ─ keys ─ accumulate ─ fold │ hash       rows to words of groups
+//!   aggregate     cells ─ keys ─ accumulate ─ runs │ fold │ hash       rows to words of groups
 //!   table         rows by number to lists of matches by key    (a join's build side)
 //!   emit          a table of groups to dense columns, through compact and write
 
@@ -13,5 +13,6 @@ pub(crate) mod exact;
 pub(crate) mod fold;
 pub(crate) mod hash;
 pub(crate) mod keys;
+pub(crate) mod runs;
 pub(crate) mod table;
 pub(crate) mod write;

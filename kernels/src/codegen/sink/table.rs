@@ -75,10 +75,10 @@ impl TableBuild {
             }
             Wanted::Words(words, nulls) => {
                 let mask = self.table.mask.expect("a hashed table has a slot mask");
-                let at = hash::Table { control: self.control, records: self.table.records, mask, part: None };
-                let (cells, found, slot) =
-                    hash::find_or_insert(f, &self.plan.groups, at, &words, nulls, hash::Same::Words);
-                f.if_(found, |f| self.count(f, cells, slot, row));
+                let at =
+                    hash::Table { control: self.control, records: self.table.records, mask, part: None, limit: None };
+                let entry = hash::find_or_insert(f, &self.plan.groups, at, &words, nulls, hash::Same::Words);
+                f.if_(entry.found, |f| self.count(f, entry.cells, entry.slot, row));
             }
         }
         if let Some(open) = open {
