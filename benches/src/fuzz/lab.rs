@@ -45,10 +45,21 @@ pub struct Variant {
     pub memory: usize,
     /// Values of a string column's dictionary; 0 for as many as there are outside tests.
     pub dictionary_values: usize,
+    /// Groups that a hash table has room for at first; 0 for as many as there are outside tests.
+    pub groups_at_first: usize,
 }
 
 const fn variant(batch_rows: usize, partitions: usize, sim_seed: usize, target_partitions: usize) -> Variant {
-    Variant { batch_rows, partitions, sim_seed, target_partitions, partitioned: false, memory: 0, dictionary_values: 0 }
+    Variant {
+        batch_rows,
+        partitions,
+        sim_seed,
+        target_partitions,
+        partitioned: false,
+        memory: 0,
+        dictionary_values: 0,
+        groups_at_first: 0,
+    }
 }
 
 /// The variants; query `n` runs under the `n`-th, modulo their number.
@@ -58,9 +69,9 @@ pub const VARIANTS: [Variant; 8] = [
     variant(30, 3, 11, 4),
     Variant { partitioned: true, ..variant(0, 1, 12, 3) },
     variant(7, 2, 13, 2),
-    Variant { partitioned: true, ..variant(100, 4, 0, 4) },
+    Variant { partitioned: true, groups_at_first: 3, ..variant(100, 4, 0, 4) },
     Variant { memory: 192 << 10, ..variant(50, 2, 14, 3) },
-    Variant { dictionary_values: 3, ..variant(40, 3, 15, 3) },
+    Variant { dictionary_values: 3, groups_at_first: 1, ..variant(40, 3, 15, 3) },
 ];
 
 /// Longest time that a query may take; small tables take milliseconds.
@@ -185,6 +196,7 @@ impl Lab {
             options.debug_sim_seed = variant.sim_seed;
             options.memory_limit_bytes = variant.memory;
             options.debug_dictionary_values = variant.dictionary_values;
+            options.debug_groups_at_first = variant.groups_at_first;
             let config = config(variant.target_partitions, variant.partitioned);
             let cpu = Millpond::builder().with_device(DeviceChoice::Cpu).with_config(config.clone()).build();
             let cpu = cpu.map_err(outside)?;

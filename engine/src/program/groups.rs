@@ -51,7 +51,7 @@ pub(super) struct State {
 impl State {
     /// True when `rows` rows, each with a group of its own, surely find room.
     fn has_room(&self, rows: u64, most: u64) -> bool {
-        self.layout.regime != Regime::Hash || (self.groups + rows).min(most) <= self.layout.room()
+        self.layout.regime != Regime::Hash || (self.groups + rows).min(most) <= self.limit
     }
 }
 
@@ -133,7 +133,7 @@ impl Active {
         let most = pipeline.max_groups().unwrap_or(u64::MAX);
         let mut slot = self.state.lock().await;
         let state = self.table(&mut slot, pipeline, rows, stream)?;
-        if !state.has_room(rows, most) && rows * 2 <= state.layout.room() {
+        if !state.has_room(rows, most) && rows * 2 <= state.limit {
             // The bound counts every row as a group: perhaps there are few.
             self.count_groups(state, stream).await?;
         }
@@ -202,13 +202,16 @@ impl Active {
                 }
                 made => made?,
             });
+            if let (Some(state), true) = (slot.as_mut(), self.run.options.debug_groups_at_first > 0) {
+                state.limit = state.limit.min(learnt.unwrap_or(first));
+            }
         }
         Ok(slot.as_mut().ok_or_else(|| EngineError::internal("the table was just made"))?)
     }
 
     /// Makes room for more groups in a full table. `left` rows at least are still to come.
     fn grow(&self, state: &mut State, pipeline: &Pipeline, left: u64, stream: &Stream) -> Result<(), Failure> {
-        let groups = state.layout.room();
+        let groups = state.limit;
         let twice = self.layout(pipeline, groups * 2)?;
         // No more than these rows can ask for, unless that were hardly any.
         let fast = self.layout(pipeline, (groups * FAST_GROWTH).min((groups + left).max(groups * 2)))?;

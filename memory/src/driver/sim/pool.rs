@@ -343,7 +343,9 @@ impl Pool {
                 continue;
             }
             self.free.remove(&base);
-            // What has run is not counted any more, so the pieces take nothing with them.
+            // All of it has run; what of it was still counted, because a piece was taken before its end, is so no more.
+            self.used -= free.counted;
+            let free = Free { counted: 0, ..free };
             if base < start {
                 self.free.insert(base, Free { len: start - base, ..free.clone() });
             }
