@@ -145,3 +145,38 @@ impl QueryReport {
         (self.operators > 0).then(|| self.operators_on_device as f64 / self.operators as f64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_of_several_statements_has_one_report() {
+        let first = QueryReport {
+            device: Some("a device".into()),
+            launches: 3,
+            allocated_bytes: 100,
+            peak_bytes: 70,
+            operators: 2,
+            operators_on_device: 2,
+            reasons: vec!["b".into()],
+            pool_used_bytes: 5,
+            ..QueryReport::default()
+        };
+        let next = QueryReport {
+            launches: 4,
+            allocated_bytes: 1,
+            peak_bytes: 60,
+            operators: 3,
+            operators_on_device: 1,
+            reasons: vec!["a".into(), "b".into()],
+            notes: vec!["ran again".into()],
+            ..QueryReport::default()
+        };
+        let mut all = first;
+        all.absorb(next);
+        assert_eq!((all.launches, all.allocated_bytes, all.peak_bytes, all.pool_used_bytes), (7, 101, 70, 0));
+        assert_eq!((all.share_on_device(), all.device.as_deref()), (Some(0.6), Some("a device")));
+        assert_eq!((all.reasons, all.notes), (vec!["a".to_string(), "b".into()], vec!["ran again".to_string()]));
+    }
+}
