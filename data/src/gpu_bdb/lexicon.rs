@@ -48,7 +48,7 @@ pub const NEGATIVE: [&str; 200] = [
     "bitter", "sour", "soggy", "burnt", "undercooked", "overpriced", "expensive", "pricey", "costly", "wasteful",
     "worthless", "pointless", "meaningless", "senseless", "hopeless", "helpless", "joyless", "lifeless", "careless", "thoughtless",
     "rude", "impolite", "hostile", "hateful", "spiteful", "cruel", "mean", "harmful", "hurtful", "dangerous",
-    "hazardous", "toxic", "poisonous", "unsafe", "risky", "deceptive", "misleading", "dishonest", "fraudulent", "fake",
+    "hazardous", "toxic", "poisonous", "perilous", "risky", "deceptive", "misleading", "dishonest", "fraudulent", "fake",
     "bogus", "phony", "shady", "greedy", "selfish", "arrogant", "stubborn", "lazy", "sloppy", "messy",
     "chaotic", "confusing", "confused", "complicated", "frustrating", "frustrated", "irritating", "irritated", "infuriating", "angry",
     "furious", "upset", "unhappy", "miserable", "gloomy", "depressing", "depressed", "dismal", "bleak", "grim",
