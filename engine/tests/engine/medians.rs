@@ -100,6 +100,22 @@ async fn medians_above_joins_unions_and_other_medians() {
     rig.finish();
 }
 
+/// Groups whose keys are bytes, not codes: they are sorted as strings.
+#[tokio::test]
+async fn groups_of_strings_without_a_dictionary() {
+    let mut rig = Rig::with_partitions(Fallback::Error, 3).await;
+    rig.set("millpond.debug_dictionary_values = 4").await;
+    for sql in [
+        "SELECT s, median(x), count(*) FROM t GROUP BY s",
+        "SELECT l, k, median(d18), min(id), percentile_cont(f64, 0.3) FROM t GROUP BY l, k",
+        "SELECT s, l, median(x) FROM t WHERE id % 3 > 0 GROUP BY ROLLUP (s, l)",
+        "SELECT s, median(DISTINCT w), sum(x) FROM t GROUP BY s",
+    ] {
+        rig.same(sql).await;
+    }
+    rig.finish();
+}
+
 /// Memory for what is sorted is not always there; then the CPU answers, or the table's keys go in parts.
 #[tokio::test]
 async fn where_memory_is_short_the_answer_stays() {
