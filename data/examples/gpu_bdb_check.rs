@@ -1,4 +1,4 @@
-//! Is a folder of gpu-bdb tables what the specification promises? `cargo run --release -p millpond-data --example gpu_bdb_check -- DIR`
+//! Is a folder of gpu-bdb tables what docs/gpu-bdb-data.md promises? `cargo run --release -p millpond-data --example gpu_bdb_check -- DIR`
 //!
 //! Prints every broken promise (with `--all` the kept ones too), and the digest of each table; ends with 1 when one is broken.
 

@@ -1,4 +1,4 @@
-//! gpu-bdb's tables: what the specification promises, the same from any thread or part, and clear refusals.
+//! gpu-bdb's tables: what docs/gpu-bdb-data.md promises, the same from any thread or part, and clear refusals.
 
 mod acceptance;
 

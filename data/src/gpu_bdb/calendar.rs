@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn keys_of_the_specification() {
-        // §2.1 of the specification.
+        // Days that the queries name, and their keys as the workload publishes them.
         for (text, key) in [
             ("1900-01-01", 0),
             ("2001-01-01", 36_890),

@@ -172,7 +172,7 @@ mod tests {
             let counties: i64 = STATES.iter().filter(|state| state.2 == offset).map(|state| state.1).sum();
             (counties * 1_000 + NUM_COUNTIES / 2) / NUM_COUNTIES
         };
-        // Thousandths, from the specification's appendix A.
+        // Thousandths of all counties.
         assert_eq!([-6, -5, -7, -8, -9, -10].map(share), [455, 376, 112, 48, 7, 1]);
         assert_eq!((state_of(254), state_of(254 + 158)), (("GA", -5), ("GA", -5)));
         assert_eq!(state_of(NUM_COUNTIES - 1), ("SD", -7));

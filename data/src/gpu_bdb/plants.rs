@@ -5,7 +5,7 @@
 //!   web orders and single clicks likewise; items, inventory and reviews have values in place instead of rows
 //! ```
 //!
-//! Blocks   A to I of the specification, appendix D; `--no-plants` leaves them out. What small tables guarantee (§4.11) stays.
+//! Blocks   A to I, in this order below; `--no-plants` leaves them out. What small tables guarantee (docs/gpu-bdb-data.md) stays.
 //! Lines    quantity 60, sold at 0.9 of the list price, no coupon; never returned but where the block says so.
 
 use super::calendar::day_key;
@@ -56,7 +56,7 @@ impl Plants {
         Self::default()
     }
 
-    /// The plants of the specification for a data set of these sizes.
+    /// The plants for a data set of these sizes.
     pub(crate) fn new(sizes: &Sizes) -> Self {
         let mut plants = Plants { present: true, warehouses: sizes.warehouses as i64, ..Plants::default() };
         let stores = sizes.stores as i64;
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn as_many_as_the_specification_lists() {
-        // Appendix D: A 64, B 12, C 6, D 4, E 10, F 5 tickets; B 12, C 6, E 10 orders.
+        // A 64, B 12, C 6, D 4, E 10, F 5 tickets; B 12, C 6, E 10 orders.
         let small = Plants::new(&Sizes::new(0.01).expect("scale"));
         assert_eq!((small.tickets.len(), small.orders.len(), small.clicks.len()), (64 + 37, 28, 5));
         let one = Plants::new(&Sizes::new(1.0).expect("scale"));

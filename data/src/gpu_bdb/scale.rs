@@ -7,7 +7,7 @@
 //!
 //! Below 1   the logarithms would turn negative: the small tables keep their size at 1, tickets shrink in step, and 12,000
 //!           items are kept because queries name items 10000 to 10003.
-//! After     the row counts published for the workload at 100, 300, 600 and 1,000 (docs of the specification, §4.1)
+//! After     the row counts published for the workload at 100, 300, 600 and 1,000 (docs/gpu-bdb-data.md)
 
 use super::math::{ln, round};
 use crate::DataError;
@@ -102,7 +102,7 @@ mod tests {
         Sizes::new(scale).expect("a scale in range")
     }
 
-    /// The table of the specification, §4.1: customers, addresses, items, prices, stores, warehouses, promotions, pages, orders, reviews.
+    /// As published or derived by hand from the formulas of docs/gpu-bdb-data.md: customers, addresses, items, prices, stores, warehouses, promotions, pages, orders, reviews.
     #[test]
     fn row_counts_of_the_specification() {
         let expected: [(f64, [u64; 10]); 8] = [

@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn tables_have_the_columns_of_the_specification() {
-        // Names and column counts as the specification lists them, §3.
+        // Names and column counts as the workload lists them.
         let expected = [
             ("store_sales", 23),
             ("web_sales", 34),

@@ -1,4 +1,4 @@
-//! Is a folder of gpu-bdb tables what the specification of the workload promises (§4.13)?
+//! Is a folder of gpu-bdb tables what docs/gpu-bdb-data.md, the specification of the workload's data, promises?
 //!
 //! ```text
 //!   DIR, read back from its files   ──►   one finding per promise: what was found, what was expected, kept or not
@@ -13,7 +13,7 @@ mod sales;
 
 pub use files::Folder;
 
-/// What the specification promises in numbers at one scale (§4.1, §4.2 and appendix D).
+/// What the specification promises in numbers at one scale.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
     pub scale: f64,

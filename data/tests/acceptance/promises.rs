@@ -37,7 +37,7 @@ pub fn keys(folder: &Folder, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// Columns that are never NULL, and the share of NULLs in the others (§2.3 and the marks of §3).
+/// Columns that are never NULL, and the share of NULLs in the others.
 pub fn nulls(folder: &Folder, report: &mut Report) -> Result<(), String> {
     #[rustfmt::skip]
     const NULLABLE: [&str; 41] = [
@@ -73,7 +73,7 @@ pub fn nulls(folder: &Folder, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// What queries rely on in small tables (§3.2, §4.11, appendix B).
+/// What queries rely on in small tables.
 pub fn dimensions(folder: &Folder, expected: &Expected, report: &mut Report) -> Result<(), String> {
     let categories = folder.texts("item", "i_category")?;
     let category_ids = folder.numbers("item", "i_category_id")?;
@@ -128,7 +128,7 @@ pub fn dimensions(folder: &Folder, expected: &Expected, report: &mut Report) -> 
     let late = starts.iter().zip(&ends).filter(|pair| *pair.1 != NULL && pair.1 < pair.0).count();
     report.none("a price ends after its start", late);
 
-    // Days and weeks of the calendar (§2.1).
+    // Days and weeks of the calendar.
     let days = folder.texts("date_dim", "d_date")?;
     let weeks = folder.numbers("date_dim", "d_week_seq")?;
     for (key, date) in [(0, "1900-01-01"), (36_890, "2001-01-01"), (37_134, "2001-09-02"), (109_572, "2199-12-31")] {
@@ -139,7 +139,7 @@ pub fn dimensions(folder: &Folder, expected: &Expected, report: &mut Report) -> 
     Ok(())
 }
 
-/// Weeks, items and warehouses nested in this order (§4.9), and what blocks G and H plant.
+/// Weeks, items and warehouses nested in this order, and what blocks G and H plant.
 pub fn inventory(folder: &Folder, report: &mut Report) -> Result<(), String> {
     let dates = folder.numbers("inventory", "inv_date_sk")?;
     let items = folder.numbers("inventory", "inv_item_sk")?;
@@ -177,7 +177,7 @@ pub fn inventory(folder: &Folder, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// Ratings, length, letters and companies (§4.10), and what block I plants.
+/// Ratings, length, letters and companies, and what block I plants.
 pub fn reviews(folder: &Folder, expected: &Expected, report: &mut Report) -> Result<(), String> {
     let ratings = folder.numbers("product_reviews", "pr_review_rating")?;
     let texts = folder.texts("product_reviews", "pr_review_content")?;
@@ -194,7 +194,7 @@ pub fn reviews(folder: &Folder, expected: &Expected, report: &mut Report) -> Res
     let mean = texts.iter().map(String::len).sum::<usize>() as f64 / count;
     report.within("mean length of a review", mean, 640.0, 690.0);
     report.none("no è and no line break", texts.iter().filter(|text| text.contains(['è', '\n', '\r'])).count());
-    // The first eight companies of appendix C and the others of the list; the text is what a query sees.
+    // The first eight companies and the others of the list; the text is what a query sees.
     let companies = millpond_data::gpu_bdb::lexicon::COMPANIES;
     let named = texts.iter().filter(|text| companies.iter().any(|name| text.contains(name))).count() as f64;
     report.within("reviews that name a company", named / count, 0.14, 0.18);

@@ -49,7 +49,7 @@ pub fn sales(folder: &Folder, expected: &Expected, report: &mut Report) -> Resul
         let last = lines.number.last().copied().unwrap_or_default();
         report.equal(&format!("{channel} tickets and planted ones"), last, expected.orders + planted);
         let regular = lines.number.iter().take_while(|&&number| number <= expected.orders).count();
-        // §4.4: day 36890 + floor((n - 1) · 1826 / T).
+        // Day 36890 + floor((n - 1) · 1826 / T).
         let days = (0..regular)
             .filter(|&row| lines.date[row] != 36_890 + (lines.number[row] - 1) * 1_826 / expected.orders)
             .count();
@@ -83,7 +83,7 @@ pub fn sales(folder: &Folder, expected: &Expected, report: &mut Report) -> Resul
             }
         }
     }
-    // §4.13: 5.0 to 5.2 % at scale 1, without the planted lines that raise it below.
+    // 5.0 to 5.2 % at scale 1, without the planted lines that raise it below.
     let total = mix.0 as f64;
     let spread = wider(0.001, expected);
     report.within("static items", mix.1 as f64 / total, 0.051 - spread, 0.051 + spread);
@@ -96,7 +96,7 @@ pub fn sales(folder: &Folder, expected: &Expected, report: &mut Report) -> Resul
     money(folder, report, "web_sales", "ws", 200)
 }
 
-/// How the money of a line hangs together (§3.1), in hundredths.
+/// How the money of a line hangs together, in hundredths.
 fn money(folder: &Folder, report: &mut Report, table: &str, prefix: &str, markup: i64) -> Result<(), String> {
     let column = |name: &str| folder.numbers(table, &format!("{prefix}_{name}"));
     let (quantity, wholesale, list, sales) =
@@ -214,7 +214,7 @@ pub fn returns(folder: &Folder, expected: &Expected, report: &mut Report) -> Res
     Ok(())
 }
 
-/// Visitors and buyers (§4.8).
+/// Visitors and buyers.
 pub fn clicks(folder: &Folder, expected: &Expected, report: &mut Report) -> Result<(), String> {
     let table = "web_clickstreams";
     let [date, time, sale, item, page, user] =
