@@ -111,7 +111,7 @@ impl Lowering<'_> {
         let from = &of.data_type;
         let refuse = |why: &str| Err(unsupported(expr, why));
         if of.dictionary.is_some() || is_string(to) {
-            return refuse("a cast between strings and other types is done on a dictionary only");
+            return refuse(&format!("a cast from {from} to {to} is not lowered"));
         }
         let repr = plain_repr(to).ok_or_else(|| type_unsupported(&expr.to_string(), to))?;
         let number = |t: &DataType| t.is_integer() || matches!(t, Float32 | Float64 | Boolean);

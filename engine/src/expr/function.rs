@@ -8,10 +8,12 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
+use datafusion::physical_expr::expressions::Literal as LiteralExpr;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::NodeId;
 
 use super::{Lowering, Scope, Value, refused, unsupported};
+use crate::column::is_string;
 use crate::placement::Reason;
 use crate::udf::DeviceFunction;
 
@@ -45,11 +47,30 @@ impl Lowering<'_> {
                     Some(node) => Some(node),
                     None => self.time_function(expr, &name, arguments, &data_type, scope)?,
                 };
-                (node.ok_or_else(|| unsupported(expr, &format!("function {name} is not lowered")))?, None)
+                (node.ok_or_else(|| self.not_lowered(expr, &name, arguments, scope))?, None)
             }
         };
         self.typed(expr, node, &data_type)?;
         Ok(Value { node, data_type, dictionary })
+    }
+
+    /// Why a function has no form. One of strings might have one by a dictionary, but for what it reads.
+    fn not_lowered(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        name: &str,
+        arguments: &[Arc<dyn PhysicalExpr>],
+        scope: &Scope,
+    ) -> Reason {
+        let string = |of: &Arc<dyn PhysicalExpr>| self.type_of(of, scope).is_ok_and(|of| is_string(&of));
+        let strings = arguments.iter().any(|argument| !argument.is::<LiteralExpr>() && string(argument));
+        unsupported(
+            expr,
+            &match strings {
+                true => format!("{name} is evaluated on the dictionary of one string column, and this is none"),
+                false => format!("function {name} is not lowered"),
+            },
+        )
     }
 
     /// The function's SQL type must be the one that the node has on the device.

@@ -16,7 +16,7 @@ use millpond_kernels::codegen::ir::{FloatFunction, Graph, GraphError, Literal, N
 
 use super::cast::{decimal_type, same_representation};
 use super::{Lowering, Scope, refused, unsupported};
-use crate::column::{plain_repr, scalar_integer};
+use crate::column::{is_string, plain_repr, scalar_integer};
 use crate::placement::Reason;
 
 /// A literal number of digits.
@@ -212,6 +212,9 @@ impl Lowering<'_> {
         data_type: &DataType,
         scope: &Scope,
     ) -> Result<NodeId, Reason> {
+        if is_string(data_type) {
+            return self.extreme_text(expr, arguments, least, data_type, scope);
+        }
         let mut nodes = Vec::with_capacity(arguments.len());
         for argument in arguments {
             if argument.downcast_ref::<LiteralExpr>().is_some_and(|literal| literal.value().is_null()) {
@@ -220,7 +223,7 @@ impl Lowering<'_> {
             }
             let value = self.lower(argument, scope)?;
             if value.dictionary.is_some() || !same_representation(&value.data_type, data_type) {
-                return Err(unsupported(expr, "strings of several columns have no common order on the device"));
+                return Err(unsupported(expr, &format!("it mixes {} and {data_type}", value.data_type)));
             }
             nodes.push(value.node);
         }

@@ -317,6 +317,30 @@ impl Lowering<'_> {
         Ok(Value { node, data_type, dictionary: None })
     }
 
+    /// The first or the last of several strings in the order of their bytes; NULL only where all are.
+    pub(super) fn extreme_text(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        arguments: &[Arc<dyn PhysicalExpr>],
+        least: bool,
+        data_type: &DataType,
+        scope: &Scope,
+    ) -> Result<NodeId, Reason> {
+        let mut nodes = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            if argument.downcast_ref::<LiteralExpr>().is_some_and(|literal| literal.value().is_null()) {
+                nodes.push(self.graph.null(Repr::Text));
+                continue;
+            }
+            let value = self.lower(argument, scope)?;
+            if !same_strings(&value.data_type, data_type) {
+                return Err(unsupported(expr, &format!("it mixes {} and {data_type}", value.data_type)));
+            }
+            nodes.push(self.as_text(expr, &value)?);
+        }
+        self.graph.extreme(&nodes, least).map_err(|e| refused(expr, &e))
+    }
+
     /// A text that says what an integer, a decimal, a boolean or a date is; `None` for other types.
     pub(super) fn said(
         &mut self,
