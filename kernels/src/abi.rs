@@ -42,7 +42,7 @@ pub const CONTROL_ERROR: u64 = 0;
 pub const CONTROL_ROWS: u64 = 8;
 /// Byte offset of the tile ticket (u32).
 pub const CONTROL_TICKET: u64 = 16;
-/// Join tables: byte offset of the number of rows in the list so far (u32). Expansions: of the number of source rows (u64).
+/// Lists of a join table: byte offset of the number of rows listed so far (u32). Expansions: of the number of source rows (u64).
 pub const CONTROL_LISTED: u64 = 24;
 /// Join tables: byte offset of a word that is not 0 when some key has several rows (u32).
 pub const CONTROL_DUPLICATES: u64 = 32;

@@ -1,15 +1,15 @@
 //! Joins on a device (`cuda/join.cu` and generated pipelines): tables built from an extent, pipelines that probe them, rows that become several, rows that matched.
 //!
-//!   build side   extent ──► build_table ──► table: lists of matches by key │ list of row numbers
-//!   probe side   extent ──► pipeline with Node::Probe ──► matches (count, start) per row
+//!   build side   extent ──► build_table ──► table: one row by key        where keys have several: list_rows ──► lists of rows
+//!   probe side   extent ──► pipeline with Node::Probe ──► matches (count, place) per row
 //!        one match at most   the row goes on; the build side's columns are lookup tables by row number
 //!        several             rows with their counts ──► scan::running_sums ──► expanded pipeline, a row per match
 //!   outer, semi  marks: a bit per row that found a match
 //!
-//! Memory   callers allocate: one buffer for a table, one of scratch while it is built, one for marks.
-//! Waits    never. The number of rows after an expansion is on the device; who wants the exact size waits for it.
-//! Lists    `TableInput::rows` is a lookup table of row numbers: entry `match_start + k` is the k-th match. Where no key has
-//!          two rows, `match_start` is the row itself, and the list is not written.
+//! Memory   callers allocate: one buffer for a table, one of scratch while it is built, one for lists, one for marks.
+//! Waits    never. The number of rows after an expansion is on the device; who wants the exact size waits for it. So are the facts
+//!          of a table, which say whether it takes lists.
+//! Lists    `TableInput::rows` is a lookup table of row numbers: entry `match_start + k` is the k-th match.
 
 use std::ops::Range;
 
@@ -27,19 +27,17 @@ use crate::tune;
 
 type Result<T> = std::result::Result<T, KernelError>;
 
-/// A join table's allocation: control block, records (zeroed at first), list of row numbers.
+/// A join table's allocation: control block, slots, and of a hashed table the keys by row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableLayout {
     /// Length of the allocation.
     pub bytes: usize,
-    /// Codes of a direct table, slots of a hash table.
-    pub records: u32,
-    /// Rows of the build side, at most.
+    /// Codes of a bitmap or an array, slots of a hash table.
+    pub slots: u32,
+    /// Rows of the build side, at most. Where every row matches: how many there are.
     pub rows_upper_bound: u64,
-    /// Bytes from the beginning that a build zeroes.
-    zeroed_bytes: usize,
-    /// The list of row numbers, u32 each.
-    list: Range<usize>,
+    /// Bytes of an array's slot.
+    slot_bytes: u32,
 }
 
 impl TableLayout {
@@ -52,28 +50,42 @@ impl TableLayout {
     /// [`KernelError::Codegen`] if there is no such table.
     pub fn new(spec: &TableSpec, rows: u64) -> Result<TableLayout> {
         let plan = JoinPlan::new(spec)?;
+        let (mut slots, mut slot_bytes) = (plan.codes().unwrap_or(0), 0);
         let records = match spec.kind {
-            TableKind::Direct => plan.groups.max_groups.unwrap_or(0),
+            TableKind::Every => {
+                slots = 0;
+                0
+            }
+            TableKind::Bitmap => u64::from(slots).div_ceil(32) * 4,
+            TableKind::Array => {
+                // A slot holds the row's number and one more.
+                slot_bytes = [1, 2].into_iter().find(|bytes| rows < 1 << (8 * bytes)).unwrap_or(4);
+                (u64::from(slots) * u64::from(slot_bytes)).next_multiple_of(4)
+            }
             TableKind::Hash => {
-                let slots = rows.saturating_mul(tune::HASH_SLOTS_PER_GROUP).max(tune::HASH_MIN_SLOTS);
-                slots.next_power_of_two().min(1 << 31)
+                let wanted = rows.saturating_mul(tune::JOIN_SLOTS_PER_ROW).max(32);
+                slots = u32::try_from(wanted).unwrap_or(u32::MAX);
+                8 * (u64::from(slots) + plan.width() * rows)
             }
         };
-        let zeroed = abi::CONTROL_BYTES + records * plan.record_bytes();
-        let start = zeroed.next_multiple_of(256);
-        let end = start + 4 * rows;
-        Ok(TableLayout {
-            bytes: end as usize,
-            records: records as u32,
-            rows_upper_bound: rows,
-            zeroed_bytes: zeroed as usize,
-            list: start as usize..end as usize,
-        })
+        let bytes = (abi::CONTROL_BYTES + records) as usize;
+        Ok(TableLayout { bytes, slots, rows_upper_bound: rows, slot_bytes })
     }
 
-    /// Bytes of scratch while the table is built.
+    /// Bytes of scratch while a table is built that may get lists: the leader of each row.
     pub fn scratch_bytes(&self) -> usize {
-        8 * self.rows_upper_bound.max(1) as usize
+        4 * self.rows_upper_bound.max(1) as usize
+    }
+
+    /// Bytes of the lists: a control block, count and end by leader, and the list of rows.
+    pub fn lists_bytes(&self) -> usize {
+        self.list().end
+    }
+
+    /// Where the list of row numbers is among the lists.
+    fn list(&self) -> Range<usize> {
+        let start = (abi::CONTROL_BYTES as usize + 8 * self.rows_upper_bound as usize).next_multiple_of(256);
+        start..start + 4 * self.rows_upper_bound.max(1) as usize
     }
 
     /// What a control block that came home says about the table.
@@ -89,7 +101,6 @@ impl TableLayout {
             let error = u64::from(word(abi::CONTROL_ERROR)?) | u64::from(word(abi::CONTROL_ERROR + 4)?) << 32;
             Some(TableFacts {
                 error,
-                rows: word(abi::CONTROL_LISTED)?,
                 has_duplicates: word(abi::CONTROL_DUPLICATES)? != 0,
                 has_null_keys: word(abi::CONTROL_NULL_KEYS)? != 0,
             })
@@ -103,8 +114,6 @@ impl TableLayout {
 pub struct TableFacts {
     /// The error word: see [`ErrorCode::from_word`].
     pub error: u64,
-    /// Rows that have keys.
-    pub rows: u32,
     /// Some key has several rows.
     pub has_duplicates: bool,
     /// Some row that passed the filters has a NULL among its keys.
@@ -116,20 +125,51 @@ pub struct TableFacts {
 pub struct TableInput {
     pub table: DeviceView,
     pub layout: TableLayout,
+    /// What [`list_rows`] made, if its spec says so.
+    pub lists: Option<DeviceView>,
 }
 
 impl TableInput {
     /// The list of row numbers, as a lookup table of [`TableInput::LIST`].
     ///
     /// # Errors
-    /// If the view is not of the layout.
+    /// If there are no lists, or the view is not of the layout.
     pub fn rows(&self) -> Result<LookupInput> {
-        Ok(LookupInput { values: self.table.view(self.layout.list.clone())?, validity: None })
+        let lists = self.lists.as_ref().ok_or_else(|| shape("a join table", "it has no lists".into()))?;
+        Ok(LookupInput { values: lists.view(self.layout.list())?, validity: None })
     }
 
     /// How pipelines read [`Self::rows`].
     pub const LIST: LookupSpec =
         LookupSpec { physical: Physical::U32, ty: Ty { repr: Repr::U32, nullable: false, range: None } };
+}
+
+/// Makes lists of rows for a table that was built with `leaders` as its scratch: a buffer of `layout.lists_bytes()`. Three
+/// launches.
+///
+/// # Errors
+/// [`KernelError::Shape`] before anything is launched if arguments do not fit; else what the device says.
+#[track_caller]
+pub fn list_rows(
+    images: &Images,
+    layout: &TableLayout,
+    leaders: &DeviceView,
+    lists: &DeviceView,
+    on: &Stream,
+) -> Result<Position> {
+    check_buffer("the leaders", leaders, layout.scratch_bytes())?;
+    check_buffer("the lists", lists, layout.lists_bytes())?;
+    let list = layout.list();
+    lists.view(0..list.end)?.fill(0, on)?;
+    let rows = layout.rows_upper_bound as u32;
+    let [count, allot, place] = ["join_count", "join_allot", "join_place"].map(|name| images.kernel("join", name));
+    let (count, allot, place) = (count?, allot?, place?);
+    let full = allot.persistent_blocks(tune::JOIN_THREADS, 0)?.max(1);
+    let config = LaunchConfig::linear(rows.div_ceil(tune::JOIN_THREADS).clamp(1, full), tune::JOIN_THREADS);
+    Launch::new(&count, config).read(leaders).write(lists).value(rows).submit(on)?;
+    Launch::new(&allot, config).write(lists).value(rows).submit(on)?;
+    let launch = Launch::new(&place, config).read(leaders).write(lists);
+    Ok(launch.value(list.start as u64).value(rows).submit(on)?)
 }
 
 /// What [`running_sums`](crate::scan::running_sums) wrote: the rows of an expanded pipeline.
@@ -183,8 +223,8 @@ impl Pipeline {
         TableLayout::new(self.table_spec()?, rows)
     }
 
-    /// Builds a join table from the rows of the extent that pass: a buffer of `layout.bytes`, with
-    /// `layout.scratch_bytes()` of scratch. Three launches.
+    /// Builds a join table from the rows of the extent that pass: a buffer of `layout.bytes`; and where lists may be wanted,
+    /// `leaders`, of `layout.scratch_bytes()`. One launch.
     ///
     /// # Errors
     /// [`KernelError::Shape`] before anything is launched if arguments do not fit; else what the device says.
@@ -194,49 +234,41 @@ impl Pipeline {
         input: Input<'_>,
         table: &DeviceView,
         layout: &TableLayout,
-        scratch: &DeviceView,
-        images: &Images,
+        leaders: Option<&DeviceView>,
         on: &Stream,
     ) -> Result<Position> {
         let spec = self.table_spec()?;
         let plan = JoinPlan::new(spec)?;
         let rows = self.check_input(&input)?;
         check_buffer("the table", table, layout.bytes)?;
-        check_buffer("the scratch", scratch, layout.scratch_bytes())?;
         if rows > layout.rows_upper_bound {
             let why = format!("it has room for {} rows, the input has up to {rows}", layout.rows_upper_bound);
             return Err(shape("the table", why));
         }
-        table.view(0..layout.zeroed_bytes)?.fill(0, on)?;
-        scratch.view(0..layout.scratch_bytes())?.fill(0xff, on)?;
-        let count = &self.compiled().pipeline;
+        if spec.lists != leaders.is_some() {
+            let why = if spec.lists { "the leaders have no place" } else { "nobody notes leaders" };
+            return Err(shape("the leaders", why.into()));
+        }
+        table.view(0..layout.bytes)?.fill(0, on)?;
+        if let Some(leaders) = leaders {
+            check_buffer("the leaders", leaders, layout.scratch_bytes())?;
+            leaders.view(0..layout.scratch_bytes())?.fill(0xff, on)?;
+        }
+        let build = &self.compiled().pipeline;
         let blocks = self.blocks(rows)?;
-        let mut launch = Launch::new(self.kernel(), LaunchConfig::linear(blocks, count.threads));
-        for slot in &count.params.slots {
-            launch = match slot.slot {
-                Slot::Control => launch.write(table),
-                Slot::Scratch => launch.write(scratch),
-                Slot::JoinMask(0) => launch.value(layout.records - 1),
-                Slot::JoinLow(0, key) => launch.value(dense_key(&plan, key)?.0 as u64),
-                Slot::JoinCodes(0, key) => launch.value(dense_key(&plan, key)?.1),
-                slot => self.input_or_output(launch, slot, &input, None)?,
+        let mut launch = Launch::new(self.kernel(), LaunchConfig::linear(blocks, build.threads));
+        for slot in &build.params.slots {
+            launch = match (slot.slot, leaders) {
+                (Slot::Control, _) => launch.write(table),
+                (Slot::Scratch, Some(leaders)) => launch.write(leaders),
+                (slot, _) => match table_value(slot, &plan, layout)? {
+                    Some(TableValue::Narrow(value)) => launch.value(value),
+                    Some(TableValue::Wide(value)) => launch.value(value),
+                    None => self.input_or_output(launch, slot, &input, None)?,
+                },
             };
         }
-        reads(launch, &input).submit(on)?;
-
-        let (record_bytes, offset) = (plan.record_bytes() as u32, plan.matches_offset() as u32);
-        let allot = images.kernel("join", "join_allot")?;
-        let place = images.kernel("join", "join_place")?;
-        let config = |items: u64| -> Result<LaunchConfig> {
-            let full = allot.persistent_blocks(tune::JOIN_THREADS, 0)?.max(1);
-            let blocks = items.div_ceil(tune::JOIN_THREADS.into()).clamp(1, full.into()) as u32;
-            Ok(LaunchConfig::linear(blocks, tune::JOIN_THREADS))
-        };
-        let launch = Launch::new(&allot, config(layout.records.into())?);
-        launch.write(table).value(layout.records).value(record_bytes).value(offset).submit(on)?;
-        let rows = layout.rows_upper_bound;
-        let launch = Launch::new(&place, config(rows)?).write(table).value(layout.list.start as u64).read(scratch);
-        Ok(launch.value(rows as u32).value(record_bytes).value(offset).submit(on)?)
+        Ok(reads(launch, &input).submit(on)?)
     }
 
     /// Sets the bits of the rows that pass among `marks`: a buffer of [`mark_bytes`]`(rows)`, zeroed at first. One launch;
@@ -271,9 +303,23 @@ impl Pipeline {
         };
         Ok(match slot {
             Slot::Join(i) => launch.read(&table(i)?.1.table),
-            Slot::JoinMask(i) => launch.value(table(i)?.1.layout.records - 1),
-            Slot::JoinLow(i, key) => launch.value(dense_key(&JoinPlan::new(table(i)?.0)?, key)?.0 as u64),
-            Slot::JoinCodes(i, key) => launch.value(dense_key(&JoinPlan::new(table(i)?.0)?, key)?.1),
+            Slot::JoinLists(i) => match &table(i)?.1.lists {
+                Some(lists) => launch.read(lists),
+                None => return Err(shape("a join table", "it has no lists".into())),
+            },
+            Slot::JoinRows(i)
+            | Slot::JoinShift(i)
+            | Slot::JoinField(i)
+            | Slot::JoinSlots(i)
+            | Slot::JoinLow(i, _)
+            | Slot::JoinCodes(i, _) => {
+                let (spec, table) = table(i)?;
+                match table_value(slot, &JoinPlan::new(spec)?, &table.layout)? {
+                    Some(TableValue::Narrow(value)) => launch.value(value),
+                    Some(TableValue::Wide(value)) => launch.value(value),
+                    None => return Err(unknown(slot)),
+                }
+            }
             Slot::Ends => match input.expansion {
                 Some(expansion) => launch.read(&expansion.sums),
                 None => return Err(shape("the input", "no running sums where the pipeline expands rows".into())),
@@ -295,6 +341,11 @@ impl Pipeline {
                 return Err(shape("a join table", "it is laid out for other keys".into()));
             }
             check_buffer("a join table", &table.table, table.layout.bytes)?;
+            match (&table.lists, spec.lists) {
+                (Some(lists), true) => check_buffer("the lists of a join table", lists, table.layout.lists_bytes())?,
+                (None, true) => return Err(shape("a join table", "it has no lists".into())),
+                _ => {}
+            }
         }
         if spec.expanded != input.expansion.is_some() {
             let why = if spec.expanded { "no running sums are there" } else { "the pipeline expands no rows" };
@@ -311,6 +362,23 @@ fn expansion_bytes(rows: u64) -> usize {
     crate::scan::expansion_bytes(rows) as usize
 }
 
-fn dense_key(plan: &JoinPlan, key: u32) -> Result<(i128, u64)> {
-    plan.dense_key(key).ok_or_else(|| shape("a join table", format!("key {key} cannot address it")))
+/// A parameter that says how a table is addressed.
+enum TableValue {
+    Narrow(u32),
+    Wide(u64),
+}
+
+/// The value of `slot`, if it says how a table of this layout is addressed.
+fn table_value(slot: Slot, plan: &JoinPlan, layout: &TableLayout) -> Result<Option<TableValue>> {
+    use TableValue::*;
+    let dense = |key| plan.dense_key(key).ok_or_else(|| shape("a join table", format!("key {key} cannot address it")));
+    Ok(Some(match slot {
+        Slot::JoinRows(_) => Narrow(layout.rows_upper_bound as u32),
+        Slot::JoinShift(_) => Narrow(layout.slot_bytes.trailing_zeros()),
+        Slot::JoinField(_) => Narrow(u32::MAX >> (32 - 8 * layout.slot_bytes)),
+        Slot::JoinSlots(_) => Narrow(layout.slots),
+        Slot::JoinLow(_, key) => Wide(dense(key)?.0 as u64),
+        Slot::JoinCodes(_, key) => Wide(dense(key)?.1),
+        _ => return Ok(None),
+    }))
 }

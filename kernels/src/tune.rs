@@ -79,7 +79,10 @@ pub const SELECT_THREADS: u32 = 256;
 /// Rows that such a block takes at a time: one mask word per thread.
 pub const SELECT_TILE_ROWS: u32 = 8192;
 
-/// Threads of a block that allots and places the rows of join tables.
+/// Slots of a hashed join table for each row.
+pub const JOIN_SLOTS_PER_ROW: u64 = 2;
+
+/// Threads of a block that counts, allots and places the rows of join tables.
 pub const JOIN_THREADS: u32 = 256;
 
 /// Threads of a block that sums up counts: four each.

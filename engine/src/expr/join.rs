@@ -33,6 +33,11 @@ pub struct KeyForm {
 }
 
 impl KeyForm {
+    /// True where the build side's codes are those of its own column.
+    pub fn is_own(&self) -> bool {
+        self.merged.is_none()
+    }
+
     /// Takes over what is known of the build side's column by now, where the key is one.
     pub fn narrowed(&mut self, expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnInfo]) {
         let column = expr.downcast_ref::<Column>().and_then(|column| columns.get(column.index()));
@@ -56,6 +61,25 @@ impl KeyForm {
     /// True for keys whose equal values have equal bits.
     pub fn can_slice(&self) -> bool {
         !self.ty.repr.is_float()
+    }
+}
+
+/// What a join asks of the table of its build side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// The numbers of rows, not only whether there are any.
+    pub rows: bool,
+    /// Each row of a key, where a key has several.
+    pub lists: bool,
+}
+
+impl Asked {
+    /// By `join`; `payload` says whether anybody reads columns of the build side in its result.
+    pub fn by(join: &DeviceJoinExec, payload: bool) -> Self {
+        let plain = join.residual().is_none();
+        let existence = plain && is_about_existence(join.kind());
+        let counted = plain && join.kind() == JoinKind::Inner && !payload;
+        Self { rows: !existence && !counted, lists: !existence && !(plain && join.kind().is_about_build_rows()) }
     }
 }
 
@@ -210,7 +234,7 @@ impl Lowering<'_> {
         let ordinal = self.graph.ordinal();
         let place = self.graph.arithmetic(Arithmetic::Add, start, ordinal, Overflow::Wrap);
         let place = place.map_err(|e| graph_refused(&e))?;
-        if !build.has_duplicates {
+        if !build.table.lists {
             return Ok(place);
         }
         let table = self.lookup_table(LookupTable::Matches { build: build.build });
@@ -348,7 +372,7 @@ impl Lowering<'_> {
     }
 
     /// A join that asks of build rows whether they have a match: what to mark for the current row. Where no key has two rows
-    /// that is the build row, else where the key's rows begin in the list.
+    /// that is the build row, else the place of the key's rows in the table, which stands for all of them.
     pub fn to_mark(
         &mut self,
         scope: &Scope,
@@ -398,10 +422,13 @@ impl Lowering<'_> {
     }
 }
 
+/// True for joins that ask of a row of the probe side whether it has a match, and give it as it is.
+fn is_about_existence(kind: JoinKind) -> bool {
+    matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::Mark | JoinKind::NullAwareAnti)
+}
+
 /// Whether rows of the probe side stay in place, at most one for each: then the join is a stage like a filter.
 pub fn stays_in_place(join: &DeviceJoinExec, build: &BuildForm) -> bool {
-    let about_existence =
-        matches!(join.kind(), JoinKind::Semi | JoinKind::Anti | JoinKind::Mark | JoinKind::NullAwareAnti)
-            || join.kind().is_about_build_rows();
+    let about_existence = is_about_existence(join.kind()) || join.kind().is_about_build_rows();
     !join.kind().keeps_build_rows() && (!build.has_duplicates || about_existence && join.residual().is_none())
 }

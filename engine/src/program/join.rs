@@ -1,33 +1,34 @@
 //! Build sides: the rows of a segment in one place, and a table from their keys.
 //!
-//!   parts ─► how many rows? ─► one part, no larger than they take ─► table ─► are keys unique? NULL? ─► probes are lowered
+//!   parts ─► how many rows? ─► one part, no larger than they take ─► extremes of the keys ─► table ─► are keys unique? NULL?
+//!     ─► lists, where they are not and each row is asked for ─► probes are lowered
 //!
-//! Waits    twice: for the number of rows, which decides the table's kind and size, and for what the table says of its keys,
-//!          which decides the shape of the pipelines that probe it.
-//! Memory   the rows, the table, and while it is built 8 bytes of scratch a row.
+//! Kinds    by bytes, see [`table_spec`]. What the choice relies on is checked while the table is built: keys that were not
+//!          unique get lists, or rows where there were but bits; one outside its range makes the table a hashed one.
+//! Waits    for the number of rows; for the keys' extremes where a table without their ranges would be a hashed one, or a scan wants
+//!          to know; and for what the table says of its keys, which decides the shape of the pipelines that probe it.
+//! Memory   the rows, the table, its lists, and while they are made 4 bytes of scratch a row.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millpond_kernels::codegen::ir::{Extents, Graph, PipelineSpec, SinkSpec, Ty};
-use millpond_kernels::join::{Expansion, TableInput, TableLayout, mark_bits, mark_bytes};
+use millpond_kernels::codegen::ir::{
+    ErrorCode, Extents, Graph, PipelineSpec, Repr, SinkSpec, TableKind, TableSpec, Ty,
+};
+use millpond_kernels::join::{Expansion, TableFacts, TableInput, TableLayout, list_rows, mark_bits, mark_bytes};
 use millpond_kernels::layout::OutputLayout;
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput};
 use millpond_kernels::scan;
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Reservation, Resident, SpillHandle, Stream};
 
+use super::compile::Source;
 use super::failure::{Failure, control_words, flagged};
-use super::lower::{lower_table, table_spec};
+use super::lower::{TableRoom, column_spec, lower_table, table_spec};
 use super::part::{Kept, Part};
-use super::run::{Given, Run};
+use super::run::{Given, Run, Uploaded};
 use crate::column::ColumnInfo;
 use crate::error::EngineError;
 use crate::exec::DeviceJoinExec;
-use crate::expr::join::BuildForm;
-
-/// A table addressed by keys may have so many codes for each row of the build side …
-const CODES_PER_ROW: u64 = 16;
-/// … and so many whatever the rows.
-const LEAST_CODES: u64 = 4096;
+use crate::expr::join::{Asked, BuildForm, KeyForm};
 
 /// What a building segment has built: rows and table, on the device or, while nobody probes them, in host memory.
 pub(super) struct Build {
@@ -40,6 +41,16 @@ enum Place {
     Anywhere(SpillHandle),
 }
 
+/// A table, and what it says of its keys.
+struct Filled {
+    table: DeviceBuffer,
+    layout: TableLayout,
+    /// The leader of each row, where there may be lists.
+    leaders: Option<(DeviceBuffer, Reservation)>,
+    facts: TableFacts,
+    promise: Reservation,
+}
+
 /// All that is known of a build side but where it lies.
 struct Shape {
     /// The rows; `None` if there are none.
@@ -47,6 +58,8 @@ struct Shape {
     /// How many there are.
     rows: u64,
     table: TableLayout,
+    /// The table has lists.
+    lists: bool,
     form: BuildForm,
     /// Which rows have found a match, once a full join asks.
     marks: Mutex<Option<(DeviceBuffer, Reservation)>>,
@@ -71,11 +84,11 @@ impl Build {
                 (resident.to_vec(), Some(resident))
             }
         };
-        let rows = views.split_off(1).pop();
+        let part = self.shape.part.clone().zip(self.shape.part.is_some().then(|| views.pop()).flatten());
+        let part = part.map(|((layout, outputs, at), view)| Part::of(view, layout, outputs, at));
+        let lists = if self.shape.lists { views.pop() } else { None };
         let table = views.pop().ok_or_else(|| EngineError::internal("a build side has a table"))?;
-        let part = rows.zip(self.shape.part.clone());
-        let part = part.map(|(view, (layout, outputs, at))| Part::of(view, layout, outputs, at));
-        let table = TableInput { table, layout: self.shape.table.clone() };
+        let table = TableInput { table, layout: self.shape.table.clone(), lists };
         Ok(Built { part, table, shape: Arc::clone(&self.shape), _resident: resident })
     }
 }
@@ -104,7 +117,8 @@ impl Built {
 
     /// Bytes of rows and table.
     pub fn bytes(&self) -> usize {
-        self.table.layout.bytes + self.part.as_ref().map_or(0, |part| part.layout.bytes)
+        let lists = if self.shape.lists { self.table.layout.lists_bytes() } else { 0 };
+        self.table.layout.bytes + lists + self.part.as_ref().map_or(0, |part| part.layout.bytes)
     }
 
     /// Upper bound of the rows.
@@ -182,7 +196,6 @@ impl Run {
         let rows = self.counted(&mut parts, stream).await?;
         parts.retain(|part| part.rows_bound() > 0);
         let part = if parts.is_empty() { None } else { Some(self.joined(parts, true, stream)?) };
-        let bound = part.as_ref().map_or(0, Part::rows_bound);
 
         let forms = self.keys.get(&index).ok_or_else(|| EngineError::internal("a build side has keys"))?;
         // Ranges of codes are known better by now than when the keys were planned.
@@ -190,68 +203,143 @@ impl Run {
         for (form, (expr, _)) in forms.iter_mut().zip(join.on()) {
             form.narrowed(expr, &given.columns);
         }
+        let mut keys: Vec<Ty> = forms.iter().map(|form| form.ty).collect();
         let most = (self.engine.pool.limit().as_u64() / 16).min(2 << 30);
-        let direct_bytes = (8 * (CODES_PER_ROW * rows + LEAST_CODES)).min(most);
-        let table = table_spec(join, &forms, direct_bytes);
-        let piece = lower_table(join, &given.columns, &forms, &table, &mut self.tables().definitions)?;
-        let pipeline = self.pipeline(&piece.spec)?;
-        let layout = pipeline.table_layout(bound)?;
-        let promise = self.promise(layout.bytes)?;
-        let scoped = stream.with_scope(&self.tags.joins);
-        // All of it may leave for host memory, also what a build does not write.
-        let buffer = DeviceBuffer::zeroed(layout.bytes, &scoped, &self.engine.pool)?;
+        let room = Some(TableRoom { rows, most, probe_bytes: self.probe_bytes(index) });
+        let mut asked = Asked::by(join, self.payload.contains(&index));
+        let mut spec = table_spec(join, &keys, asked, room);
+        let tells_scans = self.tells_scans(index, join);
+        let is_addressable = keys.iter().all(|key| key.repr.is_integer() || key.repr == Repr::Bool);
+        let mut measured = vec![];
+        if let Some(part) = &part
+            && (tells_scans || spec.kind == TableKind::Hash && is_addressable)
         {
-            let _promise = self.promise(layout.scratch_bytes())?;
-            let scratch = DeviceBuffer::new(layout.scratch_bytes(), &scoped, &self.engine.pool)?;
-            let extent = match &part {
-                Some(part) => part.as_extent()?,
-                None => no_rows(&buffer, &piece.spec)?,
-            };
-            let mut lookups = Vec::with_capacity(piece.lookups.len());
-            for (lookup, spec) in piece.lookups.iter().zip(&piece.spec.lookups) {
-                let crate::expr::LookupTable::Dictionary(lookup) = lookup else {
-                    return Err(EngineError::internal("keys of a build side look into dictionaries only").into());
-                };
-                lookups.push(self.tables().lookup(lookup, spec, &self.engine, stream)?);
+            measured = self.measure(join, &given.columns, part, stream).await?;
+            for one in measured.iter().filter(|one| forms[one.key].is_own()) {
+                let (low, high) = one.range.unwrap_or((0, 0));
+                let known = keys[one.key].range;
+                let range = known.map_or((low, high), |known| (low.max(known.low), high.min(known.high)));
+                if range.0 <= range.1 {
+                    keys[one.key] = keys[one.key].within(range.0, range.1);
+                }
             }
-            let texts = self.reached.by(&piece.spec);
-            let input = Input {
-                extents: std::slice::from_ref(&extent),
-                literals: &piece.literals,
-                lookups: &lookups,
-                texts: &texts,
-                ..Input::default()
-            };
-            let images = &self.engine.images;
-            pipeline.build_table(input, buffer.as_view(), &layout, scratch.as_view(), images, stream)?;
-            self.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            spec = table_spec(join, &keys, asked, room);
         }
-        let control = buffer.view(TableLayout::CONTROL)?.download_vec(stream, &self.engine.pinned)?.await?;
-        let facts = TableLayout::facts(&control)?;
-        flagged(facts.error)?;
-        // What holds for one part of the keys would lose the rows of the others.
-        if self.parts(index) == 1 {
-            self.tell_scans(join, &given.columns, part.as_ref(), stream).await?;
+        if tells_scans {
+            self.tell_scans(join, part.is_some().then_some(&measured))?;
         }
+        let mut filled = self.filled(join, &forms, &given.columns, spec.clone(), part.as_ref(), stream).await?;
+        if filled.facts.has_duplicates && asked.lists && spec.kind == TableKind::Bitmap {
+            // As many matches as rows, after all.
+            asked.rows = true;
+            spec = table_spec(join, &keys, asked, room);
+            drop(filled);
+            filled = self.filled(join, &forms, &given.columns, spec.clone(), part.as_ref(), stream).await?;
+        }
+        let is_outside = ErrorCode::from_word(filled.facts.error).is_some_and(|(code, _)| code == ErrorCode::KeyRange);
+        if is_outside && spec.kind != TableKind::Hash {
+            spec = TableSpec { kind: TableKind::Hash, lists: asked.lists, ..spec };
+            drop(filled);
+            filled = self.filled(join, &forms, &given.columns, spec.clone(), part.as_ref(), stream).await?;
+        }
+        flagged(filled.facts.error)?;
+        let Filled { table, layout, leaders, facts, promise } = filled;
+        let mut views = vec![table.as_view().clone()];
+        drop(table);
+        let mut promises = vec![promise];
+        spec.lists &= facts.has_duplicates;
+        if let Some((leaders, _promise)) = leaders.filter(|_| spec.lists) {
+            promises.push(self.promise(layout.lists_bytes())?);
+            let scoped = stream.with_scope(&self.tags.joins);
+            let lists = DeviceBuffer::new(layout.lists_bytes(), &scoped, &self.engine.pool)?;
+            list_rows(&self.engine.images, &layout, leaders.as_view(), lists.as_view(), stream)?;
+            views.push(lists.as_view().clone());
+        }
+        let lists = spec.lists;
         let form = BuildForm {
             build: index,
             columns: given.columns,
-            table,
+            table: spec,
             keys: forms,
             has_duplicates: facts.has_duplicates,
             has_null_keys: facts.has_null_keys,
             is_empty: rows == 0,
         };
-        let mut views = vec![buffer.as_view().clone()];
-        drop(buffer);
-        let mut promises = vec![promise];
         let part = part.map(|part| {
             views.push(part.buffer);
             promises.extend(part.promise);
             (part.layout, part.outputs, part.at)
         });
-        let shape = Shape { part, rows, table: layout, form, marks: Mutex::default() };
+        let shape = Shape { part, rows, table: layout, lists, form, marks: Mutex::default() };
         Ok(Build { place: self.waiting(views, promises)?, shape: Arc::new(shape) })
+    }
+
+    /// The table of `part`, whose rows are as many as its bound says.
+    async fn filled(
+        &self,
+        join: &DeviceJoinExec,
+        forms: &[KeyForm],
+        columns: &[ColumnInfo],
+        spec: TableSpec,
+        part: Option<&Part>,
+        stream: &Stream,
+    ) -> Result<Filled, Failure> {
+        let bound = part.map_or(0, Part::rows_bound);
+        let layout = TableLayout::new(&spec, bound)?;
+        let promise = self.promise(layout.bytes)?;
+        let scoped = stream.with_scope(&self.tags.joins);
+        if spec.kind == TableKind::Every {
+            let table = DeviceBuffer::zeroed(layout.bytes, &scoped, &self.engine.pool)?;
+            let facts = TableFacts { error: 0, has_duplicates: bound > 1, has_null_keys: false };
+            return Ok(Filled { table, layout, leaders: None, facts, promise });
+        }
+        let piece = lower_table(join, columns, forms, &spec, &mut self.tables().definitions)?;
+        let pipeline = self.pipeline(&piece.spec)?;
+        let table = DeviceBuffer::new(layout.bytes, &scoped, &self.engine.pool)?;
+        let mut leaders = None;
+        if spec.lists {
+            let promise = self.promise(layout.scratch_bytes())?;
+            leaders = Some((DeviceBuffer::new(layout.scratch_bytes(), &scoped, &self.engine.pool)?, promise));
+        }
+        let extent = match part {
+            Some(part) => part.as_extent()?,
+            None => no_rows(&table, &piece.spec)?,
+        };
+        let mut lookups = Vec::with_capacity(piece.lookups.len());
+        for (lookup, spec) in piece.lookups.iter().zip(&piece.spec.lookups) {
+            let crate::expr::LookupTable::Dictionary(lookup) = lookup else {
+                return Err(EngineError::internal("keys of a build side look into dictionaries only").into());
+            };
+            lookups.push(self.tables().lookup(lookup, spec, &self.engine, stream)?);
+        }
+        let texts = self.reached.by(&piece.spec);
+        let input = Input {
+            extents: std::slice::from_ref(&extent),
+            literals: &piece.literals,
+            lookups: &lookups,
+            texts: &texts,
+            ..Input::default()
+        };
+        let scratch = leaders.as_ref().map(|(leaders, _)| leaders.as_view());
+        pipeline.build_table(input, table.as_view(), &layout, scratch, stream)?;
+        self.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let control = table.view(TableLayout::CONTROL)?.download_vec(stream, &self.engine.pinned)?.await?;
+        let facts = TableLayout::facts(&control)?;
+        Ok(Filled { table, layout, leaders, facts, promise })
+    }
+
+    /// Bytes of the columns that are fed to whoever probes what segment `build` builds, as far as statistics know their rows.
+    fn probe_bytes(&self, build: usize) -> u64 {
+        let of = |upload: &Uploaded| {
+            let read = upload.columns.iter().zip(&upload.used).filter(|(_, used)| **used);
+            let widths = read.map(|(column, _)| u64::from(column_spec(column, true).physical.width()));
+            upload.rows_known.saturating_mul(widths.sum())
+        };
+        let fed = self.users(build).filter_map(|user| match &self.program.segments[user].source {
+            Source::Upload(upload) => Some(of(&self.uploads[*upload])),
+            _ => None,
+        });
+        fed.sum()
     }
 
     /// Lets views leave for host memory while nobody uses them, where the device's memory layer takes them.

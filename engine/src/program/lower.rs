@@ -18,11 +18,13 @@ use millpond_kernels::codegen::ir::{
     TableSpec, Test, Ty,
 };
 
+use millpond_kernels::join::TableLayout;
+
 use super::compile::{Program, Sink, Source, Stage};
 use crate::column::{ColumnInfo, DictionaryId, Form, storage};
 use crate::exec::{DeviceAggregateExec, DeviceJoinExec, JoinColumn, JoinKind};
 use crate::expr::aggregate::{self, LoweredAggregate};
-use crate::expr::join::{self, BuildForm, KeyForm, KeySlice};
+use crate::expr::join::{self, Asked, BuildForm, KeyForm, KeySlice};
 use crate::expr::{Dictionaries, LookupTable, Lowering, Scope, Value};
 use crate::placement::Reason;
 
@@ -656,19 +658,49 @@ pub fn lower_table(
     Ok(piece.pruned())
 }
 
-/// The table of a build side: addressed by the keys where that takes no more than `direct_bytes`, else hashed.
-pub fn table_spec(join: &DeviceJoinExec, forms: &[KeyForm], direct_bytes: u64) -> TableSpec {
-    let keys: Vec<Ty> = forms.iter().map(|form| form.ty).collect();
-    let codes = keys.iter().try_fold(1_u64, |codes, key| {
-        let range = key.range.or_else(|| key.bounds().filter(|_| matches!(key.repr, Repr::U8 | Repr::I8)))?;
-        let span = u64::try_from(range.high.checked_sub(range.low)?).ok()?.checked_add(2)?;
-        codes.checked_mul(span)
-    });
-    let kind = match codes {
-        Some(codes) if codes < 1 << 31 && codes.saturating_mul(8) <= direct_bytes => TableKind::Direct,
-        _ => TableKind::Hash,
-    };
-    TableSpec { keys, kind, nulls_equal: join.nulls_equal() }
+/// What decides how a table is addressed.
+#[derive(Debug, Clone, Copy)]
+pub struct TableRoom {
+    /// Rows of the build side.
+    pub rows: u64,
+    /// Bytes that a table may take.
+    pub most: u64,
+    /// Bytes of the probe side, as far as they are known.
+    pub probe_bytes: u64,
+}
+
+/// Beyond so many bytes a bitmap no longer stays near the processors.
+const MOST_BITMAP_BYTES: u64 = 256 << 20;
+/// A table addressed by keys is worth so many times the bytes of a hashed one …
+const WORTH: u64 = 4;
+/// … and so many whatever the rows.
+const ALWAYS_WORTH: u64 = 64 << 10;
+
+/// The table of a build side. Where nothing is known of it yet: hashed.
+pub fn table_spec(join: &DeviceJoinExec, keys: &[Ty], asked: Asked, room: Option<TableRoom>) -> TableSpec {
+    let keys = keys.to_vec();
+    let spec = TableSpec { keys, kind: TableKind::Hash, lists: asked.lists, nulls_equal: join.nulls_equal() };
+    match room {
+        _ if join.on().is_empty() => TableSpec { kind: TableKind::Every, lists: false, ..spec },
+        None => spec,
+        Some(room) => by_bytes(spec, asked, room),
+    }
+}
+
+/// Bits or an array addressed by the keys where that is worth its bytes, else a hashed table.
+fn by_bytes(hash: TableSpec, asked: Asked, room: TableRoom) -> TableSpec {
+    let array = TableSpec { kind: TableKind::Array, ..hash.clone() };
+    let bitmap = TableSpec { kind: TableKind::Bitmap, lists: false, ..hash.clone() };
+    let bytes = |spec: &TableSpec| TableLayout::new(spec, room.rows).ok().map(|layout| layout.bytes as u64);
+    let limit = (WORTH * bytes(&hash).unwrap_or(0)).max(room.probe_bytes / 2).max(ALWAYS_WORTH).min(room.most);
+    let fits = |spec: &TableSpec, most: u64| bytes(spec).is_some_and(|bytes| bytes <= limit.min(most));
+    if !asked.rows && fits(&bitmap, MOST_BITMAP_BYTES) {
+        bitmap
+    } else if fits(&array, u64::MAX) {
+        array
+    } else {
+        hash
+    }
 }
 
 /// How an input column lies in memory: uploaded ones are narrowed by range, intermediates have their natural width.
@@ -740,7 +772,48 @@ pub fn planned_build(
     scope: &Scope,
 ) -> Result<BuildForm, Reason> {
     let keys = join::key_forms(lowering, scope, join, columns)?;
-    let table = table_spec(join, &keys, 0);
+    let types: Vec<Ty> = keys.iter().map(|form| form.ty).collect();
+    let table = table_spec(join, &types, Asked::by(join, true), None);
     let columns = columns.to_vec();
     Ok(BuildForm { build, columns, table, keys, has_duplicates: true, has_null_keys: false, is_empty: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXISTENCE: Asked = Asked { rows: false, lists: false };
+    const PAIRS: Asked = Asked { rows: true, lists: true };
+
+    fn kind(ranges: &[(i128, i128)], rows: u64, asked: Asked, probe_bytes: u64, most: u64) -> TableKind {
+        let keys = ranges.iter().map(|(low, high)| Ty::new(Repr::I64).within(*low, *high)).collect();
+        let spec = TableSpec { keys, kind: TableKind::Hash, lists: asked.lists, nulls_equal: false };
+        by_bytes(spec, asked, TableRoom { rows, most, probe_bytes }).kind
+    }
+
+    #[test]
+    fn tables_are_addressed_by_keys_where_that_is_worth_its_bytes() {
+        const ROOM: u64 = 1 << 31;
+        // Order keys at scale 100, of which 4 % are built: bits beside any probe side, row numbers beside a large one.
+        let orders = [(1, 600_000_000)];
+        assert_eq!(kind(&orders, 6_000_000, EXISTENCE, 0, ROOM), TableKind::Bitmap);
+        assert_eq!(kind(&orders, 6_000_000, PAIRS, 600_000_000 * 28, ROOM << 1), TableKind::Array);
+        assert_eq!(kind(&orders, 6_000_000, PAIRS, 600_000_000 * 28, ROOM), TableKind::Hash);
+        assert_eq!(kind(&orders, 6_000_000, PAIRS, 0, ROOM << 1), TableKind::Hash);
+        // Ten rows far apart are looked up in less than it takes to clear the bits.
+        assert_eq!(kind(&orders, 10, EXISTENCE, 0, ROOM), TableKind::Hash);
+        // Few codes are always worth it, also of several keys, negative ones, and next to 64-bit limits.
+        assert_eq!(kind(&[(-3, 3), (0, 9)], 1, PAIRS, 0, ROOM), TableKind::Array);
+        assert_eq!(kind(&[(i64::MIN.into(), i128::from(i64::MIN) + 99)], 1, PAIRS, 0, ROOM), TableKind::Array);
+        assert_eq!(kind(&[(i64::MIN.into(), i64::MAX.into())], 1 << 20, EXISTENCE, u64::MAX, ROOM), TableKind::Hash);
+        // More codes than 32 bits count; bits beyond their limit; no memory.
+        assert_eq!(kind(&[(0, 70_000), (0, 70_000)], 1 << 24, EXISTENCE, 1 << 40, ROOM), TableKind::Hash);
+        assert_eq!(kind(&[(0, 3 << 30)], 1 << 30, EXISTENCE, 1 << 40, ROOM), TableKind::Hash);
+        assert_eq!(kind(&[(0, 1 << 20)], 1 << 20, PAIRS, 0, 1 << 20), TableKind::Hash);
+        // A key of no known range.
+        let spec =
+            TableSpec { keys: vec![Ty::new(Repr::I64)], kind: TableKind::Hash, lists: false, nulls_equal: false };
+        let room = TableRoom { rows: 10, most: ROOM, probe_bytes: 0 };
+        assert_eq!(by_bytes(spec, EXISTENCE, room).kind, TableKind::Hash);
+    }
 }

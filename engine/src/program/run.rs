@@ -121,6 +121,8 @@ pub(super) struct Run {
     pub keys: HashMap<usize, Vec<KeyForm>>,
     /// Which columns of each building segment anything reads.
     pub needed: HashMap<usize, Vec<bool>>,
+    /// Building segments whose columns anybody reads who probes them.
+    pub payload: HashSet<usize>,
     /// The columns that each input of a union gives.
     pub unions: HashMap<usize, Vec<ColumnInfo>>,
     pub learnt_sizes: HashMap<(usize, usize), usize>,
@@ -251,6 +253,7 @@ struct Plan {
     used: Vec<Vec<bool>>,
     keys: HashMap<usize, Vec<KeyForm>>,
     needed: HashMap<usize, Vec<bool>>,
+    payload: HashSet<usize>,
     unions: HashMap<usize, Vec<ColumnInfo>>,
 }
 
@@ -327,6 +330,7 @@ impl Plan {
                     && let Some(needed) = plan.needed.get_mut(build)
                 {
                     needed[*column] = true;
+                    plan.payload.insert(*build);
                 }
             }
             // What the keys of a build side read is needed, too.
@@ -490,6 +494,7 @@ impl Run {
             uploads,
             keys: plan.keys,
             needed: plan.needed,
+            payload: plan.payload,
             unions: plan.unions,
             learnt_sizes: learnt.dictionaries.clone(),
             arena_times: AtomicU64::new(learnt.arena_times.max(1)),

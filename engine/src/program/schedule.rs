@@ -226,7 +226,7 @@ impl<'r> Schedule<'r> {
 
 impl Run {
     /// Segments that use what segment `build` builds, in order.
-    fn users(&self, build: usize) -> impl Iterator<Item = usize> + '_ {
+    pub fn users(&self, build: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.program.segments.len()).filter(move |index| self.program.probed(*index).any(|probed| probed == build))
     }
 

@@ -278,3 +278,52 @@ async fn scans_of_a_probe_side_leave_out_row_groups() {
         assert!(fed <= 10 + 1000, "{fed} rows were read");
     }
 }
+
+/// Every kind of table: bits where only a match counts, arrays of each width, hashed rows, and none where every row matches.
+#[tokio::test]
+async fn tables_of_every_kind() {
+    let mut rig = Rig::new().await;
+    let edge = |keys: Vec<Option<i64>>| {
+        let ids = (0..keys.len() as i64).collect::<Int64Array>();
+        let keys = keys.into_iter().collect::<Int64Array>();
+        RecordBatch::try_from_iter_with_nullable(vec![
+            ("id", Arc::new(ids) as ArrayRef, false),
+            ("k", Arc::new(keys) as ArrayRef, true),
+        ])
+        .expect("columns have one length")
+    };
+    let near = |from: i64, n: i64| (0..n).map(|i| Some(from.wrapping_add(i))).collect::<Vec<_>>();
+    let tables = [
+        ("low", edge([near(i64::MIN, 5), vec![None]].concat())),
+        ("high", edge(near(i64::MAX - 4, 5))),
+        ("far", edge(vec![Some(i64::MIN), Some(i64::MAX), Some(0), None])),
+        ("negative", edge([near(-40, 30), near(-20, 4)].concat())),
+        ("single", edge(vec![Some(7)])),
+        ("nulls", edge(vec![None, None])),
+        ("many", edge([near(-300, 700), vec![None]].concat())),
+    ];
+    for session in rig.sims.iter().chain([&rig.cpu]) {
+        for (name, batch) in &tables {
+            let table = MemTable::try_new(batch.schema(), vec![vec![batch.clone()]]).expect("batches have the schema");
+            session.context().register_table(*name, Arc::new(table)).expect("a name of its own");
+        }
+    }
+    let names = ["low", "high", "far", "negative", "single", "nulls", "many", "e"];
+    for (i, a) in names.iter().enumerate() {
+        for b in &names[i..] {
+            // Nothing of either side is read but its key: as many matches as rows all the same.
+            rig.same(&format!("SELECT count(*) FROM {a} p JOIN {b} q ON p.k = q.k")).await;
+            rig.same(&format!("SELECT count(*), sum(p.id) FROM {b} p JOIN {a} q ON p.k = q.k WHERE p.id > 0")).await;
+            rig.same(&format!("SELECT p.id FROM {a} p WHERE EXISTS (SELECT 1 FROM {b} q WHERE p.k = q.k)")).await;
+            rig.same(&format!("SELECT p.id FROM {b} p WHERE p.k NOT IN (SELECT k FROM {a})")).await;
+            rig.same(&format!("SELECT p.id, q.id FROM {a} p FULL JOIN {b} q ON p.k = q.k")).await;
+            rig.same(&format!("SELECT p.id, q.id FROM {a} p JOIN {b} q ON p.k IS NOT DISTINCT FROM q.k")).await;
+        }
+        rig.same(&format!("SELECT p.id, q.id FROM {a} p CROSS JOIN single q")).await;
+        rig.same(&format!("SELECT p.id, q.id FROM {a} p CROSS JOIN negative q WHERE p.id < 3")).await;
+        rig.same(&format!("SELECT count(*) FROM {a} p CROSS JOIN many q WHERE p.id < 100")).await;
+        rig.same(&format!("SELECT id FROM low WHERE EXISTS (SELECT 1 FROM {a} WHERE k > 0)")).await;
+        rig.same(&format!("SELECT p.id, q.id FROM {a} p LEFT JOIN far q ON p.id < q.id")).await;
+    }
+    rig.done();
+}

@@ -309,22 +309,31 @@ pub enum Regime {
 /// How a join table is addressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TableKind {
-    /// By the keys themselves: their ranges are part of `TableSpec::keys`.
-    Direct,
-    /// By a hash of the keys.
+    /// Not at all: every row matches every row of the build side, whatever the keys. Nothing is built.
+    Every,
+    /// A bit for each combination of the keys' values: whether it is there. Their ranges are part of `TableSpec::keys`. A match
+    /// has no row.
+    Bitmap,
+    /// A row number for each combination of the keys' values.
+    Array,
+    /// Slots by a hash of the keys.
     Hash,
 }
 
-/// A join table: for each key that a build side has, the list of its rows.
+/// A join table: for each key that a build side has, its rows.
 ///
-/// A list of matches is 64 bits: the number of rows in the low half, in the high half where they begin in the table's list
-/// of row numbers. Both are read by `Graph::match_count` and `Graph::match_start`; the list itself is a lookup table. Where
-/// no key has two rows (`TableFacts::has_duplicates`), the high half is the row's number, and there is no list.
+/// A list of matches is 64 bits: the number of rows in the low half, in the high half a place, both of them read by
+/// `Graph::match_count` and `Graph::match_start`. With `lists` the place is where the key's rows begin in the table's list of row
+/// numbers, which is a lookup table. Without, the count is 1 and the place is the key's leader: one of its rows, or the row where
+/// no key has two (`TableFacts::has_duplicates`). Of [`TableKind::Every`] the count is that of all rows, and the place is 0: row
+/// `place + k` is the k-th match.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TableSpec {
     /// Types of the build side's keys. Probing keys have the same representation, and any range.
     pub keys: Vec<Ty>,
     pub kind: TableKind,
+    /// Of a pipeline that builds: note the leader of each row, so that lists can be made. Of one that probes: they were made.
+    pub lists: bool,
     /// NULL equals NULL, as in IS NOT DISTINCT FROM. Otherwise rows with a NULL among their keys match nothing.
     pub nulls_equal: bool,
 }
@@ -332,7 +341,7 @@ pub struct TableSpec {
 /// What happens to the rows that pass.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SinkSpec {
-    /// Puts the rows that pass, by their numbers in the extent, into a join table. The input is one extent.
+    /// Puts the keys of the rows that pass into a join table; rows by their numbers in the extent, which is one.
     Table { table: TableSpec, keys: Vec<NodeId> },
     /// Sets bit `row` (a `U32`; NULL sets none) of a bitmap for each row that passes: which build rows, or which source
     /// rows of an expansion, found a match.

@@ -1,38 +1,76 @@
 //! Join tables: how a key is addressed, by those who build a table and those who probe it.
 //!
-//!   direct   record = (k0 − low0) · codes1 + (k1 − low1)            hash   tag u32 | NULL mask u32 | key words | matches
-//!            matches u64                                                   the record layout of grouped aggregation
+//!   every    nothing is stored: each row matches all of the build side's
+//!   bitmap   code = (k0 − low0) · codes1 + (k1 − low1) ──► a bit
+//!   array    the same code                              ──► the key's leader: one of its rows
+//!   hash     key words, and a mask of NULLs             ──► the same, see [`slots`](super::slots)
 //!
-//!   matches  count of the key's rows (low half) | where they begin in the list of rows (high half)      0: no such key
+//!   matches  count of the key's rows (low half) | the leader, or where they begin in the list of rows (high half)    0: no such key
+//!   lists    leader ──► count, end in the list of rows         only where some key has several rows and somebody asks for each
 //!
 //! Ranges   a probing key may lie outside the build side's range and then matches nothing; so ranges are compared in 64 bits.
 //! NULL     equals nothing: such a row is not put into a table and is not looked up. Where NULL equals NULL it is a key's
-//!          last code, or a bit in the record's mask.
+//!          last code, or a bit in the mask.
 //! Floats   all NaN are one key and −0.0 is 0.0.
+//! Texts    are hashed and compared by their bytes, wherever these lie.
 
 use millpond_ptx::ast::Type;
-use millpond_ptx::build::{Compare, FunctionBuilder, Reg};
+use millpond_ptx::build::{Callee, Compare, FunctionBuilder, ModuleBuilder, Reg};
 
 use super::ir::*;
 use super::load::{to_64, to_128, truth_bit};
 use super::params::{ParamList, Slot};
-use super::sink::cells::AggregatePlan;
-use super::sink::hash;
 use super::sink::keys::canonical;
-use super::value::{CodegenError, Value};
+use super::slots::{self, Wanted, Words};
+use super::text;
+use super::value::{CodegenError, Emit, Value};
 use crate::abi;
+
+/// One key of a join table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct JoinKey {
+    /// Nullable where NULL is a key of its own.
+    pub ty: Ty,
+    pub lane: Lane,
+    /// The lowest value and the number of values, NULL not counted, where they are known.
+    pub dense: Option<(i128, u64)>,
+}
+
+impl JoinKey {
+    fn new(ty: Ty) -> JoinKey {
+        let lane = lane(ty);
+        let bounds = if ty.repr == Repr::Bool { Some(Range { low: 0, high: 1 }) } else { ty.bounds() };
+        // Values are told apart in 64 bits: keys that lie beyond are hashed, however near to each other.
+        let dense = bounds.filter(|_| !matches!(lane, Lane::S128 | Lane::F32 | Lane::F64 | Lane::Text));
+        let dense = dense.and_then(|Range { low, high }| {
+            let values = u64::try_from(high.checked_sub(low)?.checked_add(1)?).ok()?;
+            Some((low, values))
+        });
+        JoinKey { ty, lane, dense }
+    }
+
+    /// 64-bit words of the key beside a hashed slot.
+    pub(crate) fn words(&self) -> u32 {
+        match self.lane {
+            Lane::S128 => 2,
+            Lane::Text => text::KEY_WORDS,
+            _ => 1,
+        }
+    }
+}
 
 /// A join table, laid out.
 #[derive(Debug, Clone)]
 pub(crate) struct JoinPlan {
-    /// The table as a count of rows by key: its keys and records.
-    pub groups: AggregatePlan,
+    pub keys: Vec<JoinKey>,
+    pub kind: TableKind,
+    pub lists: bool,
     nulls_equal: bool,
 }
 
 impl JoinPlan {
     /// # Errors
-    /// If the table has no keys, too many, or is direct although the keys' ranges do not allow it.
+    /// If the table has no keys, too many, or is addressed by keys whose ranges do not allow it.
     pub(crate) fn new(spec: &TableSpec) -> Result<JoinPlan, CodegenError> {
         let malformed = |why: &str| CodegenError::Malformed { what: "a join table".into(), why: why.into() };
         if spec.keys.is_empty() {
@@ -41,89 +79,119 @@ impl JoinPlan {
         if spec.keys.len() > 32 {
             return Err(CodegenError::Unsupported { what: format!("joining by {} keys", spec.keys.len()) });
         }
-        let mut graph = Graph::new();
-        let keys = spec.keys.iter().enumerate();
-        let keys = keys.map(|(i, ty)| graph.column(i as u32, ty.nullable(ty.nullable && spec.nulls_equal))).collect();
-        let mut count = AggregateSpec::new(keys);
-        count.accumulate(&graph, Accumulator { aggregate: Aggregate::CountStar, filter: None });
-        count.regime = Some(match spec.kind {
-            TableKind::Direct => Regime::Direct,
-            TableKind::Hash => Regime::Hash,
-        });
-        let groups = AggregatePlan::new(&graph, &count);
-        if spec.kind == TableKind::Direct && groups.max_groups.is_none() {
+        let keys = spec.keys.iter().map(|ty| JoinKey::new(ty.nullable(ty.nullable && spec.nulls_equal))).collect();
+        let plan = JoinPlan { keys, kind: spec.kind, lists: spec.lists, nulls_equal: spec.nulls_equal };
+        if matches!(spec.kind, TableKind::Bitmap | TableKind::Array) && plan.codes().is_none() {
             return Err(malformed("its keys cannot address it"));
         }
-        Ok(JoinPlan { groups, nulls_equal: spec.nulls_equal })
+        if matches!(spec.kind, TableKind::Bitmap | TableKind::Every) && spec.lists {
+            return Err(malformed("its rows have no lists"));
+        }
+        Ok(plan)
     }
 
-    /// Byte offset of the matches in a record.
-    pub(crate) fn matches_offset(&self) -> i64 {
-        self.groups.cells_offset() as i64
+    /// Combinations of the keys' values, where so many can be addressed.
+    pub(crate) fn codes(&self) -> Option<u32> {
+        let codes = self.keys.iter().try_fold(1_u64, |codes, key| {
+            let (_, values) = key.dense?;
+            codes.checked_mul(values.checked_add(key.ty.nullable as u64)?)
+        });
+        codes.and_then(|codes| u32::try_from(codes).ok())
     }
 
-    pub(crate) fn record_bytes(&self) -> u64 {
-        self.groups.record_bytes()
+    /// Whether the words of a row begin with a mask of NULLs.
+    pub(crate) fn has_null_mask(&self) -> bool {
+        self.keys.iter().any(|key| key.ty.nullable)
+    }
+
+    /// 64-bit words of a row's keys beside a hashed slot.
+    pub(crate) fn width(&self) -> u64 {
+        u64::from(self.has_null_mask()) + self.keys.iter().map(|key| u64::from(key.words())).sum::<u64>()
     }
 
     /// Number of codes of key `key`, NULL not counted, and the lowest.
     pub(crate) fn dense_key(&self, key: u32) -> Option<(i128, u64)> {
-        let key = self.groups.keys.get(key as usize)?;
-        let dense = key.dense?;
-        Some((dense.low, dense.codes - key.ty.nullable as u64))
+        self.keys.get(key as usize)?.dense
     }
+}
+
+/// Where the slots of a table are.
+pub(crate) enum Where {
+    /// Number of rows that all match (U32).
+    Every {
+        rows: Reg,
+    },
+    Bits,
+    /// Bytes of a slot as a power of two, and its bits (U32).
+    Array {
+        shift: Reg,
+        field: Reg,
+    },
+    /// Number of slots (U32).
+    Hashed {
+        slots: Reg,
+    },
 }
 
 /// Parameters of a join table, in registers.
 pub(crate) struct TableRegisters {
-    /// First record (U64).
+    /// First slot (U64).
     pub records: Reg,
-    /// Slots less one (U32), where the table is hashed.
-    pub mask: Option<Reg>,
+    pub place: Where,
     /// Lowest value and number of codes of each key (U64), where keys address the table.
     keys: Vec<(Reg, Reg)>,
+    /// Counts and ends of the lists by leader (U64).
+    lists: Option<Reg>,
+    /// What compares texts among its keys.
+    comparison: Option<Callee>,
 }
 
 impl TableRegisters {
-    /// Declares the parameters of table `index` and reads them; `base` is the address of its allocation.
+    /// Declares the parameters of table `index` and reads them; `base` is the address of its allocation. Those who build have no
+    /// lists yet.
     pub(crate) fn new(
+        module: &mut ModuleBuilder,
         f: &mut FunctionBuilder,
         params: &mut ParamList,
         plan: &JoinPlan,
         index: u32,
         base: Reg,
-    ) -> TableRegisters {
+        builds: bool,
+    ) -> Result<TableRegisters, CodegenError> {
         let mut read = |f: &mut FunctionBuilder, slot: Slot, ty: Type| {
             let param = params.declare(f, slot, ty);
             f.load_param(&param)
         };
-        let mut mask = None;
+        let place = match plan.kind {
+            TableKind::Every => Where::Every { rows: read(f, Slot::JoinRows(index), Type::U32) },
+            TableKind::Bitmap => Where::Bits,
+            TableKind::Array => {
+                let shift = read(f, Slot::JoinShift(index), Type::U32);
+                Where::Array { shift, field: read(f, Slot::JoinField(index), Type::U32) }
+            }
+            TableKind::Hash => Where::Hashed { slots: read(f, Slot::JoinSlots(index), Type::U32) },
+        };
         let mut keys = Vec::new();
-        if plan.groups.regime == Regime::Hash {
-            mask = Some(read(f, Slot::JoinMask(index), Type::U32));
-        } else {
-            for key in 0..plan.groups.keys.len() as u32 {
+        if matches!(plan.kind, TableKind::Bitmap | TableKind::Array) {
+            for key in 0..plan.keys.len() as u32 {
                 let low = read(f, Slot::JoinLow(index, key), Type::U64);
                 let codes = read(f, Slot::JoinCodes(index, key), Type::U64);
                 keys.push((low, codes));
             }
         }
+        let lists = (plan.lists && !builds).then(|| {
+            let lists = read(f, Slot::JoinLists(index), Type::U64);
+            f.add(lists, abi::CONTROL_BYTES)
+        });
         let records = f.add(base, abi::CONTROL_BYTES);
-        TableRegisters { records, mask, keys }
+        let comparison = text::comparison(module, plan.keys.iter().map(|key| key.lane))?;
+        Ok(TableRegisters { records, place, keys, lists, comparison })
     }
 }
 
-/// A row's keys, ready to be looked for.
-pub(crate) enum Wanted {
-    /// The record's number (U32), where `usable`.
-    Code(Reg),
-    /// Key words and NULL mask.
-    Words(Vec<Reg>, Option<Reg>),
-}
-
 /// What the keys of a row come to.
-pub(crate) struct RowKeys {
-    pub wanted: Wanted,
+pub(crate) struct RowKeys<'t> {
+    pub wanted: Wanted<'t>,
     /// Where the row can be in the table at all: no NULL that equals nothing, every key in its range. `None`: always.
     pub usable: Option<Reg>,
     /// Where some key is NULL. `None`: never.
@@ -140,13 +208,13 @@ fn either(f: &mut FunctionBuilder, a: Option<Reg>, b: Option<Reg>) -> Option<Reg
 }
 
 /// Prepares the keys of the current row.
-pub(crate) fn row_keys(
-    f: &mut FunctionBuilder,
+pub(crate) fn row_keys<'t>(
+    emit: &mut Emit<'_>,
     plan: &JoinPlan,
-    table: &TableRegisters,
+    table: &'t TableRegisters,
     values: &[Value],
-) -> Result<RowKeys, CodegenError> {
-    let keys = &plan.groups.keys;
+) -> Result<RowKeys<'t>, CodegenError> {
+    let keys = &plan.keys;
     if values.len() != keys.len() {
         let why = format!("{} keys where the table has {}", values.len(), keys.len());
         return Err(CodegenError::Malformed { what: "a join".into(), why });
@@ -154,21 +222,24 @@ pub(crate) fn row_keys(
     let mut null = None;
     let mut outside = None;
     for value in values {
-        let own = value.valid.map(|valid| f.not(valid));
-        null = either(f, null, own);
+        let own = value.valid.map(|valid| emit.f.not(valid));
+        null = either(emit.f, null, own);
     }
-    let wanted = if plan.groups.regime == Regime::Hash {
+    let wanted = if plan.kind == TableKind::Hash {
         let mut words = Vec::new();
-        let has_mask = keys.iter().any(|key| key.ty.nullable);
-        let mut mask = has_mask.then(|| f.copy(Type::U32, 0u32));
+        let mut mask = plan.has_null_mask().then(|| emit.f.copy(Type::U64, 0u64));
         for (i, (key, &value)) in keys.iter().zip(values).enumerate() {
-            let (mut own, too_wide) = key_words(f, key.words(), value)?;
+            let (mut own, too_wide) = match value.lane {
+                Lane::Text => (text::key_words(emit, value)?, None),
+                _ => key_words(emit.f, key.words(), value)?,
+            };
+            let f = &mut *emit.f;
             if let Some(valid) = value.valid {
                 for word in &mut own {
                     *word = f.select(valid, *word, 0u64);
                 }
                 if let Some(before) = mask {
-                    let with = f.or(before, 1u32 << i);
+                    let with = f.or(before, 1u64 << i);
                     mask = Some(f.select(valid, before, with));
                 }
             }
@@ -176,8 +247,10 @@ pub(crate) fn row_keys(
             outside = either(f, outside, too_wide);
             words.append(&mut own);
         }
-        Wanted::Words(words, mask)
+        let words = mask.into_iter().chain(words).collect();
+        Wanted::Words(Words { words, comparison: &table.comparison })
     } else {
+        let f = &mut *emit.f;
         let mut code: Option<Reg> = None;
         for ((key, &value), &(low, codes)) in keys.iter().zip(values).zip(&table.keys) {
             let (words, too_wide) = key_words(f, 1, value)?;
@@ -204,6 +277,7 @@ pub(crate) fn row_keys(
         Wanted::Code(code.unwrap_or_else(|| f.copy(Type::U32, 0u32)))
     };
     // A NULL that the table has no place for equals nothing, also where NULL equals NULL: the build side has none there.
+    let f = &mut *emit.f;
     let mut lost = outside;
     for (key, value) in keys.iter().zip(values) {
         if let (Some(valid), false) = (value.valid, plan.nulls_equal && key.ty.nullable) {
@@ -246,34 +320,44 @@ fn key_words(f: &mut FunctionBuilder, count: u32, value: Value) -> Result<(Vec<R
             (vec![low], Some(wide))
         }
         Lane::S32 | Lane::U32 | Lane::S64 | Lane::U64 => one(to_64(f, value.low)),
-        Lane::Text => return Err(CodegenError::Unsupported { what: "a join on a text".into() }),
+        Lane::Text => return Err(CodegenError::Malformed { what: "a join".into(), why: "a text is no number".into() }),
     })
 }
 
 /// Looks a row's keys up: its list of matches, NULL where there are none.
 pub(crate) fn probe(
-    f: &mut FunctionBuilder,
+    emit: &mut Emit<'_>,
     plan: &JoinPlan,
     table: &TableRegisters,
     values: &[Value],
 ) -> Result<Value, CodegenError> {
-    let keys = row_keys(f, plan, table, values)?;
+    let answer = |low: Reg, valid: Reg| Value { lane: Lane::U64, low, high: None, valid: Some(valid) };
+    if let Where::Every { rows } = table.place {
+        let any = emit.f.setp(Compare::Ne, rows, 0u32);
+        return Ok(answer(emit.f.convert(Type::U64, rows), any));
+    }
+    let keys = row_keys(emit, plan, table, values)?;
+    let f = &mut *emit.f;
     let matches = f.copy(Type::U64, 0u64);
     let open = keys.usable.map(|usable| f.open_if(usable));
-    match keys.wanted {
-        Wanted::Code(code) => {
-            let record = f.element(table.records, code, plan.record_bytes() as u32);
-            f.load_into("ld.global.nc", Type::U64, matches, record.at(plan.matches_offset()));
+    let (found, leader) = slots::find(f, plan, table, &keys.wanted);
+    match table.lists {
+        None => {
+            let one = f.copy(Type::U32, 1u32);
+            let own = f.pack(one.view(Type::B32), leader.view(Type::B32));
+            f.guarded(found, true, |f| f.assign(matches, own.view(Type::U64)));
         }
-        Wanted::Words(words, nulls) => {
-            let mask = table.mask.expect("a hashed table has a slot mask");
-            let at = hash::Found { records: table.records, mask, matches, offset: plan.matches_offset() };
-            hash::find(f, &plan.groups, at, &words, nulls, hash::Same::Words);
-        }
+        Some(lists) => f.if_(found, |f| {
+            let at = f.element(lists, leader, 8);
+            let list = f.load_vector("ld.global.nc", 2, Type::U32, at);
+            let start = f.sub(list[1], list[0]);
+            let own = f.pack(list[0].view(Type::B32), start.view(Type::B32));
+            f.assign(matches, own.view(Type::U64));
+        }),
     }
     if let Some(open) = open {
         f.close(open);
     }
     let valid = f.setp(Compare::Ne, matches, 0u64);
-    Ok(Value { lane: Lane::U64, low: matches, high: None, valid: Some(valid) })
+    Ok(answer(matches, valid))
 }

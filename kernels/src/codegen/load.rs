@@ -9,7 +9,7 @@
 //! Padding   a bitmap is read by whole words, which the padding of every buffer allows; everything else row by row.
 
 use millpond_ptx::ast::{Space, Type};
-use millpond_ptx::build::{Compare, FunctionBuilder, Param, Reg};
+use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Param, Reg};
 
 use super::ir::*;
 use super::join::{self, JoinPlan, TableRegisters};
@@ -147,6 +147,7 @@ impl<'a> RowLeaves<'a> {
     /// Declares the parameters of literals and lookups and reads them.
     pub(crate) fn new(
         spec: &'a PipelineSpec,
+        module: &mut ModuleBuilder,
         f: &mut FunctionBuilder,
         params: &mut ParamList,
         control: Reg,
@@ -170,7 +171,7 @@ impl<'a> RowLeaves<'a> {
             let plan = JoinPlan::new(table)?;
             let base = params.declare(f, Slot::Join(i as u32), Type::U64);
             let base = f.load_param(&base);
-            let registers = TableRegisters::new(f, params, &plan, i as u32, base);
+            let registers = TableRegisters::new(module, f, params, &plan, i as u32, base, false)?;
             tables.push((plan, registers));
         }
         let expansion = spec.expanded.then(|| {
@@ -351,7 +352,7 @@ impl Leaves for RowLeaves<'_> {
             let why = "there is no such table".into();
             return Err(CodegenError::Malformed { what: format!("join table {table}"), why });
         };
-        join::probe(emit.f, plan, registers, keys)
+        join::probe(emit, plan, registers, keys)
     }
 
     fn ordinal(&mut self, _: &mut Emit<'_>) -> Result<Value, CodegenError> {

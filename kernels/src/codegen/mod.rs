@@ -17,6 +17,7 @@ pub mod params;
 pub mod pipeline;
 mod prune;
 pub(crate) mod sink;
+pub(crate) mod slots;
 pub(crate) mod text;
 mod time;
 pub mod value;

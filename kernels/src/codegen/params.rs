@@ -68,13 +68,21 @@ pub enum Slot {
     LookupValidity(u32),
     /// Address of join table `i`.
     Join(u32),
-    /// Slots of join table `i` less one (u32), where it is hashed.
-    JoinMask(u32),
+    /// Rows of join table `i` (u32), where every row matches.
+    JoinRows(u32),
+    /// Bytes of a slot of join table `i` as a power of two (u32), where it is an array.
+    JoinShift(u32),
+    /// The bits of such a slot (u32).
+    JoinField(u32),
+    /// Slots of join table `i` (u32), where it is hashed.
+    JoinSlots(u32),
+    /// Address of the lists of join table `i`.
+    JoinLists(u32),
     /// Lowest value of key `k` of join table `i` (u64), where keys address it.
     JoinLow(u32, u32),
     /// Number of values of that key, NULL not counted (u64).
     JoinCodes(u32, u32),
-    /// Where a build notes the record and the rank of each row.
+    /// Where a build notes the leader of each row.
     Scratch,
     /// Address of the running sums of an expansion, behind their control block.
     Ends,
@@ -156,7 +164,11 @@ fn name(slot: Slot) -> String {
         Slot::LookupValues(i) => format!("lookup_{i}_values"),
         Slot::LookupValidity(i) => format!("lookup_{i}_validity"),
         Slot::Join(i) => format!("join_{i}"),
-        Slot::JoinMask(i) => format!("join_{i}_mask"),
+        Slot::JoinRows(i) => format!("join_{i}_rows"),
+        Slot::JoinShift(i) => format!("join_{i}_shift"),
+        Slot::JoinField(i) => format!("join_{i}_field"),
+        Slot::JoinSlots(i) => format!("join_{i}_slots"),
+        Slot::JoinLists(i) => format!("join_{i}_lists"),
         Slot::JoinLow(i, k) => format!("join_{i}_key_{k}_low"),
         Slot::JoinCodes(i, k) => format!("join_{i}_key_{k}_codes"),
         Slot::Scratch => "scratch".into(),

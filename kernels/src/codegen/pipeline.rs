@@ -277,7 +277,12 @@ enum Source {
 }
 
 impl<'a> Rows<'a> {
-    fn new(spec: &'a PipelineSpec, f: &mut FunctionBuilder, params: &mut ParamList) -> Result<Rows<'a>, CodegenError> {
+    fn new(
+        spec: &'a PipelineSpec,
+        module: &mut ModuleBuilder,
+        f: &mut FunctionBuilder,
+        params: &mut ParamList,
+    ) -> Result<Rows<'a>, CodegenError> {
         let source = match spec.extents {
             Extents::One => {
                 let bytes = abi::extent_bytes(spec.columns.len()) as u32;
@@ -291,7 +296,7 @@ impl<'a> Rows<'a> {
         };
         let control = params.declare(f, Slot::Control, Type::U64);
         let control = f.load_param(&control);
-        let leaves = RowLeaves::new(spec, f, params, control)?;
+        let leaves = RowLeaves::new(spec, module, f, params, control)?;
         let thread = f.global_thread();
         let first_thread = f.setp(Compare::Eq, thread, 0u32);
         Ok(Rows { leaves, control, source, first_thread })
@@ -376,7 +381,7 @@ fn materialise_kernel(
     let mut params = ParamList::default();
     let compacts = !spec.filters.is_empty();
     f.max_threads(if compacts { tune::COMPACT_THREADS } else { tune::DENSE_THREADS });
-    let mut rows = Rows::new(spec, f, &mut params)?;
+    let mut rows = Rows::new(spec, module, f, &mut params)?;
     let types: Vec<Ty> = outputs.iter().map(|&node| spec.graph.ty(node)).collect();
     let columns = Outputs::new(f, &mut params, rows.control, &types);
     let mut expressions = Expressions::new(&spec.graph);
@@ -524,7 +529,7 @@ fn dense_rows(
     Ok(())
 }
 
-/// A kernel that counts the rows of each key of a join table, and gives each its rank among them.
+/// A kernel that puts the keys of rows into a join table.
 fn table_kernel(
     module: &mut ModuleBuilder,
     spec: &PipelineSpec,
@@ -535,8 +540,8 @@ fn table_kernel(
     let f = &mut kernel;
     let mut params = ParamList::default();
     f.max_threads(tune::DENSE_THREADS);
-    let mut rows = Rows::new(spec, f, &mut params)?;
-    let build = TableBuild::new(f, &mut params, table, rows.control)?;
+    let mut rows = Rows::new(spec, module, f, &mut params)?;
+    let build = TableBuild::new(module, f, &mut params, table, rows.control)?;
     each_row(module, f, spec, &mut rows, |emit, leaves, expressions, row| {
         build.add_row(emit, leaves, expressions, keys, row)
     })?;
@@ -553,7 +558,7 @@ fn mark_kernel(
     let f = &mut kernel;
     let mut params = ParamList::default();
     f.max_threads(tune::DENSE_THREADS);
-    let mut rows = Rows::new(spec, f, &mut params)?;
+    let mut rows = Rows::new(spec, module, f, &mut params)?;
     let bits = f.add(rows.control, abi::MARK_BITS);
     each_row(module, f, spec, &mut rows, |emit, leaves, expressions, _| {
         let value = expressions.value(emit, leaves, marked)?;
@@ -609,7 +614,7 @@ fn aggregate_kernel(
     let f = &mut kernel;
     let mut params = ParamList::default();
     f.max_threads(tune::AGGREGATE_THREADS);
-    let mut rows = Rows::new(spec, f, &mut params)?;
+    let mut rows = Rows::new(spec, module, f, &mut params)?;
     let control = rows.control;
     let table = f.add(control, abi::CONTROL_BYTES);
     let mut read = |f: &mut FunctionBuilder, slot: Slot| {

@@ -2,7 +2,7 @@
 
 use millpond_kernels::codegen::ir::*;
 use millpond_kernels::error::KernelError;
-use millpond_kernels::join::{Expansion, TableFacts, TableInput, TableLayout, mark_bits, mark_bytes};
+use millpond_kernels::join::{Expansion, TableFacts, TableInput, TableLayout, list_rows, mark_bits, mark_bytes};
 use millpond_kernels::pipeline::{ExtentInput, ExtentRows, Input, LookupInput};
 use millpond_kernels::scan;
 use millpond_memory::DeviceBuffer;
@@ -18,38 +18,48 @@ struct Built {
     facts: TableFacts,
 }
 
-/// Builds a table of the first `keys` columns.
+/// Builds a table of the first `keys` columns, with lists where some key has several rows.
 fn build(rig: &Rig, columns: &[Column], keys: usize, kind: TableKind, nulls_equal: bool) -> Built {
     let mut case = Case::new(columns.to_vec());
     let types: Vec<Ty> = columns[..keys].iter().map(|column| column.spec.ty).collect();
-    let spec = TableSpec { keys: types, kind, nulls_equal };
+    let lists = kind != TableKind::Bitmap;
+    let spec = TableSpec { keys: types, kind, lists, nulls_equal };
     let keys = (0..keys as u32).map(|i| case.column(i)).collect();
     case.spec.sink = SinkSpec::Table { table: spec.clone(), keys };
-    let (table, extent) = run_build(rig, &case);
-    let control = rig.download(&table.table.view(TableLayout::CONTROL).unwrap());
-    let facts = TableLayout::facts(&control).unwrap();
+    let (table, extent, facts) = run_build(rig, &case);
+    let spec = TableSpec { lists: table.lists.is_some(), ..spec };
     Built { spec, table, columns: columns.to_vec(), extent, facts }
 }
 
-fn run_build(rig: &Rig, case: &Case) -> (TableInput, ExtentInput) {
+fn run_build(rig: &Rig, case: &Case) -> (TableInput, ExtentInput, TableFacts) {
+    let SinkSpec::Table { table: spec, .. } = &case.spec.sink else { panic!("this builds no table") };
     let pipeline = rig.pipeline(&case.spec);
     let extent = rig.extent(&case.columns, &rig.stream);
     let layout = pipeline.table_layout(extent.rows.upper_bound()).unwrap();
     let table = DeviceBuffer::new(layout.bytes, &rig.stream, &rig.pool).unwrap();
-    let scratch = DeviceBuffer::new(layout.scratch_bytes(), &rig.stream, &rig.pool).unwrap();
+    let leaders = DeviceBuffer::new(layout.scratch_bytes(), &rig.stream, &rig.pool).unwrap();
     let extents = std::slice::from_ref(&extent);
     let input = Input { extents, literals: &case.literals, ..Input::default() };
     let images = millpond_kernels::Images::new(&rig.device);
-    let built = pipeline.build_table(input, table.as_view(), &layout, scratch.as_view(), &images, &rig.stream);
+    let scratch = spec.lists.then_some(leaders.as_view());
+    let built = pipeline.build_table(input, table.as_view(), &layout, scratch, &rig.stream);
     built.unwrap_or_else(|error| panic!("{error}"));
-    (TableInput { table: table.as_view().clone(), layout }, extent)
+    let facts = TableLayout::facts(&rig.download(&table.view(TableLayout::CONTROL).unwrap())).unwrap();
+    let mut lists = None;
+    if spec.lists && facts.has_duplicates {
+        let buffer = DeviceBuffer::new(layout.lists_bytes(), &rig.stream, &rig.pool).unwrap();
+        list_rows(&images, &layout, leaders.as_view(), buffer.as_view(), &rig.stream).unwrap();
+        lists = Some(buffer.as_view().clone());
+    }
+    (TableInput { table: table.as_view().clone(), layout, lists }, extent, facts)
 }
 
 impl Built {
     /// The list of row numbers, then the columns after the keys, as lookup tables by row number.
     fn lookups(&self) -> (Vec<LookupSpec>, Vec<LookupInput>) {
+        let anything = || LookupInput { values: self.table.table.clone(), validity: None };
         let mut specs = vec![TableInput::LIST];
-        let mut inputs = vec![self.table.rows().unwrap()];
+        let mut inputs = vec![self.table.rows().unwrap_or_else(|_| anything())];
         let payload = self.columns.iter().zip(&self.extent.columns).skip(self.spec.keys.len());
         for (column, input) in payload {
             let input = input.as_ref().unwrap();
@@ -167,7 +177,7 @@ fn device_pairs(rig: &Rig, built: &Built, probe: &[Column], left: bool) -> Vec<V
     let (id, start) = (g.column(0, types[0]), g.column(1, types[1]));
     let ordinal = g.ordinal();
     let place = g.arithmetic(Arithmetic::Add, start, ordinal, Overflow::Wrap).unwrap();
-    let row = if built.facts.has_duplicates { g.lookup(place, 0, Ty::new(Repr::U32)).unwrap() } else { place };
+    let row = if built.spec.lists { g.lookup(place, 0, Ty::new(Repr::U32)).unwrap() } else { place };
     let value = g.lookup(row, 1, payload).unwrap();
     case.spec.sink = SinkSpec::Materialise { outputs: vec![id, value] };
     let rows = ExtentRows::OnDevice { control: expansion.control().unwrap(), upper_bound: total as u64 };
@@ -185,12 +195,15 @@ fn payload(rows: usize) -> Column {
     column(Repr::I64, (0..rows as i64).map(|i| if i % 7 == 3 { None } else { Some(1000 + i) }))
 }
 
-/// Builds and probes in every way that gives pairs.
+/// Every kind of table whose keys are looked at.
+const KINDS: [TableKind; 3] = [TableKind::Bitmap, TableKind::Array, TableKind::Hash];
+
+/// Builds and probes in every way that gives pairs, and for whether there is one.
 fn check(build_side: Vec<Column>, probe: Vec<Column>, keys: usize, kind: TableKind, nulls_equal: bool) {
     let rig = Rig::seeded(build_side[0].cells.len() as u64 + 3);
     let built = build(&rig, &build_side, keys, kind, nulls_equal);
     assert_eq!(built.facts.error, 0);
-    for left in [false, true] {
+    for left in [false, true].into_iter().filter(|_| kind != TableKind::Bitmap) {
         let expected = expected_pairs(&build_side, &probe, keys, nulls_equal, left);
         assert_eq!(device_pairs(&rig, &built, &probe, left), expected, "{kind:?} left {left}");
     }
@@ -207,9 +220,9 @@ fn check(build_side: Vec<Column>, probe: Vec<Column>, keys: usize, kind: TableKi
         let rows = (0..probe[0].cells.len()).filter(|&row| matching[row].is_empty() != wanted);
         assert_eq!(columns[0], rows.map(|row| probe[keys].cells[row]).collect::<Vec<_>>(), "{kind:?} {test:?}");
     }
-    let usable = |row: usize| nulls_equal || build_side[..keys].iter().all(|column| column.cells[row] != Cell::Null);
     let rows = build_side[0].cells.len();
-    assert_eq!(built.facts.rows as usize, (0..rows).filter(|&row| usable(row)).count());
+    let own = self::matching(&build_side, &build_side, keys, nulls_equal);
+    assert_eq!(built.facts.has_duplicates, own.iter().any(|rows| rows.len() > 1), "{kind:?}");
     let any_null = (0..rows).any(|row| build_side[..keys].iter().any(|column| column.cells[row] == Cell::Null));
     assert_eq!(built.facts.has_null_keys, any_null);
 }
@@ -217,7 +230,7 @@ fn check(build_side: Vec<Column>, probe: Vec<Column>, keys: usize, kind: TableKi
 #[test]
 fn integer_keys_at_every_length() {
     for rows in [0usize, 1, 31, 32, 33, 511, 513, 1500] {
-        for kind in [TableKind::Direct, TableKind::Hash] {
+        for kind in KINDS {
             // Every third key twice; probes below, inside and above the range.
             let key = |i: usize| 100 + (i - i % 3 / 2) as i64;
             let high = 100 + rows.max(1) as i128;
@@ -230,7 +243,7 @@ fn integer_keys_at_every_length() {
 
 #[test]
 fn probes_beyond_32_bits_do_not_come_round_to_a_key() {
-    for kind in [TableKind::Direct, TableKind::Hash] {
+    for kind in KINDS {
         let side = vec![column(Repr::I64, [5i64, 6, 7]).ranged(5, 7), payload(3)];
         let probe = [5i64, 5 + (1 << 32), 6 - (1 << 32), 7, i64::MIN, i64::MAX, -1];
         check(side, vec![column(Repr::I64, probe), ids(7)], 1, kind, false);
@@ -260,7 +273,7 @@ fn wide_keys_take_two_words() {
 fn several_keys_with_nulls_that_equal_nothing_or_each_other() {
     let mut random = Random(11);
     for nulls_equal in [false, true] {
-        for kind in [TableKind::Direct, TableKind::Hash] {
+        for kind in KINDS {
             let mut some = |n: u64| (random.below(4) > 0).then(|| random.below(n) as i32);
             let first = column(Repr::I32, (0..200).map(|_| some(6)).collect::<Vec<_>>()).ranged(0, 5);
             let second = column(Repr::I32, (0..200).map(|_| some(9)).collect::<Vec<_>>()).ranged(0, 8);
@@ -273,7 +286,7 @@ fn several_keys_with_nulls_that_equal_nothing_or_each_other() {
 
 #[test]
 fn a_null_probe_finds_nothing_where_the_build_side_has_none() {
-    for kind in [TableKind::Direct, TableKind::Hash] {
+    for kind in KINDS {
         let side = vec![column(Repr::I32, [0, 1, 2]).ranged(0, 2), payload(3)];
         let probe = column(Repr::I32, [None, Some(0), Some(2), None, Some(3)]);
         check(side, vec![probe, ids(5)], 1, kind, true);
@@ -281,8 +294,64 @@ fn a_null_probe_finds_nothing_where_the_build_side_has_none() {
 }
 
 #[test]
+fn slots_of_an_array_are_as_narrow_as_the_rows_allow() {
+    let rig = Rig::seeded(2);
+    for (rows, slot_bytes) in [(1usize, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 4)] {
+        // Neighbours share words: keys go up and down by turns.
+        let key = |i: usize| if i % 2 == 0 { i as i64 } else { -(i as i64) };
+        let side = [column(Repr::I64, (0..rows).map(key)).ranged(1 - rows as i128, rows as i128), payload(rows)];
+        let built = build(&rig, &side, 1, TableKind::Array, false);
+        assert!(!built.facts.has_duplicates);
+        assert_eq!(built.table.layout.bytes, 64 + (2 * rows * slot_bytes).next_multiple_of(4), "{rows} rows");
+        let probe = [column(Repr::I64, (0..rows + 2).map(|i| key(rows + 1 - i))), ids(rows + 2)];
+        let (mut case, matches) = probing(&built, &probe);
+        let row = case.graph().match_start(matches).unwrap();
+        case.spec.sink = SinkSpec::Materialise { outputs: vec![row] };
+        let extent = rig.extent(&probe, &rig.stream);
+        let (columns, _) = materialise(&rig, &case, &extent, &[], std::slice::from_ref(&built.table), None);
+        let row = |i: usize| if i < 2 { Cell::Null } else { Cell::Int((rows + 1 - i) as i128) };
+        assert_eq!(columns[0], (0..rows + 2).map(row).collect::<Vec<_>>(), "{rows} rows");
+    }
+    rig.assert_clean();
+}
+
+#[test]
+fn where_every_row_matches_nothing_is_built() {
+    let rig = Rig::new();
+    for rows in [0u64, 1, 77] {
+        let spec = TableSpec {
+            keys: vec![Ty::new(Repr::U32).within(0, 0)],
+            kind: TableKind::Every,
+            lists: false,
+            nulls_equal: false,
+        };
+        let layout = TableLayout::new(&spec, rows).unwrap();
+        assert_eq!(layout.bytes, 64);
+        let table = DeviceBuffer::zeroed(layout.bytes, &rig.stream, &rig.pool).unwrap();
+        let table = TableInput { table: table.as_view().clone(), layout, lists: None };
+        let probe = [column(Repr::U32, [Some(0u32), None, Some(9)])];
+        let mut case = Case::new(probe.to_vec());
+        case.spec.tables = vec![spec.clone()];
+        let key = case.column(0);
+        let g = case.graph();
+        let matches = g.probe(0, &spec, &[key]).unwrap();
+        let outputs = vec![g.match_count(matches).unwrap(), g.match_start(matches).unwrap()];
+        case.spec.sink = SinkSpec::Materialise { outputs };
+        let extent = rig.extent(&probe, &rig.stream);
+        let (columns, _) = materialise(&rig, &case, &extent, &[], std::slice::from_ref(&table), None);
+        let (count, start) = if rows == 0 { (Cell::Null, Cell::Null) } else { (Cell::Int(rows.into()), Cell::Int(0)) };
+        assert_eq!(columns, vec![vec![count; 3], vec![start; 3]]);
+        let mut case = Case::new(probe.to_vec());
+        let key = case.column(0);
+        case.spec.sink = SinkSpec::Table { table: spec, keys: vec![key] };
+        assert!(rig.cache.pipeline(&case.spec).unwrap_err().to_string().contains("nothing to build"));
+    }
+    rig.assert_clean();
+}
+
+#[test]
 fn all_keys_null() {
-    for kind in [TableKind::Direct, TableKind::Hash] {
+    for kind in KINDS {
         let null: Vec<Option<i32>> = vec![None; 40];
         let side = vec![column(Repr::I32, null.clone()).ranged(0, 3), payload(40)];
         check(side.clone(), vec![column(Repr::I32, null.clone()), ids(40)], 1, kind, false);
@@ -294,7 +363,7 @@ fn all_keys_null() {
 fn booleans_and_floats() {
     let flags = vec![column(Repr::Bool, [Some(true), None, Some(true), Some(false)]), payload(4)];
     let probe = vec![column(Repr::Bool, [Some(false), None, Some(true)]), ids(3)];
-    check(flags.clone(), probe.clone(), 1, TableKind::Direct, false);
+    check(flags.clone(), probe.clone(), 1, TableKind::Array, false);
     check(flags, probe, 1, TableKind::Hash, true);
     let odd = f64::from_bits(0xfff8_0000_0000_0123);
     let side = vec![column(Repr::F64, [0.0, -0.0, f64::NAN, 1.5, f64::INFINITY]), payload(5)];
@@ -311,7 +380,7 @@ fn nine_of_ten_rows_have_one_key() {
         (0..rows).map(|_| if random.below(10) > 0 { 7 } else { random.below(50) as i64 }).collect()
     };
     let (side, probe) = (skewed(300), skewed(60));
-    for kind in [TableKind::Direct, TableKind::Hash] {
+    for kind in KINDS {
         let side = vec![column(Repr::I64, side.clone()).ranged(0, 49), payload(300)];
         check(side, vec![column(Repr::I64, probe.clone()), ids(60)], 1, kind, false);
     }
@@ -326,11 +395,20 @@ fn rows_that_a_filter_drops_are_not_in_the_table() {
     let two = case.graph().integer(2, Repr::I64);
     let keep = case.graph().compare(Comparison::NotEqual, key, two).unwrap();
     case.spec.filters.push(keep);
-    let spec = TableSpec { keys: vec![columns[0].spec.ty], kind: TableKind::Direct, nulls_equal: false };
-    case.spec.sink = SinkSpec::Table { table: spec, keys: vec![key] };
-    let (table, _) = run_build(&rig, &case);
-    let facts = TableLayout::facts(&rig.download(&table.table.view(TableLayout::CONTROL).unwrap())).unwrap();
-    assert_eq!((facts.rows, facts.has_duplicates, facts.has_null_keys, facts.error), (2, false, false, 0));
+    for kind in KINDS {
+        let spec = TableSpec { keys: vec![columns[0].spec.ty], kind, lists: false, nulls_equal: false };
+        case.spec.sink = SinkSpec::Table { table: spec.clone(), keys: vec![key] };
+        let (table, extent, facts) = run_build(&rig, &case);
+        assert_eq!((facts.has_duplicates, facts.has_null_keys, facts.error), (false, false, 0));
+        let built = Built { spec, table, columns: columns.clone(), extent, facts };
+        let probe = [column(Repr::I64, [1i64, 2, 3, 4]), ids(4)];
+        let (mut case, matches) = probing(&built, &probe);
+        let found = case.graph().test(Test::IsNotNull, matches).unwrap();
+        case.spec.sink = SinkSpec::Materialise { outputs: vec![found] };
+        let extent = rig.extent(&probe, &rig.stream);
+        let (columns, _) = materialise(&rig, &case, &extent, &[], std::slice::from_ref(&built.table), None);
+        assert_eq!(columns[0], [true, false, true, false].map(Cell::from), "{kind:?}");
+    }
     rig.assert_clean();
 }
 
@@ -338,7 +416,7 @@ fn rows_that_a_filter_drops_are_not_in_the_table() {
 fn the_table_tells_whether_keys_are_unique() {
     let rig = Rig::new();
     for (keys, duplicates) in [([4i64, 5, 6], false), ([4, 5, 4], true)] {
-        for kind in [TableKind::Direct, TableKind::Hash] {
+        for kind in KINDS {
             let built = build(&rig, &[column(Repr::I64, keys).ranged(4, 6), payload(3)], 1, kind, false);
             assert_eq!(built.facts.has_duplicates, duplicates, "{kind:?} {keys:?}");
         }
@@ -351,8 +429,10 @@ fn a_key_outside_the_range_of_its_type_is_an_error() {
     let rig = Rig::new();
     let mut lying = column(Repr::I64, [1i64, 9]);
     lying.spec.ty = lying.spec.ty.within(0, 5);
-    let built = build(&rig, &[lying, payload(2)], 1, TableKind::Direct, false);
-    assert_eq!(ErrorCode::from_word(built.facts.error).map(|(code, _)| code), Some(ErrorCode::KeyRange));
+    for kind in [TableKind::Bitmap, TableKind::Array] {
+        let built = build(&rig, &[lying.clone(), payload(2)], 1, kind, false);
+        assert_eq!(ErrorCode::from_word(built.facts.error).map(|(code, _)| code), Some(ErrorCode::KeyRange));
+    }
     rig.assert_clean();
 }
 
@@ -417,7 +497,7 @@ fn running_sums_over_many_tiles() {
 fn marks_are_the_build_rows_that_found_a_match() {
     let rig = Rig::seeded(9);
     let side = vec![column(Repr::I64, (0..70i64).map(|i| i * 2)).ranged(0, 138), payload(70)];
-    let built = build(&rig, &side, 1, TableKind::Direct, false);
+    let built = build(&rig, &side, 1, TableKind::Array, false);
     let probe = vec![column(Repr::I64, (0..50i64).map(|i| i * 3)), ids(50)];
     let (mut case, matches) = probing(&built, &probe);
     // No key has two rows: the matches are the row itself.
@@ -441,7 +521,7 @@ fn marks_are_the_build_rows_that_found_a_match() {
 fn what_does_not_fit_is_refused_before_anything_runs() {
     let rig = Rig::new();
     let side = vec![column(Repr::I64, [1i64, 2]).ranged(1, 2), payload(2)];
-    let built = build(&rig, &side, 1, TableKind::Direct, false);
+    let built = build(&rig, &side, 1, TableKind::Array, false);
     let probe = vec![column(Repr::I64, [1i64]), ids(1)];
     let (case, matches) = probing(&built, &probe);
     let mut case = case;
@@ -453,19 +533,42 @@ fn what_does_not_fit_is_refused_before_anything_runs() {
     let run = |input: Input<'_>| pipeline.materialise(input, output.as_view(), &layout, &rig.stream).unwrap_err();
     let refused = |error: KernelError, what: &str| assert!(error.to_string().contains(what), "{error}");
     refused(run(Input { extents: &extents, ..Input::default() }), "0 join tables where the pipeline probes 1");
-    let other = build(&rig, &[column(Repr::I64, [1i64, 9]).ranged(1, 9), payload(2)], 1, TableKind::Direct, false);
+    let other = build(&rig, &[column(Repr::I64, [1i64, 9]).ranged(1, 9), payload(2)], 1, TableKind::Array, false);
     let tables = std::slice::from_ref(&other.table);
     refused(run(Input { extents: &extents, tables, ..Input::default() }), "laid out for other keys");
-    let short = [TableInput { table: built.table.table.view(0..64).unwrap(), layout: built.table.layout.clone() }];
+    let short = [TableInput { table: built.table.table.view(0..64).unwrap(), ..built.table.clone() }];
     refused(run(Input { extents: &extents, tables: &short, ..Input::default() }), "64 bytes where");
 
     // Keys of another representation, a direct table without a range, no keys.
     let mut graph = Graph::new();
     let key = graph.column(0, Ty::new(Repr::I32));
     assert!(graph.probe(0, &built.spec, &[key]).unwrap_err().to_string().contains("I32"));
-    let unbounded = TableSpec { keys: vec![Ty::new(Repr::I64)], kind: TableKind::Direct, nulls_equal: false };
+    let unbounded =
+        TableSpec { keys: vec![Ty::new(Repr::I64)], kind: TableKind::Array, lists: false, nulls_equal: false };
     refused(TableLayout::new(&unbounded, 10).unwrap_err(), "cannot address");
-    let none = TableSpec { keys: vec![], kind: TableKind::Hash, nulls_equal: false };
+    let none = TableSpec { keys: vec![], kind: TableKind::Hash, lists: false, nulls_equal: false };
     refused(TableLayout::new(&none, 10).unwrap_err(), "no keys");
+    let listed = TableSpec { kind: TableKind::Bitmap, lists: true, ..built.spec.clone() };
+    refused(TableLayout::new(&listed, 10).unwrap_err(), "no lists");
+
+    // Lists that were not made, leaders without a place, lists without room.
+    let mut listed = case.clone();
+    listed.spec.tables[0].lists = true;
+    let pipeline = rig.pipeline(&listed.spec);
+    let tables = std::slice::from_ref(&built.table);
+    let input = Input { extents: &extents, tables, ..Input::default() };
+    refused(pipeline.materialise(input, output.as_view(), &layout, &rig.stream).unwrap_err(), "it has no lists");
+    let mut case = Case::new(side.clone());
+    let key = case.column(0);
+    let table = TableSpec { lists: true, ..built.spec.clone() };
+    case.spec.sink = SinkSpec::Table { table, keys: vec![key] };
+    let pipeline = rig.pipeline(&case.spec);
+    let input = Input { extents: std::slice::from_ref(&built.extent), ..Input::default() };
+    let (table, layout) = (&built.table.table, &built.table.layout);
+    let error = pipeline.build_table(input, table, layout, None, &rig.stream).unwrap_err();
+    refused(error, "the leaders have no place");
+    let images = millpond_kernels::Images::new(&rig.device);
+    let error = list_rows(&images, layout, output.as_view(), &table.view(0..8).unwrap(), &rig.stream).unwrap_err();
+    refused(error, "8 bytes where");
     rig.assert_clean();
 }

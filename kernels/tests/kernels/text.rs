@@ -715,8 +715,6 @@ fn what_has_no_device_form_is_refused_with_its_name() {
     let mut least = AggregateSpec::new(vec![]);
     least.accumulate(&bench.graph, Accumulator { aggregate: Aggregate::Min(c), filter: None });
     assert_eq!(refused(SinkSpec::Aggregate(least)), "an aggregate of a text has no device form");
-    let table = TableSpec { keys: vec![Ty::new(Repr::Text)], kind: TableKind::Hash, nulls_equal: false };
-    assert_eq!(refused(SinkSpec::Table { table, keys: vec![c] }), "a join on a text has no device form");
     // The number of bytes at a control block's place is the abi's.
     assert_eq!(abi::CONTROL_ROWS, 8);
 }

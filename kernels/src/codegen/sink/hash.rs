@@ -332,61 +332,6 @@ impl Leftover {
     }
 }
 
-/// Where a finished table is, and what [`find`] reads from it.
-pub(crate) struct Found {
-    /// First record (U64).
-    pub records: Reg,
-    /// Number of slots less one (U32).
-    pub mask: Reg,
-    /// Takes the word at `offset` in the record that is found, and stays as it is where none is (U64).
-    pub matches: Reg,
-    pub offset: i64,
-}
-
-/// Looks for the record with these keys. For launches that run after the table was filled.
-pub(crate) fn find(
-    f: &mut FunctionBuilder,
-    plan: &AggregatePlan,
-    table: Found,
-    words: &[Reg],
-    nulls: Option<Reg>,
-    same: Same<'_>,
-) {
-    let hash = hash(f, plan, words, nulls);
-    let (low, high) = f.unpack(hash);
-    let tag_bits = f.shl(high.view(Type::U32), 2);
-    let ready = f.or(tag_bits, READY);
-    let slot = f.and(low.view(Type::U32), table.mask);
-    let probes = f.copy(Type::U32, 0u32);
-    f.loop_(|f| {
-        let record = f.element(table.records, slot, plan.record_bytes() as u32);
-        let tag = f.load_constant(Type::U32, record);
-        let empty = f.setp(Compare::Eq, tag, 0u32);
-        f.break_if(empty);
-        let alike = f.setp(Compare::Eq, tag, ready);
-        let found = f.constant_pred(false);
-        f.if_(alike, |f| {
-            let load = |f: &mut FunctionBuilder, ty, at| f.load_constant(ty, record.at(at));
-            match differs(f, plan, words, nulls, same, load) {
-                Some(differs) => {
-                    let equal = f.not(differs);
-                    f.assign(found, equal);
-                }
-                None => f.assign_pred(found, true),
-            }
-            f.guarded(found, true, |f| f.load_into("ld.global.nc", Type::U64, table.matches, record.at(table.offset)));
-        });
-        f.break_if(found);
-        let next = f.add(slot, 1u32);
-        let next = f.and(next, table.mask);
-        f.assign(slot, next);
-        let next = f.add(probes, 1u32);
-        f.assign(probes, next);
-        let all_seen = f.setp(Compare::Gt, probes, table.mask);
-        f.break_if(all_seen);
-    });
-}
-
 /// Whether the record at `record` holds a group. For launches that run after the table was filled.
 pub(crate) fn is_ready(f: &mut FunctionBuilder, record: Reg) -> Reg {
     let tag = f.load(Space::Global, Type::U32, record);

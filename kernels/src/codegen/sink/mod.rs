@@ -2,7 +2,7 @@
 //!
 //!   materialise   compact ─ write                 rows to dense columns, in order
 //!   aggregate     cells ─ keys ─ accumulate ─ runs │ fold │ hash       rows to words of groups
-//!   table         rows by number to lists of matches by key    (a join's build side)
+//!   table         rows by number to slots by key                 (a join's build side)
 //!   emit          a table of groups to dense columns, through compact and write
 
 pub(crate) mod accumulate;
