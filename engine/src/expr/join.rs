@@ -7,7 +7,7 @@
 //!
 //! Several  matches of a row make several rows of it: the pipeline is cut, see [`lower`](crate::program).
 //! Residual conditions are part of what a match is: they are tested on pairs.
-//! Strings  of two dictionaries are compared as codes into one that holds the values of both.
+//! Strings  of two dictionaries are compared as codes into one that holds the values of both; where one side has none, as texts.
 
 use std::sync::Arc;
 
@@ -30,6 +30,8 @@ pub struct KeyForm {
     pub ty: Ty,
     /// Where both sides' strings meet, if they have dictionaries of their own.
     merged: Option<DictionaryId>,
+    /// Strings of which one side has no dictionary: both are texts.
+    text: bool,
 }
 
 impl KeyForm {
@@ -42,6 +44,7 @@ impl KeyForm {
     pub fn narrowed(&mut self, expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnInfo]) {
         let column = expr.downcast_ref::<Column>().and_then(|column| columns.get(column.index()));
         if let (None, Some(Ok(ty))) = (self.merged, column.map(ColumnInfo::ty))
+            && !self.text
             && ty.repr == self.ty.repr
         {
             self.ty.range = ty.range;
@@ -60,7 +63,7 @@ pub struct KeySlice {
 impl KeyForm {
     /// True for keys whose equal values have equal bits.
     pub fn can_slice(&self) -> bool {
-        !self.ty.repr.is_float()
+        !self.ty.repr.is_float() && !self.text
     }
 }
 
@@ -121,7 +124,7 @@ pub fn key_forms(
 ) -> Result<Vec<KeyForm>, Reason> {
     if join.on().is_empty() {
         // One key that all rows have.
-        return Ok(vec![KeyForm { ty: Ty::new(Repr::U32).within(0, 0), merged: None }]);
+        return Ok(vec![KeyForm { ty: Ty::new(Repr::U32).within(0, 0), merged: None, text: false }]);
     }
     let mut forms = Vec::with_capacity(join.on().len());
     for (of_build, of_probe) in join.on() {
@@ -131,7 +134,15 @@ pub fn key_forms(
         let built = building.lower(of_build, &own)?;
         let mut ty = building.graph.ty(built.node);
         let mut merged = None;
+        let text = building.is_text(&built) || lowering.is_text(&probing);
         match (built.dictionary, probing.dictionary) {
+            _ if text && cast::same_strings(&built.data_type, &probing.data_type) => {
+                let mut building = Lowering::new(build, lowering.dictionaries);
+                let own = building.scope();
+                let built = building.lower(of_build, &own)?;
+                let node = building.as_text(of_build, &built)?;
+                ty = building.graph.ty(node);
+            }
             (Some(a), Some(b)) if a == b => {}
             (Some(a), Some(b)) => {
                 if !cast::same_strings(&built.data_type, &probing.data_type) {
@@ -150,7 +161,7 @@ pub fn key_forms(
                 return Err(unsupported(of_probe, &why));
             }
         }
-        forms.push(KeyForm { ty, merged });
+        forms.push(KeyForm { ty, merged, text });
     }
     Ok(forms)
 }
@@ -172,6 +183,7 @@ pub fn keys(
         let value = lowering.lower(expr, scope)?;
         nodes.push(match form.merged {
             Some(merged) => lowering.merged_code(expr, &value, merged)?,
+            None if form.text => lowering.as_text(expr, &value)?,
             None => value.node,
         });
     }
@@ -186,7 +198,7 @@ impl Lowering<'_> {
         for (key, at) in keys.iter().zip(0..) {
             let ty = self.graph.ty(*key);
             let number = match ty.repr {
-                Repr::F32 | Repr::F64 => continue,
+                Repr::F32 | Repr::F64 | Repr::Text => continue,
                 Repr::Bool => {
                     let number = self.graph.convert(*key, Repr::U8, Overflow::Wrap).map_err(e)?;
                     self.graph.convert(number, Repr::U64, Overflow::Wrap).map_err(e)?

@@ -28,6 +28,7 @@ use super::run::{Given, Run, Uploaded};
 use crate::column::ColumnInfo;
 use crate::error::EngineError;
 use crate::exec::DeviceJoinExec;
+use crate::expr::LookupKind;
 use crate::expr::join::{Asked, BuildForm, KeyForm};
 
 /// What a building segment has built: rows and table, on the device or, while nobody probes them, in host memory.
@@ -310,7 +311,11 @@ impl Run {
             let crate::expr::LookupTable::Dictionary(lookup) = lookup else {
                 return Err(EngineError::internal("keys of a build side look into dictionaries only").into());
             };
-            lookups.push(self.tables().lookup(lookup, spec, &self.engine, stream)?);
+            let table = self.tables().lookup(lookup, spec, &self.engine, stream)?;
+            if lookup.kind == LookupKind::Text {
+                self.reached.keep(&table.values, None);
+            }
+            lookups.push(table);
         }
         let texts = self.reached.by(&piece.spec);
         let input = Input {

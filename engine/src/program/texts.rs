@@ -18,7 +18,7 @@ use datafusion::arrow::array::{ArrayRef, UInt32Array};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use millpond_kernels::abi;
-use millpond_kernels::codegen::ir::{Accumulator, Aggregate, Node, NodeId, Physical, PipelineSpec, Repr, SinkSpec};
+use millpond_kernels::codegen::ir::{Accumulator, Aggregate, NodeId, Physical, PipelineSpec, Repr, SinkSpec, Ty};
 use millpond_kernels::layout::OutputLayout;
 use millpond_kernels::pipeline::Input;
 use millpond_kernels::text::{self, Working};
@@ -49,31 +49,30 @@ pub(super) fn needs_codes() -> Reason {
     Reason::NodeUnsupported { node: "a key or an extreme of strings without a dictionary".into() }
 }
 
-/// True when a key or an extreme of the pipeline is a text.
+/// True when an extreme of the pipeline is a text.
 pub(super) fn needs_a_dictionary(spec: &PipelineSpec) -> bool {
     let text = |node: &NodeId| spec.graph.ty(*node).repr == Repr::Text;
-    let probed =
-        spec.graph.ids().any(|id| matches!(spec.graph.node(id), Node::Probe { keys, .. } if keys.iter().any(text)));
-    probed
-        || match &spec.sink {
-            SinkSpec::Table { keys, .. } => keys.iter().any(text),
-            SinkSpec::Aggregate(aggregate) => {
-                let over = |a: &Accumulator| {
-                    let counted = matches!(a.aggregate, Aggregate::Count(_));
-                    !counted && a.aggregate.args().iter().any(text)
-                };
-                aggregate.accumulators.iter().any(over)
-            }
-            SinkSpec::Materialise { .. } | SinkSpec::Mark { .. } => false,
+    match &spec.sink {
+        SinkSpec::Aggregate(aggregate) => {
+            let over = |a: &Accumulator| {
+                let counted = matches!(a.aggregate, Aggregate::Count(_));
+                !counted && a.aggregate.args().iter().any(text)
+            };
+            aggregate.accumulators.iter().any(over)
         }
+        SinkSpec::Table { .. } | SinkSpec::Materialise { .. } | SinkSpec::Mark { .. } => false,
+    }
 }
 
-/// True when the pipeline groups by a text: its table holds views of what earlier launches read.
+/// True when the pipeline groups or joins by a text: a table holds views of what earlier launches read.
 fn has_text_keys(spec: &PipelineSpec) -> bool {
-    match &spec.sink {
-        SinkSpec::Aggregate(aggregate) => aggregate.keys.iter().any(|key| spec.graph.ty(*key).repr == Repr::Text),
+    let is_text = |ty: &Ty| ty.repr == Repr::Text;
+    let groups = match &spec.sink {
+        SinkSpec::Aggregate(aggregate) => aggregate.keys.iter().any(|key| is_text(&spec.graph.ty(*key))),
+        SinkSpec::Table { table, .. } => table.keys.iter().any(is_text),
         _ => false,
-    }
+    };
+    groups || spec.tables.iter().any(|table| table.keys.iter().any(is_text))
 }
 
 /// String columns of a program that are better off without a dictionary, and those that need one, by upload and column.

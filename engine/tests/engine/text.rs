@@ -415,3 +415,30 @@ async fn a_million_bytes_and_columns_of_one_kind() {
     ])
     .await;
 }
+
+#[tokio::test]
+async fn joins_by_texts_hash_and_compare_their_bytes() {
+    let rig = Rig::new(Fallback::Error, &SMALL).await;
+    rig.all(&[
+        // Both sides texts, of one type and of several; one key, two, one of them a number; a part of a text.
+        "SELECT p.id, q.id FROM words p JOIN words q ON p.s = q.s WHERE p.id < 300",
+        "SELECT p.id, q.id, q.l FROM words p JOIN words q ON p.s = q.v WHERE p.id % 7 = 1 AND q.id % 3 = 0",
+        "SELECT p.id, q.id FROM words p JOIN words q ON p.v = q.l AND p.start = q.start WHERE p.id < 700",
+        "SELECT p.id, q.s FROM words p JOIN words q ON p.l = q.s AND p.s = q.l AND p.id = q.id",
+        "SELECT count(*), min(q.id) FROM words p JOIN words q ON p.b = q.b WHERE p.id < 400",
+        "SELECT count(*) FROM words p JOIN words q ON left(p.s, 12) = left(q.s, 12) WHERE p.id < 90 AND q.id > 1400",
+        // A dictionary on one side.
+        "SELECT p.id, q.id FROM words p JOIN words q ON p.few = q.s WHERE p.id < 40 AND q.id < 400",
+        "SELECT p.id, q.id FROM words p JOIN words q ON p.s = q.few WHERE p.id < 400 AND q.id < 40",
+        // Every type, keys that are NULL, keys that are not there, and nothing at all.
+        "SELECT p.id, q.id FROM words p LEFT JOIN words q ON p.s = q.v AND q.id > 1200 WHERE p.id < 400",
+        "SELECT p.id, q.id FROM words p FULL JOIN (SELECT * FROM words WHERE id > 900) q ON p.s = q.s AND p.id = q.id",
+        "SELECT id, s FROM words p WHERE EXISTS (SELECT 1 FROM words q WHERE p.s = q.v AND q.id % 5 = 2)",
+        "SELECT id, s FROM words p WHERE NOT EXISTS (SELECT 1 FROM words q WHERE p.s = q.v AND q.id % 5 = 2)",
+        "SELECT id FROM words WHERE s NOT IN (SELECT v FROM words WHERE id > 1000 AND v IS NOT NULL)",
+        "SELECT id FROM words WHERE s NOT IN (SELECT v FROM words)",
+        "SELECT p.id, q.id FROM words p JOIN words q ON p.s IS NOT DISTINCT FROM q.s AND p.id = q.id",
+        "SELECT p.id, q.id FROM words p JOIN words q ON p.s = q.l WHERE q.id < 0",
+    ])
+    .await;
+}

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use millpond_kernels::codegen::ir::*;
+use millpond_kernels::join::TableInput;
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput};
 use millpond_kernels::text::{self, Working};
 use millpond_kernels::{Images, abi};
@@ -1023,4 +1024,77 @@ fn too_little_room_raises_the_flag_and_more_of_it_does() {
     let expected =
         (0..100).map(|row| Out::from(if row % 2 == 0 { "abc".repeat(1000) } else { String::new() }.as_str()));
     assert_same("room enough", &bench.values(node), expected.collect());
+}
+
+#[test]
+fn texts_are_keys_of_joins() {
+    let million = "x".repeat(1 << 20);
+    let another = "x".repeat((1 << 20) - 1) + "y";
+    let mut some = some_texts();
+    // Alike in length and beginning, up to twelve bytes and beyond.
+    some.extend((0..40).map(|i| format!("the same{:0width$}", i % 20, width = if i < 20 { 4 } else { 30 })));
+    let mut random = Random(12);
+    let mut side = |rows: usize| -> Vec<Option<&str>> {
+        let mut texts: Vec<Option<&str>> = (0..rows)
+            .map(|_| (random.below(9) != 0).then(|| some[random.below(some.len() as u64) as usize].as_str()))
+            .collect();
+        texts.extend([Some(&*million), None, Some("only here")]);
+        texts
+    };
+    let (built, probing) = (side(90), side(150));
+    let probing = [probing, vec![Some(&*another)]].concat();
+    for nulls_equal in [false, true] {
+        // The build side: a table of texts, and which row leads.
+        let mut bench = Bench::new();
+        let key = bench.texts(built.iter().map(|text| text.map(str::as_bytes)));
+        let (spec, input) = bench.column(&bench.columns[0]);
+        let table = TableSpec { keys: vec![spec.ty], kind: TableKind::Hash, lists: false, nulls_equal };
+        let pipeline = |columns: Vec<ColumnSpec>, tables: Vec<TableSpec>, graph: &Graph, sink: SinkSpec| PipelineSpec {
+            extents: Extents::One,
+            columns,
+            literals: vec![],
+            lookups: vec![],
+            tables,
+            expanded: false,
+            graph: graph.clone(),
+            filters: vec![],
+            sink,
+        };
+        let sink = SinkSpec::Table { table: table.clone(), keys: vec![key] };
+        let build = bench.rig.pipeline(&pipeline(vec![spec], vec![], &bench.graph, sink));
+        assert!(build.compiled().pipeline.instructions <= 400, "{}", build.compiled().pipeline.instructions);
+        let rows = ExtentRows::Known(built.len() as u64);
+        let extent = ExtentInput { rows, columns: vec![Some(input.clone())] };
+        let layout = build.table_layout(built.len() as u64).expect("few");
+        let buffer = DeviceBuffer::new(layout.bytes, &bench.rig.stream, &bench.rig.pool).expect("room");
+        let from = Input { extents: std::slice::from_ref(&extent), ..Input::default() };
+        build.build_table(from, buffer.as_view(), &layout, None, &bench.rig.stream).expect("fits");
+
+        let mut other = Bench::new();
+        let key = other.texts(probing.iter().map(|text| text.map(str::as_bytes)));
+        other.rig = bench.rig;
+        let (spec, probed) = other.column(&other.columns[0]);
+        let matches = other.graph.probe(0, &table, &[key]).expect("a key");
+        let row = other.graph.match_start(matches).expect("a row");
+        let sink = SinkSpec::Materialise { outputs: vec![row] };
+        let probe = other.rig.pipeline(&pipeline(vec![spec], vec![table], &other.graph, sink));
+        let rows = ExtentRows::Known(probing.len() as u64);
+        let extent = ExtentInput { rows, columns: vec![Some(probed)] };
+        let extents = std::slice::from_ref(&extent);
+        let tables = [TableInput { table: buffer.as_view().clone(), layout, lists: None }];
+        let (views, texts) = (probe.output_layout(extents), [input.values]);
+        let output = DeviceBuffer::new(views.bytes, &other.rig.stream, &other.rig.pool).expect("room");
+        let from = Input { extents, tables: &tables, texts: &texts, ..Input::default() };
+        probe.materialise(from, output.as_view(), &views, &other.rig.stream).expect("fits");
+        other.rig.assert_clean();
+        let column = &views.columns[0];
+        let values = other.rig.download(&output.view(column.values.clone()).expect("inside"));
+        let valid = other.rig.download(&output.view(column.validity.clone().expect("nullable")).expect("inside"));
+        for (row, text) in probing.iter().enumerate() {
+            let leader = u32::from_le_bytes(values[row * 4..][..4].try_into().unwrap()) as usize;
+            let leader = (valid[row / 8] >> (row % 8) & 1 == 1).then(|| built[leader]);
+            let there = built.contains(text) && (nulls_equal || text.is_some());
+            assert_eq!(leader, there.then_some(*text), "row {row}");
+        }
+    }
 }
