@@ -437,7 +437,7 @@ async fn joins_by_texts_hash_and_compare_their_bytes() {
         "SELECT id, s FROM words p WHERE NOT EXISTS (SELECT 1 FROM words q WHERE p.s = q.v AND q.id % 5 = 2)",
         "SELECT id FROM words WHERE s NOT IN (SELECT v FROM words WHERE id > 1000 AND v IS NOT NULL)",
         "SELECT id FROM words WHERE s NOT IN (SELECT v FROM words)",
-        "SELECT p.id, q.id FROM words p JOIN words q ON p.s IS NOT DISTINCT FROM q.s AND p.id = q.id",
+        "SELECT p.id, q.id FROM words p JOIN words q ON (p.s IS NOT DISTINCT FROM q.s) AND p.id = q.id",
         "SELECT p.id, q.id FROM words p JOIN words q ON p.s = q.l WHERE q.id < 0",
     ])
     .await;
