@@ -92,6 +92,9 @@ pub struct Input<'a> {
     pub arena: Option<&'a DeviceView>,
     /// What [`Literal::Variant`] stands for.
     pub variant: u32,
+    /// For [`SinkSpec::MaterialiseAndMark`]: a buffer of [`mark_bytes`](crate::join::mark_bytes), zeroed at first. Other launches
+    /// may mark the same one at once.
+    pub marks: Option<&'a DeviceView>,
     /// For an expanded pipeline: what its rows become. The extent's rows are then those of [`Expansion::control`].
     pub expansion: Option<&'a Expansion>,
     /// For a hash table that may have too little room for the extent's rows: where to note those that found none.
@@ -345,6 +348,10 @@ impl Pipeline {
             launch = match slot.slot {
                 Slot::Control => launch.write(output),
                 Slot::NumTiles => launch.value(layout.num_tiles),
+                Slot::Marks => match input.marks {
+                    Some(marks) => launch.share(marks),
+                    None => return Err(shape("the marks", "they have no place".into())),
+                },
                 slot => self.input_or_output(launch, slot, &input, Some(layout))?,
             };
         }

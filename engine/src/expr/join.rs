@@ -35,9 +35,9 @@ pub struct KeyForm {
 }
 
 impl KeyForm {
-    /// True where the build side's codes are those of its own column.
+    /// True where the key is the build side's own column, not codes into another dictionary or texts.
     pub fn is_own(&self) -> bool {
-        self.merged.is_none()
+        self.merged.is_none() && !self.text
     }
 
     /// Takes over what is known of the build side's column by now, where the key is one.
@@ -322,30 +322,33 @@ impl Lowering<'_> {
     }
 
     /// A join in which a row has one match at most, or in which only whether it has one counts: `filters` gets what its
-    /// rows must pass.
+    /// rows must pass. Where rows of the build side are kept that have no match, the second result is the one that has.
     pub fn join_in_place(
         &mut self,
         scope: &Scope,
         join: &DeviceJoinExec,
         build: &BuildForm,
         filters: &mut Vec<NodeId>,
-    ) -> Result<Scope, Reason> {
+    ) -> Result<(Scope, Option<NodeId>), Reason> {
         let matches = self.matches(scope, join, build)?;
         let e = |e| graph_refused(&e);
-        match join.kind() {
-            JoinKind::Inner => {
+        let mut kept = None;
+        let joined = match join.kind() {
+            JoinKind::Inner | JoinKind::BuildOuter => {
                 filters.push(matches.found);
                 let list = self.graph.present(matches.list);
                 let row = self.build_row(Matches { list, ..matches })?;
                 filters.extend(self.residual(scope, join, build, row)?);
+                kept = Some(row);
                 self.joined(scope, join, build, Some(row), None)
             }
-            JoinKind::Outer => {
+            JoinKind::Outer | JoinKind::Full => {
                 let mut row = self.build_row(matches)?;
                 if let Some(holds) = self.residual(scope, join, build, row)? {
                     let holds = self.graph.test(Test::IsTrue, holds).map_err(e)?;
                     row = self.graph.case(vec![(holds, row)], None).map_err(e)?;
                 }
+                kept = Some(row);
                 self.joined(scope, join, build, Some(row), None)
             }
             JoinKind::Semi | JoinKind::Anti | JoinKind::Mark => {
@@ -380,7 +383,8 @@ impl Lowering<'_> {
             kind => {
                 Err(Reason::ExprUnsupported { expr: format!("{kind:?}"), why: "its rows are not in one place".into() })
             }
-        }
+        };
+        Ok((joined?, kept.filter(|_| join.kind().keeps_build_rows())))
     }
 
     /// A join that asks of build rows whether they have a match: what to mark for the current row. Where no key has two rows
@@ -442,5 +446,5 @@ fn is_about_existence(kind: JoinKind) -> bool {
 /// Whether rows of the probe side stay in place, at most one for each: then the join is a stage like a filter.
 pub fn stays_in_place(join: &DeviceJoinExec, build: &BuildForm) -> bool {
     let about_existence = is_about_existence(join.kind()) || join.kind().is_about_build_rows();
-    !join.kind().keeps_build_rows() && (!build.has_duplicates || about_existence && join.residual().is_none())
+    !build.has_duplicates || about_existence && join.residual().is_none()
 }

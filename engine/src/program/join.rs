@@ -25,6 +25,7 @@ use super::failure::{Failure, control_words, flagged};
 use super::lower::{TableRoom, column_spec, lower_table, table_spec};
 use super::part::{Kept, Part};
 use super::run::{Given, Run, Uploaded};
+use super::texts::Made;
 use crate::column::ColumnInfo;
 use crate::error::EngineError;
 use crate::exec::DeviceJoinExec;
@@ -326,7 +327,11 @@ impl Run {
             ..Input::default()
         };
         let scratch = leaders.as_ref().map(|(leaders, _)| leaders.as_view());
+        let made = self.made(&piece.spec, &input, stream)?;
+        let input = Input { arena: made.as_ref().map(Made::view), ..input };
         pipeline.build_table(input, table.as_view(), &layout, scratch, stream)?;
+        // The table's views of texts that were made lead there.
+        made.into_iter().for_each(Made::stay);
         self.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let control = table.view(TableLayout::CONTROL)?.download_vec(stream, &self.engine.pinned)?.await?;
         let facts = TableLayout::facts(&control)?;

@@ -197,7 +197,7 @@ impl Piece {
     /// Leaves out the outputs that are not `wanted`; gives the places of those that stay.
     fn restrict(&mut self, wanted: &[bool]) -> Vec<Option<usize>> {
         let mut at = vec![None; wanted.len()];
-        if let SinkSpec::Materialise { outputs } = &mut self.spec.sink {
+        if let SinkSpec::Materialise { outputs } | SinkSpec::MaterialiseAndMark { outputs, .. } = &mut self.spec.sink {
             let mut kept = Vec::new();
             for (index, node) in outputs.iter().enumerate() {
                 if wanted.get(index).copied().unwrap_or(true) {
@@ -406,7 +406,7 @@ impl Program {
             scope = marked_rows(&mut open, &scope, join, &form)?;
         }
         let mut cuts: Vec<Cut> = Vec::new();
-        let mut build_row = None;
+        let (mut build_row, mut kept) = (None, None);
         if let (Some(_), Sink::Aggregate(node)) = (self.ranks(index), &segment.sink) {
             // The rows of all variants lie here, with the number of each behind the columns that were there.
             let width = node.input_width();
@@ -438,7 +438,7 @@ impl Program {
                     if join::stays_in_place(join, &form) && join.kind().is_about_build_rows() {
                         build_row = Some(open.lowering.to_mark(&scope, join, &form, &mut open.filters)?);
                     } else if join::stays_in_place(join, &form) {
-                        scope = open.lowering.join_in_place(&scope, join, &form, &mut open.filters)?;
+                        (scope, kept) = open.lowering.join_in_place(&scope, join, &form, &mut open.filters)?;
                     } else {
                         let (done, next, after, row) = cut(open, &scope, join, &form)?;
                         cuts.push(done);
@@ -500,7 +500,10 @@ impl Program {
                     let ranks = rank(&mut open, &scope, node, &mut outputs, &mut nodes)?;
                     (sort_keys, ranking) = (ranks.0, Some(ranks.1));
                 }
-                SinkSpec::Materialise { outputs: nodes }
+                match kept {
+                    Some(row) => SinkSpec::MaterialiseAndMark { outputs: nodes, row },
+                    None => SinkSpec::Materialise { outputs: nodes },
+                }
             }
             Sink::Mark { .. } => {
                 let row = build_row.ok_or_else(|| Reason::NodeUnsupported { node: "marks without a join".into() })?;
@@ -749,7 +752,7 @@ pub fn judge_join(
         let rows = open.lowering.scope();
         marked_rows(&mut open, &rows, join, &form)?
     } else if join::stays_in_place(join, &form) {
-        open.lowering.join_in_place(&scope, join, &form, &mut open.filters)?
+        open.lowering.join_in_place(&scope, join, &form, &mut open.filters)?.0
     } else {
         let (_, next, scope, _) = cut(open, &scope, join, &form)?;
         open = next;

@@ -72,13 +72,22 @@ impl<'r> Schedule<'r> {
                 return Ok(None);
             }
             self.keep(index, given).await?;
-            self.done[index] = true;
-            for other in self.run.cut_build(index).into_iter().flat_map(|build| self.run.users(build).chain([build])) {
-                self.done[other] = true;
-            }
+            self.finished(index);
             self.forget();
         }
         self.given.pop().flatten().map(Some).ok_or_else(|| EngineError::internal("the last segment gives rows").into())
+    }
+
+    /// Marks a segment as done, and those that ran for it, one part of the keys after the other.
+    fn finished(&mut self, index: usize) {
+        let mut open = vec![index];
+        while let Some(index) = open.pop() {
+            if !std::mem::replace(&mut self.done[index], true)
+                && let Some(build) = self.run.cut_build(index)
+            {
+                open.extend(self.run.users(build).chain([build]));
+            }
+        }
     }
 
     /// Keeps what a segment gave; a build side as a table.

@@ -18,7 +18,7 @@ use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, Lo
 use millpond_kernels::tune;
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Stream};
 
-use super::compile::{Sink, Source};
+use super::compile::{Sink, Source, Stage};
 use super::failure::Failure;
 use super::groups::State;
 use super::join::Built;
@@ -37,6 +37,8 @@ use crate::options::MAX_BATCH_ROWS;
 const LEAST_CODES: usize = 16;
 /// Beyond this many values a key's codes have no bound, and groups are hashed.
 pub(super) const MOST_BOUNDED_CODES: usize = 1 << 16;
+/// Rows that passed a filter are counted, and closed up, where all rows of their extent would take more than this.
+const ROOMY_BYTES: usize = 16 << 20;
 /// Pairs of rows are taken at least so many at a time.
 const LEAST_PAIRS: u64 = 1 << 10;
 
@@ -496,10 +498,11 @@ impl Active {
             }
             return Ok(());
         }
-        // Of a part of the keys, most rows of an extent are left out; and where memory has run out, room for rows that are not
-        // there is missed elsewhere.
-        let roomy = self.slices.is_empty() && self.run.passes.is_empty();
-        let part = if roomy { part } else { self.run.shrunk(part, stream).await? };
+        // Of a part of the keys, most rows of an extent are left out; and where memory has run out, or may, room for rows that are
+        // not there is missed elsewhere.
+        let is_large = part.layout.bytes > ROOMY_BYTES && prepared.pipeline.compiled().compacts;
+        let shrinks = !self.slices.is_empty() || !self.run.passes.is_empty() || waits && is_large;
+        let part = if shrinks { self.run.shrunk(part, stream).await? } else { part };
         self.keep(Kept::spillable(part, &self.run.engine)?);
         self.keep_made(made);
         Ok(())
@@ -787,8 +790,13 @@ impl Active {
         let layout = pipeline.output_layout(extents);
         let (buffer, promise) = self.run.output(&layout, waits, stream)?;
         let texts = self.run.reached.by(&piece.spec);
+        let marks = match &piece.spec.sink {
+            SinkSpec::MaterialiseAndMark { .. } => Some(self.marks_of_kept(stream)?),
+            _ => None,
+        };
         let input = Input {
             extents,
+            marks: marks.as_ref(),
             texts: &texts,
             literals: &piece.literals,
             lookups: &lookups,
@@ -803,6 +811,20 @@ impl Active {
         self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
         let made = made.filter(|_| gives_texts(&piece.spec));
         Ok((Part::new(&buffer, layout, vec![]).promised(promise), made))
+    }
+
+    /// The marks of the build side whose rows without a match are kept.
+    fn marks_of_kept(&self, stream: &Stream) -> Result<DeviceView, Failure> {
+        let kept = self.run.program.segments[self.index].stages.iter().find_map(|stage| match stage {
+            Stage::Probe { join, build } if join.kind().keeps_build_rows() => Some(*build),
+            _ => None,
+        });
+        let kept = kept.ok_or_else(|| EngineError::internal("marks belong to a join"))?;
+        match self.built(kept)?.marks(&self.run, stream)? {
+            Some(marks) => Ok(marks),
+            // It has no rows; no bit will be set, but there must be an address.
+            None => Ok(DeviceBuffer::zeroed(mark_bytes(0), stream, &self.run.engine.pool)?.as_view().clone()),
+        }
     }
 
     /// True when the table can be cut: one part of the keys after the other, in less memory each.

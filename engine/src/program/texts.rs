@@ -60,7 +60,7 @@ pub(super) fn needs_a_dictionary(spec: &PipelineSpec) -> bool {
             };
             aggregate.accumulators.iter().any(over)
         }
-        SinkSpec::Table { .. } | SinkSpec::Materialise { .. } | SinkSpec::Mark { .. } => false,
+        _ => false,
     }
 }
 

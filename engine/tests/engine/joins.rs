@@ -327,3 +327,14 @@ async fn tables_of_every_kind() {
     }
     rig.done();
 }
+
+/// An extent of which few rows pass is closed up before the next one comes.
+#[tokio::test]
+async fn extents_that_few_rows_pass_are_closed_up() {
+    let mut rig = Rig::new().await;
+    rig.sims.truncate(1);
+    let big = "SELECT value k, value * 2 a, value * 3 b FROM range(0, 750000) WHERE value % 50 = 7";
+    rig.same(&format!("SELECT k, a, b FROM ({big}) ORDER BY a DESC")).await;
+    rig.same(&format!("SELECT count(*), sum(p.a), sum(p.b) FROM ({big}) p JOIN ({big}) q ON p.k = q.a + 7")).await;
+    rig.done();
+}

@@ -427,6 +427,9 @@ async fn joins_by_texts_hash_and_compare_their_bytes() {
         "SELECT p.id, q.s FROM words p JOIN words q ON p.l = q.s AND p.s = q.l AND p.id = q.id",
         "SELECT count(*), min(q.id) FROM words p JOIN words q ON p.b = q.b WHERE p.id < 400",
         "SELECT count(*) FROM words p JOIN words q ON left(p.s, 12) = left(q.s, 12) WHERE p.id < 90 AND q.id > 1400",
+        // Texts that are made, on one side and on both.
+        "SELECT p.id, q.id FROM words p JOIN words q ON upper(p.s) = q.s WHERE p.id < 500",
+        "SELECT p.id, q.id FROM words p JOIN words q ON concat(p.s, '!') = concat(q.v, '!') WHERE p.id < 200",
         // A dictionary on one side.
         "SELECT p.id, q.id FROM words p JOIN words q ON p.few = q.s WHERE p.id < 40 AND q.id < 400",
         "SELECT p.id, q.id FROM words p JOIN words q ON p.s = q.few WHERE p.id < 400 AND q.id < 40",

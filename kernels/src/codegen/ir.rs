@@ -349,6 +349,8 @@ pub enum SinkSpec {
     /// Writes the rows that pass to dense columns, in input order, and their number to the control block.
     /// Output `i` is stored as `Physical::of(graph.ty(outputs[i]))`, with a validity bitmap when the type is nullable.
     Materialise { outputs: Vec<NodeId> },
+    /// Both: writes the rows that pass, and sets bit `row` for each.
+    MaterialiseAndMark { outputs: Vec<NodeId>, row: NodeId },
     /// Groups by `keys` (none: one group, present even without rows) and accumulates.
     /// Emitted columns: the keys in order, then the accumulators in order.
     Aggregate(AggregateSpec),
@@ -505,6 +507,7 @@ impl PipelineSpec {
             SinkSpec::Table { keys, .. } => roots.extend(keys),
             SinkSpec::Mark { row } => roots.push(*row),
             SinkSpec::Materialise { outputs } => roots.extend(outputs),
+            SinkSpec::MaterialiseAndMark { outputs, row } => roots.extend(outputs.iter().chain([row])),
             SinkSpec::Aggregate(aggregate) => {
                 roots.extend(&aggregate.keys);
                 roots.extend(aggregate.orders.iter().flatten().map(|key| key.node));
@@ -531,7 +534,9 @@ impl PipelineSpec {
     /// Types of the columns the pipeline gives: outputs, or keys and accumulators.
     pub fn output_types(&self) -> Vec<Ty> {
         match &self.sink {
-            SinkSpec::Materialise { outputs } => outputs.iter().map(|id| self.graph.ty(*id)).collect(),
+            SinkSpec::Materialise { outputs } | SinkSpec::MaterialiseAndMark { outputs, .. } => {
+                outputs.iter().map(|id| self.graph.ty(*id)).collect()
+            }
             SinkSpec::Aggregate(aggregate) => aggregate.output_types(&self.graph),
             SinkSpec::Table { .. } | SinkSpec::Mark { .. } => Vec::new(),
         }

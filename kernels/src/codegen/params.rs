@@ -84,6 +84,8 @@ pub enum Slot {
     JoinCodes(u32, u32),
     /// Where a build notes the leader of each row.
     Scratch,
+    /// Address of the marks, where a pipeline that writes rows also marks some.
+    Marks,
     /// Address of the running sums of an expansion, behind their control block.
     Ends,
     /// The first expanded row of this launch (u64).
@@ -172,6 +174,7 @@ fn name(slot: Slot) -> String {
         Slot::JoinLow(i, k) => format!("join_{i}_key_{k}_low"),
         Slot::JoinCodes(i, k) => format!("join_{i}_key_{k}_codes"),
         Slot::Scratch => "scratch".into(),
+        Slot::Marks => "marks".into(),
         Slot::Ends => "ends".into(),
         Slot::FirstRow => "first_row".into(),
         Slot::Arena => "arena".into(),

@@ -72,7 +72,7 @@ impl CompiledPipeline {
     pub fn num_accumulators(&self) -> usize {
         match &self.spec.sink {
             SinkSpec::Aggregate(aggregate) => aggregate.accumulators.len(),
-            SinkSpec::Materialise { .. } | SinkSpec::Table { .. } | SinkSpec::Mark { .. } => 0,
+            _ => 0,
         }
     }
 }
@@ -98,7 +98,7 @@ pub fn compile(spec: &PipelineSpec) -> Result<CompiledPipeline, CodegenError> {
 fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<(CompiledPipeline, Module), CodegenError> {
     let mut module = ModuleBuilder::new();
     let compiled = match &spec.sink {
-        SinkSpec::Materialise { outputs } => {
+        SinkSpec::Materialise { outputs } | SinkSpec::MaterialiseAndMark { outputs, .. } => {
             let (f, params, compacts) = materialise_kernel(&mut module, spec, outputs)?;
             let threads = if compacts { tune::COMPACT_THREADS } else { tune::DENSE_THREADS };
             Parts { compacts, ..Parts::only(add(&mut module, f, params, threads)) }
@@ -214,7 +214,7 @@ fn check(spec: &PipelineSpec) -> Result<(), CodegenError> {
             return malformed("a join table".into(), "its keys are not of its types");
         }
     }
-    if let SinkSpec::Mark { row } = &spec.sink
+    if let SinkSpec::Mark { row } | SinkSpec::MaterialiseAndMark { row, .. } = &spec.sink
         && spec.graph.ty(*row).repr != Repr::U32
     {
         return malformed(format!("node {}", row.0), "a row to mark is a U32");
@@ -384,13 +384,20 @@ fn materialise_kernel(
     let mut rows = Rows::new(spec, module, f, &mut params)?;
     let types: Vec<Ty> = outputs.iter().map(|&node| spec.graph.ty(node)).collect();
     let columns = Outputs::new(f, &mut params, rows.control, &types);
+    let marks = match &spec.sink {
+        SinkSpec::MaterialiseAndMark { row, .. } => {
+            let marks = params.declare(f, Slot::Marks, Type::U64);
+            Some(Marks::new(f, &marks, *row))
+        }
+        _ => None,
+    };
     let mut expressions = Expressions::new(&spec.graph);
     if compacts {
         let num_tiles = params.declare(f, Slot::NumTiles, Type::U32);
         let num_tiles = f.load_param(&num_tiles);
-        compact_rows(module, f, spec, outputs, &mut rows, &columns, &mut expressions, num_tiles)?;
+        compact_rows(module, f, spec, outputs, &mut rows, &columns, &marks, &mut expressions, num_tiles)?;
     } else {
-        dense_rows(module, f, outputs, &mut rows, &columns, &mut expressions)?;
+        dense_rows(module, f, outputs, &mut rows, &columns, &marks, &mut expressions)?;
     }
     Ok((kernel, params, compacts))
 }
@@ -404,6 +411,7 @@ fn compact_rows(
     outputs: &[NodeId],
     rows: &mut Rows<'_>,
     columns: &Outputs,
+    marks: &Option<Marks>,
     expressions: &mut Expressions<'_>,
     num_tiles: Reg,
 ) -> Result<(), CodegenError> {
@@ -474,6 +482,9 @@ fn compact_rows(
             let value = expressions.stored(&mut emit, &mut rows.leaves, output)?;
             columns.store(emit.f, i, value, places.index, &flags);
         }
+        if let Some(marks) = marks {
+            marks.set(&mut emit, &mut rows.leaves, expressions)?;
+        }
         emit.f.close(kept);
         columns.write_flags(emit.f, &compaction, &places, keep, &flags);
         Ok(())
@@ -487,6 +498,7 @@ fn dense_rows(
     outputs: &[NodeId],
     rows: &mut Rows<'_>,
     columns: &Outputs,
+    marks: &Option<Marks>,
     expressions: &mut Expressions<'_>,
 ) -> Result<(), CodegenError> {
     let first_row = f.copy(Type::U64, 0u64);
@@ -510,6 +522,9 @@ fn dense_rows(
             for (i, &output) in outputs.iter().enumerate() {
                 let value = expressions.stored(&mut emit, &mut rows.leaves, output)?;
                 columns.store(emit.f, i, value, index, &flags);
+            }
+            if let Some(marks) = marks {
+                marks.set(&mut emit, &mut rows.leaves, expressions)?;
             }
             emit.f.close(open);
             if columns.has_flags() {
@@ -559,14 +574,38 @@ fn mark_kernel(
     let mut params = ParamList::default();
     f.max_threads(tune::DENSE_THREADS);
     let mut rows = Rows::new(spec, module, f, &mut params)?;
-    let bits = f.add(rows.control, abi::MARK_BITS);
-    each_row(module, f, spec, &mut rows, |emit, leaves, expressions, _| {
-        let value = expressions.value(emit, leaves, marked)?;
+    let marks = Marks { bits: f.add(rows.control, abi::MARK_BITS), row: marked };
+    each_row(module, f, spec, &mut rows, |emit, leaves, expressions, _| marks.set(emit, leaves, expressions))?;
+    Ok((kernel, params))
+}
+
+/// Bits of rows that are to be set.
+struct Marks {
+    /// The bitmap (U64).
+    bits: Reg,
+    /// The number of the row whose bit is set.
+    row: NodeId,
+}
+
+impl Marks {
+    fn new(f: &mut FunctionBuilder, marks: &Param, row: NodeId) -> Marks {
+        let marks = f.load_param(marks);
+        Marks { bits: f.add(marks, abi::MARK_BITS), row }
+    }
+
+    /// Sets the bit that the current row asks for, if any.
+    fn set(
+        &self,
+        emit: &mut Emit<'_>,
+        leaves: &mut RowLeaves<'_>,
+        expressions: &mut Expressions<'_>,
+    ) -> Result<(), CodegenError> {
+        let value = expressions.value(emit, leaves, self.row)?;
         let f = &mut *emit.f;
         let open = value.valid.map(|valid| f.open_if(valid));
         let row = value.low.view(Type::U32);
         let word = f.shr(row, 5);
-        let at = f.element(bits, word, 4);
+        let at = f.element(self.bits, word, 4);
         let bit = f.and(row, 31u32);
         let one = f.copy(Type::U32, 1u32);
         let bit = f.shl(one, bit);
@@ -575,8 +614,7 @@ fn mark_kernel(
             f.close(open);
         }
         Ok(())
-    })?;
-    Ok((kernel, params))
+    }
 }
 
 /// Runs `body` for each row that passes the filters, a row per thread, in any order.

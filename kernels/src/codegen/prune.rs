@@ -65,6 +65,9 @@ impl PipelineSpec {
             SinkSpec::Table { table, keys } => SinkSpec::Table { table: table.clone(), keys: all(keys) },
             SinkSpec::Mark { row } => SinkSpec::Mark { row: to(*row) },
             SinkSpec::Materialise { outputs } => SinkSpec::Materialise { outputs: all(outputs) },
+            SinkSpec::MaterialiseAndMark { outputs, row } => {
+                SinkSpec::MaterialiseAndMark { outputs: all(outputs), row: to(*row) }
+            }
             SinkSpec::Aggregate(aggregate) => SinkSpec::Aggregate(AggregateSpec {
                 keys: all(&aggregate.keys),
                 accumulators: aggregate

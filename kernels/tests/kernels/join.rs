@@ -518,6 +518,51 @@ fn marks_are_the_build_rows_that_found_a_match() {
 }
 
 #[test]
+fn rows_are_written_and_marked_by_one_launch() {
+    let rig = Rig::seeded(10);
+    let side = vec![column(Repr::I64, (0..700i64).map(|i| i * 2)).ranged(0, 1398), payload(700)];
+    let built = build(&rig, &side, 1, TableKind::Array, false);
+    let keys: Vec<i64> = (0..900).map(|i| i * 3 % 1500).collect();
+    let probe = vec![column(Repr::I64, keys.clone()), ids(900)];
+    // A left join keeps rows that match; a full one keeps all, and marks none for those without a match.
+    for filtered in [true, false] {
+        let (mut case, matches) = probing(&built, &probe);
+        let id = case.column(1);
+        let row = case.graph().match_start(matches).unwrap();
+        if filtered {
+            let found = case.graph().test(Test::IsNotNull, matches).unwrap();
+            case.spec.filters.push(found);
+        }
+        case.spec.sink = SinkSpec::MaterialiseAndMark { outputs: vec![id, row], row };
+        let pipeline = rig.pipeline(&case.spec);
+        let extents = [rig.extent(&probe, &rig.stream)];
+        let layout = pipeline.output_layout(&extents);
+        let output = DeviceBuffer::new(layout.bytes, &rig.stream, &rig.pool).unwrap();
+        let marks = DeviceBuffer::zeroed(mark_bytes(700), &rig.stream, &rig.pool).unwrap();
+        let tables = std::slice::from_ref(&built.table);
+        let input = Input { extents: &extents, tables, ..Input::default() };
+        let error = pipeline.materialise(input, output.as_view(), &layout, &rig.stream).unwrap_err();
+        assert!(error.to_string().contains("they have no place"), "{error}");
+        let input = Input { marks: Some(marks.as_view()), ..input };
+        pipeline.materialise(input, output.as_view(), &layout, &rig.stream).unwrap();
+        let matched = |key: i64| (key % 2 == 0 && key < 1400).then_some(key / 2);
+        let rows = (0..900).filter(|&i| !filtered || matched(keys[i]).is_some());
+        let expected: Vec<Vec<Cell>> = rows
+            .map(|i| vec![Cell::Int(10 * i as i128), matched(keys[i]).map_or(Cell::Null, |row| Cell::Int(row.into()))])
+            .collect();
+        let columns = rig.read(&output, &layout);
+        let given: Vec<Vec<Cell>> = (0..columns[0].len()).map(|i| vec![columns[0][i], columns[1][i]]).collect();
+        assert_eq!(given, expected);
+        let bits = rig.download(&mark_bits(marks.as_view(), 700).unwrap());
+        for row in 0..700usize {
+            let marked = keys.iter().any(|key| matched(*key) == Some(row as i64));
+            assert_eq!(bits[row / 8] >> (row % 8) & 1 == 1, marked, "row {row}");
+        }
+    }
+    rig.assert_clean();
+}
+
+#[test]
 fn what_does_not_fit_is_refused_before_anything_runs() {
     let rig = Rig::new();
     let side = vec![column(Repr::I64, [1i64, 2]).ranged(1, 2), payload(2)];
