@@ -46,7 +46,7 @@ pub(super) fn nearly_all_different(values: usize, rows: usize) -> bool {
 
 /// The reason for what texts cannot be.
 pub(super) fn needs_codes() -> Reason {
-    Reason::NodeUnsupported { node: "a key or an extreme of strings without a dictionary".into() }
+    Reason::NodeUnsupported { node: "an extreme of strings without a dictionary".into() }
 }
 
 /// True when an extreme of the pipeline is a text.
