@@ -29,7 +29,7 @@ pub struct Engine {
     pub(crate) governor: MemoryGovernor,
     pub(crate) spiller: Spiller,
     pub(crate) streams: StreamPool,
-    pub(crate) pipelines: PipelineCache,
+    pub(crate) pipelines: Arc<PipelineCache>,
     pub(crate) images: Images,
     /// Which string columns went without a dictionary.
     pub(crate) string_forms: StringForms,
@@ -121,7 +121,7 @@ impl Engine {
         let spiller = Spiller::new(&pool, spill_options(options))?;
         spiller.serve(&governor);
         let streams = StreamPool::new(&device);
-        let pipelines = PipelineCache::new(&device);
+        let pipelines = Arc::new(PipelineCache::new(&device));
         let images = Images::new(&device);
         let name = if sim.is_some() { "simulated device".to_string() } else { device.limits().name.clone() };
         let (strategy, log_path) = (options.memory_resource, options.memory_log.clone());

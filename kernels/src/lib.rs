@@ -4,6 +4,7 @@
 
 pub mod abi;
 pub mod bitmap;
+pub mod cache;
 pub mod checks;
 pub mod codegen;
 pub mod error;

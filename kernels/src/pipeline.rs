@@ -1,6 +1,6 @@
-//! Pipelines on a device: compiled once per structure, launched over extents.
+//! Pipelines on a device, launched over extents.
 //!
-//!   PipelineCache::pipeline(&spec) ──► Pipeline
+//!   PipelineCache::pipeline(&spec) ──► Pipeline        (see `cache`)
 //!       rows to columns      output_layout(rows) ─ allocate ─ materialise(input, output)
 //!       rows to groups       state_layout(groups) ─ allocate zeroed ─ accumulate(input, state) … from any stream
 //!                            emit_layout(state, groups) ─ allocate ─ emit(state, output)
@@ -10,23 +10,24 @@
 //! Waits    never. The error word and the number of rows are in the output's control block, on the device.
 //! Launches one per call; clearing is a fill, not a launch.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-use millpond_memory::{Device, DeviceView, Kernel, Position, Stream};
+use millpond_memory::{DeviceView, Kernel, Position, Stream};
 
 use crate::abi::{self, ColumnAddress, RowCount};
 use crate::codegen::ir::*;
 use crate::codegen::params::Slot;
 use crate::codegen::sink::accumulate::BIN_WORD_STRIDE;
 use crate::codegen::sink::cells::AggregatePlan;
-use crate::codegen::{CompiledKernel, CompiledPipeline, compile};
+use crate::codegen::{CompiledKernel, CompiledPipeline};
 use crate::error::KernelError;
 use crate::join::{Expansion, TableInput};
 use crate::launch::{Launch, LaunchConfig};
 use crate::layout::{KeyPart, OutputLayout, StateLayout};
 use crate::tune;
+
+pub use crate::cache::{CacheStatistics, PipelineCache};
 
 type Result<T> = std::result::Result<T, KernelError>;
 
@@ -122,39 +123,9 @@ impl Leftover {
     }
 }
 
-/// What a cache has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CacheStatistics {
-    /// Specs asked for that were there.
-    pub hits: u64,
-    /// Specs turned into text.
-    pub compiled: u64,
-    /// Texts that the device's driver assembled: specs of one structure share theirs.
-    pub loaded: u64,
-}
-
-/// The pipelines of one device, for the life of the process. When there are many, those unused for longest are forgotten.
-#[derive(Debug)]
-pub struct PipelineCache {
-    device: Device,
-    pipelines: Mutex<HashMap<PipelineSpec, Known>>,
-    modules: Mutex<HashMap<String, Arc<Kernels>>>,
-    clock: AtomicU64,
-    hits: AtomicU64,
-    compiled: AtomicU64,
-    loaded: AtomicU64,
-}
-
-/// A pipeline and when it was last asked for.
-#[derive(Debug)]
-struct Known {
-    pipeline: Arc<Pipeline>,
-    used: u64,
-}
-
 /// The loaded kernels of one text.
 #[derive(Debug)]
-struct Kernels {
+pub(crate) struct Kernels {
     pipeline: Kernel,
     emit: Option<Kernel>,
     rehash: Option<Kernel>,
@@ -171,96 +142,8 @@ pub struct Pipeline {
     blocks: [OnceLock<u32>; 3],
 }
 
-impl PipelineCache {
-    pub fn new(device: &Device) -> PipelineCache {
-        PipelineCache {
-            device: device.clone(),
-            pipelines: Mutex::default(),
-            modules: Mutex::default(),
-            clock: AtomicU64::new(0),
-            hits: AtomicU64::new(0),
-            compiled: AtomicU64::new(0),
-            loaded: AtomicU64::new(0),
-        }
-    }
-
-    /// The pipeline of a spec: at hand, or compiled and loaded now.
-    ///
-    /// # Errors
-    /// [`KernelError::Codegen`] when it has no kernel, [`KernelError::Memory`] when the driver refuses the module.
-    pub fn pipeline(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>> {
-        let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        if let Some(known) = lock(&self.pipelines).get_mut(spec) {
-            self.hits.fetch_add(1, Ordering::Relaxed);
-            known.used = now;
-            return Ok(known.pipeline.clone());
-        }
-        let mut compiled = compile(spec)?;
-        let optin = self.device.limits().shared_bytes_per_block_optin.max(self.device.limits().shared_bytes_per_block);
-        if shared_bytes(&compiled) > optin as u64
-            && let SinkSpec::Aggregate(aggregate) = &spec.sink
-        {
-            let direct = AggregateSpec { regime: Some(Regime::Direct), ..aggregate.clone() };
-            compiled = compile(&PipelineSpec { sink: SinkSpec::Aggregate(direct), ..spec.clone() })?;
-        }
-        self.compiled.fetch_add(1, Ordering::Relaxed);
-        let kernels = self.kernels(&compiled)?;
-        let pipeline = Arc::new(Pipeline { compiled, kernels, blocks: Default::default() });
-        let mut pipelines = lock(&self.pipelines);
-        if pipelines.len() >= tune::CACHED_PIPELINES {
-            self.forget_oldest(&mut pipelines);
-        }
-        let known = pipelines.entry(spec.clone()).or_insert(Known { pipeline, used: now });
-        Ok(known.pipeline.clone())
-    }
-
-    /// Forgets the half that was not asked for lately, and modules that no pipeline has any more.
-    fn forget_oldest(&self, pipelines: &mut HashMap<PipelineSpec, Known>) {
-        let mut times: Vec<u64> = pipelines.values().map(|known| known.used).collect();
-        times.sort_unstable();
-        let middle = times[times.len() / 2];
-        pipelines.retain(|_, known| known.used >= middle);
-        lock(&self.modules).retain(|_, kernels| Arc::strong_count(kernels) > 1);
-    }
-
-    fn kernels(&self, compiled: &CompiledPipeline) -> Result<Arc<Kernels>> {
-        if let Some(known) = lock(&self.modules).get(&compiled.text) {
-            return Ok(known.clone());
-        }
-        // Assembled outside the lock: it takes milliseconds. Two threads may both do it once.
-        let module = self.device.load_module(&compiled.text)?;
-        let find = |kernel: &Option<CompiledKernel>| kernel.as_ref().map(|k| module.kernel(k.name)).transpose();
-        let kernels = Arc::new(Kernels {
-            pipeline: module.kernel(compiled.pipeline.name)?,
-            emit: find(&compiled.emit)?,
-            rehash: find(&compiled.rehash)?,
-            allowed_shared: AtomicU64::new(tune::SHARED_WITHOUT_ASKING),
-        });
-        self.loaded.fetch_add(1, Ordering::Relaxed);
-        Ok(lock(&self.modules).entry(compiled.text.clone()).or_insert(kernels).clone())
-    }
-
-    pub fn statistics(&self) -> CacheStatistics {
-        CacheStatistics {
-            hits: self.hits.load(Ordering::Relaxed),
-            compiled: self.compiled.load(Ordering::Relaxed),
-            loaded: self.loaded.load(Ordering::Relaxed),
-        }
-    }
-
-    /// Forgets every pipeline; those in use live on.
-    pub fn clear(&self) {
-        lock(&self.pipelines).clear();
-        lock(&self.modules).clear();
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Dynamic shared memory of a block of `pipeline`.
-fn shared_bytes(compiled: &CompiledPipeline) -> u64 {
+pub(crate) fn shared_bytes(compiled: &CompiledPipeline) -> u64 {
     let Some(plan) = &compiled.plan else { return 0 };
     let groups = match plan.regime {
         Regime::Scalar if plan.in_registers() => 1,
@@ -271,6 +154,10 @@ fn shared_bytes(compiled: &CompiledPipeline) -> u64 {
 }
 
 impl Pipeline {
+    pub(crate) fn new(compiled: CompiledPipeline, kernels: Arc<Kernels>) -> Pipeline {
+        Pipeline { compiled, kernels, blocks: Default::default() }
+    }
+
     /// A number that pipelines of one module share, and instructions in the text of that module's kernels.
     pub fn module_size(&self) -> (usize, u32) {
         let compiled = &self.compiled;
@@ -708,6 +595,10 @@ impl Pipeline {
 }
 
 impl Kernels {
+    pub fn new(pipeline: Kernel, emit: Option<Kernel>, rehash: Option<Kernel>) -> Kernels {
+        Kernels { pipeline, emit, rehash, allowed_shared: AtomicU64::new(tune::SHARED_WITHOUT_ASKING) }
+    }
+
     /// Raises what launches of `pipeline` may ask for to at least `bytes`.
     fn allow_shared(&self, bytes: u64) -> Result<()> {
         if bytes > self.allowed_shared.load(Ordering::Relaxed) {

@@ -7,6 +7,7 @@
 //!
 //! Trouble  out of memory, a lost device or an error flag before the first batch re-runs the CPU subplan, with a note.
 
+mod ahead;
 mod bounds;
 pub mod compile;
 mod failure;

@@ -63,6 +63,7 @@ impl<'r> Schedule<'r> {
     /// Runs all segments; gives the result, unless its rows have left as they came.
     pub async fn result(mut self) -> Result<Option<Given>, Failure> {
         let segments = self.run.program.segments.len();
+        self.run.compile_ahead();
         for index in 0..segments {
             if self.run.is_deferred(index) {
                 continue;
@@ -204,6 +205,7 @@ impl<'r> Schedule<'r> {
         }
         let active = Arc::new(active.after(before)?);
         active.begin_pass(pass.groups);
+        active.compile_ahead();
         let ended = match &segment.source {
             Source::Upload(upload) => {
                 let mut input = Arc::clone(&run.uploads[*upload].input);

@@ -591,6 +591,28 @@ impl Active {
         if let Some(prepared) = &*slot {
             return Ok(Arc::clone(prepared));
         }
+        let (lowered, bounds) = self.shape_of(rows)?;
+        let pipelines = &self.run;
+        let optional = |piece: Option<&Piece>| piece.map(|piece| pipelines.pipeline(&piece.spec)).transpose();
+        let mut cuts = Vec::with_capacity(lowered.cuts.len());
+        for cut in &lowered.cuts {
+            cuts.push(CutPipelines {
+                rows: pipelines.pipeline(&cut.rows.spec)?,
+                marks: optional(cut.marks.as_ref())?,
+                build_marks: optional(cut.build_marks.as_ref().map(|(piece, _)| piece))?,
+                recount: optional(cut.recount.as_ref())?,
+            });
+        }
+        let pipeline = pipelines.pipeline(&lowered.last.spec)?;
+        let prepared = Arc::new(Prepared { lowered, cuts, pipeline, bounds });
+        *slot = Some(Arc::clone(&prepared));
+        drop(slot);
+        self.run.compile_after(self.index, &prepared, 0);
+        Ok(prepared)
+    }
+
+    /// The segment's pieces for so many rows, and the columns whose dictionaries must stay below a bound.
+    pub fn shape_of(&self, rows: u64) -> Result<(LoweredSegment, Vec<(usize, usize)>), Failure> {
         let upload = match &self.run.program.segments[self.index].source {
             Source::Upload(upload) => Some(*upload),
             _ => None,
@@ -626,21 +648,7 @@ impl Active {
             // Only a hash table can be for a part of the keys.
             aggregate.regime = Some(Regime::Hash);
         }
-        let pipelines = &self.run;
-        let optional = |piece: Option<&Piece>| piece.map(|piece| pipelines.pipeline(&piece.spec)).transpose();
-        let mut cuts = Vec::with_capacity(lowered.cuts.len());
-        for cut in &lowered.cuts {
-            cuts.push(CutPipelines {
-                rows: pipelines.pipeline(&cut.rows.spec)?,
-                marks: optional(cut.marks.as_ref())?,
-                build_marks: optional(cut.build_marks.as_ref().map(|(piece, _)| piece))?,
-                recount: optional(cut.recount.as_ref())?,
-            });
-        }
-        let pipeline = pipelines.pipeline(&lowered.last.spec)?;
-        let prepared = Arc::new(Prepared { lowered, cuts, pipeline, bounds });
-        *slot = Some(Arc::clone(&prepared));
-        Ok(prepared)
+        Ok((lowered, bounds))
     }
 
     fn lower(&self, columns: &[ColumnInfo], rows_hint: Option<u64>) -> Result<LoweredSegment, Failure> {

@@ -82,13 +82,21 @@ impl CompiledPipeline {
 /// # Errors
 /// [`CodegenError::Unsupported`] when an expression has no device form; the others are defects.
 pub fn compile(spec: &PipelineSpec) -> Result<CompiledPipeline, CodegenError> {
+    compile_module(spec).map(|(compiled, _)| compiled)
+}
+
+/// As [`compile`], with the module that the text prints.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_module(spec: &PipelineSpec) -> Result<(CompiledPipeline, Module), CodegenError> {
     check(spec)?;
     let mut rows_per_thread = RowAhead::new(spec).rows;
     loop {
         let (mut compiled, module) = compile_with(spec, rows_per_thread)?;
         if rows_per_thread == 1 || compiled.pipeline.instructions <= tune::UNROLLED_INSTRUCTIONS {
             compiled.text = module.to_string();
-            return Ok(compiled);
+            return Ok((compiled, module));
         }
         rows_per_thread /= 2;
     }

@@ -248,6 +248,51 @@ fn another_constant_compiles_nothing_and_other_ranges_load_nothing() {
     assert_eq!((statistics.compiled, statistics.loaded), (2, 1));
 }
 
+#[test]
+fn pipelines_prepared_together_are_one_module_and_run() {
+    let alone = Rig::new();
+    let columns = mixed(2 * TILE + 3, 1);
+    let cases = [
+        Case::new(columns.clone()).filter(below(10)),
+        Case::new(columns.clone()),
+        Case::new(columns.clone()).filter(below(20)),
+    ];
+    // One that groups in a hash table: three kernels.
+    let groups = Case::new(columns).group(&[0], Some(Regime::Hash), |_| vec![all(Aggregate::CountStar)]);
+    let expected: Vec<_> = cases.iter().map(|case: &Case| alone.materialise(case)).collect();
+    let expected_groups = sorted_rows(&alone.aggregate(&groups));
+
+    let rig = Rig::new();
+    let mut specs: Vec<PipelineSpec> = cases.iter().map(|case| case.spec.clone()).collect();
+    specs.push(groups.spec.clone());
+    rig.cache.prepare(&specs).expect("they compile");
+    let prepared = rig.cache.statistics();
+    // The first and the third differ in a constant alone.
+    assert_eq!((prepared.loaded, prepared.modules), (3, 1));
+    rig.cache.prepare(&specs).expect("they are there");
+    assert_eq!(rig.cache.statistics(), prepared);
+    for (case, expected) in cases.iter().zip(expected) {
+        assert_eq!(rig.materialise(case), expected);
+    }
+    assert_eq!(sorted_rows(&rig.aggregate(&groups)), expected_groups);
+    let after = rig.cache.statistics();
+    assert_eq!((after.loaded, after.modules, after.compiled), (3, 1, prepared.compiled));
+    rig.assert_clean();
+}
+
+#[test]
+fn a_pipeline_that_is_under_way_is_waited_for() {
+    let rig = Rig::new();
+    let case = Case::new(mixed(100, 1)).filter(below(10));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| rig.pipeline(&case.spec));
+            scope.spawn(|| rig.cache.prepare(std::slice::from_ref(&case.spec)).expect("it compiles"));
+        }
+    });
+    assert_eq!(rig.cache.statistics().loaded, 1, "assembled once");
+}
+
 /// The columns of an output as the extent of a next pipeline.
 fn as_extent(output: &DeviceBuffer, layout: &OutputLayout) -> ExtentInput {
     layout.extent(output.as_view()).unwrap()

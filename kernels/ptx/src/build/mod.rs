@@ -26,12 +26,14 @@ mod control;
 mod function;
 mod instructions;
 mod memory;
+mod merge;
 mod paste;
 
 pub use control::Open;
 pub use function::FunctionBuilder;
 pub use instructions::Compare;
 pub use memory::{Address, Atomic};
+pub use merge::{merge, merged_name};
 pub use paste::{Callee, fingerprint};
 
 use crate::PtxError;

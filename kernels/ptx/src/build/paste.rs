@@ -223,7 +223,7 @@ pub fn fingerprint(image: &Module) -> u64 {
     hasher.finish()
 }
 
-fn item_name(item: &Item) -> &str {
+pub(super) fn item_name(item: &Item) -> &str {
     match item {
         Item::Variable(variable) => &variable.name,
         Item::Function(function) => &function.name,
@@ -251,14 +251,14 @@ fn find(image: &Module, name: &str) -> Option<Item> {
 }
 
 /// Calls `visit` on every name that an item mentions.
-fn names_in_item(item: &Item, visit: &mut dyn FnMut(&str)) {
+pub(super) fn names_in_item(item: &Item, visit: &mut dyn FnMut(&str)) {
     // One traversal serves reading and renaming, so that neither can forget a place: names go through `rename_item`.
     let visit = std::cell::RefCell::new(visit);
     let mut copy = item.clone();
     for_each_name(&mut copy, &mut |name| (visit.borrow_mut())(name));
 }
 
-fn rename_item(mut item: Item, names: &HashMap<String, String>) -> Item {
+pub(super) fn rename_item(mut item: Item, names: &HashMap<String, String>) -> Item {
     // A name declared inside the function hides the module's.
     let mut hidden = HashSet::new();
     if let Item::Function(function) = &item {

@@ -1,0 +1,248 @@
+//! The generated pipelines of one device: compiled once per structure, and assembled by its driver once per text.
+//!
+//!   spec ─► text ─┬─ assembled already ──────────────► Pipeline
+//!                 ├─ under way on another thread ─ wait ─►
+//!                 └─ new ─ the driver assembles it ──────►
+//!   prepare([specs]) ─► the new texts as one module, assembled before anybody asks for them
+//!
+//! Waits   for the driver's assembler, some milliseconds a kernel; never for the device.
+//! Memory  modules stay loaded while a pipeline has them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use millpond_memory::{Device, Kernel};
+use millpond_ptx::ast::Module;
+use millpond_ptx::build::{merge, merged_name};
+
+use crate::codegen::ir::*;
+use crate::codegen::{CompiledKernel, CompiledPipeline, compile_module};
+use crate::error::KernelError;
+use crate::pipeline::{Kernels, Pipeline, shared_bytes};
+use crate::tune;
+
+type Result<T> = std::result::Result<T, KernelError>;
+
+/// What a cache has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheStatistics {
+    /// Specs asked for that were there.
+    pub hits: u64,
+    /// Specs turned into text.
+    pub compiled: u64,
+    /// Texts that the device's driver assembled: specs of one structure share theirs.
+    pub loaded: u64,
+    /// Modules that the driver was given: those prepared together are one.
+    pub modules: u64,
+}
+
+/// The pipelines of one device, for the life of the process. When there are many, those unused for longest are forgotten.
+#[derive(Debug)]
+pub struct PipelineCache {
+    device: Device,
+    pipelines: Mutex<HashMap<PipelineSpec, Known>>,
+    texts: Mutex<Texts>,
+    assembled: Condvar,
+    clock: AtomicU64,
+    hits: AtomicU64,
+    compiled: AtomicU64,
+    loaded: AtomicU64,
+    modules: AtomicU64,
+}
+
+/// A pipeline and when it was last asked for.
+#[derive(Debug)]
+struct Known {
+    pipeline: Arc<Pipeline>,
+    used: u64,
+}
+
+#[derive(Debug, Default)]
+struct Texts {
+    ready: HashMap<String, Arc<Kernels>>,
+    /// Given to the driver, by a thread that has not come back yet.
+    under_way: HashSet<String>,
+}
+
+/// Texts that this thread assembles; others wait for them until it is dropped.
+struct Claim<'c> {
+    cache: &'c PipelineCache,
+    texts: Vec<String>,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut texts = lock(&self.cache.texts);
+        self.texts.iter().for_each(|text| {
+            texts.under_way.remove(text);
+        });
+        self.cache.assembled.notify_all();
+    }
+}
+
+impl PipelineCache {
+    pub fn new(device: &Device) -> PipelineCache {
+        PipelineCache {
+            device: device.clone(),
+            pipelines: Mutex::default(),
+            texts: Mutex::default(),
+            assembled: Condvar::new(),
+            clock: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            compiled: AtomicU64::new(0),
+            loaded: AtomicU64::new(0),
+            modules: AtomicU64::new(0),
+        }
+    }
+
+    /// The pipeline of a spec: at hand, or compiled and loaded now.
+    ///
+    /// # Errors
+    /// [`KernelError::Codegen`] when it has no kernel, [`KernelError::Memory`] when the driver refuses the module.
+    pub fn pipeline(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>> {
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        if let Some(known) = lock(&self.pipelines).get_mut(spec) {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+            known.used = now;
+            return Ok(known.pipeline.clone());
+        }
+        let (compiled, module) = self.compiled(spec)?;
+        let kernels = match self.claim(vec![compiled.text.clone()], true) {
+            Some(_claim) => self.assemble(&[(&compiled, &module)])?.swap_remove(0),
+            None => lock(&self.texts)
+                .ready
+                .get(&compiled.text)
+                .cloned()
+                .map_or_else(|| self.assemble(&[(&compiled, &module)]).map(|mut all| all.swap_remove(0)), Ok)?,
+        };
+        Ok(self.keep(spec, compiled, kernels, now))
+    }
+
+    /// Compiles and loads what [`pipeline`](Self::pipeline) will be asked for soon, all that is new in one module. For a
+    /// thread beside the one that asks; who asks too early waits.
+    ///
+    /// # Errors
+    /// As [`pipeline`](Self::pipeline), which then says the same of the spec that is wrong.
+    pub fn prepare(&self, specs: &[PipelineSpec]) -> Result<()> {
+        let mut new: Vec<(&PipelineSpec, CompiledPipeline, Module)> = Vec::new();
+        for spec in specs {
+            if !lock(&self.pipelines).contains_key(spec) && new.iter().all(|(other, ..)| *other != spec) {
+                let (compiled, module) = self.compiled(spec)?;
+                new.push((spec, compiled, module));
+            }
+        }
+        let Some(claim) = self.claim(new.iter().map(|(_, compiled, _)| compiled.text.clone()).collect(), false) else {
+            return Ok(());
+        };
+        let mut seen = HashSet::new();
+        let mine: Vec<(&CompiledPipeline, &Module)> = (new.iter())
+            .filter(|(_, compiled, _)| claim.texts.contains(&compiled.text) && seen.insert(&compiled.text))
+            .map(|(_, compiled, module)| (compiled, module))
+            .collect();
+        self.assemble(&mine)?;
+        drop(claim);
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        for (spec, compiled, _) in new {
+            let kernels = lock(&self.texts).ready.get(&compiled.text).cloned();
+            if let Some(kernels) = kernels {
+                self.keep(spec, compiled, kernels, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn compiled(&self, spec: &PipelineSpec) -> Result<(CompiledPipeline, Module)> {
+        let (mut compiled, mut module) = compile_module(spec)?;
+        let limits = self.device.limits();
+        let optin = limits.shared_bytes_per_block_optin.max(limits.shared_bytes_per_block);
+        if shared_bytes(&compiled) > optin as u64
+            && let SinkSpec::Aggregate(aggregate) = &spec.sink
+        {
+            let direct = AggregateSpec { regime: Some(Regime::Direct), ..aggregate.clone() };
+            (compiled, module) = compile_module(&PipelineSpec { sink: SinkSpec::Aggregate(direct), ..spec.clone() })?;
+        }
+        self.compiled.fetch_add(1, Ordering::Relaxed);
+        Ok((compiled, module))
+    }
+
+    /// Makes this thread the one that assembles those texts that nobody has; `None` when all are there. With `wait`, waits for
+    /// those under way on other threads; without, they are left out.
+    fn claim(&self, wanted: Vec<String>, wait: bool) -> Option<Claim<'_>> {
+        let mut texts = lock(&self.texts);
+        while wait && wanted.iter().any(|text| texts.under_way.contains(text)) {
+            texts = self.assembled.wait(texts).unwrap_or_else(PoisonError::into_inner);
+        }
+        let new: Vec<String> = (wanted.into_iter())
+            .filter(|text| !texts.ready.contains_key(text) && texts.under_way.insert(text.clone()))
+            .collect();
+        (!new.is_empty()).then(|| Claim { cache: self, texts: new })
+    }
+
+    /// Has the driver assemble modules, several as one. Outside the lock: it takes milliseconds.
+    fn assemble(&self, all: &[(&CompiledPipeline, &Module)]) -> Result<Vec<Arc<Kernels>>> {
+        let together = all.len() > 1;
+        let loaded = match all {
+            [(compiled, _)] => self.device.load_module(&compiled.text)?,
+            _ => {
+                let modules: Vec<Module> = all.iter().map(|(_, module)| (*module).clone()).collect();
+                self.device.load_module(&merge(&modules).to_string())?
+            }
+        };
+        self.modules.fetch_add(1, Ordering::Relaxed);
+        self.loaded.fetch_add(all.len() as u64, Ordering::Relaxed);
+        let mut kernels = Vec::with_capacity(all.len());
+        for (number, (compiled, _)) in all.iter().enumerate() {
+            let named = |kernel: &CompiledKernel| -> Result<Kernel> {
+                let name = if together { merged_name(kernel.name, number) } else { kernel.name.to_string() };
+                Ok(loaded.kernel(&name)?)
+            };
+            let find = |kernel: &Option<CompiledKernel>| kernel.as_ref().map(named).transpose();
+            let (emit, rehash) = (find(&compiled.emit)?, find(&compiled.rehash)?);
+            kernels.push(Arc::new(Kernels::new(named(&compiled.pipeline)?, emit, rehash)));
+        }
+        let mut texts = lock(&self.texts);
+        for ((compiled, _), kernels) in all.iter().zip(&kernels) {
+            texts.ready.insert(compiled.text.clone(), Arc::clone(kernels));
+        }
+        Ok(kernels)
+    }
+
+    fn keep(&self, spec: &PipelineSpec, compiled: CompiledPipeline, kernels: Arc<Kernels>, now: u64) -> Arc<Pipeline> {
+        let pipeline = Arc::new(Pipeline::new(compiled, kernels));
+        let mut pipelines = lock(&self.pipelines);
+        if pipelines.len() >= tune::CACHED_PIPELINES {
+            self.forget_oldest(&mut pipelines);
+        }
+        let known = pipelines.entry(spec.clone()).or_insert(Known { pipeline, used: now });
+        known.pipeline.clone()
+    }
+
+    /// Forgets the half that was not asked for lately, and modules that no pipeline has any more.
+    fn forget_oldest(&self, pipelines: &mut HashMap<PipelineSpec, Known>) {
+        let mut times: Vec<u64> = pipelines.values().map(|known| known.used).collect();
+        times.sort_unstable();
+        let middle = times[times.len() / 2];
+        pipelines.retain(|_, known| known.used >= middle);
+        lock(&self.texts).ready.retain(|_, kernels| Arc::strong_count(kernels) > 1);
+    }
+
+    pub fn statistics(&self) -> CacheStatistics {
+        CacheStatistics {
+            hits: self.hits.load(Ordering::Relaxed),
+            compiled: self.compiled.load(Ordering::Relaxed),
+            loaded: self.loaded.load(Ordering::Relaxed),
+            modules: self.modules.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Forgets every pipeline; those in use live on.
+    pub fn clear(&self) {
+        lock(&self.pipelines).clear();
+        lock(&self.texts).ready.clear();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
