@@ -261,8 +261,6 @@ pub fn case_table(upper: bool) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     /// The kernels take it for granted.
     #[test]
     fn characters_of_four_bytes_from_1f000_on_have_one_case() {
