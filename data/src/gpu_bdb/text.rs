@@ -18,22 +18,21 @@ use super::lexicon::{
     sentiment_words, store_name,
 };
 use super::math;
-use super::people::weighted;
 use super::random::{Draws, Random};
 
 /// Words of the vocabulary.
 const NUM_WORDS: usize = 4_060;
-/// The rank of the first dictionary word that names a store, counted from zero.
-const DICTIONARY_RANK: usize = 1_999;
+const MADE_UP_WORDS: usize = NUM_WORDS - FUNCTION_WORDS.len();
+/// Ranks, counted from zero, of the dictionary words that name stores.
+const DICTIONARY_RANKS: std::ops::Range<usize> = 1_999..1_999 + DICTIONARY_STORE_NAMES;
 /// The vocabulary is the same for every seed.
 const VOCABULARY_SEED: u64 = 0x6d69_6c6c_706f_6e64;
 const CONSONANTS: [char; 14] = ['b', 'd', 'f', 'g', 'k', 'l', 'm', 'n', 'p', 'r', 's', 't', 'v', 'z'];
 const VOWELS: [char; 5] = ['a', 'e', 'i', 'o', 'u'];
-/// Percent of the made-up words that have two, three and four syllables: a review has 663 bytes on average.
-const SYLLABLES: [i64; 3] = [15, 30, 55];
 /// Steps of the guide that finds a word's rank.
 const GUIDE: usize = 4_096;
-/// Stock phrases of each of the classes negative, neutral and positive.
+/// Stock phrases of each of the classes negative, neutral and positive: three made-up words, most of them rare otherwise, so that a
+/// phrase tells its class.
 const PHRASES: usize = 40;
 /// Sentences of a review beyond the first are Poisson with this mean.
 const MEAN_SENTENCES: f64 = 7.0;
@@ -92,8 +91,8 @@ impl TextModel {
         let draws = Random::new(VOCABULARY_SEED).column(0, 2);
         let mut seen = HashSet::new();
         let phrases = (0..)
-            .map(|row| [0, 1, 2].map(|word| draws.row(row).index(word, FUNCTION_WORDS.len())))
-            .filter(|phrase| seen.insert(*phrase))
+            .map(|row| [0, 1, 2].map(|word| FUNCTION_WORDS.len() + draws.row(row).index(word, MADE_UP_WORDS)))
+            .filter(|phrase| !phrase.iter().any(|rank| DICTIONARY_RANKS.contains(rank)) && seen.insert(*phrase))
             .take(3 * PHRASES)
             .collect();
 
@@ -262,7 +261,7 @@ fn vocabulary() -> Vec<String> {
     let mut made_up = (0..).filter_map(move |row| {
         let draws = column.row(row);
         let mut word = String::new();
-        for syllable in 0..2 + weighted(&SYLLABLES, draws.int(0, 0, 99)) as u64 {
+        for syllable in 0..draws.int(0, 2, 4) as u64 {
             word.push(CONSONANTS[draws.index(2 * syllable + 1, CONSONANTS.len())]);
             word.push(VOWELS[draws.index(2 * syllable + 2, VOWELS.len())]);
         }
@@ -271,8 +270,8 @@ fn vocabulary() -> Vec<String> {
     });
     let mut words: Vec<String> = FUNCTION_WORDS.into_iter().map(str::to_string).collect();
     words.extend(made_up.by_ref().take(NUM_WORDS - words.len()));
-    for name in 0..DICTIONARY_STORE_NAMES {
-        words[DICTIONARY_RANK + name] = store_name(name).to_lowercase();
+    for (name, rank) in DICTIONARY_RANKS.enumerate() {
+        words[rank] = store_name(name).to_lowercase();
     }
     words
 }
