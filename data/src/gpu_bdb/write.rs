@@ -83,8 +83,11 @@ pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Re
     fs::create_dir_all(&options.out).map_err(DataError::io(&options.out))?;
     let mut files = Vec::new();
     let mut jobs = Vec::new();
-    for &table in &options.tables {
-        plan(&data, table, options, &mut files, &mut jobs)?;
+    for (place, &table) in options.tables.iter().enumerate() {
+        // A table that is asked for twice is written once.
+        if !options.tables[..place].contains(&table) {
+            plan(&data, table, options, &mut files, &mut jobs)?;
+        }
     }
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(options.threads)
