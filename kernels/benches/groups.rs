@@ -125,7 +125,8 @@ impl Bench {
         let on = &self.stream;
         let keys: Vec<u32> = (0..rows).map(|row| order.key(row, rows, groups)).collect();
         let values = |salt: u64| (0..rows).flat_map(move |row| (mixed(row ^ salt) >> 20).to_le_bytes());
-        let sums = [1 << 40, 2 << 40].map(|salt| (0..rows).map(|row| mixed(row ^ salt) >> 20).sum::<u64>());
+        let total = |salt: u64| (0..rows).fold(0u64, |sum, row| sum.wrapping_add(mixed(row ^ salt) >> 20));
+        let sums = [total(1 << 40), total(2 << 40)];
         let columns = vec![
             self.column(keys.iter().flat_map(|key| key.to_le_bytes()).collect())?,
             self.column(values(1 << 40).collect())?,
@@ -191,7 +192,7 @@ impl Bench {
 
 fn main() -> Result<()> {
     let (driver, rows, rounds): (Arc<dyn Driver>, u64, usize) = match CudaDriver::open() {
-        Ok(driver) => (driver, 1 << 25, 5),
+        Ok(driver) => (driver, 1 << 24, 5),
         Err(reason) => {
             println!("no GPU: {reason}");
             (SimDriver::with_seed(1), 5_000, 1)
