@@ -872,7 +872,7 @@ fn texts_are_made_as_rust_makes_them() {
     let (columns, error) = bench.run(&nodes);
     assert_eq!(error, 0, "{:?}", ErrorCode::from_word(error));
     for (i, expected) in expected.iter().enumerate() {
-        let wanted = column.iter().map(|text| Out::from(text.map(|text| expected(text)).as_deref())).collect();
+        let wanted = column.iter().map(|text| Out::from(text.map(expected).as_deref())).collect();
         assert_same(&format!("output {i}"), &columns[i], wanted);
     }
 
