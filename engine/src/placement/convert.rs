@@ -202,8 +202,7 @@ impl<'a> Converter<'a> {
             });
         }
         // A sort right below has the order already; its limit is the merge's.
-        if self.restores
-            && !sorts_below(merge.input())
+        if !sorts_below(merge.input())
             && let Some(child) = self.in_any_order(|| self.convert(merge.input()))?
             && let Placed::Device(tree) = self.after_limit(child)
         {
@@ -224,7 +223,7 @@ impl<'a> Converter<'a> {
     /// What `convert` makes of an input whose order may be lost; nothing where that was tried often, and in vain.
     fn in_any_order<T>(&self, convert: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         let tried = self.again.replace(self.again.get() + 1);
-        if tried < MOST_TRIES { self.with_order_free(true, convert).map(Some) } else { Ok(None) }
+        if self.restores && tried < MOST_TRIES { self.with_order_free(true, convert).map(Some) } else { Ok(None) }
     }
 
     /// A node with one input goes to the device if `judge` agrees, above an upload if its input is a CPU plan.
@@ -524,8 +523,8 @@ impl<'a> Converter<'a> {
 
     /// A sort goes with the device subtree below it. Rows that are on the CPU anyway are moved for a sort alone, too.
     fn sort(&self, plan: &Arc<dyn ExecutionPlan>, sort: &SortExec) -> Result<Placed> {
-        let child = self.with_order_free(true, || self.convert(sort.input()))?;
-        if self.order_free.get() && sort.fetch().is_none() {
+        let child = self.with_order_free(self.restores, || self.convert(sort.input()))?;
+        if self.restores && self.order_free.get() && sort.fetch().is_none() {
             // Nobody sees the order.
             return Ok(match self.after_limit(child) {
                 Placed::Device(tree) => {
