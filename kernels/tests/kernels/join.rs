@@ -298,7 +298,7 @@ fn slots_of_an_array_are_as_narrow_as_the_rows_allow() {
     let rig = Rig::seeded(2);
     for (rows, slot_bytes) in [(1usize, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 4)] {
         // Neighbours share words: keys go up and down by turns.
-        let key = |i: usize| if i % 2 == 0 { i as i64 } else { -(i as i64) };
+        let key = |i: usize| if i.is_multiple_of(2) { i as i64 } else { -(i as i64) };
         let side = [column(Repr::I64, (0..rows).map(key)).ranged(1 - rows as i128, rows as i128), payload(rows)];
         let built = build(&rig, &side, 1, TableKind::Array, false);
         assert!(!built.facts.has_duplicates);
