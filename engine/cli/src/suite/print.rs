@@ -213,9 +213,9 @@ fn times(runs: &[Vec<Row>]) -> Option<Grid> {
     let timed: Vec<&Vec<Row>> = runs.iter().filter(|rows| rows.iter().any(|row| row.ms().is_some())).collect();
     let names: Vec<String> = timed.iter().map(|rows| allocator(rows).unwrap_or("cpu").to_string()).collect();
     let (first, others) = names.split_first()?;
-    let mut header = vec!["query".to_string(), format!("{first} ms"), "in it".to_string()];
+    let mut header = vec!["query".to_string(), format!("{first} ms"), "in allocator".to_string()];
     for name in others {
-        header.extend([format!("{name} ms"), "ratio".to_string(), "in it".to_string()]);
+        header.extend([format!("{name} ms"), "ratio".to_string(), "in allocator".to_string()]);
     }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut grid = Grid::new(&header, 1);
