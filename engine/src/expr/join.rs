@@ -82,7 +82,7 @@ impl Asked {
         let plain = join.residual().is_none();
         let existence = plain && is_about_existence(join.kind());
         let counted = plain && join.kind() == JoinKind::Inner && !payload;
-        Self { rows: !existence && !counted, lists: !existence && !(plain && join.kind().is_about_build_rows()) }
+        Self { rows: !existence && !counted, lists: !(existence || plain && join.kind().is_about_build_rows()) }
     }
 }
 
