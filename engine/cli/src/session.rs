@@ -21,6 +21,8 @@ pub async fn open(args: &SessionArgs, device: Option<DeviceChoice>) -> Result<Mi
         builder = builder.with_device(device);
     }
     let session = builder.build()?;
+    let registered = millpond_queries::functions::register(session.context());
+    registered.map_err(|error| CliError::from_datafusion(&error))?;
     for table in &args.tables {
         register(session.context(), table).await?;
     }

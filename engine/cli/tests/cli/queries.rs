@@ -26,6 +26,22 @@ fn auto_without_a_gpu_says_why_it_runs_on_the_cpu() {
 }
 
 #[test]
+fn functions_of_the_workload_are_known_and_take_files_by_name() {
+    let sql = "SELECT word FROM (SELECT unnest(words('a - b')) AS word)";
+    assert_eq!(millpond(&["-q", "-c", sql]).stdout, "word\na\nb\n");
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("clicks.csv");
+    std::fs::write(&file, "who,at\n1,0\n1,5\n1,50\n2,7\n").expect("file");
+    let path = file.to_str().expect("UTF-8");
+    let call = |path: &str| format!("SELECT * FROM sessionize('{path}', 'who', 'at', 10) ORDER BY who, at");
+    let ended = millpond(&["-q", "-c", &call(path)]);
+    assert_eq!(ended.stdout, "who,at,session_id\n1,0,0\n1,5,0\n1,50,1\n2,7,0\n", "{}", ended.stderr);
+    let refused = millpond(&["-q", "-c", &call("nowhere")]);
+    let named = refused.stderr.starts_with("error: sessionize: no table or view is called 'nowhere'");
+    assert!(refused.code == 1 && named, "{}", refused.stderr);
+}
+
+#[test]
 fn statements_come_from_flags_files_and_standard_input() {
     let folder = tempfile::tempdir().expect("folder");
     let script = folder.path().join("script.sql");

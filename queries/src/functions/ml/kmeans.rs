@@ -17,7 +17,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::AtomicBool;
 
-use super::{Matrix, MlError, add_up, at_least_one, go_on, not_negative};
+use super::{Matrix, MlError, add_to, at_least_one, go_on, not_negative};
 
 /// Each thread sums per cluster, so their number is bounded.
 const MAX_CLUSTERS: usize = 65_536;
@@ -215,7 +215,7 @@ struct Assigned {
 
 fn assign(rows: &Matrix, centers: &Matrix) -> Assigned {
     let (clusters, width) = (centers.num_rows(), rows.num_columns());
-    let parts = rows.chunks(|range| {
+    let part = |range: std::ops::Range<usize>| {
         let mut sums = vec![0.0; clusters * (width + 2)];
         let mut labels = Vec::with_capacity(range.len());
         for row in range {
@@ -236,9 +236,13 @@ fn assign(rows: &Matrix, centers: &Matrix) -> Assigned {
             sum[width + 1] += least;
         }
         (labels, sums)
+    };
+    let mut all = Assigned { labels: Vec::with_capacity(rows.num_rows()), sums: vec![0.0; clusters * (width + 2)] };
+    rows.chunks(part, |(labels, sums)| {
+        all.labels.extend(labels);
+        add_to(&mut all.sums, &sums);
     });
-    let (labels, sums): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-    Assigned { labels: labels.concat(), sums: add_up(clusters * (width + 2), sums) }
+    all
 }
 
 fn squared_distance(a: &[f64], b: &[f64]) -> f64 {
@@ -263,12 +267,13 @@ fn starting_centers(
         let any = ((u * n as f64) as usize).min(n - 1);
         let chosen = if step == 0 { any } else { draw(&distances, u).unwrap_or(any) };
         let center = rows.row(chosen);
-        distances = rows
-            .chunks(|range| {
-                let nearer = |row: usize| distances[row].min(squared_distance(rows.row(row), center));
-                range.map(nearer).collect::<Vec<f64>>()
-            })
-            .concat();
+        let mut nearer = Vec::with_capacity(n);
+        let part = |range: std::ops::Range<usize>| {
+            let distance = |row: usize| distances[row].min(squared_distance(rows.row(row), center));
+            range.map(distance).collect::<Vec<f64>>()
+        };
+        rows.chunks(part, |part| nearer.extend(part));
+        distances = nearer;
         centers.values.extend_from_slice(center);
         centers.rows += 1;
     }

@@ -163,12 +163,14 @@ impl Logistic {
         if labels.len() != rows.num_rows() {
             return Err(MlError::Labels { labels: labels.len(), rows: rows.num_rows() });
         }
-        let parts = rows.chunks(|range| {
+        let mut all = Confusion::default();
+        let part = |range: std::ops::Range<usize>| {
             let mut part = Confusion::default();
             range.for_each(|row| part.count(labels[row], self.score(rows.row(row)) > 0.0));
             part
-        });
-        Ok(parts.into_iter().fold(Confusion::default(), Confusion::plus))
+        };
+        rows.chunks(part, |part| all = all.plus(part));
+        Ok(all)
     }
 }
 
@@ -235,15 +237,17 @@ fn standard(rows: &Matrix) -> (Vec<f64>, Vec<f64>) {
     let squares = rows.squares(&means);
     // Whether a column is constant is asked of its values: the rounding of the mean would make a small deviation of it.
     let first = rows.row(0);
-    let differs = rows.chunks(|range| {
-        let mut differs = vec![false; width];
-        range.for_each(|row| differs.iter_mut().zip(rows.row(row)).zip(first).for_each(|((d, a), b)| *d |= a != b));
-        differs
-    });
+    let mut differs = vec![false; width];
+    let part = |range: std::ops::Range<usize>| {
+        let mut part = vec![false; width];
+        range.for_each(|row| part.iter_mut().zip(rows.row(row)).zip(first).for_each(|((part, a), b)| *part |= a != b));
+        part
+    };
+    rows.chunks(part, |part| differs.iter_mut().zip(part).for_each(|(all, part)| *all |= part));
     let scales = (0..width)
         .map(|column| {
             let deviation = (squares[column] / (n - 1).max(1) as f64).sqrt();
-            match differs.iter().any(|part| part[column]) {
+            match differs[column] {
                 true if deviation > 0.0 => deviation,
                 true => 1.0,
                 false => {

@@ -26,6 +26,8 @@ pub use logistic::{Confusion, Logistic, LogisticOptions};
 
 /// Rows that one thread sums before the sums are added up in order. A constant, so that the order of additions never changes.
 const CHUNK_ROWS: usize = 4096;
+/// Chunks whose sums are held at a time: enough for many threads, and bounded where sums are wide.
+const CHUNKS_HELD: usize = 64;
 
 /// Why a model could not be fitted.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -84,20 +86,27 @@ impl Matrix {
         &self.values[index * self.columns..(index + 1) * self.columns]
     }
 
-    /// The value of each chunk of rows, in order.
-    fn chunks<T: Send>(&self, each: impl Fn(std::ops::Range<usize>) -> T + Sync + Send) -> Vec<T> {
+    /// Computes a value of each chunk of rows, and takes them in order; few are held at a time.
+    fn chunks<T: Send>(&self, each: impl Fn(std::ops::Range<usize>) -> T + Sync + Send, mut take: impl FnMut(T)) {
         let chunk = |number: usize| number * CHUNK_ROWS..((number + 1) * CHUNK_ROWS).min(self.rows);
-        (0..self.rows.div_ceil(CHUNK_ROWS)).into_par_iter().map(|number| each(chunk(number))).collect()
+        let chunks = self.rows.div_ceil(CHUNK_ROWS);
+        for first in (0..chunks).step_by(CHUNKS_HELD) {
+            let last = (first + CHUNKS_HELD).min(chunks);
+            let parts: Vec<T> = (first..last).into_par_iter().map(|number| each(chunk(number))).collect();
+            parts.into_iter().for_each(&mut take);
+        }
     }
 
     /// Sums over rows of what `add` puts into an array of `width` numbers: chunk by chunk, then chunk after chunk.
     fn sums(&self, width: usize, add: impl Fn(usize, &mut [f64]) + Sync + Send) -> Vec<f64> {
-        let parts = self.chunks(|rows| {
+        let mut sums = vec![0.0; width];
+        let part = |rows: std::ops::Range<usize>| {
             let mut part = vec![0.0; width];
             rows.for_each(|row| add(row, &mut part));
             part
-        });
-        add_up(width, parts)
+        };
+        self.chunks(part, |part| add_to(&mut sums, &part));
+        sums
     }
 
     /// Each column's mean.
@@ -120,13 +129,6 @@ fn add_to(sum: &mut [f64], values: &[f64]) {
     for (sum, value) in sum.iter_mut().zip(values) {
         *sum += value;
     }
-}
-
-fn add_up(width: usize, parts: Vec<Vec<f64>>) -> Vec<f64> {
-    parts.into_iter().fold(vec![0.0; width], |mut sum, part| {
-        add_to(&mut sum, &part);
-        sum
-    })
 }
 
 fn go_on(stop: &AtomicBool) -> Result<(), MlError> {
