@@ -359,3 +359,36 @@ fn remove_leftovers(folder: &Path, written: &[WrittenFile]) -> Result<(), DataEr
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_tables_become_several_files_whose_groups_cover_every_unit_once() {
+        let folder = tempfile::tempdir().expect("folder");
+        let options = Options::new(1_000.0, folder.path());
+        let data = DataSet::new(options.scale, options.seed, options.plants).expect("data");
+        for table in Table::ALL {
+            let (mut files, mut jobs) = (Vec::new(), Vec::new());
+            plan(&data, table, &options, &mut files, &mut jobs).expect("folders");
+            let mut next = 0;
+            for job in &jobs {
+                assert_eq!(job.units.start, next, "{}", table.name());
+                next = job.units.end;
+            }
+            assert_eq!(next, data.num_units(table), "{}", table.name());
+            assert_eq!(files.iter().map(|file| file.num_groups).sum::<usize>(), jobs.len());
+            let places: Vec<_> = jobs.iter().map(|job| (job.file, job.group)).collect();
+            let expected = files
+                .iter()
+                .enumerate()
+                .flat_map(|(file, planned)| (0..planned.num_groups).map(move |group| (file, group)));
+            assert!(expected.eq(places), "{}", table.name());
+            let large =
+                matches!(table, Table::StoreSales | Table::WebSales | Table::WebClickstreams | Table::Inventory);
+            assert_eq!(files.len() > 10, large, "{} has {} files", table.name(), files.len());
+            assert!(files.iter().map(|file| &file.path).is_sorted(), "names sort like the rows");
+        }
+    }
+}
