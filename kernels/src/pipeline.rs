@@ -93,6 +93,8 @@ pub struct Input<'a> {
     pub arena: Option<&'a DeviceView>,
     /// What [`Literal::Variant`] stands for.
     pub variant: u32,
+    /// What [`Literal::Extent`] stands for.
+    pub extent: u32,
     /// For [`SinkSpec::MaterialiseAndMark`]: a buffer of [`mark_bytes`](crate::join::mark_bytes), zeroed at first. Other launches
     /// may mark the same one at once.
     pub marks: Option<&'a DeviceView>,
@@ -548,6 +550,7 @@ impl Pipeline {
         let literal = |i: u32| {
             let value = match input.literals[i as usize] {
                 Literal::Variant => Literal::Int(input.variant.into()),
+                Literal::Extent => Literal::Int(input.extent.into()),
                 value => value,
             };
             (self.compiled.spec.literals[i as usize], value)

@@ -620,7 +620,16 @@ impl Maker<'_> {
             2 => maker.rng.pick(&DECIMALS),
             _ => maker.rng.pick(&[Ty::Even32, Ty::Even64]),
         };
-        let mut expr = match self.rng.below(12) {
+        let mut expr = match self.rng.below(13) {
+            12 => {
+                let of = match self.rng.below(4) {
+                    0 => self.rng.pick(&[Ty::Bool, Ty::Date, Ty::Text, Ty::Time(6, false)]),
+                    1 => self.rng.pick(&DECIMALS),
+                    _ => self.rng.pick(&INTEGERS),
+                };
+                let a = self.make(of, 1);
+                sql!(Ty::Int(false, 64); "approx_distinct(", a, ")")
+            }
             8 => {
                 let of = self.any_type();
                 let a = self.make(of, 1);

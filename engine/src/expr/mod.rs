@@ -40,6 +40,7 @@ use millpond_kernels::codegen::ir::{
 use crate::column::{ColumnInfo, DictionaryId, Form, is_string, plain_repr, scalar_integer, type_unsupported};
 use crate::placement::Reason;
 
+use aggregate::SketchExpr;
 pub(crate) use build::try_build;
 pub use build::{Built, DeviceExpr, ExprBuilder};
 use dictionary::StringPart;
@@ -179,6 +180,9 @@ impl<'d> Lowering<'d> {
         }
         if let Some(value) = self.over_dictionary(expr, scope)? {
             return Ok(value);
+        }
+        if let Some(sketch) = expr.downcast_ref::<SketchExpr>() {
+            return self.sketch(expr, sketch, scope);
         }
         let data_type = self.type_of(expr, scope)?;
         if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {

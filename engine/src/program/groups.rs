@@ -108,8 +108,9 @@ impl Active {
     pub async fn accumulate(&self, prepared: &Prepared, input: Input<'_>, stream: &Stream) -> Result<(), Failure> {
         let seeds = if is_seeded(&prepared.lowered) { 1 } else { 0 };
         let rows: u64 = input.extents.iter().map(|extent| extent.rows.upper_bound()).sum();
+        let extent = self.extents.fetch_add(1, Ordering::Relaxed);
         for variant in 0..prepared.lowered.variants() {
-            let input = Input { variant, ..input };
+            let input = Input { variant, extent, ..input };
             let added = self.add_rows(prepared, input, rows + seeds, stream).await;
             // What other variants have added stays.
             added.map_err(|failure| if variant > 0 { failure.midway() } else { failure })?;

@@ -95,6 +95,8 @@ pub(super) struct Active {
     rows_in: AtomicU64,
     /// Rows that went into the table, in this pass.
     pub rows_in_table: AtomicU64,
+    /// How many extents came to the table.
+    pub extents: AtomicU32,
     /// Passes over the source, one for each part of the table's keys, and which one this is.
     pub passes: u32,
     pub pass: AtomicU32,
@@ -135,6 +137,7 @@ impl Active {
             state: tokio::sync::Mutex::new(None),
             rows_in: AtomicU64::new(0),
             rows_in_table: AtomicU64::new(0),
+            extents: AtomicU32::new(0),
             passes,
             pass: AtomicU32::new(0),
             most_groups: AtomicU64::new(0),
@@ -185,6 +188,7 @@ impl Active {
             self.parts_sorted = before.parts_sorted;
             self.rows_limited = before.rows_limited;
             self.rows_in_table = before.rows_in_table;
+            self.extents = before.extents;
             self.most_groups = before.most_groups;
         }
         Ok(self)

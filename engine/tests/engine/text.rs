@@ -303,6 +303,7 @@ async fn what_needs_a_dictionary_gets_a_larger_one() {
     rig.all(&[
         "SELECT s, count(*) FROM words GROUP BY s",
         "SELECT count(DISTINCT v), min(s), max(v) FROM words",
+        "SELECT few, approx_distinct(s), approx_distinct(v), approx_distinct(l), approx_distinct(b) FROM words GROUP BY few",
         "SELECT id, upper(s), reverse(v) FROM words WHERE id > 7",
         "SELECT s, count(*) FROM words WHERE v LIKE '%e%' GROUP BY s ORDER BY s LIMIT 10",
         "SELECT a.id, b.id FROM words a JOIN words b ON a.s = b.v WHERE a.id < 40",
@@ -313,7 +314,11 @@ async fn what_needs_a_dictionary_gets_a_larger_one() {
 #[tokio::test]
 async fn what_has_no_form_falls_back_with_its_reason() {
     let rig = Rig::new(Fallback::Allow, &SMALL).await;
-    for sql in ["SELECT id, md5(s) FROM words WHERE id > 7", "SELECT min(s), max(v) FROM words"] {
+    for sql in [
+        "SELECT id, md5(s) FROM words WHERE id > 7",
+        "SELECT min(s), max(v) FROM words",
+        "SELECT few, approx_distinct(s), approx_distinct(v) FROM words GROUP BY few",
+    ] {
         let expected = rig.cpu.execute(sql).await.expect("the CPU runs it");
         let actual = rig.sim.execute(sql).await.expect("the CPU takes over");
         let answer = |result: &millpond::session::QueryResult| Answer::new(&result.schema, &result.batches);

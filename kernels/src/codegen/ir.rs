@@ -188,6 +188,8 @@ pub enum Literal {
     F64(f64),
     /// The number of the launch among several over the same rows: `Input::variant`. For grouping sets.
     Variant,
+    /// The number of the extent among those that came to the sink: `Input::extent`. Rows of later ones came later.
+    Extent,
 }
 
 /// What an accumulator computes over the rows of a group.

@@ -7,6 +7,8 @@
 //!       first    (k, 0, NULL) ─► sum(x)         (k, 1, y) ─► nothing: that it is there is all
 //!       second   k ─► the one sum of set 0 · count(y) over the groups of set 1
 //!
+//!   approx_distinct(y) GROUP BY k               the same two, over the registers of a sketch instead of values (sketch.rs)
+//!
 //! Sets     equal rows of keys in different sets are different groups, because the number of the set is one of the keys.
 //! DISTINCT and plain aggregates, and several DISTINCT ones, share both tables: whatever adds up a plain argument adds up a
 //!          distinct one, over groups instead of rows.
@@ -23,6 +25,7 @@ use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_plan::aggregates::AggregateExec;
 
 use super::ranked::is_ranked;
+use super::sketch::{self, Method, Sketch, SketchExpr, SketchPart};
 use super::unsupported;
 use crate::placement::Reason;
 
@@ -83,6 +86,8 @@ pub struct Call {
     pub taken: bool,
     /// Of `percentile_cont`: which part of the values lies below, from 0 to 1.
     pub percentile: Option<f64>,
+    /// Of `approx_distinct`, where it is estimated.
+    pub sketch: Option<Sketch>,
 }
 
 /// The arguments of DISTINCT aggregates that are the same.
@@ -106,8 +111,17 @@ impl Aggregation {
         let call = |(index, function): (usize, &Arc<AggregateFunctionExpr>)| {
             let mut arguments = function.expressions();
             let percentile = percentile(function, &mut arguments)?;
+            let sketch = sketch(function, &mut arguments, first)?;
             let filter = first.filter_expr().get(index).cloned().flatten();
-            Ok(Call { function: Arc::clone(function), arguments, filter, among: None, taken: false, percentile })
+            Ok(Call {
+                function: Arc::clone(function),
+                arguments,
+                filter,
+                among: None,
+                taken: false,
+                percentile,
+                sketch,
+            })
         };
         let calls = first.aggr_expr().iter().enumerate().map(call).collect::<Result<Vec<Call>, Reason>>()?;
         let distinct = distinct(&calls);
@@ -181,11 +195,37 @@ fn percentile(
     Ok(Some(if descending { 1.0 - percentile } else { percentile }))
 }
 
+/// How `approx_distinct` is found, whose argument may become the register of a sketch.
+fn sketch(
+    function: &AggregateFunctionExpr,
+    arguments: &mut [Arc<dyn PhysicalExpr>],
+    first: &AggregateExec,
+) -> Result<Option<Sketch>, Reason> {
+    let ("approx_distinct", [argument]) = (function.fun().name(), arguments) else { return Ok(None) };
+    let data_type = argument.data_type(&first.input().schema());
+    let data_type = data_type.map_err(|e| unsupported(function, e.strip_backtrace()))?;
+    Ok(match sketch::method(function, &data_type)? {
+        Method::Exact => None,
+        Method::Sketch => {
+            *argument = Arc::new(SketchExpr { part: SketchPart::Register, of: Arc::clone(argument) });
+            Some(Sketch::Estimate)
+        }
+    })
+}
+
+/// Whether a call is over the distinct values of its arguments, each once.
+fn is_over_distinct(call: &Call) -> bool {
+    let name = call.function.fun().name();
+    // Which row is first does not depend on equal ones behind it.
+    let first = matches!(name, "first_value" | "last_value") && call.function.order_bys().is_empty();
+    name == "approx_distinct" || call.function.is_distinct() && !first && !super::is_insensitive(name)
+}
+
 /// The arguments of DISTINCT aggregates, each once. Those that a value may come to twice do not count.
 fn distinct(calls: &[Call]) -> Vec<Distinct> {
     let mut found: Vec<Distinct> = Vec::new();
     for (index, call) in calls.iter().enumerate() {
-        if !call.function.is_distinct() || super::is_insensitive(call.function.fun().name()) {
+        if !is_over_distinct(call) {
             continue;
         }
         match found.iter_mut().find(|known| known.arguments == call.arguments && known.filter == call.filter) {
@@ -274,17 +314,31 @@ fn in_two(
         });
     }
     for (number, (distinct, place)) in distinct.iter().zip(&places).enumerate() {
+        let among = among(number + usize::from(with_plain));
+        // Where the argument is a register, its group has the longest run.
+        let register = distinct.arguments.first().and_then(|argument| argument.downcast_ref::<SketchExpr>());
+        let estimated = distinct.calls.iter().find(|index| calls[**index].sketch.is_some());
+        let run = register.zip(estimated).map(|(register, &index)| {
+            let (name, column) = (format!("run {number}"), fields.len());
+            fields.push(Field::new(&name, DataType::UInt8, true));
+            below.push(Call {
+                arguments: vec![Arc::new(SketchExpr { part: SketchPart::Run, of: Arc::clone(&register.of) })],
+                filter: None,
+                among: Some(among.clone()),
+                sketch: Some(Sketch::Longest),
+                ..calls[index].clone()
+            });
+            Arc::new(Column::new(&name, column)) as Arc<dyn PhysicalExpr>
+        });
         for &index in &distinct.calls {
             let column = |at: usize| Arc::new(Column::new(&all_keys[at].1, at)) as Arc<dyn PhysicalExpr>;
             let mut arguments: Vec<_> = place.clone().map(column).collect();
             // DataFusion counts a constant without looking at it.
             arguments.truncate(calls[index].arguments.len());
-            above[index] = Some(Call {
-                arguments,
-                filter: None,
-                among: Some(among(number + usize::from(with_plain))),
-                ..calls[index].clone()
-            });
+            if let (Some(run), Some(_)) = (&run, calls[index].sketch) {
+                arguments = vec![Arc::clone(run)];
+            }
+            above[index] = Some(Call { arguments, filter: None, among: Some(among.clone()), ..calls[index].clone() });
         }
     }
     let lower = Aggregation {

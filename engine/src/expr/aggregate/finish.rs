@@ -10,6 +10,7 @@ use millpond_kernels::codegen::ir::{Arithmetic, Comparison, Graph, GraphError, N
 
 use super::moments::Moments;
 use super::ranked::Place;
+use super::sketch;
 use super::{LoweredAggregate, Lowering, Number, Scope, Value};
 use crate::column::{DictionaryId, plain_repr};
 use crate::placement::Reason;
@@ -53,6 +54,11 @@ pub(super) enum Final {
     Moments(Moments),
     /// A value at a place in its group's order.
     Placed(Place),
+    /// How many distinct values there are, from the registers of a sketch that have a run, and the sum of their shares.
+    Estimate {
+        registers: usize,
+        sum: usize,
+    },
 }
 
 impl LoweredAggregate {
@@ -107,6 +113,10 @@ impl LoweredAggregate {
                 Final::Placed(place) => {
                     let repr = plain_repr(field.data_type()).unwrap_or(Repr::F64);
                     place.finish(lowering, &self.ranked_types, repr, &accumulator)?.map_err(refuse)?
+                }
+                Final::Estimate { registers, sum } => {
+                    let (registers, sum) = (accumulator(*registers)?, accumulator(*sum)?);
+                    sketch::estimate(&mut lowering.graph, registers, sum).map_err(refuse)?
                 }
                 Final::Moments(moments) => moments.finish(&mut lowering.graph, &accumulator)?.map_err(refuse)?,
                 Final::WholeAverage { sum, count } => {

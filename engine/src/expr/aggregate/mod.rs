@@ -10,6 +10,7 @@ mod describe;
 mod finish;
 mod moments;
 mod ranked;
+mod sketch;
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as LiteralExpr;
 use millpond_kernels::codegen::ir::{
-    Accumulator, Aggregate, AggregateSpec, Literal, NodeId, OrderKey, Overflow, Range, Repr, Rounding, Seed, Test, Ty,
+    Accumulator, Aggregate, AggregateSpec, Arithmetic, GraphError, Literal, NodeId, OrderKey, Overflow, Range, Repr,
+    Rounding, Seed, Test, Ty,
 };
 
 use super::{Dictionary, Lowering, Scope, Value, refused};
@@ -27,6 +29,7 @@ use crate::placement::Reason;
 
 pub use describe::{Aggregation, Call, Number, Variant};
 use finish::Final;
+pub use sketch::{Sketch, SketchExpr};
 
 /// An aggregation, lowered.
 #[derive(Debug, Clone)]
@@ -223,6 +226,18 @@ pub fn variant(lowering: &mut Lowering<'_>, of: &Aggregation) -> NodeId {
     lowering.slot(Ty::new(Repr::U32).within(0, of.variants.len() as i128 - 1), Literal::Variant)
 }
 
+impl Lowering<'_> {
+    /// A number of the current row that is greater than those of rows that came before (`U64`).
+    fn arrival(&mut self) -> Result<NodeId, GraphError> {
+        let extent = self.slot(Ty::new(Repr::U64).within(0, u32::MAX.into()), Literal::Extent);
+        let row = self.graph.source_row();
+        let row = self.graph.convert(row, Repr::U64, Overflow::Wrap)?;
+        let rows = self.graph.integer(1 << 32, Repr::U64);
+        let before = self.graph.arithmetic(Arithmetic::Multiply, extent, rows, Overflow::Wrap)?;
+        self.graph.arithmetic(Arithmetic::Add, before, row, Overflow::Wrap)
+    }
+}
+
 /// Whether the current row's variant is one of these.
 fn is_among(lowering: &mut Lowering<'_>, number: Option<NodeId>, variants: &[u32]) -> Result<NodeId, Reason> {
     let graph = &mut lowering.graph;
@@ -276,21 +291,26 @@ fn one(
         let why = "its last bits depend on the order of the rows, which millpond.deterministic_floats rules out";
         return Err(unsupported(function, why));
     }
+    if let Some(sketch) = call.sketch {
+        return sketch::lower(lowering, scope, spec, (function, sketch, arguments), filter);
+    }
     match name {
+        // What is counted are distinct values already.
+        "approx_distinct" => {
+            return Ok(match count(lowering, scope, spec, arguments, filter)? {
+                Final::Is(at) => Final::Converted(at),
+                other => other,
+            });
+        }
         "count" => return count(lowering, scope, spec, arguments, filter),
         "first_value" | "last_value" => return first(lowering, scope, spec, call, filter),
         "covar_pop" | "covar_samp" | "corr" => return moments::pair(lowering, scope, spec, call, filter),
         _ if name.starts_with("regr_") => return moments::pair(lowering, scope, spec, call, filter),
-        "approx_distinct" => {
-            return Err(unsupported(
-                function,
-                "its answer follows from DataFusion's hash function, which no kernel has",
-            ));
-        }
         _ if name.starts_with("approx_") => {
             return Err(unsupported(
                 function,
-                "its answer depends on the order in which DataFusion's digest meets the rows",
+                "its answer depends on the order in which DataFusion's digest meets the rows; median and percentile_cont \
+                 give exact ones on the device",
             ));
         }
         "array_agg" | "string_agg" | "nth_value" => {
@@ -394,7 +414,8 @@ fn count(
     Ok(Final::Is(spec.accumulate(&lowering.graph, Accumulator { aggregate, filter })))
 }
 
-/// FIRST_VALUE and LAST_VALUE in an order; the last value is the first in the opposite order.
+/// FIRST_VALUE and LAST_VALUE in an order; the last value is the first in the opposite order. Without ORDER BY the order is
+/// that in which rows come: of one partition its own, of several any.
 fn first(
     lowering: &mut Lowering<'_>,
     scope: &Scope,
@@ -406,18 +427,16 @@ fn first(
     let [argument] = call.arguments.as_slice() else {
         return Err(unsupported(function, "it takes one argument on the device"));
     };
-    if function.order_bys().is_empty() {
-        return Err(unsupported(
-            function,
-            "without ORDER BY it depends on the order of the rows, which no device table keeps",
-        ));
-    }
     let last = function.fun().name() == "last_value";
     let mut order = Vec::new();
     for key in function.order_bys() {
         let node = lowering.sort_key(&key.expr, scope)?.node;
         let (descending, nulls_first) = (key.options.descending != last, key.options.nulls_first != last);
         order.push(OrderKey { node, descending, nulls_first });
+    }
+    if order.is_empty() {
+        let node = lowering.arrival().map_err(|e| unsupported(function, e.to_string()))?;
+        order.push(OrderKey { node, descending: last, nulls_first: false });
     }
     let value = lowering.lower(argument, scope)?;
     let mut node = value.node;
