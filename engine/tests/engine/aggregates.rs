@@ -322,6 +322,19 @@ async fn first_values_of_several_partitions_are_rows_of_their_groups() {
     .await;
 }
 
+/// The hash and the estimate leave room for the rest of a query.
+#[tokio::test]
+async fn an_estimate_is_little_text() {
+    let rig = Rig::with_partitions(Fallback::Error, 7).await;
+    for sql in
+        ["SELECT w, approx_distinct(id) FROM t GROUP BY w", "SELECT approx_distinct(d38), approx_distinct(s) FROM t"]
+    {
+        let report = rig.run(sql).await.expect("equal answers");
+        println!("{} instructions, {} launches: {sql}", report.ptx_instructions, report.launches);
+        assert!(report.ptx_instructions <= 2500, "{} PTX instructions: {sql}", report.ptx_instructions);
+    }
+}
+
 #[tokio::test]
 async fn estimated_numbers_of_distinct_values() {
     same(&[

@@ -390,7 +390,12 @@ async fn a_column_that_is_nearly_all_different_goes_without_a_dictionary() {
     // What was learnt is remembered: the second run does not look at a dictionary first.
     let second = rig.run(sql).await.expect("equal answers");
     assert!(second.launches <= first.launches, "{} launches, then {}", first.launches, second.launches);
-    rig.all(&["SELECT id, name, kind FROM names WHERE right(name, 3) = '077' OR name = 'Customer#000000001'"]).await;
+    rig.all(&[
+        "SELECT id, name, kind FROM names WHERE right(name, 3) = '077' OR name = 'Customer#000000001'",
+        // DataFusion hashes the values of a dictionary, which is made for it.
+        "SELECT kind, approx_distinct(name), approx_distinct(id) FROM names GROUP BY kind",
+    ])
+    .await;
 }
 
 #[tokio::test]
