@@ -40,6 +40,8 @@ pub const CONTROL_RESULT_BYTES: u64 = 16;
 pub const CONTROL_ERROR: u64 = 0;
 /// Byte offset of the row count (u64).
 pub const CONTROL_ROWS: u64 = 8;
+/// Outputs of rows that pass a filter: byte offset of the number of rows that passed (u64), whether they found room or not.
+pub const CONTROL_PASSED: u64 = 24;
 /// Byte offset of the tile ticket (u32).
 pub const CONTROL_TICKET: u64 = 16;
 /// Lists of a join table: byte offset of the number of rows listed so far (u32). Expansions: of the number of source rows (u64).

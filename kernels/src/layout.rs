@@ -38,6 +38,8 @@ pub struct OutputLayout {
     pub rows_upper_bound: u64,
     /// Tiles of the launch that fills it.
     pub num_tiles: u32,
+    /// More rows may pass than it has room for: the first of them are written, and [`OutputLayout::passed`] tells how many there are.
+    pub short: bool,
     pub columns: Vec<OutputColumn>,
 }
 
@@ -69,11 +71,17 @@ impl OutputLayout {
         let bytes = place(0).start;
         // A small output is cleared whole, so that one copy of all of it may bring it home with its row count.
         let zeroed_bytes = if bytes as u64 <= tune::SMALL_OUTPUT_BYTES { bytes } else { zeroed_bytes };
-        OutputLayout { bytes, zeroed_bytes, rows_upper_bound: rows, num_tiles: num_tiles as u32, columns }
+        OutputLayout { bytes, zeroed_bytes, rows_upper_bound: rows, num_tiles: num_tiles as u32, short: false, columns }
     }
 }
 
 impl OutputLayout {
+    /// Of a control block that was brought home: rows that passed, whether the output had room for them or not.
+    pub fn passed(control: &[u8]) -> Option<u64> {
+        let at = abi::CONTROL_PASSED as usize;
+        control.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
+    }
+
     /// The output as the extent of a next pipeline: its row count stays on the device.
     ///
     /// # Errors

@@ -204,6 +204,17 @@ impl Pipeline {
         OutputLayout::new(&self.compiled.spec.output_types(), bounds.sum(), tiles)
     }
 
+    /// The same with room for `most` rows, where rows are filtered: the first that pass are written and all are counted
+    /// ([`OutputLayout::passed`]). Where rows are not filtered, there is room for all.
+    pub fn short_layout(&self, extents: &[ExtentInput], most: u64) -> OutputLayout {
+        let whole = self.output_layout(extents);
+        if !self.compiled.compacts || most >= whole.rows_upper_bound {
+            return whole;
+        }
+        let layout = OutputLayout::new(&self.compiled.spec.output_types(), most, whole.num_tiles.into());
+        OutputLayout { short: true, ..layout }
+    }
+
     /// Writes the rows that pass, in order, to `output`: a buffer of `layout.bytes`. One launch.
     ///
     /// # Errors
@@ -221,7 +232,7 @@ impl Pipeline {
         }
         let rows = self.check_input(&input)?;
         check_buffer("the output", output, layout.bytes)?;
-        if rows > layout.rows_upper_bound {
+        if rows > layout.rows_upper_bound && !(layout.short && self.compiled.compacts) {
             return Err(shape(
                 "the output",
                 format!("it has room for {} rows, the input has up to {rows}", layout.rows_upper_bound),
@@ -237,6 +248,7 @@ impl Pipeline {
             launch = match slot.slot {
                 Slot::Control => launch.write(output),
                 Slot::NumTiles => launch.value(layout.num_tiles),
+                Slot::Room => launch.value(layout.rows_upper_bound),
                 Slot::Marks => match input.marks {
                     Some(marks) => launch.share(marks),
                     None => return Err(shape("the marks", "they have no place".into())),

@@ -114,6 +114,8 @@ pub enum LookupTable {
     Marks,
     /// A column of the rows that an aggregation went through, its values in order within their groups, by row number.
     Ranked { column: usize, ty: Ty },
+    /// The first sort key of the best rows that were found so far, the best first.
+    Best { ty: Ty },
 }
 
 impl LookupTable {
@@ -124,7 +126,7 @@ impl LookupTable {
             Self::BuildColumn { ty, .. } => *ty,
             Self::Matches { .. } => Ty::new(Repr::U32),
             Self::Marks => Ty::new(Repr::Bool),
-            Self::Ranked { ty, .. } => *ty,
+            Self::Ranked { ty, .. } | Self::Best { ty } => *ty,
         }
     }
 

@@ -394,7 +394,7 @@ impl Run {
     }
 
     /// The same; `waits` where it may have to leave for host memory.
-    fn joined(&self, parts: Vec<Part>, waits: bool, stream: &Stream) -> Result<Part, Failure> {
+    pub(super) fn joined(&self, parts: Vec<Part>, waits: bool, stream: &Stream) -> Result<Part, Failure> {
         let one_is_enough = match parts.as_slice() {
             [one] => !one.is_roomy(),
             _ => false,

@@ -21,6 +21,7 @@ use millpond_kernels::codegen::ir::{
 use millpond_kernels::join::TableLayout;
 
 use super::compile::{Program, Sink, Source, Stage};
+use super::top::{self, Best};
 use crate::column::{ColumnInfo, DictionaryId, Form, storage};
 use crate::exec::{DeviceAggregateExec, DeviceJoinExec, JoinColumn, JoinKind};
 use crate::expr::aggregate::{self, LoweredAggregate};
@@ -92,6 +93,8 @@ pub struct LoweredSegment {
     /// Where each is among the columns that are written; `None` for those that nothing reads.
     pub at: Vec<Option<usize>>,
     pub sort_keys: Vec<SortKey>,
+    /// Of a sort of which only some rows are wanted: the filter by those that were found.
+    pub best: Option<Best>,
     /// What is sorted behind the keys, each on its own, for an aggregation that looks values up.
     pub ranking: Option<Ranking>,
     /// The aggregate, whose results another segment finishes.
@@ -457,6 +460,7 @@ impl Program {
         let mut sort_keys = Vec::new();
         let mut aggregate = None;
         let mut ranking = None;
+        let mut best = None;
         let sink = match &segment.sink {
             Sink::Materialise
             | Sink::Sort { .. }
@@ -483,7 +487,7 @@ impl Program {
                     nodes.push(value.node);
                     outputs.push(open.lowering.info(name, &value));
                 }
-                if let Sink::Sort { order, .. } = &segment.sink {
+                if let Sink::Sort { order, fetch } = &segment.sink {
                     for key in order.iter() {
                         let value = open.lowering.lower(&key.expr, &scope)?;
                         let dictionary = value.dictionary;
@@ -494,6 +498,10 @@ impl Program {
                         });
                         let (descending, nulls_first) = (key.options.descending, key.options.nulls_first);
                         sort_keys.push(SortKey { output, dictionary, descending, nulls_first });
+                    }
+                    if kept.is_none() {
+                        let (lowering, filters) = (&mut open.lowering, &mut open.filters);
+                        best = top::with_bar(lowering, filters, &nodes, &sort_keys, *fetch, input.rows_hint);
                     }
                 }
                 if let Sink::Rank(node) = &segment.sink {
@@ -538,7 +546,7 @@ impl Program {
             }
         }
         let last = last.pruned();
-        Ok(LoweredSegment { cuts: pruned_cuts(cuts, &last), last, outputs, at, sort_keys, ranking, aggregate })
+        Ok(LoweredSegment { cuts: pruned_cuts(cuts, &last), last, outputs, at, sort_keys, best, ranking, aggregate })
     }
 }
 

@@ -26,6 +26,7 @@ mod sort;
 mod tables;
 mod tally;
 mod texts;
+mod top;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use millpond_kernels::codegen::ir::{Aggregate, LookupSpec, Node, NodeId, Regime, Repr, SinkSpec};
@@ -26,6 +26,7 @@ use super::lower::{Cut, LoweredSegment, Piece, SegmentInput};
 use super::part::{Kept, Part};
 use super::run::{Given, Run};
 use super::texts::{Made, gives_texts};
+use super::top::Search;
 use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
 use crate::expr::aggregate::LoweredAggregate;
@@ -68,11 +69,11 @@ impl Prepared {
 }
 
 /// What a piece reads.
-struct From {
-    extent: ExtentInput,
-    expansion: Option<Expansion>,
+pub(super) struct From {
+    pub extent: ExtentInput,
+    pub expansion: Option<Expansion>,
     /// Which rows have a pair.
-    marks: Option<LookupInput>,
+    pub marks: Option<LookupInput>,
 }
 
 /// One segment of a run, while rows go through it.
@@ -104,7 +105,9 @@ pub(super) struct Active {
     pub most_groups: AtomicU64,
     parts: Mutex<Vec<Kept>>,
     /// How many of them are the first rows of an order.
-    parts_sorted: AtomicU64,
+    pub(super) parts_sorted: AtomicU64,
+    /// The first rows of an order, as far as they were found.
+    pub(super) search: Search,
     /// Rows that have come to a limit, and whose turn it is to count.
     pub(super) rows_limited: AtomicU64,
     pub(super) limiting: tokio::sync::Mutex<()>,
@@ -143,6 +146,7 @@ impl Active {
             most_groups: AtomicU64::new(0),
             parts: Mutex::default(),
             parts_sorted: AtomicU64::new(0),
+            search: Search::default(),
             rows_limited: AtomicU64::new(0),
             limiting: tokio::sync::Mutex::default(),
         }
@@ -186,6 +190,7 @@ impl Active {
             self.state = before.state;
             self.parts = before.parts;
             self.parts_sorted = before.parts_sorted;
+            self.search = before.search;
             self.rows_limited = before.rows_limited;
             self.rows_in_table = before.rows_in_table;
             self.extents = before.extents;
@@ -479,6 +484,9 @@ impl Active {
             }
             return Ok(());
         }
+        if let Some(best) = prepared.lowered.best {
+            return self.sink_best(prepared, best, from, stream).await;
+        }
         let leaves = self.run.is_last(self.index) && matches!(self.sink(), Sink::Materialise);
         // Where a few rows suffice, they come home at once, so that it shows when they are enough.
         let counts = self.run.program.row_limit.is_some();
@@ -542,8 +550,13 @@ impl Active {
         }
     }
 
-    fn keep(&self, part: Kept) {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+    pub(super) fn keep(&self, part: Kept) {
+        self.kept().push(part);
+    }
+
+    /// The parts that were kept so far.
+    pub(super) fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends a pass over the source: the groups of its part of the keys are there.
@@ -744,6 +757,7 @@ impl Active {
             inputs.push(match table {
                 LookupTable::Dictionary(lookup) => self.dictionary_table(lookup, stream).await?,
                 LookupTable::BuildColumn { build, column, .. } => self.built(*build)?.column(*column)?,
+                LookupTable::Best { ty } => self.best_so_far(*ty, stream)?,
                 LookupTable::Ranked { column, .. } => self.ranked_column(*column, stream)?,
                 LookupTable::Matches { build } => self.built(*build)?.table.rows()?,
                 LookupTable::Marks => {
@@ -796,10 +810,25 @@ impl Active {
         waits: bool,
         stream: &Stream,
     ) -> Result<(Part, Option<Made<'_>>), Failure> {
+        self.some_of_variant(pipeline, piece, from, variant, u64::MAX, waits, stream).await
+    }
+
+    /// The same, with room for `room` of the rows: if more pass, the first of them.
+    #[expect(clippy::too_many_arguments, reason = "a launch is all of these")]
+    pub(super) async fn some_of_variant(
+        &self,
+        pipeline: &Pipeline,
+        piece: &Piece,
+        from: &From,
+        variant: u32,
+        room: u64,
+        waits: bool,
+        stream: &Stream,
+    ) -> Result<(Part, Option<Made<'_>>), Failure> {
         let lookups = self.lookups(piece, from.marks.as_ref(), stream).await?;
         let tables = self.tables(piece)?;
         let extents = std::slice::from_ref(&from.extent);
-        let layout = pipeline.output_layout(extents);
+        let layout = pipeline.short_layout(extents, room);
         let (buffer, promise) = self.run.output(&layout, waits, stream)?;
         let texts = self.run.reached.by(&piece.spec);
         let marks = match &piece.spec.sink {

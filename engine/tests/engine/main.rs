@@ -25,6 +25,7 @@ mod sql_features;
 mod strategies;
 mod support;
 mod text;
+mod tops;
 mod tpch;
 mod troubles;
 mod udf;

@@ -22,6 +22,8 @@ pub enum Slot {
     Control,
     /// Tiles of the whole input, by upper bounds (u32).
     NumTiles,
+    /// Rows that the output has room for (u64); those behind them are counted and left out.
+    Room,
     /// Base address of the output allocation.
     Output,
     /// Byte offset of output column `i` in the output allocation.
@@ -143,6 +145,7 @@ fn name(slot: Slot) -> String {
         Slot::NumExtents => "num_extents".into(),
         Slot::Control => "control".into(),
         Slot::NumTiles => "num_tiles".into(),
+        Slot::Room => "room".into(),
         Slot::Output => "output".into(),
         Slot::OutputValues(i) => format!("output_{i}_values"),
         Slot::OutputValidity(i) => format!("output_{i}_validity"),

@@ -403,14 +403,17 @@ fn materialise_kernel(
     if compacts {
         let num_tiles = params.declare(f, Slot::NumTiles, Type::U32);
         let num_tiles = f.load_param(&num_tiles);
-        compact_rows(module, f, spec, outputs, &mut rows, &columns, &marks, &mut expressions, num_tiles)?;
+        let room = params.declare(f, Slot::Room, Type::U64);
+        let room = f.load_param(&room);
+        let sizes = (num_tiles, room);
+        compact_rows(module, f, spec, outputs, &mut rows, &columns, &marks, &mut expressions, sizes)?;
     } else {
         dense_rows(module, f, outputs, &mut rows, &columns, &marks, &mut expressions)?;
     }
     Ok((kernel, params, compacts))
 }
 
-/// Tiles by ticket; rows that pass the filters, closed up.
+/// Tiles by ticket; rows that pass the filters, closed up. Sizes are the number of tiles and the rows that fit the output.
 #[expect(clippy::too_many_arguments, reason = "the parts of one kernel, each built by its own module")]
 fn compact_rows(
     module: &mut ModuleBuilder,
@@ -421,9 +424,9 @@ fn compact_rows(
     columns: &Outputs,
     marks: &Option<Marks>,
     expressions: &mut Expressions<'_>,
-    num_tiles: Reg,
+    (num_tiles, room): (Reg, Reg),
 ) -> Result<(), CodegenError> {
-    let compaction = Compaction::new(module, f, rows.control, num_tiles, columns.has_flags());
+    let compaction = Compaction::new(module, f, rows.control, num_tiles, Some(room), columns.has_flags());
     // One extent: its addresses and rows are known before the loop. Many: the block walks on with its tiles.
     let mut one_rows = None;
     let cursor = match &rows.source {
@@ -485,7 +488,7 @@ fn compact_rows(
         // What the filters computed stays in its registers: rows that are kept came all the way through.
         let places = compaction.place(emit.f, tile, keep);
         let flags = columns.flags(emit.f);
-        let kept = emit.f.open_if(keep);
+        let kept = emit.f.open_if(places.kept);
         for (i, &output) in outputs.iter().enumerate() {
             let value = expressions.stored(&mut emit, &mut rows.leaves, output)?;
             columns.store(emit.f, i, value, places.index, &flags);
@@ -494,7 +497,7 @@ fn compact_rows(
             marks.set(&mut emit, &mut rows.leaves, expressions)?;
         }
         emit.f.close(kept);
-        columns.write_flags(emit.f, &compaction, &places, keep, &flags);
+        columns.write_flags(emit.f, &compaction, &places, &flags);
         Ok(())
     })
 }

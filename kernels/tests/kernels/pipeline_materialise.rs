@@ -387,3 +387,45 @@ fn input_that_does_not_fit_is_refused_before_a_launch() {
     refuse(&longer, &case.literals, "10000 rows");
     assert_eq!(rig.device.counters().launches, launches);
 }
+
+/// The first rows that pass are written, whatever room there is, nothing behind it, and all are counted.
+#[test]
+fn an_output_shorter_than_the_rows_that_pass_holds_the_first_of_them() {
+    let rows = 3 * TILE + 77;
+    for (seed, limit) in [(1, 100), (2, 40), (3, 0)] {
+        let rig = Rig::seeded(seed);
+        let columns = mixed(rows, seed);
+        let all = kept(&columns, is_below(&columns, limit.into()));
+        let passing = all[0].len();
+        for room in [0, 1, 31, 32, 33, TILE - 1, TILE, TILE + 40, passing.saturating_sub(1), passing, rows, 2 * rows] {
+            let case = Case::new(columns.clone()).filter(below(limit));
+            let pipeline = rig.pipeline(&case.spec);
+            let extents = [rig.extent(&columns, &rig.stream)];
+            let layout = pipeline.short_layout(&extents, room as u64);
+            assert_eq!((layout.short, layout.rows_upper_bound), (room < rows, room.min(rows) as u64));
+            // What lies behind the output is not to be touched.
+            let output = DeviceBuffer::zeroed(layout.bytes + 256, &rig.stream, &rig.pool).unwrap();
+            output.view(layout.bytes..layout.bytes + 256).unwrap().fill(0xab, &rig.stream).unwrap();
+            let input = Input { extents: &extents, literals: &case.literals, ..Input::default() };
+            pipeline.materialise(input, output.as_view(), &layout, &rig.stream).unwrap();
+            let expected: Vec<Vec<Cell>> = all.iter().map(|c| c.iter().copied().take(room).collect()).collect();
+            assert_eq!(rig.read(&output, &layout), expected, "seed {seed}, room {room}");
+            let control = rig.download(&output.view(OutputLayout::CONTROL).unwrap());
+            assert_eq!(OutputLayout::passed(&control), Some(passing as u64), "seed {seed}, room {room}");
+            let behind = rig.download(&output.view(layout.bytes..layout.bytes + 256).unwrap());
+            assert!(behind.iter().all(|byte| *byte == 0xab), "seed {seed}, room {room}");
+            rig.assert_clean();
+        }
+    }
+    assert_eq!(OutputLayout::passed(&[0; 16]), None);
+}
+
+/// Rows that are not filtered have their places, so that there must be room for all.
+#[test]
+fn an_output_of_unfiltered_rows_is_never_short() {
+    let rig = Rig::new();
+    let case = Case::new(mixed(100, 1));
+    let extents = rig.extents(&case);
+    let layout = rig.pipeline(&case.spec).short_layout(&extents, 10);
+    assert_eq!((layout.short, layout.rows_upper_bound), (false, 100));
+}

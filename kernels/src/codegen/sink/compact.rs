@@ -12,6 +12,7 @@
 //!
 //! Progress  tiles are numbered by a ticket, so every predecessor of a tile has started.
 //! Order     a status word carries its value with its state, so relaxed accesses suffice.
+//! Room      where the output may be shorter than the rows that pass, the first of them are written and all are counted.
 //! Bits      flags of kept rows are packed within the warp and merged into the bitmap by atomic or: it must be zeroed.
 //! After     Merrill & Garland 2016, single-pass scan with decoupled look-back.
 
@@ -37,6 +38,8 @@ pub(crate) struct Compaction {
     flags: Symbol,
     control: Reg,
     num_tiles: Reg,
+    /// Rows that the output has room for (U64); `None`: for all.
+    room: Option<Reg>,
     pub thread: Reg,
     warp: Reg,
     lane: Reg,
@@ -54,15 +57,19 @@ pub(crate) struct Places {
     rank: Reg,
     /// Output row of this thread, if it keeps its row (U64).
     pub index: Reg,
+    /// Whether it keeps its row, and there is room for it.
+    pub kept: Reg,
 }
 
 impl Compaction {
-    /// Every thread of every block comes here first. `control` is the control block of the output (U64).
+    /// Every thread of every block comes here first. `control` is the control block of the output (U64), `room` the rows that fit
+    /// there (U64), unless all do.
     pub(crate) fn new(
         module: &mut ModuleBuilder,
         f: &mut FunctionBuilder,
         control: Reg,
         num_tiles: Reg,
+        room: Option<Reg>,
         flags: bool,
     ) -> Compaction {
         let tile = module.variable(Space::Shared, Type::U32, "tile", 1);
@@ -75,7 +82,7 @@ impl Compaction {
         let warp = f.shr(thread, 5);
         let lane = f.and(thread, 31u32);
         let first_lane = f.setp(Compare::Eq, lane, 0u32);
-        Compaction { tile, counts, offsets, base, flags, control, num_tiles, thread, warp, lane, first_lane }
+        Compaction { tile, counts, offsets, base, flags, control, num_tiles, room, thread, warp, lane, first_lane }
     }
 
     /// Takes the next tile, or leaves the loop around here when none is left.
@@ -115,7 +122,15 @@ impl Compaction {
         let warp_first = f.add(base, offset);
         let wide = f.convert(Type::U64, rank);
         let index = f.add(warp_first, wide);
-        Places { warp_first, count, rank, index }
+        let Some(room) = self.room else { return Places { warp_first, count, rank, index, kept: keep } };
+        let before = f.min(warp_first, room);
+        let left = f.sub(room, before);
+        let wide = f.convert(Type::U64, count);
+        let count = f.min(wide, left);
+        let count = f.convert(Type::U32, count);
+        let fits = f.setp(Compare::Lt, index, room);
+        let kept = f.and(keep, fits);
+        Places { warp_first, count, rank, index, kept }
     }
 
     /// The first warp's part: offsets of the warps in the tile, and the tile's own by look-back.
@@ -163,8 +178,12 @@ impl Compaction {
             f.store_with("st.relaxed.gpu.global", Type::U64, status, word);
             f.store(Space::Shared, Type::U64, &self.base, prefix);
         });
+        let rows = self.room.map_or(after, |room| f.min(after, room));
         f.guarded(last, true, |f| {
-            f.store(Space::Global, Type::U64, self.control.at(abi::CONTROL_ROWS as i64), after);
+            f.store(Space::Global, Type::U64, self.control.at(abi::CONTROL_ROWS as i64), rows);
+            if self.room.is_some() {
+                f.store(Space::Global, Type::U64, self.control.at(abi::CONTROL_PASSED as i64), after);
+            }
         });
     }
 
@@ -218,13 +237,13 @@ impl Compaction {
 
     /// Writes up to 32 flags of every kept row: bit `i` of `flags` (U32) goes to the bitmap at `bitmaps[i]`.
     /// Every thread of the block comes here.
-    pub(crate) fn write_flags(&self, f: &mut FunctionBuilder, places: &Places, keep: Reg, flags: Reg, bitmaps: &[Reg]) {
+    pub(crate) fn write_flags(&self, f: &mut FunctionBuilder, places: &Places, flags: Reg, bitmaps: &[Reg]) {
         debug_assert!(bitmaps.len() <= 32);
         let shared = shared_address(f, &self.flags);
         let first = f.and(self.thread, !31u32);
         let mine = f.element32(shared, first, 4);
         let to = f.element32(mine, places.rank, 4);
-        f.guarded(keep, true, |f| f.store(Space::Shared, Type::U32, to, flags));
+        f.guarded(places.kept, true, |f| f.store(Space::Shared, Type::U32, to, flags));
         f.raw("bar.warp.sync", &[], &[0xffff_ffffu32.into()]);
         let packed = f.copy(Type::U32, 0u32);
         let from = f.element32(mine, self.lane, 4);

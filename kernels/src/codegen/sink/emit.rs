@@ -66,7 +66,7 @@ pub(crate) fn emit_kernel(
         return (std::mem::replace(f, FunctionBuilder::kernel("emit")), params);
     }
 
-    let compaction = Compaction::new(module, f, output, num_tiles, outputs.has_flags());
+    let compaction = Compaction::new(module, f, output, num_tiles, None, outputs.has_flags());
     f.loop_(|f| {
         let tile = compaction.next_tile(f);
         let slot = f.mad(tile, tune::COMPACT_THREADS, compaction.thread);
@@ -104,7 +104,7 @@ pub(crate) fn emit_kernel(
                 outputs.store(f, plan.keys.len() + i, value, places.index, &flags);
             }
         });
-        outputs.write_flags(f, &compaction, &places, keep, &flags);
+        outputs.write_flags(f, &compaction, &places, &flags);
     });
     (std::mem::replace(f, FunctionBuilder::kernel("emit")), params)
 }

@@ -92,16 +92,9 @@ impl Outputs {
     }
 
     /// Writes the flags of all rows that the block keeps. Every thread of the block comes here.
-    pub(crate) fn write_flags(
-        &self,
-        f: &mut FunctionBuilder,
-        compaction: &Compaction,
-        places: &Places,
-        keep: Reg,
-        flags: &Flags,
-    ) {
+    pub(crate) fn write_flags(&self, f: &mut FunctionBuilder, compaction: &Compaction, places: &Places, flags: &Flags) {
         for (bitmaps, &register) in self.bitmaps.chunks(32).zip(&flags.registers) {
-            compaction.write_flags(f, places, keep, register, bitmaps);
+            compaction.write_flags(f, places, register, bitmaps);
         }
     }
 
