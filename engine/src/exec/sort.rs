@@ -5,7 +5,8 @@
 //!
 //! NULL     first or last, as each key says; floats in total order, so that NaN is the largest value.
 //! Order    as sorted; ties in no particular order.
-//! Memory   the materialised input, once more as one, once more when gathered, and up to 24 bytes a row while it is sorted.
+//! Memory   the materialised input, once more as one, once more when gathered, and up to 24 bytes a row while it is sorted. Under a
+//!          limit up to 1,024 the input is not materialised, but some thousands of rows of it at a time (program/top.rs).
 //! Limit    exact: what reads on sees the first rows alone.
 
 use std::fmt;

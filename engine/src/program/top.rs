@@ -143,13 +143,11 @@ impl Active {
             drop(from);
             self.keep_made(made);
             let mut part = if cut { self.best(part, best.rows as usize, prepared, stream).await? } else { part };
-            if cut {
-                self.parts_sorted.fetch_add(1, Ordering::Relaxed);
-            }
             if cut && self.search.bar().is_none() {
                 let rows = self.run.counted(std::slice::from_mut(&mut part), stream).await?;
                 self.improve(&part, rows, best, stream)?;
             }
+            self.parts_sorted.fetch_add(u64::from(cut), Ordering::Relaxed);
             return self.keep_best(part, prepared, best, stream).await;
         }
         if self.search.bar().is_none() {
@@ -250,6 +248,7 @@ impl Active {
         match merged {
             Ok(one) => kept.insert(0, one),
             // They wait as they are.
+            Err(Failure::Pinned(_)) => drop(kept.splice(0..0, parts)),
             Err(failure) if failure.is_out_of_memory() => drop(kept.splice(0..0, parts)),
             Err(failure) => return Err(failure),
         }
