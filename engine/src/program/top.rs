@@ -141,12 +141,12 @@ impl Active {
             let cut = bound > best.rows * WORTH_CUTTING;
             let (part, made) = self.passing(prepared, &from, u64::MAX, !cut, stream).await?;
             drop(from);
-            self.keep_made(made);
             let mut part = if cut { self.best(part, best.rows as usize, prepared, stream).await? } else { part };
             if cut && self.search.bar().is_none() {
                 let rows = self.run.counted(std::slice::from_mut(&mut part), stream).await?;
                 self.improve(&part, rows, best, stream)?;
             }
+            self.keep_made(made);
             self.parts_sorted.fetch_add(u64::from(cut), Ordering::Relaxed);
             return self.keep_best(part, prepared, best, stream).await;
         }

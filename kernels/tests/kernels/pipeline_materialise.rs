@@ -424,8 +424,9 @@ fn an_output_shorter_than_the_rows_that_pass_holds_the_first_of_them() {
 #[test]
 fn an_output_of_unfiltered_rows_is_never_short() {
     let rig = Rig::new();
-    let case = Case::new(mixed(100, 1));
-    let extents = rig.extents(&case);
+    let columns = mixed(100, 1);
+    let extents = [rig.extent(&columns, &rig.stream)];
+    let case = Case::new(columns);
     let layout = rig.pipeline(&case.spec).short_layout(&extents, 10);
     assert_eq!((layout.short, layout.rows_upper_bound), (false, 100));
 }
