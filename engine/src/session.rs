@@ -6,9 +6,11 @@
 //! Without a device the session is DataFusion's own: no rule is added, no node exists, and `device_note` says why.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::SessionContext;
@@ -18,6 +20,7 @@ use datafusion::prelude::SessionConfig;
 
 use crate::device::{Engine, Opened};
 use crate::error::EngineError;
+use crate::exec::DownloadExec;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::placement::PlaceOnDevice;
 use crate::report::QueryReport;
@@ -202,6 +205,7 @@ impl Millpond {
     /// Runs a physical plan of this session, and reports on it.
     pub async fn execute_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Result<QueryResult> {
         let batches = collect(Arc::clone(&plan), self.context.task_ctx()).await?;
+        runs_ended(&plan).await;
         let report = self.report(&plan);
         Ok(QueryResult { schema: plan.schema(), batches, report, plan })
     }
@@ -215,5 +219,25 @@ impl Millpond {
             pool_used_bytes: self.pool_used_bytes(),
             ..QueryReport::of(plan)
         }
+    }
+}
+
+/// How long a report waits for runs that a LIMIT above has ended.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// Waits until the runs of a plan have ended. A LIMIT above them drops their streams, and they count what they did a moment
+/// later.
+async fn runs_ended(plan: &Arc<dyn ExecutionPlan>) {
+    let mut downloads = Vec::new();
+    let walked = plan.apply(|node| {
+        if let Some(download) = node.downcast_ref::<DownloadExec>() {
+            downloads.push(download.clone());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    debug_assert!(walked.is_ok(), "the walk above returns no error");
+    let all = futures::future::join_all(downloads.iter().map(DownloadExec::runs_ended));
+    if tokio::time::timeout(ENDING, all).await.is_err() {
+        tracing::warn!("a run goes on after its query: its counts are not in the report");
     }
 }

@@ -17,6 +17,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use tokio::sync::watch;
 
 use crate::device::Engine;
 use crate::options::Fallback;
@@ -38,6 +39,17 @@ pub struct DownloadExec {
     /// Set by the first run: later ones read a fresh copy of the plan below, because DataFusion's scans hand out their
     /// files once.
     begun: Arc<AtomicBool>,
+    /// Runs that have not ended; one whose stream was dropped ends a moment later.
+    under_way: Arc<watch::Sender<usize>>,
+}
+
+/// A run, until it is dropped.
+pub(crate) struct UnderWay(Arc<watch::Sender<usize>>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.send_modify(|runs| *runs -= 1);
+    }
 }
 
 impl fmt::Debug for DownloadExec {
@@ -60,7 +72,20 @@ impl DownloadExec {
             metrics: ExecutionPlanMetricsSet::new(),
             notes: Arc::default(),
             begun: Arc::default(),
+            under_way: Arc::new(watch::Sender::new(0)),
         }
+    }
+
+    /// Counts a run for as long as what this gives lives.
+    pub(crate) fn run_begins(&self) -> UnderWay {
+        self.under_way.send_modify(|runs| *runs += 1);
+        UnderWay(Arc::clone(&self.under_way))
+    }
+
+    /// Waits until all runs have ended, and so have counted what they did.
+    pub(crate) async fn runs_ended(&self) {
+        // The sender is here, so it cannot have gone.
+        let _ = self.under_way.subscribe().wait_for(|runs| *runs == 0).await;
     }
 
     /// True for the first run of this plan, which may read the plan below as it stands.

@@ -29,6 +29,7 @@ use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 pub use aggregate::DeviceAggregateExec;
 pub(crate) use aggregate::named;
 pub use download::DownloadExec;
+pub(crate) use download::UnderWay;
 pub use fallback::FallbackExec;
 pub use filter::DeviceFilterExec;
 pub use join::{CpuJoin, DeviceJoinExec, JoinColumn, JoinKind, KeyPair, Residual};

@@ -43,7 +43,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use millpond_memory::Scope;
 
 use crate::error::EngineError;
-use crate::exec::DownloadExec;
+use crate::exec::{DownloadExec, UnderWay};
 use crate::options::{Fallback, MillpondOptions};
 use crate::report::metric;
 use failure::Failure;
@@ -87,7 +87,13 @@ pub fn execute(download: &DownloadExec, context: Arc<TaskContext>) -> Result<Sen
 /// The run, and what happens after it.
 async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Output) -> Result<()> {
     let scope = download.engine().query_scope();
-    let record = Record { download: download.clone(), scope: scope.clone(), tally: Arc::default(), out: out.clone() };
+    let record = Record {
+        download: download.clone(),
+        scope: scope.clone(),
+        tally: Arc::default(),
+        out: out.clone(),
+        _under_way: download.run_begins(),
+    };
     let ended = run::run(&download, &context, &scope, &record.tally, &out).await;
     drop(record);
     let mut trouble = match ended {
@@ -153,6 +159,8 @@ struct Record {
     scope: Scope,
     tally: Arc<Tally>,
     out: Output,
+    /// Dropped after the counts are written.
+    _under_way: UnderWay,
 }
 
 impl Drop for Record {
