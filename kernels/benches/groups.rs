@@ -16,6 +16,7 @@ use std::sync::Arc;
 use millpond_kernels::codegen::ir::*;
 use millpond_kernels::layout::{OutputLayout, StateLayout};
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, Leftover, Pipeline, PipelineCache};
+use millpond_kernels::tune;
 use millpond_memory::driver::CudaDriver;
 use millpond_memory::driver::sim::SimDriver;
 use millpond_memory::{ByteSize, Device, DeviceBuffer, Driver, DriverKind, MemoryPool, PinnedPool, Stream};
@@ -36,6 +37,7 @@ enum Order {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Table {
+    Block,
     Direct,
     Hash,
     Growing,
@@ -69,11 +71,15 @@ impl Order {
 fn spec(table: Table, groups: u64, rows: u64) -> PipelineSpec {
     let key = Ty::new(Repr::U32);
     // A hash table is what keys without a range get.
-    let key = if table == Table::Direct { key.within(0, i128::from(groups) - 1) } else { key };
+    let key = if matches!(table, Table::Block | Table::Direct) { key.within(0, i128::from(groups) - 1) } else { key };
     let value = Ty::new(Repr::I64);
     let mut graph = Graph::new();
     let [k, a, b] = [(0, key), (1, value), (2, value)].map(|(index, ty)| graph.column(index, ty));
-    let regime = if table == Table::Direct { Regime::Direct } else { Regime::Hash };
+    let regime = match table {
+        Table::Block => Regime::Block,
+        Table::Direct => Regime::Direct,
+        Table::Hash | Table::Growing => Regime::Hash,
+    };
     let mut sink = AggregateSpec { regime: Some(regime), rows_hint: Some(rows), ..AggregateSpec::new(vec![k]) };
     for aggregate in [Aggregate::CountStar, Aggregate::Sum(a), Aggregate::Sum(b), Aggregate::Max(a)] {
         sink.accumulate(&graph, Accumulator { aggregate, filter: None });
@@ -207,9 +213,13 @@ fn main() -> Result<()> {
         cache: PipelineCache::new(&device),
         device,
     };
-    for groups in [30, 100, 1_000, 10_000, 1_000_000, rows / 4] {
+    for groups in [30, 100, 300, 1_000, 2_400, 10_000, 1_000_000, rows / 4] {
         for order in [Order::Random, Order::Clustered, Order::Skewed] {
-            for table in [Table::Direct, Table::Hash, Table::Growing] {
+            for table in [Table::Block, Table::Direct, Table::Hash, Table::Growing] {
+                // Five words of a group are what a block can have in shared memory.
+                if table == Table::Block && groups * 5 * 8 > tune::BLOCK_TABLE_BYTES {
+                    continue;
+                }
                 // Fewer groups than it begins with grow nothing.
                 if groups <= rows && (table != Table::Growing || groups > 1 << 16 || rows < 1 << 20) {
                     bench.case(table, order, groups, rows, rounds)?;

@@ -28,7 +28,7 @@ pub fn checks() -> &'static [Check] {
     &CHECKS
 }
 
-const CHECKS: [Check; 17] = [
+const CHECKS: [Check; 18] = [
     Check { name: "kernels/fill", claim: "columns, bitmaps and row numbers are filled to the last row", run: fills },
     Check { name: "kernels/gather", claim: "values of every width are fetched by row number", run: gathers },
     Check { name: "kernels/select", claim: "selected values move to the front in their order", run: selects },
@@ -60,6 +60,7 @@ const CHECKS: [Check; 17] = [
     Check { name: "pipelines/functions", claim: "pasted functions of numbers give the host's results", run: functions },
     Check { name: "pipelines/total", claim: "one sum over all rows, NULLs left out", run: total },
     Check { name: "pipelines/few_groups", claim: "few groups, kept by each thread block", run: few_groups },
+    Check { name: "pipelines/block_groups", claim: "groups in a table of each thread block", run: block_groups },
     Check { name: "pipelines/direct_groups", claim: "groups in a table that the key addresses", run: direct_groups },
     Check {
         name: "pipelines/hash_groups",
@@ -619,6 +620,10 @@ fn few_groups(device: &Device) -> Result<(), CheckError> {
 
 fn direct_groups(device: &Device) -> Result<(), CheckError> {
     LENGTHS.iter().try_for_each(|rows| grouped(device, *rows, 1_500, true, Regime::Direct))
+}
+
+fn block_groups(device: &Device) -> Result<(), CheckError> {
+    LENGTHS.iter().try_for_each(|rows| grouped(device, *rows, 150, true, Regime::Block))
 }
 
 fn hash_groups(device: &Device) -> Result<(), CheckError> {

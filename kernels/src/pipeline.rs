@@ -18,7 +18,6 @@ use millpond_memory::{DeviceView, Kernel, Position, Stream};
 use crate::abi::{self, ColumnAddress, RowCount};
 use crate::codegen::ir::*;
 use crate::codegen::params::Slot;
-use crate::codegen::sink::accumulate::BIN_WORD_STRIDE;
 use crate::codegen::sink::cells::AggregatePlan;
 use crate::codegen::{CompiledKernel, CompiledPipeline};
 use crate::error::KernelError;
@@ -146,13 +145,7 @@ pub struct Pipeline {
 
 /// Dynamic shared memory of a block of `pipeline`.
 pub(crate) fn shared_bytes(compiled: &CompiledPipeline) -> u64 {
-    let Some(plan) = &compiled.plan else { return 0 };
-    let groups = match plan.regime {
-        Regime::Scalar if plan.in_registers() => 1,
-        Regime::Private => plan.groups,
-        _ => return 0,
-    };
-    groups * plan.thread_words as u64 * BIN_WORD_STRIDE as u64
+    compiled.plan.as_ref().map_or(0, AggregatePlan::shared_bytes)
 }
 
 impl Pipeline {
@@ -283,7 +276,7 @@ impl Pipeline {
         layout: &StateLayout,
         on: &Stream,
     ) -> Result<Position> {
-        self.plan("a state")?;
+        let plan = self.plan("a state")?;
         let rows = self.check_input(&input)?;
         check_buffer("the state", state, layout.bytes)?;
         if layout.part != KeyPart::ALL && layout.regime != Regime::Hash {
@@ -299,7 +292,15 @@ impl Pipeline {
         let shared = shared_bytes(&self.compiled);
         self.kernels.allow_shared(shared)?;
         let wanted = rows.div_ceil(compiled.threads as u64 * compiled.rows_per_thread as u64);
-        let blocks = self.grid(0, &self.kernels.pipeline, compiled, shared as u32, wanted)?;
+        // Blocks with tables of their own see enough rows each to pay for them, and few enough for their sums.
+        let (worth, least) = match plan.regime {
+            Regime::Block => {
+                (rows / (plan.groups * tune::BLOCK_ROWS_PER_RECORD), rows.div_ceil(tune::MAX_ROWS_PER_BLOCK))
+            }
+            _ => (u64::MAX, 1),
+        };
+        let blocks = self.grid(0, &self.kernels.pipeline, compiled, shared as u32, wanted.min(worth))?;
+        let blocks = blocks.max(least as u32);
         if rows / (blocks as u64 * compiled.threads as u64) >= tune::MAX_ROWS_PER_THREAD {
             return Err(shape("a launch", format!("{rows} rows are too many at once; use more extents and launches")));
         }

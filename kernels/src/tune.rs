@@ -20,6 +20,23 @@ pub const RESIDENT_THREADS: u32 = 2048;
 /// Devices with less shared memory per block choose the direct table instead.
 pub const PRIVATE_BIN_BYTES: u64 = 72 * 1024;
 
+/// Bytes of a thread block's own table of groups: two such blocks fit a multiprocessor of 228 KiB, four up to half of this.
+/// Devices with less shared memory per block choose the direct table instead. See decisions/006.
+pub const BLOCK_TABLE_BYTES: u64 = 96 * 1024;
+
+/// Threads of a block with such a table. Many, so that they share few tables.
+pub const BLOCK_TABLE_THREADS: u32 = 512;
+
+/// Rows of the input for each record of such a table that make up for clearing and merging it: smaller inputs take fewer blocks.
+pub const BLOCK_ROWS_PER_RECORD: u64 = 8;
+
+/// Rows of the input for each group that make such tables worth their while at all.
+pub const BLOCK_ROWS_PER_GROUP: u64 = 64;
+
+/// Rows that one block with such a table may accumulate in one launch, give or take a row per thread and extent: half of
+/// [`MAX_ROWS_PER_THREAD`], for the same sums.
+pub const MAX_ROWS_PER_BLOCK: u64 = 1 << 25;
+
 /// Words that a thread keeps in registers; beyond that an ungrouped aggregation updates its table row by row.
 /// 128 threads' words then fit the 48 KiB of shared memory that every launch may have.
 pub const REGISTER_WORDS: u32 = 40;

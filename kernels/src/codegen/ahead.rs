@@ -8,7 +8,6 @@
 //! Hash tables wait for atomics, not for loads: one row at a time.
 
 use super::ir::*;
-use super::sink::accumulate::BIN_WORD_STRIDE;
 use super::sink::cells::AggregatePlan;
 use crate::tune;
 
@@ -27,7 +26,7 @@ impl RowAhead {
         let bins = match plan.regime {
             // Atomics, not loads, are what a hash table waits for.
             Regime::Hash => return one,
-            Regime::Private => plan.groups * plan.thread_words as u64 * BIN_WORD_STRIDE as u64,
+            Regime::Private | Regime::Block => plan.shared_bytes(),
             Regime::Scalar | Regime::Direct => 0,
         };
         // Several conditions together let few rows through, and what only those need is loaded late.
@@ -40,7 +39,7 @@ impl RowAhead {
         }
         let resident = match bins {
             0 => tune::RESIDENT_THREADS as u64,
-            bins => (tune::SHARED_PER_MULTIPROCESSOR / bins).max(1) * tune::AGGREGATE_THREADS as u64,
+            bins => (tune::SHARED_PER_MULTIPROCESSOR / bins).max(1) * plan.threads() as u64,
         };
         let resident = resident.min(tune::RESIDENT_THREADS as u64);
         let rows = tune::BYTES_IN_FLIGHT.div_ceil(resident * bytes).clamp(1, tune::MAX_ROWS_AHEAD as u64) as u32;

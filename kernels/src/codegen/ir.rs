@@ -302,6 +302,9 @@ pub enum Regime {
     Scalar,
     /// Few groups: bins of each thread in shared memory, folded once per thread block into the global table.
     Private,
+    /// Some thousands of groups at most: a table of each thread block in shared memory, addressed by the keys themselves and merged
+    /// once per thread block into the global table.
+    Block,
     /// A global table addressed by the keys themselves.
     Direct,
     /// A global hash table that grows.

@@ -19,6 +19,7 @@ use super::ir::*;
 use super::load::{RowLeaves, raise};
 use super::params::{ParamList, Slot};
 use super::sink::accumulate::{self, BIN_WORD_STRIDE, Place, word_type};
+use super::sink::block;
 use super::sink::cells::AggregatePlan;
 use super::sink::compact::{Compaction, shared_address};
 use super::sink::emit::{emit_kernel, rehash_kernel, take_over_error};
@@ -123,7 +124,7 @@ fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<(CompiledPi
             let plan = AggregatePlan::new(&spec.graph, aggregate);
             let ahead = RowAhead { rows: rows_per_thread, ..RowAhead::new(spec) };
             let (f, params) = aggregate_kernel(&mut module, spec, &plan, &ahead)?;
-            let mut pipeline = add(&mut module, f, params, tune::AGGREGATE_THREADS);
+            let mut pipeline = add(&mut module, f, params, plan.threads());
             pipeline.rows_per_thread = rows_per_thread;
             let (f, params) = emit_kernel(&mut module, &plan, &spec.output_types());
             let emit = Some(add(&mut module, f, params, tune::COMPACT_THREADS));
@@ -255,6 +256,7 @@ fn check(spec: &PipelineSpec) -> Result<(), CodegenError> {
         let fits = match plan.regime {
             Regime::Scalar => plan.keys.is_empty(),
             Regime::Private => !plan.keys.is_empty() && plan.max_groups.is_some() && plan.fits_threads(),
+            Regime::Block => !plan.keys.is_empty() && plan.max_groups.is_some() && plan.fits_blocks(),
             Regime::Direct => !plan.keys.is_empty() && plan.max_groups.is_some(),
             Regime::Hash => !plan.keys.is_empty(),
         };
@@ -662,7 +664,7 @@ fn aggregate_kernel(
     let mut kernel = FunctionBuilder::kernel("pipeline");
     let f = &mut kernel;
     let mut params = ParamList::default();
-    f.max_threads(tune::AGGREGATE_THREADS);
+    f.max_threads(plan.threads());
     let mut rows = Rows::new(spec, module, f, &mut params)?;
     let control = rows.control;
     let table = f.add(control, abi::CONTROL_BYTES);
@@ -672,10 +674,12 @@ fn aggregate_kernel(
     };
     let mut bins = None;
     let mut groups = None;
+    let mut own_groups = None;
     let mut hashed = None;
     let mut leftover = None;
     let in_registers = plan.in_registers();
     let combines = runs::apply_to(plan);
+    let together = |to: Place, group: Reg| if combines { Place::Runs(Box::new(to), group) } else { to };
     match plan.regime {
         Regime::Scalar if in_registers => {
             let symbol = module.dynamic_shared();
@@ -686,6 +690,12 @@ fn aggregate_kernel(
             let symbol = module.dynamic_shared();
             bins = Some(shared_address(f, &symbol));
             groups = Some(read(f, Slot::Records));
+        }
+        Regime::Block => {
+            let symbol = module.dynamic_shared();
+            let words = shared_address(f, &symbol);
+            let groups = read(f, Slot::Records);
+            own_groups = Some(block::BlockTable::new(f, plan, words, groups));
         }
         Regime::Hash => {
             let mask = read(f, Slot::SlotMask);
@@ -700,7 +710,7 @@ fn aggregate_kernel(
         }
         Regime::Scalar | Regime::Direct => {}
     }
-    let dense = matches!(plan.regime, Regime::Private | Regime::Direct)
+    let dense = matches!(plan.regime, Regime::Private | Regime::Block | Regime::Direct)
         .then(|| DenseParams::new(f, &mut params, plan, Type::U32));
 
     // A block adds to a copy of its own, or one that it shares with few.
@@ -745,7 +755,7 @@ fn aggregate_kernel(
         let place = match plan.regime {
             Regime::Scalar if in_registers => Place::Registers(registers.clone(), table),
             Regime::Scalar => Place::Table(table),
-            Regime::Private | Regime::Direct => {
+            Regime::Private | Regime::Block | Regime::Direct => {
                 let dense = dense.as_ref().expect("dense regimes have dense keys");
                 let (code, inside) = dense.code(emit, leaves, &mut expressions, &keys)?;
                 if let Some(inside) = inside {
@@ -753,8 +763,9 @@ fn aggregate_kernel(
                     raise(emit.f, control, ErrorCode::KeyRange, NodeId(u32::MAX), outside);
                     open.push(emit.f.open_if(inside));
                 }
-                match own_bin {
-                    Some(own) if plan.regime == Regime::Private => {
+                match (own_bin, &own_groups) {
+                    (_, Some(own)) => together(Place::Block(own.words_of(emit.f, plan, code)), code),
+                    (Some(own), None) if plan.regime == Regime::Private => {
                         let bytes = plan.thread_words * BIN_WORD_STRIDE as u32;
                         let record =
                             plan.has_anchors().then(|| emit.f.element(table, code, plan.record_bytes() as u32));
@@ -762,7 +773,7 @@ fn aggregate_kernel(
                     }
                     _ => {
                         let record = emit.f.element(own_table, code, plan.record_bytes() as u32);
-                        if combines { Place::Runs(record, code) } else { Place::Table(record) }
+                        together(Place::Table(record), code)
                     }
                 }
             }
@@ -775,7 +786,7 @@ fn aggregate_kernel(
                     leftover.note(emit.f, row, entry);
                 }
                 open.push(emit.f.open_if(entry.found));
-                if combines { Place::Runs(entry.cells, entry.slot) } else { Place::Table(entry.cells) }
+                together(Place::Table(entry.cells), entry.slot)
             }
         };
         accumulate::accumulate(emit, leaves, &mut expressions, plan, &place)?;
@@ -802,6 +813,9 @@ fn aggregate_kernel(
             f.store(Space::Shared, register.ty(), own.at(word as i64 * BIN_WORD_STRIDE), *register);
         }
         fold(f, plan, bins, groups, table);
+    }
+    if let Some(own) = own_groups {
+        own.merge(f, plan, table);
     }
     Ok((kernel, params))
 }

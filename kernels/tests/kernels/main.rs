@@ -17,6 +17,7 @@ mod launch;
 mod moves;
 mod pick;
 mod pipeline_aggregate;
+mod pipeline_blocks;
 mod pipeline_exact;
 mod pipeline_groups;
 mod pipeline_materialise;

@@ -78,7 +78,7 @@ fn small_keys(rows: usize, random: &mut Random, spread: u64) -> Vec<Column> {
 fn every_regime_gives_the_same_groups() {
     let rig = Rig::new();
     for rows in [0, 1, 31, 33, 127, 129, 3000] {
-        for regime in [Regime::Private, Regime::Direct, Regime::Hash] {
+        for regime in [Regime::Private, Regime::Block, Regime::Direct, Regime::Hash] {
             let columns = small_keys(rows, &mut Random(rows as u64), 3);
             let expected = expected(&columns, 2);
             let given = rig.aggregate(&grouped(columns, 2, Some(regime)));
@@ -103,7 +103,7 @@ fn regime_follows_from_ranges() {
 fn several_extents_and_launches_share_the_groups() {
     let rig = Rig::new();
     let extents = [700, 0, 1, 1500, 99];
-    for regime in [Regime::Private, Regime::Direct, Regime::Hash] {
+    for regime in [Regime::Private, Regime::Block, Regime::Direct, Regime::Hash] {
         let columns = small_keys(2300, &mut Random(6), 3);
         let expected = expected(&columns, 2);
         assert_eq!(rig.aggregate(&grouped(columns.clone(), 2, Some(regime)).fed(&extents)), expected, "{regime:?}");
@@ -285,7 +285,7 @@ fn floats_of_groups_add_up() {
     let rows = 1000;
     let keys = column(Repr::I32, (0..rows).map(|row| row % 3)).ranged(0, 2);
     let x = column(Repr::F64, (0..rows).map(|row| (row % 4 != 0).then_some(row as f64 / 8.0))).nullable();
-    for regime in [Regime::Private, Regime::Direct, Regime::Hash] {
+    for regime in [Regime::Private, Regime::Block, Regime::Direct, Regime::Hash] {
         let mut case = Case::new(vec![keys.clone(), x.clone()]);
         let node = case.column(1);
         let case = case.group(&[0], Some(regime), |_| vec![all(Aggregate::Sum(node)), all(Aggregate::Count(node))]);

@@ -28,7 +28,7 @@ fn seeded(rows: usize, regime: Option<Regime>, planted: bool) -> Case {
 fn a_seed_is_a_group_without_rows() {
     let rig = Rig::new();
     let none = vec![Cell::Null, Cell::Int(0), Cell::Int(0), Cell::Null];
-    for regime in [Regime::Private, Regime::Direct, Regime::Hash] {
+    for regime in [Regime::Private, Regime::Block, Regime::Direct, Regime::Hash] {
         assert_eq!(rig.aggregate(&seeded(0, Some(regime), true)), std::slice::from_ref(&none), "{regime:?}");
         assert_eq!(rig.aggregate(&seeded(0, Some(regime), false)), Vec::<Vec<Cell>>::new(), "{regime:?}");
         let group = |key: i128| {
@@ -45,7 +45,7 @@ fn a_seed_is_a_group_without_rows() {
 #[test]
 fn nothing_but_counts_is_known_of_a_group_without_rows() {
     let rig = Rig::new();
-    for regime in [Regime::Private, Regime::Direct, Regime::Hash] {
+    for regime in [Regime::Private, Regime::Block, Regime::Direct, Regime::Hash] {
         for rows in [0, 9] {
             let mut case = seeded(rows, Some(regime), true);
             let value = case.column(1);

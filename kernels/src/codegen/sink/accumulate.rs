@@ -2,7 +2,8 @@
 //!
 //!   row ──► value ──► word(s)            registers   w ← w + v                 ungrouped
 //!                     guarded by         bins        ld.shared, add, st.shared few groups: a thread's own, no atomics
-//!                     validity, FILTER   table       red.global                direct and hash
+//!                     validity, FILTER   block       red.shared                up to some thousands: a thread block's own
+//!                                        table       red.global                direct and hash
 //!
 //! Order     none is needed: every word has one associative, commutative operation.
 //! Strength  the table is touched by atomics alone, so blocks, launches and streams may share it.
@@ -11,7 +12,7 @@ use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Address, Atomic, Compare, FunctionBuilder, Reg, Value as Operand};
 
 use super::cells::{AggregatePlan, BestPlan, Cell, Contribution, WordOp};
-use super::{exact, runs};
+use super::{block, exact, runs};
 use crate::codegen::expr::Expressions;
 use crate::codegen::ir::*;
 use crate::codegen::load::{RowLeaves, to_64, to_128, truth_bit};
@@ -29,10 +30,12 @@ pub(crate) enum Place {
     /// Shared address of this thread's first word of the group; the next word lies `AGGREGATE_THREADS` · 8 bytes further. And
     /// the global address of the group's cells, where there are anchors.
     Bins(Reg, Option<Reg>),
+    /// Shared address of the group's words in this block's table.
+    Block(Reg),
     /// Global address of the group's cells.
     Table(Reg),
-    /// The same, and the number of the record: rows of a warp that are of one group update it once, see [`runs`].
-    Runs(Reg, Reg),
+    /// One of the last two, and the number of the record: rows of a warp that are of one group update it once, see [`runs`].
+    Runs(Box<Place>, Reg),
 }
 
 /// Byte distance between two words of one thread's bin.
@@ -78,8 +81,8 @@ pub(crate) fn accumulate(
             expressions.pop_scope();
         }
     }
-    if let Place::Runs(record, group) = place {
-        runs::update(emit.f, plan, &brought, *group, *record);
+    if let Place::Runs(to, group) = place {
+        runs::update(emit.f, plan, &brought, *group, to);
     }
     Ok(())
 }
@@ -170,7 +173,7 @@ fn add_row(
             let record = match place {
                 Place::Registers(_, record) | Place::Bins(_, Some(record)) | Place::Table(record) => *record,
                 Place::Bins(_, None) => unreachable!("bins know their record where there are anchors"),
-                Place::Runs(..) => unreachable!("rows are not put together where there are anchors"),
+                Place::Block(_) | Place::Runs(..) => unreachable!("no rows are put together where there are anchors"),
             };
             let anchor = anchor(emit.f, record.at(cell.table_word as i64 * 8), own, when);
             anchors.0.push((of, cell.valid, anchor));
@@ -330,7 +333,17 @@ fn apply(f: &mut FunctionBuilder, cell: &Cell, words: &[Operand], place: &Place,
                 guarded(f, when, |f| f.store(Space::Shared, ty, at(i), new));
             }
         }
-        Place::Table(record) | Place::Runs(record, _) => add_to_table(f, cell, words, *record, when),
+        Place::Block(_) | Place::Table(_) | Place::Runs(..) => add_to(f, cell, words, place, when),
+    }
+}
+
+/// Combines words with a cell that other threads update as well, where `when` holds.
+pub(crate) fn add_to(f: &mut FunctionBuilder, cell: &Cell, words: &[Operand], place: &Place, when: Option<Reg>) {
+    match place {
+        Place::Block(words_of_group) => block::add(f, cell, words[0], *words_of_group, when),
+        Place::Table(record) => add_to_table(f, cell, words, *record, when),
+        Place::Runs(to, _) => add_to(f, cell, words, to, when),
+        Place::Registers(..) | Place::Bins(..) => unreachable!("these are a thread's own"),
     }
 }
 

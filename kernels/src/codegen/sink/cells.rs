@@ -62,6 +62,12 @@ impl WordOp {
         }
     }
 
+    /// Whether a thread block may keep its words in shared memory, the same as a thread's: whatever needs no lock.
+    pub fn fits_block(self) -> bool {
+        use WordOp::*;
+        matches!(self, Add | AddSplit | AddFloat | Max | Or | Xor)
+    }
+
     /// Words a thread keeps for itself.
     pub fn thread_words(self) -> u32 {
         match self {
@@ -258,7 +264,9 @@ impl AggregatePlan {
         if list.iter().any(|cell| matches!(cell.op, WordOp::Best { .. } | WordOp::AddExact)) {
             thread_words = NOT_IN_THREADS;
         }
-        let regime = spec.regime.unwrap_or_else(|| choose(&keys, dense, table_words, thread_words, spec.rows_hint));
+        let in_blocks = list.iter().all(|cell| cell.op.fits_block());
+        let words = Words { table: table_words, thread: thread_words, in_blocks };
+        let regime = spec.regime.unwrap_or_else(|| choose(&keys, dense, words, spec.rows_hint));
         if regime == Regime::Hash {
             presence = None; // A claimed slot is a group.
         }
@@ -350,6 +358,27 @@ impl AggregatePlan {
         self.thread_words != NOT_IN_THREADS
     }
 
+    /// Whether thread blocks may keep tables of their own.
+    pub fn fits_blocks(&self) -> bool {
+        self.cells.iter().all(|cell| cell.op.fits_block())
+    }
+
+    /// Threads of a block of the kernel that takes rows.
+    pub fn threads(&self) -> u32 {
+        if self.regime == Regime::Block { tune::BLOCK_TABLE_THREADS } else { tune::AGGREGATE_THREADS }
+    }
+
+    /// Bytes of shared memory that a block of that kernel takes.
+    pub fn shared_bytes(&self) -> u64 {
+        let words = match self.regime {
+            Regime::Scalar if self.in_registers() => tune::AGGREGATE_THREADS.into(),
+            Regime::Private => self.groups.saturating_mul(tune::AGGREGATE_THREADS.into()),
+            Regime::Block => self.groups,
+            _ => 0,
+        };
+        words.saturating_mul(8 * self.thread_words as u64)
+    }
+
     /// Whether rows look at the shared table even where threads keep words of their own.
     pub fn has_anchors(&self) -> bool {
         self.cells.iter().any(|cell| cell.op == WordOp::Anchor)
@@ -385,20 +414,31 @@ impl KeyPlan {
     }
 }
 
+/// Words of a record in the table, of a group in a thread, and whether a thread block may keep the latter.
+struct Words {
+    table: u32,
+    thread: u32,
+    in_blocks: bool,
+}
+
 /// The cheapest regime whose table fits.
-fn choose(keys: &[KeyPlan], dense: Option<u64>, table_words: u32, thread_words: u32, rows_hint: Option<u64>) -> Regime {
+fn choose(keys: &[KeyPlan], dense: Option<u64>, words: Words, rows_hint: Option<u64>) -> Regime {
     if keys.is_empty() {
         return Regime::Scalar;
     }
     let Some(groups) = dense else { return Regime::Hash };
-    let bins = groups.saturating_mul(8 * thread_words as u64).saturating_mul(tune::AGGREGATE_THREADS as u64);
-    if bins <= tune::PRIVATE_BIN_BYTES {
+    let in_block = groups.saturating_mul(8 * words.thread as u64);
+    if in_block.saturating_mul(tune::AGGREGATE_THREADS as u64) <= tune::PRIVATE_BIN_BYTES {
         return Regime::Private;
+    }
+    let many_rows = rows_hint.is_none_or(|rows| rows >= groups.saturating_mul(tune::BLOCK_ROWS_PER_GROUP));
+    if words.in_blocks && in_block <= tune::BLOCK_TABLE_BYTES && many_rows {
+        return Regime::Block;
     }
     let limit = rows_hint.map_or(tune::DIRECT_UNKNOWN_BYTES, |rows| {
         rows.saturating_mul(tune::DIRECT_BYTES_PER_ROW).clamp(tune::DIRECT_ALWAYS_BYTES, tune::DIRECT_NEVER_BYTES)
     });
-    if groups.saturating_mul(8 * table_words as u64) <= limit { Regime::Direct } else { Regime::Hash }
+    if groups.saturating_mul(8 * words.table as u64) <= limit { Regime::Direct } else { Regime::Hash }
 }
 
 /// Words of threads where some cell has no form there: no table of theirs fits.
@@ -622,7 +662,9 @@ mod tests {
             |codes: i128| plan(&[Ty::new(Repr::I64).within(1, codes)], |_| vec![all(Aggregate::CountStar)]).regime;
         let bins = (tune::PRIVATE_BIN_BYTES / (8 * tune::AGGREGATE_THREADS as u64)) as i128;
         assert_eq!(regime(bins), Regime::Private);
-        assert_eq!(regime(bins + 1), Regime::Direct);
+        assert_eq!(regime(bins + 1), Regime::Block);
+        assert_eq!(regime((tune::BLOCK_TABLE_BYTES / 8) as i128), Regime::Block);
+        assert_eq!(regime((tune::BLOCK_TABLE_BYTES / 8) as i128 + 1), Regime::Direct);
         assert_eq!(regime((tune::DIRECT_UNKNOWN_BYTES / 8) as i128), Regime::Direct);
         assert_eq!(regime((tune::DIRECT_UNKNOWN_BYTES / 8) as i128 + 1), Regime::Hash);
     }

@@ -37,7 +37,7 @@ pub(crate) fn fold(f: &mut FunctionBuilder, plan: &AggregatePlan, bins: Reg, gro
 }
 
 /// Neighbouring cells of one operation, those that threads have words of.
-fn runs(cells: &[Cell]) -> impl Iterator<Item = &[Cell]> {
+pub(super) fn runs(cells: &[Cell]) -> impl Iterator<Item = &[Cell]> {
     cells.chunk_by(|a, b| a.op == b.op).filter(|run| run[0].op.thread_words() > 0)
 }
 
@@ -121,7 +121,7 @@ fn fold_word(f: &mut FunctionBuilder, op: WordOp, from: Reg, to: Reg, first_lane
 }
 
 /// A cell at the very address that it is given.
-fn plain(op: WordOp, table_word: u32) -> Cell {
+pub(super) fn plain(op: WordOp, table_word: u32) -> Cell {
     Cell { op, from: Contribution::One, valid: None, filter: None, table_word, thread_word: 0 }
 }
 

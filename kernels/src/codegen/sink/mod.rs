@@ -1,11 +1,12 @@
 //! Sinks: what becomes of the rows that pass the filters.
 //!
 //!   materialise   compact ─ write                 rows to dense columns, in order
-//!   aggregate     cells ─ keys ─ accumulate ─ runs │ fold │ hash       rows to words of groups
+//!   aggregate     cells ─ keys ─ accumulate ─ runs │ fold │ block │ hash       rows to words of groups
 //!   table         rows by number to slots by key                 (a join's build side)
 //!   emit          a table of groups to dense columns, through compact and write
 
 pub(crate) mod accumulate;
+pub(crate) mod block;
 pub(crate) mod cells;
 pub(crate) mod compact;
 pub(crate) mod emit;

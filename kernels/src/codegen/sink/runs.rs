@@ -16,7 +16,7 @@
 use millpond_ptx::ast::Type;
 use millpond_ptx::build::{Compare, FunctionBuilder, Reg, Value as Operand};
 
-use super::accumulate::{add_to_table, combine, word_type};
+use super::accumulate::{Place, add_to, combine, word_type};
 use super::cells::{AggregatePlan, Cell, WordOp};
 use super::fold::zero;
 use crate::codegen::ir::Regime;
@@ -27,7 +27,7 @@ const NONE: u32 = 32;
 
 /// Whether rows of `plan` are put together: where they go to a table, and all that they bring can be added up beside it.
 pub(crate) fn apply_to(plan: &AggregatePlan) -> bool {
-    let table = matches!(plan.regime, Regime::Direct | Regime::Hash);
+    let table = matches!(plan.regime, Regime::Block | Regime::Direct | Regime::Hash);
     table && plan.thread_words <= tune::RUN_WORDS && plan.cells.iter().all(|cell| cell.op.thread_words() > 0)
 }
 
@@ -37,8 +37,8 @@ pub(crate) fn words(f: &mut FunctionBuilder, plan: &AggregatePlan) -> Vec<Vec<Re
     plan.cells.iter().map(cell).collect()
 }
 
-/// Adds `words` of this lane's row to the cells at `record`, the table's record number `group` (U32).
-pub(crate) fn update(f: &mut FunctionBuilder, plan: &AggregatePlan, words: &[Vec<Reg>], group: Reg, record: Reg) {
+/// Adds `words` of this lane's row to the cells at `place`, those of the table's record number `group` (U32).
+pub(crate) fn update(f: &mut FunctionBuilder, plan: &AggregatePlan, words: &[Vec<Reg>], group: Reg, place: &Place) {
     let mask = f.raw("activemask.b32", &[Type::B32], &[])[0];
     let below = f.special("%lanemask_lt");
     let below = f.and(mask, below);
@@ -87,7 +87,7 @@ pub(crate) fn update(f: &mut FunctionBuilder, plan: &AggregatePlan, words: &[Vec
         };
         let when = f.and(updates, some);
         let words: Vec<Operand> = words.iter().map(|&word| word.into()).collect();
-        add_to_table(f, cell, &words, record, Some(when));
+        add_to(f, cell, &words, place, Some(when));
     }
 }
 
