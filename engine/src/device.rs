@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use millpond_kernels::codegen::ir::Regime;
 use millpond_kernels::image::Images;
 use millpond_kernels::pipeline::PipelineCache;
 use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
@@ -213,6 +214,11 @@ impl Engine {
     pub fn take_findings(&self) -> Vec<String> {
         let findings = self.sim.as_ref().map(|sim| sim.take_findings()).unwrap_or_default();
         findings.iter().map(|finding| finding.to_string()).collect()
+    }
+
+    /// Where the aggregates among the pipelines compiled so far keep their groups, in no order.
+    pub fn regimes(&self) -> Vec<Regime> {
+        self.pipelines.regimes()
     }
 
     /// The simulated driver, for tests that inject trouble.

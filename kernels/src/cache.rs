@@ -236,6 +236,11 @@ impl PipelineCache {
         }
     }
 
+    /// Where the aggregates that are there keep their groups, in no order.
+    pub fn regimes(&self) -> Vec<Regime> {
+        lock(&self.pipelines).values().filter_map(|known| known.pipeline.regime()).collect()
+    }
+
     /// Forgets every pipeline; those in use live on.
     pub fn clear(&self) {
         lock(&self.pipelines).clear();

@@ -3,6 +3,7 @@
 //!   room for one group, extents of 1,000 rows, up to 3,000 groups ──► the CPU's answers, on the device alone
 
 use millpond::Fallback;
+use millpond_kernels::codegen::ir::Regime;
 
 use crate::sql_features::Rig;
 
@@ -41,6 +42,30 @@ async fn a_table_that_begins_too_small_grows() {
         rig.same(sql).await;
     }
     rig.finish();
+}
+
+/// Keys of some dozens to hundreds of values, of rows that are many times more.
+const SOME_GROUPS: [&str; 8] = [
+    "SELECT value % 300 AS key, count(*), count(key), sum(key), min(key), max(value) FROM many GROUP BY value % 300",
+    "SELECT value % 100 AS key, avg(value), sum(key + value), sum(value) FILTER (WHERE key > 5000) FROM many WHERE value > 9 GROUP BY value % 100",
+    "SELECT value % 30 AS a, value % 7 > 3 AS b, sum(value), count(*) FROM many GROUP BY a, b",
+    "SELECT value % 200 AS key, bit_and(value), bit_or(key), bit_xor(value) FROM many GROUP BY value % 200 HAVING count(*) > 10",
+    "SELECT value % 100 AS key, sum(CAST(key AS DECIMAL(20, 2))) AS exact, min(CAST(value AS DOUBLE)), sum(CAST(value AS DOUBLE)) AS rough FROM many GROUP BY value % 100",
+    "SELECT k, count(*), sum(d9), avg(d18), min(i64), max(ts_us), count(s), bool_or(b) FROM t GROUP BY k",
+    "SELECT DISTINCT value % 50 FROM many",
+    "SELECT count(DISTINCT value % 60), sum(value), count(*) FROM many",
+];
+
+#[tokio::test]
+async fn some_groups_are_kept_by_thread_blocks() {
+    for sql in SOME_GROUPS {
+        let mut rig = Rig::with_partitions(Fallback::Error, 2).await;
+        rig.set("millpond.batch_rows = 30000").await;
+        rig.same(sql).await;
+        let regimes = rig.sim.engine().expect("a device").regimes();
+        rig.finish();
+        assert!(regimes.contains(&Regime::Block), "{sql}: {regimes:?}");
+    }
 }
 
 #[tokio::test]
