@@ -216,8 +216,8 @@ fn main() -> Result<()> {
     for groups in [30, 100, 300, 1_000, 2_400, 10_000, 1_000_000, rows / 4] {
         for order in [Order::Random, Order::Clustered, Order::Skewed] {
             for table in [Table::Block, Table::Direct, Table::Hash, Table::Growing] {
-                // Five words of a group are what a block can have in shared memory.
-                if table == Table::Block && groups * 5 * 8 > tune::BLOCK_TABLE_BYTES {
+                // Four words of a group, and what a block's table may take.
+                if table == Table::Block && groups * 4 * 8 > tune::BLOCK_TABLE_BYTES {
                     continue;
                 }
                 // Fewer groups than it begins with grow nothing.
