@@ -28,7 +28,7 @@ pub const BLOCK_TABLE_BYTES: u64 = 96 * 1024;
 pub const BLOCK_TABLE_THREADS: u32 = 512;
 
 /// Rows of the input for each record of such a table that make up for clearing and merging it: smaller inputs take fewer blocks.
-pub const BLOCK_ROWS_PER_RECORD: u64 = 8;
+pub const BLOCK_ROWS_PER_RECORD: u64 = 4;
 
 /// Rows of the input for each group that make such tables worth their while at all.
 pub const BLOCK_ROWS_PER_GROUP: u64 = 64;
