@@ -121,8 +121,10 @@ impl Active {
 
     /// One launch over the rows of `input`.
     fn launch(&self, prepared: &Prepared, input: Input<'_>, state: &State, stream: &Stream) -> Result<(), Failure> {
+        // The table's keys may be views of texts that earlier launches have made, for these rows too.
+        let texts = self.run.reached.by(&prepared.lowered.last.spec);
         let made = self.run.made(&prepared.lowered.last.spec, &input, stream)?;
-        let input = Input { arena: made.as_ref().map(Made::view), ..input };
+        let input = Input { arena: made.as_ref().map(Made::view), texts: &texts, ..input };
         prepared.pipeline.accumulate(input, &state.buffer, &state.layout, stream)?;
         self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
         self.keep_made(made);
