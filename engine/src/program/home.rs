@@ -20,6 +20,9 @@ use crate::column::Form;
 use crate::error::EngineError;
 use crate::extent::read_array;
 
+/// A result that takes more of the pinned memory than one such share goes home in pieces.
+const PINNED_SHARE: usize = 4;
+
 impl Run {
     /// A result as an Arrow batch: one copy where it is small, else one for its size and one for its rows.
     pub async fn downloaded(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
@@ -51,6 +54,8 @@ impl Run {
             let bytes = first.read()?;
             return self.batch(part, rows, |range| bytes.get(range).unwrap_or(&[]));
         }
+        // Whoever waits for pinned memory holds none.
+        drop(first);
         // Only what the rows take is copied, region by region, into one piece of pinned memory.
         let mut pieces: Vec<(usize, usize, usize)> = Vec::new();
         let mut end = 0;
@@ -64,6 +69,20 @@ impl Run {
                 piece(validity.start, rows.div_ceil(8));
             }
         }
+        let batch = |bytes: &[u8]| {
+            self.batch(part, rows, |range| {
+                let at = pieces.iter().find(|(start, ..)| *start == range.start).map_or(0, |(_, _, at)| *at);
+                bytes.get(at..at + range.len()).unwrap_or(&[])
+            })
+        };
+        if self.goes_in_pieces(end) {
+            let mut bytes = vec![0; end];
+            for (start, len, at) in &pieces {
+                let view = part.buffer.view(*start..start + len)?;
+                self.in_pieces(&view, &mut bytes[*at..at + len], stream, feeding).await?;
+            }
+            return batch(&bytes);
+        }
         let mut staging = pinned.take(HostKind::Download, end).await?;
         for (start, bytes, at) in pieces.iter().filter(|(_, bytes, _)| *bytes > 0) {
             staging.enqueue_to_host(*at..at + bytes, &part.buffer.view(*start..start + bytes)?, stream)?;
@@ -71,10 +90,37 @@ impl Run {
         let pending = staging.idle()?;
         let staging = if feeding { pending.feeding().await? } else { pending.await? };
         let bytes = staging.read()?;
-        self.batch(part, rows, |range| {
-            let at = pieces.iter().find(|(start, ..)| *start == range.start).map_or(0, |(_, _, at)| *at);
-            bytes.get(at..at + range.len()).unwrap_or(&[])
-        })
+        batch(&bytes)
+    }
+
+    /// The largest piece that goes home at once.
+    fn largest_piece(&self) -> usize {
+        (self.engine.pinned.limit().as_u64() as usize / PINNED_SHARE).max(1)
+    }
+
+    /// True for results that take more than their share of pinned memory.
+    pub(super) fn goes_in_pieces(&self, bytes: usize) -> bool {
+        bytes > self.largest_piece()
+    }
+
+    /// Copies a view home through pinned memory, a piece at a time.
+    pub(super) async fn in_pieces(
+        &self,
+        view: &DeviceView,
+        to: &mut [u8],
+        stream: &Stream,
+        feeding: bool,
+    ) -> Result<(), Failure> {
+        let piece = self.largest_piece();
+        for (index, to) in to.chunks_mut(piece).enumerate() {
+            let from = index * piece;
+            let mut staging = self.engine.pinned.take(HostKind::Download, to.len()).await?;
+            staging.enqueue_to_host(0..to.len(), &view.view(from..from + to.len())?, stream)?;
+            let pending = staging.idle()?;
+            let staging = if feeding { pending.feeding().await? } else { pending.await? };
+            to.copy_from_slice(&staging.read()?);
+        }
+        Ok(())
     }
 
     /// Sends as many rows of a batch as may still leave, behind those that an offset leaves out. They are counted here, once nothing can fail any more, so that rows

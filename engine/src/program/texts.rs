@@ -413,13 +413,24 @@ impl Run {
             };
             places.push((values, bytes, validity));
         }
-        let mut staging = engine.pinned.take(HostKind::Download, end).await?;
-        for (view, at) in &pieces {
-            staging.enqueue_to_host(*at..at + view.len(), view, stream)?;
-        }
-        let pending = staging.idle()?;
-        let staging = if feeding { pending.feeding().await? } else { pending.await? };
-        let home = staging.read()?;
+        let (copied, staging, read);
+        let home: &[u8] = if self.goes_in_pieces(end) {
+            let mut bytes = vec![0; end];
+            for (view, at) in &pieces {
+                self.in_pieces(view, &mut bytes[*at..at + view.len()], stream, feeding).await?;
+            }
+            copied = bytes;
+            &copied
+        } else {
+            let mut taken = engine.pinned.take(HostKind::Download, end).await?;
+            for (view, at) in &pieces {
+                taken.enqueue_to_host(*at..at + view.len(), view, stream)?;
+            }
+            let pending = taken.idle()?;
+            staging = if feeding { pending.feeding().await? } else { pending.await? };
+            read = staging.read()?;
+            &read
+        };
         let schema = Arc::clone(&self.program.schema);
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(places.len());
         for (index, (values, bytes, validity)) in places.into_iter().enumerate() {

@@ -132,6 +132,42 @@ async fn queries_of_tpch_answer_in_a_quarter_of_their_peak() {
     }
 }
 
+/// A sorted result that takes more than its share of pinned memory goes home in pieces. One as large as all of it used to wait for
+/// the buffer of its own row count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_larger_than_their_share_of_pinned_memory_go_home_in_pieces() {
+    let rows = 900_000_i64;
+    let key: Int64Array = (0..rows).map(|row| row * 7919 % rows).collect();
+    let wide: Int64Array = (0..rows).map(|row| row * 4_611_686_018_427).collect();
+    let v: Int64Array = (0..rows).map(|row| (row % 11 != 0).then_some(row * 5_000_000_001)).collect();
+    let text: StringArray = (0..rows).map(|row| Some(format!("row {row:012}"))).collect();
+    let batch = RecordBatch::try_from_iter_with_nullable(vec![
+        ("k", Arc::new(key) as _, false),
+        ("wide", Arc::new(wide) as _, false),
+        ("v", Arc::new(v) as _, true),
+        ("text", Arc::new(text) as _, false),
+    ]);
+    let batch = batch.expect("columns have one length");
+    let open = |device| {
+        let builder = builder(device, Fallback::Error, 0).with_option("pinned_bytes", &(64 << 20).to_string());
+        let builder = builder.and_then(|builder| builder.with_option("debug_dictionary_values", "100"));
+        let session = builder.expect("the options are taken").build().expect("the device opens");
+        let table = MemTable::try_new(batch.schema(), vec![vec![batch.clone()]]).expect("the batch has the schema");
+        session.context().register_table("large", Arc::new(table)).expect("registered");
+        session
+    };
+    let (cpu, sim) = (open(DeviceChoice::Cpu), open(DeviceChoice::Sim));
+    for sql in ["SELECT wide, v, k FROM large ORDER BY k", "SELECT text, k FROM large ORDER BY k"] {
+        let expected = answer(&cpu.execute(sql).await.expect("the CPU's answer"));
+        let result = tokio::time::timeout(Duration::from_secs(240), sim.execute(sql)).await;
+        let result = result.expect("it ends").unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(expected.difference(&answer(&result), true), None);
+        let report = result.report;
+        assert!(report.launches > 0 && report.downloaded_bytes > 16 << 20 && report.notes.is_empty(), "{report:?}");
+        clean(&sim, sql).await;
+    }
+}
+
 /// The sixteen others, with the CPU allowed to finish what does not fit: the right answer, and nothing left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_of_tpch_answers_in_a_quarter_of_its_peak_with_the_cpu_allowed() {
