@@ -50,7 +50,7 @@ async fn unions_above_and_below_other_operators() {
          GROUP BY k ORDER BY k NULLS FIRST",
         "SELECT k FROM t WHERE b UNION SELECT w FROM t WHERE c ORDER BY k",
         "SELECT * FROM (SELECT id, k FROM t WHERE b UNION ALL SELECT id, w FROM t WHERE c) WHERE k > 1 ORDER BY id, k LIMIT 20",
-        "(SELECT id, k FROM t ORDER BY k NULLS LAST, id LIMIT 10) UNION ALL (SELECT id, w FROM t ORDER BY id DESC LIMIT 1200)",
+        "SELECT * FROM ((SELECT id, k FROM t ORDER BY k NULLS LAST, id LIMIT 10) UNION ALL (SELECT id, w FROM t ORDER BY id DESC LIMIT 1200)) ORDER BY 1, 2",
         "SELECT a.id, b.n FROM t a JOIN (SELECT k AS n FROM t WHERE id < 9 UNION ALL SELECT w FROM t WHERE id < 9) b ON a.k = b.n \
          WHERE a.id < 400",
         "SELECT k FROM t WHERE id < 100 INTERSECT SELECT w FROM t WHERE c",
