@@ -46,7 +46,7 @@ const SKIPPED: [(&str, &str); 6] = [
 ];
 
 /// Records that differ for a reason that a person has looked at: where they stand, and why.
-const KNOWN: [(&str, &str); 14] = [
+const KNOWN: [(&str, &str); 12] = [
     ("limit.slt:691", "rows that tie in ORDER BY under a LIMIT"),
     ("limit.slt:718", "rows that tie in ORDER BY under a LIMIT"),
     ("window.slt:4450", "rows that tie in ORDER BY under a LIMIT"),
@@ -57,8 +57,6 @@ const KNOWN: [(&str, &str); 14] = [
     ("aggregate.slt:6985", "a LIMIT without ORDER BY"),
     ("limit.slt:765", "a LIMIT without ORDER BY"),
     ("select.slt:1130", "a LIMIT without ORDER BY"),
-    ("select.slt:1721", "DataFusion divides by zero in rows that AND leaves out; the device does not"),
-    ("select.slt:1724", "DataFusion divides by zero in rows that OR leaves out; the device does not"),
     (
         "ordered_aggregate_spill.slt:69",
         "DataFusion exceeds the session's memory there, as the file says; the device does not",
