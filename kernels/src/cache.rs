@@ -108,13 +108,15 @@ impl PipelineCache {
             return Ok(known.pipeline.clone());
         }
         let (compiled, module) = self.compiled(spec)?;
-        let kernels = match self.claim(vec![compiled.text.clone()], true) {
-            Some(_claim) => self.assemble(&[(&compiled, &module)])?.swap_remove(0),
-            None => lock(&self.texts)
-                .ready
-                .get(&compiled.text)
-                .cloned()
-                .map_or_else(|| self.assemble(&[(&compiled, &module)]).map(|mut all| all.swap_remove(0)), Ok)?,
+        let kernels = loop {
+            if let Some(_claim) = self.claim(vec![compiled.text.clone()], true) {
+                break self.assemble(&[(&compiled, &module)])?.swap_remove(0);
+            }
+            // It was there; it is not if it was forgotten meanwhile.
+            let ready = lock(&self.texts).ready.get(&compiled.text).cloned();
+            if let Some(kernels) = ready {
+                break kernels;
+            }
         };
         Ok(self.keep(spec, compiled, kernels, now))
     }

@@ -47,7 +47,7 @@ impl Run {
     }
 
     /// Begins to compile the segments that read what a segment gives, now that this is known.
-    pub fn compile_after(self: &Arc<Self>, index: usize, prepared: &Prepared, rows: u64) {
+    pub fn compile_after(self: &Arc<Self>, index: usize, prepared: &Prepared) {
         let mut specs = Vec::new();
         for (next, segment) in self.program.segments.iter().enumerate() {
             let alone = matches!(&segment.source, Source::Segments(from) if from[..] == [index]);
@@ -58,7 +58,7 @@ impl Run {
             self.bounded(&mut columns);
             let passes = self.passes.get(&next).copied().unwrap_or(1);
             let finish = prepared.lowered.aggregate.clone();
-            let reader = Active::new(self, next, columns, finish, None, HashMap::new(), vec![], passes, rows);
+            let reader = Active::new(self, next, columns, finish, None, HashMap::new(), vec![], passes, 0);
             specs.extend(reader.guess());
         }
         self.compile(specs);

@@ -624,7 +624,7 @@ impl Active {
         let prepared = Arc::new(Prepared { lowered, cuts, pipeline, bounds });
         *slot = Some(Arc::clone(&prepared));
         drop(slot);
-        self.run.compile_after(self.index, &prepared, 0);
+        self.run.compile_after(self.index, &prepared);
         Ok(prepared)
     }
 
