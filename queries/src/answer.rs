@@ -58,6 +58,11 @@ impl Difference {
         Difference(format!("{name}: {}", self.0))
     }
 
+    /// The rows have a type without a text form.
+    pub fn unreadable(error: &ArrowError) -> Difference {
+        Difference(format!("the rows cannot be compared: {error}"))
+    }
+
     /// A query that gave a table before did not give it again.
     pub fn missing_part(name: &str) -> Difference {
         Difference(format!("{name}: not there"))
@@ -150,14 +155,21 @@ impl Answer {
     /// Floats enter with eight significant digits (f64) or four (f32), so that answers within the tolerance nearly always
     /// agree; two that straddle a rounding step do not. [`compare`] is the judge, the digest a fingerprint.
     pub fn digest(&self) -> String {
-        // FNV-1a per row, summed, so that the order of rows does not matter.
+        Answer::digest_of(self.num_rows(), self.row_hashes())
+    }
+
+    /// FNV-1a per row, summed, so that the order of rows does not matter.
+    pub(crate) fn row_hashes(&self) -> u64 {
         let fnv = |text: &str, seed: u64| {
             text.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
         };
         let row_hash =
             |row: &Vec<Value>| row.iter().fold(0xcbf2_9ce4_8422_2325, |hash, value| fnv(&value.key(), fnv("|", hash)));
-        let total = self.rows.iter().map(row_hash).fold(self.rows.len() as u64, u64::wrapping_add);
-        format!("{total:016x}")
+        self.rows.iter().map(row_hash).fold(0, u64::wrapping_add)
+    }
+
+    pub(crate) fn digest_of(rows: usize, hashes: u64) -> String {
+        format!("{:016x}", hashes.wrapping_add(rows as u64))
     }
 }
 
@@ -217,7 +229,7 @@ pub(crate) fn differs(row: usize, column: usize, a: &[Value], b: &[Value], in_or
     ))
 }
 
-fn text_as_one(data_type: &DataType) -> DataType {
+pub(crate) fn text_as_one(data_type: &DataType) -> DataType {
     match data_type {
         DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,
         DataType::Dictionary(_, values) => text_as_one(values),

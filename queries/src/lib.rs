@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod bag;
 mod check;
 pub mod functions;
 pub mod gpu_bdb;

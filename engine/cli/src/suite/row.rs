@@ -1,6 +1,7 @@
 //! What is told about one query: its counts, its times, and what went wrong.
 
 use millpond_bench::runner::Outcome;
+use millpond_queries::gpu_bdb::Rows;
 use serde_json::{Value, json};
 
 use crate::error::Exit;
@@ -92,7 +93,7 @@ impl Row {
 
     pub fn json(&self) -> Value {
         let report = self.outcome.as_ref().map(|outcome| &outcome.report);
-        let part = |(name, answer): &(String, millpond_queries::answer::Answer)| json!({ "name": name, "rows": answer.num_rows(), "digest": answer.digest() });
+        let part = |(name, rows): &(String, Rows)| json!({ "name": name, "rows": rows.num_rows(), "digest": rows.digest().ok() });
         json!({
             "query": self.query,
             "status": self.status(),
