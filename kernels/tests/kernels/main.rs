@@ -30,3 +30,6 @@ mod pipeline_shape;
 mod reduce;
 mod sort;
 mod text;
+mod text_bench;
+mod text_keys;
+mod text_made;
