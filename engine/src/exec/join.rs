@@ -7,21 +7,24 @@
 //! Order      not promised.
 //! Memory     the build side's columns and its table, until the probe side has gone by.
 //! Sides      DataFusion's left side builds, as it planned by their sizes; of NOT IN, the subquery's side.
-//! Stands for a hash, nested-loop, cross or sort-merge join of any mode: on one device there is one table.
+//! Stands for a hash, nested-loop, cross, sort-merge or piecewise merge join of any mode: on one device there is one table.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
-use datafusion::physical_plan::joins::utils::JoinFilter;
-use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, DynamicFilterPhysicalExpr};
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PiecewiseMergeJoinExec, SortMergeJoinExec,
+};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::error::EngineError;
@@ -110,7 +113,7 @@ pub struct CpuJoin<'a> {
     pub right: &'a Arc<dyn ExecutionPlan>,
     join_type: JoinType,
     on: Vec<KeyPair>,
-    filter: Option<&'a JoinFilter>,
+    filter: Option<Cow<'a, JoinFilter>>,
     nulls_equal: bool,
     null_aware: bool,
     projection: Option<Vec<usize>>,
@@ -130,7 +133,7 @@ impl<'a> CpuJoin<'a> {
                 right: join.right(),
                 join_type: *join.join_type(),
                 on: join.on().to_vec(),
-                filter: join.filter(),
+                filter: join.filter().map(Cow::Borrowed),
                 nulls_equal: join.null_equality() == NullEquality::NullEqualsNull,
                 null_aware: join.null_aware,
                 projection: join.projection.as_ref().map(|columns| columns.to_vec()),
@@ -145,7 +148,7 @@ impl<'a> CpuJoin<'a> {
                 right: join.right(),
                 join_type: join.join_type(),
                 on: join.on().to_vec(),
-                filter: join.filter().as_ref(),
+                filter: join.filter().as_ref().map(Cow::Borrowed),
                 nulls_equal: join.null_equality() == NullEquality::NullEqualsNull,
                 null_aware: false,
                 projection: None,
@@ -160,10 +163,25 @@ impl<'a> CpuJoin<'a> {
                 right: join.right(),
                 join_type: *join.join_type(),
                 on: vec![],
-                filter: join.filter(),
+                filter: join.filter().map(Cow::Borrowed),
                 nulls_equal: false,
                 null_aware: false,
                 projection: join.projection().as_ref().map(|columns| columns.to_vec()),
+                fetch,
+                schema,
+                filter_of_scans: None,
+            });
+        }
+        if let Some(join) = plan.downcast_ref::<PiecewiseMergeJoinExec>() {
+            return Some(Self {
+                left: join.buffered(),
+                right: join.streamed(),
+                join_type: join.join_type(),
+                on: vec![],
+                filter: Some(Cow::Owned(range_filter(join)?)),
+                nulls_equal: false,
+                null_aware: false,
+                projection: None,
                 fetch,
                 schema,
                 filter_of_scans: None,
@@ -184,6 +202,28 @@ impl<'a> CpuJoin<'a> {
             filter_of_scans: None,
         })
     }
+}
+
+/// The comparison of a piecewise merge join, as a condition on pairs of rows.
+fn range_filter(join: &PiecewiseMergeJoinExec) -> Option<JoinFilter> {
+    let (mut fields, mut columns) = (vec![], vec![]);
+    let mut over_pair = |key: &Arc<dyn PhysicalExpr>, side: JoinSide, input: &Arc<dyn ExecutionPlan>| {
+        let key = Arc::clone(key).transform_up(|part| {
+            Ok(match part.downcast_ref::<Column>() {
+                Some(column) => {
+                    fields.push(input.schema().field(column.index()).clone());
+                    columns.push(ColumnIndex { index: column.index(), side });
+                    Transformed::yes(Arc::new(Column::new(column.name(), columns.len() - 1)))
+                }
+                None => Transformed::no(part),
+            })
+        });
+        key.data().ok()
+    };
+    let left = over_pair(&join.on.0, JoinSide::Left, join.buffered())?;
+    let right = over_pair(&join.on.1, JoinSide::Right, join.streamed())?;
+    let expression = Arc::new(BinaryExpr::new(left, join.operator, right));
+    Some(JoinFilter::new(expression, columns, Arc::new(Schema::new(fields))))
 }
 
 /// The filter that a join gives to scans of its right side when it knows its left one.
@@ -227,7 +267,7 @@ impl DeviceJoinExec {
         if let Some(projection) = &join.projection {
             columns = projection.iter().map(|index| columns[*index]).collect();
         }
-        let residual = join.filter.map(|filter| Residual {
+        let residual = join.filter.as_ref().map(|filter| Residual {
             expression: Arc::clone(filter.expression()),
             columns: filter
                 .column_indices()
