@@ -1,6 +1,6 @@
 //! Scalar functions with a form of their own on the device.
 //!
-//!   numbers: math.rs · dates and times: time.rs · registered ones: udf.rs · coalesce, nullif, greatest, least: here
+//!   numbers: math.rs · dates and times: time.rs · registered ones: udf.rs · coalesce, nullif, greatest, least, arrow_typeof: here
 //!
 //! Any other function of one string column is evaluated on its dictionary; the rest stays on the CPU with a reason.
 //! `docs/functions.md` lists all of them.
@@ -8,9 +8,10 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::physical_expr::expressions::Literal as LiteralExpr;
+use datafusion::common::ScalarValue;
+use datafusion::physical_expr::expressions::{Column, Literal as LiteralExpr};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use millpond_kernels::codegen::ir::NodeId;
+use millpond_kernels::codegen::ir::{NodeId, Test};
 
 use super::{Lowering, Scope, Value, refused, unsupported};
 use crate::column::is_string;
@@ -41,6 +42,7 @@ impl Lowering<'_> {
                 let (nodes, dictionary) = self.results(expr, &[a, b], &data_type, scope)?;
                 (self.graph.null_if(nodes[0], nodes[1]).map_err(|e| refused(expr, &e))?, dictionary)
             }
+            ("arrow_typeof", [of]) => return self.name_of_type(expr, of, scope),
             ("greatest" | "least", all) => (self.extreme(expr, all, name == "least", &data_type, scope)?, None),
             _ => {
                 let node = match self.math_function(expr, &name, arguments, &data_type, scope)? {
@@ -52,6 +54,24 @@ impl Lowering<'_> {
         };
         self.typed(expr, node, &data_type)?;
         Ok(Value { node, data_type, dictionary })
+    }
+
+    /// A string that names the type of `of`, the same in every row; errors of `of` stand.
+    fn name_of_type(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        of: &Arc<dyn PhysicalExpr>,
+        scope: &Scope,
+    ) -> Result<Value, Reason> {
+        let name = ScalarValue::from(self.type_of(of, scope)?.to_string());
+        let name = self.literal(expr, &name)?;
+        if of.is::<Column>() {
+            return Ok(name);
+        }
+        let of = self.lower(of, scope)?;
+        let is_null = self.graph.test(Test::IsNull, of.node).map_err(|e| refused(expr, &e))?;
+        let node = self.graph.case(vec![(is_null, name.node)], Some(name.node)).map_err(|e| refused(expr, &e))?;
+        Ok(Value { node, ..name })
     }
 
     /// Why a function has no form. One of strings might have one by a dictionary, but for what it reads.

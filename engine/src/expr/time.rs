@@ -16,7 +16,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Literal as LiteralExpr};
 use millpond_kernels::codegen::IntervalParts;
 use millpond_kernels::codegen::ir::{
-    Arithmetic, DateGrain, DatePart, Literal, NodeId, Overflow, Range, Repr, TimeUnit as KernelUnit, Ty,
+    Arithmetic, Comparison, DateGrain, DatePart, Graph, GraphError, Literal, NodeId, Overflow, Range, Repr, Rounding,
+    TimeUnit as KernelUnit, Ty,
 };
 
 use super::cast::zone_offset;
@@ -146,7 +147,7 @@ impl Lowering<'_> {
                     let power = graph.integer(power, Repr::I128);
                     graph.arithmetic(Arithmetic::Multiply, of.node, power, Overflow::Fail)
                 } else {
-                    graph.divide_constant(of.node, power, millpond_kernels::codegen::ir::Rounding::Truncate)
+                    graph.divide_constant(of.node, power, Rounding::Truncate)
                 };
                 let narrow = nanos.and_then(|nanos| graph.convert(nanos, Repr::I64, Overflow::Fail));
                 narrow.map_err(|e| refused(expr, &e))
@@ -241,7 +242,13 @@ impl Lowering<'_> {
     ) -> Result<NodeId, Reason> {
         let literal =
             |of: &Arc<dyn PhysicalExpr>| of.downcast_ref::<LiteralExpr>().map(|literal| literal.value().clone());
-        let stride = match literal(stride) {
+        let stride = literal(stride);
+        // DataFusion refuses months with days.
+        let months = match &stride {
+            Some(ScalarValue::IntervalMonthDayNano(Some(v))) if v.days == 0 && v.nanoseconds == 0 => Some(v.months),
+            _ => None,
+        };
+        let stride = match stride {
             Some(ScalarValue::IntervalDayTime(Some(v))) => {
                 Some(i128::from(v.days) * i128::from(DAY_NANOS) + i128::from(v.milliseconds) * 1_000_000)
             }
@@ -251,12 +258,10 @@ impl Lowering<'_> {
             _ => None,
         };
         let stride = stride.and_then(|stride| i64::try_from(stride).ok()).filter(|stride| *stride > 0);
-        let Some(stride) = stride else {
-            return Err(unsupported(
-                expr,
-                "a stride that is no positive number of days and nanoseconds has no device form",
-            ));
-        };
+        let months = months.filter(|months| *months > 0);
+        if stride.is_none() && months.is_none() {
+            return Err(unsupported(expr, "a stride that is no positive constant has no device form"));
+        }
         let of = self.lower(of, scope)?;
         let DataType::Timestamp(unit, _) = &of.data_type else {
             return Err(unsupported(expr, &format!("it has no device form over {}", of.data_type)));
@@ -267,7 +272,11 @@ impl Lowering<'_> {
             _ => return Err(unsupported(expr, "an origin that is no constant timestamp has no device form")),
         };
         let origin = self.slot(digits(Repr::I64, origin.into()), Literal::Int(origin.into()));
-        self.graph.date_bin(of.node, time_unit(unit), stride, origin).map_err(|e| refused(expr, &e))
+        let node = match (stride, months) {
+            (Some(stride), _) => self.graph.date_bin(of.node, time_unit(unit), stride, origin),
+            (None, months) => month_bin(&mut self.graph, of.node, time_unit(unit), months.unwrap_or(1), origin),
+        };
+        node.map_err(|e| refused(expr, &e))
     }
 
     fn calendar_unit(&self, expr: &Arc<dyn PhysicalExpr>, of: &Value) -> Result<KernelUnit, Reason> {
@@ -296,9 +305,7 @@ impl Lowering<'_> {
             }
             (Date64, Date64) if op == Arithmetic::Subtract => {
                 let difference = graph.arithmetic(op, left.node, right.node, Overflow::Wrap);
-                difference.and_then(|millis| {
-                    graph.divide_constant(millis, 86_400_000, millpond_kernels::codegen::ir::Rounding::Truncate)
-                })
+                difference.and_then(|millis| graph.divide_constant(millis, 86_400_000, Rounding::Truncate))
             }
             (Timestamp(a, _), Timestamp(b, _)) if a == b && op == Arithmetic::Subtract => {
                 graph.arithmetic(op, left.node, right.node, Overflow::Fail)
@@ -410,6 +417,39 @@ impl Lowering<'_> {
     fn ticks(&mut self, repr: Repr, ticks: i128) -> Option<NodeId> {
         (ticks != 0).then(|| self.slot(digits(repr, ticks), Literal::Int(ticks)))
     }
+}
+
+/// The beginning of a timestamp's bin of `stride` months, counted from `origin` (nanoseconds): in months it is found by the
+/// numbers of months alone, and the bin before it is meant where the origin is later in its month.
+fn month_bin(
+    graph: &mut Graph,
+    of: NodeId,
+    unit: KernelUnit,
+    stride: i32,
+    origin: NodeId,
+) -> Result<NodeId, GraphError> {
+    let nano = KernelUnit::Nanosecond;
+    let nanos = graph.convert_time(of, unit, nano, Overflow::Null)?;
+    let mut months = |of| {
+        let (year, month) = (graph.date_part(DatePart::Year, of, nano)?, graph.date_part(DatePart::Month, of, nano)?);
+        let twelve = graph.integer(12, graph.ty(year).repr);
+        let whole = graph.arithmetic(Arithmetic::Multiply, year, twelve, Overflow::Wrap)?;
+        graph.arithmetic(Arithmetic::Add, whole, month, Overflow::Wrap)
+    };
+    let (own, first) = (months(nanos)?, months(origin)?);
+    let since = graph.arithmetic(Arithmetic::Subtract, own, first, Overflow::Wrap)?;
+    let bin = graph.divide_constant(since, stride.into(), Rounding::Floor)?;
+    let width = graph.integer(stride.into(), graph.ty(bin).repr);
+    let delta = graph.arithmetic(Arithmetic::Multiply, bin, width, Overflow::Wrap)?;
+    let before = graph.arithmetic(Arithmetic::Subtract, delta, width, Overflow::Wrap)?;
+    let mut after = |months| {
+        let months = graph.convert(months, Repr::I32, Overflow::Wrap)?;
+        graph.add_interval(origin, nano, IntervalParts { months: Some(months), days: None, rest: None })
+    };
+    let (start, earlier) = (after(delta)?, after(before)?);
+    let later = graph.compare(Comparison::Greater, start, nanos)?;
+    let start = graph.case(vec![(later, earlier)], Some(start))?;
+    graph.convert_time(start, nano, unit, Overflow::Wrap)
 }
 
 fn per_day(unit: KernelUnit) -> i128 {

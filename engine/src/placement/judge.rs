@@ -11,7 +11,8 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{Statistics, tree_node::TreeNode, tree_node::TreeNodeRecursion};
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::empty::EmptyExec;
@@ -145,10 +146,12 @@ pub(crate) fn statistics(plan: &dyn ExecutionPlan) -> Option<Arc<Statistics>> {
     StatisticsContext::new().compute(plan, &StatisticsArgs::new()).ok()
 }
 
-/// An expression that DataFusion moved into the scan `plan`, if `plan` is a scan of files and there is one.
+/// An expression that DataFusion moved into the scan `plan`, if `plan` is a scan of files and there is one. A constant is
+/// nothing computed.
 pub fn computed_in_scan(plan: &dyn ExecutionPlan) -> Option<Reason> {
     let scan = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
-    let computed = scan.file_source().projection()?.iter().find(|column| !is_column(&column.expr))?;
+    let computes = |expr: &Arc<dyn PhysicalExpr>| !is_column(expr) && !expr.is::<Literal>();
+    let computed = scan.file_source().projection()?.iter().find(|column| computes(&column.expr))?;
     Some(Reason::ComputedInScan { expr: computed.expr.to_string() })
 }
 

@@ -282,6 +282,23 @@ async fn choice() {
 }
 
 #[tokio::test]
+async fn names_of_types() {
+    agree(&[
+        "arrow_typeof(i64), arrow_typeof(s), arrow_typeof(s || 'x'), arrow_typeof(d18 * 2), arrow_typeof(ts_z), arrow_typeof(NULL)",
+        "arrow_typeof(n + small), arrow_typeof(CASE WHEN b THEN day END), arrow_typeof(arrow_cast(n, 'Dictionary(Int8, Int64)'))",
+    ])
+    .await;
+    let pair = pair(Fallback::Error);
+    for sql in [
+        "SELECT arrow_typeof(sum(n)), sum(n), arrow_typeof(avg(d18)) FROM v",
+        "SELECT arrow_typeof(max(day)) AS t, count(*) FROM v GROUP BY b",
+        "SELECT arrow_typeof(n) AS t, arrow_typeof(s) AS u, count(*) FROM v GROUP BY 1, 2",
+    ] {
+        assert_eq!(difference(&pair, sql).await, None, "{sql}");
+    }
+}
+
+#[tokio::test]
 async fn fields_of_dates_and_times() {
     let parts = [
         "year",
@@ -346,6 +363,8 @@ async fn arithmetic_of_dates_and_times() {
         "make_date(date_part('year', day), date_part('month', day), date_part('day', day)), make_date(-5, 1, 31)",
         "make_time(date_part('hour', ts_s), date_part('minute', ts_s), date_part('second', ts_s))",
         "date_bin(INTERVAL '15 minutes', ts_ns), date_bin(INTERVAL '1 day', ts_s), date_bin(INTERVAL '7 days', ts_ms, TIMESTAMP '2001-01-01')",
+        "date_bin(INTERVAL '1 month', ts_ns), date_bin(INTERVAL '5 months', ts_s), date_bin(INTERVAL '2 years', ts_ms, TIMESTAMP '1999-03-31T05:00:00')",
+        "date_bin(INTERVAL '1 month', ts_us, TIMESTAMP '2000-01-31T12:00:00.5'), date_bin(INTERVAL '7 months', us_ns, TIMESTAMP '1960-02-29')",
         "date_bin(INTERVAL '3 seconds', ts_us, TIMESTAMP '1970-01-01T00:00:01'), date_bin(INTERVAL '1 nanosecond', ts_ns)",
         "to_date(small), to_date(n), to_date(u8), to_date(x), to_date(ts_s), to_date(day), to_date(d18 / 1000000000000)",
         "to_timestamp(n), to_timestamp(x), to_timestamp(f64), to_timestamp(f32), to_timestamp(us_ns)",
@@ -510,6 +529,7 @@ async fn what_the_cpu_refuses_is_refused_with_its_words() {
         "arrow_cast(i64, 'Duration(Second)') + arrow_cast(j64, 'Duration(Second)')",
         "ts_s + INTERVAL '300000' year",
         "date_trunc('month', ts_s)",
+        "arrow_typeof(1 / (n - n))",
         "-arrow_cast(i64, 'Decimal128(38, 0)') * d38 * d38",
         "coalesce(NULLIF(n, 12), 1 / (n - n))",
         "CASE WHEN n > 5 THEN 1 / (n - n) ELSE 0 END",
