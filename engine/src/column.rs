@@ -6,7 +6,9 @@
 //! The SQL type fixes semantics; the range fixes width. Ranges come from statistics and are checked when rows are
 //! uploaded, so a wrong one costs a second run and never an answer.
 
-use datafusion::arrow::datatypes::{DataType, SchemaRef, TimeUnit};
+use datafusion::arrow::datatypes::{
+    DataType, IntervalDayTime, IntervalMonthDayNano, IntervalUnit, SchemaRef, TimeUnit,
+};
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use millpond_kernels::codegen::ir::{Physical, Range, Repr, Ty};
@@ -89,22 +91,43 @@ impl ColumnInfo {
     }
 }
 
-/// True for the types that live on the device as dictionary codes or as texts.
-pub fn is_string(data_type: &DataType) -> bool {
+/// The type of a column's values, whatever holds them: a dictionary, runs.
+pub fn value_type(data_type: &DataType) -> &DataType {
     match data_type {
-        DataType::Utf8
-        | DataType::LargeUtf8
-        | DataType::Utf8View
-        | DataType::Binary
-        | DataType::LargeBinary
-        | DataType::BinaryView => true,
-        DataType::Dictionary(_, values) => is_string(values),
-        _ => false,
+        DataType::Dictionary(_, values) => value_type(values),
+        DataType::RunEndEncoded(_, values) => value_type(values.data_type()),
+        other => other,
     }
 }
 
-/// The device type of a plain SQL type, with no range; `None` for strings and for types without a device form.
+/// True for the types that live on the device as dictionary codes or as texts.
+pub fn is_string(data_type: &DataType) -> bool {
+    let bytes = matches!(
+        value_type(data_type),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_)
+    );
+    bytes || is_characters(data_type)
+}
+
+/// True for strings that are text, not bytes.
+pub fn is_characters(data_type: &DataType) -> bool {
+    matches!(value_type(data_type), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// The device type of a plain SQL type, with no range; `None` for strings and for types without a device form. Intervals are
+/// integers in their order, and the type of a bare NULL a boolean that is never valid.
 pub fn plain_repr(data_type: &DataType) -> Option<Repr> {
+    match value_type(data_type) {
+        DataType::Null => Some(Repr::Bool),
+        DataType::Interval(IntervalUnit::YearMonth) => Some(Repr::I32),
+        DataType::Interval(IntervalUnit::DayTime) => Some(Repr::I64),
+        DataType::Interval(IntervalUnit::MonthDayNano) => Some(Repr::I128),
+        other => number_repr(other),
+    }
+}
+
+/// The same for types whose values are Arrow's own numbers on the device.
+pub fn number_repr(data_type: &DataType) -> Option<Repr> {
     Some(match data_type {
         DataType::Boolean => Repr::Bool,
         DataType::Int8 => Repr::I8,
@@ -131,18 +154,23 @@ pub fn type_unsupported(column: &str, data_type: &DataType) -> Reason {
 }
 
 /// Columns of a CPU plan that is uploaded: types from the schema, ranges and absence of NULL from `statistics`.
-/// `dictionary` numbers the string columns.
+/// `dictionary` numbers the string columns, given the type of their values.
 pub fn uploaded_columns(
     schema: &SchemaRef,
     statistics: Option<&Statistics>,
-    mut dictionary: impl FnMut(usize) -> DictionaryId,
+    mut dictionary: impl FnMut(usize, DataType) -> DictionaryId,
 ) -> Vec<ColumnInfo> {
     let column = |(index, field): (usize, &datafusion::arrow::datatypes::FieldRef)| {
         let statistics = statistics.and_then(|s| s.column_statistics.get(index));
         let no_nulls = statistics.is_some_and(|s| matches!(s.null_count, Precision::Exact(0)));
         let nullable = field.is_nullable() && !no_nulls;
         let form = if is_string(field.data_type()) {
-            Form::Codes(Ty::new(Repr::U32).nullable(nullable), dictionary(index))
+            // Runs are not kept.
+            let values = match field.data_type() {
+                DataType::RunEndEncoded(..) => value_type(field.data_type()).clone(),
+                other => other.clone(),
+            };
+            Form::Codes(Ty::new(Repr::U32).nullable(nullable), dictionary(index, values))
         } else if let Some(repr) = plain_repr(field.data_type()) {
             let mut ty = Ty::new(repr).nullable(nullable);
             if let Some(Range { low, high }) = uploaded_range(field.data_type(), statistics) {
@@ -166,7 +194,9 @@ fn uploaded_range(data_type: &DataType, statistics: Option<&ColumnStatistics>) -
         _ => None,
     };
     let bound = |value: &Precision<ScalarValue>| match value {
-        Precision::Exact(v) | Precision::Inexact(v) if v.data_type() == *data_type => scalar_integer(v),
+        Precision::Exact(v) | Precision::Inexact(v) if v.data_type() == *data_type => {
+            number_repr(data_type).and(scalar_integer(v))
+        }
         _ => None,
     };
     let seen = statistics
@@ -203,8 +233,43 @@ pub fn scalar_integer(value: &ScalarValue) -> Option<i128> {
         ScalarValue::Decimal32(v, ..) => i128::from((*v)?),
         ScalarValue::Decimal64(v, ..) => i128::from((*v)?),
         ScalarValue::Decimal128(v, ..) => (*v)?,
+        ScalarValue::IntervalYearMonth(v) => i128::from((*v)?),
+        ScalarValue::IntervalDayTime(v) => i128::from(day_time((*v)?)),
+        ScalarValue::IntervalMonthDayNano(v) => month_day_nano((*v)?),
+        ScalarValue::Dictionary(_, v) | ScalarValue::RunEndEncoded(_, _, v) => scalar_integer(v)?,
         _ => return None,
     })
+}
+
+/// An interval as an integer: equal for equal ones, and in Arrow's order, days before milliseconds.
+pub fn day_time(of: IntervalDayTime) -> i64 {
+    i64::from(of.days) << 32 | i64::from(biased(of.milliseconds))
+}
+
+/// The interval of an integer.
+pub fn day_time_of(integer: i64) -> IntervalDayTime {
+    IntervalDayTime::new((integer >> 32) as i32, unbiased(integer as u32))
+}
+
+/// An interval as an integer: equal for equal ones, and in Arrow's order, months before days before nanoseconds.
+pub fn month_day_nano(of: IntervalMonthDayNano) -> i128 {
+    let nanoseconds = of.nanoseconds as u64 ^ (1 << 63);
+    i128::from(of.months) << 96 | i128::from(biased(of.days)) << 64 | i128::from(nanoseconds)
+}
+
+/// The interval of an integer.
+pub fn month_day_nano_of(integer: i128) -> IntervalMonthDayNano {
+    let nanoseconds = (integer as u64 ^ (1 << 63)) as i64;
+    IntervalMonthDayNano::new((integer >> 96) as i32, unbiased((integer >> 64) as u32), nanoseconds)
+}
+
+/// Unsigned, in the same order.
+fn biased(of: i32) -> u32 {
+    of as u32 ^ (1 << 31)
+}
+
+fn unbiased(of: u32) -> i32 {
+    (of ^ (1 << 31)) as i32
 }
 
 /// The width in which an uploaded column of type `ty` is stored, and the base that is subtracted from it.

@@ -17,11 +17,12 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use datafusion::arrow::compute::{cast, take};
-use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::{DataFusionError, Result};
 use millpond_kernels::codegen::ir::{ColumnSpec, Physical, Range};
 
+use crate::column::{day_time, day_time_of, is_string, month_day_nano, month_day_nano_of, value_type};
 use crate::error::EngineError;
 use crate::text;
 
@@ -68,7 +69,7 @@ impl ExtentLayout {
                     Physical::Text => text::stored_bytes(batches.iter().map(|batch| batch.column(index))),
                     physical => physical.width() as usize * rows,
                 });
-                let nulls = batches.iter().any(|batch| batch.column(index).null_count() > 0);
+                let nulls = batches.iter().any(|batch| batch.column(index).logical_null_count() > 0);
                 Region { values, validity: nulls.then(|| place(bitmap)) }
             })
         });
@@ -88,7 +89,7 @@ impl ExtentLayout {
         mut codes: impl FnMut(&ArrayRef) -> Result<UInt32Array>,
     ) -> Result<std::result::Result<(), Violation>> {
         // Also for a column that no kernel reads: the plan may count its values by counting rows.
-        if !spec.ty.nullable && batches.iter().any(|batch| batch.column(index).null_count() > 0) {
+        if !spec.ty.nullable && batches.iter().any(|batch| batch.column(index).logical_null_count() > 0) {
             return Ok(Err(Violation::Range(index)));
         }
         let Some(region) = &self.columns[index] else { return Ok(Ok(())) };
@@ -114,8 +115,8 @@ impl ExtentLayout {
             values.fill(0);
             let mut row = 0;
             for batch in batches {
-                let array = as_boolean_array(batch.column(index));
-                append_bits(values, row, array.values());
+                let array = stored(batch.column(index))?;
+                append_bits(values, row, as_boolean_array(&array).values());
                 row += array.len();
             }
             return Ok(Ok(()));
@@ -127,14 +128,10 @@ impl ExtentLayout {
         let width = spec.physical.width() as usize;
         let mut rest = &mut values[..used];
         for batch in batches {
-            let array = batch.column(index);
+            let array = &stored(batch.column(index))?;
             let (mine, others) = rest.split_at_mut(array.len() * width);
             rest = others;
-            let coded = if crate::column::is_string(array.data_type()) {
-                Some(Arc::new(codes(array)?) as ArrayRef)
-            } else {
-                None
-            };
+            let coded = if is_string(array.data_type()) { Some(Arc::new(codes(array)?) as ArrayRef) } else { None };
             let written = write_values(mine, coded.as_ref().unwrap_or(array), spec, base)?;
             if !written {
                 return Ok(Err(Violation::Range(index)));
@@ -142,6 +139,29 @@ impl ExtentLayout {
         }
         Ok(Ok(()))
     }
+}
+
+/// An array in the form that is stored: numbers themselves instead of dictionaries and runs of them, intervals as integers,
+/// bare NULLs as booleans.
+fn stored(array: &ArrayRef) -> Result<ArrayRef> {
+    let data_type = array.data_type();
+    let values = value_type(data_type);
+    if is_string(data_type) {
+        return Ok(Arc::clone(array));
+    }
+    if values != data_type {
+        return stored(&cast(array, values)?);
+    }
+    Ok(match data_type {
+        DataType::Null => Arc::new(BooleanArray::new_null(array.len())),
+        DataType::Interval(IntervalUnit::DayTime) => {
+            Arc::new(primitive::<IntervalDayTimeType>(array).unary::<_, Int64Type>(day_time))
+        }
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            Arc::new(primitive::<IntervalMonthDayNanoType>(array).unary::<_, Decimal128Type>(month_day_nano))
+        }
+        _ => Arc::clone(array),
+    })
 }
 
 /// Sets the bits of `bits` in `out` from position `at` on; they were zero.
@@ -200,6 +220,7 @@ fn write_values(out: &mut [u8], array: &ArrayRef, spec: &ColumnSpec, base: i64) 
         DataType::Timestamp(TimeUnit::Millisecond, _) => integers!(TimestampMillisecondType),
         DataType::Timestamp(TimeUnit::Microsecond, _) => integers!(TimestampMicrosecondType),
         DataType::Timestamp(TimeUnit::Nanosecond, _) => integers!(TimestampNanosecondType),
+        DataType::Interval(IntervalUnit::YearMonth) => integers!(IntervalYearMonthType),
         DataType::Duration(TimeUnit::Second) => integers!(DurationSecondType),
         DataType::Duration(TimeUnit::Millisecond) => integers!(DurationMillisecondType),
         DataType::Duration(TimeUnit::Microsecond) => integers!(DurationMicrosecondType),
@@ -282,6 +303,11 @@ pub fn read_array(
         let strings = take(values, &UInt32Array::new(codes.into(), nulls), None)?;
         return Ok(if strings.data_type() == data_type { strings } else { cast(&strings, data_type)? });
     }
+    let plain = value_type(data_type);
+    if plain != data_type {
+        let array = read_array(plain, physical, rows, bytes, validity, None)?;
+        return Ok(cast(&array, data_type)?);
+    }
     // The type of a bare NULL travels as a boolean that is never valid.
     if *data_type == DataType::Null {
         return Ok(new_null_array(data_type, rows));
@@ -323,6 +349,7 @@ pub fn read_array(
         DataType::Timestamp(TimeUnit::Millisecond, _) => integers!(TimestampMillisecondType),
         DataType::Timestamp(TimeUnit::Microsecond, _) => integers!(TimestampMicrosecondType),
         DataType::Timestamp(TimeUnit::Nanosecond, _) => integers!(TimestampNanosecondType),
+        DataType::Interval(IntervalUnit::YearMonth) => integers!(IntervalYearMonthType),
         DataType::Duration(TimeUnit::Second) => integers!(DurationSecondType),
         DataType::Duration(TimeUnit::Millisecond) => integers!(DurationMillisecondType),
         DataType::Duration(TimeUnit::Microsecond) => integers!(DurationMicrosecondType),
@@ -330,6 +357,14 @@ pub fn read_array(
         DataType::Decimal32(..) => integers!(Decimal32Type),
         DataType::Decimal64(..) => integers!(Decimal64Type),
         DataType::Decimal128(..) => integers!(Decimal128Type),
+        DataType::Interval(IntervalUnit::DayTime) => {
+            let values: Vec<_> = words(physical, bytes, rows).map(|v| day_time_of(v as i64)).collect();
+            Arc::new(PrimitiveArray::<IntervalDayTimeType>::new(values.into(), nulls))
+        }
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            let values: Vec<_> = words(physical, bytes, rows).map(month_day_nano_of).collect();
+            Arc::new(PrimitiveArray::<IntervalMonthDayNanoType>::new(values.into(), nulls))
+        }
         DataType::Float32 => floats!(Float32Type, 4),
         DataType::Float64 => floats!(Float64Type, 8),
         other => {

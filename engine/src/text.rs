@@ -17,6 +17,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::error::Result;
 use millpond_kernels::codegen::ir::MAX_TEXT_BYTES;
 
+use crate::column::is_characters;
 use crate::error::EngineError;
 
 /// The strings of an array, whatever holds them.
@@ -41,6 +42,8 @@ fn plain(array: &ArrayRef) -> Result<ArrayRef> {
             );
             plain(&take(&values, &keys, None)?)?
         }
+        DataType::RunEndEncoded(_, values) => plain(&cast(array, values.data_type())?)?,
+        DataType::FixedSizeBinary(_) => cast(array, &DataType::Binary)?,
         _ => Arc::clone(array),
     })
 }
@@ -146,8 +149,7 @@ pub fn read(data_type: &DataType, rows: usize, ends: &[u8], bytes: &[u8], validi
         .map(|bits| NullBuffer::new(datafusion::arrow::buffer::BooleanBuffer::new(Buffer::from(bits), 0, rows)));
     let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
     let ends = ends.as_chunks::<8>().0.iter().take(rows).map(|end| u64::from_le_bytes(*end) as i64);
-    let text = matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
-        || matches!(data_type, DataType::Dictionary(_, values) if values.is_string());
+    let text = is_characters(data_type);
     let buffer = Buffer::from(bytes);
     let array: ArrayRef = if bytes.len() <= i32::MAX as usize {
         let offsets: Vec<i32> = std::iter::once(0).chain(ends.map(|end| end as i32)).collect();

@@ -29,7 +29,7 @@ use datafusion::logical_expr::{
 };
 use millpond_kernels::codegen::{Function, FunctionError, Nulls};
 
-use crate::column::{is_string, plain_repr};
+use crate::column::{is_string, number_repr};
 use crate::expr::{Built, DeviceExpr, ExprBuilder};
 
 /// What a device body in PTX is told of NULL.
@@ -162,7 +162,7 @@ impl DeviceFunction {
         let name = cpu.name().to_string();
         Self::declared(&cpu, arguments, result)?;
         let repr = |data_type: &DataType, place: String| {
-            plain_repr(data_type).ok_or_else(|| UdfError::Type {
+            number_repr(data_type).ok_or_else(|| UdfError::Type {
                 function: name.clone(),
                 place,
                 data_type: data_type.clone(),
@@ -195,7 +195,7 @@ impl DeviceFunction {
         Self::declared(&cpu, arguments, result)?;
         let function = cpu.name().to_string();
         for (index, data_type) in arguments.iter().enumerate() {
-            if plain_repr(data_type).is_none() {
+            if number_repr(data_type).is_none() {
                 let place = format!("argument {}", index + 1);
                 return Err(UdfError::Type { function, place, data_type: data_type.clone() });
             }

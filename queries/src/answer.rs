@@ -238,7 +238,10 @@ pub(crate) fn text_as_one(data_type: &DataType) -> DataType {
 }
 
 fn values(column: &ArrayRef) -> Result<Vec<Value>, ArrowError> {
-    let present = |row: usize, value: Value| if column.is_null(row) { Value::Null } else { value };
+    // A NULL may be a value of a dictionary or a run.
+    let nulls = column.logical_nulls();
+    let is_null = |row: usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+    let present = |row: usize, value: Value| if is_null(row) { Value::Null } else { value };
     let rows = 0..column.len();
     Ok(match column.data_type() {
         DataType::Float64 => {

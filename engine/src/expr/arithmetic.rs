@@ -16,7 +16,7 @@ use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Overflow};
 
 use super::cast::decimal_type;
 use super::{Lowering, Value, refused, unsupported};
-use crate::column::plain_repr;
+use crate::column::{plain_repr, value_type};
 use crate::placement::Reason;
 
 impl Lowering<'_> {
@@ -52,9 +52,9 @@ impl Lowering<'_> {
             }
             other => return Err(unsupported(expr, &format!("operator {other} is not lowered"))),
         };
-        let node = match (&left.data_type, &right.data_type) {
+        let node = match (value_type(&left.data_type), value_type(&right.data_type)) {
             (l, r) if l.is_decimal() && r.is_decimal() => {
-                let operand = |value: &Value| Some((value.node, decimal_type(&value.data_type)?));
+                let operand = |value: &Value| Some((value.node, decimal_type(value_type(&value.data_type))?));
                 let (Some(l), Some(r)) = (operand(&left), operand(&right)) else {
                     return Err(unsupported(expr, &format!("arithmetic of {l} and {r} is not lowered")));
                 };

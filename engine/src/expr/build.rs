@@ -16,7 +16,7 @@ use millpond_kernels::codegen::ir::{Comparison, GraphError, NodeId, Overflow, Re
 
 use super::cast::{decimal_type, same_representation};
 use super::{Dictionaries, Lowering, Scope, Value, refused, unsupported};
-use crate::column::plain_repr;
+use crate::column::number_repr;
 use crate::placement::Reason;
 use crate::udf::{Body, DeviceFunction, IntoConstant};
 
@@ -67,7 +67,7 @@ impl ExprBuilder<'_, '_> {
         let value: ScalarValue = value.into_constant();
         let literal: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(value.clone()));
         let data_type = value.data_type();
-        if plain_repr(&data_type).is_none() {
+        if number_repr(&data_type).is_none() {
             return Err(format!("a constant of type {data_type} has no device form"));
         }
         let value = self.lowering.literal(&literal, &value).map_err(sentence)?;
@@ -243,13 +243,13 @@ pub(crate) fn try_build(
     let mut lowering = Lowering::new(&[], &mut dictionaries);
     let mut columns = Vec::with_capacity(arguments.len());
     for (index, data_type) in arguments.iter().enumerate() {
-        let repr = plain_repr(data_type).ok_or_else(|| format!("{data_type} has no device form"))?;
+        let repr = number_repr(data_type).ok_or_else(|| format!("{data_type} has no device form"))?;
         let node = lowering.graph.column(index as u32, Ty::new(repr).nullable(true));
         columns.push(DeviceExpr { node, data_type: data_type.clone() });
     }
     let whole: Arc<dyn PhysicalExpr> = Arc::new(Column::new("body", 0));
     let built = build(&mut ExprBuilder { lowering: &mut lowering, whole }, &columns)?;
-    let wanted: Option<Repr> = plain_repr(&built.data_type);
+    let wanted: Option<Repr> = number_repr(&built.data_type);
     match wanted == Some(lowering.graph.ty(built.node).repr) {
         true => Ok(built.data_type),
         false => Err(format!("{} was built from another representation", built.data_type)),

@@ -14,36 +14,34 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::Decimal;
 use millpond_kernels::codegen::ir::{Arithmetic, GraphError, Literal, NodeId, Overflow, Repr, TimeUnit as KernelUnit};
 
 use super::time::nanos;
 use super::{Lowering, Value, digits, refused, unsupported};
-use crate::column::{is_string, plain_repr, time_unit, type_unsupported};
+use crate::column::{is_characters, is_string, plain_repr, time_unit, type_unsupported, value_type};
 use crate::placement::Reason;
 
-/// True when both types hold text, so that codes mean the same in either.
+/// True when both types hold text, or both bytes, so that codes mean the same in either. Bytes of one length are apart: not
+/// every string is one of them.
 pub(super) fn same_strings(a: &DataType, b: &DataType) -> bool {
-    fn text(t: &DataType) -> Option<bool> {
-        match t {
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Some(true),
-            DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Some(false),
-            DataType::Dictionary(_, values) => text(values),
-            _ => None,
-        }
-    }
-    is_string(a) && text(a) == text(b)
+    let length = |t: &DataType| match value_type(t) {
+        DataType::FixedSizeBinary(bytes) => Some(*bytes),
+        _ => None,
+    };
+    is_string(a) && is_string(b) && is_characters(a) == is_characters(b) && length(a) == length(b)
 }
 
 /// True when equal numbers of both types mean the same value.
 pub(super) fn same_representation(a: &DataType, b: &DataType) -> bool {
-    match (a, b) {
+    match (value_type(a), value_type(b)) {
         (DataType::Decimal128(_, s1), DataType::Decimal128(_, s2))
         | (DataType::Decimal64(_, s1), DataType::Decimal64(_, s2))
         | (DataType::Decimal32(_, s1), DataType::Decimal32(_, s2)) => s1 == s2,
         (DataType::Timestamp(u1, _), DataType::Timestamp(u2, _)) => u1 == u2,
-        _ => a == b,
+        (a, b) => a == b,
     }
 }
 
@@ -90,6 +88,10 @@ impl Lowering<'_> {
         to: &DataType,
         overflow: Overflow,
     ) -> Result<Value, Reason> {
+        if of.data_type == DataType::Null && is_string(to) {
+            let null = ScalarValue::try_from(to).map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
+            return self.literal(expr, &null);
+        }
         if let Some(value) = self.said(expr, &of, to)? {
             return Ok(value);
         }
@@ -108,7 +110,7 @@ impl Lowering<'_> {
         overflow: Overflow,
     ) -> Result<NodeId, Reason> {
         use DataType::*;
-        let from = &of.data_type;
+        let (from, to) = (value_type(&of.data_type), value_type(to));
         let refuse = |why: &str| Err(unsupported(expr, why));
         if of.dictionary.is_some() || is_string(to) {
             return refuse(&format!("a cast from {from} to {to} is not lowered"));

@@ -16,7 +16,7 @@ use millpond_kernels::codegen::ir::{FloatFunction, Graph, GraphError, Literal, N
 
 use super::cast::{decimal_type, same_representation};
 use super::{Lowering, Scope, refused, unsupported};
-use crate::column::{is_string, plain_repr, scalar_integer};
+use crate::column::{is_string, plain_repr, scalar_integer, value_type};
 use crate::placement::Reason;
 
 /// A literal number of digits.
@@ -40,7 +40,7 @@ impl Lowering<'_> {
             ("abs", [of]) => {
                 let of = self.lower(of, scope)?;
                 // The lowest integer has no absolute value, and that is an error; decimals wrap.
-                let overflow = if of.data_type.is_decimal() { Overflow::Wrap } else { Overflow::Fail };
+                let overflow = if value_type(&of.data_type).is_decimal() { Overflow::Wrap } else { Overflow::Fail };
                 self.graph.absolute(of.node, overflow).map_err(|e| refused(expr, &e))?
             }
             ("round", [of]) => self.rounded(expr, of, Digits::Places(0), data_type, scope)?,
@@ -111,7 +111,7 @@ impl Lowering<'_> {
             return Ok(self.graph.null(repr));
         }
         let of = self.lower(argument, scope)?;
-        if of.data_type.is_decimal() || self.graph.ty(of.node).repr != repr {
+        if value_type(&of.data_type).is_decimal() || self.graph.ty(of.node).repr != repr {
             return Err(unsupported(expr, &format!("it has no device form over {}", of.data_type)));
         }
         Ok(of.node)

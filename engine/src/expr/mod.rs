@@ -17,6 +17,7 @@ mod dictionary;
 mod function;
 pub mod join;
 mod math;
+mod pattern;
 mod text;
 mod time;
 pub mod union;
@@ -37,7 +38,9 @@ use millpond_kernels::codegen::ir::{
     Comparison, Graph, GraphError, Literal, NodeId, Overflow, Repr, TableSpec, Test, Ty,
 };
 
-use crate::column::{ColumnInfo, DictionaryId, Form, is_string, plain_repr, scalar_integer, type_unsupported};
+use crate::column::{
+    ColumnInfo, DictionaryId, Form, is_string, plain_repr, scalar_integer, type_unsupported, value_type,
+};
 use crate::placement::Reason;
 
 use aggregate::SketchExpr;
@@ -230,8 +233,11 @@ impl<'d> Lowering<'d> {
                 return Err(unsupported(expr, "a constant has no device form where DataFusion does not fold it"));
             }
             let of = self.lower(of.arg(), scope)?;
+            if matches!(value_type(&of.data_type), DataType::Interval(_)) {
+                return Err(unsupported(expr, "an interval is compared on the device, and no more"));
+            }
             // Arrow wraps integers here, and checks decimals.
-            let overflow = if of.data_type.is_decimal() { Overflow::Fail } else { Overflow::Wrap };
+            let overflow = if value_type(&of.data_type).is_decimal() { Overflow::Fail } else { Overflow::Wrap };
             self.graph.negate(of.node, overflow)
         } else {
             return Err(unsupported(expr, "this kind of expression is not lowered"));
@@ -262,6 +268,10 @@ impl<'d> Lowering<'d> {
         if value.is_null() {
             return Ok(Value { node: self.graph.null(repr), data_type, dictionary: None });
         }
+        let value = match value {
+            ScalarValue::Dictionary(_, value) | ScalarValue::RunEndEncoded(_, _, value) => value,
+            value => value,
+        };
         let (ty, literal) = match value {
             ScalarValue::Boolean(Some(v)) => (Ty::new(repr), Literal::Bool(*v)),
             ScalarValue::Float32(Some(v)) => (Ty::new(repr), Literal::F32(*v)),
@@ -369,6 +379,10 @@ impl<'d> Lowering<'d> {
                 self.graph.null(repr)
             } else {
                 let value = self.lower(part, scope)?;
+                if value.data_type == DataType::Null {
+                    nodes.push(self.graph.null(repr));
+                    continue;
+                }
                 if !cast::same_representation(&value.data_type, data_type) {
                     return Err(unsupported(whole, &format!("it mixes {} and {data_type}", value.data_type)));
                 }

@@ -22,8 +22,9 @@ use millpond_kernels::text::case_table;
 
 use super::cast::same_strings;
 use super::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
+use super::pattern::{PatternExpr, coded};
 use super::{Lowering, Scope, Value, refused, unsupported};
-use crate::column::{is_string, plain_repr};
+use crate::column::{is_characters, is_string, plain_repr, value_type};
 use crate::placement::Reason;
 
 /// A list of more strings has no form without a dictionary: each is a comparison.
@@ -151,7 +152,7 @@ impl Lowering<'_> {
         Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
     }
 
-    /// LIKE and ILIKE of a constant pattern.
+    /// LIKE and ILIKE.
     pub(super) fn like(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -159,13 +160,12 @@ impl Lowering<'_> {
         scope: &Scope,
     ) -> Result<Value, Reason> {
         let of = self.lower(like.expr(), scope)?;
-        let text = matches!(of.data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-        if !text {
+        if !is_characters(&of.data_type) {
             return Err(unsupported(expr, &format!("it has no device form over {}", of.data_type)));
         }
         let own = self.as_text(expr, &of)?;
         let Some(pattern) = like.pattern().downcast_ref::<LiteralExpr>() else {
-            return Err(unsupported(expr, "a pattern that is no constant has no device form"));
+            return self.like_column(expr, like, own, scope);
         };
         let pattern = match pattern.value().try_as_str() {
             Some(Some(pattern)) => pattern.to_string(),
@@ -207,6 +207,31 @@ impl Lowering<'_> {
             }
         };
         let mut node = node.map_err(|e| refused(expr, &e))?;
+        if like.negated() {
+            node = self.graph.not(node).map_err(|e| refused(expr, &e))?;
+        }
+        Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
+    }
+
+    /// LIKE and ILIKE of patterns from a column.
+    fn like_column(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        like: &LikeExpr,
+        own: NodeId,
+        scope: &Scope,
+    ) -> Result<Value, Reason> {
+        let any_case = like.case_insensitive();
+        let pattern: Arc<dyn PhysicalExpr> = Arc::new(PatternExpr { of: Arc::clone(like.pattern()), any_case });
+        let Some(pattern) = self.over_dictionary(&pattern, scope)? else {
+            return Err(unsupported(
+                expr,
+                "patterns are read from the dictionary of one string column, and this is none",
+            ));
+        };
+        let pattern = self.as_text(expr, &pattern)?;
+        let function = if any_case { TextFunction::LikeAnyCase } else { TextFunction::Like };
+        let mut node = self.graph.text(function, &[own, pattern]).map_err(|e| refused(expr, &e))?;
         if like.negated() {
             node = self.graph.not(node).map_err(|e| refused(expr, &e))?;
         }
@@ -258,7 +283,7 @@ impl Lowering<'_> {
             values.push(self.lower(argument, scope)?);
         }
         // Characters are those of text; bytes that need not be text have none.
-        let text = |of: &DataType| matches!(of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+        let text = is_characters;
         let checked = if matches!(known, Concatenate { .. } | Join) { values.len() } else { 1 };
         if let Some(value) = values[..checked].iter().find(|value| known != OfCode && !text(&value.data_type)) {
             return Err(unsupported(expr, &format!("it has no device form over {}", value.data_type)));
@@ -297,8 +322,7 @@ impl Lowering<'_> {
         right: &Value,
         data_type: DataType,
     ) -> Result<Value, Reason> {
-        let text = |of: &DataType| matches!(of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-        if let Some(value) = [left, right].into_iter().find(|value| !text(&value.data_type)) {
+        if let Some(value) = [left, right].into_iter().find(|value| !is_characters(&value.data_type)) {
             return Err(unsupported(expr, &format!("it has no device form over {}", value.data_type)));
         }
         let mut parts = Vec::with_capacity(2);
@@ -348,10 +372,10 @@ impl Lowering<'_> {
         of: &Value,
         data_type: &DataType,
     ) -> Result<Option<Value>, Reason> {
-        if !matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) {
+        if !is_characters(data_type) {
             return Ok(None);
         }
-        let node = match &of.data_type {
+        let node = match value_type(&of.data_type) {
             DataType::Boolean => {
                 let words = [ScalarValue::from("true"), ScalarValue::from("false")];
                 let words = self.constant_texts(expr, words.to_vec(), DataType::Utf8)?;
@@ -387,7 +411,7 @@ impl Lowering<'_> {
         data_type: &DataType,
         overflow: Overflow,
     ) -> Result<Option<Value>, Reason> {
-        let text = matches!(of.data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+        let text = is_characters(&of.data_type);
         let (true, true, Some(repr)) = (text, data_type.is_integer(), plain_repr(data_type)) else { return Ok(None) };
         if *data_type == DataType::UInt64 {
             return Ok(None);
@@ -422,28 +446,6 @@ impl Form {
             _ => Form::Pattern(coded),
         }
     }
-}
-
-/// A pattern as the kernels take it. A backslash makes the next character stand for itself; at the end it is one.
-fn coded(pattern: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(pattern.len());
-    let mut characters = pattern.chars();
-    while let Some(character) = characters.next() {
-        let own = match character {
-            '%' => {
-                bytes.push(ANY_CHARACTERS);
-                continue;
-            }
-            '_' => {
-                bytes.push(ONE_CHARACTER);
-                continue;
-            }
-            '\\' => characters.next().unwrap_or('\\'),
-            own => own,
-        };
-        bytes.extend(own.encode_utf8(&mut [0; 4]).as_bytes());
-    }
-    bytes
 }
 
 #[cfg(test)]

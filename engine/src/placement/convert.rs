@@ -20,6 +20,7 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode, A
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::partial_sort::PartialSortExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
@@ -121,6 +122,10 @@ impl<'a> Converter<'a> {
         }
         if let Some(sort) = plan.downcast_ref::<SortExec>() {
             return self.sort(plan, sort);
+        }
+        if let Some(partial) = plan.downcast_ref::<PartialSortExec>() {
+            let whole = SortExec::new(partial.expr().clone(), Arc::clone(partial.input()));
+            return self.sort(plan, &whole.with_fetch(partial.fetch()));
         }
         if let Some(join) = CpuJoin::of(plan) {
             return self.join(plan, &join);
@@ -260,8 +265,7 @@ impl<'a> Converter<'a> {
         let statistics = judge::upload(input, self.options.min_rows)?;
         let upload = self.uploads.replace(self.uploads.get() + 1);
         let schema = input.schema();
-        let columns = uploaded_columns(&schema, statistics.as_deref(), |column| {
-            let data_type = schema.field(column).data_type().clone();
+        let columns = uploaded_columns(&schema, statistics.as_deref(), |column, data_type| {
             self.dictionaries.borrow_mut().add(Dictionary::Source { upload, column, data_type })
         });
         Ok(DeviceTree {

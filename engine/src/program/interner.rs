@@ -18,6 +18,7 @@ use datafusion::arrow::datatypes::{DataType, UInt32Type};
 use datafusion::error::Result;
 
 use super::failure::Failure;
+use crate::column::is_characters;
 use crate::error::EngineError;
 
 /// An append-only dictionary.
@@ -188,6 +189,8 @@ impl Interner {
             DataType::Utf8 => cast(array, &DataType::Binary)?,
             DataType::LargeUtf8 => cast(array, &DataType::LargeBinary)?,
             DataType::Utf8View => cast(array, &DataType::BinaryView)?,
+            DataType::FixedSizeBinary(_) => cast(array, &DataType::Binary)?,
+            DataType::RunEndEncoded(_, values) => return self.codes(&cast(array, values.data_type())?),
             _ => Arc::clone(array),
         };
         self.seen.resize(SEEN, Seen::default());
@@ -242,19 +245,12 @@ impl Interner {
     /// The values from `from` on, as an array of `data_type`.
     pub fn array(&self, from: usize, data_type: &DataType) -> Result<ArrayRef> {
         let binary = BinaryArray::from_iter((from..self.len()).map(|code| Some(self.value(code))));
-        let plain: ArrayRef = match text(data_type) {
+        let plain: ArrayRef = match is_characters(data_type) {
             // Interned from strings, so this check cannot fail; it is linear in the dictionary, not in the rows.
             true => Arc::new(StringArray::try_from_binary(binary)?),
             false => Arc::new(binary),
         };
         Ok(if plain.data_type() == data_type { plain } else { cast(&plain, data_type)? })
-    }
-}
-
-fn text(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Dictionary(_, values) => text(values),
-        other => matches!(other, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View),
     }
 }
 

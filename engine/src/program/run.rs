@@ -464,8 +464,7 @@ impl Run {
         for (upload, input) in inputs.into_iter().enumerate() {
             let known = if learnt.wide { None } else { statistics(input.as_ref()) };
             let schema = input.schema();
-            let columns = uploaded_columns(&schema, known.as_deref(), |column| {
-                let data_type = schema.field(column).data_type().clone();
+            let columns = uploaded_columns(&schema, known.as_deref(), |column, data_type| {
                 definitions.add(Dictionary::Source { upload, column, data_type })
             });
             let rows_known = known.as_ref().and_then(|s| s.num_rows.get_value().copied()).unwrap_or(0) as u64;

@@ -118,7 +118,9 @@ fn cells(column: &dyn Array) -> Vec<Cell> {
         _ => None,
     };
     let formatter = ArrayFormatter::try_new(column, &FormatOptions::default()).expect("the type can be shown");
-    let cell = |row: usize| match column.is_null(row) {
+    // A NULL may be a value of a dictionary or a run.
+    let nulls = column.logical_nulls();
+    let cell = |row: usize| match nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
         true => Cell::Null,
         false => float(row).unwrap_or_else(|| {
             // A date far out of the calendar has no text; its number will do.

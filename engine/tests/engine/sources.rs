@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use millpond::datafusion::arrow::array::{
     ArrayRef, BinaryArray, BooleanArray, Date64Array, Decimal32Array, Decimal64Array, DictionaryArray,
-    DurationMicrosecondArray, Float64Array, Int64Array, StringArray, StringViewArray, Time32MillisecondArray,
-    Time64NanosecondArray,
+    DurationMicrosecondArray, FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array, IntervalDayTimeArray,
+    IntervalMonthDayNanoArray, IntervalYearMonthArray, NullArray, RunArray, StringArray, StringViewArray,
+    Time32MillisecondArray, Time64NanosecondArray,
 };
-use millpond::datafusion::arrow::datatypes::Int8Type;
+use millpond::datafusion::arrow::datatypes::{Int8Type, Int32Type, IntervalDayTime, IntervalMonthDayNano};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::datasource::MemTable;
 use millpond::{DeviceChoice, Fallback, Millpond};
@@ -156,6 +157,80 @@ async fn types_that_only_tables_in_memory_have() {
         let answer = |result: &millpond::QueryResult| Answer::new(&result.schema, &result.batches);
         assert_eq!(answer(&expected).difference(&answer(&actual), false), None, "{sql}");
         assert_eq!(sim.pool_used_bytes(), 0, "{sql}");
+    }
+}
+
+/// Values in dictionaries and runs, strings of one length, bare NULLs, intervals.
+fn wrapped_types() -> RecordBatch {
+    let rows = 0..700_i64;
+    let valid = |row: i64, every: i64| row % every != 0;
+    // NULL as a key, and as a value.
+    let keys = |values: i32| rows.clone().map(move |row| valid(row, 11).then_some((row * 7 % 37) as i32 % values));
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(5), None, Some(-9), Some(1 << 40), Some(0)]));
+    let words: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None, Some("é"), Some("longer than twelve")]));
+    let dictionary = |values: &ArrayRef| {
+        let keys = keys(values.len() as i32).collect::<Int32Array>();
+        Arc::new(DictionaryArray::try_new(keys, Arc::clone(values)).expect("keys are places")) as ArrayRef
+    };
+    let runs = |values: &ArrayRef| {
+        let ends: Int32Array = (1..=values.len() as i32).map(|run| 700 * run / values.len() as i32).collect();
+        Arc::new(RunArray::<Int32Type>::try_new(&ends, values).expect("ends ascend")) as ArrayRef
+    };
+    let fixed = rows.clone().map(|row| valid(row, 6).then_some([row as u8 % 5, 0xff, row as u8 % 3]));
+    let fixed = FixedSizeBinaryArray::try_from_sparse_iter_with_size(fixed, 3).expect("three bytes each");
+    let months =
+        rows.clone().map(|row| valid(row, 5).then_some(row as i32 % 29 - 14)).collect::<IntervalYearMonthArray>();
+    let days = rows.clone().map(|row| {
+        valid(row, 7)
+            .then_some(IntervalDayTime::new(row as i32 % 5 - 2, [0, -1, 86_400_000, i32::MIN][row as usize % 4]))
+    });
+    let all = rows.clone().map(|row| {
+        let nanoseconds = [0, -1, i64::MAX, i64::MIN, 1_500][row as usize % 5];
+        let (months, days) = ([0, 1, -1, i32::MAX][row as usize % 4], [30, -30, i32::MIN][row as usize % 3]);
+        valid(row, 9).then_some(IntervalMonthDayNano::new(months, days, nanoseconds))
+    });
+    RecordBatch::try_from_iter_with_nullable([
+        ("id", Arc::new(rows.clone().collect::<Int64Array>()) as ArrayRef, false),
+        ("n", dictionary(&numbers), true),
+        ("w", dictionary(&words), true),
+        ("rn", runs(&numbers), true),
+        ("rw", runs(&words), true),
+        ("fix", Arc::new(fixed) as _, true),
+        ("nothing", Arc::new(NullArray::new(700)) as _, true),
+        ("ym", Arc::new(months) as _, true),
+        ("dt", Arc::new(days.collect::<IntervalDayTimeArray>()) as _, true),
+        ("mdn", Arc::new(all.collect::<IntervalMonthDayNanoArray>()) as _, true),
+    ])
+    .expect("columns have one length")
+}
+
+#[tokio::test]
+async fn values_in_dictionaries_runs_and_fixed_lengths() {
+    let batch = wrapped_types();
+    let (cpu, sim) = sessions(&[("o", vec![vec![batch.slice(0, 301)], vec![batch.slice(301, 399)]])], Fallback::Error);
+    for sql in [
+        "SELECT * FROM o WHERE id % 3 = 1",
+        "SELECT n, count(*), count(w), count(n), count(rn) FROM o GROUP BY n",
+        "SELECT w, count(*), min(n), max(arrow_cast(rn, 'Int64')), sum(n), avg(n), count(DISTINCT n) FROM o GROUP BY w",
+        "SELECT id, n + 1, n > 0, n IS NULL, w IS NULL, w || '!', upper(w), w LIKE 'a%', arrow_typeof(n), arrow_typeof(w) FROM o",
+        "SELECT fix, count(*), min(ym), max(ym), min(dt), max(dt), min(mdn), max(mdn) FROM o GROUP BY fix",
+        "SELECT min(fix), max(fix), count(fix), count(DISTINCT fix), count(nothing) FROM o",
+        "SELECT id, fix = X'02ff02', fix < X'03', arrow_typeof(fix), fix IN (X'02ff02', X'00ff00') FROM o",
+        "SELECT a.id, b.id FROM o a JOIN o b ON a.fix = b.fix AND a.n = b.n AND a.id < 90 AND b.id < 60",
+        "SELECT ym, dt, count(*) FROM o GROUP BY ym, dt",
+        "SELECT mdn, count(*) FROM o GROUP BY mdn",
+        "SELECT id, mdn FROM o ORDER BY mdn DESC NULLS LAST, dt NULLS FIRST, ym, id",
+        "SELECT id, n, fix FROM o ORDER BY n, fix DESC, id LIMIT 50",
+        "SELECT id FROM o WHERE mdn > INTERVAL '1 month' OR (dt IS DISTINCT FROM arrow_cast('1 day', 'Interval(DayTime)')) AND ym = arrow_cast('3 months', 'Interval(YearMonth)')",
+        "SELECT id, mdn IN (INTERVAL '30 days', INTERVAL '1 month'), CASE WHEN id > 9 THEN mdn END, arrow_typeof(mdn) FROM o",
+        "SELECT a.id, b.id FROM o a JOIN o b ON a.mdn = b.mdn WHERE a.id < 40 AND b.id < 30",
+        "SELECT nothing, count(*), count(nothing) FROM o GROUP BY nothing",
+        "SELECT id, nothing IS NULL, coalesce(nothing, id), CASE nothing WHEN 'a' THEN 0 ELSE 1 END FROM o WHERE id > 3",
+        "SELECT id, nothing FROM o ORDER BY nothing, id DESC LIMIT 9",
+        "SELECT rn, rw FROM o WHERE id % 50 = 3",
+        "SELECT rw, count(*), sum(id) FROM o GROUP BY rw",
+    ] {
+        same(&cpu, &sim, sql).await;
     }
 }
 

@@ -329,8 +329,7 @@ async fn q1s_kernel_is_small_and_64_bits_wide() {
     let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).expect("statistics");
     let mut dictionaries = Dictionaries::default();
     let schema = input.schema();
-    let mut columns = uploaded_columns(&schema, Some(&statistics), |column| {
-        let data_type = schema.field(column).data_type().clone();
+    let mut columns = uploaded_columns(&schema, Some(&statistics), |column, data_type| {
         dictionaries.add(Dictionary::Source { upload: 0, column, data_type })
     });
     // A run bounds the codes of keys by the size of their dictionaries; the flags have at most 3 values.
