@@ -20,7 +20,7 @@ use millpond::datafusion::execution::context::SessionContext;
 use millpond::datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use millpond::datafusion::prelude::ParquetReadOptions;
 use millpond::datafusion::sql::parser::DFParserBuilder;
-use millpond::{Millpond, QueryReport, QueryResult};
+use millpond::{Millpond, QueryReport, QueryResult, sql};
 use millpond_queries::answer::{Answer, Difference};
 use millpond_queries::bag::same_bag;
 use millpond_queries::gpu_bdb::{Rows, Tables};
@@ -158,7 +158,7 @@ async fn run_statements(session: &Millpond, query: &Query) -> Result<Outcome, Da
     let (mut answer, mut made) = (None, Vec::new());
     let mut report: Option<QueryReport> = None;
     for statement in DFParserBuilder::new(query.sql.as_str()).build()?.parse_statements()? {
-        let plan = context.state().statement_to_plan(statement).await?;
+        let plan = sql::statement_plan(&context.state(), statement).await?;
         let result = match plan {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
                 let result = execute(session, &create.input).await?;
@@ -168,7 +168,7 @@ async fn run_statements(session: &Millpond, query: &Query) -> Result<Outcome, Da
                 result
             }
             LogicalPlan::Ddl(_) => {
-                context.execute_logical_plan(plan).await?.collect().await?;
+                sql::run_plan(context, plan).await?;
                 continue;
             }
             plan => {
@@ -198,7 +198,7 @@ async fn run_statements(session: &Millpond, query: &Query) -> Result<Outcome, Da
 }
 
 async fn execute(session: &Millpond, plan: &LogicalPlan) -> Result<QueryResult, DataFusionError> {
-    let plan = session.context().state().create_physical_plan(plan).await?;
+    let plan = sql::physical_plan(&session.context().state(), plan).await?;
     session.execute_plan(plan).await
 }
 

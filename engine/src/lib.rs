@@ -24,6 +24,7 @@ pub mod program;
 pub mod report;
 mod selftest;
 pub mod session;
+pub mod sql;
 pub mod text;
 pub mod udf;
 

@@ -198,7 +198,7 @@ impl Millpond {
 
     /// Plans and runs one query, and reports on it.
     pub async fn execute(&self, sql: &str) -> Result<QueryResult> {
-        let plan = self.context.sql(sql).await?.create_physical_plan().await?;
+        let plan = crate::sql::plan(&self.context, sql).await?;
         self.execute_plan(plan).await
     }
 

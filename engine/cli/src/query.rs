@@ -159,7 +159,7 @@ async fn plan(
     session: &Millpond,
     sql: &str,
 ) -> Result<Arc<dyn millpond::datafusion::physical_plan::ExecutionPlan>, DataFusionError> {
-    let plan = session.context().sql(sql).await?.create_physical_plan().await?;
+    let plan = millpond::sql::plan(session.context(), sql).await?;
     // Only a bounded plan can be collected; an unbounded one would never give its footer.
     if plan.boundedness().is_unbounded() {
         return Err(DataFusionError::Plan("the query reads an unbounded source and would never end".to_string()));
@@ -175,6 +175,9 @@ fn cannot_print(error: millpond::datafusion::arrow::error::ArrowError) -> CliErr
             CliError { exit: Exit::Ok, message: String::new() }
         }
         ArrowError::IoError(_, io) => CliError::file(format!("cannot write the answer: {io}")),
+        ArrowError::CsvError(reason) => {
+            CliError::sql(format!("cannot print the answer as CSV: {reason}; another --format can, such as json"))
+        }
         _ => CliError::sql(format!("cannot print the answer: {error}")),
     }
 }

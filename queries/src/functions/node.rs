@@ -13,6 +13,7 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use millpond::datafusion::common::{Column, DFSchema, DFSchemaRef, DataFusionError};
@@ -22,11 +23,14 @@ use millpond::datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefin
 use super::Function;
 
 /// A function, the columns it reads, and the relations they come from.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone)]
 pub struct RelationNode {
     function: Function,
-    columns: Vec<Expr>,
-    inputs: Vec<LogicalPlan>,
+    columns: Vec<Column>,
+    inputs: Vec<Arc<LogicalPlan>>,
+    /// A hash of the inputs, which stands for them where nodes are compared: what compares whole plans, and with them every
+    /// form of statement, takes a minute to compile.
+    inputs_hash: u64,
     schema: DFSchemaRef,
 }
 
@@ -40,11 +44,19 @@ impl RelationNode {
             let (name, given) = (function.node_name(), inputs.len());
             return Err(DataFusionError::Internal(format!("{name} of {} columns got {given} inputs", columns.len())));
         }
+        let column = |expr: Expr| match expr.unalias_nested().data {
+            Expr::Column(column) => Ok(column),
+            other => Err(DataFusionError::Internal(format!("{} reads columns, not {other}", function.node_name()))),
+        };
+        let columns = columns.into_iter().map(column).collect::<Result<Vec<_>>>()?;
         let schemas: Vec<&DFSchema> = inputs.iter().map(|input| input.schema().as_ref()).collect();
         let positions = positions(&function, &columns, &schemas)?;
         let output = function.output(&schemas, &positions)?;
         let schema = Arc::new(DFSchema::new_with_metadata(output, HashMap::new())?);
-        Ok(Self { function, columns, inputs, schema })
+        let mut hasher = DefaultHasher::new();
+        inputs.hash(&mut hasher);
+        let (inputs, inputs_hash) = (inputs.into_iter().map(Arc::new).collect(), hasher.finish());
+        Ok(Self { function, columns, inputs, inputs_hash, schema })
     }
 
     /// The node as a plan.
@@ -59,7 +71,7 @@ impl RelationNode {
     /// Where each column of the list is in its input.
     ///
     /// # Errors
-    /// If an optimiser rule has put something else than a column there.
+    /// DataFusion's, if an input has no such column any more.
     pub fn positions(&self) -> Result<Vec<usize>> {
         let schemas: Vec<&DFSchema> = self.inputs.iter().map(|input| input.schema().as_ref()).collect();
         positions(&self.function, &self.columns, &schemas)
@@ -67,26 +79,40 @@ impl RelationNode {
 
     /// The columns under their names' roles, for EXPLAIN.
     fn columns_text(&self) -> String {
-        let names: Vec<String> = self.columns.iter().map(|column| column.schema_name().to_string()).collect();
+        let names: Vec<String> = self.columns.iter().map(Column::flat_name).collect();
         names.join(", ")
     }
 }
 
-fn positions(function: &Function, columns: &[Expr], inputs: &[&DFSchema]) -> Result<Vec<usize>> {
-    let position = |(index, expr): (usize, &Expr)| match expr.clone().unalias_nested().data {
-        Expr::Column(column) => inputs[function.input_of(index)].index_of_column(&column),
-        other => Err(DataFusionError::Internal(format!("{} reads columns, not {other}", function.node_name()))),
-    };
+fn positions(function: &Function, columns: &[Column], inputs: &[&DFSchema]) -> Result<Vec<usize>> {
+    let position = |(index, column): (usize, &Column)| inputs[function.input_of(index)].index_of_column(column);
     columns.iter().enumerate().map(position).collect()
 }
 
+impl RelationNode {
+    /// What two equal nodes have in common; the schema follows from it.
+    fn identity(&self) -> (&Function, &[Column], u64) {
+        (&self.function, &self.columns, self.inputs_hash)
+    }
+}
+
+impl PartialEq for RelationNode {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+impl Eq for RelationNode {}
+
 impl PartialOrd for RelationNode {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        let order = (&self.function, &self.columns).partial_cmp(&(&other.function, &other.columns))?;
-        if order != Ordering::Equal {
-            return Some(order);
-        }
-        self.inputs.partial_cmp(&other.inputs).filter(|order| *order != Ordering::Equal || self == other)
+        self.identity().partial_cmp(&other.identity())
+    }
+}
+
+impl Hash for RelationNode {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.identity().hash(state);
     }
 }
 
@@ -96,7 +122,7 @@ impl UserDefinedLogicalNodeCore for RelationNode {
     }
 
     fn inputs(&self) -> Vec<&LogicalPlan> {
-        self.inputs.iter().collect()
+        self.inputs.iter().map(AsRef::as_ref).collect()
     }
 
     fn schema(&self) -> &DFSchemaRef {
@@ -104,18 +130,12 @@ impl UserDefinedLogicalNodeCore for RelationNode {
     }
 
     fn expressions(&self) -> Vec<Expr> {
-        self.columns.clone()
+        self.columns.iter().cloned().map(Expr::Column).collect()
     }
 
     /// A filter may move below when it keeps or drops all rows of a key: then no session, pair or distance changes.
     fn prevent_predicate_push_down_columns(&self) -> HashSet<String> {
-        let keys: HashSet<Column> = self.columns[..self.function.num_keys(self.columns.len())]
-            .iter()
-            .filter_map(|key| match key.clone().unalias_nested().data {
-                Expr::Column(column) => Some(column),
-                _ => None,
-            })
-            .collect();
+        let keys = &self.columns[..self.function.num_keys(self.columns.len())];
         let is_key = |column: &Column| {
             keys.iter()
                 .any(|key| key.name == column.name && (key.relation.is_none() || key.relation == column.relation))
@@ -138,7 +158,7 @@ impl UserDefinedLogicalNodeCore for RelationNode {
 
     fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
         let positions = self.positions().ok()?;
-        let reads = |(index, input): (usize, &LogicalPlan)| {
+        let reads = |(index, input): (usize, &Arc<LogicalPlan>)| {
             self.function.reads(index, input.schema().fields().len(), &positions, output_columns)
         };
         Some(self.inputs.iter().enumerate().map(reads).collect())

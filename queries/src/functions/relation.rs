@@ -143,7 +143,7 @@ fn relation(function: &'static str, name: &str, session: &dyn Session) -> Result
         matches!(first.as_str(), "select" | "with" | "values" | "table") || name.trim_start().starts_with('(');
     match session.as_any().downcast_ref::<SessionState>() {
         Some(state) if is_query => {
-            let plan = at_once(|| state.create_logical_plan(name))?;
+            let plan = at_once(|| millpond::sql::logical_plan(state, name))?;
             let queries = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
             let refused = |_| FunctionError::NotAQuery { function, sql: name.to_string() };
             queries.verify_plan(&plan).map_err(refused)?;

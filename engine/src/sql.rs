@@ -1,0 +1,66 @@
+//! SQL to plans, by DataFusion's own planner, compiled here once.
+//!
+//! ```text
+//!   SQL ─ logical_plan ─►             ┌─ run_plan ─► done (CREATE, DROP, SET …)
+//!   a statement ─ statement_plan ─► plan ─ physical_plan ─► ExecutionPlan
+//! ```
+//!
+//! Why  an async function is compiled by whoever awaits it, and so is all that it calls with type parameters: in a release build
+//!      each crate that awaited the planner took a minute longer. A boxed future is compiled where it is made.
+
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::execution::context::{SessionContext, SessionState};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::sql::parser::Statement;
+use futures::future::BoxFuture;
+
+/// The plan of one statement given as text.
+///
+/// # Errors
+/// DataFusion's, of the parser and the planner.
+#[inline(never)]
+pub fn logical_plan<'a>(state: &'a SessionState, sql: &'a str) -> BoxFuture<'a, Result<LogicalPlan>> {
+    Box::pin(state.create_logical_plan(sql))
+}
+
+/// The plan of one statement that has been parsed.
+///
+/// # Errors
+/// DataFusion's, of the planner.
+#[inline(never)]
+pub fn statement_plan(state: &SessionState, statement: Statement) -> BoxFuture<'_, Result<LogicalPlan>> {
+    Box::pin(state.statement_to_plan(statement))
+}
+
+/// The optimised physical plan of a logical one.
+///
+/// # Errors
+/// DataFusion's, of the optimiser and the physical planner.
+#[inline(never)]
+pub fn physical_plan<'a>(
+    state: &'a SessionState,
+    plan: &'a LogicalPlan,
+) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+    Box::pin(state.create_physical_plan(plan))
+}
+
+/// Runs a plan whose rows nobody wants: definitions of tables, views and functions, and settings.
+///
+/// # Errors
+/// DataFusion's.
+#[inline(never)]
+pub fn run_plan(context: &SessionContext, plan: LogicalPlan) -> BoxFuture<'_, Result<()>> {
+    Box::pin(async move { context.execute_logical_plan(plan).await?.collect().await.map(|_| ()) })
+}
+
+/// The physical plan of one statement. Definitions and settings do their work on the way, and give a plan without columns.
+///
+/// # Errors
+/// DataFusion's.
+#[inline(never)]
+pub fn plan<'a>(context: &'a SessionContext, sql: &'a str) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+    Box::pin(async move { context.sql(sql).await?.create_physical_plan().await })
+}
