@@ -22,8 +22,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Instructions of warps after which a launch counts as runaway.
     pub max_warp_instructions: u64,
-    /// Instructions of warps in which nothing in memory changed and no thread moved on, after which a launch counts as
-    /// deadlocked.
+    /// Instructions of warps in which nothing in memory changed and every warp asked what others have written, or read
+    /// nothing, after which a launch counts as deadlocked.
     pub max_idle_instructions: u64,
     /// Nested calls of `.func`.
     pub max_call_depth: u32,

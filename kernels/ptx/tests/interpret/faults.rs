@@ -161,6 +161,17 @@ spin: ld.acquire.gpu.global.u32 %r1, [%rd1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra s
 }
 
 #[test]
+fn a_long_loop_that_only_reads_is_no_deadlock() {
+    let mut device = Device::new();
+    let list = device.zeros(4 * 1024);
+    let body = "ld.param.u64 %rd1, [p0]; mov.u32 %r1, 0; mov.u32 %r3, 0;
+next: and.b32 %r2, %r1, 1023; mul.wide.u32 %rd2, %r2, 4; add.u64 %rd2, %rd1, %rd2; ld.global.u32 %r2, [%rd2];
+add.u32 %r3, %r3, %r2; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 40000; @%p1 bra next; st.global.u32 [%rd1], %r3;";
+    let options = Options { max_idle_instructions: 20_000, ..Options::default() };
+    expect_ok(device.body_with(1, 1, &[list], body, &options));
+}
+
+#[test]
 fn launches_that_cannot_be_are_refused() {
     let image = load(&format!("{}.visible .entry fixed() .reqntid 64 {{ ret; }}", kernel(1, ""))).unwrap();
     let mut device = Device::new();

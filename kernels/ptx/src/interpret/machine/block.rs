@@ -18,6 +18,8 @@ const IDLE_WARP_TURN: u64 = 128;
 /// Instructions without a change after which a block's turn is over: it may wait for another block.
 const PATIENCE: u64 = 16_384;
 const IDLE_PATIENCE: u64 = 512;
+/// A warp that reads so often without asking what others have written works on its own, and waits for nobody.
+const READS_OF_ITS_OWN: u32 = 256;
 
 /// What came of a turn.
 pub(super) enum Turn {
@@ -222,6 +224,10 @@ impl Block {
                     Err(trouble) => return Err(self.fault(machine, index, *trouble)),
                 };
                 warp.idle = machine.changed_at == before;
+                if warp.reads > READS_OF_ITS_OWN {
+                    warp.reads = 0;
+                    machine.busy_at = machine.warp_instructions;
+                }
                 if self.common.arrival {
                     self.barriers(machine)?;
                 }

@@ -303,6 +303,7 @@ impl Machine<'_> {
         if access.strength.scope.is_some() {
             return self.load_strong(common, warp, access, group, addresses, mask, false);
         }
+        warp.reads = warp.reads.saturating_add(1);
         let coordinates = self.coordinates();
         let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);
         let registers = &mut warp.registers;

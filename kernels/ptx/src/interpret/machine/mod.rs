@@ -59,6 +59,8 @@ pub(super) struct Machine<'a> {
     pub lane_instructions: u64,
     /// The count of instructions when something last changed that others may wait for.
     pub changed_at: u64,
+    /// The same when a warp was last seen to wait for nobody.
+    pub busy_at: u64,
 }
 
 /// What the launch did to one allocation.
@@ -233,6 +235,7 @@ impl<'a> Machine<'a> {
             warp_instructions: 0,
             lane_instructions: 0,
             changed_at: 0,
+            busy_at: 0,
         })
     }
 
@@ -290,7 +293,7 @@ impl<'a> Machine<'a> {
                 barren_rounds = 0;
             }
             let idle = self.options.max_idle_instructions;
-            let stuck = self.warp_instructions - self.changed_at > idle;
+            let stuck = self.warp_instructions - self.changed_at.max(self.busy_at) > idle;
             if stuck && (queue.next == total && queue.window.is_empty()) {
                 return Err(resident[0].stuck(
                     self,

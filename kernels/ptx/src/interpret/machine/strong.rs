@@ -97,6 +97,7 @@ impl Machine<'_> {
 
     /// What a strong read finds at an address besides the value.
     pub(super) fn take_message(&mut self, warp: &mut Warp, key: u64, block: u32, lane: usize, acquire: bool) {
+        warp.reads = 0;
         if self.messages.is_empty() {
             return;
         }

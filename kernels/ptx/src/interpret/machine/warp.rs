@@ -65,6 +65,8 @@ pub(super) struct Warp {
     changed_at: u64,
     /// Its last turn changed nothing.
     pub idle: bool,
+    /// Loads from global memory since it last asked what others have written.
+    pub reads: u32,
     /// The lane that has waited longest, while it has its turn.
     favourite: Option<u32>,
     last_run: [u64; 32],
@@ -104,6 +106,7 @@ impl Warp {
             patience: IDLE_PATIENCE,
             changed_at: 0,
             idle: false,
+            reads: 0,
             favourite: None,
             last_run: [0; 32],
         }
@@ -126,6 +129,7 @@ impl Warp {
         self.patience = IDLE_PATIENCE;
         self.changed_at = 0;
         self.idle = false;
+        self.reads = 0;
         self.favourite = None;
         self.last_run = [0; 32];
     }
