@@ -22,7 +22,7 @@ use millpond_kernels::codegen::ir::{
 
 use super::cast::zone_offset;
 use super::{Lowering, Scope, Value, digits, refused, unsupported};
-use crate::column::time_unit;
+use crate::column::{is_string, time_unit};
 use crate::placement::Reason;
 
 const DAY_NANOS: i64 = 86_400_000_000_000;
@@ -80,6 +80,12 @@ impl Lowering<'_> {
                     DataType::Int32 | DataType::Int64 | DataType::Date32 | DataType::Date64 => None,
                     DataType::Timestamp(..) => None,
                     small if small.is_integer() => Some(DataType::Int32),
+                    text if is_string(text) => {
+                        return Err(unsupported(
+                            expr,
+                            "dates are read from the values of a dictionary, and there is none",
+                        ));
+                    }
                     _ => Some(DataType::Int64),
                 };
                 self.cast_through(expr, of, through, data_type)?
