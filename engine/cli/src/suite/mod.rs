@@ -1,11 +1,12 @@
 //! `millpond run`: a suite with counts and a digest per query, on one device, from one allocator or from several.
 //!
 //! ```text
-//!   suite ─► for each allocator: a session ─► for each query: run, again, validate ─► Row ─► table · Markdown · JSON lines
-//!                                                      └─ the CPU's answer, once ─┘
+//!   suite ─► a session for each allocator ─► for each query, for each session: run, again, validate ─► Row ─► a report
+//!                                                                 └─ the CPU's answer, once ─┘
 //! ```
 //!
 //! Time   is told for real devices only. The first run of a query is the cold one; the page cache is as it is.
+//! Turns  allocators take turns query by query, and leave no unused memory to each other.
 //! Valid  every run of a query is compared, repeats too: a time whose answer differs is a problem, not a time.
 
 mod print;
@@ -15,6 +16,7 @@ use std::collections::HashMap;
 
 use millpond::{DeviceChoice, Millpond};
 use millpond_bench::runner::{Outcome, RunnerError, register_functions, register_tables, run_query, validate};
+use millpond_memory::ByteSize;
 use millpond_queries::{Query, Suite, SuiteError};
 
 use crate::args::{ReportForm, RunArgs, SessionArgs, ValidateWith};
@@ -43,19 +45,26 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
         None => None,
     };
     let form = if args.json { ReportForm::Json } else { args.report };
-    let mut runs = Vec::new();
-    let mut exit = Exit::Ok;
-    for (place, session_args) in sessions.iter().enumerate() {
+    let mut lanes = Vec::new();
+    for session_args in &sessions {
         let session = open(&suite, args, session_args, None).await?;
-        if let (Some(note), false, 0) = (session.device_note(), session_args.quiet, place) {
+        if let (Some(note), false, true) = (session.device_note(), session_args.quiet, lanes.is_empty()) {
             eprintln!("note: {note}");
         }
-        if !session_args.quiet && place == 0 {
-            eprintln!("{}", suite.title);
-        }
-        let mut rows = Vec::new();
-        for query in &queries {
-            let row = run_one(&session, reference.as_mut(), query, args.repeat).await;
+        lanes.push((session, Vec::new()));
+    }
+    if !session_args.quiet {
+        eprintln!("{}", suite.title);
+    }
+    let (mut exit, count) = (Exit::Ok, lanes.len());
+    for (first, query) in queries.iter().enumerate() {
+        // Side by side, and each query begins with another allocator: what a process learns on its way is nobody's advantage.
+        for place in (first..first + count).map(|place| place % count) {
+            let (session, rows) = &mut lanes[place];
+            let row = run_one(session, reference.as_mut(), query, args.repeat).await;
+            if count > 1 {
+                leave_to_others(session);
+            }
             exit = exit.max(row.exit);
             if form == ReportForm::Json {
                 println!("{}", row.json());
@@ -64,6 +73,9 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
             }
             rows.push(row);
         }
+    }
+    let mut runs = Vec::new();
+    for (session, rows) in lanes {
         session::finish_log(&session)?;
         runs.push(rows);
     }
@@ -99,6 +111,14 @@ async fn open(
     register_functions(&session, suite).map_err(runner)?;
     register_tables(&session, suite, &args.data).await.map_err(runner)?;
     Ok(session)
+}
+
+/// Gives the pool's unused memory back, so that every allocator finds the device as the first one did. A pool that may not
+/// give anything back, since it was made for export, keeps it.
+fn leave_to_others(session: &Millpond) {
+    if let Some(engine) = session.engine() {
+        let _ = engine.pool().trim_to(ByteSize::ZERO);
+    }
 }
 
 /// What the CPU answers, each query once.
