@@ -174,9 +174,9 @@ impl Pipeline {
         self.compiled.regime()
     }
 
-    /// True where the table of groups holds views.
-    fn has_text_keys(&self) -> bool {
-        self.compiled.plan.as_ref().is_some_and(|plan| plan.keys.iter().any(|key| key.lane == Lane::Text))
+    /// True where the table of groups leads to texts.
+    fn holds_texts(&self) -> bool {
+        self.compiled.plan.as_ref().is_some_and(|plan| plan.holds_texts)
     }
 
     /// Groups that can exist at most, where the keys' ranges tell.
@@ -308,8 +308,8 @@ impl Pipeline {
         let mut launch = Launch::new(&self.kernels.pipeline, config);
         for slot in &compiled.params.slots {
             launch = match slot.slot {
-                // Texts of other launches are read where theirs are keys: one comes after the other.
-                Slot::Control if self.has_text_keys() => launch.write(state),
+                // Texts of other launches are read where the table leads to them: one launch comes after the other.
+                Slot::Control if self.holds_texts() => launch.write(state),
                 Slot::Control => launch.share(state),
                 Slot::Leftover => match input.leftover {
                     Some(leftover) => launch.write(&leftover.noted),

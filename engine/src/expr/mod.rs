@@ -287,12 +287,15 @@ impl<'d> Lowering<'d> {
     /// The one value of an uncorrelated subquery: a parameter. At plan time it is not there yet, and its place is kept; the
     /// node that runs subqueries has filled it before anything above it is polled.
     fn subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Result<Value, Reason> {
-        let repr = plain_repr(&data_type).ok_or_else(|| type_unsupported(&expr.to_string(), &data_type))?;
         let nothing = RecordBatch::new_empty(Arc::new(Schema::empty()));
         let value = match expr.evaluate(&nothing) {
             Ok(ColumnarValue::Scalar(value)) => Some(value),
             _ => None,
         };
+        if is_string(&data_type) {
+            return self.string_subquery(expr, value, data_type);
+        }
+        let repr = plain_repr(&data_type).ok_or_else(|| type_unsupported(&expr.to_string(), &data_type))?;
         let literal = match value {
             None => Literal::Null,
             Some(value) if value.is_null() => Literal::Null,
@@ -305,6 +308,25 @@ impl<'d> Lowering<'d> {
         };
         let node = self.slot(Ty::new(repr).nullable(true), literal);
         Ok(Value { node, data_type, dictionary: None })
+    }
+
+    /// The same for a string: the one value of a dictionary, and whether it is that or NULL as a parameter.
+    fn string_subquery(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        value: Option<ScalarValue>,
+        data_type: DataType,
+    ) -> Result<Value, Reason> {
+        let (value, literal) = match value.filter(|value| !value.is_null()) {
+            Some(value) => (value, Literal::Int(0)),
+            None => {
+                let nothing = ScalarValue::from("").cast_to(&data_type);
+                (nothing.map_err(|e| unsupported(expr, &e.strip_backtrace()))?, Literal::Null)
+            }
+        };
+        let id = self.dictionaries.constants(data_type.clone(), vec![value]);
+        let node = self.slot(Ty::new(Repr::U32).within(0, 0).nullable(true), literal);
+        Ok(Value { node, data_type, dictionary: Some(id) })
     }
 
     /// The parameter slot that holds `literal`; equal literals share one, so that equal expressions are equal nodes.

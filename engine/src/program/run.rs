@@ -322,9 +322,6 @@ impl Plan {
                 pieces
                     .extend(cut.marks.iter().chain(&cut.recount).chain(cut.build_marks.iter().map(|(piece, _)| piece)));
             }
-            if pieces.iter().any(|piece| texts::needs_a_dictionary(&piece.spec)) {
-                return Err(texts::needs_codes());
-            }
             for table in pieces.into_iter().flat_map(|piece| &piece.lookups) {
                 if let LookupTable::BuildColumn { build, column, .. } = table
                     && let Some(needed) = plan.needed.get_mut(build)
@@ -339,9 +336,6 @@ impl Plan {
                     continue;
                 };
                 let piece = lower_table(join, &given[build].0, &form.keys, &form.table, dictionaries)?;
-                if texts::needs_a_dictionary(&piece.spec) {
-                    return Err(texts::needs_codes());
-                }
                 if let Some(needed) = plan.needed.get_mut(&build) {
                     piece.spec.used_columns().iter().for_each(|column| needed[*column as usize] = true);
                 }

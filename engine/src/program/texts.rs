@@ -18,7 +18,7 @@ use datafusion::arrow::array::{ArrayRef, UInt32Array};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use millpond_kernels::abi;
-use millpond_kernels::codegen::ir::{Accumulator, Aggregate, NodeId, Physical, PipelineSpec, Repr, SinkSpec, Ty};
+use millpond_kernels::codegen::ir::{Aggregate, Physical, PipelineSpec, Repr, SinkSpec, Ty};
 use millpond_kernels::layout::OutputLayout;
 use millpond_kernels::pipeline::Input;
 use millpond_kernels::text::{self, Working};
@@ -30,7 +30,6 @@ use super::run::{Run, Uploaded};
 use crate::column::Form;
 use crate::error::EngineError;
 use crate::extent::read_array;
-use crate::placement::Reason;
 
 /// A dictionary may have so many times the values if an expression needs one.
 pub(super) const IF_NEEDED: usize = 4;
@@ -44,31 +43,19 @@ pub(super) fn nearly_all_different(values: usize, rows: usize) -> bool {
     rows >= ROWS_LOOKED_AT && values * 2 > rows
 }
 
-/// The reason for what texts cannot be.
-pub(super) fn needs_codes() -> Reason {
-    Reason::NodeUnsupported { node: "an extreme of strings without a dictionary".into() }
-}
-
-/// True when an extreme of the pipeline is a text.
-pub(super) fn needs_a_dictionary(spec: &PipelineSpec) -> bool {
-    let text = |node: &NodeId| spec.graph.ty(*node).repr == Repr::Text;
-    match &spec.sink {
-        SinkSpec::Aggregate(aggregate) => {
-            let over = |a: &Accumulator| {
-                let counted = matches!(a.aggregate, Aggregate::Count(_));
-                !counted && a.aggregate.args().iter().any(text)
-            };
-            aggregate.accumulators.iter().any(over)
-        }
-        _ => false,
-    }
-}
-
-/// True when the pipeline groups or joins by a text: a table holds views of what earlier launches read.
-fn has_text_keys(spec: &PipelineSpec) -> bool {
+/// True when the pipeline has a table that leads to texts of earlier launches: as keys of groups or joins, as the first or
+/// last ones of a group.
+fn has_texts_in_tables(spec: &PipelineSpec) -> bool {
     let is_text = |ty: &Ty| ty.repr == Repr::Text;
     let groups = match &spec.sink {
-        SinkSpec::Aggregate(aggregate) => aggregate.keys.iter().any(|key| is_text(&spec.graph.ty(*key))),
+        SinkSpec::Aggregate(aggregate) => {
+            let ordered = aggregate.orders.iter().flatten().map(|key| key.node);
+            let firsts = aggregate.accumulators.iter().filter_map(|one| match one.aggregate {
+                Aggregate::First { of, .. } => Some(of),
+                _ => None,
+            });
+            aggregate.keys.iter().copied().chain(ordered).chain(firsts).any(|node| is_text(&spec.graph.ty(node)))
+        }
         SinkSpec::Table { table, .. } => table.keys.iter().any(is_text),
         _ => false,
     };
@@ -185,7 +172,7 @@ impl Reached {
     pub fn by(&self, spec: &PipelineSpec) -> Vec<DeviceView> {
         let columns = spec.columns.iter().map(|column| column.physical);
         let views = columns.chain(spec.lookups.iter().map(|table| table.physical)).any(|p| p == Physical::View);
-        if views || has_text_keys(spec) { self.all() } else { Vec::new() }
+        if views || has_texts_in_tables(spec) { self.all() } else { Vec::new() }
     }
 }
 

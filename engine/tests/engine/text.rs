@@ -481,3 +481,53 @@ async fn joins_by_texts_hash_and_compare_their_bytes() {
     ])
     .await;
 }
+
+#[tokio::test]
+async fn least_greatest_first_and_last_texts() {
+    for settings in [
+        &["debug_dictionary_values = 8", "batch_rows = 500"][..],
+        &["debug_dictionary_values = 8", "batch_rows = 100", "debug_groups_at_first = 2", "debug_sim_seed = 5"][..],
+    ] {
+        let rig = Rig::new(Fallback::Error, settings).await;
+        rig.all(&[
+            "SELECT min(s), max(s), min(v), max(l), min(b), max(b) FROM words WHERE id >= 0",
+            "SELECT min(s), max(v) FROM words WHERE id < 0",
+            "SELECT few, min(s), max(s), count(*), max(few) FROM words GROUP BY few",
+            "SELECT start, min(v) FILTER (WHERE id % 3 = 0), max(l) FILTER (WHERE id > 1490) FROM words GROUP BY start",
+            "SELECT few, start, min(s), max(v) FROM words GROUP BY ROLLUP (few, start)",
+            // Equal beginnings of sixteen bytes and more, one text the beginning of another.
+            "SELECT start, min('of sixteen bytes' || s), max('of sixteen bytes' || s) FROM words GROUP BY start",
+            "SELECT min('long beginning, the same everywhere ' || s), max('of fifteen byte' || s) FROM words",
+            "SELECT few, min(repeat(few, 20)), max(repeat(few, 20) || s) FROM words GROUP BY few",
+            // Texts as keys of groups beside them, distinct ones, those of a second table.
+            "SELECT s, min(v), max(l) FROM words GROUP BY s",
+            "SELECT few, count(DISTINCT s), min(s), max(DISTINCT v), count(v) FROM words GROUP BY few",
+            // First and last, in an order of texts, of numbers, of both; ties have one value.
+            "SELECT first_value(s ORDER BY id), last_value(v ORDER BY id) FROM words",
+            "SELECT start, first_value(id ORDER BY v DESC NULLS LAST, id), last_value(s ORDER BY id) FROM words GROUP BY start ORDER BY start",
+            "SELECT few, first_value(v ORDER BY s, id), last_value(l ORDER BY start NULLS FIRST, s DESC, id) FROM words GROUP BY few ORDER BY few",
+            "SELECT few, first_value(s IGNORE NULLS ORDER BY id), last_value(s IGNORE NULLS ORDER BY v, id) FROM words GROUP BY few ORDER BY few",
+            // Over other operators, and under them.
+            "SELECT p.few, min(q.s), max(p.v) FROM words p JOIN words q ON p.id = q.start GROUP BY p.few",
+            "SELECT few FROM words GROUP BY few HAVING min(s) < 'a' AND max(v) > 'w' ORDER BY few",
+            "SELECT id, (SELECT min(v) FROM words WHERE id > 3) FROM words WHERE s = (SELECT max(s) FROM words WHERE id > 5)",
+            "SELECT id FROM words WHERE s > (SELECT min(v) FROM words WHERE id < 0) OR few = (SELECT few FROM words WHERE id = 1)",
+            "SELECT id FROM words WHERE few > coalesce((SELECT few FROM words WHERE id < 0), 'a') AND id < 50",
+        ])
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn patterns_may_be_the_values_of_a_dictionary() {
+    let rig = Rig::new(Fallback::Error, &SMALL).await;
+    rig.all(&[
+        "SELECT id FROM words WHERE s LIKE few",
+        "SELECT id FROM words WHERE v NOT LIKE few || '%'",
+        "SELECT id, s LIKE '%' || few || '%', l LIKE replace(few, 'n', '_') FROM words",
+        r"SELECT id, s LIKE concat(few, '\%', few) FROM words",
+        "SELECT p.id, q.few FROM words p JOIN (SELECT DISTINCT few FROM words) q ON p.s LIKE q.few || ' %'",
+        "SELECT id FROM words WHERE EXISTS (SELECT 1 FROM (SELECT DISTINCT few FROM words) q WHERE s LIKE q.few || '%')",
+    ])
+    .await;
+}

@@ -20,6 +20,11 @@ use crate::image::IMAGES;
 /// Words of a text among the keys of a hash table: its hash, then the two words of its view.
 pub(crate) const KEY_WORDS: u32 = 3;
 
+/// Words of a text among the keys of an order: its first sixteen bytes as two numbers, how many bytes it has, where they lie.
+pub(crate) const ORDER_WORDS: u32 = 4;
+/// Bytes that the first two of them hold.
+const WORD_BYTES: u64 = 16;
+
 /// The image of text functions, and its fingerprint.
 fn image() -> Result<&'static (Module, u64), CodegenError> {
     static IMAGE: OnceLock<Result<(Module, u64), CodegenError>> = OnceLock::new();
@@ -71,4 +76,52 @@ pub(crate) fn comparison(
 pub(crate) fn same_views(f: &mut FunctionBuilder, comparison: &Callee, first: Reg, a: Reg, b: Reg) -> Reg {
     let same = f.call(comparison, &[first.into(), a.into(), b.into()]);
     f.setp(Compare::Ne, same[0].view(Type::U32), 0u32)
+}
+
+/// The words of a text as the key of an order (U64 each), where `descending` says that a greater text comes first: the first
+/// two are greater where it does.
+pub(crate) fn order_words(emit: &mut Emit<'_>, value: Value, descending: bool) -> Result<Vec<Reg>, CodegenError> {
+    let (at, bytes) = words(value)?;
+    let callee = paste(emit.module, "text_word")?;
+    let mut own = Vec::with_capacity(ORDER_WORDS as usize);
+    for index in 0..2u64 {
+        let word = emit.f.call(&callee, &[at.into(), bytes.into(), index.into()])[0].view(Type::U64);
+        own.push(if descending { word } else { emit.f.not(word).view(Type::U64) });
+    }
+    own.extend([bytes, at]);
+    Ok(own)
+}
+
+/// The words of a text's view (U64 each).
+pub(crate) fn view_words(emit: &mut Emit<'_>, value: Value) -> Result<Vec<Reg>, CodegenError> {
+    let (at, bytes) = words(value)?;
+    let callee = paste(emit.module, "text_view")?;
+    Ok(emit.f.call(&callee, &[at.into(), bytes.into()]).into_iter().map(|word| word.view(Type::U64)).collect())
+}
+
+/// What compares texts beyond their first bytes.
+pub(crate) fn order(module: &mut ModuleBuilder) -> Result<Callee, CodegenError> {
+    paste(module, "text_compare")
+}
+
+/// How text `a` is to `b`, of which the first sixteen bytes are the same (S32: below 0, 0, above). Both are a number of bytes and
+/// where they lie.
+pub(crate) fn compare_rest(f: &mut FunctionBuilder, compare: &Callee, a: [Reg; 2], b: [Reg; 2]) -> Reg {
+    // A text that is no longer than its words is a beginning of the other, and comes first if it is shorter.
+    let rest = |f: &mut FunctionBuilder, [bytes, at]: [Reg; 2]| {
+        let long = f.setp(Compare::Gt, bytes, WORD_BYTES);
+        let left = f.sub(bytes, WORD_BYTES);
+        let left = f.select(long, left, 0u64).view(Type::U64);
+        (f.add(at, WORD_BYTES), left)
+    };
+    let ((at_a, left_a), (at_b, left_b)) = (rest(f, a), rest(f, b));
+    let order = f.call(compare, &[at_a.into(), left_a.into(), at_b.into(), left_b.into()]);
+    let order = f.copy(Type::S32, order[0].view(Type::S32));
+    let same = f.setp(Compare::Eq, order, 0);
+    f.if_(same, |f| {
+        let (less, more) = (f.setp(Compare::Lt, a[0], b[0]), f.setp(Compare::Gt, a[0], b[0]));
+        f.guarded(less, true, |f| f.assign(order, -1));
+        f.guarded(more, true, |f| f.assign(order, 1));
+    });
+    order
 }

@@ -12,7 +12,7 @@ use super::moments::Moments;
 use super::ranked::Place;
 use super::sketch;
 use super::{LoweredAggregate, Lowering, Number, Scope, Value};
-use crate::column::{DictionaryId, plain_repr};
+use crate::column::{DictionaryId, is_string, plain_repr};
 use crate::placement::Reason;
 
 /// What becomes of the accumulators of one aggregate; numbers are positions among the accumulators.
@@ -150,7 +150,8 @@ impl LoweredAggregate {
             };
             let data_type = field.data_type().clone();
             let repr = lowering.graph.ty(node).repr;
-            if plain_repr(&data_type) != Some(repr) {
+            let fits = if repr == Repr::Text { is_string(&data_type) } else { plain_repr(&data_type) == Some(repr) };
+            if !fits {
                 return Err(Reason::AggregateUnsupported {
                     aggregate: field.name().clone(),
                     why: format!("it gives {data_type}, and the device {repr:?}"),

@@ -19,8 +19,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as LiteralExpr;
 use millpond_kernels::codegen::ir::{
-    Accumulator, Aggregate, AggregateSpec, Arithmetic, GraphError, Literal, NodeId, OrderKey, Overflow, Range, Repr,
-    Rounding, Seed, Test, Ty,
+    Accumulator, Aggregate, AggregateSpec, Arithmetic, Graph, GraphError, Literal, NodeId, OrderKey, Overflow, Range,
+    Repr, Rounding, Seed, Test, Ty,
 };
 
 use super::{Dictionary, Lowering, Scope, Value, refused};
@@ -56,8 +56,6 @@ pub struct LoweredAggregate {
 fn unsupported(function: &AggregateFunctionExpr, why: impl Into<String>) -> Reason {
     Reason::AggregateUnsupported { aggregate: function.name().to_string(), why: why.into() }
 }
-
-const WITHOUT_DICTIONARY: &str = "strings are compared by their ranks in a dictionary, and these have none";
 
 /// Whether neither order nor repetition of the values changes what function `name` gives.
 fn is_insensitive(name: &str) -> bool {
@@ -263,6 +261,9 @@ fn taken(
     if truth {
         node = lowering.graph.convert(node, Repr::U8, Overflow::Wrap).map_err(|e| refused(argument, &e))?;
     }
+    if lowering.graph.ty(node).repr == Repr::Text {
+        return Ok(Final::Is(first_text(spec, &lowering.graph, node, false, filter)));
+    }
     let at = spec.accumulate(&lowering.graph, Accumulator { aggregate: Aggregate::Min(node), filter });
     Ok(match (value.dictionary, truth, call.function.fun().name()) {
         (Some(id), ..) => Final::Ranked(at, id),
@@ -336,7 +337,7 @@ fn one(
     }
     let repr = lowering.graph.ty(value.node).repr;
     if repr == Repr::Text {
-        return Err(unsupported(function, WITHOUT_DICTIONARY));
+        return least_text(spec, &lowering.graph, function, value.node, filter);
     }
     let grouped = !spec.keys.is_empty();
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
@@ -440,24 +441,54 @@ fn first(
     }
     let value = lowering.lower(argument, scope)?;
     let mut node = value.node;
-    if order.iter().map(|key| key.node).chain([node]).any(|node| lowering.graph.ty(node).repr == Repr::Text) {
-        return Err(unsupported(function, WITHOUT_DICTIONARY));
-    }
     let truth = lowering.graph.ty(node).repr == Repr::Bool;
     if truth {
         node = lowering.graph.convert(node, Repr::U8, Overflow::Wrap).map_err(|e| refused(argument, &e))?;
     }
-    let number = spec.orders.iter().position(|known| *known == order).unwrap_or_else(|| {
-        spec.orders.push(order);
-        spec.orders.len() - 1
-    });
-    let aggregate = Aggregate::First { of: node, order: number as u32, skip_nulls: function.ignore_nulls() };
+    let aggregate =
+        Aggregate::First { of: node, order: order_number(spec, order), skip_nulls: function.ignore_nulls() };
     let at = spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
     Ok(match value.dictionary {
         Some(id) => Final::Ranked(at, id),
         None if truth => Final::Truth(at),
         None => Final::Is(at),
     })
+}
+
+/// The number of an order; equal ones share it.
+fn order_number(spec: &mut AggregateSpec, order: Vec<OrderKey>) -> u32 {
+    let number = spec.orders.iter().position(|known| *known == order).unwrap_or_else(|| {
+        spec.orders.push(order);
+        spec.orders.len() - 1
+    });
+    number as u32
+}
+
+/// MIN and MAX of texts that are no codes: the first one in the order of their bytes.
+fn least_text(
+    spec: &mut AggregateSpec,
+    graph: &Graph,
+    function: &AggregateFunctionExpr,
+    node: NodeId,
+    filter: Option<NodeId>,
+) -> Result<Final, Reason> {
+    let descending = match function.fun().name() {
+        "min" | "any_value" => false,
+        "max" => true,
+        _ => return Err(unsupported(function, "strings have a least and a greatest value on the device, no more")),
+    };
+    Ok(Final::Is(first_text(spec, graph, node, descending, filter)))
+}
+
+fn first_text(
+    spec: &mut AggregateSpec,
+    graph: &Graph,
+    node: NodeId,
+    descending: bool,
+    filter: Option<NodeId>,
+) -> usize {
+    let order = order_number(spec, vec![OrderKey { node, descending, nulls_first: false }]);
+    spec.accumulate(graph, Accumulator { aggregate: Aggregate::First { of: node, order, skip_nulls: true }, filter })
 }
 
 fn average(

@@ -48,8 +48,8 @@ pub(super) fn check(spec: &PipelineSpec) -> Result<(), CodegenError> {
     let is_text = |node: &NodeId| spec.graph.ty(*node).repr == Repr::Text;
     let unsupported = |what: &str| Err(CodegenError::Unsupported { what: what.into() });
     if let SinkSpec::Aggregate(aggregate) = &spec.sink {
-        let over_text =
-            |a: &Accumulator| !matches!(a.aggregate, Aggregate::Count(_)) && a.aggregate.args().iter().any(is_text);
+        let takes_texts = |a: &Accumulator| matches!(a.aggregate, Aggregate::Count(_) | Aggregate::First { .. });
+        let over_text = |a: &Accumulator| !takes_texts(a) && a.aggregate.args().iter().any(is_text);
         if aggregate.accumulators.iter().any(over_text) {
             return unsupported("an aggregate of a text");
         }

@@ -9,13 +9,14 @@
 //! Strength  the table is touched by atomics alone, so blocks, launches and streams may share it.
 
 use millpond_ptx::ast::{Space, Type};
-use millpond_ptx::build::{Address, Atomic, Compare, FunctionBuilder, Reg, Value as Operand};
+use millpond_ptx::build::{Address, Atomic, Callee, Compare, FunctionBuilder, Reg, Value as Operand};
 
 use super::cells::{AggregatePlan, BestPlan, Cell, Contribution, WordOp};
 use super::{block, exact, runs};
 use crate::codegen::expr::Expressions;
 use crate::codegen::ir::*;
 use crate::codegen::load::{RowLeaves, to_64, to_128, truth_bit};
+use crate::codegen::text;
 use crate::codegen::value::{CodegenError, Emit, Value};
 use crate::tune;
 
@@ -458,12 +459,19 @@ fn bring(
         None => None,
     };
     let mut keys = Vec::new();
+    // Where texts are among the keys, and whether a greater one comes first.
+    let mut texts = Vec::new();
     for (i, key) in best.order.iter().enumerate() {
         let value = expressions.value(emit, leaves, key.node)?;
-        let f = &mut *emit.f;
         // The greatest words win: complements for what comes first ascending.
-        let mut words = ordered(f, Value { valid: None, ..value }, !key.descending);
-        words.reverse();
+        let mut words = match value.lane {
+            Lane::Text => text::order_words(emit, value, key.descending)?,
+            _ => ordered(emit.f, Value { valid: None, ..value }, !key.descending),
+        };
+        let f = &mut *emit.f;
+        if value.lane != Lane::Text {
+            words.reverse();
+        }
         match value.valid {
             Some(valid) => {
                 let (null, some) = if key.nulls_first { (2u64, 1u64) } else { (1, 2) };
@@ -479,6 +487,9 @@ fn bring(
                 keys.push(f.copy(Type::U64, some));
             }
             None => {}
+        }
+        if value.lane == Lane::Text {
+            texts.push((keys.len(), key.descending));
         }
         keys.append(&mut words);
     }
@@ -496,8 +507,18 @@ fn bring(
                 payload.push(f.convert(Type::U64, bits));
             }
             Lane::F64 => payload.push(f.reinterpret(Type::U64, value.low)),
+            Lane::Text => {
+                for word in text::view_words(emit, value)? {
+                    // A NULL has a view of no bytes.
+                    payload.push(match value.valid {
+                        Some(valid) => emit.f.select(valid, word, 0u64).view(Type::U64),
+                        None => word,
+                    });
+                }
+            }
             _ => payload.push(whole(f, value)),
         }
+        let f = &mut *emit.f;
         if expressions.ty(of).nullable {
             let bit = match value.valid {
                 Some(valid) => truth_bit(f, valid),
@@ -506,9 +527,14 @@ fn bring(
             payload.push(f.convert(Type::U64, bit));
         }
     }
+    let compare = if texts.is_empty() { None } else { Some(text::order(emit.module)?) };
     let f = &mut *emit.f;
     let open = when.map(|when| f.open_if(when));
-    best_locked(f, &keys, &payload, |i| record.at((cell.table_word as i64 + i as i64) * 8));
+    let at = |i: usize| record.at((cell.table_word as i64 + i as i64) * 8);
+    match compare {
+        None => best_locked(f, &keys, &payload, at),
+        Some(compare) => best_of_texts(f, &keys, &texts, &payload, &compare, at),
+    }
     if let Some(open) = open {
         f.close(open);
     }
@@ -562,6 +588,107 @@ fn best_locked(f: &mut FunctionBuilder, keys: &[Reg], payload: &[Reg], at: impl 
             f.store_with("st.release.gpu.global", Type::U64, lock.clone(), 0u64);
         });
     });
+}
+
+/// The same where keys are texts, at the places that `texts` says: whether one is above another may have to be read where they
+/// lie, for which the words that are read must be of one row.
+///
+/// The lock counts: it is even while nobody holds it, and one more for each change of hands. Words that were read between two
+/// readings of the same even count are of one row, and whoever raises that count itself knows that they still stand.
+fn best_of_texts(
+    f: &mut FunctionBuilder,
+    keys: &[Reg],
+    texts: &[(usize, bool)],
+    payload: &[Reg],
+    compare: &Callee,
+    at: impl Fn(usize) -> Address,
+) {
+    let lock = at(keys.len() + payload.len());
+    // Up to the first bytes of the first text, numbers decide.
+    let numbers = texts.first().map_or(keys.len(), |(place, _)| place + 2);
+    let acquired = |f: &mut FunctionBuilder, i: usize| f.load_with("ld.acquire.gpu.global", Type::U64, at(i));
+    let read = |f: &mut FunctionBuilder| f.load_with("ld.acquire.gpu.global", Type::U64, lock.clone());
+    let done = f.constant_pred(false);
+    f.loop_(|f| {
+        // Words only grow, the last ones first: what is below what is read now stays below.
+        let old: Vec<Reg> = (0..numbers).map(|i| acquired(f, i)).collect();
+        let below = is_above(f, &old, &keys[..numbers]);
+        f.break_if(below);
+        let count = read(f);
+        let odd = f.and(count, 1u64);
+        let free = f.setp(Compare::Eq, odd, 0u64);
+        f.if_(free, |f| {
+            let old: Vec<Reg> = (0..keys.len()).map(|i| acquired(f, i)).collect();
+            let again = read(f);
+            let of_one_row = f.setp(Compare::Eq, again, count);
+            f.if_(of_one_row, |f| {
+                let above = is_above_with_texts(f, keys, &old, texts, compare);
+                let not_above = f.not(above);
+                f.assign(done, not_above);
+                f.if_(above, |f| {
+                    let taken = f.add(count, 1u64);
+                    let held = f.compare_exchange_with(
+                        "atom.acquire.gpu.global",
+                        Type::B64,
+                        lock.clone(),
+                        count.view(Type::B64),
+                        taken.view(Type::B64),
+                    );
+                    let ours = f.setp(Compare::Eq, held.view(Type::U64), count);
+                    // The holder updates and lets go inside the same turn: its neighbours in the warp may be waiting for it.
+                    f.if_(ours, |f| {
+                        for (i, &word) in payload.iter().enumerate() {
+                            f.store_with("st.release.gpu.global", Type::U64, at(keys.len() + i), word);
+                        }
+                        for (i, &word) in keys.iter().enumerate().rev() {
+                            f.store_with("st.release.gpu.global", Type::U64, at(i), word);
+                        }
+                        let let_go = f.add(count, 2u64);
+                        f.store_with("st.release.gpu.global", Type::U64, lock.clone(), let_go);
+                        f.assign_pred(done, true);
+                    });
+                });
+            });
+        });
+        f.break_if(done);
+    });
+}
+
+/// Whether `keys` are above `old`, the first words being the most significant, with texts at these places.
+fn is_above_with_texts(
+    f: &mut FunctionBuilder,
+    keys: &[Reg],
+    old: &[Reg],
+    texts: &[(usize, bool)],
+    compare: &Callee,
+) -> Reg {
+    let (above, undecided) = (f.constant_pred(false), f.constant_pred(true));
+    let mut at = 0;
+    while at < keys.len() {
+        let text = texts.iter().find(|(place, _)| *place == at);
+        for word in at..at + if text.is_some() { 2 } else { 1 } {
+            let greater = f.setp(Compare::Gt, keys[word], old[word]);
+            let greater = f.and(undecided, greater);
+            let either = f.or(above, greater);
+            f.assign(above, either);
+            let equal = f.setp(Compare::Eq, keys[word], old[word]);
+            let still = f.and(undecided, equal);
+            f.assign(undecided, still);
+        }
+        at += 1;
+        if let Some(&(place, descending)) = text {
+            let part = |words: &[Reg]| [words[place + 2], words[place + 3]];
+            f.if_(undecided, |f| {
+                let order = text::compare_rest(f, compare, part(keys), part(old));
+                let first = f.setp(if descending { Compare::Gt } else { Compare::Lt }, order, 0);
+                f.assign(above, first);
+                let same = f.setp(Compare::Eq, order, 0);
+                f.assign(undecided, same);
+            });
+            at += text::ORDER_WORDS as usize - 1;
+        }
+    }
+    above
 }
 
 pub(crate) fn guarded<T>(f: &mut FunctionBuilder, when: Option<Reg>, body: impl FnOnce(&mut FunctionBuilder) -> T) {

@@ -16,7 +16,7 @@
 //! Min, max of a value are the unsigned max of an encoding that keeps order (its complement for min); 0 means nothing yet.
 //!          128-bit values take two words under a lock.
 //! First    rows in an order: the order's keys as words whose unsigned order it is, then what the best row brings along, all
-//!          under a lock; in the table alone.
+//!          under a lock; in the table alone. A text among the keys is its first sixteen bytes, its length and where it lies.
 //! Seen     whether any row contributed, when the result may be NULL and no count of the same rows is kept anyway.
 
 use crate::codegen::ir::*;
@@ -117,10 +117,17 @@ pub(crate) struct BestPlan {
 
 impl BestPlan {
     /// Words of one key: where NULL stands, if it can be; then the value.
-    pub fn key_words(graph: &Graph, first: bool, node: NodeId) -> u32 {
+    fn key_words(graph: &Graph, first: bool, node: NodeId) -> u32 {
         let ty = graph.ty(node);
+        let value = if lane(ty) == Lane::Text { text::ORDER_WORDS } else { value_words(ty) };
         // The very first word also says that there is a row.
-        u32::from(ty.nullable || first) + value_words(ty)
+        u32::from(ty.nullable || first) + value
+    }
+
+    /// Whether it holds views, or where texts lie.
+    fn holds_texts(&self, graph: &Graph) -> bool {
+        let nodes = self.order.iter().map(|key| key.node).chain(self.payload.iter().copied());
+        nodes.into_iter().any(|node| lane(graph.ty(node)) == Lane::Text)
     }
 
     fn op(&self, graph: &Graph) -> WordOp {
@@ -130,9 +137,9 @@ impl BestPlan {
     }
 }
 
-/// Words of a value.
+/// Words of a value; of a text those of its view.
 fn value_words(ty: Ty) -> u32 {
-    if lane(ty) == Lane::S128 { 2 } else { 1 }
+    if matches!(lane(ty), Lane::S128 | Lane::Text) { 2 } else { 1 }
 }
 
 /// Words of a value and of its validity, if it has one.
@@ -224,6 +231,8 @@ pub(crate) struct AggregatePlan {
     pub copies: u32,
     /// Groups that can exist, where the keys' ranges tell.
     pub max_groups: Option<u64>,
+    /// Whether the table leads to texts, by views or addresses.
+    pub holds_texts: bool,
 }
 
 impl AggregatePlan {
@@ -261,6 +270,8 @@ impl AggregatePlan {
             thread_words += cell.op.thread_words();
         }
         let Cells { list, bests, .. } = cells;
+        let holds_texts =
+            keys.iter().any(|key| key.lane == Lane::Text) || bests.iter().any(|best| best.holds_texts(graph));
         if list.iter().any(|cell| matches!(cell.op, WordOp::Best { .. } | WordOp::AddExact)) {
             thread_words = NOT_IN_THREADS;
         }
@@ -332,6 +343,7 @@ impl AggregatePlan {
             thread_words,
             groups,
             max_groups: dense,
+            holds_texts,
         }
     }
 

@@ -233,9 +233,13 @@ fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: &Cells, cont
         }
         Reading::Plain { word: at, ty } => {
             let own = crate::codegen::ir::lane(ty);
-            let count = if own == Lane::S128 { 2 } else { 1 };
+            let count = if matches!(own, Lane::S128 | Lane::Text) { 2 } else { 1 };
             let words: Vec<Reg> = (at..at + count).map(|at| word(f, at)).collect();
-            from_words(f, own, &words)
+            match own {
+                // As it is stored: the two words of its view.
+                Lane::Text => Value { lane: own, low: words[0], high: Some(words[1].view(Type::S64)), valid: None },
+                own => from_words(f, own, &words),
+            }
         }
         Reading::Anchor(at) => {
             let bits = word(f, at);
