@@ -96,18 +96,23 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Outpu
     };
     let ended = run::run(&download, &context, &scope, &record.tally, &out).await;
     drop(record);
+    let options = context.session_config().options().extensions.get::<MillpondOptions>();
+    let fallback = options.map_or(Fallback::Allow, |options| options.fallback);
+    let sent = out.sent.load(Ordering::Relaxed) > 0;
     let mut trouble = match ended {
         Ok(()) | Err(Failure::Cancelled) => return Ok(()),
+        // The CPU's run may never ask for the input that failed.
+        Err(Failure::Input(error)) if fallback != Fallback::Error && !sent && spares_rows(download.cpu()) => {
+            Trouble { what: error.strip_backtrace(), ..Trouble::default() }
+        }
         Err(Failure::Input(error)) => return Err(error),
         Err(Failure::Ranges | Failure::Dictionaries(_) | Failure::Ranks(_) | Failure::Texts(_) | Failure::Arena) => {
             Trouble { what: "values left the ranges that statistics gave".into(), ..Trouble::default() }
         }
         Err(Failure::Trouble(trouble) | Failure::Midway(trouble) | Failure::Pinned(trouble)) => trouble,
     };
-    let options = context.session_config().options().extensions.get::<MillpondOptions>();
-    let fallback = options.map_or(Fallback::Allow, |options| options.fallback);
     // Once a batch has left, the CPU cannot begin again.
-    if fallback == Fallback::Error || out.sent.load(Ordering::Relaxed) > 0 {
+    if fallback == Fallback::Error || sent {
         // The query's own error has DataFusion's words, with its values; only DataFusion knows them.
         if trouble.sql.is_some() {
             let mut batches = cpu(&download, context)?;
@@ -128,6 +133,12 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Outpu
         }
     }
     Ok(())
+}
+
+/// True when DataFusion may leave part of a plan's input unread: a side of a join whose other side has no rows, and what lies
+/// beyond a limit.
+fn spares_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.children().len() > 1 || plan.fetch().is_some() || plan.children().into_iter().any(spares_rows)
 }
 
 /// The subplan that the device subtree stands for, as one partition.

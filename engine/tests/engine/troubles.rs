@@ -230,6 +230,28 @@ async fn errors_are_for_rows_that_are_reached() {
     }
 }
 
+/// DataFusion never asks for the other side of a join without rows on the first, so no error of it may reach the user.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_input_that_the_cpu_never_reads_may_fail() {
+    let table = Table::new();
+    // A window runs on the CPU, above a division that fails.
+    let sql = "SELECT a.id, b.n FROM (SELECT id, k FROM t WHERE id < 0) AS a \
+               JOIN (SELECT id, row_number() OVER (ORDER BY 1 / (k - k)) AS n FROM t WHERE k IS NOT NULL) AS b ON a.id = b.id";
+    let expected = table.cpu_answer(sql).await;
+    let session = table.session(DeviceChoice::Sim, Fallback::Allow, &[]).await;
+    let result = session.execute(sql).await.expect("the CPU answers");
+    assert_eq!(expected.difference(&Answer::new(&result.schema, &result.batches), false), None, "{sql}");
+    assert!(result.report.launches > 0, "{:?}", result.report);
+    let notes = &result.report.notes;
+    assert!(notes.iter().any(|note| note.contains("ran this part again on the CPU")), "{notes:?}");
+    nothing_is_left(&session, sql).await;
+    // One that it does read fails with its words.
+    let read = sql.replace("id < 0", "id < 10");
+    let error = session.execute(&read).await.err().expect("a division by zero").to_string();
+    assert!(error.contains("Divide by zero"), "{error}");
+    nothing_is_left(&session, &read).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_that_is_given_up_leaves_nothing() {
     let table = Table::new();
