@@ -396,7 +396,8 @@ fn words(physical: Physical, bytes: &[u8], rows: usize) -> Box<dyn Iterator<Item
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::array::{Decimal128Array, Int32Array, StringArray};
+    use datafusion::arrow::array::{Decimal128Array, DictionaryArray, Int32Array, StringArray};
+    use datafusion::arrow::datatypes::{IntervalDayTime, IntervalMonthDayNano};
     use millpond_kernels::codegen::ir::{Repr, Ty};
 
     use super::*;
@@ -441,6 +442,39 @@ mod tests {
         let spec = ColumnSpec { physical: Physical::I32, has_base: false, ty: Ty::new(Repr::I32) };
         let array: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None]));
         assert_eq!(extent(vec![array], spec, 0).2, Some(Violation::Range(0)));
+    }
+
+    #[test]
+    fn a_null_among_the_values_of_a_dictionary_is_one() {
+        let values: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None]));
+        let array = DictionaryArray::<Int32Type>::try_new(Int32Array::from(vec![0, 1, 0]), values).unwrap();
+        let batch = RecordBatch::try_from_iter([("x", Arc::new(array) as ArrayRef)]).unwrap();
+        let spec = ColumnSpec { physical: Physical::U32, has_base: false, ty: Ty::new(Repr::U32).nullable(true) };
+        let layout = ExtentLayout::new(std::slice::from_ref(&batch), &[spec], &[true]);
+        let mut bytes = vec![0xaa; layout.bytes];
+        let codes = |_: &ArrayRef| Ok(UInt32Array::from(vec![Some(0), None, Some(0)]));
+        layout.write(&mut bytes, 0, &spec, 0, &[batch], codes).unwrap().unwrap();
+        let validity = layout.columns[0].clone().unwrap().validity.expect("a row is NULL");
+        assert_eq!(bytes[validity][0], 0b101);
+    }
+
+    #[test]
+    fn intervals_come_back_and_keep_their_order() {
+        const EDGES: [i32; 5] = [i32::MIN, -1, 0, 1, i32::MAX];
+        let of_day = |days: i32| EDGES.map(|milliseconds| IntervalDayTime::new(days, milliseconds));
+        let times: Vec<IntervalDayTime> = EDGES.map(of_day).concat();
+        let integers: Vec<i64> = times.iter().map(|time| day_time(*time)).collect();
+        assert!(integers.is_sorted() && times.is_sorted());
+        assert!(times.iter().zip(&integers).all(|(time, integer)| day_time_of(*integer) == *time));
+        let mut all = Vec::new();
+        for months in EDGES {
+            for days in EDGES {
+                all.extend([i64::MIN, -1, 0, 7, i64::MAX].map(|nanos| IntervalMonthDayNano::new(months, days, nanos)));
+            }
+        }
+        let integers: Vec<i128> = all.iter().map(|interval| month_day_nano(*interval)).collect();
+        assert!(integers.is_sorted() && all.is_sorted());
+        assert!(all.iter().zip(&integers).all(|(interval, integer)| month_day_nano_of(*integer) == *interval));
     }
 
     #[test]

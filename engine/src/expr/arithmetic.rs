@@ -65,6 +65,7 @@ impl Lowering<'_> {
             }
             (l, r) => match self.time_arithmetic(expr, op, &left, &right)? {
                 Some(node) => node,
+                None if let Some(node) = self.interval_arithmetic(expr, op, &left, &right, &data_type)? => node,
                 None => return Err(unsupported(expr, &format!("arithmetic of {l} and {r} is not lowered"))),
             },
         };

@@ -15,6 +15,7 @@ mod build;
 mod cast;
 mod dictionary;
 mod function;
+mod interval;
 pub mod join;
 mod math;
 mod pattern;
@@ -233,8 +234,9 @@ impl<'d> Lowering<'d> {
                 return Err(unsupported(expr, "a constant has no device form where DataFusion does not fold it"));
             }
             let of = self.lower(of.arg(), scope)?;
-            if matches!(value_type(&of.data_type), DataType::Interval(_)) {
-                return Err(unsupported(expr, "an interval is compared on the device, and no more"));
+            if let DataType::Interval(unit) = value_type(&of.data_type) {
+                let node = self.negated_interval(expr, &of, *unit)?;
+                return Ok(Value { node, data_type, dictionary: None });
             }
             // Arrow wraps integers here, and checks decimals.
             let overflow = if value_type(&of.data_type).is_decimal() { Overflow::Fail } else { Overflow::Wrap };

@@ -25,7 +25,7 @@ use super::{Lowering, Scope, Value, digits, refused, unsupported};
 use crate::column::{is_string, time_unit};
 use crate::placement::Reason;
 
-const DAY_NANOS: i64 = 86_400_000_000_000;
+pub(super) const DAY_NANOS: i64 = 86_400_000_000_000;
 
 /// Nanoseconds in a tick.
 pub(super) fn nanos(unit: &TimeUnit) -> i64 {
@@ -354,6 +354,9 @@ impl Lowering<'_> {
             _ => return Ok(None),
         };
         let of = self.lower(of, scope)?;
+        if matches!(of.data_type, DataType::Interval(_)) {
+            return Ok(None);
+        }
         if *data_type != of.data_type {
             return Err(unsupported(expr, &format!("{} plus an interval gives {data_type}", of.data_type)));
         }

@@ -5,10 +5,11 @@
 use std::sync::Arc;
 
 use millpond::datafusion::arrow::array::{
-    ArrayRef, BinaryArray, BooleanArray, Date64Array, Decimal32Array, Decimal64Array, DictionaryArray,
+    ArrayRef, BinaryArray, BooleanArray, Date32Array, Date64Array, Decimal32Array, Decimal64Array, DictionaryArray,
     DurationMicrosecondArray, FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array, IntervalDayTimeArray,
     IntervalMonthDayNanoArray, IntervalYearMonthArray, NullArray, RunArray, StringArray, StringViewArray,
-    Time32MillisecondArray, Time64NanosecondArray,
+    Time32MillisecondArray, Time64NanosecondArray, TimestampMillisecondArray, TimestampNanosecondArray,
+    TimestampSecondArray,
 };
 use millpond::datafusion::arrow::datatypes::{Int8Type, Int32Type, IntervalDayTime, IntervalMonthDayNano};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
@@ -231,6 +232,72 @@ async fn values_in_dictionaries_runs_and_fixed_lengths() {
         "SELECT rw, count(*), sum(id) FROM o GROUP BY rw",
     ] {
         same(&cpu, &sim, sql).await;
+    }
+}
+
+#[tokio::test]
+async fn sums_with_intervals_of_a_column() {
+    let rows = 0..600_i64;
+    let valid = |row: i64, every: i64| row % every != 0;
+    let seconds = |row: i64| (row * 7_919_333 % 4_000_000_000) - 1_500_000_000;
+    let stamps = rows.clone().map(|row| valid(row, 13).then(|| seconds(row)));
+    let nanos = rows.clone().map(|row| valid(row, 8).then(|| seconds(row) * 1_000_000_000 + row * 999_983));
+    let millis = rows.clone().map(|row| Some(seconds(row) * 1_000 + row));
+    let pick = |row: i64, by: i64, of: &[i64]| of[(row / by) as usize % of.len()];
+    let all = rows.clone().map(|row| {
+        let months = pick(row, 1, &[0, 1, -1, 13, -27, 600]) as i32;
+        let days = pick(row, 6, &[0, 31, -30, 400, -1]) as i32;
+        let nanoseconds = pick(row, 30, &[0, -1, 86_400_000_000_001, -93_600_000_000_000, 1_500]);
+        valid(row, 9).then_some(IntervalMonthDayNano::new(months, days, nanoseconds))
+    });
+    let days = rows.clone().map(|row| {
+        valid(row, 7).then_some(IntervalDayTime::new(row as i32 % 50 - 20, pick(row, 3, &[0, -1, 90_000_000]) as i32))
+    });
+    let batch = RecordBatch::try_from_iter_with_nullable([
+        ("id", Arc::new(rows.clone().collect::<Int64Array>()) as ArrayRef, false),
+        (
+            "day",
+            Arc::new(rows.clone().map(|row| Some((row * 131 % 40_000) as i32 - 9_000)).collect::<Date32Array>()) as _,
+            true,
+        ),
+        ("ts_s", Arc::new(stamps.collect::<TimestampSecondArray>()) as _, true),
+        ("ts_z", Arc::new(millis.collect::<TimestampMillisecondArray>().with_timezone("+05:30")) as _, true),
+        ("ts_ns", Arc::new(nanos.collect::<TimestampNanosecondArray>()) as _, true),
+        (
+            "ym",
+            Arc::new(
+                rows.clone()
+                    .map(|row| valid(row, 5).then_some(row as i32 % 29 - 14))
+                    .collect::<IntervalYearMonthArray>(),
+            ) as _,
+            true,
+        ),
+        ("dt", Arc::new(days.collect::<IntervalDayTimeArray>()) as _, true),
+        ("mdn", Arc::new(all.collect::<IntervalMonthDayNanoArray>()) as _, true),
+    ])
+    .expect("columns have one length");
+    let (cpu, sim) = sessions(&[("o", vec![vec![batch]])], Fallback::Error);
+    for sql in [
+        "SELECT id, day + mdn, day - mdn, mdn + day, day + ym, day - ym, day + dt, day - dt FROM o",
+        "SELECT id, ts_s + mdn, ts_s - mdn, mdn + ts_s, ts_s + ym, ts_s - dt, ts_ns + mdn, ts_ns - mdn, ts_ns - ym FROM o",
+        "SELECT id, ts_z + mdn, ts_z - mdn, ts_z + ym, ts_z - dt FROM o",
+        "SELECT id, mdn + INTERVAL '1 month 3 days', mdn - mdn, -mdn, mdn + mdn, dt + dt, -dt, dt - dt, ym + ym, -ym FROM o",
+        "SELECT id FROM o WHERE ts_ns + mdn > TIMESTAMP '2020-01-01' AND mdn - INTERVAL '1 month' < INTERVAL '1 year'",
+        "SELECT mdn + mdn AS twice, count(*), min(ts_s + mdn) FROM o GROUP BY 1",
+    ] {
+        same(&cpu, &sim, sql).await;
+    }
+    // What overflows is refused with DataFusion's words.
+    let (cpu, sim) = sessions(&[("o", vec![vec![wrapped_types()]])], Fallback::Allow);
+    for sql in
+        ["SELECT -mdn FROM o", "SELECT mdn + mdn FROM o", "SELECT DATE '2000-01-01' + mdn FROM o", "SELECT -dt FROM o"]
+    {
+        let said = |result: millpond::datafusion::error::Result<millpond::QueryResult>| {
+            result.map(|_| ()).map_err(|error| error.strip_backtrace())
+        };
+        let (cpu, sim) = (said(cpu.execute(sql).await), said(sim.execute(sql).await));
+        assert!(cpu.is_err(), "the CPU answers {sql}");
+        assert_eq!(sim, cpu, "{sql}");
     }
 }
 

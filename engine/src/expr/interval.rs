@@ -1,0 +1,206 @@
+//! Intervals of a column: their parts, and sums with dates, timestamps and each other.
+//!
+//!   I128   months · days · nanoseconds ──► (I32, I32, I64)        I64   days · milliseconds        I32   months
+//!
+//! Order    months, then days, then what is less than a day, as DataFusion adds them.
+//! Errors   a part that overflows, or a step that leaves the calendar, raises the error flag.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, IntervalUnit};
+use datafusion::physical_expr::PhysicalExpr;
+use millpond_kernels::codegen::IntervalParts;
+use millpond_kernels::codegen::ir::{
+    Arithmetic, Graph, GraphError, NodeId, Overflow, Range, Repr, Rounding, TimeUnit as KernelUnit,
+};
+
+use super::cast::zone_offset;
+use super::time::{DAY_NANOS, nanos};
+use super::{Lowering, Value, refused, unsupported};
+use crate::column::time_unit;
+use crate::placement::Reason;
+
+/// Months (`I32`), days (`I32`) and nanoseconds (`I64`).
+#[derive(Clone, Copy)]
+struct Parts {
+    months: NodeId,
+    days: NodeId,
+    nanoseconds: NodeId,
+}
+
+/// The whole multiples of `2^bits` in `of`, and the rest.
+fn split(graph: &mut Graph, of: NodeId, bits: u32) -> Result<(NodeId, NodeId), GraphError> {
+    let unit = 1_i128 << bits;
+    let whole = graph.divide_constant(of, unit, Rounding::Floor)?;
+    let factor = graph.integer(unit, graph.ty(of).repr);
+    let own = graph.arithmetic(Arithmetic::Multiply, whole, factor, Overflow::Wrap)?;
+    let rest = graph.arithmetic(Arithmetic::Subtract, of, own, Overflow::Wrap)?;
+    Ok((whole, graph.assume(rest, Range::new(0, unit - 1))))
+}
+
+/// `of` less half of `2^bits`, as `repr`.
+fn centred(graph: &mut Graph, of: NodeId, bits: u32, repr: Repr) -> Result<NodeId, GraphError> {
+    let half = graph.integer(1_i128 << (bits - 1), graph.ty(of).repr);
+    let centred = graph.arithmetic(Arithmetic::Subtract, of, half, Overflow::Wrap)?;
+    graph.convert(centred, repr, Overflow::Fail)
+}
+
+/// `high` times `2^bits`, and `low` plus half of that.
+fn joined(graph: &mut Graph, high: NodeId, low: NodeId, bits: u32, repr: Repr) -> Result<NodeId, GraphError> {
+    let (high, low) = (graph.convert(high, repr, Overflow::Wrap)?, graph.convert(low, repr, Overflow::Wrap)?);
+    let (unit, half) = (graph.integer(1_i128 << bits, repr), graph.integer(1_i128 << (bits - 1), repr));
+    let high = graph.arithmetic(Arithmetic::Multiply, high, unit, Overflow::Wrap)?;
+    let low = graph.arithmetic(Arithmetic::Add, low, half, Overflow::Wrap)?;
+    graph.arithmetic(Arithmetic::Add, high, low, Overflow::Wrap)
+}
+
+impl Parts {
+    fn of(graph: &mut Graph, of: NodeId, unit: IntervalUnit) -> Result<Self, GraphError> {
+        Ok(match unit {
+            IntervalUnit::YearMonth => {
+                Self { months: of, days: graph.integer(0, Repr::I32), nanoseconds: graph.integer(0, Repr::I64) }
+            }
+            IntervalUnit::DayTime => {
+                let (days, milliseconds) = split(graph, of, 32)?;
+                let milliseconds = centred(graph, milliseconds, 32, Repr::I64)?;
+                let scale = graph.integer(1_000_000, Repr::I64);
+                Self {
+                    months: graph.integer(0, Repr::I32),
+                    days: graph.convert(days, Repr::I32, Overflow::Fail)?,
+                    nanoseconds: graph.arithmetic(Arithmetic::Multiply, milliseconds, scale, Overflow::Fail)?,
+                }
+            }
+            IntervalUnit::MonthDayNano => {
+                let (months, rest) = split(graph, of, 96)?;
+                let (days, nanoseconds) = split(graph, rest, 64)?;
+                Self {
+                    months: graph.convert(months, Repr::I32, Overflow::Fail)?,
+                    days: centred(graph, days, 32, Repr::I32)?,
+                    nanoseconds: centred(graph, nanoseconds, 64, Repr::I64)?,
+                }
+            }
+        })
+    }
+
+    /// Each part by `change`, as an interval again.
+    fn changed(
+        self,
+        graph: &mut Graph,
+        unit: IntervalUnit,
+        mut change: impl FnMut(&mut Graph, fn(&Parts) -> NodeId, NodeId) -> Result<NodeId, GraphError>,
+    ) -> Result<NodeId, GraphError> {
+        let months = |parts: &Parts| parts.months;
+        let days = |parts: &Parts| parts.days;
+        let nanoseconds = |parts: &Parts| parts.nanoseconds;
+        match unit {
+            IntervalUnit::YearMonth => change(graph, months, self.months),
+            IntervalUnit::DayTime => {
+                let days = change(graph, days, self.days)?;
+                let finer = change(graph, nanoseconds, self.nanoseconds)?;
+                let finer = graph.divide_constant(finer, 1_000_000, Rounding::Truncate)?;
+                let finer = graph.convert(finer, Repr::I32, Overflow::Fail)?;
+                joined(graph, days, finer, 32, Repr::I64)
+            }
+            IntervalUnit::MonthDayNano => {
+                let months = change(graph, months, self.months)?;
+                let days = change(graph, days, self.days)?;
+                let finer = change(graph, nanoseconds, self.nanoseconds)?;
+                let days = joined(graph, months, days, 32, Repr::I128)?;
+                joined(graph, days, finer, 64, Repr::I128)
+            }
+        }
+    }
+}
+
+impl Lowering<'_> {
+    /// An interval below zero that was above.
+    pub(super) fn negated_interval(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        of: &Value,
+        unit: IntervalUnit,
+    ) -> Result<NodeId, Reason> {
+        let graph = &mut self.graph;
+        let parts = Parts::of(graph, of.node, unit);
+        let negated =
+            parts.and_then(|parts| parts.changed(graph, unit, |graph, _, part| graph.negate(part, Overflow::Fail)));
+        negated.map_err(|e| refused(expr, &e))
+    }
+
+    /// Sums and differences with an interval: `None` where no operand is one.
+    pub(super) fn interval_arithmetic(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        op: Arithmetic,
+        left: &Value,
+        right: &Value,
+        data_type: &DataType,
+    ) -> Result<Option<NodeId>, Reason> {
+        let (of, interval, unit) = match (&left.data_type, &right.data_type, op) {
+            (DataType::Interval(a), DataType::Interval(b), Arithmetic::Add | Arithmetic::Subtract) if a == b => {
+                let graph = &mut self.graph;
+                let parts = Parts::of(graph, left.node, *a).and_then(|l| Ok((l, Parts::of(graph, right.node, *b)?)));
+                let node = parts.and_then(|(l, r)| {
+                    l.changed(graph, *a, |graph, part, own| graph.arithmetic(op, own, part(&r), Overflow::Fail))
+                });
+                return node.map(Some).map_err(|e| refused(expr, &e));
+            }
+            (_, DataType::Interval(unit), Arithmetic::Add | Arithmetic::Subtract) => (left, right, *unit),
+            (DataType::Interval(unit), _, Arithmetic::Add) => (right, left, *unit),
+            _ => return Ok(None),
+        };
+        let known = match &of.data_type {
+            DataType::Date32 => true,
+            DataType::Timestamp(_, zone) => zone_offset(zone).is_some(),
+            _ => false,
+        };
+        if !known || of.data_type != *data_type {
+            return Ok(None);
+        }
+        let parts = Parts::of(&mut self.graph, interval.node, unit).map_err(|e| refused(expr, &e))?;
+        self.moved_by(expr, of, parts, op == Arithmetic::Subtract).map(Some)
+    }
+
+    /// A date or timestamp later by an interval, or earlier.
+    fn moved_by(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        of: &Value,
+        parts: Parts,
+        earlier: bool,
+    ) -> Result<NodeId, Reason> {
+        let graph = &mut self.graph;
+        let mut signed = |part: NodeId| match earlier {
+            true => graph.negate(part, Overflow::Fail),
+            false => Ok(part),
+        };
+        let signs =
+            signed(parts.months).and_then(|months| Ok((months, signed(parts.days)?, signed(parts.nanoseconds)?)));
+        let (months, days, nanoseconds) = signs.map_err(|e| refused(expr, &e))?;
+        let DataType::Timestamp(unit, zone) = &of.data_type else {
+            // A date has no time of day: what is less than a day does not count.
+            let whole = graph.divide_constant(nanoseconds, DAY_NANOS.into(), Rounding::Truncate);
+            let sum = whole.and_then(|whole| {
+                let rest = Some(graph.convert(whole, Repr::I32, Overflow::Fail)?);
+                let parts = IntervalParts { months: Some(months), days: Some(days), rest };
+                graph.add_interval(of.node, KernelUnit::Day, parts)
+            });
+            return sum.map_err(|e| refused(expr, &e));
+        };
+        let Some(offset) = zone_offset(zone) else {
+            return Err(unsupported(expr, &format!("{} plus an interval is not lowered", of.data_type)));
+        };
+        let tick = nanos(unit);
+        let scaled = graph.convert(days, Repr::I64, Overflow::Wrap).and_then(|days| {
+            let per_day = graph.integer((DAY_NANOS / tick).into(), Repr::I64);
+            let days = graph.arithmetic(Arithmetic::Multiply, days, per_day, Overflow::Fail)?;
+            Ok((days, graph.divide_constant(nanoseconds, tick.into(), Rounding::Floor)?))
+        });
+        let (days, rest) = scaled.map_err(|e| refused(expr, &e))?;
+        // Months and days are those of local time.
+        let local = self.moved(expr, of.node, unit, offset, Overflow::Fail)?;
+        let parts = IntervalParts { months: Some(months), days: Some(days), rest: Some(rest) };
+        let sum = self.graph.add_interval(local, time_unit(unit), parts).map_err(|e| refused(expr, &e))?;
+        self.moved(expr, sum, unit, -offset, Overflow::Fail)
+    }
+}
