@@ -421,6 +421,14 @@ impl<'d> Lowering<'d> {
         if self.is_text(&of) {
             return self.text_in_list(expr, &of, list, scope);
         }
+        if is_string(&of.data_type) {
+            // Of one column it would be a lookup: these are brought into one dictionary, or are texts.
+            let all: Vec<&Arc<dyn PhysicalExpr>> = [list.expr()].into_iter().chain(list.list()).collect();
+            let (mut nodes, _) = self.results(expr, &all, &of.data_type, scope)?;
+            let items = nodes.split_off(1);
+            let node = self.graph.in_list(nodes[0], items, list.negated()).map_err(|e| refused(expr, &e))?;
+            return Ok(Value { node, data_type: DataType::Boolean, dictionary: None });
+        }
         let repr = self.graph.ty(of.node).repr;
         let mut items = Vec::new();
         for item in list.list() {
@@ -429,9 +437,6 @@ impl<'d> Lowering<'d> {
                 self.graph.null(repr)
             } else {
                 let item = self.lower(item, scope)?;
-                if item.dictionary != of.dictionary {
-                    return Err(unsupported(expr, "it compares strings of two columns"));
-                }
                 self.same_meaning(expr, of.clone(), item)?.1.node
             });
         }

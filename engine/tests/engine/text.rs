@@ -148,6 +148,10 @@ async fn patterns_come_from_columns() {
         ),
         "SELECT id, 'pond' LIKE few || '%' FROM words WHERE id % 3 = 1".to_string(),
         "SELECT count(*) FROM words WHERE v LIKE '%' || few || '%'".to_string(),
+        "SELECT id, few IN (v, 'pond', s), few NOT IN (replace(few, 'o', '_'), NULL, upper(few)) FROM words"
+            .to_string(),
+        "SELECT id, 'pond' IN (few, s), CASE id % 3 WHEN 0 THEN few ELSE 'é' END IN ('é', few, v) FROM words"
+            .to_string(),
         "SELECT id, few ILIKE CASE WHEN few = 'é' THEN 'x' ELSE upper(few) END FROM words".to_string(),
     ] {
         rig.all(&[&sql]).await;
