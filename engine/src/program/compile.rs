@@ -15,6 +15,7 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::same::is_same;
 use crate::error::EngineError;
 use crate::exec::{
     DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectExec, DeviceSortExec,
@@ -94,6 +95,8 @@ pub struct Program {
     pub row_offset: usize,
     /// Columns of the last segment that are the result, where a projection above a sort does no more than choose.
     pub selection: Option<Vec<usize>>,
+    /// Aggregations, and the segments that end in them.
+    found: Vec<(Arc<dyn ExecutionPlan>, usize)>,
 }
 
 /// A segment that has no sink yet.
@@ -107,7 +110,8 @@ impl Program {
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self, EngineError> {
         let (row_offset, row_limit) = rows_that_leave(plan);
         let (uploads, segments) = (vec![], vec![]);
-        let mut program = Self { uploads, segments, schema: plan.schema(), row_limit, row_offset, selection: None };
+        let (schema, found) = (plan.schema(), vec![]);
+        let mut program = Self { uploads, segments, schema, row_limit, row_offset, selection: None, found };
         let Open { source, stages } = program.open(plan, true)?;
         let sorted = match &source {
             Source::Segments(from) => matches!(from.as_slice(), [one] if program.sorts(*one)),
@@ -142,6 +146,11 @@ impl Program {
             }
             return Ok(Open { source: Source::Segments(branches), stages: vec![] });
         }
+        if node.is::<DeviceAggregateExec>()
+            && let Some((_, known)) = self.found.iter().find(|(known, _)| is_same(known, node))
+        {
+            return Ok(Open { source: Source::Segments(vec![*known]), stages: vec![] });
+        }
         let input = node.children().first().copied();
         let input = input.ok_or_else(|| EngineError::internal(format!("{} has no input", node.name())))?;
         let mut open = self.open(input, top && node.is::<DeviceProjectExec>())?;
@@ -156,6 +165,7 @@ impl Program {
                 open = self.close(open, Sink::Rank(Arc::clone(&aggregate)));
             }
             open = self.close(open, Sink::Aggregate(aggregate));
+            self.found.push((Arc::clone(node), self.segments.len() - 1));
         } else if let Some(sort) = node.downcast_ref::<DeviceSortExec>() {
             open = self.close(open, Sink::Sort { order: sort.order().clone(), fetch: sort.row_limit() });
         } else if let Some(limit) = node.downcast_ref::<DeviceLimitExec>() {

@@ -20,6 +20,7 @@ mod limit;
 mod lower;
 mod part;
 mod run;
+mod same;
 mod schedule;
 mod segment;
 mod sort;

@@ -124,6 +124,15 @@ impl<'r> Schedule<'r> {
         self.built.retain(|build, _| self.run.users(*build).any(|user| !done[user]));
     }
 
+    /// Whether another segment than `index` is still to read what segment `of` gave.
+    fn is_read_by_others(&self, of: usize, index: usize) -> bool {
+        let reads = |other: usize| match &self.run.program.segments[other].source {
+            Source::Segments(from) => from.contains(&of),
+            _ => false,
+        };
+        (0..self.done.len()).any(|other| other != index && !self.done[other] && reads(other))
+    }
+
     /// Everything that segment `index` gives: all of it, or one part of the keys by which it is joined.
     fn produce(&mut self, index: usize, own: Option<KeySlice>) -> BoxFuture<'_, Result<Given, Failure>> {
         Box::pin(async move {
@@ -214,17 +223,18 @@ impl<'r> Schedule<'r> {
                 }
                 feed::feed(&active, *upload, &input).await
             }
-            Source::Segments(from) if pass.is_last => {
-                let mut parts = Vec::new();
-                for from in from {
-                    parts.extend(self.given[*from].iter_mut().flat_map(|given| std::mem::take(&mut given.parts)));
-                }
-                active.read(parts, self.stream).await
-            }
             Source::Segments(from) => {
                 let mut ended = Ok(());
-                for given in from.iter().filter_map(|from| self.given[*from].as_ref()) {
-                    ended = ended.and(active.read_and_leave(&given.parts, self.stream).await);
+                for from in from {
+                    let stays = !pass.is_last || self.is_read_by_others(*from, index);
+                    let Some(given) = &mut self.given[*from] else { continue };
+                    ended = match stays {
+                        true => active.read_and_leave(&given.parts, self.stream).await,
+                        false => active.read(std::mem::take(&mut given.parts), self.stream).await,
+                    };
+                    if ended.is_err() {
+                        break;
+                    }
                 }
                 ended
             }

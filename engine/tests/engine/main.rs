@@ -18,6 +18,7 @@ mod plans;
 mod queries;
 mod random_expressions;
 mod selftest;
+mod shared;
 mod skew;
 mod sorting;
 mod sources;
