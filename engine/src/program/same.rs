@@ -121,8 +121,11 @@ fn same_scan(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, own: &HashS
     Some(alike && kept == other_kept && dynamic.is_subset(own))
 }
 
+/// Conditions that stand in the query, and the numbers of those that come while it runs.
+type Conditions = (Vec<Arc<dyn PhysicalExpr>>, HashSet<u64>);
+
 /// The conditions of a scan: those of the query, and which it is given while the query runs. `None` where both are one.
-fn conditions(filter: Option<&Arc<dyn PhysicalExpr>>) -> Option<(Vec<Arc<dyn PhysicalExpr>>, HashSet<u64>)> {
+fn conditions(filter: Option<&Arc<dyn PhysicalExpr>>) -> Option<Conditions> {
     let (mut kept, mut dynamic) = (Vec::new(), HashSet::new());
     for part in filter.into_iter().flat_map(split_conjunction) {
         if part.is::<DynamicFilterPhysicalExpr>() {
