@@ -35,8 +35,12 @@ pub enum RunnerError {
         data.join(format!("{table}.parquet")).display(), data.join(table).display(), hint(command.as_deref(), data)
     )]
     TableMissing { suite: String, table: String, data: PathBuf, command: Option<String> },
-    #[error("cannot read table {table}: {source}")]
-    Table { table: String, source: DataFusionError },
+    #[error("cannot read table {table} from {}: {source}", path.display())]
+    Table { table: String, path: PathBuf, source: DataFusionError },
+    #[error("there is no folder {}{}", data.display(), hint(command.as_deref(), data))]
+    NoFolder { data: PathBuf, command: Option<String> },
+    #[error("{} is a file; --data takes the folder that the tables of suite {suite} are in", data.display())]
+    NotAFolder { suite: String, data: PathBuf },
     #[error("{} holds no tables: suite {suite} takes every NAME.parquet and every folder NAME that is there", data.display())]
     NoTables { suite: String, data: PathBuf },
     #[error("suite {suite} needs the function {function}, which is not known; drop it from functions in suite.toml")]
@@ -69,8 +73,15 @@ pub struct Outcome {
 /// Registers a suite's tables from the files or folders of `data`.
 ///
 /// # Errors
-/// [`RunnerError::TableMissing`], [`RunnerError::NoTables`] and [`RunnerError::Table`].
+/// [`RunnerError::NoFolder`], [`RunnerError::NotAFolder`], [`RunnerError::TableMissing`], [`RunnerError::NoTables`] and
+/// [`RunnerError::Table`].
 pub async fn register_tables(session: &Millpond, suite: &Suite, data: &Path) -> Result<(), RunnerError> {
+    if !data.exists() {
+        return Err(RunnerError::NoFolder { data: data.to_path_buf(), command: suite.data_command.clone() });
+    }
+    if !data.is_dir() {
+        return Err(RunnerError::NotAFolder { suite: suite.name.clone(), data: data.to_path_buf() });
+    }
     let found;
     let tables = match &suite.tables {
         Some(tables) => tables,
@@ -98,7 +109,7 @@ pub async fn register_tables(session: &Millpond, suite: &Suite, data: &Path) -> 
             .context()
             .register_parquet(table.as_str(), path.to_string_lossy(), ParquetReadOptions::default())
             .await
-            .map_err(|source| RunnerError::Table { table: table.clone(), source })?;
+            .map_err(|source| RunnerError::Table { table: table.clone(), path: path.clone(), source })?;
     }
     Ok(())
 }
@@ -145,24 +156,34 @@ pub fn register_functions(session: &Millpond, suite: &Suite) -> Result<(), Runne
 /// [`RunnerError::Query`] with the query's id.
 pub async fn run_query(session: &Millpond, query: &Query) -> Result<Outcome, RunnerError> {
     let before = tables_of(session.context());
-    let ran = run_statements(session, query).await;
+    let ran = run_statements(session, query, &before).await;
     for made in tables_of(session.context()).into_iter().filter(|name| !before.contains(name)) {
         let _ = session.context().deregister_table(TableReference::bare(made));
     }
     ran.map_err(|source| RunnerError::Query { query: query.id.clone(), source })
 }
 
-async fn run_statements(session: &Millpond, query: &Query) -> Result<Outcome, DataFusionError> {
+async fn run_statements(session: &Millpond, query: &Query, before: &[String]) -> Result<Outcome, DataFusionError> {
     let context = session.context();
     let started = Instant::now();
     let (mut answer, mut made) = (None, Vec::new());
     let mut report: Option<QueryReport> = None;
     for statement in DFParserBuilder::new(query.sql.as_str()).build()?.parse_statements()? {
         let plan = sql::statement_plan(&context.state(), statement).await?;
+        allowed(&plan, before)?;
         let result = match plan {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create))
+                if create.if_not_exists && context.table_exist(create.name.clone())? =>
+            {
+                continue;
+            }
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
                 let result = execute(session, &create.input).await?;
                 let table = MemTable::try_new(Arc::clone(&result.schema), spread(context, &result))?;
+                if create.or_replace {
+                    context.deregister_table(create.name.clone())?;
+                    made.retain(|(name, _): &(String, Rows)| name != create.name.table());
+                }
                 context.register_table(create.name.clone(), Arc::new(table))?;
                 made.push((create.name.table().to_string(), rows(&result)));
                 result
@@ -195,6 +216,37 @@ async fn run_statements(session: &Millpond, query: &Query) -> Result<Outcome, Da
     let answer = Answer::try_new(&tables.answer.schema, &tables.answer.batches)?;
     let (query, report) = (query.id.clone(), report.unwrap_or_default());
     Ok(Outcome { query, answer, parts, text, elapsed, report })
+}
+
+/// Refuses what would outlive the query: changes of the data, of the session, and of the tables of others.
+fn allowed(plan: &LogicalPlan, before: &[String]) -> Result<(), DataFusionError> {
+    let refused = |what: &str| {
+        Err(DataFusionError::Plan(format!(
+            "{what}; a query of a suite reads the suite's tables, and may prepare tables and views of its own by CREATE TABLE … AS and \
+             CREATE VIEW"
+        )))
+    };
+    let theirs = |name: &TableReference| before.iter().any(|table| table == name.table());
+    match plan {
+        LogicalPlan::Dml(dml) => refused(&format!("{} would change {}", dml.op, dml.table_name)),
+        LogicalPlan::Copy(copy) => refused(&format!("COPY would write {}", copy.output_url)),
+        LogicalPlan::Statement(statement) => {
+            let name = statement.display().to_string();
+            refused(&format!("{name} would change the session; options are given by --set KEY=VALUE"))
+        }
+        LogicalPlan::Ddl(ddl) => match ddl {
+            DdlStatement::CreateMemoryTable(create) if !theirs(&create.name) || create.if_not_exists => Ok(()),
+            DdlStatement::CreateView(create) if !theirs(&create.name) => Ok(()),
+            DdlStatement::DropTable(drop) if !theirs(&drop.name) => Ok(()),
+            DdlStatement::DropView(drop) if !theirs(&drop.name) => Ok(()),
+            DdlStatement::CreateMemoryTable(_)
+            | DdlStatement::CreateView(_)
+            | DdlStatement::DropTable(_)
+            | DdlStatement::DropView(_) => refused(&format!("{} is about a table of the suite", ddl.display())),
+            other => refused(&format!("{} would outlive the query", other.display())),
+        },
+        _ => Ok(()),
+    }
 }
 
 async fn execute(session: &Millpond, plan: &LogicalPlan) -> Result<QueryResult, DataFusionError> {
@@ -231,6 +283,10 @@ fn tables_of(context: &SessionContext) -> Vec<String> {
 /// The first [`Difference`], with the part that it is in.
 pub fn validate(query: &Query, expected: &Outcome, actual: &Outcome) -> Result<(), Difference> {
     query.check.verify(&expected.answer, &actual.answer, is_ordered(&query.sql))?;
+    if let Some(unknown) = query.parts.keys().find(|name| !expected.parts.iter().any(|(part, _)| part == *name)) {
+        let known: Vec<&str> = expected.parts.iter().map(|(part, _)| part.as_str()).collect();
+        return Err(Difference::unknown_part(unknown, &known));
+    }
     for (name, wanted) in &expected.parts {
         let rules = query.parts.get(name).cloned().unwrap_or_default();
         match actual.parts.iter().find(|(other, _)| other == name) {

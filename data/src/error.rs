@@ -18,14 +18,17 @@ pub enum DataError {
     /// A file or folder could not be made, written or moved into place.
     #[error("cannot write {}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
+    /// A file lies where a folder is to be.
+    #[error("cannot make the folder {}: a file has that name; give another folder, or move the file", path.display())]
+    NotAFolder { path: PathBuf },
     /// The Parquet writer refused.
     #[error("cannot write {} as Parquet: {source}", path.display())]
     Parquet { path: PathBuf, source: ::parquet::errors::ParquetError },
     /// A generator gave rows that do not fit their own schema.
     #[error("the generator of '{table}' failed: {source}")]
     Arrow { table: String, source: arrow::error::ArrowError },
-    /// Another part of the same generation has failed and says why.
-    #[error("generation has stopped because another part failed")]
+    /// Another part of the same generation has failed and says why, or the caller has stopped it.
+    #[error("generation has stopped before its end; files that were finished stay")]
     Stopped,
     /// The worker threads could not be started.
     #[error("cannot start {threads} generator threads: {reason}")]
@@ -35,7 +38,7 @@ pub enum DataError {
 impl DataError {
     /// True when a file or folder was the trouble.
     pub fn is_io(&self) -> bool {
-        matches!(self, DataError::Io { .. } | DataError::Parquet { .. })
+        matches!(self, DataError::Io { .. } | DataError::NotAFolder { .. } | DataError::Parquet { .. })
     }
 
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> DataError + '_ {

@@ -72,6 +72,17 @@ pub(crate) fn write_parts(
     Ok(WrittenFile { path: path.to_path_buf(), num_rows, num_row_groups: num_parts, bytes })
 }
 
+/// Makes a folder, and those above it, where they are missing.
+///
+/// # Errors
+/// [`DataError::NotAFolder`] if a file has its name, [`DataError::Io`] for everything else.
+pub(crate) fn make_folder(folder: &Path) -> Result<(), DataError> {
+    fs::create_dir_all(folder).map_err(|source| match folder.ancestors().find(|path| path.exists() && !path.is_dir()) {
+        Some(file) => DataError::NotAFolder { path: file.to_path_buf() },
+        None => DataError::io(folder)(source),
+    })
+}
+
 /// A file in `folder` that goes away unless it is given a name. Others may read it as far as the process's mask allows.
 pub(crate) fn partial_file(folder: &Path) -> std::io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();

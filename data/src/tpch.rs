@@ -8,8 +8,9 @@
 //! Groups   one row group per 2²⁰ rows, and at least four for tables above 4,000 rows.
 //! Note     derived from TPC-H; results are not comparable with published TPC-H results.
 
-use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -22,7 +23,7 @@ use tpchgen_arrow::{
     CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow, SupplierArrow,
 };
 
-use crate::parquet::write_parts;
+use crate::parquet::{make_folder, write_parts};
 use crate::{Codec, DataError, WrittenFile};
 
 /// Above this scale the generator's 32-bit part numbers no longer fit.
@@ -168,12 +169,15 @@ pub struct Options {
     /// Generator threads; 0 means one per core.
     pub threads: usize,
     pub codec: Codec,
+    /// Set from outside, it ends the generation in [`DataError::Stopped`].
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Options {
     /// All tables at `scale` into `out`.
     pub fn new(scale: f64, out: impl Into<PathBuf>) -> Self {
-        Self { scale, out: out.into(), tables: Table::ALL.to_vec(), threads: 0, codec: Codec::default() }
+        let (tables, codec, stop) = (Table::ALL.to_vec(), Codec::default(), Arc::default());
+        Self { scale, out: out.into(), tables, threads: 0, codec, stop }
     }
 }
 
@@ -185,7 +189,7 @@ impl Options {
 /// [`DataError`]; files that were finished stay, a half-written one does not.
 pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Result<Vec<WrittenFile>, DataError> {
     check_scale(options.scale)?;
-    fs::create_dir_all(&options.out).map_err(DataError::io(&options.out))?;
+    make_folder(&options.out)?;
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(options.threads)
         .build()
@@ -195,7 +199,10 @@ pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Re
         for &table in &options.tables {
             let path = options.out.join(format!("{}.parquet", table.name()));
             let num_parts = table.num_parts(options.scale);
-            let part = |index| table.part(options.scale, index, num_parts);
+            let part = |index| match options.stop.load(Ordering::Relaxed) {
+                true => Err(DataError::Stopped),
+                false => table.part(options.scale, index, num_parts),
+            };
             let report = |rows| progress(table, rows);
             files.push(write_parts(&path, &table.schema(), options.codec, num_parts, part, &report)?);
         }

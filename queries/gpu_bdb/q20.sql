@@ -29,7 +29,6 @@ SELECT
 FROM orders
 LEFT JOIN returns ON orders.user_sk = returns.user_sk;
 
--- The clusters themselves; the same fit, told by cluster instead of by customer.
 CREATE TABLE q20_clusters AS
 SELECT *
 FROM kmeans_centers(
@@ -43,13 +42,10 @@ FROM kmeans_centers(
 );
 
 SELECT user_sk, label
-FROM kmeans(
+FROM kmeans_predict(
     'q20_customers',
     'user_sk',
     ['order_ratio', 'items_ratio', 'monetary_ratio', 'frequency'],
-    $clusters,
-    $iterations,
-    $restarts,
-    $seed
+    'q20_clusters'
 )
 ORDER BY user_sk

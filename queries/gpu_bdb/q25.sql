@@ -32,7 +32,6 @@ SELECT
 FROM spent
 GROUP BY customer_sk;
 
--- The clusters themselves; the same fit, told by cluster instead of by customer.
 CREATE TABLE q25_clusters AS
 SELECT *
 FROM kmeans_centers(
@@ -46,13 +45,10 @@ FROM kmeans_centers(
 );
 
 SELECT cid, label
-FROM kmeans(
+FROM kmeans_predict(
     'q25_customers',
     'cid',
     ['recency', 'frequency', 'amount'],
-    $clusters,
-    $iterations,
-    $restarts,
-    $seed
+    'q25_clusters'
 )
 ORDER BY cid

@@ -26,7 +26,6 @@ WHERE i_category = $category AND ss_customer_sk IS NOT NULL
 GROUP BY ss_customer_sk
 HAVING count(ss_item_sk) > $min_count;
 
--- The clusters themselves; the same fit, told by cluster instead of by customer.
 CREATE TABLE q26_clusters AS
 SELECT *
 FROM kmeans_centers(
@@ -43,16 +42,13 @@ FROM kmeans_centers(
 );
 
 SELECT cid, label
-FROM kmeans(
+FROM kmeans_predict(
     'q26_customers',
     'cid',
     [
         'id1', 'id2', 'id3', 'id4', 'id5', 'id6', 'id7', 'id8',
         'id9', 'id10', 'id11', 'id12', 'id13', 'id14', 'id15'
     ],
-    $clusters,
-    $iterations,
-    $restarts,
-    $seed
+    'q26_clusters'
 )
 ORDER BY cid

@@ -63,6 +63,12 @@ impl Difference {
         Difference(format!("the rows cannot be compared: {error}"))
     }
 
+    /// A suite has rules for a table that the query does not make.
+    pub fn unknown_part(name: &str, known: &[&str]) -> Difference {
+        let known = if known.is_empty() { "no tables beside its answer".to_string() } else { known.join(", ") };
+        Difference(format!("suite.toml has rules for a part {name}, but the query makes {known}"))
+    }
+
     /// A query that gave a table before did not give it again.
     pub fn missing_part(name: &str) -> Difference {
         Difference(format!("{name}: not there"))

@@ -71,6 +71,39 @@ impl Check {
         tolerances.chain(borders).chain(cut).chain(self.agreement.iter().map(|a| a.column.as_str()))
     }
 
+    /// Refuses numbers that no rule can mean.
+    ///
+    /// # Errors
+    /// The rule, its value, and what it may be.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        let distance = |rule: String, value: f64| match value.is_finite() && value >= 0.0 {
+            true => Ok(()),
+            false => Err(format!("{rule} is {value}; it must be a finite number, 0 or more")),
+        };
+        for (column, tolerance) in &self.columns {
+            distance(format!("columns.{column}.relative"), tolerance.relative)?;
+            distance(format!("columns.{column}.absolute"), tolerance.absolute)?;
+            if let Some(least) = tolerance.at_least.filter(|least| !least.is_finite()) {
+                return Err(format!("columns.{column}.at_least is {least}; it must be a finite number"));
+            }
+        }
+        if let Some(cut) = &self.cut {
+            distance("cut.relative".to_string(), cut.relative)?;
+        }
+        for border in &self.border {
+            distance("border.within".to_string(), border.within)?;
+            if !border.at.is_finite() {
+                return Err(format!("border.at is {}; it must be a finite number", border.at));
+            }
+        }
+        match &self.agreement {
+            Some(agreement) if !(0.0..=1.0).contains(&agreement.share) => {
+                Err(format!("agreement.share is {}; it must be from 0 to 1", agreement.share))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Says whether two answers are the same by these rules, or where they first differ.
     ///
     /// # Errors
@@ -250,6 +283,22 @@ mod tests {
         let error = rules.verify(&a, &answer(&[2, 1, 2, 1], &[0.4, 0.3, 0.2, 0.1]), false).expect_err("two of four");
         assert_eq!(error.to_string(), "k differs in 2 of 4 rows; at most 1 may");
         assert!(rules.verify(&a, &answer(&[1, 1, 2, 2], &[0.1, 0.2, 0.3, 0.5]), false).is_err());
+    }
+
+    #[test]
+    fn numbers_that_no_rule_can_mean_are_refused() {
+        for (text, says) in [
+            ("columns.x.absolute = -1", "columns.x.absolute is -1; it must be a finite number, 0 or more"),
+            ("columns.x.relative = nan", "columns.x.relative is NaN"),
+            ("columns.x.at_least = inf", "columns.x.at_least is inf; it must be a finite number"),
+            ("cut = { column = \"x\", firm_rows = 1, relative = -0.5 }", "cut.relative is -0.5"),
+            ("border = [{ column = \"x\", at = nan, within = 1 }]", "border.at is NaN"),
+            ("agreement = { column = \"x\", share = 2 }", "agreement.share is 2; it must be from 0 to 1"),
+        ] {
+            let error = check(text).validate().expect_err(text);
+            assert!(error.starts_with(says), "{error}");
+        }
+        assert_eq!(check("agreement = { column = \"x\", share = 1 }").validate(), Ok(()));
     }
 
     #[test]

@@ -11,11 +11,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// A value that SQL can be given.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Parameter {
     Integer(i64),
     Float(f64),
@@ -25,10 +24,53 @@ pub enum Parameter {
     Texts(Vec<String>),
 }
 
+impl<'de> Deserialize<'de> for Parameter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Parameter::of(toml::Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
 /// Values by name.
 pub type Parameters = BTreeMap<String, Parameter>;
 
 impl Parameter {
+    /// The value of suite.toml.
+    fn of(value: toml::Value) -> Result<Parameter, String> {
+        use toml::Value;
+        let refused = |what: &str| {
+            let takes = "a parameter is an integer, a finite number, a text in quotes, or a list of one of them";
+            Err(format!("{what} cannot be a parameter: {takes}"))
+        };
+        match value {
+            Value::Integer(integer) => Ok(Parameter::Integer(integer)),
+            Value::Float(float) if float.is_finite() => Ok(Parameter::Float(float)),
+            Value::Float(float) => refused(&float.to_string()),
+            Value::String(text) => Ok(Parameter::Text(text)),
+            Value::Array(items) => {
+                let count = |wanted: fn(&Value) -> bool| items.iter().filter(|item| wanted(item)).count();
+                let (integers, floats, texts) =
+                    (count(Value::is_integer), count(Value::is_float), count(Value::is_str));
+                if integers == items.len() {
+                    Ok(Parameter::Integers(items.iter().filter_map(Value::as_integer).collect()))
+                } else if texts == items.len() {
+                    Ok(Parameter::Texts(items.iter().filter_map(Value::as_str).map(str::to_string).collect()))
+                } else if integers + floats == items.len() {
+                    let number = |item: &Value| item.as_float().or(item.as_integer().map(|integer| integer as f64));
+                    let numbers: Vec<f64> = items.iter().filter_map(number).collect();
+                    if numbers.iter().all(|number| number.is_finite()) {
+                        Ok(Parameter::Floats(numbers))
+                    } else {
+                        refused("a list with a number that is not finite")
+                    }
+                } else {
+                    refused("a list of several types")
+                }
+            }
+            Value::Datetime(date) => refused(&format!("{date} without quotes")),
+            other => refused(&format!("a value of type {}", other.type_str())),
+        }
+    }
+
     /// A value of the same type, from text.
     ///
     /// # Errors
@@ -190,6 +232,24 @@ mod tests {
         assert_eq!(substitute("SELECT 'open", &values), Ok("SELECT 'open".to_string()));
         assert_eq!(substitute("SELECT '", &values), Ok("SELECT '".to_string()));
         assert_eq!(names("-- $a\nSELECT $b, '$c', $b_1;$d"), BTreeSet::from(["b", "b_1", "d"]));
+    }
+
+    #[test]
+    fn what_cannot_be_a_parameter_is_told() {
+        let refused = |text: &str| toml::from_str::<Parameters>(text).expect_err("refused").to_string();
+        for (text, what) in [
+            ("a = true", "a value of type boolean"),
+            ("a = nan", "NaN"),
+            ("a = [1.0, inf]", "a list with a number that is not finite"),
+            ("a = 2001-02-03", "2001-02-03 without quotes"),
+            ("a = [1, \"b\"]", "a list of several types"),
+            ("a = [[1]]", "a list of several types"),
+            ("a = { b = 1 }", "a value of type table"),
+        ] {
+            let error = refused(text);
+            assert!(error.contains(&format!("{what} cannot be a parameter: a parameter is an integer")), "{error}");
+        }
+        assert_eq!(parameters("a = [1, 2.5]")["a"], Parameter::Floats(vec![1.0, 2.5]));
     }
 
     #[test]

@@ -214,6 +214,14 @@ impl Suite {
             let mut parameters = manifest.parameters.clone();
             parameters.retain(|name, _| used.contains(name.as_str()));
             parameters.extend(entry.parameters);
+            let rules = [("check".to_string(), &entry.check)];
+            let parts = entry.parts.iter().map(|(part, check)| (format!("parts.{part}"), check));
+            for (place, check) in rules.into_iter().chain(parts) {
+                check.validate().map_err(|reason| SuiteError::Manifest {
+                    file: file.clone(),
+                    reason: format!("[query.{id}] {place}.{reason}"),
+                })?;
+            }
             let step = if manifest.name == "gpu-bdb" { gpu_bdb::step(&id) } else { None };
             let file = folder.join(format!("{id}.sql")).display().to_string();
             let (check, parts) = (entry.check, entry.parts);
@@ -331,6 +339,7 @@ fn plain(value: &Parameter) -> String {
     match value {
         Parameter::Text(text) => text.clone(),
         Parameter::Texts(texts) => texts.join(","),
+        Parameter::Integers(_) | Parameter::Floats(_) => value.to_string().replace(", ", ","),
         other => other.to_string(),
     }
 }

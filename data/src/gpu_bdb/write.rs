@@ -54,6 +54,8 @@ pub struct Options {
     pub seed: u64,
     /// Whether rows are planted that keep queries non-empty at small scales.
     pub plants: bool,
+    /// Set from outside, it ends the generation in [`DataError::Stopped`].
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Options {
@@ -68,6 +70,7 @@ impl Options {
             format: Format::default(),
             seed: DEFAULT_SEED,
             plants: true,
+            stop: Arc::default(),
         }
     }
 }
@@ -77,10 +80,10 @@ impl Options {
 /// `progress` is called from any thread with the table and the rows just encoded.
 ///
 /// # Errors
-/// [`DataError`]; files that were finished stay, a half-written one does not.
+/// [`DataError`]; files that were finished stay, half-written ones do not.
 pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Result<Vec<WrittenFile>, DataError> {
     let data = DataSet::new(options.scale, options.seed, options.plants)?;
-    fs::create_dir_all(&options.out).map_err(DataError::io(&options.out))?;
+    crate::parquet::make_folder(&options.out)?;
     let mut files = Vec::new();
     let mut jobs = Vec::new();
     for (place, &table) in options.tables.iter().enumerate() {
@@ -98,7 +101,7 @@ pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Re
     let stop = AtomicBool::new(false);
     let failure: Mutex<Option<(usize, DataError)>> = Mutex::new(None);
     pool.broadcast(|_| {
-        while !stop.load(Ordering::Relaxed) {
+        while !stop.load(Ordering::Relaxed) && !options.stop.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(index) else { break };
             if let Err(error) = job.run(&data, options, &files[job.file], progress, &stop) {
@@ -184,7 +187,7 @@ fn plan(
     jobs: &mut Vec<Job>,
 ) -> Result<(), DataError> {
     let folder = options.out.join(table.name());
-    fs::create_dir_all(&folder).map_err(DataError::io(&folder))?;
+    crate::parquet::make_folder(&folder)?;
     let rows = data.approximate_rows(table);
     let least = if rows > SEVERAL_GROUPS_ABOVE { SEVERAL_GROUPS } else { 1 };
     let num_groups = rows.div_ceil(group_rows(table)).max(least);
@@ -246,7 +249,7 @@ impl Job {
         let factory = file.factory()?;
         let mut writers = factory.create_column_writers(self.group).map_err(error)?;
         let mut encode = |batch: RecordBatch| {
-            if stop.load(Ordering::Relaxed) {
+            if stop.load(Ordering::Relaxed) || options.stop.load(Ordering::Relaxed) {
                 return Err(DataError::Stopped);
             }
             for ((field, column), writer) in batch.schema_ref().fields().iter().zip(batch.columns()).zip(&mut writers) {
@@ -258,7 +261,7 @@ impl Job {
             Ok(())
         };
         match data.rows(self.table, self.units.clone(), options.format, &mut encode) {
-            // Another job has failed, and reports.
+            // Another job has failed, and reports; or the caller stops them all.
             Err(DataError::Stopped) => return Ok(()),
             result => result?,
         }

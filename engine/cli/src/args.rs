@@ -183,7 +183,7 @@ pub struct GenArgs {
     pub suite: String,
 
     /// Scale factor; 1 is about 1 GB of raw text. gpu-bdb starts at 0.01
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub scale: f64,
 
     /// Folder to write to; made when missing
@@ -195,7 +195,7 @@ pub struct GenArgs {
     pub tables: Vec<String>,
 
     /// Threads; 0 means one per core
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true, value_parser = thread_count())]
     pub threads: usize,
 
     /// Compression of column chunks
@@ -203,7 +203,7 @@ pub struct GenArgs {
     pub codec: Codec,
 
     /// gpu-bdb: another seed gives other rows with the same distributions [default: 20240607]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
 
     /// gpu-bdb: no planted rows; some queries are then empty at small scales
@@ -217,6 +217,11 @@ pub struct GenArgs {
     /// gpu-bdb: keys as INT64 or as INT32 where they fit [default: int64]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub keys: Option<Keys>,
+}
+
+/// Each thread has a stack, a batch and a row group: thousands of them would only be slow to start.
+fn thread_count() -> clap::builder::RangedU64ValueParser<usize> {
+    clap::builder::RangedU64ValueParser::new().range(0..=1024)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -261,7 +266,8 @@ pub struct RunArgs {
     pub validate: Option<ValidateWith>,
 
     /// Runs of each query: the first one is cold, of the others the median and the least are told
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
 
     /// How to tell: table, md (Markdown), json (a line for each query)
@@ -269,7 +275,7 @@ pub struct RunArgs {
     pub report: ReportForm,
 
     /// Print JSON lines; the same as --report json
-    #[arg(long)]
+    #[arg(long, conflicts_with = "report")]
     pub json: bool,
 }
 

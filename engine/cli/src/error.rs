@@ -152,6 +152,17 @@ fn plain_message(error: &DataFusionError) -> String {
     while let Some(inner) = WRAPPERS.iter().find_map(|wrapper| rest.strip_prefix(wrapper)) {
         rest = inner;
     }
+    // Which rule met the trouble, and which types a function of ours refused, is DataFusion's own matter.
+    if let Some((rule, inner)) = rest.split_once("\ncaused by\n").filter(|(rule, _)| rule.contains("ptimizer rule '")) {
+        tracing::debug!("{rule}");
+        rest = inner.trim_start();
+        while let Some(inner) = WRAPPERS.iter().find_map(|wrapper| rest.strip_prefix(wrapper)) {
+            rest = inner;
+        }
+    }
+    if let Some((_, refusal)) = rest.split_once(" user-defined coercion failed with: External error: ") {
+        rest = refusal.split_once(". No function matches").map_or(refusal, |(refusal, _)| refusal);
+    }
     let parser = rest.strip_prefix("ParserError(\"").and_then(|inner| inner.strip_suffix("\")"));
     parser.unwrap_or(rest).trim().to_string()
 }

@@ -7,24 +7,29 @@
 //!
 //! Prints    one line per file; a bar with the time that is left while it works, on a terminal.
 //! Errors    exit 2 for an unknown suite or table, an unusable scale, or an option of another suite; 4 for files.
+//! Ctrl-C    ends it with exit 130: finished files stay, half-written ones go.
 
 use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use millpond_data::{DataError, WrittenFile, gpu_bdb, tpch};
 
 use crate::args::{Codec, GenArgs, Keys, Money};
 use crate::error::CliError;
+use crate::interrupt::Interrupts;
 use crate::query::bytes;
 
 /// Generates and prints one line per file.
 ///
 /// # Errors
-/// Exit 2 for an unknown suite or table, an unusable scale or option, 4 when a file cannot be written.
+/// Exit 2 for an unknown suite or table, an unusable scale or option, 4 when a file cannot be written, 130 when interrupted.
 pub fn run(args: &GenArgs, quiet: bool) -> Result<(), CliError> {
+    let stop = Interrupts::listen()?.flag();
     let files = match args.suite.as_str() {
-        "tpch" => run_tpch(args, quiet)?,
-        "gpu-bdb" => run_gpu_bdb(args, quiet)?,
+        "tpch" => run_tpch(args, quiet, stop)?,
+        "gpu-bdb" => run_gpu_bdb(args, quiet, stop)?,
         other => return Err(CliError::usage(format!("no data set named '{other}'; the data sets are tpch, gpu-bdb"))),
     };
     for file in files {
@@ -40,7 +45,7 @@ pub fn run(args: &GenArgs, quiet: bool) -> Result<(), CliError> {
     Ok(())
 }
 
-fn run_tpch(args: &GenArgs, quiet: bool) -> Result<Vec<WrittenFile>, CliError> {
+fn run_tpch(args: &GenArgs, quiet: bool, stop: Arc<AtomicBool>) -> Result<Vec<WrittenFile>, CliError> {
     let others = [
         ("--seed", args.seed.is_some()),
         ("--no-plants", args.no_plants),
@@ -55,6 +60,7 @@ fn run_tpch(args: &GenArgs, quiet: bool) -> Result<Vec<WrittenFile>, CliError> {
     let mut options = tpch::Options::new(args.scale, &args.out);
     options.threads = args.threads;
     options.codec = codec(args.codec);
+    options.stop = stop;
     if !args.tables.is_empty() {
         options.tables = tables(args, tpch::Table::from_name)?;
     }
@@ -68,10 +74,11 @@ fn run_tpch(args: &GenArgs, quiet: bool) -> Result<Vec<WrittenFile>, CliError> {
     files.map_err(cli)
 }
 
-fn run_gpu_bdb(args: &GenArgs, quiet: bool) -> Result<Vec<WrittenFile>, CliError> {
+fn run_gpu_bdb(args: &GenArgs, quiet: bool, stop: Arc<AtomicBool>) -> Result<Vec<WrittenFile>, CliError> {
     let mut options = gpu_bdb::Options::new(args.scale, &args.out);
     options.threads = args.threads;
     options.codec = codec(args.codec);
+    options.stop = stop;
     options.seed = args.seed.unwrap_or(options.seed);
     options.plants = !args.no_plants;
     if args.money == Some(Money::Decimal) {
@@ -129,6 +136,7 @@ fn cli(error: DataError) -> CliError {
         DataError::Scale { .. } | DataError::ScaleRange { .. } | DataError::UnknownTable { .. } => {
             CliError::usage(error.to_string())
         }
+        DataError::Stopped => CliError::interrupted(),
         other if other.is_io() => CliError::file(error.to_string()),
         _ => CliError::sql(error.to_string()),
     }

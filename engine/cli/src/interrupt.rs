@@ -1,11 +1,14 @@
 //! Ctrl-C: the first ends what is running, the second ends the process.
 //!
 //! ```text
-//!   signal ─► a thread of its own ─► counter ─► whoever runs a statement
+//!   signal ─► a thread of its own ─► counter ─► whoever awaits a statement
+//!                                └─► flag ─► whoever is busy and looks at it
 //! ```
 //!
 //! The listener has its own thread because a busy query may keep every worker from looking at signals.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use tokio::sync::watch;
@@ -16,6 +19,7 @@ use crate::error::{CliError, Exit};
 #[derive(Debug, Clone)]
 pub struct Interrupts {
     count: watch::Receiver<u32>,
+    flag: Arc<AtomicBool>,
 }
 
 impl Interrupts {
@@ -28,9 +32,12 @@ impl Interrupts {
         let (sender, count) = watch::channel(0);
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| cannot(&error))?;
+        let flag = Arc::new(AtomicBool::new(false));
+        let raised = Arc::clone(&flag);
         let listener = move || {
             runtime.block_on(async {
                 while tokio::signal::ctrl_c().await.is_ok() {
+                    raised.store(true, Ordering::Relaxed);
                     sender.send_modify(|count| *count += 1);
                     if *sender.borrow() > 1 {
                         std::process::exit(Exit::Interrupted as i32);
@@ -39,7 +46,12 @@ impl Interrupts {
             });
         };
         thread::Builder::new().name("interrupts".to_string()).spawn(listener).map_err(|error| cannot(&error))?;
-        Ok(Self { count })
+        Ok(Self { count, flag })
+    }
+
+    /// Is true once the user has interrupted.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.flag)
     }
 
     /// Runs `work` until it ends or the user interrupts, which drops it.

@@ -186,8 +186,15 @@ pub fn counts_as_operator(plan: &dyn ExecutionPlan) -> bool {
 }
 
 /// Functions of relations that `millpond-queries` brings: they work on the CPU, row by row.
-const WORKLOAD_FUNCTIONS: [&str; 6] =
-    ["SessionizeExec", "BasketPairsExec", "LastBeforeExec", "KMeansExec", "LogisticRegressionExec", "NaiveBayesExec"];
+const WORKLOAD_FUNCTIONS: [&str; 7] = [
+    "SessionizeExec",
+    "BasketPairsExec",
+    "LastBeforeExec",
+    "KMeansExec",
+    "KMeansPredictExec",
+    "LogisticRegressionExec",
+    "NaiveBayesExec",
+];
 
 /// True when a scan lies below: something with more rows than a constant.
 fn reads_rows(plan: &dyn ExecutionPlan) -> bool {

@@ -87,6 +87,21 @@ pub(crate) fn kmeans(
     node(function, columns, vec![input])
 }
 
+pub(crate) fn kmeans_predict(
+    input: LogicalPlan,
+    centers: LogicalPlan,
+    id: &str,
+    features: &[String],
+) -> Result<LogicalPlan> {
+    let function = Function::KMeansPredict { features: features.len() };
+    let name = function.sql_name();
+    let mut list = vec![column(name, id, &input)?];
+    list.extend(roles(name, &input, "features", &[features])?);
+    list.push(column(name, "label", &centers)?);
+    list.extend(columns(name, features, &centers)?);
+    node(function, list, vec![input, centers])
+}
+
 pub(crate) fn logistic(
     input: LogicalPlan,
     id: Option<&str>,

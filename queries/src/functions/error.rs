@@ -1,6 +1,7 @@
 //! What can be wrong with a call, said so that the next call is right.
 
 use millpond::datafusion::arrow::datatypes::DataType;
+use millpond::datafusion::common::ScalarValue;
 use millpond::datafusion::error::DataFusionError;
 
 /// Why a function of the workload refused its arguments or its rows.
@@ -13,6 +14,9 @@ pub enum FunctionError {
     /// The string is SQL, but no query.
     #[error("{function}: '{sql}' is not a query; give the name of a table or view, or a SELECT")]
     NotAQuery { function: &'static str, sql: String },
+    /// The string is a query that cannot be planned.
+    #[error("{function}: its query '{sql}' cannot be planned: {reason}")]
+    Query { function: &'static str, sql: String, reason: String },
     /// The relation has no such column.
     #[error("{function}: {relation} has no column '{name}'; it has {known}")]
     UnknownColumn { function: &'static str, relation: String, name: String, known: String },
@@ -29,7 +33,7 @@ pub enum FunctionError {
     #[error("{function}: {argument} is {given}; it must be {wanted}")]
     Argument { function: &'static str, argument: &'static str, given: String, wanted: &'static str },
     /// Too few or too many arguments.
-    #[error("{function} takes {wanted}; {given} arguments are given. It is called as {usage}")]
+    #[error("{function} takes {wanted}; {given} {} given. It is called as {usage}", if *given == 1 { "is" } else { "are" })]
     Count { function: &'static str, wanted: String, given: usize, usage: &'static str },
     /// A number that an algorithm cannot use.
     #[error("{function}: column '{column}' has {what}; {way_out}")]
@@ -39,5 +43,43 @@ pub enum FunctionError {
 impl From<FunctionError> for DataFusionError {
     fn from(error: FunctionError) -> Self {
         DataFusionError::External(Box::new(error))
+    }
+}
+
+/// A constant as people write it.
+pub(crate) fn shown(value: &ScalarValue) -> String {
+    match value.try_as_str() {
+        Some(Some(text)) => format!("'{text}'"),
+        _ if value.is_null() => "NULL".to_string(),
+        _ => value.to_string(),
+    }
+}
+
+/// What an error says, without the place in the text that it was found in: that of a query inside a string is not that of the
+/// statement around it.
+pub(crate) fn caused(error: &DataFusionError) -> String {
+    match error.diagnostic() {
+        Some(diagnostic) => {
+            let helps = diagnostic.helps.iter().map(|help| format!("; {}", help.message));
+            std::iter::once(diagnostic.message.clone()).chain(helps).collect()
+        }
+        None => match error.find_root() {
+            DataFusionError::Plan(text) | DataFusionError::NotImplemented(text) => text.clone(),
+            DataFusionError::SQL(parser, _) => parser.to_string(),
+            DataFusionError::External(source) => source.to_string(),
+            other => other.strip_backtrace(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_look_as_in_sql() {
+        let shown = [ScalarValue::from("it"), ScalarValue::from(3_i64), ScalarValue::Int64(None), ScalarValue::Null]
+            .map(|v| shown(&v));
+        assert_eq!(shown, ["'it'", "3", "NULL", "NULL"]);
     }
 }

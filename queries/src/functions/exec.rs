@@ -131,7 +131,9 @@ impl RelationExec {
             | Function::KMeans { output: KMeansOutput::Labels, .. }
             | Function::KMeans { output: KMeansOutput::Centers, .. }
             | Function::NaiveBayes { .. } => (vec![vec![ascending(0)]], Partitioning::UnknownPartitioning(1)),
-            Function::Logistic { .. } => (vec![], Partitioning::UnknownPartitioning(1)),
+            Function::Logistic { .. } | Function::KMeansPredict { .. } => {
+                (vec![], Partitioning::UnknownPartitioning(1))
+            }
         };
         let equivalences = EquivalenceProperties::new_with_orderings(Arc::clone(schema), orderings);
         let streaming =
@@ -159,7 +161,10 @@ impl RelationExec {
             Function::LastBefore { keys, n, within } => {
                 Some(Box::new(LastBefore::try_new(&input, columns, *keys, *n, *within, batch_rows, schema)?))
             }
-            Function::KMeans { .. } | Function::Logistic { .. } | Function::NaiveBayes { .. } => None,
+            Function::KMeans { .. }
+            | Function::KMeansPredict { .. }
+            | Function::Logistic { .. }
+            | Function::NaiveBayes { .. } => None,
         })
     }
 }

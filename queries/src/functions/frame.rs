@@ -44,6 +44,8 @@ pub trait WorkloadFrame: Sized {
     fn kmeans(self, id: &str, features: &[&str], options: KMeansOptions) -> Result<DataFrame>;
     /// label, size, means and wssse of each cluster.
     fn kmeans_centers(self, id: &str, features: &[&str], options: KMeansOptions) -> Result<DataFrame>;
+    /// id and the label of the nearest of `centers`, which have the columns label and `features`, as [`Self::kmeans_centers`] gives.
+    fn kmeans_predict(self, centers: DataFrame, id: &str, features: &[&str]) -> Result<DataFrame>;
     /// term, weight, mean and scale.
     fn logistic_regression(self, label: &str, features: &[&str], options: LogisticOptions) -> Result<DataFrame>;
     /// One row of counts and measures.
@@ -97,6 +99,11 @@ impl WorkloadFrame for DataFrame {
 
     fn kmeans_centers(self, id: &str, features: &[&str], options: KMeansOptions) -> Result<DataFrame> {
         replan(self, |input| calls::kmeans(input, id, &owned(features), options, KMeansOutput::Centers))
+    }
+
+    fn kmeans_predict(self, centers: DataFrame, id: &str, features: &[&str]) -> Result<DataFrame> {
+        let (_, centers) = centers.into_parts();
+        replan(self, |input| calls::kmeans_predict(input, centers, id, &owned(features)))
     }
 
     fn logistic_regression(self, label: &str, features: &[&str], options: LogisticOptions) -> Result<DataFrame> {

@@ -29,6 +29,8 @@ pub enum Function {
     LastBefore { keys: usize, n: usize, within: Option<i64> },
     /// Columns: id, the features.
     KMeans { options: KMeansOptions, output: KMeansOutput },
+    /// Columns: id and the features of the rows; label and the features of the centres.
+    KMeansPredict { features: usize },
     /// Columns: id (only for predictions), label, the features.
     Logistic { options: LogisticOptions, output: LogisticOutput },
     /// Columns: text and class of the training rows; id, text and class of the test rows.
@@ -67,6 +69,7 @@ impl Function {
             Self::LastBefore { .. } => "last_n_before",
             Self::KMeans { output: KMeansOutput::Labels, .. } => "kmeans",
             Self::KMeans { output: KMeansOutput::Centers, .. } => "kmeans_centers",
+            Self::KMeansPredict { .. } => "kmeans_predict",
             Self::Logistic { output: LogisticOutput::Model, .. } => "logistic_regression",
             Self::Logistic { output: LogisticOutput::Report, .. } => "logistic_report",
             Self::Logistic { output: LogisticOutput::Predictions, .. } => "logistic_predict",
@@ -81,6 +84,7 @@ impl Function {
             Self::BasketPairs => "BasketPairs",
             Self::LastBefore { .. } => "LastBefore",
             Self::KMeans { .. } => "KMeans",
+            Self::KMeansPredict { .. } => "KMeansPredict",
             Self::Logistic { .. } => "LogisticRegression",
             Self::NaiveBayes { .. } => "NaiveBayes",
         }
@@ -93,6 +97,7 @@ impl Function {
             Self::BasketPairs => "BasketPairsExec",
             Self::LastBefore { .. } => "LastBeforeExec",
             Self::KMeans { .. } => "KMeansExec",
+            Self::KMeansPredict { .. } => "KMeansPredictExec",
             Self::Logistic { .. } => "LogisticRegressionExec",
             Self::NaiveBayes { .. } => "NaiveBayesExec",
         }
@@ -101,7 +106,7 @@ impl Function {
     /// How many relations it reads.
     pub fn num_inputs(&self) -> usize {
         match self {
-            Self::NaiveBayes { .. } => 2,
+            Self::NaiveBayes { .. } | Self::KMeansPredict { .. } => 2,
             _ => 1,
         }
     }
@@ -110,6 +115,7 @@ impl Function {
     pub fn input_of(&self, position: usize) -> usize {
         match self {
             Self::NaiveBayes { .. } => usize::from(position >= 2),
+            Self::KMeansPredict { features } => usize::from(position > *features),
             _ => 0,
         }
     }
@@ -119,7 +125,7 @@ impl Function {
         match self {
             Self::Sessionize { keys, .. } | Self::LastBefore { keys, .. } => *keys,
             Self::BasketPairs => num_columns.saturating_sub(1),
-            Self::KMeans { .. } | Self::Logistic { .. } | Self::NaiveBayes { .. } => 0,
+            Self::KMeans { .. } | Self::KMeansPredict { .. } | Self::Logistic { .. } | Self::NaiveBayes { .. } => 0,
         }
     }
 
@@ -130,6 +136,8 @@ impl Function {
             Self::LastBefore { .. } => 0..num_columns - 1,
             Self::NaiveBayes { .. } if input == 0 => 0..0,
             Self::NaiveBayes { .. } => 2..3,
+            Self::KMeansPredict { .. } if input == 0 => 0..0,
+            Self::KMeansPredict { features } => features + 1..num_columns,
             // Machine learning sums in row order: rows with equal ids are put in order by their values, so that the order in
             // which a scan delivers them changes nothing.
             _ => 0..num_columns,
@@ -231,6 +239,12 @@ impl Function {
                     }
                 }
             }
+            Self::KMeansPredict { features } => {
+                key(0, "id")?;
+                key(features + 1, "label")?;
+                (1..columns.len()).filter(|position| *position != features + 1).try_for_each(number)?;
+                vec![column(0), new("label", column(features + 1).1.data_type().clone(), true)]
+            }
             Self::Logistic { output, .. } => {
                 let label = usize::from(*output == LogisticOutput::Predictions);
                 if label == 1 {
@@ -290,7 +304,7 @@ impl fmt::Display for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sessionize { gap, .. } => write!(f, "gap={gap}"),
-            Self::BasketPairs => Ok(()),
+            Self::BasketPairs | Self::KMeansPredict { .. } => Ok(()),
             Self::LastBefore { n, within, .. } => {
                 write!(f, "n={n}")?;
                 within.map_or(Ok(()), |within| write!(f, ", within={within}"))

@@ -23,6 +23,7 @@ use millpond::datafusion::execution::context::{SQLOptions, SessionState};
 use millpond::datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 
 use super::FunctionError;
+use super::error::{caused, shown};
 
 /// So many names are listed in a message.
 const LISTED: usize = 12;
@@ -56,7 +57,7 @@ impl<'a> Arguments<'a> {
 
     fn refused(&self, index: usize, argument: &'static str, wanted: &'static str) -> DataFusionError {
         let given = match self.values.get(index) {
-            Some(Expr::Literal(value, _)) => format!("{value:?}"),
+            Some(Expr::Literal(value, _)) => shown(value),
             Some(other) => other.to_string(),
             None => "missing".to_string(),
         };
@@ -108,8 +109,20 @@ impl<'a> Arguments<'a> {
         least: i64,
         wanted: &'static str,
     ) -> Result<i64> {
+        self.within(index, argument, least, i64::MAX, wanted)
+    }
+
+    /// An integer from `least` to `most`.
+    pub(crate) fn within(
+        &self,
+        index: usize,
+        argument: &'static str,
+        least: i64,
+        most: i64,
+        wanted: &'static str,
+    ) -> Result<i64> {
         let integer = self.integer(index, argument, wanted)?;
-        if integer >= least { Ok(integer) } else { Err(self.refused(index, argument, wanted)) }
+        if (least..=most).contains(&integer) { Ok(integer) } else { Err(self.refused(index, argument, wanted)) }
     }
 
     pub(crate) fn double(&self, index: usize, argument: &'static str, wanted: &'static str) -> Result<f64> {
@@ -143,7 +156,12 @@ fn relation(function: &'static str, name: &str, session: &dyn Session) -> Result
         matches!(first.as_str(), "select" | "with" | "values" | "table") || name.trim_start().starts_with('(');
     match session.as_any().downcast_ref::<SessionState>() {
         Some(state) if is_query => {
-            let plan = at_once(|| millpond::sql::logical_plan(state, name))?;
+            let planned = at_once(|| millpond::sql::logical_plan(state, name));
+            let plan = planned.map_err(|error| FunctionError::Query {
+                function,
+                sql: name.to_string(),
+                reason: caused(&error),
+            })?;
             let queries = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
             let refused = |_| FunctionError::NotAQuery { function, sql: name.to_string() };
             queries.verify_plan(&plan).map_err(refused)?;

@@ -22,6 +22,7 @@ use millpond::datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use super::error::shown;
 use super::ml::{NaiveBayesOptions, NgramHasher, murmur3_32};
 use super::text::views;
 use super::{Companies, FunctionError, Lexicon, SentenceRule, Sentiment, words};
@@ -172,7 +173,7 @@ impl TextFunction {
                 ScalarValue::Int64(number) => number.and_then(|number| u32::try_from(number).ok()),
                 _ => None,
             });
-            let given = || format!("{constant:?}");
+            let given = || shown(constant);
             match *argument {
                 "rule" => {
                     let rule = text.and_then(SentenceRule::named);

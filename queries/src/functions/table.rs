@@ -25,17 +25,19 @@ pub(crate) enum RelationFunction {
     BasketPairs,
     LastBefore,
     KMeans(KMeansOutput),
+    KMeansPredict,
     Logistic(LogisticOutput),
     NaiveBayes,
 }
 
 /// Every name in SQL.
-pub(crate) const RELATION_FUNCTIONS: [(&str, RelationFunction); 9] = [
+pub(crate) const RELATION_FUNCTIONS: [(&str, RelationFunction); 10] = [
     ("sessionize", RelationFunction::Sessionize),
     ("basket_pairs", RelationFunction::BasketPairs),
     ("last_n_before", RelationFunction::LastBefore),
     ("kmeans", RelationFunction::KMeans(KMeansOutput::Labels)),
     ("kmeans_centers", RelationFunction::KMeans(KMeansOutput::Centers)),
+    ("kmeans_predict", RelationFunction::KMeansPredict),
     ("logistic_regression", RelationFunction::Logistic(LogisticOutput::Model)),
     ("logistic_report", RelationFunction::Logistic(LogisticOutput::Report)),
     ("logistic_predict", RelationFunction::Logistic(LogisticOutput::Predictions)),
@@ -49,6 +51,7 @@ impl TableFunctionImpl for RelationFunction {
             Self::BasketPairs => basket_pairs(&args),
             Self::LastBefore => last_n_before(&args),
             Self::KMeans(output) => kmeans(&args, *output),
+            Self::KMeansPredict => kmeans_predict(&args),
             Self::Logistic(output) => logistic(&args, *output),
             Self::NaiveBayes => naive_bayes(&args),
         };
@@ -130,6 +133,14 @@ fn kmeans(args: &TableFunctionArgs, output: KMeansOutput) -> Result<LogicalPlan>
     calls::kmeans(input, given.text(1, "id", COLUMN)?, &given.texts(2, "features")?, options, output)
 }
 
+fn kmeans_predict(args: &TableFunctionArgs) -> Result<LogicalPlan> {
+    let usage = "kmeans_predict('relation', 'id', ['feature', …], 'centers')";
+    let given = Arguments::try_new("kmeans_predict", usage, args.exprs(), 4, 4)?;
+    let (rows, centers) =
+        (given.relation(0, "relation", args.session())?, given.relation(3, "centers", args.session())?);
+    calls::kmeans_predict(rows, centers, given.text(1, "id", COLUMN)?, &given.texts(2, "features")?)
+}
+
 fn logistic(args: &TableFunctionArgs, output: LogisticOutput) -> Result<LogicalPlan> {
     let (name, usage) = match output {
         LogisticOutput::Model => (
@@ -162,11 +173,13 @@ fn naive_bayes(args: &TableFunctionArgs) -> Result<LogicalPlan> {
     let given = Arguments::try_new("naive_bayes", usage, args.exprs(), 5, 7)?;
     let (train, test) = (given.relation(0, "train", args.session())?, given.relation(1, "test", args.session())?);
     let default = NaiveBayesOptions::default();
-    let buckets = count(&given, 6, "buckets", default.buckets as usize)?;
+    let buckets = match given.has(6) {
+        true => given.within(6, "buckets", 1, i64::from(u32::MAX), "1 to 1073741824; 8388608 is the usual number")?,
+        false => i64::from(default.buckets),
+    };
     let options = NaiveBayesOptions {
         alpha: number(&given, 5, "alpha", default.alpha)?,
-        // What does not fit is refused with the other numbers that are too large.
-        buckets: u32::try_from(buckets).unwrap_or(u32::MAX),
+        buckets: u32::try_from(buckets).unwrap_or(default.buckets),
     };
     let [id, text, class] = [(2, "id"), (3, "text"), (4, "class")].map(|(index, role)| given.text(index, role, COLUMN));
     calls::naive_bayes(train, test, id?, text?, class?, options)

@@ -87,3 +87,25 @@ async fn what_is_below_and_above_runs_on_the_device_and_answers_are_equal() {
         assert_eq!(found.report.pool_used_bytes, 0, "{sql}");
     }
 }
+
+/// The engine knows every function's operator by name: none may count as a node that does nothing.
+#[tokio::test]
+async fn a_function_on_the_cpu_is_a_fallback() {
+    let sim = session_on(DeviceChoice::Sim, 3, 256);
+    register(&sim);
+    for (call, node) in [
+        ("sessionize('clicks', 'usr', 'ts', 60)", "SessionizeExec"),
+        ("basket_pairs('clicks', 'usr', 'itm')", "BasketPairsExec"),
+        ("last_n_before('SELECT *, itm = 1 AS buy FROM clicks', 'usr', 'ts', 'buy', 5)", "LastBeforeExec"),
+        ("kmeans('clicks', 'id', 'x', 2)", "KMeansExec"),
+        ("kmeans_predict('clicks', 'id', 'x', 'SELECT kind AS label, i_itm AS x FROM item')", "KMeansPredictExec"),
+        ("logistic_report('SELECT id % 2 AS y, x FROM clicks', 'y', 'x')", "LogisticRegressionExec"),
+        ("naive_bayes('clicks', 'clicks', 'id', 'content', 'itm')", "NaiveBayesExec"),
+    ] {
+        let sql = format!("SELECT * FROM {call}");
+        let report = sim.execute(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}")).report;
+        let reason = format!("{node} has no device form yet");
+        assert!(report.reasons.contains(&reason), "{sql}: {:?}", report.reasons);
+        assert!(report.operators_on_device < report.operators, "{sql}");
+    }
+}

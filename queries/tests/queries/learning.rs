@@ -159,7 +159,17 @@ async fn kmeans_in_sql_is_that_over_arrays_however_the_rows_lie() {
             query(&session, "SELECT SUM(size), SUM(wssse) FROM kmeans_centers('points', 'id', ['x', 'y'], 3)").await;
         assert_eq!(centers[0][0], "300");
         near(centers[0][1].parse().expect("a number"), model.wssse, 1e-12, "wssse");
+        // The centres of a fit give every row the label that the fit gave it.
+        let sql = "SELECT id, label FROM kmeans_predict('points', 'id', ['x', 'y'], \
+                   'SELECT * FROM kmeans_centers(''points'', ''id'', [''x'', ''y''], 3)') ORDER BY id";
+        let batches = session.context().sql(sql).await.expect("plans").collect().await.expect("runs");
+        assert_eq!(rows(&batches, true), expected);
         let frame = session.context().table("points").await.expect("the table is there");
+        let centers =
+            frame.clone().kmeans_centers("id", &["x", "y"], KMeansOptions::new(3)).expect("the call is right");
+        let labels = frame.clone().kmeans_predict(centers, "id", &["x", "y"]).expect("the call is right");
+        let labels = labels.sort_by(vec![millpond::datafusion::prelude::col("id")]).expect("it has the column");
+        assert_eq!(rows(&labels.collect().await.expect("runs"), true), expected);
         let frame = frame.kmeans("id", &["x", "y"], KMeansOptions::new(3)).expect("the call is right");
         assert_eq!(rows(&frame.collect().await.expect("runs"), true), expected);
     }
@@ -278,6 +288,22 @@ async fn odd_data_has_answers_or_refusals_by_name() {
     let several = "SELECT COUNT(*), COUNT(DISTINCT label) FROM kmeans('SELECT id, 1 AS x FROM some', 'id', 'x', 7)";
     assert_eq!(query(&session, several).await, [["2", "1"].map(str::to_string).to_vec()]);
 
+    // Labels are whatever the centres say; of equally near ones the first by label; without any there is none.
+    let nearest = "SELECT id, label FROM kmeans_predict('SELECT id, z FROM some', 'id', 'z', \
+                   'SELECT * FROM (VALUES (''b'', 3.0), (''a'', 1.0), (NULL, 99.0)) AS c(label, z)') ORDER BY id";
+    assert_eq!(query(&session, nearest).await, [["1", "a"], ["2", "a"]].map(|row| row.map(str::to_string).to_vec()));
+    let nowhere =
+        "SELECT id, label FROM kmeans_predict('some', 'id', 'z', 'SELECT 1 AS label, 1 AS z WHERE FALSE') ORDER BY id";
+    assert_eq!(
+        query(&session, nowhere).await,
+        [["1", "NULL"], ["2", "NULL"]].map(|row| row.map(str::to_string).to_vec())
+    );
+    let nobody = "SELECT * FROM kmeans_predict('none', 'id', 'x', 'SELECT 1 AS label, 1 AS x')";
+    assert_eq!(query(&session, nobody).await, empty);
+
+    let huge = "SELECT * FROM kmeans('SELECT 1 AS id, 1e308 AS x UNION ALL SELECT 2, 1e308 UNION ALL SELECT 3, -1e308', 'id', 'x', 1)";
+    let huge = refusal(&session, huge).await;
+    assert!(huge.contains("leave the range of a DOUBLE") && huge.contains("divide"), "{huge}");
     let null = refusal(&session, "SELECT * FROM kmeans('some', 'id', 'x', 2)").await;
     assert!(null.contains("kmeans: column 'x' has a NULL") && null.contains("COALESCE"), "{null}");
     let infinite = refusal(&session, "SELECT * FROM kmeans('SELECT 1 AS id, 1e300 * 1e300 AS x', 'id', 'x', 2)").await;

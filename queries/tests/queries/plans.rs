@@ -60,6 +60,10 @@ async fn explain_names_the_function_and_what_it_requires() {
             "KMeansExec: [ts@1, usr@0, itm@2], k=2, max_iterations=20, restarts=5, seed=37, tolerance=1e-4, output=labels",
         ),
         (
+            "kmeans_predict('clicks', 'ts', 'usr', 'SELECT itm AS label, usr FROM clicks')",
+            "KMeansPredictExec: [ts@1, usr@0, label@0, usr@1]",
+        ),
+        (
             "logistic_report('clicks', 'usr', 'itm')",
             "LogisticRegressionExec: [usr@0, itm@1], max_iterations=100, tolerance=1e-9, output=report",
         ),
@@ -92,6 +96,9 @@ async fn columns_that_nobody_reads_are_not_read() {
     assert!(below(&before, "TableScan").contains("projection=[usr, ts, itm]"), "{before}");
     let clusters = logical(&session, "SELECT label FROM kmeans('clicks', 'ts', 'itm', 5)").await;
     assert!(below(&clusters, "TableScan").contains("projection=[ts, itm]"), "{clusters}");
+    let labels = "SELECT label FROM kmeans_predict('clicks', 'ts', 'itm', 'SELECT usr AS label, itm FROM clicks')";
+    let labels = logical(&session, labels).await;
+    assert!(labels.contains("projection=[ts, itm]") && labels.contains("projection=[usr, itm]"), "{labels}");
 }
 
 #[tokio::test]

@@ -251,7 +251,7 @@ async fn wrong_arguments_are_named() {
         ("sentences(5)", ["sentences: its first argument is Int64", "CAST it to VARCHAR"]),
         ("sentences('a', 5)", ["sentences: rule is Int64", "a string"]),
         ("sentences()", ["sentences takes 1 to 2 arguments", "sentences(text [, rule])"]),
-        ("words('a', 'b')", ["words takes one argument; 2 arguments", "words(text)"]),
+        ("words('a', 'b')", ["words takes one argument; 2 are given", "words(text)"]),
         ("sentiment_hits('a', 'any', 'pos')", ["sentiment_hits: sentiment is", "'POS' or 'NEG'"]),
         ("sentiment_hits('a', column1)", ["rule is a column or an expression", "a constant"]),
         ("murmur3_32('a', -1)", ["murmur3_32: seed is", "an integer from 0 to 4294967295"]),

@@ -21,11 +21,12 @@ use millpond_queries::{Query, Suite, SuiteError};
 
 use crate::args::{ReportForm, RunArgs, SessionArgs, ValidateWith};
 use crate::error::{CliError, Exit};
+use crate::interrupt::Interrupts;
 use crate::mem::strategies;
 use crate::session;
 use row::{Row, Sample};
 
-/// Runs the suite; `Ok` carries exit 1 when an answer differed or a query failed.
+/// Runs the suite; `Ok` carries exit 1 when an answer differed or a query failed, and 130 when the user ended it.
 ///
 /// # Errors
 /// Exit 2 for an unknown suite, query or parameter, 4 for missing tables and files, and what a session's opening gives.
@@ -34,17 +35,14 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
     for parameter in &args.parameters {
         suite.set_parameter(parameter).map_err(suite_error)?;
     }
-    let queries: Vec<Query> = if args.queries.is_empty() {
-        suite.queries.clone()
-    } else {
-        args.queries.iter().map(|id| suite.query(id).cloned()).collect::<Result<_, _>>().map_err(suite_error)?
-    };
+    let queries = chosen(&suite, &args.queries).map_err(suite_error)?;
     let sessions = one_for_each_allocator(session_args)?;
     let mut reference = match args.validate {
         Some(ValidateWith::Cpu) => Some(Reference::open(&suite, args, session_args).await?),
         None => None,
     };
     let form = if args.json { ReportForm::Json } else { args.report };
+    let interrupts = Interrupts::listen()?;
     let mut lanes = Vec::new();
     for session_args in &sessions {
         let session = open(&suite, args, session_args, None).await?;
@@ -57,18 +55,25 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
         eprintln!("{}", suite.title);
     }
     let (mut exit, count) = (Exit::Ok, lanes.len());
-    for (first, query) in queries.iter().enumerate() {
+    'all: for (first, query) in queries.iter().enumerate() {
         // Side by side, and each query begins with another allocator: what a process learns on its way is nobody's advantage.
         for place in (first..first + count).map(|place| place % count) {
             let (session, rows) = &mut lanes[place];
-            let row = run_one(session, reference.as_mut(), query, args.repeat).await;
+            let running = run_one(session, reference.as_mut(), query, args.repeat);
+            let Ok(row) = interrupts.or_interrupted(async { Ok(running.await) }).await else {
+                // What has run is told; the query that was interrupted is not among it, for any allocator.
+                eprintln!("{}: interrupted", query.id);
+                exit = Exit::Interrupted;
+                lanes.iter_mut().for_each(|(_, rows)| rows.truncate(first));
+                break 'all;
+            };
             if count > 1 {
                 leave_to_others(session);
             }
             exit = exit.max(row.exit);
             if form == ReportForm::Json {
                 println!("{}", row.json());
-            } else if let (Some(problem), false) = (&row.problem, session_args.quiet) {
+            } else if let Some(problem) = &row.problem {
                 eprintln!("{}: {problem}", row.query);
             }
             rows.push(row);
@@ -85,6 +90,21 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
         ReportForm::Md => print::markdown(&runs),
     }
     Ok(exit)
+}
+
+/// The queries that were asked for, each once; all of them without a wish.
+fn chosen(suite: &Suite, wanted: &[String]) -> Result<Vec<Query>, SuiteError> {
+    if wanted.is_empty() {
+        return Ok(suite.queries.clone());
+    }
+    let mut chosen: Vec<Query> = Vec::with_capacity(wanted.len());
+    for id in wanted {
+        let query = suite.query(id)?;
+        if !chosen.iter().any(|other| other.id == query.id) {
+            chosen.push(query.clone());
+        }
+    }
+    Ok(chosen)
 }
 
 /// A session's flags for each strategy of `--allocator`, which may be several or all.
@@ -196,9 +216,12 @@ fn suite_error(error: SuiteError) -> CliError {
 
 fn runner(error: RunnerError) -> CliError {
     match &error {
-        RunnerError::TableMissing { .. } | RunnerError::NoTables { .. } => CliError::file(error.to_string()),
+        RunnerError::TableMissing { .. }
+        | RunnerError::NoTables { .. }
+        | RunnerError::NoFolder { .. }
+        | RunnerError::NotAFolder { .. } => CliError::file(error.to_string()),
         RunnerError::FunctionMissing { .. } => CliError::usage(error.to_string()),
-        RunnerError::Table { table, source } => session::unreadable(table, source),
+        RunnerError::Table { path, source, .. } => session::unreadable(&path.to_string_lossy(), source),
         // Whoever tells it names the query.
         RunnerError::Query { source, .. } => CliError::from_datafusion(source),
         _ => CliError::sql(error.to_string()),

@@ -56,7 +56,8 @@ pub(super) fn table(runs: &[Vec<Row>], quiet: bool) {
         }
         println!("{}", counts(rows).terminal());
         let failed = rows.iter().filter(|row| row.problem.is_some()).count();
-        println!("{} queries, {failed} with problems", rows.len());
+        let noun = if rows.len() == 1 { "query" } else { "queries" };
+        println!("{} {noun}, {failed} with problems", rows.len());
     }
     if let [only] = runs {
         for row in only {

@@ -79,6 +79,10 @@ fn a_folder_of_queries_runs_like_a_suite() {
         assert_eq!(ended.code, code, "{more:?}: {}", ended.stderr);
         assert!(ended.stderr.contains(says), "{more:?}: {}", ended.stderr);
     };
+    let twice = run(&["--device", "cpu", "--query", "regions,regions,q1", "-q"]);
+    assert!(twice.stdout.contains("2 queries, 0 with problems"), "{}", twice.stdout);
+    let once = run(&["--device", "cpu", "--query", "1"]);
+    assert!(once.stdout.contains("1 query, 0 with problems"), "{}", once.stdout);
     refused(&["--param", "least=some"], 2, "it takes an integer, such as its default 2");
     refused(&["--param", "most=1"], 2, "suite mine has no parameter 'most'; it has least");
     refused(&["--allocator", "all", "--memory-log", "x", "--device", "sim"], 2, "one --allocator");
@@ -109,6 +113,117 @@ fn gpu_bdb_tables_become_folders_with_the_types_asked_for() {
     assert!(asked.stdout.contains("\"Decimal128(7, 2)\",Int32,900"), "{}{}", asked.stdout, asked.stderr);
 }
 
+/// Whatever a query of a folder does, the data, the other queries and the session are as they were.
+#[test]
+fn queries_of_a_suite_leave_nothing_behind() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_string();
+    let (data, suite) = (path("data"), path("mine"));
+    let made = millpond(&["gen", "tpch", "--scale", "0.001", "--out", &data, "--tables", "nation,region"]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    std::fs::create_dir(&suite).expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join("mine").join(name), text).expect("written");
+    write("suite.toml", "name = \"mine\"\n[query.q8]\nparts.counts.columns.n.absolute = 1\n");
+    write("q8.sql", "SELECT 1");
+    let out = path("copied.csv");
+    for (number, sql, says) in [
+        (1, "INSERT INTO region SELECT * FROM region; SELECT 1", "Insert Into would change region"),
+        (2, &*format!("COPY (SELECT 1) TO '{out}'"), "COPY would write"),
+        (3, "DROP TABLE region; SELECT 1", "is about a table of the suite"),
+        (4, "CREATE OR REPLACE TABLE region AS SELECT 1 AS a; SELECT * FROM region", "is about a table of the suite"),
+        (5, "CREATE SCHEMA s; SELECT 1", "would outlive the query"),
+        (6, "SET millpond.batch_rows = 7; SELECT 1", "options are given by --set"),
+        (7, "-- nothing", "must end with a statement that gives rows"),
+        (8, "SELECT count(*) AS n FROM region", "rules for a part counts, but the query makes no tables beside"),
+        (9, "SELECT nope FROM region", "nope"),
+    ] {
+        write(&format!("q{number}.sql"), sql);
+        let ran = millpond(&[
+            "run",
+            &suite,
+            "--data",
+            &data,
+            "--device",
+            "cpu",
+            "--validate",
+            "cpu",
+            "-q",
+            "--query",
+            &number.to_string(),
+        ]);
+        assert_eq!(ran.code, 1, "{sql}: {}", ran.stderr);
+        assert!(ran.stderr.contains(says), "{sql}: {}", ran.stderr);
+    }
+    // Its own tables it may make again, look for, and drop; a failed query stops no other.
+    write(
+        "q10.sql",
+        "CREATE TABLE own AS SELECT 1 AS a; CREATE TABLE IF NOT EXISTS own AS SELECT 2 AS a; \
+         CREATE OR REPLACE TABLE own AS SELECT a + 1 AS a FROM own; CREATE VIEW seen AS SELECT * FROM own; \
+         CREATE TABLE gone AS SELECT 1 AS a; DROP TABLE gone; SELECT a, (SELECT count(*) FROM region) AS n FROM seen",
+    );
+    write("suite.toml", "name = \"mine\"\n");
+    let ran = millpond(&["run", &suite, "--data", &data, "--device", "cpu", "--validate", "cpu", "--json", "-q"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let statuses: Vec<bool> = ran.stdout.lines().map(|line| line.contains("\"status\":\"equal\"")).collect();
+    assert_eq!(statuses, [false, false, false, false, false, false, false, true, false, true], "{}", ran.stdout);
+    assert!(!std::path::Path::new(&out).exists());
+    let files = std::fs::read_dir(&data).expect("the data").count();
+    assert_eq!(files, 2, "the data has another file");
+}
+
+/// An interrupt ends `gen` and `run` with exit 130; half-written files are gone, and queries that have run are told.
+#[cfg(unix)]
+#[test]
+fn interrupts_end_gen_and_run() {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    let folder = tempfile::tempdir().expect("folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_string();
+    let interrupted = |args: &[&str], ready: &dyn Fn() -> bool| {
+        let child = Command::new(env!("CARGO_BIN_EXE_millpond"))
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        let begun = Instant::now();
+        while !ready() && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+        assert!(sent.success());
+        let output = child.wait_with_output().expect("ends");
+        assert_eq!(output.status.code(), Some(130), "{args:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let files = |of: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(of).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+
+    let sales = path("bdb/store_sales");
+    let args = ["gen", "gpu-bdb", "--scale", "100", "--out", &path("bdb"), "--tables", "store_sales", "--threads", "1"];
+    interrupted(&args, &|| !files(&sales).is_empty());
+    assert_eq!(files(&sales), Vec::<String>::new());
+    let tpch = path("tpch");
+    let args = ["gen", "tpch", "--scale", "30", "--out", &tpch, "--tables", "region,lineitem", "--threads", "1"];
+    interrupted(&args, &|| files(&tpch).len() > 1);
+    assert_eq!(files(&tpch), ["region.parquet"]);
+
+    let suite = path("mine");
+    std::fs::create_dir(&suite).expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join("mine").join(name), text).expect("written");
+    write("suite.toml", "name = \"mine\"\n");
+    write("q1.sql", "CREATE TABLE many AS SELECT * FROM range(1000); SELECT count(*) AS n FROM many");
+    write("q2.sql", "SELECT sum(a.value + b.value + c.value) FROM range(100000) a, range(100000) b, range(100000) c");
+    let begun = Instant::now();
+    let told = interrupted(&["run", &suite, "--data", &tpch, "--device", "cpu", "--json"], &|| {
+        begun.elapsed() > Duration::from_secs(3)
+    });
+    assert!(told.lines().count() == 1 && told.contains("\"query\":\"q1\""), "{told}");
+}
+
 #[test]
 fn refusals() {
     let gen_refused = |args: &[&str], code, says: &str| {
@@ -127,8 +242,28 @@ fn refusals() {
     gen_refused(&["gen", "tpch", "--scale", "0", "--out", "x"], 2, "scale factor 0");
     gen_refused(&["gen", "tpch", "--scale", "1", "--out", "x", "--tables", "lines"], 2, "'lines'");
     gen_refused(&["gen", "tpch", "--scale", "0.001", "--out", "Cargo.toml/x"], 4, "Cargo.toml");
+    gen_refused(&["gen", "gpu-bdb", "--scale", "-1", "--out", "x"], 2, "scale factor -1 is not usable");
+    gen_refused(&["gen", "tpch", "--scale", "1", "--out", "x", "--threads", "100000"], 2, "100000 is not in 0..=1024");
+    gen_refused(&["gen", "tpch", "--scale", "1", "--out", "x", "--threads", "-1"], 2, "'-1' for '--threads <N>'");
+    gen_refused(
+        &["gen", "gpu-bdb", "--scale", "0.01", "--out", "README.md"],
+        4,
+        "the folder README.md: a file has that name",
+    );
     gen_refused(&["run", "tpcds", "--data", "x"], 2, "no suite named 'tpcds'");
     gen_refused(&["run", "./tpcds", "--data", "x"], 4, "cannot read ./tpcds/suite.toml");
     gen_refused(&["run", "tpch", "--data", "x", "--query", "99"], 2, "no query '99'");
+    gen_refused(
+        &["run", "tpch", "--data", "no-such-folder", "--device", "cpu"],
+        4,
+        "there is no folder no-such-folder; make",
+    );
     gen_refused(&["run", "tpch", "--data", "no-such-folder", "--device", "cpu"], 4, "millpond gen tpch");
+    gen_refused(
+        &["run", "tpch", "--data", "README.md", "--device", "cpu"],
+        4,
+        "README.md is a file; --data takes the folder",
+    );
+    gen_refused(&["run", "tpch", "--data", "data", "--device", "cpu"], 4, "nor the folder data/nation exists");
+    gen_refused(&["run", "tpch", "--data", "x", "--json", "--report", "md"], 2, "cannot be used with");
 }

@@ -17,7 +17,7 @@ use std::hash::{Hash, Hasher};
 
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
-use super::{MlError, murmur3_32, not_negative};
+use super::{MlError, murmur3_32};
 
 /// More buckets than this would need 4 GiB for their numbers.
 const MAX_BUCKETS: u32 = 1 << 30;
@@ -42,10 +42,13 @@ impl NaiveBayesOptions {
     /// [`MlError::Option`] names the option, its value, and what it may be.
     pub fn validate(&self) -> Result<(), MlError> {
         NgramHasher::try_new(self.buckets)?;
-        not_negative("alpha", self.alpha)?;
-        match self.alpha > 0.0 {
+        match self.alpha.is_finite() && self.alpha > 0.0 {
             true => Ok(()),
-            false => Err(MlError::Option { option: "alpha", given: self.alpha.to_string(), wanted: "above 0" }),
+            false => Err(MlError::Option {
+                option: "alpha",
+                given: self.alpha.to_string(),
+                wanted: "a finite number above 0",
+            }),
         }
     }
 }

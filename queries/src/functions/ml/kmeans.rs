@@ -105,7 +105,7 @@ impl KMeans {
     /// Clusters `rows`.
     ///
     /// # Errors
-    /// [`MlError::Option`] for options that cannot be used.
+    /// [`MlError::Option`] for options that cannot be used, [`MlError::Range`] if sums of squares overflow.
     pub fn fit(rows: &Matrix, options: &KMeansOptions) -> Result<Self, MlError> {
         Self::fit_until(rows, options, &AtomicBool::new(false))
     }
@@ -124,7 +124,17 @@ impl KMeans {
                 best = Some(model);
             }
         }
-        Ok(best.expect("there is at least one restart"))
+        let best = best.expect("there is at least one restart");
+        if best.wssse.is_finite() { Ok(best) } else { Err(MlError::Range) }
+    }
+
+    /// The nearest centre of each row; the first of several that are equally near. Of the rows that it was fitted to, these are
+    /// [`Self::labels`].
+    ///
+    /// # Errors
+    /// [`MlError::Shape`] if the rows have another number of columns than the centres.
+    pub fn predict(&self, rows: &Matrix) -> Result<Vec<u32>, MlError> {
+        nearest(rows, &self.centers)
     }
 
     /// Clusters `rows` from given centres, one per row of `start`; `clusters`, `restarts` and `seed` of the options play no part.
@@ -205,6 +215,21 @@ impl KMeans {
             iterations,
         })
     }
+}
+
+/// The nearest of `centers` for each row; without centres there is none.
+///
+/// # Errors
+/// As [`KMeans::predict`].
+pub(crate) fn nearest(rows: &Matrix, centers: &Matrix) -> Result<Vec<u32>, MlError> {
+    if centers.num_rows() == 0 {
+        return Ok(Vec::new());
+    }
+    if rows.num_columns() != centers.num_columns() {
+        let (rows, columns) = (centers.num_rows(), rows.num_columns());
+        return Err(MlError::Shape { rows, columns, values: centers.values.len() });
+    }
+    Ok(assign(rows, centers).labels)
 }
 
 /// Each row's centre; for each centre the sums of its rows' columns, their number, and their squared distances.
@@ -372,6 +397,22 @@ mod tests {
             pool.install(|| KMeans::fit(&rows, &KMeansOptions { restarts: 2, ..KMeansOptions::new(5) })).expect("fits")
         };
         assert_eq!(fit(1), fit(3));
+    }
+
+    #[test]
+    fn predictions_of_the_fitted_rows_are_their_labels() {
+        let values: Vec<f64> = (0..6_000).map(|i| f64::from(i * 7919 % 1_009) / 7.0).collect();
+        let rows = matrix(3_000, 2, &values);
+        let model = KMeans::fit(&rows, &KMeansOptions { max_iterations: 3, ..KMeansOptions::new(6) }).expect("fits");
+        assert_eq!(model.predict(&rows), Ok(model.labels.clone()));
+        assert_eq!(model.predict(&matrix(0, 2, &[])), Ok(vec![]));
+        assert!(matches!(model.predict(&matrix(1, 1, &[1.0])), Err(MlError::Shape { .. })));
+    }
+
+    #[test]
+    fn features_whose_sums_overflow_are_refused() {
+        let huge = matrix(3, 1, &[1e308, 1e308, -1e308]);
+        assert_eq!(KMeans::fit(&huge, &KMeansOptions::new(1)), Err(MlError::Range));
     }
 
     #[test]

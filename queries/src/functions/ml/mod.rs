@@ -43,6 +43,8 @@ pub enum MlError {
     Labels { labels: usize, rows: usize },
     #[error("class {class} of {classes}; classes count from 0")]
     Class { class: usize, classes: usize },
+    #[error("sums of the features leave the range of a DOUBLE; divide the features by a constant first")]
+    Range,
     #[error("the fit was stopped")]
     Stopped,
 }

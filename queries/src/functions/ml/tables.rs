@@ -30,6 +30,7 @@ use millpond::datafusion::execution::SendableRecordBatchStream;
 use millpond::datafusion::execution::memory_pool::MemoryReservation;
 use millpond::datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 
+use super::kmeans::nearest;
 use super::{KMeans, KMeansOptions, Logistic, LogisticOptions, Matrix, MlError, NaiveBayes, NaiveBayesOptions};
 use crate::functions::text::views;
 use crate::functions::{Function, FunctionError, KMeansOutput, LogisticOutput};
@@ -66,6 +67,10 @@ pub(crate) fn run(
     };
     let start: futures::future::BoxFuture<'static, Result<BoxStream<'static, Result<RecordBatch>>>> = match function {
         Function::KMeans { options, output } => Box::pin(job.kmeans(first, *options, *output)),
+        Function::KMeansPredict { features } => match second {
+            Some(centers) => Box::pin(job.kmeans_predict(first, centers, *features)),
+            None => Box::pin(async { Err(DataFusionError::Internal("predictions need two inputs".to_string())) }),
+        },
         Function::Logistic { options, output } => Box::pin(job.logistic(first, *options, *output)),
         Function::NaiveBayes { options } => match second {
             Some(test) => Box::pin(job.naive_bayes(first, test, *options)),
@@ -142,6 +147,42 @@ impl Job {
             }
         };
         self.finish(columns)
+    }
+
+    async fn kmeans_predict(
+        self,
+        rows: SendableRecordBatchStream,
+        mut centers: SendableRecordBatchStream,
+        features: usize,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let (label, schema) = (self.columns[features + 1], centers.schema());
+        let (mut labels, mut values, mut num_rows) =
+            (vec![new_empty_array(schema.field(label).data_type())], vec![], 0);
+        while let Some(batch) = centers.next().await {
+            let batch = batch?;
+            values.extend(self.features(&schema, &self.columns[features + 2..], &batch)?);
+            labels.push(Arc::clone(batch.column(label)));
+            num_rows += batch.num_rows();
+            self.reservation.try_resize(values.capacity() * size_of::<f64>())?;
+        }
+        drop(centers);
+        let labels = concat(&labels.iter().map(AsRef::as_ref).collect::<Vec<_>>())?;
+        let centers = Arc::new(Matrix::try_new(num_rows, features, values)?);
+        let predicted =
+            stream::try_unfold((self, rows, centers, labels), move |(job, mut rows, centers, labels)| async move {
+                let Some(batch) = rows.next().await else { return Ok(None) };
+                let batch = batch?;
+                let values = job.features(&rows.schema(), &job.columns[1..=features], &batch)?;
+                let matrix = Matrix::try_new(batch.num_rows(), features, values)?;
+                let of = Arc::clone(&centers);
+                let nearest = job.compute(move |_| nearest(&matrix, &of)).await??;
+                // Without centres there are no labels.
+                let numbers: UInt32Array = (0..batch.num_rows()).map(|row| nearest.get(row).copied()).collect();
+                let columns = vec![Arc::clone(batch.column(job.columns[0])), take(&labels, &numbers, None)?];
+                let output = RecordBatch::try_new(Arc::clone(&job.schema), columns)?.record_output(&job.metrics);
+                Ok(Some((output, (job, rows, centers, labels))))
+            });
+        Ok(predicted.boxed())
     }
 
     async fn logistic(
@@ -273,13 +314,7 @@ impl Job {
         let mut id_bytes = 0;
         while let Some(batch) = input.next().await {
             let batch = batch?;
-            let columns: Result<Vec<Float64Array>> =
-                features.iter().map(|column| self.numbers(&schema, *column, batch.column(*column))).collect();
-            let columns = columns?;
-            values.reserve(batch.num_rows() * columns.len());
-            for row in 0..batch.num_rows() {
-                values.extend(columns.iter().map(|column| column.value(row)));
-            }
+            values.extend(self.features(&schema, features, &batch)?);
             if with_id {
                 id_bytes += batch.column(id).get_array_memory_size();
                 ids.push(Arc::clone(batch.column(id)));
@@ -297,6 +332,15 @@ impl Job {
         };
         let features = Matrix::try_new(num_rows, features.len(), values)?;
         Ok(Rows { id, label: with_label.then_some(labels), features })
+    }
+
+    /// The numbers of a batch, row after row.
+    fn features(&self, schema: &SchemaRef, columns: &[usize], batch: &RecordBatch) -> Result<Vec<f64>> {
+        let columns: Result<Vec<Float64Array>> =
+            columns.iter().map(|column| self.numbers(schema, *column, batch.column(*column))).collect();
+        let columns = columns?;
+        let row = |row: usize| columns.iter().map(move |column| column.value(row));
+        Ok((0..batch.num_rows()).flat_map(row).collect())
     }
 
     fn numbers(&self, schema: &SchemaRef, column: usize, array: &ArrayRef) -> Result<Float64Array> {
