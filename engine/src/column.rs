@@ -100,8 +100,21 @@ pub fn value_type(data_type: &DataType) -> &DataType {
     }
 }
 
+/// True for runs or dictionaries of runs or dictionaries.
+fn is_nested(data_type: &DataType) -> bool {
+    let values = match data_type {
+        DataType::Dictionary(_, values) => values,
+        DataType::RunEndEncoded(_, values) => values.data_type(),
+        _ => return false,
+    };
+    matches!(values, DataType::Dictionary(..) | DataType::RunEndEncoded(..))
+}
+
 /// True for the types that live on the device as dictionary codes or as texts.
 pub fn is_string(data_type: &DataType) -> bool {
+    if matches!(data_type, DataType::RunEndEncoded(..)) && is_nested(data_type) {
+        return false;
+    }
     let bytes = matches!(
         value_type(data_type),
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_)
@@ -117,6 +130,16 @@ pub fn is_characters(data_type: &DataType) -> bool {
 /// The device type of a plain SQL type, with no range; `None` for strings and for types without a device form. Intervals are
 /// integers in their order, and the type of a bare NULL a boolean that is never valid.
 pub fn plain_repr(data_type: &DataType) -> Option<Repr> {
+    use DataType::{Boolean, Dictionary, Duration, Interval, Null, RunEndEncoded};
+    let refused = match data_type {
+        // Arrow packs no others when they leave the device.
+        Dictionary(_, values) => matches!(**values, Boolean | Duration(_) | Interval(_) | Null) || is_nested(data_type),
+        RunEndEncoded(..) => is_nested(data_type),
+        _ => false,
+    };
+    if refused {
+        return None;
+    }
     match value_type(data_type) {
         DataType::Null => Some(Repr::Bool),
         DataType::Interval(IntervalUnit::YearMonth) => Some(Repr::I32),

@@ -54,61 +54,57 @@ fn joined(graph: &mut Graph, high: NodeId, low: NodeId, bits: u32, repr: Repr) -
     graph.arithmetic(Arithmetic::Add, high, low, Overflow::Wrap)
 }
 
+/// What the interval is made of, in its own widths: months · days, milliseconds · months, days, nanoseconds.
+pub(super) fn parts(graph: &mut Graph, of: NodeId, unit: IntervalUnit) -> Result<Vec<NodeId>, GraphError> {
+    Ok(match unit {
+        IntervalUnit::YearMonth => vec![of],
+        IntervalUnit::DayTime => {
+            let (days, milliseconds) = split(graph, of, 32)?;
+            vec![graph.convert(days, Repr::I32, Overflow::Fail)?, centred(graph, milliseconds, 32, Repr::I32)?]
+        }
+        IntervalUnit::MonthDayNano => {
+            let (months, rest) = split(graph, of, 96)?;
+            let (days, nanoseconds) = split(graph, rest, 64)?;
+            let months = graph.convert(months, Repr::I32, Overflow::Fail)?;
+            vec![months, centred(graph, days, 32, Repr::I32)?, centred(graph, nanoseconds, 64, Repr::I64)?]
+        }
+    })
+}
+
+/// The interval that is made of these parts; what does not fit their widths wraps.
+pub(super) fn of_parts(graph: &mut Graph, unit: IntervalUnit, parts: &[NodeId]) -> Result<NodeId, GraphError> {
+    let mut own = |at: usize, repr| match parts.get(at) {
+        Some(part) => graph.convert(*part, repr, Overflow::Wrap),
+        None => Ok(graph.integer(0, repr)),
+    };
+    match unit {
+        IntervalUnit::YearMonth => own(0, Repr::I32),
+        IntervalUnit::DayTime => {
+            let (days, milliseconds) = (own(0, Repr::I32)?, own(1, Repr::I32)?);
+            joined(graph, days, milliseconds, 32, Repr::I64)
+        }
+        IntervalUnit::MonthDayNano => {
+            let (months, days, nanoseconds) = (own(0, Repr::I32)?, own(1, Repr::I32)?, own(2, Repr::I64)?);
+            let days = joined(graph, months, days, 32, Repr::I128)?;
+            joined(graph, days, nanoseconds, 64, Repr::I128)
+        }
+    }
+}
+
 impl Parts {
     fn of(graph: &mut Graph, of: NodeId, unit: IntervalUnit) -> Result<Self, GraphError> {
-        Ok(match unit {
-            IntervalUnit::YearMonth => {
-                Self { months: of, days: graph.integer(0, Repr::I32), nanoseconds: graph.integer(0, Repr::I64) }
-            }
-            IntervalUnit::DayTime => {
-                let (days, milliseconds) = split(graph, of, 32)?;
-                let milliseconds = centred(graph, milliseconds, 32, Repr::I64)?;
+        let own = parts(graph, of, unit)?;
+        let (no_months, no_time) = (graph.integer(0, Repr::I32), graph.integer(0, Repr::I64));
+        Ok(match (unit, own.as_slice()) {
+            (IntervalUnit::DayTime, &[days, milliseconds]) => {
+                let wide = graph.convert(milliseconds, Repr::I64, Overflow::Wrap)?;
                 let scale = graph.integer(1_000_000, Repr::I64);
-                Self {
-                    months: graph.integer(0, Repr::I32),
-                    days: graph.convert(days, Repr::I32, Overflow::Fail)?,
-                    nanoseconds: graph.arithmetic(Arithmetic::Multiply, milliseconds, scale, Overflow::Fail)?,
-                }
+                let nanoseconds = graph.arithmetic(Arithmetic::Multiply, wide, scale, Overflow::Fail)?;
+                Self { months: no_months, days, nanoseconds }
             }
-            IntervalUnit::MonthDayNano => {
-                let (months, rest) = split(graph, of, 96)?;
-                let (days, nanoseconds) = split(graph, rest, 64)?;
-                Self {
-                    months: graph.convert(months, Repr::I32, Overflow::Fail)?,
-                    days: centred(graph, days, 32, Repr::I32)?,
-                    nanoseconds: centred(graph, nanoseconds, 64, Repr::I64)?,
-                }
-            }
+            (_, &[months, days, nanoseconds]) => Self { months, days, nanoseconds },
+            _ => Self { months: of, days: no_months, nanoseconds: no_time },
         })
-    }
-
-    /// Each part by `change`, as an interval again.
-    fn changed(
-        self,
-        graph: &mut Graph,
-        unit: IntervalUnit,
-        mut change: impl FnMut(&mut Graph, fn(&Parts) -> NodeId, NodeId) -> Result<NodeId, GraphError>,
-    ) -> Result<NodeId, GraphError> {
-        let months = |parts: &Parts| parts.months;
-        let days = |parts: &Parts| parts.days;
-        let nanoseconds = |parts: &Parts| parts.nanoseconds;
-        match unit {
-            IntervalUnit::YearMonth => change(graph, months, self.months),
-            IntervalUnit::DayTime => {
-                let days = change(graph, days, self.days)?;
-                let finer = change(graph, nanoseconds, self.nanoseconds)?;
-                let finer = graph.divide_constant(finer, 1_000_000, Rounding::Truncate)?;
-                let finer = graph.convert(finer, Repr::I32, Overflow::Fail)?;
-                joined(graph, days, finer, 32, Repr::I64)
-            }
-            IntervalUnit::MonthDayNano => {
-                let months = change(graph, months, self.months)?;
-                let days = change(graph, days, self.days)?;
-                let finer = change(graph, nanoseconds, self.nanoseconds)?;
-                let days = joined(graph, months, days, 32, Repr::I128)?;
-                joined(graph, days, finer, 64, Repr::I128)
-            }
-        }
     }
 }
 
@@ -121,9 +117,11 @@ impl Lowering<'_> {
         unit: IntervalUnit,
     ) -> Result<NodeId, Reason> {
         let graph = &mut self.graph;
-        let parts = Parts::of(graph, of.node, unit);
-        let negated =
-            parts.and_then(|parts| parts.changed(graph, unit, |graph, _, part| graph.negate(part, Overflow::Fail)));
+        let negated = parts(graph, of.node, unit).and_then(|parts| {
+            let negated = parts.into_iter().map(|part| graph.negate(part, Overflow::Fail));
+            let negated = negated.collect::<Result<Vec<_>, _>>()?;
+            of_parts(graph, unit, &negated)
+        });
         negated.map_err(|e| refused(expr, &e))
     }
 
@@ -139,9 +137,11 @@ impl Lowering<'_> {
         let (of, interval, unit) = match (&left.data_type, &right.data_type, op) {
             (DataType::Interval(a), DataType::Interval(b), Arithmetic::Add | Arithmetic::Subtract) if a == b => {
                 let graph = &mut self.graph;
-                let parts = Parts::of(graph, left.node, *a).and_then(|l| Ok((l, Parts::of(graph, right.node, *b)?)));
-                let node = parts.and_then(|(l, r)| {
-                    l.changed(graph, *a, |graph, part, own| graph.arithmetic(op, own, part(&r), Overflow::Fail))
+                let both = parts(graph, left.node, *a).and_then(|l| Ok((l, parts(graph, right.node, *b)?)));
+                let node = both.and_then(|(l, r)| {
+                    let sum = |(l, r)| graph.arithmetic(op, l, r, Overflow::Fail);
+                    let sums = l.into_iter().zip(r).map(sum).collect::<Result<Vec<_>, _>>()?;
+                    of_parts(graph, *a, &sums)
                 });
                 return node.map(Some).map_err(|e| refused(expr, &e));
             }

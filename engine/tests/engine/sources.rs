@@ -169,6 +169,8 @@ fn wrapped_types() -> RecordBatch {
     let keys = |values: i32| rows.clone().map(move |row| valid(row, 11).then_some((row * 7 % 37) as i32 % values));
     let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(5), None, Some(-9), Some(1 << 40), Some(0)]));
     let words: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None, Some("é"), Some("longer than twelve")]));
+    let flags: ArrayRef = Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)]));
+    let dates: ArrayRef = Arc::new(Date32Array::from(vec![Some(-5), None, Some(12_345)]));
     let dictionary = |values: &ArrayRef| {
         let keys = keys(values.len() as i32).collect::<Int32Array>();
         Arc::new(DictionaryArray::try_new(keys, Arc::clone(values)).expect("keys are places")) as ArrayRef
@@ -196,6 +198,8 @@ fn wrapped_types() -> RecordBatch {
         ("w", dictionary(&words), true),
         ("rn", runs(&numbers), true),
         ("rw", runs(&words), true),
+        ("b", runs(&flags), true),
+        ("day", dictionary(&dates), true),
         ("fix", Arc::new(fixed) as _, true),
         ("nothing", Arc::new(NullArray::new(700)) as _, true),
         ("ym", Arc::new(months) as _, true),
@@ -219,6 +223,9 @@ async fn values_in_dictionaries_runs_and_fixed_lengths() {
         "SELECT id, fix = X'02ff02', fix < X'03', arrow_typeof(fix), fix IN (X'02ff02', X'00ff00') FROM o",
         "SELECT a.id, b.id FROM o a JOIN o b ON a.fix = b.fix AND a.n = b.n AND a.id < 90 AND b.id < 60",
         "SELECT ym, dt, count(*) FROM o GROUP BY ym, dt",
+        "SELECT b, nothing, count(*), min(arrow_cast(b, 'Boolean')), max(n), count(day) FROM o GROUP BY b, nothing",
+        "SELECT day, count(*), min(id) FROM o WHERE day > DATE '1960-01-01' GROUP BY day",
+        "SELECT sum(mdn), sum(dt), sum(ym) FROM o",
         "SELECT mdn, count(*) FROM o GROUP BY mdn",
         "SELECT id, mdn FROM o ORDER BY mdn DESC NULLS LAST, dt NULLS FIRST, ym, id",
         "SELECT id, n, fix FROM o ORDER BY n, fix DESC, id LIMIT 50",
@@ -283,6 +290,8 @@ async fn sums_with_intervals_of_a_column() {
         "SELECT id, ts_z + mdn, ts_z - mdn, ts_z + ym, ts_z - dt FROM o",
         "SELECT id, mdn + INTERVAL '1 month 3 days', mdn - mdn, -mdn, mdn + mdn, dt + dt, -dt, dt - dt, ym + ym, -ym FROM o",
         "SELECT id FROM o WHERE ts_ns + mdn > TIMESTAMP '2020-01-01' AND mdn - INTERVAL '1 month' < INTERVAL '1 year'",
+        "SELECT id % 7, sum(mdn), sum(dt), sum(ym), sum(DISTINCT mdn), sum(ym) FILTER (WHERE id > 300) FROM o GROUP BY 1",
+        "SELECT sum(mdn), sum(dt), sum(ym), sum(-dt), sum(mdn) FILTER (WHERE id < 0), arrow_typeof(sum(mdn)) FROM o",
         "SELECT mdn + mdn AS twice, count(*), min(ts_s + mdn) FROM o GROUP BY 1",
     ] {
         same(&cpu, &sim, sql).await;

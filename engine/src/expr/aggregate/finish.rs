@@ -5,12 +5,14 @@
 //! NULL     a group without a valid row has no result; so have statistics of too few rows.
 //! Errors   averages of decimals beyond their type raise the device's error flag; DataFusion then gives its message.
 
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, IntervalUnit, SchemaRef};
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, Graph, GraphError, NodeId, Overflow, Range, Repr};
 
 use super::moments::Moments;
 use super::ranked::Place;
 use super::sketch;
+
+use super::super::interval;
 use super::{LoweredAggregate, Lowering, Number, Scope, Value};
 use crate::column::{DictionaryId, is_string, plain_repr};
 use crate::placement::Reason;
@@ -50,6 +52,8 @@ pub(super) enum Final {
         digits: i8,
         precision: u8,
     },
+    /// Sums of the parts of intervals, each in its own width, in which it wraps.
+    Interval(IntervalUnit, Vec<usize>),
     /// A statistic of one column or of pairs.
     Moments(Moments),
     /// A value at a place in its group's order.
@@ -68,7 +72,7 @@ impl LoweredAggregate {
         let mut results = Vec::new();
         for (index, data_type) in self.keys.iter().enumerate() {
             let mut value = table.column(index)?;
-            if *data_type == DataType::Boolean {
+            if plain_repr(data_type) == Some(Repr::Bool) {
                 let node = lowering.graph.convert(value.node, Repr::Bool, Overflow::Wrap);
                 value.node = node.map_err(|e| graph(schema.field(index).name(), &e))?;
             }
@@ -117,6 +121,10 @@ impl LoweredAggregate {
                 Final::Estimate { registers, sum } => {
                     let (registers, sum) = (accumulator(*registers)?, accumulator(*sum)?);
                     sketch::estimate(&mut lowering.graph, registers, sum).map_err(refuse)?
+                }
+                Final::Interval(unit, sums) => {
+                    let sums = sums.iter().map(|at| accumulator(*at)).collect::<Result<Vec<_>, _>>()?;
+                    interval::of_parts(&mut lowering.graph, *unit, &sums).map_err(refuse)?
                 }
                 Final::Moments(moments) => moments.finish(&mut lowering.graph, &accumulator)?.map_err(refuse)?,
                 Final::WholeAverage { sum, count } => {

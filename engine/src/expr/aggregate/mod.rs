@@ -23,8 +23,8 @@ use millpond_kernels::codegen::ir::{
     Repr, Rounding, Seed, Test, Ty,
 };
 
-use super::{Dictionary, Lowering, Scope, Value, refused};
-use crate::column::{ColumnInfo, Form};
+use super::{Dictionary, Lowering, Scope, Value, interval, refused};
+use crate::column::{ColumnInfo, Form, value_type};
 use crate::placement::Reason;
 
 pub use describe::{Aggregation, Call, Number, Variant};
@@ -361,6 +361,12 @@ fn one(
             "bit_or" => Aggregate::BitOr(value.node),
             _ => Aggregate::BitXor(value.node),
         }))),
+        "sum" if let DataType::Interval(unit) = value_type(&value.data_type) => {
+            let parts = interval::parts(&mut lowering.graph, value.node, *unit).map_err(|e| refused(argument, &e))?;
+            let sum = |part| Accumulator { aggregate: Aggregate::Sum(part), filter };
+            let sums = parts.into_iter().map(|part| spec.accumulate(&lowering.graph, sum(part)));
+            Ok(Final::Interval(*unit, sums.collect()))
+        }
         "sum" => {
             let exact = exact && repr.is_float();
             let sum = add(if exact { Aggregate::SumExact(value.node) } else { Aggregate::Sum(value.node) });
