@@ -29,6 +29,8 @@ pub mod metric {
     pub const PEAK_BYTES: &str = "peak_bytes";
     pub const SPILLED_BYTES: &str = "spilled_bytes";
     pub const RESTORED_BYTES: &str = "restored_bytes";
+    /// Runs that the CPU did again because the device could not finish them.
+    pub const TAKEN_OVER: &str = "taken_over_by_cpu";
     /// On an `UploadExec`: extents that went up.
     pub const EXTENTS: &str = "extents";
 }
@@ -64,7 +66,8 @@ pub struct QueryReport {
     /// Device bytes that left for host memory because memory ran out, and those that came back.
     pub spilled_bytes: u64,
     pub restored_bytes: u64,
-    /// Operators over table rows that ran on the device, and all of them (scans and pass-through nodes do not count).
+    /// Operators over table rows that ran on the device, and all of them (scans and pass-through nodes do not count). What the CPU
+    /// ran again did not run on the device.
     pub operators_on_device: usize,
     pub operators: usize,
     /// Why operators stayed on the CPU; sorted, each once.
@@ -81,11 +84,8 @@ impl QueryReport {
     /// What the nodes of an executed plan tell: counts, reasons, notes.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
         let mut report = Self { reasons: plan_reasons(plan), ..Self::default() };
+        report.count_operators(plan, false);
         let walked = plan.apply(|node| {
-            if counts_as_operator(node.as_ref()) {
-                report.operators += 1;
-                report.operators_on_device += usize::from(is_device_node(node.as_ref()));
-            }
             if let Some(download) = node.downcast_ref::<DownloadExec>() {
                 report.notes.extend(download.notes());
                 if let Some(metrics) = node.metrics() {
@@ -110,6 +110,24 @@ impl QueryReport {
         });
         debug_assert!(walked.is_ok(), "the walk above returns no error");
         report
+    }
+
+    /// Counts the operators of `plan`; with `taken_over` its device nodes are below a border whose rows the CPU gave after all.
+    fn count_operators(&mut self, plan: &Arc<dyn ExecutionPlan>, taken_over: bool) {
+        if counts_as_operator(plan.as_ref()) {
+            self.operators += 1;
+            self.operators_on_device += usize::from(is_device_node(plan.as_ref()) && !taken_over);
+        }
+        let taken_over = match plan.downcast_ref::<DownloadExec>() {
+            Some(download) => {
+                let times = download.metrics().and_then(|metrics| metrics.sum_by_name(metric::TAKEN_OVER));
+                times.is_some_and(|times| times.as_usize() > 0)
+            }
+            None => taken_over,
+        };
+        for child in plan.children() {
+            self.count_operators(child, taken_over);
+        }
     }
 
     /// Adds what the next statement of the same query did.

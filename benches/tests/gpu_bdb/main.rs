@@ -57,7 +57,7 @@ fn holds(query: &Query, expected: &Outcome, actual: &Outcome) {
     let report = &actual.report;
     assert_eq!(report.findings, Vec::<String>::new(), "{id}");
     assert_eq!(report.pool_used_bytes, 0, "{id}");
-    assert_eq!(report.operators_on_device > 0, report.launches > 0, "{id}: {report:?}");
+    assert!(report.operators_on_device == 0 || report.launches > 0, "{id}: {report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -126,6 +126,7 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Outpu
         return Err(trouble.into_error(fallback));
     }
     download.note_once(format!("{} – ran this part again on the CPU", trouble.what), fallback);
+    MetricBuilder::new(download.metrics_set()).global_counter(metric::TAKEN_OVER).add(1);
     let mut batches = cpu(&download, context)?;
     while let Some(batch) = batches.next().await {
         let batch = batch?;

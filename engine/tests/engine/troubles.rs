@@ -106,6 +106,8 @@ async fn a_lost_device_leaves_the_answer_to_the_cpu() {
             // A late loss may come after the last launch of this query.
             let happened = result.report.notes.iter().any(|note| note.contains("again on the CPU"));
             assert!(happened || nth > 2, "{what}: notes {:?}", result.report.notes);
+            // The report says which of the two has given the answer.
+            assert_eq!(result.report.operators_on_device == 0, happened, "{what}: {:?}", result.report);
             nothing_is_left(&sim, &what).await;
 
             // The device is not used again; queries are still answered.
