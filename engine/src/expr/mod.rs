@@ -18,6 +18,7 @@ mod function;
 mod interval;
 pub mod join;
 mod math;
+mod own;
 mod pattern;
 mod text;
 mod time;
@@ -43,6 +44,7 @@ use crate::column::{
     ColumnInfo, DictionaryId, Form, is_string, plain_repr, scalar_integer, type_unsupported, value_type,
 };
 use crate::placement::Reason;
+use crate::udf::DeviceFunction;
 
 use aggregate::SketchExpr;
 pub(crate) use build::try_build;
@@ -211,6 +213,13 @@ impl<'d> Lowering<'d> {
             return self.like(expr, like, scope);
         }
         if let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() {
+            if DeviceFunction::of(function.fun()).is_some() {
+                return self.function(expr, function, data_type, scope);
+            }
+            if !own::is_own_scalar(function.fun()) {
+                let name = function.fun().name();
+                return Err(unsupported(expr, &format!("{name} is a function of the session's own, not DataFusion's")));
+            }
             if let Some(value) = self.text_function(expr, function, &data_type, scope)? {
                 return Ok(value);
             }

@@ -8,7 +8,9 @@ use millpond::datafusion::arrow::datatypes::DataType::{self, Boolean, Decimal128
 use millpond::datafusion::arrow::datatypes::{Float64Type, Int64Type};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::common::ScalarValue;
-use millpond::datafusion::logical_expr::{ColumnarValue, Operator, ScalarUDF, Volatility, create_udf};
+use millpond::datafusion::logical_expr::{
+    Accumulator, ColumnarValue, Operator, ScalarUDF, Volatility, create_udaf, create_udf,
+};
 use millpond::{DeviceChoice, DeviceFunction, Fallback, Millpond, NullHandling, UdfError};
 
 use crate::support::session_with;
@@ -248,4 +250,79 @@ fn what_is_wrong_is_said_when_the_function_is_made() {
     assert_eq!(said, "function first: Int64 + Float64: cast one to the other's type");
     let said = refusal(DeviceFunction::from_builder(first(), &[Boolean], &Int64, |b, x| b.function("sine", &x[..1])));
     assert!(said.contains("sine"), "{said}");
+}
+
+/// A function that gives 42 for whatever it is asked.
+fn forty_two(name: &str, argument: DataType) -> ScalarUDF {
+    let body = |values: &[ColumnarValue]| {
+        let rows = values.iter().find_map(|value| match value {
+            ColumnarValue::Array(array) => Some(array.len()),
+            ColumnarValue::Scalar(_) => None,
+        });
+        Ok(ColumnarValue::Array(Arc::new(Int64Array::from(vec![42; rows.unwrap_or(1)]))))
+    };
+    create_udf(name, vec![argument], Int64, Volatility::Immutable, Arc::new(body))
+}
+
+/// An aggregate that gives 42 for whatever it is asked.
+#[derive(Debug)]
+struct FortyTwo;
+
+impl Accumulator for FortyTwo {
+    fn update_batch(&mut self, _: &[ArrayRef]) -> datafusion::error::Result<()> {
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> datafusion::error::Result<ScalarValue> {
+        Ok(ScalarValue::Int64(Some(42)))
+    }
+
+    fn size(&self) -> usize {
+        0
+    }
+
+    fn state(&mut self) -> datafusion::error::Result<Vec<ScalarValue>> {
+        Ok(vec![ScalarValue::Int64(Some(42))])
+    }
+
+    fn merge_batch(&mut self, _: &[ArrayRef]) -> datafusion::error::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn functions_that_take_datafusions_names_are_theirs() {
+    let sim = session_with(DeviceChoice::Sim, 1, Fallback::Allow);
+    sim.context().register_udf(forty_two("abs", Int64));
+    sim.context().register_udf(forty_two("character_length", Utf8));
+    let median = create_udaf(
+        "median",
+        vec![Int64],
+        Arc::new(Int64),
+        Volatility::Immutable,
+        Arc::new(|_| Ok(Box::new(FortyTwo))),
+        Arc::new(vec![Int64]),
+    );
+    sim.context().register_udaf(median);
+    // One with a device body is that one there, too, whatever DataFusion has of its name.
+    let ptx = format!(
+        "{HEADER}.func (.param .b64 out) chr(.param .b64 x)\n{{\n.reg .b64 %d<2>;\nmov.b64 %d0, 42;\nst.param.b64 [out], %d0;\nret;\n}}"
+    );
+    let chr = forty_two("chr", Int64);
+    let chr = DeviceFunction::from_ptx(chr, &[Int64], &Int64, &ptx, "chr", NullHandling::Strict);
+    sim.register_function(chr.expect("it is as declared")).expect("it runs");
+    for (sql, expected, on_device) in [
+        ("SELECT sum(abs(x)) FROM (VALUES (-1), (2), (5)) t(x)", 126, false),
+        ("SELECT sum(character_length(x || y)) FROM (VALUES ('a', 'b'), ('c', 'd'), ('e', 'f')) t(x, y)", 126, false),
+        ("SELECT median(x) FROM (VALUES (1), (2), (5)) t(x)", 42, false),
+        ("SELECT sum(chr(x)) FROM (VALUES (1), (2), (5)) t(x)", 126, true),
+        ("SELECT sum(signum(x)) FROM (VALUES (1), (2), (5)) t(x)", 3, true),
+    ] {
+        let answer = sim.execute(sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+        let value = ScalarValue::try_from_array(answer.batches[0].column(0), 0).expect("a row");
+        assert_eq!(value.cast_to(&Int64).expect("a number"), ScalarValue::Int64(Some(expected)), "{sql}");
+        let reasons = answer.report.reasons.join("; ");
+        assert_eq!(reasons.is_empty(), on_device, "{sql}: {reasons}");
+        assert!(on_device || reasons.contains("a function of the session's own"), "{sql}: {reasons}");
+    }
 }

@@ -27,6 +27,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use super::ranked::is_ranked;
 use super::sketch::{self, Method, Sketch, SketchExpr, SketchPart};
 use super::unsupported;
+use crate::expr::own::is_own_aggregate;
 use crate::placement::Reason;
 
 /// Sets, times one more than there are distinct arguments: launches over the same rows.
@@ -109,6 +110,9 @@ impl Aggregation {
         let sets = if sets.is_empty() { vec![vec![]] } else { sets };
         let ids = group_by.has_grouping_set().then(|| grouping_ids(&sets));
         let call = |(index, function): (usize, &Arc<AggregateFunctionExpr>)| {
+            if !is_own_aggregate(function.fun()) {
+                return Err(unsupported(function, "it is a function of the session's own, not DataFusion's"));
+            }
             let mut arguments = function.expressions();
             let percentile = percentile(function, &mut arguments)?;
             let sketch = sketch(function, &mut arguments, first)?;
