@@ -274,7 +274,11 @@ impl Maker<'_> {
                     if item > 0 {
                         expr.parts.push(", ".into());
                     }
-                    expr.parts.push(sql!(of; of.literal(self.rng)).into());
+                    let item = match self.rng.chance(20) {
+                        true => self.make(of, 0),
+                        false => sql!(of; of.literal(self.rng)),
+                    };
+                    expr.parts.push(item.into());
                 }
                 expr.parts.push("))".into());
                 expr
@@ -287,6 +291,10 @@ impl Maker<'_> {
             11 => {
                 let a = self.make(Ty::Text, depth.min(1));
                 let op = self.rng.pick(&["LIKE", "NOT LIKE", "ILIKE", "NOT ILIKE"]);
+                if self.rng.chance(25) {
+                    let pattern = self.make(Ty::Text, depth.min(1));
+                    return sql!(ty; "(", a, format!(" {op} "), pattern, ")");
+                }
                 let pattern =
                     self.rng.pick(&["%", "", "_", "%o%", "b%", "%r%l", "__", "100\\%", "%é%", "a\\_b", "%日%"]);
                 sql!(ty; "(", a, format!(" {op} '{pattern}')"))

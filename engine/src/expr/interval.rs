@@ -1,4 +1,4 @@
-//! Intervals of a column: their parts, and sums with dates, timestamps and each other.
+//! Intervals of a column: their parts, their sums, and sums with dates and timestamps.
 //!
 //!   I128   months · days · nanoseconds ──► (I32, I32, I64)        I64   days · milliseconds        I32   months
 //!
