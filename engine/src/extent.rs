@@ -194,6 +194,41 @@ macro_rules! narrow {
 }
 narrow!(i8 as i64, i16 as i64, i32 as i64, i64 as i64, u8 as u64, u16 as u64, u32 as u64, u64 as u64, i128 as i128);
 
+/// A match over Arrow types: those that are stored as integers call `$integers!` with their type, the others are `$rest`.
+macro_rules! by_type {
+    ($data_type:expr, $integers:ident, { $($rest:tt)* }) => {
+        match $data_type {
+            DataType::Int8 => $integers!(Int8Type),
+            DataType::Int16 => $integers!(Int16Type),
+            DataType::Int32 => $integers!(Int32Type),
+            DataType::Int64 => $integers!(Int64Type),
+            DataType::UInt8 => $integers!(UInt8Type),
+            DataType::UInt16 => $integers!(UInt16Type),
+            DataType::UInt32 => $integers!(UInt32Type),
+            DataType::UInt64 => $integers!(UInt64Type),
+            DataType::Date32 => $integers!(Date32Type),
+            DataType::Date64 => $integers!(Date64Type),
+            DataType::Time32(TimeUnit::Second) => $integers!(Time32SecondType),
+            DataType::Time32(_) => $integers!(Time32MillisecondType),
+            DataType::Time64(TimeUnit::Microsecond) => $integers!(Time64MicrosecondType),
+            DataType::Time64(_) => $integers!(Time64NanosecondType),
+            DataType::Timestamp(TimeUnit::Second, _) => $integers!(TimestampSecondType),
+            DataType::Timestamp(TimeUnit::Millisecond, _) => $integers!(TimestampMillisecondType),
+            DataType::Timestamp(TimeUnit::Microsecond, _) => $integers!(TimestampMicrosecondType),
+            DataType::Timestamp(TimeUnit::Nanosecond, _) => $integers!(TimestampNanosecondType),
+            DataType::Interval(IntervalUnit::YearMonth) => $integers!(IntervalYearMonthType),
+            DataType::Duration(TimeUnit::Second) => $integers!(DurationSecondType),
+            DataType::Duration(TimeUnit::Millisecond) => $integers!(DurationMillisecondType),
+            DataType::Duration(TimeUnit::Microsecond) => $integers!(DurationMicrosecondType),
+            DataType::Duration(TimeUnit::Nanosecond) => $integers!(DurationNanosecondType),
+            DataType::Decimal32(..) => $integers!(Decimal32Type),
+            DataType::Decimal64(..) => $integers!(Decimal64Type),
+            DataType::Decimal128(..) => $integers!(Decimal128Type),
+            $($rest)*
+        }
+    };
+}
+
 /// Writes one array; false when a valid value lies outside the column's range.
 fn write_values(out: &mut [u8], array: &ArrayRef, spec: &ColumnSpec, base: i64) -> Result<bool> {
     macro_rules! integers {
@@ -201,37 +236,11 @@ fn write_values(out: &mut [u8], array: &ArrayRef, spec: &ColumnSpec, base: i64) 
             write_integers::<$ty>(out, array, spec, base)
         };
     }
-    Ok(match array.data_type() {
-        DataType::Int8 => integers!(Int8Type),
-        DataType::Int16 => integers!(Int16Type),
-        DataType::Int32 => integers!(Int32Type),
-        DataType::Int64 => integers!(Int64Type),
-        DataType::UInt8 => integers!(UInt8Type),
-        DataType::UInt16 => integers!(UInt16Type),
-        DataType::UInt32 => integers!(UInt32Type),
-        DataType::UInt64 => integers!(UInt64Type),
-        DataType::Date32 => integers!(Date32Type),
-        DataType::Date64 => integers!(Date64Type),
-        DataType::Time32(TimeUnit::Second) => integers!(Time32SecondType),
-        DataType::Time32(_) => integers!(Time32MillisecondType),
-        DataType::Time64(TimeUnit::Microsecond) => integers!(Time64MicrosecondType),
-        DataType::Time64(_) => integers!(Time64NanosecondType),
-        DataType::Timestamp(TimeUnit::Second, _) => integers!(TimestampSecondType),
-        DataType::Timestamp(TimeUnit::Millisecond, _) => integers!(TimestampMillisecondType),
-        DataType::Timestamp(TimeUnit::Microsecond, _) => integers!(TimestampMicrosecondType),
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => integers!(TimestampNanosecondType),
-        DataType::Interval(IntervalUnit::YearMonth) => integers!(IntervalYearMonthType),
-        DataType::Duration(TimeUnit::Second) => integers!(DurationSecondType),
-        DataType::Duration(TimeUnit::Millisecond) => integers!(DurationMillisecondType),
-        DataType::Duration(TimeUnit::Microsecond) => integers!(DurationMicrosecondType),
-        DataType::Duration(TimeUnit::Nanosecond) => integers!(DurationNanosecondType),
-        DataType::Decimal32(..) => integers!(Decimal32Type),
-        DataType::Decimal64(..) => integers!(Decimal64Type),
-        DataType::Decimal128(..) => integers!(Decimal128Type),
+    Ok(by_type!(array.data_type(), integers, {
         DataType::Float32 => copy_values::<Float32Type>(out, array),
         DataType::Float64 => copy_values::<Float64Type>(out, array),
         other => return Err(EngineError::internal(format!("{other} cannot be uploaded")).into()),
-    })
+    }))
 }
 
 fn primitive<T: ArrowPrimitiveType>(array: &ArrayRef) -> &PrimitiveArray<T> {
@@ -330,33 +339,7 @@ pub fn read_array(
             Arc::new(PrimitiveArray::<$ty>::new(values.collect::<Vec<_>>().into(), nulls)) as ArrayRef
         }};
     }
-    Ok(match data_type {
-        DataType::Int8 => integers!(Int8Type),
-        DataType::Int16 => integers!(Int16Type),
-        DataType::Int32 => integers!(Int32Type),
-        DataType::Int64 => integers!(Int64Type),
-        DataType::UInt8 => integers!(UInt8Type),
-        DataType::UInt16 => integers!(UInt16Type),
-        DataType::UInt32 => integers!(UInt32Type),
-        DataType::UInt64 => integers!(UInt64Type),
-        DataType::Date32 => integers!(Date32Type),
-        DataType::Date64 => integers!(Date64Type),
-        DataType::Time32(TimeUnit::Second) => integers!(Time32SecondType),
-        DataType::Time32(_) => integers!(Time32MillisecondType),
-        DataType::Time64(TimeUnit::Microsecond) => integers!(Time64MicrosecondType),
-        DataType::Time64(_) => integers!(Time64NanosecondType),
-        DataType::Timestamp(TimeUnit::Second, _) => integers!(TimestampSecondType),
-        DataType::Timestamp(TimeUnit::Millisecond, _) => integers!(TimestampMillisecondType),
-        DataType::Timestamp(TimeUnit::Microsecond, _) => integers!(TimestampMicrosecondType),
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => integers!(TimestampNanosecondType),
-        DataType::Interval(IntervalUnit::YearMonth) => integers!(IntervalYearMonthType),
-        DataType::Duration(TimeUnit::Second) => integers!(DurationSecondType),
-        DataType::Duration(TimeUnit::Millisecond) => integers!(DurationMillisecondType),
-        DataType::Duration(TimeUnit::Microsecond) => integers!(DurationMicrosecondType),
-        DataType::Duration(TimeUnit::Nanosecond) => integers!(DurationNanosecondType),
-        DataType::Decimal32(..) => integers!(Decimal32Type),
-        DataType::Decimal64(..) => integers!(Decimal64Type),
-        DataType::Decimal128(..) => integers!(Decimal128Type),
+    Ok(by_type!(data_type, integers, {
         DataType::Interval(IntervalUnit::DayTime) => {
             let values: Vec<_> = words(physical, bytes, rows).map(|v| day_time_of(v as i64)).collect();
             Arc::new(PrimitiveArray::<IntervalDayTimeType>::new(values.into(), nulls))
@@ -370,7 +353,7 @@ pub fn read_array(
         other => {
             return Err(DataFusionError::from(EngineError::internal(format!("{other} cannot be downloaded"))));
         }
-    })
+    }))
 }
 
 /// Stored integers, widened.

@@ -77,7 +77,7 @@ impl Strings<'_> {
     }
 }
 
-/// Bytes that a column of these arrays takes. An array that is no string takes none here, and is refused by [`write`].
+/// Bytes that a column of these arrays takes. An array that is no string takes none here, and is refused by [`write()`].
 pub fn stored_bytes<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> usize {
     let mut bytes = 4;
     for array in arrays {

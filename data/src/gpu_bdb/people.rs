@@ -8,6 +8,7 @@
 
 use super::calendar::{FIRST_DAY, SALES_DAYS, date_text};
 use super::names::{COUNTRIES, FIRST_NAMES, LAST_NAMES, PROVIDERS, id16, pick, place};
+use super::places::address_columns;
 use super::rows::Rows;
 use super::{DataSet, NULL_SHARE, Table};
 use crate::DataError;
@@ -79,16 +80,7 @@ impl DataSet {
         let place = place(draws, false);
         rows.key(key as i64);
         rows.text(&id16(key));
-        rows.text(&place.street_number);
-        rows.text(place.street_name);
-        rows.text(place.street_type);
-        rows.text(&place.suite);
-        rows.text(place.city);
-        rows.text(&place.county);
-        rows.text(place.state);
-        rows.text(&place.zip);
-        rows.text("United States");
-        rows.money(100 * place.offset);
+        address_columns(&place, rows);
         rows.text(pick(&["apartment", "condo", "single family"], draws, 10));
         rows.end()
     }

@@ -6,7 +6,7 @@
 //!
 //! Order    a segment comes after those it reads and probes; of several joins, the outermost builds first.
 //! A [`Program`] is what can be known from the plan; what a segment becomes in the kernels' language depends on dictionaries
-//! and on what builds find: see [`lower`](super::lower).
+//! and on what builds find: see `lower`.
 
 use std::sync::Arc;
 

@@ -80,6 +80,22 @@ fn packed_texts(
     Ok((0..count).map(row).collect())
 }
 
+/// A pipeline over one column of texts that may be NULL, and constant texts.
+fn over_texts(graph: &Graph, constants: usize, sink: SinkSpec) -> PipelineSpec {
+    let ty = Ty::new(Repr::Text);
+    PipelineSpec {
+        extents: Extents::One,
+        columns: vec![ColumnSpec { physical: Physical::Text, has_base: false, ty: ty.nullable(true) }],
+        literals: vec![],
+        lookups: vec![LookupSpec { physical: Physical::Text, ty }; constants],
+        tables: vec![],
+        expanded: false,
+        graph: graph.clone(),
+        filters: vec![],
+        sink,
+    }
+}
+
 pub(super) fn texts_are_searched_and_cut(device: &Device) -> Result<(), CheckError> {
     let rig = Rig::new(device)?;
     let cache = PipelineCache::new(device);
@@ -91,22 +107,9 @@ pub(super) fn texts_are_searched_and_cut(device: &Device) -> Result<(), CheckErr
     let found = graph.text(TextFunction::Like, &[column, pattern])?;
     let (second, four) = (graph.integer(2, Repr::I64), graph.integer(4, Repr::I64));
     let part = graph.text(TextFunction::Substring, &[column, second, four])?;
-    let spec = PipelineSpec {
-        extents: Extents::One,
-        columns: vec![ColumnSpec { physical: Physical::Text, has_base: false, ty }],
-        literals: vec![],
-        lookups: vec![LookupSpec { physical: Physical::Text, ty: Ty::new(Repr::Text) }],
-        tables: vec![],
-        expanded: false,
-        graph,
-        filters: vec![found],
-        sink: SinkSpec::Materialise { outputs: vec![column, part] },
-    };
-    let pipeline = cache.pipeline(&spec)?;
-    let mut table = [8_u32, 8 + PATTERN.len() as u32].iter().flat_map(|at| at.to_le_bytes()).collect::<Vec<_>>();
-    table.extend(PATTERN);
-    let table = rig.upload(&table)?;
-    let lookups = [LookupInput { values: table.as_view().clone(), validity: None }];
+    let sink = SinkSpec::Materialise { outputs: vec![column, part] };
+    let pipeline = cache.pipeline(&PipelineSpec { filters: vec![found], ..over_texts(&graph, 1, sink) })?;
+    let lookups = constants(&rig, &[&PATTERN])?;
     for rows in [1, 33, 4_097, 20_011] {
         let texts = texts(rows);
         let values = rig.upload(&stored(&texts))?;
@@ -125,7 +128,7 @@ pub(super) fn texts_are_searched_and_cut(device: &Device) -> Result<(), CheckErr
         same(&format!("texts found among {rows}"), packed_texts(&rig, &output, &layout, 0, &reached)?, kept)?;
         same(&format!("parts of texts among {rows}"), packed_texts(&rig, &output, &layout, 1, &reached)?, parts)?;
     }
-    drop((table, lookups));
+    drop(lookups);
     rig.base.finish()
 }
 
@@ -156,17 +159,7 @@ pub(super) fn texts_are_made_and_grouped(device: &Device) -> Result<(), CheckErr
     let lookups = constants(&rig, &[&table, b"MILL", "wée".as_bytes()])?;
     let mut aggregate = AggregateSpec::new(vec![replaced]);
     aggregate.accumulate(&graph, Accumulator { aggregate: Aggregate::CountStar, filter: None });
-    let spec = |sink: SinkSpec| PipelineSpec {
-        extents: Extents::One,
-        columns: vec![ColumnSpec { physical: Physical::Text, has_base: false, ty }],
-        literals: vec![],
-        lookups: vec![LookupSpec { physical: Physical::Text, ty: plain }; 3],
-        tables: vec![],
-        expanded: false,
-        graph: graph.clone(),
-        filters: vec![],
-        sink,
-    };
+    let spec = |sink: SinkSpec| over_texts(&graph, 3, sink);
     let making = cache.pipeline(&spec(SinkSpec::Materialise { outputs: vec![twice] }))?;
     let grouping = cache.pipeline(&spec(SinkSpec::Aggregate(aggregate)))?;
     let room = |spec: &PipelineSpec, input: &Input<'_>| -> Result<DeviceBuffer, CheckError> {

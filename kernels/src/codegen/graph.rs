@@ -577,47 +577,15 @@ impl Graph {
 impl Node {
     /// The nodes that this one reads directly, in order of evaluation.
     pub fn inputs(&self) -> Vec<NodeId> {
-        match self {
-            Node::Column { .. }
-            | Node::Literal { .. }
-            | Node::Constant { .. }
-            | Node::Null
-            | Node::Ordinal
-            | Node::SourceRow => Vec::new(),
-            Node::Probe { keys, .. } => keys.clone(),
-            Node::Call { arguments, .. } => arguments.clone(),
-            Node::Require { of, that, .. } => vec![*of, *that],
-            Node::Lookup { code, .. } => vec![*code],
-            Node::Arithmetic { left, right, .. }
-            | Node::Bitwise { left, right, .. }
-            | Node::Compare { left, right, .. }
-            | Node::And { left, right }
-            | Node::Or { left, right } => vec![*left, *right],
-            Node::Present { of }
-            | Node::Negate { of, .. }
-            | Node::Absolute { of, .. }
-            | Node::Float { of, .. }
-            | Node::FloatTest { of, .. }
-            | Node::FloatKey { of }
-            | Node::Not { of }
-            | Node::Test { of, .. }
-            | Node::Convert { of, .. }
-            | Node::DivideConstant { of, .. }
-            | Node::Check { of, .. }
-            | Node::DatePart { of, .. }
-            | Node::DateTruncate { of, .. } => vec![*of],
-            Node::AddMonths { of, months, .. } => vec![*of, *months],
-            Node::Text { of, .. } => of.clone(),
-            Node::Case { branches, otherwise } => {
-                branches.iter().flat_map(|&(when, then)| [when, then]).chain(otherwise.iter().copied()).collect()
-            }
-            Node::InList { of, list, .. } => std::iter::once(*of).chain(list.iter().copied()).collect(),
-        }
+        let mut inputs = Vec::new();
+        self.over(|input| {
+            inputs.push(input);
+            input
+        });
+        inputs
     }
-}
 
-impl Node {
-    /// The same operator over other nodes.
+    /// The same operator over other nodes, which are asked for in order of evaluation.
     pub fn over(&self, mut to: impl FnMut(NodeId) -> NodeId) -> Node {
         let mut node = self.clone();
         match &mut node {

@@ -243,26 +243,15 @@ pub enum Aggregate {
 impl Aggregate {
     /// The arguments.
     pub fn args(self) -> Vec<NodeId> {
-        match self {
-            Aggregate::CountStar => Vec::new(),
-            Aggregate::Count(arg)
-            | Aggregate::Sum(arg)
-            | Aggregate::SumChecked(arg)
-            | Aggregate::SumExact(arg)
-            | Aggregate::Min(arg)
-            | Aggregate::Max(arg)
-            | Aggregate::BitAnd(arg)
-            | Aggregate::BitOr(arg)
-            | Aggregate::BitXor(arg) => vec![arg],
-            Aggregate::Anchor { of, among } | Aggregate::Deviation { of, among } => vec![of, among],
-            Aggregate::CoDeviation { left, right, among } => vec![left, right, among],
-            Aggregate::First { of, .. } => vec![of],
-        }
+        let mut arguments = Vec::new();
+        self.over(|argument| {
+            arguments.push(argument);
+            argument
+        });
+        arguments
     }
-}
 
-impl Aggregate {
-    /// The same aggregate of other arguments.
+    /// The same aggregate of other arguments, which are asked for in order.
     pub fn over(mut self, mut to: impl FnMut(NodeId) -> NodeId) -> Aggregate {
         match &mut self {
             Aggregate::CountStar => {}
