@@ -5,8 +5,8 @@
 WITH store AS (
     SELECT
         ss_customer_sk AS customer_sk,
-        sum(CASE WHEN d_year = $year THEN (ss_ext_list_price - ss_ext_wholesale_cost - ss_ext_discount_amt + ss_ext_sales_price) / 2.0 ELSE 0.0 END) AS first_year,
-        sum(CASE WHEN d_year = $year + 1 THEN (ss_ext_list_price - ss_ext_wholesale_cost - ss_ext_discount_amt + ss_ext_sales_price) / 2.0 ELSE 0.0 END) AS second_year
+        CAST(sum(CASE WHEN d_year = $year THEN (ss_ext_list_price - ss_ext_wholesale_cost - ss_ext_discount_amt + ss_ext_sales_price) / 2.0 ELSE 0.0 END) AS DOUBLE) AS first_year,
+        CAST(sum(CASE WHEN d_year = $year + 1 THEN (ss_ext_list_price - ss_ext_wholesale_cost - ss_ext_discount_amt + ss_ext_sales_price) / 2.0 ELSE 0.0 END) AS DOUBLE) AS second_year
     FROM store_sales
     JOIN date_dim ON ss_sold_date_sk = d_date_sk
     WHERE d_year IN ($year, $year + 1)
@@ -14,8 +14,8 @@ WITH store AS (
 ), web AS (
     SELECT
         ws_bill_customer_sk AS customer_sk,
-        sum(CASE WHEN d_year = $year THEN (ws_ext_list_price - ws_ext_wholesale_cost - ws_ext_discount_amt + ws_ext_sales_price) / 2.0 ELSE 0.0 END) AS first_year,
-        sum(CASE WHEN d_year = $year + 1 THEN (ws_ext_list_price - ws_ext_wholesale_cost - ws_ext_discount_amt + ws_ext_sales_price) / 2.0 ELSE 0.0 END) AS second_year
+        CAST(sum(CASE WHEN d_year = $year THEN (ws_ext_list_price - ws_ext_wholesale_cost - ws_ext_discount_amt + ws_ext_sales_price) / 2.0 ELSE 0.0 END) AS DOUBLE) AS first_year,
+        CAST(sum(CASE WHEN d_year = $year + 1 THEN (ws_ext_list_price - ws_ext_wholesale_cost - ws_ext_discount_amt + ws_ext_sales_price) / 2.0 ELSE 0.0 END) AS DOUBLE) AS second_year
     FROM web_sales
     JOIN date_dim ON ws_sold_date_sk = d_date_sk
     WHERE d_year IN ($year, $year + 1)

@@ -23,5 +23,5 @@ WITH sold AS (
     SELECT sum(CASE WHEN promoted THEN amount ELSE 0.0 END) AS promotional, sum(amount) AS total
     FROM sold
 )
-SELECT promotional, total, CASE WHEN total > 0 THEN 100.0 * promotional / total ELSE 0.0 END AS promo_percent
+SELECT promotional, total, CASE WHEN total > 0 THEN 100.0 * CAST(promotional AS DOUBLE) / CAST(total AS DOUBLE) ELSE 0.0 END AS promo_percent
 FROM summed

@@ -37,12 +37,16 @@ fn suite() -> Suite {
 
 /// Plans depend on the number of partitions, so it is not the machine's.
 async fn session(device: DeviceChoice, strategy: Strategy) -> Millpond {
+    session_over(data(), device, strategy).await
+}
+
+async fn session_over(folder: &Path, device: DeviceChoice, strategy: Strategy) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(4);
     let mut builder = Millpond::builder().with_device(device).with_config(config);
     builder = builder.with_option("memory_resource", strategy.name()).expect("a strategy's name");
     let session = builder.build().expect("the device opens");
     register_functions(&session, &suite()).expect("the functions are known");
-    register_tables(&session, &suite(), data()).await.expect("the tables are there");
+    register_tables(&session, &suite(), folder).await.expect("the tables are there");
     session
 }
 
@@ -98,6 +102,25 @@ async fn functions_give_what_plain_sql_gives() {
         compared += 1;
     }
     assert_eq!(compared, 8);
+}
+
+/// Sums and ratios of money, where money is DECIMAL(7, 2) and keys are INT32.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_types_of_money_and_keys_give_as_many_rows() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
+    let mut options = gpu_bdb::Options::new(0.01, folder.path());
+    options.format = gpu_bdb::Format { money: gpu_bdb::Money::Decimal, keys: gpu_bdb::Keys::Int32 };
+    gpu_bdb::generate(&options, &|_, _| ()).expect("the rows are written");
+    let usual = session(DeviceChoice::Cpu, Strategy::CudaAsync).await;
+    let cpu = session_over(folder.path(), DeviceChoice::Cpu, Strategy::CudaAsync).await;
+    let sim = session_over(folder.path(), DeviceChoice::Sim, Strategy::CudaAsync).await;
+    let suite = suite();
+    for id in ["q06", "q07", "q13", "q16", "q17", "q25"] {
+        let query = suite.query(id).expect("a query");
+        let expected = run(&cpu, query).await;
+        assert_eq!(expected.answer.num_rows(), run(&usual, query).await.answer.num_rows(), "{id}");
+        holds(query, &expected, &run(&sim, query).await);
+    }
 }
 
 /// The queries that allocate in the most different ways, from every strategy of device memory.
