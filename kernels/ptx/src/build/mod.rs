@@ -28,6 +28,7 @@ mod instructions;
 mod memory;
 mod merge;
 mod paste;
+mod tidy;
 
 pub use control::Open;
 pub use function::FunctionBuilder;
