@@ -19,7 +19,7 @@ use crate::abi::{self, ColumnAddress, RowCount};
 use crate::codegen::ir::*;
 use crate::codegen::params::Slot;
 use crate::codegen::sink::cells::AggregatePlan;
-use crate::codegen::{CompiledKernel, CompiledPipeline};
+use crate::codegen::{CompiledKernel, CompiledPipeline, Helper};
 use crate::error::KernelError;
 use crate::join::{Expansion, TableInput};
 use crate::launch::{Launch, LaunchConfig};
@@ -159,6 +159,11 @@ impl Pipeline {
         let others = [&compiled.emit, &compiled.rehash];
         let instructions = others.into_iter().flatten().map(|kernel| kernel.instructions).sum::<u32>();
         (Arc::as_ptr(&self.kernels) as usize, compiled.pipeline.instructions + instructions)
+    }
+
+    /// What the kernels of its module call.
+    pub fn helpers(&self) -> &[Helper] {
+        &self.compiled.helpers
     }
 
     pub fn spec(&self) -> &PipelineSpec {

@@ -2,7 +2,7 @@
 //!
 //!   spec ─► pipeline() ─► noted once ─► pipelines, ptx_instructions in EXPLAIN ANALYZE and in the report
 //!
-//! Modules  pipelines of one structure share a module, whose text counts once.
+//! Modules  kernels of one structure are there once, and count once; so do the functions that they call, however many pipelines do.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -34,11 +34,14 @@ impl Tally {
         used.pipelines.entry(Arc::as_ptr(pipeline) as usize).or_insert_with(|| Arc::clone(pipeline));
     }
 
-    /// Pipelines, and instructions in the text of their modules.
+    /// Pipelines, and instructions in the text of their kernels and of what these call.
     pub fn pipelines(&self) -> (u64, u64) {
         let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let modules: HashMap<usize, u32> = used.pipelines.values().map(|pipeline| pipeline.module_size()).collect();
-        (used.pipelines.len() as u64, modules.values().map(|instructions| u64::from(*instructions)).sum())
+        let helpers = used.pipelines.values().flat_map(|pipeline| pipeline.helpers());
+        let helpers: HashMap<u64, u32> = helpers.map(|helper| (helper.fingerprint, helper.instructions)).collect();
+        let instructions = modules.values().chain(helpers.values()).map(|instructions| u64::from(*instructions)).sum();
+        (used.pipelines.len() as u64, instructions)
     }
 }
 

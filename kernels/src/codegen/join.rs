@@ -230,7 +230,7 @@ pub(crate) fn row_keys<'t>(
         let mut mask = plan.has_null_mask().then(|| emit.f.copy(Type::U64, 0u64));
         for (i, (key, &value)) in keys.iter().zip(values).enumerate() {
             let (mut own, too_wide) = match value.lane {
-                Lane::Text => (text::key_words(emit, value)?, None),
+                Lane::Text => (text::key_words(emit, value, None)?, None),
                 _ => key_words(emit.f, key.words(), value)?,
             };
             let f = &mut *emit.f;

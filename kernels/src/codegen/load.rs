@@ -295,6 +295,24 @@ impl Leaves for RowLeaves<'_> {
             .map_err(|why| malformed(&why))
     }
 
+    fn column_view(&mut self, emit: &mut Emit<'_>, index: u32) -> Result<Option<Value>, CodegenError> {
+        let (Some(spec), Some(registers), Some(row)) =
+            (self.spec.columns.get(index as usize), self.columns.get(index as usize), &self.row)
+        else {
+            return Ok(None);
+        };
+        if spec.physical != Physical::View {
+            return Ok(None);
+        }
+        let f = &mut *emit.f;
+        let valid = match (row.loaded.iter().find(|(column, _)| *column == index), registers.validity, row.bits) {
+            (Some((_, loaded)), ..) => loaded.valid,
+            (None, Some((address, present)), Some(bits)) => Some(bits.load(f, address, Some(present))),
+            _ => None,
+        };
+        Ok(Some(load_view(f, registers.values, row.number, None, valid)))
+    }
+
     fn literal(&mut self, _: &mut Emit<'_>, slot: u32) -> Result<Value, CodegenError> {
         self.literals.get(slot as usize).copied().ok_or_else(|| CodegenError::Malformed {
             what: format!("literal {slot}"),
@@ -308,11 +326,7 @@ impl Leaves for RowLeaves<'_> {
             *self.spec.lookups.get(table as usize).ok_or_else(|| malformed("the pipeline has no such table".into()))?;
         let (values, validity) = self.lookups[table as usize];
         let f = &mut *emit.f;
-        let index = match code.lane {
-            Lane::S32 | Lane::U32 => code.low.view(Type::U32),
-            Lane::S64 | Lane::U64 => f.convert(Type::U32, code.low.view(Type::U64)),
-            other => return Err(malformed(format!("{other:?} is no code"))),
-        };
+        let index = entry_index(f, code).map_err(malformed)?;
         let bits = (validity.is_some() || spec.physical == Physical::Bit).then(|| BitPosition::of(f, index));
         // A text can be read even where it is NULL: it then has no bytes.
         let text = (spec.ty.repr == Repr::Text)
@@ -345,6 +359,33 @@ impl Leaves for RowLeaves<'_> {
             (a, b) => a.or(b),
         };
         Ok(Value { valid, ..value })
+    }
+
+    fn lookup_view(&mut self, emit: &mut Emit<'_>, table: u32, code: Value) -> Result<Option<Value>, CodegenError> {
+        let (Some(spec), Some(&(values, validity))) =
+            (self.spec.lookups.get(table as usize), self.lookups.get(table as usize))
+        else {
+            return Ok(None);
+        };
+        if spec.physical != Physical::View {
+            return Ok(None);
+        }
+        let f = &mut *emit.f;
+        let malformed = |why: String| CodegenError::Malformed { what: format!("lookup table {table}"), why };
+        let index = entry_index(f, code).map_err(malformed)?;
+        let entry_valid = validity.map(|address| {
+            let bits = BitPosition::of(f, index);
+            let load = |f: &mut FunctionBuilder| bits.load(f, address, None);
+            match code.valid {
+                Some(valid) => f.guarded(valid, true, load),
+                None => load(f),
+            }
+        });
+        let valid = match (code.valid, entry_valid) {
+            (Some(a), Some(b)) => Some(f.and(a, b)),
+            (a, b) => a.or(b),
+        };
+        Ok(Some(load_view(f, values, index, code.valid, valid)))
     }
 
     fn probe(&mut self, emit: &mut Emit<'_>, table: u32, keys: &[Value]) -> Result<Value, CodegenError> {
@@ -453,38 +494,58 @@ fn load_text(
     valid: Option<Reg>,
 ) -> Result<Value, String> {
     let address = f.element(values, index, physical.width());
-    let words: Vec<Reg> = (0..2).map(|_| f.copy(Type::U64, 0u64)).collect();
-    let load = |f: &mut FunctionBuilder, ty: Type, offset: i64| {
-        let word = f.copy(ty, 0u32);
-        let read = |f: &mut FunctionBuilder| f.load_into("ld.global.nc", ty, word, address.at(offset));
-        match valid {
-            Some(valid) => f.guarded(valid, true, read),
-            None => read(f),
+    let load = |f: &mut FunctionBuilder, ty: Type, offset: i64| match valid {
+        Some(valid) => {
+            let word = f.copy(ty, 0u32);
+            f.guarded(valid, true, |f| f.load_into("ld.global.nc", ty, word, address.at(offset)));
+            word
         }
-        word
+        None => f.load_constant(ty, address.at(offset)),
     };
-    match physical {
+    let (at, bytes) = match physical {
         Physical::Text => {
             let (from, to) = (load(f, Type::U32, 0), load(f, Type::U32, 4));
             let bytes = f.sub(to, from);
             let from = f.convert(Type::U64, from);
-            let at = f.add(values, from);
-            f.assign(words[0], at);
-            let bytes = f.convert(Type::U64, bytes);
-            f.assign(words[1], bytes);
+            (f.add(values, from), bytes)
         }
         Physical::View => {
             let bytes = load(f, Type::U32, 0);
             let inside = f.setp(Compare::Le, bytes, abi::INLINE_TEXT_BYTES);
-            let own = f.add(address, abi::INLINE_TEXT_OFFSET);
-            f.assign(words[0], own);
-            f.guarded(inside, false, |f| f.load_into("ld.global.nc", Type::U64, words[0], address.at(8)));
-            let bytes = f.convert(Type::U64, bytes);
-            f.assign(words[1], bytes);
+            let at = f.add(address, abi::INLINE_TEXT_OFFSET);
+            f.guarded(inside, false, |f| f.load_into("ld.global.nc", Type::U64, at, address.at(8)));
+            (at, bytes)
         }
         other => return Err(format!("{other:?} cannot hold texts")),
+    };
+    let bytes = f.convert(Type::U64, bytes);
+    Ok(Value { lane: Lane::Text, low: at, high: Some(bytes.view(Type::S64)), valid: None })
+}
+
+/// Loads view `index` (U32) of a column or table as its two words: of no bytes where `valid` does not hold. Where `exists` does
+/// not there is none, and `valid` does not either.
+fn load_view(f: &mut FunctionBuilder, values: Reg, index: Reg, exists: Option<Reg>, valid: Option<Reg>) -> Value {
+    let address = f.element(values, index, Physical::View.width());
+    let load = |f: &mut FunctionBuilder| f.load_vector("ld.global.nc", 2, Type::U64, address);
+    let words = match exists {
+        Some(exists) => f.guarded(exists, true, load),
+        None => load(f),
+    };
+    let mut own = |word: Reg| match valid {
+        Some(valid) => f.select(valid, word, 0u64),
+        None => word,
+    };
+    let (low, high) = (own(words[0]), own(words[1]));
+    Value { lane: Lane::Text, low, high: Some(high.view(Type::S64)), valid }
+}
+
+/// A code as the index of a lookup table's entry (U32).
+fn entry_index(f: &mut FunctionBuilder, code: Value) -> Result<Reg, String> {
+    match code.lane {
+        Lane::S32 | Lane::U32 => Ok(code.low.view(Type::U32)),
+        Lane::S64 | Lane::U64 => Ok(f.convert(Type::U32, code.low.view(Type::U64))),
+        other => Err(format!("{other:?} is no code")),
     }
-    Ok(Value { lane: Lane::Text, low: words[0], high: Some(words[1].view(Type::S64)), valid: None })
 }
 
 /// Loads element `index` (U32) of an array of anything but bits, adds the base, and gives it the lane of `ty`.

@@ -24,6 +24,6 @@ pub mod value;
 
 pub use decimal::Decimal;
 pub use function::{Function, FunctionError, Math, Nulls};
-pub use pipeline::{CompiledKernel, CompiledPipeline, compile, compile_module};
+pub use pipeline::{CompiledKernel, CompiledPipeline, Helper, compile, compile_module};
 pub use prune::Pruned;
 pub use time::IntervalParts;

@@ -45,20 +45,25 @@ pub(crate) fn paste(module: &mut ModuleBuilder, name: &str) -> Result<Callee, Co
 }
 
 /// Address (U64) and number of bytes (U64) of a text in registers.
-fn words(value: Value) -> Result<(Reg, Reg), CodegenError> {
+pub(crate) fn words(value: Value) -> Result<(Reg, Reg), CodegenError> {
     match (value.lane, value.high) {
         (Lane::Text, Some(bytes)) => Ok((value.low.view(Type::U64), bytes.view(Type::U64))),
         (lane, _) => Err(CodegenError::Malformed { what: "a text".into(), why: format!("it comes as {lane:?}") }),
     }
 }
 
-/// The words of a text as a key: its hash, and its view (U64 each). Those of a NULL are anything.
-pub(crate) fn key_words(emit: &mut Emit<'_>, value: Value) -> Result<Vec<Reg>, CodegenError> {
+/// The words of a text as a key: its hash, and its view (U64 each), which the caller may have. Those of a NULL are anything.
+pub(crate) fn key_words(emit: &mut Emit<'_>, value: Value, view: Option<Value>) -> Result<Vec<Reg>, CodegenError> {
     let (at, bytes) = words(value)?;
-    let mut own = Vec::with_capacity(KEY_WORDS as usize);
-    for name in ["text_hash", "text_view"] {
+    let mut call = |name: &str| -> Result<Vec<Reg>, CodegenError> {
         let callee = paste(emit.module, name)?;
-        own.extend(emit.f.call(&callee, &[at.into(), bytes.into()]).into_iter().map(|word| word.view(Type::U64)));
+        let words = emit.f.call(&callee, &[at.into(), bytes.into()]);
+        Ok(words.into_iter().map(|word| word.view(Type::U64)).collect())
+    };
+    let mut own = call("text_hash")?;
+    match view.map(words).transpose()? {
+        Some((first, second)) => own.extend([first, second]),
+        None => own.extend(call("text_view")?),
     }
     Ok(own)
 }

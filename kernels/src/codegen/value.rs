@@ -34,11 +34,24 @@ pub trait Leaves {
     /// Loads column `index` of the current row.
     fn column(&mut self, emit: &mut Emit<'_>, index: u32) -> Result<Value, CodegenError>;
 
+    /// Column `index` of the current row, a text, as the two words of its view: of no bytes where it is NULL. `None` if views
+    /// are not what memory holds of it.
+    fn column_view(&mut self, emit: &mut Emit<'_>, index: u32) -> Result<Option<Value>, CodegenError> {
+        let _ = (emit, index);
+        Ok(None)
+    }
+
     /// Reads the literal in parameter slot `slot`.
     fn literal(&mut self, emit: &mut Emit<'_>, slot: u32) -> Result<Value, CodegenError>;
 
     /// Loads `table[code]`: NULL for a NULL code.
     fn lookup(&mut self, emit: &mut Emit<'_>, table: u32, code: Value) -> Result<Value, CodegenError>;
+
+    /// `table[code]`, a text, as [`Self::column_view`] gives a column.
+    fn lookup_view(&mut self, emit: &mut Emit<'_>, table: u32, code: Value) -> Result<Option<Value>, CodegenError> {
+        let _ = (emit, table, code);
+        Ok(None)
+    }
 
     /// Looks `keys` up in join table `table`: a `U64` list of matches, NULL where there are none.
     fn probe(&mut self, emit: &mut Emit<'_>, table: u32, keys: &[Value]) -> Result<Value, CodegenError> {

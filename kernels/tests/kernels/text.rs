@@ -132,6 +132,59 @@ fn in_lists_and_choices_of_texts() {
     }
 }
 
+/// Constants in one table are gone through in a loop, beside members of other kinds and an absent one.
+#[test]
+fn long_lists_of_constants() {
+    let texts = some_texts();
+    let column = with_nulls(&texts);
+    let mut bench = Bench::new();
+    let c = bench.texts(column.iter().map(|text| text.map(str::as_bytes)));
+    let wanted = [&b"special requests"[..], b"", "é".as_bytes(), b"unknown", b"a"];
+    let constants = bench.constants(2, &wanted);
+    let alone = bench.constant(b"b");
+    let null = bench.graph.null(Repr::Text);
+    let lists = [
+        constants.clone(),
+        [vec![alone], constants.clone()].concat(),
+        [constants[..3].to_vec(), vec![alone], constants[3..].to_vec()].concat(),
+        [vec![null], constants.clone()].concat(),
+        vec![constants[4], constants[1], constants[0]],
+        vec![constants[0], constants[1], constants[3]],
+    ];
+    let mut outputs = Vec::new();
+    for list in &lists {
+        for negated in [false, true] {
+            outputs.push(bench.graph.in_list(c, list.clone(), negated).expect("texts"));
+        }
+    }
+    let filter = bench.graph.in_list(c, constants.clone(), false).expect("texts");
+    let counted = outputs.len();
+    let (columns, error) = bench.run(&outputs);
+    assert_eq!(error, 0);
+    assert_eq!(columns.len(), counted);
+    let named = ["special requests", "", "é", "unknown", "a"];
+    for (i, output) in columns.iter().enumerate() {
+        let (list, negated) = (i / 2, i % 2 == 1);
+        let members: Vec<&str> = match list {
+            1 | 2 => [&named[..], &["b"]].concat(),
+            4 => vec!["a", "", "special requests"],
+            5 => vec!["special requests", "", "unknown"],
+            _ => named.to_vec(),
+        };
+        let expected = column.iter().map(|text| {
+            let hit = text.map(|text| members.contains(&text));
+            let known = if list == 3 { hit.filter(|hit| *hit) } else { hit };
+            Out::from(known.map(|hit| hit != negated))
+        });
+        assert_same(&format!("list {list}, negated: {negated}"), output, expected.collect());
+    }
+    bench.filters = vec![filter];
+    let (columns, error) = bench.run(&[c]);
+    assert_eq!(error, 0);
+    let passed = column.iter().filter(|text| text.is_some_and(|text| named.contains(&text)));
+    assert_same("a filter", &columns[0], passed.map(|text| Out::from(*text)).collect());
+}
+
 /// LIKE by trying everything, over characters; `%` and `_` as they are written.
 fn like(text: &[char], pattern: &[char], equal: &dyn Fn(char, char) -> bool) -> bool {
     match pattern {

@@ -117,6 +117,19 @@ impl Bench {
         self.graph.lookup(code, self.tables.len() as u32 - 1, Ty::new(Repr::Text)).expect("a code")
     }
 
+    /// Several of them: entries of one table, the first few of which nobody has a node for.
+    pub fn constants(&mut self, unused: usize, texts: &[&[u8]]) -> Vec<NodeId> {
+        let entries = vec![Some(b"unused".to_vec()); unused].into_iter();
+        self.tables.push(entries.chain(texts.iter().map(|text| Some(text.to_vec()))).collect());
+        let table = self.tables.len() as u32 - 1;
+        (unused..unused + texts.len())
+            .map(|code| {
+                let code = self.graph.integer(code as i128, Repr::U32);
+                self.graph.lookup(code, table, Ty::new(Repr::Text)).expect("a code")
+            })
+            .collect()
+    }
+
     pub fn rows(&self) -> usize {
         match &self.columns[0] {
             Column::Texts(texts) => texts.len(),

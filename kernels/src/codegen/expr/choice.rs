@@ -4,13 +4,17 @@
 //!   OR    value = a | b     valid = (va & vb) | (va &  a) | (vb &  b)
 //!   truth(a AND b) = truth(a) & truth(b): a filter needs no validity of its parts
 
-use millpond_ptx::build::{Compare, Reg};
+use std::ops::Range;
+
+use millpond_ptx::ast::Type;
+use millpond_ptx::build::{Compare, Reg, Value as Operand};
 
 use super::integer::{relate_numbers, select};
 use super::lanes::{Number, join};
 use super::{Computed, Row};
 use crate::codegen::ir::{Comparison, Lane, Node, NodeId, Test};
-use crate::codegen::value::CodegenError;
+use crate::codegen::text;
+use crate::codegen::value::{CodegenError, Emit, Value};
 
 impl Row<'_, '_> {
     /// Where a boolean node is true.
@@ -205,15 +209,25 @@ impl Row<'_, '_> {
         let needle = self.node(of)?;
         let mut hit: Option<Reg> = None;
         let mut all_valid: Option<Reg> = None;
-        for &item in list {
-            let value = self.node(item)?;
-            let equal = self.relate(Comparison::Identical, (of, needle.number), (item, value.number))?;
-            let equal = self.where_valid(equal, value.valid);
+        let mut rest = list;
+        while let [item, later @ ..] = rest {
+            let equal = match self.constant_texts(rest) {
+                Some((table, codes)) if codes.len() > 2 => {
+                    rest = &rest[codes.len()..];
+                    self.is_among(needle.number, table, codes)?
+                }
+                _ => {
+                    rest = later;
+                    let value = self.node(*item)?;
+                    let equal = self.relate(Comparison::Identical, (of, needle.number), (*item, value.number))?;
+                    all_valid = self.both_valid(all_valid, value.valid);
+                    self.where_valid(equal, value.valid)
+                }
+            };
             hit = Some(match hit {
                 Some(hit) => self.f.or(hit, equal),
                 None => equal,
             });
-            all_valid = self.both_valid(all_valid, value.valid);
         }
         let hit = match hit {
             Some(hit) => hit,
@@ -228,6 +242,43 @@ impl Row<'_, '_> {
         };
         let value = if negated { self.f.not(hit) } else { hit };
         Ok(Self::known_boolean(value, valid))
+    }
+
+    /// The texts that `list` begins with, as codes of one lookup table, one after the other: constants are put there so.
+    fn constant_texts(&self, list: &[NodeId]) -> Option<(u32, Range<u32>)> {
+        let entry = |item: &NodeId| match self.graph.node(*item) {
+            Node::Lookup { code, table } if self.lane(*item) == Lane::Text && !self.ty(*item).nullable => {
+                match self.graph.node(*code) {
+                    Node::Constant { bits } => u32::try_from(*bits).ok().map(|code| (*table, code)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        let (table, first) = entry(list.first()?)?;
+        let follows = |(item, number): &(&NodeId, u32)| entry(item) == Some((table, first + number));
+        let count = list.iter().zip(0..u32::MAX - first).take_while(follows).count() as u32;
+        Some((table, first..first + count))
+    }
+
+    /// Whether a text is one of the entries `codes` of a lookup table. A loop, which a row leaves when it has found it.
+    fn is_among(&mut self, text: Number, table: u32, codes: Range<u32>) -> Result<Reg, CodegenError> {
+        let (at, bytes) = text.words(self.f);
+        let hit = self.f.constant_pred(false);
+        let end = self.f.copy(Type::U32, codes.end);
+        let Row { f, module, leaves, .. } = self;
+        f.for_(codes.start, end, 1u32, |f, low| {
+            let mut emit = Emit { module, f };
+            let value = leaves.lookup(&mut emit, table, Value { lane: Lane::U32, low, high: None, valid: None })?;
+            let (own, own_bytes) = text::words(value)?;
+            let callee = text::paste(emit.module, "text_equal")?;
+            let arguments = [at, bytes.view(Type::U64), own, own_bytes].map(Operand::from);
+            let equal = emit.f.call(&callee, &arguments);
+            emit.f.setp_into(hit, Compare::Ne, equal[0].view(Type::U32), 0u32);
+            emit.f.break_if(hit);
+            Ok(())
+        })?;
+        Ok(hit)
     }
 
     pub(super) fn case(

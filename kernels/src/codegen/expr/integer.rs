@@ -232,8 +232,10 @@ impl Row<'_, '_> {
             Bitwise::Or => self.f.or(x, y.low),
             Bitwise::Xor => self.f.xor(x, y.low),
             Bitwise::ShiftLeft | Bitwise::ShiftRight => {
-                let count = y.to(self.f, Lane::U32).low_reg(self.f);
-                let count = self.f.and(count, width - 1);
+                let count = match y.to(self.f, Lane::U32).low {
+                    Operand::Integer(count) => Operand::Integer(count & i128::from(width - 1)),
+                    count => self.f.and(count, width - 1).into(),
+                };
                 if op == Bitwise::ShiftLeft { self.f.shl(x, count) } else { self.f.shr(x, count) }
             }
         };

@@ -1,4 +1,4 @@
-//! Expressions as PTX: one row per thread, straight-line code, each node once.
+//! Expressions as PTX: one row per thread, straight-line code nearly everywhere, each node once.
 //!
 //!   n4 = n0 * n3  ──►  value(n4): value(n0), value(n3), mul.wide.s32      remembered until the next row or the end of the scope
 //!
@@ -6,7 +6,7 @@
 //! NULL      validity is a predicate beside the value; what cannot be NULL has none and costs nothing.
 //! Errors    are raised where a row is valid, reaches the node (no CASE branch leads elsewhere), and fails. Both sides of AND
 //!           and OR are reached: whether the CPU would have skipped one depends on its batches, so the host decides by asking it.
-//! Branches  there are none: CASE computes every side and selects; only the errors of sides not taken are masked.
+//! Branches  CASE computes every side and selects; only the errors of sides not taken are masked. A long IN over texts is a loop.
 
 mod call;
 mod choice;
@@ -96,6 +96,9 @@ impl<'g> Expressions<'g> {
         node: NodeId,
     ) -> Result<Value, CodegenError> {
         let mut row = Row::new(self, emit, leaves);
+        if let Some(view) = row.view_at_hand(node)? {
+            return Ok(view);
+        }
         let computed = row.node(node)?;
         match computed.number.lane {
             Lane::Text => row.view(computed),
@@ -211,9 +214,7 @@ impl<'x, 'g> Row<'x, 'g> {
                 self.leaf(value, ty)
             }
             Node::Lookup { code, table } => {
-                let code = self.node(*code)?;
-                let low = code.number.low_reg(self.f);
-                let code = Value { lane: code.number.lane, low, high: None, valid: code.valid };
+                let code = self.code(*code)?;
                 let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
                 let value = self.leaves.lookup(&mut emit, *table, code)?;
                 self.leaf(value, ty)
@@ -277,6 +278,12 @@ impl<'x, 'g> Row<'x, 'g> {
             Node::AddMonths { of, months, unit } => self.add_months(id, *of, *months, *unit),
             Node::Text { function, of } => self.text(id, *function, of),
         }
+    }
+
+    /// The code of a lookup.
+    fn code(&mut self, code: NodeId) -> Result<Value, CodegenError> {
+        let Computed { number, valid } = self.node(code)?;
+        Ok(Value { lane: number.lane, low: number.low_reg(self.f), high: None, valid })
     }
 
     /// A value from outside, refused if it is not in the lane of its type.

@@ -11,7 +11,7 @@ use millpond_ptx::build::{Compare, Reg, Value as Operand};
 
 use super::lanes::Number;
 use super::{Computed, Row};
-use crate::codegen::ir::{ErrorCode, Lane, NodeId, TextFunction, lane};
+use crate::codegen::ir::{ErrorCode, Lane, Node, NodeId, TextFunction, lane};
 use crate::codegen::text::paste;
 use crate::codegen::value::{CodegenError, Emit, Value};
 
@@ -36,6 +36,28 @@ impl Row<'_, '_> {
     fn text_arguments(&mut self, number: Number) -> [Operand; 2] {
         let (at, bytes) = number.words(self.f);
         [at.into(), bytes.view(Type::U64).into()]
+    }
+
+    /// The view of a text that is held as one: nothing has to be made of it.
+    pub(super) fn view_at_hand(&mut self, id: NodeId) -> Result<Option<Value>, CodegenError> {
+        if !self.graph.contains(id) || self.lane(id) != Lane::Text {
+            return Ok(None);
+        }
+        let graph = self.graph;
+        let view = match graph.node(id) {
+            Node::Column { index } => {
+                let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
+                self.leaves.column_view(&mut emit, *index)?
+            }
+            Node::Lookup { code, table } => {
+                let code = self.code(*code)?;
+                let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
+                self.leaves.lookup_view(&mut emit, *table, code)?
+            }
+            _ => None,
+        };
+        let nullable = self.ty(id).nullable;
+        Ok(view.map(|view| Value { valid: view.valid.filter(|_| nullable), ..view }))
     }
 
     /// A text as the two words of its view.

@@ -13,7 +13,9 @@ mod check;
 mod outputs;
 mod rows;
 
-use millpond_ptx::ast::{Item, Module, Statement};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use millpond_ptx::ast::{Function, FunctionKind, Item, Module, Statement};
 use millpond_ptx::build::{FunctionBuilder, ModuleBuilder};
 
 use super::ahead::RowAhead;
@@ -40,6 +42,15 @@ pub struct CompiledKernel {
     pub instructions: u32,
 }
 
+/// A function that kernels of a module call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Helper {
+    /// Equal helpers have equal ones.
+    pub fingerprint: u64,
+    /// Instructions in its text.
+    pub instructions: u32,
+}
+
 /// A pipeline as PTX.
 #[derive(Debug, Clone)]
 pub struct CompiledPipeline {
@@ -51,6 +62,8 @@ pub struct CompiledPipeline {
     pub emit: Option<CompiledKernel>,
     /// Hash tables only.
     pub rehash: Option<CompiledKernel>,
+    /// What these kernels call.
+    pub helpers: Vec<Helper>,
     /// Rows are kept in order but some are left out: the launch needs tile status words.
     pub compacts: bool,
     pub(crate) plan: Option<AggregatePlan>,
@@ -132,11 +145,13 @@ fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<(CompiledPi
     let Parts { mut pipeline, mut emit, mut rehash, compacts, plan } = compiled;
     let others = [&mut emit, &mut rehash];
     for kernel in std::iter::once(&mut pipeline).chain(others.into_iter().flatten()) {
-        kernel.instructions = count_instructions(&module, kernel.name);
+        kernel.instructions =
+            functions(&module).filter(|function| function.name == kernel.name).map(num_instructions).sum();
     }
+    let helpers = functions(&module).filter(|function| function.kind == FunctionKind::Func).map(helper).collect();
     let text = String::new();
     let spec = spec.clone();
-    Ok((CompiledPipeline { spec, text, pipeline, emit, rehash, compacts, plan }, module))
+    Ok((CompiledPipeline { spec, text, pipeline, emit, rehash, helpers, compacts, plan }, module))
 }
 
 struct Parts {
@@ -153,17 +168,26 @@ impl Parts {
     }
 }
 
-fn add(module: &mut ModuleBuilder, f: FunctionBuilder, params: ParamList, threads: u32) -> CompiledKernel {
+fn add(module: &mut ModuleBuilder, mut f: FunctionBuilder, params: ParamList, threads: u32) -> CompiledKernel {
     let name = match f.name() {
         "emit" => "emit",
         "rehash" => "rehash",
         _ => "pipeline",
     };
+    f.tidy();
     module.add(f);
     CompiledKernel { name, params, threads, rows_per_thread: 1, instructions: 0 }
 }
 
-fn count_instructions(module: &Module, name: &str) -> u32 {
+/// The functions of a module that have a body, kernels too.
+fn functions(module: &Module) -> impl Iterator<Item = &Function> {
+    module.items.iter().filter_map(|item| match item {
+        Item::Function(function) if function.body.is_some() => Some(function),
+        _ => None,
+    })
+}
+
+fn num_instructions(function: &Function) -> u32 {
     fn count(body: &[Statement]) -> u32 {
         body.iter()
             .map(|statement| match statement {
@@ -173,13 +197,11 @@ fn count_instructions(module: &Module, name: &str) -> u32 {
             })
             .sum()
     }
-    module
-        .items
-        .iter()
-        .filter_map(|item| match item {
-            Item::Function(function) if function.name == name => function.body.as_deref(),
-            _ => None,
-        })
-        .map(count)
-        .sum()
+    function.body.as_deref().map_or(0, count)
+}
+
+fn helper(function: &Function) -> Helper {
+    let mut hasher = DefaultHasher::new();
+    function.hash(&mut hasher);
+    Helper { fingerprint: hasher.finish(), instructions: num_instructions(function) }
 }

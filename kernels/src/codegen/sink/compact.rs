@@ -17,7 +17,7 @@
 //! After     Merrill & Garland 2016, single-pass scan with decoupled look-back.
 
 use millpond_ptx::ast::{Space, Type};
-use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, ModuleBuilder, Reg, Symbol};
+use millpond_ptx::build::{Atomic, Callee, Compare, FunctionBuilder, ModuleBuilder, Reg, Symbol, Value};
 
 use crate::abi;
 use crate::tune;
@@ -36,6 +36,8 @@ pub(crate) struct Compaction {
     offsets: Symbol,
     base: Symbol,
     flags: Symbol,
+    /// The function of the first warp, see [`place_tile`].
+    place_tile: Callee,
     control: Reg,
     num_tiles: Reg,
     /// Rows that the output has room for (U64); `None`: for all.
@@ -78,11 +80,26 @@ impl Compaction {
         let base = module.variable(Space::Shared, Type::U64, "tile_base", 1);
         let words = if flags { tune::COMPACT_THREADS as u64 } else { 1 };
         let flags = module.variable(Space::Shared, Type::U32, "row_flags", words);
+        let place_tile = place_tile(module, &counts, &offsets, &base);
         let thread = f.thread_index();
         let warp = f.shr(thread, 5);
         let lane = f.and(thread, 31u32);
         let first_lane = f.setp(Compare::Eq, lane, 0u32);
-        Compaction { tile, counts, offsets, base, flags, control, num_tiles, room, thread, warp, lane, first_lane }
+        Compaction {
+            tile,
+            counts,
+            offsets,
+            base,
+            flags,
+            place_tile,
+            control,
+            num_tiles,
+            room,
+            thread,
+            warp,
+            lane,
+            first_lane,
+        }
     }
 
     /// Takes the next tile, or leaves the loop around here when none is left.
@@ -112,7 +129,10 @@ impl Compaction {
         f.guarded(self.first_lane, true, |f| f.store(Space::Shared, Type::U32, own, count));
         f.barrier();
         let first_warp = f.setp(Compare::Eq, self.warp, 0u32);
-        f.if_(first_warp, |f| self.place_tile(f, tile, counts));
+        f.if_(first_warp, |f| {
+            let room = self.room.map_or(u64::MAX.into(), Value::Reg);
+            f.call(&self.place_tile, &[self.control.into(), tile.into(), self.num_tiles.into(), room]);
+        });
         f.barrier();
         let base = f.load(Space::Shared, Type::U64, &self.base);
         let offsets = shared_address(f, &self.offsets);
@@ -131,108 +151,6 @@ impl Compaction {
         let fits = f.setp(Compare::Lt, index, room);
         let kept = f.and(keep, fits);
         Places { warp_first, count, rank, index, kept }
-    }
-
-    /// The first warp's part: offsets of the warps in the tile, and the tile's own by look-back.
-    fn place_tile(&self, f: &mut FunctionBuilder, tile: Reg, counts: Reg) {
-        let holds_warp = f.setp(Compare::Lt, self.lane, WARPS as u32);
-        let own = f.copy(Type::U32, 0u32);
-        let at = f.element32(counts, self.lane, 4);
-        f.guarded(holds_warp, true, |f| f.load_into("ld.shared", Type::U32, own, at));
-        // Inclusive scan over the lanes.
-        let sum = f.copy(Type::U32, own);
-        let distance = f.copy(Type::U32, 1u32);
-        f.while_(
-            |f| f.setp(Compare::Lt, distance, WARPS as u32),
-            |f| {
-                let other = f.shuffle("up", sum, distance, 0);
-                let has = f.setp(Compare::Ge, self.lane, distance);
-                let both = f.add(sum, other);
-                f.guarded(has, true, |f| f.assign(sum, both));
-                let next = f.shl(distance, 1);
-                f.assign(distance, next);
-            },
-        );
-        let offsets = shared_address(f, &self.offsets);
-        let at = f.element32(offsets, self.lane, 4);
-        let before = f.sub(sum, own);
-        f.guarded(holds_warp, true, |f| f.store(Space::Shared, Type::U32, at, before));
-        let total = f.shuffle("idx", sum, WARPS as u32 - 1, 31);
-        let total = f.convert(Type::U64, total);
-
-        let status = f.add(self.control, abi::CONTROL_BYTES);
-        let status = f.element(status, tile, 8);
-        let prefix = f.copy(Type::U64, 0u64);
-        let has_predecessors = f.setp(Compare::Ne, tile, 0u32);
-        f.if_(has_predecessors, |f| {
-            let word = f.or(total, SUM);
-            f.guarded(self.first_lane, true, |f| f.store_with("st.relaxed.gpu.global", Type::U64, status, word));
-            self.look_back(f, tile, status, prefix);
-        });
-        let after = f.add(prefix, total);
-        let word = f.or(after, PREFIX);
-        let next_tile = f.add(tile, 1u32);
-        let last = f.setp(Compare::Eq, next_tile, self.num_tiles);
-        let last = f.and(last, self.first_lane);
-        f.guarded(self.first_lane, true, |f| {
-            f.store_with("st.relaxed.gpu.global", Type::U64, status, word);
-            f.store(Space::Shared, Type::U64, &self.base, prefix);
-        });
-        let rows = self.room.map_or(after, |room| f.min(after, room));
-        f.guarded(last, true, |f| {
-            f.store(Space::Global, Type::U64, self.control.at(abi::CONTROL_ROWS as i64), rows);
-            if self.room.is_some() {
-                f.store(Space::Global, Type::U64, self.control.at(abi::CONTROL_PASSED as i64), after);
-            }
-        });
-    }
-
-    /// Adds the rows of all tiles before `tile` to `prefix`; `status` is the address of the tile's own word.
-    fn look_back(&self, f: &mut FunctionBuilder, tile: Reg, status: Reg, prefix: Reg) {
-        // Lane 0 looks at the nearest predecessor.
-        let distance = f.add(self.lane, 1u32);
-        let back = f.mul_wide(distance, 8u32);
-        let at = f.sub(status, back);
-        let left = f.sub(tile.view(Type::S32), distance.view(Type::S32));
-        f.loop_(|f| {
-            // Before the first tile lies a prefix of no rows.
-            let exists = f.setp(Compare::Ge, left, 0);
-            let word = f.copy(Type::U64, PREFIX);
-            f.loop_(|f| {
-                f.guarded(exists, true, |f| f.load_into("ld.relaxed.gpu.global", Type::U64, word, at));
-                let missing = f.setp(Compare::Lt, word, SUM);
-                let waiting = f.any(missing);
-                let done = f.not(waiting);
-                f.break_if(done);
-            });
-            let is_prefix = f.setp(Compare::Ge, word, PREFIX);
-            let prefixes = f.ballot(is_prefix);
-            let reversed = f.brev(prefixes);
-            let nearest = f.clz(reversed);
-            let counts = f.setp(Compare::Le, self.lane, nearest);
-            let rows = f.and(word, ROWS);
-            let rows = f.select(counts, rows, 0u64);
-            let sum = f.copy(Type::U64, rows);
-            let step = f.copy(Type::U32, 16u32);
-            f.while_(
-                |f| f.setp(Compare::Ne, step, 0u32),
-                |f| {
-                    let other = f.shuffle64("bfly", sum, step, 31);
-                    let both = f.add(sum, other);
-                    f.assign(sum, both);
-                    let next = f.shr(step, 1);
-                    f.assign(step, next);
-                },
-            );
-            let both = f.add(prefix, sum);
-            f.assign(prefix, both);
-            let found = f.setp(Compare::Ne, prefixes, 0u32);
-            f.break_if(found);
-            let next = f.sub(at, 32 * 8u64);
-            f.assign(at, next);
-            let next = f.sub(left, 32);
-            f.assign(left, next);
-        });
     }
 
     /// Writes up to 32 flags of every kept row: bit `i` of `flags` (U32) goes to the bitmap at `bitmaps[i]`.
@@ -257,6 +175,123 @@ impl Compaction {
             merge_bits(f, mask, places.warp_first, bitmap, self.first_lane);
         }
     }
+}
+
+/// The function that the first warp of a block calls for each tile: offsets of the warps in the tile, and the tile's own by
+/// look-back. One for all kernels of a module: it is called once for hundreds of rows, and waits for other blocks anyway.
+fn place_tile(module: &mut ModuleBuilder, counts: &Symbol, offsets: &Symbol, base: &Symbol) -> Callee {
+    let mut f = FunctionBuilder::function("place_tile");
+    let f = &mut f;
+    let read = |f: &mut FunctionBuilder, name: &str, ty: Type| {
+        let param = f.param(name, ty);
+        f.load_param(&param)
+    };
+    let control = read(f, "control", Type::U64);
+    let tile = read(f, "tile_number", Type::U32);
+    let num_tiles = read(f, "num_tiles", Type::U32);
+    let room = read(f, "room", Type::U64);
+    // The first warp's threads are the first ones.
+    let lane = f.thread_index();
+    let first_lane = f.setp(Compare::Eq, lane, 0u32);
+    let holds_warp = f.setp(Compare::Lt, lane, WARPS as u32);
+    let own = f.copy(Type::U32, 0u32);
+    let counts = shared_address(f, counts);
+    let at = f.element32(counts, lane, 4);
+    f.guarded(holds_warp, true, |f| f.load_into("ld.shared", Type::U32, own, at));
+    // Inclusive scan over the lanes.
+    let sum = f.copy(Type::U32, own);
+    let distance = f.copy(Type::U32, 1u32);
+    f.while_(
+        |f| f.setp(Compare::Lt, distance, WARPS as u32),
+        |f| {
+            let other = f.shuffle("up", sum, distance, 0);
+            let has = f.setp(Compare::Ge, lane, distance);
+            let both = f.add(sum, other);
+            f.guarded(has, true, |f| f.assign(sum, both));
+            let next = f.shl(distance, 1);
+            f.assign(distance, next);
+        },
+    );
+    let offsets = shared_address(f, offsets);
+    let at = f.element32(offsets, lane, 4);
+    let before = f.sub(sum, own);
+    f.guarded(holds_warp, true, |f| f.store(Space::Shared, Type::U32, at, before));
+    let total = f.shuffle("idx", sum, WARPS as u32 - 1, 31);
+    let total = f.convert(Type::U64, total);
+
+    let status = f.add(control, abi::CONTROL_BYTES);
+    let status = f.element(status, tile, 8);
+    let prefix = f.copy(Type::U64, 0u64);
+    let has_predecessors = f.setp(Compare::Ne, tile, 0u32);
+    f.if_(has_predecessors, |f| {
+        let word = f.or(total, SUM);
+        f.guarded(first_lane, true, |f| f.store_with("st.relaxed.gpu.global", Type::U64, status, word));
+        look_back(f, tile, lane, status, prefix);
+    });
+    let after = f.add(prefix, total);
+    let word = f.or(after, PREFIX);
+    let next_tile = f.add(tile, 1u32);
+    let last = f.setp(Compare::Eq, next_tile, num_tiles);
+    let last = f.and(last, first_lane);
+    f.guarded(first_lane, true, |f| {
+        f.store_with("st.relaxed.gpu.global", Type::U64, status, word);
+        f.store(Space::Shared, Type::U64, base, prefix);
+    });
+    let rows = f.min(after, room);
+    f.guarded(last, true, |f| {
+        f.store(Space::Global, Type::U64, control.at(abi::CONTROL_ROWS as i64), rows);
+        f.store(Space::Global, Type::U64, control.at(abi::CONTROL_PASSED as i64), after);
+    });
+    f.tidy();
+    module.add(std::mem::replace(f, FunctionBuilder::function("place_tile")))
+}
+
+/// Adds the rows of all tiles before `tile` to `prefix`; `status` is the address of the tile's own word.
+fn look_back(f: &mut FunctionBuilder, tile: Reg, lane: Reg, status: Reg, prefix: Reg) {
+    // Lane 0 looks at the nearest predecessor.
+    let distance = f.add(lane, 1u32);
+    let back = f.mul_wide(distance, 8u32);
+    let at = f.sub(status, back);
+    let left = f.sub(tile.view(Type::S32), distance.view(Type::S32));
+    f.loop_(|f| {
+        // Before the first tile lies a prefix of no rows.
+        let exists = f.setp(Compare::Ge, left, 0);
+        let word = f.copy(Type::U64, PREFIX);
+        f.loop_(|f| {
+            f.guarded(exists, true, |f| f.load_into("ld.relaxed.gpu.global", Type::U64, word, at));
+            let missing = f.setp(Compare::Lt, word, SUM);
+            let waiting = f.any(missing);
+            let done = f.not(waiting);
+            f.break_if(done);
+        });
+        let is_prefix = f.setp(Compare::Ge, word, PREFIX);
+        let prefixes = f.ballot(is_prefix);
+        let reversed = f.brev(prefixes);
+        let nearest = f.clz(reversed);
+        let counts = f.setp(Compare::Le, lane, nearest);
+        let rows = f.and(word, ROWS);
+        let rows = f.select(counts, rows, 0u64);
+        let sum = f.copy(Type::U64, rows);
+        let step = f.copy(Type::U32, 16u32);
+        f.while_(
+            |f| f.setp(Compare::Ne, step, 0u32),
+            |f| {
+                let other = f.shuffle64("bfly", sum, step, 31);
+                let both = f.add(sum, other);
+                f.assign(sum, both);
+                let next = f.shr(step, 1);
+                f.assign(step, next);
+            },
+        );
+        let both = f.add(prefix, sum);
+        f.assign(prefix, both);
+        let found = f.setp(Compare::Ne, prefixes, 0u32);
+        f.break_if(found);
+        let next = f.sub(at, 32 * 8u64);
+        f.assign(at, next);
+        let next = f.sub(left, 32);
+        f.assign(left, next);
+    });
 }
 
 /// Sets the bits of `mask` in the bitmap at `bitmap`, from bit `first` (U64) on, where `when` holds.

@@ -147,6 +147,10 @@ pub(crate) fn words(
     let mut nulls = nullable.then(|| emit.f.copy(Type::U32, 0u32));
     for (i, (key, &node)) in plan.keys.iter().zip(keys).enumerate() {
         let value = expressions.value(emit, leaves, node)?;
+        let view = match value.lane {
+            Lane::Text => Some(expressions.stored(emit, leaves, node)?),
+            _ => None,
+        };
         let f = &mut *emit.f;
         let mut own = match value.lane {
             Lane::F32 if key.bitwise => {
@@ -167,7 +171,7 @@ pub(crate) fn words(
                 vec![f.convert(Type::U64, bits)]
             }
             Lane::F64 => vec![canonical(f, value.low, Type::U64, 0x7ff8_0000_0000_0000)],
-            Lane::Text => text::key_words(emit, value)?,
+            Lane::Text => text::key_words(emit, value, view)?,
             _ => vec![to_64(f, value.low).view(Type::U64)],
         };
         let f = &mut *emit.f;
