@@ -92,7 +92,8 @@ impl Logistic {
     /// Fits a model to rows and their labels.
     ///
     /// # Errors
-    /// [`MlError::Labels`] if there are more or fewer labels than rows, [`MlError::Option`] for options that cannot be used.
+    /// [`MlError::Labels`] if there are more or fewer labels than rows, [`MlError::Option`] for options that cannot be used,
+    /// [`MlError::Range`] if sums of squares overflow.
     pub fn fit(rows: &Matrix, labels: &[bool], options: &LogisticOptions) -> Result<Self, MlError> {
         Self::fit_until(rows, labels, options, &AtomicBool::new(false))
     }
@@ -125,6 +126,9 @@ impl Logistic {
             });
         }
         let (means, scales) = standard(rows);
+        if means.iter().chain(&scales).any(|value| !value.is_finite()) {
+            return Err(MlError::Range);
+        }
         let problem = Problem { rows, labels, means: &means, scales: &scales };
         let end = problem.minimise(options, stop)?;
         let (intercept, weights) = end.at.split_last().map_or((0.0, vec![]), |(b, w)| (*b, w.to_vec()));
@@ -436,6 +440,13 @@ mod tests {
         assert_eq!(model.confusion(&rows, &[true, true]).expect("labels fit").auc(), None);
         let none = fit(2, &[], &[]);
         assert_eq!((none.weights, none.intercept, none.converged), (vec![0.0, 0.0], 0.0, true));
+    }
+
+    #[test]
+    fn features_whose_sums_overflow_are_refused() {
+        let huge = Matrix::try_new(3, 1, vec![1e308, -1e308, 1e308]).expect("a matrix");
+        let fitted = Logistic::fit(&huge, &[true, false, true], &LogisticOptions::default());
+        assert_eq!(fitted.err(), Some(MlError::Range));
     }
 
     #[test]
