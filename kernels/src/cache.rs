@@ -3,7 +3,7 @@
 //!   spec ─► text ─┬─ assembled already ──────────────► Pipeline
 //!                 ├─ under way on another thread ─ wait ─►
 //!                 └─ new ─ the driver assembles it ──────►
-//!   prepare([specs]) ─► the new texts as one module, assembled before anybody asks for them
+//!   prepare(specs)   ─► the new texts as one module, assembled before anybody asks for them
 //!
 //! Waits   for the driver's assembler, some milliseconds a kernel; never for the device.
 //! Memory  modules stay loaded while a pipeline has them.

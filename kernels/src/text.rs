@@ -6,7 +6,7 @@
 //!   pack    "abc" + 14 bytes from 0x7f…                                     once the host knows how many bytes to allocate
 //! ```
 //!
-//! Memory   callers allocate: [`working_bytes`], then as many bytes as the control block says.
+//! Memory   callers allocate: [`Working::bytes`], then as many bytes as the control block says.
 //! Waits    never, here.
 
 use std::collections::HashMap;
