@@ -118,13 +118,20 @@ pub struct Lowering<'d> {
     pub tables: Vec<(usize, TableSpec)>,
     pub dictionaries: &'d mut Dictionaries,
     columns: Vec<ColumnInfo>,
+    /// Expressions around the one that is lowered.
+    depth: usize,
 }
+
+/// Expressions within one another: each takes room on the stack, here and where its code is written.
+const MOST_NESTED: usize = 128;
+/// So many operands of AND or OR are taken as a list, and not as expressions within one another.
+const LONG_CHAIN: usize = 32;
 
 impl<'d> Lowering<'d> {
     /// Lowers over input columns `columns`.
     pub fn new(columns: &[ColumnInfo], dictionaries: &'d mut Dictionaries) -> Self {
         let (literals, lookups, tables) = (vec![], vec![], vec![]);
-        Self { graph: Graph::new(), literals, lookups, tables, dictionaries, columns: columns.to_vec() }
+        Self { graph: Graph::new(), literals, lookups, tables, dictionaries, columns: columns.to_vec(), depth: 0 }
     }
 
     /// The input columns as a scope. A column becomes a node when it is first asked for.
@@ -165,6 +172,19 @@ impl<'d> Lowering<'d> {
 
     /// Lowers one expression.
     pub fn lower(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Value, Reason> {
+        if self.depth == MOST_NESTED {
+            return Err(unsupported(
+                expr,
+                &format!("it lies within {MOST_NESTED} other expressions, and no more have a device form"),
+            ));
+        }
+        self.depth += 1;
+        let value = self.lower_here(expr, scope);
+        self.depth -= 1;
+        value
+    }
+
+    fn lower_here(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Value, Reason> {
         if let Some(column) = expr.downcast_ref::<Column>() {
             return scope.column(column.index());
         }
@@ -482,6 +502,12 @@ impl<'d> Lowering<'d> {
         scope: &Scope,
     ) -> Result<Value, Reason> {
         let op = binary.op();
+        if let Some(operands) = long_chain(binary) {
+            let nodes = operands.into_iter().map(|operand| Ok(self.lower(operand, scope)?.node));
+            let nodes = nodes.collect::<Result<Vec<NodeId>, Reason>>()?;
+            let node = self.chained(*op == Operator::And, nodes).map_err(|e| refused(expr, &e))?;
+            return Ok(Value { node, data_type, dictionary: None });
+        }
         if let Some(value) = self.plus_interval(expr, binary, &data_type, scope)? {
             return Ok(value);
         }
@@ -523,6 +549,35 @@ impl<'d> Lowering<'d> {
     fn logic(&mut self, and: bool, left: NodeId, right: NodeId) -> Result<NodeId, GraphError> {
         if and { self.graph.and(left, right) } else { self.graph.or(left, right) }
     }
+
+    /// The same for many operands, neighbours first, so that they lie within few others.
+    fn chained(&mut self, and: bool, mut nodes: Vec<NodeId>) -> Result<NodeId, GraphError> {
+        while nodes.len() > 1 {
+            let pairs = nodes.chunks(2).map(|pair| match pair {
+                [left, right] => self.logic(and, *left, *right),
+                rest => Ok(rest[0]),
+            });
+            nodes = pairs.collect::<Result<_, _>>()?;
+        }
+        Ok(nodes[0])
+    }
+}
+
+/// The operands of AND or OR, if there are many in a row.
+fn long_chain(binary: &BinaryExpr) -> Option<Vec<&Arc<dyn PhysicalExpr>>> {
+    let op = binary.op();
+    if !matches!(op, Operator::And | Operator::Or) {
+        return None;
+    }
+    let mut operands = vec![binary.right()];
+    let mut left = binary.left();
+    while let Some(more) = left.downcast_ref::<BinaryExpr>().filter(|more| more.op() == op) {
+        operands.push(more.right());
+        left = more.left();
+    }
+    operands.push(left);
+    operands.reverse();
+    (operands.len() > LONG_CHAIN).then_some(operands)
 }
 
 /// The type of a literal: wide enough for its number of digits, so that another constant of that size compiles nothing.

@@ -314,3 +314,24 @@ async fn what_has_no_device_form_falls_back_with_its_reason() {
     rig.falls_back("SELECT id, sum(k) OVER (PARTITION BY k) FROM t WHERE w > 0", "Window").await;
     rig.finish();
 }
+
+#[tokio::test]
+async fn long_and_deep_expressions() {
+    let mut rig = Rig::new(Fallback::Error).await;
+    let any = (0..250).map(|i| format!("(id = {} AND k <> {})", i * 3, i % 7)).collect::<Vec<_>>().join(" OR ");
+    rig.same(&format!("SELECT id FROM t WHERE {any}")).await;
+    rig.same(&format!("SELECT id, NOT ({any}) FROM t")).await;
+    let all = (0..250).map(|i| format!("(id <> {i} OR k > 3)")).collect::<Vec<_>>().join(" AND ");
+    rig.same(&format!("SELECT id, {all} FROM t")).await;
+    rig.same(&format!("SELECT id{} FROM t", " + k".repeat(100))).await;
+    rig.finish();
+    // Deeper ones stay on the CPU, with their reason.
+    let rig = Rig::new(Fallback::Allow).await;
+    let deep = format!("SELECT id{} AS deep, count(*) FROM t GROUP BY deep", " + k".repeat(300));
+    let result = rig.sim.execute(&deep).await.unwrap_or_else(|e| panic!("{e}"));
+    let expected = rig.cpu.execute(&deep).await.unwrap_or_else(|e| panic!("{e}"));
+    let answer = |result: &millpond::session::QueryResult| Answer::new(&result.schema, &result.batches);
+    assert_eq!(answer(&expected).difference(&answer(&result), false), None);
+    assert!(result.report.reasons.iter().any(|why| why.contains("within 128 other")), "{:?}", result.report.reasons);
+    rig.finish();
+}
