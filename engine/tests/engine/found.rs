@@ -88,3 +88,15 @@ async fn what_the_left_operand_decides_is_asked_of_datafusion() {
         assert_eq!(actual, expected, "{sql}");
     }
 }
+
+/// DataFusion's groups never have a least value of infinity, the whole table has. Beside a DISTINCT argument, which is a key on the
+/// device alone, there are no groups.
+#[tokio::test]
+async fn infinities_are_kept_beside_a_distinct_argument() {
+    let (most, least) = ("arrow_cast('inf', 'Float64')", "arrow_cast('-inf', 'Float32')");
+    for rest in ["FROM parts", "FROM parts WHERE id = 3", "FROM parts GROUP BY size % 2"] {
+        same(3, &format!("SELECT min({most}), max({least}), count(DISTINCT size), median(DISTINCT id) {rest}")).await;
+        same(3, &format!("SELECT var_pop({most}), stddev_pop({most}), count(DISTINCT size), sum(DISTINCT id) {rest}"))
+            .await;
+    }
+}

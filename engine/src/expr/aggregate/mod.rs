@@ -244,6 +244,11 @@ fn is_among(lowering: &mut Lowering<'_>, number: Option<NodeId>, variants: &[u32
     graph.in_list(number, list, false).map_err(|e| finish::graph("a grouping set", &e))
 }
 
+/// True when the query has groups. Arguments of DISTINCT, and what comes behind them, are keys of the device's own.
+fn is_grouped(spec: &AggregateSpec) -> bool {
+    spec.bitwise.first().map_or(!spec.keys.is_empty(), |first_argument| *first_argument > 0)
+}
+
 /// A result that another aggregation has given, in the one group with it.
 fn taken(
     lowering: &mut Lowering<'_>,
@@ -339,7 +344,7 @@ fn one(
     if repr == Repr::Text {
         return least_text(spec, &lowering.graph, function, value.node, filter);
     }
-    let grouped = !spec.keys.is_empty();
+    let grouped = is_grouped(spec);
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
     match name {
         "min" | "max" | "bool_and" | "bool_or" | "any_value" if repr == Repr::Bool => {

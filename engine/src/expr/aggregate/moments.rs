@@ -126,7 +126,7 @@ fn accumulate(
     if [x, y].iter().any(|node| !lowering.graph.ty(*node).repr.is_float()) {
         return Err(unsupported(function, "it takes floats on the device"));
     }
-    let grouped = !spec.keys.is_empty();
+    let grouped = super::is_grouped(spec);
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
     let count = add(Aggregate::Count(among));
     if statistic == Statistic::PairCount {
