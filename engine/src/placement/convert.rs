@@ -14,8 +14,10 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use datafusion::common::stats::Precision;
-use datafusion::error::Result;
-use datafusion::physical_expr::LexOrdering;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode, AggregateMode, AggregateOutputMode};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
@@ -206,13 +208,28 @@ impl<'a> Converter<'a> {
                 }
             });
         }
-        // A sort right below has the order already; its limit is the merge's.
-        if !sorts_below(merge.input())
+        // A sort right below has the order already; its limit is the merge's. It may have left out keys that are constant in each
+        // partition, and not in all together.
+        let sorts = sorts_below(merge.input());
+        let whole = if sorts { sorted_by(merge.input(), merge.expr())? } else { None };
+        let as_sorted = whole.as_ref().is_some_and(|whole| Arc::ptr_eq(whole, merge.input()));
+        if let (Some(input), false) = (whole, as_sorted) {
+            let merge = SortPreservingMergeExec::new(merge.expr().clone(), input).with_fetch(merge.fetch());
+            if let Placed::Device(tree) = self.convert(&(Arc::new(merge) as Arc<dyn ExecutionPlan>))? {
+                return Ok(Placed::Device(tree));
+            }
+        }
+        let in_order = |tree: &DeviceTree| {
+            tree.sorted && (as_sorted || tree.plan.properties().output_ordering() == Some(merge.expr()))
+        };
+        if !sorts
             && let Some(child) = self.in_any_order(|| self.convert(merge.input()))?
             && let Placed::Device(tree) = self.after_limit(child)
         {
-            let tree = match tree.sorted {
+            let tree = match in_order(&tree) {
                 true => Ok(limited(tree, 0, plan.fetch(), plan)),
+                // Sorted by fewer keys and cut, these may not be the first rows.
+                false if tree.sorted && tree.row_limit.is_some() => Err(kept(plan)),
                 false => self.sorted(plan, tree, merge.expr(), plan.fetch()),
             };
             if let Ok(tree) = tree {
@@ -220,7 +237,9 @@ impl<'a> Converter<'a> {
             }
         }
         match self.with_order_free(false, || self.convert(merge.input()))? {
-            Placed::Device(tree) if tree.sorted => Ok(Placed::Device(limited(tree, 0, plan.fetch(), plan))),
+            Placed::Device(tree) if in_order(&tree) => Ok(Placed::Device(limited(tree, 0, plan.fetch(), plan))),
+            // With all below it: what is on the device has lost the order.
+            Placed::Device(_) => Ok(Placed::Host { plan: Arc::clone(plan), pending: vec![kept(plan)] }),
             child => self.stay(plan, vec![child], None),
         }
     }
@@ -561,6 +580,46 @@ fn sorts_below(mut plan: &Arc<dyn ExecutionPlan>) -> bool {
         plan = input;
     }
     plan.is::<SortExec>()
+}
+
+/// `plan` with the sort that [`sorts_below`] finds in each partition by all of `order`; `plan` itself where it is so already, nothing where
+/// `order` has no form below a projection.
+fn sorted_by(plan: &Arc<dyn ExecutionPlan>, order: &LexOrdering) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(sort) = plan.downcast_ref::<SortExec>() {
+        if sort.expr() == order {
+            return Ok(Some(Arc::clone(plan)));
+        }
+        let whole = SortExec::new(order.clone(), Arc::clone(sort.input()));
+        let whole = whole.with_preserve_partitioning(sort.preserve_partitioning()).with_fetch(sort.fetch());
+        return Ok(Some(Arc::new(whole)));
+    }
+    let children = plan.children();
+    let [input] = children.as_slice() else { return Ok(None) };
+    let below = match plan.downcast_ref::<ProjectionExec>() {
+        None => Some(order.clone()),
+        Some(projection) => {
+            let through = |of: &PhysicalSortExpr| {
+                let expr = Arc::clone(&of.expr).transform_up(|part| {
+                    Ok(match part.downcast_ref::<Column>() {
+                        Some(column) => Transformed::yes(Arc::clone(&projection.expr()[column.index()].expr)),
+                        None => Transformed::no(part),
+                    })
+                });
+                Ok::<_, DataFusionError>(PhysicalSortExpr { expr: expr.data()?, options: of.options })
+            };
+            LexOrdering::new(order.iter().map(through).collect::<Result<Vec<_>>>()?)
+        }
+    };
+    let Some(below) = below else { return Ok(None) };
+    match sorted_by(input, &below)? {
+        Some(sorted) if Arc::ptr_eq(&sorted, input) => Ok(Some(Arc::clone(plan))),
+        Some(sorted) => with_children(Arc::clone(plan), vec![sorted]).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn kept(plan: &Arc<dyn ExecutionPlan>) -> Reason {
+    Reason::OrderKept { node: plan.name().to_string() }
 }
 
 /// Refuses to sort more rows than can be. Rows of a scan are counted beforehand; groups are not. The first few of any number are

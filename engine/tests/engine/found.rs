@@ -100,3 +100,16 @@ async fn infinities_are_kept_beside_a_distinct_argument() {
             .await;
     }
 }
+
+/// DataFusion sorts the parts of a union by the keys that vary within them, and merges them by all: the device sorted by the former.
+#[tokio::test]
+async fn keys_that_are_constant_in_each_part_of_a_union_count() {
+    for rest in ["", "LIMIT 7", "LIMIT 5 OFFSET 3"] {
+        let union = "SELECT 2.5 AS a, id AS b, 1 AS c FROM parts WHERE id < 9 UNION ALL \
+                     SELECT 1.5 AS a, id AS b, 2 AS c FROM parts WHERE id < 5 UNION ALL \
+                     SELECT NULL AS a, count(*) AS b, 0 AS c FROM parts WHERE id > 100000";
+        same(3, &format!("{union} ORDER BY a NULLS FIRST, b, c {rest}")).await;
+        same(3, &format!("{union} ORDER BY a DESC NULLS LAST, b DESC, c {rest}")).await;
+        same(3, &format!("SELECT b + 1, a FROM ({union}) ORDER BY a NULLS FIRST, b + 1 {rest}")).await;
+    }
+}
