@@ -99,6 +99,16 @@ pub fn bare(name: &str) -> &str {
 }
 
 impl Source {
+    /// True where a set operation is below; see [`Query::unites`].
+    pub fn unites(&self, with: Option<&Query>) -> bool {
+        match self {
+            Source::Table(_) => false,
+            Source::Query(inner) => inner.unites(with),
+            Source::With => with.is_some_and(|with| with.unites(None)),
+            Source::Joins(joins) => joins.first.unites(with) || joins.rest.iter().any(|join| join.right.unites(with)),
+        }
+    }
+
     /// A source for a query with `nesting` levels left; `with` is the query of the WITH clause.
     pub fn random(rng: &mut Rng, nesting: usize, with: Option<&Query>) -> Source {
         match rng.below(100) {
