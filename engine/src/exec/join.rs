@@ -142,65 +142,40 @@ impl<'a> CpuJoin<'a> {
                 filter_of_scans: produced(plan.as_ref()),
             });
         }
-        if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
-            return Some(Self {
-                left: join.left(),
-                right: join.right(),
-                join_type: join.join_type(),
-                on: join.on().to_vec(),
-                filter: join.filter().as_ref().map(Cow::Borrowed),
-                nulls_equal: join.null_equality() == NullEquality::NullEqualsNull,
-                null_aware: false,
-                projection: None,
-                fetch,
-                schema,
-                filter_of_scans: None,
-            });
-        }
-        if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
-            return Some(Self {
-                left: join.left(),
-                right: join.right(),
-                join_type: *join.join_type(),
-                on: vec![],
-                filter: join.filter().map(Cow::Borrowed),
-                nulls_equal: false,
-                null_aware: false,
-                projection: join.projection().as_ref().map(|columns| columns.to_vec()),
-                fetch,
-                schema,
-                filter_of_scans: None,
-            });
-        }
-        if let Some(join) = plan.downcast_ref::<PiecewiseMergeJoinExec>() {
-            return Some(Self {
-                left: join.buffered(),
-                right: join.streamed(),
-                join_type: join.join_type(),
-                on: vec![],
-                filter: Some(Cow::Owned(range_filter(join)?)),
-                nulls_equal: false,
-                null_aware: false,
-                projection: None,
-                fetch,
-                schema,
-                filter_of_scans: None,
-            });
-        }
-        let join = plan.downcast_ref::<CrossJoinExec>()?;
-        Some(Self {
-            left: join.left(),
-            right: join.right(),
-            join_type: JoinType::Inner,
+        let keyless = |left, right, join_type| Self {
+            left,
+            right,
+            join_type,
             on: vec![],
             filter: None,
             nulls_equal: false,
             null_aware: false,
             projection: None,
             fetch,
-            schema,
+            schema: Arc::clone(&schema),
             filter_of_scans: None,
-        })
+        };
+        if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
+            return Some(Self {
+                on: join.on().to_vec(),
+                filter: join.filter().as_ref().map(Cow::Borrowed),
+                nulls_equal: join.null_equality() == NullEquality::NullEqualsNull,
+                ..keyless(join.left(), join.right(), join.join_type())
+            });
+        }
+        if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+            return Some(Self {
+                filter: join.filter().map(Cow::Borrowed),
+                projection: join.projection().as_ref().map(|columns| columns.to_vec()),
+                ..keyless(join.left(), join.right(), *join.join_type())
+            });
+        }
+        if let Some(join) = plan.downcast_ref::<PiecewiseMergeJoinExec>() {
+            let filter = Some(Cow::Owned(range_filter(join)?));
+            return Some(Self { filter, ..keyless(join.buffered(), join.streamed(), join.join_type()) });
+        }
+        let join = plan.downcast_ref::<CrossJoinExec>()?;
+        Some(keyless(join.left(), join.right(), JoinType::Inner))
     }
 }
 
