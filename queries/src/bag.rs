@@ -4,7 +4,7 @@
 //!   batches ─► arrow's row format (bytes that compare as the columns do) ─► sorted on every core ─► compared
 //! ```
 //!
-//! Quick    a table of 50 million rows takes seconds, where values one by one take minutes and ten times the memory.
+//! Quick    no value becomes a string: as strings the 49 million rows that gpu-bdb's Q02 makes at scale 10 took 94 seconds to compare.
 //! No       means only that they are not the same bits: floats within a tolerance are [`Check`](crate::Check)'s to judge.
 
 use millpond::datafusion::arrow::array::ArrayRef;
