@@ -95,8 +95,11 @@ pub enum LookupKind {
     Code(DictionaryId),
     /// The code, in this merged dictionary, of the value itself.
     Merge(DictionaryId),
-    /// The place of the value among all values, sorted ascending.
+    /// The place of the value among all values, sorted ascending: for comparing values of one launch, or of all rows once they
+    /// are there.
     Rank,
+    /// The same, for a state that outlives the launch: places that move as the dictionary grows must not meet there.
+    KeptRank,
     /// The value itself, as a text.
     Text,
 }
@@ -252,15 +255,35 @@ impl Lowering<'_> {
         Ok(Some(Value { node, data_type, dictionary }))
     }
 
-    /// A string's rank in its dictionary: codes in the order of the values.
+    /// A string's rank in its dictionary, to be compared with another rank of the same row.
     pub(super) fn rank(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
         value: &Value,
         id: DictionaryId,
     ) -> Result<Value, Reason> {
+        self.ranked(expr, value, id, LookupKind::Rank)
+    }
+
+    /// A string's rank in its dictionary, to be kept in a state and compared with ranks of other launches.
+    pub(super) fn kept_rank(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        value: &Value,
+        id: DictionaryId,
+    ) -> Result<Value, Reason> {
+        self.ranked(expr, value, id, LookupKind::KeptRank)
+    }
+
+    fn ranked(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        value: &Value,
+        id: DictionaryId,
+        kind: LookupKind,
+    ) -> Result<Value, Reason> {
         let ty = Ty::new(Repr::U32);
-        let table = self.table(Lookup { dictionary: id, kind: LookupKind::Rank, ty });
+        let table = self.table(Lookup { dictionary: id, kind, ty });
         let node = self.graph.lookup(value.node, table, ty).map_err(|e| refused(expr, &e))?;
         Ok(Value { node, data_type: DataType::UInt32, dictionary: None })
     }

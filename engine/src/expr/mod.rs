@@ -485,12 +485,12 @@ impl<'d> Lowering<'d> {
         }
     }
 
-    /// A value to sort by: numbers as they are, strings by their rank in the dictionary.
+    /// A value to order by in a state that is kept: numbers as they are, strings by their rank in the dictionary.
     pub fn sort_key(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Value, Reason> {
         let value = self.lower(expr, scope)?;
         match value.dictionary {
             None => Ok(value),
-            Some(id) => self.rank(expr, &value, id),
+            Some(id) => self.kept_rank(expr, &value, id),
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
-use millpond_kernels::codegen::ir::{Aggregate, LookupSpec, Node, NodeId, Regime, Repr, SinkSpec};
+use millpond_kernels::codegen::ir::{LookupSpec, Regime, Repr, SinkSpec};
 use millpond_kernels::join::{Expansion, TableInput, mark_bits, mark_bytes};
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, Pipeline};
 use millpond_kernels::tune;
@@ -562,7 +562,7 @@ impl Active {
     /// Ends a pass over the source: the groups of its part of the keys are there.
     pub async fn end_pass(&self, stream: &Stream) -> Result<(), Failure> {
         let prepared = self.prepared(0)?;
-        self.check_ranks(&prepared)?;
+        self.check_ranks()?;
         if self.aggregates() {
             let groups = self.emitted(&prepared, stream, self.passes > 1).await?;
             self.keep(groups);
@@ -707,33 +707,10 @@ impl Active {
         if sizes.is_empty() { Ok(()) } else { Err(Failure::Dictionaries(sizes)) }
     }
 
-    /// Fails when strings were compared by ranks that moved as their dictionary grew.
-    fn check_ranks(&self, prepared: &Prepared) -> Result<(), Failure> {
-        let last = &prepared.lowered.last;
-        let compared: Vec<NodeId> = match &last.spec.sink {
-            SinkSpec::Aggregate(aggregate) => {
-                let least_or_greatest = |aggregate| match aggregate {
-                    Aggregate::Min(of) | Aggregate::Max(of) => Some(of),
-                    _ => None,
-                };
-                let sought = aggregate.accumulators.iter().filter_map(|one| least_or_greatest(one.aggregate));
-                sought.chain(aggregate.orders.iter().flatten().map(|key| key.node)).collect()
-            }
-            SinkSpec::Materialise { outputs } => {
-                prepared.lowered.sort_keys.iter().filter_map(|key| outputs.get(key.output).copied()).collect()
-            }
-            _ => return Ok(()),
-        };
+    /// Fails when a state keeps ranks of strings that moved as their dictionary grew, whether or not rows came after.
+    fn check_ranks(&self) -> Result<(), Failure> {
         let mut tables = self.run.tables();
-        for of in compared {
-            if let Node::Lookup { table, .. } = last.spec.graph.node(of)
-                && let LookupTable::Dictionary(lookup) = &last.lookups[*table as usize]
-                && tables.ranks_moved(lookup)
-            {
-                return Err(Failure::Ranks(tables.take_seeds()));
-            }
-        }
-        Ok(())
+        if tables.kept_ranks_moved()? { Err(Failure::Ranks(tables.take_seeds())) } else { Ok(()) }
     }
 
     fn built(&self, build: usize) -> Result<&Built, EngineError> {

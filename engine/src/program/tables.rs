@@ -7,6 +7,8 @@
 //! Limit     a column with more values than [`Limits`] allow starts the run again without a dictionary, or with a larger one; in
 //!           the end the CPU takes over.
 //! Order     codes are given in order of first appearance, so they differ from run to run; answers do not.
+//! Ranks     a value's place among all values moves when a smaller one is interned. Ranks that a state keeps have tables of their
+//!           own: a pass whose ranks moved, in a launch or after the last one, starts again with the dictionary it has filled.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -46,7 +48,7 @@ struct Table {
     values: Option<ArrayRef>,
     /// The table on the device, and how many codes it covers.
     uploaded: Option<(usize, LookupInput)>,
-    /// Values that earlier launches saw are not what they are now: ranks move when a dictionary grows.
+    /// Launches saw different ranks of one code.
     moved: bool,
 }
 
@@ -116,9 +118,23 @@ impl Tables {
         })
     }
 
-    /// True when ranks over a dictionary changed between launches.
-    pub fn ranks_moved(&self, lookup: &Lookup) -> bool {
-        self.tables.iter().any(|table| table.moved && table.lookup == *lookup)
+    /// True when a state holds ranks that no longer are what they were when a launch read them.
+    pub fn kept_ranks_moved(&self) -> Result<bool> {
+        for table in self.tables.iter().filter(|table| table.lookup.kind == LookupKind::KeptRank) {
+            if self.has_moved(table)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// True when the table's ranks differ between launches, or from the ranks in the dictionary as it is now.
+    fn has_moved(&self, table: &Table) -> Result<bool> {
+        let Some(known) = &table.values else { return Ok(false) };
+        if table.moved || self.len(table.lookup.dictionary) == known.len() {
+            return Ok(table.moved);
+        }
+        Ok(moved(known, &ranks(&self.values(table.lookup.dictionary)?)?))
     }
 
     /// Dictionaries of source columns, for another run over the same rows.
@@ -157,6 +173,13 @@ impl Tables {
                 Ok(all.slice(from, all.len() - from))
             }
             Some(Dictionary::Sorted { of, data_type }) => {
+                for table in &self.tables {
+                    let kept = table.lookup.kind == LookupKind::KeptRank && table.lookup.dictionary == *of;
+                    if kept && self.has_moved(table)? {
+                        debug_assert!(false, "ranks over dictionary {} moved unseen", of.0);
+                        return Err(EngineError::internal("ranks of strings moved unseen").into());
+                    }
+                }
                 let values = sort(&self.values(*of)?, Some(ASCENDING))?;
                 let values = values.slice(from, values.len() - from);
                 Ok(if values.data_type() == data_type { values } else { cast(&values, data_type)? })
@@ -201,7 +224,7 @@ impl Tables {
         let known = self.tables[at].values.clone();
         let covered = known.as_ref().map_or(0, |values| values.len());
         let values: ArrayRef = match &lookup.kind {
-            LookupKind::Rank => Arc::new(ranks(&self.values(lookup.dictionary)?)?),
+            LookupKind::Rank | LookupKind::KeptRank => Arc::new(ranks(&self.values(lookup.dictionary)?)?),
             LookupKind::Text if spec.physical != Physical::Text => {
                 return Err(EngineError::internal("a table of texts is made of offsets and bytes").into());
             }
@@ -230,7 +253,9 @@ impl Tables {
         };
         let input = upload(&values, spec, engine, stream)?;
         let table = &mut self.tables[at];
-        table.moved |= lookup.kind == LookupKind::Rank && table.uploaded.is_some();
+        if let (LookupKind::KeptRank, Some(known)) = (&lookup.kind, &table.values) {
+            table.moved |= moved(known, &values);
+        }
         table.values = Some(values);
         table.uploaded = Some((size, input.clone()));
         Ok(input)
@@ -286,6 +311,11 @@ fn ranks(values: &ArrayRef) -> Result<UInt32Array> {
         ranks[*index as usize] = rank as u32;
     }
     Ok(ranks.into())
+}
+
+/// True when values that were known have other ranks now.
+fn moved(known: &ArrayRef, now: &dyn Array) -> bool {
+    now.len() < known.len() || now.slice(0, known.len()).as_ref() != known.as_ref()
 }
 
 /// A table on the device: one value per code, never empty, so that it has an address.

@@ -330,7 +330,7 @@ fn one(
     let value = lowering.lower(argument, scope)?;
     if let Some(id) = value.dictionary {
         // The least string is the one of the least rank.
-        let rank = lowering.rank(argument, &value, id)?;
+        let rank = lowering.kept_rank(argument, &value, id)?;
         let sorted = lowering.dictionaries.add(Dictionary::Sorted { of: id, data_type: value.data_type });
         let aggregate = match name {
             "min" | "any_value" => Aggregate::Min(rank.node),
