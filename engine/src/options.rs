@@ -264,6 +264,8 @@ options! {
         pub debug_dictionary_values: usize, default = 0
         /// Groups that a hash table has room for at first, for tests; 0 means 65,536. It grows when there are more.
         pub debug_groups_at_first: usize, default = 0
+        /// Rows that one aggregation takes on the device, for tests; 0 means as many as its sums are exact for.
+        pub debug_rows_per_state: usize, default = 0
         /// Simulated device: seed of the schedule of streams, blocks and warps; 0 means the fixed order.
         pub debug_sim_seed: usize, default = 0
         /// Simulated device: its memory in bytes; 0 means the device's own default.
@@ -471,6 +473,13 @@ mod tests {
         assert_eq!(MillpondOptions::default().most_dictionary_values(), 1 << 20);
         assert_eq!(set("debug_dictionary_values", "8").map(|o| o.most_dictionary_values()), Ok(8));
         assert!(set("debug_dictionary_values", "few").is_err());
+    }
+
+    #[test]
+    fn debug_rows_per_state() {
+        assert_eq!(MillpondOptions::default().debug_rows_per_state, 0);
+        assert_eq!(set("debug_rows_per_state", "8").map(|o| o.debug_rows_per_state), Ok(8));
+        assert!(set("debug_rows_per_state", "few").is_err());
     }
 
     #[test]

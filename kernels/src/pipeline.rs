@@ -189,6 +189,11 @@ impl Pipeline {
         self.compiled.plan.as_ref().and_then(|plan| plan.max_groups)
     }
 
+    /// Rows that one state may take in all launches: up to there every sum is exact.
+    pub fn max_rows(&self) -> u64 {
+        self.compiled.plan.as_ref().map_or(u64::MAX, |plan| plan.max_rows)
+    }
+
     // Rows to columns
 
     /// The output of a launch over extents with these upper bounds of rows.
@@ -269,7 +274,7 @@ impl Pipeline {
     }
 
     /// Adds the rows that pass to the groups of `state`. One launch; other streams may do the same at once.
-    /// All launches together may bring [`tune::MAX_ROWS_PER_STATE`] rows: up to there sums are exact.
+    /// All launches together may bring [`max_rows`](Self::max_rows) rows: the caller counts them.
     ///
     /// # Errors
     /// [`KernelError::Shape`] before anything is launched if arguments do not fit; else what the device says.

@@ -78,7 +78,7 @@ pub const HASH_SLOTS_PER_GROUP: u64 = 2;
 /// Parts into which the keys of a hash table may be split, at most: bits at the top of their hash.
 pub const MAX_KEY_PARTS: u32 = 256;
 
-/// Rows that one state may accumulate: limbs of 32 bits stay exact in 64-bit words, and counts in 63.
+/// Rows for which sums are laid out: limbs of 32 bits stay exact in 64-bit words. Sums that take more say so.
 pub const MAX_ROWS_PER_STATE: u64 = 1 << 32;
 
 /// Rows that one thread may accumulate in one launch: sums of addends below 2^37 stay exact in 64 bits.

@@ -109,13 +109,31 @@ impl Active {
         let seeds = if is_seeded(&prepared.lowered) { 1 } else { 0 };
         let rows: u64 = input.extents.iter().map(|extent| extent.rows.upper_bound()).sum();
         let extent = self.extents.fetch_add(1, Ordering::Relaxed);
+        self.count_rows(prepared, rows)?;
         for variant in 0..prepared.lowered.variants() {
             let input = Input { variant, extent, ..input };
             let added = self.add_rows(prepared, input, rows + seeds, stream).await;
-            // What other variants have added stays.
-            added.map_err(|failure| if variant > 0 { failure.midway() } else { failure })?;
+            if let Err(failure) = added {
+                // The rows come again in smaller bites, unless other variants have added them already.
+                self.rows_in_table.fetch_sub(rows, Ordering::Relaxed);
+                return Err(if variant > 0 { failure.midway() } else { failure });
+            }
         }
-        self.rows_in_table.fetch_add(rows, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Counts rows before they go into the table. Beyond a bound sums would no longer be exact: then the CPU takes over.
+    fn count_rows(&self, prepared: &Prepared, rows: u64) -> Result<(), Failure> {
+        let most = match self.run.options.debug_rows_per_state {
+            0 => prepared.pipeline.max_rows(),
+            most => prepared.pipeline.max_rows().min(most as u64),
+        };
+        let before = self.rows_in_table.fetch_add(rows, Ordering::Relaxed);
+        if before.saturating_add(rows) > most {
+            return Err(Failure::trouble(format!(
+                "sums on the device are exact for {most} rows of one aggregation, and there are more"
+            )));
+        }
         Ok(())
     }
 

@@ -113,3 +113,73 @@ async fn keys_that_are_constant_in_each_part_of_a_union_count() {
         same(3, &format!("SELECT b + 1, a FROM ({union}) ORDER BY a NULLS FIRST, b + 1 {rest}")).await;
     }
 }
+
+/// Ranks of strings in a state moved when an extent that a join left without rows brought a value that sorts before the others:
+/// no launch came after it, and the old ranks were read as new ones.
+#[tokio::test]
+async fn ranks_do_not_move_under_a_state_that_no_launch_reaches() {
+    let tables = "WITH p(k) AS (VALUES (1), (1)), w(j, s) AS (VALUES (1, 'x'), (2, 'z'), (3, 'y'), (5, 'b')), \
+                  later(j, s) AS (SELECT value, 'n' || CAST(100 - value AS VARCHAR) FROM generate_series(1, 89))";
+    let queries = [
+        "SELECT min(s), max(s) FROM p JOIN w ON k = j",
+        "SELECT k, min(s), max(s) FROM p JOIN w ON k = j GROUP BY k",
+        "SELECT min(s) FILTER (WHERE j < 9), max(s) FILTER (WHERE j > 0) FROM p JOIN w ON k = j",
+        "SELECT min(CASE WHEN j > 0 THEN s END), max(CASE WHEN j > 9 THEN 'q' ELSE s END) FROM p JOIN w ON k = j",
+        "SELECT min(s), max(s), count(*) FROM p JOIN w ON j <= k",
+        "SELECT max(s), min(s) FROM p JOIN w ON k = j WHERE s >= 'c'",
+        "SELECT min(upper(s)), max(upper(s)) FROM p RIGHT JOIN w ON k = j WHERE j < 2",
+        "SELECT first_value(j ORDER BY s), last_value(s ORDER BY s) FROM p JOIN w ON k = j",
+        "SELECT j % 3 AS g, min(s), max(s) FROM p JOIN later ON j BETWEEN k AND 7 GROUP BY 1",
+        "SELECT min(s), max(s) FROM later a JOIN (SELECT k FROM p) b ON b.k = a.j",
+    ];
+    for query in queries {
+        let sql = format!("{tables} {query}");
+        let answer = async |device, options: &[(&str, &str)]| {
+            let session = session_with(device, 1, Fallback::Error);
+            for (name, value) in options {
+                session.execute(&format!("SET millpond.{name} = {value}")).await.expect("the option is taken");
+            }
+            let result = session.execute(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+            Answer::new(&result.schema, &result.batches)
+        };
+        let expected = answer(DeviceChoice::Cpu, &[]).await;
+        for partitions in ["1", "2"] {
+            let actual = answer(DeviceChoice::Sim, &[("batch_rows", "3"), ("partitions", partitions)]).await;
+            assert_eq!(expected.difference(&actual, false), None, "{partitions} feeders: {sql}");
+        }
+    }
+}
+
+/// Nothing counted the rows of one state, whose sums are exact up to a bound.
+#[tokio::test]
+async fn rows_beyond_the_bound_of_a_state_are_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let queries = [
+        "SELECT sum(price), count(*) FROM parts",
+        "SELECT size, sum(price) FROM parts GROUP BY size",
+        "SELECT a.size, sum(a.price) FROM parts a JOIN parts b ON a.zero = b.zero WHERE b.id < 10 GROUP BY ROLLUP (a.size)",
+    ];
+    let session = async |fallback, most: &str| {
+        let session = session_with(DeviceChoice::Sim, 1, fallback);
+        register_parquet(session.context(), &folder).await;
+        for set in ["batch_rows = 100".to_string(), format!("debug_rows_per_state = {most}")] {
+            session.execute(&format!("SET millpond.{set}")).await.expect("the option is taken");
+        }
+        session
+    };
+    for sql in queries {
+        let cpu = session_with(DeviceChoice::Cpu, 1, Fallback::Allow);
+        register_parquet(cpu.context(), &folder).await;
+        let expected = cpu.execute(sql).await.expect("the CPU answers");
+        let expected = Answer::new(&expected.schema, &expected.batches);
+        let enough = session(Fallback::Error, "10000").await.execute(sql).await.expect("the rows are few enough");
+        assert_eq!(expected.difference(&Answer::new(&enough.schema, &enough.batches), false), None, "{sql}");
+        let taken_over = session(Fallback::Allow, "950").await.execute(sql).await.expect("the CPU takes over");
+        assert_eq!(expected.difference(&Answer::new(&taken_over.schema, &taken_over.batches), false), None, "{sql}");
+        let reasons = format!("{:?}", taken_over.report);
+        assert!(reasons.contains("exact for 950 rows"), "{sql}: {reasons}");
+        let refused = session(Fallback::Error, "950").await.execute(sql).await;
+        let message = refused.map(|_| ()).expect_err("the CPU may not").strip_backtrace();
+        assert!(message.contains("exact for 950 rows"), "{sql}: {message}");
+    }
+}

@@ -231,6 +231,8 @@ pub(crate) struct AggregatePlan {
     pub copies: u32,
     /// Groups that can exist, where the keys' ranges tell.
     pub max_groups: Option<u64>,
+    /// Rows that a group may take: beyond, a word of a sum could wrap. `u64::MAX` where none does.
+    pub max_rows: u64,
     /// Whether the table leads to texts, by views or addresses.
     pub holds_texts: bool,
 }
@@ -240,7 +242,7 @@ impl AggregatePlan {
         let bitwise = |at: usize| spec.bitwise.contains(&(at as u32));
         let keys = spec.keys.iter().enumerate();
         let keys: Vec<KeyPlan> = keys.map(|(at, &node)| KeyPlan::new(graph, node, bitwise(at))).collect();
-        let mut cells = Cells { graph, list: Vec::new(), bests: bests(graph, spec) };
+        let mut cells = Cells { graph, list: Vec::new(), bests: bests(graph, spec), max_rows: u64::MAX };
         // Counts first: what may be NULL looks for a count of the same rows before it keeps a mark of its own.
         let order = |a: &&Accumulator| !matches!(a.aggregate, Aggregate::CountStar | Aggregate::Count(_));
         let mut sorted: Vec<(usize, &Accumulator)> = spec.accumulators.iter().enumerate().collect();
@@ -269,7 +271,7 @@ impl AggregatePlan {
             table_words += cell.op.table_words();
             thread_words += cell.op.thread_words();
         }
-        let Cells { list, bests, .. } = cells;
+        let Cells { list, bests, max_rows, .. } = cells;
         let holds_texts =
             keys.iter().any(|key| key.lane == Lane::Text) || bests.iter().any(|best| best.holds_texts(graph));
         if list.iter().any(|cell| matches!(cell.op, WordOp::Best { .. } | WordOp::AddExact)) {
@@ -343,6 +345,7 @@ impl AggregatePlan {
             thread_words,
             groups,
             max_groups: dense,
+            max_rows,
             holds_texts,
         }
     }
@@ -490,6 +493,8 @@ struct Cells<'a> {
     graph: &'a Graph,
     list: Vec<Cell>,
     bests: Vec<BestPlan>,
+    /// Rows for which every sum so far is exact.
+    max_rows: u64,
 }
 
 impl Cells<'_> {
@@ -505,6 +510,7 @@ impl Cells<'_> {
             }
             Aggregate::SumExact(arg) => {
                 let valid = nullable(arg);
+                self.max_rows = self.max_rows.min(super::exact::MAX_ROWS);
                 let value = self.cell(WordOp::AddExact, Contribution::Float(arg), valid, filter);
                 (vec![value], self.seen_if_needed(valid, filter, scalar))
             }
@@ -564,9 +570,16 @@ impl Cells<'_> {
         }
         let magnitude = ty.bounds().map_or(1, |b| b.low.unsigned_abs().max(b.high.unsigned_abs()));
         let total_fits = magnitude <= (i64::MAX as u128) / tune::MAX_ROWS_PER_STATE as u128;
-        if ty.repr != Repr::I128 || total_fits {
+        if ty.repr != Repr::I128 {
+            // SQL's own sums of 64 bits wrap, after however many rows.
             return vec![self.cell(WordOp::Add, Contribution::Whole(arg), valid, filter)];
         }
+        if total_fits {
+            let rows = u64::try_from(i64::MAX as u128 / magnitude.max(1)).unwrap_or(u64::MAX);
+            self.max_rows = self.max_rows.min(rows);
+            return vec![self.cell(WordOp::Add, Contribution::Whole(arg), valid, filter)];
+        }
+        self.max_rows = self.max_rows.min(tune::MAX_ROWS_PER_STATE);
         if magnitude <= (i64::MAX as u128) / tune::MAX_ROWS_PER_THREAD as u128 {
             return vec![self.cell(WordOp::AddSplit, Contribution::Whole(arg), valid, filter)];
         }
@@ -636,6 +649,22 @@ mod tests {
         assert_eq!(words(1 << 38), (2, 2));
         assert_eq!(words(1 << 62), (2, 2));
         assert_eq!(words(1 << 64), (4, 4));
+    }
+
+    #[test]
+    fn a_state_takes_the_rows_for_which_its_sums_are_exact() {
+        let max_rows = |aggregate: fn(&mut Graph) -> Aggregate| plan(&[], |graph| vec![all(aggregate(graph))]).max_rows;
+        assert_eq!(max_rows(|_| Aggregate::CountStar), u64::MAX);
+        assert_eq!(max_rows(|graph| Aggregate::Sum(graph.column(0, Ty::new(Repr::I64)))), u64::MAX);
+        assert_eq!(max_rows(|graph| Aggregate::Sum(graph.column(0, Ty::new(Repr::F64)))), u64::MAX);
+        // 2^30 · (2^33 − 1) is the last multiple of 2^30 within 63 bits.
+        assert_eq!(max_rows(|graph| Aggregate::Sum(decimal(graph, 1 << 30))), (1 << 33) - 1);
+        assert_eq!(max_rows(|graph| Aggregate::Sum(decimal(graph, 0))), i64::MAX as u64);
+        for bits in [36, 62, 100] {
+            let plan = plan(&[], |graph| vec![all(Aggregate::Sum(decimal(graph, 1 << bits)))]);
+            assert_eq!(plan.max_rows, 1 << 32, "addends of {bits} bits lie in limbs of 32");
+        }
+        assert_eq!(max_rows(|graph| Aggregate::SumExact(graph.column(0, Ty::new(Repr::F64)))), 1 << 31);
     }
 
     #[test]

@@ -18,6 +18,9 @@ use super::accumulate::guarded;
 /// Limbs of 32 bits, in words of 64.
 const LIMBS: u32 = 66;
 
+/// Rows that a sum takes: each brings below 2^32 of one sign to a limb of 63 bits.
+pub(crate) const MAX_ROWS: u64 = 1 << 31;
+
 /// Words of a sum: the limbs, then the flags.
 pub(crate) const WORDS: u32 = LIMBS + 1;
 
