@@ -187,6 +187,11 @@ fn floats_widen_exactly() {
             ([NEG_INF], D_NEG_INF),
             ([NEG_ZERO], D_NEG_ZERO),
             ([0xffc0_0001], 0xfff8_0000_2000_0000),
+            // Recorded on an H200.
+            ([0x7fc0_0123], 0x7ff8_0024_6000_0000),
+            ([0xffc0_a456], 0xfff8_148a_c000_0000),
+            ([SNAN], 0x7ff8_0000_2000_0000),
+            ([0xffa8_0000], 0xfffd_0000_0000_0000),
         ],
     );
     table("cvt.ftz.f64.f32 %fd0, %f1", &[([1 | NEG_ZERO], D_NEG_ZERO)]);
@@ -291,10 +296,20 @@ fn halves_round() {
 
 #[test]
 fn f64_narrows_in_every_direction() {
-    table(
-        "cvt.rn.f32.f64 %f0, %fd1",
-        &[([d(0.1)], 0x3dcc_cccd), ([d(1e300)], INF), ([d(-1e-300)], NEG_ZERO), ([D_NAN], NAN)],
-    );
+    table("cvt.rn.f32.f64 %f0, %fd1", &[([d(0.1)], 0x3dcc_cccd), ([d(1e300)], INF), ([d(-1e-300)], NEG_ZERO)]);
+    // Recorded on an H200: quiet, the sign kept, of the payload the upper bits.
+    for rounding in ["rn", "rz"] {
+        table(
+            &format!("cvt.{rounding}.f32.f64 %f0, %fd1"),
+            &[
+                ([D_NAN], 0xffc0_0000),
+                ([0x7ff8_0000_0000_0123], 0x7fc0_0000),
+                ([0xfff8_000a_bc00_0456], 0xffc0_0055),
+                ([0x7ff0_0000_0000_0001], 0x7fc0_0000),
+                ([0xfff4_5000_0000_0000], 0xffe2_8000),
+            ],
+        );
+    }
     table("cvt.rz.f32.f64 %f0, %fd1", &[([d(0.1)], 0x3dcc_cccc), ([d(1e300)], 0x7f7f_ffff)]);
     table("cvt.rm.f32.f64 %f0, %fd1", &[([d(-0.1)], 0xbdcc_cccd), ([d(-1e-300)], 0x8000_0001), ([d(-1e300)], NEG_INF)]);
     table("cvt.rp.f32.f64 %f0, %fd1", &[([d(0.1)], 0x3dcc_cccd), ([d(1e-300)], 1), ([d(-1e300)], 0xff7f_ffff)]);

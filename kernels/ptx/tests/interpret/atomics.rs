@@ -176,6 +176,27 @@ fn float_sums_round_to_nearest_even() {
 }
 
 #[test]
+fn f64_sums_keep_a_nan() {
+    // Recorded on an H200; the manual names no NaN.
+    let (one, inf, minus_inf) = (1.0f64.to_bits(), f64::INFINITY.to_bits(), f64::NEG_INFINITY.to_bits());
+    let (plus, minus) = (0x7ff8_0000_0000_0123, 0xfff8_000a_bc00_0456);
+    let (signalling, quiet) = (0x7ff0_0000_0000_0001, 0x7ff8_0000_0000_0001);
+    let made = 0xfff8_0000_0000_0000;
+    for (old, operand, global, shared) in [
+        (inf, minus_inf, made, made),
+        (one, plus, plus, plus),
+        (minus, one, minus, minus),
+        (plus, minus, minus, plus),
+        (minus, plus, plus, minus),
+        (one, signalling, signalling, quiet),
+        (signalling, inf, signalling, quiet),
+    ] {
+        assert_eq!(add_floats("f64", 64, old, operand, false), global, "{old:#x} + {operand:#x}, global");
+        assert_eq!(add_floats("f64", 64, old, operand, true), shared, "{old:#x} + {operand:#x}, shared");
+    }
+}
+
+#[test]
 fn subnormal_f32_sums_vanish_in_global_memory_only() {
     // The manual: `atom.add.f32` on global memory flushes subnormal inputs and results, on shared memory it does not.
     assert_eq!(add_floats("f32", 32, 1, 1, false), 0);

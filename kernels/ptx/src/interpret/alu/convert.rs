@@ -149,7 +149,16 @@ fn widen_f32<const FTZ: bool>(op: &AluOp, registers: &mut [Row], constants: &[Ro
 }
 
 fn narrow_f64<const FTZ: bool, const SAT: bool>(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
-    lanes1(op, registers, constants, mask, |a| put32::<FTZ, SAT>(f64::from_bits(a) as f32));
+    lanes1(op, registers, constants, mask, |a| {
+        let value = f64::from_bits(a);
+        if value.is_nan() && !SAT { narrow_nan(a) } else { put32::<FTZ, SAT>(value as f32) }
+    });
+}
+
+/// A NaN of .f64 as one of .f32: quiet, with its sign and the upper bits of its payload.
+#[inline(always)]
+fn narrow_nan(bits: u64) -> u64 {
+    (bits >> 63) << 31 | 0x7fc0_0000 | bits >> 29 & 0x003f_ffff
 }
 
 fn within_f32<const FTZ: bool, const SAT: bool>(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
@@ -238,6 +247,7 @@ impl Plan {
                         let wide = if from == F64 { a | 1 << 51 } else { f32_to_f64(widened(a, from)) };
                         return wide;
                     }
+                    Number::Nan if self.from == Type::F64 && self.to == Type::F32 && !self.sat => return narrow_nan(a),
                     number => number,
                 }
             }

@@ -7,7 +7,7 @@
 //! .sat       clamps into [+0.0, 1.0]; NaN becomes +0.0.
 //! NaN        .f32 results are 0x7fffffff (the manual leaves them open and old versions name this one). .f64 keeps
 //!            payloads, as the manual says: the first NaN operand, made quiet; without one 0xfff8000000000000.
-//!            abs, neg and copysign touch the sign bit alone.
+//!            abs and neg do the same to a NaN, and touch no sign; copysign touches the sign bit alone.
 //! min max    -0.0 lies below +0.0. One NaN loses against a number; with .NaN it wins. .xorsign.abs compares magnitudes
 //!            and takes the sign from both.
 
@@ -334,17 +334,17 @@ fn sign_and_class(decoder: &mut Decoder, ty: Type) -> Result<AluOp, String> {
     match decoder.name() {
         "abs" => {
             let run = match (single, single && decoder.flag("ftz")) {
-                (true, false) => unary!(|a: u32| -> u32 { a & !SIGN }),
-                (true, true) => unary!(|a: u32| -> u32 { flush(a) & !SIGN }),
-                (false, _) => unary!(|a: u64| -> u64 { a & !SIGN64 }),
+                (true, false) => unary!(|a: u32| -> u32 { number_or_nan32(a, a & !SIGN) }),
+                (true, true) => unary!(|a: u32| -> u32 { number_or_nan32(a, flush(a) & !SIGN) }),
+                (false, _) => unary!(|a: u64| -> u64 { number_or_nan64(a, a & !SIGN64) }),
             };
             decoder.simple(run, ty.bits(), &[ty])
         }
         "neg" => {
             let run = match (single, single && decoder.flag("ftz")) {
-                (true, false) => unary!(|a: u32| -> u32 { a ^ SIGN }),
-                (true, true) => unary!(|a: u32| -> u32 { flush(a) ^ SIGN }),
-                (false, _) => unary!(|a: u64| -> u64 { a ^ SIGN64 }),
+                (true, false) => unary!(|a: u32| -> u32 { number_or_nan32(a, a ^ SIGN) }),
+                (true, true) => unary!(|a: u32| -> u32 { number_or_nan32(a, flush(a) ^ SIGN) }),
+                (false, _) => unary!(|a: u64| -> u64 { number_or_nan64(a, a ^ SIGN64) }),
             };
             decoder.simple(run, ty.bits(), &[ty])
         }
@@ -360,6 +360,19 @@ fn sign_and_class(decoder: &mut Decoder, ty: Type) -> Result<AluOp, String> {
             decoder.simple(run, 1, &[ty])
         }
     }
+}
+
+/// `result`, which holds for a number `a`; of a NaN the NaN that an operation over it gives.
+#[inline(always)]
+fn number_or_nan32(a: u32, result: u32) -> u32 {
+    if f32::from_bits(a).is_nan() { NAN32 } else { result }
+}
+
+/// As [`number_or_nan32`].
+#[inline(always)]
+fn number_or_nan64(a: u64, result: u64) -> u64 {
+    let value = f64::from_bits(a);
+    if value.is_nan() { nan64(&[value]) } else { result }
 }
 
 /// The sign of the first operand on the second.

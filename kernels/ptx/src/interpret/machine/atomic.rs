@@ -3,7 +3,8 @@
 //!   atom.add.u32 %r1, [%rd1], 1;     memory 7   ─►   lane 0 gets 7, lane 1 gets 8, …   memory 39
 //!
 //! Floats    `.f32` rounds to nearest even; in global memory subnormal inputs and results become zero, in shared memory not.
-//!           A NaN result is the canonical one.
+//!           A NaN of `.f32` and of halves is the canonical one. `.f64` keeps a NaN: in global memory the operand as it is,
+//!           else what is there; in shared memory what is there, made quiet, else the operand. Without one it is 0xfff8….
 //! Order     relaxed where nothing else is written.
 
 use super::block::Common;
@@ -137,10 +138,7 @@ pub(super) fn apply(kind: AtomicKind, size: usize, old: u64, operand: u64, secon
             }
         }
         AtomicKind::AddF32 => u64::from(add_f32(old as u32, b as u32, !shared)),
-        AtomicKind::AddF64 => {
-            let sum = f64::from_bits(old) + f64::from_bits(b);
-            if sum.is_nan() { 0x7FFF_FFFF_FFFF_FFFF } else { sum.to_bits() }
-        }
+        AtomicKind::AddF64 => add_f64(old, b, shared),
         AtomicKind::AddF16 => u64::from(add_f16(old as u16, b as u16)),
         AtomicKind::AddF16x2 => {
             u64::from(add_f16(old as u16, b as u16)) | u64::from(add_f16((old >> 16) as u16, (b >> 16) as u16)) << 16
@@ -149,6 +147,21 @@ pub(super) fn apply(kind: AtomicKind, size: usize, old: u64, operand: u64, secon
         AtomicKind::AddBf16x2 => {
             u64::from(add_bf16(old as u16, b as u16)) | u64::from(add_bf16((old >> 16) as u16, (b >> 16) as u16)) << 16
         }
+    }
+}
+
+/// Which NaN an H200 gives, was measured there: the manual names none.
+fn add_f64(old: u64, operand: u64, shared: bool) -> u64 {
+    let sum = f64::from_bits(old) + f64::from_bits(operand);
+    if !sum.is_nan() {
+        return sum.to_bits();
+    }
+    let nan = |bits: &u64| f64::from_bits(*bits).is_nan();
+    let made = 0xFFF8_0000_0000_0000;
+    if shared {
+        [old, operand].into_iter().find(nan).map_or(made, |bits| bits | 1 << 51)
+    } else {
+        [operand, old].into_iter().find(nan).unwrap_or(made)
     }
 }
 
