@@ -9,6 +9,7 @@ mod expr_float;
 mod expr_integer;
 mod expr_logic;
 mod expr_math;
+mod expr_nan;
 mod expr_random;
 mod expr_text;
 mod image_text;

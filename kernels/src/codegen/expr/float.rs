@@ -1,9 +1,12 @@
 //! Floats: IEEE arithmetic with every operation rounded once, and their total order.
 //!
 //!   key       -NaN < -inf < … < -1 < 0 = -0 < 1 < … < inf < NaN       as signed integers: bits ^ (bits < 0 ? 0x7fff… : 0)
+//!   NaN       inf - inf = -NaN       NaN + 1 = NaN       -NaN * 2 = -NaN       -(NaN) = -NaN       |-NaN| = NaN
 //!
 //! Zero      comparisons treat -0.0 as 0.0 (DataFusion normalises before it compares); `Identical` does not.
-//! NaN       that arithmetic makes is positive, as on Arm; x86 makes it negative, so that there it comes first in the order.
+//! NaN       that + - × ÷ % √ make from numbers is the negative quiet one, as on x86; of NaN operands they give the first, made
+//!           quiet. The device has one NaN for F32 and names none for F64, so it is chosen here, wherever one can come. Negation
+//!           and magnitude touch the sign bit alone, which the device's own do not where it is a NaN's.
 //! Remainder has the sign of the dividend and is exact, as `%` in Rust.
 
 use millpond_ptx::ast::Type;
@@ -11,8 +14,103 @@ use millpond_ptx::build::{Compare, FunctionBuilder, Reg, Value as Operand};
 
 use super::lanes::{Number, type_of};
 use super::{Computed, Row};
-use crate::codegen::ir::{Arithmetic, FloatFunction, FloatTest, Lane, NodeId};
+use crate::codegen::ir::{Arithmetic, FloatFunction, FloatTest, Graph, Lane, Node, NodeId, Repr};
 use crate::codegen::value::CodegenError;
+
+/// What a float can be, as far as the graph tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reach {
+    Finite,
+    /// Finite or infinite.
+    Number,
+    Anything,
+}
+
+impl Reach {
+    /// That of every node; of what is no float, that of the float it converts to.
+    pub(super) fn of_nodes(graph: &Graph) -> Vec<Reach> {
+        let mut known = vec![Reach::Finite; graph.len()];
+        for id in graph.ids() {
+            known[id.0 as usize] = Reach::of(graph, id, &known);
+        }
+        known
+    }
+
+    /// That of a node whose inputs are known.
+    fn of(graph: &Graph, id: NodeId, known: &[Reach]) -> Reach {
+        let repr = graph.ty(id).repr;
+        if !repr.is_float() {
+            return Reach::Finite;
+        }
+        let of = |id: &NodeId| known[id.0 as usize];
+        match graph.node(id) {
+            Node::Constant { bits } => {
+                let value = float_of(*bits, repr);
+                match (value.is_finite(), value.is_nan()) {
+                    (true, _) => Reach::Finite,
+                    (_, false) => Reach::Number,
+                    _ => Reach::Anything,
+                }
+            }
+            Node::Null => Reach::Finite,
+            Node::Convert { of: from, .. } => match (of(from), graph.ty(*from).repr, repr) {
+                // What is large becomes infinite.
+                (Reach::Finite, Repr::F64, Repr::F32) => Reach::Number,
+                (reach, ..) => reach,
+            },
+            Node::Present { of: from } | Node::Require { of: from, .. } => of(from),
+            Node::Negate { of: from, .. } | Node::Absolute { of: from, .. } => of(from),
+            Node::Float { function, of: from } if *function != FloatFunction::Sqrt => of(from),
+            Node::Case { branches, otherwise } => {
+                let values = branches.iter().map(|(_, value)| value).chain(otherwise);
+                values.map(of).max().unwrap_or(Reach::Anything)
+            }
+            Node::Arithmetic { op, left, right, .. } => {
+                let numbers = of(left).max(of(right)) <= Reach::Number;
+                if numbers && !makes_nan(graph, *op, *left, *right, known) { Reach::Number } else { Reach::Anything }
+            }
+            _ => Reach::Anything,
+        }
+    }
+}
+
+/// The float that a constant's bits are.
+fn float_of(bits: i128, repr: Repr) -> f64 {
+    if repr == Repr::F32 { f32::from_bits(bits as u32).into() } else { f64::from_bits(bits as u64) }
+}
+
+/// Whether an operation can make a NaN of operands that are none.
+fn makes_nan(graph: &Graph, op: Arithmetic, left: NodeId, right: NodeId, known: &[Reach]) -> bool {
+    let finite = |id: NodeId| known[id.0 as usize] == Reach::Finite;
+    match op {
+        Arithmetic::Add | Arithmetic::Subtract => !finite(left) && !finite(right),
+        Arithmetic::Multiply => !finite(left) || !finite(right),
+        Arithmetic::Divide | Arithmetic::Remainder => {
+            let repr = graph.ty(right).repr;
+            let divides = matches!(graph.node(right), Node::Constant { bits } if {
+                let divisor = float_of(*bits, repr);
+                divisor.is_finite() && divisor != 0.0
+            });
+            !divides || (op == Arithmetic::Remainder && !finite(left))
+        }
+    }
+}
+
+/// The bits of a lane's floats: their type, the sign, the bit that makes a NaN quiet, and the negative quiet NaN.
+struct Bits {
+    ty: Type,
+    sign: u64,
+    quiet: u64,
+}
+
+impl Bits {
+    fn of(lane: Lane) -> Bits {
+        match lane {
+            Lane::F32 => Bits { ty: Type::B32, sign: 1 << 31, quiet: 1 << 22 },
+            _ => Bits { ty: Type::B64, sign: 1 << 63, quiet: 1 << 51 },
+        }
+    }
+}
 
 /// A float constant of a lane.
 pub(super) fn constant(lane: Lane, value: f64) -> Operand {
@@ -31,6 +129,8 @@ impl Row<'_, '_> {
         let lane = a.number.lane;
         let x = a.number.low_reg(self.f);
         let y = b.number.low;
+        let makes = makes_nan(self.graph, op, left, right, self.reach);
+        let suspects = self.suspects(&[(left, a.number), (right, b.number)]);
         let result = match op {
             Arithmetic::Add => self.f.add(x, y),
             Arithmetic::Subtract => self.f.sub(x, y),
@@ -38,10 +138,28 @@ impl Row<'_, '_> {
             Arithmetic::Divide => self.f.div(x, y),
             Arithmetic::Remainder => {
                 let y = b.number.low_reg(self.f);
-                remainder(self.f, lane, x, y)
+                let result = remainder(self.f, lane, x, y, |f| nan(f, lane, &suspects));
+                return Ok(Computed { number: Number::reg(lane, result), valid });
             }
         };
+        if makes || !suspects.is_empty() {
+            choose_nan(self.f, lane, result, &suspects);
+        }
         Ok(Computed { number: Number::reg(lane, result), valid })
+    }
+
+    /// Those operands that can be NaN, each once.
+    fn suspects(&mut self, operands: &[(NodeId, Number)]) -> Vec<Reg> {
+        let mut suspects = Vec::new();
+        for &(id, number) in operands {
+            if self.reach[id.0 as usize] == Reach::Anything {
+                let operand = number.low_reg(self.f);
+                if !suspects.contains(&operand) {
+                    suspects.push(operand);
+                }
+            }
+        }
+        suspects
     }
 
     pub(super) fn float_function(&mut self, function: FloatFunction, of: NodeId) -> Result<Computed, CodegenError> {
@@ -57,12 +175,35 @@ impl Row<'_, '_> {
             FloatFunction::Truncate => f.convert_with(".rzi", ty, x),
             FloatFunction::Round => round_half_away(f, lane, x),
         };
-        // A NaN stays the one it is, so that it equals itself in the total order.
         let result = if function == FloatFunction::Sqrt {
+            let suspects = self.suspects(&[(of, a.number)]);
+            choose_nan(self.f, lane, result, &suspects);
+            result
+        } else if self.reach[of.0 as usize] != Reach::Anything {
             result
         } else {
-            let number = f.setp(Compare::Eq, x, x);
-            f.select(number, result, x)
+            // A NaN stays the one it is, so that it equals itself in the total order.
+            let number = self.f.setp(Compare::Eq, x, x);
+            self.f.select(number, result, x)
+        };
+        Ok(Computed { number: Number::reg(lane, result), valid: a.valid })
+    }
+
+    /// `-of`, or the magnitude of `of`.
+    pub(super) fn float_sign(&mut self, of: NodeId, magnitude: bool) -> Result<Computed, CodegenError> {
+        let a = self.node(of)?;
+        let lane = a.number.lane;
+        let x = a.number.low_reg(self.f);
+        let f = &mut *self.f;
+        let result = match (self.reach[of.0 as usize], magnitude) {
+            (Reach::Anything, _) => {
+                let Bits { ty, sign, .. } = Bits::of(lane);
+                let bits = f.reinterpret(ty, x);
+                let bits = if magnitude { f.and(bits, sign - 1) } else { f.xor(bits, sign) };
+                f.reinterpret(type_of(lane), bits)
+            }
+            (_, true) => f.abs(x),
+            (_, false) => f.neg(x),
         };
         Ok(Computed { number: Number::reg(lane, result), valid: a.valid })
     }
@@ -121,6 +262,37 @@ fn ordered(f: &mut FunctionBuilder, lane: Lane, bits: Reg) -> Reg {
     f.xor(bits.view(signed), mask.view(signed))
 }
 
+/// The NaN of an operation: the first among `suspects`, made quiet; the negative one where none of them is.
+fn nan(f: &mut FunctionBuilder, lane: Lane, suspects: &[Reg]) -> Reg {
+    let Bits { ty, sign, quiet } = Bits::of(lane);
+    // Exponent and quiet bit lie below the sign without a gap.
+    let made = sign | (sign - quiet);
+    let made = match lane {
+        Lane::F32 => Operand::F32(f32::from_bits(made as u32)),
+        _ => Operand::F64(f64::from_bits(made)),
+    };
+    let mut chosen = f.copy(type_of(lane), made);
+    if suspects.is_empty() {
+        return chosen;
+    }
+    for &operand in suspects.iter().rev() {
+        let is_nan = f.setp(Compare::Nan, operand, operand);
+        chosen = f.select(is_nan, operand, chosen);
+    }
+    let bits = f.reinterpret(ty, chosen);
+    let bits = f.or(bits, quiet);
+    f.reinterpret(type_of(lane), bits)
+}
+
+/// Makes a NaN in `result` the one that [`nan`] says.
+fn choose_nan(f: &mut FunctionBuilder, lane: Lane, result: Reg, suspects: &[Reg]) {
+    let is_nan = f.setp(Compare::Nan, result, result);
+    f.guarded(is_nan, true, |f| {
+        let chosen = nan(f, lane, suspects);
+        f.assign(result, chosen);
+    });
+}
+
 /// Rounds to the nearest integer, halves away from zero.
 pub(super) fn round_half_away(f: &mut FunctionBuilder, lane: Lane, x: Reg) -> Reg {
     let whole = f.convert_with(".rzi", type_of(lane), x);
@@ -135,10 +307,16 @@ pub(super) fn round_half_away(f: &mut FunctionBuilder, lane: Lane, x: Reg) -> Re
     f.select(away, next, whole)
 }
 
-/// `x % y`: exact, by long division on the bits.
+/// `x % y`: exact, by long division on the bits; `nan` where there is none.
 ///
 /// One bit of the quotient a turn. The turns are as many as the exponents differ, few for numbers of like size.
-fn remainder(f: &mut FunctionBuilder, lane: Lane, x: Reg, y: Reg) -> Reg {
+fn remainder(
+    f: &mut FunctionBuilder,
+    lane: Lane,
+    x: Reg,
+    y: Reg,
+    nan: impl FnOnce(&mut FunctionBuilder) -> Reg,
+) -> Reg {
     let (bits, float, width, mantissa) =
         if lane == Lane::F32 { (Type::U32, Type::F32, 32, 23) } else { (Type::U64, Type::F64, 64, 52) };
     let fraction = (1_i128 << mantissa) - 1;
@@ -154,8 +332,7 @@ fn remainder(f: &mut FunctionBuilder, lane: Lane, x: Reg, y: Reg) -> Reg {
     // y above zero is no NaN; an infinite y leaves x.
     let undefined = f.not(defined);
     f.if_(undefined, |f| {
-        let nan = f.sub(x, x);
-        let nan = f.div(nan, constant(lane, 0.0));
+        let nan = nan(f);
         f.assign(result, nan);
     });
     let smaller = f.setp(Compare::Lt, ax, ay);

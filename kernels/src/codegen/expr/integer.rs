@@ -162,11 +162,10 @@ impl Row<'_, '_> {
 
     pub(super) fn negate(&mut self, id: NodeId, of: NodeId, overflow: Overflow) -> Result<Computed, CodegenError> {
         let ty = self.ty(id);
-        let a = self.node(of)?;
         if ty.repr.is_float() {
-            let low = a.number.low_reg(self.f);
-            return Ok(Computed { number: Number::reg(a.number.lane, self.f.neg(low)), valid: a.valid });
+            return self.float_sign(of, false);
         }
+        let a = self.node(of)?;
         let all = bounds(ty.repr);
         let zero = Number::constant(a.number.lane, 0);
         let range = self.range(of);
@@ -183,11 +182,10 @@ impl Row<'_, '_> {
 
     pub(super) fn absolute(&mut self, id: NodeId, of: NodeId, overflow: Overflow) -> Result<Computed, CodegenError> {
         let ty = self.ty(id);
-        let mut a = self.node(of)?;
         if ty.repr.is_float() {
-            let low = a.number.low_reg(self.f);
-            return Ok(Computed { number: Number::reg(a.number.lane, self.f.abs(low)), valid: a.valid });
+            return self.float_sign(of, true);
         }
+        let mut a = self.node(of)?;
         // The lowest value of a lane has its magnitude in the next one; a lane wider than the result's gives the sign.
         a.number = a.number.to(self.f, join(a.number.lane, lane(ty)));
         let all = bounds(ty.repr);

@@ -32,6 +32,7 @@ pub struct Expressions<'g> {
     graph: &'g Graph,
     /// Nodes that can fail, or have an input that can.
     can_fail: Vec<bool>,
+    reach: Vec<float::Reach>,
     known: Known,
     scopes: Vec<Known>,
 }
@@ -66,7 +67,7 @@ impl<'g> Expressions<'g> {
             can_fail[id.0 as usize] =
                 graph.fails(id) || graph.inputs(id).into_iter().any(|input| can_fail[input.0 as usize]);
         }
-        Self { graph, can_fail, known: Known::default(), scopes: Vec::new() }
+        Self { graph, can_fail, reach: float::Reach::of_nodes(graph), known: Known::default(), scopes: Vec::new() }
     }
 
     /// The type of a node.
@@ -137,6 +138,8 @@ impl<'g> Expressions<'g> {
 struct Row<'x, 'g> {
     graph: &'g Graph,
     can_fail: &'x [bool],
+    /// What each node can be, as a float.
+    reach: &'x [float::Reach],
     known: &'x mut Known,
     module: &'x mut ModuleBuilder,
     f: &'x mut FunctionBuilder,
@@ -150,6 +153,7 @@ impl<'x, 'g> Row<'x, 'g> {
         Row {
             graph: expressions.graph,
             can_fail: &expressions.can_fail,
+            reach: &expressions.reach,
             known: &mut expressions.known,
             module: &mut *emit.module,
             f: &mut *emit.f,
