@@ -139,7 +139,7 @@ fn rows_of(result: &QueryResult) -> Vec<String> {
     rows(&result.batches, false)
 }
 
-/// -0.0 and 0.0 are one group, as are all NaNs, and NULL is another.
+/// -0.0 and 0.0 are one group, and NULL is another; `floats` tells NaNs apart.
 #[tokio::test]
 async fn groups_by_floats() {
     same("SELECT weight, count(*), sum(id) FROM parts GROUP BY weight").await;

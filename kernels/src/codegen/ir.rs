@@ -363,7 +363,7 @@ pub struct AggregateSpec {
     pub seed: Option<Seed>,
     /// Orders that [`Aggregate::First`] names.
     pub orders: Vec<Vec<OrderKey>>,
-    /// Positions of float keys that are equal only bit by bit: otherwise all NaN are one key and -0.0 is 0.0.
+    /// Positions of float keys whose zeros of other signs are other keys: otherwise -0.0 is 0.0.
     pub bitwise: Vec<u32>,
 }
 

@@ -11,7 +11,7 @@
 //! Ranges   a probing key may lie outside the build side's range and then matches nothing; so ranges are compared in 64 bits.
 //! NULL     equals nothing: such a row is not put into a table and is not looked up. Where NULL equals NULL it is a key's
 //!          last code, or a bit in the mask.
-//! Floats   all NaN are one key and −0.0 is 0.0.
+//! Floats   are their bits, but −0.0 is 0.0: a NaN equals that NaN alone, of the same sign and payload.
 //! Texts    are hashed and compared by their bytes, wherever these lie.
 
 use millpond_ptx::ast::Type;
@@ -305,10 +305,10 @@ fn key_words(f: &mut FunctionBuilder, count: u32, value: Value) -> Result<(Vec<R
             one(f.convert(Type::U64, bit))
         }
         Lane::F32 => {
-            let bits = canonical(f, value.low, Type::U32, 0x7fc0_0000);
+            let bits = canonical(f, value.low, Type::U32);
             one(f.convert(Type::U64, bits))
         }
-        Lane::F64 => one(canonical(f, value.low, Type::U64, 0x7ff8_0000_0000_0000)),
+        Lane::F64 => one(canonical(f, value.low, Type::U64)),
         _ if count == 2 => {
             let (low, high) = to_128(f, value);
             (vec![low, high.view(Type::U64)], None)

@@ -101,9 +101,7 @@ fn materialise(
 
 fn canonical(cell: Cell) -> Cell {
     match cell {
-        Cell::F64(bits) if f64::from_bits(bits).is_nan() => f64::NAN.into(),
         Cell::F64(bits) if f64::from_bits(bits) == 0.0 => 0.0f64.into(),
-        Cell::F32(bits) if f32::from_bits(bits).is_nan() => f32::NAN.into(),
         Cell::F32(bits) if f32::from_bits(bits) == 0.0 => 0.0f32.into(),
         other => other,
     }
@@ -366,11 +364,12 @@ fn booleans_and_floats() {
     check(flags.clone(), probe.clone(), 1, TableKind::Array, false);
     check(flags, probe, 1, TableKind::Hash, true);
     let odd = f64::from_bits(0xfff8_0000_0000_0123);
-    let side = vec![column(Repr::F64, [0.0, -0.0, f64::NAN, 1.5, f64::INFINITY]), payload(5)];
-    let probe = vec![column(Repr::F64, [-0.0, odd, 1.5, 1.25, f64::NEG_INFINITY]), ids(5)];
+    let side = vec![column(Repr::F64, [0.0, -0.0, f64::NAN, 1.5, odd]), payload(5)];
+    let probe = vec![column(Repr::F64, [-0.0, odd, 1.5, -f64::NAN, f64::NAN]), ids(5)];
     check(side, probe, 1, TableKind::Hash, false);
     let side = vec![column(Repr::F32, [0.0f32, f32::NAN, 2.5]), payload(3)];
-    check(side, vec![column(Repr::F32, [-0.0f32, -f32::NAN, 3.5]), ids(3)], 1, TableKind::Hash, false);
+    check(side.clone(), vec![column(Repr::F32, [-0.0f32, -f32::NAN, 3.5]), ids(3)], 1, TableKind::Hash, false);
+    check(side, vec![column(Repr::F32, [-0.0f32, f32::NAN, 3.5]), ids(3)], 1, TableKind::Hash, false);
 }
 
 #[test]

@@ -80,9 +80,8 @@ pub(super) fn key(graph: &mut Graph, key: NodeId) -> Result<NodeId, GraphError> 
     if !repr.is_float() {
         return Ok(key);
     }
-    let (nan, zero) = (graph.is_nan(key)?, graph.is_zero(key)?);
-    let (one_nan, one_zero) = (graph.float(f64::NAN, repr), graph.float(0.0, repr));
-    graph.case(vec![(nan, one_nan), (zero, one_zero)], Some(key))
+    let (zero, one_zero) = (graph.is_zero(key)?, graph.float(0.0, repr));
+    graph.case(vec![(zero, one_zero)], Some(key))
 }
 
 impl Place {

@@ -199,7 +199,7 @@ pub(crate) struct KeyPlan {
     pub node: NodeId,
     pub ty: Ty,
     pub lane: Lane,
-    /// A float that is equal only bit by bit.
+    /// A float whose two zeros are two keys.
     pub bitwise: bool,
     /// Number of codes (NULL included) and the lowest value, when the key's range is small enough to address a table.
     pub dense: Option<DenseKey>,

@@ -4,7 +4,7 @@
 //!   words    one 64-bit word per key (two for 128 bits), 0 for NULL, and a mask of NULLs beside the tag
 //!
 //! Texts    are always words: those of `text::key_words`.
-//! Floats   all NaN are one key and −0.0 is 0.0, as DataFusion groups them.
+//! Floats   are their bits, so that NaNs of other signs or payloads are other keys, but −0.0 is 0.0: as DataFusion groups them.
 //! Ranges   lows and numbers of codes are parameters: other ranges are the same kernel.
 
 use millpond_ptx::ast::Type;
@@ -167,10 +167,10 @@ pub(crate) fn words(
                 vec![f.convert(Type::U64, bit)]
             }
             Lane::F32 => {
-                let bits = canonical(f, value.low, Type::U32, 0x7fc0_0000);
+                let bits = canonical(f, value.low, Type::U32);
                 vec![f.convert(Type::U64, bits)]
             }
-            Lane::F64 => vec![canonical(f, value.low, Type::U64, 0x7ff8_0000_0000_0000)],
+            Lane::F64 => vec![canonical(f, value.low, Type::U64)],
             Lane::Text => text::key_words(emit, value, view)?,
             _ => vec![to_64(f, value.low).view(Type::U64)],
         };
@@ -189,13 +189,11 @@ pub(crate) fn words(
     Ok((words, nulls))
 }
 
-/// A float's bits, with one NaN and one zero.
-pub(crate) fn canonical(f: &mut FunctionBuilder, value: Reg, bits: Type, nan: u64) -> Reg {
+/// A float's bits, those of 0.0 for -0.0.
+pub(crate) fn canonical(f: &mut FunctionBuilder, value: Reg, bits: Type) -> Reg {
     let own = f.reinterpret(bits, value);
-    let is_nan = f.setp(Compare::Nan, value, value);
     let is_zero =
         if bits == Type::U64 { f.setp(Compare::Eq, value, 0.0f64) } else { f.setp(Compare::Eq, value, 0.0f32) };
-    let own = f.select(is_nan, nan, own);
     f.select(is_zero, 0u64, own).view(bits)
 }
 
