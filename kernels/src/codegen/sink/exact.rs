@@ -8,7 +8,8 @@
 //!
 //! Order     none: additions of integers. The result is the exact sum's nearest f64 whatever the order was.
 //! Room      a limb takes below 2^32 from each row, so 64 bits hold 2^31 rows of one sign, and the carries.
-//! Special   infinities and NaN are flags beside the limbs; they decide as IEEE 754 adds them.
+//! Special   infinities and NaNs of either sign are flags beside the limbs; they decide as IEEE 754 adds them. The NaN of a sum is
+//!           positive where all that came are; one that infinities make, or of both signs, is the negative one. Payloads are lost.
 
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, Reg};
@@ -26,7 +27,8 @@ pub(crate) const WORDS: u32 = LIMBS + 1;
 
 const PLUS: u64 = 1;
 const MINUS: u64 = 2;
-const NAN: u64 = 4;
+const PLUS_NAN: u64 = 4;
+const MINUS_NAN: u64 = 8;
 const SIGN: u64 = 1 << 63;
 const INFINITY: u64 = 0x7ff0_0000_0000_0000;
 const QUIET_NAN: u64 = 0x7ff8_0000_0000_0000;
@@ -46,7 +48,9 @@ pub(crate) fn add(f: &mut FunctionBuilder, value: Reg, at: Reg, when: Option<Reg
             let nan = f.setp(Compare::Ne, fraction, 0u64);
             let plus = f.copy(Type::U64, PLUS);
             let infinity = f.select(negative, MINUS, plus);
-            let flag = f.select(nan, NAN, infinity);
+            let plus = f.copy(Type::U64, PLUS_NAN);
+            let not_a_number = f.select(negative, MINUS_NAN, plus);
+            let flag = f.select(nan, not_a_number, infinity);
             f.reduce(Atomic::Or, Space::Global, Type::B64, at.at(LIMBS as i64 * 8), flag);
         },
         |f| {
@@ -201,7 +205,12 @@ pub(crate) fn read(f: &mut FunctionBuilder, at: Reg) -> Reg {
     let plus = f.copy(Type::U64, INFINITY);
     let infinity = f.select(minus, INFINITY | SIGN, plus);
     let both = f.setp(Compare::Gt, flags, MINUS);
-    let special = f.select(both, QUIET_NAN, infinity);
+    let nans = f.and(flags, PLUS_NAN | MINUS_NAN);
+    let positive = f.setp(Compare::Eq, nans.view(Type::U64), PLUS_NAN);
+    let plus = f.copy(Type::U64, QUIET_NAN);
+    let minus = f.copy(Type::U64, QUIET_NAN | SIGN);
+    let not_a_number = f.select(positive, plus, minus);
+    let special = f.select(both, not_a_number, infinity);
     let some = f.setp(Compare::Ne, flags, 0u64);
     let bits = f.select(some, special, result);
     f.reinterpret(Type::F64, bits.view(Type::B64))
