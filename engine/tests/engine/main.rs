@@ -3,6 +3,7 @@
 mod aggregates;
 mod answers;
 mod edges;
+mod floats;
 mod found;
 mod functions;
 mod groups;
