@@ -20,7 +20,7 @@ pub const SCRATCH_BYTES: u64 = 64 + tune::REDUCE_MAX_BLOCKS as u64 * RESULT_BYTE
 pub enum Reduction {
     /// `sum` is modulo 2¹²⁸. With no valid value all are 0.
     Integers { count: u64, min: i128, max: i128, sum: i128 },
-    /// f32 values come as f64. The order is IEEE 754's total order: NaN is the largest.
+    /// f32 values come as f64. The order is IEEE 754's total order, from -NaN to NaN.
     Floats { count: u64, min: f64, max: f64, sum: f64 },
 }
 

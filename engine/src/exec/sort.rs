@@ -3,7 +3,7 @@
 //!   each extent   materialised columns ──► its first rows, where only those are wanted
 //!   all extents   together ──► row numbers sorted by key (radix sort, or the first few in one launch) ──► gather
 //!
-//! NULL     first or last, as each key says; floats in total order, so that NaN is the largest value.
+//! NULL     first or last, as each key says; floats in total order, from -NaN to NaN.
 //! Order    as sorted; ties in no particular order.
 //! Memory   the materialised input, once more as one, once more when gathered, and up to 24 bytes a row while it is sorted. Under a
 //!          limit up to 1,024 the input is not materialised, but some thousands of rows of it at a time (program/top.rs).

@@ -5,8 +5,8 @@
 //!
 //! A failure prints the query, which is all that is needed to see it again.
 //!
-//! NaN   arithmetic that makes one gives it the sign that the processor likes: negative on x86, positive on a GPU and on Arm.
-//!       Comparisons order NaN by its sign, so those over computed floats are built from finite numbers here.
+//! NaN   of two NaNs, and of functions such as ln, has a sign that nobody promises; what numbers make is negative on the device as
+//!       on x86, and positive on Arm. Comparisons order NaN by its sign, so those over computed floats are of finite numbers here.
 
 use std::sync::Arc;
 

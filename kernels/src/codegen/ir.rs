@@ -206,7 +206,7 @@ pub enum Aggregate {
     SumChecked(NodeId),
     /// As `Sum` of a float, but of all that is added nothing is lost before it is rounded once: no order changes the result.
     SumExact(NodeId),
-    /// Result: the argument's representation; NULL when no valid row was seen. Floats: NaN is the largest.
+    /// Result: the argument's representation; NULL when no valid row was seen. Floats: from -NaN to NaN.
     Min(NodeId),
     Max(NodeId),
     /// Integers of 64 bits or less. Result: the argument's representation; NULL when no valid row was seen.
@@ -367,7 +367,7 @@ pub struct AggregateSpec {
     pub bitwise: Vec<u32>,
 }
 
-/// One expression of an order. Floats: NaN is the largest.
+/// One expression of an order. Floats: from -NaN to NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OrderKey {
     pub node: NodeId,

@@ -9,6 +9,7 @@
 //!
 //! NULL     a pair counts where both are valid; statistics of too few rows are NULL, as DataFusion's.
 //! Order    none is needed; last bits depend on it.
+//! NaN      among the values makes a statistic NaN, of no promised sign.
 
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use millpond_kernels::codegen::ir::{

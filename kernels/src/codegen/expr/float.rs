@@ -271,14 +271,12 @@ fn nan(f: &mut FunctionBuilder, lane: Lane, suspects: &[Reg]) -> Reg {
         Lane::F32 => Operand::F32(f32::from_bits(made as u32)),
         _ => Operand::F64(f64::from_bits(made)),
     };
-    let mut chosen = f.copy(type_of(lane), made);
-    if suspects.is_empty() {
-        return chosen;
-    }
+    let mut chosen = made;
     for &operand in suspects.iter().rev() {
         let is_nan = f.setp(Compare::Nan, operand, operand);
-        chosen = f.select(is_nan, operand, chosen);
+        chosen = f.select(is_nan, operand, chosen).into();
     }
+    let Operand::Reg(chosen) = chosen else { return f.copy(type_of(lane), made) };
     let bits = f.reinterpret(ty, chosen);
     let bits = f.or(bits, quiet);
     f.reinterpret(type_of(lane), bits)

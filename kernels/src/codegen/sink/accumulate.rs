@@ -236,7 +236,7 @@ fn limb(f: &mut FunctionBuilder, value: Value, index: u32, last: bool) -> Reg {
     }
 }
 
-/// An encoding whose unsigned order is the order of values (for min: its reverse). Floats: IEEE total order, so NaN is largest.
+/// An encoding whose unsigned order is the order of values (for min: its reverse). Floats: IEEE total order, from -NaN to NaN.
 fn ordered(f: &mut FunctionBuilder, value: Value, min: bool) -> Vec<Reg> {
     let mut words = match value.lane {
         Lane::S128 => {

@@ -6,6 +6,8 @@
 //! Every word starts at 0 and is only ever combined by one operation (add, float add, unsigned max), so words of threads,
 //! thread blocks, launches and streams merge in any order with the same result (floats: up to rounding).
 //!
+//! Floats   are added in any order: the sign of a NaN among the addends is kept, infinities of both signs make the negative one, and
+//!          of several NaNs any stays.
 //! Sums     of decimals split each addend and never carry: 32 unsigned low bits and the signed rest, or three such limbs and
 //!          a signed top one; exact for 2^32 rows. An addend below 2^37 is kept whole while a thread owns it and is split
 //!          when the thread hands over. A decimal that is small enough for all rows to fit 64 bits is not split at all.
