@@ -387,15 +387,12 @@ impl FunctionBuilder {
         self.emit(&full, operands);
     }
 
-    /// `a` where `condition` holds, else `b`. Predicates are selected by logic.
+    /// `a` where `condition` holds, else `b`. Predicates are selected as words: assemblers get logic wrong.
     pub fn select(&mut self, condition: Reg, a: impl Into<Value>, b: impl Into<Value>) -> Reg {
         let (a, b) = (a.into(), b.into());
         let ty = self.common_type("selp", &[a, b]);
         if let (Type::Pred, Value::Reg(a), Value::Reg(b)) = (ty, a, b) {
-            let yes = self.and(condition, a);
-            let no = self.not(condition);
-            let no = self.and(no, b);
-            return self.or(yes, no);
+            return self.select_predicate(condition, a, b);
         }
         self.expect_kind("selp", ty, &[Signed, Unsigned, Bits, Float]);
         let bits = if ty.is_float() { ty } else { bits_type(ty) };
@@ -410,6 +407,20 @@ impl FunctionBuilder {
         ];
         self.emit(&full, operands);
         result
+    }
+
+    fn select_predicate(&mut self, condition: Reg, a: Reg, b: Reg) -> Reg {
+        if a == b {
+            return a;
+        }
+        let words = [a, b].map(|predicate| {
+            let word = self.register(Type::U32);
+            let bits = [Operand::Name(word.name()), Operand::Integer(1), Operand::Integer(0)];
+            self.emit("selp.b32", bits.into_iter().chain([Operand::Name(predicate.name())]).collect());
+            word
+        });
+        let word = self.select(condition, words[0], words[1]);
+        self.setp(Compare::Ne, word, 0u32)
     }
 
     /// The number `value` as type `ty`: integers are extended by their own sign or truncated; integers to floats and

@@ -28,6 +28,7 @@ mod instructions;
 mod memory;
 mod merge;
 mod paste;
+mod predicates;
 mod tidy;
 
 pub use control::Open;
@@ -36,6 +37,7 @@ pub use instructions::Compare;
 pub use memory::{Address, Atomic};
 pub use merge::{merge, merged_name};
 pub use paste::{Callee, fingerprint};
+pub use predicates::risky_predicates;
 
 use crate::PtxError;
 use crate::ast::{Item, Linkage, Module, Space, Type, Variable};

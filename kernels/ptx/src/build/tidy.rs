@@ -12,6 +12,8 @@
 //!   $L_end_2:
 //! ```
 //!
+//! Predicates of predicates are written as `predicates` says, so that an assembler gets them right.
+//!
 //! Kept     loads that are ordered, atomics, stores, calls, and whatever speaks to other lanes, as they are and where they are.
 //! Ways     a region is a run of statements without a label or a branch: who comes to its begin comes to its end. What is
 //!          computed before the first label or branch holds everywhere.
@@ -29,6 +31,7 @@ impl FunctionBuilder {
         loop {
             let before = body.len();
             let mut changed = share(&mut body);
+            changed |= self.separate_predicates(&mut body);
             changed |= negate(&mut body);
             changed |= move_at_once(&mut body);
             changed |= turn_branches(&mut body);
@@ -42,10 +45,10 @@ impl FunctionBuilder {
 }
 
 /// A register's class and number in one.
-type Register = u64;
+pub(super) type Register = u64;
 
 /// The register that a name stands for; special registers and everything else are none.
-fn register(name: &str) -> Option<Register> {
+pub(super) fn register(name: &str) -> Option<Register> {
     let rest = name.strip_prefix('%')?;
     let digits = rest.find(|c: char| c.is_ascii_digit())?;
     let class = ["p", "r", "rd", "f", "fd"].iter().position(|class| *class == &rest[..digits])?;
@@ -125,13 +128,13 @@ fn rename(operand: &mut Operand, to: &HashMap<Register, String>) {
 }
 
 /// The operands that an instruction writes, and those that it reads.
-fn results(instruction: &Instruction) -> (&[Operand], &[Operand]) {
+pub(super) fn results(instruction: &Instruction) -> (&[Operand], &[Operand]) {
     let count = usize::from(has_result(&instruction.opcode)).min(instruction.operands.len());
     instruction.operands.split_at(count)
 }
 
 /// The only register that an instruction writes.
-fn only_result(instruction: &Instruction) -> Option<(&str, Register)> {
+pub(super) fn only_result(instruction: &Instruction) -> Option<(&str, Register)> {
     match results(instruction).0 {
         [Operand::Name(name)] => register(name).map(|own| (name.as_str(), own)),
         _ => None,
@@ -140,26 +143,26 @@ fn only_result(instruction: &Instruction) -> Option<(&str, Register)> {
 
 /// Who writes and who reads each register.
 #[derive(Debug, Default)]
-struct Facts {
+pub(super) struct Facts {
     of: HashMap<Register, Uses>,
     /// The region of each statement.
-    regions: Vec<u32>,
+    pub(super) regions: Vec<u32>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Uses {
+pub(super) struct Uses {
     writes: u32,
     reads: u32,
     /// Reads that are the guard of an instruction.
     guards: u32,
     /// Where it is written first.
-    written_at: Option<usize>,
+    pub(super) written_at: Option<usize>,
     /// Where it is read first.
     read_at: Option<usize>,
 }
 
 impl Facts {
-    fn of(body: &[Statement]) -> Facts {
+    pub(super) fn of(body: &[Statement]) -> Facts {
         let mut facts = Facts::default();
         let mut region = 0;
         for (at, statement) in body.iter().enumerate() {
@@ -215,12 +218,12 @@ impl Facts {
         uses.read_at.get_or_insert(at);
     }
 
-    fn uses(&self, own: Register) -> Uses {
+    pub(super) fn uses(&self, own: Register) -> Uses {
         self.of.get(&own).copied().unwrap_or_default()
     }
 
     /// Whether a register is written once, and read after that only.
-    fn is_value(&self, own: Register) -> bool {
+    pub(super) fn is_value(&self, own: Register) -> bool {
         let uses = self.uses(own);
         uses.writes == 1 && uses.read_at.is_none_or(|read| uses.written_at.is_some_and(|written| written < read))
     }
