@@ -5,6 +5,9 @@
 //! Run by   `cargo test` on the simulated device, and by `millpond selftest` on the device a user has.
 //! Oracle   a few lines of Rust over the same values; nothing of the code generator.
 
+mod memory_order;
+mod nans;
+mod predicates;
 mod text;
 
 use std::collections::BTreeMap;
@@ -28,7 +31,58 @@ pub fn checks() -> &'static [Check] {
     &CHECKS
 }
 
-const CHECKS: [Check; 18] = [
+/// The checks that take minutes, for whoever asks for all of them.
+pub fn thorough_checks() -> &'static [Check] {
+    &THOROUGH
+}
+
+const THOROUGH: [Check; 1] = [Check {
+    name: "predicates/all_formulas",
+    claim: "every choice between small formulas of three predicates, and thousands of larger formulas, follow their truth tables",
+    run: predicates::all_formulas,
+}];
+
+const CHECKS: [Check; 26] = [
+    Check {
+        name: "predicates/formulas",
+        claim: "formulas of three predicates, as they are generated, follow their truth tables",
+        run: predicates::some_formulas,
+    },
+    Check {
+        name: "predicates/choices",
+        claim: "CASE, AND, OR, NOT and comparisons of nullable columns have SQL's truth values",
+        run: predicates::choices,
+    },
+    Check {
+        name: "floats/instructions",
+        claim: "what is NaN and what sign it keeps, by instruction",
+        run: nans::instructions,
+    },
+    Check {
+        name: "floats/made_nans",
+        claim: "a NaN that + - * / sqrt make of numbers is negative; one operand that is NaN passes through",
+        run: nans::made_nans,
+    },
+    Check {
+        name: "order/message_passing",
+        claim: "who sees a released flag sees what was written before it, in other blocks too",
+        run: memory_order::message_passing,
+    },
+    Check {
+        name: "order/store_buffering",
+        claim: "of two that write and then read crosswise behind fence.sc, one sees the other",
+        run: memory_order::store_buffering,
+    },
+    Check {
+        name: "order/coherence",
+        claim: "one address never goes back to an older value",
+        run: memory_order::coherence,
+    },
+    Check {
+        name: "order/atomics_and_look_back",
+        claim: "atomics lose nothing, tickets are handed out once, and sums over all earlier blocks are exact",
+        run: memory_order::atomics_and_look_back,
+    },
     Check { name: "kernels/fill", claim: "columns, bitmaps and row numbers are filled to the last row", run: fills },
     Check { name: "kernels/gather", claim: "values of every width are fetched by row number", run: gathers },
     Check { name: "kernels/select", claim: "selected values move to the front in their order", run: selects },

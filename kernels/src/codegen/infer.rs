@@ -520,7 +520,8 @@ impl Graph {
 
     // Choice
 
-    /// CASE WHEN … THEN … ELSE … END. `CASE x WHEN v` is written with [`Comparison::Identical`].
+    /// CASE WHEN … THEN … ELSE … END, without branches that never decide. `CASE x WHEN v` is written with
+    /// [`Comparison::Identical`].
     ///
     /// # Errors
     /// If a condition is no boolean or the results have several representations.
@@ -536,7 +537,26 @@ impl Graph {
             || branches.iter().any(|&(when, then)| self.branch_nullable(when, then))
             || otherwise.is_some_and(|node| self.ty(node).nullable);
         let ty = self.union_of(self.ty(first).repr, &results).nullable(nullable);
-        Ok(self.push(Node::Case { branches, otherwise }, ty))
+        let branches = self.taken_branches(branches, otherwise);
+        Ok(match otherwise {
+            Some(otherwise) if branches.is_empty() => otherwise,
+            _ => self.push(Node::Case { branches, otherwise }, ty),
+        })
+    }
+
+    /// The branches that decide: not those whose condition is tried before, nor the last ones that give what comes anyway.
+    fn taken_branches(&self, branches: Vec<(NodeId, NodeId)>, otherwise: Option<NodeId>) -> Vec<(NodeId, NodeId)> {
+        let mut taken: Vec<(NodeId, NodeId)> = Vec::with_capacity(branches.len());
+        for (when, then) in branches {
+            if taken.iter().all(|&(earlier, _)| earlier != when) {
+                taken.push((when, then));
+            }
+        }
+        // A condition that can fail is still to be computed, since it may.
+        while taken.last().is_some_and(|&(when, then)| Some(then) == otherwise && !self.can_fail(when)) {
+            taken.pop();
+        }
+        taken
     }
 
     /// A result taken only where it is not NULL is never NULL.

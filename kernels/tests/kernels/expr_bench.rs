@@ -9,7 +9,7 @@ use millpond_kernels::codegen::expr::Expressions;
 use millpond_kernels::codegen::ir::{ErrorCode, Graph, Lane, NodeId, Repr, Ty, lane};
 use millpond_kernels::codegen::value::{CodegenError, Emit, Leaves, Value};
 use millpond_ptx::ast::{Module, Space, Type};
-use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Reg};
+use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Reg, risky_predicates};
 use millpond_ptx::interpret::{Fill, Heap, Image, Launch, Options, run};
 
 /// One value of a row.
@@ -106,8 +106,19 @@ impl Bench {
         self.tables.len() as u32 - 1
     }
 
-    /// The kernel that computes the roots for every row.
+    /// The kernel that computes the roots for every row, as the expressions write it.
     pub fn module(&self, roots: &[NodeId]) -> Module {
+        self.built(roots, |_| ())
+    }
+
+    /// The kernel as pipelines have theirs: tidy, and without what assemblers get wrong.
+    fn tidied(&self, roots: &[NodeId]) -> Module {
+        let module = self.built(roots, FunctionBuilder::tidy);
+        assert_eq!(risky_predicates(&module), Vec::<String>::new(), "{module}");
+        module
+    }
+
+    fn built(&self, roots: &[NodeId], finish: impl FnOnce(&mut FunctionBuilder)) -> Module {
         let mut module = ModuleBuilder::new();
         let mut f = FunctionBuilder::kernel("bench");
         let rows = f.param("rows", Type::U32);
@@ -149,6 +160,7 @@ impl Bench {
             }
         }
         f.close(open);
+        finish(&mut f);
         module.add(f);
         module.finish().expect("the kernel is well-typed")
     }
@@ -177,7 +189,7 @@ impl Bench {
 
     /// Runs the roots over all rows.
     pub fn run(&self, roots: &[NodeId]) -> Outcome {
-        let module = self.module(roots);
+        let module = self.tidied(roots);
         millpond_ptx::check(&module).expect("the kernel keeps PTX's rules");
         let text = module.to_string();
         let parsed = millpond_ptx::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));

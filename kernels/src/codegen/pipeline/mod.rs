@@ -16,7 +16,7 @@ mod rows;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use millpond_ptx::ast::{Function, FunctionKind, Item, Module, Statement};
-use millpond_ptx::build::{FunctionBuilder, ModuleBuilder};
+use millpond_ptx::build::{FunctionBuilder, ModuleBuilder, risky_predicates};
 
 use super::ahead::RowAhead;
 use super::ir::*;
@@ -142,6 +142,7 @@ fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<(CompiledPi
         }
     };
     let module = module.finish().map_err(|error| CodegenError::Ptx(error.to_string()))?;
+    debug_assert_eq!(risky_predicates(&module), Vec::<String>::new(), "an assembler may get these wrong");
     let Parts { mut pipeline, mut emit, mut rehash, compacts, plan } = compiled;
     let others = [&mut emit, &mut rehash];
     for kernel in std::iter::once(&mut pipeline).chain(others.into_iter().flatten()) {
