@@ -215,6 +215,7 @@ pub(super) fn coherence(device: &Device) -> Result<(), CheckError> {
         Launch::new(&kernel, size.config()).write(&words).write(&unused).write(&wrong).submit(rig.stream())?;
     }
     same("the number of words that went back", counted(&rig, &wrong)?, 0)?;
+    drop((unused, wrong));
     rig.base.finish()
 }
 

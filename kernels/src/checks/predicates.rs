@@ -175,6 +175,7 @@ fn follow_their_tables(device: &Device, formulas: &[Formula]) -> Result<(), Chec
             }
         }
     }
+    drop((input, output));
     rig.base.finish()
 }
 

@@ -1,6 +1,6 @@
 //! Three-valued logic, comparisons and choice, against `Option<bool>`.
 
-use millpond_kernels::codegen::ir::{Comparison, NodeId, Overflow, Repr, Test, Ty};
+use millpond_kernels::codegen::ir::{Arithmetic, Comparison, NodeId, Overflow, Repr, Test, Ty};
 
 use crate::expr_bench::{Bench, Bool, Cell, F64, Int, Null, assert_rows, pairs};
 use crate::expr_integer::edges;
@@ -300,4 +300,27 @@ fn numbers_and_truth_convert() {
         assert_eq!(outcome.values[0], [Bool(false), Bool(true), Bool(true), Null]);
         assert_eq!(outcome.values[1], [Int(0), Int(1), Int(1), Null]);
     }
+}
+
+#[test]
+fn branches_that_never_decide_are_left_out() {
+    let mut bench = Bench::new();
+    let b = bench.column(Repr::Bool, &[Bool(true), Bool(false), Null]);
+    let d = bench.column(Repr::Bool, &[Bool(true), Bool(true), Bool(false)]);
+    let v = bench.column(Repr::I64, &[Int(1), Null, Int(3)]);
+    let three = bench.graph.integer(3, Repr::I64);
+    // CASE WHEN b THEN v WHEN b THEN 3 ELSE v END
+    let again = bench.graph.case(vec![(b, v), (b, three)], Some(v)).expect("one type");
+    assert_eq!(again, v);
+    let same = bench.graph.case(vec![(d, three), (b, v)], Some(v)).expect("one type");
+    assert_eq!(same, bench.graph.case(vec![(d, three)], Some(v)).expect("one type"));
+    assert_eq!(bench.values(same), [Int(3), Int(3), Int(3)]);
+    let other = bench.graph.case(vec![(b, v), (d, three), (b, three)], Some(v)).expect("one type");
+    assert_eq!(bench.values(other), [Int(1), Int(3), Int(3)]);
+    // The condition divides by zero: that is an error, whatever is chosen.
+    let zero = bench.graph.integer(0, Repr::I64);
+    let quotient = bench.graph.arithmetic(Arithmetic::Divide, three, zero, Overflow::Fail).expect("integers");
+    let fails = bench.graph.compare(Comparison::Equal, quotient, three).expect("integers");
+    let kept = bench.graph.case(vec![(fails, v)], Some(v)).expect("one type");
+    assert_ne!(kept, v);
 }

@@ -5,6 +5,7 @@ mod recipe;
 
 use millpond_kernels::image::IMAGES;
 use millpond_ptx::ast::{Instruction, Module, Statement};
+use millpond_ptx::build::risky_predicates;
 use millpond_ptx::{interpret, parse};
 use std::collections::BTreeSet;
 
@@ -128,3 +129,10 @@ const KNOWN_FORMS: &str = "
     st.shared.f64 st.shared.u32 st.shared.u64 st.shared.u8 st.shared.v2.u64 st.u64 st.u8 sub.cc.u32 sub.f64 sub.s32
     sub.s64 subc.cc.u32 subc.u32 vote.sync.all.pred vote.sync.any.pred vote.sync.ballot.b32 xor.b32 xor.b64
 ";
+
+#[test]
+fn images_have_no_predicates_that_an_assembler_may_get_wrong() {
+    for (name, module) in modules() {
+        assert_eq!(risky_predicates(&module), Vec::<String>::new(), "{name}");
+    }
+}

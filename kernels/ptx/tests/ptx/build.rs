@@ -1,7 +1,7 @@
 //! The builder: what it builds is checked, prints, parses and runs; what is ill-typed it refuses, and says where.
 
 use millpond_ptx::ast::{Init, Module, Space, Type, Variable};
-use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, ModuleBuilder, Reg, Value};
+use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, ModuleBuilder, Reg, Value, risky_predicates};
 use millpond_ptx::interpret::{Fill, Heap, Image, Launch, Options, run};
 use millpond_ptx::{PtxError, check, parse};
 
@@ -392,4 +392,92 @@ fn names_of_functions_are_unique() {
     module.add(FunctionBuilder::kernel("same"));
     module.add(FunctionBuilder::kernel("same"));
     assert!(module.finish().expect_err("twice").to_string().contains("there already"));
+}
+
+#[test]
+fn predicates_are_selected_as_their_truth_table_says() {
+    let got = words(|_, f, data| {
+        let thread = f.thread_index();
+        let [c, a, b] = [1, 2, 4].map(|bit| {
+            let own = f.and(thread, bit);
+            f.setp(Compare::Ne, own, 0)
+        });
+        let (either, both) = (f.or(c, a), f.and(c, a));
+        let (yes, no) = (f.not(c), f.not(a));
+        let mut result = f.copy(Type::U32, 0);
+        let choices = [(c, a, b), (c, b, a), (c, a, either), (either, both, b), (c, a, a), (yes, a, no)];
+        for (number, (condition, x, y)) in choices.into_iter().enumerate() {
+            let truth = f.select(condition, x, y);
+            let bit = f.copy(Type::U32, 1 << number);
+            let bit = f.select(truth, bit, 0);
+            result = f.or(result, bit).view(Type::U32);
+        }
+        store(f, data, result);
+        f.tidy();
+    });
+    let choose = |condition: bool, x: bool, y: bool| if condition { x } else { y };
+    assert_eq!(
+        got,
+        each(|t| {
+            let (c, a, b) = (t & 1 != 0, t & 2 != 0, t & 4 != 0);
+            let choices =
+                [choose(c, a, b), choose(c, b, a), choose(c, a, c | a), choose(c | a, c & a, b), a, choose(!c, a, !a)];
+            choices.iter().enumerate().map(|(number, truth)| u32::from(*truth) << number).sum()
+        })
+    );
+}
+
+/// The logic of predicates `%p1`, `%p2` and `%p3` in a kernel that stores `%p9`.
+fn logic(lines: &str) -> Module {
+    let inputs = (1..4).map(|i| format!("setp.eq.u32 %p{i}, %r0, {i};\n")).collect::<String>();
+    parse(&format!(
+        ".version 8.2\n.target sm_70\n.address_size 64\n.visible .entry k(.param .u64 to)\n{{\n.reg .pred %p<10>;\n\
+         .reg .b32 %r<4>;\n.reg .b64 %rd<2>;\nld.param.u64 %rd0, [to];\nmov.u32 %r0, %tid.x;\n{inputs}{lines}\n\
+         selp.b32 %r1, 1, 0, %p9;\nst.global.u32 [%rd0], %r1;\nret;\n}}\n"
+    ))
+    .expect("the text parses")
+}
+
+#[test]
+fn forms_that_assemblers_get_wrong_are_found() {
+    // What CASE once made: the wrong machine code of it is in decision 012.
+    let case = logic(
+        "or.pred %p4, %p1, %p2; and.pred %p5, %p1, %p2; not.pred %p6, %p1; and.pred %p7, %p6, %p4; or.pred %p9, %p5, %p7;",
+    );
+    let choice = logic("and.pred %p4, %p1, %p2; not.pred %p5, %p1; and.pred %p6, %p3, %p5; or.pred %p9, %p6, %p4;");
+    let absorbed = logic("or.pred %p4, %p1, %p2; and.pred %p9, %p4, %p2;");
+    let opposed = logic("and.pred %p4, %p1, %p2; not.pred %p5, %p4; or.pred %p6, %p1, %p2; and.pred %p9, %p5, %p6;");
+    for module in [&case, &choice, &absorbed, &opposed] {
+        let found = risky_predicates(module);
+        assert!(found.iter().any(|what| what.contains("%p9")), "{found:?}\n{module}");
+    }
+    let plain = logic("and.pred %p4, %p1, %p2; not.pred %p5, %p4; or.pred %p9, %p5, %p3;");
+    assert_eq!(risky_predicates(&plain), Vec::<String>::new());
+}
+
+#[test]
+fn tidy_functions_have_none_of_them() {
+    let mut f = FunctionBuilder::kernel("k");
+    let to = f.param("to", Type::U64);
+    let to = f.load_param(&to);
+    let thread = f.thread_index();
+    let [c, a, b] = [1, 2, 3].map(|number| f.setp(Compare::Eq, thread, number));
+    let no = f.not(c);
+    let (either, both) = (f.or(c, a), f.and(c, a));
+    let mut results = vec![f.and(either, a), f.or(both, no), f.xor(either, both)];
+    let (left, right) = (f.and(c, b), f.and(no, either));
+    results.push(f.or(left, right));
+    let (left, right) = (f.and(c, a), f.and(b, no));
+    results.push(f.or(left, right));
+    for (number, truth) in results.into_iter().enumerate() {
+        let one = f.copy(Type::U32, 1);
+        let word = f.select(truth, one, 0);
+        f.store(Space::Global, Type::U32, to.at(4 * number as i64), word);
+    }
+    f.tidy();
+    let mut module = ModuleBuilder::new();
+    module.add(f);
+    let module = module.finish().expect("well-typed");
+    check(&module).expect("keeps PTX's rules");
+    assert_eq!(risky_predicates(&module), Vec::<String>::new(), "{module}");
 }
