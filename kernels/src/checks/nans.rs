@@ -89,8 +89,11 @@ fn pairs<T: Copy>(values: &[T]) -> Vec<(T, T)> {
     values.iter().flat_map(|a| values.iter().map(|b| (*a, *b))).collect()
 }
 
+/// What is made of two floats.
+type Emits<'a> = &'a dyn Fn(&mut FunctionBuilder, Reg, Reg) -> Reg;
+
 /// A kernel in which each thread takes one pair of floats and stores what each of the `emit`s makes of it.
-fn table_kernel(ty: Type, emits: &[&dyn Fn(&mut FunctionBuilder, Reg, Reg) -> Reg]) -> FunctionBuilder {
+fn table_kernel(ty: Type, emits: &[Emits<'_>]) -> FunctionBuilder {
     let mut f = FunctionBuilder::kernel("table");
     let (input, output) = (f.param("input", Type::U64), f.param("output", Type::U64));
     let (input, output) = (f.load_param(&input), f.load_param(&output));
@@ -109,12 +112,7 @@ fn table_kernel(ty: Type, emits: &[&dyn Fn(&mut FunctionBuilder, Reg, Reg) -> Re
 }
 
 /// The words that a table's kernel stores.
-fn table(
-    rig: &Rig,
-    ty: Type,
-    input: &[u8],
-    emits: &[&dyn Fn(&mut FunctionBuilder, Reg, Reg) -> Reg],
-) -> Result<Vec<u8>, CheckError> {
+fn table(rig: &Rig, ty: Type, input: &[u8], emits: &[Emits<'_>]) -> Result<Vec<u8>, CheckError> {
     let threads = input.len() / (2 * ty.bytes() as usize);
     let mut module = ModuleBuilder::new();
     module.add(table_kernel(ty, emits));
@@ -133,8 +131,7 @@ pub(super) fn instructions(device: &Device) -> Result<(), CheckError> {
             let operations = operations!($ty);
             let input: Vec<u8> =
                 pairs(&$values).iter().flat_map(|(a, b)| [a.to_le_bytes(), b.to_le_bytes()].concat()).collect();
-            let emits: Vec<&dyn Fn(&mut FunctionBuilder, Reg, Reg) -> Reg> =
-                operations.iter().map(|o| &o.emit as &dyn Fn(&mut FunctionBuilder, Reg, Reg) -> Reg).collect();
+            let emits: Vec<Emits<'_>> = operations.iter().map(|o| &o.emit as Emits<'_>).collect();
             let words = table(&rig, $ptx, &input, &emits)?;
             let mut at = 0;
             for (a, b) in pairs(&$values) {
