@@ -23,6 +23,7 @@ pub mod select;
 pub mod sort;
 pub mod text;
 pub mod tune;
+pub mod vectors;
 
 pub use error::KernelError;
 pub use image::Images;

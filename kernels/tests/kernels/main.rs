@@ -34,3 +34,4 @@ mod text;
 mod text_bench;
 mod text_keys;
 mod text_made;
+mod vectors;

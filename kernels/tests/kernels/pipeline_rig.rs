@@ -10,6 +10,8 @@ use millpond_memory::driver::sim::{SimDriver, SimOptions};
 use millpond_memory::pinned::PinnedPool;
 use millpond_memory::{Device, DeviceBuffer, DeviceView, MemoryPool, Stream};
 
+use crate::vectors::assert_has_vectors;
+
 /// One value; floats by their bits, so that NaN and −0.0 compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cell {
@@ -189,7 +191,10 @@ impl Rig {
     }
 
     pub fn pipeline(&self, spec: &PipelineSpec) -> Arc<Pipeline> {
-        self.cache.pipeline(spec).unwrap_or_else(|error| panic!("{error}"))
+        let pipeline = self.cache.pipeline(spec).unwrap_or_else(|error| panic!("{error}"));
+        let module = millpond_ptx::parse(&pipeline.compiled().text).expect("generated text is PTX");
+        assert_has_vectors("a generated kernel", &module);
+        pipeline
     }
 
     pub fn upload(&self, bytes: &[u8], stream: &Stream) -> DeviceBuffer {

@@ -1,0 +1,164 @@
+//! Golden vectors: what a GPU gives for edge values of every instruction form that our kernels use.
+//!
+//! ```text
+//!   forms ──► operands ──► run on a GPU ──► vectors/recorded.bin          cargo vectors --record FILE
+//!                 └──────► run anywhere ──► the same bits?                `cargo test` on the simulated device,
+//!                                                                         `millpond selftest` on the device a user has
+//! ```
+//!
+//! Why        the simulated device interprets PTX, a GPU runs what NVIDIA's assembler makes of it. Where the two differ in an
+//!            instruction, the recorded vector says so, and the interpreter is the one that is wrong.
+//! Agreement  bits, those of NaNs too; approximations within the error that the PTX manual gives ([`Agreement`]).
+//! Not here   instructions in company: an assembler that combines several of them wrongly is for other checks.
+
+mod file;
+mod forms;
+mod operands;
+mod run;
+
+use std::collections::HashMap;
+
+use millpond_memory::checks::CheckError;
+use millpond_memory::driver::{DeviceAttribute, DriverKind};
+use millpond_memory::{Device, MemoryError};
+
+pub use file::{Recorded, Recording};
+pub use forms::{Agreement, Form, Role, Source, forms, used};
+pub use operands::{hash, operands};
+pub use run::{Results, run, text};
+
+/// Results of a device for every form, and the forms that it refuses, with its reasons.
+///
+/// # Errors
+/// What the device says about anything but the forms themselves.
+pub fn record(device: &Device, date: &str) -> Result<(Recording, Vec<(String, String)>), CheckError> {
+    let forms = forms();
+    let (mut recorded, mut refused) = (Vec::new(), Vec::new());
+    for (form, outcome) in forms.iter().zip(run(device, &forms)?) {
+        match outcome {
+            Ok(results) => recorded.push(Recorded::new(form, results)),
+            Err(reason) => refused.push((form.name.clone(), reason)),
+        }
+    }
+    let driver = device.driver();
+    let attribute = |which| driver.attribute(device.id(), which).map_err(MemoryError::from);
+    let (major, minor) =
+        (attribute(DeviceAttribute::ComputeCapabilityMajor)?, attribute(DeviceAttribute::ComputeCapabilityMinor)?);
+    let name = driver.device_info(device.id()).map_err(MemoryError::from)?.name;
+    let recording = Recording {
+        device: format!("{name}, compute capability {major}.{minor}"),
+        driver: format!("CUDA {}", driver.version()),
+        date: date.to_string(),
+        forms: recorded,
+    };
+    Ok((recording, refused))
+}
+
+/// Every vector on which a device differs from a recording, in words; forms first that only one of the two has.
+///
+/// # Errors
+/// What the device says about anything but the forms themselves.
+pub fn differences(device: &Device, recording: &Recording) -> Result<Vec<String>, CheckError> {
+    let forms = forms();
+    let mut recorded: HashMap<&str, &Recorded> =
+        recording.forms.iter().map(|form| (form.name.as_str(), form)).collect();
+    // Another GPU may err to the other side.
+    let errors = if device.driver().kind() == DriverKind::Sim { 1 } else { 2 };
+    let mut found = Vec::new();
+    let mut different = Vec::new();
+    for (form, outcome) in forms.iter().zip(run(device, &forms)?) {
+        let operands = operands(form);
+        match (recorded.remove(form.name.as_str()), outcome) {
+            (None, _) => found.push(format!("{} was not recorded", form.name)),
+            (_, Err(reason)) => found.push(format!("{} is refused: {reason}", form.name)),
+            (Some(there), Ok(_)) if there.operands != hash(&operands) => {
+                found.push(format!("{} was recorded with other operands", form.name));
+            }
+            (Some(there), Ok(results)) => {
+                different.extend(
+                    (0..operands[0].len()).filter_map(|row| differs(form, &operands, there, &results, errors, row)),
+                );
+            }
+        }
+    }
+    let mut unknown: Vec<String> = recorded.into_keys().map(|name| format!("{name} is recorded and no form")).collect();
+    unknown.sort();
+    found.extend(unknown);
+    found.extend(different);
+    Ok(found)
+}
+
+fn differs(
+    form: &Form,
+    operands: &[Vec<u64>],
+    recorded: &Recorded,
+    results: &Results,
+    errors: u32,
+    row: usize,
+) -> Option<String> {
+    let of = |columns: &[Vec<u64>]| columns.iter().map(|column| column[row]).collect::<Vec<u64>>();
+    let (operands, recorded, results) = (of(operands), of(&recorded.results), of(results));
+    let pairs = recorded.iter().zip(&results);
+    let agrees =
+        pairs.clone().all(|(recorded, result)| agrees(form.agreement, errors, operands[0], *recorded, *result));
+    let words = |words: &[u64], widths: &mut dyn Iterator<Item = u32>| {
+        let words = words.iter().zip(widths).map(|(word, bits)| format!("{word:0w$x}", w = bits.div_ceil(4) as usize));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    (!agrees).then(|| {
+        format!(
+            "{} of {}: {}, recorded {}",
+            form.name,
+            words(&operands, &mut form.sources.iter().map(|source| source.bits)),
+            words(&results, &mut form.results.iter().copied()),
+            words(&recorded, &mut form.results.iter().copied()),
+        )
+    })
+}
+
+/// Whether a result is one that the recorded one allows, where each of two devices may err by `errors`/2 of what the manual
+/// allows; half of a last place more, by which results are rounded.
+fn agrees(agreement: Agreement, errors: u32, argument: u64, recorded: u64, result: u64) -> bool {
+    let single = |bits: u64| f32::from_bits(bits as u32);
+    let special = |value: f64| !value.is_finite() || value == 0.0;
+    if recorded == result {
+        return true;
+    }
+    match agreement {
+        Agreement::Bits => false,
+        Agreement::Ulps(ulps) => {
+            let (a, b) = (single(recorded), single(result));
+            a.is_finite() && b.is_finite() && ordered32(a).abs_diff(ordered32(b)) <= u64::from(ulps * errors)
+        }
+        Agreement::NearOne(error) => {
+            let (a, b) = (f64::from(single(recorded)), f64::from(single(result)));
+            let allowed = if (0.5..=2.0).contains(&single(argument)) { error } else { error * a.abs() };
+            let rounding = a.abs() * f64::from(f32::EPSILON) / 2.0;
+            !special(a) && !special(b) && (a - b).abs() <= allowed * f64::from(errors) + rounding
+        }
+        Agreement::UpperWord(units) => {
+            let (a, b) = (f64::from_bits(recorded), f64::from_bits(result));
+            let near = (recorded >> 32).abs_diff(result >> 32) <= u64::from(units * errors);
+            !special(a) && !special(b) && near && recorded as u32 == result as u32
+        }
+    }
+}
+
+/// A float as a number that neighbours differ in by one.
+fn ordered32(value: f32) -> i64 {
+    let bits = i64::from(value.to_bits() & 0x7fff_ffff);
+    if value.is_sign_negative() { -bits } else { bits }
+}
+
+/// The recording that is checked in.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn recorded() -> Result<Recording, String> {
+    match RECORDED {
+        Some(bytes) => Recording::from_bytes(bytes),
+        None => Err("no recording is checked in; make one on a GPU with `cargo vectors --record FILE`".into()),
+    }
+}
+
+const RECORDED: Option<&[u8]> = None;
