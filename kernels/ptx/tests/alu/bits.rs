@@ -150,9 +150,14 @@ fn fns_walks_both_ways() {
     );
 }
 
+/// A position or length: 32-bit forms read it modulo 256, and 64-bit forms whole, as recorded on an H200.
+fn place(bits: u32, word: u64) -> u32 {
+    if bits == 32 { word as u32 & 0xff } else { word as u32 }
+}
+
 /// The manual's loops, bit by bit.
 fn bfe_reference(bits: u32, signed: bool, a: u64, b: u64, c: u64) -> u64 {
-    let (msb, pos, len) = (bits - 1, (b & 0xff) as u32, (c & 0xff) as u32);
+    let (msb, pos, len) = (bits - 1, place(bits, b), place(bits, c));
     let sign = if !signed || len == 0 { 0 } else { a >> (pos + len - 1).min(msb) & 1 };
     (0..bits).fold(0, |d, i| {
         let bit = if i < len && pos + i <= msb { a >> (pos + i) & 1 } else { sign };
@@ -161,7 +166,7 @@ fn bfe_reference(bits: u32, signed: bool, a: u64, b: u64, c: u64) -> u64 {
 }
 
 fn bfi_reference(bits: u32, a: u64, b: u64, c: u64, d: u64) -> u64 {
-    let (msb, pos, len) = (bits - 1, (c & 0xff) as u32, (d & 0xff) as u32);
+    let (msb, pos, len) = (bits - 1, place(bits, c), place(bits, d));
     let mut f = b;
     let mut i = 0;
     while i < len && pos + i <= msb {
@@ -178,6 +183,13 @@ fn bfe_extracts() {
     table("bfe.s32 %r0, %r1, 40, 4", &[([1 << 31], 0xffff_ffff), ([1], 0)]);
     table("bfe.u64 %rd0, %rd1, 60, 8", &[([0xa << 60], 0xa)]);
     table("bfe.u32 %r0, %r1, 0, 0", &[([0xffff_ffff], 0)]);
+    // Recorded on an H200: only the forms of 32 bits drop what lies above 255.
+    table("bfe.u32 %r0, %r1, %r2, %r3", &[([0x1234, 256, 8], 0x34), ([0x1234, 4, 256], 0)]);
+    table("bfe.u64 %rd0, %rd1, %r2, %r3", &[([0x1234, 256, 8], 0), ([0x1234, 4, 256], 0x123)]);
+    table(
+        "bfe.s64 %rd0, %rd1, %r2, %r3",
+        &[([1 << 63, 256, 256], ALL64), ([1 << 63, u64::from(u32::MAX), 256], ALL64)],
+    );
     let mut random = Random(1);
     for (text, bits, signed) in [
         ("bfe.u32 %r0, %r1, %r2, %r3", 32, false),
@@ -199,6 +211,7 @@ fn bfi_inserts() {
     table("bfi.b32 %r0, %r1, %r2, 32, 8", &[([0xab, 0x1234_5678], 0x1234_5678)]);
     table("bfi.b32 %r0, %r1, %r2, 28, 8", &[([0xab, 0x1234_5678], 0xb234_5678)]);
     table("bfi.b32 %r0, %r1, %r2, 3, 0", &[([0xab, 7], 7)]);
+    table("bfi.b64 %rd0, %rd1, %rd2, %r3, %r4", &[([2, u64::from(u32::MAX), 0, 256], 2), ([0, 5, 256, 8], 5)]);
     table("bfi.b64 %rd0, %rd1, %rd2, 32, 32", &[([0xdead_beef, 5], 0xdead_beef_0000_0005)]);
     let mut random = Random(2);
     for (text, bits) in [("bfi.b32 %r0, %r1, %r2, %r3, %r4", 32), ("bfi.b64 %rd0, %rd1, %rd2, %r3, %r4", 64)] {

@@ -4,7 +4,8 @@
 //!
 //! Shifts   amounts are .u32 and stop at the width: shl and logical shr then give 0, arithmetic shr all sign bits.
 //!          shf clamps at 32 or wraps at 32, as it says.
-//! Fields   position and length of bfe and bfi are read modulo 256.
+//! Fields   position and length of bfe and bfi lie in 0 … 255, as the manual asks. Beyond it the forms of 32 bits read them
+//!          modulo 256 and those of 64 bits whole, as an H200 does.
 
 use super::decode::{Decoder, op, untyped};
 use super::lanes::{
@@ -210,15 +211,21 @@ fn sign<T: Sign>(a: T) -> T {
     a.sign()
 }
 
-/// The `len` bits of `a` from `pos` up, both below 256; above them the sign bit of the field, or 0 when unsigned.
+/// A position or length as the form of this width reads it.
+#[inline(always)]
+fn place<const BITS: u32>(word: u32) -> u32 {
+    if BITS == 32 { word & 0xff } else { word }
+}
+
+/// The `len` bits of `a` from `pos` up; above them the sign bit of the field, or 0 when unsigned.
 #[inline(always)]
 fn extract<const BITS: u32, const SIGNED: bool>(a: u64, pos: u32, len: u32) -> u64 {
-    let (pos, len) = (pos & 0xff, len & 0xff);
+    let (pos, len) = (place::<BITS>(pos), place::<BITS>(len));
     if len == 0 {
         return 0;
     }
     let all = u64::MAX >> (64 - BITS);
-    let fill = if SIGNED && a >> (pos + len - 1).min(BITS - 1) & 1 != 0 { all } else { 0 };
+    let fill = if SIGNED && a >> pos.saturating_add(len - 1).min(BITS - 1) & 1 != 0 { all } else { 0 };
     // bits that lie both in the field and in the input
     let present = len.min(BITS.saturating_sub(pos));
     if present == 0 {
@@ -232,7 +239,7 @@ fn extract<const BITS: u32, const SIGNED: bool>(a: u64, pos: u32, len: u32) -> u
 #[inline(always)]
 fn insert<const BITS: u32>(a: u64, b: u64, pos: u32, len: u32) -> u64 {
     let b = b & (u64::MAX >> (64 - BITS));
-    let (pos, len) = (pos & 0xff, len & 0xff);
+    let (pos, len) = (place::<BITS>(pos), place::<BITS>(len));
     let present = len.min(BITS.saturating_sub(pos));
     if present == 0 {
         return b;
