@@ -9,7 +9,8 @@
 //!
 //! Subnormal  kept; .ftz flushes inputs and results, so that rcp.approx.ftz of a subnormal number is an infinity.
 //! .f64       rcp.approx.ftz.f64 and rsqrt.approx.ftz.f64 read the upper word alone and write an upper word, rounded to its
-//!            20 bits of fraction; every NaN becomes 0x7fffffff00000000. rsqrt.approx.f64 is 1 / sqrt(a) in .f64.
+//!            20 bits of fraction. A NaN by its upper word becomes 0x7fffffff00000000; one whose payload lies in the lower
+//!            word alone is read as an infinity. rsqrt.approx.f64 is 1 / sqrt(a) in .f64.
 
 use super::decode::Decoder;
 use super::float::{by_switches, put32, rcp32, sqrt32, take32};
@@ -56,9 +57,6 @@ const NAN_UPPER: u64 = 0x7fff_ffff_0000_0000;
 #[inline(always)]
 fn of_upper_word(a: u64, f: impl Fn(f64) -> f64) -> u64 {
     let flush = |bits: u64| if bits & 0x7ff0_0000_0000_0000 == 0 { bits & 1 << 63 } else { bits };
-    if f64::from_bits(a).is_nan() {
-        return NAN_UPPER;
-    }
     let out = f(f64::from_bits(flush(a & UPPER)));
     if out.is_nan() { NAN_UPPER } else { flush((out.to_bits() + 0x8000_0000) & UPPER) }
 }
