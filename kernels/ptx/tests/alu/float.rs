@@ -98,12 +98,7 @@ fn f64_keeps_nan_payloads() {
     for rounding in ["rn", "rz"] {
         table(
             &format!("add.{rounding}.f64 %fd0, %fd1, %fd2"),
-            &[
-                ([payload, D_ONE], 0x7ff8_0000_0000_0123),
-                ([D_ONE, other], other),
-                ([other, payload], other),
-                ([D_INF, D_NEG_INF], D_NAN),
-            ],
+            &[([payload, D_ONE], 0x7ff8_0000_0000_0123), ([D_ONE, other], other), ([D_INF, D_NEG_INF], D_NAN)],
         );
         table(&format!("mul.{rounding}.f64 %fd0, %fd1, %fd2"), &[([D_ONE, other], other), ([D_INF, 0], D_NAN)]);
         table(
@@ -113,6 +108,19 @@ fn f64_keeps_nan_payloads() {
         table(
             &format!("div.{rounding}.f64 %fd0, %fd1, %fd2"),
             &[([0, 0], D_NAN), ([D_ONE, payload], 0x7ff8_0000_0000_0123)],
+        );
+        // Of several NaNs the one that an H200 was recorded to give.
+        let [a, b, c] = [0xfff8_0000_0000_0001, 0x7ff8_0000_0000_0002, 0xfff8_0000_0000_0003];
+        for name in ["add", "sub", "mul"] {
+            table(
+                &format!("{name}.{rounding}.f64 %fd0, %fd1, %fd2"),
+                &[([a, b], b), ([a, payload], payload | 1 << 51)],
+            );
+        }
+        table(&format!("div.{rounding}.f64 %fd0, %fd1, %fd2"), &[([a, b], a), ([payload, b], payload | 1 << 51)]);
+        table(
+            &format!("fma.{rounding}.f64 %fd0, %fd1, %fd2, %fd3"),
+            &[([a, b, c], b), ([a, D_ONE, c], c), ([D_ONE, b, c], b), ([a, b, D_ONE], b)],
         );
         table(
             &format!("sqrt.{rounding}.f64 %fd0, %fd1"),
@@ -331,6 +339,17 @@ fn min_and_max_of_nan_and_zeros() {
         "max.f64 %fd0, %fd1, %fd2",
         &[([0, D_NEG_ZERO], 0), ([D_ONE, D_NAN], D_ONE), ([d(-1.0), d(-2.0)], d(-1.0)), ([D_NAN, D_NAN], D_NAN)],
     );
+}
+
+#[test]
+fn min_and_max_of_two_nans_give_the_second() {
+    let (first, second) = (0xfff8_0000_0000_0001, 0x7ff0_0000_0000_0002);
+    for name in ["min", "max"] {
+        table(
+            &format!("{name}.f64 %fd0, %fd1, %fd2"),
+            &[([first, second], second | 1 << 51), ([second, first], first)],
+        );
+    }
 }
 
 #[test]

@@ -6,8 +6,9 @@
 //! Subnormal  kept. With .ftz, on .f32 alone, subnormal inputs and results become zero with their sign.
 //! .sat       clamps into [+0.0, 1.0]; NaN becomes +0.0.
 //! NaN        .f32 results are 0x7fffffff (the manual leaves them open and old versions name this one). .f64 keeps
-//!            payloads, as the manual says: the first NaN operand, made quiet; without one 0xfff8000000000000.
-//!            abs and neg do the same to a NaN, and touch no sign; copysign touches the sign bit alone.
+//!            payloads, as the manual says: that of one NaN operand ([`name_nans`] says which), made quiet; without
+//!            one 0xfff8000000000000.
+//!            abs and neg make a NaN quiet and touch no sign; copysign touches the sign bit alone.
 //! min max    -0.0 lies below +0.0. One NaN loses against a number; with .NaN it wins. .xorsign.abs compares magnitudes
 //!            and takes the sign from both.
 
@@ -124,7 +125,7 @@ pub(super) use by_switches;
 
 const QUIET: u64 = 1 << 51;
 
-/// The NaN that an operation over these operands gives: the first one among them, made quiet.
+/// The NaN that an operation gives: the first one among these operands, made quiet.
 #[inline(always)]
 fn nan64(operands: &[f64]) -> u64 {
     operands.iter().find(|operand| operand.is_nan()).map_or(F64.nan, |operand| operand.to_bits() | QUIET)
@@ -139,11 +140,19 @@ fn store64(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32, out:
     store(&mut registers[op.destinations[0] as usize], out, mask);
 }
 
+/// Which of several NaN operands comes out, the manual leaves open. An H200 takes the second before the first, and of `a · b + c`
+/// first b, then c, then a; its division is software, which takes the first. An assembler may exchange operands.
 #[cold]
 fn name_nans(op: &AluOp, registers: &[Row], constants: &[Row], out: &mut Row) {
+    let kind = KINDS[(op.detail & 0xf) as usize];
     for (lane, out) in out.iter_mut().enumerate().filter(|(_, out)| f64::from_bits(**out).is_nan()) {
-        let operands = op.sources.map(|source| f64::from_bits(source.row(registers, constants)[lane]));
-        *out = nan64(&operands[..op.num_sources as usize]);
+        let [a, b, c, ..] = op.sources.map(|source| f64::from_bits(source.row(registers, constants)[lane]));
+        *out = match kind {
+            Kind::SquareRoot | Kind::Reciprocal => nan64(&[a]),
+            Kind::Divide => nan64(&[a, b]),
+            Kind::Add | Kind::Subtract | Kind::Multiply => nan64(&[b, a]),
+            Kind::MultiplyAdd => nan64(&[b, c, a]),
+        };
     }
 }
 
@@ -443,7 +452,7 @@ fn extremum64<const MAX: bool>(op: &AluOp, registers: &mut [Row], constants: &[R
     lanes2(op, registers, constants, mask, |a, b| {
         let (x, y) = (f64::from_bits(a), f64::from_bits(b));
         match (x.is_nan(), y.is_nan()) {
-            (true, true) => nan64(&[x, y]),
+            (true, true) => nan64(&[y, x]),
             (true, false) => b,
             (false, true) => a,
             (false, false) => {
