@@ -9,6 +9,7 @@ mod memory_order;
 mod nans;
 mod predicates;
 mod text;
+mod vectors;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -42,7 +43,12 @@ const THOROUGH: [Check; 1] = [Check {
     run: predicates::all_formulas,
 }];
 
-const CHECKS: [Check; 26] = [
+const CHECKS: [Check; 27] = [
+    Check {
+        name: "kernels/vectors",
+        claim: "each instruction that kernels use gives the values recorded on another GPU",
+        run: vectors::instructions_give_the_recorded_values,
+    },
     Check {
         name: "predicates/formulas",
         claim: "formulas of three predicates, as they are generated, follow their truth tables",

@@ -23,6 +23,14 @@ fn simulated() -> Device {
 }
 
 #[test]
+fn the_interpreter_gives_what_the_gpu_gave() {
+    let recording = vectors::recorded().unwrap();
+    assert!(recording.to_bytes().len() <= 2 << 20);
+    let found = vectors::differences(&simulated(), &recording).unwrap();
+    assert!(found.is_empty(), "{} differences from {}: {found:#?}", found.len(), recording.device);
+}
+
+#[test]
 fn every_form_of_an_image_has_vectors() {
     for image in IMAGES {
         assert_has_vectors(image.name, &millpond_ptx::parse(image.text).unwrap());

@@ -1,0 +1,20 @@
+//! Every instruction form, held against the results that `vectors/recorded.bin` has of a GPU.
+
+use millpond_memory::Device;
+use millpond_memory::checks::CheckError;
+
+use crate::vectors;
+
+/// How many of the vectors that differ an error names.
+const NAMED: usize = 5;
+
+pub(super) fn instructions_give_the_recorded_values(device: &Device) -> Result<(), CheckError> {
+    let recording =
+        vectors::recorded().map_err(|reason| CheckError::Refused(format!("the recorded vectors: {reason}")))?;
+    let found = vectors::differences(device, &recording)?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    let (many, of, first) = (found.len(), recording.vectors(), found[..found.len().min(NAMED)].join("; "));
+    Err(CheckError::Wrong(format!("{many} of {of} vectors of {} differ: {first}", recording.device)))
+}
