@@ -38,6 +38,24 @@ fn every_form_of_an_image_has_vectors() {
 }
 
 #[test]
+fn a_form_without_vectors_is_noticed() {
+    let module = |instruction: &str| {
+        let registers = ".reg .b32 %r<4>; .reg .f32 %f<4>; .reg .pred %p<2>;";
+        let head = ".version 8.2\n.target sm_70\n.address_size 64\n";
+        millpond_ptx::parse(&format!("{head}.visible .entry k() {{ {registers} {instruction} ret; }}")).unwrap()
+    };
+    let names: BTreeSet<String> = vectors::forms().into_iter().map(|form| form.name).collect();
+    for instruction in ["sad.u32 %r0, %r1, %r2, %r3;", "add.rz.f32 %f0, %f1, %f2;", "sin.approx.f32 %f0, %f1;"] {
+        let used = vectors::used(&module(instruction)).unwrap();
+        assert!(used.len() == 1 && used.is_disjoint(&names), "{instruction} {used:?}");
+    }
+    let refused = vectors::used(&module("setp.lt.and.u32 %p0, %r1, %r2, !%p1;")).unwrap_err();
+    assert!(refused.contains("operands that no form has"), "{refused}");
+    let outside = vectors::used(&module("mov.u32 %r0, %tid.x; bar.sync 0;")).unwrap();
+    assert!(outside.is_empty(), "{outside:?}");
+}
+
+#[test]
 fn forms_have_different_names_and_at_most_256_vectors() {
     let forms = vectors::forms();
     let names: BTreeSet<&str> = forms.iter().map(|form| form.name.as_str()).collect();
