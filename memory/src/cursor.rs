@@ -12,7 +12,7 @@ use std::ops::{Deref, DerefMut};
 
 use crate::order::OrderTracker;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// The order of one stream. `E` is an event; tests use plain numbers.
 #[derive(Debug)]
@@ -28,6 +28,16 @@ impl<E> Cursor<E> {
 
     pub(crate) fn lock(&self) -> Locked<'_, E> {
         Locked { order: self.order.lock().unwrap_or_else(PoisonError::into_inner), newest: &self.newest }
+    }
+
+    /// Unless somebody has it, who may be inside a driver call that does not end.
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_, E>> {
+        let order = match self.order.try_lock() {
+            Ok(order) => order,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Locked { order, newest: &self.newest })
     }
 
     /// The number of the newest work: of all that was submitted by whoever the caller hears from.

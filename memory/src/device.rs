@@ -4,7 +4,9 @@
 //!
 //! Lost       the first error that poisons the context is remembered; from then on every call ends in `DeviceLost`
 //!            without reaching the driver, and so does every `Pending`.
-//! Closing    with the last handle: waits for what runs, then destroys streams and events. A lost device is left as it is.
+//! Hangs      a device on which nothing completes for the time limit of `DeviceOptions`, while somebody waits, is lost (`watch`).
+//! Closing    with the last handle: waits for what runs, then destroys streams and events. A lost device is left as it is, and
+//!            so is one that hangs: no call that waits for it is made.
 //! Drop       cannot return errors: they are kept here (`take_errors`) and traced.
 
 use std::fmt;
@@ -20,6 +22,7 @@ use crate::driver::{
     HostSpan, MemoryInfo, PointerAttributes, StreamHandle, StreamPriority,
 };
 use crate::error::{MemoryError, Result};
+use crate::event::Event;
 use crate::event_pool::EventPool;
 use crate::external::Externals;
 use crate::log::MemoryLog;
@@ -29,6 +32,7 @@ use crate::pending::Poller;
 use crate::pressure::Siblings;
 use crate::stream::{StreamCell, StreamId};
 use crate::units::ByteSize;
+use crate::watch::{self, DeviceOptions, Watchdog};
 
 /// The oldest compute capability our PTX is for.
 pub const MIN_COMPUTE_CAPABILITY: (u32, u32) = (7, 0);
@@ -124,6 +128,7 @@ pub(crate) struct DeviceInner {
     log: OnceLock<Arc<MemoryLog>>,
     driver_calls: AtomicU64,
     siblings: Siblings,
+    watchdog: Watchdog,
 }
 
 /// A device of a driver. Clones share it; it closes with the last of them.
@@ -133,11 +138,19 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens device `ordinal` of `driver`.
+    /// Opens device `ordinal` of `driver`. Waits for it have no time limit.
     ///
     /// # Errors
     /// [`MemoryError::NoSuchDevice`], [`MemoryError::TooOldDevice`], or what the driver says.
     pub fn open(driver: Arc<dyn Driver>, ordinal: u32) -> Result<Self> {
+        Self::open_with(driver, ordinal, DeviceOptions::default())
+    }
+
+    /// Opens device `ordinal` of `driver`.
+    ///
+    /// # Errors
+    /// As of `open`.
+    pub fn open_with(driver: Arc<dyn Driver>, ordinal: u32, options: DeviceOptions) -> Result<Self> {
         let id = DeviceId(ordinal);
         let count = driver.device_count()?;
         if ordinal >= count {
@@ -165,6 +178,7 @@ impl Device {
             log: OnceLock::new(),
             driver_calls: 0.into(),
             siblings: Siblings::default(),
+            watchdog: Watchdog::new(options),
             driver,
         };
         Ok(Device { inner: Arc::new(inner) })
@@ -234,7 +248,7 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         self.alive()?;
         self.inner.scope.count(|c| &c.host_waits);
-        let streams = self.inner.streams.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let streams = self.streams();
         // A wait for the whole device would break a capture that is going on.
         let capturing = |cell: &&Arc<StreamCell>| {
             cell.may_capture.load(Ordering::Relaxed) && self.may_submit(cell, "").is_err_and(|e| e.is_capturing())
@@ -243,11 +257,30 @@ impl Device {
             return Err(MemoryError::Capturing { what: "a wait for the device", stream: cell.id });
         }
         let submitted: Vec<VectorClock> = streams.iter().map(|cell| cell.clock()).collect();
-        self.check(self.inner.driver.device_synchronize(self.inner.id))?;
+        if self.inner.watchdog.is_on() {
+            self.wait_for_all(&streams)?;
+        }
+        self.check_wait(self.inner.driver.device_synchronize(self.inner.id))?;
         if let Some(log) = self.log() {
             log.synchronized_all();
         }
         submitted.iter().for_each(|clock| self.host_saw(clock));
+        Ok(())
+    }
+
+    /// Waits for everything that was submitted to `streams`, with the limit of waits.
+    #[track_caller]
+    fn wait_for_all(&self, streams: &[Arc<StreamCell>]) -> Result<()> {
+        let site = Location::caller();
+        for cell in streams {
+            let position = cell.position();
+            if position.seq() == 0 || self.host_is_after(position) {
+                continue;
+            }
+            let Some(mark) = self.mark_behind(position, site, &self.inner.scope)? else { continue };
+            let event = Event::new(self, &self.inner.scope, cell.id, mark);
+            self.wait_until(|| event.query())?;
+        }
         Ok(())
     }
 
@@ -279,9 +312,22 @@ impl Device {
 
     pub(crate) fn check<T>(&self, result: Result<T, DriverError>) -> Result<T> {
         self.inner.driver_calls.fetch_add(1, Ordering::Relaxed);
-        result.map_err(|error| self.judge(error, None))
+        result.map_err(|error| self.judge(error, None, false))
     }
 
+    /// The same for a call that does its work before it returns, about a stream: only what ends a context loses the device.
+    pub(crate) fn check_about<T>(&self, stream: StreamId, result: Result<T, DriverError>) -> Result<T> {
+        self.inner.driver_calls.fetch_add(1, Ordering::Relaxed);
+        result.map_err(|error| self.judge(error, Some(stream), false))
+    }
+
+    /// The same for a call that waits for the device or asks how far it is: it tells errors of earlier work, too.
+    pub(crate) fn check_wait<T>(&self, result: Result<T, DriverError>) -> Result<T> {
+        self.inner.driver_calls.fetch_add(1, Ordering::Relaxed);
+        result.map_err(|error| self.judge(error, None, true))
+    }
+
+    /// The same for a call that submits work to a stream, waits for it, or asks how far it is.
     pub(crate) fn check_on<T>(&self, stream: StreamId, result: Result<T, DriverError>) -> Result<T> {
         self.inner.driver_calls.fetch_add(1, Ordering::Relaxed);
         self.check_counted_on(stream, result)
@@ -289,16 +335,28 @@ impl Device {
 
     /// The same for a call that the stream has counted.
     pub(crate) fn check_counted_on<T>(&self, stream: StreamId, result: Result<T, DriverError>) -> Result<T> {
-        result.map_err(|error| self.judge(error, Some(stream)))
+        result.map_err(|error| self.judge(error, Some(stream), true))
     }
 
-    fn judge(&self, error: DriverError, stream: Option<StreamId>) -> MemoryError {
-        if !error.code.is_sticky() {
-            return MemoryError::Driver { error, stream };
-        }
+    /// What a failed call means. `of_work` says that the error may belong to work submitted earlier.
+    fn judge(&self, error: DriverError, stream: Option<StreamId>, of_work: bool) -> MemoryError {
+        let lost = if of_work { error.code.loses_work() } else { error.code.is_sticky() };
+        if lost { self.lose(error) } else { MemoryError::Driver { error, stream } }
+    }
+
+    /// The device is lost from now on, for this reason unless there was one before.
+    pub(crate) fn lose(&self, error: DriverError) -> MemoryError {
         let first = self.inner.lost.get_or_init(|| error);
         self.inner.poller.wake();
         MemoryError::DeviceLost { device: self.inner.id, error: first.clone() }
+    }
+
+    pub(crate) fn watchdog(&self) -> &Watchdog {
+        &self.inner.watchdog
+    }
+
+    pub(crate) fn streams(&self) -> Vec<Arc<StreamCell>> {
+        self.inner.streams.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The pools of this device.
@@ -398,10 +456,14 @@ impl Drop for DeviceInner {
         }
         let driver = &*self.driver;
         let warn = |error: DriverError| tracing::warn!(%error, "device not closed cleanly");
-        if let Err(error) = driver.device_synchronize(self.id) {
+        let streams = std::mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let finished = match self.watchdog.is_on() {
+            true => finish(driver, &streams, &self.watchdog),
+            false => driver.device_synchronize(self.id),
+        };
+        if let Err(error) = finished {
             return warn(error);
         }
-        let streams = std::mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner));
         for cell in &streams {
             cell.close();
             // A stream of somebody else stays.
@@ -417,4 +479,22 @@ impl Drop for DeviceInner {
         }
         driver.device_close(self.id).unwrap_or_else(warn);
     }
+}
+
+/// Waits until the streams hold nothing, with the limit of waits. No call here waits inside the driver.
+fn finish(driver: &dyn Driver, streams: &[Arc<StreamCell>], watchdog: &Watchdog) -> Result<(), DriverError> {
+    let began = watchdog.begin();
+    // A stream of somebody else is theirs to wait for.
+    for cell in streams.iter().filter(|cell| cell.external.is_none()) {
+        let mut looks = 0u32;
+        while !driver.stream_query(cell.handle)? {
+            if let Some(limit) = watchdog.exceeded(began) {
+                return Err(watch::hangs(limit));
+            }
+            watch::rest(looks);
+            looks = looks.saturating_add(1);
+        }
+        watchdog.progressed();
+    }
+    Ok(())
 }

@@ -6,6 +6,8 @@
 //!
 //! Lost device   some codes poison the context for good. The device remembers the first of them, and every later call
 //!               and every `Pending` ends in `MemoryError::DeviceLost`.
+//! Unknown code  of a call that submits, asks about or waits for work: the device is lost, since nobody knows what it still
+//!               does. Of any other call: an error of that call.
 
 use std::fmt;
 
@@ -20,10 +22,25 @@ pub type Result<T, E = MemoryError> = std::result::Result<T, E>;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DriverCode(pub u32);
 
+/// What a code says about the device that gave it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Harm {
+    /// The call was refused; the device works on.
+    Refusal,
+    /// A refusal of a call that does its work before it returns. Of a call that submits, asks about or waits for work it is
+    /// that work's error, and what the device still does is unknown.
+    LateError,
+    /// The context is gone, whichever call says so.
+    Lost,
+}
+
 macro_rules! codes {
-    ($($name:ident = $value:literal $words:literal $(, $sticky:ident)?;)*) => {
+    ($($name:ident = $value:literal $words:literal $(, $harm:ident)?;)*) => {
         impl DriverCode {
             $(pub const $name: DriverCode = DriverCode($value);)*
+
+            /// Every code that has a name, the smallest first.
+            pub const NAMED: &'static [DriverCode] = &[$(DriverCode($value)),*];
 
             /// The code in words; "unknown result" for a code newer than this table.
             pub fn words(self) -> &'static str {
@@ -33,56 +50,120 @@ macro_rules! codes {
                 }
             }
 
-            /// True if the context cannot be used any more.
-            pub fn is_sticky(self) -> bool {
+            fn harm(self) -> Harm {
                 match self.0 {
-                    $($value => codes!(@sticky $($sticky)?),)*
-                    _ => false,
+                    $($value => codes!(@harm $($harm)?),)*
+                    _ => Harm::LateError,
                 }
             }
         }
     };
-    (@sticky sticky) => { true };
-    (@sticky) => { false };
+    (@harm sticky) => { Harm::Lost };
+    (@harm late) => { Harm::LateError };
+    (@harm) => { Harm::Refusal };
 }
 
+impl DriverCode {
+    /// True if the context cannot be used any more, whichever call gave the code.
+    pub fn is_sticky(self) -> bool {
+        self.harm() == Harm::Lost
+    }
+
+    /// True if the device is lost when a call that submits, asks about or waits for work gives this code: all sticky codes,
+    /// trouble of the driver's service, and codes that nobody knows here. Such a call also tells errors of earlier work, so a
+    /// code that may be one counts as one.
+    pub fn loses_work(self) -> bool {
+        self.harm() != Harm::Refusal
+    }
+}
+
+// CUresult of CUDA 12 and 13.
 codes! {
     SUCCESS = 0 "success";
     INVALID_VALUE = 1 "invalid value";
     OUT_OF_MEMORY = 2 "out of memory";
     NOT_INITIALIZED = 3 "driver not initialised";
     DEINITIALIZED = 4 "driver is shutting down", sticky;
+    PROFILER_DISABLED = 5 "profiler disabled";
+    PROFILER_NOT_INITIALIZED = 6 "profiler not initialised";
+    PROFILER_ALREADY_STARTED = 7 "profiler already started";
+    PROFILER_ALREADY_STOPPED = 8 "profiler already stopped";
     STUB_LIBRARY = 34 "libcuda is a stub";
-    DEVICE_UNAVAILABLE = 46 "device in use or unavailable";
+    CALL_REQUIRES_NEWER_DRIVER = 36 "the call needs a newer driver";
+    DEVICE_UNAVAILABLE = 46 "device in use or unavailable", late;
+    MULTICAST_RESOURCE_FULL = 47 "no room for another multicast group";
     NO_DEVICE = 100 "no device";
     INVALID_DEVICE = 101 "invalid device";
+    DEVICE_NOT_LICENSED = 102 "device not licensed";
     INVALID_IMAGE = 200 "invalid image";
     INVALID_CONTEXT = 201 "invalid context";
+    CONTEXT_ALREADY_CURRENT = 202 "context is current already";
+    MAP_FAILED = 205 "mapping failed";
+    UNMAP_FAILED = 206 "unmapping failed";
+    ARRAY_IS_MAPPED = 207 "array is mapped";
+    ALREADY_MAPPED = 208 "mapped already";
     NO_BINARY_FOR_GPU = 209 "no code for this GPU";
+    ALREADY_ACQUIRED = 210 "acquired already";
+    NOT_MAPPED = 211 "not mapped";
+    NOT_MAPPED_AS_ARRAY = 212 "not mapped as an array";
+    NOT_MAPPED_AS_POINTER = 213 "not mapped as a pointer";
     ECC_UNCORRECTABLE = 214 "uncorrectable memory error", sticky;
+    UNSUPPORTED_LIMIT = 215 "limit not supported";
+    CONTEXT_ALREADY_IN_USE = 216 "context is bound to another thread";
     PEER_ACCESS_UNSUPPORTED = 217 "peer access unsupported";
     INVALID_PTX = 218 "invalid PTX";
+    INVALID_GRAPHICS_CONTEXT = 219 "invalid graphics context";
     NVLINK_UNCORRECTABLE = 220 "uncorrectable NVLink error", sticky;
+    JIT_COMPILER_NOT_FOUND = 221 "PTX compiler not found";
     UNSUPPORTED_PTX_VERSION = 222 "PTX version newer than the driver";
+    JIT_COMPILATION_DISABLED = 223 "PTX compilation disabled";
+    UNSUPPORTED_EXEC_AFFINITY = 224 "execution affinity not supported";
+    UNSUPPORTED_DEVSIDE_SYNC = 225 "device-side synchronisation not supported";
+    CONTAINED = 226 "memory error that the GPU contained", sticky;
+    INSUFFICIENT_LOADER_VERSION = 227 "loader older than the driver needs";
+    INVALID_SOURCE = 300 "invalid source";
+    FILE_NOT_FOUND = 301 "file not found";
+    SHARED_OBJECT_SYMBOL_NOT_FOUND = 302 "symbol of a shared object not found";
+    SHARED_OBJECT_INIT_FAILED = 303 "a shared object did not start";
     OPERATING_SYSTEM = 304 "a call to the operating system failed";
     INVALID_HANDLE = 400 "invalid handle";
     ILLEGAL_STATE = 401 "illegal state";
+    LOSSY_QUERY = 402 "the answer would lose information";
     NOT_FOUND = 500 "not found";
     NOT_READY = 600 "not ready";
     ILLEGAL_ADDRESS = 700 "illegal address", sticky;
     LAUNCH_OUT_OF_RESOURCES = 701 "too many resources asked for by a launch";
     LAUNCH_TIMEOUT = 702 "launch timed out", sticky;
+    LAUNCH_INCOMPATIBLE_TEXTURING = 703 "launch with another texturing mode";
+    PEER_ACCESS_ALREADY_ENABLED = 704 "peer access enabled already";
+    PEER_ACCESS_NOT_ENABLED = 705 "peer access not enabled";
+    PRIMARY_CONTEXT_ACTIVE = 708 "primary context is active";
     CONTEXT_IS_DESTROYED = 709 "context is destroyed", sticky;
     ASSERT = 710 "device-side assertion", sticky;
+    TOO_MANY_PEERS = 711 "too many peers";
+    HOST_MEMORY_ALREADY_REGISTERED = 712 "host memory registered already";
+    HOST_MEMORY_NOT_REGISTERED = 713 "host memory not registered";
     HARDWARE_STACK_ERROR = 714 "device stack error", sticky;
     ILLEGAL_INSTRUCTION = 715 "illegal instruction", sticky;
     MISALIGNED_ADDRESS = 716 "misaligned address", sticky;
     INVALID_ADDRESS_SPACE = 717 "invalid address space", sticky;
     INVALID_PC = 718 "invalid program counter", sticky;
     LAUNCH_FAILED = 719 "launch failed", sticky;
+    COOPERATIVE_LAUNCH_TOO_LARGE = 720 "cooperative launch too large";
+    TENSOR_MEMORY_LEAK = 721 "a kernel left tensor memory allocated", sticky;
     NOT_PERMITTED = 800 "not permitted";
     NOT_SUPPORTED = 801 "not supported";
+    SYSTEM_NOT_READY = 802 "system not ready: a service such as the fabric manager is missing", late;
     SYSTEM_DRIVER_MISMATCH = 803 "driver and library versions differ";
+    COMPAT_NOT_SUPPORTED_ON_DEVICE = 804 "the compatibility library does not support the device";
+    MPS_CONNECTION_FAILED = 805 "no connection to the MPS server", late;
+    MPS_RPC_FAILURE = 806 "a call to the MPS server failed", sticky;
+    MPS_SERVER_NOT_READY = 807 "MPS server not ready", late;
+    MPS_MAX_CLIENTS_REACHED = 808 "MPS server has too many clients", late;
+    MPS_MAX_CONNECTIONS_REACHED = 809 "MPS server has too many connections", late;
+    MPS_CLIENT_TERMINATED = 810 "ended by the MPS server, after an error of another client", sticky;
+    CDP_NOT_SUPPORTED = 811 "launches by the device not supported";
+    CDP_VERSION_MISMATCH = 812 "launches by the device of another version";
     STREAM_CAPTURE_UNSUPPORTED = 900 "not permitted while a stream is captured";
     STREAM_CAPTURE_INVALIDATED = 901 "the capture was invalidated by an earlier error";
     STREAM_CAPTURE_MERGE = 902 "two captures would be merged";
@@ -92,6 +173,17 @@ codes! {
     STREAM_CAPTURE_IMPLICIT = 906 "the default stream would depend on a capture";
     CAPTURED_EVENT = 907 "the event was last recorded in a capture";
     STREAM_CAPTURE_WRONG_THREAD = 908 "the capture was begun by another thread";
+    TIMEOUT = 909 "timed out", sticky;
+    GRAPH_EXEC_UPDATE_FAILURE = 910 "the graph could not be updated";
+    EXTERNAL_DEVICE = 911 "error of an external device", sticky;
+    INVALID_CLUSTER_SIZE = 912 "invalid cluster size";
+    FUNCTION_NOT_LOADED = 913 "function not loaded";
+    INVALID_RESOURCE_TYPE = 914 "invalid type of resource";
+    INVALID_RESOURCE_CONFIGURATION = 915 "invalid configuration of a resource";
+    KEY_ROTATION = 916 "encryption keys are being changed", late;
+    STREAM_DETACHED = 917 "the stream is detached from its context", late;
+    GRAPH_RECAPTURE_FAILURE = 918 "the graph could not be captured again";
+    FABRIC_NOT_READY = 919 "fabric not ready", late;
     UNKNOWN = 999 "unknown error", sticky;
 }
 
@@ -274,6 +366,12 @@ pub enum MemoryError {
     /// Pinned host memory is bounded, and what is out has not come back.
     #[error("out of pinned host memory: wanted {wanted}, {in_use} in use of {limit}; raise millpond.pinned_bytes")]
     PinnedExhausted { wanted: ByteSize, in_use: ByteSize, limit: ByteSize },
+    /// Neither page-locked nor ordinary host memory is to be had.
+    #[error(
+        "out of host memory: {wanted} of pinned memory were refused ({refused}), and ordinary memory has no room either; lower \
+         millpond.pinned_bytes or millpond.batch_bytes, or end other programs"
+    )]
+    PinnedRefused { wanted: ByteSize, refused: String },
     /// A governor did not promise the bytes.
     #[error(
         "{space} memory not promised: wanted {wanted}, {reserved} of {capacity} are{}; {}",
@@ -335,6 +433,24 @@ pub enum MemoryError {
     IpcMessage { what: &'static str, problem: String },
     #[error("{what} did not cross the socket: {error}")]
     IpcTransport { what: &'static str, error: String },
+    /// The process at the other end of the socket is another user's.
+    #[error(
+        "{what} is not exchanged: the process at the other end belongs to user {peer}, and only one of user {expected} is trusted \
+         with the device; connect processes of one user, or name the other one (`IpcChannel::with_user`)"
+    )]
+    IpcForeignUser { what: &'static str, peer: u32, expected: u32 },
+    /// The other process sends more than anybody takes.
+    #[error(
+        "the other process has sent more than {limit} of {what} that were not received; the channel is closed: receive them as \
+         they come"
+    )]
+    IpcFlooded { what: &'static str, limit: usize },
+    /// The other process says that an allocation is larger than it is.
+    #[error(
+        "shared allocation {number} is refused: its message says {claimed}, and {found} are allocated there; the exporter and this \
+         process do not agree about it"
+    )]
+    IpcOversized { number: u64, claimed: ByteSize, found: ByteSize },
     /// The other process closed its end, most likely by ending.
     #[error("{what} cannot be exchanged: the other process has closed its end")]
     IpcClosed { what: &'static str },
@@ -378,6 +494,12 @@ impl MemoryError {
         matches!(self, MemoryError::Capturing { .. })
     }
 
+    /// True if the host has no memory for a copy: less of the device's would not help.
+    pub fn is_out_of_host_memory(&self) -> bool {
+        matches!(self, MemoryError::PinnedRefused { .. })
+    }
+
+    /// True if the device's memory, or the share of the host's that copies may use, is taken.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(
             self,

@@ -89,6 +89,8 @@ impl Event {
             return Ok(());
         }
         self.device.alive()?;
+        self.device.wait_until(|| self.query())?;
+        // Passed by now, where waits have a limit. All the same: at a synchronisation the driver looks after its pools.
         self.device
             .check_on(self.stream, self.device.harmless(|driver| driver.event_synchronize(self.mark.event.handle)))?;
         self.saw_done();
@@ -127,6 +129,7 @@ impl Event {
         if let Some(log) = self.device.log() {
             log.synchronized(self.position());
         }
+        self.device.watchdog().progressed();
         self.mark.event.done.store(true, Ordering::Release);
         self.device.host_saw(&self.mark.snapshot);
     }

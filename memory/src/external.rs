@@ -145,13 +145,13 @@ impl Device {
         match self.driver().stream_capture_status(cell.handle) {
             Ok(CaptureStatus::None) => {}
             Err(error) if error.code == DriverCode::INVALID_HANDLE => return Ok(false),
-            Err(error) => return self.check_on(cell.id, Err(error)),
+            Err(error) => return self.check_about(cell.id, Err(error)),
             Ok(_) => return Ok(true),
         }
         match self.driver().stream_id(cell.handle) {
             Ok(found) => Ok(*external.number.get_or_init(|| found) == found),
             Err(error) if error.code == DriverCode::INVALID_HANDLE => Ok(false),
-            Err(error) => self.check_on(cell.id, Err(error)),
+            Err(error) => self.check_about(cell.id, Err(error)),
         }
     }
 
@@ -187,7 +187,7 @@ impl Device {
         match self.driver().stream_capture_status(cell.handle) {
             // The default stream cannot be captured, and must not be used while a stream that it waits for is.
             Err(error) if error.code == DriverCode::STREAM_CAPTURE_IMPLICIT => Ok(CaptureStatus::Invalidated),
-            other => self.check_on(cell.id, other),
+            other => self.check_about(cell.id, other),
         }
     }
 }

@@ -181,6 +181,7 @@ pub mod ffi;
 mod gauge;
 pub mod governor;
 pub mod graph;
+pub mod idle;
 pub mod ipc;
 mod ledger;
 pub mod log;
@@ -199,6 +200,7 @@ pub mod stream;
 mod sync;
 pub mod units;
 mod uses;
+pub mod watch;
 
 pub use buffer::{DeviceBuffer, DeviceView, UseGuard, UseGuards, UseSet};
 pub use bump_arena::{BumpOutcome, DeviceBumpArena};
@@ -208,6 +210,7 @@ pub use driver::{Access, DevicePtr, Driver, DriverKind, Finding, FindingKind, Ha
 pub use error::{DriverCode, DriverError, DriverUnavailable, MemoryError, OomCause, OomSnapshot, Result};
 pub use event::{Event, TimeMark};
 pub use governor::{MemoryGovernor, MemorySpace, Participant, Request, Reservation, Watermarks};
+pub use idle::IdleTrim;
 pub use ipc::{ExportedPool, ImportedBuffer, ImportedPool, IpcChannel, LentBuffer, SharedAllocation};
 pub use log::MemoryLog;
 pub use module::{Kernel, KernelAttributes, Module};
@@ -221,3 +224,4 @@ pub use resource::{DeviceMemoryResource, ResourceStatistics, Strategy};
 pub use spill::{Resident, SpillHandle, SpillOptions, Spillable, Spiller};
 pub use stream::{Stream, StreamId, StreamPool};
 pub use units::ByteSize;
+pub use watch::{Clock, DeviceOptions};

@@ -125,6 +125,11 @@ impl<E: Clone> OrderTracker<E> {
         self.ring.iter().find(|mark| mark.seq >= seq)
     }
 
+    /// The events that are kept, the oldest first.
+    pub fn marks(&self) -> impl Iterator<Item = &Mark<E>> {
+        self.ring.iter()
+    }
+
     /// An event was recorded behind everything submitted so far.
     pub fn recorded(&mut self, event: E) -> Mark<E> {
         let mark = Mark { seq: self.seq, snapshot: Arc::new(self.clock.clone()), event };

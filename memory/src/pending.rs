@@ -8,7 +8,7 @@
 //!
 //! Waits      an `.await` never blocks a worker; `wait()` blocks its thread and is for tests and tools.
 //! Dropped    at any time: what the device still writes or reads is kept by the poller until the device is past it.
-//! Lost       when the device is lost, every `Pending` ends in `DeviceLost`.
+//! Lost       when the device is lost, every `Pending` ends in `DeviceLost`. A device that hangs is lost after its time limit.
 //! Word       the device stores its progress into pinned memory, which costs the host a load to see; the event then
 //!            confirms it, and carries errors. Without words, or on the simulated device, events alone are asked.
 
@@ -25,6 +25,7 @@ use crate::driver::{CaptureMode, DriverKind, HostSpan};
 use crate::error::{MemoryError, Result};
 use crate::event::Event;
 use crate::stream::{Stream, StreamId};
+use crate::watch::Began;
 
 /// What a dropped `Pending` leaves to the poller: it lives until the device is past it.
 type Kept = Box<dyn Send>;
@@ -201,6 +202,7 @@ impl<T: 'static> fmt::Debug for Pending<T> {
 
 struct Watched {
     event: Event,
+    began: Began,
     word: Option<HostSpan>,
     completion: Arc<Completion>,
 }
@@ -228,7 +230,7 @@ impl Watched {
         }
         match self.event.query() {
             Ok(true) => Some(Ok(())),
-            Ok(false) => None,
+            Ok(false) => self.event.device().check_time(self.began).err().map(Err),
             Err(error) => Some(Err(error)),
         }
     }
@@ -271,8 +273,9 @@ impl Poller {
             let stream = stream.map(|cell| Stream::of(event.device(), cell, event.scope().clone()));
             stream.is_ok_and(|stream| stream.write_word(word, event.position().seq() as u32).is_ok())
         });
+        let began = event.device().watchdog().begin();
         let mut inbox = self.shared.inbox();
-        inbox.watched.push(Watched { event, word, completion });
+        inbox.watched.push(Watched { event, began, word, completion });
         if !inbox.running {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name("millpond-poller".into()).spawn(move || look(&shared));
@@ -305,7 +308,7 @@ impl Poller {
 }
 
 /// How long the poller pauses after `idle` rounds in which nothing had passed.
-fn pause(idle: u32) -> Option<Duration> {
+pub(crate) fn pause(idle: u32) -> Option<Duration> {
     match idle {
         0..32 => None,
         _ => Some(Duration::from_micros(20 << ((idle - 32) / 16).min(4))),

@@ -4,7 +4,8 @@
 //!                          │ no          │ no
 //!                          └─────────────┴─► wait for frees, trim, ask the holders (`on_pressure`), else OutOfMemory
 //!
-//! Limit      bytes handed out, each allocation rounded up to 256; three quarters of what is free at start, by default.
+//! Limit      bytes handed out, each allocation rounded up to 256; three quarters of what is free at start, by default. It is
+//!            lower for a while when the device could not give that much: others use it, too.
 //! Kept       what is freed stays with the pool up to the release threshold (all of it, by default); `trim_to` gives it back.
 //! Frees      count as free for who comes after them in stream order, and for everyone once the device has come to them.
 //! Short      what happens when memory runs out is in `pressure`.
@@ -15,6 +16,7 @@ mod properties;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 pub use builder::MemoryPoolBuilder;
@@ -28,6 +30,9 @@ use crate::pressure::PressureState;
 use crate::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, ResourceStatistics};
 use crate::units::ByteSize;
 
+/// A limit is not lowered further: pieces below would cost more than a try that fails.
+const LEAST_LIMIT: ByteSize = ByteSize::mib(64);
+
 pub(crate) struct PoolInner {
     pub(crate) device: Device,
     pub(crate) resource: Arc<dyn DeviceMemoryResource>,
@@ -35,7 +40,10 @@ pub(crate) struct PoolInner {
     driver_pool: Option<Arc<CudaAsyncMemoryResource>>,
     /// Other devices with access to all of it. Access is never taken back.
     pub(crate) peers: Mutex<BTreeSet<DeviceId>>,
+    /// What it was made with.
     pub(crate) limit: ByteSize,
+    /// What of that the device has room for, as far as an allocation that failed could see; the limit itself at first.
+    pub(crate) room: AtomicU64,
     /// What is handed out: counts, and who is asked when memory runs out.
     pub(crate) pressure: PressureState,
     /// Frees that wait for the end of a capture.
@@ -70,7 +78,8 @@ impl MemoryPool {
         limit: ByteSize,
     ) -> MemoryPool {
         let (pressure, peers, put_off) = (PressureState::default(), Mutex::default(), PutOff::default());
-        let inner = PoolInner { device, resource, driver_pool, limit, pressure, peers, put_off };
+        let room = AtomicU64::new(limit.as_u64());
+        let inner = PoolInner { device, resource, driver_pool, limit, room, pressure, peers, put_off };
         let inner = Arc::new(inner);
         inner.device.siblings().join(&inner);
         MemoryPool { inner }
@@ -92,8 +101,31 @@ impl MemoryPool {
         &self.inner.device
     }
 
+    /// The most it hands out now: what it was made with, or less where the device had no more when it was asked.
     pub fn limit(&self) -> ByteSize {
+        ByteSize(self.inner.room.load(Relaxed))
+    }
+
+    /// The most it was made to hand out.
+    pub fn configured_limit(&self) -> ByteSize {
         self.inner.limit
+    }
+
+    /// The device had no room although the limit had: from now on the limit is what is used and what the device still has.
+    pub(crate) fn lower_limit(&self, device_free: ByteSize) {
+        let least = LEAST_LIMIT.min(self.inner.limit);
+        let room = (self.used_bytes() + device_free).max(least);
+        let before = ByteSize(self.inner.room.fetch_min(room.as_u64(), Relaxed));
+        if room < before {
+            tracing::warn!(limit = %room, before = %before, "the device has less memory left than the pool's limit: others use it");
+        }
+    }
+
+    /// Nothing is used any more: others may have gone.
+    fn restore_limit(&self) {
+        if self.used_bytes() == ByteSize::ZERO {
+            self.inner.room.store(self.inner.limit.as_u64(), Relaxed);
+        }
     }
 
     /// Bytes handed out and not freed.
@@ -172,11 +204,13 @@ impl MemoryPool {
         self.inner.device.synchronize()?;
         let before = self.inner.resource.statistics()?.reserved;
         self.inner.resource.trim(keep)?;
+        self.restore_limit();
         Ok(before.saturating_sub(self.inner.resource.statistics()?.reserved))
     }
 
     /// A query has ended. Where nothing is in use any more, the resource may rearrange what it keeps. Never waits.
     pub fn end_of_query(&self) -> Result<()> {
+        self.restore_limit();
         if self.used_bytes() > ByteSize::ZERO { Ok(()) } else { self.inner.resource.end_of_query() }
     }
 }

@@ -7,7 +7,8 @@
 //!            2  wait        for the oldest frees that are not reached, then for the stream itself
 //!            3  trim        what graphs keep, and all pools of the device        (only if the device is short, not the limit)
 //!            4  ask         who can spill: `on_out_of_memory`, as long as that frees something
-//!            5  fail        OutOfMemory, with a snapshot: who holds what, limit or device or fragments, the option to change
+//!            5  fail        OutOfMemory, with a snapshot: who holds what, limit or device or fragments, the option to change;
+//!                           where the device was short, the limit is lowered to what it has, until nothing is used any more
 //!
 //! Limit      a request beyond it fails at once; nothing is spilled for what can never fit.
 //! Waits      on the host, from step 2 on. Never for another allocation: only for work that is submitted.
@@ -227,7 +228,7 @@ impl Ladder<'_> {
 
     /// Allocates, from what is free or what the stream comes after.
     fn attempt(&self) -> Result<Try> {
-        let (ledger, limit) = (&self.state().ledger, self.pool.inner.limit.as_u64());
+        let (ledger, limit) = (&self.state().ledger, self.pool.limit().as_u64());
         let after = |position| self.stream.is_after(position);
         let Some(taken) = ledger.take_after(self.bytes(), limit, self.stream.id(), after) else {
             return Ok(Try::Limit);
@@ -268,7 +269,7 @@ impl Ladder<'_> {
     /// Step 2 waits for the oldest free that is not reached. False if there is none, or none is worth it.
     fn wait_for_oldest(&mut self, device_is_short: bool) -> Result<bool> {
         let ledger = &self.state().ledger;
-        let hopeless = ledger.used() + ByteSize(self.bytes()) > self.pool.inner.limit;
+        let hopeless = ledger.used() + ByteSize(self.bytes()) > self.pool.limit();
         if !device_is_short && hopeless {
             return Ok(false);
         }
@@ -348,7 +349,7 @@ impl Ladder<'_> {
 
     fn missing(&self) -> ByteSize {
         let held = self.state().ledger.used().as_u64();
-        let over = held.saturating_add(self.bytes()).saturating_sub(self.pool.inner.limit.as_u64());
+        let over = held.saturating_add(self.bytes()).saturating_sub(self.pool.limit().as_u64());
         ByteSize(if over > 0 { over } else { self.bytes() })
     }
 
@@ -358,7 +359,7 @@ impl Ladder<'_> {
             Try::Limit => self.attempt()?,
             other => other,
         };
-        if self.bytes() > self.pool.inner.limit.as_u64() {
+        if self.bytes() > self.pool.limit().as_u64() {
             return Err(self.fail(&last));
         }
         loop {
@@ -392,7 +393,13 @@ impl Ladder<'_> {
         self.count(|c| &c.num_ooms, 1);
         self.stream.scope().count(|c| &c.num_ooms);
         let device_is_short = matches!(last, Try::Device);
-        self.pool.out_of_memory(ByteSize(self.bytes()), device_is_short)
+        let error = self.pool.out_of_memory(ByteSize(self.bytes()), device_is_short);
+        if let (true, MemoryError::OutOfMemory { snapshot, .. }) = (device_is_short, &error)
+            && snapshot.device_total > ByteSize::ZERO
+        {
+            self.pool.lower_limit(snapshot.device_free);
+        }
+        error
     }
 }
 
@@ -456,7 +463,7 @@ impl MemoryPool {
         self.finish_frees();
         let bytes = len.get() as u64;
         let ledger = &self.inner.pressure.ledger;
-        let first = if ledger.take(bytes, self.inner.limit.as_u64()) {
+        let first = if ledger.take(bytes, self.limit().as_u64()) {
             match self.inner.resource.allocate(len, stream, site) {
                 Ok(raw) => Try::Got(raw),
                 Err(error) => {
@@ -501,7 +508,11 @@ impl MemoryPool {
             (snapshot.device_free, snapshot.device_total) = (ByteSize(info.free_bytes), ByteSize(info.total_bytes));
             free = free.min(snapshot.device_free + snapshot.reusable);
         }
-        if device_is_short {
+        // A limit that was lowered is the device's doing, too.
+        let lowered = limit < self.configured_limit() && ledger.held() + wanted <= self.configured_limit();
+        if lowered && !device_is_short {
+            snapshot.cause = OomCause::Device;
+        } else if device_is_short {
             snapshot.cause = if free >= wanted { OomCause::Fragmentation } else { OomCause::Device };
         }
         MemoryError::OutOfMemory { wanted, free, limit, snapshot: Box::new(snapshot) }

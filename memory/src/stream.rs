@@ -75,6 +75,11 @@ impl StreamCell {
         self.cursor.lock()
     }
 
+    /// The same, unless somebody is inside a driver call with it.
+    pub(crate) fn try_order(&self) -> Option<Locked<'_, Arc<EventCell>>> {
+        self.cursor.try_lock()
+    }
+
     fn called(&self) {
         self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
@@ -274,6 +279,7 @@ impl Stream {
         self.usable("a wait of the host")?;
         let event = self.record()?;
         self.core.scope.count(|c| &c.host_waits);
+        self.core.device.wait_until(|| event.query())?;
         let done = self.core.device.harmless(|driver| driver.stream_synchronize(self.core.cell.handle));
         self.core.device.check_on(self.id(), done)?;
         event.query().map(|_| ())
@@ -336,6 +342,19 @@ impl PartialEq for Stream {
 }
 
 impl Device {
+    /// The newest events of every stream that the host has not seen done. A stream on which a driver call is going on, which
+    /// may not come back, is left out.
+    pub(crate) fn newest_events(&self) -> Vec<Event> {
+        let event =
+            |cell: &StreamCell, mark: &Mark<Arc<EventCell>>| Event::new(self, self.scope(), cell.id, mark.clone());
+        let of_stream = |cell: &Arc<StreamCell>| {
+            let order = cell.try_order()?;
+            Some(order.marks().map(|mark| event(cell, mark)).collect::<Vec<_>>())
+        };
+        let events = self.streams().iter().filter_map(of_stream).flatten().collect::<Vec<_>>();
+        events.into_iter().filter(|event| !event.is_known_done()).collect()
+    }
+
     /// An event at or behind `position`: one that is kept, or a new one. `None` if the stream went without one, and the host
     /// has seen all of its work done.
     pub(crate) fn mark_behind(

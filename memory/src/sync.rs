@@ -6,7 +6,7 @@
 //!   in the test binary                      loom's, which tries every interleaving of a few threads
 //! ```
 
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering};

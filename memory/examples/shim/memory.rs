@@ -320,7 +320,7 @@ exports! {
 
     fn cuMemcpyHtoDAsync_v2(shim, to: u64, from: *const c_void, len: usize, on: *mut c_void) {
         current()?;
-        // Pageable memory is not simulated: nothing of ours copies from it.
+        // Ordinary memory, which the driver falls back on where no page can be locked, is not simulated here.
         let from = shim.span(from.addr() as u64, len, false)?;
         shim.driver.copy(&CopyOp::HostToDevice { from, to: DevicePtr(to) }, stream(on), site())?;
         shim.submitted();

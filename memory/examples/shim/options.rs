@@ -10,6 +10,7 @@
 //! | `CUDA_SHIM_SEED`             | the simulated device's seed                             | 0       |
 //! | `CUDA_SHIM_MEMORY_BYTES`     | memory of each device                                   | 8 GiB   |
 //! | `CUDA_SHIM_LOSE_AT_LAUNCH`   | the launch, counted from 1, that loses its device       | none    |
+//! | `CUDA_SHIM_HANG_AT_LAUNCH`   | the launch, counted from 1, that never ends             | none    |
 //! | `CUDA_SHIM_IGNORE_WAIT`      | the wait of a stream, counted from 1, that does nothing | none    |
 //! | `CUDA_SHIM_REFUSE_PEERS`     | 1: no device reaches another's memory                   | 0       |
 //! | `CUDA_SHIM_MEMORY_POOLS`     | 0: devices have no pools                                | 1       |
@@ -62,6 +63,7 @@ impl Options {
             devices: visible(devices, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref()),
             memory_bytes: variable("CUDA_SHIM_MEMORY_BYTES").unwrap_or(defaults.memory_bytes),
             lose_device_at_launch: variable("CUDA_SHIM_LOSE_AT_LAUNCH"),
+            hang_at_launch: variable("CUDA_SHIM_HANG_AT_LAUNCH"),
             ignore_wait: variable("CUDA_SHIM_IGNORE_WAIT"),
             refuse_peers: variable("CUDA_SHIM_REFUSE_PEERS") == Some(1),
             open_own_events: variable("CUDA_SHIM_OPEN_OWN_EVENTS") == Some(1),

@@ -678,6 +678,9 @@ impl Driver for CudaDriver {
     }
 
     fn host_free(&self, block: &Arc<HostBlock>, _: Site) -> Result<()> {
+        if !block.is_page_locked() {
+            return Ok(());
+        }
         let device = lock(&self.blocks).remove(&block.id());
         self.enter(device.ok_or(DriverError::new("cuMemFreeHost", DriverCode::INVALID_VALUE))?)?;
         call!(self, cuMemFreeHost(block.address() as *mut c_void))

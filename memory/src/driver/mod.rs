@@ -627,7 +627,19 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
     // Pinned host memory. It is the driver's, so that the simulated device sees who touches it.
 
     fn host_alloc(&self, device: DeviceId, bytes: NonZeroUsize, kind: HostKind, site: Site) -> Result<Arc<HostBlock>>;
-    /// Gives pinned memory back. Nothing in flight may use it.
+    /// Ordinary host memory, for when no more can be page-locked. Copies may use it, and block their caller: until the bytes have
+    /// been read where the host is the source, until they are there where it is the target. Words cannot lie in it.
+    fn host_alloc_pageable(
+        &self,
+        device: DeviceId,
+        bytes: NonZeroUsize,
+        kind: HostKind,
+        site: Site,
+    ) -> Result<Arc<HostBlock>> {
+        let _ = (device, site);
+        HostBlock::pageable(bytes.get(), kind).ok_or(DriverError::new("malloc", DriverCode::OUT_OF_MEMORY))
+    }
+    /// Gives pinned or ordinary memory back. Nothing in flight may use it.
     fn host_free(&self, block: &Arc<HostBlock>, site: Site) -> Result<()>;
     /// The host is about to touch these bytes. The simulated device checks that no copy still does.
     fn host_access(&self, span: &HostSpan, access: Access, site: Site) {

@@ -6,7 +6,7 @@
 //!
 //! Threads    one lock says who is in: host guards refuse copies and copies refuse host guards, so bytes never race.
 //! Words      a block is either bytes or, after `claim_words`, atomic 32-bit words that a device stores and a host polls.
-//! Memory     in-process blocks free themselves; blocks from CUDA are freed by the driver's `host_free`.
+//! Memory     in-process blocks, page-locked or not, free themselves; blocks from CUDA are freed by the driver's `host_free`.
 
 use std::alloc::Layout;
 use std::fmt;
@@ -35,7 +35,10 @@ enum State {
 
 #[derive(Clone, Copy)]
 enum Origin {
+    /// Of this process; on the simulated device it counts as page-locked.
     Process(Layout),
+    /// Of this process, and not page-locked.
+    Pageable(Layout),
     Driver,
 }
 
@@ -62,6 +65,14 @@ impl HostBlock {
         let ptr = unsafe { std::alloc::alloc_zeroed(layout) };
         let Some(ptr) = NonNull::new(ptr) else { std::alloc::handle_alloc_error(layout) };
         Arc::new(Self::with(ptr, len, kind, Origin::Process(layout)))
+    }
+
+    /// Ordinary memory of this process, zeroed; freed with the last reference. `None` if there is none.
+    pub fn pageable(len: usize, kind: HostKind) -> Option<Arc<HostBlock>> {
+        let layout = Layout::from_size_align(len.max(1), ALIGNMENT).ok()?;
+        // SAFETY: the layout's size is at least 1.
+        let ptr = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        Some(Arc::new(Self::with(ptr, len, kind, Origin::Pageable(layout))))
     }
 
     /// Memory that a driver page-locked and will unlock in `host_free`.
@@ -93,6 +104,11 @@ impl HostBlock {
 
     pub fn kind(&self) -> HostKind {
         self.kind
+    }
+
+    /// False for ordinary memory: the driver moves such bytes through memory of its own, and its copies wait for that.
+    pub fn is_page_locked(&self) -> bool {
+        !matches!(self.origin, Origin::Pageable(_))
     }
 
     /// The address, for a driver that copies by itself.
@@ -203,8 +219,8 @@ impl HostBlock {
 
 impl Drop for HostBlock {
     fn drop(&mut self) {
-        if let Origin::Process(layout) = self.origin {
-            // SAFETY: allocated with this layout in `in_process`, and nobody is left to reach it.
+        if let Origin::Process(layout) | Origin::Pageable(layout) = self.origin {
+            // SAFETY: allocated with this layout in `in_process` or `pageable`, and nobody is left to reach it.
             unsafe { std::alloc::dealloc(self.ptr.as_ptr(), layout) };
         }
     }

@@ -8,13 +8,17 @@
 //!
 //! Kinds      upload memory is write-combined: the host writes it in order and never reads it; download memory is cached.
 //! Bound      page-locked memory is taken from the system for good, so the pool holds at most its limit; `take` waits its
-//!            turn, `take_now` refuses. Buffers of up to 64 KiB (descriptors, results) are always given.
+//!            turn, `take_now` refuses. Buffers of up to 64 KiB (descriptors, results) are always given. By default the limit
+//!            follows the machine (`limit`).
+//! Refused    where the system locks no more pages, free blocks of all classes go back and it is asked again; then the buffer is
+//!            of ordinary memory, whose copies are slow and block their caller, but are right. Such a buffer is not kept.
 //! Reuse      by size class, four to a doubling; a buffer comes back only when every copy from or into it has finished.
 //! Streams    used by a second stream, that stream first waits for the first, so one event speaks for all of them.
 //! Lost       what is in flight on a lost device is never used again: a late write must not land in other data.
 
 #[expect(unsafe_code, reason = "the one place where raw host memory becomes slices and words")]
 mod block;
+mod limit;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,7 +34,7 @@ pub use block::{HostBlock, HostReadGuard, HostSpan, HostWriteGuard};
 
 use crate::buffer::{DeviceBuffer, DeviceView, UseGuard};
 use crate::device::Device;
-use crate::driver::{Access, CopyOp, HostKind, Site};
+use crate::driver::{Access, CopyOp, DriverCode, HostKind, Site};
 use crate::error::{MemoryError, Result};
 use crate::order::Position;
 use crate::pending::Pending;
@@ -84,6 +88,7 @@ struct PoolState {
     waiting: Vec<Waker>,
     hits: u64,
     misses: u64,
+    pageable: u64,
 }
 
 struct PoolInner {
@@ -125,14 +130,16 @@ impl PoolInner {
         state.lent += bytes;
         state.misses += 1;
         drop(state);
-        for block in evicted {
-            self.device.check(self.device.driver().host_free(&block, site))?;
-        }
-        let len = NonZeroUsize::new(class).expect("no class is empty");
-        match self.device.check(self.device.driver().host_alloc(self.device.id(), len, kind, site)) {
-            Ok(block) => Ok(Some(block)),
+        let made = self.give_back(evicted, site).and_then(|()| self.make(kind, class, site));
+        let mut state = self.state();
+        match made {
+            Ok(block) if block.is_page_locked() => Ok(Some(block)),
+            Ok(block) => {
+                state.held -= bytes;
+                state.pageable += 1;
+                Ok(Some(block))
+            }
             Err(error) => {
-                let mut state = self.state();
                 state.held -= bytes;
                 state.lent -= bytes;
                 Err(error)
@@ -140,20 +147,66 @@ impl PoolInner {
         }
     }
 
+    /// Frees blocks that are out of the lists.
+    fn give_back(&self, blocks: Vec<Arc<HostBlock>>, site: Site) -> Result<()> {
+        blocks.iter().try_for_each(|block| self.device.check(self.device.driver().host_free(block, site)))
+    }
+
+    /// A new block: page-locked if the system lets us, after free ones have gone back if need be, else of ordinary memory.
+    fn make(&self, kind: HostKind, class: usize, site: Site) -> Result<Arc<HostBlock>> {
+        let (driver, device) = (self.device.driver(), self.device.id());
+        let len = NonZeroUsize::new(class).expect("no class is empty");
+        let page_locked = || self.device.check(driver.host_alloc(device, len, kind, site));
+        let refused = match page_locked() {
+            Err(error) if is_refusal(&error) => error,
+            made => return made,
+        };
+        let free: Vec<Arc<HostBlock>> = {
+            let mut state = self.state();
+            let free: Vec<_> = std::mem::take(&mut state.free).into_values().flatten().collect();
+            state.held -= free.iter().map(|block| block.len() as u64).sum::<u64>();
+            free
+        };
+        if !free.is_empty() {
+            self.give_back(free, site)?;
+            match page_locked() {
+                Err(error) if is_refusal(&error) => {}
+                made => return made,
+            }
+        }
+        tracing::warn!(error = %refused, bytes = class, "no page-locked memory: copies go through ordinary memory, slowly");
+        let pageable = driver.host_alloc_pageable(device, len, kind, site);
+        pageable.map_err(|_| MemoryError::PinnedRefused { wanted: ByteSize::from(class), refused: refused.to_string() })
+    }
+
     /// Takes back a block that no copy uses any more.
     fn recycle(&self, block: Arc<HostBlock>) {
+        let mut ordinary = None;
         let mut state = self.state();
         state.lent -= block.len() as u64;
         if self.device.is_lost() {
             // Nobody knows what the device still writes: the block stays out of use, and the memory stays valid.
             std::mem::forget(block);
-        } else {
+        } else if block.is_page_locked() {
             state.free.entry((block.kind(), block.len())).or_default().push(block);
+        } else {
+            ordinary = Some(block);
         }
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
+        if let Some(block) = ordinary
+            && let Err(error) = self.give_back(vec![block], Location::caller())
+        {
+            self.device.report(error);
+        }
         waiting.into_iter().for_each(Waker::wake);
     }
+}
+
+/// True if the system has no more memory to lock, or locks no more of it for us.
+fn is_refusal(error: &MemoryError) -> bool {
+    let code = error.driver_code();
+    !error.is_device_lost() && matches!(code, Some(DriverCode::OUT_OF_MEMORY | DriverCode::OPERATING_SYSTEM))
 }
 
 impl Drop for PoolInner {
@@ -179,6 +232,8 @@ pub struct PinnedStatistics {
     /// Buffers given from what was free, and newly page-locked.
     pub hits: u64,
     pub misses: u64,
+    /// Those of the latter that are of ordinary memory, for want of page-locked memory.
+    pub pageable: u64,
 }
 
 /// Pinned host memory for the copies of one device. Clones share it.
@@ -188,10 +243,14 @@ pub struct PinnedPool {
 }
 
 impl PinnedPool {
-    pub const DEFAULT_MAX_BYTES: ByteSize = ByteSize::gib(1);
-
     pub fn builder(device: &Device) -> PinnedPoolBuilder {
-        PinnedPoolBuilder { device: device.clone(), limit: Self::DEFAULT_MAX_BYTES }
+        PinnedPoolBuilder { device: device.clone(), limit: Self::default_max_bytes() }
+    }
+
+    /// What a pool holds at most unless it is told otherwise: 1 GiB, a quarter of the memory of the machine or of the process's
+    /// control group, or the limit of locked memory (that one down to 256 MiB), whichever is least.
+    pub fn default_max_bytes() -> ByteSize {
+        limit::default_limit()
     }
 
     pub fn limit(&self) -> ByteSize {
@@ -205,6 +264,7 @@ impl PinnedPool {
             lent: ByteSize(state.lent),
             hits: state.hits,
             misses: state.misses,
+            pageable: state.pageable,
         }
     }
 
@@ -433,6 +493,14 @@ impl PinnedBuffer {
             Direction::Down => (Access::Read, CopyOp::DeviceToHost { from: device.address(), to: host }),
         };
         let mut guard = UseGuard::take(device, access, stream, site)?;
+        if !self.block().is_page_locked() {
+            // The driver waits for the stream before such a copy. Waited for here, the wait has its limit.
+            let position = stream.position();
+            if position.seq() > 0 && !stream.device().host_is_after(position) {
+                let event = stream.event_behind(position)?;
+                stream.device().wait_until(|| event.query())?;
+            }
+        }
         let (_, position) = stream.submit(|driver, on| driver.copy(&copy, on, site))?;
         guard.submitted(position);
         self.last = Some((stream.clone(), position));

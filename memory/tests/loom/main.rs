@@ -25,7 +25,7 @@ mod uses;
 /// Where the modules take their locks from.
 mod sync {
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
-    pub(crate) use std::sync::PoisonError;
+    pub(crate) use std::sync::{PoisonError, TryLockError};
 
     pub(crate) mod atomic {
         pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};

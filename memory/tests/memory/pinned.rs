@@ -9,6 +9,8 @@ use millpond_memory::{
     ByteSize, Device, DeviceBuffer, DriverCode, HostKind, MemoryError, MemoryPool, PinnedPool, Stream,
 };
 
+use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
+
 use crate::pending::block_on;
 use crate::recording::{Call, Recording};
 
@@ -214,4 +216,85 @@ fn large_uploads_go_in_pieces_that_fit_the_limit() {
     assert!(pinned.statistics().held <= ByteSize::kib(256));
     assert_eq!(device.counters().uploads, 8);
     assert!(block_on(buffer.upload_when_room(&[1], &stream, &pinned)).is_err());
+}
+
+#[test]
+fn refused_memory_is_asked_for_again_without_what_is_free() {
+    let Setup { driver, pinned, .. } = setup(ByteSize::mib(64));
+    drop(pinned.take_now(HostKind::Upload, 1 << 20).unwrap());
+    drop(pinned.take_now(HostKind::Download, 2 << 20).unwrap());
+    driver.take();
+    driver.fail("host_alloc", 1, DriverCode::OUT_OF_MEMORY);
+    let buffer = pinned.take_now(HostKind::Upload, 3 << 20).unwrap();
+    assert!(matches!(driver.take()[..], [Call::HostFree, Call::HostFree, Call::HostAlloc { .. }]));
+    let statistics = pinned.statistics();
+    assert_eq!((statistics.held, statistics.lent, statistics.pageable), (ByteSize::mib(3), ByteSize::mib(3), 0));
+    drop(buffer);
+}
+
+#[test]
+fn without_page_locked_memory_copies_go_through_ordinary_memory() {
+    for code in [DriverCode::OUT_OF_MEMORY, DriverCode::OPERATING_SYSTEM] {
+        let Setup { driver, pinned, stream, buffer, .. } = setup(ByteSize::mib(4));
+        driver.fail("host_alloc", u32::MAX, code);
+        let mut staging = pinned.take_now(HostKind::Upload, 1 << 20).unwrap();
+        staging.write().unwrap().fill(7);
+        block_on(staging.copy_to_device(&buffer, &stream).unwrap()).unwrap();
+        assert!(driver.take().iter().any(|call| matches!(call, Call::Copy { len, .. } if *len == 1 << 20)));
+        let statistics = pinned.statistics();
+        assert_eq!((statistics.held, statistics.lent, statistics.pageable), (ByteSize::ZERO, ByteSize::ZERO, 1));
+        // The limit still bounds what is under way.
+        let held = pinned.take_now(HostKind::Upload, 4 << 20).unwrap();
+        assert!(matches!(pinned.take_now(HostKind::Upload, 1 << 20), Err(MemoryError::PinnedExhausted { .. })));
+        drop(held);
+        // Page-locked memory is asked for each time, since it may be there again.
+        driver.fail("host_alloc", 0, code);
+        drop(pinned.take_now(HostKind::Upload, 1 << 20).unwrap());
+        assert_eq!(pinned.statistics().held, ByteSize::mib(1));
+    }
+}
+
+#[test]
+fn other_errors_of_pinned_memory_are_told() {
+    let Setup { driver, device, pinned, .. } = setup(ByteSize::mib(4));
+    driver.fail("host_alloc", 1, DriverCode::INVALID_VALUE);
+    let error = pinned.take_now(HostKind::Upload, 1 << 20).unwrap_err();
+    assert_eq!(error.driver_code(), Some(DriverCode::INVALID_VALUE));
+    assert_eq!((pinned.statistics().held, pinned.statistics().lent), (ByteSize::ZERO, ByteSize::ZERO));
+    driver.fail("host_alloc", 1, DriverCode::ECC_UNCORRECTABLE);
+    assert!(pinned.take_now(HostKind::Upload, 1 << 20).unwrap_err().is_device_lost() && device.is_lost());
+}
+
+#[test]
+fn no_host_memory_at_all_is_the_hosts_trouble() {
+    let error = MemoryError::PinnedRefused { wanted: ByteSize::mib(1), refused: "cuMemHostAlloc failed".into() };
+    assert!(error.is_out_of_host_memory() && !error.is_out_of_memory());
+    assert_eq!(
+        error.to_string(),
+        "out of host memory: 1 MiB of pinned memory were refused (cuMemHostAlloc failed), and ordinary memory has no room \
+         either; lower millpond.pinned_bytes or millpond.batch_bytes, or end other programs"
+    );
+}
+
+/// Bytes go up and come home whichever allocation of pinned memory fails, and for however long.
+#[test]
+fn bytes_are_right_without_pinned_memory() {
+    for lasts in [FailureLasts::Once, FailureLasts::UntilFree, FailureLasts::Forever] {
+        for nth in 1..=4 {
+            let fail_pinned_allocation = Some(FailAllocation { nth, lasts });
+            let driver = SimDriver::new(SimOptions { seed: nth, fail_pinned_allocation, ..SimOptions::default() });
+            {
+                let device = Device::open(driver.clone(), 0).unwrap();
+                let pool = MemoryPool::builder(&device).build().unwrap();
+                let pinned = PinnedPool::builder(&device).max_bytes(ByteSize::mib(1)).build();
+                let stream = Stream::new(&device).unwrap();
+                let bytes: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
+                let buffer = DeviceBuffer::new(bytes.len(), &stream, &pool).unwrap();
+                block_on(buffer.upload_when_room(&bytes, &stream, &pinned)).unwrap();
+                let home = buffer.download_vec(&stream, &pinned).unwrap();
+                assert_eq!(block_on(home).unwrap(), bytes);
+            }
+            assert_eq!(driver.take_findings(), []);
+        }
+    }
 }

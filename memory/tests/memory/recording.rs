@@ -3,6 +3,7 @@
 //! Events pass at once, or, held, when the test lets them. Errors come when the test asks for them. Quiet, it does next to
 //! nothing: `benches/host_cost.rs` measures what our own code costs over it.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,6 +39,10 @@ struct State {
     calls: Vec<Call>,
     queries: u64,
     held: bool,
+    /// Waiting for what is held is a mistake of the caller's.
+    strict: bool,
+    /// Events that pass although the others are held.
+    passed: BTreeSet<EventHandle>,
     fail: Option<(&'static str, u32, DriverCode)>,
     reserved: u64,
 }
@@ -106,6 +111,17 @@ impl Recording {
         self.state().held = false;
     }
 
+    /// Events do not pass, and a call that would wait for them inside the driver panics.
+    pub fn hang(&self) {
+        let mut state = self.state();
+        (state.held, state.strict) = (true, true);
+    }
+
+    /// One event passes, although the others are held.
+    pub fn pass(&self, event: EventHandle) {
+        self.state().passed.insert(event);
+    }
+
     /// The next `times` calls of `call` fail.
     pub fn fail(&self, call: &'static str, times: u32, code: DriverCode) {
         self.state().fail = Some((call, times, code));
@@ -124,6 +140,12 @@ impl Recording {
             return Err(DriverError::new(call, *code));
         }
         Ok(())
+    }
+
+    /// Events that are held and not released never pass: a driver would not come back from this call.
+    fn blocks(&self, call: &str) {
+        let held = self.state().strict && self.state().held;
+        assert!(!held, "{call} would wait for ever");
     }
 
     fn note(&self, name: &'static str, call: Call) -> Result<()> {
@@ -166,6 +188,7 @@ impl Driver for Recording {
         self.note("device_close", Call::DeviceClose)
     }
     fn device_synchronize(&self, _: DeviceId) -> Result<()> {
+        self.blocks("device_synchronize");
         self.note("device_synchronize", Call::Synchronize)
     }
     fn memory_info(&self, _: DeviceId) -> Result<MemoryInfo> {
@@ -182,9 +205,11 @@ impl Driver for Recording {
         self.note("stream_destroy", Call::StreamDestroy)
     }
     fn stream_query(&self, _: StreamHandle) -> Result<bool> {
+        self.check("stream_query")?;
         Ok(!self.state().held)
     }
     fn stream_synchronize(&self, _: StreamHandle) -> Result<()> {
+        self.blocks("stream_synchronize");
         self.note("stream_synchronize", Call::Synchronize)
     }
     fn stream_wait(&self, stream: StreamHandle, event: EventHandle, _: Site) -> Result<()> {
@@ -200,14 +225,14 @@ impl Driver for Recording {
     fn event_record(&self, event: EventHandle, stream: StreamHandle, _: Site) -> Result<()> {
         self.note("event_record", Call::Record { event, stream })
     }
-    fn event_query(&self, _: EventHandle) -> Result<bool> {
+    fn event_query(&self, event: EventHandle) -> Result<bool> {
         self.check("event_query")?;
         if self.is_quiet() {
             return Ok(true);
         }
         let mut state = self.state();
         state.queries += 1;
-        Ok(!state.held)
+        Ok(!state.held || state.passed.contains(&event))
     }
     fn event_synchronize(&self, _: EventHandle) -> Result<()> {
         self.note("event_synchronize", Call::Synchronize)

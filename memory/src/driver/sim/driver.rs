@@ -326,7 +326,27 @@ impl Driver for SimDriver {
         let mut state = self.state();
         state.unsafe_under_capture("cuMemHostAlloc")?;
         let device = state.usable("cuMemHostAlloc", device)?;
+        if state.faults.pinned_allocation_fails() {
+            let detail = format!("{bytes} bytes, failed on order");
+            return refuse("cuMemHostAlloc", DriverCode::OUT_OF_MEMORY, detail);
+        }
         let block = HostBlock::in_process(bytes.get(), kind);
+        state.host.add(&block, device, site);
+        Ok(block)
+    }
+
+    /// Held to the rules of pinned memory: CUDA's copies of ordinary memory are done earlier, never later.
+    fn host_alloc_pageable(
+        &self,
+        device: DeviceId,
+        bytes: NonZeroUsize,
+        kind: HostKind,
+        site: Site,
+    ) -> Result<Arc<HostBlock>> {
+        let mut state = self.state();
+        let device = state.usable("malloc", device)?;
+        let block = HostBlock::pageable(bytes.get(), kind);
+        let block = block.ok_or(DriverError::new("malloc", DriverCode::OUT_OF_MEMORY))?;
         state.host.add(&block, device, site);
         Ok(block)
     }

@@ -1,4 +1,4 @@
-//! Trouble on order: allocations that fail, a device that is lost, an order that is forgotten. All off by default.
+//! Trouble on order: allocations that fail, a device that is lost or hangs, an order that is forgotten. All off by default.
 //!
 //!   fail_allocation = 3, Once             ok  ok  FAIL  ok  ok
 //!   fail_allocation = 3, UntilFree        ok  ok  FAIL  FAIL  (free)  ok
@@ -60,11 +60,15 @@ pub struct FailAllocation {
 pub(super) struct Faults {
     fail_allocation: Option<FailAllocation>,
     lose_device_at_launch: Option<u64>,
+    hang_at_launch: Option<u64>,
+    fail_pinned: Option<FailAllocation>,
     ignore_wait: Option<u64>,
     allocations: u64,
+    pinned_allocations: u64,
     launches: u64,
     waits: u64,
     lasting: Option<FailureLasts>,
+    pinned_lasting: Option<FailureLasts>,
 }
 
 impl Faults {
@@ -72,11 +76,15 @@ impl Faults {
         Self {
             fail_allocation: options.fail_allocation,
             lose_device_at_launch: options.lose_device_at_launch,
+            hang_at_launch: options.hang_at_launch,
+            fail_pinned: options.fail_pinned_allocation,
             ignore_wait: options.ignore_wait,
             allocations: 0,
+            pinned_allocations: 0,
             launches: 0,
             waits: 0,
             lasting: None,
+            pinned_lasting: None,
         }
     }
 
@@ -102,10 +110,37 @@ impl Faults {
         self.lasting = self.lasting.filter(|lasts| *lasts == FailureLasts::Forever);
     }
 
+    /// Replaces the order for pinned allocations; counting begins anew.
+    pub(super) fn order_pinned_allocation(&mut self, fail: Option<FailAllocation>) -> u64 {
+        (self.fail_pinned, self.pinned_lasting) = (fail, None);
+        std::mem::take(&mut self.pinned_allocations)
+    }
+
+    /// Counts an allocation of pinned memory, and says whether it must fail.
+    pub(super) fn pinned_allocation_fails(&mut self) -> bool {
+        self.pinned_allocations += 1;
+        match self.fail_pinned {
+            Some(fail) if fail.nth == self.pinned_allocations => {
+                self.pinned_lasting = (fail.lasts != FailureLasts::Once).then_some(fail.lasts);
+                true
+            }
+            _ => self.pinned_lasting.is_some(),
+        }
+    }
+
+    pub(super) fn pinned_freed(&mut self) {
+        self.pinned_lasting = self.pinned_lasting.filter(|lasts| *lasts == FailureLasts::Forever);
+    }
+
     /// Counts a launch, and says whether the device is lost with it.
     pub(super) fn launch_loses_device(&mut self) -> bool {
         self.launches += 1;
         self.lose_device_at_launch == Some(self.launches)
+    }
+
+    /// Whether the launch that was counted last never ends.
+    pub(super) fn launch_hangs(&self) -> bool {
+        self.hang_at_launch == Some(self.launches)
     }
 
     /// Counts a wait of a stream, and says whether it is forgotten.

@@ -314,7 +314,8 @@ impl State {
             accesses: launch.accesses.to_vec(),
             seed,
         };
-        self.push(moment, by, Work::Launch(Box::new(queued)));
+        let queued = Box::new(queued);
+        self.push(moment, by, if self.faults.launch_hangs() { Work::Hang } else { Work::Launch(queued) });
         Ok(())
     }
 

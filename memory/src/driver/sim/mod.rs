@@ -77,6 +77,11 @@ pub struct SimOptions {
     pub fail_allocation: Option<FailAllocation>,
     /// The launch with this number, counted from 1, loses its device.
     pub lose_device_at_launch: Option<u64>,
+    /// The launch with this number, counted from 1, never ends, and neither does what comes after it. A call that would wait
+    /// for it inside the driver panics instead: a real one would not come back.
+    pub hang_at_launch: Option<u64>,
+    /// Allocations of pinned memory fail, counted by themselves.
+    pub fail_pinned_allocation: Option<FailAllocation>,
     /// The wait of a stream for an event with this number, counted from 1, does nothing: then a check must fire.
     pub ignore_wait: Option<u64>,
     /// Setting this attribute of a pool does nothing: then a claim must fail.
@@ -106,6 +111,8 @@ impl Default for SimOptions {
             must_declare: true,
             fail_allocation: None,
             lose_device_at_launch: None,
+            hang_at_launch: None,
+            fail_pinned_allocation: None,
             ignore_wait: None,
             forget_attribute: None,
         }
@@ -226,6 +233,11 @@ impl SimDriver {
     /// were tried since the last order, those that failed among them. One live driver can so serve a whole sweep.
     pub fn order_failure(&self, fail: Option<FailAllocation>) -> u64 {
         self.state().faults.order_allocation(fail)
+    }
+
+    /// The same for allocations of pinned memory.
+    pub fn order_pinned_failure(&self, fail: Option<FailAllocation>) -> u64 {
+        self.state().faults.order_pinned_allocation(fail)
     }
 
     /// Loses a device now, as if its hardware had failed.

@@ -55,6 +55,8 @@ pub(super) enum Work {
         value: u32,
     },
     Launch(Box<QueuedLaunch>),
+    /// A launch that never ends.
+    Hang,
     Wait {
         epoch: Epoch,
     },
@@ -229,6 +231,10 @@ impl Queues {
         }
     }
 
+    fn hangs(&self, lane: u32) -> bool {
+        matches!(self.lanes[lane as usize].pending.front(), Some(Queued { work: Work::Hang, .. }))
+    }
+
     /// The lane that must move for `target` to get nearer.
     fn needed_for(&self, target: Epoch) -> u32 {
         let mut lane = target.lane;
@@ -238,13 +244,16 @@ impl Queues {
         lane
     }
 
-    /// Takes the next work to run: what `target` needs, or anything that may run. `None` when nothing is left.
+    /// Takes the next work to run: what `target` needs, or anything that may run. `None` when nothing is left, or all that is
+    /// hangs.
     pub(super) fn take_next(&mut self, random: &mut Random, target: Option<Epoch>) -> Option<Queued> {
         let lane = match target {
             Some(target) => self.needed_for(target),
             None => {
-                let runnable =
-                    |lane: &u32| !self.lanes[*lane as usize].pending.is_empty() && self.blocked_by(*lane).is_none();
+                let runnable = |lane: &u32| {
+                    let waits = self.blocked_by(*lane).is_some() || self.hangs(*lane);
+                    !self.lanes[*lane as usize].pending.is_empty() && !waits
+                };
                 let count = (0..self.lanes.len() as u32).filter(runnable).count() as u64;
                 if count == 0 {
                     return None;
@@ -253,7 +262,7 @@ impl Queues {
                 (0..self.lanes.len() as u32).filter(runnable).nth(nth)?
             }
         };
-        self.lanes[lane as usize].pending.pop_front()
+        if self.hangs(lane) { None } else { self.lanes[lane as usize].pending.pop_front() }
     }
 
     /// Notes that work has run.

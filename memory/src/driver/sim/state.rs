@@ -314,6 +314,8 @@ impl State {
     /// The host waits for `target`, and knows afterwards all that came before it.
     pub(super) fn wait_for(&mut self, target: &Moment) {
         self.run_to(target);
+        let reached = self.queues.has_finished(target.epoch);
+        assert!(reached, "the host waits for ever: a launch before {:?} was ordered to hang", target.epoch);
         self.queues.host_saw(target);
     }
 

@@ -206,6 +206,7 @@ impl State {
         self.host_range(CALL, &span, site)?;
         self.check_host(&span, Access::Write, site, "frees");
         self.host.remove(block);
+        self.faults.pinned_freed();
         Ok(())
     }
 }

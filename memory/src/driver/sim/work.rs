@@ -20,7 +20,7 @@ impl State {
         let Queued { moment, by, work } = queued;
         let device = self.queues.lane(moment.epoch.lane).device;
         match work {
-            Work::Wait { .. } | Work::Record => {}
+            Work::Wait { .. } | Work::Record | Work::Hang => {}
             Work::Allocate { block } => {
                 if let Err(error) = self.memory.begin(block) {
                     self.reports.add(FindingKind::Fault, block, Some(&by), None, format!("{by}: {error}"));

@@ -3,13 +3,17 @@
 use std::num::NonZeroUsize;
 use std::panic::Location;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millpond_memory::driver::sim::SimDriver;
 use millpond_memory::driver::*;
-use millpond_memory::{ByteSize, Device, DeviceBuffer, DeviceLimits, MemoryError, MemoryPool, PinnedPool, Stream};
+use millpond_memory::{
+    ByteSize, Device, DeviceBuffer, DeviceLimits, DeviceOptions, MemoryError, MemoryPool, PinnedPool, Stream,
+};
 
 use super::is_inside;
 use crate::conformance::{ADD_ONE, add_one};
+use crate::lost::TestClock;
 use crate::pending::block_on;
 
 const DEVICE: DeviceId = DeviceId(0);
@@ -426,8 +430,36 @@ fn unknown_code() {
     let pinned = PinnedPool::builder(&device).build();
     let error = DeviceBuffer::upload(&[1, 2, 3], &stream, &pool, &pinned).unwrap_err();
     assert!(error.to_string().contains(&format!("unknown result ({expected})")), "{error}");
-    let buffer = DeviceBuffer::upload(&[1, 2, 3], &stream, &pool, &pinned).unwrap();
-    assert_eq!(buffer.download_vec(&stream, &pinned).unwrap().wait().unwrap(), [1, 2, 3]);
+    // A copy also tells the errors of earlier work.
+    assert!(error.is_device_lost() && device.is_lost());
+    assert!(DeviceBuffer::upload(&[1, 2, 3], &stream, &pool, &pinned).unwrap_err().is_device_lost());
+}
+
+/// A kernel that never ends: nothing here waits inside the driver, which would not come back.
+#[test]
+fn hangs() {
+    let Some(driver) = cuda() else { return };
+    let clock = TestClock::new();
+    let options = DeviceOptions { timeout: Some(Duration::from_secs(600)), clock: clock.clone() };
+    let device = Device::open_with(driver, 0, options).unwrap();
+    let pool = MemoryPool::builder(&device).build().unwrap();
+    let pinned = PinnedPool::builder(&device).build();
+    let kernel = device.load_module(ADD_ONE).unwrap().kernel("add_one").unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let buffer = DeviceBuffer::upload(&[1, 0, 0, 0], &stream, &pool, &pinned).unwrap();
+    stream.synchronize().unwrap();
+    add_one(&device, &kernel, &buffer, &stream);
+    let home = buffer.download_vec(&stream, &pinned).unwrap();
+    let calls = device.driver_calls();
+    while device.driver_calls() < calls + 20 {
+        std::thread::yield_now();
+    }
+    assert!(!home.is_ready() && !device.is_lost());
+    clock.advance(600);
+    for error in [block_on(home).unwrap_err(), stream.synchronize().unwrap_err(), device.synchronize().unwrap_err()] {
+        assert!(error.is_device_lost() && error.to_string().contains("millpond.device_timeout"), "{error}");
+    }
+    drop((buffer, kernel, stream, pinned, pool, device));
 }
 
 #[test]

@@ -253,6 +253,12 @@ fn a_lost_device_ends_everything_in_errors() {
 }
 
 #[test]
+fn a_kernel_that_never_ends_is_given_up() {
+    let ended = over_the_shim("claims::hangs", &[("CUDA_SHIM_HANG_AT_LAUNCH", "1")]);
+    assert_eq!((ended.launches, ended.findings), (1, Vec::new()), "{}", ended.output);
+}
+
+#[test]
 fn a_kernel_that_goes_astray_loses_the_device() {
     let ended = over_the_shim("claims::stray_kernel", &[]);
     assert!(ended.findings.join("\n").starts_with("out of bounds: "), "{:#?}", ended.findings);
