@@ -1,6 +1,7 @@
-//! Receives file descriptors from another process.
+//! Receives file descriptors from another process, and says whose process it is.
 //!
 //! Owned    what comes out closes itself, once; a child process that is started later does not inherit it.
+//! Whose    the kernel's word, noted when the sockets were connected: no message can claim to be somebody else's.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -23,4 +24,31 @@ pub(crate) fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<(usiz
     // A copy is closed on exec, what was received is not.
     let kept = received.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<OwnedFd>>>()?;
     Ok((read, kept))
+}
+
+/// The user of the process at the other end.
+#[cfg(target_os = "linux")]
+pub(crate) fn peer_user(socket: &UnixStream) -> io::Result<u32> {
+    use std::os::fd::AsRawFd;
+
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).expect("a few bytes");
+    // SAFETY: the socket is open, and the option's value is one `ucred`, as long as `len` says.
+    let code = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut len)
+    };
+    if code == 0 { Ok(peer.uid) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Other systems are asked in other ways, and have no CUDA.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn peer_user(_: &UnixStream) -> io::Result<u32> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// The user of this process.
+pub(crate) fn own_user() -> io::Result<u32> {
+    // What this process makes is its user's.
+    let (ours, _theirs) = UnixStream::pair()?;
+    peer_user(&ours)
 }

@@ -2,7 +2,9 @@
 //!
 //!   socket ─► bytes, descriptors ─► whole messages ─► inbox: pools, allocations, acknowledgements, each in its order
 //!
-//! Inbox      who waits for one kind of message keeps the others for later.
+//! Peer       a process of the same user: the kernel says whose it is. Whoever can send an allocation decides what kernels touch.
+//! Inbox      who waits for one kind of message keeps the others for later, so many and no more: a process that sends on is cut
+//!            off. Until somebody receives, the kernel's own buffer makes the sender wait.
 //! Timeouts   cost nothing: what has come of a message stays.
 //! Errors     bytes that are no message end the channel: nobody knows where the next one would begin.
 
@@ -22,6 +24,12 @@ use crate::error::{MemoryError, Result};
 use crate::ffi::descriptor;
 use crate::stream::Stream;
 
+/// Allocations, and acknowledgements, that may have come and not been received.
+pub const MOST_WAITING: usize = 4096;
+
+/// Pools that may: each is an open descriptor.
+pub const MOST_WAITING_POOLS: usize = 64;
+
 /// Messages between an exporter and an importer, either way.
 #[derive(Debug)]
 pub struct IpcChannel {
@@ -37,7 +45,26 @@ pub struct IpcChannel {
 }
 
 impl IpcChannel {
+    /// A channel to a process of the same user. To one of another user, every call gives
+    /// [`MemoryError::IpcForeignUser`].
     pub fn new(socket: UnixStream) -> Self {
+        let ours = descriptor::own_user();
+        Self::checked(socket, ours)
+    }
+
+    /// A channel to a process of `user`: for a service that serves another user on purpose.
+    pub fn with_user(socket: UnixStream, user: u32) -> Self {
+        Self::checked(socket, Ok(user))
+    }
+
+    fn checked(socket: UnixStream, expected: std::io::Result<u32>) -> Self {
+        const WHAT: &str = "device memory";
+        let users = expected.and_then(|expected| Ok((expected, descriptor::peer_user(&socket)?)));
+        let broken = match users {
+            Ok((expected, peer)) if peer == expected => None,
+            Ok((expected, peer)) => Some(MemoryError::IpcForeignUser { what: WHAT, peer, expected }),
+            Err(error) => Some(transport("the other process's user", &error)),
+        };
         IpcChannel {
             socket,
             partial: Vec::new(),
@@ -46,7 +73,7 @@ impl IpcChannel {
             allocations: VecDeque::new(),
             finished: VecDeque::new(),
             closed: false,
-            broken: None,
+            broken,
         }
     }
 
@@ -55,6 +82,7 @@ impl IpcChannel {
     /// Sends the pool: its descriptor, by value, beside a message.
     pub fn send_pool(&mut self, pool: &ExportedPool) -> Result<()> {
         const WHAT: &str = "an exported pool";
+        self.usable()?;
         let bytes = wire::pool_message(pool.token());
         let descriptors = [pool.descriptor().as_raw_fd()];
         loop {
@@ -82,7 +110,13 @@ impl IpcChannel {
         Ok(finished.len())
     }
 
+    /// `Err` once the channel has failed.
+    fn usable(&self) -> Result<()> {
+        self.broken.clone().map_or(Ok(()), Err)
+    }
+
     fn write(&mut self, what: &'static str, bytes: &[u8]) -> Result<()> {
+        self.usable()?;
         self.socket.write_all(bytes).map_err(|error| transport(what, &error))
     }
 
@@ -157,9 +191,7 @@ impl IpcChannel {
             if enough(self) {
                 return Ok(true);
             }
-            if let Some(error) = &self.broken {
-                return Err(error.clone());
-            }
+            self.usable()?;
             if self.closed {
                 return Err(MemoryError::IpcClosed { what });
             }
@@ -207,14 +239,32 @@ impl IpcChannel {
                         let problem = "no descriptor came with it".to_string();
                         return Err(MemoryError::IpcMessage { what: "an exported pool", problem });
                     };
-                    self.pools.push_back((token, descriptor));
+                    keep(&mut self.pools, (token, descriptor), "pools", MOST_WAITING_POOLS)?;
                 }
-                Kind::Allocation => self.allocations.push_back(SharedAllocation::from_bytes(&message)?),
-                Kind::Finished => self.finished.push_back(Finished::from_bytes(&message)?),
+                Kind::Allocation => {
+                    let allocation = SharedAllocation::from_bytes(&message)?;
+                    keep(&mut self.allocations, allocation, "shared allocations", MOST_WAITING)?;
+                }
+                Kind::Finished => {
+                    keep(&mut self.finished, Finished::from_bytes(&message)?, "acknowledgements", MOST_WAITING)?;
+                }
             }
+        }
+        // Descriptors come with pools, one each.
+        if self.descriptors.len() > MOST_WAITING_POOLS {
+            return Err(MemoryError::IpcFlooded { what: "descriptors", limit: MOST_WAITING_POOLS });
         }
         Ok(())
     }
+}
+
+/// Keeps a message until somebody receives it.
+fn keep<T>(inbox: &mut VecDeque<T>, message: T, what: &'static str, limit: usize) -> Result<()> {
+    if inbox.len() == limit {
+        return Err(MemoryError::IpcFlooded { what, limit });
+    }
+    inbox.push_back(message);
+    Ok(())
 }
 
 fn transport(what: &'static str, error: &std::io::Error) -> MemoryError {

@@ -151,8 +151,8 @@ impl ImportedPool {
     /// does not wait.
     ///
     /// # Errors
-    /// [`MemoryError::PoolRule`] if the stream's device was not let in, or the allocation is of another pool; else what the
-    /// driver says.
+    /// [`MemoryError::PoolRule`] if the stream's device was not let in, or the allocation is of another pool;
+    /// [`MemoryError::IpcOversized`] if the message says more bytes than there are; else what the driver says.
     #[track_caller]
     pub fn open(&self, allocation: SharedAllocation, stream: &Stream) -> Result<ImportedBuffer> {
         let site = Location::caller();
@@ -181,10 +181,34 @@ impl ImportedPool {
         ready.wait(stream, site)?;
         let driver = device.driver();
         let ptr = device.check(driver.pool_import_pointer(self.shared.handle, &allocation.export, site))?;
+        let padded = match self.checked_len(ptr, len, padded, allocation.number, device) {
+            Ok(padded) => padded,
+            Err(error) => {
+                stream.submit(|driver, on| driver.free_async(ptr, on, site))?;
+                return Err(error);
+            }
+        };
         self.shared.books().opened.insert(ptr, Opened { pool: allocation.pool, number: allocation.number, finished });
         let raw = pool.adopt(ptr, padded);
         let buffer = DeviceBuffer::adopt(raw, len, stream, pool, site);
         Ok(ImportedBuffer { buffer, number: allocation.number, shared: Arc::clone(&self.shared) })
+    }
+
+    /// The bytes of the allocation at `ptr` that are used here: what the message says, padded, as far as there are so many.
+    fn checked_len(
+        &self,
+        ptr: DevicePtr,
+        len: usize,
+        padded: NonZeroUsize,
+        number: u64,
+        device: &Device,
+    ) -> Result<NonZeroUsize> {
+        let range = device.check(device.driver().pointer_attributes(ptr))?;
+        let before = ptr.0.checked_sub(range.start.0).and_then(|before| usize::try_from(before).ok());
+        let found = before.and_then(|before| range.len.checked_sub(before)).unwrap_or(0);
+        let (claimed, found_bytes) = (ByteSize::from(len), ByteSize::from(found));
+        let oversized = MemoryError::IpcOversized { number, claimed, found: found_bytes };
+        if len > found { Err(oversized) } else { NonZeroUsize::new(padded.get().min(found)).ok_or(oversized) }
     }
 
     /// What this process is done with since the last time, to be told to the exporter. Comes with the last view of each

@@ -19,6 +19,8 @@
 //! Importer     has no allocator, no threshold, no trim, no place among a device's current pools. Its statistics show what it
 //!              imported.
 //! Exporter     a pool made for export gives no memory back to the system: trim has no effect, the threshold is ignored.
+//! Trust        a peer of the same user, and no more than it has to be: what it says about the size of an allocation is held
+//!              against what the driver says.
 //! Silence      an importer that crashed says nothing: the exporter waits for a time, then keeps the memory or drops it,
 //!              as it chose (`OnSilence`).
 //! Waits        dropping an `ImportedPool` waits on the host for the releases that were recorded, so that an importer
@@ -31,7 +33,7 @@ mod export;
 mod import;
 mod wire;
 
-pub use channel::IpcChannel;
+pub use channel::{IpcChannel, MOST_WAITING, MOST_WAITING_POOLS};
 pub use export::{ExportedPool, LentBuffer, NotReclaimed, OnSilence, Returned, Silence};
 pub use import::{ImportedBuffer, ImportedPool, ImportedStatistics};
 pub use wire::{Finished, FinishedBy, SharedAllocation, WIRE_VERSION};

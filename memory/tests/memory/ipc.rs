@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use millpond_memory::driver::sim::{SimDriver, SimOptions};
 use millpond_memory::driver::{Driver, FindingKind, HandleTypes};
-use millpond_memory::ipc::{Finished, FinishedBy, OnSilence, Returned, SharedAllocation, Silence};
+use millpond_memory::ipc::{Finished, FinishedBy, MOST_WAITING, OnSilence, Returned, SharedAllocation, Silence};
 use millpond_memory::{
     Device, DeviceBuffer, DeviceView, DriverCode, ExportedPool, ImportedPool, IpcChannel, LentBuffer, MemoryError,
     MemoryPool, PinnedPool, Stream,
@@ -525,4 +525,87 @@ fn many_buffers_at_once() {
         assert_eq!(two.pool.used_bytes().as_u64(), 0);
         assert_eq!(two.close(), [""; 0]);
     }
+}
+
+/// The kernel says whose process is at the other end; nothing goes to, or comes from, one of another user.
+#[test]
+fn a_peer_of_another_user_gets_nothing() {
+    let mut two = two(SimOptions::default());
+    let lent = two.lend(1);
+    let shared = two.receive();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    // Nobody here is this user.
+    let mut channel = IpcChannel::with_user(theirs, u32::MAX - 1);
+    ours.write_all(&shared.to_bytes()).unwrap();
+    let errors = [
+        channel.receive(SOON).unwrap_err(),
+        channel.receive_pool(&two.importer.device, SOON).unwrap_err(),
+        channel.send(&shared).unwrap_err(),
+        channel.send_pool(&two.exported).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, MemoryError::IpcForeignUser { expected, .. } if expected == u32::MAX - 1), "{error}");
+        assert!(error.to_string().contains("connect processes of one user"), "{error}");
+    }
+    let read = std::io::Read::read(&mut ours, &mut [0; 64]).unwrap_err();
+    assert_eq!(read.kind(), std::io::ErrorKind::WouldBlock, "nothing was sent");
+    drop(two.imported.open(shared, &two.importer.stream).unwrap());
+    drop(lent.reclaim(&two.imported.take_finished()[0], &two.exporter.stream).unwrap());
+    assert_eq!(two.close(), [""; 0]);
+}
+
+/// An exporter that says more bytes than it has allocated would make kernels read outside: the driver knows better.
+#[test]
+fn a_length_that_the_allocation_has_not_is_refused() {
+    let mut two = two(SimOptions::default());
+    let lent = two.lend(1);
+    let honest = two.receive().to_bytes();
+    let at =
+        honest.windows(8).position(|word| word == (LEN as u64).to_le_bytes()).expect("the length is in the message");
+    let claims = |len: u64| {
+        let mut bytes = honest.clone();
+        bytes[at..at + 8].copy_from_slice(&len.to_le_bytes());
+        SharedAllocation::from_bytes(&bytes).unwrap()
+    };
+    // Buffers are padded to 256 bytes.
+    for len in [5121, 1 << 20, 1 << 40] {
+        let error = two.imported.open(claims(len), &two.importer.stream).unwrap_err();
+        assert!(matches!(error, MemoryError::IpcOversized { found, .. } if found.as_u64() == 5120), "{error}");
+        assert!(two.imported.take_finished().is_empty());
+    }
+    assert_eq!(two.imported.statistics().imported_bytes.as_u64(), 0);
+    // What was refused is not open: the honest message is welcome.
+    let opened = two.imported.open(claims(LEN as u64), &two.importer.stream).unwrap();
+    assert_eq!(two.importer.fetch(&opened), vec![1; LEN]);
+    drop(opened);
+    drop(lent.reclaim(&two.imported.take_finished()[0], &two.exporter.stream).unwrap());
+    assert_eq!(two.close(), [""; 0]);
+}
+
+/// Whoever sends without end is cut off, instead of filling the other process's memory.
+#[test]
+fn a_peer_that_floods_is_cut_off() {
+    let mut two = two(SimOptions::default());
+    let lent = two.lend(1);
+    let shared = two.receive();
+    drop(two.imported.open(shared, &two.importer.stream).unwrap());
+    let finished = two.imported.take_finished().remove(0);
+    let word = finished.to_bytes();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let mut channel = IpcChannel::new(theirs);
+    std::thread::scope(|scope| {
+        scope.spawn(move || while ours.write_all(&word).is_ok() {});
+        let error = channel.receive(SOON).unwrap_err();
+        assert!(matches!(error, MemoryError::IpcFlooded { limit: MOST_WAITING, .. }), "{error}");
+        assert!(error.to_string().contains("more than 4096 of acknowledgements"), "{error}");
+        // What came before is there.
+        for _ in 0..MOST_WAITING {
+            assert_eq!(channel.receive_finished(NOW).unwrap().unwrap().number(), lent.number());
+        }
+        assert!(channel.receive_finished(NOW).is_err());
+        drop(channel);
+    });
+    drop(lent.reclaim(&finished, &two.exporter.stream).unwrap());
+    assert_eq!(two.close(), [""; 0]);
 }
