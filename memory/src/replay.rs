@@ -10,12 +10,16 @@
 //!            else: a log with a wait missing is a race again, and the simulated device says so.
 //! RMM        a log without our columns has no waits: its frees are ordered behind the allocation, as its program must
 //!            have done, and each allocation is written once.
+//! Streams    so many at most (`MOST_STREAMS`). Of a log with more, several share one, in turn: each keeps its own order and is
+//!            ordered after the others of its stream besides, so that no race is made that the log has not, and one that it has
+//!            may be missed. `ReplayReport` tells both numbers.
+//! Whole      a log is held in memory: its lines may be out of order, and a line may be about what comes later.
 //! Time       is not the log's: calls follow each other at once. What a replay takes is no query's cost.
 //! Short      an allocation that finds no memory is tried again after a synchronisation and a trim; then it counts as
 //!            failed, and what the log does with it is left out.
 //! Leftovers  what the log does not free is freed at its end, and counted.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::panic::Location;
 use std::sync::Arc;
@@ -34,6 +38,9 @@ const TOUCHED_BYTES: usize = 256;
 
 /// What several streams may write at once, each in a part of its own.
 const SECTOR_BYTES: usize = 32;
+
+/// The streams that a player makes: more than a GPU runs at once, and few enough for a driver.
+pub const MOST_STREAMS: usize = 256;
 
 /// Positions that are remembered for each stream; a wait for an older one waits for the oldest of these.
 const KEPT_PLACES: usize = 1024;
@@ -80,7 +87,9 @@ impl Footprint {
 #[non_exhaustive]
 pub struct ReplayReport {
     pub lines: u64,
+    /// Of the log, and of the device that they were played on.
     pub streams: u64,
+    pub device_streams: u64,
     pub allocations: u64,
     /// Allocations that found memory only after a synchronisation and a trim.
     pub retries: u64,
@@ -145,7 +154,9 @@ impl Places {
 /// Plays logs on one device; its streams stand for those of the logs.
 pub struct Player {
     device: Device,
-    streams: BTreeMap<u64, Stream>,
+    streams: Vec<Stream>,
+    /// Which of them stands for a stream of a log.
+    stands_for: HashMap<u64, usize>,
     /// Where reads put what they read, a piece for each stream.
     scratch: Option<RawAllocation>,
     scratch_from: CudaMemoryResource,
@@ -155,7 +166,8 @@ impl Player {
     pub fn new(device: &Device) -> Self {
         Player {
             device: device.clone(),
-            streams: BTreeMap::new(),
+            streams: Vec::new(),
+            stands_for: HashMap::new(),
             scratch: None,
             scratch_from: CudaMemoryResource::new(device),
         }
@@ -172,13 +184,18 @@ impl Player {
                 _ => record.stream,
             };
             for stream in [record.stream, other] {
-                if !self.streams.contains_key(&stream) {
-                    self.streams.insert(stream, Stream::new(&self.device)?);
+                if self.stands_for.contains_key(&stream) {
+                    continue;
+                }
+                let place = self.stands_for.len() % MOST_STREAMS;
+                if place == self.streams.len() {
+                    self.streams.push(Stream::new(&self.device)?);
                     self.give_back_scratch()?;
                 }
+                self.stands_for.insert(stream, place);
             }
         }
-        if let (None, Some(first)) = (&self.scratch, self.streams.values().next()) {
+        if let (None, Some(first)) = (&self.scratch, self.streams.first()) {
             let bytes = NonZeroUsize::new(self.streams.len() * TOUCHED_BYTES).expect("there is a stream");
             self.scratch = Some(self.scratch_from.allocate(bytes, first, Location::caller())?);
         }
@@ -186,7 +203,7 @@ impl Player {
     }
 
     fn give_back_scratch(&mut self) -> Result<()> {
-        match (self.scratch.take(), self.streams.values().next()) {
+        match (self.scratch.take(), self.streams.first()) {
             (Some(scratch), Some(first)) => {
                 self.device.synchronize()?;
                 self.scratch_from.deallocate(scratch, first, Location::caller())
@@ -232,7 +249,7 @@ impl Player {
         let finished = play.finish();
         let (mut report, watching_calls) = (play.report, play.watching_calls);
         played.and(finished)?;
-        report.streams = self.streams.len() as u64;
+        (report.streams, report.device_streams) = (self.stands_for.len() as u64, self.streams.len() as u64);
         report.driver_calls = calls - watching_calls;
         report.host_waits = since.host_waits;
         report.waits_inserted = since.waits_inserted;
@@ -282,7 +299,11 @@ struct Play<'a> {
 
 impl<'a> Play<'a> {
     fn stream(&self, number: u64) -> &'a Stream {
-        self.player.streams.get(&number).expect("`prepare` made every stream of the log")
+        &self.player.streams[self.stand_in(number)]
+    }
+
+    fn stand_in(&self, number: u64) -> usize {
+        *self.player.stands_for.get(&number).expect("`prepare` made every stream of the log")
     }
 
     fn device(&self) -> &'a Device {
@@ -426,7 +447,7 @@ impl<'a> Play<'a> {
         };
         let (ptr, len) = (live.raw.ptr(), live.raw.len().get());
         let stream = self.stream(record.stream);
-        let place = self.player.streams.range(..record.stream).count();
+        let place = self.stand_in(record.stream);
         let bytes = len.min(TOUCHED_BYTES);
         self.report.uses += 1;
         match record.action {
@@ -467,7 +488,7 @@ impl<'a> Play<'a> {
                 stream.wait_for(self.place(other, position))?;
             }
             Some(After::All) => {
-                for other in self.player.streams.values() {
+                for other in &self.player.streams {
                     stream.wait_for(other.position())?;
                 }
             }
@@ -498,7 +519,7 @@ impl<'a> Play<'a> {
         for (_, live) in left {
             self.report.left_allocations += 1;
             self.report.left_bytes += ByteSize::from(live.raw.len().get());
-            let home = self.player.streams.get(&live.home).expect("it was allocated there");
+            let home = self.stream(live.home);
             ended = ended.and(self.resource.deallocate(live.raw, home, Location::caller()));
         }
         ended.and(self.device().synchronize())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millpond_memory::driver::sim::{SimDriver, SimOptions};
 use millpond_memory::log::{Action, COLUMNS, LogFile};
-use millpond_memory::replay::{Footprint, Player, ReplayReport};
+use millpond_memory::replay::{Footprint, MOST_STREAMS, Player, ReplayReport};
 use millpond_memory::{ByteSize, Device, DeviceBuffer, FindingKind, MemoryLog, MemoryPool, Strategy, Stream};
 
 use crate::log::Shared;
@@ -141,6 +141,71 @@ fn memory_that_is_short_is_counted_and_the_rest_goes_on() {
         let (report, findings) = play(&log, strategy, SimOptions { memory_bytes: 32 << 20, ..SimOptions::default() });
         assert_eq!(findings, [], "{strategy}");
         assert_eq!((report.allocations, report.failures, report.frees, report.skipped), (2, 1, 2, 1), "{strategy}");
+    }
+}
+
+/// A log may name as many streams as it likes: the driver is asked for a few hundred.
+#[test]
+fn streams_of_a_log_share_those_of_the_device() {
+    const STREAMS: usize = 100_000;
+    let lines: Vec<String> = (1..=STREAMS)
+        .flat_map(|i| {
+            let line = |action: &str| format!("1,00:00:00.0,{action},{:#x},256,{i:#x}", i * 4096);
+            [line("allocate"), line("free")]
+        })
+        .collect();
+    let log = rmm(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let (sim, device) = device(SimOptions::default());
+    let resource = Strategy::Caching.create(&device).unwrap();
+    let report = Player::new(&device).play(&log, &resource).unwrap();
+    assert_eq!((report.streams, report.device_streams), (STREAMS as u64, MOST_STREAMS as u64));
+    assert_eq!((report.allocations, report.frees), (STREAMS as u64, STREAMS as u64));
+    let next = Stream::new(&device).unwrap();
+    assert_eq!(next.id().to_string(), format!("stream {MOST_STREAMS}"), "the device counts them");
+    drop((resource, next));
+    assert_eq!(sim.take_findings(), []);
+}
+
+/// Streams that share one are ordered more than the log says, never less: what is right stays right.
+#[test]
+fn a_log_of_more_streams_than_there_are_keeps_its_order() {
+    let header = COLUMNS.join(",");
+    let column = |name: &str| COLUMNS.iter().position(|column| *column == name).unwrap();
+    let line = |seq: usize, values: &[(&str, String)]| {
+        let mut fields = vec!["0".to_string(); COLUMNS.len()];
+        fields[column("Time")] = "00:00:00.0".into();
+        fields[column("After")] = String::new();
+        fields[column("Tag")] = String::new();
+        fields[column("Seq")] = seq.to_string();
+        for (name, value) in values {
+            fields[column(name)].clone_from(value);
+        }
+        fields.join(",")
+    };
+    // A buffer handed from stream to stream: each waits for the one before, and writes it.
+    let mut lines = vec![header];
+    let on = |action: &str, stream: usize, position: usize| {
+        [("Action", action.to_string()), ("Stream", stream.to_string()), ("Position", position.to_string())]
+    };
+    let of = [("Pointer", "0x1000".to_string()), ("Size", "4096".to_string()), ("AllocId", "1".to_string())];
+    let mut push = |parts: &[&[(&str, String)]]| {
+        let seq = lines.len();
+        lines.push(line(seq, &parts.concat()));
+    };
+    push(&[&on("allocate", 1, 1), &of]);
+    push(&[&on("use_write", 1, 2), &of]);
+    for stream in 2..=600 {
+        let after = [("After", format!("{:#x}:{}", stream - 1, 2))];
+        push(&[&on("wait", stream, 1), &after]);
+        push(&[&on("use_write", stream, 2), &of]);
+    }
+    push(&[&on("free", 600, 3), &of]);
+    let log = LogFile::read(lines.join("\n").as_bytes()).unwrap();
+    assert!(log.ordered);
+    for seed in 0..3 {
+        let (report, findings) = play(&log, Strategy::CudaAsync, SimOptions { seed, ..SimOptions::default() });
+        assert_eq!(findings, [], "seed {seed}");
+        assert_eq!((report.streams, report.device_streams, report.uses), (600, MOST_STREAMS as u64, 600));
     }
 }
 

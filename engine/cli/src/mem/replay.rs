@@ -98,6 +98,7 @@ impl Replay {
         json!({
             "resource": self.strategy.name(),
             "streams": r.streams,
+            "device_streams": r.device_streams,
             "allocations": r.allocations,
             "retries": r.retries,
             "failures": r.failures,
@@ -152,6 +153,12 @@ fn print(log: &LogFile, replays: &[Replay]) {
         false => "without an order between them: frees are ordered behind their allocations",
     };
     println!("{} lines, {} streams, {order}", log.records.len(), first.report.streams);
+    if first.report.device_streams < first.report.streams {
+        let streams = first.report.device_streams;
+        println!(
+            "played on {streams} streams of the device: several of the log share one, and are ordered more than the log says"
+        );
+    }
     let header = [
         "resource",
         "allocations",
