@@ -14,9 +14,9 @@ mod record;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Seek, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -37,7 +37,7 @@ enum Message {
 }
 
 fn write_all(mut out: Box<dyn Write + Send>, messages: mpsc::Receiver<Message>) {
-    let mut state = writeln!(out, "{}", COLUMNS.join(","));
+    let mut state = writeln!(out, "{}", header());
     for message in messages {
         match message {
             Message::Record(record) => {
@@ -55,6 +55,30 @@ fn write_all(mut out: Box<dyn Write + Send>, messages: mpsc::Receiver<Message>) 
     if let Err(error) = state.and_then(|()| out.flush()) {
         tracing::warn!(%error, "the allocation log is not complete");
     }
+}
+
+/// The header, as it is the first line of a log.
+fn header() -> String {
+    COLUMNS.join(",")
+}
+
+/// Opens a file for a log, without taking anything that is no log from anybody.
+fn open_for_log(path: &Path) -> io::Result<File> {
+    let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if is_special {
+        return OpenOptions::new().write(true).open(path);
+    }
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    let header = header();
+    let mut first = Vec::new();
+    (&mut file).take(header.len() as u64).read_to_end(&mut first)?;
+    if !first.is_empty() && first != header.as_bytes() {
+        let words = "the file exists and is no allocation log; name a new file, or remove this one";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, words));
+    }
+    file.set_len(0)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// A log that is being written. Complete when it is dropped, or after `flush`.
@@ -102,12 +126,14 @@ impl MemoryLog {
         }))
     }
 
-    /// Logs to a new file.
+    /// Logs to a file: a new or empty one, or one that a log was written to before, which it replaces. Devices and pipes are
+    /// written to as they are.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// [`ErrorKind::AlreadyExists`](io::ErrorKind::AlreadyExists) for a file that holds something else, which is left as it is;
+    /// what the system says.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Arc<Self>> {
-        Self::new(BufWriter::new(File::create(path)?))
+        Self::new(BufWriter::new(open_for_log(path.as_ref())?))
     }
 
     /// Writes what was logged so far.

@@ -277,3 +277,64 @@ fn without_a_log_nothing_is_kept() {
     resource.deallocate(raw, &stream, Location::caller()).unwrap();
     assert!(device.log().is_none());
 }
+
+/// A folder that goes away with its test.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("millpond-log-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_log_replaces_logs_and_nothing_else() {
+    let folder = Folder::new("replaces");
+    let path = folder.0.join("log.csv");
+    let write = || {
+        let log = MemoryLog::create(&path)?;
+        log.spilled(ByteSize(1), "a test");
+        log.flush()
+    };
+    write().unwrap();
+    let first = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(first.lines().count(), 2);
+    write().unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2, "the log of before is replaced");
+    std::fs::write(&path, "").unwrap();
+    write().unwrap();
+
+    let header = COLUMNS.join(",");
+    for text in ["i,v\n1,2\n", "x", &header[..header.len() - 1], &header[1..]] {
+        std::fs::write(&path, text).unwrap();
+        let error = write().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{text}");
+        assert!(error.to_string().contains("is no allocation log"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "it is left as it is");
+    }
+    assert!(MemoryLog::create(&folder.0).is_err(), "a folder");
+    assert!(MemoryLog::create(folder.0.join("absent/log.csv")).is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn devices_and_links_are_written_as_they_are() {
+    let folder = Folder::new("devices");
+    MemoryLog::create("/dev/null").unwrap().flush().unwrap();
+    let full = MemoryLog::create("/dev/full").unwrap();
+    full.spilled(ByteSize(1), "a test");
+    assert!(full.flush().is_err());
+    let (data, link) = (folder.0.join("data.csv"), folder.0.join("link.csv"));
+    std::fs::write(&data, "1,2\n").unwrap();
+    std::os::unix::fs::symlink(&data, &link).unwrap();
+    assert!(MemoryLog::create(&link).is_err(), "what it leads to is no log");
+    assert_eq!(std::fs::read_to_string(&data).unwrap(), "1,2\n");
+}

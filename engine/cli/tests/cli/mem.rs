@@ -23,6 +23,28 @@ fn ran(args: &[&str]) -> Ended {
     ended
 }
 
+#[test]
+fn a_memory_log_replaces_no_file_of_another_kind() {
+    let folder = tempfile::tempdir().expect("folder");
+    let data = folder.path().join("t.csv");
+    std::fs::write(&data, "i,v\n1,2\n").expect("a file");
+    let path = data.to_str().expect("UTF-8");
+    let words = ["millpond.memory_log cannot be", "a new or empty file", "is no allocation log"];
+    refused(&["--device", "sim", "--memory-log", path, "-c", "SELECT 1"], 2, &words);
+    let ended = millpond_in(&[("MILLPOND_MEMORY_LOG", path)], "", &["--device", "sim", "-c", "SELECT 1"]);
+    assert_eq!(ended.code, 2, "{}", ended.stderr);
+    assert_eq!(std::fs::read_to_string(&data).expect("it is there"), "i,v\n1,2\n");
+
+    // A log of an earlier run is replaced, and a device is written to.
+    let log = logged(folder.path());
+    let first = std::fs::read_to_string(&log).expect("the log");
+    logged(folder.path());
+    let second = std::fs::read_to_string(&log).expect("the log");
+    assert_eq!(first.lines().next(), second.lines().next());
+    assert_eq!(second.matches("Thread,Time").count(), 1);
+    ran(&["--device", "sim", "--memory-log", "/dev/null", "-c", "SELECT 1"]);
+}
+
 fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
 }
