@@ -8,18 +8,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use millpond_kernels::codegen::ir::Regime;
 use millpond_kernels::image::Images;
 use millpond_kernels::pipeline::PipelineCache;
 use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
+use millpond_memory::watch::system_clock;
 use millpond_memory::{
-    ByteSize, Device, Driver, MemoryError, MemoryGovernor, MemoryLog, MemoryPool, PinnedPool, Scope, SpillOptions,
-    Spiller, Strategy, StreamPool,
+    ByteSize, Clock, Device, DeviceOptions, Driver, IdleTrim, MemoryError, MemoryGovernor, MemoryLog, MemoryPool,
+    PinnedPool, Scope, SpillOptions, Spiller, Strategy, StreamPool,
 };
 
 use crate::error::EngineError;
-use crate::options::{DeviceChoice, MillpondOptions};
+use crate::options::{DeviceChoice, DeviceTimeout, MillpondOptions};
 use crate::program::{GroupSizes, StringForms};
 
 /// One device with its pools, shared by the queries that run on it.
@@ -41,6 +43,10 @@ pub struct Engine {
     sim: Option<Arc<SimDriver>>,
     name: String,
     strategy: Strategy,
+    device_timeout: DeviceTimeout,
+    idle_trim: u32,
+    /// Gives memory back while no query runs.
+    idle: IdleTrim,
     log: Option<Arc<MemoryLog>>,
     log_path: String,
 }
@@ -64,8 +70,16 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::DeviceMissing`] if a device was asked for by name and is absent; [`EngineError::File`] if the log of
-    /// `options.memory_log` cannot be made.
+    /// `options.memory_log` cannot be made, [`EngineError::OptionValue`] if it would replace a file that is no log.
     pub fn open(options: &MillpondOptions) -> Result<Opened, EngineError> {
+        Self::open_with(options, system_clock())
+    }
+
+    /// The same with another clock for its time limits. For tests.
+    ///
+    /// # Errors
+    /// As of `open`.
+    pub fn open_with(options: &MillpondOptions, clock: Arc<dyn Clock>) -> Result<Opened, EngineError> {
         let log = match options.memory_log.as_str() {
             "" => None,
             _ if options.device == DeviceChoice::Cpu => None,
@@ -81,13 +95,13 @@ impl Engine {
             DeviceChoice::Sim => {
                 let driver = SimDriver::new(sim_options(options));
                 let sim = Arc::clone(&driver);
-                Self::on(driver, 0, options, Some(sim), log).map(found).map_err(|e| missing(&e))
+                Self::on(driver, 0, options, Some(sim), log, clock).map(found).map_err(|e| missing(&e))
             }
             DeviceChoice::Cuda(ordinal) => cuda()
-                .and_then(|driver| Self::on(driver, ordinal, options, None, log))
+                .and_then(|driver| Self::on(driver, ordinal, options, None, log, clock))
                 .map(found)
                 .map_err(|e| missing(&e)),
-            DeviceChoice::Auto => match cuda().and_then(|driver| Self::on(driver, 0, options, None, log)) {
+            DeviceChoice::Auto => match cuda().and_then(|driver| Self::on(driver, 0, options, None, log, clock)) {
                 Ok(engine) => Ok(found(engine)),
                 Err(error) => {
                     let note = format!("{error} – running on CPU. See \"millpond info\".");
@@ -103,8 +117,11 @@ impl Engine {
         options: &MillpondOptions,
         sim: Option<Arc<SimDriver>>,
         log: Option<Arc<MemoryLog>>,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self, MemoryError> {
-        let device = Device::open(driver, u32::try_from(ordinal).unwrap_or(u32::MAX))?;
+        let timeout = options.device_timeout.limit(sim.is_some());
+        let device_options = DeviceOptions { timeout, clock: Arc::clone(&clock) };
+        let device = Device::open_with(driver, u32::try_from(ordinal).unwrap_or(u32::MAX), device_options)?;
         let mut pool = MemoryPool::builder(&device).strategy(options.memory_resource);
         if let Some(log) = &log {
             pool = pool.log(Arc::clone(log));
@@ -118,6 +135,8 @@ impl Engine {
             pinned = pinned.max_bytes(ByteSize::bytes(options.pinned_bytes as u64));
         }
         let pinned = pinned.build();
+        let idle_after = (options.idle_trim > 0).then(|| Duration::from_secs(options.idle_trim.into()));
+        let idle = IdleTrim::new(&pool, idle_after, clock);
         let governor = MemoryGovernor::builder(pool.limit()).build()?;
         let spiller = Spiller::new(&pool, spill_options(options))?;
         spiller.serve(&governor);
@@ -141,6 +160,9 @@ impl Engine {
             sim,
             name,
             strategy,
+            device_timeout: options.device_timeout,
+            idle_trim: options.idle_trim,
+            idle,
             log,
             log_path,
         })
@@ -161,8 +183,9 @@ impl Engine {
         &self.pool
     }
 
-    /// A scope of its own for the next query: reports of who holds memory name it by number.
+    /// A query begins: a scope of its own, which reports of who holds memory name by number. `query_ended` ends it.
     pub(crate) fn query_scope(&self) -> Scope {
+        self.idle.begin();
         let number = self.queries.fetch_add(1, Ordering::Relaxed) + 1;
         self.device.scope().child(format!("query {number}"))
     }
@@ -187,6 +210,17 @@ impl Engine {
         self.strategy
     }
 
+    /// Writes what the device was opened with into a session's options.
+    pub(crate) fn tell_options(&self, options: &mut MillpondOptions) {
+        options.memory_resource = self.strategy;
+        (options.device_timeout, options.idle_trim) = (self.device_timeout, self.idle_trim);
+    }
+
+    /// What gives memory back while no query runs. For tests that move its clock.
+    pub fn idle(&self) -> &IdleTrim {
+        &self.idle
+    }
+
     /// Writes what `millpond.memory_log` has so far.
     ///
     /// # Errors
@@ -203,6 +237,7 @@ impl Engine {
         if let Err(error) = self.pool.end_of_query() {
             tracing::warn!(%error, "memory was not given back at the end of a query");
         }
+        self.idle.end();
     }
 
     /// True on the simulated device.
@@ -228,6 +263,13 @@ impl Engine {
 }
 
 fn log_error(path: &str, error: &std::io::Error) -> EngineError {
+    if error.kind() == std::io::ErrorKind::AlreadyExists {
+        return EngineError::OptionValue {
+            name: "millpond.memory_log".to_string(),
+            value: path.to_string(),
+            expected: format!("a new or empty file, or the log of an earlier run: {error}"),
+        };
+    }
     EngineError::File { option: "millpond.memory_log", path: path.to_string(), reason: error.to_string() }
 }
 
@@ -240,6 +282,8 @@ fn cuda() -> Result<Arc<dyn Driver>, MemoryError> {
 /// is out of memory is no time to ask the system for some.
 fn spill_options(options: &MillpondOptions) -> SpillOptions {
     let defaults = SpillOptions::default();
+    let least = defaults.pinned_reserve.max(defaults.page);
+    let defaults = SpillOptions { pinned_limit: PinnedPool::default_max_bytes().max(least), ..defaults };
     match options.pinned_bytes {
         0 => defaults,
         bytes => SpillOptions { pinned_limit: ByteSize::bytes(bytes as u64), ..defaults },
@@ -261,6 +305,9 @@ fn sim_options(options: &MillpondOptions) -> SimOptions {
         }),
         lose_device_at_launch: (options.debug_sim_lose_at_launch > 0)
             .then_some(options.debug_sim_lose_at_launch as u64),
+        hang_at_launch: (options.debug_sim_hang_at_launch > 0).then_some(options.debug_sim_hang_at_launch as u64),
+        fail_pinned_allocation: (options.debug_sim_fail_pinned > 0)
+            .then_some(FailAllocation { nth: options.debug_sim_fail_pinned as u64, lasts: FailureLasts::Forever }),
         ..defaults
     }
 }

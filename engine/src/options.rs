@@ -8,6 +8,7 @@
 use std::any::Any;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::Result;
@@ -92,6 +93,39 @@ impl FromStr for Fallback {
     }
 }
 
+/// How long nothing may complete on the device while a query waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeviceTimeout {
+    /// 600 seconds; no limit on the simulated device, whose time is not a GPU's.
+    #[default]
+    Default,
+    /// So many seconds, on the simulated device too; 0 is no limit.
+    Seconds(u64),
+}
+
+impl DeviceTimeout {
+    const DEFAULT_SECONDS: u64 = 600;
+
+    /// The limit, if there is one.
+    pub fn limit(self, is_simulated: bool) -> Option<Duration> {
+        match self {
+            Self::Default if is_simulated => None,
+            Self::Default => Some(Duration::from_secs(Self::DEFAULT_SECONDS)),
+            Self::Seconds(0) => None,
+            Self::Seconds(seconds) => Some(Duration::from_secs(seconds)),
+        }
+    }
+}
+
+impl fmt::Display for DeviceTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => Self::DEFAULT_SECONDS.fmt(f),
+            Self::Seconds(seconds) => seconds.fmt(f),
+        }
+    }
+}
+
 /// Reads and prints one option's value.
 trait Value: Sized {
     fn read(text: &str) -> Result<Self, String>;
@@ -135,6 +169,15 @@ impl Value for usize {
     }
 }
 
+impl Value for u32 {
+    fn read(text: &str) -> Result<Self, String> {
+        text.trim().parse().map_err(|_| "a whole number".to_string())
+    }
+    fn print(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
 impl Value for DeviceChoice {
     fn read(text: &str) -> Result<Self, String> {
         text.parse()
@@ -147,6 +190,15 @@ impl Value for DeviceChoice {
 impl Value for Fallback {
     fn read(text: &str) -> Result<Self, String> {
         text.parse()
+    }
+    fn print(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl Value for DeviceTimeout {
+    fn read(text: &str) -> Result<Self, String> {
+        text.trim().parse().map(Self::Seconds).map_err(|_| "a whole number of seconds, or 0 for no limit".to_string())
     }
     fn print(&self) -> Option<String> {
         Some(self.to_string())
@@ -258,7 +310,11 @@ options! {
         pub memory_resource: Strategy, default = Strategy::CudaAsync
         /// A file that gets a line for each allocation, use, wait and free of device memory, for `millpond mem replay`; empty means none. Chosen when the device opens. Costs host time.
         pub memory_log: String, default = String::new()
-        /// Pinned host memory that copies may have under way; 0 means 1 GiB. It bounds the size of batches, too.
+        /// Seconds in which nothing completes on the device while a query waits, after which it counts as lost: the query ends or runs on the CPU, and the device is not used again. 0 means no limit. Every event of the device that completes begins the time anew, so a long query is not cut, but one kernel may not take longer. Off on the simulated device unless it is set. Chosen when the device opens; later only its own value is accepted.
+        pub device_timeout: DeviceTimeout, default = DeviceTimeout::Default
+        /// Seconds without a query after which memory that nothing uses goes back to the device, for other processes; 0 means never. The next query then asks the driver for it again. Chosen when the device opens; later only its own value is accepted.
+        pub idle_trim: u32, default = 30
+        /// Pinned host memory that copies may have under way; 0 means 1 GiB, or less where the machine has little memory or locks little of it. It bounds the size of batches, too.
         pub pinned_bytes: usize, default = 0
         /// Most values of a string column's dictionary, for tests; 0 means 1,048,576. A column with more has none: its strings are offsets and bytes on the device.
         pub debug_dictionary_values: usize, default = 0
@@ -276,6 +332,10 @@ options! {
         pub debug_sim_fail_until_free: bool, default = false
         /// Simulated device: the device is lost at the n-th launch, counted from 1; 0 means never.
         pub debug_sim_lose_at_launch: usize, default = 0
+        /// Simulated device: the n-th launch never ends, counted from 1; 0 means that all do. Wants device_timeout.
+        pub debug_sim_hang_at_launch: usize, default = 0
+        /// Simulated device: from the n-th on, counted from 1, no pinned memory is to be had; 0 means that there is enough.
+        pub debug_sim_fail_pinned: usize, default = 0
     }
 }
 
@@ -298,10 +358,11 @@ impl MillpondOptions {
         let mut changed = self.clone();
         changed.set_field(key, value)?;
         changed.validate()?;
-        let kept = (self.memory_resource, &self.memory_log) == (changed.memory_resource, &changed.memory_log);
-        if self.opened && !kept {
+        if self.opened && self.of_device() != changed.of_device() {
             let now = match key {
                 "memory_resource" => self.memory_resource.to_string(),
+                "device_timeout" => self.device_timeout.to_string(),
+                "idle_trim" => self.idle_trim.to_string(),
                 _ if self.memory_log.is_empty() => "empty".to_string(),
                 _ => format!("'{}'", self.memory_log),
             };
@@ -309,6 +370,11 @@ impl MillpondOptions {
         }
         *self = changed;
         Ok(())
+    }
+
+    /// What a device is opened with.
+    fn of_device(&self) -> (Strategy, &str, String, u32) {
+        (self.memory_resource, &self.memory_log, self.device_timeout.to_string(), self.idle_trim)
     }
 
     /// Checks every value; names the option, the value, and the values that work.
@@ -469,6 +535,38 @@ mod tests {
     }
 
     #[test]
+    fn device_timeout() {
+        let seconds = |n| Some(Duration::from_secs(n));
+        let default = MillpondOptions::default().device_timeout;
+        assert_eq!((default.limit(false), default.limit(true)), (seconds(600), None));
+        assert_eq!(default.print().as_deref(), Some("600"));
+        // Set, it holds on the simulated device, too.
+        let set_to = |value| set("device_timeout", value).map(|o| o.device_timeout);
+        assert_eq!(set_to("600").map(|t| (t.limit(false), t.limit(true))), Ok((seconds(600), seconds(600))));
+        assert_eq!(set_to("5").map(|t| t.limit(true)), Ok(seconds(5)));
+        assert_eq!(set_to("0").map(|t| (t.limit(false), t.limit(true))), Ok((None, None)));
+        for refused in ["-1", "1.5", "soon", ""] {
+            assert_eq!(
+                set_to(refused),
+                Err(format!(
+                    "option millpond.device_timeout cannot be '{refused}': it takes a whole number of seconds, or 0 for no limit"
+                ))
+            );
+        }
+    }
+
+    #[test]
+    fn idle_trim() {
+        assert_eq!(MillpondOptions::default().idle_trim, 30);
+        assert_eq!(set("idle_trim", "0").map(|o| o.idle_trim), Ok(0));
+        assert_eq!(set("idle_trim", "3600").map(|o| o.idle_trim), Ok(3600));
+        assert_eq!(
+            set("idle_trim", "often").map(|_| ()),
+            Err("option millpond.idle_trim cannot be 'often': it takes a whole number".into())
+        );
+    }
+
+    #[test]
     fn debug_dictionary_values() {
         assert_eq!(MillpondOptions::default().most_dictionary_values(), 1 << 20);
         assert_eq!(set("debug_dictionary_values", "8").map(|o| o.most_dictionary_values()), Ok(8));
@@ -528,6 +626,11 @@ mod tests {
         );
         let error = options.try_set("memory_log", "log.csv").unwrap_err();
         assert!(error.to_string().contains("it is empty since the session began"), "{error}");
+        assert!(options.try_set("device_timeout", "600").is_ok() && options.try_set("idle_trim", "30").is_ok());
+        let error = options.try_set("device_timeout", "60").unwrap_err();
+        assert!(error.to_string().contains("it is 600 since the session began"), "{error}");
+        let error = options.try_set("idle_trim", "0").unwrap_err();
+        assert!(error.to_string().contains("it is 30 since the session began"), "{error}");
         assert!(options.try_set("batch_rows", "100").is_ok(), "other options can still change");
     }
 

@@ -136,7 +136,7 @@ impl MillpondBuilder {
         let mut options = self.options;
         if let Some(engine) = &opened.engine {
             // A shared device has its own.
-            options.memory_resource = engine.memory_resource();
+            engine.tell_options(&mut options);
             options.device_opened();
         }
         let mut config = self.config.unwrap_or_default();

@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -18,7 +19,9 @@ use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::datasource::MemTable;
 use millpond::datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect, execute_stream};
 use millpond::datafusion::prelude::SessionConfig;
+use millpond::device::Engine;
 use millpond::{DeviceChoice, Fallback, Millpond, error};
+use millpond_memory::{ByteSize, Clock, Device, DeviceBuffer, MemoryPool, Stream};
 
 use crate::answers::Answer;
 use crate::edges::{edges, write_parquet};
@@ -115,6 +118,137 @@ async fn a_lost_device_leaves_the_answer_to_the_cpu() {
             let actual = Answer::new(&again.schema, &again.batches);
             assert_eq!(expected.difference(&actual, sql == SORTED), None, "{what}, again");
             nothing_is_left(&sim, &what).await;
+        }
+    }
+}
+
+/// A clock that a test moves, or that moves by itself when it is looked at.
+#[derive(Default)]
+struct TestClock {
+    now_ms: AtomicU64,
+    step_ms: u64,
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.now_ms.fetch_add(self.step_ms, Ordering::SeqCst))
+    }
+}
+
+impl Table {
+    /// A session on a simulated device whose time limits go by `clock`.
+    async fn session_by(&self, clock: Arc<TestClock>, fallback: Fallback, options: &[(&str, usize)]) -> Millpond {
+        let config = SessionConfig::new().with_target_partitions(3).with_batch_size(256);
+        let mut builder =
+            Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(fallback).with_config(config);
+        for (name, value) in [("batch_rows", 400), ("partitions", 2)].iter().chain(options) {
+            builder = builder.with_option(name, &value.to_string()).expect("the option is taken");
+        }
+        let opened = Engine::open_with(builder.options(), clock).expect("the device opens");
+        let builder = builder.with_engine(opened.engine.expect("a simulated device"));
+        self.registered(builder.build().expect("the session begins")).await
+    }
+}
+
+/// A kernel that does not end: the time limit does, without a wait for the device.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_hangs_is_lost_when_its_time_is_over() {
+    let table = Table::new();
+    for sql in [GROUPS, TOTAL, SORTED, ROWS] {
+        let expected = table.cpu_answer(sql).await;
+        let options = |nth| [("debug_sim_hang_at_launch", nth), ("device_timeout", 600)];
+        // A second passes with every look at the clock.
+        let ticking = || Arc::new(TestClock { step_ms: 1000, ..TestClock::default() });
+        let what = format!("{sql}, hanging at the first launch");
+        let sim = table.session_by(ticking(), Fallback::Allow, &options(1)).await;
+        for again in ["", ", again"] {
+            let result = soon(&what, sim.execute(sql)).await.unwrap_or_else(|error| panic!("{what}{again}: {error}"));
+            let actual = Answer::new(&result.schema, &result.batches);
+            assert_eq!(expected.difference(&actual, sql == SORTED), None, "{what}{again}");
+            let told = result.report.notes.iter().any(|note| note.contains("millpond.device_timeout"));
+            assert!(told, "{what}{again}: notes {:?}", result.report.notes);
+        }
+        nothing_is_left(&sim, &what).await;
+        // The last handle of a device that hangs: closing it would wait for ever, and here panics.
+        drop(sim);
+
+        let sim = table.session_by(ticking(), Fallback::Error, &options(1)).await;
+        let refused = soon(&what, sim.execute(sql)).await.err().unwrap_or_else(|| panic!("{what}: no error"));
+        assert!(error::is_forbidden_fallback(&refused), "{what}: {refused}");
+        let words = refused.to_string();
+        assert!(words.contains("is lost") && words.contains("completed for 600 s"), "{what}: {words}");
+        nothing_is_left(&sim, &what).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_device_gives_its_memory_back() {
+    let table = Table::new();
+    let clock = Arc::new(TestClock::default());
+    let sim = table.session_by(Arc::clone(&clock), Fallback::Error, &[]).await;
+    let engine = Arc::clone(sim.engine().expect("a device"));
+    let reserved = || engine.pool().statistics().expect("the device works").reserved.as_u64();
+    let expected = table.cpu_answer(GROUPS).await;
+    for _ in 0..2 {
+        assert_eq!(expected.difference(&answer(&sim, GROUPS).await, false), None);
+        nothing_is_left(&sim, GROUPS).await;
+        assert_eq!(engine.idle().look(), None, "the query has just ended");
+        assert!(reserved() > 0, "what was freed is kept for the next query");
+        clock.now_ms.fetch_add(29_999, Ordering::SeqCst);
+        assert_eq!(engine.idle().look(), None);
+        clock.now_ms.fetch_add(1, Ordering::SeqCst);
+        assert!(engine.idle().look().is_some_and(|bytes| bytes.as_u64() > 0));
+        assert_eq!(reserved(), 0);
+    }
+}
+
+/// Without pinned memory copies are slow, and the device is used all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_answer_without_pinned_memory() {
+    let table = Table::new();
+    for sql in [GROUPS, TOTAL, SORTED, ROWS] {
+        let expected = table.cpu_answer(sql).await;
+        for nth in [1, 2, 3, 5, 9] {
+            let what = format!("{sql}, without pinned memory from allocation {nth} on");
+            let sim = table.session(DeviceChoice::Sim, Fallback::Error, &[("debug_sim_fail_pinned", nth)]).await;
+            let result = soon(&what, sim.execute(sql)).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let actual = Answer::new(&result.schema, &result.batches);
+            assert_eq!(expected.difference(&actual, sql == SORTED), None, "{what}");
+            let pageable = sim.engine().expect("a device").pinned().statistics().pageable;
+            assert!(pageable > 0 || nth > 3, "{what}: {pageable} buffers of ordinary memory");
+            nothing_is_left(&sim, &what).await;
+        }
+    }
+}
+
+/// Another process takes the device's memory after we have set our limit: queries take less at a time, or run on the CPU.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_neighbour_that_takes_the_memory_fails_no_query() {
+    const MEMORY: usize = 256 << 20;
+    let table = Table::new();
+    for sql in [GROUPS, TOTAL, SORTED, ROWS] {
+        let expected = table.cpu_answer(sql).await;
+        for left in [0, 1 << 20, 16 << 20] {
+            let what = format!("{sql} in {left} bytes that a neighbour leaves");
+            let sim = table.session(DeviceChoice::Sim, Fallback::Allow, &[("debug_sim_memory_bytes", MEMORY)]).await;
+            let other = sim.engine().and_then(|engine| engine.simulated()).expect("simulated").second_process();
+            let device = Device::open(other, 0).expect("the same device");
+            let theirs = Stream::new(&device).expect("a stream");
+            let free = device.memory_info().expect("the device works").free_bytes;
+            let pool = MemoryPool::builder(&device).limit(ByteSize(free)).build().expect("a pool");
+            let bytes = (free as usize - left) & !0x1f_ffff;
+            let taken = DeviceBuffer::new(bytes, &theirs, &pool).expect("there is room");
+            let result = soon(&what, sim.execute(sql)).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let actual = Answer::new(&result.schema, &result.batches);
+            assert_eq!(expected.difference(&actual, sql == SORTED), None, "{what}");
+            nothing_is_left(&sim, &what).await;
+            // The neighbour has gone: the limit is what it was.
+            drop(taken);
+            theirs.synchronize().expect("the device works");
+            pool.trim_to(ByteSize::ZERO).expect("the device works");
+            let again = soon(&what, sim.execute(sql)).await.unwrap_or_else(|error| panic!("{what}, again: {error}"));
+            assert_eq!(again.report.notes, Vec::<String>::new(), "{what}, again");
+            drop((pool, theirs, device));
         }
     }
 }
