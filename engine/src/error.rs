@@ -9,6 +9,8 @@ use std::error::Error;
 
 use datafusion::error::DataFusionError;
 
+use crate::panics::Whose;
+
 /// An error of the engine.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -46,6 +48,12 @@ pub enum EngineError {
     /// A rule of this crate was broken; the query is refused rather than answered wrongly.
     #[error("internal error of the engine: {what}")]
     Internal { what: String },
+    /// Code panicked while a statement was planned or ran.
+    #[error(
+        "internal error in {whose}: {message} (a panic{}); it ended this statement alone",
+        match .place { Some(place) => format!(" at {place}"), None => String::new() }
+    )]
+    Panicked { whose: Whose, message: String, place: Option<String> },
 }
 
 impl EngineError {
@@ -84,6 +92,11 @@ impl EngineError {
         matches!(self, Self::File { .. })
     }
 
+    /// True when code panicked.
+    pub fn is_panic(&self) -> bool {
+        matches!(self, Self::Panicked { .. })
+    }
+
     /// An error for a broken rule of this crate.
     pub(crate) fn internal(what: impl Into<String>) -> Self {
         Self::Internal { what: what.into() }
@@ -116,6 +129,11 @@ pub fn is_forbidden_fallback(error: &DataFusionError) -> bool {
 /// True when `error` names an unknown option or a value that an option does not take.
 pub fn is_usage(error: &DataFusionError) -> bool {
     EngineError::find(error).is_some_and(EngineError::is_usage)
+}
+
+/// True when `error` says that code panicked while a statement was planned or ran.
+pub fn is_panic(error: &DataFusionError) -> bool {
+    EngineError::find(error).is_some_and(EngineError::is_panic)
 }
 
 impl From<EngineError> for DataFusionError {

@@ -1,27 +1,33 @@
 //! One handle for everything: a DataFusion session that plans for a device, and reports on what ran.
 //!
 //!   Millpond::builder() ─ options, device, config ─ build() ─► Millpond { context, device, note }
-//!                                                                  └─ sql / execute ─► batches + QueryReport
+//!                                                                  ├─ execute ─► batches + QueryReport
+//!                                                                  └─ stream ─► batch, batch, … ─ report() ─► QueryReport
 //!
 //! Without a device the session is DataFusion's own: no rule is added, no node exists, and `device_note` says why.
+//! Panics  of a query are its error ([`EngineError::Panicked`]); the session stays usable.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
-use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::physical_plan::{ExecutionPlan, collect};
+use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
+use futures::{Stream, StreamExt, TryStreamExt};
 
 use crate::device::{Engine, Opened};
 use crate::error::EngineError;
 use crate::exec::DownloadExec;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
+use crate::panics;
 use crate::placement::PlaceOnDevice;
 use crate::report::QueryReport;
 use crate::udf::{DeviceFunction, UdfError};
@@ -41,6 +47,14 @@ pub struct QueryResult {
     pub report: QueryReport,
     /// The executed plan, with its metrics.
     pub plan: Arc<dyn ExecutionPlan>,
+}
+
+/// A query as it runs: batches as they come, the report when they have. Dropped, it ends the query.
+pub struct QueryStream {
+    session: Millpond,
+    plan: Arc<dyn ExecutionPlan>,
+    /// `None` once they have ended or failed.
+    batches: Option<SendableRecordBatchStream>,
 }
 
 /// Collects what a session is made of.
@@ -204,10 +218,28 @@ impl Millpond {
 
     /// Runs a physical plan of this session, and reports on it.
     pub async fn execute_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Result<QueryResult> {
-        let batches = collect(Arc::clone(&plan), self.context.task_ctx()).await?;
-        runs_ended(&plan).await;
-        let report = self.report(&plan);
+        let mut running = self.stream_plan(Arc::clone(&plan))?;
+        let batches = (&mut running).try_collect().await?;
+        let report = running.report().await;
         Ok(QueryResult { schema: plan.schema(), batches, report, plan })
+    }
+
+    /// Plans one query and begins to run it; nothing of its answer is kept.
+    ///
+    /// # Errors
+    /// Those of the planner. The stream's are DataFusion's and the engine's.
+    pub async fn stream(&self, sql: &str) -> Result<QueryStream> {
+        let plan = crate::sql::plan(&self.context, sql).await?;
+        self.stream_plan(plan)
+    }
+
+    /// Begins to run a physical plan of this session.
+    ///
+    /// # Errors
+    /// As [`stream`](Self::stream).
+    pub fn stream_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Result<QueryStream> {
+        let batches = panics::caught_now(|| execute_stream(Arc::clone(&plan), self.context.task_ctx()))??;
+        Ok(QueryStream { session: self.clone(), plan, batches: Some(batches) })
     }
 
     /// What an executed plan did. Findings of the simulated device are taken: the next report starts empty.
@@ -219,6 +251,41 @@ impl Millpond {
             pool_used_bytes: self.pool_used_bytes(),
             ..QueryReport::of(plan)
         }
+    }
+}
+
+impl QueryStream {
+    pub fn schema(&self) -> SchemaRef {
+        self.plan.schema()
+    }
+
+    /// The plan that runs, with its metrics so far.
+    pub fn plan(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.plan
+    }
+
+    /// What the query did. Ends it, if batches are left.
+    pub async fn report(mut self) -> QueryReport {
+        self.batches = None;
+        runs_ended(&self.plan).await;
+        self.session.report(&self.plan)
+    }
+}
+
+impl Stream for QueryStream {
+    type Item = Result<RecordBatch>;
+
+    /// The next batch; after an error there is none.
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(batches) = &mut self.batches else { return Poll::Ready(None) };
+        let next = match panics::caught_now(|| batches.poll_next_unpin(context)) {
+            Ok(next) => next.map_err(panics::named),
+            Err(panicked) => Poll::Ready(Some(Err(panicked))),
+        };
+        if let Poll::Ready(None | Some(Err(_))) = next {
+            self.batches = None;
+        }
+        next
     }
 }
 

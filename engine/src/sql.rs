@@ -7,6 +7,7 @@
 //!
 //! Why  an async function is compiled by whoever awaits it, and so is all that it calls with type parameters: in a release build
 //!      each crate that awaited the planner took a minute longer. A boxed future is compiled where it is made.
+//! Panics  become errors ([`crate::panics`]).
 
 use std::sync::Arc;
 
@@ -17,13 +18,15 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement;
 use futures::future::BoxFuture;
 
+use crate::panics::caught;
+
 /// The plan of one statement given as text.
 ///
 /// # Errors
 /// DataFusion's, of the parser and the planner.
 #[inline(never)]
 pub fn logical_plan<'a>(state: &'a SessionState, sql: &'a str) -> BoxFuture<'a, Result<LogicalPlan>> {
-    Box::pin(state.create_logical_plan(sql))
+    Box::pin(caught(state.create_logical_plan(sql)))
 }
 
 /// The plan of one statement that has been parsed.
@@ -32,7 +35,7 @@ pub fn logical_plan<'a>(state: &'a SessionState, sql: &'a str) -> BoxFuture<'a, 
 /// DataFusion's, of the planner.
 #[inline(never)]
 pub fn statement_plan(state: &SessionState, statement: Statement) -> BoxFuture<'_, Result<LogicalPlan>> {
-    Box::pin(state.statement_to_plan(statement))
+    Box::pin(caught(state.statement_to_plan(statement)))
 }
 
 /// The optimised physical plan of a logical one.
@@ -44,7 +47,7 @@ pub fn physical_plan<'a>(
     state: &'a SessionState,
     plan: &'a LogicalPlan,
 ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
-    Box::pin(state.create_physical_plan(plan))
+    Box::pin(caught(state.create_physical_plan(plan)))
 }
 
 /// Runs a plan whose rows nobody wants: definitions of tables, views and functions, and settings.
@@ -53,7 +56,7 @@ pub fn physical_plan<'a>(
 /// DataFusion's.
 #[inline(never)]
 pub fn run_plan(context: &SessionContext, plan: LogicalPlan) -> BoxFuture<'_, Result<()>> {
-    Box::pin(async move { context.execute_logical_plan(plan).await?.collect().await.map(|_| ()) })
+    Box::pin(caught(async move { context.execute_logical_plan(plan).await?.collect().await.map(|_| ()) }))
 }
 
 /// The physical plan of one statement. Definitions and settings do their work on the way, and give a plan without columns.
@@ -62,5 +65,14 @@ pub fn run_plan(context: &SessionContext, plan: LogicalPlan) -> BoxFuture<'_, Re
 /// DataFusion's.
 #[inline(never)]
 pub fn plan<'a>(context: &'a SessionContext, sql: &'a str) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
-    Box::pin(async move { context.sql(sql).await?.create_physical_plan().await })
+    Box::pin(caught(async move { context.sql(sql).await?.create_physical_plan().await }))
+}
+
+/// The physical plan of one logical plan, which a caller has looked at. Definitions and settings do their work, as in [`plan`].
+///
+/// # Errors
+/// DataFusion's.
+#[inline(never)]
+pub fn plan_logical(context: &SessionContext, plan: LogicalPlan) -> BoxFuture<'_, Result<Arc<dyn ExecutionPlan>>> {
+    Box::pin(caught(async move { context.execute_logical_plan(plan).await?.create_physical_plan().await }))
 }

@@ -39,6 +39,7 @@ use crate::error::EngineError;
 use crate::extent::ExtentLayout;
 use crate::memory::HostHold;
 use crate::options::Fallback;
+use crate::panics;
 use crate::report::metric;
 
 /// Batches of a partition that are read before they are wanted.
@@ -60,7 +61,7 @@ pub(super) async fn feed(segment: &Arc<Active>, upload: usize, input: &Arc<dyn E
     }
     // Dropping the set, when a feeder fails or the run is dropped, ends the others.
     while let Some(joined) = tasks.join_next().await {
-        joined.map_err(|e| Failure::trouble(format!("a feeder task ended early: {e}")))??;
+        joined.map_err(|error| Failure::from(panics::task_ended(error)))??;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ mod medians;
 mod memory;
 mod no_device;
 mod orders;
+mod panics;
 mod placement;
 mod plans;
 mod queries;
