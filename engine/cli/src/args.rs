@@ -49,7 +49,7 @@ pub struct QueryArgs {
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// Write answers to a file instead of standard output
+    /// Write answers to a file instead of standard output; an old one is replaced when all statements have succeeded
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub output: Option<PathBuf>,
 

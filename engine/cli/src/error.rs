@@ -7,7 +7,8 @@
 //!     help: did you mean 'price'?
 //! ```
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use millpond::datafusion::common::{DataFusionError, Span};
@@ -34,6 +35,11 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// Prints a line on standard error. A reader that is missing there ends nothing.
+pub fn tell(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// An error of the command line.
 #[derive(Debug)]
 pub struct CliError {
@@ -53,6 +59,15 @@ impl CliError {
 
     pub fn sql(message: impl Into<String>) -> Self {
         Self { exit: Exit::Sql, message: message.into() }
+    }
+
+    /// Whoever read the answer has gone. No error of ours, and no reason to go on.
+    pub fn reader_gone() -> Self {
+        Self { exit: Exit::Ok, message: String::new() }
+    }
+
+    pub fn is_reader_gone(&self) -> bool {
+        self.exit == Exit::Ok
     }
 
     pub fn interrupted() -> Self {
@@ -78,6 +93,35 @@ impl CliError {
             excerpt(&mut message, statement, Span { start: place, end: place });
         }
         Self { exit: exit_of(error), message }
+    }
+
+    /// A statement's error, when it writes to `target`: DataFusion's words for a full disk are about itself.
+    pub fn writing(self, target: &str) -> Self {
+        const DISK: &str = "Unable to copy data to file: ";
+        let reason = match self.message.split_once(DISK) {
+            Some((_, reason)) => reason,
+            None if self.message.contains("finalizing writes") => {
+                "DataFusion could not finish it and does not say why; a full disk is the likeliest"
+            }
+            None => return self,
+        };
+        Self::file(format!("cannot write '{target}': {reason}"))
+    }
+
+    /// What a panic of the command line itself was about.
+    pub fn panicked(payload: &(dyn std::any::Any + Send)) -> Self {
+        let error = millpond::panics::panicked(payload);
+        let millpond::EngineError::Panicked { message, .. } = &error else { return error.into() };
+        // Nothing else than a panic can leave `println!`.
+        match message.split_once(": ") {
+            Some(("failed printing to stdout", reason)) if reason.contains("Broken pipe") => Self::reader_gone(),
+            Some(("failed printing to stdout", reason)) => {
+                let reason = reason.split_once(" (os error").map_or(reason, |(reason, _)| reason).to_lowercase();
+                Self::file(format!("cannot write to standard output: {reason}"))
+            }
+            Some(("failed printing to stderr", _)) => Self::file(""),
+            _ => error.into(),
+        }
     }
 
     /// A script that the tokenizer cannot read.

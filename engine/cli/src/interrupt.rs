@@ -14,6 +14,7 @@ use std::thread;
 use tokio::sync::watch;
 
 use crate::error::{CliError, Exit};
+use crate::output;
 
 /// Tells how often the user has interrupted.
 #[derive(Debug, Clone)]
@@ -40,6 +41,7 @@ impl Interrupts {
                     raised.store(true, Ordering::Relaxed);
                     sender.send_modify(|count| *count += 1);
                     if *sender.borrow() > 1 {
+                        output::remove_temporary();
                         std::process::exit(Exit::Interrupted as i32);
                     }
                 }

@@ -17,19 +17,23 @@ mod generate;
 mod info;
 mod interrupt;
 mod mem;
+mod output;
 mod query;
+mod reads;
 mod selftest;
 mod session;
 mod statements;
 mod suite;
+mod table;
 
 use std::io::IsTerminal;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
 use crate::args::{Cli, Command};
-use crate::error::{CliError, Exit};
+use crate::error::{CliError, Exit, tell};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -37,20 +41,25 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr(cli.session.verbose);
+    // A panic is an error with a message and an exit code; -v and RUST_BACKTRACE say more.
+    millpond::panics::note_panics();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: cannot start worker threads: {error}");
+            tell(format_args!("error: cannot start worker threads: {error}"));
             return Exit::Sql.into();
         }
     };
-    let ended = runtime.block_on(dispatch(&cli));
+    let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(dispatch(&cli))))
+        .unwrap_or_else(|payload| Err(CliError::panicked(payload.as_ref())));
     runtime.shutdown_background();
+    // Whatever ended it: what was not renamed is not left behind.
+    output::remove_temporary();
     match ended {
         Ok(exit) => exit.into(),
         Err(CliError { exit, message }) => {
             if !message.is_empty() {
-                eprintln!("error: {message}");
+                tell(format_args!("error: {message}"));
             }
             exit.into()
         }

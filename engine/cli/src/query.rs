@@ -1,28 +1,33 @@
 //! Runs statements one after the other: answers to the output, notes and footers to standard error.
 //!
 //! ```text
-//!   -c / -f / stdin ─► statements ─► plan ─► batches ─► AnswerWriter          QueryReport ─► footer
+//!   -c / -f / stdin ─► statements ─► plan ─► batch, batch, … ─► AnswerWriter ─► Output      QueryReport ─► footer
 //! ```
 //!
-//! Errors   the first one ends the script, unless --keep-going; the exit code tells in both cases.
+//! Errors   the first one ends the script, unless --keep-going; the exit code tells in both cases. A panic is an error.
+//! -o FILE  takes the place of the old file when all statements are done, with --keep-going those that succeeded. A statement
+//!          that reads or writes FILE ends the script before it does anything.
 //! Ctrl-C   drops the running query, which frees what it held on the device.
 
-use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
-use std::path::Path;
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures::StreamExt;
+use millpond::datafusion::arrow::error::ArrowError;
 use millpond::datafusion::common::DataFusionError;
-use millpond::datafusion::physical_plan::{ExecutionPlanProperties, execute_stream};
+use millpond::datafusion::logical_expr::LogicalPlan;
+use millpond::datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use millpond::datafusion::prelude::ParquetReadOptions;
 use millpond::{Millpond, QueryReport};
 
 use crate::args::{Cli, Format, QueryArgs};
-use crate::error::{CliError, Exit};
+use crate::error::{CliError, Exit, tell};
 use crate::format::AnswerWriter;
 use crate::interrupt::Interrupts;
+use crate::output::Output;
+use crate::reads::refuse_own_output;
 use crate::session::{self, is_remote, missing_file};
 use crate::statements::{Statement, split};
 
@@ -36,32 +41,67 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
     let interrupts = Interrupts::listen()?;
     let session = session::open(&cli.session, None).await?;
     if let (Some(note), false) = (session.device_note(), cli.session.quiet) {
-        eprintln!("note: {note}");
+        tell(format_args!("note: {note}"));
     }
-    let mut output: Box<dyn Write> = match &cli.query.output {
-        Some(path) => Box::new(create(path)?),
-        None => Box::new(io::BufWriter::new(io::stdout().lock())),
+    let output = open_output(cli.query.output.clone(), &interrupts).await?;
+    let ended = run_scripts(cli, &session, &scripts, format, output, &interrupts).await;
+    let logged = session::finish_log(&session);
+    // The statement's error is the one to tell.
+    let worst = ended?;
+    logged?;
+    Ok(worst)
+}
+
+/// Opens the output on a thread of its own, because a pipe may wait for its reader.
+async fn open_output(path: Option<PathBuf>, interrupts: &Interrupts) -> Result<Output, CliError> {
+    let Some(path) = path else { return Ok(Output::standard()) };
+    let opened = tokio::task::spawn_blocking(move || Output::open(&path));
+    let opened = async { opened.await.unwrap_or_else(|error| Err(CliError::sql(format!("cannot open -o: {error}")))) };
+    interrupts.or_interrupted(opened).await
+}
+
+async fn run_scripts(
+    cli: &Cli,
+    session: &Millpond,
+    scripts: &[String],
+    format: Format,
+    mut output: Output,
+    interrupts: &Interrupts,
+) -> Result<Exit, CliError> {
+    let (mut worst, mut succeeded) = (Exit::Ok, false);
+    let mut failed = |error: CliError| {
+        if !cli.query.keep_going {
+            return Err(error);
+        }
+        tell(format_args!("error: {}", error.message));
+        worst = worst.max(error.exit);
+        Ok(())
     };
-    let mut worst = Exit::Ok;
-    for script in &scripts {
-        let statements = split(script).map_err(|error| CliError::script(&error, script))?;
+    'scripts: for script in scripts {
+        let statements = match split(script) {
+            Ok(statements) => statements,
+            Err(error) => {
+                failed(CliError::script(&error, script))?;
+                continue;
+            }
+        };
         for statement in &statements {
-            let work = run_statement(&session, statement, format, &mut *output, cli.session.quiet);
-            match interrupts.or_interrupted(work).await {
-                Ok(()) => {}
-                Err(error) if cli.query.keep_going && error.exit != Exit::Interrupted => {
-                    eprintln!("error: {}", error.message);
-                    worst = worst.max(error.exit);
-                }
+            let mark = output.mark()?;
+            let work = run_statement(session, statement, format, &mut output, cli.session.quiet);
+            match interrupts.or_interrupted(work).await? {
+                Ok(()) => succeeded = true,
+                Err(error) if error.is_reader_gone() => break 'scripts,
                 Err(error) => {
-                    // The statement's error is the one to tell.
-                    let _ = session::finish_log(&session);
-                    return Err(error);
+                    failed(error)?;
+                    output.cut_to(mark)?;
                 }
             }
         }
     }
-    session::finish_log(&session)?;
+    // Where nothing succeeded there is nothing that could take the old file's place.
+    if succeeded || worst == Exit::Ok {
+        output.commit()?;
+    }
     Ok(worst)
 }
 
@@ -90,12 +130,6 @@ fn read_script(path: &Path) -> Result<String, CliError> {
         .map_err(|error| CliError::file(format!("cannot read SQL from '{}': {error}", path.display())))
 }
 
-fn create(path: &Path) -> Result<io::BufWriter<File>, CliError> {
-    let file =
-        File::create(path).map_err(|error| CliError::file(format!("cannot write '{}': {error}", path.display())))?;
-    Ok(io::BufWriter::new(file))
-}
-
 /// The format: what was asked for, else what the output file's name says, else by whether a person is reading.
 fn chosen_format(args: &QueryArgs) -> Result<Format, CliError> {
     if args.format != Format::Auto {
@@ -119,15 +153,36 @@ fn chosen_format(args: &QueryArgs) -> Result<Format, CliError> {
     }
 }
 
+/// Runs one statement. The outer error ends the script whatever --keep-going says, the inner one is the statement's own.
 async fn run_statement(
     session: &Millpond,
     statement: &Statement,
     format: Format,
-    output: &mut dyn Write,
+    output: &mut Output,
     quiet: bool,
-) -> Result<(), CliError> {
+) -> Result<Result<(), CliError>, CliError> {
     let started = Instant::now();
-    let plan = match plan(session, &statement.sql).await {
+    let state = session.context().state();
+    let plan = match millpond::sql::logical_plan(&state, &statement.sql).await {
+        Ok(plan) => plan,
+        Err(error) => return Ok(Err(explain_missing_table(session, statement, error).await)),
+    };
+    // The answers of the other statements would take the place of what this one reads.
+    refuse_own_output(session, statement, &plan, output).await?;
+    Ok(answer(session, statement, plan, format, output, quiet, started).await)
+}
+
+async fn answer(
+    session: &Millpond,
+    statement: &Statement,
+    plan: LogicalPlan,
+    format: Format,
+    output: &mut Output,
+    quiet: bool,
+    started: Instant,
+) -> Result<(), CliError> {
+    let written = written(&plan);
+    let plan = match physical_plan(session, plan).await {
         Ok(plan) => plan,
         Err(error) => return Err(explain_missing_table(session, statement, error).await),
     };
@@ -135,17 +190,17 @@ async fn run_statement(
         // SET and DDL did their work while they were planned; a query without columns has only a row count to tell.
         return Ok(());
     }
-    let failed = |error: &DataFusionError| name_files(session, statement, CliError::statement(error, statement));
-    let mut writer = AnswerWriter::new(output, format, plan.schema());
-    let mut batches = execute_stream(Arc::clone(&plan), session.context().task_ctx()).map_err(|e| failed(&e))?;
-    while let Some(batch) = batches.next().await {
-        writer.write(batch.map_err(|error| failed(&error))?).map_err(cannot_print)?;
-    }
-    let num_rows = writer.finish().map_err(cannot_print)?;
-    drop(batches);
-    let report = session.report(&plan);
+    let (num_rows, report) = match print(session, plan, format, output).await {
+        Ok(printed) => printed,
+        Err(Unprinted::Query(error)) => {
+            let error = CliError::statement(&error, statement);
+            let error = if let Some(target) = &written { error.writing(target) } else { error };
+            return Err(name_files(session, statement, error));
+        }
+        Err(Unprinted::Answer(error)) => return Err(cannot_print(&error, output)),
+    };
     if !quiet {
-        eprintln!("{}", footer(num_rows, started.elapsed().as_secs_f64(), &report));
+        tell(footer(num_rows, started.elapsed().as_secs_f64(), &report));
     }
     // A finding is an error, even where the answer is right and nobody reads the footer.
     if report.findings.is_empty() {
@@ -155,26 +210,76 @@ async fn run_statement(
     }
 }
 
-async fn plan(
+/// What a statement writes to: the target of COPY, the table of INSERT.
+fn written(plan: &LogicalPlan) -> Option<String> {
+    match plan {
+        LogicalPlan::Copy(copy) => Some(copy.output_url.clone()),
+        LogicalPlan::Dml(write) => Some(write.table_name.to_string()),
+        LogicalPlan::Analyze(analyze) => written(&analyze.input),
+        _ => None,
+    }
+}
+
+/// Why an answer was not printed, or not whole.
+enum Unprinted {
+    Query(DataFusionError),
+    /// Its rows have no such text, or the output takes no more.
+    Answer(ArrowError),
+}
+
+impl From<DataFusionError> for Unprinted {
+    fn from(error: DataFusionError) -> Self {
+        Self::Query(error)
+    }
+}
+
+impl From<ArrowError> for Unprinted {
+    fn from(error: ArrowError) -> Self {
+        Self::Answer(error)
+    }
+}
+
+/// Runs a plan and writes its rows as they come.
+async fn print(
     session: &Millpond,
-    sql: &str,
-) -> Result<Arc<dyn millpond::datafusion::physical_plan::ExecutionPlan>, DataFusionError> {
-    let plan = millpond::sql::plan(session.context(), sql).await?;
-    // Only a bounded plan can be collected; an unbounded one would never give its footer.
+    plan: Arc<dyn ExecutionPlan>,
+    format: Format,
+    output: &mut Output,
+) -> Result<(usize, QueryReport), Unprinted> {
+    let mut running = session.stream_plan(plan)?;
+    let mut writer = AnswerWriter::new(output, format, running.schema(), Instant::now);
+    loop {
+        let next = match writer.due() {
+            None => running.next().await,
+            Some(due) => match tokio::time::timeout_at(due.into(), running.next()).await {
+                Ok(next) => next,
+                Err(_) => {
+                    writer.write_held()?;
+                    continue;
+                }
+            },
+        };
+        let Some(batch) = next else { break };
+        writer.write(batch?)?;
+    }
+    let num_rows = writer.finish()?;
+    Ok((num_rows, running.report().await))
+}
+
+async fn physical_plan(session: &Millpond, plan: LogicalPlan) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+    let plan = millpond::sql::plan_logical(session.context(), plan).await?;
+    // An unbounded plan would never give its footer.
     if plan.boundedness().is_unbounded() {
         return Err(DataFusionError::Plan("the query reads an unbounded source and would never end".to_string()));
     }
     Ok(plan)
 }
 
-fn cannot_print(error: millpond::datafusion::arrow::error::ArrowError) -> CliError {
-    use millpond::datafusion::arrow::error::ArrowError;
-    match &error {
-        // The reader went away, as in `millpond … | head`: that is its right, and no error of ours.
-        ArrowError::IoError(_, io) if io.kind() == io::ErrorKind::BrokenPipe => {
-            CliError { exit: Exit::Ok, message: String::new() }
-        }
-        ArrowError::IoError(_, io) => CliError::file(format!("cannot write the answer: {io}")),
+fn cannot_print(error: &ArrowError, output: &mut Output) -> CliError {
+    if let Some(error) = output.take_failure() {
+        return output.failure(&error);
+    }
+    match error {
         ArrowError::CsvError(reason) => {
             CliError::sql(format!("cannot print the answer as CSV: {reason}; another --format can, such as json"))
         }
@@ -205,7 +310,9 @@ async fn explain_missing_table(session: &Millpond, statement: &Statement, error:
 /// A file error that does not say which file: names those that the statement reads.
 fn name_files(session: &Millpond, statement: &Statement, error: CliError) -> CliError {
     let paths = paths_in(session, &statement.sql);
-    if error.exit != Exit::File || paths.is_empty() || paths.iter().any(|path| error.message.contains(path)) {
+    let written = error.message.starts_with("cannot write");
+    if written || error.exit != Exit::File || paths.is_empty() || paths.iter().any(|path| error.message.contains(path))
+    {
         return error;
     }
     let names: Vec<String> = paths.iter().map(|path| format!("'{path}'")).collect();

@@ -128,7 +128,7 @@ fn extension(path: &str) -> String {
         .flatten()
         .flatten()
         .map(|entry| entry.path())
-        .filter(|p| p.is_file())
+        .filter(|p| p.is_file() && !p.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")))
         .collect();
     files.sort();
     files.first().map(|file| of(file)).unwrap_or_default()

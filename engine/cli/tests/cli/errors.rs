@@ -1,6 +1,6 @@
 //! Bad input: a message that names the thing, the value and the way out, and the right exit code.
 
-use crate::{Ended, millpond, millpond_reading};
+use crate::{Ended, millpond, millpond_in, millpond_reading};
 
 fn refused(args: &[&str], code: i32, says: &[&str]) -> Ended {
     let ended = millpond(args);
@@ -157,4 +157,32 @@ fn the_first_error_ends_a_script_unless_told_otherwise() {
     assert_eq!((stopped.code, stopped.stdout.as_str()), (1, "a\n1\n"));
     let went_on = millpond_reading(script, &["-q", "--device", "cpu", "--keep-going"]);
     assert_eq!((went_on.code, went_on.stdout.as_str()), (1, "a\n1\nb\n2\n"));
+}
+
+/// In DataFusion 55: the first panics while it is planned, the second, where numbers are checked for overflow, while it runs.
+#[test]
+fn a_panic_ends_one_statement() {
+    let planning = "SELECT x, x * 2 FROM (SELECT arrow_cast(v, 'Decimal128(5, -2)') AS x FROM (VALUES (12345)) t(v)) \
+                    WHERE x < 12300";
+    let running = "SELECT date_trunc('hour', to_timestamp_nanos(v)) FROM (VALUES (-9223372036854775808)) t(v)";
+    let statements = if cfg!(debug_assertions) { vec![planning, running] } else { vec![planning] };
+    for device in ["cpu", "sim"] {
+        for sql in &statements {
+            let quiet = millpond_in(&[("RUST_BACKTRACE", "0")], "", &["-q", "--device", device, "-c", sql]);
+            // The device may answer what DataFusion cannot.
+            if device == "sim" && quiet.code == 0 {
+                continue;
+            }
+            assert_eq!((quiet.code, quiet.stdout.as_str()), (1, ""), "{device}: {sql}: {}", quiet.stderr);
+            assert!(quiet.stderr.starts_with("error: internal error in DataFusion: "), "{}", quiet.stderr);
+            assert_eq!(quiet.stderr.lines().count(), 1, "{}", quiet.stderr);
+
+            let script = format!("SELECT 1 AS a; {sql}; SELECT 2 AS b");
+            let went_on = millpond(&["-q", "--device", device, "--keep-going", "-c", &script]);
+            assert_eq!((went_on.code, went_on.stdout.as_str()), (1, "a\n1\nb\n2\n"), "{}", went_on.stderr);
+
+            let told = millpond_in(&[("RUST_BACKTRACE", "1")], "", &["-q", "--device", device, "-c", sql]);
+            assert!(told.code == 1 && told.stderr.contains("stack backtrace"), "{}", told.stderr);
+        }
+    }
 }

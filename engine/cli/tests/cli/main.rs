@@ -4,6 +4,7 @@
 mod cuda;
 mod errors;
 mod mem;
+mod output;
 mod queries;
 mod selftest;
 mod suites;

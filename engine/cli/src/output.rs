@@ -1,0 +1,364 @@
+//! Where answers go: standard output, a device or pipe, or a file that is replaced when all of them are there.
+//!
+//! ```text
+//!   -o FILE ─ links followed ─┬─ a file, or none yet ─► .millpond-XXXXXX#1 beside it ─ commit ─► renamed to FILE
+//!                             └─ a device, a pipe, /dev/stdout, /dev/fd/N ─► written as it is
+//! ```
+//!
+//! Before commit  FILE is as it was; a drop removes the temporary file, and so does [`remove_temporary`] where nothing is dropped.
+//! Kept           mode, group, and owner if the system lets us. Another hard link of FILE keeps the old content.
+//! Not written    a FILE that is read-only, or in whose folder no file can be made or renamed: nothing could be kept safe there.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use tempfile::{Builder, NamedTempFile};
+
+use crate::error::CliError;
+
+/// Where answers go.
+pub struct Output {
+    sink: Sink,
+    /// As messages name it: `standard output`, or the path in quotes.
+    name: String,
+    /// Why bytes could not be written; formats bury the reason in errors of their own.
+    failed: Option<io::Error>,
+}
+
+enum Sink {
+    /// Standard output or standard error.
+    Standard(BufWriter<Box<dyn Write + Send>>),
+    /// A device, a pipe, or whatever a descriptor leads to.
+    Direct { file: BufWriter<File>, path: PathBuf },
+    /// A file that replaces `target`.
+    Staged { file: BufWriter<File>, temporary: NamedTempFile, target: PathBuf },
+}
+
+/// A file of this machine, whatever it is called: device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileId(u64, u64);
+
+impl FileId {
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        // Two statements may use one terminal or /dev/null, but not one file or one pipe.
+        let counts = metadata.is_file() || metadata.file_type().is_fifo();
+        counts.then(|| Self(metadata.dev(), metadata.ino()))
+    }
+}
+
+/// What a path comes to when its links are followed.
+enum Place {
+    /// A descriptor, /proc/PID/fd/N: ours or another process's.
+    Descriptor(PathBuf),
+    /// A path without links, which may lead to nothing yet.
+    Path(PathBuf),
+}
+
+/// More links than any system follows.
+const MOST_LINKS: usize = 64;
+
+/// The temporary file of this process, for an end that runs no destructors.
+static TEMPORARY: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Removes the temporary file of an output that nobody will drop any more.
+pub fn remove_temporary() {
+    if let Some(path) = TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let _ = fs::remove_file(path);
+    }
+}
+
+impl Output {
+    /// Standard output.
+    pub fn standard() -> Self {
+        Self::on(Sink::Standard(BufWriter::new(Box::new(io::stdout()))), "standard output".to_string())
+    }
+
+    /// The output that `-o path` names. Nothing of what is there is changed. Waits where a pipe has no reader yet.
+    ///
+    /// # Errors
+    /// Exit 4, with the reason, when it could not be written or replaced.
+    pub fn open(path: &Path) -> Result<Self, CliError> {
+        let name = format!("'{}'", path.display());
+        let cannot = |reason: &dyn std::fmt::Display| CliError::file(format!("cannot write {name}: {reason}"));
+        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err(cannot(&"the name is that of a folder"));
+        }
+        let place = resolve(path).map_err(|error| cannot(&lower(&error)))?;
+        let target = match place {
+            Place::Descriptor(descriptor) => {
+                match own_descriptor(&descriptor) {
+                    Some("1") => return Ok(Self::standard()),
+                    Some("2") => {
+                        let errors: Box<dyn Write + Send> = Box::new(io::stderr());
+                        return Ok(Self::on(Sink::Standard(BufWriter::new(errors)), "standard error".to_string()));
+                    }
+                    _ => {}
+                }
+                // What its owner has written stays, wherever the descriptor stands.
+                let file = OpenOptions::new().append(true).open(&descriptor).map_err(|error| cannot(&lower(&error)))?;
+                return Ok(Self::on(Sink::Direct { file: BufWriter::new(file), path: descriptor }, name));
+            }
+            Place::Path(target) => target,
+        };
+        let old = match fs::metadata(&target) {
+            Ok(metadata) => Some(metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(cannot(&lower(&error))),
+        };
+        if let Some(old) = &old {
+            if old.is_dir() {
+                return Err(cannot(&"it is a folder"));
+            }
+            // Opening proves that it may be written, also where only its folder's rights are needed to replace it.
+            let file = OpenOptions::new().write(true).open(&target).map_err(|error| cannot(&lower(&error)))?;
+            if !old.is_file() {
+                return Ok(Self::on(Sink::Direct { file: BufWriter::new(file), path: target }, name));
+            }
+        }
+        let staged = stage(&target, old.as_ref()).and_then(|temporary| {
+            let file = BufWriter::new(temporary.as_file().try_clone()?);
+            Ok(Sink::Staged { file, temporary, target: target.clone() })
+        });
+        let sink = staged.map_err(|error| {
+            let folder = folder_of(&target);
+            if !folder.exists() {
+                return cannot(&format!("folder '{}' does not exist", folder.display()));
+            }
+            cannot(&format!(
+                "{}; answers are written to a new file in folder '{}' and then renamed, so that a failure loses nothing: \
+                 choose another folder, or redirect standard output to write the file in place",
+                lower(&error),
+                folder.display()
+            ))
+        })?;
+        if let Sink::Staged { temporary, .. } = &sink {
+            *TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner) = Some(temporary.path().to_path_buf());
+        }
+        Ok(Self::on(sink, name))
+    }
+
+    fn on(sink: Sink, name: String) -> Self {
+        Self { sink, name, failed: None }
+    }
+
+    /// As messages name it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Why bytes could not be written since the last call.
+    pub fn take_failure(&mut self) -> Option<io::Error> {
+        self.failed.take()
+    }
+
+    /// True for what `-o` named; standard output has no path.
+    pub fn has_path(&self) -> bool {
+        !matches!(self.sink, Sink::Standard(_))
+    }
+
+    /// True when `path` leads to the file that is written or replaced, under whatever name.
+    pub fn is_at(&self, path: &Path) -> bool {
+        let written: &[&Path] = match &self.sink {
+            Sink::Standard(_) => return false,
+            Sink::Direct { path, .. } => &[path],
+            Sink::Staged { temporary, target, .. } => &[target, temporary.path()],
+        };
+        match FileId::of(path) {
+            Some(id) => written.iter().any(|written| FileId::of(written) == Some(id)),
+            None => matches!(resolve(path), Ok(Place::Path(path)) if written.contains(&path.as_path())),
+        }
+    }
+
+    /// How much has been written, for [`cut_to`](Self::cut_to); `None` where nothing can be taken back.
+    ///
+    /// # Errors
+    /// Exit 4, as [`failure`](Self::failure) says.
+    pub fn mark(&mut self) -> Result<Option<u64>, CliError> {
+        let Sink::Staged { file, .. } = &mut self.sink else { return Ok(None) };
+        let position = file.stream_position();
+        self.written(position).map(Some)
+    }
+
+    /// Takes back what was written after `mark`.
+    ///
+    /// # Errors
+    /// Exit 4, as [`failure`](Self::failure) says.
+    pub fn cut_to(&mut self, mark: Option<u64>) -> Result<(), CliError> {
+        let (Sink::Staged { file, temporary, .. }, Some(length)) = (&mut self.sink, mark) else { return Ok(()) };
+        let cut = (|| {
+            let mut fresh = temporary.as_file().try_clone()?;
+            fresh.set_len(length)?;
+            fresh.seek(SeekFrom::Start(length))?;
+            // What a full disk refused is still buffered; it goes, too.
+            let _ = std::mem::replace(file, BufWriter::new(fresh)).into_parts();
+            Ok(())
+        })();
+        self.written(cut)
+    }
+
+    /// Ends the output: what was written takes its place.
+    ///
+    /// # Errors
+    /// Exit 4. The file is as it was; what could not be renamed is kept, and named.
+    pub fn commit(mut self) -> Result<(), CliError> {
+        let flushed = self.flush();
+        self.written(flushed)?;
+        let Sink::Staged { temporary, target, .. } = self.sink else { return Ok(()) };
+        let cannot = |reason: String| CliError::file(format!("cannot write {}: {reason}", self.name));
+        // A rename must not reach the disk before the bytes do.
+        temporary.as_file().sync_all().map_err(|error| cannot(lower(&error)))?;
+        let renamed = temporary.persist(&target);
+        TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match renamed {
+            Ok(_) => Ok(()),
+            Err(failed) => {
+                let reason = lower(&failed.error);
+                Err(match failed.file.keep() {
+                    Ok((_, kept)) => cannot(format!("{reason}; the answers are in '{}'", kept.display())),
+                    Err(_) => cannot(reason),
+                })
+            }
+        }
+    }
+
+    /// What a failed write means: exit 4 with the reason, or a reader that went away.
+    pub fn failure(&self, error: &io::Error) -> CliError {
+        // As in `millpond … | head`: that is the reader's right, and no error of ours.
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return CliError::reader_gone();
+        }
+        CliError::file(format!("cannot write to {}: {}", self.name, lower(error)))
+    }
+
+    fn written<T>(&self, result: io::Result<T>) -> Result<T, CliError> {
+        result.map_err(|error| self.failure(&error))
+    }
+
+    fn sink(&mut self) -> &mut dyn Write {
+        match &mut self.sink {
+            Sink::Standard(out) => out,
+            Sink::Direct { file, .. } => file,
+            Sink::Staged { file, .. } => file,
+        }
+    }
+
+    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        result.map_err(|error| {
+            let again = io::Error::new(error.kind(), error.to_string());
+            self.failed.get_or_insert(error);
+            again
+        })
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.sink().write(bytes);
+        self.note(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.sink().flush();
+        self.note(flushed)
+    }
+}
+
+/// Makes the file that will replace `target`, with the rights of the `old` one or those of any new file.
+fn stage(target: &Path, old: Option<&fs::Metadata>) -> io::Result<NamedTempFile> {
+    let folder = folder_of(target);
+    // Tables over the folder skip names that end so, as they do with what COPY has not finished.
+    let mut builder = Builder::new();
+    builder.prefix(".millpond-").suffix("#1").permissions(Permissions::from_mode(0o666));
+    let file = builder.tempfile_in(&folder)?;
+    let Some(old) = old else { return Ok(file) };
+    let new = file.as_file().metadata()?;
+    let folder = fs::metadata(&folder)?;
+    let sticky = folder.mode() & 0o1000 != 0;
+    if sticky && ![0, old.uid(), folder.uid()].contains(&new.uid()) {
+        let reason = "its folder lets only the owner of a file replace it";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+    }
+    if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+        chown(file.path(), Some(old.uid()), Some(old.gid())).or_else(|_| chown(file.path(), None, Some(old.gid())))?;
+    }
+    file.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o7777))?;
+    Ok(file)
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    path.parent().map_or_else(|| PathBuf::from("/"), Path::to_path_buf)
+}
+
+/// Follows the links of `path`, the last of which may lead to nothing; descriptors are not followed into what they are open on.
+fn resolve(path: &Path) -> io::Result<Place> {
+    let mut path = std::path::absolute(path)?;
+    for _ in 0..MOST_LINKS {
+        let Some(name) = path.file_name().map(ToOwned::to_owned) else {
+            return Ok(Place::Path(fs::canonicalize(path)?));
+        };
+        let folder = fs::canonicalize(folder_of(&path))?;
+        path = folder.join(&name);
+        // /proc/PID/fd, or /proc/PID/task/TID/fd.
+        if folder.starts_with("/proc") && folder.ends_with("fd") {
+            return Ok(Place::Descriptor(path));
+        }
+        match fs::read_link(&path) {
+            Ok(link) => path = folder.join(link),
+            // No link, or nothing there.
+            Err(_) => return Ok(Place::Path(path)),
+        }
+    }
+    Err(io::Error::other("too many links"))
+}
+
+/// The number of a descriptor of this process.
+fn own_descriptor(path: &Path) -> Option<&str> {
+    let own = Path::new("/proc").join(std::process::id().to_string());
+    path.starts_with(own).then(|| path.file_name()?.to_str()).flatten()
+}
+
+/// The system's reason without its number: "no space left on device".
+pub fn lower(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split_once(" (os error").map_or(text.as_str(), |(text, _)| text);
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_without_destructors_leaves_no_temporary_file() {
+        let folder = tempfile::tempdir().expect("folder");
+        let names = || fs::read_dir(folder.path()).expect("a folder").count();
+        let mut output = Output::open(&folder.path().join("t.csv")).expect("an output");
+        output.write_all(b"n\n1\n").expect("written");
+        assert_eq!(names(), 1);
+        remove_temporary();
+        assert_eq!(names(), 0);
+    }
+
+    #[test]
+    fn links_are_followed_to_what_is_not_there_yet_and_not_into_descriptors() {
+        let folder = tempfile::tempdir().expect("folder");
+        let root = fs::canonicalize(folder.path()).expect("path");
+        fs::create_dir(root.join("deep")).expect("folder");
+        std::os::unix::fs::symlink("deep/new.csv", root.join("link")).expect("link");
+        std::os::unix::fs::symlink("link", root.join("second")).expect("link");
+        let Ok(Place::Path(path)) = resolve(&root.join("second")) else { panic!("a path") };
+        assert_eq!(path, root.join("deep/new.csv"));
+
+        std::os::unix::fs::symlink("/dev/stdout", root.join("out")).expect("link");
+        let Ok(Place::Descriptor(path)) = resolve(&root.join("out")) else { panic!("a descriptor") };
+        assert!(path.ends_with("fd/1"), "{}", path.display());
+
+        std::os::unix::fs::symlink("round", root.join("round")).expect("link");
+        assert!(resolve(&root.join("round")).is_err());
+    }
+}

@@ -1,0 +1,141 @@
+//! Which files a statement reads or writes, and whether one of them is where its answer goes.
+//!
+//! ```text
+//!   logical plan, with subqueries, views, EXPLAIN and COPY ─► tables of files ─► their files ─► is one of them -o's?
+//! ```
+//!
+//! Judged  before the statement does anything, and before DataFusion drops scans that a query's answer does not need.
+//! Remote  tables cannot be a local file, and are not asked.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::TryStreamExt;
+use millpond::Millpond;
+use millpond::datafusion::catalog::TableProvider;
+use millpond::datafusion::common::tree_node::TreeNodeRecursion;
+use millpond::datafusion::datasource::listing::{ListingTable, ListingTableUrl};
+use millpond::datafusion::datasource::source_as_provider;
+use millpond::datafusion::error::Result;
+use millpond::datafusion::execution::context::SessionState;
+use millpond::datafusion::logical_expr::LogicalPlan;
+use millpond::datafusion::object_store::local::LocalFileSystem;
+
+use crate::error::CliError;
+use crate::output::Output;
+use crate::statements::Statement;
+
+/// Refuses a statement that reads or writes the file that its answer goes to.
+///
+/// # Errors
+/// Exit 2, naming the file and the statement.
+pub async fn refuse_own_output(
+    session: &Millpond,
+    statement: &Statement,
+    plan: &LogicalPlan,
+    output: &Output,
+) -> Result<(), CliError> {
+    if !output.has_path() {
+        return Ok(());
+    }
+    let state = session.context().state();
+    let mut touched = Touched::default();
+    // A plan that cannot be walked cannot be run either, and its own error is the better one.
+    let _ = touched.collect(plan);
+    if let LogicalPlan::DescribeTable(_) = plan {
+        touched.reads.extend(described(session, &statement.sql).await);
+    }
+    for path in touched.copies {
+        if output.is_at(&path) {
+            return Err(refusal(statement, output, "writes"));
+        }
+    }
+    for (tables, verb) in [(touched.reads, "reads"), (touched.writes, "writes")] {
+        for table in tables {
+            // As above: what cannot be listed cannot be read.
+            if is_in_table(&state, table.as_ref(), output).await.unwrap_or(false) {
+                return Err(refusal(statement, output, verb));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn refusal(statement: &Statement, output: &Output, verb: &str) -> CliError {
+    let line = statement.sql.lines().next().unwrap_or_default().trim_end();
+    CliError::usage(format!(
+        "answers cannot go to {}, which the statement in line {} {verb}: choose another file for -o\n  line {}: {line}",
+        output.name(),
+        statement.first_line + 1,
+        statement.first_line + 1,
+    ))
+}
+
+/// What a plan touches.
+#[derive(Default)]
+struct Touched {
+    reads: Vec<Arc<dyn TableProvider>>,
+    writes: Vec<Arc<dyn TableProvider>>,
+    /// Targets of COPY.
+    copies: Vec<PathBuf>,
+}
+
+impl Touched {
+    fn collect(&mut self, plan: &LogicalPlan) -> Result<()> {
+        plan.apply_with_subqueries(|node| {
+            match node {
+                LogicalPlan::TableScan(scan) => {
+                    if let Ok(table) = source_as_provider(&scan.source) {
+                        if let Some(view) = table.get_logical_plan() {
+                            self.collect(&view)?;
+                        }
+                        self.reads.push(table);
+                    }
+                }
+                LogicalPlan::Dml(write) => self.writes.extend(source_as_provider(&write.target)),
+                LogicalPlan::Copy(copy) => {
+                    let url = ListingTableUrl::parse(&copy.output_url)?;
+                    self.copies.extend(local_path(&url, url.prefix()));
+                }
+                _ => {}
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(())
+    }
+}
+
+/// The tables that a DESCRIBE names: their plan has columns alone.
+async fn described(session: &Millpond, sql: &str) -> Vec<Arc<dyn TableProvider>> {
+    let state = session.context().state();
+    let dialect = state.config_options().sql_parser.dialect;
+    let statement = state.sql_to_statement(sql, &dialect);
+    let names = statement.and_then(|statement| state.resolve_table_references(&statement)).unwrap_or_default();
+    let mut tables = Vec::new();
+    for name in names {
+        tables.extend(session.context().table_provider(name).await);
+    }
+    tables
+}
+
+async fn is_in_table(state: &SessionState, table: &dyn TableProvider, output: &Output) -> Result<bool> {
+    let Some(table) = table.downcast_ref::<ListingTable>() else { return Ok(false) };
+    for url in table.table_paths() {
+        if url.scheme() != "file" {
+            continue;
+        }
+        let store = state.runtime_env().object_store(url)?;
+        let mut files = url.list_all_files(state, store.as_ref(), &table.options().file_extension).await?;
+        while let Some(file) = files.try_next().await? {
+            if local_path(url, &file.location).is_some_and(|path| output.is_at(&path)) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// The path of an object of this machine.
+fn local_path(url: &ListingTableUrl, location: &millpond::datafusion::object_store::path::Path) -> Option<PathBuf> {
+    (url.scheme() == "file").then(|| LocalFileSystem::new().path_to_filesystem(location).ok()).flatten()
+}

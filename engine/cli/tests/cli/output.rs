@@ -1,0 +1,369 @@
+//! `-o FILE`: nothing that was there is lost, and what is not a file is written as it is.
+
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::{Ended, millpond};
+
+const OLD: &str = "id,name\n1,old\n2,older\n";
+
+/// A folder with one file of an earlier run.
+struct Folder {
+    folder: TempDir,
+    file: PathBuf,
+}
+
+impl Folder {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("folder");
+        let file = folder.path().join("t.csv");
+        fs::write(&file, OLD).expect("file");
+        Self { folder, file }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The names in the folder, those of hidden files, too.
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.folder.path()).expect("a folder");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.expect("entry").file_name().into_string().expect("UTF-8")).collect();
+        names.sort();
+        names
+    }
+
+    fn is_untouched(&self) -> bool {
+        fs::read_to_string(&self.file).expect("the old file") == OLD && self.names() == ["t.csv"]
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// Runs `sql` with its answers in `file`.
+fn into(file: &Path, flags: &[&str], sql: &str) -> Ended {
+    millpond(&[&["-q", "--device", "cpu", "-o", text(file)], flags, &["-c", sql]].concat())
+}
+
+#[test]
+fn an_output_that_a_statement_reads_is_refused() {
+    let folder = Folder::new();
+    let (t, d) = (text(&folder.file), text(folder.folder.path()));
+    let name = format!("{t}'");
+    for (flags, sql, line) in [
+        (&[][..], format!("SELECT * FROM '{t}'"), 1),
+        (&["--keep-going"], format!("SELECT 1;\nSELECT * FROM '{t}'"), 2),
+        (&[], format!("SELECT * FROM '{d}/'"), 1),
+        (&[], format!("SELECT * FROM '{d}/*.csv'"), 1),
+        (&[], format!("SELECT * FROM '{d}/../{}/t.csv'", folder.folder.path().file_name().unwrap().display()), 1),
+        (&["--table", &format!("old={t}")], "SELECT id FROM old".to_string(), 1),
+        (&["--table", &format!("old={d}")], "SELECT 1 AS n WHERE 1 IN (SELECT id FROM old)".to_string(), 1),
+        (
+            &[],
+            format!("CREATE EXTERNAL TABLE old STORED AS CSV LOCATION '{t}';\n\nSELECT count(*) FROM old LIMIT 0"),
+            3,
+        ),
+        (&[], format!("CREATE VIEW old AS SELECT * FROM '{t}'"), 1),
+        (&[], format!("CREATE TABLE old AS SELECT * FROM '{t}'; SELECT * FROM old"), 1),
+        (&[], format!("EXPLAIN ANALYZE SELECT * FROM '{t}'"), 1),
+        (&[], format!("EXPLAIN SELECT * FROM '{t}'"), 1),
+        (&[], format!("DESCRIBE '{t}'"), 1),
+        (&["--table", &format!("old={t}")], "DESCRIBE old".to_string(), 1),
+        (&["--table", &format!("old={t}")], "SELECT * FROM sessionize('old', 'id', 'id', 5)".to_string(), 1),
+        (&[], format!("COPY (SELECT * FROM '{t}') TO '{d}/other.csv'"), 1),
+        (&[], format!("COPY (SELECT 1) TO '{t}'"), 1),
+        (&["--table", &format!("old={t}")], "INSERT INTO old VALUES (3, 'new')".to_string(), 1),
+    ] {
+        let ended = into(&folder.file, flags, &sql);
+        assert_eq!(ended.code, 2, "{sql}: {}", ended.stderr);
+        assert!(
+            ended.stderr.contains(&name) && ended.stderr.contains(&format!("line {line}")),
+            "{sql}: {}",
+            ended.stderr
+        );
+        assert!(folder.is_untouched(), "{sql}: {:?}", folder.names());
+    }
+}
+
+#[test]
+fn an_output_that_is_read_under_another_name_is_refused() {
+    let folder = Folder::new();
+    fs::hard_link(&folder.file, folder.path("hard.csv")).expect("link");
+    symlink("t.csv", folder.path("soft.csv")).expect("link");
+    for (written, read) in [("hard.csv", "t.csv"), ("t.csv", "soft.csv"), ("soft.csv", "hard.csv")] {
+        let ended = into(&folder.path(written), &[], &format!("SELECT * FROM '{}'", text(&folder.path(read))));
+        assert_eq!(ended.code, 2, "{written}, {read}: {}", ended.stderr);
+        assert!(ended.stderr.contains(written), "{}", ended.stderr);
+    }
+    assert_eq!(fs::read_to_string(&folder.file).expect("text"), OLD);
+    assert_eq!(folder.names(), ["hard.csv", "soft.csv", "t.csv"]);
+}
+
+#[test]
+fn a_file_that_the_script_writes_itself_is_refused_before_it_is_there() {
+    let folder = Folder::new();
+    let new = folder.path("new.csv");
+    let ended = into(&new, &[], &format!("COPY (SELECT 1) TO '{}'", text(&new)));
+    assert_eq!(ended.code, 2, "{}", ended.stderr);
+    assert!(folder.is_untouched());
+}
+
+#[test]
+fn a_folder_may_be_read_for_a_new_file_in_it() {
+    let folder = Folder::new();
+    let sql = format!("SELECT count(*) AS n FROM '{}/'", text(folder.folder.path()));
+    // Files are listed in any order: the temporary one would come first now and then.
+    for _ in 0..20 {
+        let ended = into(&folder.path("count.csv"), &[], &sql);
+        assert_eq!((ended.code, ended.stderr.as_str()), (0, ""));
+        assert_eq!(fs::read_to_string(folder.path("count.csv")).expect("text"), "n\n2\n");
+        fs::remove_file(folder.path("count.csv")).expect("removed");
+        assert!(folder.is_untouched(), "{:?}", folder.names());
+    }
+}
+
+#[test]
+fn a_failed_statement_leaves_the_old_file_and_no_other() {
+    let folder = Folder::new();
+    for sql in [
+        "SELECT nothing",
+        "SELECT 1; SELECT nothing",
+        // Rows have been written when the division fails.
+        "SELECT 10 / (500000 - value) AS n FROM generate_series(1, 1000000)",
+        "SELECT 'never closed",
+    ] {
+        let ended = into(&folder.file, &[], sql);
+        assert_eq!(ended.code, 1, "{sql}: {}", ended.stderr);
+        assert!(folder.is_untouched(), "{sql}: {:?}", folder.names());
+        assert_eq!(into(&folder.path("new.csv"), &[], sql).code, 1, "{sql}");
+        assert!(folder.is_untouched(), "{sql}: {:?}", folder.names());
+    }
+    let ended = into(&folder.file, &[], "SELECT 1 AS n; SELECT 2 AS m");
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""));
+    assert_eq!(fs::read_to_string(&folder.file).expect("text"), "n\n1\nm\n2\n");
+    assert_eq!(folder.names(), ["t.csv"]);
+}
+
+#[test]
+fn keep_going_keeps_what_succeeded_and_nothing_of_what_failed() {
+    let folder = Folder::new();
+    let halfway = "SELECT 10 / (500000 - value) AS n FROM generate_series(1, 1000000)";
+    let ended = into(&folder.file, &["--keep-going"], &format!("SELECT 1 AS a; {halfway}; SELECT 2 AS b"));
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert_eq!(fs::read_to_string(&folder.file).expect("text"), "a\n1\nb\n2\n");
+
+    fs::write(&folder.file, OLD).expect("file");
+    assert_eq!(into(&folder.file, &["--keep-going"], &format!("{halfway}; SELECT nothing")).code, 1);
+    assert!(folder.is_untouched(), "{:?}", folder.names());
+}
+
+#[test]
+fn links_lead_to_the_file_and_its_mode_is_kept() {
+    let folder = Folder::new();
+    fs::set_permissions(&folder.file, Permissions::from_mode(0o640)).expect("mode");
+    symlink("t.csv", folder.path("link.csv")).expect("link");
+    assert_eq!(into(&folder.path("link.csv"), &[], "SELECT 1 AS n").code, 0);
+    assert_eq!(fs::read_to_string(&folder.file).expect("text"), "n\n1\n");
+    assert_eq!(fs::metadata(&folder.file).expect("file").mode() & 0o7777, 0o640);
+    assert!(folder.path("link.csv").is_symlink());
+
+    // A link to what is not there yet, and the mode of any new file.
+    symlink("new.csv", folder.path("dangling.csv")).expect("link");
+    assert_eq!(into(&folder.path("dangling.csv"), &[], "SELECT 2 AS n").code, 0);
+    assert_eq!(fs::read_to_string(folder.path("new.csv")).expect("text"), "n\n2\n");
+    fs::write(folder.path("any"), "").expect("file");
+    let mode = |name: &str| fs::metadata(folder.path(name)).expect("file").mode();
+    assert_eq!(mode("new.csv"), mode("any"));
+    assert_eq!(folder.names(), ["any", "dangling.csv", "link.csv", "new.csv", "t.csv"]);
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error_that_says_why() {
+    let folder = Folder::new();
+    let d = text(folder.folder.path());
+    // A file that may be written in a folder where none can be made: even for root, in /proc.
+    for (file, says) in [
+        (format!("{d}/"), "folder"),
+        (d.to_string(), "folder"),
+        (format!("{d}/missing/t.csv"), "no such file or directory"),
+        ("/proc/self/comm".to_string(), "redirect standard output"),
+    ] {
+        let ended = into(Path::new(&file), &["--format", "csv"], "SELECT 1");
+        assert_eq!(ended.code, 4, "{file}: {}", ended.stderr);
+        assert!(ended.stderr.contains(&file) && ended.stderr.contains(says), "{file}: {}", ended.stderr);
+    }
+    assert!(folder.is_untouched());
+
+    fs::set_permissions(&folder.file, Permissions::from_mode(0o444)).expect("mode");
+    if File::options().write(true).open(&folder.file).is_err() {
+        let ended = into(&folder.file, &[], "SELECT 1");
+        assert!(ended.code == 4 && ended.stderr.contains("permission denied"), "{}", ended.stderr);
+    }
+    assert!(folder.is_untouched());
+}
+
+fn start(args: &[&str], stdout: Stdio) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+    command.args(["-q", "--device", "cpu"]).args(args).current_dir(crate::root());
+    command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).spawn().expect("the binary starts")
+}
+
+fn end(child: Child) -> (Option<i32>, String) {
+    let output = child.wait_with_output().expect("the binary ends");
+    (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
+}
+
+#[test]
+fn devices_pipes_and_descriptors_are_written_as_they_are() {
+    assert_eq!(into(Path::new("/dev/null"), &["--format", "csv"], "SELECT 1").code, 0);
+    assert!(!Path::new("/dev/null").is_file());
+
+    // The descriptors of standard output, under each name, go on where the file ends.
+    let folder = Folder::new();
+    symlink("/dev/stdout", folder.path("out")).expect("link");
+    for name in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", text(&folder.path("out"))] {
+        fs::write(&folder.file, OLD).expect("file");
+        let stdout = File::options().append(true).open(&folder.file).expect("file");
+        let ended = end(start(&["--format", "csv", "-o", name, "-c", "SELECT 3 AS id"], stdout.into()));
+        assert_eq!(ended, (Some(0), String::new()), "{name}");
+        assert_eq!(fs::read_to_string(&folder.file).expect("text"), format!("{OLD}id\n3\n"), "{name}");
+    }
+    assert_eq!(folder.names(), ["out", "t.csv"]);
+
+    let pipe = folder.path("pipe.csv");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
+    let child = start(&["-o", text(&pipe), "-c", "SELECT 4 AS id"], Stdio::null());
+    let mut read = String::new();
+    File::open(&pipe).expect("a writer").read_to_string(&mut read).expect("text");
+    assert_eq!((end(child), read.as_str()), ((Some(0), String::new()), "id\n4\n"));
+    assert_eq!(folder.names(), ["out", "pipe.csv", "t.csv"]);
+}
+
+#[test]
+fn a_full_device_says_so() {
+    let full = || File::options().write(true).open("/dev/full").expect("a device");
+    for format in ["csv", "json", "ndjson", "table"] {
+        let ended = end(start(&["--format", format, "-c", "SELECT 1"], full().into()));
+        let says = "error: cannot write to standard output: no space left on device\n";
+        assert_eq!(ended, (Some(4), says.to_string()), "{format}");
+        let ended = end(start(&["--format", format, "-o", "/dev/full", "-c", "SELECT 1"], Stdio::null()));
+        let says = "error: cannot write to '/dev/full': no space left on device\n";
+        assert_eq!(ended, (Some(4), says.to_string()), "{format}");
+    }
+    let info = |stdout: Stdio| {
+        let info =
+            Command::new(env!("CARGO_BIN_EXE_millpond")).arg("info").stdout(stdout).stderr(Stdio::piped()).spawn();
+        end(info.expect("the binary starts"))
+    };
+    let (code, stderr) = info(full().into());
+    assert!(code == Some(4) && stderr.contains("standard output: no space left on device"), "{code:?} {stderr}");
+    // Nobody reads standard error, and the answer is right all the same.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+    let answered = command.args(["--device", "cpu", "-c", "SELECT 1 AS n"]).stderr(full()).output().expect("runs");
+    assert_eq!((answered.status.code(), answered.stdout.as_slice()), (Some(0), &b"n\n1\n"[..]));
+}
+
+/// A shell's limit on file sizes stands for a full disk.
+#[test]
+fn a_full_disk_loses_nothing_and_is_no_bug() {
+    let folder = Folder::new();
+    let limited = |args: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_millpond")]);
+        let output = command.args(["-q", "--device", "cpu"]).args(args).output().expect("sh runs");
+        (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
+    };
+    let rows = "SELECT value FROM generate_series(1, 100000)";
+    let (code, stderr) = limited(&["-o", text(&folder.file), "-c", rows]);
+    assert!(code == Some(4) && stderr.contains("t.csv") && stderr.contains("too large"), "{code:?} {stderr}");
+    assert!(folder.is_untouched(), "{:?}", folder.names());
+
+    for kind in ["csv", "parquet", "json", "arrow"] {
+        let copy = format!("COPY ({rows}) TO '{}'", text(&folder.path(&format!("copy.{kind}"))));
+        let (code, stderr) = limited(&["-c", &copy]);
+        // DataFusion keeps the reason to itself for some formats.
+        let says = ["too large", "full disk"].iter().any(|words| stderr.to_lowercase().contains(words));
+        assert!(code == Some(4) && says && stderr.contains(&format!("copy.{kind}'")), "{kind}: {code:?} {stderr}");
+        assert!(!stderr.contains("bug"), "{kind}: {stderr}");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    for format in ["csv", "json", "ndjson", "table"] {
+        let sql = "SELECT value FROM generate_series(1, 1000000000000)";
+        let mut child = start(&["--format", format, "-c", sql], Stdio::piped());
+        let mut read = [0; 5000];
+        child.stdout.take().expect("piped").read_exact(&mut read).expect("rows come while the query runs");
+        assert_eq!(end(child), (Some(0), String::new()), "{format}");
+    }
+}
+
+#[test]
+fn an_interrupt_leaves_the_old_file_and_no_other() {
+    let folder = Folder::new();
+    let sql = "SELECT 1 AS n; SELECT count(*) FROM generate_series(1, 1000000000000)";
+    let mut child = start(&["-o", text(&folder.file), "-c", sql], Stdio::null());
+    // The handler is installed before the output is opened.
+    while folder.names().len() == 1 {
+        assert_eq!(child.try_wait().expect("state"), None, "the query ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    assert!(sent.success());
+    assert_eq!(end(child), (Some(130), "error: interrupted\n".to_string()));
+    assert!(folder.is_untouched(), "{:?}", folder.names());
+}
+
+#[test]
+fn rows_before_an_error_are_printed_and_json_stays_open() {
+    let sql = "SELECT 10 / (500000 - value) AS n FROM generate_series(1, 1000000)";
+    for (format, begins) in
+        [("json", "[{\"n\":0},"), ("ndjson", "{\"n\":0}\n"), ("csv", "n\n0\n"), ("table", "+---+\n| n |")]
+    {
+        let ended = millpond(&["-q", "--device", "cpu", "--format", format, "-c", sql]);
+        assert!(ended.code == 1 && ended.stderr.contains("Divide by zero"), "{format}: {}", ended.stderr);
+        assert!(ended.stdout.starts_with(begins), "{format}: {}", &ended.stdout[..20]);
+        assert!(!ended.stdout.ends_with("]\n") && !ended.stdout.ends_with("+\n"), "{format} is not whole");
+    }
+}
+
+/// The most bytes of memory that the process has had so far, from the system's own account.
+fn peak_bytes(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("a running process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
+    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+}
+
+#[test]
+fn memory_does_not_grow_with_the_answer() {
+    for (format, end_of_row) in [("table", b'\n'), ("json", b'}'), ("csv", b'\n')] {
+        let peak = |rows: u64| {
+            let sql = format!(
+                "SELECT value % 10 AS a, value % 7 AS b FROM generate_series(1, {rows}); SELECT 'the end' AS mark; \
+                 SELECT count(*) FROM generate_series(1, 1000000000000)"
+            );
+            let mut child = start(&["--format", format, "-c", &sql], Stdio::piped());
+            let mut answer = BufReader::new(child.stdout.take().expect("piped"));
+            let mut row = Vec::new();
+            while !row.windows(7).any(|bytes| bytes == b"the end") {
+                row.clear();
+                assert!(answer.read_until(end_of_row, &mut row).expect("text") > 0, "{format}: the answer ended early");
+            }
+            let peak = peak_bytes(child.id());
+            child.kill().expect("killed");
+            child.wait().expect("ended");
+            peak
+        };
+        let (few, many) = (peak(1_000_000), peak(10_000_000));
+        assert!(many < few + (64 << 20), "{format}: {few} bytes, then {many}");
+    }
+}
