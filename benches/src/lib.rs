@@ -8,4 +8,5 @@
 
 pub mod faults;
 pub mod fuzz;
+mod permitted;
 pub mod runner;

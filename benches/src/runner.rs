@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Made     a query's own tables and views are gone when it ends. Its tables are collected, so they count as answers, too.
-//! Errors   a missing table names the two places where it was looked for.
+//! Allowed  is what `permitted.rs` says: no statement writes outside the session or reads a file by its name.
+//! Errors   a missing table names the two places where it was looked for; a refused statement its file and number.
 //! Time     is the host's wall clock; the simulated device's is never reported as performance.
 
 use std::path::{Path, PathBuf};
@@ -25,6 +26,8 @@ use millpond_queries::answer::{Answer, Difference};
 use millpond_queries::bag::same_bag;
 use millpond_queries::gpu_bdb::{Rows, Tables};
 use millpond_queries::{Check, Query, Suite, functions};
+
+use crate::permitted::{self, ALLOWED};
 
 /// Why a suite could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +50,8 @@ pub enum RunnerError {
     FunctionMissing { suite: String, function: String },
     #[error("the functions of the workload cannot be registered: {source}")]
     Functions { source: DataFusionError },
+    #[error("{file}, statement {statement}: {what}; {ALLOWED}")]
+    Refused { file: String, statement: usize, what: String },
     #[error("{query}: {source}")]
     Query { query: String, source: DataFusionError },
 }
@@ -153,24 +158,36 @@ pub fn register_functions(session: &Millpond, suite: &Suite) -> Result<(), Runne
 /// Runs one query, statement by statement, and collects what it gives. Tables and views that it makes are gone afterwards.
 ///
 /// # Errors
-/// [`RunnerError::Query`] with the query's id.
+/// [`RunnerError::Refused`] with the file and the statement, [`RunnerError::Query`] with the query's id.
 pub async fn run_query(session: &Millpond, query: &Query) -> Result<Outcome, RunnerError> {
     let before = tables_of(session.context());
     let ran = run_statements(session, query, &before).await;
     for made in tables_of(session.context()).into_iter().filter(|name| !before.contains(name)) {
         let _ = session.context().deregister_table(TableReference::bare(made));
     }
-    ran.map_err(|source| RunnerError::Query { query: query.id.clone(), source })
+    ran.unwrap_or_else(|source| Err(RunnerError::Query { query: query.id.clone(), source }))
 }
 
-async fn run_statements(session: &Millpond, query: &Query, before: &[String]) -> Result<Outcome, DataFusionError> {
+/// The inner error is a refusal, the outer one DataFusion's.
+async fn run_statements(
+    session: &Millpond,
+    query: &Query,
+    before: &[String],
+) -> Result<Result<Outcome, RunnerError>, DataFusionError> {
     let context = session.context();
     let started = Instant::now();
     let (mut answer, mut made) = (None, Vec::new());
     let mut report: Option<QueryReport> = None;
-    for statement in DFParserBuilder::new(query.sql.as_str()).build()?.parse_statements()? {
+    let statements = DFParserBuilder::new(query.sql.as_str()).build()?.parse_statements()?;
+    for (statement, number) in statements.into_iter().zip(1..) {
+        let refused = |what| RunnerError::Refused { file: query.file().to_string(), statement: number, what };
+        if let Some(what) = permitted::file_by_name(context, &statement)? {
+            return Ok(Err(refused(what)));
+        }
         let plan = sql::statement_plan(&context.state(), statement).await?;
-        allowed(&plan, before)?;
+        if let Some(what) = permitted::refusal(context, &plan, before).await? {
+            return Ok(Err(refused(what)));
+        }
         let result = match plan {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create))
                 if create.if_not_exists && context.table_exist(create.name.clone())? =>
@@ -215,38 +232,7 @@ async fn run_statements(session: &Millpond, query: &Query, before: &[String]) ->
     });
     let answer = Answer::try_new(&tables.answer.schema, &tables.answer.batches)?;
     let (query, report) = (query.id.clone(), report.unwrap_or_default());
-    Ok(Outcome { query, answer, parts, text, elapsed, report })
-}
-
-/// Refuses what would outlive the query: changes of the data, of the session, and of the tables of others.
-fn allowed(plan: &LogicalPlan, before: &[String]) -> Result<(), DataFusionError> {
-    let refused = |what: &str| {
-        Err(DataFusionError::Plan(format!(
-            "{what}; a query of a suite reads the suite's tables, and may prepare tables and views of its own by CREATE TABLE … AS and \
-             CREATE VIEW"
-        )))
-    };
-    let theirs = |name: &TableReference| before.iter().any(|table| table == name.table());
-    match plan {
-        LogicalPlan::Dml(dml) => refused(&format!("{} would change {}", dml.op, dml.table_name)),
-        LogicalPlan::Copy(copy) => refused(&format!("COPY would write {}", copy.output_url)),
-        LogicalPlan::Statement(statement) => {
-            let name = statement.display().to_string();
-            refused(&format!("{name} would change the session; options are given by --set KEY=VALUE"))
-        }
-        LogicalPlan::Ddl(ddl) => match ddl {
-            DdlStatement::CreateMemoryTable(create) if !theirs(&create.name) || create.if_not_exists => Ok(()),
-            DdlStatement::CreateView(create) if !theirs(&create.name) => Ok(()),
-            DdlStatement::DropTable(drop) if !theirs(&drop.name) => Ok(()),
-            DdlStatement::DropView(drop) if !theirs(&drop.name) => Ok(()),
-            DdlStatement::CreateMemoryTable(_)
-            | DdlStatement::CreateView(_)
-            | DdlStatement::DropTable(_)
-            | DdlStatement::DropView(_) => refused(&format!("{} is about a table of the suite", ddl.display())),
-            other => refused(&format!("{} would outlive the query", other.display())),
-        },
-        _ => Ok(()),
-    }
+    Ok(Ok(Outcome { query, answer, parts, text, elapsed, report }))
 }
 
 async fn execute(session: &Millpond, plan: &LogicalPlan) -> Result<QueryResult, DataFusionError> {

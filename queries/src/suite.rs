@@ -67,6 +67,11 @@ pub enum SuiteError {
     Unreadable { path: PathBuf, reason: String },
     #[error("{file}: {reason}")]
     Manifest { file: String, reason: String },
+    #[error(
+        "{file}: '{table}' in tables cannot be a table's name; it takes letters, digits and _, and its rows are NAME.parquet or the \
+         folder NAME in the folder of --data"
+    )]
+    TableName { file: String, table: String },
     #[error("{folder}: a suite needs at least one .sql file beside suite.toml")]
     NoQueries { folder: String },
     #[error("{file}: [query.{key}] has no file {key}.sql beside it; the queries are {known}")]
@@ -196,6 +201,9 @@ impl Suite {
             file: file.clone(),
             reason: error.to_string().trim_end().to_string(),
         })?;
+        if let Some(table) = manifest.tables.iter().flatten().find(|table| !is_plain(table)) {
+            return Err(SuiteError::TableName { file, table: table.clone() });
+        }
         if texts.is_empty() {
             return Err(SuiteError::NoQueries { folder: folder.display().to_string() });
         }
@@ -305,6 +313,11 @@ impl Suite {
 }
 
 impl Query {
+    /// The file that its text comes from, or its id where there is none.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
     /// A query that stands alone.
     ///
     /// # Errors
@@ -327,6 +340,11 @@ impl Query {
         })?;
         Ok(())
     }
+}
+
+/// True for a name that is a file's name everywhere, and leads into no other folder.
+fn is_plain(table: &str) -> bool {
+    !table.is_empty() && table.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
 }
 
 /// 7 for `q07`, `07` and `7`.
@@ -445,6 +463,12 @@ mod tests {
             refused(&[sql, ("suite.toml", "name = \"x\"\n[query.q2]")]),
             "suite.toml: [query.q2] has no file q2.sql beside it; the queries are q1"
         );
+        for table in ["../t", "/etc/passwd", "a/b", "a\\\\b", "..", "t.parquet", "s3:t", "t*", ""] {
+            let error = refused(&[sql, ("suite.toml", &format!("name = \"x\"\ntables = [\"nation\", \"{table}\"]"))]);
+            let named =
+                error.starts_with(&format!("suite.toml: '{}' in tables cannot be", table.replace("\\\\", "\\")));
+            assert!(named && error.contains("letters, digits and _"), "{error}");
+        }
         assert_eq!(
             refused(&[("q1.sql", "SELECT 1\nLIMIT $n"), ("suite.toml", "name = \"x\"")]),
             "q1.sql:2: $n has no value; add n to [parameters] of suite.toml, or use one of: none yet"

@@ -16,7 +16,22 @@ use crate::error::CliError;
 /// # Errors
 /// Exit 2 for an unknown option or table form, 3 for an absent device, 4 for a file that cannot be read.
 pub async fn open(args: &SessionArgs, device: Option<DeviceChoice>) -> Result<Millpond, CliError> {
-    let mut builder = builder(args)?;
+    opened(builder(args)?.with_url_tables(), args, device).await
+}
+
+/// The same, without files that a query names: it reads tables that are registered.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_over_tables(args: &SessionArgs, device: Option<DeviceChoice>) -> Result<Millpond, CliError> {
+    opened(builder(args)?, args, device).await
+}
+
+async fn opened(
+    mut builder: MillpondBuilder,
+    args: &SessionArgs,
+    device: Option<DeviceChoice>,
+) -> Result<Millpond, CliError> {
     if let Some(device) = device {
         builder = builder.with_device(device);
     }
@@ -62,7 +77,7 @@ pub fn builder(args: &SessionArgs) -> Result<MillpondBuilder, CliError> {
             _ => return Err(unknown_setting(key.trim())),
         }
     }
-    Ok(builder.with_config(config).with_url_tables())
+    Ok(builder.with_config(config))
 }
 
 /// Writes what `--memory-log` has so far.

@@ -120,14 +120,14 @@ fn one_for_each_allocator(session_args: &SessionArgs) -> Result<Vec<SessionArgs>
     Ok(strategies(session_args, &[])?.iter().map(|strategy| with(strategy.name())).collect())
 }
 
-/// A session with the suite's functions and tables.
+/// A session with the suite's functions and tables. Its queries read no file by name.
 async fn open(
     suite: &Suite,
     args: &RunArgs,
     session_args: &SessionArgs,
     device: Option<DeviceChoice>,
 ) -> Result<Millpond, CliError> {
-    let session = session::open(session_args, device).await?;
+    let session = session::open_over_tables(session_args, device).await?;
     register_functions(&session, suite).map_err(runner)?;
     register_tables(&session, suite, &args.data).await.map_err(runner)?;
     Ok(session)
