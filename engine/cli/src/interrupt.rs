@@ -7,8 +7,10 @@
 //!
 //! The listener has its own thread because a busy query may keep every worker from looking at signals.
 
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::Poll;
 use std::thread;
 
 use tokio::sync::watch;
@@ -24,7 +26,7 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Starts to listen.
+    /// Starts to listen: from its return on, an interrupt no longer ends the process by itself.
     ///
     /// # Errors
     /// If the system gives no thread or no signal handler.
@@ -35,9 +37,21 @@ impl Interrupts {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| cannot(&error))?;
         let flag = Arc::new(AtomicBool::new(false));
         let raised = Arc::clone(&flag);
+        let (installed, listens) = mpsc::channel();
         let listener = move || {
             runtime.block_on(async {
-                while tokio::signal::ctrl_c().await.is_ok() {
+                loop {
+                    let mut next = pin!(tokio::signal::ctrl_c());
+                    // The first look installs the handler.
+                    let early = futures::poll!(&mut next);
+                    let _ = installed.send(());
+                    let ended = match early {
+                        Poll::Ready(ended) => ended,
+                        Poll::Pending => next.await,
+                    };
+                    if ended.is_err() {
+                        break;
+                    }
                     raised.store(true, Ordering::Relaxed);
                     sender.send_modify(|count| *count += 1);
                     if *sender.borrow() > 1 {
@@ -48,6 +62,7 @@ impl Interrupts {
             });
         };
         thread::Builder::new().name("interrupts".to_string()).spawn(listener).map_err(|error| cannot(&error))?;
+        listens.recv().map_err(|error| cannot(&error))?;
         Ok(Self { count, flag })
     }
 

@@ -32,14 +32,8 @@ fn millpond_reading(input: &str, args: &[&str]) -> Ended {
 
 /// The same, with more in the environment.
 fn millpond_in(environment: &[(&str, &str)], input: &str, args: &[&str]) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MILLPOND_")) {
-        command.env_remove(name);
-    }
-    let mut child = command
-        .args(args)
+    let mut child = command(args)
         .envs(environment.iter().copied())
-        .current_dir(root())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -52,6 +46,23 @@ fn millpond_in(environment: &[(&str, &str)], input: &str, args: &[&str]) -> Ende
         stdout: String::from_utf8(output.stdout).expect("UTF-8"),
         stderr: String::from_utf8(output.stderr).expect("UTF-8"),
     }
+}
+
+/// The binary in the workspace's root, with no options from outside.
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MILLPOND_")) {
+        command.env_remove(name);
+    }
+    command.args(args).current_dir(root());
+    command
+}
+
+/// Sends what Ctrl-C sends.
+#[cfg(unix)]
+fn interrupt(child: &std::process::Child) {
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    assert!(sent.success());
 }
 
 fn root() -> PathBuf {

@@ -1,6 +1,8 @@
 //! `gen` and `run`.
 
 use crate::millpond;
+#[cfg(unix)]
+use crate::{command, interrupt};
 
 #[test]
 fn generated_tables_run_through_the_suite() {
@@ -171,44 +173,80 @@ fn queries_of_a_suite_leave_nothing_behind() {
     assert_eq!(files, 2, "the data has another file");
 }
 
-/// An interrupt ends `gen` and `run` with exit 130; half-written files are gone, and queries that have run are told.
+/// What the statements of a folder that somebody else has written cannot do: write a file, and read one that is no table.
+#[test]
+fn a_suite_writes_no_file_and_reads_its_tables_alone() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_string();
+    let (data, suite, out, csv) = (path("data"), path("mine"), path("x.csv"), path("secret.csv"));
+    let made = millpond(&["gen", "tpch", "--scale", "0.001", "--out", &data, "--tables", "region"]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    std::fs::create_dir(&suite).expect("a folder");
+    std::fs::write(&csv, "who,at\n1,0\n").expect("written");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join("mine").join(name), text).expect("written");
+    let run = || millpond(&["run", &suite, "--data", &data, "--device", "cpu", "-q"]);
+    write("suite.toml", "name = \"mine\"\nfunctions = [\"sessionize\"]\n");
+    let by_name = "files are not read by name; a suite's statements are queries";
+    for (sql, says) in [
+        (
+            format!("SELECT 1; EXPLAIN ANALYZE COPY (SELECT 42) TO '{out}' STORED AS CSV"),
+            "mine/q1.sql, statement 2: COPY would write",
+        ),
+        (format!("EXPLAIN COPY (SELECT 42) TO '{out}' STORED AS CSV"), "mine/q1.sql, statement 1: COPY would write"),
+        (format!("SELECT * FROM '{csv}'"), by_name),
+        ("SELECT * FROM '/etc/passwd'".to_string(), "'/etc/passwd' is no table of the suite"),
+        ("SELECT * FROM 's3://bucket/file.parquet'".to_string(), by_name),
+        (format!("SELECT 1 WHERE EXISTS (WITH c AS (SELECT * FROM '{csv}') SELECT * FROM c)"), by_name),
+        (format!("DESCRIBE '{csv}'"), by_name),
+        (format!("SELECT * FROM sessionize('{csv}', 'who', 'at', 10)"), "no table or view is called"),
+    ] {
+        write("q1.sql", &sql);
+        let ran = run();
+        assert!(ran.code == 1 && ran.stderr.contains(says), "{sql}: {}{}", ran.stdout, ran.stderr);
+        assert!(!std::path::Path::new(&out).exists(), "{sql}");
+    }
+    // The names of its tables lead into no other folder.
+    std::fs::copy(path("data/region.parquet"), path("t.parquet")).expect("copied");
+    write("q1.sql", "SELECT 1");
+    write("suite.toml", "name = \"mine\"\ntables = [\"region\", \"../t\"]\n");
+    let ran = run();
+    let says = "mine/suite.toml: '../t' in tables cannot be a table's name; it takes letters, digits and _";
+    assert!(ran.code == 2 && ran.stderr.contains(says), "{}", ran.stderr);
+}
+
+/// An interrupt ends `gen` and `run` with exit 130; half-written files are gone, and queries that have run are told. What is interrupted
+/// would take days: the interrupt comes once the state is there that the test is about, however long that takes.
 #[cfg(unix)]
 #[test]
 fn interrupts_end_gen_and_run() {
-    use std::process::{Command, Stdio};
-    use std::time::{Duration, Instant};
+    use std::io::{BufRead, BufReader, Read};
+    use std::process::{Child, Stdio};
+    use std::time::Duration;
 
     let folder = tempfile::tempdir().expect("folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_string();
-    let interrupted = |args: &[&str], ready: &dyn Fn() -> bool| {
-        let child = Command::new(env!("CARGO_BIN_EXE_millpond"))
-            .args(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the binary starts");
-        let begun = Instant::now();
-        while !ready() && begun.elapsed() < Duration::from_secs(60) {
+    let started =
+        |args: &[&str]| command(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
+    let interrupted = |mut child: Child, ready: &dyn Fn() -> bool| {
+        while !ready() {
+            assert_eq!(child.try_wait().expect("state"), None, "it ends before there is anything to interrupt");
             std::thread::sleep(Duration::from_millis(20));
         }
-        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
-        assert!(sent.success());
-        let output = child.wait_with_output().expect("ends");
-        assert_eq!(output.status.code(), Some(130), "{args:?}");
-        String::from_utf8(output.stdout).expect("UTF-8")
+        interrupt(&child);
+        assert_eq!(child.wait().expect("ends").code(), Some(130));
     };
     let files = |of: &str| -> Vec<String> {
         let entries = std::fs::read_dir(of).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     };
 
-    let sales = path("bdb/store_sales");
-    let args = ["gen", "gpu-bdb", "--scale", "100", "--out", &path("bdb"), "--tables", "store_sales", "--threads", "1"];
-    interrupted(&args, &|| !files(&sales).is_empty());
+    let (bdb, sales) = (path("bdb"), path("bdb/store_sales"));
+    let args = ["gen", "gpu-bdb", "--scale", "100000", "--out", &bdb, "--tables", "store_sales", "--threads", "1"];
+    interrupted(started(&args), &|| !files(&sales).is_empty());
     assert_eq!(files(&sales), Vec::<String>::new());
     let tpch = path("tpch");
-    let args = ["gen", "tpch", "--scale", "30", "--out", &tpch, "--tables", "region,lineitem", "--threads", "1"];
-    interrupted(&args, &|| files(&tpch).len() > 1);
+    let args = ["gen", "tpch", "--scale", "9000", "--out", &tpch, "--tables", "region,lineitem", "--threads", "1"];
+    interrupted(started(&args), &|| files(&tpch).len() > 1);
     assert_eq!(files(&tpch), ["region.parquet"]);
 
     let suite = path("mine");
@@ -216,12 +254,15 @@ fn interrupts_end_gen_and_run() {
     let write = |name: &str, text: &str| std::fs::write(folder.path().join("mine").join(name), text).expect("written");
     write("suite.toml", "name = \"mine\"\n");
     write("q1.sql", "CREATE TABLE many AS SELECT * FROM range(1000); SELECT count(*) AS n FROM many");
-    write("q2.sql", "SELECT sum(a.value + b.value + c.value) FROM range(100000) a, range(100000) b, range(100000) c");
-    let begun = Instant::now();
-    let told = interrupted(&["run", &suite, "--data", &tpch, "--device", "cpu", "--json"], &|| {
-        begun.elapsed() > Duration::from_secs(3)
-    });
-    assert!(told.lines().count() == 1 && told.contains("\"query\":\"q1\""), "{told}");
+    write("q2.sql", "SELECT sum(value % 7) FROM range(9223372036854775807)");
+    let mut child = started(&["run", &suite, "--data", &tpch, "--device", "cpu", "--json"]);
+    let mut told = BufReader::new(child.stdout.take().expect("piped"));
+    let (mut first, mut rest) = (String::new(), String::new());
+    told.read_line(&mut first).expect("UTF-8");
+    // q1 has been told, so the next is q2, which is without end.
+    interrupted(child, &|| true);
+    told.read_to_string(&mut rest).expect("UTF-8");
+    assert!(first.contains("\"query\":\"q1\"") && rest.is_empty(), "{first}{rest}");
 }
 
 #[test]
