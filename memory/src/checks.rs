@@ -8,6 +8,7 @@
 //! Waits    each check waits for its own work. None asserts on time.
 
 use std::future::Future;
+use std::io::Write;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -128,4 +129,27 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
             Poll::Pending => std::thread::park(),
         }
     }
+}
+
+/// Says that the running test was skipped, wholly or in part. The line goes to standard error itself, since the harness keeps what
+/// `eprintln!` says in a test that passes, and to the end of the file that `MILLPOND_TEST_SKIPPED` names.
+pub fn skipped(reason: &str) {
+    let thread = std::thread::current();
+    let line = format!("skipped: {}: {reason}\n", thread.name().unwrap_or("a test"));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    let Some(file) = std::env::var_os("MILLPOND_TEST_SKIPPED") else { return };
+    // One write at the end of the file: lines of several processes do not mix.
+    let told = std::fs::OpenOptions::new().append(true).create(true).open(&file);
+    told.and_then(|mut told| told.write_all(line.as_bytes()))
+        .unwrap_or_else(|error| panic!("MILLPOND_TEST_SKIPPED={}: {error}", file.display()));
+}
+
+/// For a test that needs a GPU and finds none: it is skipped, and fails if `MILLPOND_TEST_CUDA` is 1.
+///
+/// # Panics
+/// As the failure of the test.
+pub fn skipped_without_gpu(reason: &dyn std::fmt::Display) {
+    let demanded = std::env::var("MILLPOND_TEST_CUDA").is_ok_and(|value| !matches!(value.as_str(), "" | "0"));
+    assert!(!demanded, "MILLPOND_TEST_CUDA demands a GPU: {reason}");
+    skipped(&format!("needs a GPU ({reason})"));
 }

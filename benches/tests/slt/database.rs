@@ -6,7 +6,7 @@
 //! Device   a finding of the simulated device, bytes that stay in its pool, a panic and a hang fail the record.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millpond::datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use millpond::datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
@@ -124,12 +124,10 @@ impl DB for Database {
 }
 
 impl Database {
-    /// What stays in use once the tasks of a run have had time to end.
+    /// What stays in use for good: the tasks of a run end a moment after it.
     fn left_in_pool(&self) -> u64 {
-        for _ in 0..200 {
-            if self.session.pool_used_bytes() == 0 {
-                return 0;
-            }
+        let begun = Instant::now();
+        while self.session.pool_used_bytes() > 0 && begun.elapsed() < self.patience {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.session.pool_used_bytes()

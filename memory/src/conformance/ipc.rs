@@ -99,7 +99,8 @@ pub(super) const CLAIMS: &[Claim] = &[
 ];
 
 const LEN: usize = 100_000;
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Bounds a hang; what it waits for has been sent.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Both ends of an exported pool.
 struct Two {

@@ -1,8 +1,9 @@
-//! What holds on every driver: the simulated device always, NVIDIA's where there is one. `shim` runs this once more, in a
+//! What holds on every driver: the simulated device always, NVIDIA's where there is one, or else it says so. `shim` runs this once more, in a
 //! process where NVIDIA's driver is a library that forwards into the simulated device.
 
 use std::sync::Arc;
 
+use millpond_memory::checks::skipped_without_gpu;
 use millpond_memory::driver::sim::SimDriver;
 use millpond_memory::driver::{CudaDriver, Driver, DriverKind};
 use millpond_memory::{ByteSize, Device, DeviceBuffer, MemoryPool, Pending, PinnedPool, Stream};
@@ -24,7 +25,7 @@ pub fn on_every_device(claim: impl Fn(Device)) {
     }
     match CudaDriver::open() {
         Ok(driver) => claim(Device::open(driver, 0).expect("a visible device opens")),
-        Err(reason) => eprintln!("skipped on CUDA: {reason}"),
+        Err(reason) => skipped_without_gpu(&reason),
     }
 }
 

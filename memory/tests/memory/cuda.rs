@@ -1,5 +1,6 @@
 //! NVIDIA's driver: never a panic, always a reason.
 
+use millpond_memory::checks::skipped;
 use millpond_memory::driver::{CudaDriver, Driver};
 use millpond_memory::{DriverUnavailable, MemoryError};
 
@@ -71,7 +72,7 @@ fn a_library_without_the_functions_is_a_reason() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let libc = maps.lines().filter_map(|line| line.split_whitespace().last()).find(|path| path.contains("/libc.so"));
     let Some(libc) = libc else {
-        eprintln!("skipped: needs a dynamic libc to pass off as libcuda");
+        skipped("needs a dynamic libc to pass off as libcuda");
         return;
     };
     let told = told_with(std::path::Path::new(libc));
@@ -83,7 +84,7 @@ fn a_library_without_the_functions_is_a_reason() {
 #[cfg(target_os = "linux")]
 fn a_broken_library_is_a_reason() {
     if CudaDriver::open().is_ok() {
-        eprintln!("skipped: needs a machine without an NVIDIA driver");
+        skipped("needs a machine without an NVIDIA driver");
         return;
     }
     let told = told_with(std::path::Path::new("/proc/self/cmdline"));

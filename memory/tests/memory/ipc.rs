@@ -18,7 +18,8 @@ use sendfd::SendWithFd;
 use super::sim_rig::seeds;
 
 const LEN: usize = 5000;
-const SOON: Duration = Duration::from_secs(60);
+/// Bounds a hang; what it waits for has been sent.
+const SOON: Duration = Duration::from_secs(600);
 const NOW: Duration = Duration::ZERO;
 
 struct Process {

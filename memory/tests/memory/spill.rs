@@ -48,11 +48,7 @@ fn close(world: World) {
     assert!(device.take_errors().is_empty());
     let (pinned_bytes, host_bytes) = {
         // The poller gives the last pages back.
-        for _ in 0..10_000 {
-            if spiller.statistics().pinned_bytes == ByteSize::ZERO {
-                break;
-            }
-            std::thread::yield_now();
+        while spiller.statistics().pinned_bytes > ByteSize::ZERO {
             std::thread::sleep(std::time::Duration::from_micros(100));
         }
         let statistics = spiller.statistics();

@@ -176,7 +176,8 @@ fn all_threads(strategy: Strategy, steps: usize) {
                 let now = world.progress.sum();
                 idle = if now == last { idle + 1 } else { 0 };
                 last = now;
-                if idle > 60 {
+                // Ten minutes without one operation of any thread are a hang, on a busy machine too.
+                if idle > 600 {
                     world.progress.dump(strategy);
                     std::process::abort();
                 }

@@ -6,6 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use millpond_memory::checks::skipped;
+
 use super::{Ended, Folder, exports, library, over, over_the_shim};
 
 /// Named where every example of this crate lies.
@@ -63,7 +65,7 @@ fn the_header_compiles() {
             Ok(output) => {
                 assert!(output.status.success(), "{compiler}: {}", String::from_utf8_lossy(&output.stderr));
             }
-            Err(error) => eprintln!("skipped: needs {compiler} ({error})"),
+            Err(error) => skipped(&format!("needs {compiler} ({error})")),
         }
     }
 }
@@ -142,7 +144,7 @@ fn what_the_environment_says_wrong_is_told() {
 #[test]
 fn without_a_driver_there_is_no_memory_and_a_reason() {
     if millpond_memory::driver::CudaDriver::open().is_ok() {
-        eprintln!("skipped: needs a machine without an NVIDIA driver");
+        skipped("needs a machine without an NVIDIA driver");
         return;
     }
     let environment = [("EXPECTED_WORDS", "no NVIDIA driver found")];

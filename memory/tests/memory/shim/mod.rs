@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use millpond_memory::checks::skipped;
 use millpond_memory::driver::CudaDriver;
 
 /// Set in the children.
@@ -340,7 +341,7 @@ fn memchr(hay: &[u8], needle: &[u8]) -> Vec<usize> {
 #[test]
 fn an_empty_folder_is_no_driver() {
     if CudaDriver::open().is_ok() {
-        eprintln!("skipped: needs a machine without an NVIDIA driver");
+        skipped("needs a machine without an NVIDIA driver");
         return;
     }
     assert_eq!(told(&Folder::new(), &[]), "no NVIDIA driver found (libcuda.so.1 not loadable)");
