@@ -204,14 +204,14 @@ impl Lab {
     /// Waits for what the run's tasks still give back; then nothing may be in use, and nothing may have been found.
     async fn nothing_is_left(&self) -> Result<(), String> {
         let left = || (self.engine.pool().used_bytes(), self.engine.pinned().statistics().lent);
-        let mut patience = 1000;
+        let mut patience = PATIENCE.as_millis();
         while left() != Default::default() {
             if patience == 0 {
                 let (device, pinned) = left();
                 return Err(format!("{device} of the pool and {pinned} of pinned memory stay in use"));
             }
             patience -= 1;
-            tokio::time::sleep(Duration::from_millis(if patience > 900 { 1 } else { 10 })).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let findings = self.engine.take_findings();
         let errors = self.engine.device().take_errors();

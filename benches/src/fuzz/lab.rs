@@ -225,7 +225,7 @@ impl Lab {
             return differs(Kind::Finding, format!("{} findings; the first: {finding}", findings.len()));
         }
         // A cancelled or failed run frees its memory when its tasks end, which may be a moment later.
-        for _ in 0..500 {
+        for _ in 0..PATIENCE.as_millis() / 10 {
             if session.pool_used_bytes() == 0 {
                 return verdict;
             }

@@ -5,7 +5,6 @@
 //! Peaks   are measured by each test itself, with the CPU forbidden, so that no answer comes from there.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt;
 use millpond::datafusion::arrow::array::{Int64Array, StringArray};
@@ -22,6 +21,7 @@ use millpond_memory::driver::sim::{FailAllocation, FailureLasts};
 
 use crate::answers::Answer;
 use crate::edges::write_parquet;
+use crate::support::{soon, until};
 use crate::tpch;
 
 /// 150,000 rows of 100,000 keys: `k` lies dense, `wide` anywhere in 62 bits, `name` is one of 7 strings.
@@ -81,13 +81,7 @@ async fn clean(session: &Millpond, what: &str) {
         let promised = engine.governor().reserved(MemorySpace::Device);
         (engine.pool().used_bytes(), engine.pinned().statistics().lent, promised)
     };
-    for _ in 0..2000 {
-        if left() == Default::default() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(left(), Default::default(), "{what}: used, pinned and promised");
+    until(&format!("{what}: giving back what is used, pinned and promised"), || left() == Default::default()).await;
     assert_eq!(engine.take_findings(), Vec::<String>::new(), "{what}");
 }
 
@@ -107,8 +101,7 @@ async fn within(
     let limit = free.report.peak_bytes / share;
     let what = format!("{sql} with {limit} of {} bytes", free.report.peak_bytes);
     let sim = limited(limit).await;
-    let result = tokio::time::timeout(Duration::from_secs(240), sim.execute(sql)).await;
-    let result = result.unwrap_or_else(|_| panic!("{what} hangs")).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let result = soon(&what, sim.execute(sql)).await.unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(expected.difference(&answer(&result), ordered), None, "{what}");
     assert_eq!(result.report.notes, Vec::<String>::new(), "{what}");
     assert_eq!(result.report.operators_on_device, result.report.operators, "{what}");
@@ -159,8 +152,7 @@ async fn results_larger_than_their_share_of_pinned_memory_go_home_in_pieces() {
     let (cpu, sim) = (open(DeviceChoice::Cpu), open(DeviceChoice::Sim));
     for sql in ["SELECT wide, v, k FROM large ORDER BY k", "SELECT text, k FROM large ORDER BY k"] {
         let expected = answer(&cpu.execute(sql).await.expect("the CPU's answer"));
-        let result = tokio::time::timeout(Duration::from_secs(240), sim.execute(sql)).await;
-        let result = result.expect("it ends").unwrap_or_else(|e| panic!("{e}"));
+        let result = soon(sql, sim.execute(sql)).await.unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(expected.difference(&answer(&result), true), None);
         let report = result.report;
         assert!(report.launches > 0 && report.downloaded_bytes > 16 << 20 && report.notes.is_empty(), "{report:?}");
@@ -190,8 +182,7 @@ async fn all_of_tpch_answers_in_a_quarter_of_its_peak_with_the_cpu_allowed() {
         let limit = free.report.peak_bytes / 4;
         let what = format!("Q{number} with {limit} of {} bytes", free.report.peak_bytes);
         let limited = open(DeviceChoice::Sim, Fallback::Allow, limit).await;
-        let result = tokio::time::timeout(Duration::from_secs(240), limited.execute(&sql)).await;
-        let result = result.unwrap_or_else(|_| panic!("{what} hangs")).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let result = soon(&what, limited.execute(&sql)).await.unwrap_or_else(|e| panic!("{what}: {e}"));
         assert_eq!(expected.difference(&answer(&result), sql.contains("ORDER BY")), None, "{what}");
         assert!(result.report.launches > 0 && result.report.peak_bytes <= limit, "{what}: {:?}", result.report);
         on_device += usize::from(result.report.notes.is_empty());
@@ -257,8 +248,7 @@ async fn two_queries_share_a_budget_that_is_too_small_for_both() {
     let peak = sim.execute(first).await.expect("the device's answer").report.peak_bytes;
     let tight = open(DeviceChoice::Sim, peak / 2).await;
     let both = async { tokio::join!(tight.execute(first), tight.execute(second)) };
-    let (one, two) =
-        tokio::time::timeout(Duration::from_secs(240), both).await.expect("neither waits for the other for good");
+    let (one, two) = soon("one of two queries that wait for each other", both).await;
     for (sql, result) in [(first, one), (second, two)] {
         let result = result.unwrap_or_else(|e| panic!("{sql}: {e}"));
         let expected = answer(&cpu.execute(sql).await.expect("the CPU's answer"));
@@ -325,8 +315,13 @@ async fn a_query_that_is_given_up_gives_all_its_memory_back() {
         let frame = sim.context().sql(sql).await.expect("the query is planned");
         let plan = frame.create_physical_plan().await.expect("a plan");
         let mut stream = execute_stream(plan, sim.context().task_ctx()).expect("a stream");
-        assert!(futures::poll!(stream.next()).is_pending());
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        // Given up in the middle: it holds memory of the device, or has rows already.
+        let begun = async {
+            while futures::poll!(stream.next()).is_pending() && sim.pool_used_bytes() == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon(sql, begun).await;
         drop(stream);
         clean(&sim, sql).await;
         assert_eq!(pool.reserved(), 0, "{sql}");
@@ -360,9 +355,9 @@ async fn failures_where_memory_is_short_leave_nothing_behind() {
         for nth in (1..=tried).step_by(1 + tried as usize / 12) {
             let what = format!("allocation {nth} of {tried} fails {lasts:?}");
             driver.order_failure(Some(FailAllocation { nth, lasts }));
-            let result = tokio::time::timeout(Duration::from_secs(240), tight.execute(sql)).await;
+            let result = soon(&what, tight.execute(sql)).await;
             driver.order_failure(None);
-            match result.unwrap_or_else(|_| panic!("{what}: it hangs")) {
+            match result {
                 Ok(result) => {
                     assert_eq!(expected.difference(&answer(&result), false), None, "{what}");
                     answered += 1;

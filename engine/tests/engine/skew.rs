@@ -6,7 +6,6 @@
 //! Expected  answers and failures are DataFusion's, on the CPU.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt;
 use millpond::datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array, Int32Array, Int64Array, StringArray};
@@ -18,7 +17,7 @@ use millpond::datafusion::physical_plan::ExecutionPlanProperties;
 use millpond::{DeviceChoice, Fallback, Millpond, QueryResult};
 
 use crate::answers::Answer;
-use crate::support::session_with;
+use crate::support::{session_with, until};
 
 /// The same tables with a device and without.
 struct Pair {
@@ -84,13 +83,7 @@ fn answer(result: &QueryResult) -> Answer {
 
 /// Waits until nothing of a query is left in the pool.
 async fn settled(session: &Millpond, what: &str) {
-    for _ in 0..1000 {
-        if session.pool_used_bytes() == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(session.pool_used_bytes(), 0, "{what}: bytes left in the pool");
+    until(&format!("{what}: giving bytes of the pool back"), || session.pool_used_bytes() == 0).await;
     let findings = session.engine().expect("a device").take_findings();
     assert_eq!(findings, Vec::<String>::new(), "{what}");
 }
@@ -302,17 +295,16 @@ async fn outputs_polled_late_never_or_dropped() {
         for partition in 0..never.output_partitioning().partition_count() {
             drop(never.execute(partition, context.task_ctx()).expect("a stream"));
         }
-        // The last partition first, and late; every other one after it.
+        // The last partition first, to its end; every other one after it.
         let late = plan().await;
         let partitions = late.output_partitioning().partition_count();
         let mut streams: Vec<_> =
             (0..partitions).map(|partition| late.execute(partition, context.task_ctx()).expect("a stream")).collect();
-        tokio::time::sleep(Duration::from_millis(30)).await;
         let mut rows = 0;
         while let Some(mut stream) = streams.pop() {
             while let Some(batch) = stream.next().await {
                 rows += batch.expect("a batch").num_rows();
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::task::yield_now().await;
             }
         }
         assert_eq!(rows, expected, "{sql}");

@@ -1,6 +1,8 @@
 //! Sessions and data for the tests.
 
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millpond::datafusion::arrow::array::{
     ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, StringArray,
@@ -92,4 +94,22 @@ pub async fn plan_text(session: &Millpond, sql: &str) -> String {
         None => line.to_string(),
     };
     text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// What takes longer hangs, on a busy machine too: it bounds waits for a state, and is no claim about time.
+const HANG: Duration = Duration::from_secs(900);
+
+/// What `work` gives; a hang is a failure.
+pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(HANG, work).await.unwrap_or_else(|_| panic!("{what} hangs"))
+}
+
+/// Waits until `state` is there.
+pub async fn until(what: &str, state: impl Fn() -> bool) {
+    let wait = async {
+        while !state() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon(what, wait).await;
 }
