@@ -1,14 +1,19 @@
-//! Random SQL, the simulated device against DataFusion: `cargo fuzz-sql [--seed S] [--first N] [--queries N] …`.
+//! Random SQL, a device against DataFusion: `cargo fuzz-sql [--device cuda] [--seed S] [--first N] [--queries N] …`.
+//!
+//! The binary needs neither git nor the source: the seed is an argument, and everything else follows from it.
 
 use std::process::ExitCode;
 
-use millpond_bench::fuzz::lab::Lab;
+use millpond::DeviceChoice;
+use millpond_bench::fuzz::lab::{Devices, Lab};
 use millpond_bench::fuzz::{Options, run};
 
 const USAGE: &str =
-    "cargo fuzz-sql [--seed S] [--first N] [--queries N] [--differences N] [--reduce-runs N] [--workers N] [--verbose]
+    "cargo fuzz-sql [--device sim|cuda|cuda:N] [--seed S] [--first N] [--queries N] [--differences N] [--reduce-runs N]
+               [--workers N] [--verbose]
 cargo fuzz-sql --seed S --variant N --sql TEXT    prints both answers to one query over the tables of a seed
-Numbers may be hexadecimal (0x5eed). Exit code 0: no difference; 1: differences; 2: usage.";
+Numbers may be hexadecimal (0x5eed). A CUDA device is shared by all workers, of which there are 8 if not said otherwise.
+Exit code 0: no difference; 1: differences; 2: usage.";
 
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
@@ -24,7 +29,7 @@ struct Arguments {
 }
 
 fn arguments(mut arguments: impl Iterator<Item = String>) -> Option<Arguments> {
-    let (mut options, mut variant, mut sql) = (Options::default(), 0, None);
+    let (mut options, mut variant, mut sql, mut workers) = (Options::default(), 0, None, None);
     while let Some(name) = arguments.next() {
         if name == "--verbose" {
             options.verbose = true;
@@ -34,6 +39,14 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> Option<Arguments> {
             sql = Some(arguments.next()?);
             continue;
         }
+        if name == "--device" {
+            options.device = match arguments.next()?.parse().ok()? {
+                DeviceChoice::Auto => DeviceChoice::Cuda(0),
+                DeviceChoice::Cpu => return None,
+                device => device,
+            };
+            continue;
+        }
         let value = number(&arguments.next()?)?;
         match name.as_str() {
             "--seed" => options.seed = value,
@@ -41,11 +54,14 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> Option<Arguments> {
             "--queries" => options.queries = value,
             "--variant" => variant = usize::try_from(value).ok()?,
             "--differences" => options.differences = usize::try_from(value).ok()?,
-            "--workers" => options.workers = value.max(1),
+            "--workers" => workers = Some(value.max(1)),
             "--reduce-runs" => options.reduce_runs = usize::try_from(value).ok()?,
             _ => return None,
         }
     }
+    // A GPU assembles the kernels of a query for some ten milliseconds, on one core.
+    let default = if options.device == DeviceChoice::Sim { options.workers } else { 8 };
+    options.workers = workers.unwrap_or(default);
     Some(Arguments { options, variant, sql })
 }
 
@@ -56,7 +72,11 @@ async fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     if let Some(sql) = sql {
-        return match Lab::open(options.seed).await {
+        let lab = match Devices::open(options.device) {
+            Ok(devices) => Lab::open(options.seed, &devices).await,
+            Err(error) => Err(error),
+        };
+        return match lab {
             Ok(lab) => {
                 println!("{}", lab.both(&sql, variant).await);
                 ExitCode::SUCCESS

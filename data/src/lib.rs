@@ -16,6 +16,7 @@ pub mod gpu_bdb;
 mod parquet;
 mod rng;
 pub mod sample;
+pub mod seed;
 pub mod tpch;
 
 pub use error::DataError;

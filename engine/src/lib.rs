@@ -34,6 +34,6 @@ pub use datafusion;
 pub use error::EngineError;
 pub use options::{DeviceChoice, Fallback, MillpondOptions};
 pub use report::QueryReport;
-pub use selftest::{CheckOutcome, selftest};
+pub use selftest::{CheckOutcome, SelftestOptions, selftest};
 pub use session::{Millpond, MillpondBuilder, QueryResult, QueryStream};
 pub use udf::{DeviceFunction, NullHandling, UdfError};

@@ -5,6 +5,7 @@
 //! Simulated device  what its own checks find counts as a failure, too.
 //! Lost device       every check after the one that lost it fails, and says so.
 //! Memory            each check leaves none in use.
+//! Thorough          the queries run again, over extents of other sizes.
 
 use std::sync::Arc;
 
@@ -24,6 +25,15 @@ use crate::device::Engine;
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, Fallback};
 use crate::session::Millpond;
+
+/// How far a self-test goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SelftestOptions {
+    /// Larger sets of values, queries and extents; minutes instead of seconds.
+    pub thorough: bool,
+    /// Chooses what a thorough test takes samples of.
+    pub seed: u64,
+}
 
 /// What came of one check.
 #[derive(Debug, Clone)]
@@ -126,6 +136,7 @@ const SQL_CHECKS: [SqlCheck; 13] = [
 /// [`EngineError::DeviceMissing`] when the session has no device.
 pub async fn selftest(
     session: &Millpond,
+    options: SelftestOptions,
     mut each: impl FnMut(&CheckOutcome),
 ) -> Result<Vec<CheckOutcome>, EngineError> {
     let Some(engine) = session.engine() else {
@@ -152,12 +163,29 @@ pub async fn selftest(
     for check in millpond_kernels::checks::checks() {
         tell(check.name, check.claim, None, blocking(engine, check.run).await);
     }
-    let sessions = sessions(engine).map_err(|error| EngineError::internal(error.strip_backtrace()))?;
+    let sizes = extent_rows(options);
+    let opened: Result<Vec<_>> = sizes.iter().map(|rows| sessions(engine, *rows)).collect();
+    let opened = opened.map_err(|error| EngineError::internal(error.strip_backtrace()))?;
     for check in &SQL_CHECKS {
-        let result = same_answer(check.sql, &sessions).await;
+        let mut result = Ok(());
+        for (rows, sessions) in sizes.iter().zip(&opened) {
+            result = same_answer(check.sql, sessions).await;
+            if let (Err(why), true) = (&mut result, options.thorough) {
+                *why += &format!(" (in extents of {rows} rows)");
+                break;
+            }
+        }
         tell(check.name, check.claim, None, result);
     }
     Ok(outcomes)
+}
+
+/// Rows of the extents that queries run over.
+fn extent_rows(options: SelftestOptions) -> Vec<usize> {
+    match options.thorough {
+        true => vec![2000, 30 + (options.seed % 71) as usize, 500 + (options.seed % 997) as usize, 6000],
+        false => vec![2000],
+    }
 }
 
 /// Findings of the simulated device are failures.
@@ -181,13 +209,13 @@ async fn blocking(
 }
 
 /// A session on the CPU and one on the device, both with the table `t`.
-fn sessions(engine: &Arc<Engine>) -> Result<[Millpond; 2]> {
+fn sessions(engine: &Arc<Engine>, extent_rows: usize) -> Result<[Millpond; 2]> {
     let config = || SessionConfig::new().with_target_partitions(3);
     let cpu = Millpond::builder().with_device(DeviceChoice::Cpu).with_config(config()).build()?;
     let device = Millpond::builder()
         .with_engine(Arc::clone(engine))
         .with_fallback(Fallback::Error)
-        .with_option("batch_rows", "2000")?
+        .with_option("batch_rows", &extent_rows.to_string())?
         .with_config(config())
         .build()?;
     for session in [&cpu, &device] {

@@ -12,7 +12,7 @@ use millpond::datafusion::error::{DataFusionError, Result};
 use millpond::datafusion::prelude::{ParquetReadOptions, SessionConfig};
 use millpond::device::Engine;
 use millpond::session::QueryResult;
-use millpond::{DeviceChoice, Fallback, Millpond};
+use millpond::{DeviceChoice, Fallback, Millpond, QueryReport};
 use millpond_data::tpch::{self, Table};
 use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver};
 use millpond_queries::answer::{Answer, compare};
@@ -130,9 +130,9 @@ impl Lab {
     pub async fn expected(&self, query: &Named) -> Result<(Answer, u64), String> {
         let text = |e: DataFusionError| e.strip_backtrace();
         let expected = self.cpu.execute(&query.sql).await.and_then(|result| answer(&result)).map_err(text)?;
-        let session = if query.wholly { &self.error } else { &self.allow };
         self.sim.order_failure(None);
-        let result = session.execute(&query.sql).await.map_err(text)?;
+        // With the CPU forbidden: a join that it takes over is an error already here.
+        let result = self.error.execute(&query.sql).await.map_err(text)?;
         let tried = self.sim.order_failure(None);
         let actual = answer(&result).map_err(text)?;
         compare(&expected, &actual, is_ordered(&query.sql)).map_err(|difference| difference.to_string())?;
@@ -191,6 +191,7 @@ impl Lab {
         let actual = answer(&result).map_err(|error| error.strip_backtrace())?;
         compare(expected, &actual, is_ordered(&query.sql)).map_err(|difference| difference.to_string())?;
         let notes = &result.report.notes;
+        on_the_cpu(&result.report)?;
         match notes.iter().find(|note| note.contains("on the CPU")) {
             None if result.report.launches == 0 => Err("no launch".to_string()),
             None => Ok(Ended::Answered),
@@ -223,6 +224,16 @@ impl Lab {
     }
 }
 
+/// What runs on the CPU without a word: an operator that the plan leaves there, or one that a note does not explain.
+fn on_the_cpu(report: &QueryReport) -> Result<(), String> {
+    let left = report.operators - report.operators_on_device;
+    match (report.reasons.as_slice(), left) {
+        ([], 0) => Ok(()),
+        ([], _) if report.notes.iter().any(|note| note.contains("on the CPU")) => Ok(()),
+        (reasons, _) => Err(format!("{left} of {} operators on the CPU: {reasons:?}", report.operators)),
+    }
+}
+
 /// Runs a query in a task of its own, so that a panic and a hang are outcomes.
 async fn run(session: &Millpond, sql: &str) -> Result<Result<QueryResult, String>, String> {
     let (session, sql) = (session.clone(), sql.to_string());
@@ -235,5 +246,26 @@ async fn run(session: &Millpond, sql: &str) -> Result<Result<QueryResult, String
         }
         Ok(Err(panic)) => Err(panic.to_string()),
         Ok(Ok(ran)) => Ok(ran.map_err(|error| error.strip_backtrace())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_join_on_the_cpu_is_a_failure_unless_a_note_explains_it() {
+        let report = |on_device, reasons: &[&str], notes: &[&str]| {
+            let mut report = QueryReport::default();
+            (report.operators, report.operators_on_device) = (3, on_device);
+            report.reasons = reasons.iter().map(ToString::to_string).collect();
+            report.notes = notes.iter().map(ToString::to_string).collect();
+            on_the_cpu(&report)
+        };
+        assert_eq!(report(3, &[], &[]), Ok(()));
+        assert_eq!(report(0, &[], &["out of device memory – ran those rows on the CPU"]), Ok(()));
+        assert!(report(2, &[], &[]).is_err());
+        let why = report(2, &["HashJoinExec has no device form yet"], &["out of device memory – ran on the CPU"]);
+        assert!(why.is_err_and(|why| why.contains("1 of 3") && why.contains("HashJoinExec")));
     }
 }

@@ -108,17 +108,13 @@ pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Summary
                 None => (first..=allocations).step_by(stride as usize).collect(),
             };
             for nth in all {
-                let fallbacks: &[Fallback] = match query.wholly {
-                    true => &[Fallback::Allow, Fallback::Error],
-                    false => &[Fallback::Allow],
-                };
-                for fallback in fallbacks {
+                for fallback in [Fallback::Allow, Fallback::Error] {
                     let case = format!(
                         "cargo fault-sweep --query {} --fault {} --nth {nth}    -- fallback {fallback}",
                         query.name,
                         fault.name()
                     );
-                    match lab.judge(&query, &expected, fault, nth, *fallback).await {
+                    match lab.judge(&query, &expected, fault, nth, fallback).await {
                         Ok(ended) => {
                             *summary.ended.entry((fault.name(), ended)).or_default() += 1;
                             if options.verbose {

@@ -1,11 +1,15 @@
-//! The tables that random queries read: every type with a device form, NULLs, edges and skew.
+//! The tables that random queries read: every type with a device form, some without, NULLs, edges and skew.
 //!
 //! ```text
-//!   m0, m1, m7, m33, m64, m200, m1000   in memory: two partitions of batches cut at odd rows
+//!   m0, m1, m7, m33, m64, m200, m1000   in memory: one to four partitions of batches cut at odd rows
 //!   p64, p200, p1000, p5000             Parquet: several row groups each
 //! ```
 //!
 //! Same   a table is a function of the seed and its number of rows.
+//! Grows  the texts of `grow` and `uniq` go on changing with the row number: every extent, however small, brings new values,
+//!        some of which sort before all earlier ones. So dictionaries grow and ranks move.
+//! Shapes differ by table, so that under one variant one table is a single extent and another one many.
+//! NaN    of both signs and with payloads, in the tables in memory and in the Parquet files without bounds of floats.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,20 +17,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond::datafusion::arrow::array::AsArray;
 use millpond::datafusion::arrow::array::{
-    ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array, Int16Array,
-    Int32Array, Int64Array, StringArray, StringViewArray, TimestampMicrosecondArray, TimestampMillisecondArray,
-    TimestampNanosecondArray, TimestampSecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+    ArrayRef, BooleanArray, Date32Array, Decimal128Array, Decimal256Array, Float32Array, Float64Array, Int8Array,
+    Int16Array, Int32Array, Int64Array, IntervalDayTimeArray, IntervalMonthDayNanoArray, IntervalYearMonthArray,
+    StringArray, StringViewArray, TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray,
+    TimestampSecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
-use millpond::datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
+use millpond::datafusion::arrow::datatypes::{
+    DataType, Float32Type, Float64Type, IntervalDayTime, IntervalMonthDayNano, i256,
+};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::datasource::MemTable;
 use millpond::datafusion::error::{DataFusionError, Result};
 use millpond::datafusion::parquet::arrow::ArrowWriter;
-use millpond::datafusion::parquet::file::properties::WriterProperties;
+use millpond::datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties};
+use millpond::datafusion::parquet::schema::types::ColumnPath;
 use millpond::datafusion::prelude::{ParquetReadOptions, SessionContext};
 
 use super::rng::Rng;
-use super::ty::Ty;
+use super::ty::{Span, Ty, Zone};
 
 pub const WORDS: [&str; 14] = [
     "",
@@ -46,7 +54,7 @@ pub const WORDS: [&str; 14] = [
 ];
 
 /// Names and types of the columns, in the order of [`table`].
-pub const COLUMNS: [(&str, Ty); 35] = [
+pub const COLUMNS: [(&str, Ty); 46] = [
     ("id", Ty::Int(true, 64)),
     ("i8", Ty::Int(true, 8)),
     ("i16", Ty::Int(true, 16)),
@@ -70,19 +78,36 @@ pub const COLUMNS: [(&str, Ty); 35] = [
     ("e32", Ty::Even32),
     ("e64", Ty::Even64),
     ("day", Ty::Date),
-    ("ts_s", Ty::Time(0, false)),
-    ("ts_ms", Ty::Time(3, false)),
-    ("ts_us", Ty::Time(6, false)),
-    ("ts_ns", Ty::Time(9, false)),
-    ("tz_us", Ty::Time(6, true)),
-    ("tz_ns", Ty::Time(9, true)),
+    ("ts_s", Ty::Time(0, Zone::None)),
+    ("ts_ms", Ty::Time(3, Zone::None)),
+    ("ts_us", Ty::Time(6, Zone::None)),
+    ("ts_ns", Ty::Time(9, Zone::None)),
+    ("tz_us", Ty::Time(6, Zone::PlusTwo)),
+    ("tz_ns", Ty::Time(9, Zone::PlusTwo)),
     ("b", Ty::Bool),
     ("c", Ty::Bool),
     ("s", Ty::Text),
     ("v", Ty::Text),
     ("j", Ty::Int(true, 64)),
     ("g", Ty::Int(true, 32)),
+    ("grow", Ty::Text),
+    ("uniq", Ty::Text),
+    ("far_s", Ty::Era(0)),
+    ("far_ms", Ty::Era(3)),
+    ("far_us", Ty::Era(6)),
+    ("utc_ms", Ty::Time(3, Zone::Utc)),
+    ("utc_ns", Ty::Time(9, Zone::Utc)),
+    ("span_m", Ty::Span(Span::Months)),
+    ("span_d", Ty::Span(Span::Days)),
+    ("wide", Ty::Wide(50, 6)),
+    // The last, because Parquet has no such type.
+    ("span", Ty::Span(Span::Mixed)),
 ];
+
+/// The columns of a table: Parquet has no interval of months, days and nanoseconds.
+pub fn columns_of(table: &str) -> &'static [(&'static str, Ty)] {
+    if table.starts_with('p') { &COLUMNS[..COLUMNS.len() - 1] } else { &COLUMNS }
+}
 
 /// `(name, rows, rows per row group)`: a table in memory has no row groups. A smaller one stands before a larger one.
 pub const TABLES: [(&str, usize, usize); 11] = [
@@ -98,6 +123,30 @@ pub const TABLES: [(&str, usize, usize); 11] = [
     ("p1000", 1000, 300),
     ("p5000", 5000, 1700),
 ];
+
+/// Partitions of a table in memory, and rows of its batches, over and over.
+fn shape(name: &str) -> (usize, &'static [usize]) {
+    // 29 and 317 are no multiples of 8, so validity and booleans begin inside a byte.
+    match name {
+        "m7" => (1, &[2]),
+        "m33" => (3, &[5]),
+        "m64" => (1, &[64]),
+        "m200" => (2, &[29, 0, 13]),
+        "m1000" => (4, &[1, 2, 4, 8, 317]),
+        _ => (2, &[29]),
+    }
+}
+
+/// A text of row `row` that earlier rows do not have. Of kind 0 each is less than those before it, of kind 1 greater.
+pub fn grown(row: usize, kind: usize) -> String {
+    match kind {
+        0 => format!("n{:05}", 99_999 - row / 2),
+        _ => format!("p{:05}", row / 2),
+    }
+}
+
+const NANS_32: [u32; 4] = [0x7fc0_0000, 0xffc0_0000, 0x7fc0_1234, 0xffff_0042];
+const NANS_64: [u64; 4] = [0x7ff8_0000_0000_0000, 0xfff8_0000_0000_0000, 0x7ff8_0000_0000_1234, 0xffff_0000_0000_0042];
 
 /// One column: NULL in `nulls` of 100 rows, an edge in 8, `value` in the rest.
 fn column<T: Copy>(
@@ -116,7 +165,7 @@ fn column<T: Copy>(
 }
 
 /// `rows` rows of every column.
-pub fn table(seed: u64, rows: usize) -> RecordBatch {
+fn table(seed: u64, rows: usize) -> RecordBatch {
     let mut rng = Rng::new(seed, 0x7ab1_e000 + rows as u64);
     let rng = &mut rng;
     macro_rules! integers {
@@ -134,6 +183,21 @@ pub fn table(seed: u64, rows: usize) -> RecordBatch {
                 15,
                 &[0, -1, 1, -$per_second, 951_782_399 * $per_second, -86_400 * $per_second],
                 |rng| rng.between(-3_000_000_000, 3_000_000_000) * $per_second + rng.between(0, $per_second - 1),
+            ))
+        };
+    }
+    // Near ones, and of the years 1 to 9999.
+    macro_rules! far {
+        ($array:ty, $per_second:literal) => {
+            <$array>::from(column(
+                rng,
+                rows,
+                15,
+                &[-62_135_596_800 * $per_second, 253_402_300_799 * $per_second, -1, 0],
+                |rng| match rng.chance(50) {
+                    true => rng.between(-62_135_596_800, 253_402_300_799) * $per_second,
+                    false => rng.between(-3_000_000_000, 3_000_000_000) * $per_second + rng.between(0, $per_second - 1),
+                },
             ))
         };
     }
@@ -179,7 +243,19 @@ pub fn table(seed: u64, rows: usize) -> RecordBatch {
                 rng,
                 rows,
                 15,
-                &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 0.0, f32::MIN_POSITIVE, 1e-45, f32::MAX],
+                &[
+                    f32::from_bits(NANS_32[0]),
+                    f32::from_bits(NANS_32[1]),
+                    f32::from_bits(NANS_32[2]),
+                    f32::from_bits(NANS_32[3]),
+                    f32::INFINITY,
+                    f32::NEG_INFINITY,
+                    -0.0,
+                    0.0,
+                    f32::MIN_POSITIVE,
+                    1e-45,
+                    f32::MAX,
+                ],
                 |rng| rng.between(-1000, 1000) as f32 / 7.0,
             ))),
             true,
@@ -190,7 +266,19 @@ pub fn table(seed: u64, rows: usize) -> RecordBatch {
                 rng,
                 rows,
                 15,
-                &[f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.0, f64::MIN_POSITIVE, 5e-324, f64::MAX],
+                &[
+                    f64::from_bits(NANS_64[0]),
+                    f64::from_bits(NANS_64[1]),
+                    f64::from_bits(NANS_64[2]),
+                    f64::from_bits(NANS_64[3]),
+                    f64::INFINITY,
+                    f64::NEG_INFINITY,
+                    -0.0,
+                    0.0,
+                    f64::MIN_POSITIVE,
+                    5e-324,
+                    f64::MAX,
+                ],
                 |rng| rng.between(-1000, 1000) as f64 / 7.0,
             ))),
             true,
@@ -209,10 +297,17 @@ pub fn table(seed: u64, rows: usize) -> RecordBatch {
         ),
         (
             "day",
-            // 1582-10-15, 1969-12-31, 1970-01-01, 2000-02-29, 2024-12-30 (week 1 of 2025), 9999-12-31.
-            Arc::new(Date32Array::from(column(rng, rows, 15, &[-141_427, -1, 0, 11_016, 20_087, 2_932_896], |rng| {
-                rng.between(-30_000, 30_000) as i32
-            }))),
+            // 0001-01-01, 1582-10-15, 1969-12-31, 1970-01-01, 2000-02-29, 2024-12-30 (week 1 of 2025), 9999-12-31.
+            Arc::new(Date32Array::from(column(
+                rng,
+                rows,
+                15,
+                &[-719_162, -141_427, -1, 0, 11_016, 20_087, 2_932_896],
+                |rng| match rng.chance(10) {
+                    true => rng.between(-719_162, 2_932_896) as i32,
+                    false => rng.between(-30_000, 30_000) as i32,
+                },
+            ))),
             true,
         ),
         ("ts_s", Arc::new(times!(TimestampSecondArray, 1)), true),
@@ -235,8 +330,57 @@ pub fn table(seed: u64, rows: usize) -> RecordBatch {
             true,
         ),
         ("g", Arc::new(Int32Array::from(column(rng, rows, 40, &[], |rng| rng.between(-2, 2) as i32))), true),
+        ("grow", Arc::new(growing(rng, rows, 60, &WORDS).into_iter().collect::<StringArray>()), true),
+        ("uniq", Arc::new(growing(rng, rows, 95, &WORDS[2..4]).into_iter().collect::<StringViewArray>()), true),
+        ("far_s", Arc::new(far!(TimestampSecondArray, 1)), true),
+        ("far_ms", Arc::new(far!(TimestampMillisecondArray, 1_000)), true),
+        ("far_us", Arc::new(far!(TimestampMicrosecondArray, 1_000_000)), true),
+        ("utc_ms", Arc::new(times!(TimestampMillisecondArray, 1_000).with_timezone("UTC")), true),
+        ("utc_ns", Arc::new(times!(TimestampNanosecondArray, 1_000_000_000).with_timezone("UTC")), true),
+        (
+            "span_m",
+            Arc::new(IntervalYearMonthArray::from(column(rng, rows, 15, &[0], |rng| rng.between(-30, 30) as i32))),
+            true,
+        ),
+        (
+            "span_d",
+            Arc::new(IntervalDayTimeArray::from(column(rng, rows, 15, &[IntervalDayTime::ZERO], |rng| {
+                IntervalDayTime::new(rng.between(-40, 40) as i32, rng.between(-90_000_000, 90_000_000) as i32)
+            }))),
+            true,
+        ),
+        (
+            "wide",
+            {
+                let most = i256::from_i128(10).wrapping_pow(50).wrapping_sub(i256::ONE);
+                let values = column(rng, rows, 15, &[most, most.wrapping_neg(), i256::ZERO], |rng| {
+                    i256::from_i128(i128::from(rng.between(-999_000_000, 999_000_000)))
+                });
+                let array = Decimal256Array::from(values).with_precision_and_scale(50, 6);
+                Arc::new(array.expect("the precision is one of the type's"))
+            },
+            true,
+        ),
+        (
+            "span",
+            Arc::new(IntervalMonthDayNanoArray::from(column(rng, rows, 15, &[IntervalMonthDayNano::ZERO], |rng| {
+                let nanoseconds = rng.between(-90_000, 90_000) * 1_000_000_000;
+                IntervalMonthDayNano::new(rng.between(-3, 3) as i32, rng.between(-40, 40) as i32, nanoseconds)
+            }))),
+            true,
+        ),
     ];
     RecordBatch::try_from_iter_with_nullable(columns).expect("columns have one length")
+}
+
+/// Texts of which `percent` of 100 are new at their row, for ever less and ever greater ones in turn; the others are `words`.
+fn growing(rng: &mut Rng, rows: usize, percent: u64, words: &[&str]) -> Vec<Option<String>> {
+    let one = |row: usize| match (rng.chance(10), rng.chance(percent)) {
+        (true, _) => None,
+        (_, true) => Some(grown(row, row % 2)),
+        _ => Some(rng.pick(words).to_string()),
+    };
+    (0..rows).map(one).collect()
 }
 
 /// Another number in the place of NaN: DataFusion 55.2 prunes Parquet's row groups by bounds that leave NaN out, and so loses
@@ -256,6 +400,21 @@ fn without_nan(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(batch.schema(), columns.collect())?)
 }
 
+/// Files without bounds of the floats that may be NaN, so that nothing is pruned by them.
+const UNBOUNDED: [&str; 2] = ["p200", "p1000"];
+
+/// The rows of the table `name` of a seed.
+///
+/// # Errors
+/// Arrow's.
+pub fn rows_of(seed: u64, name: &str, rows: usize) -> Result<RecordBatch> {
+    let batch = table(seed, rows).project(&(0..columns_of(name).len()).collect::<Vec<_>>())?;
+    match name.starts_with('p') && !UNBOUNDED.contains(&name) {
+        true => without_nan(&batch),
+        false => Ok(batch),
+    }
+}
+
 /// A folder with the Parquet files of one seed; it goes when this is dropped.
 pub struct Folder(PathBuf);
 
@@ -271,10 +430,16 @@ impl Folder {
             Folder(std::env::temp_dir().join(format!("millpond-fuzz-{seed:x}-{}-{number}", std::process::id())));
         std::fs::create_dir_all(&folder.0)?;
         for (name, rows, group) in TABLES.into_iter().filter(|table| table.2 > 0) {
-            let batch = without_nan(&table(seed, rows))?;
+            let batch = rows_of(seed, name, rows)?;
+            let mut properties = WriterProperties::builder().set_max_row_group_row_count(Some(group));
+            if UNBOUNDED.contains(&name) {
+                for column in ["f32", "f64"] {
+                    let column = ColumnPath::from(column);
+                    properties = properties.set_column_statistics_enabled(column, EnabledStatistics::None);
+                }
+            }
             let file = std::fs::File::create(folder.file(name))?;
-            let properties = WriterProperties::builder().set_max_row_group_row_count(Some(group)).build();
-            let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties))?;
+            let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties.build()))?;
             writer.write(&batch)?;
             writer.close()?;
         }
@@ -310,8 +475,7 @@ pub async fn register(context: &SessionContext, seed: u64, folder: &Folder) -> R
             context.register_parquet(name, path, ParquetReadOptions::default()).await?;
             continue;
         }
-        let batch = table(seed, rows);
-        register_rows(context, name, &batch)?;
+        register_rows(context, name, &rows_of(seed, name, rows)?)?;
     }
     Ok(())
 }
@@ -321,12 +485,16 @@ pub async fn register(context: &SessionContext, seed: u64, folder: &Folder) -> R
 /// # Errors
 /// DataFusion's.
 pub fn register_rows(context: &SessionContext, name: &str, batch: &RecordBatch) -> Result<()> {
-    let rows = batch.num_rows();
-    // 29 and 317 are no multiples of 8, so validity and booleans begin inside a byte.
-    let step = if rows <= 200 { 29 } else { 317 };
-    let pieces: Vec<RecordBatch> = (0..rows).step_by(step).map(|at| batch.slice(at, step.min(rows - at))).collect();
-    let (first, second) = pieces.split_at(pieces.len() / 2);
-    let partitions = vec![first.to_vec(), second.to_vec()];
+    let (partitions, mut steps) = (shape(name).0, shape(name).1.iter().cycle());
+    let (mut pieces, mut at) = (Vec::new(), 0);
+    while at < batch.num_rows() {
+        let rows = steps.next().map_or(1, |step| (*step).min(batch.num_rows() - at));
+        pieces.push(batch.slice(at, rows));
+        at += rows;
+    }
+    let each = pieces.len().div_ceil(partitions).max(1);
+    let mut partitions: Vec<Vec<RecordBatch>> = pieces.chunks(each).map(<[RecordBatch]>::to_vec).collect();
+    partitions.resize(partitions.len().max(1), Vec::new());
     context.deregister_table(name)?;
     context.register_table(name, Arc::new(MemTable::try_new(batch.schema(), partitions)?))?;
     Ok(())
@@ -338,9 +506,57 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_table_again() {
-        let batch = table(7, 33);
-        assert_eq!(batch, table(7, 33));
-        assert_ne!(batch, table(8, 33));
+        // As text: NaN is unequal to itself.
+        let text = |seed| format!("{:?}", table(seed, 33));
+        assert_eq!(text(7), text(7));
+        assert_ne!(text(7), text(8));
+    }
+
+    /// Texts that an extent of three rows brings sort before all earlier ones, and after them.
+    #[test]
+    fn texts_grow_in_every_extent() {
+        let batch = table(3, 200);
+        let grow = batch.column_by_name("grow").expect("a column").as_string::<i32>();
+        let (mut least, mut greatest, mut lower, mut higher) = (String::from("~"), String::new(), 0, 0);
+        for row in 0..200 {
+            let text = grow.value(row);
+            if grow.is_valid(row) && text.starts_with(['n', 'p']) {
+                lower += usize::from(text.starts_with('n') && text < least.as_str());
+                higher += usize::from(text.starts_with('p') && text > greatest.as_str());
+                least = least.min(text.to_string());
+                greatest = greatest.max(text.to_string());
+            }
+        }
+        assert!(lower > 30 && higher > 30, "{lower} below, {higher} above");
+        let uniq = batch.column_by_name("uniq").expect("a column").as_string_view();
+        let different: std::collections::BTreeSet<_> = uniq.iter().flatten().collect();
+        assert!(different.len() > 150, "{} different ones of 200", different.len());
+    }
+
+    #[test]
+    fn every_nan_is_in_the_tables() {
+        let (mut singles, mut doubles) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+        for rows in [200, 1000] {
+            let batch = table(1, rows);
+            let single = batch.column_by_name("f32").expect("a column").as_primitive::<Float32Type>();
+            let double = batch.column_by_name("f64").expect("a column").as_primitive::<Float64Type>();
+            singles.extend(single.iter().flatten().filter(|value| value.is_nan()).map(f32::to_bits));
+            doubles.extend(double.iter().flatten().filter(|value| value.is_nan()).map(f64::to_bits));
+        }
+        assert_eq!(singles, NANS_32.into_iter().collect());
+        assert_eq!(doubles, NANS_64.into_iter().collect());
+    }
+
+    #[test]
+    fn tables_in_memory_have_shapes_of_their_own() {
+        let context = SessionContext::new();
+        let mut shapes = std::collections::BTreeSet::new();
+        for (name, rows, _) in TABLES.into_iter().filter(|table| table.2 == 0) {
+            let rows = rows_of(1, name, rows).expect("columns of one length");
+            register_rows(&context, name, &rows).expect("registered");
+            shapes.insert(shape(name));
+        }
+        assert!(shapes.len() >= 5, "{shapes:?}");
     }
 
     #[test]
@@ -349,7 +565,7 @@ mod tests {
         assert_eq!(batch.num_columns(), COLUMNS.len());
         for ((name, ty), field) in COLUMNS.iter().zip(batch.schema().fields()) {
             assert_eq!(*name, field.name());
-            let name_of_type = if *name == "v" { "Utf8View".to_string() } else { ty.to_string() };
+            let name_of_type = if ["v", "uniq"].contains(name) { "Utf8View".to_string() } else { ty.to_string() };
             let expected: DataType = name_of_type.parse().expect("arrow_cast reads these names too");
             assert_eq!(expected, *field.data_type(), "{name}");
         }

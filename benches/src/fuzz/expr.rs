@@ -5,12 +5,15 @@
 //! ```
 //!
 //! Exact   no expression depends on an order of evaluation: sums are over numbers whose sums are exact.
-//! NaN     is in columns and literals, and is never computed before a comparison: its sign, which DataFusion's order of
-//!         floats sees, is the processor's choice. So float divisors are made positive before zero is taken out.
+//! NaN     its sign is seen by DataFusion's order, comparisons and keys. A stored one keeps its bits; one that + − × ÷ or √
+//!         makes from numbers is negative; one NaN operand passes through. The sign of a NaN of two NaN operands, or of another
+//!         function, is the processor's choice: [`Maker::one_nan`] makes one NaN of these.
+//! Windows  stand alone in a SELECT, with frames of rows, ranges and groups; their sums are exact.
 //! Errors  division by zero, overflow and failed casts happen, but seldom: most casts are TRY_CAST, most divisors NULLIF.
 
 use super::rng::Rng;
-use super::ty::{DECIMALS, INTEGERS, TIMES, Ty};
+use super::source::bare;
+use super::ty::{DECIMALS, ERAS, INTEGERS, SPANS, Span, TIMES, Ty, WIDE, Zone};
 
 /// An expression: SQL text with expressions in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -134,13 +137,15 @@ impl Maker<'_> {
     /// A type that columns in scope have; any type now and then.
     pub fn any_type(&mut self) -> Ty {
         if self.scope.is_empty() || self.rng.chance(20) {
-            let wanted = self.rng.below(6);
+            let wanted = self.rng.below(8);
             return match wanted {
                 0 => self.rng.pick(&INTEGERS),
                 1 => self.rng.pick(&DECIMALS),
                 2 => self.rng.pick(&TIMES),
                 3 => self.rng.pick(&[Ty::F32, Ty::F64, Ty::Even32, Ty::Even64]),
                 4 => Ty::Text,
+                5 => self.rng.pick(&SPANS),
+                6 => self.rng.pick(&[ERAS[0], ERAS[1], ERAS[2], WIDE]),
                 _ => self.rng.pick(&[Ty::Bool, Ty::Date, Ty::Number]),
             };
         }
@@ -180,14 +185,17 @@ impl Maker<'_> {
             Ty::Number => self.number(below),
             Ty::Date => self.date(below),
             Ty::Time(..) => self.time(ty, below),
+            Ty::Era(digits) => self.era(ty, digits, below),
+            Ty::Span(span) => self.span(ty, span, below),
+            Ty::Wide(..) => self.wide(ty, below),
             Ty::Text => self.string(below),
         }
     }
 
     fn any_form(&mut self, ty: Ty, depth: usize) -> Expr {
         let a = self.make(ty, depth);
-        // NaN has no place among the least and the greatest.
-        if self.rng.chance(15) && !matches!(ty, Ty::F32 | Ty::F64) {
+        // NaN and intervals have no place among the least and the greatest.
+        if self.rng.chance(15) && !ty.has_nan() && !matches!(ty, Ty::Span(_)) {
             let b = self.make(ty, depth);
             return sql!(ty; format!("{}(", self.rng.pick(&["greatest", "least"])), a, ", ", b, ")");
         }
@@ -268,13 +276,14 @@ impl Maker<'_> {
             }
             9 => {
                 let of = self.any_type();
-                let (a, items) = (self.make(of, depth), self.rng.below(6) + 1);
+                let a = self.make(of, depth);
+                let items = if self.rng.chance(5) { self.rng.below(60) + 65 } else { self.rng.below(6) + 1 };
                 let mut expr = sql!(ty; "(", a, self.rng.pick(&[" IN (", " NOT IN ("]));
                 for item in 0..items {
                     if item > 0 {
                         expr.parts.push(", ".into());
                     }
-                    let item = match self.rng.chance(20) {
+                    let item = match items < 65 && self.rng.chance(20) {
                         true => self.make(of, 0),
                         false => sql!(of; of.literal(self.rng)),
                     };
@@ -307,7 +316,10 @@ impl Maker<'_> {
                     sql!(ty; "coalesce(CAST(", a, " AS BOOLEAN), false)")
                 }
                 3 => {
-                    let of = self.number_type();
+                    let of = match self.rng.chance(50) {
+                        true => self.rng.pick(&[Ty::F32, Ty::F64]),
+                        false => self.number_type(),
+                    };
                     let a = self.make(of, depth);
                     sql!(ty; format!("{}(", self.rng.pick(&["isnan", "iszero"])), a, ")")
                 }
@@ -343,14 +355,11 @@ impl Maker<'_> {
             }
             6 | 7 => self.cast(ty, depth),
             8 if ty == Ty::Int(true, 32) => {
-                let of = self.rng.pick(&[
-                    Ty::Date,
-                    Ty::Time(0, false),
-                    Ty::Time(3, false),
-                    Ty::Time(6, false),
-                    Ty::Time(9, false),
-                    Ty::Time(6, true),
-                ]);
+                let of = match self.rng.below(8) {
+                    0 | 1 => Ty::Date,
+                    2 => self.rng.pick(&ERAS),
+                    _ => self.rng.pick(&TIMES),
+                };
                 let a = self.make(of, depth);
                 let parts = ["year", "quarter", "month", "week", "day", "doy", "dow", "isodow", "isoyear"];
                 let finer = ["hour", "minute", "second", "millisecond", "microsecond", "nanosecond"];
@@ -417,6 +426,10 @@ impl Maker<'_> {
                 let (a, name) = (self.make(ty, depth), ty.sql().unwrap_or_default());
                 sql!(ty; "TRY_CAST(round(", a, format!(", {}) AS {name})", self.rng.between(-3, 6)))
             }
+            4 if self.rng.chance(15) => {
+                let a = self.make(WIDE, depth.min(1));
+                sql!(ty; "arrow_try_cast(", a, format!(", '{ty}')"))
+            }
             _ => self.cast(ty, depth),
         }
     }
@@ -452,20 +465,34 @@ impl Maker<'_> {
         }
     }
 
+    /// `expr`, of which every NaN is the same one. As one text, so that no part of it becomes smaller alone, or by `nanvl`.
+    fn one_nan(&mut self, expr: Expr) -> Expr {
+        let (ty, text) = (expr.ty, expr.text());
+        let nan = format!("arrow_cast('NaN', '{ty}')");
+        match text.len() < 300 && self.rng.chance(40) {
+            true => sql!(ty; format!("CASE WHEN isnan({text}) THEN {nan} ELSE {text} END")),
+            false => sql!(ty; "nanvl(", expr, format!(", {nan})")),
+        }
+    }
+
     fn float(&mut self, ty: Ty, depth: usize) -> Expr {
         let even = if ty == Ty::F32 { Ty::Even32 } else { Ty::Even64 };
-        match self.rng.below(8) {
+        match self.rng.below(12) {
             5 => {
                 let a = self.make(ty, depth);
-                sql!(ty; format!("{}(", self.rng.pick(&["round", "trunc"])), a, format!(", {})", self.rng.between(-2, 4)))
+                let function = self.rng.pick(&["round", "trunc"]);
+                let expr = sql!(ty; format!("{function}("), a, format!(", {})", self.rng.between(-2, 4)));
+                self.one_nan(expr)
             }
             6 => {
                 let a = self.make(ty, depth);
-                sql!(ty; "signum(", a, ")")
+                let expr = sql!(ty; self.rng.pick(&["signum(", "(- "]), a, ")");
+                self.one_nan(expr)
             }
             7 => {
                 let (a, b) = (self.make(ty, depth), self.make(ty, depth));
-                sql!(ty; "nanvl(", a, ", ", b, ")")
+                let expr = sql!(ty; "nanvl(", a, ", ", b, ")");
+                self.one_nan(expr)
             }
             0 => {
                 let (a, b) = (self.make(even, depth), self.make(even, depth));
@@ -473,11 +500,13 @@ impl Maker<'_> {
             }
             1 => {
                 let a = self.make(ty, depth);
-                sql!(ty; format!("{}(", self.rng.pick(&["floor", "ceil", "round", "trunc", "abs"])), a, ")")
+                let expr = sql!(ty; format!("{}(", self.rng.pick(&["floor", "ceil", "round", "trunc", "abs"])), a, ")");
+                self.one_nan(expr)
             }
             2 => {
-                let a = self.make(even, depth);
-                sql!(ty; "sqrt(abs(", a, "))")
+                // √ of a number below zero makes a NaN.
+                let a = self.make(ty, depth);
+                sql!(ty; "sqrt(", a, ")")
             }
             3 => {
                 let of = self.rng.pick(&[
@@ -489,7 +518,21 @@ impl Maker<'_> {
                     Ty::Dec(38, 10),
                 ]);
                 let a = self.make(of, depth);
-                sql!(ty; "CAST(", a, format!(" AS {})", ty.sql().unwrap_or_default()))
+                let expr = sql!(ty; "CAST(", a, format!(" AS {})", ty.sql().unwrap_or_default()));
+                if of.has_nan() && of != ty { self.one_nan(expr) } else { expr }
+            }
+            8 | 9 => {
+                // At most one operand is NaN: ∞ − ∞, 0 × ∞ and 0 ÷ 0 make one, another passes through.
+                let (mut a, mut b) = (self.make(ty, depth), self.make(even, depth));
+                if self.rng.chance(50) {
+                    (a, b) = (b, a);
+                }
+                sql!(ty; "(", a, self.rng.pick(&[" + ", " - ", " * ", " / "]), b, ")")
+            }
+            10 => {
+                let (a, b) = (self.make(ty, depth), self.make(ty, depth));
+                let expr = sql!(ty; "(", a, self.rng.pick(&[" + ", " - ", " * ", " / ", " % "]), b, ")");
+                self.one_nan(expr)
             }
             _ => self.leaf(ty),
         }
@@ -524,11 +567,16 @@ impl Maker<'_> {
             }
             0 => {
                 let a = self.make(ty, depth);
+                if self.rng.chance(30) {
+                    let of = self.rng.pick(&SPANS);
+                    let span = self.make(of, depth.min(1));
+                    return sql!(ty; "CAST((", a, self.rng.pick(&[" + ", " - "]), span, ") AS DATE)");
+                }
                 let (n, unit) = (self.rng.between(-40, 40), self.rng.pick(&["day", "month", "year"]));
                 sql!(ty; "CAST((", a, format!(" + INTERVAL '{n}' {unit}) AS DATE)"))
             }
             1 => {
-                let of = self.rng.pick(&TIMES[..4]);
+                let of = if self.rng.chance(25) { self.rng.pick(&ERAS) } else { self.rng.pick(&TIMES[..4]) };
                 let a = self.make(of, depth);
                 sql!(ty; "CAST(", a, " AS DATE)")
             }
@@ -547,7 +595,12 @@ impl Maker<'_> {
 
     fn time(&mut self, ty: Ty, depth: usize) -> Expr {
         let a = self.make(ty, depth);
-        match self.rng.below(5) {
+        match self.rng.below(6) {
+            5 => {
+                let of = self.rng.pick(&SPANS);
+                let span = self.make(of, depth.min(1));
+                sql!(ty; "(", a, self.rng.pick(&[" + ", " - "]), span, ")")
+            }
             4 => {
                 let (n, unit) = (self.rng.between(1, 40), self.rng.pick(&["seconds", "minutes", "hours", "days"]));
                 sql!(ty; format!("date_bin(INTERVAL '{n} {unit}', "), a, ")")
@@ -565,6 +618,65 @@ impl Maker<'_> {
                 let a = self.make(of, depth);
                 sql!(ty; "arrow_cast(", a, format!(", '{ty}')"))
             }
+        }
+    }
+
+    /// A time of the years 1 to 9999. DataFusion truncates to weeks and longer by way of nanoseconds, which do not reach so far.
+    fn era(&mut self, ty: Ty, digits: u8, depth: usize) -> Expr {
+        let a = self.make(ty, depth);
+        match self.rng.below(4) {
+            0 => sql!(ty; format!("date_trunc('{}', ", self.rng.pick(&["minute", "hour", "day"])), a, ")"),
+            1 => {
+                let (n, unit) = (self.rng.between(-40, 40), self.rng.pick(&["second", "hour", "day", "month", "year"]));
+                sql!(ty; "(", a, format!(" + INTERVAL '{n}' {unit})"))
+            }
+            2 => {
+                let of = match self.rng.chance(50) {
+                    true => Ty::Date,
+                    false => self.rng.pick(&[Ty::Time(digits, Zone::None), ty]),
+                };
+                let a = self.make(of, depth);
+                sql!(ty; "arrow_cast(", a, format!(", '{ty}')"))
+            }
+            _ => a,
+        }
+    }
+
+    /// An interval. Two of different units have no common order.
+    fn span(&mut self, ty: Ty, span: Span, depth: usize) -> Expr {
+        let a = self.make(ty, depth);
+        match self.rng.below(5) {
+            0 | 1 => {
+                let b = self.make(ty, depth);
+                sql!(ty; "(", a, self.rng.pick(&[" + ", " - "]), b, ")")
+            }
+            2 => sql!(ty; "(- ", a, ")"),
+            3 if span == Span::Mixed => {
+                let of = self.rng.pick(&SPANS[..2]);
+                let b = self.make(of, depth);
+                sql!(ty; "arrow_cast(", b, format!(", '{ty}')"))
+            }
+            _ => a,
+        }
+    }
+
+    fn wide(&mut self, ty: Ty, depth: usize) -> Expr {
+        match self.rng.below(4) {
+            0 => {
+                let (a, b) = (self.make(ty, depth), self.make(ty, depth));
+                let sum = sql!(ty; a, self.rng.pick(&[" + ", " - "]), b);
+                sql!(ty; "arrow_try_cast((", sum, format!("), '{ty}')"))
+            }
+            1 => {
+                let a = self.make(ty, depth);
+                sql!(ty; "(- ", a, ")")
+            }
+            2 => {
+                let of = self.rng.pick(&DECIMALS);
+                let a = self.make(of, depth);
+                sql!(ty; "arrow_cast(", a, format!(", '{ty}')"))
+            }
+            _ => self.leaf(ty),
         }
     }
 
@@ -596,7 +708,7 @@ impl Maker<'_> {
                 sql!(ty; "replace(", a, ", ", b, ", '+')")
             }
             17 => sql!(ty; "translate(", a, ", 'abo1é', 'ü2')"),
-            18 => sql!(ty; "repeat(", a, format!(", {})", self.rng.between(-1, 4))),
+            18 => sql!(ty; "repeat(", a, format!(", {})", self.rng.pick(&[-1, 0, 1, 2, 3, 4, 7, 19, 70]))),
             19 => {
                 let number = self.make(Ty::Int(true, 64), depth.min(1));
                 sql!(ty; "CAST(", number, " AS VARCHAR)")
@@ -632,7 +744,7 @@ impl Maker<'_> {
         let mut expr = match self.rng.below(13) {
             12 => {
                 let of = match self.rng.below(4) {
-                    0 => self.rng.pick(&[Ty::Bool, Ty::Date, Ty::Text, Ty::Time(6, false)]),
+                    0 => self.rng.pick(&[Ty::Bool, Ty::Date, Ty::Text, Ty::Time(6, Zone::None)]),
                     1 => self.rng.pick(&DECIMALS),
                     _ => self.rng.pick(&INTEGERS),
                 };
@@ -682,6 +794,11 @@ impl Maker<'_> {
                 let a = self.make(of, 1);
                 sql!(Ty::Int(true, 64); "count(", a, ")")
             }
+            2 if self.rng.chance(15) => {
+                let of = self.rng.pick(&SPANS);
+                let a = self.make(of, 1);
+                sql!(of; "sum(", a, ")")
+            }
             2..=4 => {
                 let of = exact(self);
                 let a = self.make(of, 2);
@@ -717,7 +834,151 @@ impl Maker<'_> {
         }
         expr
     }
+
+    /// A window function over the rows of the source. `identity` are columns that tell its rows apart, or that are all they
+    /// have: ordered by them too, rows that tie are equal, and so the answer depends on no order of theirs.
+    pub fn window(&mut self, identity: &[String]) -> Expr {
+        let mut over: Vec<Part> = vec![" OVER (".into()];
+        let partition = self.rng.pick(&[0, 1, 1, 2]);
+        for index in 0..partition {
+            over.push(if index == 0 { "PARTITION BY ".into() } else { ", ".into() });
+            over.push(self.any_column().into());
+        }
+        let direction = |maker: &mut Self| maker.rng.pick(&[" ASC NULLS FIRST", " ASC NULLS LAST", " DESC NULLS LAST"]);
+        // By peers: functions that see a row's equals as one, so that the order need not be total.
+        let by_peers = self.rng.chance(35);
+        let numbers: Vec<&(String, Ty)> = self.scope.iter().filter(|column| NEAR.contains(&bare(&column.0))).collect();
+        let range = (by_peers && !numbers.is_empty() && self.rng.chance(60)).then(|| {
+            let (name, ty) = numbers[self.rng.below(numbers.len())].clone();
+            sql!(ty; name)
+        });
+        let is_range = range.is_some();
+        let of = match range {
+            Some(of) => of,
+            None => self.any_column(),
+        };
+        let of_ty = of.ty;
+        over.extend([" ORDER BY ".into(), of.into(), direction(self).into()]);
+        if !by_peers {
+            for name in identity {
+                over.push(format!(", {name}{}", direction(self)).into());
+            }
+        }
+        let ends = |maker: &mut Self, ends: &[&str]| {
+            let first = maker.rng.below(ends.len() - 1);
+            let last = first + maker.rng.below(ends.len() - first);
+            match (first, last) {
+                (first, 0) => format!("{} AND {}", ends[first], ends[1]),
+                (first, last) => format!("{} AND {}", ends[first], ends[last]),
+            }
+        };
+        const ROWS: [&str; 7] = [
+            "UNBOUNDED PRECEDING",
+            "3 PRECEDING",
+            "1 PRECEDING",
+            "CURRENT ROW",
+            "1 FOLLOWING",
+            "4 FOLLOWING",
+            "UNBOUNDED FOLLOWING",
+        ];
+        let frame = match (by_peers, is_range) {
+            _ if self.rng.chance(25) => String::new(),
+            (true, true) => format!(" RANGE BETWEEN {}", ends(self, &ROWS)),
+            (true, false) => format!(" GROUPS BETWEEN {}", ends(self, &ROWS)),
+            (false, _) => format!(" ROWS BETWEEN {}", ends(self, &ROWS)),
+        };
+        let mut expr = match self.rng.below(if by_peers { 7 } else { 12 }) {
+            0 => sql!(Ty::Int(true, 64); "count(*)"),
+            1 => {
+                let a = self.make(of_ty, 1);
+                sql!(Ty::Int(true, 64); "count(", a, ")")
+            }
+            2 | 3 => {
+                let of = match self.rng.below(4) {
+                    0 | 1 => Ty::Int(self.rng.chance(50), self.rng.pick(&[8, 16, 32])),
+                    2 => self.rng.pick(&[Ty::Dec(5, 2), Ty::Dec(15, 2), Ty::Dec(12, 0)]),
+                    _ => self.rng.pick(&[Ty::Even32, Ty::Even64]),
+                };
+                let a = self.make(of, 1);
+                let ty = match of {
+                    Ty::Int(signed, _) => Ty::Int(signed, 64),
+                    Ty::Even32 | Ty::Even64 => Ty::F64,
+                    _ => Ty::Number,
+                };
+                sql!(ty; "sum(", a, ")")
+            }
+            4 => {
+                let a = self.make(Ty::Int(true, 32), 1);
+                sql!(Ty::F64; "avg(", a, ")")
+            }
+            5 | 6 => {
+                let of = match self.any_type() {
+                    Ty::F32 => Ty::Even32,
+                    Ty::F64 => Ty::Even64,
+                    of => of,
+                };
+                let a = self.make(of, 1);
+                sql!(of; self.rng.pick(&["min(", "max("]), a, ")")
+            }
+            // These look at no frame.
+            7 => {
+                let (text, ty) = self.rng.pick(&[
+                    ("row_number()", Ty::Int(false, 64)),
+                    ("rank()", Ty::Int(false, 64)),
+                    ("dense_rank()", Ty::Int(false, 64)),
+                    ("ntile(3)", Ty::Int(false, 64)),
+                    ("percent_rank()", Ty::F64),
+                    ("cume_dist()", Ty::F64),
+                ]);
+                let mut expr = sql!(ty; text);
+                expr.parts.extend(over);
+                expr.parts.push(")".into());
+                return expr;
+            }
+            8 | 9 => {
+                let of = self.any_type();
+                let a = self.make(of, 1);
+                let head = self.rng.pick(&["lag(", "lead("]);
+                let mut expr = match self.rng.chance(40) {
+                    true => {
+                        sql!(of; head, a, format!(", {}, ", self.rng.below(4)), sql!(of; of.literal(self.rng)), ")")
+                    }
+                    false => sql!(of; head, a, ")"),
+                };
+                expr.parts.extend(over);
+                expr.parts.push(")".into());
+                return expr;
+            }
+            _ => {
+                let of = self.any_type();
+                let a = self.make(of, 1);
+                match self.rng.chance(30) {
+                    true => sql!(of; "nth_value(", a, format!(", {})", self.rng.between(1, 3))),
+                    false => sql!(of; self.rng.pick(&["first_value(", "last_value("]), a, ")"),
+                }
+            }
+        };
+        expr.parts.extend(over);
+        expr.parts.push(format!("{frame})").into());
+        expr
+    }
+
+    /// Any column but a float: rows that tie by one may be unequal, as 0.0 and -0.0 are.
+    fn any_column(&mut self) -> Expr {
+        let float = |ty| matches!(ty, Ty::F32 | Ty::F64 | Ty::Even32 | Ty::Even64 | Ty::Number);
+        let fitting: Vec<&(String, Ty)> = self.scope.iter().filter(|column| !float(column.1)).collect();
+        match fitting.is_empty() {
+            true => sql!(Ty::Int(true, 64); "arrow_cast(1, 'Int64')"),
+            false => {
+                let (name, ty) = fitting[self.rng.below(fitting.len())].clone();
+                sql!(ty; name)
+            }
+        }
+    }
 }
+
+/// Columns of small numbers: a RANGE frame around them does not overflow.
+const NEAR: [&str; 4] = ["k", "n", "rare", "g"];
 
 #[cfg(test)]
 mod tests {

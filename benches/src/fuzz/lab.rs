@@ -1,18 +1,22 @@
-//! Runs one query on the CPU and on the simulated device, and says whether the device may be believed.
+//! Runs one query on the CPU and on a device, and says whether the device may be believed.
 //!
 //! ```text
 //!            ┌─► DataFusion alone ──────► answer or error ─┐
 //!   query ───┤                                             ├─► same · skipped an error · differs
-//!            └─► simulated device, one ─► answer or error ─┘
-//!                of several variants      findings, bytes in use
+//!            └─► device, in one of ─────► answer or error ─┘
+//!                several variants         findings, bytes in use
 //! ```
+//!
+//! Devices  each session has a simulated device of its own, with a seed for its schedule. A CUDA device, or one that the caller
+//!          brings, is shared by all sessions and workers: bytes that stay in use are looked for when all have ended.
 //!
 //! Errors   where DataFusion fails, the device fails too. One freedom: DataFusion says nothing about which rows and
 //!          which expressions it evaluates when a WHERE, a FILTER, a CASE, a LIMIT or another operand makes some of them
 //!          unneeded, so there the device may answer where DataFusion fails. Seldom it is the other way round: DataFusion
 //!          never asks for one side of a join whose other side has no rows, and the device has run it already. Both
 //!          are counted. A failure that is the device's own is a difference.
-//! Alarms   a finding of the simulated device, bytes of the pool that stay in use, a panic and a hang are differences.
+//! Alarms   a finding of the simulated device, bytes of the pool that stay in use, a hang and a panic are differences, a
+//!          panic of DataFusion itself and one on both sides too: the generator avoids the forms that DataFusion panics over.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Once, PoisonError};
@@ -24,19 +28,22 @@ use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::error::{DataFusionError, Result};
 use millpond::datafusion::physical_plan::ExecutionPlan;
 use millpond::datafusion::prelude::SessionConfig;
+use millpond::device::Engine;
 use millpond::placement::counts_as_operator;
 use millpond::{DeviceChoice, Fallback, Millpond, MillpondOptions, QueryReport};
+use millpond_memory::Strategy;
 use millpond_queries::answer::{Answer, compare};
 
-use super::data::{Folder, TABLES, register, register_rows, table};
+use super::data::{Folder, TABLES, register, register_rows, rows_of};
 use super::query::Query;
 use crate::runner::is_ordered;
 
-/// How a simulated session is set up.
+/// How a session on a device is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant {
     pub batch_rows: usize,
     pub partitions: usize,
+    /// Schedule of a simulated device; a shared device has its own.
     pub sim_seed: usize,
     pub target_partitions: usize,
     /// Hash joins are partitioned, whatever their size.
@@ -47,6 +54,9 @@ pub struct Variant {
     pub dictionary_values: usize,
     /// Groups that a hash table has room for at first; 0 for as many as there are outside tests.
     pub groups_at_first: usize,
+    pub deterministic_floats: bool,
+    /// Where the memory of a simulated device comes from; a shared device has its own.
+    pub memory_resource: Strategy,
 }
 
 const fn variant(batch_rows: usize, partitions: usize, sim_seed: usize, target_partitions: usize) -> Variant {
@@ -59,11 +69,13 @@ const fn variant(batch_rows: usize, partitions: usize, sim_seed: usize, target_p
         memory: 0,
         dictionary_values: 0,
         groups_at_first: 0,
+        deterministic_floats: false,
+        memory_resource: Strategy::CudaAsync,
     }
 }
 
 /// The variants; query `n` runs under the `n`-th, modulo their number.
-pub const VARIANTS: [Variant; 8] = [
+pub const VARIANTS: [Variant; 12] = [
     variant(0, 4, 0, 4),
     variant(100, 1, 0, 1),
     variant(30, 3, 11, 4),
@@ -72,7 +84,103 @@ pub const VARIANTS: [Variant; 8] = [
     Variant { partitioned: true, groups_at_first: 3, ..variant(100, 4, 0, 4) },
     Variant { memory: 192 << 10, ..variant(50, 2, 14, 3) },
     Variant { dictionary_values: 3, groups_at_first: 1, ..variant(40, 3, 15, 3) },
+    variant(3, 1, 0, 2),
+    Variant { deterministic_floats: true, ..variant(16, 4, 16, 1) },
+    Variant { memory_resource: Strategy::Caching, ..variant(64, 2, 17, 3) },
+    Variant { partitioned: true, memory_resource: Strategy::Arena, ..variant(3, 3, 18, 4) },
 ];
+
+/// The devices of a run.
+pub struct Devices {
+    choice: DeviceChoice,
+    /// By the memory and the dictionaries' size of a variant, since a device remembers which columns have no dictionary.
+    /// Empty: each session opens one.
+    shared: BTreeMap<(usize, usize), Arc<Engine>>,
+}
+
+impl Devices {
+    /// Simulated devices, one for each session, or `choice` for all sessions together.
+    ///
+    /// # Errors
+    /// When it is not there, or the CPU.
+    pub fn open(choice: DeviceChoice) -> Result<Devices> {
+        let devices = Devices { choice, shared: BTreeMap::new() };
+        if choice == DeviceChoice::Sim { Ok(devices) } else { devices.share() }
+    }
+
+    /// `engine`, for all sessions together but those whose variant wants less memory or small dictionaries: these share
+    /// another one on the same device.
+    ///
+    /// # Errors
+    /// When the other ones cannot be opened.
+    pub fn around(engine: Arc<Engine>) -> Result<Devices> {
+        let choice = match engine.is_simulated() {
+            true => DeviceChoice::Sim,
+            false => DeviceChoice::Cuda(engine.device().id().0 as usize),
+        };
+        Devices { choice, shared: BTreeMap::from([((0, 0), engine)]) }.share()
+    }
+
+    /// Opens what the variants want and is not there.
+    fn share(mut self) -> Result<Devices> {
+        for variant in VARIANTS {
+            let key = (variant.memory, variant.dictionary_values);
+            if !self.shared.contains_key(&key) {
+                let opened = Engine::open(&self.options(&variant)).map_err(outside)?;
+                let missing = || DataFusionError::Configuration(format!("{} is no device to compare", self.choice));
+                self.shared.insert(key, opened.engine.ok_or_else(missing)?);
+            }
+        }
+        Ok(self)
+    }
+
+    fn options(&self, variant: &Variant) -> MillpondOptions {
+        let mut options = MillpondOptions::default();
+        options.device = self.choice;
+        options.fallback = Fallback::Allow;
+        options.min_rows = 0;
+        options.batch_rows = variant.batch_rows;
+        options.partitions = variant.partitions;
+        options.debug_sim_seed = variant.sim_seed;
+        options.memory_limit_bytes = variant.memory;
+        options.memory_resource = variant.memory_resource;
+        options.deterministic_floats = variant.deterministic_floats;
+        options.debug_dictionary_values = variant.dictionary_values;
+        options.debug_groups_at_first = variant.groups_at_first;
+        options
+    }
+
+    /// True when sessions share a device.
+    pub fn is_shared(&self) -> bool {
+        !self.shared.is_empty()
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> String {
+        self.shared.values().next().map_or_else(|| "simulated device".to_string(), |engine| engine.name().to_string())
+    }
+
+    /// What is wrong with shared devices once all queries have ended.
+    pub async fn left(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for engine in self.shared.values() {
+            if engine.device().is_lost() {
+                wrong.push(format!("{} was lost", engine.name()));
+            }
+            let used = || engine.pool().used_bytes().as_u64();
+            for _ in 0..500 {
+                if used() == 0 {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            if used() > 0 {
+                wrong.push(format!("{} bytes of the pool of {} stay in use", used(), engine.name()));
+            }
+        }
+        wrong
+    }
+}
 
 /// Longest time that a query may take; small tables take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -125,6 +233,8 @@ pub enum Verdict {
 pub struct Lab {
     cpus: Vec<Millpond>,
     devices: Vec<Millpond>,
+    /// Others use the devices, too.
+    shared: bool,
     seed: u64,
     device_seed: u64,
     folder: Folder,
@@ -179,37 +289,30 @@ impl Lab {
     ///
     /// # Errors
     /// When the files cannot be written or a session cannot be opened.
-    pub async fn open(seed: u64) -> Result<Lab> {
-        Self::open_over(seed, seed).await
+    pub async fn open(seed: u64, devices: &Devices) -> Result<Lab> {
+        Self::open_over(seed, seed, devices).await
     }
 
     /// As [`open`](Self::open), with other tables for the device: a lab whose every alarm should ring.
-    async fn open_over(seed: u64, device_seed: u64) -> Result<Lab> {
+    async fn open_over(seed: u64, device_seed: u64, on: &Devices) -> Result<Lab> {
         note_panics();
         let folder = Folder::write(seed)?;
         let (mut cpus, mut devices) = (Vec::new(), Vec::new());
         for variant in VARIANTS {
-            let mut options = MillpondOptions::default();
-            options.device = DeviceChoice::Sim;
-            options.fallback = Fallback::Allow;
-            options.min_rows = 0;
-            options.batch_rows = variant.batch_rows;
-            options.partitions = variant.partitions;
-            options.debug_sim_seed = variant.sim_seed;
-            options.memory_limit_bytes = variant.memory;
-            options.debug_dictionary_values = variant.dictionary_values;
-            options.debug_groups_at_first = variant.groups_at_first;
             let config = config(variant.target_partitions, variant.partitioned);
             let cpu = Millpond::builder().with_device(DeviceChoice::Cpu).with_config(config.clone()).build();
             let cpu = cpu.map_err(outside)?;
             register(cpu.context(), seed, &folder).await?;
             cpus.push(cpu);
-            let builder = Millpond::builder().with_options(options).with_config(config);
+            let mut builder = Millpond::builder().with_options(on.options(&variant)).with_config(config);
+            if let Some(engine) = on.shared.get(&(variant.memory, variant.dictionary_values)) {
+                builder = builder.with_engine(Arc::clone(engine));
+            }
             let session = builder.build().map_err(outside)?;
             register(session.context(), device_seed, &folder).await?;
             devices.push(session);
         }
-        Ok(Lab { cpus, devices, seed, device_seed, folder })
+        Ok(Lab { cpus, devices, shared: on.is_shared(), seed, device_seed, folder })
     }
 
     /// Runs a query and judges the device by DataFusion.
@@ -223,6 +326,9 @@ impl Lab {
         let findings = session.engine().map(|engine| engine.take_findings()).unwrap_or_default();
         if let Some(finding) = findings.first() {
             return differs(Kind::Finding, format!("{} findings; the first: {finding}", findings.len()));
+        }
+        if self.shared {
+            return verdict;
         }
         // A cancelled or failed run frees its memory when its tasks end, which may be a moment later.
         for _ in 0..PATIENCE.as_millis() / 10 {
@@ -288,7 +394,7 @@ impl Lab {
         let contexts = [self.cpus[variant % self.cpus.len()].context(), device.context()];
         let used = TABLES.iter().filter(|(name, ..)| sql.split(|c: char| !c.is_alphanumeric()).any(|w| w == *name));
         for (name, rows, _) in used {
-            let mut kept = table(self.seed, *rows);
+            let mut kept = rows_of(self.seed, name, *rows)?;
             let mut piece = kept.num_rows().div_ceil(2);
             while piece > 0 && kept.num_rows() > 0 {
                 let mut at = 0;
@@ -358,19 +464,19 @@ fn located(message: &str) -> String {
     place.map_or_else(|| message.to_string(), |(_, place)| format!("{message} ({place})"))
 }
 
-/// True for a panic that began in DataFusion, or in the crates below it.
-fn is_upstream(message: &str) -> bool {
-    ["/datafusion-", "/arrow-", "/chrono-", "/parquet-"].iter().any(|name| message.contains(name))
-}
-
 async fn run(session: &Millpond, sql: &str) -> Ran {
     let (session, sql) = (session.clone(), sql.to_string());
-    // A task of its own, so that a panic is an outcome.
-    let task = tokio::spawn(async move {
+    caught(async move {
         let result = session.execute(&sql).await?;
         let answer = Answer::try_new(&result.schema, &result.batches)?;
-        Ok::<_, DataFusionError>((answer, result.report, operators(&result.plan)))
-    });
+        Ok((answer, result.report, operators(&result.plan)))
+    })
+    .await
+}
+
+/// Waits for a run in a task of its own, so that a panic is an outcome.
+async fn caught(ran: impl Future<Output = Result<(Answer, QueryReport, Operators)>> + Send + 'static) -> Ran {
+    let task = tokio::spawn(ran);
     let stop = task.abort_handle();
     match tokio::time::timeout(PATIENCE, task).await {
         Err(_) => {
@@ -389,6 +495,9 @@ async fn run(session: &Millpond, sql: &str) -> Ran {
 fn compare_runs(query: &Query, sql: &str, expected: Ran, actual: Ran) -> Verdict {
     let differs = |kind, message| Verdict::Differs { kind, message };
     match (expected, actual) {
+        (Ran::Panic(message), Ran::Panic(_)) => differs(Kind::Panic, format!("both sides panic: {message}")),
+        (Ran::Panic(message), _) => differs(Kind::Panic, format!("DataFusion panics: {message}")),
+        (_, Ran::Panic(message)) => differs(Kind::Panic, format!("the device's side panics: {message}")),
         (_, Ran::Hang) => differs(Kind::Hang, format!("no answer after {} seconds", PATIENCE.as_secs())),
         (Ran::Answer(expected, ..), Ran::Answer(actual, report, operators)) => {
             if let Err(difference) = compare(&expected, &actual, is_ordered(sql)) {
@@ -409,16 +518,8 @@ fn compare_runs(query: &Query, sql: &str, expected: Ran, actual: Ran) -> Verdict
             Verdict::DeviceFailsAlone { message }
         }
         (Ran::Answer(..), Ran::Error(message)) => differs(Kind::Error, format!("the device fails alone: {message}")),
-        // Debug builds of DataFusion panic where a release build's numbers wrap: an error of its own over a row that the
-        // CPU's run left out.
-        (Ran::Answer(..), Ran::Panic(message)) if query.may_skip_errors() && is_upstream(&message) => {
-            Verdict::DeviceFailsAlone { message }
-        }
-        (Ran::Answer(..), Ran::Panic(message)) => differs(Kind::Panic, message),
-        // DataFusion's own panics are its own; the device runs the same plan below its borders.
-        (Ran::Error(message) | Ran::Panic(message), Ran::Error(_) | Ran::Panic(_)) => Verdict::BothFail { message },
+        (Ran::Error(message), Ran::Error(_)) => Verdict::BothFail { message },
         (Ran::Error(message), Ran::Answer(..)) if query.may_skip_errors() => Verdict::DeviceAnswersAlone { message },
-        (Ran::Panic(message), Ran::Answer(..)) => Verdict::DeviceAnswersAlone { message },
         (Ran::Error(message), Ran::Answer(..)) => {
             differs(Kind::Error, format!("the device answers where DataFusion says: {message}"))
         }
@@ -437,14 +538,31 @@ mod tests {
         let panic = std::thread::spawn(|| panic!("the 7th wheel fell off")).join();
         assert!(panic.is_err());
         let message = located("task 3 panicked with message \"the 7th wheel fell off\"");
-        assert!(message.contains("lab.rs:") && !is_upstream(&message), "{message}");
-        assert!(is_upstream("overflow (/registry/src/datafusion-functions-55.2.0/src/datetime/date_trunc.rs:804:33)"));
+        assert!(message.contains("lab.rs:"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_difference_on_either_side_and_on_both() {
+        note_panics();
+        let query = Query::random(1, 1);
+        let panics = || caught(async { panic!("the cow jumped over the moon") });
+        let fails = || caught(async { Err(DataFusionError::Execution("no".into())) });
+        for (cpu, device) in
+            [(panics().await, panics().await), (panics().await, fails().await), (fails().await, panics().await)]
+        {
+            let verdict = compare_runs(&query, "SELECT 1", cpu, device);
+            let Verdict::Differs { kind: Kind::Panic, message } = verdict else { panic!("{verdict:?}") };
+            assert!(message.contains("over the moon") && message.contains("lab.rs:"), "{message}");
+        }
+        let verdict = compare_runs(&query, "SELECT 1", fails().await, fails().await);
+        assert!(matches!(verdict, Verdict::BothFail { .. }), "{verdict:?}");
     }
 
     /// Proves that the alarm rings: over other rows, queries differ, and the difference is reduced.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_device_that_reads_other_rows_is_caught() {
-        let lab = Lab::open_over(1, 2).await.expect("sessions open");
+        let devices = Devices::open(DeviceChoice::Sim).expect("simulated devices need nothing");
+        let lab = Lab::open_over(1, 2, &devices).await.expect("sessions open");
         let mut caught = Vec::new();
         for query in (0..600).map(|number| Query::random(1, number)) {
             if caught.len() > 5 {

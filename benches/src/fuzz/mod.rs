@@ -1,4 +1,4 @@
-//! Random queries, the simulated device against DataFusion: a difference is a bug.
+//! Random queries, a device against DataFusion: a difference is a bug.
 //!
 //! ```text
 //!   seed ─► tables                        ┌─► same
@@ -22,15 +22,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use millpond::DeviceChoice;
 use millpond::datafusion::error::{DataFusionError, Result};
+use millpond::device::Engine;
 
-use self::lab::{Lab, Operators, Verdict};
+use self::lab::{Devices, Lab, Operators, Verdict};
 use self::query::Query;
 
 /// What to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     pub seed: u64,
+    /// What is compared with DataFusion: simulated devices, one per worker and variant, or a device that all share.
+    pub device: DeviceChoice,
     /// Number of the first query.
     pub first: u64,
     pub queries: u64,
@@ -46,7 +50,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 1, first: 0, queries: 1000, differences: 10, reduce_runs: 400, workers: 2, verbose: false }
+        let device = DeviceChoice::Sim;
+        Self { seed: 1, device, first: 0, queries: 1000, differences: 10, reduce_runs: 400, workers: 2, verbose: false }
     }
 }
 
@@ -123,27 +128,61 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Runs the queries, telling `say` about each difference as it is found.
+/// Runs the queries, telling `say` about the run, and about each difference as it is found.
 ///
 /// # Errors
-/// When the sessions or tables cannot be made; a query's failure is an outcome.
+/// When the device, the sessions or the tables cannot be made; a query's failure is an outcome.
 pub async fn run(options: Options, say: impl Fn(&str) + Clone + Send + 'static) -> Result<Summary> {
-    let found = Arc::new(AtomicUsize::new(0));
-    let workers: Vec<_> = (0..options.workers.max(1))
-        .map(|worker| tokio::spawn(work(options, worker, Arc::clone(&found), say.clone())))
+    run_over(options, Devices::open(options.device)?, say).await
+}
+
+/// As [`run`], on a device that is open already, whatever `options.device` says.
+///
+/// # Errors
+/// Those of [`run`].
+pub async fn run_on(
+    engine: Arc<Engine>,
+    options: Options,
+    say: impl Fn(&str) + Clone + Send + 'static,
+) -> Result<Summary> {
+    run_over(options, Devices::around(engine)?, say).await
+}
+
+async fn run_over(options: Options, devices: Devices, say: impl Fn(&str) + Clone + Send + 'static) -> Result<Summary> {
+    let Options { seed, first, queries, workers, .. } = options;
+    say(&format!(
+        "seed {seed:#x}: queries {first} to {} over {}, {workers} at a time, under {} variants in turn",
+        (first + queries).saturating_sub(1),
+        devices.name(),
+        lab::VARIANTS.len()
+    ));
+    let (found, devices) = (Arc::new(AtomicUsize::new(0)), Arc::new(devices));
+    let workers: Vec<_> = (0..workers.clamp(1, queries.max(1)))
+        .map(|worker| tokio::spawn(work(options, worker, Arc::clone(&devices), Arc::clone(&found), say.clone())))
         .collect();
     let mut summary = Summary::default();
     for worker in workers {
         summary.add(worker.await.map_err(|panic| DataFusionError::External(Box::new(panic)))??);
     }
+    for wrong in devices.left().await {
+        say(&wrong);
+        summary.differences.push(wrong);
+    }
     Ok(summary)
 }
 
 /// Every `options.workers`-th query.
-async fn work(options: Options, worker: u64, found: Arc<AtomicUsize>, say: impl Fn(&str)) -> Result<Summary> {
-    let lab = Lab::open(options.seed).await?;
+async fn work(
+    options: Options,
+    worker: u64,
+    devices: Arc<Devices>,
+    found: Arc<AtomicUsize>,
+    say: impl Fn(&str),
+) -> Result<Summary> {
+    let lab = Lab::open(options.seed, &devices).await?;
     let mut summary = Summary::default();
-    let numbers = (options.first + worker..options.first + options.queries).step_by(options.workers.max(1) as usize);
+    let workers = options.workers.clamp(1, options.queries.max(1)) as usize;
+    let numbers = (options.first + worker..options.first + options.queries).step_by(workers);
     for number in numbers {
         if found.load(Ordering::Relaxed) >= options.differences {
             break;
@@ -186,9 +225,10 @@ async fn work(options: Options, worker: u64, found: Arc<AtomicUsize>, say: impl 
                 let why = if why.is_empty() { message } else { why };
                 let rows = lab.reduce_rows(&smallest, variant, kind, options.reduce_runs).await?;
                 let text = format!(
-                    "{kind:?} differs: cargo fuzz-sql --seed {:#x} --first {number} --queries 1    -- {:?}\n  \
+                    "{kind:?} differs: cargo fuzz-sql --seed {:#x} --first {number} --queries 1{}    -- {:?}\n  \
                      query    {}\n  smallest {}\n  because  {why}\n  over     {rows}",
                     options.seed,
+                    if devices.is_shared() { format!(" --device {}", options.device) } else { String::new() },
                     lab::VARIANTS[variant],
                     query.sql(),
                     smallest.sql(),
@@ -205,25 +245,11 @@ async fn work(options: Options, worker: u64, found: Arc<AtomicUsize>, say: impl 
 mod tests {
     use super::*;
 
-    /// The first eight digits of the commit, so that runs differ and can be had again; `MILLPOND_FUZZ_SEED` names another seed.
-    fn seed() -> u64 {
-        let named = std::env::var("MILLPOND_FUZZ_SEED").ok();
-        let commit = || {
-            let git = std::process::Command::new("git")
-                .args(["rev-parse", "--short=8", "HEAD"])
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .output();
-            git.ok().and_then(|output| String::from_utf8(output.stdout).ok())
-        };
-        let digits = named.or_else(commit).unwrap_or_default();
-        u64::from_str_radix(digits.trim().trim_start_matches("0x"), 16).unwrap_or(0x5eed)
-    }
-
     /// The sample of CI; `cargo fuzz-sql` runs longer ones.
     #[tokio::test(flavor = "multi_thread")]
     async fn random_queries_give_the_answers_of_the_cpu() {
-        let options = Options { seed: seed(), queries: 2000, differences: 3, reduce_runs: 100, ..Options::default() };
-        println!("seed {:#x}", options.seed);
+        let seed = millpond_data::seed::of_commit("MILLPOND_FUZZ_SEED");
+        let options = Options { seed, queries: 2000, differences: 3, reduce_runs: 100, ..Options::default() };
         let summary = run(options, |line| println!("{line}")).await.expect("the lab opens");
         println!("{}\n{summary}", summary.operators_text());
         assert!(summary.differences.is_empty(), "{}", summary.differences.join("\n"));

@@ -1,9 +1,9 @@
-//! Random queries: filter, projection, joins, aggregates, grouping sets, HAVING, DISTINCT, set operations, WITH, subqueries,
-//! ORDER BY and LIMIT, and queries inside FROM.
+//! Random queries: filter, projection, joins, windows, aggregates, grouping sets, HAVING, DISTINCT, set operations, WITH,
+//! subqueries, ORDER BY, LIMIT and OFFSET, and queries inside FROM.
 //!
-//! Order   an ORDER BY names every output column, so that rows that tie are equal; LIMIT stands only below one.
+//! Order   an ORDER BY names every output column, so that rows that tie are equal; LIMIT and OFFSET stand only below one.
 
-use super::data::COLUMNS;
+use super::data::{COLUMNS, columns_of};
 use super::expr::{Expr, Maker, Part, sql};
 use super::rng::Rng;
 use super::source::{Source, bare};
@@ -45,7 +45,9 @@ pub struct Query {
     /// A set operation, and its right side.
     pub set: Option<(&'static str, Box<Query>)>,
     pub order: Option<Vec<Order>>,
-    pub limit: Option<(usize, usize)>,
+    /// Rows that are kept and rows that are skipped before them. All the rest are kept in an outermost query only: DataFusion
+    /// 55.2 drops `ORDER BY … OFFSET n` of a subquery below a join.
+    pub limit: Option<(Option<usize>, usize)>,
 }
 
 const SETS: [&str; 6] = ["UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"];
@@ -117,7 +119,11 @@ impl Query {
         } else {
             for _ in 0..maker.rng.below(4) + 1 {
                 let ty = maker.any_type();
-                let output = if maker.rng.chance(4) { scalar(&mut maker) } else { maker.make(ty, 3) };
+                let output = match maker.rng.below(100) {
+                    0..=3 => scalar(&mut maker),
+                    4..=11 => maker.window(&query.source.identity(with)),
+                    _ => maker.make(ty, 3),
+                };
                 query.outputs.push(output);
             }
             query.distinct = maker.rng.chance(12);
@@ -131,7 +137,9 @@ impl Query {
             let order = |_| Order { descending: maker.rng.chance(50), nulls_first: maker.rng.chance(50) };
             query.order = Some((0..query.num_columns()).map(order).collect());
             if maker.rng.chance(if outermost { 45 } else { 70 }) {
-                query.limit = Some((maker.rng.below(40), if maker.rng.chance(30) { maker.rng.below(20) } else { 0 }));
+                let kept = (!outermost || maker.rng.chance(85)).then(|| maker.rng.below(40));
+                let skipped = if kept.is_none() || maker.rng.chance(30) { maker.rng.below(20) } else { 0 };
+                query.limit = Some((kept, skipped));
             }
             // DataFusion's TopK of each part of a union leaves out what the others have found by the keys that vary within a part,
             // although keys that are constant in one differ between them: what comes out depends on who is first.
@@ -161,7 +169,8 @@ impl Query {
             .scope
             .iter()
             .filter(|(name, _)| {
-                ["k", "b", "c", "s", "v", "i8", "rare", "nothing", "day", "u16", "j", "g"].contains(&bare(name))
+                ["k", "b", "c", "s", "v", "i8", "rare", "nothing", "day", "u16", "j", "g", "grow", "span_m"]
+                    .contains(&bare(name))
             })
             .cloned()
             .collect();
@@ -199,10 +208,12 @@ impl Query {
             let order: Vec<String> = order.iter().enumerate().map(one).collect();
             sql += &format!(" ORDER BY {}", order.join(", "));
         }
-        if let Some((limit, skip)) = self.limit {
-            sql += &format!(" LIMIT {limit}");
-            if skip > 0 {
-                sql += &format!(" OFFSET {skip}");
+        if let Some((kept, skipped)) = self.limit {
+            if let Some(kept) = kept {
+                sql += &format!(" LIMIT {kept}");
+            }
+            if skipped > 0 || kept.is_none() {
+                sql += &format!(" OFFSET {skipped}");
             }
         }
         sql
@@ -365,6 +376,8 @@ impl Query {
             " HAVING ",
             " FILTER ",
             " LIMIT ",
+            " OFFSET ",
+            " OVER (",
             " IN (",
             " BETWEEN ",
             " JOIN ",
@@ -382,8 +395,29 @@ impl Query {
 /// Tables that a subquery reads.
 const INNER: [&str; 5] = ["m0", "m1", "m7", "m33", "p64"];
 
-fn inner_scope() -> Vec<(String, Ty)> {
-    COLUMNS.iter().map(|(name, ty)| (format!("x.{name}"), *ty)).collect()
+/// The columns of a subquery's table.
+fn inner_scope(table: &str) -> Vec<(String, Ty)> {
+    columns_of(table).iter().map(|(name, ty)| (format!("x.{name}"), *ty)).collect()
+}
+
+/// A LATERAL subquery: an aggregate over the rows of a table that match a row of the columns in `scope`. And its output.
+pub fn lateral(rng: &mut Rng, scope: Vec<(String, Ty)>) -> Option<(Expr, (String, Ty))> {
+    let mut maker = Maker { rng, scope };
+    let table = maker.rng.pick(&INNER);
+    let of = maker.rng.pick(&["i32", "n", "d15", "k", "day", "s", "grow"]);
+    let ty = COLUMNS.iter().find(|column| column.0 == of)?.1;
+    let function = maker.rng.pick(&["min", "max", "count", "count"]);
+    let ty = if function == "count" { Ty::Int(true, 64) } else { ty };
+    let (inside, outside) = correlated(&mut maker)?;
+    let test = match maker.rng.chance(40) {
+        true => {
+            let mut inner = Maker { rng: maker.rng, scope: inner_scope(table) };
+            sql!(Ty::Bool; " AND ", inner.make(Ty::Bool, 1))
+        }
+        false => sql!(Ty::Bool; ""),
+    };
+    let head = format!("LATERAL (SELECT {function}(x.{of}) AS l0 FROM {table} AS x WHERE {} = ", inside.text());
+    Some((sql!(ty; head, outside, test, ")"), ("l0".to_string(), ty)))
 }
 
 /// A column of the subquery's table, preferably one with few values, and one outside of a type that compares with it.
@@ -400,7 +434,7 @@ fn subquery(maker: &mut Maker<'_>) -> Expr {
     let table = maker.rng.pick(&INNER);
     let Some((inside, outside)) = correlated(maker) else { return sql!(ty; "true") };
     let test = maker.rng.chance(60).then(|| {
-        let mut inner = Maker { rng: maker.rng, scope: inner_scope() };
+        let mut inner = Maker { rng: maker.rng, scope: inner_scope(table) };
         inner.make(Ty::Bool, 1)
     });
     let and = |test: Option<Expr>| -> (Part, Part) {
@@ -430,7 +464,7 @@ fn subquery(maker: &mut Maker<'_>) -> Expr {
 /// A subquery that gives one value: of a whole table, or of the rows that match this one.
 fn scalar(maker: &mut Maker<'_>) -> Expr {
     let table = maker.rng.pick(&INNER);
-    let of = maker.rng.pick(&["i32", "n", "d15", "k", "day", "s"]);
+    let of = maker.rng.pick(&["i32", "n", "d15", "k", "day", "s", "grow", "uniq"]);
     let ty = COLUMNS.iter().find(|column| column.0 == of).map_or(Ty::Number, |column| column.1);
     let function = maker.rng.pick(&["min", "max", "count"]);
     let ty = if function == "count" { Ty::Int(true, 64) } else { ty };
@@ -451,6 +485,68 @@ mod tests {
         let texts: Vec<String> = (0..50).map(|number| Query::random(9, number).sql()).collect();
         let again: Vec<String> = (0..50).map(|number| Query::random(9, number).sql()).collect();
         assert_eq!(texts, again);
+    }
+
+    /// The longest list of an IN.
+    fn longest_list(sql: &str) -> usize {
+        let lists = sql.split(" IN (").skip(1).map(|rest| {
+            let (mut depth, mut items) = (1, 1);
+            for letter in rest.chars() {
+                match letter {
+                    '(' => depth += 1,
+                    ')' => depth -= 1,
+                    ',' if depth == 1 => items += 1,
+                    _ => (),
+                }
+                if depth == 0 {
+                    break;
+                }
+            }
+            items
+        });
+        lists.max().unwrap_or(0)
+    }
+
+    /// What a run of some thousand queries must reach.
+    #[test]
+    fn every_feature_occurs() {
+        let texts: Vec<String> = (0..4000).map(|number| Query::random(0xfea7, number).sql()).collect();
+        let count = |test: &dyn Fn(&str) -> bool| texts.iter().filter(|sql| test(sql)).count();
+        let words = |words: &'static [&'static str]| {
+            move |sql: &str| {
+                words.iter().any(|word| sql.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == *word))
+            }
+        };
+        let has = |text: &'static str| move |sql: &str| sql.contains(text);
+        let features: [(&str, usize, usize); 25] = [
+            ("growing texts", 100, count(&words(&["grow", "uniq"]))),
+            ("least or greatest growing text", 5, count(&|sql| sql.contains("(grow)") || sql.contains(".grow)"))),
+            ("windows", 60, count(&has(" OVER ("))),
+            ("ROWS", 10, count(&has(" ROWS BETWEEN "))),
+            ("RANGE", 5, count(&has(" RANGE BETWEEN "))),
+            ("GROUPS", 5, count(&has(" GROUPS BETWEEN "))),
+            ("OFFSET with LIMIT", 20, count(&|sql| sql.contains(" LIMIT ") && sql.contains(" OFFSET "))),
+            ("OFFSET alone", 10, count(&|sql| sql.contains(" OFFSET ") && !sql.contains(" LIMIT "))),
+            ("LATERAL", 20, count(&has("LATERAL (SELECT"))),
+            ("interval columns", 60, count(&words(&["span", "span_d", "span_m"]))),
+            ("sums of intervals", 2, count(&|sql| sql.contains("sum(span") || sql.contains(".span"))),
+            ("UTC", 60, count(&words(&["utc_ms", "utc_ns"]))),
+            ("a fixed offset", 60, count(&words(&["tz_us", "tz_ns"]))),
+            ("far years", 60, count(&words(&["far_s", "far_ms", "far_us"]))),
+            ("the year 1", 1, count(&has("'0001-"))),
+            ("256 bits", 40, count(&words(&["wide"]))),
+            ("long lists", 10, count(&|sql| longest_list(sql) > 64)),
+            ("long repetitions", 3, count(&|sql| sql.contains(", 19)") || sql.contains(", 70)"))),
+            ("one NaN by CASE", 20, count(&has("CASE WHEN isnan("))),
+            ("one NaN by nanvl", 20, count(&has("nanvl("))),
+            ("NaN", 20, count(&has("'NaN'"))),
+            ("-NaN", 10, count(&has("(- arrow_cast('NaN'"))),
+            ("infinity", 10, count(&has("'inf'"))),
+            ("zero below zero", 10, count(&has("'-0.0'"))),
+            ("square roots", 10, count(&has("sqrt("))),
+        ];
+        let missing: Vec<_> = features.iter().filter(|(_, least, found)| found < least).collect();
+        assert!(missing.is_empty(), "{missing:?} of {features:?}");
     }
 
     #[test]

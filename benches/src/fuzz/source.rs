@@ -7,9 +7,9 @@
 //! Keys   come from columns with few values, half of them NULL or skewed, so that joins find duplicates and nothing at all.
 //! Rows   a chain stays below some ten thousand rows: the simulated device is not fast.
 
-use super::data::{COLUMNS, TABLES};
+use super::data::{TABLES, columns_of};
 use super::expr::{Expr, Maker, Part, sql};
-use super::query::Query;
+use super::query::{Query, lateral};
 use super::rng::Rng;
 use super::ty::Ty;
 
@@ -20,6 +20,8 @@ pub enum Source {
     Query(Box<Query>),
     /// The query of the WITH clause, which is called `w`.
     With,
+    /// A subquery that sees the columns to its left: its text, and its output column.
+    Lateral(Box<Expr>, (String, Ty)),
     Joins(Joins),
 }
 
@@ -54,6 +56,9 @@ pub enum JoinKind {
     RightSemi,
     RightAnti,
     Cross,
+    /// The right side is [`Source::Lateral`].
+    Lateral,
+    LeftLateral,
 }
 
 impl JoinKind {
@@ -67,7 +72,8 @@ impl JoinKind {
             Self::LeftAnti => "LEFT ANTI JOIN",
             Self::RightSemi => "RIGHT SEMI JOIN",
             Self::RightAnti => "RIGHT ANTI JOIN",
-            Self::Cross => "CROSS JOIN",
+            Self::Cross | Self::Lateral => "CROSS JOIN",
+            Self::LeftLateral => "LEFT JOIN",
         }
     }
 
@@ -82,11 +88,11 @@ impl JoinKind {
 }
 
 /// Columns that make good keys; one that is named twice is chosen twice as often.
-const KEYS: [&str; 30] = [
+const KEYS: [&str; 34] = [
     "k", "k", "k", "j", "j", "j", "g", "g", "i8", "u8", "rare", "s", "s", "v", "v", "b", "c", "day", "id", "id", "n",
-    "d5", "d15", "nothing", "e32", "e64", "f64", "ts_s", "ts_ns", "i16",
+    "d5", "d15", "nothing", "e32", "e64", "f64", "ts_s", "ts_ns", "i16", "grow", "f32", "span_m", "utc_ms",
 ];
-const USING: [&str; 6] = ["k", "j", "g", "id", "s", "i8"];
+const USING: [&str; 7] = ["k", "j", "g", "id", "s", "i8", "grow"];
 const ALIASES: [char; 4] = ['a', 'b', 'c', 'd'];
 
 fn table(name: &'static str) -> Source {
@@ -102,7 +108,7 @@ impl Source {
     /// True where a set operation is below; see [`Query::unites`].
     pub fn unites(&self, with: Option<&Query>) -> bool {
         match self {
-            Source::Table(_) => false,
+            Source::Table(_) | Source::Lateral(..) => false,
             Source::Query(inner) => inner.unites(with),
             Source::With => with.is_some_and(|with| with.unites(None)),
             Source::Joins(joins) => joins.first.unites(with) || joins.rest.iter().any(|join| join.right.unites(with)),
@@ -134,7 +140,8 @@ impl Source {
     /// The columns above it, without a prefix.
     fn plain_columns(&self, with: Option<&Query>) -> Vec<(String, Ty)> {
         match self {
-            Source::Table(_) => COLUMNS.iter().map(|(name, ty)| (name.to_string(), *ty)).collect(),
+            Source::Table(table) => columns_of(table).iter().map(|(name, ty)| (name.to_string(), *ty)).collect(),
+            Source::Lateral(_, column) => vec![column.clone()],
             Source::Query(query) => query.columns(),
             Source::With => with.map(Query::columns).unwrap_or_default(),
             Source::Joins(joins) => joins.columns(with),
@@ -143,6 +150,18 @@ impl Source {
 
     pub fn columns(&self, with: Option<&Query>) -> Vec<(String, Ty)> {
         self.plain_columns(with)
+    }
+
+    /// Columns that tell rows apart, or that are all that rows have.
+    pub fn identity(&self, with: Option<&Query>) -> Vec<String> {
+        let names = |columns: Vec<(String, Ty)>| columns.into_iter().map(|(name, _)| name).collect();
+        match self {
+            Source::Table(_) => vec!["id".to_string()],
+            // Of one row of the left side.
+            Source::Lateral(..) => Vec::new(),
+            Source::Query(_) | Source::With => names(self.plain_columns(with)),
+            Source::Joins(joins) => joins.identity(with),
+        }
     }
 
     fn prefixed(&self, alias: char, with: Option<&Query>) -> Vec<(String, Ty)> {
@@ -155,6 +174,7 @@ impl Source {
             Source::Table(name) => name.to_string(),
             Source::Query(query) => format!("({}) AS q", query.sql()),
             Source::With => "w".to_string(),
+            Source::Lateral(text, _) => text.text(),
             Source::Joins(joins) => joins.sql(),
         }
     }
@@ -174,7 +194,7 @@ impl Source {
                 TABLES[..at].iter().map(|(name, ..)| table(name)).collect()
             }
             Source::Query(query) => query.smaller().into_iter().map(|query| Source::Query(Box::new(query))).collect(),
-            Source::With => Vec::new(),
+            Source::With | Source::Lateral(..) => Vec::new(),
             Source::Joins(joins) => joins.smaller(),
         }
     }
@@ -184,6 +204,9 @@ impl Source {
         for join in &joins.rest {
             join.keys.iter().for_each(|(left, right, _)| to.extend([left, right]));
             to.extend(&join.residual);
+            if let Source::Lateral(text, _) = &join.right {
+                to.push(text);
+            }
         }
     }
 
@@ -192,6 +215,9 @@ impl Source {
         for join in &mut joins.rest {
             join.keys.iter_mut().for_each(|(left, right, _)| to.extend([left, right]));
             to.extend(&mut join.residual);
+            if let Source::Lateral(text, _) = &mut join.right {
+                to.push(text);
+            }
         }
     }
 }
@@ -217,6 +243,14 @@ impl Joins {
         let count = rng.pick(&[1, 1, 1, 1, 2, 2, 3]);
         for index in 0..count {
             let left = joins.columns(with);
+            if rng.chance(6)
+                && let Some((text, column)) = lateral(rng, left.clone())
+            {
+                let kind = rng.pick(&[JoinKind::Lateral, JoinKind::LeftLateral]);
+                let right = Source::Lateral(Box::new(text), column);
+                joins.rest.push(Join { kind, right, keys: Vec::new(), using: Vec::new(), residual: None });
+                continue;
+            }
             let right = leaf(rng, index);
             joins.rest.push(Join::random(rng, &joins.first, left, right, index, with));
         }
@@ -235,6 +269,23 @@ impl Joins {
             }
         }
         columns
+    }
+
+    fn identity(&self, with: Option<&Query>) -> Vec<String> {
+        let of = |source: &Source, alias: char| -> Vec<String> {
+            source.identity(with).into_iter().map(|name| format!("{alias}.{name}")).collect()
+        };
+        let mut identity = of(&self.first, ALIASES[0]);
+        for (join, alias) in self.rest.iter().zip(&ALIASES[1..]) {
+            let (left, right) = join.kind.keeps();
+            if !left {
+                identity.clear();
+            }
+            if right {
+                identity.extend(of(&join.right, *alias));
+            }
+        }
+        identity
     }
 
     fn sql(&self) -> String {
@@ -327,8 +378,10 @@ impl Join {
     }
 
     fn condition(&self) -> String {
-        if self.kind == JoinKind::Cross {
-            return String::new();
+        match self.kind {
+            JoinKind::Cross | JoinKind::Lateral => return String::new(),
+            JoinKind::LeftLateral => return " ON true".to_string(),
+            _ => (),
         }
         if !self.using.is_empty() {
             return format!(" USING ({})", self.using.join(", "));

@@ -15,13 +15,37 @@ pub enum Ty {
     Even32,
     Even64,
     Dec(u8, i8),
+    /// A decimal of 256 bits, which stays on the CPU.
+    Wide(u8, i8),
     Date,
-    /// Digits of the second, and whether it has a zone.
-    Time(u8, bool),
+    /// Digits of the second, and the zone.
+    Time(u8, Zone),
+    /// A time from the year 1 to the year 9999, which nanoseconds do not reach; its digits of the second. Apart from
+    /// [`Ty::Time`], because every cast of such a column to nanoseconds is an error.
+    Era(u8),
+    Span(Span),
     Bool,
     Text,
     /// Some number: what DataFusion's coercion makes of an operator over two types.
     Number,
+}
+
+/// A time's zone: none, or one whose offset never changes. Others stay on the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Zone {
+    None,
+    PlusTwo,
+    Utc,
+}
+
+/// An interval's unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Span {
+    Months,
+    /// Days and milliseconds.
+    Days,
+    /// Months, days and nanoseconds.
+    Mixed,
 }
 
 pub const INTEGERS: [Ty; 8] = [
@@ -35,14 +59,30 @@ pub const INTEGERS: [Ty; 8] = [
     Ty::Int(false, 64),
 ];
 pub const DECIMALS: [Ty; 5] = [Ty::Dec(5, 2), Ty::Dec(15, 2), Ty::Dec(18, 4), Ty::Dec(38, 10), Ty::Dec(12, 0)];
-pub const TIMES: [Ty; 6] = [
-    Ty::Time(0, false),
-    Ty::Time(3, false),
-    Ty::Time(6, false),
-    Ty::Time(9, false),
-    Ty::Time(6, true),
-    Ty::Time(9, true),
+/// The first four have no zone.
+pub const TIMES: [Ty; 8] = [
+    Ty::Time(0, Zone::None),
+    Ty::Time(3, Zone::None),
+    Ty::Time(6, Zone::None),
+    Ty::Time(9, Zone::None),
+    Ty::Time(6, Zone::PlusTwo),
+    Ty::Time(9, Zone::PlusTwo),
+    Ty::Time(3, Zone::Utc),
+    Ty::Time(9, Zone::Utc),
 ];
+pub const ERAS: [Ty; 3] = [Ty::Era(0), Ty::Era(3), Ty::Era(6)];
+pub const SPANS: [Ty; 3] = [Ty::Span(Span::Months), Ty::Span(Span::Days), Ty::Span(Span::Mixed)];
+pub const WIDE: Ty = Ty::Wide(50, 6);
+
+/// Arrow's name of a unit of time.
+fn unit(digits: u8) -> &'static str {
+    match digits {
+        0 => "Second",
+        3 => "Millisecond",
+        6 => "Microsecond",
+        _ => "Nanosecond",
+    }
+}
 
 impl fmt::Display for Ty {
     /// Arrow's name, as `arrow_cast` reads it.
@@ -52,17 +92,20 @@ impl fmt::Display for Ty {
             Ty::F32 | Ty::Even32 => f.write_str("Float32"),
             Ty::F64 | Ty::Even64 | Ty::Number => f.write_str("Float64"),
             Ty::Dec(precision, scale) => write!(f, "Decimal128({precision}, {scale})"),
+            Ty::Wide(precision, scale) => write!(f, "Decimal256({precision}, {scale})"),
             Ty::Date => f.write_str("Date32"),
             Ty::Time(digits, zone) => {
-                let unit = match digits {
-                    0 => "Second",
-                    3 => "Millisecond",
-                    6 => "Microsecond",
-                    _ => "Nanosecond",
+                let zone = match zone {
+                    Zone::None => "None",
+                    Zone::PlusTwo => "Some(\"+02:00\")",
+                    Zone::Utc => "Some(\"UTC\")",
                 };
-                let zone = if zone { "Some(\"+02:00\")" } else { "None" };
-                write!(f, "Timestamp({unit}, {zone})")
+                write!(f, "Timestamp({}, {zone})", unit(digits))
             }
+            Ty::Era(digits) => write!(f, "Timestamp({}, None)", unit(digits)),
+            Ty::Span(Span::Months) => f.write_str("Interval(YearMonth)"),
+            Ty::Span(Span::Days) => f.write_str("Interval(DayTime)"),
+            Ty::Span(Span::Mixed) => f.write_str("Interval(MonthDayNano)"),
             Ty::Bool => f.write_str("Boolean"),
             Ty::Text => f.write_str("Utf8"),
         }
@@ -85,10 +128,10 @@ impl Ty {
             Ty::F64 | Ty::Even64 => "DOUBLE".into(),
             Ty::Dec(precision, scale) => format!("DECIMAL({precision},{scale})"),
             Ty::Date => "DATE".into(),
-            Ty::Time(digits, false) => format!("TIMESTAMP({digits})"),
+            Ty::Time(digits, Zone::None) | Ty::Era(digits) => format!("TIMESTAMP({digits})"),
             Ty::Bool => "BOOLEAN".into(),
             Ty::Text => "VARCHAR".into(),
-            Ty::Time(_, true) | Ty::Number => return None,
+            Ty::Time(..) | Ty::Wide(..) | Ty::Span(_) | Ty::Number => return None,
         })
     }
 
@@ -101,7 +144,12 @@ impl Ty {
     }
 
     pub fn is_number(self) -> bool {
-        !matches!(self, Ty::Date | Ty::Time(..) | Ty::Bool | Ty::Text)
+        !matches!(self, Ty::Wide(..) | Ty::Date | Ty::Time(..) | Ty::Era(_) | Ty::Span(_) | Ty::Bool | Ty::Text)
+    }
+
+    /// True of a type that has NaN.
+    pub fn has_nan(self) -> bool {
+        matches!(self, Ty::F32 | Ty::F64)
     }
 
     /// True when an expression of this type may stand where one of type `wanted` is asked for.
@@ -141,9 +189,10 @@ impl Ty {
             }
             Ty::Even32 | Ty::Even64 => cast(format!("{}", rng.between(-160, 160) as f64 / 16.0)),
             Ty::F32 | Ty::F64 => match rng.below(8) {
-                0 => cast("'NaN'".into()),
-                1 => cast("'inf'".into()),
-                2 => cast("'-0.0'".into()),
+                0 if rng.chance(50) => cast("'NaN'".into()),
+                0 => format!("(- {})", cast("'NaN'".into())),
+                1 => cast(format!("'{}'", rng.pick(&["inf", "-inf"]))),
+                2 => cast(format!("'{}'", rng.pick(&["0.0", "-0.0"]))),
                 _ => cast(format!("'{}'", rng.between(-1600, 1600) as f64 / 16.0)),
             },
             Ty::Dec(precision, scale) => {
@@ -158,11 +207,28 @@ impl Ty {
                     scale => cast(format!("'{sign}{whole}.{part:0width$}'", width = scale as usize)),
                 }
             }
+            Ty::Wide(..) => cast(format!("'{}.{:06}'", rng.between(-999, 999), rng.below(1_000_000))),
+            Ty::Date if rng.chance(15) => format!("DATE '{}'", far_day(rng)),
             Ty::Date => format!("DATE '{}'", day(rng)),
-            Ty::Time(..) => {
-                cast(format!("'{}T{:02}:{:02}:{:02}'", day(rng), rng.below(24), rng.below(60), rng.below(60)))
+            Ty::Time(..) | Ty::Era(_) => {
+                let day = if matches!(self, Ty::Era(_)) && rng.chance(50) { far_day(rng) } else { day(rng) };
+                cast(format!("'{day}T{:02}:{:02}:{:02}'", rng.below(24), rng.below(60), rng.below(60)))
             }
+            Ty::Span(Span::Months) => cast(format!("'{} months'", rng.between(-30, 30))),
+            Ty::Span(Span::Days) => {
+                cast(format!("'{} days {} milliseconds'", rng.between(-40, 40), rng.between(-90_000, 90_000)))
+            }
+            Ty::Span(Span::Mixed) => cast(format!(
+                "'{} months {} days {} seconds'",
+                rng.between(-3, 3),
+                rng.between(-40, 40),
+                rng.between(-90_000, 90_000)
+            )),
             Ty::Bool => rng.pick(&["true", "false"]).into(),
+            Ty::Text if rng.chance(25) => {
+                let row = rng.below(200);
+                format!("'{}'", super::data::grown(row, rng.below(2)))
+            }
             Ty::Text => format!("'{}'", rng.pick(&super::data::WORDS).replace('\'', "''")),
             Ty::Number => format!("{}", rng.between(-30, 30)),
         }
@@ -172,4 +238,13 @@ impl Ty {
 fn day(rng: &mut Rng) -> String {
     let year = rng.pick(&[1969, 1970, 1999, 2000, 2023, 2024]);
     format!("{year}-{:02}-{:02}", rng.between(1, 12), rng.between(1, 28))
+}
+
+/// A day of the years 1 to 9999.
+fn far_day(rng: &mut Rng) -> String {
+    let year = match rng.below(4) {
+        0 => rng.pick(&[1, 4, 1582, 1900, 2400, 9999]),
+        _ => rng.between(1, 9999),
+    };
+    format!("{year:04}-{:02}-{:02}", rng.between(1, 12), rng.between(1, 28))
 }

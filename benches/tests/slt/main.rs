@@ -3,7 +3,7 @@
 //! ```text
 //!   joins.slt ─┬─► cpu                 DataFusion alone: the expected answers are right
 //!              ├─► sim                 the simulated device
-//!              ├─► sim_tiny_batches    extents of 3 rows, 7 feeders, 7 partitions
+//!              ├─► sim_tiny_batches    extents of 3 rows, 7 feeders, 7 partitions, a schedule that changes with the commit
 //!              ├─► sim_few_codes       string columns of more than 2 values have no dictionary, of more than 8 none at all
 //!              ├─► sim_tight_memory    a device with very little memory: operators spill or hand over to the CPU
 //!              └─► cuda                where there is one; MILLPOND_TEST_CUDA=1 makes a missing one a failure
@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use database::{Database, LastSlot};
 use millpond::datafusion::prelude::SessionConfig;
-use millpond::{DeviceChoice, Millpond};
+use millpond::{DeviceChoice, Millpond, QueryReport};
+use millpond_data::seed::of_commit;
 use millpond_memory::checks::skipped_without_gpu;
 use sqllogictest::{Record, Runner, parse_file, strict_column_validator};
 
@@ -31,26 +32,32 @@ struct Configuration {
     device: DeviceChoice,
     partitions: usize,
     options: &'static [(&'static str, &'static str)],
+    /// The simulated device runs by a schedule that `MILLPOND_FUZZ_SEED` names, or the commit.
+    shuffled: bool,
 }
 
-const CPU: Configuration = Configuration { device: DeviceChoice::Cpu, partitions: 4, options: &[] };
-const SIM: Configuration = Configuration { device: DeviceChoice::Sim, partitions: 4, options: &[] };
+const CPU: Configuration = Configuration { device: DeviceChoice::Cpu, partitions: 4, options: &[], shuffled: false };
+const SIM: Configuration = Configuration { device: DeviceChoice::Sim, partitions: 4, options: &[], shuffled: false };
 const SIM_TINY_BATCHES: Configuration = Configuration {
     device: DeviceChoice::Sim,
     partitions: 7,
-    options: &[("batch_rows", "3"), ("partitions", "7"), ("debug_sim_seed", "5")],
+    options: &[("batch_rows", "3"), ("partitions", "7")],
+    shuffled: true,
 };
 const SIM_FEW_CODES: Configuration = Configuration {
     device: DeviceChoice::Sim,
     partitions: 3,
     options: &[("debug_dictionary_values", "2"), ("batch_rows", "40"), ("partitions", "2")],
+    shuffled: false,
 };
 const SIM_TIGHT_MEMORY: Configuration = Configuration {
     device: DeviceChoice::Sim,
     partitions: 3,
     options: &[("memory_limit_bytes", "64KiB"), ("batch_rows", "50"), ("partitions", "2")],
+    shuffled: false,
 };
-const CUDA: Configuration = Configuration { device: DeviceChoice::Cuda(0), partitions: 4, options: &[] };
+const CUDA: Configuration =
+    Configuration { device: DeviceChoice::Cuda(0), partitions: 4, options: &[], shuffled: false };
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("slt").join(format!("{name}.slt"))
@@ -63,6 +70,13 @@ fn run(name: &str, configuration: &Configuration) {
         .with_config(SessionConfig::new().with_target_partitions(configuration.partitions));
     for (option, value) in configuration.options {
         builder = builder.with_option(option, value).expect("the option is taken");
+    }
+    let mut schedule = String::new();
+    if configuration.shuffled {
+        // Of 32 bits, and not zero, which is the fixed order.
+        let seed = (of_commit("MILLPOND_FUZZ_SEED") & 0xffff_ffff).max(1);
+        builder = builder.with_option("debug_sim_seed", &seed.to_string()).expect("the option is taken");
+        schedule = format!(" with MILLPOND_FUZZ_SEED={seed:x}");
     }
     let session = match (builder.build(), configuration.device) {
         (Ok(session), _) => session,
@@ -91,17 +105,38 @@ fn run(name: &str, configuration: &Configuration) {
         if matches!(record, Record::Halt { .. }) {
             break;
         }
+        let location = match &record {
+            Record::Query { loc, .. } | Record::Statement { loc, .. } => loc.to_string(),
+            _ => String::new(),
+        };
         if let Err(error) = runner.run(record) {
             failures.push(error.display(false).to_string());
         }
         if let Some(last) = last.lock().expect("no panic holds the lock").take() {
+            if let Some(why) = taken_over(&last.report) {
+                failures.push(format!("{location}: {why}"));
+            }
             launches += last.report.launches;
             rows += last.answer.map_or(0, |answer| answer.num_rows());
         }
     }
-    assert!(failures.is_empty(), "{name}: {} records fail\n{}", failures.len(), failures.join("\n\n"));
+    assert!(failures.is_empty(), "{name}: {} records fail{schedule}\n{}", failures.len(), failures.join("\n\n"));
     assert!(rows > 0, "{name} asks for no rows");
     assert_eq!(launches > 0, configuration.device != DeviceChoice::Cpu, "launches of {name}");
+}
+
+/// What is wrong with a report: the CPU took an operator without a reason or a note, or the device is said to have run some
+/// without a launch.
+fn taken_over(report: &QueryReport) -> Option<String> {
+    let left = report.operators - report.operators_on_device;
+    if report.device.is_none() {
+        return None;
+    }
+    if left > 0 && report.reasons.is_empty() && report.notes.is_empty() {
+        return Some(format!("{left} of {} operators on the CPU without a reason", report.operators));
+    }
+    let idle = report.launches == 0 && report.uploaded_bytes > 0 && report.operators_on_device > 0;
+    idle.then(|| format!("{} operators on the device without a launch", report.operators_on_device))
 }
 
 macro_rules! files {

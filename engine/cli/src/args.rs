@@ -24,6 +24,10 @@ const RUN_HELP: &str = "\
 their sums and times are told side by side. A suite's suite.toml holds its tables, the defaults of its parameters and what
 makes two answers equal. Times are those of the host's clock, and of real devices only.";
 
+const SELFTEST_HELP: &str = "\
+The last check runs random queries on the device and compares their answers with DataFusion's. A seed gives the same tables
+and queries again; the outcome names it.";
+
 /// SQL over Parquet on the GPU.
 #[derive(Debug, Parser)]
 #[command(name = "millpond", version, after_help = AFTER_HELP, args_conflicts_with_subcommands = false)]
@@ -108,12 +112,37 @@ pub enum Format {
     Ndjson,
 }
 
+/// How far `selftest` goes.
+#[derive(Debug, Clone, Args)]
+pub struct SelftestArgs {
+    /// 5,000 random queries instead of 500, and larger sets of the other checks
+    #[arg(long)]
+    pub thorough: bool,
+
+    /// Chooses the random queries; may be hexadecimal (0x5eed)
+    #[arg(long, value_name = "N", default_value = "1", value_parser = seed)]
+    pub seed: u64,
+
+    /// Random queries, for tests
+    #[arg(long, value_name = "N", hide = true)]
+    pub queries: Option<u64>,
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| "a whole number such as 7 or 0x5eed is wanted".to_string())
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Devices, driver, limits, and why there is no GPU
     Info(InfoArgs),
     /// Prove a device: driver, memory, kernels, queries
-    Selftest,
+    #[command(after_help = SELFTEST_HELP)]
+    Selftest(SelftestArgs),
     /// Generate data
     Gen(GenArgs),
     /// Run a suite, with counts and a digest per query

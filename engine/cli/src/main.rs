@@ -69,7 +69,7 @@ fn main() -> ExitCode {
 async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
     match &cli.command {
         Some(Command::Info(args)) => info::run(args, &cli.session),
-        Some(Command::Selftest) => selftest::run(&cli.session).await,
+        Some(Command::Selftest(args)) => selftest::run(args, &cli.session).await,
         Some(Command::Gen(args)) => generate::run(args, cli.session.quiet).map(|()| Exit::Ok),
         Some(Command::Run(args)) => suite::run(args, &cli.session).await,
         Some(Command::Mem(command)) => mem::run(command, &cli.session),

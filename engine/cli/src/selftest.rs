@@ -4,36 +4,71 @@
 //!   ok     memory/copies         bytes go up and come home, whatever their number
 //!   skip   ipc/two_processes     a pool and an allocation reach another process: needs a second process
 //!   FAILED kernels/sort          rows are sorted by several keys, …: the order of 33 rows is …
+//!   ok     sql/random            500 random queries give DataFusion's answers (--seed 0x1)
 //!   90 checks on simulated device: 88 passed, 1 failed, 1 skipped
 //! ```
 
-use millpond::Millpond;
+use std::sync::Arc;
 
-use crate::args::SessionArgs;
+use millpond::device::Engine;
+use millpond::{Millpond, SelftestOptions};
+use millpond_bench::fuzz;
+
+use crate::args::{SelftestArgs, SessionArgs};
 use crate::error::{CliError, Exit};
 use crate::session;
+
+/// Random queries of a self-test, and of a thorough one.
+const QUERIES: u64 = 500;
+const MANY_QUERIES: u64 = 5_000;
 
 /// Runs the checks; `Ok` carries exit 1 when one failed.
 ///
 /// # Errors
 /// Exit 3 when there is no device to test, and what a session's opening gives.
-pub async fn run(args: &SessionArgs) -> Result<Exit, CliError> {
-    let session: Millpond = session::open(args, None).await?;
+pub async fn run(args: &SelftestArgs, session: &SessionArgs) -> Result<Exit, CliError> {
+    let session: Millpond = session::open(session, None).await?;
     let Some(engine) = session.engine() else {
         let reason = session.device_note().unwrap_or("the CPU needs no test").trim_end_matches('.');
         let message = format!("there is no device to test: {reason}; use --device sim for the simulated device");
         return Err(CliError { exit: Exit::Device, message });
     };
-    let outcomes = millpond::selftest(&session, |outcome| match (&outcome.result, outcome.skipped) {
-        (Ok(()), None) => println!("ok     {:34} {}", outcome.name, outcome.claim),
-        (Ok(()), Some(why)) => println!("skip   {:34} {}: {why}", outcome.name, outcome.claim),
-        (Err(why), _) => println!("FAILED {:34} {}: {why}", outcome.name, outcome.claim),
+    let print = |name: &str, claim: &str, skipped: Option<&str>, result: &Result<(), String>| match (result, skipped) {
+        (Ok(()), None) => println!("ok     {name:34} {claim}"),
+        (Ok(()), Some(why)) => println!("skip   {name:34} {claim}: {why}"),
+        (Err(why), _) => println!("FAILED {name:34} {claim}: {why}"),
+    };
+    let options = SelftestOptions { thorough: args.thorough, seed: args.seed };
+    let outcomes = millpond::selftest(&session, options, |outcome| {
+        print(outcome.name, outcome.claim, outcome.skipped, &outcome.result);
     })
     .await?;
-    let failed = outcomes.iter().filter(|outcome| outcome.result.is_err()).count();
+    let queries = args.queries.unwrap_or(if args.thorough { MANY_QUERIES } else { QUERIES });
+    let claim = format!("{queries} random queries give DataFusion's answers (--seed {:#x})", args.seed);
+    let random = random_queries(engine, args.seed, queries).await;
+    print("sql/random", &claim, None, &random);
+
+    let failed = outcomes.iter().filter(|outcome| outcome.result.is_err()).count() + usize::from(random.is_err());
     let skipped = outcomes.iter().filter(|outcome| outcome.result.is_ok() && outcome.skipped.is_some()).count();
-    let passed = outcomes.len() - failed - skipped;
-    let total = outcomes.len();
+    let total = outcomes.len() + 1;
+    let passed = total - failed - skipped;
     println!("{total} checks on {}: {passed} passed, {failed} failed, {skipped} skipped", engine.name());
     Ok(if failed == 0 { Exit::Ok } else { Exit::Sql })
+}
+
+/// Random queries on the device; `Err` tells the first differences, and how each is run again.
+async fn random_queries(engine: &Arc<Engine>, seed: u64, queries: u64) -> Result<(), String> {
+    // A real device assembles the kernels of a query for some ten milliseconds, on one core. The simulated one tells its
+    // findings to whoever asks, which is the query that they belong to as long as there is one at a time.
+    let workers = if engine.is_simulated() { 1 } else { 8 };
+    let options = fuzz::Options { seed, queries, workers, differences: 3, reduce_runs: 60, ..fuzz::Options::default() };
+    let summary = fuzz::run_on(Arc::clone(engine), options, |_| ()).await.map_err(|e| e.strip_backtrace())?;
+    if !summary.differences.is_empty() {
+        return Err(summary.differences.join("\n"));
+    }
+    // A device that leaves everything to the CPU proves nothing.
+    match summary.wholly_on_device * 10 < summary.queries {
+        true => Err(format!("too few of them run on the device: {summary}")),
+        false => Ok(()),
+    }
 }
