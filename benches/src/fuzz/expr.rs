@@ -11,6 +11,7 @@
 //! Windows  stand alone in a SELECT, with frames of rows, ranges and groups; their sums are exact.
 //! Errors  division by zero, overflow and failed casts happen, but seldom: most casts are TRY_CAST, most divisors NULLIF.
 
+use super::data::COLUMNS;
 use super::rng::Rng;
 use super::source::bare;
 use super::ty::{DECIMALS, ERAS, INTEGERS, SPANS, Span, TIMES, Ty, WIDE, Zone};
@@ -111,6 +112,13 @@ impl Expr {
         to(self);
         self.subs().for_each(|expr| expr.collect(to));
     }
+}
+
+/// `expr` in a function that must stay around it when a query becomes smaller.
+fn around(mut expr: Expr, before: &str, after: String) -> Expr {
+    expr.parts.insert(0, before.into());
+    expr.parts.push(after.into());
+    expr
 }
 
 /// Makes expressions over the columns in scope.
@@ -239,9 +247,10 @@ impl Maker<'_> {
                 sql!(ty; "(", a, self.rng.pick(&[" = ", " < ", " >= ", " IS DISTINCT FROM "]), b, ")")
             }
             0..=3 => {
-                let of = match self.rng.chance(25) {
-                    true => Ty::Number,
-                    false => self.any_type(),
+                let of = match self.rng.below(20) {
+                    0..=4 => Ty::Number,
+                    5..=7 => self.rng.pick(&[Ty::F32, Ty::F64]),
+                    _ => self.any_type(),
                 };
                 let op = self.rng.pick(&[
                     " = ",
@@ -465,13 +474,13 @@ impl Maker<'_> {
         }
     }
 
-    /// `expr`, of which every NaN is the same one. As one text, so that no part of it becomes smaller alone, or by `nanvl`.
+    /// `expr`, of which every NaN is the same one: by CASE, as one text, so that both copies stay the same, or by `nanvl`.
     fn one_nan(&mut self, expr: Expr) -> Expr {
         let (ty, text) = (expr.ty, expr.text());
         let nan = format!("arrow_cast('NaN', '{ty}')");
         match text.len() < 300 && self.rng.chance(40) {
             true => sql!(ty; format!("CASE WHEN isnan({text}) THEN {nan} ELSE {text} END")),
-            false => sql!(ty; "nanvl(", expr, format!(", {nan})")),
+            false => around(expr, "nanvl(", format!(", {nan})")),
         }
     }
 
@@ -504,8 +513,12 @@ impl Maker<'_> {
                 self.one_nan(expr)
             }
             2 => {
-                // √ of a number below zero makes a NaN.
+                // DataFusion refuses the square root of a number below zero: NaN and ∞ remain.
                 let a = self.make(ty, depth);
+                if self.rng.chance(10) {
+                    return sql!(ty; "sqrt(", a, ")");
+                }
+                let a = self.one_nan(sql!(ty; "abs(", a, ")"));
                 sql!(ty; "sqrt(", a, ")")
             }
             3 => {
@@ -607,6 +620,7 @@ impl Maker<'_> {
             }
             0 | 1 => {
                 let grain = self.rng.pick(&["second", "minute", "hour", "day", "week", "month", "quarter", "year"]);
+                let a = self.safe_to_truncate(a);
                 sql!(ty; format!("date_trunc('{grain}', "), a, ")")
             }
             2 => {
@@ -621,11 +635,29 @@ impl Maker<'_> {
         }
     }
 
+    /// `expr` without NULLs where a query below may have computed it. DataFusion's date_trunc subtracts below NULLs, too, where
+    /// its `max` leaves the least of all numbers: a debug build panics.
+    fn safe_to_truncate(&mut self, expr: Expr) -> Expr {
+        let computed = |(name, _): &(String, Ty)| !COLUMNS.iter().any(|column| column.0 == bare(name));
+        if !self.scope.iter().any(computed) {
+            return expr;
+        }
+        let other = expr.ty.value(self.rng);
+        around(expr, "coalesce(", format!(", {other})"))
+    }
+
     /// A time of the years 1 to 9999. DataFusion truncates to weeks and longer by way of nanoseconds, which do not reach so far.
     fn era(&mut self, ty: Ty, digits: u8, depth: usize) -> Expr {
         let a = self.make(ty, depth);
         match self.rng.below(4) {
-            0 => sql!(ty; format!("date_trunc('{}', ", self.rng.pick(&["minute", "hour", "day"])), a, ")"),
+            // Of a column: of a constant it does even days by way of nanoseconds.
+            0 => match self.column(ty) {
+                Some(a) => {
+                    let a = self.safe_to_truncate(a);
+                    sql!(ty; format!("date_trunc('{}', ", self.rng.pick(&["minute", "hour", "day"])), a, ")")
+                }
+                None => a,
+            },
             1 => {
                 let (n, unit) = (self.rng.between(-40, 40), self.rng.pick(&["second", "hour", "day", "month", "year"]));
                 sql!(ty; "(", a, format!(" + INTERVAL '{n}' {unit})"))
@@ -820,6 +852,7 @@ impl Maker<'_> {
             }
             _ => {
                 let of = match self.any_type() {
+                    _ if self.rng.chance(15) => Ty::Text,
                     Ty::F32 if grouped => Ty::Even32,
                     Ty::F64 if grouped => Ty::Even64,
                     of => of,
@@ -842,7 +875,7 @@ impl Maker<'_> {
         let partition = self.rng.pick(&[0, 1, 1, 2]);
         for index in 0..partition {
             over.push(if index == 0 { "PARTITION BY ".into() } else { ", ".into() });
-            over.push(self.any_column().into());
+            over.push(self.any_column(false).into());
         }
         let direction = |maker: &mut Self| maker.rng.pick(&[" ASC NULLS FIRST", " ASC NULLS LAST", " DESC NULLS LAST"]);
         // By peers: functions that see a row's equals as one, so that the order need not be total.
@@ -855,7 +888,7 @@ impl Maker<'_> {
         let is_range = range.is_some();
         let of = match range {
             Some(of) => of,
-            None => self.any_column(),
+            None => self.any_column(true),
         };
         let of_ty = of.ty;
         over.extend([" ORDER BY ".into(), of.into(), direction(self).into()]);
@@ -960,13 +993,21 @@ impl Maker<'_> {
         };
         expr.parts.extend(over);
         expr.parts.push(format!("{frame})").into());
-        expr
+        // DataFusion 55.2 takes a running min, max, sum or count for sorted although NULLs come first or in between, and then
+        // drops an ORDER BY it. It does not look through NULLIF.
+        let other = expr.ty.literal(self.rng);
+        around(expr, "nullif(", format!(", {other})"))
     }
 
-    /// Any column but a float: rows that tie by one may be unequal, as 0.0 and -0.0 are.
-    fn any_column(&mut self) -> Expr {
-        let float = |ty| matches!(ty, Ty::F32 | Ty::F64 | Ty::Even32 | Ty::Even64 | Ty::Number);
-        let fitting: Vec<&(String, Ty)> = self.scope.iter().filter(|column| !float(column.1)).collect();
+    /// Any column but a float: rows that tie by one may be unequal, as 0.0 and -0.0 are. And no interval to order by: DataFusion
+    /// has no ranges of them.
+    fn any_column(&mut self, order: bool) -> Expr {
+        let unfit = |ty| match ty {
+            Ty::F32 | Ty::F64 | Ty::Even32 | Ty::Even64 | Ty::Number => true,
+            Ty::Span(_) => order,
+            _ => false,
+        };
+        let fitting: Vec<&(String, Ty)> = self.scope.iter().filter(|column| !unfit(column.1)).collect();
         match fitting.is_empty() {
             true => sql!(Ty::Int(true, 64); "arrow_cast(1, 'Int64')"),
             false => {

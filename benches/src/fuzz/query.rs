@@ -169,8 +169,11 @@ impl Query {
             .scope
             .iter()
             .filter(|(name, _)| {
-                ["k", "b", "c", "s", "v", "i8", "rare", "nothing", "day", "u16", "j", "g", "grow", "span_m"]
-                    .contains(&bare(name))
+                [
+                    "k", "b", "c", "s", "v", "i8", "rare", "nothing", "day", "u16", "j", "g", "grow", "span_m", "f32",
+                    "f64",
+                ]
+                .contains(&bare(name))
             })
             .cloned()
             .collect();

@@ -1,7 +1,7 @@
 //! Where the rows of a random query come from: a table, a query, the query of the WITH clause, or a chain of joins.
 //!
 //! ```text
-//!   m33 AS a  JOIN m7 AS b ON a.k = b.j AND (residual)  LEFT ANTI JOIN (SELECT …) AS c ON …
+//!   m33 AS a  JOIN m7 AS e ON a.k = e.j AND (residual)  LEFT ANTI JOIN (SELECT …) AS h ON …
 //! ```
 //!
 //! Keys   come from columns with few values, half of them NULL or skewed, so that joins find duplicates and nothing at all.
@@ -93,7 +93,8 @@ const KEYS: [&str; 34] = [
     "d5", "d15", "nothing", "e32", "e64", "f64", "ts_s", "ts_ns", "i16", "grow", "f32", "span_m", "utc_ms",
 ];
 const USING: [&str; 7] = ["k", "j", "g", "id", "s", "i8", "grow"];
-const ALIASES: [char; 4] = ['a', 'b', 'c', 'd'];
+/// None of them is a column's name: in a subquery DataFusion takes `b.k` for a field of its own column `b`.
+const ALIASES: [char; 4] = ['a', 'e', 'h', 'r'];
 
 fn table(name: &'static str) -> Source {
     Source::Table(name)

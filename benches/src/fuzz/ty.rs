@@ -166,9 +166,11 @@ impl Ty {
 
     /// A literal of exactly this type.
     pub fn literal(self, rng: &mut Rng) -> String {
-        if rng.chance(6) {
-            return self.null();
-        }
+        if rng.chance(6) { self.null() } else { self.value(rng) }
+    }
+
+    /// A literal that is not NULL.
+    pub fn value(self, rng: &mut Rng) -> String {
         let cast = |text: String| format!("arrow_cast({text}, '{self}')");
         match self {
             Ty::Int(signed, bits) => {
