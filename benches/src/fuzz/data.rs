@@ -503,6 +503,8 @@ pub fn register_rows(context: &SessionContext, name: &str, batch: &RecordBatch) 
 
 #[cfg(test)]
 mod tests {
+    use millpond::datafusion::arrow::array::Array;
+
     use super::*;
 
     #[test]
