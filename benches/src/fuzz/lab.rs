@@ -150,6 +150,11 @@ impl Devices {
         options
     }
 
+    /// As an option has it.
+    pub fn choice(&self) -> DeviceChoice {
+        self.choice
+    }
+
     /// True when sessions share a device.
     pub fn is_shared(&self) -> bool {
         !self.shared.is_empty()

@@ -149,6 +149,7 @@ pub async fn run_on(
 }
 
 async fn run_over(options: Options, devices: Devices, say: impl Fn(&str) + Clone + Send + 'static) -> Result<Summary> {
+    let options = Options { device: devices.choice(), ..options };
     let Options { seed, first, queries, workers, .. } = options;
     say(&format!(
         "seed {seed:#x}: queries {first} to {} over {}, {workers} at a time, under {} variants in turn",
