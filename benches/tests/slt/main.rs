@@ -129,9 +129,7 @@ fn run(name: &str, configuration: &Configuration) {
 /// without a launch.
 fn taken_over(report: &QueryReport) -> Option<String> {
     let left = report.operators - report.operators_on_device;
-    if report.device.is_none() {
-        return None;
-    }
+    report.device.as_ref()?;
     if left > 0 && report.reasons.is_empty() && report.notes.is_empty() {
         return Some(format!("{left} of {} operators on the CPU without a reason", report.operators));
     }
