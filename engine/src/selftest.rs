@@ -160,7 +160,8 @@ pub async fn selftest(
         };
         tell(claim.name, claim.claim, skipped, result);
     }
-    for check in millpond_kernels::checks::checks() {
+    let more = if options.thorough { millpond_kernels::checks::thorough_checks() } else { &[] };
+    for check in millpond_kernels::checks::checks().iter().chain(more) {
         tell(check.name, check.claim, None, blocking(engine, check.run).await);
     }
     let sizes = extent_rows(options);
