@@ -167,7 +167,7 @@ impl Setup {
     }
 
     /// Nothing reaches the driver any more, and what was in flight is not given again.
-    fn is_given_up(self, in_flight: Pending<millpond_memory::PinnedBuffer>) {
+    fn assert_given_up(self, in_flight: Pending<millpond_memory::PinnedBuffer>) {
         assert!(block_on(in_flight).unwrap_err().is_device_lost());
         while self.pinned.statistics().lent > millpond_memory::ByteSize::ZERO {
             std::thread::yield_now();
@@ -213,7 +213,7 @@ fn a_code_that_may_belong_to_earlier_work_loses_the_device() {
             let error = setup.call(name).unwrap_err();
             assert!(error.is_device_lost() && setup.device.is_lost(), "{name}: {error}");
             assert_eq!(error.driver_code(), Some(code), "{name}");
-            setup.is_given_up(in_flight);
+            setup.assert_given_up(in_flight);
         }
     }
 }
@@ -285,7 +285,7 @@ fn a_device_that_hangs_is_lost_to_all_who_wait() {
         }
     });
     drop((first, second, other));
-    setup.is_given_up(in_flight);
+    setup.assert_given_up(in_flight);
 }
 
 /// The handles of the events that were recorded, oldest first.
