@@ -54,7 +54,7 @@ pub const WORDS: [&str; 14] = [
 ];
 
 /// Names and types of the columns, in the order of [`table`].
-pub const COLUMNS: [(&str, Ty); 46] = [
+pub const COLUMNS: [(&str, Ty); 47] = [
     ("id", Ty::Int(true, 64)),
     ("i8", Ty::Int(true, 8)),
     ("i16", Ty::Int(true, 16)),
@@ -90,6 +90,7 @@ pub const COLUMNS: [(&str, Ty); 46] = [
     ("v", Ty::Text),
     ("j", Ty::Int(true, 64)),
     ("g", Ty::Int(true, 32)),
+    ("early", Ty::Int(true, 32)),
     ("grow", Ty::Text),
     ("uniq", Ty::Text),
     ("far_s", Ty::Era(0)),
@@ -330,6 +331,15 @@ fn table(seed: u64, rows: usize) -> RecordBatch {
             true,
         ),
         ("g", Arc::new(Int32Array::from(column(rng, rows, 40, &[], |rng| rng.between(-2, 2) as i32))), true),
+        // Finds equals among few values in the first rows alone: what a join keeps of these must outlive what later extents bring.
+        (
+            "early",
+            Arc::new(Int32Array::from_iter_values((0..rows).map(|row| match row <= rows / 8 {
+                true => rng.between(-2, 8) as i32,
+                false => 1000 + row as i32,
+            }))),
+            true,
+        ),
         ("grow", Arc::new(growing(rng, rows, 60, &["o", "oo", "p"]).into_iter().collect::<StringArray>()), true),
         ("uniq", Arc::new(growing(rng, rows, 95, &["o"]).into_iter().collect::<StringViewArray>()), true),
         ("far_s", Arc::new(far!(TimestampSecondArray, 1)), true),
