@@ -90,7 +90,8 @@ impl JoinKind {
 /// Columns that make good keys; one that is named twice is chosen twice as often.
 const KEYS: [&str; 42] = [
     "k", "k", "k", "j", "j", "j", "g", "g", "i8", "u8", "rare", "s", "s", "v", "v", "b", "c", "day", "id", "id", "n",
-    "d5", "d15", "nothing", "e32", "e64", "f64", "ts_s", "ts_ns", "i16", "grow", "f32", "span_m", "utc_ms",
+    "d5", "d15", "nothing", "e32", "e64", "f64", "ts_s", "ts_ns", "i16", "grow", "f32", "span_m", "utc_ms", "early",
+    "early", "early", "early", "early", "early", "id", "id",
 ];
 const USING: [&str; 7] = ["k", "j", "g", "id", "s", "i8", "grow"];
 /// None of them is a column's name: in a subquery DataFusion takes `b.k` for a field of its own column `b`.
