@@ -331,12 +331,13 @@ fn table(seed: u64, rows: usize) -> RecordBatch {
             true,
         ),
         ("g", Arc::new(Int32Array::from(column(rng, rows, 40, &[], |rng| rng.between(-2, 2) as i32))), true),
-        // Finds equals among few values in the first rows alone: what a join keeps of these must outlive what later extents bring.
+        // Finds equals in the first rows alone: what a join keeps of these must outlive what later extents bring. The first
+        // row has the value of all late ones, so that no extent widens the range of the column, which would begin anew.
         (
             "early",
-            Arc::new(Int32Array::from_iter_values((0..rows).map(|row| match row <= rows / 8 {
-                true => rng.between(-2, 8) as i32,
-                false => 1000 + row as i32,
+            Arc::new(Int32Array::from_iter_values((0..rows).map(|row| match row {
+                1.. if row <= rows / 8 + 1 => rng.between(-2, 8) as i32,
+                _ => 200,
             }))),
             true,
         ),
