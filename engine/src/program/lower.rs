@@ -716,8 +716,8 @@ fn by_bytes(hash: TableSpec, asked: Asked, room: TableRoom) -> TableSpec {
 
 /// How an input column lies in memory: uploaded ones are narrowed by range, intermediates have their natural width.
 pub fn column_spec(column: &ColumnInfo, uploaded: bool) -> ColumnSpec {
-    // A column without a device form is in no graph, so nothing looks at its entry.
-    let ty = column.ty().unwrap_or(Ty::new(Repr::Bool));
+    // A column without a device form is in no graph: nothing is known of its values, and it may have NULLs.
+    let ty = column.ty().unwrap_or(Ty::new(Repr::Bool).nullable(true));
     let (physical, base) = if uploaded { storage(ty) } else { (Physical::of(ty), 0) };
     ColumnSpec { physical, has_base: base != 0, ty }
 }

@@ -7,6 +7,7 @@
 //!
 //! Trouble  out of memory, a lost device or an error flag before the first batch re-runs the CPU subplan, with a note.
 
+mod again;
 mod ahead;
 mod bounds;
 pub mod compile;
@@ -35,7 +36,6 @@ use std::sync::atomic::Ordering;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::metrics::MetricBuilder;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
@@ -47,6 +47,7 @@ use crate::error::EngineError;
 use crate::exec::{DownloadExec, UnderWay};
 use crate::options::{Fallback, MillpondOptions};
 use crate::report::metric;
+use again::ready_again;
 use failure::Failure;
 use run::Output;
 use tally::Tally;
@@ -145,7 +146,7 @@ fn spares_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// The subplan that the device subtree stands for, as one partition.
 fn cpu(download: &DownloadExec, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-    let mut cpu = reset_plan_states(Arc::clone(download.cpu()))?;
+    let mut cpu = ready_again(Arc::clone(download.cpu()))?;
     if cpu.output_partitioning().partition_count() > 1 {
         cpu = match cpu.properties().output_ordering().cloned() {
             Some(order) => Arc::new(SortPreservingMergeExec::new(order, cpu)),

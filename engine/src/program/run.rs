@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::execution_plan::reset_plan_states;
 use millpond_kernels::tune;
 use millpond_memory::{ByteSize, Participant, Request, Reservation, Scope};
 use tokio::sync::{RwLock, mpsc};
 
+use super::again::ready_again;
 use super::compile::{Program, Sink, Source};
 use super::failure::Failure;
 use super::lower::{SegmentInput, lower_table, planned_build};
@@ -200,7 +200,7 @@ pub(super) async fn run(
         let fresh = std::mem::take(&mut untouched);
         let input = |index: usize| {
             let input = Arc::clone(program.upload(index).input());
-            if fresh { Ok(input) } else { reset_plan_states(input).map_err(Failure::Input) }
+            if fresh { Ok(input) } else { ready_again(input).map_err(Failure::Input) }
         };
         let inputs = (0..program.num_uploads()).map(input).collect::<Result<Vec<_>, _>>()?;
         let program = program.clone();

@@ -10,11 +10,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
-use datafusion::physical_plan::execution_plan::reset_plan_states;
 use futures::future::BoxFuture;
 use millpond_kernels::tune;
 use millpond_memory::{MemoryError, Stream};
 
+use super::again::ready_again;
 use super::compile::{Sink, Source};
 use super::failure::Failure;
 use super::feed;
@@ -219,7 +219,7 @@ impl<'r> Schedule<'r> {
             Source::Upload(upload) => {
                 let mut input = Arc::clone(&run.uploads[*upload].input);
                 if !self.read.insert(*upload) {
-                    input = reset_plan_states(input).map_err(Failure::Input)?;
+                    input = ready_again(input).map_err(Failure::Input)?;
                 }
                 feed::feed(&active, *upload, &input).await
             }
