@@ -50,11 +50,17 @@ fn millpond_in(environment: &[(&str, &str)], input: &str, args: &[&str]) -> Ende
 
 /// The binary in the workspace's root, with no options from outside.
 fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+    let mut command = clean(env!("CARGO_BIN_EXE_millpond"));
+    command.args(args).current_dir(root());
+    command
+}
+
+/// A program that inherits no options from outside.
+fn clean(program: &str) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MILLPOND_")) {
         command.env_remove(name);
     }
-    command.args(args).current_dir(root());
     command
 }
 

@@ -211,9 +211,8 @@ fn what_cannot_be_written_is_an_error_that_says_why() {
 }
 
 fn start(args: &[&str], stdout: Stdio) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
-    command.args(["-q", "--device", "cpu"]).args(args).current_dir(crate::root());
-    command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).spawn().expect("the binary starts")
+    let mut command = crate::command(&["-q", "--device", "cpu"]);
+    command.args(args).stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).spawn().expect("the binary starts")
 }
 
 fn end(child: Child) -> (Option<i32>, String) {
@@ -259,15 +258,14 @@ fn a_full_device_says_so() {
         assert_eq!(ended, (Some(4), says.to_string()), "{format}");
     }
     let info = |stdout: Stdio| {
-        let info =
-            Command::new(env!("CARGO_BIN_EXE_millpond")).arg("info").stdout(stdout).stderr(Stdio::piped()).spawn();
+        let info = crate::command(&["info"]).stdout(stdout).stderr(Stdio::piped()).spawn();
         end(info.expect("the binary starts"))
     };
     let (code, stderr) = info(full().into());
     assert!(code == Some(4) && stderr.contains("standard output: no space left on device"), "{code:?} {stderr}");
     // Nobody reads standard error, and the answer is right all the same.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
-    let answered = command.args(["--device", "cpu", "-c", "SELECT 1 AS n"]).stderr(full()).output().expect("runs");
+    let mut command = crate::command(&["--device", "cpu", "-c", "SELECT 1 AS n"]);
+    let answered = command.stderr(full()).output().expect("runs");
     assert_eq!((answered.status.code(), answered.stdout.as_slice()), (Some(0), &b"n\n1\n"[..]));
 }
 
@@ -276,7 +274,7 @@ fn a_full_device_says_so() {
 fn a_full_disk_loses_nothing_and_is_no_bug() {
     let folder = Folder::new();
     let limited = |args: &[&str]| {
-        let mut command = Command::new("sh");
+        let mut command = crate::clean("sh");
         command.args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_millpond")]);
         let output = command.args(["-q", "--device", "cpu"]).args(args).output().expect("sh runs");
         (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
@@ -317,8 +315,7 @@ fn an_interrupt_leaves_the_old_file_and_no_other() {
         assert_eq!(child.try_wait().expect("state"), None, "the query ended by itself");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
-    assert!(sent.success());
+    crate::interrupt(&child);
     assert_eq!(end(child), (Some(130), "error: interrupted\n".to_string()));
     assert!(folder.is_untouched(), "{:?}", folder.names());
 }
