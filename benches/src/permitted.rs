@@ -28,7 +28,7 @@ use millpond::datafusion::sql::resolve::resolve_table_references;
 use millpond::datafusion::sql::sqlparser::ast;
 use millpond_queries::functions::RelationNode;
 
-/// The way out, for whoever meets a refusal.
+/// What a refusal tells the user to do instead.
 pub(crate) const ALLOWED: &str = "a suite's statements are queries, EXPLAIN of queries, CREATE TABLE … AS, CREATE VIEW, and DROP of what the \
                                   same query made; files are read as tables of the suite, and options are given by --set KEY=VALUE";
 
@@ -244,7 +244,7 @@ mod tests {
             assert!(refused.starts_with("q1, statement "), "{sql}: {refused}");
             assert!(!folder.path().join("y.csv").exists(), "{sql}");
         }
-        // Nothing is prepared, so there is nothing to execute, whoever says so first.
+        // PREPARE is refused, so EXECUTE has no statement to run; DataFusion or this check refuses it.
         for sql in ["EXECUTE p", "EXPLAIN EXECUTE p", "BEGIN", "PREPARE p AS COPY t TO 'DIR/y.csv'"] {
             assert!(run(sql).await.0.is_err(), "{sql}: it ran");
         }

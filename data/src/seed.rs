@@ -1,4 +1,4 @@
-//! A seed for tests: another one with every commit, so that runs differ, and the same one again for whoever names it.
+//! A seed for tests: each commit has its own, so that runs differ, and an environment variable repeats one.
 //!
 //! ```text
 //!   variable of the environment ─► digits of the commit ─► 0x5eed, where there is neither

@@ -136,7 +136,7 @@ pub async fn run(options: Options, say: impl Fn(&str) + Clone + Send + 'static) 
     run_over(options, Devices::open(options.device)?, say).await
 }
 
-/// As [`run`], on a device that is open already, whatever `options.device` says.
+/// The same as [`run`] on an open device; `options.device` is not read.
 ///
 /// # Errors
 /// Those of [`run`].

@@ -1,7 +1,7 @@
 //! Where answers go: standard output, a device or pipe, or a file that is replaced when all of them are there.
 //!
 //! ```text
-//!   -o FILE ─ links followed ─┬─ a file, or none yet ─► .millpond-XXXXXX#1 beside it ─ commit ─► renamed to FILE
+//!   -o FILE ─ links followed ─┬─ a file, or none yet ─► a temporary file beside it ─ commit ─► renamed to FILE
 //!                             └─ a device, a pipe, /dev/stdout, /dev/fd/N ─► written as it is
 //! ```
 //!
