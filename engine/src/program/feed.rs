@@ -101,7 +101,7 @@ impl Feeder {
         }
         let mut batches = readers.build();
         let rows_metric = MetricBuilder::new(self.metrics()).global_counter("output_rows");
-        let stream = run.engine.streams.take(&run.tags.extents)?;
+        let mut stream = None;
         let planned = self.rows_of_an_extent();
         let texts = run.uploads[self.upload].columns.iter().any(ColumnInfo::is_text);
         let most_bytes = if texts { run.options.batch_bytes } else { usize::MAX };
@@ -113,7 +113,7 @@ impl Feeder {
                 let most = planned.min(run.extent_rows.load(Ordering::Relaxed));
                 let taken = batch.num_rows().min(most.saturating_sub(collected.rows));
                 if taken == 0 || collected.is_full(most_bytes) || !collected.add(batch.slice(0, taken))? {
-                    self.extents(collected.take(), &stream).await?;
+                    self.extents(collected.take(), &mut stream).await?;
                     collected.free();
                     continue;
                 }
@@ -124,7 +124,7 @@ impl Feeder {
             }
         }
         if collected.rows > 0 {
-            self.extents(collected.take(), &stream).await?;
+            self.extents(collected.take(), &mut stream).await?;
         }
         Ok(())
     }
@@ -184,18 +184,20 @@ fn slice_bytes(batch: &RecordBatch) -> usize {
 }
 
 impl Feeder {
-    /// Sends rows up as one extent, or as several where memory is short.
-    async fn extents(&self, batches: Vec<RecordBatch>, stream: &Stream) -> Result<(), Failure> {
+    /// Sends rows up as one extent, or as several where memory is short. The feeder's stream is taken with the first of them: a
+    /// device that is lost by then costs an extent.
+    async fn extents(&self, batches: Vec<RecordBatch>, stream: &mut Option<Stream>) -> Result<(), Failure> {
         let run = self.run();
         let mut waiting = vec![batches];
         let mut alone: Option<RwLockWriteGuard<'_, ()>> = None;
         let mut in_turn = false;
         while let Some(batches) = waiting.pop() {
             let beside = if alone.is_none() { Some(run.gate.read().await) } else { None };
-            let failure = match self.extent(&batches, stream, in_turn).await {
-                Ok(()) => continue,
-                Err(failure) => failure,
+            let done = match self.stream(stream) {
+                Ok(stream) => self.extent(&batches, stream, in_turn).await,
+                Err(failure) => Err(failure),
             };
+            let Err(failure) = done else { continue };
             drop(beside);
             if !failure.is_out_of_memory() {
                 self.instead(failure, &batches).await?;
@@ -218,6 +220,14 @@ impl Feeder {
             }
         }
         Ok(())
+    }
+
+    fn stream<'s>(&self, slot: &'s mut Option<Stream>) -> Result<&'s Stream, Failure> {
+        let stream = match slot.take() {
+            Some(stream) => stream,
+            None => self.run().engine.streams.take(&self.run().tags.extents)?,
+        };
+        Ok(slot.insert(stream))
     }
 
     /// Where rows leave as they come, an extent that the device cannot finish is no reason to begin again, and after the first

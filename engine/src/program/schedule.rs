@@ -64,14 +64,16 @@ impl<'r> Schedule<'r> {
     pub async fn result(mut self) -> Result<Option<Given>, Failure> {
         let segments = self.run.program.segments.len();
         self.run.compile_ahead();
+        if self.run.streams_out() {
+            // Once its rows have left there is nothing to end, and no device that it would take.
+            self.pass(0, Pass { own: None, probed: None, groups: 0, is_last: true }, None).await?;
+            return Ok(None);
+        }
         for index in 0..segments {
             if self.run.is_deferred(index) {
                 continue;
             }
             let given = self.produce(index, None).await?;
-            if self.run.streams_out() {
-                return Ok(None);
-            }
             self.keep(index, given).await?;
             self.finished(index);
             self.forget();
