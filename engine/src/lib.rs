@@ -14,26 +14,25 @@
 pub mod column;
 pub mod device;
 pub mod error;
-pub mod exec;
 pub mod expr;
-pub mod extent;
-pub mod memory;
+pub mod operator;
 pub mod options;
 pub mod panics;
 pub mod placement;
 pub mod program;
+pub mod reason;
 pub mod report;
+pub mod result;
 mod selftest;
 pub mod session;
+pub mod source;
 pub mod sql;
-pub mod text;
-pub mod udf;
 
 pub use datafusion;
 
 pub use error::EngineError;
+pub use expr::udf::{DeviceFunction, NullHandling, UdfError};
 pub use options::{DeviceChoice, Fallback, MillpondOptions};
 pub use report::QueryReport;
 pub use selftest::{CheckOutcome, SelftestOptions, selftest};
 pub use session::{Millpond, MillpondBuilder, QueryResult, QueryStream};
-pub use udf::{DeviceFunction, NullHandling, UdfError};

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::exec::{DownloadExec, is_device_node};
+use crate::operator::is_device_node;
 use crate::placement::{counts_as_operator, plan_reasons};
+use crate::result::node::DownloadExec;
 
 /// Names of the metrics that a run keeps on its `DownloadExec`, as EXPLAIN ANALYZE prints them.
 pub mod metric {

@@ -25,12 +25,12 @@ use futures::{Stream, StreamExt, TryStreamExt};
 
 use crate::device::{Engine, Opened};
 use crate::error::EngineError;
-use crate::exec::DownloadExec;
+use crate::expr::udf::{DeviceFunction, UdfError};
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::panics;
 use crate::placement::PlaceOnDevice;
 use crate::report::QueryReport;
-use crate::udf::{DeviceFunction, UdfError};
+use crate::result::node::DownloadExec;
 
 /// A session with its device.
 #[derive(Clone)]

@@ -14,10 +14,10 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Overflow};
 
-use super::cast::decimal_type;
-use super::{Lowering, Value, refused, unsupported};
 use crate::column::{plain_repr, value_type};
-use crate::placement::Reason;
+use crate::expr::cast::decimal_type;
+use crate::expr::{Lowering, Value, refused, unsupported};
+use crate::reason::Reason;
 
 impl Lowering<'_> {
     pub(super) fn arithmetic(

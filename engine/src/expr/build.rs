@@ -14,11 +14,11 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
 use millpond_kernels::codegen::ir::{Comparison, GraphError, NodeId, Overflow, Repr, Test, Ty};
 
-use super::cast::{decimal_type, same_representation};
-use super::{Dictionaries, Lowering, Scope, Value, refused, unsupported};
 use crate::column::number_repr;
-use crate::placement::Reason;
-use crate::udf::{Body, DeviceFunction, IntoConstant};
+use crate::expr::cast::{decimal_type, same_representation};
+use crate::expr::udf::{Body, DeviceFunction, IntoConstant};
+use crate::expr::{Dictionaries, Lowering, Scope, Value, refused, unsupported};
+use crate::reason::Reason;
 
 /// A value of a device expression under construction.
 #[derive(Debug, Clone, PartialEq)]
@@ -228,7 +228,7 @@ impl ExprBuilder<'_, '_> {
             return Err(format!("{name} has no device form over {}", first.data_type));
         }
         let nodes: Vec<NodeId> = arguments.iter().map(|argument| argument.node).collect();
-        let node = super::math::function_of_numbers(&mut self.lowering.graph, name, &nodes);
+        let node = crate::expr::math::function_of_numbers(&mut self.lowering.graph, name, &nodes);
         let node = node.ok_or_else(|| format!("{name} of {} arguments has no device form", nodes.len()))?;
         self.made(node, &first.data_type)
     }

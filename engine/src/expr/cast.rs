@@ -19,14 +19,14 @@ use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::Decimal;
 use millpond_kernels::codegen::ir::{Arithmetic, GraphError, Literal, NodeId, Overflow, Repr, TimeUnit as KernelUnit};
 
-use super::time::nanos;
-use super::{Lowering, Value, digits, refused, unsupported};
 use crate::column::{is_characters, is_string, plain_repr, time_unit, type_unsupported, value_type};
-use crate::placement::Reason;
+use crate::expr::time::nanos;
+use crate::expr::{Lowering, Value, digits, refused, unsupported};
+use crate::reason::Reason;
 
 /// True when both types hold text, or both bytes, so that codes mean the same in either. Bytes of one length are apart: not
 /// every string is one of them.
-pub(super) fn same_strings(a: &DataType, b: &DataType) -> bool {
+pub(crate) fn same_strings(a: &DataType, b: &DataType) -> bool {
     let length = |t: &DataType| match value_type(t) {
         DataType::FixedSizeBinary(bytes) => Some(*bytes),
         _ => None,
@@ -35,7 +35,7 @@ pub(super) fn same_strings(a: &DataType, b: &DataType) -> bool {
 }
 
 /// True when equal numbers of both types mean the same value.
-pub(super) fn same_representation(a: &DataType, b: &DataType) -> bool {
+pub(crate) fn same_representation(a: &DataType, b: &DataType) -> bool {
     match (value_type(a), value_type(b)) {
         (DataType::Decimal128(_, s1), DataType::Decimal128(_, s2))
         | (DataType::Decimal64(_, s1), DataType::Decimal64(_, s2))

@@ -21,10 +21,10 @@ use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{Literal, NodeId, Physical, Repr, Test, Ty};
 
-use super::cast::same_strings;
-use super::{Lowering, Scope, Value, refused, unsupported};
 use crate::column::{DictionaryId, is_string, plain_repr, scalar_integer};
-use crate::placement::Reason;
+use crate::expr::cast::same_strings;
+use crate::expr::{Lowering, Scope, Value, refused, unsupported};
+use crate::reason::Reason;
 
 /// Where a dictionary's values come from.
 #[derive(Debug, Clone, PartialEq)]
@@ -266,7 +266,7 @@ impl Lowering<'_> {
     }
 
     /// A string's rank in its dictionary, to be kept in a state and compared with ranks of other launches.
-    pub(super) fn kept_rank(
+    pub(crate) fn kept_rank(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
         value: &Value,
@@ -366,7 +366,7 @@ impl Lowering<'_> {
     }
 
     /// A string as a code into a merged dictionary.
-    pub(super) fn merged_code(
+    pub(crate) fn merged_code(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
         value: &Value,

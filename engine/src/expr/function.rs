@@ -13,10 +13,10 @@ use datafusion::physical_expr::expressions::{Column, Literal as LiteralExpr};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{NodeId, Test};
 
-use super::{Lowering, Scope, Value, refused, unsupported};
 use crate::column::is_string;
-use crate::placement::Reason;
-use crate::udf::DeviceFunction;
+use crate::expr::udf::DeviceFunction;
+use crate::expr::{Lowering, Scope, Value, refused, unsupported};
+use crate::reason::Reason;
 
 impl Lowering<'_> {
     pub(super) fn function(

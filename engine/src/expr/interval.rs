@@ -14,11 +14,11 @@ use millpond_kernels::codegen::ir::{
     Arithmetic, Graph, GraphError, NodeId, Overflow, Range, Repr, Rounding, TimeUnit as KernelUnit,
 };
 
-use super::cast::zone_offset;
-use super::time::{DAY_NANOS, nanos};
-use super::{Lowering, Value, refused, unsupported};
 use crate::column::time_unit;
-use crate::placement::Reason;
+use crate::expr::cast::zone_offset;
+use crate::expr::time::{DAY_NANOS, nanos};
+use crate::expr::{Lowering, Value, refused, unsupported};
+use crate::reason::Reason;
 
 /// Months (`I32`), days (`I32`) and nanoseconds (`I64`).
 #[derive(Clone, Copy)]
@@ -55,7 +55,7 @@ fn joined(graph: &mut Graph, high: NodeId, low: NodeId, bits: u32, repr: Repr) -
 }
 
 /// What the interval is made of, in its own widths: months · days, milliseconds · months, days, nanoseconds.
-pub(super) fn parts(graph: &mut Graph, of: NodeId, unit: IntervalUnit) -> Result<Vec<NodeId>, GraphError> {
+pub(crate) fn parts(graph: &mut Graph, of: NodeId, unit: IntervalUnit) -> Result<Vec<NodeId>, GraphError> {
     Ok(match unit {
         IntervalUnit::YearMonth => vec![of],
         IntervalUnit::DayTime => {
@@ -72,7 +72,7 @@ pub(super) fn parts(graph: &mut Graph, of: NodeId, unit: IntervalUnit) -> Result
 }
 
 /// The interval that is made of these parts; what does not fit their widths wraps.
-pub(super) fn of_parts(graph: &mut Graph, unit: IntervalUnit, parts: &[NodeId]) -> Result<NodeId, GraphError> {
+pub(crate) fn of_parts(graph: &mut Graph, unit: IntervalUnit, parts: &[NodeId]) -> Result<NodeId, GraphError> {
     let mut own = |at: usize, repr| match parts.get(at) {
         Some(part) => graph.convert(*part, repr, Overflow::Wrap),
         None => Ok(graph.integer(0, repr)),

@@ -14,10 +14,10 @@ use datafusion::physical_expr::expressions::Literal as LiteralExpr;
 use millpond_kernels::codegen::Math;
 use millpond_kernels::codegen::ir::{FloatFunction, Graph, GraphError, Literal, NodeId, Overflow, Repr, Ty};
 
-use super::cast::{decimal_type, same_representation};
-use super::{Lowering, Scope, refused, unsupported};
 use crate::column::{is_string, plain_repr, scalar_integer, value_type};
-use crate::placement::Reason;
+use crate::expr::cast::{decimal_type, same_representation};
+use crate::expr::{Lowering, Scope, refused, unsupported};
+use crate::reason::Reason;
 
 /// A literal number of digits.
 enum Digits {

@@ -9,20 +9,18 @@
 //! Errors     overflow, division by zero and failed casts raise the device's error flag; the CPU then gives the message.
 //! Pure       lowering allocates nothing on a device; the same call judges at plan time and compiles at run time.
 
-pub mod aggregate;
-mod arithmetic;
-mod build;
-mod cast;
-mod dictionary;
-mod function;
-mod interval;
-pub mod join;
-mod math;
-mod own;
-mod pattern;
-mod text;
-mod time;
-pub mod union;
+pub(crate) mod arithmetic;
+pub(crate) mod build;
+pub(crate) mod builtin;
+pub(crate) mod cast;
+pub(crate) mod dictionary;
+pub(crate) mod function;
+pub(crate) mod interval;
+pub(crate) mod math;
+pub(crate) mod pattern;
+pub(crate) mod text;
+pub(crate) mod time;
+pub mod udf;
 
 use std::sync::Arc;
 
@@ -43,15 +41,15 @@ use millpond_kernels::codegen::ir::{
 use crate::column::{
     ColumnInfo, DictionaryId, Form, is_string, plain_repr, scalar_integer, type_unsupported, value_type,
 };
-use crate::placement::Reason;
-use crate::udf::DeviceFunction;
+use crate::expr::udf::DeviceFunction;
+use crate::reason::Reason;
 
-use aggregate::SketchExpr;
-pub(crate) use build::try_build;
-pub use build::{Built, DeviceExpr, ExprBuilder};
-use dictionary::StringPart;
-pub(crate) use dictionary::evaluate;
-pub use dictionary::{Dictionaries, Dictionary, Lookup, LookupKind, LookupTable};
+pub(crate) use crate::expr::build::try_build;
+pub use crate::expr::build::{Built, DeviceExpr, ExprBuilder};
+use crate::expr::dictionary::StringPart;
+pub(crate) use crate::expr::dictionary::evaluate;
+pub use crate::expr::dictionary::{Dictionaries, Dictionary, Lookup, LookupKind, LookupTable};
+use crate::operator::aggregate::sketch::SketchExpr;
 
 /// The result of lowering one expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -236,7 +234,7 @@ impl<'d> Lowering<'d> {
             if DeviceFunction::of(function.fun()).is_some() {
                 return self.function(expr, function, data_type, scope);
             }
-            if !own::is_own_scalar(function.fun()) {
+            if !builtin::is_own_scalar(function.fun()) {
                 let name = function.fun().name();
                 return Err(unsupported(expr, &format!("{name} is a function of the session's own, not DataFusion's")));
             }

@@ -20,23 +20,23 @@ use millpond_kernels::codegen::ir::{
 };
 use millpond_kernels::text::case_table;
 
-use super::cast::same_strings;
-use super::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
-use super::pattern::{PatternExpr, coded};
-use super::{Lowering, Scope, Value, refused, unsupported};
 use crate::column::{is_characters, is_string, plain_repr, value_type};
-use crate::placement::Reason;
+use crate::expr::cast::same_strings;
+use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
+use crate::expr::pattern::{PatternExpr, coded};
+use crate::expr::{Lowering, Scope, Value, refused, unsupported};
+use crate::reason::Reason;
 
 /// A list of more strings has no form without a dictionary: each is a comparison.
 const MOST_LISTED: usize = 64;
 
 impl Lowering<'_> {
-    pub(super) fn is_text(&self, value: &Value) -> bool {
+    pub(crate) fn is_text(&self, value: &Value) -> bool {
         self.graph.ty(value.node).repr == Repr::Text
     }
 
     /// A string as a text, if it is codes until now.
-    pub(super) fn as_text(&mut self, expr: &Arc<dyn PhysicalExpr>, value: &Value) -> Result<NodeId, Reason> {
+    pub(crate) fn as_text(&mut self, expr: &Arc<dyn PhysicalExpr>, value: &Value) -> Result<NodeId, Reason> {
         if self.is_text(value) {
             return Ok(value.node);
         }

@@ -20,10 +20,10 @@ use millpond_kernels::codegen::ir::{
     TimeUnit as KernelUnit, Ty,
 };
 
-use super::cast::zone_offset;
-use super::{Lowering, Scope, Value, digits, refused, unsupported};
 use crate::column::{is_string, time_unit};
-use crate::placement::Reason;
+use crate::expr::cast::zone_offset;
+use crate::expr::{Lowering, Scope, Value, digits, refused, unsupported};
+use crate::reason::Reason;
 
 pub(super) const DAY_NANOS: i64 = 86_400_000_000_000;
 

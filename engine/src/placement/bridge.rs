@@ -15,9 +15,12 @@ use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
-use super::{DeviceTree, Placed, Reason};
 use crate::device::Engine;
-use crate::exec::{DownloadExec, FallbackExec, UploadExec};
+use crate::placement::fallback::FallbackExec;
+use crate::placement::{DeviceTree, Placed};
+use crate::reason::Reason;
+use crate::result::node::DownloadExec;
+use crate::source::upload::UploadExec;
 
 /// Makes borders for one device.
 pub(super) struct Bridge<'a> {
@@ -31,7 +34,7 @@ impl<'a> Bridge<'a> {
 
     /// The lower border: `plan` stays on the CPU for `reasons`, and feeds the device.
     pub(super) fn upload(&self, plan: Arc<dyn ExecutionPlan>, reasons: Vec<Reason>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(UploadExec::new(super::simplify::below_moves(plan), reasons))
+        Arc::new(UploadExec::new(crate::placement::simplify::below_moves(plan), reasons))
     }
 
     /// The upper border: what lies above stays on the CPU for `reasons`.
@@ -68,7 +71,7 @@ impl<'a> Bridge<'a> {
                         .into_iter()
                         .map(|child| Arc::new(FallbackExec::new(Arc::clone(child), pending.clone())) as _)
                         .collect();
-                    return super::convert::with_children(plan, children);
+                    return crate::placement::convert::with_children(plan, children);
                 }
                 Ok(Arc::new(FallbackExec::new(plan, pending)))
             }

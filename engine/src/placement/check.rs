@@ -10,8 +10,8 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::Reason;
-use crate::exec::FallbackExec;
+use crate::placement::fallback::FallbackExec;
+use crate::reason::Reason;
 
 /// `placed` as DataFusion's check accepts it, or what the check says.
 pub(super) fn checked(

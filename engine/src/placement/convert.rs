@@ -30,17 +30,21 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning, ReplaceChildrenOptions,
 };
 
-use super::bridge::Bridge;
-use super::simplify::only_moves;
-use super::{DeviceTree, Placed, Reason, judge};
 use crate::column::uploaded_columns;
-use crate::exec::{
-    CpuJoin, DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectExec, DeviceSortExec,
-    DeviceUnionExec,
-};
-use crate::expr::union::union_columns;
 use crate::expr::{Dictionaries, Dictionary};
+use crate::operator::aggregate::DeviceAggregateExec;
+use crate::operator::filter::DeviceFilterExec;
+use crate::operator::join::{CpuJoin, DeviceJoinExec};
+use crate::operator::limit::DeviceLimitExec;
+use crate::operator::project::DeviceProjectExec;
+use crate::operator::sort::DeviceSortExec;
+use crate::operator::union::DeviceUnionExec;
+use crate::operator::union::lower::union_columns;
 use crate::options::MillpondOptions;
+use crate::placement::bridge::Bridge;
+use crate::placement::simplify::only_moves;
+use crate::placement::{DeviceTree, Placed, judge};
+use crate::reason::Reason;
 
 /// Rows that are sorted as one: what one pipeline may read.
 const MAX_SORTED_ROWS: usize = millpond_kernels::abi::MAX_EXTENT_ROWS as usize;

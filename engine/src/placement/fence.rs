@@ -31,7 +31,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::column::{is_string, plain_repr};
-use crate::exec::device_node;
+use crate::operator::device_node;
 use crate::options::{DeviceChoice, MillpondOptions};
 
 /// DataFusion's rules, with a fence around each that moves projections.

@@ -25,15 +25,20 @@ use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use super::Reason;
 use crate::column::ColumnInfo;
-use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectExec, DeviceSortExec, DeviceUnionExec,
-};
-use crate::exec::{DownloadExec, FallbackExec, UploadExec};
-use crate::expr::aggregate::{self, Aggregation};
 use crate::expr::{Dictionaries, Lowering};
-use crate::program::judge_join;
+use crate::operator::aggregate::describe::Aggregation;
+use crate::operator::aggregate::{DeviceAggregateExec, lower as aggregate};
+use crate::operator::filter::DeviceFilterExec;
+use crate::operator::join::DeviceJoinExec;
+use crate::operator::project::DeviceProjectExec;
+use crate::operator::sort::DeviceSortExec;
+use crate::operator::union::DeviceUnionExec;
+use crate::placement::fallback::FallbackExec;
+use crate::program::lower::judge_join;
+use crate::reason::Reason;
+use crate::result::node::DownloadExec;
+use crate::source::upload::UploadExec;
 
 /// The columns that a filter gives.
 pub(super) fn filter(

@@ -14,9 +14,9 @@
 mod bridge;
 mod check;
 mod convert;
+pub mod fallback;
 mod fence;
 mod judge;
-mod reason;
 mod simplify;
 
 use std::sync::Arc;
@@ -30,13 +30,13 @@ use datafusion::physical_plan::ExecutionPlan;
 use crate::column::ColumnInfo;
 use crate::device::Engine;
 use crate::error::EngineError;
-use crate::exec::FallbackExec;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
+use crate::placement::fallback::FallbackExec;
+use crate::reason::Reason;
 
-pub(crate) use fence::rules;
-pub use judge::counts_as_operator;
-pub(crate) use judge::statistics;
-pub use reason::{Reason, reasons_text};
+pub(crate) use crate::placement::fence::rules;
+pub use crate::placement::judge::counts_as_operator;
+pub(crate) use crate::placement::judge::statistics;
 
 /// What placement made of a subtree.
 pub(crate) enum Placed {

@@ -9,10 +9,20 @@ use millpond_kernels::KernelError;
 use millpond_kernels::codegen::ir::ErrorCode;
 use millpond_memory::MemoryError;
 
-use super::Trouble;
-use super::tables::Seeds;
+use crate::device::host_memory::HostRefusal;
 use crate::error::EngineError;
-use crate::memory::HostRefusal;
+use crate::options::Fallback;
+use crate::program::tables::Seeds;
+
+/// Why the device could not go on.
+#[derive(Debug, Clone, Default)]
+pub struct Trouble {
+    pub what: String,
+    pub out_of_memory: bool,
+    pub lost: bool,
+    /// The query's own error, where a kernel raised one: division by zero, overflow, a failed cast.
+    pub sql: Option<Arc<DataFusionError>>,
+}
 
 /// Why a run stopped.
 #[derive(Debug)]
@@ -89,8 +99,8 @@ impl From<EngineError> for Failure {
     }
 }
 
-impl From<crate::placement::Reason> for Failure {
-    fn from(reason: crate::placement::Reason) -> Self {
+impl From<crate::reason::Reason> for Failure {
+    fn from(reason: crate::reason::Reason) -> Self {
         Self::trouble(reason.to_string())
     }
 }
@@ -124,8 +134,19 @@ impl From<KernelError> for Failure {
     }
 }
 
+impl Trouble {
+    pub(crate) fn into_error(self, fallback: Fallback) -> DataFusionError {
+        let Trouble { what, out_of_memory, lost, sql } = self;
+        if let Some(sql) = sql {
+            return DataFusionError::Shared(sql);
+        }
+        let forbidden = fallback == Fallback::Error;
+        EngineError::DeviceTrouble { what, forbidden, lost, out_of_memory }.into()
+    }
+}
+
 /// Error word and row count of a control block.
-pub(super) fn control_words(bytes: &[u8]) -> Result<(u64, u64), Failure> {
+pub(crate) fn control_words(bytes: &[u8]) -> Result<(u64, u64), Failure> {
     let words = bytes.as_chunks::<8>().0;
     match words {
         [error, rows, ..] => Ok((u64::from_le_bytes(*error), u64::from_le_bytes(*rows))),
@@ -134,7 +155,7 @@ pub(super) fn control_words(bytes: &[u8]) -> Result<(u64, u64), Failure> {
 }
 
 /// Fails when a kernel raised the error flag.
-pub(super) fn flagged(word: u64) -> Result<(), Failure> {
+pub(crate) fn flagged(word: u64) -> Result<(), Failure> {
     if word == 0 {
         return Ok(());
     }

@@ -20,14 +20,17 @@ use millpond_kernels::codegen::ir::{
 
 use millpond_kernels::join::TableLayout;
 
-use super::compile::{Program, Sink, Source, Stage};
-use super::top::{self, Best};
 use crate::column::{ColumnInfo, DictionaryId, Form, storage};
-use crate::exec::{DeviceAggregateExec, DeviceJoinExec, JoinColumn, JoinKind};
-use crate::expr::aggregate::{self, LoweredAggregate};
-use crate::expr::join::{self, Asked, BuildForm, KeyForm, KeySlice};
 use crate::expr::{Dictionaries, LookupTable, Lowering, Scope, Value};
-use crate::placement::Reason;
+use crate::operator::aggregate::lower::LoweredAggregate;
+use crate::operator::aggregate::{DeviceAggregateExec, lower as aggregate};
+use crate::operator::join::probe as join;
+use crate::operator::join::probe::{Asked, BuildForm, KeyForm, KeySlice};
+use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
+use crate::operator::sort::top;
+use crate::operator::sort::top::Best;
+use crate::program::segments::{Program, Sink, Source, Stage};
+use crate::reason::Reason;
 
 /// One kernel of a segment.
 #[derive(Debug, Clone)]

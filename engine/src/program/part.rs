@@ -12,16 +12,16 @@ use millpond_kernels::layout::{OutputColumn, OutputLayout};
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, LookupInput};
 use millpond_memory::{DeviceBuffer, DeviceView, MemoryError, Reservation, SpillHandle, Stream};
 
-use super::failure::Failure;
 use crate::column::ColumnInfo;
 use crate::device::Engine;
 use crate::error::EngineError;
+use crate::program::failure::Failure;
 
 /// A result of up to this many bytes comes home whole, its count and its error with it.
-pub(super) const SMALL_RESULT_BYTES: usize = 4 << 20;
+pub(crate) const SMALL_RESULT_BYTES: usize = 4 << 20;
 
 /// Memory for an output. One that may come home whole, or leave for host memory, is cleared: its rows do not fill it.
-pub(super) fn output_buffer(
+pub(crate) fn output_buffer(
     layout: &OutputLayout,
     waits: bool,
     engine: &Engine,
@@ -34,7 +34,7 @@ pub(super) fn output_buffer(
 }
 
 /// The output of a segment, on the device.
-pub(super) struct Part {
+pub(crate) struct Part {
     pub buffer: DeviceView,
     pub layout: OutputLayout,
     /// What its first columns are; sort keys may follow them.
@@ -138,7 +138,7 @@ impl Part {
 }
 
 /// A part that waits for the next pipeline, on the device or in host memory.
-pub(super) struct Kept {
+pub(crate) struct Kept {
     place: Place,
     layout: OutputLayout,
     outputs: Vec<ColumnInfo>,

@@ -17,25 +17,27 @@ use millpond_kernels::tune;
 use millpond_memory::{ByteSize, Participant, Request, Reservation, Scope};
 use tokio::sync::{RwLock, mpsc};
 
-use super::again::ready_again;
-use super::compile::{Program, Sink, Source};
-use super::failure::Failure;
-use super::lower::{SegmentInput, lower_table, planned_build};
-use super::part::{Kept, Part};
-use super::schedule::Schedule;
-use super::tables::{Limits, Seeds, Tables};
-use super::tally::Tally;
-use super::texts::{self, Beginning, Reached, StringForm, StringForms};
 use crate::column::{ColumnInfo, Form, uploaded_columns};
 use crate::device::Engine;
-use crate::exec::DownloadExec;
-use crate::expr::aggregate::LoweredAggregate;
-use crate::expr::join::{BuildForm, KeyForm};
-use crate::expr::union::union_columns;
+use crate::device::host_memory::HostHold;
 use crate::expr::{Dictionaries, Dictionary, LookupTable};
-use crate::memory::HostHold;
+use crate::operator::aggregate::lower::LoweredAggregate;
+use crate::operator::join::probe::{BuildForm, KeyForm};
+use crate::operator::union::lower::union_columns;
 use crate::options::MillpondOptions;
-use crate::placement::{Reason, statistics};
+use crate::placement::statistics;
+use crate::program::counts::Tally;
+use crate::program::failure::Failure;
+use crate::program::lower::{SegmentInput, lower_table, planned_build};
+use crate::program::part::{Kept, Part};
+use crate::program::schedule::Schedule;
+use crate::program::segments::{Program, Sink, Source};
+use crate::program::tables::{Limits, Seeds, Tables};
+use crate::program::texts;
+use crate::program::texts::{Beginning, Reached, StringForm, StringForms};
+use crate::reason::Reason;
+use crate::result::node::DownloadExec;
+use crate::source::reset::ready_again;
 
 /// What attempts learn from each other.
 #[derive(Debug, Default)]
@@ -60,7 +62,7 @@ struct Learnt {
 
 /// What to take in smaller pieces after memory has run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cut {
+pub(crate) enum Cut {
     /// The groups of a segment, in so many passes.
     Groups(usize, u32),
     /// The join whose build side a segment builds, in so many parts.
@@ -68,7 +70,7 @@ pub(super) enum Cut {
 }
 
 /// The kinds of buffers of a run.
-pub(super) struct Tags {
+pub(crate) struct Tags {
     pub extents: Scope,
     pub groups: Scope,
     pub output: Scope,
@@ -85,7 +87,7 @@ impl Tags {
 }
 
 /// What is fed from one upload.
-pub(super) struct Uploaded {
+pub(crate) struct Uploaded {
     /// The plan whose rows are fed.
     pub input: Arc<dyn ExecutionPlan>,
     pub columns: Vec<ColumnInfo>,
@@ -96,7 +98,7 @@ pub(super) struct Uploaded {
 }
 
 /// What a segment gave.
-pub(super) struct Given {
+pub(crate) struct Given {
     pub parts: Vec<Kept>,
     pub columns: Vec<ColumnInfo>,
     /// The aggregate to finish.
@@ -106,7 +108,7 @@ pub(super) struct Given {
 }
 
 /// One attempt at running a program.
-pub(super) struct Run {
+pub(crate) struct Run {
     pub program: Program,
     /// The node that runs it, for notes.
     pub border: DownloadExec,
@@ -135,7 +137,7 @@ pub(super) struct Run {
     pub reached: Reached,
     pub beginning: Beginning,
     tables: Mutex<Tables>,
-    pub(super) tally: Arc<Tally>,
+    pub(crate) tally: Arc<Tally>,
     /// Passes over the input of a segment, one for each part of its keys.
     pub passes: HashMap<usize, u32>,
     /// Parts of joins' keys, by the segment that builds; 1 for those that are not there.
@@ -147,8 +149,8 @@ pub(super) struct Run {
     /// Whom the governor knows as this run.
     pub participant: Participant,
     /// Rows that may still leave, those among them that an offset leaves out; and how many it has left out.
-    pub(super) remaining: AtomicUsize,
-    pub(super) left_out: AtomicUsize,
+    pub(crate) remaining: AtomicUsize,
+    pub(crate) left_out: AtomicUsize,
     /// Batches that are home and wait for the others, and their rows.
     home: Mutex<Vec<RecordBatch>>,
     rows_home: AtomicUsize,
@@ -159,7 +161,7 @@ pub(super) struct Run {
 
 /// Where result batches go.
 #[derive(Clone)]
-pub(super) struct Output {
+pub(crate) struct Output {
     pub sender: mpsc::Sender<datafusion::error::Result<RecordBatch>>,
     pub sent: Arc<AtomicU64>,
     pub batch_rows: usize,
@@ -180,7 +182,7 @@ impl Output {
 }
 
 /// Runs `program` for `download`, attempt after attempt.
-pub(super) async fn run(
+pub(crate) async fn run(
     download: &DownloadExec,
     context: &Arc<TaskContext>,
     scope: &Scope,
@@ -430,7 +432,7 @@ fn source_columns(
 }
 
 /// The columns of several segments' results, one after the other.
-pub(super) fn merged<'c>(mut all: impl Iterator<Item = &'c [ColumnInfo]>) -> Vec<ColumnInfo> {
+pub(crate) fn merged<'c>(mut all: impl Iterator<Item = &'c [ColumnInfo]>) -> Vec<ColumnInfo> {
     let mut columns = all.next().unwrap_or_default().to_vec();
     for others in all {
         for (column, other) in columns.iter_mut().zip(others) {
@@ -544,7 +546,7 @@ impl Run {
             if let Some(selection) = &self.program.selection {
                 part = part.select(selection)?;
             }
-            let batch = self.downloaded(&part, &stream, false).await?;
+            let batch = self.download(&part, &stream, false).await?;
             held.grow(batch.get_array_memory_size());
             self.came_home(batch);
         }
@@ -585,7 +587,7 @@ impl Run {
                 && matches!(tables.definitions.get(id), Some(Dictionary::Source { .. } | Dictionary::Constants { .. }))
             {
                 let bound = tables.len(id).max(1).next_power_of_two();
-                if bound <= super::segment::MOST_BOUNDED_CODES {
+                if bound <= crate::program::extents::MOST_BOUNDED_CODES {
                     column.form = Form::Codes(ty.within(0, bound as i128 - 1), id);
                 }
             }

@@ -14,23 +14,23 @@ use futures::future::BoxFuture;
 use millpond_kernels::tune;
 use millpond_memory::{MemoryError, Stream};
 
-use super::again::ready_again;
-use super::compile::{Sink, Source};
-use super::failure::Failure;
-use super::feed;
-use super::join::{Build, Built};
-use super::part::{Kept, Part};
-use super::run::{Cut, Given, Run, merged};
-use super::segment::Active;
 use crate::error::EngineError;
-use crate::exec::JoinKind;
-use crate::expr::join::{KeyForm, KeySlice};
+use crate::operator::join::JoinKind;
+use crate::operator::join::build::{Build, Built};
+use crate::operator::join::probe::{KeyForm, KeySlice};
+use crate::program::extents::Active;
+use crate::program::failure::Failure;
+use crate::program::part::{Kept, Part};
+use crate::program::run::{Cut, Given, Run, merged};
+use crate::program::segments::{Sink, Source};
+use crate::source::reset::ready_again;
+use crate::source::upload::feed;
 
 /// Parts become so many times as many where memory has run out.
 const MORE_PARTS: u32 = 4;
 
 /// The segments of one attempt, as far as they have run.
-pub(super) struct Schedule<'r> {
+pub(crate) struct Schedule<'r> {
     run: &'r Arc<Run>,
     stream: &'r Stream,
     given: Vec<Option<Given>>,

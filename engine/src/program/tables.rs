@@ -22,14 +22,14 @@ use millpond_kernels::codegen::ir::{ColumnSpec, LookupSpec, Physical};
 use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::{DeviceBuffer, Stream};
 
-use super::failure::Failure;
-use super::interner::Interner;
-use super::texts;
 use crate::column::DictionaryId;
+use crate::column::interner::Interner;
+use crate::column::layout::ExtentLayout;
 use crate::device::Engine;
 use crate::error::EngineError;
 use crate::expr::{Dictionaries, Dictionary, Lookup, LookupKind, evaluate};
-use crate::extent::ExtentLayout;
+use crate::program::failure::Failure;
+use crate::program::texts;
 
 /// Filled dictionaries, handed from one run to the next.
 #[derive(Default)]
@@ -62,7 +62,7 @@ pub(crate) struct Tables {
 
 /// How many values dictionaries may have.
 #[derive(Debug, Clone)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Of a column that can do without.
     pub most: usize,
     /// Of one that needs a dictionary whatever its size, and of what is made from dictionaries.

@@ -24,22 +24,22 @@ use millpond_kernels::pipeline::Input;
 use millpond_kernels::text::{self, Working};
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Reservation, Stream};
 
-use super::failure::{Failure, control_words, flagged};
-use super::part::Part;
-use super::run::{Run, Uploaded};
 use crate::column::Form;
+use crate::column::layout::read_array;
 use crate::error::EngineError;
-use crate::extent::read_array;
+use crate::program::failure::{Failure, control_words, flagged};
+use crate::program::part::Part;
+use crate::program::run::{Run, Uploaded};
 
 /// A dictionary may have so many times the values if an expression needs one.
-pub(super) const IF_NEEDED: usize = 4;
+pub(crate) const IF_NEEDED: usize = 4;
 /// So many rows are looked at before a column is told to be nearly all different.
 const ROWS_LOOKED_AT: usize = 1 << 16;
 /// Bytes of a text, as long as nothing is known of a column's.
-pub(super) const TYPICAL_BYTES: usize = 32;
+pub(crate) const TYPICAL_BYTES: usize = 32;
 
 /// True when a column with so many different values among its first rows is better off without a dictionary.
-pub(super) fn nearly_all_different(values: usize, rows: usize) -> bool {
+pub(crate) fn nearly_all_different(values: usize, rows: usize) -> bool {
     rows >= ROWS_LOOKED_AT && values * 2 > rows
 }
 
@@ -107,7 +107,7 @@ impl StringForms {
 /// Whether an attempt may still be given up for another with other forms of strings, or rows have left already. Feeders run
 /// beside each other: one may find that a column is better off without a dictionary while another has rows to send.
 #[derive(Debug, Default)]
-pub(super) struct Beginning(Mutex<Begun>);
+pub(crate) struct Beginning(Mutex<Begun>);
 
 #[derive(Debug, Default)]
 enum Begun {
@@ -144,7 +144,7 @@ impl Beginning {
 
 /// Buffers that views lead to.
 #[derive(Default)]
-pub(super) struct Reached {
+pub(crate) struct Reached {
     buffers: Mutex<Vec<(DeviceView, Option<Reservation>)>>,
 }
 
@@ -177,7 +177,7 @@ impl Reached {
 }
 
 /// Room for the texts that one launch makes. Views lead there until it is dropped, or as long as the run if it stays.
-pub(super) struct Made<'r> {
+pub(crate) struct Made<'r> {
     reached: &'r Reached,
     bytes: DeviceView,
     stays: bool,
@@ -203,7 +203,7 @@ impl Drop for Made<'_> {
 }
 
 /// True when the pipeline gives texts: views that outlive its launch.
-pub(super) fn gives_texts(spec: &PipelineSpec) -> bool {
+pub(crate) fn gives_texts(spec: &PipelineSpec) -> bool {
     spec.output_types().iter().any(|ty| ty.repr == Repr::Text)
 }
 
@@ -304,7 +304,7 @@ impl Run {
     }
 
     /// A result with texts as an Arrow batch.
-    pub async fn downloaded_texts(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
+    pub async fn download_texts(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
         let (engine, layout) = (&self.engine, &part.layout);
         let stream = &stream.with_scope(&self.tags.output);
         let extent = part.as_extent()?;
@@ -429,7 +429,7 @@ impl Run {
                     let ends = &home[values];
                     let last = ends.last_chunk::<8>().map_or(0, |end| u64::from_le_bytes(*end) as usize);
                     let bytes = home[bytes].get(..last).unwrap_or(&[]);
-                    crate::text::read(data_type, rows, ends, bytes, validity)?
+                    crate::column::text::read(data_type, rows, ends, bytes, validity)?
                 }
                 None => {
                     let dictionary = match part.outputs[index].form {

@@ -16,7 +16,7 @@ use millpond::datafusion::arrow::util::pretty::pretty_format_batches;
 use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::datasource::MemTable;
 use millpond::datafusion::prelude::SessionConfig;
-use millpond::exec::UploadExec;
+use millpond::source::upload::UploadExec;
 use millpond::{DeviceChoice, Fallback, Millpond};
 
 use crate::answers::Answer;

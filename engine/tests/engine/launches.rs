@@ -10,7 +10,8 @@
 use std::collections::BTreeMap;
 
 use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use millpond::exec::{DeviceSortExec, UploadExec};
+use millpond::operator::sort::DeviceSortExec;
+use millpond::source::upload::UploadExec;
 use millpond::{DeviceChoice, Fallback, QueryResult};
 
 use crate::tpch::{config, data, parquet_session, queries};

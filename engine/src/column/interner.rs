@@ -1,0 +1,308 @@
+//! An append-only dictionary: strings to codes, in order of first appearance.
+//!
+//!   bytes   A I R F O B M A I L        ends   3 6 10        slots   [ – | tag 1 | – | tag 0 | tag 2 | – … ]
+//!   view ─► seen lately? ── yes ─► code                     one look into a small table of views
+//!                        └─ no ──► hash ─► slot ─► bytes    linear probing, at most half full
+//!
+//! Views    the 16 bytes of a string of up to 12 are the string; those of a longer one mean something in their own array alone,
+//!          where equal views are equal strings: pages of a Parquet dictionary give many of them.
+//! Memory   the bytes once, and 16 to 40 bytes a value; at most 1 GiB of bytes.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BinaryArray, StringArray, UInt32Array, UInt32Builder, downcast_dictionary_array,
+};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, UInt32Type};
+use datafusion::error::Result;
+
+use crate::column::is_characters;
+use crate::error::EngineError;
+use crate::program::failure::Failure;
+
+/// An append-only dictionary.
+pub(crate) struct Interner {
+    bytes: Vec<u8>,
+    /// Where each value ends.
+    ends: Vec<usize>,
+    /// A power of two, none while there is no value.
+    slots: Vec<Slot>,
+    /// Views whose codes were asked for lately, each at the place that its hash gives.
+    seen: Vec<Seen>,
+    /// Arrays and rows so far.
+    arrays: u64,
+    rows: usize,
+    /// Values that it may have.
+    most: usize,
+}
+
+/// A value by part of its hash.
+#[derive(Clone, Copy)]
+struct Slot {
+    tag: u32,
+    code: u32,
+}
+
+/// The code of an empty slot: no dictionary has so many values.
+const EMPTY: Slot = Slot { tag: 0, code: u32::MAX };
+
+/// A view and its code.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    view: u128,
+    /// The array it was seen in, from 1; 0 for nothing.
+    array: u64,
+    code: u32,
+}
+
+/// Views that are remembered, a power of two. Six times as fast as hashing for columns of few values, and as fast for others.
+const SEEN: usize = 1 << 10;
+/// Strings of so many bytes are in their views.
+const INLINE_BYTES: usize = 12;
+/// Bytes of all values: an array of them has 32-bit offsets.
+const MOST_BYTES: usize = 1 << 30;
+
+/// The view of a short string.
+fn inline_view(value: &[u8]) -> u128 {
+    let mut bytes = [0; 16];
+    bytes[0] = value.len() as u8;
+    bytes[4..4 + value.len()].copy_from_slice(value);
+    u128::from_le_bytes(bytes)
+}
+
+/// A hash of bytes, eight a step: exclusive or, multiply, shift. Fast, and not meant against an adversary.
+fn hash(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, word: u64| {
+        let mixed = (hash ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        mixed ^ (mixed >> 29)
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut hash = (bytes.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for word in words {
+        hash = step(hash, u64::from_le_bytes(*word));
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    hash = step(hash, u64::from_le_bytes(last)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 32)
+}
+
+impl Interner {
+    /// For at most `most` values.
+    pub fn new(most: usize) -> Self {
+        Self { bytes: vec![], ends: vec![], slots: vec![], seen: vec![], arrays: 0, rows: 0, most }
+    }
+
+    /// From now on it may have `most` values.
+    pub fn allow(&mut self, most: usize) {
+        self.most = most;
+    }
+
+    /// Values so far.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Rows that were interned so far.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// True when another value may not fit.
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.most || self.bytes.len() > MOST_BYTES / 2
+    }
+
+    fn value(&self, code: usize) -> &[u8] {
+        let start = if code == 0 { 0 } else { self.ends[code - 1] };
+        &self.bytes[start..self.ends[code]]
+    }
+
+    /// The slot that has the value, or where it belongs.
+    fn find(&self, value: &[u8], hash: u64) -> usize {
+        let (mask, tag) = (self.slots.len() - 1, (hash >> 32) as u32);
+        let mut at = hash as usize & mask;
+        loop {
+            let slot = self.slots[at];
+            if slot.code == EMPTY.code || (slot.tag == tag && self.value(slot.code as usize) == value) {
+                return at;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    fn code(&mut self, value: &[u8]) -> Result<u32, Failure> {
+        if self.len() * 2 >= self.slots.len() {
+            self.grow();
+        }
+        let hash = hash(value);
+        let at = self.find(value, hash);
+        if self.slots[at].code != EMPTY.code {
+            return Ok(self.slots[at].code);
+        }
+        if self.len() >= self.most || self.bytes.len() + value.len() > MOST_BYTES {
+            let (values, most) = (self.len(), self.most);
+            return Err(Failure::trouble(match values < most {
+                true => format!("the {values} different values of a string column take {} bytes", self.bytes.len()),
+                false => format!("a string column has more than {most} different values"),
+            }));
+        }
+        let code = self.len() as u32;
+        self.bytes.extend_from_slice(value);
+        self.ends.push(self.bytes.len());
+        self.slots[at] = Slot { tag: (hash >> 32) as u32, code };
+        Ok(code)
+    }
+
+    fn grow(&mut self) {
+        let slots = (self.slots.len() * 4).max(64);
+        self.slots.clear();
+        self.slots.resize(slots, EMPTY);
+        for code in 0..self.len() {
+            let hash = hash(self.value(code));
+            let mut at = hash as usize & (slots - 1);
+            while self.slots[at].code != EMPTY.code {
+                at = (at + 1) & (slots - 1);
+            }
+            self.slots[at] = Slot { tag: (hash >> 32) as u32, code: code as u32 };
+        }
+    }
+
+    /// The code of the string that `view` stands for.
+    fn seen<'v>(&mut self, view: u128, value: impl FnOnce() -> &'v [u8]) -> Result<u32, Failure> {
+        let folded = (view as u64 ^ (view >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let place = (folded >> (64 - SEEN.trailing_zeros())) as usize;
+        let Seen { view: known, array, code } = self.seen[place];
+        if known == view && array != 0 && (array == self.arrays || view as u32 as usize <= INLINE_BYTES) {
+            return Ok(code);
+        }
+        let code = self.code(value())?;
+        self.seen[place] = Seen { view, array: self.arrays, code };
+        Ok(code)
+    }
+
+    /// The codes of an array of strings or bytes, NULL where it is NULL.
+    pub fn codes(&mut self, array: &ArrayRef) -> Result<UInt32Array, Failure> {
+        let array = match array.data_type() {
+            DataType::Dictionary(..) => return self.dictionary_codes(array),
+            DataType::Utf8 => cast(array, &DataType::Binary)?,
+            DataType::LargeUtf8 => cast(array, &DataType::LargeBinary)?,
+            DataType::Utf8View => cast(array, &DataType::BinaryView)?,
+            DataType::FixedSizeBinary(_) => cast(array, &DataType::Binary)?,
+            DataType::RunEndEncoded(_, values) => return self.codes(&cast(array, values.data_type())?),
+            _ => Arc::clone(array),
+        };
+        self.seen.resize(SEEN, Seen::default());
+        self.arrays += 1;
+        self.rows += array.len();
+        let mut codes: Vec<u32> = Vec::with_capacity(array.len());
+        macro_rules! each {
+            ($values:expr) => {
+                for value in $values.iter() {
+                    codes.push(match value {
+                        Some(value) if value.len() <= INLINE_BYTES => self.seen(inline_view(value), || value)?,
+                        Some(value) => self.code(value)?,
+                        None => 0,
+                    });
+                }
+            };
+        }
+        match array.data_type() {
+            DataType::Binary => each!(array.as_binary::<i32>()),
+            DataType::LargeBinary => each!(array.as_binary::<i64>()),
+            DataType::BinaryView => {
+                let strings = array.as_binary_view();
+                for (row, view) in strings.views().iter().enumerate() {
+                    codes.push(match strings.is_valid(row) {
+                        true => self.seen(*view, || strings.value(row))?,
+                        false => 0,
+                    });
+                }
+            }
+            other => return Err(EngineError::internal(format!("{other} is no string")).into()),
+        }
+        Ok(UInt32Array::new(codes.into(), array.logical_nulls()))
+    }
+
+    fn dictionary_codes(&mut self, array: &ArrayRef) -> Result<UInt32Array, Failure> {
+        let array: &dyn Array = array.as_ref();
+        let (values, keys) = downcast_dictionary_array!(
+            array => (Arc::clone(array.values()), cast(array.keys(), &DataType::UInt32)?),
+            other => return Err(EngineError::internal(format!("{other} is no dictionary")).into())
+        );
+        let codes = self.codes(&values)?;
+        // Rows are those of the keys.
+        self.rows = self.rows - values.len() + keys.len();
+        let keys = keys.as_primitive::<UInt32Type>();
+        let mut mapped = UInt32Builder::with_capacity(keys.len());
+        for key in keys.iter() {
+            mapped.append_option(key.and_then(|key| codes.is_valid(key as usize).then(|| codes.value(key as usize))));
+        }
+        Ok(mapped.finish())
+    }
+
+    /// The values from `from` on, as an array of `data_type`.
+    pub fn array(&self, from: usize, data_type: &DataType) -> Result<ArrayRef> {
+        let binary = BinaryArray::from_iter((from..self.len()).map(|code| Some(self.value(code))));
+        let plain: ArrayRef = match is_characters(data_type) {
+            // Interned from strings, so this check cannot fail; it is linear in the dictionary, not in the rows.
+            true => Arc::new(StringArray::try_from_binary(binary)?),
+            false => Arc::new(binary),
+        };
+        Ok(if plain.data_type() == data_type { plain } else { cast(&plain, data_type)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{DictionaryArray, StringViewArray};
+    use datafusion::arrow::datatypes::Int32Type;
+
+    use super::*;
+
+    #[test]
+    fn views_of_other_arrays_are_other_strings() {
+        let mut interner = Interner::new(100);
+        // Equal views in both arrays: one length, one prefix, one place; short strings are their views.
+        let one: ArrayRef =
+            Arc::new(StringViewArray::from(vec![Some("a long string, one"), Some("b"), None, Some("")]));
+        let two: ArrayRef = Arc::new(StringViewArray::from(vec![Some("a long string, two"), Some("b"), Some("")]));
+        let again: ArrayRef = Arc::new(StringArray::from(vec![Some("b"), Some("a long string, one"), None]));
+        let codes = |interner: &mut Interner, array: &ArrayRef| -> Vec<Option<u32>> {
+            interner.codes(array).expect("few values").iter().collect()
+        };
+        assert_eq!(codes(&mut interner, &one), [Some(0), Some(1), None, Some(2)]);
+        assert_eq!(codes(&mut interner, &two), [Some(3), Some(1), Some(2)]);
+        assert_eq!(codes(&mut interner, &again), [Some(1), Some(0), None]);
+        assert_eq!(codes(&mut interner, &one.slice(1, 2)), [Some(1), None]);
+    }
+
+    #[test]
+    fn many_values_keep_their_codes() {
+        let mut interner = Interner::new(10_000);
+        let value = |i: usize| format!("{}{i}", "v".repeat(i % 40));
+        let array: ArrayRef = Arc::new((0..10_000).map(|i| Some(value(i))).collect::<StringViewArray>());
+        let codes = interner.codes(&array).expect("as many as are allowed");
+        assert_eq!(codes.values().to_vec(), (0..10_000).collect::<Vec<u32>>());
+        assert_eq!(interner.codes(&array).expect("none is new"), codes);
+        assert_eq!((interner.len(), interner.rows(), interner.is_full()), (10_000, 20_000, true));
+        let back = interner.array(9_998, &DataType::Utf8View).expect("an array");
+        assert_eq!(back.as_string_view().iter().collect::<Vec<_>>(), [Some(&*value(9_998)), Some(&*value(9_999))]);
+        let one: ArrayRef = Arc::new(StringArray::from(vec!["another"]));
+        assert!(interner.codes(&one).is_err());
+        interner.allow(10_001);
+        assert_eq!(interner.codes(&one).expect("it may").values().to_vec(), [10_000]);
+    }
+
+    #[test]
+    fn rows_of_dictionaries_are_their_keys() {
+        let mut interner = Interner::new(100);
+        let array: ArrayRef = Arc::new(
+            vec![Some("b"), None, Some("a"), Some("b"), Some("b")].into_iter().collect::<DictionaryArray<Int32Type>>(),
+        );
+        let codes: Vec<Option<u32>> = interner.codes(&array).expect("few values").iter().collect();
+        assert_eq!(codes, [Some(0), None, Some(1), Some(0), Some(0)]);
+        assert_eq!((interner.len(), interner.rows()), (2, 5));
+    }
+}

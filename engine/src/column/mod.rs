@@ -1,0 +1,338 @@
+//! What the engine knows of a column before it sees a row: SQL type, device type, proven range, dictionary.
+//!
+//!   DECIMAL(15, 2), values 0.00 … 0.10   ──►  I128 in 0..=10, stored as u8 from 0
+//!   VARCHAR                              ──►  U32 codes into a dictionary; with too many different values, texts
+//!
+//! The SQL type fixes semantics; the range fixes width. Ranges come from statistics and are checked when rows are
+//! uploaded, so a wrong one costs a second run and never an answer.
+
+pub(crate) mod interner;
+pub mod layout;
+pub mod text;
+
+use datafusion::arrow::datatypes::{
+    DataType, IntervalDayTime, IntervalMonthDayNano, IntervalUnit, SchemaRef, TimeUnit,
+};
+use datafusion::common::stats::Precision;
+use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
+use millpond_kernels::codegen::ir::{Physical, Range, Repr, Ty};
+
+use crate::reason::Reason;
+
+/// Names a dictionary of a program: the values of a string column, or what an expression makes of another dictionary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DictionaryId(pub usize);
+
+/// How a column is represented on the device.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Form {
+    /// Numbers, dates, times, booleans, decimals as scaled integers; and texts, which are strings without a dictionary.
+    Plain(Ty),
+    /// Dictionary codes.
+    Codes(Ty, DictionaryId),
+    /// Not at all.
+    Unsupported(Reason),
+}
+
+impl Form {
+    /// The same, with NULLs.
+    pub fn nullable(self) -> Self {
+        match self {
+            Self::Plain(ty) => Self::Plain(ty.nullable(true)),
+            Self::Codes(ty, id) => Self::Codes(ty.nullable(true), id),
+            other => other,
+        }
+    }
+
+    /// A form for the values of both, which are of one type.
+    pub fn or(self, other: &Self) -> Self {
+        let both = |a: Ty, b: Ty| {
+            let range = a.bounds().zip(b.bounds()).map(|(a, b)| a.union(b));
+            let ty = Ty::new(a.repr).nullable(a.nullable || b.nullable);
+            range.map_or(ty, |range| ty.within(range.low, range.high))
+        };
+        match (self, other) {
+            (Self::Plain(a), Self::Plain(b)) if a.repr == b.repr => Self::Plain(both(a, *b)),
+            (Self::Codes(a, id), Self::Codes(b, _)) => Self::Codes(both(a, *b), id),
+            (Self::Unsupported(reason), _) => Self::Unsupported(reason),
+            (_, Self::Unsupported(reason)) => Self::Unsupported(reason.clone()),
+            // A string column with a dictionary beside one without.
+            _ => Self::Unsupported(Reason::NodeUnsupported { node: "a union of strings in two forms".into() }),
+        }
+    }
+}
+
+/// A column of a device node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColumnInfo {
+    pub name: String,
+    pub data_type: DataType,
+    pub form: Form,
+}
+
+impl ColumnInfo {
+    /// The device type, unless there is none.
+    pub fn ty(&self) -> Result<Ty, Reason> {
+        match &self.form {
+            Form::Plain(ty) | Form::Codes(ty, _) => Ok(*ty),
+            Form::Unsupported(reason) => Err(reason.clone()),
+        }
+    }
+}
+
+impl ColumnInfo {
+    /// A string column without a dictionary; others stay what they are.
+    pub fn as_text(mut self) -> Self {
+        if let Form::Codes(ty, _) = self.form {
+            self.form = Form::Plain(Ty::new(Repr::Text).nullable(ty.nullable));
+        }
+        self
+    }
+
+    /// True for a string column without a dictionary.
+    pub fn is_text(&self) -> bool {
+        matches!(self.form, Form::Plain(ty) if ty.repr == Repr::Text)
+    }
+}
+
+/// The type of a column's values, whatever holds them: a dictionary, runs.
+pub fn value_type(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::Dictionary(_, values) => value_type(values),
+        DataType::RunEndEncoded(_, values) => value_type(values.data_type()),
+        other => other,
+    }
+}
+
+/// True for runs or dictionaries of runs or dictionaries.
+fn is_nested(data_type: &DataType) -> bool {
+    let values = match data_type {
+        DataType::Dictionary(_, values) => values,
+        DataType::RunEndEncoded(_, values) => values.data_type(),
+        _ => return false,
+    };
+    matches!(values, DataType::Dictionary(..) | DataType::RunEndEncoded(..))
+}
+
+/// True for the types that live on the device as dictionary codes or as texts.
+pub fn is_string(data_type: &DataType) -> bool {
+    if matches!(data_type, DataType::RunEndEncoded(..)) && is_nested(data_type) {
+        return false;
+    }
+    let bytes = matches!(
+        value_type(data_type),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_)
+    );
+    bytes || is_characters(data_type)
+}
+
+/// True for strings that are text, not bytes.
+pub fn is_characters(data_type: &DataType) -> bool {
+    matches!(value_type(data_type), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// The device type of a plain SQL type, with no range; `None` for strings and for types without a device form. Intervals are
+/// integers in their order, and the type of a bare NULL a boolean that is never valid.
+pub fn plain_repr(data_type: &DataType) -> Option<Repr> {
+    use DataType::{Boolean, Dictionary, Duration, Interval, Null, RunEndEncoded};
+    let refused = match data_type {
+        // Arrow packs no others when they leave the device.
+        Dictionary(_, values) => matches!(**values, Boolean | Duration(_) | Interval(_) | Null) || is_nested(data_type),
+        RunEndEncoded(..) => is_nested(data_type),
+        _ => false,
+    };
+    if refused {
+        return None;
+    }
+    match value_type(data_type) {
+        DataType::Null => Some(Repr::Bool),
+        DataType::Interval(IntervalUnit::YearMonth) => Some(Repr::I32),
+        DataType::Interval(IntervalUnit::DayTime) => Some(Repr::I64),
+        DataType::Interval(IntervalUnit::MonthDayNano) => Some(Repr::I128),
+        other => number_repr(other),
+    }
+}
+
+/// The same for types whose values are Arrow's own numbers on the device.
+pub fn number_repr(data_type: &DataType) -> Option<Repr> {
+    Some(match data_type {
+        DataType::Boolean => Repr::Bool,
+        DataType::Int8 => Repr::I8,
+        DataType::Int16 => Repr::I16,
+        DataType::Int32 | DataType::Date32 | DataType::Time32(_) => Repr::I32,
+        DataType::Int64 | DataType::Date64 | DataType::Time64(_) => Repr::I64,
+        DataType::Timestamp(..) | DataType::Duration(_) => Repr::I64,
+        DataType::UInt8 => Repr::U8,
+        DataType::UInt16 => Repr::U16,
+        DataType::UInt32 => Repr::U32,
+        DataType::UInt64 => Repr::U64,
+        DataType::Float32 => Repr::F32,
+        DataType::Float64 => Repr::F64,
+        DataType::Decimal32(..) => Repr::I32,
+        DataType::Decimal64(..) => Repr::I64,
+        DataType::Decimal128(..) => Repr::I128,
+        _ => return None,
+    })
+}
+
+/// The reason for a type that has no device form.
+pub fn type_unsupported(column: &str, data_type: &DataType) -> Reason {
+    Reason::TypeUnsupported { column: column.to_string(), data_type: data_type.to_string() }
+}
+
+/// Columns of a CPU plan that is uploaded: types from the schema, ranges and absence of NULL from `statistics`.
+/// `dictionary` numbers the string columns, given the type of their values.
+pub fn uploaded_columns(
+    schema: &SchemaRef,
+    statistics: Option<&Statistics>,
+    mut dictionary: impl FnMut(usize, DataType) -> DictionaryId,
+) -> Vec<ColumnInfo> {
+    let column = |(index, field): (usize, &datafusion::arrow::datatypes::FieldRef)| {
+        let statistics = statistics.and_then(|s| s.column_statistics.get(index));
+        let no_nulls = statistics.is_some_and(|s| matches!(s.null_count, Precision::Exact(0)));
+        let nullable = field.is_nullable() && !no_nulls;
+        let form = if is_string(field.data_type()) {
+            // Runs are not kept.
+            let values = match field.data_type() {
+                DataType::RunEndEncoded(..) => value_type(field.data_type()).clone(),
+                other => other.clone(),
+            };
+            Form::Codes(Ty::new(Repr::U32).nullable(nullable), dictionary(index, values))
+        } else if let Some(repr) = plain_repr(field.data_type()) {
+            let mut ty = Ty::new(repr).nullable(nullable);
+            if let Some(Range { low, high }) = uploaded_range(field.data_type(), statistics) {
+                ty = ty.within(low, high);
+            }
+            Form::Plain(ty)
+        } else {
+            Form::Unsupported(type_unsupported(field.name(), field.data_type()))
+        };
+        ColumnInfo { name: field.name().clone(), data_type: field.data_type().clone(), form }
+    };
+    schema.fields().iter().enumerate().map(column).collect()
+}
+
+/// Bounds of a column's values: what statistics say, within what a decimal's precision allows.
+fn uploaded_range(data_type: &DataType, statistics: Option<&ColumnStatistics>) -> Option<Range> {
+    let precision = match data_type {
+        DataType::Decimal32(p, _) | DataType::Decimal64(p, _) | DataType::Decimal128(p, _) => {
+            10_i128.checked_pow(u32::from(*p)).map(|limit| Range::new(-(limit - 1), limit - 1))
+        }
+        _ => None,
+    };
+    let bound = |value: &Precision<ScalarValue>| match value {
+        Precision::Exact(v) | Precision::Inexact(v) if v.data_type() == *data_type => {
+            number_repr(data_type).and(scalar_integer(v))
+        }
+        _ => None,
+    };
+    let seen = statistics
+        .and_then(|s| Some((bound(&s.min_value)?, bound(&s.max_value)?)))
+        .filter(|(low, high)| low <= high)
+        .map(|(low, high)| Range::new(low, high));
+    match (precision, seen) {
+        (Some(a), Some(b)) => a.intersect(b).or(Some(a)),
+        (a, b) => b.or(a),
+    }
+}
+
+/// The integer that represents a scalar on the device: scaled decimals, days, ticks. `None` for NULL and other types.
+pub fn scalar_integer(value: &ScalarValue) -> Option<i128> {
+    Some(match value {
+        ScalarValue::Int8(v) => i128::from((*v)?),
+        ScalarValue::Int16(v) => i128::from((*v)?),
+        ScalarValue::Int32(v) | ScalarValue::Date32(v) => i128::from((*v)?),
+        ScalarValue::Time32Second(v) | ScalarValue::Time32Millisecond(v) => i128::from((*v)?),
+        ScalarValue::Int64(v) | ScalarValue::Date64(v) => i128::from((*v)?),
+        ScalarValue::Time64Microsecond(v) | ScalarValue::Time64Nanosecond(v) => i128::from((*v)?),
+        ScalarValue::TimestampSecond(v, _)
+        | ScalarValue::TimestampMillisecond(v, _)
+        | ScalarValue::TimestampMicrosecond(v, _)
+        | ScalarValue::TimestampNanosecond(v, _) => i128::from((*v)?),
+        ScalarValue::DurationSecond(v)
+        | ScalarValue::DurationMillisecond(v)
+        | ScalarValue::DurationMicrosecond(v)
+        | ScalarValue::DurationNanosecond(v) => i128::from((*v)?),
+        ScalarValue::UInt8(v) => i128::from((*v)?),
+        ScalarValue::UInt16(v) => i128::from((*v)?),
+        ScalarValue::UInt32(v) => i128::from((*v)?),
+        ScalarValue::UInt64(v) => i128::from((*v)?),
+        ScalarValue::Decimal32(v, ..) => i128::from((*v)?),
+        ScalarValue::Decimal64(v, ..) => i128::from((*v)?),
+        ScalarValue::Decimal128(v, ..) => (*v)?,
+        ScalarValue::IntervalYearMonth(v) => i128::from((*v)?),
+        ScalarValue::IntervalDayTime(v) => i128::from(day_time((*v)?)),
+        ScalarValue::IntervalMonthDayNano(v) => month_day_nano((*v)?),
+        ScalarValue::Dictionary(_, v) | ScalarValue::RunEndEncoded(_, _, v) => scalar_integer(v)?,
+        _ => return None,
+    })
+}
+
+/// An interval as an integer: equal for equal ones, and in Arrow's order, days before milliseconds.
+pub fn day_time(of: IntervalDayTime) -> i64 {
+    i64::from(of.days) << 32 | i64::from(biased(of.milliseconds))
+}
+
+/// The interval of an integer.
+pub fn day_time_of(integer: i64) -> IntervalDayTime {
+    IntervalDayTime::new((integer >> 32) as i32, unbiased(integer as u32))
+}
+
+/// An interval as an integer: equal for equal ones, and in Arrow's order, months before days before nanoseconds.
+pub fn month_day_nano(of: IntervalMonthDayNano) -> i128 {
+    let nanoseconds = of.nanoseconds as u64 ^ (1 << 63);
+    i128::from(of.months) << 96 | i128::from(biased(of.days)) << 64 | i128::from(nanoseconds)
+}
+
+/// The interval of an integer.
+pub fn month_day_nano_of(integer: i128) -> IntervalMonthDayNano {
+    let nanoseconds = (integer as u64 ^ (1 << 63)) as i64;
+    IntervalMonthDayNano::new((integer >> 96) as i32, unbiased((integer >> 64) as u32), nanoseconds)
+}
+
+/// Unsigned, in the same order.
+fn biased(of: i32) -> u32 {
+    of as u32 ^ (1 << 31)
+}
+
+fn unbiased(of: u32) -> i32 {
+    (of ^ (1 << 31)) as i32
+}
+
+/// The width in which an uploaded column of type `ty` is stored, and the base that is subtracted from it.
+pub fn storage(ty: Ty) -> (Physical, i64) {
+    if ty.repr == Repr::Text {
+        return (Physical::Text, 0);
+    }
+    let native = Physical::of(ty);
+    let Some(range) = ty.range else { return (native, 0) };
+    if !ty.repr.is_integer() {
+        return (native, 0);
+    }
+    // The base is a 64-bit number; a column that lies wholly beyond it keeps its native width.
+    let Ok(base) = i64::try_from(range.low) else { return (native, 0) };
+    let span = range.high - range.low;
+    let unsigned = match span {
+        0..=0xff => Physical::U8,
+        0x100..=0xffff => Physical::U16,
+        0x1_0000..=0xffff_ffff => Physical::U32,
+        _ => return (native, 0),
+    };
+    if unsigned.width() >= native.width() {
+        return (native, 0);
+    }
+    // Small values need no base: they are themselves.
+    let plain = unsigned.bounds().is_some_and(|all| all.contains(range));
+    (unsigned, if plain { 0 } else { base })
+}
+
+/// Unit of a timestamp or time, for the kernels.
+pub fn time_unit(unit: &TimeUnit) -> millpond_kernels::codegen::ir::TimeUnit {
+    use millpond_kernels::codegen::ir::TimeUnit as Kernel;
+    match unit {
+        TimeUnit::Second => Kernel::Second,
+        TimeUnit::Millisecond => Kernel::Millisecond,
+        TimeUnit::Microsecond => Kernel::Microsecond,
+        TimeUnit::Nanosecond => Kernel::Nanosecond,
+    }
+}

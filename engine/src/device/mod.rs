@@ -1,0 +1,316 @@
+//! The device of a session: found, opened, or explained away.
+//!
+//!   auto ─► CUDA there? ─ yes ─► Engine          cuda:n ─► Engine or error
+//!                     └─ no ──► note, CPU        sim ────► Engine        cpu ─► nothing
+//!
+//! One [`Engine`] is one device with its pools, streams and compiled pipelines; sessions and their runs share it behind
+//! an `Arc`. A lost device is not used again in the process.
+
+pub mod host_memory;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use millpond_kernels::codegen::ir::Regime;
+use millpond_kernels::image::Images;
+use millpond_kernels::pipeline::PipelineCache;
+use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
+use millpond_memory::watch::system_clock;
+use millpond_memory::{
+    ByteSize, Clock, Device, DeviceOptions, Driver, IdleTrim, MemoryError, MemoryGovernor, MemoryLog, MemoryPool,
+    PinnedPool, Scope, SpillOptions, Spiller, Strategy, StreamPool,
+};
+
+use crate::error::EngineError;
+use crate::operator::aggregate::run::GroupSizes;
+use crate::options::{DeviceChoice, DeviceTimeout, MillpondOptions};
+use crate::program::texts::StringForms;
+
+/// One device with its pools, shared by the queries that run on it.
+pub struct Engine {
+    pub(crate) device: Device,
+    pub(crate) pool: MemoryPool,
+    pub(crate) pinned: PinnedPool,
+    pub(crate) governor: MemoryGovernor,
+    pub(crate) spiller: Spiller,
+    pub(crate) streams: StreamPool,
+    pub(crate) pipelines: Arc<PipelineCache>,
+    pub(crate) images: Images,
+    /// Which string columns went without a dictionary.
+    pub(crate) string_forms: StringForms,
+    /// What earlier runs learnt of the sizes of groups' tables.
+    pub(crate) group_sizes: GroupSizes,
+    /// How many have run.
+    queries: AtomicU64,
+    sim: Option<Arc<SimDriver>>,
+    name: String,
+    strategy: Strategy,
+    device_timeout: DeviceTimeout,
+    idle_trim: u32,
+    /// Gives memory back while no query runs.
+    idle: IdleTrim,
+    log: Option<Arc<MemoryLog>>,
+    log_path: String,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What opening a device came to.
+#[derive(Debug, Clone, Default)]
+pub struct Opened {
+    pub engine: Option<Arc<Engine>>,
+    /// Why there is no device although one was welcome.
+    pub note: Option<String>,
+}
+
+impl Engine {
+    /// Opens the device that `options.device` names.
+    ///
+    /// # Errors
+    /// [`EngineError::DeviceMissing`] if a device was asked for by name and is absent; [`EngineError::File`] if the log of
+    /// `options.memory_log` cannot be made, [`EngineError::OptionValue`] if it would replace a file that is no log.
+    pub fn open(options: &MillpondOptions) -> Result<Opened, EngineError> {
+        Self::open_with(options, system_clock())
+    }
+
+    /// The same with another clock for its time limits. For tests.
+    ///
+    /// # Errors
+    /// As of `open`.
+    pub fn open_with(options: &MillpondOptions, clock: Arc<dyn Clock>) -> Result<Opened, EngineError> {
+        let log = match options.memory_log.as_str() {
+            "" => None,
+            _ if options.device == DeviceChoice::Cpu => None,
+            path => Some(MemoryLog::create(path).map_err(|error| log_error(path, &error))?),
+        };
+        let missing = |error: &MemoryError| EngineError::DeviceMissing {
+            device: options.device.to_string(),
+            reason: error.to_string(),
+        };
+        let found = |engine: Engine| Opened { engine: Some(Arc::new(engine)), note: None };
+        match options.device {
+            DeviceChoice::Cpu => Ok(Opened::default()),
+            DeviceChoice::Sim => {
+                let driver = SimDriver::new(sim_options(options));
+                let sim = Arc::clone(&driver);
+                Self::on(driver, 0, options, Some(sim), log, clock).map(found).map_err(|e| missing(&e))
+            }
+            DeviceChoice::Cuda(ordinal) => cuda()
+                .and_then(|driver| Self::on(driver, ordinal, options, None, log, clock))
+                .map(found)
+                .map_err(|e| missing(&e)),
+            DeviceChoice::Auto => match cuda().and_then(|driver| Self::on(driver, 0, options, None, log, clock)) {
+                Ok(engine) => Ok(found(engine)),
+                Err(error) => {
+                    let note = format!("{error} – running on CPU. See \"millpond info\".");
+                    Ok(Opened { engine: None, note: Some(note) })
+                }
+            },
+        }
+    }
+
+    fn on(
+        driver: Arc<dyn Driver>,
+        ordinal: usize,
+        options: &MillpondOptions,
+        sim: Option<Arc<SimDriver>>,
+        log: Option<Arc<MemoryLog>>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, MemoryError> {
+        let timeout = options.device_timeout.limit(sim.is_some());
+        let device_options = DeviceOptions { timeout, clock: Arc::clone(&clock) };
+        let device = Device::open_with(driver, u32::try_from(ordinal).unwrap_or(u32::MAX), device_options)?;
+        let mut pool = MemoryPool::builder(&device).strategy(options.memory_resource);
+        if let Some(log) = &log {
+            pool = pool.log(Arc::clone(log));
+        }
+        if options.memory_limit_bytes > 0 {
+            pool = pool.limit(ByteSize::bytes(options.memory_limit_bytes as u64));
+        }
+        let pool = pool.build()?;
+        let mut pinned = PinnedPool::builder(&device);
+        if options.pinned_bytes > 0 {
+            pinned = pinned.max_bytes(ByteSize::bytes(options.pinned_bytes as u64));
+        }
+        let pinned = pinned.build();
+        let idle_after = (options.idle_trim > 0).then(|| Duration::from_secs(options.idle_trim.into()));
+        let idle = IdleTrim::new(&pool, idle_after, clock);
+        let governor = MemoryGovernor::builder(pool.limit()).build()?;
+        let spiller = Spiller::new(&pool, spill_options(options))?;
+        spiller.serve(&governor);
+        let streams = StreamPool::new(&device);
+        let pipelines = Arc::new(PipelineCache::new(&device));
+        let images = Images::new(&device);
+        let name = if sim.is_some() { "simulated device".to_string() } else { device.limits().name.clone() };
+        let (strategy, log_path) = (options.memory_resource, options.memory_log.clone());
+        Ok(Self {
+            device,
+            pool,
+            pinned,
+            governor,
+            spiller,
+            streams,
+            pipelines,
+            images,
+            string_forms: StringForms::default(),
+            group_sizes: GroupSizes::default(),
+            queries: AtomicU64::new(0),
+            sim,
+            name,
+            strategy,
+            device_timeout: options.device_timeout,
+            idle_trim: options.idle_trim,
+            idle,
+            log,
+            log_path,
+        })
+    }
+
+    /// The device's name, as the driver gives it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The device itself: limits, memory, counters.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The pool that every buffer comes from.
+    pub fn pool(&self) -> &MemoryPool {
+        &self.pool
+    }
+
+    /// A query begins: a scope of its own, which reports of who holds memory name by number. `query_ended` ends it.
+    pub(crate) fn query_scope(&self) -> Scope {
+        self.idle.begin();
+        let number = self.queries.fetch_add(1, Ordering::Relaxed) + 1;
+        self.device.scope().child(format!("query {number}"))
+    }
+
+    /// Promises the pool's bytes to the queries that share it.
+    pub fn governor(&self) -> &MemoryGovernor {
+        &self.governor
+    }
+
+    /// What can leave the device when its memory runs out.
+    pub fn spiller(&self) -> &Spiller {
+        &self.spiller
+    }
+
+    /// The pinned host memory that copies go through.
+    pub fn pinned(&self) -> &PinnedPool {
+        &self.pinned
+    }
+
+    /// Where the pool's memory comes from.
+    pub fn memory_resource(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// Writes what the device was opened with into a session's options.
+    pub(crate) fn tell_options(&self, options: &mut MillpondOptions) {
+        options.memory_resource = self.strategy;
+        (options.device_timeout, options.idle_trim) = (self.device_timeout, self.idle_trim);
+    }
+
+    /// What gives memory back while no query runs. For tests that move its clock.
+    pub fn idle(&self) -> &IdleTrim {
+        &self.idle
+    }
+
+    /// Writes what `millpond.memory_log` has so far.
+    ///
+    /// # Errors
+    /// [`EngineError::File`], once, for what could not be written.
+    pub fn flush_memory_log(&self) -> Result<(), EngineError> {
+        match &self.log {
+            Some(log) => log.flush().map_err(|error| log_error(&self.log_path, &error)),
+            None => Ok(()),
+        }
+    }
+
+    /// A query has ended, however it ended.
+    pub(crate) fn query_ended(&self) {
+        if let Err(error) = self.pool.end_of_query() {
+            tracing::warn!(%error, "memory was not given back at the end of a query");
+        }
+        self.idle.end();
+    }
+
+    /// True on the simulated device.
+    pub fn is_simulated(&self) -> bool {
+        self.sim.is_some()
+    }
+
+    /// What the simulated device's checks found since the last call; always empty on a real device.
+    pub fn take_findings(&self) -> Vec<String> {
+        let findings = self.sim.as_ref().map(|sim| sim.take_findings()).unwrap_or_default();
+        findings.iter().map(|finding| finding.to_string()).collect()
+    }
+
+    /// Where the aggregates among the pipelines compiled so far keep their groups, in no order.
+    pub fn regimes(&self) -> Vec<Regime> {
+        self.pipelines.regimes()
+    }
+
+    /// The simulated driver, for tests that inject trouble.
+    pub fn simulated(&self) -> Option<&Arc<SimDriver>> {
+        self.sim.as_ref()
+    }
+}
+
+fn log_error(path: &str, error: &std::io::Error) -> EngineError {
+    if error.kind() == std::io::ErrorKind::AlreadyExists {
+        return EngineError::OptionValue {
+            name: "millpond.memory_log".to_string(),
+            value: path.to_string(),
+            expected: format!("a new or empty file, or the log of an earlier run: {error}"),
+        };
+    }
+    EngineError::File { option: "millpond.memory_log", path: path.to_string(), reason: error.to_string() }
+}
+
+/// The CUDA driver, or why there is none.
+fn cuda() -> Result<Arc<dyn Driver>, MemoryError> {
+    Ok(millpond_memory::driver::CudaDriver::open()?)
+}
+
+/// Spilled bytes may take as much pinned memory as copies; a little of it is there from the beginning, for a device that
+/// is out of memory is no time to ask the system for some.
+fn spill_options(options: &MillpondOptions) -> SpillOptions {
+    let defaults = SpillOptions::default();
+    let least = defaults.pinned_reserve.max(defaults.page);
+    let defaults = SpillOptions { pinned_limit: PinnedPool::default_max_bytes().max(least), ..defaults };
+    match options.pinned_bytes {
+        0 => defaults,
+        bytes => SpillOptions { pinned_limit: ByteSize::bytes(bytes as u64), ..defaults },
+    }
+}
+
+fn sim_options(options: &MillpondOptions) -> SimOptions {
+    let defaults = SimOptions::default();
+    SimOptions {
+        seed: options.debug_sim_seed as u64,
+        shuffle_blocks: options.debug_sim_seed != 0,
+        memory_bytes: match options.debug_sim_memory_bytes {
+            0 => defaults.memory_bytes,
+            bytes => bytes as u64,
+        },
+        fail_allocation: (options.debug_sim_fail_allocation > 0).then_some(FailAllocation {
+            nth: options.debug_sim_fail_allocation as u64,
+            lasts: if options.debug_sim_fail_until_free { FailureLasts::UntilFree } else { FailureLasts::Once },
+        }),
+        lose_device_at_launch: (options.debug_sim_lose_at_launch > 0)
+            .then_some(options.debug_sim_lose_at_launch as u64),
+        hang_at_launch: (options.debug_sim_hang_at_launch > 0).then_some(options.debug_sim_hang_at_launch as u64),
+        fail_pinned_allocation: (options.debug_sim_fail_pinned > 0)
+            .then_some(FailAllocation { nth: options.debug_sim_fail_pinned as u64, lasts: FailureLasts::Forever }),
+        ..defaults
+    }
+}

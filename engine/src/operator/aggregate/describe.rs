@@ -1,0 +1,409 @@
+//! An aggregation as data: what placement finds in DataFusion's nodes, and programs lower.
+//!
+//!   GROUP BY ROLLUP (a, b)                      one table, the number of the set among its keys, a launch for each set
+//!       set 0 (a, b) · set 1 (a, NULL) · set 2 (NULL, NULL)
+//!
+//!   sum(x), count(DISTINCT y) GROUP BY k        two tables, one after the other
+//!       first    (k, 0, NULL) ─► sum(x)         (k, 1, y) ─► nothing: that it is there is all
+//!       second   k ─► the one sum of set 0 · count(y) over the groups of set 1
+//!
+//!   approx_distinct(y) GROUP BY k               the same two, over the registers of a sketch instead of values (sketch.rs)
+//!
+//! Sets     equal rows of keys in different sets are different groups, because the number of the set is one of the keys.
+//! DISTINCT and plain aggregates, and several DISTINCT ones, share both tables: whatever adds up a plain argument adds up a
+//!          distinct one, over groups instead of rows.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_plan::aggregates::AggregateExec;
+
+use crate::expr::builtin::is_own_aggregate;
+use crate::operator::aggregate::lower::unsupported;
+use crate::operator::aggregate::ranked::is_ranked;
+use crate::operator::aggregate::sketch;
+use crate::operator::aggregate::sketch::{Method, Sketch, SketchExpr, SketchPart};
+use crate::reason::Reason;
+
+/// Sets, times one more than there are distinct arguments: launches over the same rows.
+const MAX_VARIANTS: usize = 128;
+
+/// An aggregation.
+#[derive(Debug, Clone)]
+pub struct Aggregation {
+    /// Grouping expressions with their names.
+    pub keys: Vec<(Arc<dyn PhysicalExpr>, String)>,
+    /// So many of the last keys are arguments of DISTINCT, which tells floats apart by their bits where GROUP BY does not.
+    pub arguments: usize,
+    /// Launches over the same rows.
+    pub variants: Vec<Variant>,
+    pub number: Number,
+    pub calls: Vec<Call>,
+    /// Sums of floats do not depend on the order of the rows.
+    pub exact_floats: bool,
+    /// Keys, the number's column, results.
+    pub schema: SchemaRef,
+}
+
+/// One launch over the rows.
+#[derive(Debug, Clone)]
+pub struct Variant {
+    /// Keys that are NULL in it.
+    pub absent: Vec<bool>,
+    /// Only these rows are in it.
+    pub filter: Option<Arc<dyn PhysicalExpr>>,
+}
+
+/// Where the number of a variant comes from and what becomes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Number {
+    /// Nobody asks for it.
+    None,
+    /// Of the launch; it is a key, and a column of the output.
+    Kept,
+    /// Of the launch; it is a key, and becomes DataFusion's grouping id.
+    Ids(Vec<u64>),
+    /// In this column, by the first of two tables; it is no key.
+    Read(usize),
+    /// As `Read`, with so many variants for each grouping set; the set is a key, and becomes DataFusion's grouping id.
+    ReadIds { column: usize, variants: usize, ids: Vec<u64> },
+}
+
+/// One result.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub function: Arc<AggregateFunctionExpr>,
+    pub arguments: Vec<Arc<dyn PhysicalExpr>>,
+    /// FILTER (WHERE …).
+    pub filter: Option<Arc<dyn PhysicalExpr>>,
+    /// Only rows of these variants; all when `None`.
+    pub among: Option<Vec<u32>>,
+    /// The argument is the result, in the only row of its group that has it.
+    pub taken: bool,
+    /// Of `percentile_cont`: which part of the values lies below, from 0 to 1.
+    pub percentile: Option<f64>,
+    /// Of `approx_distinct`, where it is estimated.
+    pub sketch: Option<Sketch>,
+}
+
+/// The arguments of DISTINCT aggregates that are the same.
+struct Distinct {
+    arguments: Vec<Arc<dyn PhysicalExpr>>,
+    filter: Option<Arc<dyn PhysicalExpr>>,
+    /// The calls that have them.
+    calls: Vec<usize>,
+}
+
+impl Aggregation {
+    /// The aggregations that stand for `first`, the aggregate that reads rows, with results of `schema`: the one that reads
+    /// rows, and where it takes two, the one that reads its groups.
+    /// With `exact_floats` sums of floats do not depend on the order of the rows.
+    pub fn of(first: &AggregateExec, schema: SchemaRef, exact_floats: bool) -> Result<Vec<Aggregation>, Reason> {
+        let group_by = first.group_expr();
+        let keys = group_by.expr().to_vec();
+        let sets: Vec<Vec<bool>> = group_by.groups().to_vec();
+        let sets = if sets.is_empty() { vec![vec![]] } else { sets };
+        let ids = group_by.has_grouping_set().then(|| grouping_ids(&sets));
+        let call = |(index, function): (usize, &Arc<AggregateFunctionExpr>)| {
+            if !is_own_aggregate(function.fun()) {
+                return Err(unsupported(function, "it is a function of the session's own, not DataFusion's"));
+            }
+            let mut arguments = function.expressions();
+            let percentile = percentile(function, &mut arguments)?;
+            let sketch = sketch(function, &mut arguments, first)?;
+            let filter = first.filter_expr().get(index).cloned().flatten();
+            Ok(Call {
+                function: Arc::clone(function),
+                arguments,
+                filter,
+                among: None,
+                taken: false,
+                percentile,
+                sketch,
+            })
+        };
+        let calls = first.aggr_expr().iter().enumerate().map(call).collect::<Result<Vec<Call>, Reason>>()?;
+        let distinct = distinct(&calls);
+        let several = |call: &&Call| call.function.is_distinct() && call.arguments.len() > 1;
+        if let Some(call) = calls.iter().find(several) {
+            // DataFusion says so, too, and has the words.
+            return Err(unsupported(&call.function, "DISTINCT takes one argument"));
+        }
+        // The order of a percentile is that of its argument.
+        let ordered = |call: &&Call| {
+            call.function.is_distinct() && !call.function.order_bys().is_empty() && call.percentile.is_none()
+        };
+        if let (Some(call), false) = (calls.iter().find(ordered), distinct.is_empty()) {
+            return Err(unsupported(&call.function, "an ordered DISTINCT aggregate is not lowered"));
+        }
+        if sets.len() * (1 + distinct.len()) > MAX_VARIANTS {
+            return Err(Reason::NodeUnsupported {
+                node: format!("AggregateExec with {} grouping sets", sets.len() * (1 + distinct.len())),
+            });
+        }
+        if distinct.is_empty() {
+            let variants = sets.into_iter().map(|absent| Variant { absent, filter: None }).collect();
+            let number = ids.map_or(Number::None, Number::Ids);
+            return Ok(vec![Aggregation { keys, arguments: 0, variants, number, calls, exact_floats, schema }]);
+        }
+        let phases = in_two(first, schema, keys, sets, ids, calls, distinct)?;
+        Ok(phases.into_iter().map(|phase| Aggregation { exact_floats, ..phase }).collect())
+    }
+
+    /// Every expression over the input.
+    pub fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        let keys = self.keys.iter().map(|(key, _)| Arc::clone(key));
+        let filters = self.variants.iter().filter_map(|variant| variant.filter.clone());
+        let order = |call: &Call| call.function.order_bys().iter().map(|key| Arc::clone(&key.expr)).collect::<Vec<_>>();
+        let own = |call: &Call| [call.arguments.clone(), order(call)].concat().into_iter().chain(call.filter.clone());
+        let calls = self.calls.iter().filter(|call| !call.taken).flat_map(own);
+        keys.chain(filters).chain(calls).collect()
+    }
+
+    /// Whether a result is found by its place in the order of its group's values.
+    pub fn ranks(&self) -> bool {
+        self.calls.iter().any(|call| !call.taken && is_ranked(call.function.fun().name()))
+    }
+
+    /// Whether the number of the variant is one more key, and one more column.
+    pub fn has_number(&self) -> bool {
+        !matches!(self.number, Number::None | Number::Read(_))
+    }
+}
+
+/// The percentile that `function` asks for, which then is no argument any more.
+fn percentile(
+    function: &AggregateFunctionExpr,
+    arguments: &mut Vec<Arc<dyn PhysicalExpr>>,
+) -> Result<Option<f64>, Reason> {
+    if function.fun().name() != "percentile_cont" || arguments.len() != 2 {
+        return Ok(None);
+    }
+    let literal = arguments.pop();
+    let value = literal.as_ref().and_then(|e| e.downcast_ref::<Literal>()).map(Literal::value);
+    let percentile = match value {
+        Some(ScalarValue::Float64(Some(p))) => *p,
+        Some(ScalarValue::Float32(Some(p))) => f64::from(*p),
+        _ => return Err(unsupported(function, "its percentile is not a number")),
+    };
+    if !(0.0..=1.0).contains(&percentile) {
+        // DataFusion says so, too, and has the words.
+        return Err(unsupported(function, format!("its percentile, {percentile}, is not between 0 and 1")));
+    }
+    let descending = function.order_bys().first().is_some_and(|key| key.options.descending);
+    Ok(Some(if descending { 1.0 - percentile } else { percentile }))
+}
+
+/// How `approx_distinct` is found, whose argument may become the register of a sketch.
+fn sketch(
+    function: &AggregateFunctionExpr,
+    arguments: &mut [Arc<dyn PhysicalExpr>],
+    first: &AggregateExec,
+) -> Result<Option<Sketch>, Reason> {
+    let ("approx_distinct", [argument]) = (function.fun().name(), arguments) else { return Ok(None) };
+    let data_type = argument.data_type(&first.input().schema());
+    let data_type = data_type.map_err(|e| unsupported(function, e.strip_backtrace()))?;
+    Ok(match sketch::method(function, &data_type)? {
+        Method::Exact => None,
+        Method::Sketch => {
+            *argument = Arc::new(SketchExpr { part: SketchPart::Register, of: Arc::clone(argument) });
+            Some(Sketch::Estimate)
+        }
+    })
+}
+
+/// Whether a call is over the distinct values of its arguments, each once.
+fn is_over_distinct(call: &Call) -> bool {
+    let name = call.function.fun().name();
+    // Which row is first does not depend on equal ones behind it.
+    let first = matches!(name, "first_value" | "last_value") && call.function.order_bys().is_empty();
+    name == "approx_distinct"
+        || call.function.is_distinct() && !first && !crate::operator::aggregate::lower::is_insensitive(name)
+}
+
+/// The arguments of DISTINCT aggregates, each once. Those that a value may come to twice do not count.
+fn distinct(calls: &[Call]) -> Vec<Distinct> {
+    let mut found: Vec<Distinct> = Vec::new();
+    for (index, call) in calls.iter().enumerate() {
+        if !is_over_distinct(call) {
+            continue;
+        }
+        match found.iter_mut().find(|known| known.arguments == call.arguments && known.filter == call.filter) {
+            Some(known) => known.calls.push(index),
+            None => found.push(Distinct {
+                arguments: call.arguments.clone(),
+                filter: call.filter.clone(),
+                calls: vec![index],
+            }),
+        }
+    }
+    found
+}
+
+/// Two aggregations: one by keys and distinct arguments, then one over its groups.
+fn in_two(
+    first: &AggregateExec,
+    schema: SchemaRef,
+    keys: Vec<(Arc<dyn PhysicalExpr>, String)>,
+    sets: Vec<Vec<bool>>,
+    ids: Option<Vec<u64>>,
+    calls: Vec<Call>,
+    distinct: Vec<Distinct>,
+) -> Result<Vec<Aggregation>, Reason> {
+    let input = first.input().schema();
+    let num_keys = keys.len();
+    let mut all_keys = keys.clone();
+    // The distinct arguments' places among the keys.
+    let mut places = Vec::new();
+    for (number, distinct) in distinct.iter().enumerate() {
+        let from = all_keys.len();
+        for (index, argument) in distinct.arguments.iter().enumerate() {
+            all_keys.push((Arc::clone(argument), format!("distinct {number}.{index}")));
+        }
+        places.push(from..all_keys.len());
+    }
+    let plain: Vec<usize> =
+        (0..calls.len()).filter(|index| !distinct.iter().any(|distinct| distinct.calls.contains(index))).collect();
+    // A group is there because of a row in any set: without plain results, a set of all rows will do.
+    // So it must for the empty set, whose group is there without any row.
+    let no_keys = num_keys > 0 && sets.iter().any(|absent| absent.iter().all(|absent| *absent));
+    let with_plain = !plain.is_empty() || no_keys || distinct.iter().all(|distinct| distinct.filter.is_some());
+    let mut variants = Vec::new();
+    for set in &sets {
+        let absent = |own: Option<usize>| {
+            let mut absent = set.clone();
+            absent.resize(num_keys, false);
+            for (number, place) in places.iter().enumerate() {
+                absent.extend(place.clone().map(|_| Some(number) != own));
+            }
+            absent
+        };
+        if with_plain {
+            variants.push(Variant { absent: absent(None), filter: None });
+        }
+        for (number, distinct) in distinct.iter().enumerate() {
+            variants.push(Variant { absent: absent(Some(number)), filter: distinct.filter.clone() });
+        }
+    }
+    let per_set = distinct.len() + usize::from(with_plain);
+    // The variants of all sets that are number `number` in theirs.
+    let among = |number: usize| (0..sets.len()).map(|set| (set * per_set + number) as u32).collect::<Vec<_>>();
+
+    let mut fields: Vec<Field> = Vec::new();
+    for (key, name) in &all_keys {
+        let data_type = key
+            .data_type(&input)
+            .map_err(|e| Reason::ExprUnsupported { expr: key.to_string(), why: e.strip_backtrace() })?;
+        fields.push(Field::new(name, data_type, true));
+    }
+    let number_column = fields.len();
+    fields.push(Field::new("variant", DataType::UInt32, false));
+    let mut below = Vec::new();
+    let mut above: Vec<Option<Call>> = vec![None; calls.len()];
+    for &index in &plain {
+        let column = fields.len();
+        let field = calls[index].function.field();
+        fields.push(Field::new(field.name(), field.data_type().clone(), true));
+        below.push(Call { among: Some(among(0)), ..calls[index].clone() });
+        above[index] = Some(Call {
+            arguments: vec![Arc::new(Column::new(field.name(), column))],
+            filter: None,
+            among: Some(among(0)),
+            taken: true,
+            ..calls[index].clone()
+        });
+    }
+    for (number, (distinct, place)) in distinct.iter().zip(&places).enumerate() {
+        let among = among(number + usize::from(with_plain));
+        // Where the argument is a register, its group has the longest run.
+        let register = distinct.arguments.first().and_then(|argument| argument.downcast_ref::<SketchExpr>());
+        let estimated = distinct.calls.iter().find(|index| calls[**index].sketch.is_some());
+        let run = register.zip(estimated).map(|(register, &index)| {
+            let (name, column) = (format!("run {number}"), fields.len());
+            fields.push(Field::new(&name, DataType::UInt8, true));
+            below.push(Call {
+                arguments: vec![Arc::new(SketchExpr { part: SketchPart::Run, of: Arc::clone(&register.of) })],
+                filter: None,
+                among: Some(among.clone()),
+                sketch: Some(Sketch::Longest),
+                ..calls[index].clone()
+            });
+            Arc::new(Column::new(&name, column)) as Arc<dyn PhysicalExpr>
+        });
+        for &index in &distinct.calls {
+            let column = |at: usize| Arc::new(Column::new(&all_keys[at].1, at)) as Arc<dyn PhysicalExpr>;
+            let mut arguments: Vec<_> = place.clone().map(column).collect();
+            // DataFusion counts a constant without looking at it.
+            arguments.truncate(calls[index].arguments.len());
+            if let (Some(run), Some(_)) = (&run, calls[index].sketch) {
+                arguments = vec![Arc::clone(run)];
+            }
+            above[index] = Some(Call { arguments, filter: None, among: Some(among.clone()), ..calls[index].clone() });
+        }
+    }
+    let lower = Aggregation {
+        keys: all_keys.clone(),
+        arguments: all_keys.len() - num_keys,
+        variants,
+        number: Number::Kept,
+        calls: below,
+        exact_floats: false,
+        schema: Arc::new(Schema::new(fields)),
+    };
+    let keys = (0..num_keys).map(|at| {
+        let name = &all_keys[at].1;
+        (Arc::new(Column::new(name, at)) as Arc<dyn PhysicalExpr>, name.clone())
+    });
+    let number = match ids {
+        Some(ids) => Number::ReadIds { column: number_column, variants: per_set, ids },
+        None => Number::Read(number_column),
+    };
+    let upper = Aggregation {
+        keys: keys.collect(),
+        arguments: 0,
+        variants: vec![Variant { absent: vec![false; num_keys], filter: None }],
+        number,
+        calls: above.into_iter().flatten().collect(),
+        exact_floats: false,
+        schema,
+    };
+    Ok(vec![lower, upper])
+}
+
+/// DataFusion's grouping id of each set: a bit for each key that is NULL in it, the last key's lowest; above them how many
+/// equal sets came before.
+fn grouping_ids(sets: &[Vec<bool>]) -> Vec<u64> {
+    let mut seen: HashMap<&[bool], u64> = HashMap::new();
+    let id = |set: &'_ Vec<bool>, before: u64| {
+        let bits = set.iter().fold(0, |bits, absent| bits << 1 | u64::from(*absent));
+        bits | before.checked_shl(set.len() as u32).unwrap_or(0)
+    };
+    let ids = sets.iter().map(|set| {
+        let before = seen.entry(set).or_insert(0);
+        *before += 1;
+        id(set, *before - 1)
+    });
+    ids.collect()
+}
+
+impl fmt::Display for Aggregation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups = crate::operator::aggregate::named(&self.keys);
+        let aggregates = self.calls.iter().map(|call| call.function.name()).collect::<Vec<_>>().join(", ");
+        write!(f, "gby=[{groups}], aggr=[{aggregates}]")?;
+        if self.variants.len() > 1 {
+            let set = |variant: &Variant| {
+                let present = self.keys.iter().zip(&variant.absent).filter(|(_, absent)| !**absent);
+                format!("({})", present.map(|((_, name), _)| name.as_str()).collect::<Vec<_>>().join(", "))
+            };
+            write!(f, ", sets=[{}]", self.variants.iter().map(set).collect::<Vec<_>>().join(", "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! From accumulators to results: an ordinary pipeline over the emitted table.
+//!
+//!   keys · sum · count · anchor · deviations   ──►   keys · sum / count · √(m2 / (n − 1)) · …
+//!
+//! NULL     a group without a valid row has no result; so have statistics of too few rows.
+//! Errors   averages of decimals beyond their type raise the device's error flag; DataFusion then gives its message.
+
+use datafusion::arrow::datatypes::{DataType, IntervalUnit, SchemaRef};
+use millpond_kernels::codegen::ir::{Arithmetic, Comparison, Graph, GraphError, NodeId, Overflow, Range, Repr};
+
+use crate::operator::aggregate::moments::Moments;
+use crate::operator::aggregate::ranked::Place;
+use crate::operator::aggregate::sketch;
+
+use crate::column::{DictionaryId, is_string, plain_repr};
+use crate::expr::interval;
+use crate::expr::{Lowering, Scope, Value};
+use crate::operator::aggregate::describe::Number;
+use crate::operator::aggregate::lower::LoweredAggregate;
+use crate::reason::Reason;
+
+/// What becomes of the accumulators of one aggregate; numbers are positions among the accumulators.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Final {
+    /// The accumulator is the result.
+    Is(usize),
+    /// The accumulator, or 0 where it is NULL.
+    Counted(usize),
+    /// The accumulator in the result's own width, in which it wraps.
+    Converted(usize),
+    /// The accumulator is 0 or 1, the result a boolean.
+    Truth(usize),
+    /// The accumulator is a rank: a code into the sorted dictionary.
+    Ranked(usize, DictionaryId),
+    /// The least or greatest float of a group. DataFusion's groups begin at the greatest or least finite one, which an
+    /// infinity on the far side never replaces.
+    Bounded {
+        at: usize,
+        least: bool,
+    },
+    FloatAverage {
+        sum: usize,
+        count: usize,
+    },
+    /// sum / count, truncated.
+    WholeAverage {
+        sum: usize,
+        count: usize,
+    },
+    /// sum · 10^digits / count, as a decimal of that precision.
+    DecimalAverage {
+        sum: usize,
+        count: usize,
+        digits: i8,
+        precision: u8,
+    },
+    /// Sums of the parts of intervals, each in its own width, in which it wraps.
+    Interval(IntervalUnit, Vec<usize>),
+    /// A statistic of one column or of pairs.
+    Moments(Moments),
+    /// A value at a place in its group's order.
+    Placed(Place),
+    /// How many distinct values there are, from the registers of a sketch that have a run, and the sum of their shares.
+    Estimate {
+        registers: usize,
+        sum: usize,
+    },
+}
+
+impl LoweredAggregate {
+    /// The output columns, over a pipeline whose input is the emitted table.
+    pub fn finish(&self, lowering: &mut Lowering<'_>, schema: &SchemaRef) -> Result<Scope, Reason> {
+        let table = lowering.scope();
+        let mut results = Vec::new();
+        for (index, data_type) in self.keys.iter().enumerate() {
+            let mut value = table.column(index)?;
+            if plain_repr(data_type) == Some(Repr::Bool) {
+                let node = lowering.graph.convert(value.node, Repr::Bool, Overflow::Wrap);
+                value.node = node.map_err(|e| graph(schema.field(index).name(), &e))?;
+            }
+            value.data_type = data_type.clone();
+            results.push((schema.field(index).name().clone(), Ok(value), data_type.clone()));
+        }
+        if let Some(number) = &self.number {
+            let field = schema.field(self.keys.len());
+            let mut value = table.column(self.keys.len())?;
+            if let Number::Ids(ids) | Number::ReadIds { ids, .. } = number {
+                value.node = grouping_id(&mut lowering.graph, value.node, ids, field.data_type())
+                    .map_err(|e| graph(field.name(), &e))?;
+            }
+            value.data_type = field.data_type().clone();
+            results.push((field.name().clone(), Ok(value), field.data_type().clone()));
+        }
+        let first = self.keys.len() + usize::from(self.number.is_some());
+        for (index, finish) in self.finals.iter().enumerate() {
+            let field = schema.field(first + index);
+            let accumulator = |at: usize| table.column(first + at).map(|value| value.node);
+            let refuse = |e| graph(field.name(), &e);
+            let node = match finish {
+                Final::Ranked(at, id) => {
+                    let data_type = field.data_type().clone();
+                    let value = Value { node: accumulator(*at)?, data_type: data_type.clone(), dictionary: Some(*id) };
+                    results.push((field.name().clone(), Ok(value), data_type));
+                    continue;
+                }
+                Final::Is(at) => accumulator(*at)?,
+                Final::Counted(at) => {
+                    let count = accumulator(*at)?;
+                    let zero = lowering.graph.integer(0, lowering.graph.ty(count).repr);
+                    lowering.graph.coalesce(&[count, zero]).map_err(refuse)?
+                }
+                Final::Converted(at) => {
+                    let repr = plain_repr(field.data_type()).unwrap_or(Repr::I64);
+                    lowering.graph.convert(accumulator(*at)?, repr, Overflow::Wrap).map_err(refuse)?
+                }
+                Final::Bounded { at, least } => {
+                    bounded(&mut lowering.graph, accumulator(*at)?, *least).map_err(refuse)?
+                }
+                Final::Placed(place) => {
+                    let repr = plain_repr(field.data_type()).unwrap_or(Repr::F64);
+                    place.finish(lowering, &self.ranked_types, repr, &accumulator)?.map_err(refuse)?
+                }
+                Final::Estimate { registers, sum } => {
+                    let (registers, sum) = (accumulator(*registers)?, accumulator(*sum)?);
+                    sketch::estimate(&mut lowering.graph, registers, sum).map_err(refuse)?
+                }
+                Final::Interval(unit, sums) => {
+                    let sums = sums.iter().map(|at| accumulator(*at)).collect::<Result<Vec<_>, _>>()?;
+                    interval::of_parts(&mut lowering.graph, *unit, &sums).map_err(refuse)?
+                }
+                Final::Moments(moments) => moments.finish(&mut lowering.graph, &accumulator)?.map_err(refuse)?,
+                Final::WholeAverage { sum, count } => {
+                    let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);
+                    // No valid row, no sum: the quotient is NULL, and nothing is divided by 0.
+                    let graph = &mut lowering.graph;
+                    graph.arithmetic(Arithmetic::Divide, sum, count, Overflow::Wrap).map_err(refuse)?
+                }
+                Final::Truth(at) => {
+                    let number = accumulator(*at)?;
+                    lowering.graph.convert(number, Repr::Bool, Overflow::Wrap).map_err(refuse)?
+                }
+                Final::FloatAverage { sum, count } => {
+                    let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);
+                    let g = &mut lowering.graph;
+                    let count = g.convert(count, Repr::F64, Overflow::Wrap).map_err(refuse)?;
+                    g.arithmetic(Arithmetic::Divide, sum, count, Overflow::Wrap).map_err(refuse)?
+                }
+                Final::DecimalAverage { sum, count, digits, precision } => {
+                    let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);
+                    let g = &mut lowering.graph;
+                    let factor = g.integer(10_i128.pow(digits.unsigned_abs().into()), Repr::I128);
+                    let scaled = g.arithmetic(Arithmetic::Multiply, sum, factor, Overflow::Fail).map_err(refuse)?;
+                    let count = g.convert(count, Repr::I128, Overflow::Wrap).map_err(refuse)?;
+                    let quotient = g.arithmetic(Arithmetic::Divide, scaled, count, Overflow::Fail).map_err(refuse)?;
+                    let limit = 10_i128.checked_pow(u32::from(*precision)).map_or(i128::MAX, |limit| limit - 1);
+                    let average = g.check(quotient, Range::new(-limit, limit), Overflow::Fail).map_err(refuse)?;
+                    let repr = plain_repr(field.data_type()).unwrap_or(Repr::I128);
+                    g.convert(average, repr, Overflow::Wrap).map_err(refuse)?
+                }
+            };
+            let data_type = field.data_type().clone();
+            let repr = lowering.graph.ty(node).repr;
+            let fits = if repr == Repr::Text { is_string(&data_type) } else { plain_repr(&data_type) == Some(repr) };
+            if !fits {
+                return Err(Reason::AggregateUnsupported {
+                    aggregate: field.name().clone(),
+                    why: format!("it gives {data_type}, and the device {repr:?}"),
+                });
+            }
+            results.push((
+                field.name().clone(),
+                Ok(Value { node, data_type: data_type.clone(), dictionary: None }),
+                data_type,
+            ));
+        }
+        Ok(Scope::new(results))
+    }
+}
+
+fn bounded(graph: &mut Graph, value: NodeId, least: bool) -> Result<NodeId, GraphError> {
+    let ty = graph.ty(value);
+    let (infinity, finite) = match (ty.repr, least) {
+        (Repr::F32, true) => (f64::INFINITY, f64::from(f32::MAX)),
+        (Repr::F32, false) => (f64::NEG_INFINITY, f64::from(f32::MIN)),
+        (_, true) => (f64::INFINITY, f64::MAX),
+        (_, false) => (f64::NEG_INFINITY, f64::MIN),
+    };
+    let infinity = graph.float(infinity, ty.repr);
+    let finite = graph.float(finite, ty.repr);
+    let infinite = graph.compare(Comparison::Equal, value, infinity)?;
+    graph.case(vec![(infinite, finite)], Some(value))
+}
+
+/// DataFusion's id of grouping set `set`.
+fn grouping_id(graph: &mut Graph, set: NodeId, ids: &[u64], data_type: &DataType) -> Result<NodeId, GraphError> {
+    let repr = plain_repr(data_type).unwrap_or(Repr::U64);
+    let mut branches = Vec::new();
+    for (number, id) in ids.iter().enumerate().skip(1) {
+        let number = graph.integer(number as i128, Repr::U32);
+        let this = graph.compare(Comparison::Equal, set, number)?;
+        branches.push((this, graph.integer((*id).into(), repr)));
+    }
+    let first = graph.integer(ids.first().copied().unwrap_or(0).into(), repr);
+    if branches.is_empty() { Ok(first) } else { graph.case(branches, Some(first)) }
+}
+
+pub(crate) fn graph(name: &str, error: &GraphError) -> Reason {
+    Reason::AggregateUnsupported { aggregate: name.to_string(), why: error.to_string() }
+}

@@ -1,0 +1,561 @@
+//! Aggregates, lowered in two halves: what accumulates per row, and what is made of the accumulators per group.
+//!
+//!   avg(l_quantity), sum(l_quantity), count(*)
+//!      rows    ──►  accumulators: sum(l_quantity), count(*)              equal ones merge
+//!      groups  ──►  columns: sum · 10^4 / count, sum, count
+//!
+//! The second half is an ordinary pipeline over the emitted table: keys, then accumulators.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::Literal as LiteralExpr;
+use millpond_kernels::codegen::ir::{
+    Accumulator, Aggregate, AggregateSpec, Arithmetic, Graph, GraphError, Literal, NodeId, OrderKey, Overflow, Range,
+    Repr, Rounding, Seed, Test, Ty,
+};
+
+use crate::column::{ColumnInfo, Form, value_type};
+use crate::expr::{Dictionary, Lowering, Scope, Value, interval, refused};
+use crate::operator::aggregate::describe::{Aggregation, Call, Number, Variant};
+use crate::operator::aggregate::{finish, moments, ranked, sketch};
+use crate::reason::Reason;
+
+use crate::operator::aggregate::finish::Final;
+
+/// An aggregation, lowered.
+#[derive(Debug, Clone)]
+pub struct LoweredAggregate {
+    /// The sink: keys and accumulators over the rows' graph.
+    pub spec: AggregateSpec,
+    /// The emitted table: keys, then accumulators.
+    pub emitted: Vec<ColumnInfo>,
+    /// The aggregate's output columns.
+    pub columns: Vec<ColumnInfo>,
+    /// Filters of its own, after those of the pipeline.
+    pub row_filters: Vec<NodeId>,
+    /// Launches over the same rows, numbered as [`Literal::Variant`].
+    pub variants: u32,
+    /// Values that are to be sorted within their groups before the rows come here, and their types as columns.
+    pub ranked: Vec<NodeId>,
+    pub ranked_types: Vec<Ty>,
+    pub(crate) keys: Vec<DataType>,
+    /// What becomes of the key after these, which is the number of a variant or set.
+    pub(crate) number: Option<Number>,
+    pub(crate) finals: Vec<Final>,
+}
+
+pub(crate) fn unsupported(function: &AggregateFunctionExpr, why: impl Into<String>) -> Reason {
+    Reason::AggregateUnsupported { aggregate: function.name().to_string(), why: why.into() }
+}
+
+/// Whether neither order nor repetition of the values changes what function `name` gives.
+pub(crate) fn is_insensitive(name: &str) -> bool {
+    matches!(name, "min" | "max" | "bool_and" | "bool_or" | "bit_and" | "bit_or")
+}
+
+/// Lowers an aggregation over `scope`.
+pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Result<LoweredAggregate, Reason> {
+    let schema = &of.schema;
+    let number = number(lowering, scope, of)?;
+    let mut keys = Vec::new();
+    let mut emitted = Vec::new();
+    let mut key_types = Vec::new();
+    for (index, (expr, name)) in of.keys.iter().enumerate() {
+        let value = lowering.lower(expr, scope)?;
+        let ty = lowering.graph.ty(value.node);
+        key_types.push(value.data_type.clone());
+        // A boolean key is the number 0 or 1.
+        let mut node = match ty.repr {
+            Repr::Bool => {
+                lowering.graph.convert(value.node, Repr::U8, Overflow::Wrap).map_err(|e| refused(expr, &e))?
+            }
+            _ => value.node,
+        };
+        // In some variants it is NULL.
+        let present = |variant: &Variant| !variant.absent.get(index).copied().unwrap_or(false);
+        if !of.variants.iter().all(present) {
+            let present: Vec<u32> = (0..).zip(&of.variants).filter(|(_, v)| present(v)).map(|(at, _)| at).collect();
+            let among = is_among(lowering, number, &present)?;
+            node = lowering.graph.case(vec![(among, node)], None).map_err(|e| refused(expr, &e))?;
+        }
+        keys.push(node);
+        let mut info = lowering.info(name, &Value { node, ..value });
+        if ty.repr == Repr::Bool {
+            info.data_type = DataType::UInt8;
+        }
+        emitted.push(info);
+    }
+    if let (true, Some(node)) = (of.has_number(), number) {
+        let node = match of.number {
+            Number::ReadIds { variants, .. } => {
+                let set = lowering.graph.divide_constant(node, variants as i128, Rounding::Truncate);
+                set.map_err(|e| finish::graph("grouping_id", &e))?
+            }
+            _ => node,
+        };
+        keys.push(node);
+        emitted.push(lowering.info("variant", &Value { node, data_type: DataType::UInt32, dictionary: None }));
+    }
+
+    let mut row_filters = Vec::new();
+    if of.variants.iter().any(|variant| variant.filter.is_some()) {
+        // One filter for all launches: for each variant with a condition of its own, another variant or the condition.
+        for (at, variant) in (0..).zip(&of.variants) {
+            if let Some(filter) = &variant.filter {
+                let others: Vec<u32> = (0..of.variants.len() as u32).filter(|other| *other != at).collect();
+                let other = is_among(lowering, number, &others)?;
+                let holds = lowering.predicate(filter, scope)?;
+                let holds = lowering.graph.case(vec![(other, other)], Some(holds)).map_err(|e| refused(filter, &e))?;
+                row_filters.push(holds);
+            }
+        }
+    }
+
+    let seed = seed(lowering, of, &keys, number)?;
+    let bitwise = (of.keys.len() - of.arguments..of.keys.len()).map(|at| at as u32).collect();
+    let mut spec = AggregateSpec { seed, bitwise, ..AggregateSpec::new(keys) };
+    let mut finals = Vec::new();
+    let mut ranked = Vec::new();
+    let first_result = of.keys.len() + usize::from(of.has_number());
+    for (index, call) in of.calls.iter().enumerate() {
+        let mut filter = match &call.among {
+            Some(among) => Some(is_among(lowering, number, among)?),
+            None => None,
+        };
+        if let Some(own) = &call.filter {
+            let own_node = lowering.predicate(own, scope)?;
+            filter = Some(match filter {
+                Some(filter) => lowering.graph.and(filter, own_node).map_err(|e| refused(own, &e))?,
+                None => own_node,
+            });
+        }
+        let result = schema.field(first_result + index).data_type().clone();
+        let made = match call.taken {
+            true => taken(lowering, scope, &mut spec, call, filter)?,
+            false if ranked::is_ranked(call.function.fun().name()) => {
+                ranked::lower(lowering, scope, &mut spec, &mut ranked, (call, &result), filter)?
+            }
+            false => one(lowering, scope, &mut spec, call, filter, &result, of.exact_floats)?,
+        };
+        finals.push(made);
+    }
+
+    let types = spec.output_types(&lowering.graph);
+    for (index, ty) in types.iter().enumerate().skip(spec.keys.len()) {
+        let name = format!("accumulator {}", index - spec.keys.len());
+        let data_type = lane_type(ty.repr);
+        emitted.push(ColumnInfo { name, data_type, form: Form::Plain(*ty) });
+    }
+    let variants = of.variants.len() as u32;
+    let mut lowered = LoweredAggregate {
+        spec,
+        row_filters,
+        variants,
+        ranked_types: ranked.iter().map(|node| lowering.graph.ty(*node)).collect(),
+        ranked,
+        emitted,
+        columns: vec![],
+        keys: key_types,
+        number: of.has_number().then(|| of.number.clone()),
+        finals,
+    };
+
+    // The results' types follow from finishing, in a graph that is thrown away.
+    let emitted = lowered.emitted.clone();
+    let mut finishing = Lowering::new(&emitted, lowering.dictionaries);
+    let names: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
+    let results = lowered.finish(&mut finishing, schema)?;
+    lowered.columns = names
+        .iter()
+        .enumerate()
+        .map(|(index, name)| Ok(finishing.info(name, &results.column(index)?)))
+        .collect::<Result<_, Reason>>()?;
+    Ok(lowered)
+}
+
+impl LoweredAggregate {
+    /// The group keys, as the rows are sorted by them where something is ranked.
+    pub fn sort_keys(&self, lowering: &mut Lowering<'_>) -> Result<Vec<NodeId>, Reason> {
+        let key = |node: &NodeId| ranked::key(&mut lowering.graph, *node).map_err(|e| finish::graph("a key", &e));
+        self.spec.keys.iter().map(key).collect()
+    }
+}
+
+/// The group of the empty grouping set, which is there without rows, where this aggregation has one.
+fn seed(
+    lowering: &mut Lowering<'_>,
+    of: &Aggregation,
+    keys: &[NodeId],
+    number: Option<NodeId>,
+) -> Result<Option<Seed>, Reason> {
+    let group_keys = of.keys.len() - of.arguments;
+    let (Some(number), true) = (number, group_keys > 0) else { return Ok(None) };
+    let is_empty = |variant: &Variant| variant.absent.iter().all(|absent| *absent);
+    let empty: Vec<u32> = (0..).zip(&of.variants).filter(|(_, v)| is_empty(v)).map(|(at, _)| at).collect();
+    if empty.is_empty() || matches!(of.number, Number::Read(_) | Number::ReadIds { .. }) {
+        return Ok(None);
+    }
+    let when = is_among(lowering, Some(number), &empty)?;
+    let graph = &mut lowering.graph;
+    let null = |(at, key): (usize, &NodeId)| if at < of.keys.len() { graph.null_of(graph.ty(*key)) } else { *key };
+    Ok(Some(Seed { when, keys: keys.iter().enumerate().map(null).collect() }))
+}
+
+/// The number of the current row's variant, where anything asks for it.
+fn number(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Result<Option<NodeId>, Reason> {
+    Ok(match of.number {
+        Number::None => None,
+        Number::Read(column) | Number::ReadIds { column, .. } => Some(scope.column(column)?.node),
+        Number::Kept | Number::Ids(_) => Some(variant(lowering, of)),
+    })
+}
+
+/// The number of the launch.
+pub fn variant(lowering: &mut Lowering<'_>, of: &Aggregation) -> NodeId {
+    lowering.slot(Ty::new(Repr::U32).within(0, of.variants.len() as i128 - 1), Literal::Variant)
+}
+
+impl Lowering<'_> {
+    /// A number of the current row that is greater than those of rows that came before (`U64`).
+    fn arrival(&mut self) -> Result<NodeId, GraphError> {
+        let extent = self.slot(Ty::new(Repr::U64).within(0, u32::MAX.into()), Literal::Extent);
+        let row = self.graph.source_row();
+        let row = self.graph.convert(row, Repr::U64, Overflow::Wrap)?;
+        let rows = self.graph.integer(1 << 32, Repr::U64);
+        let before = self.graph.arithmetic(Arithmetic::Multiply, extent, rows, Overflow::Wrap)?;
+        self.graph.arithmetic(Arithmetic::Add, before, row, Overflow::Wrap)
+    }
+}
+
+/// Whether the current row's variant is one of these.
+fn is_among(lowering: &mut Lowering<'_>, number: Option<NodeId>, variants: &[u32]) -> Result<NodeId, Reason> {
+    let graph = &mut lowering.graph;
+    let (Some(number), false) = (number, variants.is_empty()) else { return Ok(graph.boolean(false)) };
+    let list = variants.iter().map(|variant| graph.integer((*variant).into(), Repr::U32)).collect();
+    graph.in_list(number, list, false).map_err(|e| finish::graph("a grouping set", &e))
+}
+
+/// True when the query has groups. Arguments of DISTINCT, and what comes behind them, are keys of the device's own.
+pub(crate) fn is_grouped(spec: &AggregateSpec) -> bool {
+    spec.bitwise.first().map_or(!spec.keys.is_empty(), |first_argument| *first_argument > 0)
+}
+
+/// A result that another aggregation has given, in the one group with it.
+fn taken(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    spec: &mut AggregateSpec,
+    call: &Call,
+    filter: Option<NodeId>,
+) -> Result<Final, Reason> {
+    let [argument] = call.arguments.as_slice() else {
+        return Err(unsupported(&call.function, "it has more than one result"));
+    };
+    let value = lowering.lower(argument, scope)?;
+    let mut node = value.node;
+    let truth = lowering.graph.ty(node).repr == Repr::Bool;
+    if truth {
+        node = lowering.graph.convert(node, Repr::U8, Overflow::Wrap).map_err(|e| refused(argument, &e))?;
+    }
+    if lowering.graph.ty(node).repr == Repr::Text {
+        return Ok(Final::Is(first_text(spec, &lowering.graph, node, false, filter)));
+    }
+    let at = spec.accumulate(&lowering.graph, Accumulator { aggregate: Aggregate::Min(node), filter });
+    Ok(match (value.dictionary, truth, call.function.fun().name()) {
+        (Some(id), ..) => Final::Ranked(at, id),
+        (None, true, _) => Final::Truth(at),
+        // Without any row there is no group to count in, and the count is 0.
+        (None, false, "count" | "regr_count") => Final::Counted(at),
+        (None, false, _) => Final::Is(at),
+    })
+}
+
+/// The accumulators of one aggregate function.
+fn one(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    spec: &mut AggregateSpec,
+    call: &Call,
+    filter: Option<NodeId>,
+    result: &DataType,
+    exact: bool,
+) -> Result<Final, Reason> {
+    let function = call.function.as_ref();
+    let name = function.fun().name();
+    let arguments = &call.arguments;
+    let moments = matches!(name, "var" | "var_pop" | "stddev" | "stddev_pop" | "covar_pop" | "covar_samp" | "corr");
+    if exact && (moments || name.starts_with("regr_")) {
+        let why = "its last bits depend on the order of the rows, which millpond.deterministic_floats rules out";
+        return Err(unsupported(function, why));
+    }
+    if let Some(sketch) = call.sketch {
+        return sketch::lower(lowering, scope, spec, (function, sketch, arguments), filter);
+    }
+    match name {
+        // What is counted are distinct values already.
+        "approx_distinct" => {
+            return Ok(match count(lowering, scope, spec, arguments, filter)? {
+                Final::Is(at) => Final::Converted(at),
+                other => other,
+            });
+        }
+        "count" => return count(lowering, scope, spec, arguments, filter),
+        "first_value" | "last_value" => return first(lowering, scope, spec, call, filter),
+        "covar_pop" | "covar_samp" | "corr" => return moments::pair(lowering, scope, spec, call, filter),
+        _ if name.starts_with("regr_") => return moments::pair(lowering, scope, spec, call, filter),
+        _ if name.starts_with("approx_") => {
+            return Err(unsupported(
+                function,
+                "its answer depends on the order in which DataFusion's digest meets the rows; median and percentile_cont \
+                 give exact ones on the device",
+            ));
+        }
+        "array_agg" | "string_agg" | "nth_value" => {
+            return Err(unsupported(function, "it depends on the order of the rows, which no device table keeps"));
+        }
+        _ => {}
+    }
+    let [argument] = arguments.as_slice() else {
+        return Err(unsupported(function, "it takes one argument on the device"));
+    };
+    let value = lowering.lower(argument, scope)?;
+    if let Some(id) = value.dictionary {
+        // The least string is the one of the least rank.
+        let rank = lowering.kept_rank(argument, &value, id)?;
+        let sorted = lowering.dictionaries.add(Dictionary::Sorted { of: id, data_type: value.data_type });
+        let aggregate = match name {
+            "min" | "any_value" => Aggregate::Min(rank.node),
+            "max" => Aggregate::Max(rank.node),
+            _ => return Err(unsupported(function, "strings have a least and a greatest value on the device, no more")),
+        };
+        let at = spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
+        return Ok(Final::Ranked(at, sorted));
+    }
+    let repr = lowering.graph.ty(value.node).repr;
+    if repr == Repr::Text {
+        return least_text(spec, &lowering.graph, function, value.node, filter);
+    }
+    let grouped = is_grouped(spec);
+    let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
+    match name {
+        "min" | "max" | "bool_and" | "bool_or" | "any_value" if repr == Repr::Bool => {
+            let number = lowering.graph.convert(value.node, Repr::U8, Overflow::Wrap);
+            let number = number.map_err(|e| refused(argument, &e))?;
+            let least = matches!(name, "min" | "bool_and" | "any_value");
+            let aggregate = if least { Aggregate::Min(number) } else { Aggregate::Max(number) };
+            Ok(Final::Truth(spec.accumulate(&lowering.graph, Accumulator { aggregate, filter })))
+        }
+        "min" | "max" => {
+            let least = name == "min";
+            let at = add(if least { Aggregate::Min(value.node) } else { Aggregate::Max(value.node) });
+            Ok(if grouped && repr.is_float() { Final::Bounded { at, least } } else { Final::Is(at) })
+        }
+        // Any will do, so that it may be the least.
+        "any_value" => Ok(Final::Is(add(Aggregate::Min(value.node)))),
+        "bit_and" | "bit_or" | "bit_xor" if repr.is_integer() && repr != Repr::I128 => Ok(Final::Is(add(match name {
+            "bit_and" => Aggregate::BitAnd(value.node),
+            "bit_or" => Aggregate::BitOr(value.node),
+            _ => Aggregate::BitXor(value.node),
+        }))),
+        "sum" if let DataType::Interval(unit) = value_type(&value.data_type) => {
+            let parts = interval::parts(&mut lowering.graph, value.node, *unit).map_err(|e| refused(argument, &e))?;
+            let sum = |part| Accumulator { aggregate: Aggregate::Sum(part), filter };
+            let sums = parts.into_iter().map(|part| spec.accumulate(&lowering.graph, sum(part)));
+            Ok(Final::Interval(*unit, sums.collect()))
+        }
+        "sum" => {
+            let exact = exact && repr.is_float();
+            let sum = add(if exact { Aggregate::SumExact(value.node) } else { Aggregate::Sum(value.node) });
+            let matches = match result {
+                DataType::Int64 => repr.is_integer() && repr.is_signed() && repr != Repr::I128,
+                DataType::UInt64 => repr.is_integer() && !repr.is_signed(),
+                DataType::Float64 => repr.is_float(),
+                DataType::Decimal128(_, s) => matches!(&value.data_type, DataType::Decimal128(_, of) if of == s),
+                DataType::Decimal64(_, s) => matches!(&value.data_type, DataType::Decimal64(_, of) if of == s),
+                DataType::Decimal32(_, s) => matches!(&value.data_type, DataType::Decimal32(_, of) if of == s),
+                DataType::Duration(_) => *result == value.data_type,
+                _ => false,
+            };
+            match matches {
+                true => Ok(Final::Converted(sum)),
+                false => Err(unsupported(function, format!("it gives {result} for {}", value.data_type))),
+            }
+        }
+        "avg" => average(lowering, spec, function, &value, filter, (result, exact)),
+        "var" | "var_pop" | "stddev" | "stddev_pop" => moments::single(lowering, spec, function, &value, filter),
+        _ => Err(unsupported(function, "this function is not lowered")),
+    }
+}
+
+/// COUNT: of rows, of rows where an argument is valid, of rows where all are.
+fn count(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    spec: &mut AggregateSpec,
+    arguments: &[Arc<dyn PhysicalExpr>],
+    filter: Option<NodeId>,
+) -> Result<Final, Reason> {
+    let constant = |e: &Arc<dyn PhysicalExpr>| e.downcast_ref::<LiteralExpr>().is_some_and(|l| !l.value().is_null());
+    let arguments: Vec<_> = arguments.iter().filter(|e| !constant(e)).collect();
+    let mut filter = filter;
+    let aggregate = match arguments.as_slice() {
+        [] => Aggregate::CountStar,
+        [one] => Aggregate::Count(lowering.lower(one, scope)?.node),
+        several => {
+            for argument in several {
+                let node = lowering.lower(argument, scope)?.node;
+                let graph = &mut lowering.graph;
+                let valid = graph.test(Test::IsNotNull, node).map_err(|e| refused(argument, &e))?;
+                filter = Some(match filter {
+                    Some(filter) => graph.and(filter, valid).map_err(|e| refused(argument, &e))?,
+                    None => valid,
+                });
+            }
+            Aggregate::CountStar
+        }
+    };
+    Ok(Final::Is(spec.accumulate(&lowering.graph, Accumulator { aggregate, filter })))
+}
+
+/// FIRST_VALUE and LAST_VALUE in an order; the last value is the first in the opposite order. Without ORDER BY the order is
+/// that in which rows come: of one partition its own, of several any.
+fn first(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    spec: &mut AggregateSpec,
+    call: &Call,
+    filter: Option<NodeId>,
+) -> Result<Final, Reason> {
+    let function = call.function.as_ref();
+    let [argument] = call.arguments.as_slice() else {
+        return Err(unsupported(function, "it takes one argument on the device"));
+    };
+    let last = function.fun().name() == "last_value";
+    let mut order = Vec::new();
+    for key in function.order_bys() {
+        let node = lowering.sort_key(&key.expr, scope)?.node;
+        let (descending, nulls_first) = (key.options.descending != last, key.options.nulls_first != last);
+        order.push(OrderKey { node, descending, nulls_first });
+    }
+    if order.is_empty() {
+        let node = lowering.arrival().map_err(|e| unsupported(function, e.to_string()))?;
+        order.push(OrderKey { node, descending: last, nulls_first: false });
+    }
+    let value = lowering.lower(argument, scope)?;
+    let mut node = value.node;
+    let truth = lowering.graph.ty(node).repr == Repr::Bool;
+    if truth {
+        node = lowering.graph.convert(node, Repr::U8, Overflow::Wrap).map_err(|e| refused(argument, &e))?;
+    }
+    let aggregate =
+        Aggregate::First { of: node, order: order_number(spec, order), skip_nulls: function.ignore_nulls() };
+    let at = spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
+    Ok(match value.dictionary {
+        Some(id) => Final::Ranked(at, id),
+        None if truth => Final::Truth(at),
+        None => Final::Is(at),
+    })
+}
+
+/// The number of an order; equal ones share it.
+fn order_number(spec: &mut AggregateSpec, order: Vec<OrderKey>) -> u32 {
+    let number = spec.orders.iter().position(|known| *known == order).unwrap_or_else(|| {
+        spec.orders.push(order);
+        spec.orders.len() - 1
+    });
+    number as u32
+}
+
+/// MIN and MAX of texts that are no codes: the first one in the order of their bytes.
+fn least_text(
+    spec: &mut AggregateSpec,
+    graph: &Graph,
+    function: &AggregateFunctionExpr,
+    node: NodeId,
+    filter: Option<NodeId>,
+) -> Result<Final, Reason> {
+    let descending = match function.fun().name() {
+        "min" | "any_value" => false,
+        "max" => true,
+        _ => return Err(unsupported(function, "strings have a least and a greatest value on the device, no more")),
+    };
+    Ok(Final::Is(first_text(spec, graph, node, descending, filter)))
+}
+
+fn first_text(
+    spec: &mut AggregateSpec,
+    graph: &Graph,
+    node: NodeId,
+    descending: bool,
+    filter: Option<NodeId>,
+) -> usize {
+    let order = order_number(spec, vec![OrderKey { node, descending, nulls_first: false }]);
+    spec.accumulate(graph, Accumulator { aggregate: Aggregate::First { of: node, order, skip_nulls: true }, filter })
+}
+
+fn average(
+    lowering: &mut Lowering<'_>,
+    spec: &mut AggregateSpec,
+    function: &AggregateFunctionExpr,
+    value: &Value,
+    filter: Option<NodeId>,
+    (result, exact): (&DataType, bool),
+) -> Result<Final, Reason> {
+    let mut node = value.node;
+    let decimals = match (&value.data_type, result) {
+        (DataType::Decimal128(_, from), DataType::Decimal128(precision, to))
+        | (DataType::Decimal64(_, from), DataType::Decimal64(precision, to))
+        | (DataType::Decimal32(_, from), DataType::Decimal32(precision, to))
+            if to >= from =>
+        {
+            node = lowering
+                .graph
+                .convert(node, Repr::I128, Overflow::Wrap)
+                .map_err(|e| unsupported(function, e.to_string()))?;
+            Some((to - from, *precision))
+        }
+        _ => None,
+    };
+    // Values so small that no number of rows brings their sum to 128 bits need no check, and share the sum of SUM.
+    let small = |range: Range| range.high.unsigned_abs().max(range.low.unsigned_abs()) < 1 << 80;
+    let fits = lowering.graph.ty(node).range.is_some_and(small);
+    let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
+    let count = add(Aggregate::Count(value.node));
+    match (&value.data_type, result, decimals) {
+        (DataType::Float32 | DataType::Float64, DataType::Float64, _) => {
+            let sum = add(if exact { Aggregate::SumExact(node) } else { Aggregate::Sum(node) });
+            Ok(Final::FloatAverage { sum, count })
+        }
+        (DataType::Duration(_), DataType::Duration(_), _) if value.data_type == *result => {
+            Ok(Final::WholeAverage { sum: add(Aggregate::Sum(node)), count })
+        }
+        // DataFusion sums in a wider type than its results have: a total that leaves 128 bits is not ours to give.
+        (_, _, Some((digits, precision))) => {
+            let sum = if fits { Aggregate::Sum(node) } else { Aggregate::SumChecked(node) };
+            Ok(Final::DecimalAverage { sum: add(sum), count, digits, precision })
+        }
+        (from, to, None) => Err(unsupported(function, format!("it gives {to} for {from}"))),
+    }
+}
+
+/// An Arrow type for an accumulator's column; only its width matters.
+fn lane_type(repr: Repr) -> DataType {
+    match repr {
+        Repr::Bool => DataType::Boolean,
+        Repr::I8 => DataType::Int8,
+        Repr::I16 => DataType::Int16,
+        Repr::I32 => DataType::Int32,
+        Repr::I64 => DataType::Int64,
+        Repr::U8 => DataType::UInt8,
+        Repr::U16 => DataType::UInt16,
+        Repr::U32 => DataType::UInt32,
+        Repr::U64 => DataType::UInt64,
+        Repr::I128 => DataType::Decimal128(38, 0),
+        Repr::F32 => DataType::Float32,
+        Repr::F64 => DataType::Float64,
+        Repr::Text => DataType::Utf8View,
+    }
+}

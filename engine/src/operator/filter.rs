@@ -1,0 +1,88 @@
+//! Keeps the rows for which a predicate is true.
+//!
+//!   pipeline   … ──► [ load predicate columns ─ test ─ anyone alive? ] ──► later stages load only for survivors
+//!
+//! NULL     a NULL predicate drops its row, as WHERE asks.
+//! Order    not promised: feeders race.
+//! Memory   none of its own: it is a stage of the pipeline that contains it.
+//! Waits    never.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+/// A filter on the device, with DataFusion's embedded projection and row limit.
+#[derive(Debug, Clone)]
+pub struct DeviceFilterExec {
+    predicate: Arc<dyn PhysicalExpr>,
+    projection: Option<Vec<usize>>,
+    fetch: Option<usize>,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl DeviceFilterExec {
+    /// The device's form of `filter`, over `input`, whose order it keeps if there is one.
+    pub fn new(filter: &FilterExec, input: Arc<dyn ExecutionPlan>, sorted: Option<LexOrdering>) -> Self {
+        let schema: SchemaRef = filter.schema();
+        Self {
+            predicate: Arc::clone(filter.predicate()),
+            projection: filter.projection().as_ref().map(|p| p.to_vec()),
+            fetch: ExecutionPlan::fetch(filter),
+            input,
+            properties: crate::operator::properties(schema, sorted),
+        }
+    }
+
+    /// The same, giving all rows.
+    pub fn without_limit(self) -> Self {
+        Self { fetch: None, ..self }
+    }
+
+    pub fn predicate(&self) -> &Arc<dyn PhysicalExpr> {
+        &self.predicate
+    }
+
+    /// Columns of the input that leave the filter, in order; all when `None`.
+    pub fn projection(&self) -> Option<&[usize]> {
+        self.projection.as_deref()
+    }
+
+    /// Rows that suffice.
+    pub fn row_limit(&self) -> Option<usize> {
+        self.fetch
+    }
+
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self { input, ..self.clone() }
+    }
+
+    fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        vec![Arc::clone(&self.predicate)]
+    }
+}
+
+impl DisplayAs for DeviceFilterExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        if let DisplayFormatType::TreeRender = t {
+            return write!(f, "predicate={}", self.predicate);
+        }
+        write!(f, "DeviceFilterExec: {}", self.predicate)?;
+        if let Some(projection) = &self.projection {
+            let schema = self.input.schema();
+            let columns: Vec<String> =
+                projection.iter().map(|index| format!("{}@{index}", schema.field(*index).name())).collect();
+            write!(f, ", projection=[{}]", columns.join(", "))?;
+        }
+        if let Some(fetch) = self.fetch {
+            write!(f, ", fetch={fetch}")?;
+        }
+        Ok(())
+    }
+}
+
+crate::operator::device_node!(DeviceFilterExec, execute: refuse);

@@ -1,0 +1,133 @@
+//! The least and the greatest of a build side's keys, and what follows for scans of the probe side.
+//!
+//!   build side ─► least and greatest key ─┬─► how many codes the keys have: see [`table_spec`](crate::program::lower::table_spec)
+//!                                         └─► 10 <= o_custkey AND o_custkey <= 900 ─► row groups without such keys are not read
+//!
+//! Only joins for which DataFusion has put such a filter into a scan have one. It says no more than that other keys match nothing,
+//! so a run that began and failed leaves nothing behind that is wrong.
+//! Waits    once for each join whose keys are measured.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, lit};
+use millpond_kernels::Rows;
+use millpond_kernels::codegen::ir::Physical;
+use millpond_kernels::reduce::{RESULT_BYTES, Reduction, SCRATCH_BYTES, reduce};
+use millpond_memory::{DeviceBuffer, Stream};
+
+use crate::column::layout::read_array;
+use crate::column::{ColumnInfo, Form};
+use crate::error::EngineError;
+use crate::operator::join::DeviceJoinExec;
+use crate::program::failure::Failure;
+use crate::program::part::Part;
+use crate::program::run::Run;
+
+/// What is measured of a key.
+#[derive(Debug, Clone)]
+pub(crate) struct Measured {
+    /// Its place among the join's keys.
+    pub key: usize,
+    physical: Physical,
+    data_type: DataType,
+    /// Its values are the column's own, not codes.
+    plain: bool,
+    /// Least and greatest; `None` if all are NULL.
+    pub range: Option<(i128, i128)>,
+}
+
+impl Run {
+    /// True when the filter of `join` is to be filled in.
+    pub fn tells_scans(&self, build: usize, join: &DeviceJoinExec) -> bool {
+        // Where NULL equals NULL, a filter would lose the NULLs; what holds for one part of the keys, the rows of the others.
+        join.filter_of_scans().is_some() && !join.nulls_equal() && self.parts(build) == 1
+    }
+
+    /// Fills in the filter of `join`, of whose build side this was measured; `None`: it has no rows.
+    pub fn tell_scans(&self, join: &DeviceJoinExec, measured: Option<&[Measured]>) -> Result<(), Failure> {
+        let Some(filter) = join.filter_of_scans() else { return Ok(()) };
+        let condition = match measured {
+            None => Some(lit(false)),
+            Some(measured) => condition(join, measured)?,
+        };
+        if let Some(condition) = condition {
+            filter.update(condition)?;
+        }
+        filter.mark_complete();
+        Ok(())
+    }
+
+    /// The keys of a build side that are columns of integers or codes, measured.
+    pub async fn measure(
+        &self,
+        join: &DeviceJoinExec,
+        columns: &[ColumnInfo],
+        part: &Part,
+        stream: &Stream,
+    ) -> Result<Vec<Measured>, Failure> {
+        let mut measured = Vec::new();
+        let mut places = Vec::new();
+        for (key, (build, _)) in join.on().iter().enumerate() {
+            let Some(index) = build.downcast_ref::<Column>().map(Column::index) else { continue };
+            let (Some(info), Some(column)) = (columns.get(index), part.column(index)) else { continue };
+            let plain = match info.form {
+                Form::Plain(ty) if ty.repr.is_integer() => true,
+                Form::Codes(..) => false,
+                _ => continue,
+            };
+            places.push(index);
+            let data_type = info.data_type.clone();
+            measured.push(Measured { key, physical: column.physical, data_type, plain, range: None });
+        }
+        if measured.is_empty() {
+            return Ok(measured);
+        }
+        // One allocation: a result for each key, and what reducing takes.
+        let each = RESULT_BYTES as usize;
+        let results = (each * measured.len()).next_multiple_of(256);
+        let bytes = results + SCRATCH_BYTES as usize;
+        let _promise = self.promise(bytes)?;
+        let buffer = DeviceBuffer::new(bytes, &stream.with_scope(&self.tags.joins), &self.engine.pool)?;
+        let scratch = buffer.view(results..bytes)?;
+        let rows = Rows::try_from(&part.as_extent()?.rows)?;
+        for (at, (index, one)) in places.iter().zip(&measured).enumerate() {
+            let Some(column) = part.input(*index)? else { continue };
+            let out = buffer.view(at * each..(at + 1) * each)?;
+            let validity = column.validity.as_ref();
+            reduce(&self.engine.images, &column.values, one.physical, validity, &rows, &out, &scratch, stream)?;
+        }
+        let results = buffer.view(0..each * measured.len())?.download_vec(stream, &self.engine.pinned)?.await?;
+        for (one, bytes) in measured.iter_mut().zip(results.chunks(each)) {
+            let Some(Reduction::Integers { count, min, max, .. }) = Reduction::from_bytes(bytes, one.physical) else {
+                return Err(EngineError::internal("the extremes of integers are integers").into());
+            };
+            one.range = (count > 0).then_some((min, max));
+        }
+        Ok(measured)
+    }
+}
+
+/// What every key of the probe side that matches anything fulfils.
+fn condition(join: &DeviceJoinExec, measured: &[Measured]) -> Result<Option<Arc<dyn PhysicalExpr>>, Failure> {
+    let mut condition: Option<Arc<dyn PhysicalExpr>> = None;
+    for one in measured.iter().filter(|one| one.plain) {
+        let Some((min, max)) = one.range else { return Ok(Some(lit(false))) };
+        let (_, probe) = &join.on()[one.key];
+        for (bound, op) in [(min, Operator::GtEq), (max, Operator::LtEq)] {
+            let bytes = bound.to_le_bytes();
+            let value = bytes.get(..one.physical.width() as usize).unwrap_or(&bytes);
+            let array = read_array(&one.data_type, one.physical, 1, value, None, None)?;
+            let bound = lit(ScalarValue::try_from_array(&array, 0)?);
+            let own: Arc<dyn PhysicalExpr> = Arc::new(BinaryExpr::new(Arc::clone(probe), op, bound));
+            condition = Some(match condition {
+                Some(before) => Arc::new(BinaryExpr::new(before, Operator::And, own)),
+                None => own,
+            });
+        }
+    }
+    Ok(condition)
+}

@@ -1,0 +1,450 @@
+//! Joins, lowered: keys that mean the same on both sides, matches, and what each kind of join makes of them.
+//!
+//!   o_custkey = c_custkey     build side: keys ──► table        probe side: probe(keys) ──► matches, NULL where there are none
+//!   inner    filter: matches IS NOT NULL                        the build side's columns are lookup tables by row number
+//!   outer    no filter; a row without a match looks nothing up, and gets NULL
+//!   semi     filter: matches IS NOT NULL        anti   filter: matches IS NULL        mark   the test itself
+//!
+//! Several  matches of a row make several rows of it: the pipeline is cut, see [`lower`](crate::program).
+//! Residual conditions are part of what a match is: they are tested on pairs.
+//! Strings  of two dictionaries are compared as codes into one that holds the values of both; where one side has none, as texts.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use millpond_kernels::codegen::ir::{
+    Arithmetic, Bitwise, Comparison, Literal, NodeId, Overflow, Repr, TableSpec, Test, Ty,
+};
+
+use crate::column::{ColumnInfo, DictionaryId, Form};
+use crate::expr::{Dictionary, LookupTable, Lowering, Scope, Value, cast, unsupported};
+use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
+use crate::reason::Reason;
+
+/// How one key is represented on both sides.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KeyForm {
+    /// The build side's type.
+    pub ty: Ty,
+    /// Where both sides' strings meet, if they have dictionaries of their own.
+    merged: Option<DictionaryId>,
+    /// Strings of which one side has no dictionary: both are texts.
+    text: bool,
+}
+
+impl KeyForm {
+    /// True where the key is the build side's own column, not codes into another dictionary or texts.
+    pub fn is_own(&self) -> bool {
+        self.merged.is_none() && !self.text
+    }
+
+    /// Takes over what is known of the build side's column by now, where the key is one.
+    pub fn narrowed(&mut self, expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnInfo]) {
+        let column = expr.downcast_ref::<Column>().and_then(|column| columns.get(column.index()));
+        if let (None, Some(Ok(ty))) = (self.merged, column.map(ColumnInfo::ty))
+            && !self.text
+            && ty.repr == self.ty.repr
+        {
+            self.ty.range = ty.range;
+        }
+    }
+}
+
+/// One part of all keys of a join, by a hash that both sides agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeySlice {
+    pub index: u32,
+    /// A power of two.
+    pub parts: u32,
+}
+
+impl KeyForm {
+    /// True for keys whose equal values have equal bits.
+    pub fn can_slice(&self) -> bool {
+        !self.ty.repr.is_float() && !self.text
+    }
+}
+
+/// What a join asks of the table of its build side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// The numbers of rows, not only whether there are any.
+    pub rows: bool,
+    /// Each row of a key, where a key has several.
+    pub lists: bool,
+}
+
+impl Asked {
+    /// By `join`; `payload` says whether anybody reads columns of the build side in its result.
+    pub fn by(join: &DeviceJoinExec, payload: bool) -> Self {
+        let plain = join.residual().is_none();
+        let existence = plain && is_about_existence(join.kind());
+        let counted = plain && join.kind() == JoinKind::Inner && !payload;
+        Self { rows: !existence && !counted, lists: !(existence || plain && join.kind().is_about_build_rows()) }
+    }
+}
+
+/// What is known of a build side.
+#[derive(Debug, Clone)]
+pub struct BuildForm {
+    /// The segment that builds.
+    pub build: usize,
+    /// The build side's columns, as the plan has them.
+    pub columns: Vec<ColumnInfo>,
+    pub table: TableSpec,
+    pub keys: Vec<KeyForm>,
+    /// Some key has several rows: true until it is known.
+    pub has_duplicates: bool,
+    pub has_null_keys: bool,
+    /// It is known to have no rows at all.
+    pub is_empty: bool,
+}
+
+/// A row's matches.
+#[derive(Debug, Clone, Copy)]
+pub struct Matches {
+    /// The list, NULL where it is empty.
+    pub list: NodeId,
+    /// True where there is one.
+    pub found: NodeId,
+}
+
+fn graph_refused(error: &millpond_kernels::codegen::ir::GraphError) -> Reason {
+    Reason::ExprUnsupported { expr: "the join".into(), why: error.to_string() }
+}
+
+/// The representation of the keys of `join`, whose build side has `build` columns, and whose probe side `scope`.
+pub fn key_forms(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    join: &DeviceJoinExec,
+    build: &[ColumnInfo],
+) -> Result<Vec<KeyForm>, Reason> {
+    if join.on().is_empty() {
+        // One key that all rows have.
+        return Ok(vec![KeyForm { ty: Ty::new(Repr::U32).within(0, 0), merged: None, text: false }]);
+    }
+    let mut forms = Vec::with_capacity(join.on().len());
+    for (of_build, of_probe) in join.on() {
+        let probing = lowering.lower(of_probe, scope)?;
+        let mut building = Lowering::new(build, lowering.dictionaries);
+        let own = building.scope();
+        let built = building.lower(of_build, &own)?;
+        let mut ty = building.graph.ty(built.node);
+        let mut merged = None;
+        let text = building.is_text(&built) || lowering.is_text(&probing);
+        match (built.dictionary, probing.dictionary) {
+            _ if text && cast::same_strings(&built.data_type, &probing.data_type) => {
+                let mut building = Lowering::new(build, lowering.dictionaries);
+                let own = building.scope();
+                let built = building.lower(of_build, &own)?;
+                let node = building.as_text(of_build, &built)?;
+                ty = building.graph.ty(node);
+            }
+            (Some(a), Some(b)) if a == b => {}
+            (Some(a), Some(b)) => {
+                if !cast::same_strings(&built.data_type, &probing.data_type) {
+                    let why = format!("it joins {} and {}", built.data_type, probing.data_type);
+                    return Err(unsupported(of_probe, &why));
+                }
+                let mut parts = vec![a, b];
+                parts.sort();
+                let data_type = built.data_type.clone();
+                merged = Some(lowering.dictionaries.add(Dictionary::Merged { parts, constants: vec![], data_type }));
+                ty.range = None;
+            }
+            (None, None) if cast::same_representation(&built.data_type, &probing.data_type) => {}
+            _ => {
+                let why = format!("it joins {} and {}", built.data_type, probing.data_type);
+                return Err(unsupported(of_probe, &why));
+            }
+        }
+        forms.push(KeyForm { ty, merged, text });
+    }
+    Ok(forms)
+}
+
+/// The keys of one side. `build` says which.
+pub fn keys(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    join: &DeviceJoinExec,
+    forms: &[KeyForm],
+    build: bool,
+) -> Result<Vec<NodeId>, Reason> {
+    if join.on().is_empty() {
+        return Ok(vec![lowering.graph.integer(0, Repr::U32)]);
+    }
+    let mut nodes = Vec::with_capacity(forms.len());
+    for ((of_build, of_probe), form) in join.on().iter().zip(forms) {
+        let expr: &Arc<dyn PhysicalExpr> = if build { of_build } else { of_probe };
+        let value = lowering.lower(expr, scope)?;
+        nodes.push(match form.merged {
+            Some(merged) => lowering.merged_code(expr, &value, merged)?,
+            None if form.text => lowering.as_text(expr, &value)?,
+            None => value.node,
+        });
+    }
+    Ok(nodes)
+}
+
+impl Lowering<'_> {
+    /// Whether the current row, whose keys these are, is of a slice. NULL counts as a value like any other.
+    pub fn in_slice(&mut self, keys: &[NodeId], slice: KeySlice) -> Result<NodeId, Reason> {
+        let e = |e| graph_refused(&e);
+        let mut sum = self.graph.integer(0, Repr::U64);
+        for (key, at) in keys.iter().zip(0..) {
+            let ty = self.graph.ty(*key);
+            let number = match ty.repr {
+                Repr::F32 | Repr::F64 | Repr::Text => continue,
+                Repr::Bool => {
+                    let number = self.graph.convert(*key, Repr::U8, Overflow::Wrap).map_err(e)?;
+                    self.graph.convert(number, Repr::U64, Overflow::Wrap).map_err(e)?
+                }
+                _ => self.graph.convert(*key, Repr::U64, Overflow::Wrap).map_err(e)?,
+            };
+            let number = match ty.nullable {
+                true => {
+                    let present = self.graph.test(Test::IsNotNull, number).map_err(e)?;
+                    let zero = self.graph.integer(0, Repr::U64);
+                    self.graph.case(vec![(present, number)], Some(zero)).map_err(e)?
+                }
+                false => number,
+            };
+            // Fibonacci hashing, another odd number for each key.
+            let factor = self.graph.integer(0x9e37_79b9_7f4a_7c15 + 2 * at, Repr::U64);
+            let product = self.graph.arithmetic(Arithmetic::Multiply, number, factor, Overflow::Wrap).map_err(e)?;
+            sum = self.graph.arithmetic(Arithmetic::Add, sum, product, Overflow::Wrap).map_err(e)?;
+        }
+        let shift = self.graph.integer(40, Repr::U64);
+        let high = self.graph.bitwise(Bitwise::ShiftRight, sum, shift).map_err(e)?;
+        let small = Ty::new(Repr::U64).within(0, 0xffff);
+        let mask = self.slot(small, Literal::Int(i128::from(slice.parts) - 1));
+        let index = self.slot(small.within(0, 0x7fff), Literal::Int(i128::from(slice.index)));
+        let part = self.graph.bitwise(Bitwise::And, high, mask).map_err(e)?;
+        self.graph.compare(Comparison::Equal, part, index).map_err(e)
+    }
+
+    /// Looks the keys of the current row up.
+    pub fn matches(&mut self, scope: &Scope, join: &DeviceJoinExec, build: &BuildForm) -> Result<Matches, Reason> {
+        let keys = keys(self, scope, join, &build.keys, false)?;
+        let table = self.join_table(build);
+        let list = self.graph.probe(table, &build.table, &keys).map_err(|e| graph_refused(&e))?;
+        let found = self.graph.test(Test::IsNotNull, list).map_err(|e| graph_refused(&e))?;
+        Ok(Matches { list, found })
+    }
+
+    /// The number of the build row of a row with one match; NULL where it has none.
+    pub fn build_row(&mut self, matches: Matches) -> Result<NodeId, Reason> {
+        self.graph.match_start(matches.list).map_err(|e| graph_refused(&e))
+    }
+
+    /// The number of the build row of an expanded row, whose matches begin at `start`.
+    pub fn listed_row(&mut self, start: NodeId, build: &BuildForm) -> Result<NodeId, Reason> {
+        let ordinal = self.graph.ordinal();
+        let place = self.graph.arithmetic(Arithmetic::Add, start, ordinal, Overflow::Wrap);
+        let place = place.map_err(|e| graph_refused(&e))?;
+        if !build.table.lists {
+            return Ok(place);
+        }
+        let table = self.lookup_table(LookupTable::Matches { build: build.build });
+        self.graph.lookup(place, table, Ty::new(Repr::U32)).map_err(|e| graph_refused(&e))
+    }
+
+    /// Column `index` of the build side, in row `row`.
+    fn build_value(&mut self, build: &BuildForm, index: usize, row: NodeId) -> Result<Value, Reason> {
+        let missing = || Reason::ExprUnsupported { expr: format!("column {index}"), why: "it is not there".into() };
+        let column = build.columns.get(index).ok_or_else(missing)?;
+        let ty = column.ty()?;
+        let table = self.lookup_table(LookupTable::BuildColumn { build: build.build, column: index, ty });
+        let node = self.graph.lookup(row, table, ty).map_err(|e| graph_refused(&e))?;
+        let dictionary = match column.form {
+            Form::Codes(_, id) => Some(id),
+            _ => None,
+        };
+        Ok(Value { node, data_type: column.data_type.clone(), dictionary })
+    }
+
+    /// A column of either side: `scope` is the probe side's row, `row` the build side's.
+    fn join_value(
+        &mut self,
+        scope: &Scope,
+        build: &BuildForm,
+        column: JoinColumn,
+        row: Option<NodeId>,
+        mark: Option<NodeId>,
+    ) -> Result<Value, Reason> {
+        match (column, row, mark) {
+            (JoinColumn::Probe(index), ..) => scope.column(index),
+            (JoinColumn::Build(index), Some(row), _) => self.build_value(build, index, row),
+            (JoinColumn::Mark, _, Some(node)) => Ok(Value { node, data_type: DataType::Boolean, dictionary: None }),
+            _ => Err(Reason::ExprUnsupported { expr: format!("{column:?}"), why: "this join has none".into() }),
+        }
+    }
+
+    /// The join's condition on a pair of rows, if it has one: true, false or NULL.
+    pub fn residual(
+        &mut self,
+        scope: &Scope,
+        join: &DeviceJoinExec,
+        build: &BuildForm,
+        row: NodeId,
+    ) -> Result<Option<NodeId>, Reason> {
+        let Some(residual) = join.residual() else { return Ok(None) };
+        let mut values = Vec::with_capacity(residual.columns.len());
+        for (column, field) in residual.columns.iter().zip(residual.schema.fields()) {
+            let value = self.join_value(scope, build, *column, Some(row), None);
+            values.push((field.name().clone(), value, field.data_type().clone()));
+        }
+        let pair = Scope::new(values);
+        Ok(Some(self.predicate(&residual.expression, &pair)?))
+    }
+
+    /// The columns that leave the join.
+    pub fn joined(
+        &mut self,
+        scope: &Scope,
+        join: &DeviceJoinExec,
+        build: &BuildForm,
+        row: Option<NodeId>,
+        mark: Option<NodeId>,
+    ) -> Result<Scope, Reason> {
+        use datafusion::physical_plan::ExecutionPlan;
+        let schema = join.schema();
+        let mut values = Vec::with_capacity(join.columns().len());
+        for (column, field) in join.columns().iter().zip(schema.fields()) {
+            let value = self.join_value(scope, build, *column, row, mark);
+            values.push((field.name().clone(), value, field.data_type().clone()));
+        }
+        Ok(Scope::new(values))
+    }
+
+    /// A join in which a row has one match at most, or in which only whether it has one counts: `filters` gets what its
+    /// rows must pass. Where rows of the build side are kept that have no match, the second result is the one that has.
+    pub fn join_in_place(
+        &mut self,
+        scope: &Scope,
+        join: &DeviceJoinExec,
+        build: &BuildForm,
+        filters: &mut Vec<NodeId>,
+    ) -> Result<(Scope, Option<NodeId>), Reason> {
+        let matches = self.matches(scope, join, build)?;
+        let e = |e| graph_refused(&e);
+        let mut kept = None;
+        let joined = match join.kind() {
+            JoinKind::Inner | JoinKind::BuildOuter => {
+                filters.push(matches.found);
+                let list = self.graph.present(matches.list);
+                let row = self.build_row(Matches { list, ..matches })?;
+                filters.extend(self.residual(scope, join, build, row)?);
+                kept = Some(row);
+                self.joined(scope, join, build, Some(row), None)
+            }
+            JoinKind::Outer | JoinKind::Full => {
+                let mut row = self.build_row(matches)?;
+                if let Some(holds) = self.residual(scope, join, build, row)? {
+                    let holds = self.graph.test(Test::IsTrue, holds).map_err(e)?;
+                    row = self.graph.case(vec![(holds, row)], None).map_err(e)?;
+                }
+                kept = Some(row);
+                self.joined(scope, join, build, Some(row), None)
+            }
+            JoinKind::Semi | JoinKind::Anti | JoinKind::Mark => {
+                let mut found = matches.found;
+                if join.residual().is_some() {
+                    let row = self.build_row(matches)?;
+                    if let Some(holds) = self.residual(scope, join, build, row)? {
+                        let holds = self.graph.test(Test::IsTrue, holds).map_err(e)?;
+                        found = self.graph.and(found, holds).map_err(e)?;
+                    }
+                }
+                match join.kind() {
+                    JoinKind::Semi => filters.push(found),
+                    JoinKind::Anti => filters.push(self.graph.not(found).map_err(e)?),
+                    _ => {}
+                }
+                self.joined(scope, join, build, None, Some(found))
+            }
+            JoinKind::NullAwareAnti => {
+                if build.has_null_keys {
+                    filters.push(self.graph.boolean(false));
+                } else if !build.is_empty {
+                    filters.push(self.graph.not(matches.found).map_err(e)?);
+                    for key in keys(self, scope, join, &build.keys, false)? {
+                        if self.graph.ty(key).nullable {
+                            filters.push(self.graph.test(Test::IsNotNull, key).map_err(e)?);
+                        }
+                    }
+                }
+                self.joined(scope, join, build, None, None)
+            }
+            kind => {
+                Err(Reason::ExprUnsupported { expr: format!("{kind:?}"), why: "its rows are not in one place".into() })
+            }
+        };
+        Ok((joined?, kept.filter(|_| join.kind().keeps_build_rows())))
+    }
+
+    /// A join that asks of build rows whether they have a match: what to mark for the current row. Where no key has two rows
+    /// that is the build row, else the place of the key's rows in the table, which stands for all of them.
+    pub fn to_mark(
+        &mut self,
+        scope: &Scope,
+        join: &DeviceJoinExec,
+        build: &BuildForm,
+        filters: &mut Vec<NodeId>,
+    ) -> Result<NodeId, Reason> {
+        let matches = self.matches(scope, join, build)?;
+        filters.push(matches.found);
+        let list = self.graph.present(matches.list);
+        let row = self.build_row(Matches { list, ..matches })?;
+        filters.extend(self.residual(scope, join, build, row)?);
+        Ok(row)
+    }
+
+    /// Whether the current row, one of the build side, is marked.
+    pub fn build_row_marked(
+        &mut self,
+        scope: &Scope,
+        join: &DeviceJoinExec,
+        build: &BuildForm,
+    ) -> Result<NodeId, Reason> {
+        let e = |e| graph_refused(&e);
+        let by_row = !build.has_duplicates || join.residual().is_some();
+        let place = if by_row {
+            self.graph.source_row()
+        } else {
+            let keys = keys(self, scope, join, &build.keys, true)?;
+            let table = self.join_table(build);
+            let list = self.graph.probe(table, &build.table, &keys).map_err(e)?;
+            self.graph.match_start(list).map_err(e)?
+        };
+        let table = self.lookup_table(LookupTable::Marks);
+        let marked = self.graph.lookup(place, table, LookupTable::Marks.ty()).map_err(e)?;
+        // A NULL key has no place, and no match.
+        self.graph.test(Test::IsTrue, marked).map_err(e)
+    }
+
+    /// The number of the join table of `build`.
+    fn join_table(&mut self, build: &BuildForm) -> u32 {
+        let entry = (build.build, build.table.clone());
+        let known = self.tables.iter().position(|table| *table == entry);
+        known.unwrap_or_else(|| {
+            self.tables.push(entry);
+            self.tables.len() - 1
+        }) as u32
+    }
+}
+
+/// True for joins that ask of a row of the probe side whether it has a match, and give it as it is.
+fn is_about_existence(kind: JoinKind) -> bool {
+    matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::Mark | JoinKind::NullAwareAnti)
+}
+
+/// Whether rows of the probe side stay in place, at most one for each: then the join is a stage like a filter.
+pub fn stays_in_place(join: &DeviceJoinExec, build: &BuildForm) -> bool {
+    let about_existence = is_about_existence(join.kind()) || join.kind().is_about_build_rows();
+    !build.has_duplicates || about_existence && join.residual().is_none()
+}

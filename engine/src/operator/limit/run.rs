@@ -1,0 +1,89 @@
+//! The rows of a segment between an offset and a limit.
+//!
+//!   OFFSET 5 LIMIT 10     parts of 4, 8 and 9 rows
+//!       rows   0..4 left out │ 4..12: its rows 1.. │ 12..21: its rows ..3      then nothing more is read
+//!
+//! Order    parts count in the order in which they come: that of the rows where one reads after the other.
+//! Memory   a part that is wanted whole stays as it is; of another, the rows that are wanted are written anew.
+//! Waits    for the number of rows of each part.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use millpond_kernels::codegen::ir::{
+    Comparison, Extents, Graph, GraphError, Literal, PipelineSpec, Range as Values, Repr, SinkSpec, Ty,
+};
+use millpond_kernels::pipeline::Input;
+use millpond_memory::Stream;
+
+use crate::program::extents::Active;
+use crate::program::failure::Failure;
+use crate::program::part::Part;
+use crate::program::run::Run;
+
+impl Active {
+    /// The rows of `part` that lie between offset and limit, if there are any.
+    pub(crate) async fn limit_rows(
+        &self,
+        part: Part,
+        skip: usize,
+        fetch: Option<usize>,
+        stream: &Stream,
+    ) -> Result<Option<Part>, Failure> {
+        let mut parts = [part];
+        let rows = self.run.count_rows_of(&mut parts, stream).await?;
+        let [part] = parts;
+        // One after the other: what is counted is kept, and what finds no memory is not counted.
+        let _turn = self.limiting.lock().await;
+        let before = self.rows_limited.load(Ordering::Relaxed);
+        let end = fetch.map_or(u64::MAX, |fetch| (skip as u64).saturating_add(fetch as u64));
+        let wanted = (skip as u64).saturating_sub(before).min(rows)..end.saturating_sub(before).min(rows);
+        let kept = match wanted {
+            wanted if wanted.is_empty() => None,
+            Range { start: 0, end } if end == rows => Some(part),
+            wanted => Some(self.run.between(&part, wanted, stream)?),
+        };
+        self.rows_limited.fetch_add(rows, Ordering::Relaxed);
+        Ok(kept)
+    }
+}
+
+impl Run {
+    /// The rows of `part` with these numbers.
+    fn between(&self, part: &Part, rows: Range<u64>, stream: &Stream) -> Result<Part, Failure> {
+        let pipeline = self.pipeline(&between(part).map_err(|e| Failure::trouble(e.to_string()))?)?;
+        let extent = part.all_columns()?;
+        let extents = std::slice::from_ref(&extent);
+        let layout = pipeline.output_layout(extents);
+        let (buffer, promise) = self.output(&layout, true, stream)?;
+        let reached = if part.reaches_texts() { self.reached.all() } else { vec![] };
+        let literals = [Literal::Int(rows.start.into()), Literal::Int(rows.end.into())];
+        let input = Input { extents, literals: &literals, texts: &reached, ..Input::default() };
+        pipeline.materialise(input, &buffer, &layout, stream)?;
+        self.tally.launches.fetch_add(1, Ordering::Relaxed);
+        Ok(Part::new(&buffer, layout, vec![]).arranged(&part.outputs, &part.at).promised(promise))
+    }
+}
+
+/// Rows from one number up to another, as they are.
+fn between(part: &Part) -> Result<PipelineSpec, GraphError> {
+    let mut graph = Graph::new();
+    let columns = &part.layout.columns;
+    let outputs = columns.iter().enumerate().map(|(index, column)| graph.column(index as u32, column.ty)).collect();
+    let number = Ty { range: Some(Values { low: 0, high: u32::MAX.into() }), ..Ty::new(Repr::U32) };
+    let row = graph.source_row();
+    let (start, end) = (graph.literal(0, number), graph.literal(1, number));
+    let from = graph.compare(Comparison::GreaterEqual, row, start)?;
+    let to = graph.compare(Comparison::Less, row, end)?;
+    Ok(PipelineSpec {
+        extents: Extents::One,
+        columns: part.layout.column_specs(),
+        literals: vec![number, number],
+        lookups: vec![],
+        tables: vec![],
+        expanded: false,
+        graph,
+        filters: vec![from, to],
+        sink: SinkSpec::Materialise { outputs },
+    })
+}

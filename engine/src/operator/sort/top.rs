@@ -1,0 +1,269 @@
+//! The first rows of an order, without writing the others.
+//!
+//!   extent ─► filter ─ probe ─ … ─► first key beyond the k-th best so far? ─► room for few ─► its best k ─┐
+//!                                             ▲ the bar, on the device                                    │
+//!                                             └───────────────────────────────────────────────────────────┘
+//!
+//! Bar      the first key of the k-th best row of some part: k rows come before or with it, so that what comes after it is out.
+//!          Rows that tie with it stay: the other keys decide later, over whole keys.
+//! Room     of about the root of k times the extent's rows: with a bar from so many rows, about as many of the others pass. The first
+//!          extent begins with so many of its rows, for a bar alone. Where more rows pass, those that found room improve the bar
+//!          and the extent is taken again, with eight times the room, up to room for all.
+//! Parts    of k rows each; some of them together become one again.
+//! Errors   a row that is left out is not computed: where a column could raise an error, no bar is used.
+//! Strings  have no bar as first keys: codes are ranked once all rows are there.
+//! Waits    for the number of rows that passed, where there may be more than fit, and once for a first bar.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use millpond_kernels::codegen::ir::{Comparison, GraphError, Literal, NodeId, Repr, Test, Ty};
+use millpond_kernels::layout::OutputLayout;
+use millpond_kernels::pipeline::{ExtentInput, ExtentRows, LookupInput};
+use millpond_kernels::tune;
+use millpond_memory::{DeviceBuffer, Stream};
+
+use crate::error::EngineError;
+use crate::expr::{LookupTable, Lowering};
+use crate::program::extents::{Active, From, Prepared};
+use crate::program::failure::{Failure, control_words, flagged};
+use crate::program::lower::SortKey;
+use crate::program::part::{Kept, Part};
+
+/// Inputs of up to so many rows are written whole.
+const FEW_ROWS: u64 = 8 << 10;
+/// A part is cut where it has more than so many times the rows that are wanted.
+const WORTH_CUTTING: u64 = 2;
+/// By how much room grows where rows found none.
+const MORE_ROOM: u64 = 8;
+/// So many parts become one.
+const MANY_PARTS: usize = 16;
+
+/// What a segment must know of the filter that [`with_bar`] adds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Best {
+    /// Rows that are wanted.
+    pub rows: u64,
+    /// Of the outputs, the first key.
+    pub output: usize,
+    pub ty: Ty,
+}
+
+/// Adds to `filters` that a row's first key lies within the bar, where that leaves rows out and loses nothing else.
+pub(crate) fn with_bar(
+    lowering: &mut Lowering<'_>,
+    filters: &mut Vec<NodeId>,
+    outputs: &[NodeId],
+    keys: &[SortKey],
+    fetch: Option<usize>,
+    rows_hint: Option<u64>,
+) -> Option<Best> {
+    let (rows, first) = (fetch? as u64, keys.first()?);
+    let few = rows_hint.is_none_or(|hint| hint <= FEW_ROWS.max(rows * WORTH_CUTTING));
+    if few || rows == 0 || rows > tune::TOP_MAX_ROWS.into() || first.dictionary.is_some() {
+        return None;
+    }
+    let key = outputs[first.output];
+    let ty = lowering.graph.ty(key);
+    let others_fail = outputs.iter().any(|output| *output != key && lowering.graph.can_fail(*output));
+    if ty.repr == Repr::Text || others_fail {
+        return None;
+    }
+    // What cannot be compared has no bar.
+    filters.push(within(lowering, key, first, rows).ok()?);
+    Some(Best { rows, output: first.output, ty })
+}
+
+/// True where there is no bar yet, and for rows whose `key` does not come after it.
+fn within(lowering: &mut Lowering<'_>, key: NodeId, order: &SortKey, rows: u64) -> Result<NodeId, GraphError> {
+    let ty = lowering.graph.ty(key);
+    let table = lowering.lookup_table(LookupTable::Best { ty });
+    // Whether there is one: the launch's variant. Its place: a parameter, so that all limits share a module.
+    let there = lowering.slot(Ty::new(Repr::U32).within(0, 1), Literal::Variant);
+    let place = Ty::new(Repr::U32).within(0, i128::from(tune::TOP_MAX_ROWS) - 1);
+    let place = lowering.slot(place, Literal::Int(i128::from(rows) - 1));
+    let g = &mut lowering.graph;
+    let bar = g.lookup(place, table, ty)?;
+    let none = g.integer(0, Repr::U32);
+    let no_bar = g.compare(Comparison::Equal, there, none)?;
+    let direction = if order.descending { Comparison::GreaterEqual } else { Comparison::LessEqual };
+    let mut inside = g.compare(direction, key, bar)?;
+    if ty.nullable {
+        // NULL at the end that comes first is always inside; a bar that is NULL at the other end leaves nothing out.
+        let null = g.test(Test::IsNull, if order.nulls_first { key } else { bar })?;
+        inside = g.or(null, inside)?;
+    }
+    g.or(no_bar, inside)
+}
+
+/// Where the search for the first rows stands.
+#[derive(Default)]
+pub(crate) struct Search {
+    /// The first keys of the best rows of some part, the last of which is the bar.
+    bar: Mutex<Option<LookupInput>>,
+    /// Rows that passed at most, as far as room had to grow for them.
+    room: std::sync::atomic::AtomicU64,
+}
+
+impl Search {
+    fn bar(&self) -> Option<LookupInput> {
+        self.bar.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The root of `of`, or a little more.
+fn root(of: u64) -> u64 {
+    of.isqrt() + 1
+}
+
+impl Active {
+    /// The bar, for a launch; where there is none, something to look at.
+    pub(crate) fn best_so_far(&self, ty: Ty, stream: &Stream) -> Result<LookupInput, Failure> {
+        if let Some(bar) = self.search.bar() {
+            return Ok(bar);
+        }
+        let bytes = tune::TOP_MAX_ROWS as usize * 16;
+        let nothing = DeviceBuffer::zeroed(bytes, stream, &self.run.engine.pool)?.as_view().clone();
+        Ok(LookupInput { values: nothing.clone(), validity: ty.nullable.then_some(nothing) })
+    }
+
+    /// Keeps the best of an extent's rows.
+    pub(crate) async fn sink_best(
+        &self,
+        prepared: &Prepared,
+        best: Best,
+        from: From,
+        stream: &Stream,
+    ) -> Result<(), Failure> {
+        let bound = from.extent.rows.upper_bound();
+        let few = (2 * root(best.rows * bound)).next_power_of_two().max(FEW_ROWS);
+        if bound <= few {
+            let cut = bound > best.rows * WORTH_CUTTING;
+            let (part, made) = self.passing(prepared, &from, u64::MAX, !cut, stream).await?;
+            drop(from);
+            let mut part = if cut { self.best(part, best.rows as usize, prepared, stream).await? } else { part };
+            if cut && self.search.bar().is_none() {
+                let rows = self.run.count_rows_of(std::slice::from_mut(&mut part), stream).await?;
+                self.improve(&part, rows, best, stream)?;
+            }
+            self.keep_made(made);
+            self.parts_sorted.fetch_add(u64::from(cut), Ordering::Relaxed);
+            return self.keep_best(part, prepared, best, stream).await;
+        }
+        if self.search.bar().is_none() {
+            // Some rows first, for a bar alone: they come again below.
+            let some = match &from.extent.rows {
+                ExtentRows::Known(_) => ExtentRows::Known(few),
+                ExtentRows::OnDevice { control, .. } => {
+                    ExtentRows::OnDevice { control: control.clone(), upper_bound: few }
+                }
+            };
+            let extent = ExtentInput { rows: some, columns: from.extent.columns.clone() };
+            let some = From { extent, expansion: from.expansion.clone(), marks: from.marks.clone() };
+            let (part, _made) = self.passing(prepared, &some, u64::MAX, false, stream).await?;
+            let part = self.best(part, best.rows as usize, prepared, stream).await?;
+            let mut parts = [part];
+            let rows = self.run.count_rows_of(&mut parts, stream).await?;
+            self.improve(&parts[0], rows, best, stream)?;
+        }
+        let mut room = few.max(self.search.room.load(Ordering::Relaxed));
+        loop {
+            let (part, made) = self.passing(prepared, &from, room, false, stream).await?;
+            let passed = self.rows_passed(&part, stream).await?;
+            let fits = passed <= part.layout.rows_upper_bound;
+            let part = self.best(part, best.rows as usize, prepared, stream).await?;
+            self.improve(&part, passed, best, stream)?;
+            if fits {
+                drop(from);
+                self.keep_made(made);
+                self.parts_sorted.fetch_add(1, Ordering::Relaxed);
+                return self.keep_best(part, prepared, best, stream).await;
+            }
+            room = room.saturating_mul(MORE_ROOM);
+            self.search.room.fetch_max(room, Ordering::Relaxed);
+        }
+    }
+
+    /// The rows that pass, with room for `room` of them.
+    async fn passing(
+        &self,
+        prepared: &Prepared,
+        from: &From,
+        room: u64,
+        waits: bool,
+        stream: &Stream,
+    ) -> Result<(Part, Option<crate::program::texts::Made<'_>>), Failure> {
+        let lowered = &prepared.lowered;
+        let variant = u32::from(self.search.bar().is_some());
+        let (part, made) =
+            self.some_of_variant(&prepared.pipeline, &lowered.last, from, variant, room, waits, stream).await?;
+        Ok((part.arranged(&lowered.outputs, &lowered.at), made))
+    }
+
+    /// How many rows passed.
+    async fn rows_passed(&self, part: &Part, stream: &Stream) -> Result<u64, Failure> {
+        let control = part.buffer.view(OutputLayout::CONTROL)?.download_vec(stream, &self.run.engine.pinned)?.await?;
+        let (error, _) = control_words(&control)?;
+        flagged(error)?;
+        OutputLayout::passed(&control)
+            .ok_or_else(|| EngineError::internal("the rows that passed are in the control block").into())
+    }
+
+    /// Takes the bar from a part that is cut and sorted, for which `rows` rows were found, if those are enough.
+    fn improve(&self, part: &Part, rows: u64, best: Best, stream: &Stream) -> Result<(), Failure> {
+        if rows < best.rows {
+            return Ok(());
+        }
+        // A copy of its own: the part may have to leave for host memory.
+        let column = &part.layout.columns[best.output];
+        let apart = column.values.len().next_multiple_of(256);
+        let validity_bytes = column.validity.as_ref().map_or(0, |validity| validity.len());
+        let scoped = stream.with_scope(&self.run.tags.sort);
+        let bytes = apart + validity_bytes.next_multiple_of(256);
+        let copy = DeviceBuffer::zeroed(bytes, &scoped, &self.run.engine.pool)?;
+        let values = copy.view(0..column.values.len())?;
+        part.buffer.view(column.values.clone())?.copy_to(&values, stream)?;
+        let mut validity = None;
+        if let Some(range) = &column.validity {
+            let view = copy.view(apart..apart + validity_bytes)?;
+            part.buffer.view(range.clone())?.copy_to(&view, stream)?;
+            validity = Some(view);
+        }
+        *self.search.bar.lock().unwrap_or_else(PoisonError::into_inner) = Some(LookupInput { values, validity });
+        Ok(())
+    }
+
+    /// Keeps a part; where there are many, the best of all of them instead.
+    async fn keep_best(&self, part: Part, prepared: &Prepared, best: Best, stream: &Stream) -> Result<(), Failure> {
+        self.keep(Kept::spillable(part, &self.run.engine)?);
+        let parts = {
+            let mut kept = self.kept();
+            if kept.len() < MANY_PARTS { vec![] } else { std::mem::take(&mut *kept) }
+        };
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let merged = self.best_of(&parts, prepared, best, stream).await;
+        let mut kept = self.kept();
+        match merged {
+            Ok(one) => kept.insert(0, one),
+            // They wait as they are.
+            Err(Failure::Pinned(_)) => drop(kept.splice(0..0, parts)),
+            Err(failure) if failure.is_out_of_memory() => drop(kept.splice(0..0, parts)),
+            Err(failure) => return Err(failure),
+        }
+        Ok(())
+    }
+
+    /// The best rows of all `parts`.
+    async fn best_of(&self, parts: &[Kept], prepared: &Prepared, best: Best, stream: &Stream) -> Result<Kept, Failure> {
+        let lent = parts.iter().map(|part| part.lend(stream)).collect::<Result<Vec<_>, _>>()?;
+        let part = self.run.joined(lent, false, stream)?;
+        let part = self.best(part, best.rows as usize, prepared, stream).await?;
+        // Where there is a bar, some part had all the rows that are wanted.
+        if self.search.bar().is_some() {
+            self.improve(&part, best.rows, best, stream)?;
+        }
+        Ok(Kept::spillable(part, &self.run.engine)?)
+    }
+}

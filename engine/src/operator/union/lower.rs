@@ -1,0 +1,76 @@
+//! Columns of a union: types that hold the values of every input, and values brought to them.
+//!
+//!   input 0   I64 in 0..=9       codes into D0          union   I64 in -5..=9     codes into D2, which
+//!   input 1   I64 in -5..=0      codes into D1                                    holds the values of both
+
+use std::sync::Arc;
+
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+
+use crate::column::{ColumnInfo, DictionaryId, Form};
+use crate::expr::{Dictionaries, Dictionary, Lowering, Value};
+use crate::reason::Reason;
+
+/// The columns of a union of inputs with these columns.
+pub fn union_columns(inputs: &[Vec<ColumnInfo>], dictionaries: &mut Dictionaries) -> Vec<ColumnInfo> {
+    let Some((first, others)) = inputs.split_first() else { return vec![] };
+    let mut columns = first.clone();
+    for (index, column) in columns.iter_mut().enumerate() {
+        let mut parts: Vec<DictionaryId> = Vec::new();
+        for input in inputs {
+            if let Some(Form::Codes(_, id)) = input.get(index).map(|column| &column.form) {
+                parts.push(*id);
+            }
+        }
+        // Where one input has no dictionary, none has.
+        let texts = inputs.iter().any(|input| input.get(index).is_some_and(ColumnInfo::is_text));
+        if texts {
+            *column = column.clone().as_text();
+        }
+        for input in others {
+            match input.get(index) {
+                Some(other) if other.data_type == column.data_type => {
+                    let other = if texts { other.clone().as_text() } else { other.clone() };
+                    column.form = column.form.clone().or(&other.form);
+                }
+                other => {
+                    let types = other.map_or("nothing".to_string(), |other| other.data_type.to_string());
+                    let node = format!("a union of {} and {types}", column.data_type);
+                    column.form = Form::Unsupported(Reason::NodeUnsupported { node });
+                }
+            }
+        }
+        parts.sort();
+        parts.dedup();
+        if let (Form::Codes(ty, _), true) = (&column.form, parts.len() > 1) {
+            let merged = Dictionary::Merged { parts, constants: vec![], data_type: column.data_type.clone() };
+            column.form = Form::Codes(*ty, dictionaries.add(merged));
+        }
+    }
+    columns
+}
+
+impl Lowering<'_> {
+    /// `value` in the form of a union's column.
+    pub fn conform(&mut self, index: usize, value: Value, column: &ColumnInfo) -> Result<Value, Reason> {
+        match &column.form {
+            Form::Codes(_, id) if value.dictionary == Some(*id) => Ok(value),
+            Form::Codes(_, id) => {
+                let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(&column.name, index));
+                let node = self.merged_code(&expr, &value, *id)?;
+                Ok(Value { node, dictionary: Some(*id), ..value })
+            }
+            Form::Plain(_) if column.is_text() => {
+                let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(&column.name, index));
+                let node = self.as_text(&expr, &value)?;
+                Ok(Value { node, dictionary: None, ..value })
+            }
+            Form::Plain(ty) => {
+                let node = ty.bounds().map_or(value.node, |range| self.graph.widen(value.node, range));
+                Ok(Value { node, ..value })
+            }
+            Form::Unsupported(reason) => Err(reason.clone()),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! One line at the root of a plan that says why operators stayed on the CPU, where no border can say it.
+//!
+//!   before   SortExec ─ …          after   FallbackExec: stays on the CPU because … ─ SortExec ─ …
+//!
+//! Everything else is its input's: schema, order, partitions, batches.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+use crate::reason::Reason;
+
+/// Passes its input through, and carries the reasons why it stayed on the CPU.
+#[derive(Debug, Clone)]
+pub struct FallbackExec {
+    reasons: Vec<Reason>,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl FallbackExec {
+    pub fn new(input: Arc<dyn ExecutionPlan>, reasons: Vec<Reason>) -> Self {
+        let properties = Arc::clone(input.properties());
+        Self { reasons, input, properties }
+    }
+
+    /// Why operators below stayed on the CPU.
+    pub fn reasons(&self) -> &[Reason] {
+        &self.reasons
+    }
+
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self::new(input, self.reasons.clone())
+    }
+
+    fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        vec![]
+    }
+}
+
+impl DisplayAs for FallbackExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        let reasons = crate::reason::reasons_text(&self.reasons);
+        match t {
+            DisplayFormatType::TreeRender => write!(f, "CPU: {reasons}"),
+            _ => write!(f, "FallbackExec: stays on the CPU because {reasons}"),
+        }
+    }
+}
+
+crate::operator::device_node!(FallbackExec, {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        self.input.execute(partition, context)
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+});

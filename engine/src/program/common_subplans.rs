@@ -1,0 +1,157 @@
+//! Aggregations that are asked for twice, as by a CTE with two readers, and found once.
+//!
+//!   WITH c AS (… GROUP BY k) SELECT … FROM c a JOIN c b …      segment 0   scan ─ groups
+//!                                                              segment 1   groups ─ finish ─ build
+//!                                                              segment 2   groups ─ finish ─ probe
+//!
+//! Same     two subtrees whose nodes have equal expressions and read the same files, or the same batches in memory.
+//! Filters  that a join gives to scans while it runs say no more than which rows that join drops anyway. What a join of the
+//!          subtree gives to its own scans may stay; with one of another join its rows are not those of the other subtree.
+//! Else     whatever is not known to be the same is found twice.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::operator::aggregate::DeviceAggregateExec;
+use crate::operator::aggregate::describe::{Aggregation, Call};
+use crate::operator::filter::DeviceFilterExec;
+use crate::operator::join::DeviceJoinExec;
+use crate::operator::project::DeviceProjectExec;
+use crate::operator::union::DeviceUnionExec;
+use crate::source::upload::UploadExec;
+
+/// Whether the rows of `first`, which runs, are those that `second` asks for.
+pub(crate) fn is_same(first: &Arc<dyn ExecutionPlan>, second: &Arc<dyn ExecutionPlan>) -> bool {
+    let mut own = HashSet::new();
+    let walked = first.apply(|node| {
+        let filter = node.downcast_ref::<DeviceJoinExec>().and_then(DeviceJoinExec::filter_of_scans);
+        own.extend(filter.and_then(|filter| filter.expression_id()));
+        Ok(TreeNodeRecursion::Continue)
+    });
+    walked.is_ok() && same(first, second, &own)
+}
+
+fn same(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, own: &HashSet<u64>) -> bool {
+    if a.name() != b.name() || a.schema() != b.schema() {
+        return false;
+    }
+    let alike = if let (Some(a), Some(b)) = (a.downcast_ref::<UploadExec>(), b.downcast_ref::<UploadExec>()) {
+        return same_scan(a.input(), b.input(), own).unwrap_or(false);
+    } else if let (Some(a), Some(b)) = (both::<DeviceFilterExec>(a), both::<DeviceFilterExec>(b)) {
+        a.predicate() == b.predicate() && a.projection() == b.projection() && a.row_limit() == b.row_limit()
+    } else if let (Some(a), Some(b)) = (both::<DeviceProjectExec>(a), both::<DeviceProjectExec>(b)) {
+        a.columns() == b.columns()
+    } else if let (Some(a), Some(b)) = (both::<DeviceAggregateExec>(a), both::<DeviceAggregateExec>(b)) {
+        same_aggregation(a.aggregation(), b.aggregation())
+    } else if let (Some(a), Some(b)) = (both::<DeviceJoinExec>(a), both::<DeviceJoinExec>(b)) {
+        same_join(a, b)
+    } else {
+        a.is::<DeviceUnionExec>()
+    };
+    let (a, b) = (a.children(), b.children());
+    alike && a.len() == b.len() && a.into_iter().zip(b).all(|(a, b)| same(a, b, own))
+}
+
+fn both<T: ExecutionPlan>(node: &Arc<dyn ExecutionPlan>) -> Option<&T> {
+    node.downcast_ref::<T>()
+}
+
+fn same_aggregation(a: &Aggregation, b: &Aggregation) -> bool {
+    let variants = a.variants.len() == b.variants.len()
+        && a.variants.iter().zip(&b.variants).all(|(a, b)| a.absent == b.absent && a.filter == b.filter);
+    let calls = a.calls.len() == b.calls.len() && a.calls.iter().zip(&b.calls).all(|(a, b)| same_call(a, b));
+    let rest = (a.arguments, a.exact_floats, &a.number) == (b.arguments, b.exact_floats, &b.number);
+    a.keys == b.keys && variants && calls && rest
+}
+
+fn same_call(a: &Call, b: &Call) -> bool {
+    let marks = |call: &Call| (call.taken, call.function.is_distinct(), call.function.ignore_nulls());
+    a.function == b.function
+        && a.function.order_bys() == b.function.order_bys()
+        && marks(a) == marks(b)
+        && a.arguments == b.arguments
+        && a.filter == b.filter
+        && a.among == b.among
+        && a.percentile == b.percentile
+        && a.sketch == b.sketch
+}
+
+fn same_join(a: &DeviceJoinExec, b: &DeviceJoinExec) -> bool {
+    let residual = match (a.residual(), b.residual()) {
+        (Some(a), Some(b)) => a.expression.eq(&b.expression) && a.columns == b.columns,
+        (None, None) => true,
+        _ => false,
+    };
+    let rest = |join: &DeviceJoinExec| (join.kind(), join.nulls_equal(), join.row_limit());
+    residual && a.on() == b.on() && a.columns() == b.columns() && rest(a) == rest(b)
+}
+
+/// Whether two inputs of the device read the same rows. `None`: they are no scans, or of a kind that is not compared.
+fn same_scan(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, own: &HashSet<u64>) -> Option<bool> {
+    let (a, b) = (a.downcast_ref::<DataSourceExec>()?.data_source(), b.downcast_ref::<DataSourceExec>()?.data_source());
+    if let (Some(a), Some(b)) = (a.downcast_ref::<MemorySourceConfig>(), b.downcast_ref::<MemorySourceConfig>()) {
+        return Some(same_batches(a, b));
+    }
+    let (a, b) = (a.downcast_ref::<FileScanConfig>()?, b.downcast_ref::<FileScanConfig>()?);
+    // Other formats have options that do not show here.
+    let (source, other) = (&a.file_source, &b.file_source);
+    if source.file_type() != "parquet" || other.file_type() != "parquet" {
+        return None;
+    }
+    let file = |file: &datafusion::datasource::listing::PartitionedFile| {
+        (file.object_meta.clone(), file.range.clone(), file.partition_values.clone())
+    };
+    let files = |scan: &FileScanConfig| -> Vec<Vec<_>> {
+        scan.file_groups.iter().map(|group| group.files().iter().map(file).collect()).collect()
+    };
+    let columns = |scan: &FileScanConfig| (scan.file_schema().clone(), scan.projected_schema().ok());
+    let alike = a.object_store_url == b.object_store_url
+        && files(a) == files(b)
+        && a.limit == b.limit
+        && columns(a) == columns(b)
+        && source.projection() == other.projection();
+    let (kept, dynamic) = conditions(source.filter().as_ref())?;
+    let (other_kept, _) = conditions(other.filter().as_ref())?;
+    Some(alike && kept == other_kept && dynamic.is_subset(own))
+}
+
+/// Conditions that stand in the query, and the numbers of those that come while it runs.
+type Conditions = (Vec<Arc<dyn PhysicalExpr>>, HashSet<u64>);
+
+/// The conditions of a scan: those of the query, and which it is given while the query runs. `None` where both are one.
+fn conditions(filter: Option<&Arc<dyn PhysicalExpr>>) -> Option<Conditions> {
+    let (mut kept, mut dynamic) = (Vec::new(), HashSet::new());
+    for part in filter.into_iter().flat_map(split_conjunction) {
+        if part.is::<DynamicFilterPhysicalExpr>() {
+            dynamic.insert(part.expression_id()?);
+        } else if part.exists(|part| Ok(part.is::<DynamicFilterPhysicalExpr>())).unwrap_or(true) {
+            return None;
+        } else {
+            kept.push(Arc::clone(part));
+        }
+    }
+    Some((kept, dynamic))
+}
+
+fn same_batches(a: &MemorySourceConfig, b: &MemorySourceConfig) -> bool {
+    let same = |(a, b): (&RecordBatch, &RecordBatch)| {
+        let pairs = a.columns().iter().zip(b.columns());
+        a.num_rows() == b.num_rows()
+            && a.num_columns() == b.num_columns()
+            && a.num_columns() > 0
+            && pairs.into_iter().all(|(a, b)| Arc::ptr_eq(a, b) || a.to_data().ptr_eq(&b.to_data()))
+    };
+    let partitions = a.partitions().iter().zip(b.partitions());
+    a.partitions().len() == b.partitions().len()
+        && a.projection() == b.projection()
+        && partitions.into_iter().all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(same))
+}

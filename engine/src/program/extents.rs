@@ -1,0 +1,859 @@
+//! One segment while it runs: extents in, through its pieces, into its sink.
+//!
+//!   extent ─► piece ─► … ─► last piece ──┬─ materialise: parts, or home at once
+//!               │                        ├─ aggregate: one table, emitted at the end
+//!               └─ cut: rows ─ running sums ─ pairs, some at a time
+//!
+//! Waits    where a cut must know how many pairs there are; where a hash table may be full; for results.
+//! Memory   an extent that finds none has had no effect, unless some of its pairs went by already: see [`Failure::Midway`].
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::future::BoxFuture;
+use millpond_kernels::codegen::ir::{LookupSpec, Regime, Repr, SinkSpec};
+use millpond_kernels::join::{Expansion, TableInput, mark_bits, mark_bytes};
+use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, Pipeline};
+use millpond_kernels::tune;
+use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Stream};
+
+use crate::column::{ColumnInfo, Form};
+use crate::error::EngineError;
+use crate::expr::{Lookup, LookupKind, LookupTable};
+use crate::operator::aggregate::lower::LoweredAggregate;
+use crate::operator::aggregate::run::State;
+use crate::operator::join::build::Built;
+use crate::operator::join::probe::KeySlice;
+use crate::operator::sort::top::Search;
+use crate::options::MAX_BATCH_ROWS;
+use crate::program::failure::Failure;
+use crate::program::lower::{Cut, LoweredSegment, Piece, SegmentInput};
+use crate::program::part::{Kept, Part};
+use crate::program::run::{Given, Run};
+use crate::program::segments::{Sink, Source, Stage};
+use crate::program::texts::{Made, gives_texts};
+
+/// Codes of a key are planned for at least this many values.
+const LEAST_CODES: usize = 16;
+/// Beyond this many values a key's codes have no bound, and groups are hashed.
+pub(crate) const MOST_BOUNDED_CODES: usize = 1 << 16;
+/// Rows that passed a filter are counted, and closed up, where all rows of their extent would take more than this.
+const ROOMY_BYTES: usize = 16 << 20;
+/// Pairs of rows are taken at least so many at a time.
+const LEAST_PAIRS: u64 = 1 << 10;
+
+/// The kernels of a cut.
+pub(crate) struct CutPipelines {
+    rows: Arc<Pipeline>,
+    marks: Option<Arc<Pipeline>>,
+    build_marks: Option<Arc<Pipeline>>,
+    recount: Option<Arc<Pipeline>>,
+}
+
+/// A segment in the kernels' language, compiled.
+pub(crate) struct Prepared {
+    pub lowered: LoweredSegment,
+    cuts: Vec<CutPipelines>,
+    /// The pipeline with the sink.
+    pub pipeline: Arc<Pipeline>,
+    /// Dictionaries whose codes must stay below a bound, by column.
+    bounds: Vec<(usize, usize)>,
+}
+
+impl Prepared {
+    /// The piece that reads the source.
+    pub fn first(&self) -> &Piece {
+        self.lowered.cuts.first().map_or(&self.lowered.last, |cut| &cut.rows)
+    }
+}
+
+/// What a piece reads.
+pub(crate) struct From {
+    pub extent: ExtentInput,
+    pub expansion: Option<Expansion>,
+    /// Which rows have a pair.
+    pub marks: Option<LookupInput>,
+}
+
+/// One segment of a run, while rows go through it.
+pub(crate) struct Active {
+    pub run: Arc<Run>,
+    pub index: usize,
+    /// Columns of its source.
+    pub columns: Vec<ColumnInfo>,
+    finish: Option<LoweredAggregate>,
+    like: Option<Vec<ColumnInfo>>,
+    builds: HashMap<usize, Built>,
+    /// Columns that are sorted within the groups that it finishes.
+    pub ranked: Vec<LookupInput>,
+    /// Parts of the keys of joins, by the segment that builds.
+    slices: Vec<(usize, KeySlice)>,
+    rows_hint: u64,
+    prepared: Mutex<Option<Arc<Prepared>>>,
+    pub state: tokio::sync::Mutex<Option<State>>,
+    /// Rows of the source, in this pass.
+    rows_in: AtomicU64,
+    /// Rows that went into the table, in this pass.
+    pub rows_in_table: AtomicU64,
+    /// How many extents came to the table.
+    pub extents: AtomicU32,
+    /// Passes over the source, one for each part of the table's keys, and which one this is.
+    pub passes: u32,
+    pub pass: AtomicU32,
+    /// Records of the largest table that was wanted.
+    pub most_groups: AtomicU64,
+    parts: Mutex<Vec<Kept>>,
+    /// How many of them are the first rows of an order.
+    pub(crate) parts_sorted: AtomicU64,
+    /// The first rows of an order, as far as they were found.
+    pub(crate) search: Search,
+    /// Rows that have come to a limit, and whose turn it is to count.
+    pub(crate) rows_limited: AtomicU64,
+    pub(crate) limiting: tokio::sync::Mutex<()>,
+}
+
+impl Active {
+    #[expect(clippy::too_many_arguments, reason = "a segment is all of these")]
+    pub fn new(
+        run: &Arc<Run>,
+        index: usize,
+        columns: Vec<ColumnInfo>,
+        finish: Option<LoweredAggregate>,
+        like: Option<Vec<ColumnInfo>>,
+        builds: HashMap<usize, Built>,
+        slices: Vec<(usize, KeySlice)>,
+        passes: u32,
+        rows_hint: u64,
+    ) -> Self {
+        Self {
+            run: Arc::clone(run),
+            index,
+            columns,
+            finish,
+            like,
+            builds,
+            ranked: vec![],
+            slices,
+            rows_hint,
+            prepared: Mutex::new(None),
+            state: tokio::sync::Mutex::new(None),
+            rows_in: AtomicU64::new(0),
+            rows_in_table: AtomicU64::new(0),
+            extents: AtomicU32::new(0),
+            passes,
+            pass: AtomicU32::new(0),
+            most_groups: AtomicU64::new(0),
+            parts: Mutex::default(),
+            parts_sorted: AtomicU64::new(0),
+            search: Search::default(),
+            rows_limited: AtomicU64::new(0),
+            limiting: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Where this segment's rows go.
+    pub fn sink(&self) -> &Sink {
+        &self.run.program.segments[self.index].sink
+    }
+
+    fn aggregates(&self) -> bool {
+        matches!(self.sink(), Sink::Aggregate(_))
+    }
+
+    /// True when enough rows have come: of the result as they come, or of those up to a limit.
+    pub fn has_enough(&self) -> bool {
+        self.rows_sought() == 0
+    }
+
+    /// Rows that would be enough.
+    fn rows_sought(&self) -> u64 {
+        match self.sink() {
+            Sink::Materialise if self.run.is_last(self.index) => self.run.wanted() as u64,
+            Sink::Limit { skip, fetch: Some(fetch) } => {
+                (skip.saturating_add(*fetch) as u64).saturating_sub(self.rows_limited.load(Ordering::Relaxed))
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    pub fn begin_pass(&self, pass: u32) {
+        self.pass.store(pass, Ordering::Relaxed);
+        self.rows_in.store(0, Ordering::Relaxed);
+    }
+
+    /// Goes on where another left off that ran the same segment over another part of the keys.
+    pub fn after(mut self, before: Option<Arc<Active>>) -> Result<Self, EngineError> {
+        if let Some(before) = before {
+            let unfinished = |_| EngineError::internal("a pass has ended when the next one begins");
+            let before = Arc::try_unwrap(before).map_err(unfinished)?;
+            self.state = before.state;
+            self.parts = before.parts;
+            self.parts_sorted = before.parts_sorted;
+            self.search = before.search;
+            self.rows_limited = before.rows_limited;
+            self.rows_in_table = before.rows_in_table;
+            self.extents = before.extents;
+            self.most_groups = before.most_groups;
+        }
+        Ok(self)
+    }
+
+    /// Bytes of the largest table of groups that was wanted, about.
+    pub fn table_bytes(&self) -> usize {
+        self.most_groups.load(Ordering::Relaxed) as usize * 32
+    }
+
+    /// Bytes of the rows that were kept so far.
+    pub fn kept_bytes(&self) -> usize {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Kept::bytes).sum()
+    }
+
+    /// The builds that are probed, with their bytes.
+    pub fn builds(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.builds.iter().map(|(build, built)| (*build, built.bytes()))
+    }
+
+    /// True when memory ran out before half of the rows had gone by.
+    pub fn was_early(&self) -> bool {
+        match &self.run.program.segments[self.index].source {
+            Source::Upload(upload) => self.rows_in.load(Ordering::Relaxed) * 2 < self.run.uploads[*upload].rows_known,
+            _ => false,
+        }
+    }
+
+    /// All rows of other segments' results.
+    pub async fn read(&self, parts: Vec<Kept>, stream: &Stream) -> Result<(), Failure> {
+        for part in parts {
+            self.read_part(part.on_device(stream)?, stream).await?;
+        }
+        Ok(())
+    }
+
+    /// The same, where they are read again later.
+    pub async fn read_and_leave(&self, parts: &[Kept], stream: &Stream) -> Result<(), Failure> {
+        for part in parts {
+            self.read_part(part.lend(stream)?, stream).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_part(&self, part: Part, stream: &Stream) -> Result<(), Failure> {
+        if !self.has_enough() {
+            let extent = part.as_extent()?;
+            // The views keep the memory; what the governor promised counts until they are gone.
+            let _promise = part.promise;
+            self.process(extent, stream, false).await?;
+        }
+        Ok(())
+    }
+
+    /// The rows of a build side, with the marks of those that have a match.
+    pub async fn read_build(&self, build: usize, stream: &Stream) -> Result<(), Failure> {
+        let built = self.built(build)?;
+        let Some(extent) = built.rows()? else { return Ok(()) };
+        let prepared = self.prepared(extent.rows.upper_bound())?;
+        // Where no row of the probe side has come by, none is marked.
+        built.marks(&self.run, stream)?;
+        let marks = built.marked()?.map(|values| LookupInput { values, validity: None });
+        self.rows_in.fetch_add(extent.rows.upper_bound(), Ordering::Relaxed);
+        self.through(&prepared, 0, From { extent, expansion: None, marks }, stream, false).await
+    }
+
+    /// Rows of the source, through all pieces into the sink.
+    pub async fn process(&self, extent: ExtentInput, stream: &Stream, feeding: bool) -> Result<(), Failure> {
+        let rows = extent.rows.upper_bound();
+        let prepared = self.prepared(rows)?;
+        loop {
+            let from = From { extent: extent.clone(), expansion: None, marks: None };
+            match self.through(&prepared, 0, from, stream, feeding).await {
+                // Of rows that leave at once, none of these has.
+                Err(Failure::Arena) if self.run.streams_out() => self.run.larger_arenas()?,
+                other => break other?,
+            };
+        }
+        self.rows_in.fetch_add(rows, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Piece `cut` and those behind it.
+    fn through<'a>(
+        &'a self,
+        prepared: &'a Prepared,
+        cut: usize,
+        from: From,
+        stream: &'a Stream,
+        feeding: bool,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            match prepared.lowered.cuts.get(cut) {
+                Some(at) => self.through_cut(prepared, cut, at, from, stream, feeding).await,
+                None => self.sink_rows(prepared, from, stream, feeding).await,
+            }
+        })
+    }
+
+    async fn through_cut(
+        &self,
+        prepared: &Prepared,
+        index: usize,
+        cut: &Cut,
+        from: From,
+        stream: &Stream,
+        feeding: bool,
+    ) -> Result<(), Failure> {
+        let pipelines = &prepared.cuts[index];
+        let (part, made) = self.materialise(&pipelines.rows, &cut.rows, &from, false, stream).await?;
+        drop(from);
+        let part = part.arranged(&cut.columns, &cut.at);
+        let bound = part.layout.rows_upper_bound;
+        if bound == 0 {
+            return Ok(());
+        }
+        let mut extent = part.as_extent()?;
+        let (mut sums, mut pairs) = self.pairs(&extent, cut.counts, stream).await?;
+        let mut marks = None;
+        if let (Some(piece), Some(pipeline)) = (&cut.marks, &pipelines.marks) {
+            let scoped = stream.with_scope(&self.run.tags.joins);
+            let _promise = self.run.promise(mark_bytes(bound))?;
+            let marked = DeviceBuffer::zeroed(mark_bytes(bound), &scoped, &self.run.engine.pool)?;
+            self.mark(pipeline, piece, &extent, &sums, pairs, (marked.as_view(), bound), stream).await?;
+            marks = Some(LookupInput { values: mark_bits(marked.as_view(), bound)?, validity: None });
+        }
+        if let (Some((piece, build)), Some(pipeline)) = (&cut.build_marks, &pipelines.build_marks) {
+            let built = self.built(*build)?;
+            if let Some(marked) = built.marks(&self.run, stream)? {
+                let rows = built.rows_bound();
+                self.mark(pipeline, piece, &extent, &sums, pairs, (&marked, rows), stream).await?;
+            }
+        }
+        let mut recounted = None;
+        if let (Some(piece), Some(pipeline)) = (&cut.recount, &pipelines.recount) {
+            let from = From { extent: extent.clone(), expansion: None, marks: marks.clone() };
+            let (again, _) = self.materialise(pipeline, piece, &from, false, stream).await?;
+            for (column, output) in [(cut.start, 0), (cut.counts, 1)] {
+                let layout = &again.layout.columns[output];
+                let validity = layout.validity.clone().map(|range| again.buffer.view(range)).transpose()?;
+                let values = again.buffer.view(layout.values.clone())?;
+                extent.columns[column] = Some(ColumnInput { values, validity, base: 0 });
+            }
+            (sums, pairs) = self.pairs(&extent, cut.counts, stream).await?;
+            recounted = Some(again);
+        }
+        if !cut.expands {
+            self.through(prepared, index + 1, From { extent, expansion: None, marks }, stream, feeding).await?;
+            self.keep_made(made);
+            return Ok(());
+        }
+        let mut first = 0;
+        let mut ceiling = MAX_BATCH_ROWS as u64;
+        // Where a few rows suffice, few are tried at first.
+        let mut most = ceiling.min(self.rows_sought());
+        while first < pairs && !self.has_enough() {
+            let rows =
+                most.min(self.run.extent_rows.load(Ordering::Relaxed) as u64).max(LEAST_PAIRS).min(pairs - first);
+            let expansion = Some(Expansion { first, ..sums.clone() });
+            let some = ExtentInput { rows: ExtentRows::Known(rows), ..extent.clone() };
+            let from = From { extent: some, expansion, marks: None };
+            match self.through(prepared, index + 1, from, stream, feeding).await {
+                Ok(()) => {
+                    first += rows;
+                    most = (rows * 4).min(ceiling);
+                }
+                Err(failure) if failure.is_out_of_memory() && rows > LEAST_PAIRS => {
+                    ceiling = rows / 2;
+                    most = ceiling;
+                }
+                Err(failure) if first > 0 => return Err(failure.midway()),
+                Err(failure) => return Err(failure),
+            }
+        }
+        self.keep_made(made);
+        drop((part, recounted));
+        Ok(())
+    }
+
+    /// Running sums over a column of counts, and the last of them.
+    async fn pairs(&self, extent: &ExtentInput, counts: usize, stream: &Stream) -> Result<(Expansion, u64), Failure> {
+        let bound = extent.rows.upper_bound();
+        let counts = extent.columns[counts].as_ref().ok_or_else(|| EngineError::internal("counts are written"))?;
+        crate::operator::join::build::running_sums(&self.run, &counts.values, &extent.rows, bound, stream).await
+    }
+
+    /// Marks rows by pairs.
+    #[expect(clippy::too_many_arguments, reason = "a launch is all of these")]
+    async fn mark(
+        &self,
+        pipeline: &Pipeline,
+        piece: &Piece,
+        extent: &ExtentInput,
+        sums: &Expansion,
+        pairs: u64,
+        (marks, rows): (&DeviceView, u64),
+        stream: &Stream,
+    ) -> Result<(), Failure> {
+        let lookups = self.lookups(piece, None, stream).await?;
+        let tables = self.tables(piece)?;
+        let mut first = 0;
+        while first < pairs {
+            let some = (pairs - first).min(MAX_BATCH_ROWS as u64);
+            let expansion = Expansion { first, ..sums.clone() };
+            let extent = ExtentInput { rows: ExtentRows::Known(some), ..extent.clone() };
+            let texts = self.run.reached.by(&piece.spec);
+            let input = Input {
+                extents: std::slice::from_ref(&extent),
+                texts: &texts,
+                literals: &piece.literals,
+                lookups: &lookups,
+                tables: &tables,
+                expansion: Some(&expansion),
+                ..Input::default()
+            };
+            let made = self.run.made(&piece.spec, &input, stream)?;
+            let input = Input { arena: made.as_ref().map(Made::view), ..input };
+            pipeline.mark(input, marks, rows, stream)?;
+            self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
+            first += some;
+        }
+        // Pairs that raise an error raise it where they are marked; nothing later would look there.
+        self.check_raised(marks, stream).await
+    }
+
+    /// Fails when an error was raised while rows were marked.
+    async fn check_raised(&self, marks: &DeviceView, stream: &Stream) -> Result<(), Failure> {
+        let control = marks.view(0..64)?.download_vec(stream, &self.run.engine.pinned)?.await?;
+        let (error, _) = crate::program::failure::control_words(&control)?;
+        crate::program::failure::flagged(error)
+    }
+
+    async fn sink_rows(&self, prepared: &Prepared, from: From, stream: &Stream, feeding: bool) -> Result<(), Failure> {
+        if self.aggregates() {
+            let last = &prepared.lowered.last;
+            let (lookups, tables) = (self.lookups(last, from.marks.as_ref(), stream).await?, self.tables(last)?);
+            let texts = self.run.reached.by(&last.spec);
+            let input = Input {
+                extents: std::slice::from_ref(&from.extent),
+                texts: &texts,
+                literals: &last.literals,
+                lookups: &lookups,
+                tables: &tables,
+                expansion: from.expansion.as_ref(),
+                ..Input::default()
+            };
+            return self.accumulate(prepared, input, stream).await;
+        }
+        if let Sink::Mark { build } = self.sink() {
+            let built = self.built(*build)?;
+            let Some(marks) = built.marks(&self.run, stream)? else { return Ok(()) };
+            let piece = &prepared.lowered.last;
+            let (lookups, tables) = (self.lookups(piece, from.marks.as_ref(), stream).await?, self.tables(piece)?);
+            let texts = self.run.reached.by(&piece.spec);
+            let input = Input {
+                extents: std::slice::from_ref(&from.extent),
+                texts: &texts,
+                literals: &piece.literals,
+                lookups: &lookups,
+                tables: &tables,
+                expansion: from.expansion.as_ref(),
+                ..Input::default()
+            };
+            let made = self.run.made(&piece.spec, &input, stream)?;
+            let input = Input { arena: made.as_ref().map(Made::view), ..input };
+            prepared.pipeline.mark(input, &marks, built.rows_bound(), stream)?;
+            self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        if let Some(ranking) = &prepared.lowered.ranking {
+            for variant in 0..ranking.variants {
+                let piece = &prepared.lowered.last;
+                let (part, made) = self.variant_of(&prepared.pipeline, piece, &from, variant, true, stream).await?;
+                self.keep_made(made);
+                let part = part.arranged(&prepared.lowered.outputs, &prepared.lowered.at);
+                self.keep(Kept::spillable(part, &self.run.engine)?);
+            }
+            return Ok(());
+        }
+        if let Sink::Limit { skip, fetch } = *self.sink() {
+            let lowered = &prepared.lowered;
+            let (part, made) = self.materialise(&prepared.pipeline, &lowered.last, &from, true, stream).await?;
+            drop(from);
+            let part = part.arranged(&lowered.outputs, &lowered.at);
+            if let Some(part) = self.limit_rows(part, skip, fetch, stream).await? {
+                self.keep(Kept::spillable(part, &self.run.engine)?);
+                self.keep_made(made);
+            }
+            return Ok(());
+        }
+        if let Some(best) = prepared.lowered.best {
+            return self.sink_best(prepared, best, from, stream).await;
+        }
+        let leaves = self.run.is_last(self.index) && matches!(self.sink(), Sink::Materialise);
+        // Where a few rows suffice, they come home at once, so that it shows when they are enough.
+        let counts = self.run.program.row_limit.is_some();
+        let keeps = !leaves || !(self.run.streams_out() || counts);
+        let lowered = &prepared.lowered;
+        let wanted = self.rows_wanted(from.extent.rows.upper_bound());
+        let waits = keeps && wanted.is_none();
+        let (part, made) = self.materialise(&prepared.pipeline, &lowered.last, &from, waits, stream).await?;
+        drop(from);
+        let mut part = part.arranged(&lowered.outputs, &lowered.at);
+        if let Some(wanted) = wanted {
+            part = self.best(part, wanted, prepared, stream).await?;
+            self.parts_sorted.fetch_add(1, Ordering::Relaxed);
+        }
+        if !keeps {
+            let batch = self.run.download(&part, stream, feeding).await?;
+            drop((part, made));
+            match self.run.streams_out() {
+                true => self.run.leave(batch).await?,
+                false => self.run.came_home(batch),
+            }
+            return Ok(());
+        }
+        // Of a part of the keys, most rows of an extent are left out; and where memory has run out, or may, room for rows that are
+        // not there is missed elsewhere.
+        let is_large = part.layout.bytes > ROOMY_BYTES && prepared.pipeline.compiled().compacts;
+        let shrinks = !self.slices.is_empty() || !self.run.passes.is_empty() || waits && is_large;
+        let part = if shrinks { self.run.shrink(part, stream).await? } else { part };
+        self.keep(Kept::spillable(part, &self.run.engine)?);
+        self.keep_made(made);
+        Ok(())
+    }
+
+    /// A launch of the last piece over no rows.
+    pub async fn no_rows(&self, prepared: &Prepared, stream: &Stream) -> Result<(), Failure> {
+        let nothing = DeviceBuffer::zeroed(256, stream, &self.run.engine.pool)?;
+        let spec = &prepared.lowered.last.spec;
+        let column = ColumnInput { values: nothing.view(0..0)?, validity: None, base: 0 };
+        let columns = vec![Some(column); spec.columns.len()];
+        let sums = nothing.view(0..64)?;
+        let from = From {
+            extent: ExtentInput { rows: ExtentRows::Known(0), columns },
+            expansion: spec.expanded.then_some(Expansion { sums, source_rows: 0, first: 0 }),
+            marks: Some(LookupInput { values: nothing.as_view().clone(), validity: None }),
+        };
+        self.sink_rows(prepared, from, stream, false).await
+    }
+
+    /// True when rows that are kept may be views of texts.
+    pub fn keeps_texts(&self) -> bool {
+        // A sort's keys are kept beside what it gives.
+        let written = |prepared: &Prepared| prepared.lowered.last.spec.output_types();
+        let kept = |prepared: &Prepared| written(prepared).iter().any(|ty| ty.repr == Repr::Text);
+        !self.run.streams_out() && self.prepared_already().is_some_and(|prepared| kept(&prepared))
+    }
+
+    /// Keeps the texts that a launch made, if rows that are kept may be views of them.
+    pub(crate) fn keep_made(&self, made: Option<Made<'_>>) {
+        if let (Some(made), true) = (made, self.keeps_texts()) {
+            made.stay();
+        }
+    }
+
+    pub(crate) fn keep(&self, part: Kept) {
+        self.kept().push(part);
+    }
+
+    /// The parts that were kept so far.
+    pub(crate) fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a pass over the source: the groups of its part of the keys are there.
+    pub async fn end_pass(&self, stream: &Stream) -> Result<(), Failure> {
+        let prepared = self.prepared(0)?;
+        self.check_ranks()?;
+        if self.aggregates() {
+            let groups = self.emit(&prepared, stream, self.passes > 1).await?;
+            self.keep(groups);
+        }
+        Ok(())
+    }
+
+    /// The columns that the segment gives, without rows.
+    pub fn shape(&self) -> Result<Given, Failure> {
+        let columns = self.prepared(0)?.lowered.outputs.clone();
+        Ok(Given { parts: vec![], columns, aggregate: None, ranked: vec![] })
+    }
+
+    /// What the segment gives.
+    pub async fn finish(&self, stream: &Stream) -> Result<Given, Failure> {
+        let prepared = self.prepared(0)?;
+        if let Sink::Mark { build } = self.sink()
+            && let Some(marks) = self.built(*build)?.marks(&self.run, stream)?
+        {
+            // An error in a condition is raised where rows are marked; nothing later would look there.
+            self.check_raised(&marks, stream).await?;
+        }
+        let mut parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
+        // One part that is sorted is the result.
+        let sorted_already = parts.len() == 1 && self.parts_sorted.load(Ordering::Relaxed) == 1;
+        if let (Sink::Sort { fetch, .. }, false, false) = (self.sink(), parts.is_empty(), sorted_already) {
+            parts = vec![Kept::staying(self.sort_parts(parts, *fetch, &prepared, stream).await?)];
+        }
+        let mut ranked = Vec::new();
+        if let (Some(ranking), false) = (&prepared.lowered.ranking, parts.is_empty()) {
+            let (rows, columns) = self.rank_parts(parts, ranking, &prepared, stream).await?;
+            (parts, ranked) = (vec![Kept::spillable(rows, &self.run.engine)?], columns);
+        }
+        let mut columns = prepared.lowered.outputs.clone();
+        self.run.bounded(&mut columns);
+        Ok(Given { parts, columns, aggregate: prepared.lowered.aggregate.clone(), ranked })
+    }
+
+    /// The segment in the kernels' language, made by whoever asks first. `rows` are those at hand; statistics may know of
+    /// more.
+    pub fn prepared(&self, rows: u64) -> Result<Arc<Prepared>, Failure> {
+        let mut slot = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(prepared) = &*slot {
+            return Ok(Arc::clone(prepared));
+        }
+        let (lowered, bounds) = self.shape_of(rows)?;
+        let pipelines = &self.run;
+        let optional = |piece: Option<&Piece>| piece.map(|piece| pipelines.pipeline(&piece.spec)).transpose();
+        let mut cuts = Vec::with_capacity(lowered.cuts.len());
+        for cut in &lowered.cuts {
+            cuts.push(CutPipelines {
+                rows: pipelines.pipeline(&cut.rows.spec)?,
+                marks: optional(cut.marks.as_ref())?,
+                build_marks: optional(cut.build_marks.as_ref().map(|(piece, _)| piece))?,
+                recount: optional(cut.recount.as_ref())?,
+            });
+        }
+        let pipeline = pipelines.pipeline(&lowered.last.spec)?;
+        let prepared = Arc::new(Prepared { lowered, cuts, pipeline, bounds });
+        *slot = Some(Arc::clone(&prepared));
+        drop(slot);
+        self.run.compile_after(self.index, &prepared);
+        Ok(prepared)
+    }
+
+    /// The segment's pieces for so many rows, and the columns whose dictionaries must stay below a bound.
+    pub fn shape_of(&self, rows: u64) -> Result<(LoweredSegment, Vec<(usize, usize)>), Failure> {
+        let upload = match &self.run.program.segments[self.index].source {
+            Source::Upload(upload) => Some(*upload),
+            _ => None,
+        };
+        let known = upload.map_or(self.rows_hint, |upload| self.run.uploads[upload].rows_known);
+        // Rounded, so that a few rows more compile nothing.
+        let rows_hint = Some(known.max(rows).next_power_of_two());
+        let mut columns = self.columns.clone();
+        let mut lowered = self.lower(&columns, rows_hint)?;
+        let mut bounds = Vec::new();
+        if let (Some(aggregate), Some(upload)) = (&lowered.aggregate, upload) {
+            // Codes that are keys get a bound, so that few groups can be addressed directly.
+            let tables = self.run.tables();
+            for key in &aggregate.emitted[..aggregate.spec.keys.len()] {
+                let Form::Codes(_, id) = key.form else { continue };
+                let of = |column: &ColumnInfo| matches!(column.form, Form::Codes(_, of) if of == id);
+                let Some(index) = columns.iter().position(of) else { continue };
+                let Form::Codes(ty, _) = columns[index].form else { continue };
+                let learnt = self.run.learnt_sizes.get(&(upload, index)).copied().unwrap_or(0);
+                let bound = tables.len(id).max(learnt).max(LEAST_CODES).next_power_of_two();
+                if bound <= MOST_BOUNDED_CODES {
+                    columns[index].form = Form::Codes(ty.within(0, bound as i128 - 1), id);
+                    bounds.push((index, bound));
+                }
+            }
+        }
+        if !bounds.is_empty() {
+            lowered = self.lower(&columns, rows_hint)?;
+        }
+        if let SinkSpec::Aggregate(aggregate) = &mut lowered.last.spec.sink
+            && self.passes > 1
+        {
+            // Only a hash table can be for a part of the keys.
+            aggregate.regime = Some(Regime::Hash);
+        }
+        Ok((lowered, bounds))
+    }
+
+    fn lower(&self, columns: &[ColumnInfo], rows_hint: Option<u64>) -> Result<LoweredSegment, Failure> {
+        let mut tables = self.run.tables();
+        let input = SegmentInput {
+            columns,
+            finish: self.finish.as_ref(),
+            like: self.like.as_deref(),
+            rows_hint,
+            union: self.run.unions.get(&self.index).map(Vec::as_slice),
+            needed: self.run.needed.get(&self.index).map(Vec::as_slice),
+            slices: &self.slices,
+            own_keys: self.run.keys.get(&self.index).map(Vec::as_slice),
+        };
+        let lowered = self.run.program.lower(self.index, &input, &mut tables.definitions, &mut |build, _, _, _| {
+            let unbuilt = || crate::reason::Reason::NodeUnsupported { node: format!("a join with segment {build}") };
+            self.builds.get(&build).map(|built| built.form().clone()).ok_or_else(unbuilt)
+        })?;
+        Ok(lowered)
+    }
+
+    /// What is prepared, if anything has run.
+    pub fn prepared_already(&self) -> Option<Arc<Prepared>> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Fails when a dictionary has outgrown the bound of its codes.
+    pub fn check_bounds(&self, prepared: &Prepared) -> Result<(), Failure> {
+        let Source::Upload(upload) = &self.run.program.segments[self.index].source else { return Ok(()) };
+        let tables = self.run.tables();
+        let mut sizes = HashMap::new();
+        for (column, bound) in &prepared.bounds {
+            if let Form::Codes(_, id) = self.columns[*column].form
+                && tables.len(id) > *bound
+            {
+                sizes.insert((*upload, *column), tables.len(id));
+            }
+        }
+        if sizes.is_empty() { Ok(()) } else { Err(Failure::Dictionaries(sizes)) }
+    }
+
+    /// Fails when a state keeps ranks of strings that moved as their dictionary grew, whether or not rows came after.
+    fn check_ranks(&self) -> Result<(), Failure> {
+        let mut tables = self.run.tables();
+        if tables.kept_ranks_moved()? { Err(Failure::Ranks(tables.take_seeds())) } else { Ok(()) }
+    }
+
+    fn built(&self, build: usize) -> Result<&Built, EngineError> {
+        self.builds.get(&build).ok_or_else(|| EngineError::internal(format!("segment {build} has built nothing")))
+    }
+
+    /// The join tables of a launch.
+    pub fn tables(&self, piece: &Piece) -> Result<Vec<TableInput>, Failure> {
+        piece.tables.iter().map(|build| Ok(self.built(*build)?.table.clone())).collect()
+    }
+
+    /// The lookup tables of a launch.
+    async fn lookups(
+        &self,
+        piece: &Piece,
+        marks: Option<&LookupInput>,
+        stream: &Stream,
+    ) -> Result<Vec<LookupInput>, Failure> {
+        let mut inputs = Vec::with_capacity(piece.lookups.len());
+        for table in &piece.lookups {
+            inputs.push(match table {
+                LookupTable::Dictionary(lookup) => self.dictionary_table(lookup, stream).await?,
+                LookupTable::BuildColumn { build, column, .. } => self.built(*build)?.column(*column)?,
+                LookupTable::Best { ty } => self.best_so_far(*ty, stream)?,
+                LookupTable::Ranked { column, .. } => self.ranked_column(*column, stream)?,
+                LookupTable::Matches { build } => self.built(*build)?.table.rows()?,
+                LookupTable::Marks => {
+                    marks.cloned().ok_or_else(|| EngineError::internal("rows are marked before they are looked up"))?
+                }
+            });
+        }
+        Ok(inputs)
+    }
+
+    /// A table over a dictionary. Where there is no pinned memory for a large one, it waits until some has come back.
+    pub(crate) async fn dictionary_table(&self, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
+        let spec = LookupSpec { physical: lookup.physical(), ty: lookup.ty };
+        loop {
+            let made = self.run.tables().lookup(lookup, &spec, &self.run.engine, stream);
+            match made {
+                Err(Failure::Pinned(_)) => {
+                    drop(self.run.engine.pinned.take(HostKind::Upload, LARGE_TABLE_BYTES).await?);
+                }
+                other => {
+                    let table = other?;
+                    if lookup.kind == LookupKind::Text {
+                        self.run.reached.keep(&table.values, None);
+                    }
+                    return Ok(table);
+                }
+            }
+        }
+    }
+
+    /// The rows that pass a piece, as dense columns, and what their views lead to that was made here.
+    async fn materialise(
+        &self,
+        pipeline: &Pipeline,
+        piece: &Piece,
+        from: &From,
+        waits: bool,
+        stream: &Stream,
+    ) -> Result<(Part, Option<Made<'_>>), Failure> {
+        self.variant_of(pipeline, piece, from, 0, waits, stream).await
+    }
+
+    /// The same, by launch `variant` of several over the same rows.
+    async fn variant_of(
+        &self,
+        pipeline: &Pipeline,
+        piece: &Piece,
+        from: &From,
+        variant: u32,
+        waits: bool,
+        stream: &Stream,
+    ) -> Result<(Part, Option<Made<'_>>), Failure> {
+        self.some_of_variant(pipeline, piece, from, variant, u64::MAX, waits, stream).await
+    }
+
+    /// The same, with room for `room` of the rows: if more pass, the first of them.
+    #[expect(clippy::too_many_arguments, reason = "a launch is all of these")]
+    pub(crate) async fn some_of_variant(
+        &self,
+        pipeline: &Pipeline,
+        piece: &Piece,
+        from: &From,
+        variant: u32,
+        room: u64,
+        waits: bool,
+        stream: &Stream,
+    ) -> Result<(Part, Option<Made<'_>>), Failure> {
+        let lookups = self.lookups(piece, from.marks.as_ref(), stream).await?;
+        let tables = self.tables(piece)?;
+        let extents = std::slice::from_ref(&from.extent);
+        let layout = pipeline.short_layout(extents, room);
+        let (buffer, promise) = self.run.output(&layout, waits, stream)?;
+        let texts = self.run.reached.by(&piece.spec);
+        let marks = match &piece.spec.sink {
+            SinkSpec::MaterialiseAndMark { .. } => Some(self.marks_of_kept(stream)?),
+            _ => None,
+        };
+        let input = Input {
+            extents,
+            marks: marks.as_ref(),
+            texts: &texts,
+            literals: &piece.literals,
+            lookups: &lookups,
+            tables: &tables,
+            expansion: from.expansion.as_ref(),
+            variant,
+            ..Input::default()
+        };
+        let made = self.run.made(&piece.spec, &input, stream)?;
+        let input = Input { arena: made.as_ref().map(Made::view), ..input };
+        pipeline.materialise(input, &buffer, &layout, stream)?;
+        self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
+        let made = made.filter(|_| gives_texts(&piece.spec));
+        Ok((Part::new(&buffer, layout, vec![]).promised(promise), made))
+    }
+
+    /// The marks of the build side whose rows without a match are kept.
+    fn marks_of_kept(&self, stream: &Stream) -> Result<DeviceView, Failure> {
+        let kept = self.run.program.segments[self.index].stages.iter().find_map(|stage| match stage {
+            Stage::Probe { join, build } if join.kind().keeps_build_rows() => Some(*build),
+            _ => None,
+        });
+        let kept = kept.ok_or_else(|| EngineError::internal("marks belong to a join"))?;
+        match self.built(kept)?.marks(&self.run, stream)? {
+            Some(marks) => Ok(marks),
+            // It has no rows; no bit will be set, but there must be an address.
+            None => Ok(DeviceBuffer::zeroed(mark_bytes(0), stream, &self.run.engine.pool)?.as_view().clone()),
+        }
+    }
+
+    /// True when the table can be cut: one part of the keys after the other, in less memory each.
+    pub fn may_cut_table(&self) -> bool {
+        let keyed = self.prepared_already().is_some_and(|prepared| match &prepared.lowered.last.spec.sink {
+            SinkSpec::Aggregate(aggregate) => !aggregate.keys.is_empty(),
+            _ => false,
+        });
+        keyed && self.passes < tune::MAX_KEY_PARTS && self.most_groups.load(Ordering::Relaxed) > tune::HASH_MIN_SLOTS
+    }
+}
+
+/// Room for any table: 16 bytes for each of a dictionary's values, and their validity.
+const LARGE_TABLE_BYTES: usize = 18 << 20;

@@ -1,0 +1,5 @@
+//! What leaves the device: the border node, the way of rows to Arrow, and the CPU that takes over.
+
+pub(crate) mod download;
+pub mod node;
+pub(crate) mod takeover;

@@ -1,0 +1,175 @@
+//! The upper border: a device subtree's rows become Arrow batches.
+//!
+//!   first poll ──► Run: feeders, kernels, one wait ──► batches
+//!        └─ trouble before the first batch ──► the CPU subplan it replaced, with a note
+//!
+//! Partitions one.
+//! Order      the order of the sort below, if there is one.
+//! Waits      once per run, for the result.
+//! Cancelled  when its stream is dropped: the run's work and memory end in stream order.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use tokio::sync::watch;
+
+use crate::device::Engine;
+use crate::options::Fallback;
+use crate::reason::Reason;
+use crate::result::takeover;
+
+/// Runs the device subtree below it.
+#[derive(Clone)]
+pub struct DownloadExec {
+    reasons: Vec<Reason>,
+    engine: Arc<Engine>,
+    /// What DataFusion planned for the same rows; it takes over when the device cannot answer.
+    cpu: Arc<dyn ExecutionPlan>,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+    /// What happened in runs, such as a subplan that the CPU took over. A record, like the metrics; no run reads it.
+    notes: Arc<Mutex<Vec<String>>>,
+    /// Set by the first run: later ones read a fresh copy of the plan below, because DataFusion's scans hand out their
+    /// files once.
+    begun: Arc<AtomicBool>,
+    /// Runs that have not ended; one whose stream was dropped ends a moment later.
+    under_way: Arc<watch::Sender<usize>>,
+}
+
+/// A run, until it is dropped.
+pub(crate) struct UnderWay(Arc<watch::Sender<usize>>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.send_modify(|runs| *runs -= 1);
+    }
+}
+
+impl fmt::Debug for DownloadExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DownloadExec").field("reasons", &self.reasons).field("input", &self.input).finish()
+    }
+}
+
+impl DownloadExec {
+    /// A border above the device node `input`, which stands for `cpu`.
+    pub fn new(engine: Arc<Engine>, input: Arc<dyn ExecutionPlan>, cpu: Arc<dyn ExecutionPlan>) -> Self {
+        let sorted = input.properties().output_ordering().cloned();
+        let properties = crate::operator::properties(input.schema(), sorted);
+        Self {
+            reasons: vec![],
+            engine,
+            cpu,
+            input,
+            properties,
+            metrics: ExecutionPlanMetricsSet::new(),
+            notes: Arc::default(),
+            begun: Arc::default(),
+            under_way: Arc::new(watch::Sender::new(0)),
+        }
+    }
+
+    /// Counts a run for as long as what this gives lives.
+    pub(crate) fn run_begins(&self) -> UnderWay {
+        self.under_way.send_modify(|runs| *runs += 1);
+        UnderWay(Arc::clone(&self.under_way))
+    }
+
+    /// Waits until all runs have ended, and so have counted what they did.
+    pub(crate) async fn runs_ended(&self) {
+        // The sender is here, so it cannot have gone.
+        let _ = self.under_way.subscribe().wait_for(|runs| *runs == 0).await;
+    }
+
+    /// True for the first run of this plan, which may read the plan below as it stands.
+    pub(crate) fn begin(&self) -> bool {
+        !self.begun.swap(true, Ordering::Relaxed)
+    }
+
+    /// Adds why the operators above stayed on the CPU.
+    pub fn with_reasons(mut self, reasons: Vec<Reason>) -> Self {
+        self.reasons = reasons;
+        self
+    }
+
+    /// Why operators above stayed on the CPU.
+    pub fn reasons(&self) -> &[Reason] {
+        &self.reasons
+    }
+
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The device subtree.
+    pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
+    }
+
+    /// The CPU subplan it replaced.
+    pub fn cpu(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.cpu
+    }
+
+    /// Where runs count.
+    pub fn metrics_set(&self) -> &ExecutionPlanMetricsSet {
+        &self.metrics
+    }
+
+    /// Where runs note what a user should hear of.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes what the CPU took over, once; where fallbacks are to be warned of, as a warning, too.
+    pub(crate) fn note_once(&self, note: String, fallback: Fallback) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if notes.contains(&note) {
+            return;
+        }
+        if fallback == Fallback::Warn {
+            tracing::warn!("{note}");
+        }
+        notes.push(note);
+    }
+
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self::new(Arc::clone(&self.engine), input, Arc::clone(&self.cpu)).with_reasons(self.reasons.clone())
+    }
+
+    fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        vec![]
+    }
+}
+
+impl DisplayAs for DownloadExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        let reasons = crate::reason::reasons_text(&self.reasons);
+        match (t, reasons.is_empty()) {
+            (DisplayFormatType::TreeRender, true) => Ok(()),
+            (DisplayFormatType::TreeRender, false) => write!(f, "CPU above: {reasons}"),
+            (_, true) => write!(f, "DownloadExec"),
+            (_, false) => write!(f, "DownloadExec: above stays on the CPU because {reasons}"),
+        }
+    }
+}
+
+crate::operator::device_node!(DownloadExec, {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        if partition != 0 {
+            return Err(crate::EngineError::internal(format!("DownloadExec has no partition {partition}")).into());
+        }
+        takeover::execute(self, context)
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+});

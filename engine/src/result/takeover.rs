@@ -1,0 +1,151 @@
+//! A run, and what happens after it: its batches, its counts, and the CPU's run where the device could not answer.
+//!
+//! Trouble  out of memory, a lost device or an error flag before the first batch re-runs the CPU subplan, with a note.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::metrics::MetricBuilder;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::{StreamExt, TryStreamExt, stream};
+use millpond_memory::Scope;
+
+use crate::options::{Fallback, MillpondOptions};
+use crate::program::counts::Tally;
+use crate::program::failure::Failure;
+use crate::program::failure::Trouble;
+use crate::program::run;
+use crate::program::run::Output;
+use crate::report::metric;
+use crate::result::node::{DownloadExec, UnderWay};
+use crate::source::reset::ready_again;
+
+/// Batches that wait between the run and whoever reads it.
+const BATCHES_AHEAD: usize = 2;
+
+/// Starts a run of the subtree below `download`; its work begins with the first poll.
+pub fn execute(download: &DownloadExec, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    let schema = download.schema();
+    let download = download.clone();
+    let started = async move {
+        // The stream owns the host task: dropping it ends the run.
+        let mut builder = RecordBatchReceiverStream::builder(download.schema(), BATCHES_AHEAD);
+        let sender = builder.tx();
+        let batch_rows = context.session_config().batch_size();
+        let out = Output { sender, sent: Arc::default(), batch_rows };
+        builder.spawn(async move { host_task(download, context, out).await });
+        Ok::<_, DataFusionError>(builder.build())
+    };
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::once(started).try_flatten())))
+}
+
+/// The run, and what happens after it.
+async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Output) -> Result<()> {
+    let scope = download.engine().query_scope();
+    let record = Record {
+        download: download.clone(),
+        scope: scope.clone(),
+        tally: Arc::default(),
+        out: out.clone(),
+        _under_way: download.run_begins(),
+    };
+    let ended = run::run(&download, &context, &scope, &record.tally, &out).await;
+    drop(record);
+    let options = context.session_config().options().extensions.get::<MillpondOptions>();
+    let fallback = options.map_or(Fallback::Allow, |options| options.fallback);
+    let sent = out.sent.load(Ordering::Relaxed) > 0;
+    let mut trouble = match ended {
+        Ok(()) | Err(Failure::Cancelled) => return Ok(()),
+        // The CPU's run may never ask for the input that failed.
+        Err(Failure::Input(error)) if fallback != Fallback::Error && !sent && spares_rows(download.cpu()) => {
+            Trouble { what: error.strip_backtrace(), ..Trouble::default() }
+        }
+        Err(Failure::Input(error)) => return Err(error),
+        Err(Failure::Ranges | Failure::Dictionaries(_) | Failure::Ranks(_) | Failure::Texts(_) | Failure::Arena) => {
+            Trouble { what: "values left the ranges that statistics gave".into(), ..Trouble::default() }
+        }
+        Err(Failure::Trouble(trouble) | Failure::Midway(trouble) | Failure::Pinned(trouble)) => trouble,
+    };
+    // Once a batch has left, the CPU cannot begin again.
+    if fallback == Fallback::Error || sent {
+        // The query's own error has DataFusion's words, with its values; only DataFusion knows them.
+        if trouble.sql.is_some() {
+            let mut batches = cpu(&download, context)?;
+            while let Some(batch) = batches.next().await {
+                batch?;
+            }
+            // DataFusion reaches no such row, so the error was the device's alone.
+            trouble.sql = None;
+        }
+        return Err(trouble.into_error(fallback));
+    }
+    download.note_once(format!("{} – ran this part again on the CPU", trouble.what), fallback);
+    MetricBuilder::new(download.metrics_set()).global_counter(metric::TAKEN_OVER).add(1);
+    let mut batches = cpu(&download, context)?;
+    while let Some(batch) = batches.next().await {
+        let batch = batch?;
+        if out.sender.send(Ok(batch)).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// True when DataFusion may leave part of a plan's input unread: a side of a join whose other side has no rows, and what lies
+/// beyond a limit.
+fn spares_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.children().len() > 1 || plan.fetch().is_some() || plan.children().into_iter().any(spares_rows)
+}
+
+/// The subplan that the device subtree stands for, as one partition.
+fn cpu(download: &DownloadExec, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    let mut cpu = ready_again(Arc::clone(download.cpu()))?;
+    if cpu.output_partitioning().partition_count() > 1 {
+        cpu = match cpu.properties().output_ordering().cloned() {
+            Some(order) => Arc::new(SortPreservingMergeExec::new(order, cpu)),
+            None => Arc::new(CoalescePartitionsExec::new(cpu)),
+        };
+    }
+    cpu.execute(0, context)
+}
+
+/// Writes a run's counts to the metrics when the run ends, however it ends.
+struct Record {
+    download: DownloadExec,
+    scope: Scope,
+    tally: Arc<Tally>,
+    out: Output,
+    /// Dropped after the counts are written.
+    _under_way: UnderWay,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let counters = self.scope.counters();
+        let metrics = self.download.metrics_set();
+        let count = |name: &'static str, n: u64| MetricBuilder::new(metrics).global_counter(name).add(n as usize);
+        MetricBuilder::new(metrics).output_rows(0).add(self.out.sent.load(Ordering::Relaxed) as usize);
+        count(metric::LAUNCHES, counters.launches);
+        let (pipelines, ptx_instructions) = self.tally.pipelines();
+        count(metric::PIPELINE_LAUNCHES, self.tally.launches.load(Ordering::Relaxed));
+        count(metric::PIPELINES, pipelines);
+        count(metric::PTX_INSTRUCTIONS, ptx_instructions);
+        count(metric::HOST_WAITS, counters.host_waits);
+        count(metric::ALLOCATIONS, counters.allocations);
+        count(metric::ALLOCATED_BYTES, counters.allocated_bytes);
+        if counters.allocator_ns > 0 {
+            count(metric::ALLOCATOR_NS, counters.allocator_ns);
+        }
+        count(metric::UPLOADED_BYTES, counters.uploaded_bytes);
+        count(metric::DOWNLOADED_BYTES, counters.downloaded_bytes);
+        count(metric::PEAK_BYTES, counters.peak_bytes);
+        count(metric::SPILLED_BYTES, counters.spilled_bytes);
+        count(metric::RESTORED_BYTES, counters.restored_bytes);
+        self.download.engine().query_ended();
+    }
+}

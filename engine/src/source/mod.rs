@@ -1,0 +1,4 @@
+//! Where rows come from.
+
+pub(crate) mod reset;
+pub mod upload;

@@ -1,0 +1,41 @@
+//! A plan on the CPU, made ready to be executed again.
+//!
+//!   TopK ─ dynamic filter ─► scan        first execution: the filter ends as `x < 7`, or as `false`
+//!                                        second one: it has to begin as `true`, or the scan leaves rows out
+//!
+//! DataFusion's own reset gives operators new filters, and leaves the old ones, as they ended, in the scans that hold them.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+
+/// `plan`, as it was before it was executed. Filters that its scans hold let every row pass, until somebody fills them again.
+pub(crate) fn ready_again(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.apply(|node| {
+        node.apply_expressions(&mut |expression| {
+            expression.apply(|part| {
+                if let Some(filter) = part.downcast_ref::<DynamicFilterPhysicalExpr>() {
+                    filter.update(lit(true))?;
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    reset_plan_states(plan.transform_up(with_own_bound).data()?)
+}
+
+/// An aggregate remembers the least and the greatest value of the execution before beside its filter: it gets a filter that no
+/// scan holds.
+fn with_own_bound(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let filled =
+        node.downcast_ref::<AggregateExec>().and_then(|of| Some((of, of.dynamic_expressions_produced().pop()?)));
+    let Some((aggregate, filter)) = filled else { return Ok(Transformed::no(node)) };
+    let columns = filter.children().into_iter().map(Arc::clone).collect();
+    let own = Arc::new(DynamicFilterPhysicalExpr::new(columns, lit(true)));
+    Ok(Transformed::yes(Arc::new(aggregate.clone().with_dynamic_filter_expr(own)?)))
+}
