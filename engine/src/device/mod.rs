@@ -7,6 +7,7 @@
 //! an `Arc`. A lost device is not used again in the process.
 
 pub mod host_memory;
+pub(crate) mod learnt;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,10 +23,9 @@ use millpond_memory::{
     PinnedPool, Scope, SpillOptions, Spiller, Strategy, StreamPool,
 };
 
+use crate::device::learnt::Learnt;
 use crate::error::EngineError;
-use crate::operator::aggregate::run::GroupSizes;
 use crate::options::{DeviceChoice, DeviceTimeout, MillpondOptions};
-use crate::program::texts::StringForms;
 
 /// One device with its pools, shared by the queries that run on it.
 pub struct Engine {
@@ -37,10 +37,8 @@ pub struct Engine {
     pub(crate) streams: StreamPool,
     pub(crate) pipelines: Arc<PipelineCache>,
     pub(crate) images: Images,
-    /// Which string columns went without a dictionary.
-    pub(crate) string_forms: StringForms,
-    /// What earlier runs learnt of the sizes of groups' tables.
-    pub(crate) group_sizes: GroupSizes,
+    /// What earlier runs learnt of their plans.
+    pub(crate) learnt: Learnt,
     /// How many have run.
     queries: AtomicU64,
     sim: Option<Arc<SimDriver>>,
@@ -157,8 +155,7 @@ impl Engine {
             streams,
             pipelines,
             images,
-            string_forms: StringForms::default(),
-            group_sizes: GroupSizes::default(),
+            learnt: Learnt::default(),
             queries: AtomicU64::new(0),
             sim,
             name,

@@ -10,10 +10,19 @@
 use std::fmt;
 use std::sync::Arc;
 
+use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::cast::as_boolean_array;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+use crate::error::EngineError;
+use crate::program::contract::{Cut, Stage};
+use crate::program::lower::SegmentLowering;
+use crate::program::segments::{Open, Segments};
+use crate::reason::Reason;
 
 /// A filter on the device, with DataFusion's embedded projection and row limit.
 #[derive(Debug, Clone)]
@@ -86,3 +95,63 @@ impl DisplayAs for DeviceFilterExec {
 }
 
 crate::operator::device_node!(DeviceFilterExec, execute: refuse);
+
+/// How filters become stages.
+#[derive(Debug)]
+pub(crate) struct Filter;
+
+impl Cut for Filter {
+    fn cut(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        top: bool,
+        into: &mut Segments<'_>,
+    ) -> Option<Result<Open, EngineError>> {
+        let filter = node.downcast_ref::<DeviceFilterExec>()?;
+        if top {
+            into.leave(0, filter.row_limit());
+        }
+        let stage = FilterStage {
+            predicate: Arc::clone(filter.predicate()),
+            projection: filter.projection().map(<[usize]>::to_vec),
+        };
+        Some(into.open_input(node, false).map(|open| open.with(stage)))
+    }
+
+    fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {
+        let (a, b) = (a.downcast_ref::<DeviceFilterExec>()?, b.downcast_ref::<DeviceFilterExec>()?);
+        Some(a.predicate() == b.predicate() && a.projection() == b.projection() && a.row_limit() == b.row_limit())
+    }
+}
+
+/// Rows for which a predicate is true, and of these the columns that go on.
+#[derive(Debug)]
+struct FilterStage {
+    predicate: Arc<dyn PhysicalExpr>,
+    projection: Option<Vec<usize>>,
+}
+
+impl Stage for FilterStage {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<(), Reason> {
+        segment.with_filters(|lowering, scope, filters| {
+            // The parts of an AND are filters of their own, so that a later one sees only the survivors.
+            for part in split_conjunction(&self.predicate) {
+                filters.push(lowering.predicate(part, scope)?);
+            }
+            Ok(())
+        })?;
+        if let Some(projection) = &self.projection {
+            segment.scope = segment.scope.select(projection);
+        }
+        Ok(())
+    }
+
+    fn on_cpu(&self, batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
+        let keep = self.predicate.evaluate(batch)?.into_array(batch.num_rows())?;
+        let kept = filter_record_batch(batch, as_boolean_array(&keep)?)?;
+        Ok(match &self.projection {
+            Some(projection) => kept.project(projection)?,
+            None => kept,
+        })
+    }
+}

@@ -23,6 +23,7 @@ use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, Partitioning
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 
+use crate::program::contract::Operators;
 use crate::result::node::DownloadExec;
 use crate::source::upload::UploadExec;
 use aggregate::DeviceAggregateExec;
@@ -120,3 +121,16 @@ macro_rules! device_node {
     };
 }
 pub(crate) use device_node;
+
+/// The operators that there are. One more is one more line.
+pub fn registry() -> Operators {
+    Arc::new([
+        Arc::new(filter::Filter),
+        Arc::new(project::Project),
+        Arc::new(aggregate::Aggregate),
+        Arc::new(join::Join),
+        Arc::new(sort::Sort),
+        Arc::new(limit::Limit),
+        Arc::new(union::Union),
+    ])
+}

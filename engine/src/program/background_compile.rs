@@ -8,26 +8,13 @@
 //!         of no use, and what is needed is compiled when it is asked for. Nothing depends on a guess.
 //! Waits   whoever asks for a pipeline that is under way waits for it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use millpond_kernels::codegen::ir::PipelineSpec;
 
-use crate::program::extents::{Active, Prepared};
-use crate::program::lower::LoweredSegment;
+use crate::program::extents::{Prepared, SegmentRun, SegmentStart};
 use crate::program::run::Run;
 use crate::program::segments::Source;
-
-impl LoweredSegment {
-    /// What its pieces compile to, in order.
-    fn specs(&self) -> impl Iterator<Item = &PipelineSpec> {
-        let of_cuts = self.cuts.iter().flat_map(|cut| {
-            let marks = cut.build_marks.as_ref().map(|(piece, _)| piece);
-            [Some(&cut.rows), cut.marks.as_ref(), marks, cut.recount.as_ref()].into_iter().flatten()
-        });
-        of_cuts.chain([&self.last]).map(|piece| &piece.spec)
-    }
-}
 
 impl Run {
     /// Begins to compile what depends on no other segment.
@@ -38,8 +25,7 @@ impl Run {
                 && self.program.probed(index).next().is_none()
             {
                 let columns = self.uploads[*upload].columns.clone();
-                let passes = self.passes.get(&index).copied().unwrap_or(1);
-                let alone = Active::new(self, index, columns, None, None, HashMap::new(), vec![], passes, 0);
+                let alone = SegmentRun::new(self, SegmentStart::over(index, columns));
                 specs.extend(alone.guess());
             }
         }
@@ -56,9 +42,8 @@ impl Run {
             }
             let mut columns = prepared.lowered.outputs.clone();
             self.bounded(&mut columns);
-            let passes = self.passes.get(&next).copied().unwrap_or(1);
-            let finish = prepared.lowered.aggregate.clone();
-            let reader = Active::new(self, next, columns, finish, None, HashMap::new(), vec![], passes, 0);
+            let produced = Some(Arc::clone(&prepared.lowered.details));
+            let reader = SegmentRun::new(self, SegmentStart { produced, ..SegmentStart::over(next, columns) });
             specs.extend(reader.guess());
         }
         self.compile(specs);
@@ -74,7 +59,7 @@ impl Run {
     }
 }
 
-impl Active {
+impl SegmentRun {
     /// Begins to compile this segment, whose builds are there.
     pub fn compile_ahead(&self) {
         if self.run.program.probed(self.index).next().is_some() {
@@ -85,7 +70,7 @@ impl Active {
     /// What it will ask for, as far as can be told; nothing if it cannot be.
     fn guess(&self) -> Vec<PipelineSpec> {
         match self.shape_of(0) {
-            Ok((lowered, _)) => lowered.specs().cloned().collect(),
+            Ok((lowered, _)) => lowered.pieces().map(|piece| piece.spec.clone()).collect(),
             Err(_) => Vec::new(),
         }
     }

@@ -21,78 +21,32 @@ use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::operator::aggregate::DeviceAggregateExec;
-use crate::operator::aggregate::describe::{Aggregation, Call};
-use crate::operator::filter::DeviceFilterExec;
-use crate::operator::join::DeviceJoinExec;
-use crate::operator::project::DeviceProjectExec;
-use crate::operator::union::DeviceUnionExec;
+use crate::program::contract::Operators;
 use crate::source::upload::UploadExec;
 
 /// Whether the rows of `first`, which runs, are those that `second` asks for.
-pub(crate) fn is_same(first: &Arc<dyn ExecutionPlan>, second: &Arc<dyn ExecutionPlan>) -> bool {
+pub(crate) fn is_same(first: &Arc<dyn ExecutionPlan>, second: &Arc<dyn ExecutionPlan>, operators: &Operators) -> bool {
+    if first.name() != second.name() {
+        return false;
+    }
     let mut own = HashSet::new();
     let walked = first.apply(|node| {
-        let filter = node.downcast_ref::<DeviceJoinExec>().and_then(DeviceJoinExec::filter_of_scans);
-        own.extend(filter.and_then(|filter| filter.expression_id()));
+        own.extend(operators.iter().find_map(|operator| operator.filter_of_scans(node.as_ref())));
         Ok(TreeNodeRecursion::Continue)
     });
-    walked.is_ok() && same(first, second, &own)
+    walked.is_ok() && same(first, second, operators, &own)
 }
 
-fn same(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, own: &HashSet<u64>) -> bool {
+fn same(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, operators: &Operators, own: &HashSet<u64>) -> bool {
     if a.name() != b.name() || a.schema() != b.schema() {
         return false;
     }
-    let alike = if let (Some(a), Some(b)) = (a.downcast_ref::<UploadExec>(), b.downcast_ref::<UploadExec>()) {
+    if let (Some(a), Some(b)) = (a.downcast_ref::<UploadExec>(), b.downcast_ref::<UploadExec>()) {
         return same_scan(a.input(), b.input(), own).unwrap_or(false);
-    } else if let (Some(a), Some(b)) = (both::<DeviceFilterExec>(a), both::<DeviceFilterExec>(b)) {
-        a.predicate() == b.predicate() && a.projection() == b.projection() && a.row_limit() == b.row_limit()
-    } else if let (Some(a), Some(b)) = (both::<DeviceProjectExec>(a), both::<DeviceProjectExec>(b)) {
-        a.columns() == b.columns()
-    } else if let (Some(a), Some(b)) = (both::<DeviceAggregateExec>(a), both::<DeviceAggregateExec>(b)) {
-        same_aggregation(a.aggregation(), b.aggregation())
-    } else if let (Some(a), Some(b)) = (both::<DeviceJoinExec>(a), both::<DeviceJoinExec>(b)) {
-        same_join(a, b)
-    } else {
-        a.is::<DeviceUnionExec>()
-    };
+    }
+    let alike = operators.iter().find_map(|operator| operator.computes_same(a.as_ref(), b.as_ref()));
     let (a, b) = (a.children(), b.children());
-    alike && a.len() == b.len() && a.into_iter().zip(b).all(|(a, b)| same(a, b, own))
-}
-
-fn both<T: ExecutionPlan>(node: &Arc<dyn ExecutionPlan>) -> Option<&T> {
-    node.downcast_ref::<T>()
-}
-
-fn same_aggregation(a: &Aggregation, b: &Aggregation) -> bool {
-    let variants = a.variants.len() == b.variants.len()
-        && a.variants.iter().zip(&b.variants).all(|(a, b)| a.absent == b.absent && a.filter == b.filter);
-    let calls = a.calls.len() == b.calls.len() && a.calls.iter().zip(&b.calls).all(|(a, b)| same_call(a, b));
-    let rest = (a.arguments, a.exact_floats, &a.number) == (b.arguments, b.exact_floats, &b.number);
-    a.keys == b.keys && variants && calls && rest
-}
-
-fn same_call(a: &Call, b: &Call) -> bool {
-    let marks = |call: &Call| (call.taken, call.function.is_distinct(), call.function.ignore_nulls());
-    a.function == b.function
-        && a.function.order_bys() == b.function.order_bys()
-        && marks(a) == marks(b)
-        && a.arguments == b.arguments
-        && a.filter == b.filter
-        && a.among == b.among
-        && a.percentile == b.percentile
-        && a.sketch == b.sketch
-}
-
-fn same_join(a: &DeviceJoinExec, b: &DeviceJoinExec) -> bool {
-    let residual = match (a.residual(), b.residual()) {
-        (Some(a), Some(b)) => a.expression.eq(&b.expression) && a.columns == b.columns,
-        (None, None) => true,
-        _ => false,
-    };
-    let rest = |join: &DeviceJoinExec| (join.kind(), join.nulls_equal(), join.row_limit());
-    residual && a.on() == b.on() && a.columns() == b.columns() && rest(a) == rest(b)
+    alike == Some(true) && a.len() == b.len() && a.into_iter().zip(b).all(|(a, b)| same(a, b, operators, own))
 }
 
 /// Whether two inputs of the device read the same rows. `None`: they are no scans, or of a kind that is not compared.

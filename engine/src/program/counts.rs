@@ -16,7 +16,7 @@ use crate::program::run::Run;
 
 /// The counts of all attempts of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub struct Tally {
     /// Launches that ran a generated pipeline.
     pub launches: AtomicU64,
     used: Mutex<Used>,

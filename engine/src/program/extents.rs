@@ -15,24 +15,21 @@ use futures::future::BoxFuture;
 use millpond_kernels::codegen::ir::{LookupSpec, Regime, Repr, SinkSpec};
 use millpond_kernels::join::{Expansion, TableInput, mark_bits, mark_bytes};
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, Pipeline};
-use millpond_kernels::tune;
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Stream};
 
 use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
 use crate::expr::{Lookup, LookupKind, LookupTable};
-use crate::operator::aggregate::lower::LoweredAggregate;
-use crate::operator::aggregate::run::State;
-use crate::operator::join::build::Built;
-use crate::operator::join::probe::KeySlice;
-use crate::operator::sort::top::Search;
 use crate::options::MAX_BATCH_ROWS;
+use crate::program::build_side::{BuildForm, Built, KeySlice};
+use crate::program::contract::{Details, SinkRun, TableSize};
 use crate::program::failure::Failure;
-use crate::program::lower::{Cut, LoweredSegment, Piece, SegmentInput};
+use crate::program::lower::{Builds, Cut, LoweredSegment, Piece, SegmentInput};
 use crate::program::part::{Kept, Part};
 use crate::program::run::{Given, Run};
-use crate::program::segments::{Sink, Source, Stage};
+use crate::program::segments::Source;
 use crate::program::texts::{Made, gives_texts};
+use crate::reason::Reason;
 
 /// Codes of a key are planned for at least this many values.
 const LEAST_CODES: usize = 16;
@@ -44,7 +41,7 @@ const ROOMY_BYTES: usize = 16 << 20;
 const LEAST_PAIRS: u64 = 1 << 10;
 
 /// The kernels of a cut.
-pub(crate) struct CutPipelines {
+pub struct CutPipelines {
     rows: Arc<Pipeline>,
     marks: Option<Arc<Pipeline>>,
     build_marks: Option<Arc<Pipeline>>,
@@ -52,7 +49,7 @@ pub(crate) struct CutPipelines {
 }
 
 /// A segment in the kernels' language, compiled.
-pub(crate) struct Prepared {
+pub struct Prepared {
     pub lowered: LoweredSegment,
     cuts: Vec<CutPipelines>,
     /// The pipeline with the sink.
@@ -61,120 +58,200 @@ pub(crate) struct Prepared {
     bounds: Vec<(usize, usize)>,
 }
 
-impl Prepared {
-    /// The piece that reads the source.
-    pub fn first(&self) -> &Piece {
-        self.lowered.cuts.first().map_or(&self.lowered.last, |cut| &cut.rows)
-    }
-}
-
 /// What a piece reads.
-pub(crate) struct From {
+pub struct PieceInput {
     pub extent: ExtentInput,
     pub expansion: Option<Expansion>,
     /// Which rows have a pair.
     pub marks: Option<LookupInput>,
 }
 
-/// One segment of a run, while rows go through it.
-pub(crate) struct Active {
-    pub run: Arc<Run>,
+/// The rows of an extent on their way into a sink.
+pub struct Extent<'a> {
+    pub segment: &'a SegmentRun,
+    pub(crate) prepared: &'a Prepared,
+    pub(crate) from: PieceInput,
+    pub(crate) stream: &'a Stream,
+    /// A feeder waits for what the sink waits for.
+    pub(crate) feeding: bool,
+}
+
+/// What is left of an extent when its rows have been read.
+#[derive(Clone, Copy)]
+pub struct ExtentRest<'a> {
+    pub segment: &'a SegmentRun,
+    pub prepared: &'a Prepared,
+    pub stream: &'a Stream,
+}
+
+impl<'a> Extent<'a> {
+    /// The same over other rows of the extent.
+    pub(crate) fn with_rows(&self, rows: ExtentRows) -> Self {
+        let extent = ExtentInput { rows, columns: self.from.extent.columns.clone() };
+        let from = PieceInput { extent, expansion: self.from.expansion.clone(), marks: self.from.marks.clone() };
+        Self { from, ..*self }
+    }
+
+    pub fn rest(&self) -> ExtentRest<'a> {
+        ExtentRest { segment: self.segment, prepared: self.prepared, stream: self.stream }
+    }
+
+    /// The rows as dense columns, and what their views lead to that was made here; `waits` if the part may have to leave for host
+    /// memory. The extent is let go of.
+    pub async fn materialise(self, waits: bool) -> Result<(Part, Option<Made<'a>>), Failure> {
+        let lowered = &self.prepared.lowered;
+        let (part, made) = self.launch_variant(0, u64::MAX, waits).await?;
+        Ok((part.arranged(&lowered.outputs, &lowered.at), made))
+    }
+
+    /// The same by launch `variant` of several over the same rows, with room for `room` of them, in the order in which they are
+    /// written.
+    pub(crate) async fn launch_variant(
+        &self,
+        variant: u32,
+        room: u64,
+        waits: bool,
+    ) -> Result<(Part, Option<Made<'a>>), Failure> {
+        let piece = &self.prepared.lowered.last;
+        let launch = Materialised { variant, room, waits };
+        self.segment.materialise(&self.prepared.pipeline, piece, &self.from, launch, self.stream).await
+    }
+
+    /// Writes the rows as dense columns, and keeps them for the segment that reads them.
+    pub async fn keep_rows(self) -> Result<(), Failure> {
+        let rest = self.rest();
+        let (part, made) = self.materialise(true).await?;
+        rest.keep_part(part, made, true).await
+    }
+}
+
+impl ExtentRest<'_> {
+    /// Keeps a part, without room that its rows do not fill where that is worth it. `waits` as when it was written.
+    pub async fn keep_part(self, part: Part, made: Option<Made<'_>>, waits: bool) -> Result<(), Failure> {
+        let Self { segment, prepared, stream } = self;
+        let run = &segment.run;
+        // Of a part of the keys, most rows of an extent are left out; and where memory has run out, or may, room for rows that
+        // are not there is missed elsewhere.
+        let is_large = part.layout.bytes > ROOMY_BYTES && prepared.pipeline.compiled().compacts;
+        let shrinks = !segment.slices.is_empty() || !run.passes.is_empty() || waits && is_large;
+        let part = if shrinks { run.shrink(part, stream).await? } else { part };
+        segment.keep(Kept::spillable(part, &run.engine)?);
+        segment.keep_made(made);
+        Ok(())
+    }
+}
+
+/// How a piece writes dense columns.
+#[derive(Clone, Copy)]
+struct Materialised {
+    /// The number of the launch, of several over the same rows.
+    variant: u32,
+    /// Room for so many rows: if more pass, the first of them.
+    room: u64,
+    /// The part may have to leave for host memory.
+    waits: bool,
+}
+
+impl Materialised {
+    /// The only launch over its rows, into a part that is read at once.
+    const ONCE: Self = Self { variant: 0, room: u64::MAX, waits: false };
+}
+
+/// The tables of a launch.
+pub struct Launch {
+    lookups: Vec<LookupInput>,
+    tables: Vec<TableInput>,
+    texts: Vec<DeviceView>,
+}
+
+impl Launch {
+    /// What a launch of `piece` over the rows of `from` reads.
+    pub fn input<'i>(&'i self, piece: &'i Piece, from: &'i PieceInput) -> Input<'i> {
+        Input {
+            extents: std::slice::from_ref(&from.extent),
+            texts: &self.texts,
+            literals: &piece.literals,
+            lookups: &self.lookups,
+            tables: &self.tables,
+            expansion: from.expansion.as_ref(),
+            ..Input::default()
+        }
+    }
+}
+
+/// What a segment of a run begins with.
+pub struct SegmentStart {
     pub index: usize,
     /// Columns of its source.
     pub columns: Vec<ColumnInfo>,
-    finish: Option<LoweredAggregate>,
-    like: Option<Vec<ColumnInfo>>,
-    builds: HashMap<usize, Built>,
+    /// What the sink says of itself that ended the segment before.
+    pub produced: Option<Details>,
+    pub like: Option<Vec<ColumnInfo>>,
+    pub builds: HashMap<usize, Built>,
     /// Columns that are sorted within the groups that it finishes.
-    pub ranked: Vec<LookupInput>,
+    pub looked_up: Arc<Vec<Part>>,
     /// Parts of the keys of joins, by the segment that builds.
-    slices: Vec<(usize, KeySlice)>,
-    rows_hint: u64,
-    prepared: Mutex<Option<Arc<Prepared>>>,
-    pub state: tokio::sync::Mutex<Option<State>>,
-    /// Rows of the source, in this pass.
-    rows_in: AtomicU64,
-    /// Rows that went into the table, in this pass.
-    pub rows_in_table: AtomicU64,
-    /// How many extents came to the table.
-    pub extents: AtomicU32,
-    /// Passes over the source, one for each part of the table's keys, and which one this is.
-    pub passes: u32,
-    pub pass: AtomicU32,
-    /// Records of the largest table that was wanted.
-    pub most_groups: AtomicU64,
-    parts: Mutex<Vec<Kept>>,
-    /// How many of them are the first rows of an order.
-    pub(crate) parts_sorted: AtomicU64,
-    /// The first rows of an order, as far as they were found.
-    pub(crate) search: Search,
-    /// Rows that have come to a limit, and whose turn it is to count.
-    pub(crate) rows_limited: AtomicU64,
-    pub(crate) limiting: tokio::sync::Mutex<()>,
+    pub slices: Vec<(usize, KeySlice)>,
+    pub rows_hint: u64,
 }
 
-impl Active {
-    #[expect(clippy::too_many_arguments, reason = "a segment is all of these")]
-    pub fn new(
-        run: &Arc<Run>,
-        index: usize,
-        columns: Vec<ColumnInfo>,
-        finish: Option<LoweredAggregate>,
-        like: Option<Vec<ColumnInfo>>,
-        builds: HashMap<usize, Built>,
-        slices: Vec<(usize, KeySlice)>,
-        passes: u32,
-        rows_hint: u64,
-    ) -> Self {
+impl SegmentStart {
+    /// Segment `index` over rows of these columns, and nothing else known.
+    pub fn over(index: usize, columns: Vec<ColumnInfo>) -> Self {
+        Self {
+            index,
+            columns,
+            produced: None,
+            like: None,
+            builds: HashMap::new(),
+            looked_up: Arc::default(),
+            slices: vec![],
+            rows_hint: 0,
+        }
+    }
+}
+
+/// One segment of a run, while rows go through it.
+pub struct SegmentRun {
+    pub run: Arc<Run>,
+    pub(crate) index: usize,
+    start: SegmentStart,
+    prepared: Mutex<Option<Arc<Prepared>>>,
+    sink: Box<dyn SinkRun>,
+    /// Rows of the source, in this pass.
+    rows_in: AtomicU64,
+    /// Passes over the source, one for each part of the table's keys, and which one this is.
+    pub(crate) passes: u32,
+    pub(crate) pass: AtomicU32,
+    parts: Mutex<Vec<Kept>>,
+}
+
+impl std::ops::Deref for SegmentRun {
+    type Target = SegmentStart;
+    fn deref(&self) -> &SegmentStart {
+        &self.start
+    }
+}
+
+impl SegmentRun {
+    pub fn new(run: &Arc<Run>, start: SegmentStart) -> Self {
+        let index = start.index;
         Self {
             run: Arc::clone(run),
             index,
-            columns,
-            finish,
-            like,
-            builds,
-            ranked: vec![],
-            slices,
-            rows_hint,
+            start,
             prepared: Mutex::new(None),
-            state: tokio::sync::Mutex::new(None),
+            sink: run.program.segments[index].sink.begin(),
             rows_in: AtomicU64::new(0),
-            rows_in_table: AtomicU64::new(0),
-            extents: AtomicU32::new(0),
-            passes,
+            passes: run.passes.get(&index).copied().unwrap_or(1),
             pass: AtomicU32::new(0),
-            most_groups: AtomicU64::new(0),
             parts: Mutex::default(),
-            parts_sorted: AtomicU64::new(0),
-            search: Search::default(),
-            rows_limited: AtomicU64::new(0),
-            limiting: tokio::sync::Mutex::default(),
         }
-    }
-
-    /// Where this segment's rows go.
-    pub fn sink(&self) -> &Sink {
-        &self.run.program.segments[self.index].sink
-    }
-
-    fn aggregates(&self) -> bool {
-        matches!(self.sink(), Sink::Aggregate(_))
     }
 
     /// True when enough rows have come: of the result as they come, or of those up to a limit.
     pub fn has_enough(&self) -> bool {
-        self.rows_sought() == 0
-    }
-
-    /// Rows that would be enough.
-    fn rows_sought(&self) -> u64 {
-        match self.sink() {
-            Sink::Materialise if self.run.is_last(self.index) => self.run.wanted() as u64,
-            Sink::Limit { skip, fetch: Some(fetch) } => {
-                (skip.saturating_add(*fetch) as u64).saturating_sub(self.rows_limited.load(Ordering::Relaxed))
-            }
-            _ => u64::MAX,
-        }
+        self.sink.rows_sought(self) == 0
     }
 
     pub fn begin_pass(&self, pass: u32) {
@@ -183,25 +260,18 @@ impl Active {
     }
 
     /// Goes on where another left off that ran the same segment over another part of the keys.
-    pub fn after(mut self, before: Option<Arc<Active>>) -> Result<Self, EngineError> {
+    pub fn after(mut self, before: Option<Arc<SegmentRun>>) -> Result<Self, EngineError> {
         if let Some(before) = before {
             let unfinished = |_| EngineError::internal("a pass has ended when the next one begins");
             let before = Arc::try_unwrap(before).map_err(unfinished)?;
-            self.state = before.state;
-            self.parts = before.parts;
-            self.parts_sorted = before.parts_sorted;
-            self.search = before.search;
-            self.rows_limited = before.rows_limited;
-            self.rows_in_table = before.rows_in_table;
-            self.extents = before.extents;
-            self.most_groups = before.most_groups;
+            (self.sink, self.parts) = (before.sink, before.parts);
         }
         Ok(self)
     }
 
-    /// Bytes of the largest table of groups that was wanted, about.
-    pub fn table_bytes(&self) -> usize {
-        self.most_groups.load(Ordering::Relaxed) as usize * 32
+    /// The table that could be cut, where memory has run out.
+    pub fn may_cut(&self) -> Option<TableSize> {
+        self.sink.may_cut(self)
     }
 
     /// Bytes of the rows that were kept so far.
@@ -257,7 +327,7 @@ impl Active {
         built.marks(&self.run, stream)?;
         let marks = built.marked()?.map(|values| LookupInput { values, validity: None });
         self.rows_in.fetch_add(extent.rows.upper_bound(), Ordering::Relaxed);
-        self.through(&prepared, 0, From { extent, expansion: None, marks }, stream, false).await
+        self.through(&prepared, 0, PieceInput { extent, expansion: None, marks }, stream, false).await
     }
 
     /// Rows of the source, through all pieces into the sink.
@@ -265,7 +335,7 @@ impl Active {
         let rows = extent.rows.upper_bound();
         let prepared = self.prepared(rows)?;
         loop {
-            let from = From { extent: extent.clone(), expansion: None, marks: None };
+            let from = PieceInput { extent: extent.clone(), expansion: None, marks: None };
             match self.through(&prepared, 0, from, stream, feeding).await {
                 // Of rows that leave at once, none of these has.
                 Err(Failure::Arena) if self.run.streams_out() => self.run.larger_arenas()?,
@@ -281,14 +351,14 @@ impl Active {
         &'a self,
         prepared: &'a Prepared,
         cut: usize,
-        from: From,
+        from: PieceInput,
         stream: &'a Stream,
         feeding: bool,
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             match prepared.lowered.cuts.get(cut) {
                 Some(at) => self.through_cut(prepared, cut, at, from, stream, feeding).await,
-                None => self.sink_rows(prepared, from, stream, feeding).await,
+                None => self.sink.rows(Extent { segment: self, prepared, from, stream, feeding }).await,
             }
         })
     }
@@ -298,12 +368,12 @@ impl Active {
         prepared: &Prepared,
         index: usize,
         cut: &Cut,
-        from: From,
+        from: PieceInput,
         stream: &Stream,
         feeding: bool,
     ) -> Result<(), Failure> {
         let pipelines = &prepared.cuts[index];
-        let (part, made) = self.materialise(&pipelines.rows, &cut.rows, &from, false, stream).await?;
+        let (part, made) = self.materialise(&pipelines.rows, &cut.rows, &from, Materialised::ONCE, stream).await?;
         drop(from);
         let part = part.arranged(&cut.columns, &cut.at);
         let bound = part.layout.rows_upper_bound;
@@ -329,8 +399,8 @@ impl Active {
         }
         let mut recounted = None;
         if let (Some(piece), Some(pipeline)) = (&cut.recount, &pipelines.recount) {
-            let from = From { extent: extent.clone(), expansion: None, marks: marks.clone() };
-            let (again, _) = self.materialise(pipeline, piece, &from, false, stream).await?;
+            let from = PieceInput { extent: extent.clone(), expansion: None, marks: marks.clone() };
+            let (again, _) = self.materialise(pipeline, piece, &from, Materialised::ONCE, stream).await?;
             for (column, output) in [(cut.start, 0), (cut.counts, 1)] {
                 let layout = &again.layout.columns[output];
                 let validity = layout.validity.clone().map(|range| again.buffer.view(range)).transpose()?;
@@ -341,20 +411,20 @@ impl Active {
             recounted = Some(again);
         }
         if !cut.expands {
-            self.through(prepared, index + 1, From { extent, expansion: None, marks }, stream, feeding).await?;
+            self.through(prepared, index + 1, PieceInput { extent, expansion: None, marks }, stream, feeding).await?;
             self.keep_made(made);
             return Ok(());
         }
         let mut first = 0;
         let mut ceiling = MAX_BATCH_ROWS as u64;
         // Where a few rows suffice, few are tried at first.
-        let mut most = ceiling.min(self.rows_sought());
+        let mut most = ceiling.min(self.sink.rows_sought(self));
         while first < pairs && !self.has_enough() {
             let rows =
                 most.min(self.run.extent_rows.load(Ordering::Relaxed) as u64).max(LEAST_PAIRS).min(pairs - first);
             let expansion = Some(Expansion { first, ..sums.clone() });
             let some = ExtentInput { rows: ExtentRows::Known(rows), ..extent.clone() };
-            let from = From { extent: some, expansion, marks: None };
+            let from = PieceInput { extent: some, expansion, marks: None };
             match self.through(prepared, index + 1, from, stream, feeding).await {
                 Ok(()) => {
                     first += rows;
@@ -377,7 +447,7 @@ impl Active {
     async fn pairs(&self, extent: &ExtentInput, counts: usize, stream: &Stream) -> Result<(Expansion, u64), Failure> {
         let bound = extent.rows.upper_bound();
         let counts = extent.columns[counts].as_ref().ok_or_else(|| EngineError::internal("counts are written"))?;
-        crate::operator::join::build::running_sums(&self.run, &counts.values, &extent.rows, bound, stream).await
+        crate::program::expansion::running_sums(&self.run, &counts.values, &extent.rows, bound, stream).await
     }
 
     /// Marks rows by pairs.
@@ -420,104 +490,10 @@ impl Active {
     }
 
     /// Fails when an error was raised while rows were marked.
-    async fn check_raised(&self, marks: &DeviceView, stream: &Stream) -> Result<(), Failure> {
+    pub(crate) async fn check_raised(&self, marks: &DeviceView, stream: &Stream) -> Result<(), Failure> {
         let control = marks.view(0..64)?.download_vec(stream, &self.run.engine.pinned)?.await?;
         let (error, _) = crate::program::failure::control_words(&control)?;
         crate::program::failure::flagged(error)
-    }
-
-    async fn sink_rows(&self, prepared: &Prepared, from: From, stream: &Stream, feeding: bool) -> Result<(), Failure> {
-        if self.aggregates() {
-            let last = &prepared.lowered.last;
-            let (lookups, tables) = (self.lookups(last, from.marks.as_ref(), stream).await?, self.tables(last)?);
-            let texts = self.run.reached.by(&last.spec);
-            let input = Input {
-                extents: std::slice::from_ref(&from.extent),
-                texts: &texts,
-                literals: &last.literals,
-                lookups: &lookups,
-                tables: &tables,
-                expansion: from.expansion.as_ref(),
-                ..Input::default()
-            };
-            return self.accumulate(prepared, input, stream).await;
-        }
-        if let Sink::Mark { build } = self.sink() {
-            let built = self.built(*build)?;
-            let Some(marks) = built.marks(&self.run, stream)? else { return Ok(()) };
-            let piece = &prepared.lowered.last;
-            let (lookups, tables) = (self.lookups(piece, from.marks.as_ref(), stream).await?, self.tables(piece)?);
-            let texts = self.run.reached.by(&piece.spec);
-            let input = Input {
-                extents: std::slice::from_ref(&from.extent),
-                texts: &texts,
-                literals: &piece.literals,
-                lookups: &lookups,
-                tables: &tables,
-                expansion: from.expansion.as_ref(),
-                ..Input::default()
-            };
-            let made = self.run.made(&piece.spec, &input, stream)?;
-            let input = Input { arena: made.as_ref().map(Made::view), ..input };
-            prepared.pipeline.mark(input, &marks, built.rows_bound(), stream)?;
-            self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
-        }
-        if let Some(ranking) = &prepared.lowered.ranking {
-            for variant in 0..ranking.variants {
-                let piece = &prepared.lowered.last;
-                let (part, made) = self.variant_of(&prepared.pipeline, piece, &from, variant, true, stream).await?;
-                self.keep_made(made);
-                let part = part.arranged(&prepared.lowered.outputs, &prepared.lowered.at);
-                self.keep(Kept::spillable(part, &self.run.engine)?);
-            }
-            return Ok(());
-        }
-        if let Sink::Limit { skip, fetch } = *self.sink() {
-            let lowered = &prepared.lowered;
-            let (part, made) = self.materialise(&prepared.pipeline, &lowered.last, &from, true, stream).await?;
-            drop(from);
-            let part = part.arranged(&lowered.outputs, &lowered.at);
-            if let Some(part) = self.limit_rows(part, skip, fetch, stream).await? {
-                self.keep(Kept::spillable(part, &self.run.engine)?);
-                self.keep_made(made);
-            }
-            return Ok(());
-        }
-        if let Some(best) = prepared.lowered.best {
-            return self.sink_best(prepared, best, from, stream).await;
-        }
-        let leaves = self.run.is_last(self.index) && matches!(self.sink(), Sink::Materialise);
-        // Where a few rows suffice, they come home at once, so that it shows when they are enough.
-        let counts = self.run.program.row_limit.is_some();
-        let keeps = !leaves || !(self.run.streams_out() || counts);
-        let lowered = &prepared.lowered;
-        let wanted = self.rows_wanted(from.extent.rows.upper_bound());
-        let waits = keeps && wanted.is_none();
-        let (part, made) = self.materialise(&prepared.pipeline, &lowered.last, &from, waits, stream).await?;
-        drop(from);
-        let mut part = part.arranged(&lowered.outputs, &lowered.at);
-        if let Some(wanted) = wanted {
-            part = self.best(part, wanted, prepared, stream).await?;
-            self.parts_sorted.fetch_add(1, Ordering::Relaxed);
-        }
-        if !keeps {
-            let batch = self.run.download(&part, stream, feeding).await?;
-            drop((part, made));
-            match self.run.streams_out() {
-                true => self.run.leave(batch).await?,
-                false => self.run.came_home(batch),
-            }
-            return Ok(());
-        }
-        // Of a part of the keys, most rows of an extent are left out; and where memory has run out, or may, room for rows that are
-        // not there is missed elsewhere.
-        let is_large = part.layout.bytes > ROOMY_BYTES && prepared.pipeline.compiled().compacts;
-        let shrinks = !self.slices.is_empty() || !self.run.passes.is_empty() || waits && is_large;
-        let part = if shrinks { self.run.shrink(part, stream).await? } else { part };
-        self.keep(Kept::spillable(part, &self.run.engine)?);
-        self.keep_made(made);
-        Ok(())
     }
 
     /// A launch of the last piece over no rows.
@@ -527,12 +503,12 @@ impl Active {
         let column = ColumnInput { values: nothing.view(0..0)?, validity: None, base: 0 };
         let columns = vec![Some(column); spec.columns.len()];
         let sums = nothing.view(0..64)?;
-        let from = From {
+        let from = PieceInput {
             extent: ExtentInput { rows: ExtentRows::Known(0), columns },
             expansion: spec.expanded.then_some(Expansion { sums, source_rows: 0, first: 0 }),
             marks: Some(LookupInput { values: nothing.as_view().clone(), validity: None }),
         };
-        self.sink_rows(prepared, from, stream, false).await
+        self.sink.rows(Extent { segment: self, prepared, from, stream, feeding: false }).await
     }
 
     /// True when rows that are kept may be views of texts.
@@ -550,7 +526,7 @@ impl Active {
         }
     }
 
-    pub(crate) fn keep(&self, part: Kept) {
+    pub fn keep(&self, part: Kept) {
         self.kept().push(part);
     }
 
@@ -561,44 +537,30 @@ impl Active {
 
     /// Ends a pass over the source: the groups of its part of the keys are there.
     pub async fn end_pass(&self, stream: &Stream) -> Result<(), Failure> {
-        let prepared = self.prepared(0)?;
+        self.prepared(0)?;
         self.check_ranks()?;
-        if self.aggregates() {
-            let groups = self.emit(&prepared, stream, self.passes > 1).await?;
-            self.keep(groups);
-        }
-        Ok(())
+        self.sink.end_pass(self, stream).await
     }
 
     /// The columns that the segment gives, without rows.
     pub fn shape(&self) -> Result<Given, Failure> {
         let columns = self.prepared(0)?.lowered.outputs.clone();
-        Ok(Given { parts: vec![], columns, aggregate: None, ranked: vec![] })
+        Ok(Given { columns, ..Given::default() })
     }
 
     /// What the segment gives.
     pub async fn finish(&self, stream: &Stream) -> Result<Given, Failure> {
+        self.prepared(0)?;
+        let parts = std::mem::take(&mut *self.kept());
+        self.sink.finish(self, parts, stream).await
+    }
+
+    /// These parts as what the segment gives.
+    pub fn given(&self, parts: Vec<Kept>) -> Result<Given, Failure> {
         let prepared = self.prepared(0)?;
-        if let Sink::Mark { build } = self.sink()
-            && let Some(marks) = self.built(*build)?.marks(&self.run, stream)?
-        {
-            // An error in a condition is raised where rows are marked; nothing later would look there.
-            self.check_raised(&marks, stream).await?;
-        }
-        let mut parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
-        // One part that is sorted is the result.
-        let sorted_already = parts.len() == 1 && self.parts_sorted.load(Ordering::Relaxed) == 1;
-        if let (Sink::Sort { fetch, .. }, false, false) = (self.sink(), parts.is_empty(), sorted_already) {
-            parts = vec![Kept::staying(self.sort_parts(parts, *fetch, &prepared, stream).await?)];
-        }
-        let mut ranked = Vec::new();
-        if let (Some(ranking), false) = (&prepared.lowered.ranking, parts.is_empty()) {
-            let (rows, columns) = self.rank_parts(parts, ranking, &prepared, stream).await?;
-            (parts, ranked) = (vec![Kept::spillable(rows, &self.run.engine)?], columns);
-        }
         let mut columns = prepared.lowered.outputs.clone();
         self.run.bounded(&mut columns);
-        Ok(Given { parts, columns, aggregate: prepared.lowered.aggregate.clone(), ranked })
+        Ok(Given { parts, columns, details: Some(Arc::clone(&prepared.lowered.details)), ..Given::default() })
     }
 
     /// The segment in the kernels' language, made by whoever asks first. `rows` are those at hand; statistics may know of
@@ -640,11 +602,10 @@ impl Active {
         let mut columns = self.columns.clone();
         let mut lowered = self.lower(&columns, rows_hint)?;
         let mut bounds = Vec::new();
-        if let (Some(aggregate), Some(upload)) = (&lowered.aggregate, upload) {
+        if let Some(upload) = upload {
             // Codes that are keys get a bound, so that few groups can be addressed directly.
             let tables = self.run.tables();
-            for key in &aggregate.emitted[..aggregate.spec.keys.len()] {
-                let Form::Codes(_, id) = key.form else { continue };
+            for id in lowered.key_codes.iter().copied() {
                 let of = |column: &ColumnInfo| matches!(column.form, Form::Codes(_, of) if of == id);
                 let Some(index) = columns.iter().position(of) else { continue };
                 let Form::Codes(ty, _) = columns[index].form else { continue };
@@ -672,19 +633,16 @@ impl Active {
         let mut tables = self.run.tables();
         let input = SegmentInput {
             columns,
-            finish: self.finish.as_ref(),
+            produced: self.produced.as_ref(),
             like: self.like.as_deref(),
             rows_hint,
-            union: self.run.unions.get(&self.index).map(Vec::as_slice),
+            common: self.run.common.get(&self.index).map(Vec::as_slice),
             needed: self.run.needed.get(&self.index).map(Vec::as_slice),
             slices: &self.slices,
             own_keys: self.run.keys.get(&self.index).map(Vec::as_slice),
         };
-        let lowered = self.run.program.lower(self.index, &input, &mut tables.definitions, &mut |build, _, _, _| {
-            let unbuilt = || crate::reason::Reason::NodeUnsupported { node: format!("a join with segment {build}") };
-            self.builds.get(&build).map(|built| built.form().clone()).ok_or_else(unbuilt)
-        })?;
-        Ok(lowered)
+        let mut builds = BuiltForms(&self.builds);
+        Ok(self.run.program.lower(self.index, &input, &mut tables.definitions, &mut builds)?)
     }
 
     /// What is prepared, if anything has run.
@@ -713,13 +671,19 @@ impl Active {
         if tables.kept_ranks_moved()? { Err(Failure::Ranks(tables.take_seeds())) } else { Ok(()) }
     }
 
-    fn built(&self, build: usize) -> Result<&Built, EngineError> {
+    pub(crate) fn built(&self, build: usize) -> Result<&Built, EngineError> {
         self.builds.get(&build).ok_or_else(|| EngineError::internal(format!("segment {build} has built nothing")))
     }
 
     /// The join tables of a launch.
     pub fn tables(&self, piece: &Piece) -> Result<Vec<TableInput>, Failure> {
         piece.tables.iter().map(|build| Ok(self.built(*build)?.table.clone())).collect()
+    }
+
+    /// What a launch of `piece` over `from` reads beside its rows.
+    pub(crate) async fn launch(&self, piece: &Piece, from: &PieceInput, stream: &Stream) -> Result<Launch, Failure> {
+        let (lookups, tables) = (self.lookups(piece, from.marks.as_ref(), stream).await?, self.tables(piece)?);
+        Ok(Launch { lookups, tables, texts: self.run.reached.by(&piece.spec) })
     }
 
     /// The lookup tables of a launch.
@@ -734,8 +698,8 @@ impl Active {
             inputs.push(match table {
                 LookupTable::Dictionary(lookup) => self.dictionary_table(lookup, stream).await?,
                 LookupTable::BuildColumn { build, column, .. } => self.built(*build)?.column(*column)?,
-                LookupTable::Best { ty } => self.best_so_far(*ty, stream)?,
-                LookupTable::Ranked { column, .. } => self.ranked_column(*column, stream)?,
+                LookupTable::Best { .. } => self.sink.lookup(table, self, stream)?,
+                LookupTable::Ranked { column, .. } => self.looked_up_column(*column, stream)?,
                 LookupTable::Matches { build } => self.built(*build)?.table.rows()?,
                 LookupTable::Marks => {
                     marks.cloned().ok_or_else(|| EngineError::internal("rows are marked before they are looked up"))?
@@ -765,64 +729,35 @@ impl Active {
         }
     }
 
+    /// A column that is sorted within the groups; where there are no rows, nothing that anybody looks at.
+    fn looked_up_column(&self, column: usize, stream: &Stream) -> Result<LookupInput, Failure> {
+        match self.looked_up.get(column) {
+            Some(column) => Ok(column.lookup()?),
+            None => {
+                let nothing = DeviceBuffer::zeroed(256, stream, &self.run.engine.pool)?;
+                let nothing = nothing.as_view().clone();
+                Ok(LookupInput { values: nothing.clone(), validity: Some(nothing) })
+            }
+        }
+    }
+
     /// The rows that pass a piece, as dense columns, and what their views lead to that was made here.
-    async fn materialise(
-        &self,
+    async fn materialise<'s>(
+        &'s self,
         pipeline: &Pipeline,
         piece: &Piece,
-        from: &From,
-        waits: bool,
+        from: &PieceInput,
+        how: Materialised,
         stream: &Stream,
-    ) -> Result<(Part, Option<Made<'_>>), Failure> {
-        self.variant_of(pipeline, piece, from, 0, waits, stream).await
-    }
-
-    /// The same, by launch `variant` of several over the same rows.
-    async fn variant_of(
-        &self,
-        pipeline: &Pipeline,
-        piece: &Piece,
-        from: &From,
-        variant: u32,
-        waits: bool,
-        stream: &Stream,
-    ) -> Result<(Part, Option<Made<'_>>), Failure> {
-        self.some_of_variant(pipeline, piece, from, variant, u64::MAX, waits, stream).await
-    }
-
-    /// The same, with room for `room` of the rows: if more pass, the first of them.
-    #[expect(clippy::too_many_arguments, reason = "a launch is all of these")]
-    pub(crate) async fn some_of_variant(
-        &self,
-        pipeline: &Pipeline,
-        piece: &Piece,
-        from: &From,
-        variant: u32,
-        room: u64,
-        waits: bool,
-        stream: &Stream,
-    ) -> Result<(Part, Option<Made<'_>>), Failure> {
-        let lookups = self.lookups(piece, from.marks.as_ref(), stream).await?;
-        let tables = self.tables(piece)?;
-        let extents = std::slice::from_ref(&from.extent);
-        let layout = pipeline.short_layout(extents, room);
-        let (buffer, promise) = self.run.output(&layout, waits, stream)?;
-        let texts = self.run.reached.by(&piece.spec);
+    ) -> Result<(Part, Option<Made<'s>>), Failure> {
+        let launch = self.launch(piece, from, stream).await?;
+        let layout = pipeline.short_layout(std::slice::from_ref(&from.extent), how.room);
+        let (buffer, promise) = self.run.output(&layout, how.waits, stream)?;
         let marks = match &piece.spec.sink {
             SinkSpec::MaterialiseAndMark { .. } => Some(self.marks_of_kept(stream)?),
             _ => None,
         };
-        let input = Input {
-            extents,
-            marks: marks.as_ref(),
-            texts: &texts,
-            literals: &piece.literals,
-            lookups: &lookups,
-            tables: &tables,
-            expansion: from.expansion.as_ref(),
-            variant,
-            ..Input::default()
-        };
+        let input = Input { marks: marks.as_ref(), variant: how.variant, ..launch.input(piece, from) };
         let made = self.run.made(&piece.spec, &input, stream)?;
         let input = Input { arena: made.as_ref().map(Made::view), ..input };
         pipeline.materialise(input, &buffer, &layout, stream)?;
@@ -833,10 +768,8 @@ impl Active {
 
     /// The marks of the build side whose rows without a match are kept.
     fn marks_of_kept(&self, stream: &Stream) -> Result<DeviceView, Failure> {
-        let kept = self.run.program.segments[self.index].stages.iter().find_map(|stage| match stage {
-            Stage::Probe { join, build } if join.kind().keeps_build_rows() => Some(*build),
-            _ => None,
-        });
+        let mut stages = self.run.program.segments[self.index].stages.iter();
+        let kept = stages.find(|stage| stage.marks_build_rows()).and_then(|stage| stage.build());
         let kept = kept.ok_or_else(|| EngineError::internal("marks belong to a join"))?;
         match self.built(kept)?.marks(&self.run, stream)? {
             Some(marks) => Ok(marks),
@@ -844,14 +777,19 @@ impl Active {
             None => Ok(DeviceBuffer::zeroed(mark_bytes(0), stream, &self.run.engine.pool)?.as_view().clone()),
         }
     }
+}
 
-    /// True when the table can be cut: one part of the keys after the other, in less memory each.
-    pub fn may_cut_table(&self) -> bool {
-        let keyed = self.prepared_already().is_some_and(|prepared| match &prepared.lowered.last.spec.sink {
-            SinkSpec::Aggregate(aggregate) => !aggregate.keys.is_empty(),
-            _ => false,
-        });
-        keyed && self.passes < tune::MAX_KEY_PARTS && self.most_groups.load(Ordering::Relaxed) > tune::HASH_MIN_SLOTS
+/// Build sides that are there.
+struct BuiltForms<'a>(&'a HashMap<usize, Built>);
+
+impl Builds for BuiltForms<'_> {
+    fn form(
+        &mut self,
+        build: usize,
+        _plan: &mut dyn FnMut(&[ColumnInfo]) -> Result<BuildForm, Reason>,
+    ) -> Result<BuildForm, Reason> {
+        let unbuilt = || Reason::NodeUnsupported { node: format!("a join with segment {build}") };
+        self.0.get(&build).map(|built| built.form().clone()).ok_or_else(unbuilt)
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Trouble {
 
 /// Why a run stopped.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The device cannot go on: the CPU may take over.
     Trouble(Trouble),
     /// Memory ran out when part of an extent had gone by already: it cannot be taken in smaller bites any more.

@@ -8,14 +8,19 @@
 //! Trouble  out of memory, a lost device or an error flag before the first batch re-runs the CPU subplan, with a note.
 
 pub(crate) mod background_compile;
+pub mod build_side;
 pub(crate) mod common_subplans;
-pub(crate) mod counts;
-pub(crate) mod extents;
-pub(crate) mod failure;
+pub mod contract;
+pub mod counts;
+mod expansion;
+pub mod extents;
+pub mod failure;
 pub mod lower;
-pub(crate) mod part;
-pub(crate) mod run;
+pub mod materialise;
+mod pack;
+pub mod part;
+pub mod run;
 mod schedule;
 pub mod segments;
-pub(crate) mod tables;
-pub(crate) mod texts;
+pub mod tables;
+pub mod texts;

@@ -34,7 +34,7 @@ pub(crate) fn output_buffer(
 }
 
 /// The output of a segment, on the device.
-pub(crate) struct Part {
+pub struct Part {
     pub buffer: DeviceView,
     pub layout: OutputLayout,
     /// What its first columns are; sort keys may follow them.
@@ -138,7 +138,7 @@ impl Part {
 }
 
 /// A part that waits for the next pipeline, on the device or in host memory.
-pub(crate) struct Kept {
+pub struct Kept {
     place: Place,
     layout: OutputLayout,
     outputs: Vec<ColumnInfo>,

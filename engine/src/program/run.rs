@@ -20,21 +20,21 @@ use tokio::sync::{RwLock, mpsc};
 use crate::column::{ColumnInfo, Form, uploaded_columns};
 use crate::device::Engine;
 use crate::device::host_memory::HostHold;
+use crate::device::learnt::{PlanKey, PlanLearnt, StringForm};
 use crate::expr::{Dictionaries, Dictionary, LookupTable};
-use crate::operator::aggregate::lower::LoweredAggregate;
-use crate::operator::join::probe::{BuildForm, KeyForm};
-use crate::operator::union::lower::union_columns;
 use crate::options::MillpondOptions;
 use crate::placement::statistics;
+use crate::program::build_side::{Build, BuildForm, KeyForm};
+use crate::program::contract::Details;
 use crate::program::counts::Tally;
 use crate::program::failure::Failure;
-use crate::program::lower::{SegmentInput, lower_table, planned_build};
+use crate::program::lower::{Builds, SegmentInput};
 use crate::program::part::{Kept, Part};
 use crate::program::schedule::Schedule;
-use crate::program::segments::{Program, Sink, Source};
+use crate::program::segments::{Program, Source};
 use crate::program::tables::{Limits, Seeds, Tables};
 use crate::program::texts;
-use crate::program::texts::{Beginning, Reached, StringForm, StringForms};
+use crate::program::texts::{Beginning, Reached};
 use crate::reason::Reason;
 use crate::result::node::DownloadExec;
 use crate::source::reset::ready_again;
@@ -62,7 +62,7 @@ struct Learnt {
 
 /// What to take in smaller pieces after memory has run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub enum Cut {
     /// The groups of a segment, in so many passes.
     Groups(usize, u32),
     /// The join whose build side a segment builds, in so many parts.
@@ -70,7 +70,7 @@ pub(crate) enum Cut {
 }
 
 /// The kinds of buffers of a run.
-pub(crate) struct Tags {
+pub struct Tags {
     pub extents: Scope,
     pub groups: Scope,
     pub output: Scope,
@@ -87,7 +87,7 @@ impl Tags {
 }
 
 /// What is fed from one upload.
-pub(crate) struct Uploaded {
+pub struct Uploaded {
     /// The plan whose rows are fed.
     pub input: Arc<dyn ExecutionPlan>,
     pub columns: Vec<ColumnInfo>,
@@ -98,17 +98,27 @@ pub(crate) struct Uploaded {
 }
 
 /// What a segment gave.
-pub(crate) struct Given {
-    pub parts: Vec<Kept>,
-    pub columns: Vec<ColumnInfo>,
-    /// The aggregate to finish.
-    pub aggregate: Option<LoweredAggregate>,
-    /// Columns that are sorted within their groups, each a part of its own.
-    pub ranked: Vec<Part>,
+#[derive(Default)]
+pub struct Given {
+    pub(crate) parts: Vec<Kept>,
+    pub(crate) columns: Vec<ColumnInfo>,
+    /// What its sink says of itself to the segments that read it.
+    pub(crate) details: Option<Details>,
+    /// Columns that those look up by row number, each a part of its own.
+    pub(crate) looked_up: Arc<Vec<Part>>,
+    /// In the place of rows: what others look up.
+    pub(crate) built: Option<Build>,
+}
+
+impl Given {
+    /// A build side.
+    pub(crate) fn built(built: Build) -> Self {
+        Self { built: Some(built), ..Self::default() }
+    }
 }
 
 /// One attempt at running a program.
-pub(crate) struct Run {
+pub struct Run {
     pub program: Program,
     /// The node that runs it, for notes.
     pub border: DownloadExec,
@@ -125,8 +135,8 @@ pub(crate) struct Run {
     pub needed: HashMap<usize, Vec<bool>>,
     /// Building segments whose columns anybody reads who probes them.
     pub payload: HashSet<usize>,
-    /// The columns that each input of a union gives.
-    pub unions: HashMap<usize, Vec<ColumnInfo>>,
+    /// The columns that segments give of which another one reads all, one after the other.
+    pub common: HashMap<usize, Vec<ColumnInfo>>,
     pub learnt_sizes: HashMap<(usize, usize), usize>,
     /// How much larger than planned the room for texts is that the device makes.
     pub arena_times: AtomicU64,
@@ -161,7 +171,7 @@ pub(crate) struct Run {
 
 /// Where result batches go.
 #[derive(Clone)]
-pub(crate) struct Output {
+pub struct Output {
     pub sender: mpsc::Sender<datafusion::error::Result<RecordBatch>>,
     pub sent: Arc<AtomicU64>,
     pub batch_rows: usize,
@@ -189,11 +199,11 @@ pub(crate) async fn run(
     tally: &Arc<Tally>,
     out: &Output,
 ) -> Result<(), Failure> {
-    let program = Program::of(download.input())?;
+    let program = Program::of(download.input(), &crate::operator::registry())?;
     let options = context.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
-    let key = StringForms::key(download.input());
+    let key = PlanKey::of(download.input());
     let engine = download.engine();
-    let (strings, groups) = (engine.string_forms.get(key), engine.group_sizes.get(key));
+    let PlanLearnt { strings, groups } = engine.learnt.get(key);
     let mut learnt = Learnt { strings, groups, ..Learnt::default() };
     let remembered = learnt.strings.clone();
     let mut untouched = download.begin();
@@ -233,11 +243,13 @@ pub(crate) async fn run(
                 if learnt.strings != remembered {
                     // What did not go well is not worth remembering.
                     let strings = if other.is_ok() { learnt.strings } else { StringForm::default() };
-                    engine.string_forms.learn(key, strings);
+                    engine.learnt.learn(key, |known| known.strings = strings);
                 }
                 if other.is_ok() {
                     let seen = attempt.group_sizes_seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    engine.group_sizes.learn(key, seen.clone());
+                    if !seen.is_empty() {
+                        engine.learnt.learn(key, |known| known.groups.clone_from(&seen));
+                    }
                 }
                 return other;
             }
@@ -256,7 +268,7 @@ struct Plan {
     keys: HashMap<usize, Vec<KeyForm>>,
     needed: HashMap<usize, Vec<bool>>,
     payload: HashSet<usize>,
-    unions: HashMap<usize, Vec<ColumnInfo>>,
+    common: HashMap<usize, Vec<ColumnInfo>>,
 }
 
 impl Plan {
@@ -265,66 +277,46 @@ impl Plan {
     fn of(program: &Program, uploads: &[Vec<ColumnInfo>], dictionaries: &mut Dictionaries) -> Result<Self, Reason> {
         let used = uploads.iter().map(|columns| vec![false; columns.len()]).collect();
         let mut plan = Self { used, ..Self::default() };
-        let mut given: Vec<(Vec<ColumnInfo>, Option<LoweredAggregate>)> = Vec::new();
+        let mut given: Vec<(Vec<ColumnInfo>, Details)> = Vec::new();
         let mut forms: HashMap<usize, BuildForm> = HashMap::new();
         for (index, segment) in program.segments.iter().enumerate() {
-            if let Sink::Build(join) = &segment.sink {
-                plan.needed.insert(index, vec![false; join.build().schema().fields().len()]);
+            if let Some(columns) = segment.sink.columns_on_demand() {
+                plan.needed.insert(index, vec![false; columns]);
             }
-            if let Sink::Rank(aggregate) = &segment.sink {
-                plan.needed.insert(index, vec![false; aggregate.input_width()]);
-            }
-            if let Source::Segments(from) = &segment.source
-                && from.iter().any(|from| matches!(program.segments[*from].sink, Sink::Branch))
-            {
+            if let Source::Segments(from) = &segment.source {
                 let inputs: Vec<Vec<ColumnInfo>> = from.iter().map(|from| given[*from].0.clone()).collect();
-                let columns = union_columns(&inputs, dictionaries);
-                for from in from {
-                    given[*from].0.clone_from(&columns);
-                    plan.unions.insert(*from, columns.clone());
+                let common = from.first().map(|from| &program.segments[*from].sink);
+                if let Some(columns) = common.and_then(|sink| sink.common_columns(&inputs, dictionaries)) {
+                    for from in from {
+                        given[*from].0.clone_from(&columns);
+                        plan.common.insert(*from, columns.clone());
+                    }
                 }
             }
             let columns = source_columns(program, index, uploads, &given);
             let input = plan.input(program, index, &columns, &given);
-            let lowered = program.lower(index, &input, dictionaries, &mut |build, join, lowering, scope| {
-                if let Some(form) = forms.get(&build) {
-                    return Ok(form.clone());
-                }
-                let form = planned_build(build, join, &given[build].0, lowering, scope)?;
-                forms.insert(build, form.clone());
-                Ok(form)
-            })?;
-            given.push((lowered.outputs, lowered.aggregate));
+            let mut builds = PlannedForms { forms: &mut forms, given: Some(&given) };
+            let lowered = program.lower(index, &input, dictionaries, &mut builds)?;
+            given.push((lowered.outputs, lowered.details));
         }
         for (index, segment) in program.segments.iter().enumerate().rev() {
             let columns = source_columns(program, index, uploads, &given);
             let input = plan.input(program, index, &columns, &given);
-            let unplanned = |build| Reason::NodeUnsupported { node: format!("a join with segment {build}") };
-            let lowered = program.lower(index, &input, dictionaries, &mut |build, _, _, _| {
-                forms.get(&build).cloned().ok_or_else(|| unplanned(build))
-            })?;
-            let first = lowered.cuts.first().map_or(&lowered.last, |cut| &cut.rows);
-            let read = first.spec.used_columns();
+            let mut builds = PlannedForms { forms: &mut forms, given: None };
+            let lowered = program.lower(index, &input, dictionaries, &mut builds)?;
             let columns_read = match &segment.source {
                 Source::Upload(upload) => Some(&mut plan.used[*upload]),
-                Source::Unmatched { build, .. } | Source::Marked { build } => plan.needed.get_mut(build),
-                Source::Segments(_) => program.ranks(index).and_then(|ranks| plan.needed.get_mut(&ranks)),
+                _ => program.on_demand(index).and_then(|from| plan.needed.get_mut(&from)),
             };
             if let Some(columns) = columns_read {
                 // Behind the columns of ranked rows lies what was added to them, which is always there.
-                for column in &read {
-                    if let Some(column) = columns.get_mut(*column as usize) {
+                for column in lowered.first().spec.used_columns() {
+                    if let Some(column) = columns.get_mut(column as usize) {
                         *column = true;
                     }
                 }
             }
-            let mut pieces = vec![&lowered.last];
-            for cut in &lowered.cuts {
-                pieces.push(&cut.rows);
-                pieces
-                    .extend(cut.marks.iter().chain(&cut.recount).chain(cut.build_marks.iter().map(|(piece, _)| piece)));
-            }
-            for table in pieces.into_iter().flat_map(|piece| &piece.lookups) {
+            for table in lowered.pieces().flat_map(|piece| &piece.lookups) {
                 if let LookupTable::BuildColumn { build, column, .. } = table
                     && let Some(needed) = plan.needed.get_mut(build)
                 {
@@ -334,12 +326,10 @@ impl Plan {
             }
             // What the keys of a build side read is needed, too.
             for build in program.probed(index) {
-                let (Sink::Build(join), Some(form)) = (&program.segments[build].sink, forms.get(&build)) else {
-                    continue;
-                };
-                let piece = lower_table(join, &given[build].0, &form.keys, &form.table, dictionaries)?;
+                let Some(form) = forms.get(&build) else { continue };
+                let read = program.segments[build].sink.key_columns(form, &given[build].0, dictionaries)?;
                 if let Some(needed) = plan.needed.get_mut(&build) {
-                    piece.spec.used_columns().iter().for_each(|column| needed[*column as usize] = true);
+                    read.into_iter().for_each(|column| needed[column as usize] = true);
                 }
             }
         }
@@ -398,22 +388,44 @@ impl Plan {
         program: &Program,
         index: usize,
         columns: &'a [ColumnInfo],
-        given: &'a [(Vec<ColumnInfo>, Option<LoweredAggregate>)],
+        given: &'a [(Vec<ColumnInfo>, Details)],
     ) -> SegmentInput<'a> {
         let like = match &program.segments[index].source {
-            Source::Unmatched { like, .. } => Some(given[*like].0.as_slice()),
+            Source::Built { like: Some(like), .. } => Some(given[*like].0.as_slice()),
             _ => None,
         };
         SegmentInput {
-            columns,
-            finish: program.finishes(index).and_then(|from| given[from].1.as_ref()),
+            produced: program.reads(index).map(|from| &given[from].1),
             like,
-            rows_hint: None,
-            union: self.unions.get(&index).map(Vec::as_slice),
+            common: self.common.get(&index).map(Vec::as_slice),
             needed: self.needed.get(&index).map(Vec::as_slice),
-            slices: &[],
-            own_keys: None,
+            ..SegmentInput::rows(columns)
         }
+    }
+}
+
+/// Build sides of which no more is known than the plan tells.
+struct PlannedForms<'a> {
+    forms: &'a mut HashMap<usize, BuildForm>,
+    /// What segments give, as long as forms are planned.
+    given: Option<&'a [(Vec<ColumnInfo>, Details)]>,
+}
+
+impl Builds for PlannedForms<'_> {
+    fn form(
+        &mut self,
+        build: usize,
+        plan: &mut dyn FnMut(&[ColumnInfo]) -> Result<BuildForm, Reason>,
+    ) -> Result<BuildForm, Reason> {
+        if let Some(form) = self.forms.get(&build) {
+            return Ok(form.clone());
+        }
+        let Some((columns, _)) = self.given.and_then(|given| given.get(build)) else {
+            return Err(Reason::NodeUnsupported { node: format!("a join with segment {build}") });
+        };
+        let form = plan(columns)?;
+        self.forms.insert(build, form.clone());
+        Ok(form)
     }
 }
 
@@ -422,12 +434,12 @@ fn source_columns(
     program: &Program,
     index: usize,
     uploads: &[Vec<ColumnInfo>],
-    given: &[(Vec<ColumnInfo>, Option<LoweredAggregate>)],
+    given: &[(Vec<ColumnInfo>, Details)],
 ) -> Vec<ColumnInfo> {
     match &program.segments[index].source {
         Source::Upload(upload) => uploads[*upload].clone(),
         Source::Segments(from) => merged(from.iter().map(|from| given[*from].0.as_slice())),
-        Source::Unmatched { build, .. } | Source::Marked { build } => given[*build].0.clone(),
+        Source::Built { build, .. } => given[*build].0.clone(),
     }
 }
 
@@ -490,7 +502,7 @@ impl Run {
             keys: plan.keys,
             needed: plan.needed,
             payload: plan.payload,
-            unions: plan.unions,
+            common: plan.common,
             learnt_sizes: learnt.dictionaries.clone(),
             arena_times: AtomicU64::new(learnt.arena_times.max(1)),
             group_sizes: learnt.groups.clone(),
@@ -519,7 +531,8 @@ impl Run {
     pub fn streams_out(&self) -> bool {
         match self.program.segments.as_slice() {
             [one] => {
-                matches!((&one.source, &one.sink), (Source::Upload(_), Sink::Materialise))
+                matches!(one.source, Source::Upload(_))
+                    && one.sink.passes_rows_on()
                     && self.program.probed(0).next().is_none()
             }
             _ => false,

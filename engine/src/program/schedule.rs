@@ -12,17 +12,15 @@ use std::sync::{Arc, PoisonError};
 
 use futures::future::BoxFuture;
 use millpond_kernels::tune;
-use millpond_memory::{MemoryError, Stream};
+use millpond_memory::Stream;
 
 use crate::error::EngineError;
-use crate::operator::join::JoinKind;
-use crate::operator::join::build::{Build, Built};
-use crate::operator::join::probe::{KeyForm, KeySlice};
-use crate::program::extents::Active;
+use crate::program::build_side::{Build, KeySlice};
+use crate::program::extents::{SegmentRun, SegmentStart};
 use crate::program::failure::Failure;
-use crate::program::part::{Kept, Part};
+use crate::program::part::Kept;
 use crate::program::run::{Cut, Given, Run, merged};
-use crate::program::segments::{Sink, Source};
+use crate::program::segments::Source;
 use crate::source::reset::ready_again;
 use crate::source::upload::feed;
 
@@ -30,7 +28,7 @@ use crate::source::upload::feed;
 const MORE_PARTS: u32 = 4;
 
 /// The segments of one attempt, as far as they have run.
-pub(crate) struct Schedule<'r> {
+pub struct Schedule<'r> {
     run: &'r Arc<Run>,
     stream: &'r Stream,
     given: Vec<Option<Given>>,
@@ -74,7 +72,7 @@ impl<'r> Schedule<'r> {
                 continue;
             }
             let given = self.produce(index, None).await?;
-            self.keep(index, given).await?;
+            self.keep(index, given);
             self.finished(index);
             self.forget();
         }
@@ -93,16 +91,12 @@ impl<'r> Schedule<'r> {
         }
     }
 
-    /// Keeps what a segment gave; a build side as a table.
-    async fn keep(&mut self, index: usize, given: Given) -> Result<(), Failure> {
-        match &self.run.program.segments[index].sink {
-            Sink::Build(join) => {
-                let built = self.run.build(index, join, given, self.stream).await;
-                self.built.insert(index, built.inspect_err(|failure| self.run.cut_build_side(index, failure))?);
-            }
-            _ => self.given[index] = Some(given),
+    /// Keeps what a segment gave.
+    fn keep(&mut self, index: usize, mut given: Given) {
+        match given.built.take() {
+            Some(built) => drop(self.built.insert(index, built)),
+            None => self.given[index] = Some(given),
         }
-        Ok(())
     }
 
     /// Lets go of what no segment will read any more.
@@ -112,12 +106,11 @@ impl<'r> Schedule<'r> {
         let wanted = |of: usize| {
             of + 1 == program.segments.len()
                 || (0..program.segments.len()).filter(|index| open(*index)).any(|index| {
-                    program.looks_up(index) == Some(of)
-                        || match &program.segments[index].source {
-                            Source::Segments(from) => from.contains(&of),
-                            Source::Unmatched { like, .. } => *like == of,
-                            _ => false,
-                        }
+                    match &program.segments[index].source {
+                        Source::Segments(from) => from.contains(&of),
+                        Source::Built { like, .. } => *like == Some(of),
+                        Source::Upload(_) => false,
+                    }
                 })
         };
         let given: Vec<bool> = (0..program.segments.len()).map(wanted).collect();
@@ -144,7 +137,7 @@ impl<'r> Schedule<'r> {
             // Where rows of the build side itself are asked for, another segment marks them first.
             let marking = cut.and_then(|build| run.users(build).find(|user| *user < index));
             let passes = run.passes.get(&index).copied().unwrap_or(1);
-            let (mut active, mut first): (Option<Arc<Active>>, Option<Arc<Active>>) = (None, None);
+            let (mut active, mut first): (Option<Arc<SegmentRun>>, Option<Arc<SegmentRun>>) = (None, None);
             for groups in 0..passes {
                 for part in 0..parts {
                     let slice = KeySlice { index: part, parts };
@@ -152,7 +145,7 @@ impl<'r> Schedule<'r> {
                     let is_last = own.is_none() && groups + 1 == passes && part + 1 == parts;
                     if let Some(build) = cut {
                         let rows = self.produce(build, Some(slice)).await?;
-                        self.keep(build, rows).await?;
+                        self.keep(build, rows);
                     }
                     let pass = Pass { own: None, probed, groups, is_last };
                     if let Some(marking) = marking {
@@ -177,44 +170,44 @@ impl<'r> Schedule<'r> {
                 self.given[marking] = Some(first.finish(self.stream).await?);
             }
             let active = active.ok_or_else(|| EngineError::internal("a segment runs at least once"))?;
-            active.finish(self.stream).await
+            active.finish(self.stream).await.inspect_err(|failure| run.cut_build_side(index, failure))
         })
     }
 
     /// One pass over the source of segment `index`.
-    async fn pass(&mut self, index: usize, pass: Pass, before: Option<Arc<Active>>) -> Result<Arc<Active>, Failure> {
+    async fn pass(
+        &mut self,
+        index: usize,
+        pass: Pass,
+        before: Option<Arc<SegmentRun>>,
+    ) -> Result<Arc<SegmentRun>, Failure> {
         let run = self.run;
         let segment = &run.program.segments[index];
-        let passes = run.passes.get(&index).copied().unwrap_or(1);
-        let mut builds: HashMap<usize, Built> = HashMap::new();
+        let mut start = SegmentStart::over(index, vec![]);
         for build in run.program.probed(index) {
             let waiting = self.built.get(&build).ok_or_else(|| unbuilt(build))?;
-            builds.insert(build, waiting.on_device(self.stream)?);
+            start.builds.insert(build, waiting.on_device(self.stream)?);
         }
-        let (columns, finish, rows) = match &segment.source {
-            Source::Upload(upload) => (run.uploads[*upload].columns.clone(), None, 0),
+        match &segment.source {
+            Source::Upload(upload) => start.columns.clone_from(&run.uploads[*upload].columns),
             Source::Segments(from) => {
                 let given: Vec<&Given> = from.iter().filter_map(|from| self.given[*from].as_ref()).collect();
-                let columns = merged(given.iter().map(|given| given.columns.as_slice()));
-                let finish = given.first().and_then(|given| given.aggregate.clone());
-                (columns, finish, given.iter().flat_map(|given| &given.parts).map(Kept::rows).sum())
+                start.columns = merged(given.iter().map(|given| given.columns.as_slice()));
+                start.rows_hint = given.iter().flat_map(|given| &given.parts).map(Kept::rows).sum();
+                if let Some(first) = given.first() {
+                    (start.produced, start.looked_up) = (first.details.clone(), Arc::clone(&first.looked_up));
+                }
             }
-            Source::Unmatched { build, .. } | Source::Marked { build } => {
-                let columns = builds.get(build).map(|built| built.form().columns.clone());
-                (columns.unwrap_or_default(), None, 0)
+            Source::Built { build, like } => {
+                if let Some(built) = start.builds.get(build) {
+                    start.columns.clone_from(&built.form().columns);
+                }
+                let like = like.and_then(|like| self.given[like].as_ref());
+                start.like = like.map(|given| given.columns.clone());
             }
-        };
-        let like = match &segment.source {
-            Source::Unmatched { like, .. } => self.given[*like].as_ref().map(|given| given.columns.clone()),
-            _ => None,
-        };
-        let mut slices: Vec<(usize, KeySlice)> = pass.own.map(|slice| (index, slice)).into_iter().collect();
-        slices.extend(pass.probed);
-        let mut active = Active::new(run, index, columns, finish, like, builds, slices, passes, rows);
-        if let Some(given) = run.program.looks_up(index).and_then(|ranks| self.given[ranks].as_ref()) {
-            active.ranked = given.ranked.iter().map(Part::lookup).collect::<Result<_, MemoryError>>()?;
         }
-        let active = Arc::new(active.after(before)?);
+        start.slices = pass.own.map(|slice| (index, slice)).into_iter().chain(pass.probed).collect();
+        let active = Arc::new(SegmentRun::new(run, start).after(before)?);
         active.begin_pass(pass.groups);
         active.compile_ahead();
         let ended = match &segment.source {
@@ -240,7 +233,7 @@ impl<'r> Schedule<'r> {
                 }
                 ended
             }
-            Source::Unmatched { build, .. } | Source::Marked { build } => active.read_build(*build, self.stream).await,
+            Source::Built { build, .. } => active.read_build(*build, self.stream).await,
         };
         ended.inspect_err(|failure| run.cut_somewhere(&active, failure))?;
         Ok(active)
@@ -270,18 +263,18 @@ impl Run {
     }
 
     /// Notes what of a segment that ran out of memory could be taken in parts.
-    fn cut_somewhere(&self, active: &Active, failure: &Failure) {
+    fn cut_somewhere(&self, active: &SegmentRun, failure: &Failure) {
         if !failure.wants_less() {
             return;
         }
-        let own = matches!(active.sink(), Sink::Build(_)).then(|| (active.index, active.kept_bytes()));
+        let own = [(active.index, active.kept_bytes())];
         let largest =
             active.builds().chain(own).filter(|(build, _)| self.can_cut(*build)).max_by_key(|(_, bytes)| *bytes);
-        let next = match largest {
-            Some((build, bytes)) if !active.may_cut_table() || bytes > active.table_bytes() => {
+        let next = match (largest, active.may_cut()) {
+            (Some((build, bytes)), table) if table.as_ref().is_none_or(|table| bytes > table.bytes) => {
                 Some(Cut::Join(build, self.parts(build) * MORE_PARTS))
             }
-            _ if active.may_cut_table() => {
+            (_, Some(_)) => {
                 // Where memory ended early in the input, half the keys at a time would not go far.
                 Some(Cut::Groups(active.index, active.passes * if active.was_early() { 4 } else { 2 }))
             }
@@ -294,10 +287,8 @@ impl Run {
     fn cut_source(&self, index: usize) -> Option<Cut> {
         let Source::Segments(from) = &self.program.segments[index].source else { return None };
         let passes = |from: usize| self.passes.get(&from).copied().unwrap_or(1);
-        let may = |from: &usize| match &self.program.segments[*from].sink {
-            Sink::Aggregate(node) => !node.aggregation().keys.is_empty() && passes(*from) < tune::MAX_KEY_PARTS,
-            _ => false,
-        };
+        let may =
+            |from: &usize| self.program.segments[*from].sink.may_take_passes() && passes(*from) < tune::MAX_KEY_PARTS;
         from.iter().copied().find(may).map(|from| Cut::Groups(from, passes(from) * 2))
     }
 
@@ -311,11 +302,11 @@ impl Run {
 
     /// True when the join of this build side can be cut further.
     fn can_cut(&self, build: usize) -> bool {
-        let Sink::Build(join) = &self.program.segments[build].sink else { return false };
-        let sliced = self.keys.get(&build).is_some_and(|forms| forms.iter().any(KeyForm::can_slice));
+        let sink = &self.program.segments[build].sink;
+        let sliced = self.keys.get(&build).is_some_and(|keys| sink.may_slice(keys));
         let alone = self.users(build).all(|user| self.cut_build(user).is_none_or(|cut| cut == build));
         let more = self.parts(build) < tune::MAX_KEY_PARTS;
-        join.kind() != JoinKind::NullAwareAnti && !join.on().is_empty() && sliced && alone && more
+        sliced && alone && more
     }
 }
 

@@ -11,19 +11,12 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::error::EngineError;
-use crate::operator::aggregate::DeviceAggregateExec;
-use crate::operator::filter::DeviceFilterExec;
-use crate::operator::join::DeviceJoinExec;
-use crate::operator::limit::DeviceLimitExec;
-use crate::operator::project::DeviceProjectExec;
-use crate::operator::sort::DeviceSortExec;
-use crate::operator::union::DeviceUnionExec;
 use crate::program::common_subplans::is_same;
+use crate::program::contract::{Operators, Sink, Stage};
+use crate::program::materialise::Materialise;
 use crate::source::upload::UploadExec;
 
 /// Where a segment's rows come from.
@@ -33,56 +26,17 @@ pub enum Source {
     Upload(usize),
     /// What these segments gave, one after the other. Their columns are the same.
     Segments(Vec<usize>),
-    /// The rows that segment `build` built of, as far as segment `like`, whose join is full, has found no match for them. Its
-    /// columns are those of `like`.
-    Unmatched { build: usize, like: usize },
-    /// The rows that segment `build` built of, as far as the join asks for them, once their matches are marked.
-    Marked { build: usize },
-}
-
-/// One step between a segment's source and its sink.
-#[derive(Debug, Clone)]
-pub enum Stage {
-    Filter {
-        predicate: Arc<dyn PhysicalExpr>,
-        projection: Option<Vec<usize>>,
-    },
-    Project(Vec<(Arc<dyn PhysicalExpr>, String)>),
-    /// Looks keys up in what segment `build` has built.
-    Probe {
-        join: Arc<DeviceJoinExec>,
-        build: usize,
-    },
-}
-
-/// Where a segment's rows go.
-#[derive(Debug, Clone)]
-pub enum Sink {
-    /// Dense columns: a result, or another segment's input.
-    Materialise,
-    /// One table; its groups are another segment's input, which begins by finishing them.
-    Aggregate(Arc<DeviceAggregateExec>),
-    /// The rows of an aggregation in the order of its groups, and beside them each column of values that it looks up by their
-    /// place in that order. The aggregation reads them next; what finishes its groups looks the values up.
-    Rank(Arc<DeviceAggregateExec>),
-    /// Dense columns and sort keys; the sorted columns are another segment's input, or the result.
-    Sort { order: LexOrdering, fetch: Option<usize> },
-    /// Dense columns, and a table from keys to rows.
-    Build(Arc<DeviceJoinExec>),
-    /// Marks among the rows that segment `build` built of those that have a match.
-    Mark { build: usize },
-    /// Dense columns, without the first `skip` rows, and of the others at most `fetch`.
-    Limit { skip: usize, fetch: Option<usize> },
-    /// Dense columns, of the types that all inputs of a union have in common.
-    Branch,
+    /// The rows that segment `build` built of, with the marks of those that have a match. The columns that the segment gives are
+    /// those of segment `like`, where there is one.
+    Built { build: usize, like: Option<usize> },
 }
 
 /// A pipeline's worth of operators.
 #[derive(Debug, Clone)]
 pub struct Segment {
     pub source: Source,
-    pub stages: Vec<Stage>,
-    pub sink: Sink,
+    pub stages: Vec<Arc<dyn Stage>>,
+    pub sink: Arc<dyn Sink>,
 }
 
 /// A device subtree, ready to run.
@@ -99,113 +53,61 @@ pub struct Program {
     pub row_offset: usize,
     /// Columns of the last segment that are the result, where a projection above a sort does no more than choose.
     pub selection: Option<Vec<usize>>,
-    /// Aggregations, and the segments that end in them.
-    found: Vec<(Arc<dyn ExecutionPlan>, usize)>,
 }
 
 /// A segment that has no sink yet.
-struct Open {
-    source: Source,
-    stages: Vec<Stage>,
+pub struct Open {
+    pub source: Source,
+    pub stages: Vec<Arc<dyn Stage>>,
+}
+
+impl Open {
+    /// The rows that segment `index` gives.
+    pub fn reading(index: usize) -> Self {
+        Self { source: Source::Segments(vec![index]), stages: vec![] }
+    }
+
+    /// With one more stage.
+    pub fn with(mut self, stage: impl Stage + 'static) -> Self {
+        self.stages.push(Arc::new(stage));
+        self
+    }
+}
+
+/// A program while it is cut.
+pub struct Segments<'o> {
+    operators: &'o Operators,
+    program: Program,
+    /// Nodes whose segments may be read by others that ask for the same, and what reads them begins with.
+    found: Vec<(Arc<dyn ExecutionPlan>, usize, Vec<Arc<dyn Stage>>)>,
 }
 
 impl Program {
     /// Cuts the device subtree `plan`.
-    pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self, EngineError> {
-        let (row_offset, row_limit) = rows_that_leave(plan);
-        let (uploads, segments) = (vec![], vec![]);
-        let (schema, found) = (plan.schema(), vec![]);
-        let mut program = Self { uploads, segments, schema, row_limit, row_offset, selection: None, found };
-        let Open { source, stages } = program.open(plan, true)?;
-        let sorted = match &source {
-            Source::Segments(from) => matches!(from.as_slice(), [one] if program.sorts(*one)),
+    ///
+    /// # Errors
+    /// An internal one, if a node is none of `operators`.
+    pub fn of(plan: &Arc<dyn ExecutionPlan>, operators: &Operators) -> Result<Self, EngineError> {
+        let program = Self {
+            uploads: vec![],
+            segments: vec![],
+            schema: plan.schema(),
+            row_limit: None,
+            row_offset: 0,
+            selection: None,
+        };
+        let mut segments = Segments { operators, program, found: vec![] };
+        let open = segments.open(plan, true)?;
+        let program = &mut segments.program;
+        let sorted = match &open.source {
+            Source::Segments(from) => matches!(from.as_slice(), [one] if program.segments[*one].sink.sorts()),
             _ => false,
         };
-        program.selection = if sorted { selection(&stages) } else { None };
-        if !(sorted && (stages.is_empty() || program.selection.is_some())) {
-            program.segments.push(Segment { source, stages, sink: Sink::Materialise });
+        program.selection = if sorted { selection(&open.stages) } else { None };
+        if !(sorted && (open.stages.is_empty() || program.selection.is_some())) {
+            segments.close(open, Materialise::default());
         }
-        Ok(program)
-    }
-
-    fn sorts(&self, segment: usize) -> bool {
-        matches!(self.segments[segment].sink, Sink::Sort { .. })
-    }
-
-    /// The segments of `node`, the last of them still open. A limit at the `top` is for those rows that leave the program.
-    fn open(&mut self, node: &Arc<dyn ExecutionPlan>, top: bool) -> Result<Open, EngineError> {
-        if node.is::<UploadExec>() {
-            self.uploads.push(Arc::clone(node));
-            return Ok(Open { source: Source::Upload(self.uploads.len() - 1), stages: vec![] });
-        }
-        if let Some(join) = node.downcast_ref::<DeviceJoinExec>() {
-            return self.join(&Arc::new(join.clone()));
-        }
-        if let Some(union) = node.downcast_ref::<DeviceUnionExec>() {
-            let mut branches = Vec::new();
-            for input in union.inputs() {
-                let open = self.open(input, false)?;
-                self.close(open, Sink::Branch);
-                branches.push(self.segments.len() - 1);
-            }
-            return Ok(Open { source: Source::Segments(branches), stages: vec![] });
-        }
-        if node.is::<DeviceAggregateExec>()
-            && let Some((_, known)) = self.found.iter().find(|(known, _)| is_same(known, node))
-        {
-            return Ok(Open { source: Source::Segments(vec![*known]), stages: vec![] });
-        }
-        let input = node.children().first().copied();
-        let input = input.ok_or_else(|| EngineError::internal(format!("{} has no input", node.name())))?;
-        let mut open = self.open(input, top && node.is::<DeviceProjectExec>())?;
-        if let Some(filter) = node.downcast_ref::<DeviceFilterExec>() {
-            let projection = filter.projection().map(<[usize]>::to_vec);
-            open.stages.push(Stage::Filter { predicate: Arc::clone(filter.predicate()), projection });
-        } else if let Some(project) = node.downcast_ref::<DeviceProjectExec>() {
-            open.stages.push(Stage::Project(project.columns().to_vec()));
-        } else if let Some(aggregate) = node.downcast_ref::<DeviceAggregateExec>() {
-            let aggregate = Arc::new(aggregate.clone());
-            if aggregate.aggregation().ranks() {
-                open = self.close(open, Sink::Rank(Arc::clone(&aggregate)));
-            }
-            open = self.close(open, Sink::Aggregate(aggregate));
-            self.found.push((Arc::clone(node), self.segments.len() - 1));
-        } else if let Some(sort) = node.downcast_ref::<DeviceSortExec>() {
-            open = self.close(open, Sink::Sort { order: sort.order().clone(), fetch: sort.row_limit() });
-        } else if let Some(limit) = node.downcast_ref::<DeviceLimitExec>() {
-            if !top {
-                open = self.close(open, Sink::Limit { skip: limit.skip(), fetch: limit.row_limit() });
-            }
-        } else {
-            return Err(EngineError::internal(format!("{} in a device subtree", node.name())));
-        }
-        Ok(open)
-    }
-
-    /// Ends a segment; the next one reads it.
-    fn close(&mut self, open: Open, sink: Sink) -> Open {
-        self.segments.push(Segment { source: open.source, stages: open.stages, sink });
-        Open { source: Source::Segments(vec![self.segments.len() - 1]), stages: vec![] }
-    }
-
-    fn join(&mut self, join: &Arc<DeviceJoinExec>) -> Result<Open, EngineError> {
-        let built = self.open(join.build(), false)?;
-        self.close(built, Sink::Build(Arc::clone(join)));
-        let build = self.segments.len() - 1;
-        let mut open = self.open(join.probe(), false)?;
-        open.stages.push(Stage::Probe { join: Arc::clone(join), build });
-        if join.kind().is_about_build_rows() {
-            self.close(open, Sink::Mark { build });
-            return Ok(Open { source: Source::Marked { build }, stages: vec![] });
-        }
-        if !join.kind().keeps_build_rows() {
-            return Ok(open);
-        }
-        self.close(open, Sink::Materialise);
-        let matched = self.segments.len() - 1;
-        let unmatched = Open { source: Source::Unmatched { build, like: matched }, stages: vec![] };
-        self.close(unmatched, Sink::Materialise);
-        Ok(Open { source: Source::Segments(vec![matched, matched + 1]), stages: vec![] })
+        Ok(segments.program)
     }
 
     /// Uploading node `index`.
@@ -221,70 +123,84 @@ impl Program {
     pub fn probed(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
         let segment = &self.segments[index];
         let source = match &segment.source {
-            Source::Unmatched { build, .. } | Source::Marked { build } => Some(*build),
+            Source::Built { build, .. } => Some(*build),
             _ => None,
         };
-        let stages = segment.stages.iter().filter_map(|stage| match stage {
-            Stage::Probe { build, .. } => Some(*build),
-            _ => None,
-        });
-        source.into_iter().chain(stages)
+        source.into_iter().chain(segment.stages.iter().filter_map(|stage| stage.build()))
     }
 
-    /// The aggregate that ended the segment which segment `index` reads.
-    pub fn finishes(&self, index: usize) -> Option<usize> {
+    /// The first of the segments that segment `index` reads.
+    pub fn reads(&self, index: usize) -> Option<usize> {
         match &self.segments[index].source {
-            Source::Segments(from) => {
-                from.first().copied().filter(|from| matches!(self.segments[*from].sink, Sink::Aggregate(_)))
-            }
+            Source::Segments(from) => from.first().copied(),
             _ => None,
         }
     }
 
-    /// The segment that put the rows in order which segment `index` aggregates.
-    pub fn ranks(&self, index: usize) -> Option<usize> {
-        match (&self.segments[index].sink, &self.segments[index].source) {
-            (Sink::Aggregate(_), Source::Segments(from)) => {
-                from.first().copied().filter(|from| matches!(self.segments[*from].sink, Sink::Rank(_)))
-            }
-            _ => None,
-        }
-    }
-
-    /// The segment whose sorted columns segment `index` looks values up in.
-    pub fn looks_up(&self, index: usize) -> Option<usize> {
-        self.finishes(index).and_then(|aggregate| self.ranks(aggregate))
+    /// The segment that decides which columns of its own segment `index` reads.
+    pub fn on_demand(&self, index: usize) -> Option<usize> {
+        let from = match &self.segments[index].source {
+            Source::Built { build, .. } => Some(*build),
+            _ => self.reads(index),
+        };
+        from.filter(|from| self.segments[*from].sink.columns_on_demand().is_some())
     }
 }
 
-/// How many rows the uppermost node of `plan` but projections leaves out, and after how many others it stops.
-fn rows_that_leave(plan: &Arc<dyn ExecutionPlan>) -> (usize, Option<usize>) {
-    let mut node = plan;
-    while node.is::<DeviceProjectExec>()
-        && let Some(input) = node.children().first().copied()
-    {
-        node = input;
+impl Segments<'_> {
+    /// The segments of `node`, the last of them still open. At the `top` its rows are those that leave the program.
+    ///
+    /// # Errors
+    /// An internal one, if no operator knows the node.
+    pub fn open(&mut self, node: &Arc<dyn ExecutionPlan>, top: bool) -> Result<Open, EngineError> {
+        if node.is::<UploadExec>() {
+            self.program.uploads.push(Arc::clone(node));
+            return Ok(Open { source: Source::Upload(self.program.uploads.len() - 1), stages: vec![] });
+        }
+        let known = self.found.iter().find(|(known, ..)| is_same(known, node, self.operators));
+        if let Some((_, segment, stages)) = known {
+            return Ok(Open { source: Source::Segments(vec![*segment]), stages: stages.clone() });
+        }
+        let operators = Arc::clone(self.operators);
+        let cut = operators.iter().find_map(|operator| operator.cut(node, top, self));
+        cut.unwrap_or_else(|| Err(EngineError::internal(format!("{} in a device subtree", node.name()))))
     }
-    if let Some(limit) = node.downcast_ref::<DeviceLimitExec>() {
-        return (limit.skip(), limit.row_limit());
+
+    /// The same of the only input of `node`.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open), and where there is none.
+    pub fn open_input(&mut self, node: &Arc<dyn ExecutionPlan>, top: bool) -> Result<Open, EngineError> {
+        let input = node.children().first().copied();
+        self.open(input.ok_or_else(|| EngineError::internal(format!("{} has no input", node.name())))?, top)
     }
-    let row_limit = if let Some(filter) = node.downcast_ref::<DeviceFilterExec>() {
-        filter.row_limit()
-    } else if let Some(sort) = node.downcast_ref::<DeviceSortExec>() {
-        sort.row_limit()
-    } else {
-        node.downcast_ref::<DeviceJoinExec>().and_then(DeviceJoinExec::row_limit)
-    };
-    (0, row_limit)
+
+    /// Ends a segment; gives its number.
+    pub fn close(&mut self, open: Open, sink: impl Sink + 'static) -> usize {
+        self.program.segments.push(Segment { source: open.source, stages: open.stages, sink: Arc::new(sink) });
+        self.program.segments.len() - 1
+    }
+
+    /// From now on who asks for the same as `node` reads `open`, which reads a closed segment.
+    pub fn share(&mut self, node: &Arc<dyn ExecutionPlan>, open: &Open) {
+        if let Source::Segments(from) = &open.source
+            && let [segment] = from.as_slice()
+        {
+            self.found.push((Arc::clone(node), *segment, open.stages.clone()));
+        }
+    }
+
+    /// Of the rows that leave the program the first `skip` are left out, and after `limit` others it may stop.
+    pub fn leave(&mut self, skip: usize, limit: Option<usize>) {
+        (self.program.row_offset, self.program.row_limit) = (skip, limit);
+    }
 }
 
 /// The columns that `stages` choose, if choosing is all they do.
-fn selection(stages: &[Stage]) -> Option<Vec<usize>> {
+fn selection(stages: &[Arc<dyn Stage>]) -> Option<Vec<usize>> {
     let mut chosen: Option<Vec<usize>> = None;
     for stage in stages {
-        let Stage::Project(expressions) = stage else { return None };
-        let indices = expressions.iter().map(|(expr, _)| expr.downcast_ref::<Column>().map(Column::index));
-        let indices = indices.collect::<Option<Vec<usize>>>()?;
+        let indices = stage.selection()?;
         chosen = Some(match chosen {
             Some(before) => indices.into_iter().map(|index| before.get(index).copied()).collect::<Option<_>>()?,
             None => indices,

@@ -33,7 +33,7 @@ use crate::program::texts;
 
 /// Filled dictionaries, handed from one run to the next.
 #[derive(Default)]
-pub(crate) struct Seeds(HashMap<DictionaryId, Interner>);
+pub struct Seeds(HashMap<DictionaryId, Interner>);
 
 impl std::fmt::Debug for Seeds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -53,7 +53,7 @@ struct Table {
 }
 
 /// Dictionaries and tables of one run.
-pub(crate) struct Tables {
+pub struct Tables {
     pub definitions: Dictionaries,
     interners: HashMap<DictionaryId, Interner>,
     tables: Vec<Table>,
@@ -62,7 +62,7 @@ pub(crate) struct Tables {
 
 /// How many values dictionaries may have.
 #[derive(Debug, Clone)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// Of a column that can do without.
     pub most: usize,
     /// Of one that needs a dictionary whatever its size, and of what is made from dictionaries.

@@ -9,14 +9,11 @@
 //! Made      texts lie in an arena of their launch, kept as extents are.
 //! Waits     two: for the number of rows and of bytes, and for both.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::{ArrayRef, UInt32Array};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion::physical_plan::{ExecutionPlan, displayable};
 use millpond_kernels::abi;
 use millpond_kernels::codegen::ir::{Aggregate, Physical, PipelineSpec, Repr, SinkSpec, Ty};
 use millpond_kernels::layout::OutputLayout;
@@ -62,52 +59,10 @@ fn has_texts_in_tables(spec: &PipelineSpec) -> bool {
     groups || spec.tables.iter().any(|table| table.keys.iter().any(is_text))
 }
 
-/// String columns of a program that are better off without a dictionary, and those that need one, by upload and column.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct StringForm {
-    pub texts: HashSet<(usize, usize)>,
-    pub needed: HashSet<(usize, usize)>,
-}
-
-/// What earlier runs of the same plans learnt of their string columns, so that they need not learn it again. A file that has
-/// changed since may be better off in another form, and is right in either.
-#[derive(Debug, Default)]
-pub(crate) struct StringForms {
-    known: Mutex<HashMap<u64, StringForm>>,
-}
-
-/// Plans that are remembered; when there are more, all are forgotten.
-const PLANS: usize = 1 << 10;
-
-impl StringForms {
-    /// A plan by what EXPLAIN says of it.
-    pub fn key(plan: &Arc<dyn ExecutionPlan>) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        displayable(plan.as_ref()).indent(true).to_string().hash(&mut hasher);
-        hasher.finish()
-    }
-
-    pub fn get(&self, key: u64) -> StringForm {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned().unwrap_or_default()
-    }
-
-    pub fn learn(&self, key: u64, form: StringForm) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if form == StringForm::default() {
-            known.remove(&key);
-            return;
-        }
-        if known.len() >= PLANS {
-            known.clear();
-        }
-        known.insert(key, form);
-    }
-}
-
 /// Whether an attempt may still be given up for another with other forms of strings, or rows have left already. Feeders run
 /// beside each other: one may find that a column is better off without a dictionary while another has rows to send.
 #[derive(Debug, Default)]
-pub(crate) struct Beginning(Mutex<Begun>);
+pub struct Beginning(Mutex<Begun>);
 
 #[derive(Debug, Default)]
 enum Begun {
@@ -144,7 +99,7 @@ impl Beginning {
 
 /// Buffers that views lead to.
 #[derive(Default)]
-pub(crate) struct Reached {
+pub struct Reached {
     buffers: Mutex<Vec<(DeviceView, Option<Reservation>)>>,
 }
 
@@ -177,7 +132,7 @@ impl Reached {
 }
 
 /// Room for the texts that one launch makes. Views lead there until it is dropped, or as long as the run if it stays.
-pub(crate) struct Made<'r> {
+pub struct Made<'r> {
     reached: &'r Reached,
     bytes: DeviceView,
     stays: bool,

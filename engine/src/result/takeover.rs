@@ -17,8 +17,7 @@ use millpond_memory::Scope;
 
 use crate::options::{Fallback, MillpondOptions};
 use crate::program::counts::Tally;
-use crate::program::failure::Failure;
-use crate::program::failure::Trouble;
+use crate::program::failure::{Failure, Trouble};
 use crate::program::run;
 use crate::program::run::Output;
 use crate::report::metric;

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use millpond::column::{Form, uploaded_columns};
+use millpond::column::{ColumnInfo, Form, uploaded_columns};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::dataframe::DataFrameWriteOptions;
@@ -18,8 +18,10 @@ use millpond::datafusion::physical_plan::statistics::{StatisticsArgs, Statistics
 use millpond::datafusion::physical_plan::{ExecutionPlan, collect};
 use millpond::datafusion::prelude::{CsvReadOptions, ParquetReadOptions, SessionConfig, SessionContext};
 use millpond::expr::{Dictionaries, Dictionary};
-use millpond::program::lower::SegmentInput;
+use millpond::program::build_side::BuildForm;
+use millpond::program::lower::{Builds, SegmentInput};
 use millpond::program::segments::Program;
+use millpond::reason::Reason;
 use millpond::result::node::DownloadExec;
 use millpond::session::QueryResult;
 use millpond::source::upload::UploadExec;
@@ -320,13 +322,26 @@ async fn q1_and_q6_keep_their_counts() {
     }
 }
 
+/// Of a program that joins nothing.
+struct NoBuilds;
+
+impl Builds for NoBuilds {
+    fn form(
+        &mut self,
+        build: usize,
+        _plan: &mut dyn FnMut(&[ColumnInfo]) -> Result<BuildForm, Reason>,
+    ) -> Result<BuildForm, Reason> {
+        panic!("it asks for what segment {build} builds")
+    }
+}
+
 /// Q1's kernel: at most 600 instructions, 6 accumulators, and no product that needs more than 64 bits.
 #[tokio::test]
 async fn q1s_kernel_is_small_and_64_bits_wide() {
     let sim = parquet_session(DeviceChoice::Sim, Fallback::Error, config(4), &data("0.01")).await;
     let frame = sim.context().sql(&queries()[0].1).await.expect("Q1 is planned");
     let plan = frame.create_physical_plan().await.expect("Q1 has a plan");
-    let program = Program::of(download(&plan).input()).expect("a program");
+    let program = Program::of(download(&plan).input(), &millpond::operator::registry()).expect("a program");
     let input = program.upload(0).input();
     let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).expect("statistics");
     let mut dictionaries = Dictionaries::default();
@@ -341,9 +356,7 @@ async fn q1s_kernel_is_small_and_64_bits_wide() {
         }
     }
     let source = SegmentInput::rows(&columns);
-    let lowered = program
-        .lower(0, &source, &mut dictionaries, &mut |_, _, _, _| panic!("Q1 joins nothing"))
-        .expect("Q1 is lowered");
+    let lowered = program.lower(0, &source, &mut dictionaries, &mut NoBuilds).expect("Q1 is lowered");
     let compiled = compile(&lowered.last.spec).expect("Q1 is compiled");
     assert!(compiled.pipeline.instructions <= 600, "{} instructions", compiled.pipeline.instructions);
     assert_eq!(compiled.num_accumulators(), 6);

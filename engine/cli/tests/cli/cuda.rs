@@ -137,7 +137,10 @@ fn trouble_in_the_driver_leaves_the_answer_right() {
         let expected = millpond(&["-q", "--device", "cpu", "-c", &query]).stdout;
         for (trouble, words) in [
             (("CUDA_SHIM_LOSE_AT_LAUNCH", "1"), ["device 0 is lost: cu", " failed: launch failed (719)"]),
-            (("CUDA_SHIM_FAIL", "cuMemcpyHtoDAsync_v2=12345"), ["cuMemcpyHtoDAsync_v2 failed: ", "unknown result (12345)"]),
+            (
+                ("CUDA_SHIM_FAIL", "cuMemcpyHtoDAsync_v2=12345"),
+                ["cuMemcpyHtoDAsync_v2 failed: ", "unknown result (12345)"],
+            ),
             (("CUDA_SHIM_FAIL", "cuModuleLoadDataEx=218"), ["cuModuleLoadDataEx failed: ", "invalid PTX (218)"]),
             (("CUDA_SHIM_FAIL", "cuMemAllocFromPoolAsync=2"), ["out of ", "device memory"]),
         ] {

@@ -12,15 +12,21 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as LiteralExpr;
+use datafusion::physical_plan::ExecutionPlan;
 use millpond_kernels::codegen::ir::{
-    Accumulator, Aggregate, AggregateSpec, Arithmetic, Graph, GraphError, Literal, NodeId, OrderKey, Overflow, Range,
-    Repr, Rounding, Seed, Test, Ty,
+    Accumulator, Aggregate, AggregateSpec, Arithmetic, Comparison, Graph, GraphError, Literal, NodeId, OrderKey,
+    Overflow, Range, Repr, Rounding, Seed, SinkSpec, Test, Ty,
 };
 
 use crate::column::{ColumnInfo, Form, value_type};
 use crate::expr::{Dictionary, Lowering, Scope, Value, interval, refused};
+use crate::operator::aggregate::DeviceAggregateExec;
 use crate::operator::aggregate::describe::{Aggregation, Call, Number, Variant};
+use crate::operator::aggregate::run::{AggregateRun, RankRun};
 use crate::operator::aggregate::{finish, moments, ranked, sketch};
+use crate::operator::sort::lower::SortedBy;
+use crate::program::contract::{LoweredSink, Sink, SinkRun, Stage};
+use crate::program::lower::{SegmentLowering, number_column};
 use crate::reason::Reason;
 
 use crate::operator::aggregate::finish::Final;
@@ -557,5 +563,141 @@ fn lane_type(repr: Repr) -> DataType {
         Repr::F32 => DataType::Float32,
         Repr::F64 => DataType::Float64,
         Repr::Text => DataType::Utf8View,
+    }
+}
+
+/// One table, whose groups another segment reads, which begins by finishing them.
+#[derive(Debug)]
+pub(crate) struct AggregateSink {
+    pub node: Arc<DeviceAggregateExec>,
+    /// The rows come in the order of their groups, with the values that are looked up.
+    pub ranks: bool,
+}
+
+impl Sink for AggregateSink {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
+        let input = segment.input;
+        let mut lowered = segment.with_filters(|lowering, scope, filters| {
+            let lowered = lower(lowering, scope, self.node.aggregation())?;
+            filters.extend(&lowered.row_filters);
+            Ok(lowered)
+        })?;
+        if self.ranks {
+            let sorted = input.columns.len() - lowered.ranked.len();
+            lowered.ranked_types = input.columns[sorted..].iter().map(ColumnInfo::ty).collect::<Result<_, _>>()?;
+        }
+        lowered.spec.rows_hint = input.rows_hint;
+        let spec = SinkSpec::Aggregate(lowered.spec.clone());
+        let code = |key: &ColumnInfo| match key.form {
+            Form::Codes(_, id) => Some(id),
+            _ => None,
+        };
+        let key_codes = lowered.emitted[..lowered.spec.keys.len()].iter().filter_map(code).collect();
+        let (outputs, variants) = (lowered.emitted.clone(), lowered.variants);
+        Ok(LoweredSink { spec, outputs, variants, key_codes, details: Arc::new(lowered) })
+    }
+
+    fn begin(&self) -> Box<dyn SinkRun> {
+        Box::new(AggregateRun::default())
+    }
+
+    fn may_take_passes(&self) -> bool {
+        !self.node.aggregation().keys.is_empty()
+    }
+}
+
+/// What a segment begins with that reads a table of groups.
+#[derive(Debug)]
+pub(crate) struct FinishGroups(pub Arc<DeviceAggregateExec>);
+
+impl Stage for FinishGroups {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<(), Reason> {
+        let lowered = segment.input.produced.and_then(|details| details.downcast_ref::<LoweredAggregate>());
+        let lowered = lowered.ok_or_else(|| Reason::NodeUnsupported { node: "groups of no aggregation".into() })?;
+        segment.scope = lowered.finish(&mut segment.piece().lowering, &self.0.schema())?;
+        Ok(())
+    }
+}
+
+/// The rows of an aggregation in the order of its groups, and beside them each column of values that it looks up by their place
+/// in that order. The aggregation reads them next; what finishes its groups looks the values up.
+#[derive(Debug)]
+pub(crate) struct RankSink(pub Arc<DeviceAggregateExec>);
+
+/// What a segment writes that puts rows in the order of their groups.
+#[derive(Debug, Clone)]
+pub(crate) struct LoweredRanking {
+    pub keys: Vec<SortedBy>,
+    /// Launches over the same rows.
+    pub variants: u32,
+    /// Columns written first, which the aggregation reads.
+    pub read: usize,
+    /// The columns behind them: of each, the values are sorted within their groups.
+    pub sorted: Vec<SortedBy>,
+}
+
+impl Sink for RankSink {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
+        let (mut nodes, mut outputs) = segment.outputs()?;
+        let left_out = segment.left_out();
+        let aggregation = self.0.aggregation();
+        let ranking = segment.with_filters(|lowering, scope, filters| {
+            let lowered = lower(lowering, scope, aggregation)?;
+            filters.extend(&lowered.row_filters);
+            if aggregation.variants.len() > 1 {
+                let number = variant(lowering, aggregation);
+                outputs.push(number_column("variant", lowering.graph.ty(number)));
+                nodes.push(number);
+            }
+            // Columns that nothing reads are not written: those behind them move up.
+            let place = |nodes: &[NodeId]| nodes.len() - left_out;
+            let read = place(&nodes);
+            // Groups need to lie together, in whatever order, so that codes will do for strings.
+            let key = |output| SortedBy { output, dictionary: None, descending: false, nulls_first: false };
+            let mut sorted = Vec::new();
+            for node in &lowered.ranked {
+                let ty = lowering.graph.ty(*node);
+                sorted.push(key(place(&nodes)));
+                outputs.push(ColumnInfo { name: "ranked".into(), data_type: DataType::Null, form: Form::Plain(ty) });
+                nodes.push(*node);
+            }
+            let mut keys = Vec::new();
+            for node in lowered.sort_keys(lowering)? {
+                keys.push(key(place(&nodes)));
+                nodes.push(node);
+            }
+            Ok(LoweredRanking { keys, variants: aggregation.variants.len() as u32, read, sorted })
+        })?;
+        Ok(LoweredSink { details: Arc::new(ranking), ..LoweredSink::new(segment.write(nodes), outputs) })
+    }
+
+    fn begin(&self) -> Box<dyn SinkRun> {
+        Box::new(RankRun)
+    }
+
+    fn columns_on_demand(&self) -> Option<usize> {
+        Some(self.0.input_width())
+    }
+}
+
+/// What an aggregation begins with that reads rows in the order of its groups: the rows of its variant, without the values beside
+/// them.
+#[derive(Debug)]
+pub(crate) struct RankedRows(pub Arc<DeviceAggregateExec>);
+
+impl Stage for RankedRows {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<(), Reason> {
+        // The rows of all variants lie here, with the number of each behind the columns that were there.
+        let (width, aggregation) = (self.0.input_width(), self.0.aggregation());
+        if aggregation.variants.len() > 1 {
+            segment.with_filters(|lowering, scope, filters| {
+                let (own, this) = (scope.column(width)?, variant(lowering, aggregation));
+                let same = lowering.graph.compare(Comparison::Equal, own.node, this);
+                filters.push(same.map_err(|e| finish::graph("a variant", &e))?);
+                Ok(())
+            })?;
+        }
+        segment.scope = segment.scope.select(&(0..width).collect::<Vec<_>>());
+        Ok(())
     }
 }

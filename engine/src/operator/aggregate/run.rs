@@ -11,21 +11,26 @@
 //! Memory   promised by the governor before it is allocated; while a table grows, the old one and the new. Where there is none to
 //!          grow, the table fills up to seven eighths before the run begins again with fewer keys at a time.
 
-use std::collections::HashMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use millpond_kernels::codegen::ir::{Regime, SinkSpec};
-use millpond_kernels::layout::{KeyPart, OutputLayout, StateLayout};
+use millpond_kernels::layout::{KeyPart, StateLayout};
 use millpond_kernels::pipeline::{Input, Leftover, Pipeline};
+use millpond_kernels::tune;
 use millpond_memory::{DeviceBuffer, Reservation, Stream};
 
 use crate::error::EngineError;
-use crate::program::extents::{Active, Prepared};
+use crate::operator::aggregate::lower::LoweredRanking;
+use crate::operator::sort::run::{fetch_rows, order_rows};
+use crate::program::contract::{SinkRun, TableSize};
+use crate::program::extents::{Extent, Prepared, SegmentRun};
 use crate::program::failure::{Failure, control_words, flagged};
 use crate::program::lower::LoweredSegment;
-use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES, output_buffer};
-use crate::program::run::Run;
+use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
+use crate::program::run::Given;
 use crate::program::texts::Made;
 
 /// Groups that a hash table has room for at first, unless the rows are fewer.
@@ -55,67 +60,110 @@ impl State {
     }
 }
 
-/// How large tables of groups became in earlier runs, by plan and segment.
-#[derive(Debug, Default)]
-pub(crate) struct GroupSizes {
-    known: Mutex<HashMap<u64, HashMap<usize, u64>>>,
-}
-
-/// Plans that are remembered; when there are more, all are forgotten.
-const PLANS: usize = 1 << 10;
-
-impl GroupSizes {
-    pub fn get(&self, plan: u64) -> HashMap<usize, u64> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&plan).cloned().unwrap_or_default()
-    }
-
-    pub fn learn(&self, plan: u64, sizes: HashMap<usize, u64>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if sizes.is_empty() {
-            return;
-        }
-        if known.len() >= PLANS {
-            known.clear();
-        }
-        known.insert(plan, sizes);
-    }
-}
-
 /// Whether a launch brings a group without rows.
 fn is_seeded(lowered: &LoweredSegment) -> bool {
     matches!(&lowered.last.spec.sink, SinkSpec::Aggregate(aggregate) if aggregate.seed.is_some())
 }
 
-impl Active {
+/// The table of an aggregation, while rows are added to it.
+#[derive(Default)]
+pub(crate) struct AggregateRun {
+    state: tokio::sync::Mutex<Option<State>>,
+    /// Rows that went into the table, in this pass.
+    rows_in_table: AtomicU64,
+    /// How many extents came to the table.
+    extents: AtomicU32,
+    /// Records of the largest table that was wanted.
+    most_groups: AtomicU64,
+}
+
+impl SinkRun for AggregateRun {
+    fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        async move {
+            let Extent { segment, prepared, from, stream, .. } = extent;
+            let last = &prepared.lowered.last;
+            let launch = segment.launch(last, &from, stream).await?;
+            Adding { of: self, segment, prepared, stream }.accumulate(launch.input(last, &from)).await
+        }
+        .boxed()
+    }
+
+    fn end_pass<'a>(&'a self, segment: &'a SegmentRun, stream: &'a Stream) -> BoxFuture<'a, Result<(), Failure>> {
+        async move {
+            let prepared = segment.prepared(0)?;
+            let adding = Adding { of: self, segment, prepared: &prepared, stream };
+            let groups = adding.emit(segment.passes > 1).await?;
+            segment.keep(groups);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn finish<'a>(
+        &'a self,
+        segment: &'a SegmentRun,
+        parts: Vec<Kept>,
+        _stream: &'a Stream,
+    ) -> BoxFuture<'a, Result<Given, Failure>> {
+        async move {
+            let looked_up = Arc::clone(&segment.looked_up);
+            Ok(Given { looked_up, ..segment.given(parts)? })
+        }
+        .boxed()
+    }
+
+    fn may_cut(&self, segment: &SegmentRun) -> Option<TableSize> {
+        let keyed = segment.prepared_already().is_some_and(|prepared| match &prepared.lowered.last.spec.sink {
+            SinkSpec::Aggregate(aggregate) => !aggregate.keys.is_empty(),
+            _ => false,
+        });
+        let groups = self.most_groups.load(Ordering::Relaxed);
+        // About so many bytes has a record.
+        let table = TableSize { bytes: groups as usize * 32 };
+        (keyed && segment.passes < tune::MAX_KEY_PARTS && groups > tune::HASH_MIN_SLOTS).then_some(table)
+    }
+}
+
+/// Rows on their way into a table.
+struct Adding<'a> {
+    of: &'a AggregateRun,
+    segment: &'a SegmentRun,
+    prepared: &'a Prepared,
+    stream: &'a Stream,
+}
+
+impl Adding<'_> {
     /// The part of the keys that this pass is for.
     fn key_part(&self, regime: Regime) -> KeyPart {
         match regime {
-            Regime::Hash => KeyPart::new(self.pass.load(Ordering::Relaxed), self.passes).unwrap_or(KeyPart::ALL),
+            Regime::Hash => {
+                KeyPart::new(self.segment.pass.load(Ordering::Relaxed), self.segment.passes).unwrap_or(KeyPart::ALL)
+            }
             _ => KeyPart::ALL,
         }
     }
 
-    fn zeroed_state(&self, layout: StateLayout, stream: &Stream) -> Result<State, Failure> {
-        let stream = stream.with_scope(&self.run.tags.groups);
-        self.most_groups.fetch_max(layout.records.into(), Ordering::Relaxed);
-        let promise = self.run.promise(layout.bytes)?;
-        let buffer = DeviceBuffer::zeroed(layout.bytes, &stream, &self.run.engine.pool)?;
+    fn zeroed_state(&self, layout: StateLayout) -> Result<State, Failure> {
+        let stream = self.stream.with_scope(&self.segment.run.tags.groups);
+        self.of.most_groups.fetch_max(layout.records.into(), Ordering::Relaxed);
+        let promise = self.segment.run.promise(layout.bytes)?;
+        let buffer = DeviceBuffer::zeroed(layout.bytes, &stream, &self.segment.run.engine.pool)?;
         let limit = layout.room();
         Ok(State { buffer, layout, groups: 0, limit, generation: 0, _promise: promise })
     }
 
     /// Adds an extent's rows to the table. `input` is what each launch reads, but for the number of its variant.
-    pub async fn accumulate(&self, prepared: &Prepared, input: Input<'_>, stream: &Stream) -> Result<(), Failure> {
-        let seeds = if is_seeded(&prepared.lowered) { 1 } else { 0 };
+    pub async fn accumulate(&self, input: Input<'_>) -> Result<(), Failure> {
+        let seeds = if is_seeded(&self.prepared.lowered) { 1 } else { 0 };
         let rows: u64 = input.extents.iter().map(|extent| extent.rows.upper_bound()).sum();
-        let extent = self.extents.fetch_add(1, Ordering::Relaxed);
-        self.count_rows(prepared, rows)?;
-        for variant in 0..prepared.lowered.variants() {
+        let extent = self.of.extents.fetch_add(1, Ordering::Relaxed);
+        self.count_rows(rows)?;
+        for variant in 0..self.prepared.lowered.variants {
             let input = Input { variant, extent, ..input };
-            let added = self.add_rows(prepared, input, rows + seeds, stream).await;
+            let added = self.add_rows(input, rows + seeds).await;
             if let Err(failure) = added {
                 // The rows come again in smaller bites, unless other variants have added them already.
-                self.rows_in_table.fetch_sub(rows, Ordering::Relaxed);
+                self.of.rows_in_table.fetch_sub(rows, Ordering::Relaxed);
                 return Err(if variant > 0 { failure.midway() } else { failure });
             }
         }
@@ -123,12 +171,12 @@ impl Active {
     }
 
     /// Counts rows before they go into the table. Beyond a bound sums would no longer be exact: then the CPU takes over.
-    fn count_rows(&self, prepared: &Prepared, rows: u64) -> Result<(), Failure> {
-        let most = match self.run.options.debug_rows_per_state {
-            0 => prepared.pipeline.max_rows(),
-            most => prepared.pipeline.max_rows().min(most as u64),
+    fn count_rows(&self, rows: u64) -> Result<(), Failure> {
+        let most = match self.segment.run.options.debug_rows_per_state {
+            0 => self.prepared.pipeline.max_rows(),
+            most => self.prepared.pipeline.max_rows().min(most as u64),
         };
-        let before = self.rows_in_table.fetch_add(rows, Ordering::Relaxed);
+        let before = self.of.rows_in_table.fetch_add(rows, Ordering::Relaxed);
         if before.saturating_add(rows) > most {
             return Err(Failure::trouble(format!(
                 "sums on the device are exact for {most} rows of one aggregation, and there are more"
@@ -138,56 +186,56 @@ impl Active {
     }
 
     /// One launch over the rows of `input`.
-    fn launch(&self, prepared: &Prepared, input: Input<'_>, state: &State, stream: &Stream) -> Result<(), Failure> {
+    fn launch(&self, input: Input<'_>, state: &State) -> Result<(), Failure> {
         // The table's keys may be views of texts that earlier launches have made, for these rows too.
-        let texts = self.run.reached.by(&prepared.lowered.last.spec);
-        let made = self.run.made(&prepared.lowered.last.spec, &input, stream)?;
+        let texts = self.segment.run.reached.by(&self.prepared.lowered.last.spec);
+        let made = self.segment.run.made(&self.prepared.lowered.last.spec, &input, self.stream)?;
         let input = Input { arena: made.as_ref().map(Made::view), texts: &texts, ..input };
-        prepared.pipeline.accumulate(input, &state.buffer, &state.layout, stream)?;
-        self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
-        self.keep_made(made);
+        self.prepared.pipeline.accumulate(input, &state.buffer, &state.layout, self.stream)?;
+        self.segment.run.tally.launches.fetch_add(1, Ordering::Relaxed);
+        self.segment.keep_made(made);
         Ok(())
     }
 
-    async fn add_rows(&self, prepared: &Prepared, input: Input<'_>, rows: u64, stream: &Stream) -> Result<(), Failure> {
-        let pipeline = &prepared.pipeline;
+    async fn add_rows(&self, input: Input<'_>, rows: u64) -> Result<(), Failure> {
+        let pipeline = &self.prepared.pipeline;
         let most = pipeline.max_groups().unwrap_or(u64::MAX);
-        let mut slot = self.state.lock().await;
-        let state = self.table(&mut slot, pipeline, rows, stream)?;
+        let mut slot = self.of.state.lock().await;
+        let state = self.table(&mut slot, pipeline, rows)?;
         if !state.has_room(rows, most) && rows * 2 <= state.limit {
             // The bound counts every row as a group: perhaps there are few.
-            self.count_groups(state, stream).await?;
+            self.count_groups(state).await?;
         }
         if state.has_room(rows, most) {
-            self.launch(prepared, input, state, stream)?;
+            self.launch(input, state)?;
             state.groups = state.groups.saturating_add(rows);
             return Ok(());
         }
-        let scoped = stream.with_scope(&self.run.tags.groups);
-        let _promise = self.run.promise(Leftover::bytes(rows))?;
-        let noted = DeviceBuffer::zeroed(Leftover::bytes(rows), &scoped, &self.run.engine.pool)?;
+        let scoped = self.stream.with_scope(&self.segment.run.tags.groups);
+        let _promise = self.segment.run.promise(Leftover::bytes(rows))?;
+        let noted = DeviceBuffer::zeroed(Leftover::bytes(rows), &scoped, &self.segment.run.engine.pool)?;
         let mut again = false;
         loop {
-            let state = self.table(&mut slot, pipeline, rows, stream)?;
+            let state = self.table(&mut slot, pipeline, rows)?;
             let leftover = Leftover { noted: noted.as_view().clone(), again, limit: state.limit };
             let input = Input { leftover: Some(&leftover), ..input };
-            let launched = self.launch(prepared, input, state, stream);
+            let launched = self.launch(input, state);
             launched.map_err(|failure| if again { failure.midway() } else { failure })?;
             state.groups = state.layout.records.into();
             let generation = state.generation;
             // Others may go on while this feeder waits.
             drop(slot);
-            let count = noted.view(Leftover::COUNT)?.download_vec(stream, &self.run.engine.pinned);
+            let count = noted.view(Leftover::COUNT)?.download_vec(self.stream, &self.segment.run.engine.pinned);
             let count = count.map_err(|error| Failure::from(error).midway())?.await?;
             let left = count.as_chunks::<8>().0.first().map_or(0, |word| u64::from_le_bytes(*word));
             if left == 0 {
                 return Ok(());
             }
-            slot = self.state.lock().await;
+            slot = self.of.state.lock().await;
             if let Some(state) = slot.as_mut().filter(|state| state.generation == generation) {
-                self.grow(state, pipeline, left, stream).map_err(Failure::midway)?;
+                self.grow(state, pipeline, left).map_err(Failure::midway)?;
             }
-            noted.view(Leftover::COUNT)?.fill(0, stream)?;
+            noted.view(Leftover::COUNT)?.fill(0, self.stream)?;
             again = true;
         }
     }
@@ -200,30 +248,28 @@ impl Active {
     }
 
     /// The table; where there is none, a new one for the groups of `rows` rows, or of the first that are there.
-    fn table<'s>(
-        &self,
-        slot: &'s mut Option<State>,
-        pipeline: &Pipeline,
-        rows: u64,
-        stream: &Stream,
-    ) -> Result<&'s mut State, Failure> {
+    fn table<'s>(&self, slot: &'s mut Option<State>, pipeline: &Pipeline, rows: u64) -> Result<&'s mut State, Failure> {
         if slot.is_none() {
-            let first = match self.run.options.debug_groups_at_first {
+            let first = match self.segment.run.options.debug_groups_at_first {
                 0 => GROUPS_AT_FIRST,
                 groups => groups as u64,
             };
-            let learnt = if self.passes == 1 { self.run.group_sizes.get(&self.index).copied() } else { None };
+            let learnt = if self.segment.passes == 1 {
+                self.segment.run.group_sizes.get(&self.segment.index).copied()
+            } else {
+                None
+            };
             let made = match learnt {
-                Some(learnt) => self.zeroed_state(self.layout(pipeline, learnt.max(first))?, stream),
-                None => self.zeroed_state(self.layout(pipeline, rows.min(first))?, stream),
+                Some(learnt) => self.zeroed_state(self.layout(pipeline, learnt.max(first))?),
+                None => self.zeroed_state(self.layout(pipeline, rows.min(first))?),
             };
             *slot = Some(match made {
                 Err(failure) if failure.is_out_of_memory() && learnt.is_some() => {
-                    self.zeroed_state(self.layout(pipeline, rows.min(first))?, stream)?
+                    self.zeroed_state(self.layout(pipeline, rows.min(first))?)?
                 }
                 made => made?,
             });
-            if let (Some(state), true) = (slot.as_mut(), self.run.options.debug_groups_at_first > 0) {
+            if let (Some(state), true) = (slot.as_mut(), self.segment.run.options.debug_groups_at_first > 0) {
                 state.limit = state.limit.min(learnt.unwrap_or(first));
             }
         }
@@ -231,15 +277,15 @@ impl Active {
     }
 
     /// Makes room for more groups in a full table. `left` rows at least are still to come.
-    fn grow(&self, state: &mut State, pipeline: &Pipeline, left: u64, stream: &Stream) -> Result<(), Failure> {
+    fn grow(&self, state: &mut State, pipeline: &Pipeline, left: u64) -> Result<(), Failure> {
         let groups = state.limit;
         let twice = self.layout(pipeline, groups * 2)?;
         // No more than these rows can ask for, unless that were hardly any.
         let fast = self.layout(pipeline, (groups * FAST_GROWTH).min((groups + left).max(groups * 2)))?;
         let wanted = if fast.bytes <= SMALL_TABLE_BYTES { fast } else { twice.clone() };
         let is_larger = wanted.records > twice.records;
-        let next = match self.zeroed_state(wanted, stream) {
-            Err(failure) if failure.is_out_of_memory() && is_larger => self.zeroed_state(twice, stream),
+        let next = match self.zeroed_state(wanted) {
+            Err(failure) if failure.is_out_of_memory() && is_larger => self.zeroed_state(twice),
             other => other,
         };
         let next = match next {
@@ -254,17 +300,21 @@ impl Active {
             }
             other => other?,
         };
-        pipeline.rehash(&state.buffer, &state.layout, &next.buffer, &next.layout, stream)?;
-        let mut sizes = self.run.group_sizes_seen.lock().unwrap_or_else(PoisonError::into_inner);
-        sizes.insert(self.index, next.layout.room());
+        pipeline.rehash(&state.buffer, &state.layout, &next.buffer, &next.layout, self.stream)?;
+        let mut sizes = self.segment.run.group_sizes_seen.lock().unwrap_or_else(PoisonError::into_inner);
+        sizes.insert(self.segment.index, next.layout.room());
         let groups = state.groups.min(state.layout.records.into());
         *state = State { groups, generation: state.generation + 1, ..next };
         Ok(())
     }
 
     /// Asks a hash table how many groups it has: the bound counts every row as one.
-    async fn count_groups(&self, state: &mut State, stream: &Stream) -> Result<u64, Failure> {
-        let control = state.buffer.view(StateLayout::CONTROL)?.download_vec(stream, &self.run.engine.pinned)?.await?;
+    async fn count_groups(&self, state: &mut State) -> Result<u64, Failure> {
+        let control = state
+            .buffer
+            .view(StateLayout::CONTROL)?
+            .download_vec(self.stream, &self.segment.run.engine.pinned)?
+            .await?;
         let (error, groups) = control_words(&control)?;
         flagged(error)?;
         state.groups = groups;
@@ -272,44 +322,95 @@ impl Active {
     }
 
     /// The groups as columns. `waits` when other passes come before the next pipeline.
-    pub async fn emit(&self, prepared: &Prepared, stream: &Stream, waits: bool) -> Result<Kept, Failure> {
-        if self.rows_in_table.load(Ordering::Relaxed) == 0 && is_seeded(&prepared.lowered) {
+    pub async fn emit(&self, waits: bool) -> Result<Kept, Failure> {
+        if self.of.rows_in_table.load(Ordering::Relaxed) == 0 && is_seeded(&self.prepared.lowered) {
             // The empty grouping set has a group all the same, which a launch brings.
-            self.no_rows(prepared, stream).await?;
+            self.segment.no_rows(self.prepared, self.stream).await?;
         }
-        let mut slot = self.state.lock().await;
-        self.table(&mut slot, &prepared.pipeline, 0, stream)?;
+        let mut slot = self.of.state.lock().await;
+        self.table(&mut slot, &self.prepared.pipeline, 0)?;
         let mut state = slot.take().ok_or_else(|| EngineError::internal("the table was just made"))?;
         drop(slot);
-        let variants = u64::from(prepared.lowered.variants());
-        let seeds = if is_seeded(&prepared.lowered) { variants } else { 0 };
-        let mut rows = self.rows_in_table.swap(0, Ordering::Relaxed) * variants + seeds;
+        let variants = u64::from(self.prepared.lowered.variants);
+        let seeds = if is_seeded(&self.prepared.lowered) { variants } else { 0 };
+        let mut rows = self.of.rows_in_table.swap(0, Ordering::Relaxed) * variants + seeds;
         if state.layout.regime == Regime::Hash {
             rows = rows.min(state.groups);
         }
         // Every row may be a group; a large output is worth asking.
-        let large = prepared.pipeline.emit_layout(&state.layout, rows)?.bytes > SMALL_RESULT_BYTES;
+        let large = self.prepared.pipeline.emit_layout(&state.layout, rows)?.bytes > SMALL_RESULT_BYTES;
         if state.layout.regime == Regime::Hash && (large || waits) {
-            rows = rows.min(self.count_groups(&mut state, stream).await?);
+            rows = rows.min(self.count_groups(&mut state).await?);
         }
-        let layout = prepared.pipeline.emit_layout(&state.layout, rows)?;
-        let (buffer, promise) = self.run.output(&layout, waits, stream)?;
-        prepared.pipeline.emit(&state.buffer, &state.layout, &buffer, &layout, stream)?;
-        let part = Part::new(&buffer, layout, prepared.lowered.outputs.clone()).promised(promise);
-        Ok(if waits { Kept::spillable(part, &self.run.engine)? } else { Kept::staying(part) })
+        let layout = self.prepared.pipeline.emit_layout(&state.layout, rows)?;
+        let (buffer, promise) = self.segment.run.output(&layout, waits, self.stream)?;
+        self.prepared.pipeline.emit(&state.buffer, &state.layout, &buffer, &layout, self.stream)?;
+        let part = Part::new(&buffer, layout, self.prepared.lowered.outputs.clone()).promised(promise);
+        Ok(if waits { Kept::spillable(part, &self.segment.run.engine)? } else { Kept::staying(part) })
     }
 }
 
-impl Run {
-    /// A promised buffer for an output.
-    pub fn output(
-        &self,
-        layout: &OutputLayout,
-        waits: bool,
-        stream: &Stream,
-    ) -> Result<(DeviceBuffer, Reservation), Failure> {
-        let promise = self.promise(layout.bytes)?;
-        let stream = stream.with_scope(&self.tags.output);
-        Ok((output_buffer(layout, waits, &self.engine, &stream)?, promise))
+/// Keeps rows, variant by variant, and puts them in the order of their groups when all are there.
+pub(crate) struct RankRun;
+
+impl SinkRun for RankRun {
+    fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        async move {
+            let Extent { segment, prepared, .. } = extent;
+            for variant in 0..ranking(&prepared.lowered)?.variants {
+                let (part, made) = extent.launch_variant(variant, u64::MAX, true).await?;
+                segment.keep_made(made);
+                let part = part.arranged(&prepared.lowered.outputs, &prepared.lowered.at);
+                segment.keep(Kept::spillable(part, &segment.run.engine)?);
+            }
+            Ok(())
+        }
+        .boxed()
     }
+
+    fn finish<'a>(
+        &'a self,
+        segment: &'a SegmentRun,
+        parts: Vec<Kept>,
+        stream: &'a Stream,
+    ) -> BoxFuture<'a, Result<Given, Failure>> {
+        async move {
+            if parts.is_empty() {
+                return segment.given(parts);
+            }
+            let prepared = segment.prepared(0)?;
+            let (rows, columns) = rank_parts(segment, parts, ranking(&prepared.lowered)?, stream).await?;
+            let given = segment.given(vec![Kept::spillable(rows, &segment.run.engine)?])?;
+            Ok(Given { looked_up: Arc::new(columns), ..given })
+        }
+        .boxed()
+    }
+}
+
+fn ranking(lowered: &LoweredSegment) -> Result<&LoweredRanking, EngineError> {
+    lowered.details().ok_or_else(|| EngineError::internal("a ranking is lowered as one"))
+}
+
+/// All parts in the order of their groups: the columns that an aggregation reads, and each column whose values it looks up,
+/// sorted within its groups.
+async fn rank_parts(
+    segment: &SegmentRun,
+    parts: Vec<Kept>,
+    ranking: &LoweredRanking,
+    stream: &Stream,
+) -> Result<(Part, Vec<Part>), Failure> {
+    let part = segment.run.together(parts, stream)?;
+    let mut rows = None;
+    let mut sorted = Vec::with_capacity(ranking.sorted.len());
+    for column in &ranking.sorted {
+        let keys = [ranking.keys.as_slice(), &[*column]].concat();
+        let (order, _promise) = order_rows(segment, &part, &keys, None, stream).await?;
+        if rows.is_none() {
+            let read = fetch_rows(&segment.run, &part, 0..ranking.read, &order, true, stream)?;
+            rows = Some(read.arranged(&part.outputs, &part.at));
+        }
+        let only = column.output..column.output + 1;
+        sorted.push(fetch_rows(&segment.run, &part, only, &order, false, stream)?);
+    }
+    Ok((rows.ok_or_else(|| EngineError::internal("something is ranked"))?, sorted))
 }

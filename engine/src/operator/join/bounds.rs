@@ -48,7 +48,7 @@ impl Run {
     }
 
     /// Fills in the filter of `join`, of whose build side this was measured; `None`: it has no rows.
-    pub fn tell_scans(&self, join: &DeviceJoinExec, measured: Option<&[Measured]>) -> Result<(), Failure> {
+    pub(crate) fn tell_scans(&self, join: &DeviceJoinExec, measured: Option<&[Measured]>) -> Result<(), Failure> {
         let Some(filter) = join.filter_of_scans() else { return Ok(()) };
         let condition = match measured {
             None => Some(lit(false)),
@@ -62,7 +62,7 @@ impl Run {
     }
 
     /// The keys of a build side that are columns of integers or codes, measured.
-    pub async fn measure(
+    pub(crate) async fn measure(
         &self,
         join: &DeviceJoinExec,
         columns: &[ColumnInfo],

@@ -11,7 +11,9 @@
 
 pub(crate) mod bounds;
 pub(crate) mod build;
+pub(crate) mod lower;
 pub mod probe;
+pub(crate) mod run;
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -32,6 +34,10 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::error::EngineError;
+use crate::operator::join::lower::{BuildSink, MarkSink, Marked, Probe, Unmatched};
+use crate::program::contract::Cut;
+use crate::program::materialise::Materialise;
+use crate::program::segments::{Open, Segments, Source};
 
 /// What becomes of the rows of the probe side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -396,4 +402,59 @@ impl ExecutionPlan for DeviceJoinExec {
     fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         Err(EngineError::internal("DeviceJoinExec runs as part of a DownloadExec").into())
     }
+}
+
+/// How joins become segments: the build side first, then the probe side, which goes on; for joins that keep build rows, these after.
+#[derive(Debug)]
+pub(crate) struct Join;
+
+impl Cut for Join {
+    fn cut(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        top: bool,
+        into: &mut Segments<'_>,
+    ) -> Option<Result<Open, EngineError>> {
+        let join = Arc::new(node.downcast_ref::<DeviceJoinExec>()?.clone());
+        if top {
+            into.leave(0, join.row_limit());
+        }
+        Some(cut(&join, into))
+    }
+
+    fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {
+        Some(same(a.downcast_ref()?, b.downcast_ref()?))
+    }
+
+    fn filter_of_scans(&self, node: &dyn ExecutionPlan) -> Option<u64> {
+        node.downcast_ref::<DeviceJoinExec>()?.filter_of_scans()?.expression_id()
+    }
+}
+
+fn cut(join: &Arc<DeviceJoinExec>, into: &mut Segments<'_>) -> Result<Open, EngineError> {
+    let built = into.open(join.build(), false)?;
+    let build = into.close(built, BuildSink(Arc::clone(join)));
+    let open = into.open(join.probe(), false)?.with(Probe { join: Arc::clone(join), build });
+    if join.kind().is_about_build_rows() {
+        into.close(open, MarkSink { build });
+        let rows = Open { source: Source::Built { build, like: None }, stages: vec![] };
+        return Ok(rows.with(Marked { join: Arc::clone(join), build }));
+    }
+    if !join.kind().keeps_build_rows() {
+        return Ok(open);
+    }
+    let matched = into.close(open, Materialise::default());
+    let rest = Open { source: Source::Built { build, like: Some(matched) }, stages: vec![] };
+    let unmatched = into.close(rest.with(Unmatched(Arc::clone(join))), Materialise::default());
+    Ok(Open { source: Source::Segments(vec![matched, unmatched]), stages: vec![] })
+}
+
+fn same(a: &DeviceJoinExec, b: &DeviceJoinExec) -> bool {
+    let residual = match (a.residual(), b.residual()) {
+        (Some(a), Some(b)) => a.expression.eq(&b.expression) && a.columns == b.columns,
+        (None, None) => true,
+        _ => false,
+    };
+    let rest = |join: &DeviceJoinExec| (join.kind(), join.nulls_equal(), join.row_limit());
+    residual && a.on() == b.on() && a.columns() == b.columns() && rest(a) == rest(b)
 }

@@ -13,59 +13,13 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
-use millpond_kernels::codegen::ir::{
-    Arithmetic, Bitwise, Comparison, Literal, NodeId, Overflow, Repr, TableSpec, Test, Ty,
-};
+use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Comparison, Literal, NodeId, Overflow, Repr, Test, Ty};
 
-use crate::column::{ColumnInfo, DictionaryId, Form};
+use crate::column::{ColumnInfo, Form};
 use crate::expr::{Dictionary, LookupTable, Lowering, Scope, Value, cast, unsupported};
 use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
+use crate::program::build_side::{BuildForm, KeyForm, KeySlice};
 use crate::reason::Reason;
-
-/// How one key is represented on both sides.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct KeyForm {
-    /// The build side's type.
-    pub ty: Ty,
-    /// Where both sides' strings meet, if they have dictionaries of their own.
-    merged: Option<DictionaryId>,
-    /// Strings of which one side has no dictionary: both are texts.
-    text: bool,
-}
-
-impl KeyForm {
-    /// True where the key is the build side's own column, not codes into another dictionary or texts.
-    pub fn is_own(&self) -> bool {
-        self.merged.is_none() && !self.text
-    }
-
-    /// Takes over what is known of the build side's column by now, where the key is one.
-    pub fn narrowed(&mut self, expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnInfo]) {
-        let column = expr.downcast_ref::<Column>().and_then(|column| columns.get(column.index()));
-        if let (None, Some(Ok(ty))) = (self.merged, column.map(ColumnInfo::ty))
-            && !self.text
-            && ty.repr == self.ty.repr
-        {
-            self.ty.range = ty.range;
-        }
-    }
-}
-
-/// One part of all keys of a join, by a hash that both sides agree on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeySlice {
-    pub index: u32,
-    /// A power of two.
-    pub parts: u32,
-}
-
-impl KeyForm {
-    /// True for keys whose equal values have equal bits.
-    pub fn can_slice(&self) -> bool {
-        !self.ty.repr.is_float() && !self.text
-    }
-}
 
 /// What a join asks of the table of its build side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,22 +38,6 @@ impl Asked {
         let counted = plain && join.kind() == JoinKind::Inner && !payload;
         Self { rows: !existence && !counted, lists: !(existence || plain && join.kind().is_about_build_rows()) }
     }
-}
-
-/// What is known of a build side.
-#[derive(Debug, Clone)]
-pub struct BuildForm {
-    /// The segment that builds.
-    pub build: usize,
-    /// The build side's columns, as the plan has them.
-    pub columns: Vec<ColumnInfo>,
-    pub table: TableSpec,
-    pub keys: Vec<KeyForm>,
-    /// Some key has several rows: true until it is known.
-    pub has_duplicates: bool,
-    pub has_null_keys: bool,
-    /// It is known to have no rows at all.
-    pub is_empty: bool,
 }
 
 /// A row's matches.

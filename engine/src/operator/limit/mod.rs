@@ -8,6 +8,7 @@
 //! Waits      for the number of rows of each extent, unless it is at the top.
 //! Stands for GlobalLimitExec, LocalLimitExec, and what stops by itself (`fetch`) below something that reads on.
 
+mod lower;
 mod run;
 
 use std::fmt;
@@ -15,6 +16,11 @@ use std::sync::Arc;
 
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+use crate::error::EngineError;
+use crate::operator::limit::lower::LimitSink;
+use crate::program::contract::Cut;
+use crate::program::segments::{Open, Segments};
 
 /// A limit on the device.
 #[derive(Debug, Clone)]
@@ -62,3 +68,31 @@ impl DisplayAs for DeviceLimitExec {
 }
 
 crate::operator::device_node!(DeviceLimitExec, execute: refuse);
+
+/// How limits become sinks.
+#[derive(Debug)]
+pub(crate) struct Limit;
+
+impl Cut for Limit {
+    fn cut(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        top: bool,
+        into: &mut Segments<'_>,
+    ) -> Option<Result<Open, EngineError>> {
+        let limit = node.downcast_ref::<DeviceLimitExec>()?;
+        let open = into.open_input(node, false);
+        Some(open.map(|open| {
+            if top {
+                // Rows are left out, and counted, as they leave.
+                into.leave(limit.skip, limit.fetch);
+                return open;
+            }
+            Open::reading(into.close(open, LimitSink { skip: limit.skip, fetch: limit.fetch }))
+        }))
+    }
+
+    fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {
+        (a.is::<DeviceLimitExec>() && b.is::<DeviceLimitExec>()).then_some(false)
+    }
+}

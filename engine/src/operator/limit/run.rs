@@ -8,61 +8,92 @@
 //! Waits    for the number of rows of each part.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use millpond_kernels::codegen::ir::{
     Comparison, Extents, Graph, GraphError, Literal, PipelineSpec, Range as Values, Repr, SinkSpec, Ty,
 };
 use millpond_kernels::pipeline::Input;
 use millpond_memory::Stream;
 
-use crate::program::extents::Active;
+use crate::operator::limit::lower::LimitSink;
+use crate::program::contract::SinkRun;
+use crate::program::extents::{Extent, SegmentRun};
 use crate::program::failure::Failure;
-use crate::program::part::Part;
+use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
 
-impl Active {
+/// Counts the rows of parts as they come, one part after the other.
+pub(crate) struct LimitRun {
+    limit: LimitSink,
+    /// Rows that have come.
+    rows: AtomicU64,
+    /// Whose turn it is to count.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl LimitRun {
+    pub fn new(limit: LimitSink) -> Self {
+        Self { limit, rows: AtomicU64::new(0), turn: tokio::sync::Mutex::default() }
+    }
+
     /// The rows of `part` that lie between offset and limit, if there are any.
-    pub(crate) async fn limit_rows(
-        &self,
-        part: Part,
-        skip: usize,
-        fetch: Option<usize>,
-        stream: &Stream,
-    ) -> Result<Option<Part>, Failure> {
+    async fn limit(&self, part: Part, run: &Run, stream: &Stream) -> Result<Option<Part>, Failure> {
+        let LimitSink { skip, fetch } = self.limit;
         let mut parts = [part];
-        let rows = self.run.count_rows_of(&mut parts, stream).await?;
+        let rows = run.count_rows_of(&mut parts, stream).await?;
         let [part] = parts;
         // One after the other: what is counted is kept, and what finds no memory is not counted.
-        let _turn = self.limiting.lock().await;
-        let before = self.rows_limited.load(Ordering::Relaxed);
+        let _turn = self.turn.lock().await;
+        let before = self.rows.load(Ordering::Relaxed);
         let end = fetch.map_or(u64::MAX, |fetch| (skip as u64).saturating_add(fetch as u64));
         let wanted = (skip as u64).saturating_sub(before).min(rows)..end.saturating_sub(before).min(rows);
         let kept = match wanted {
             wanted if wanted.is_empty() => None,
             Range { start: 0, end } if end == rows => Some(part),
-            wanted => Some(self.run.between(&part, wanted, stream)?),
+            wanted => Some(rows_between(&part, wanted, run, stream)?),
         };
-        self.rows_limited.fetch_add(rows, Ordering::Relaxed);
+        self.rows.fetch_add(rows, Ordering::Relaxed);
         Ok(kept)
     }
 }
 
-impl Run {
-    /// The rows of `part` with these numbers.
-    fn between(&self, part: &Part, rows: Range<u64>, stream: &Stream) -> Result<Part, Failure> {
-        let pipeline = self.pipeline(&between(part).map_err(|e| Failure::trouble(e.to_string()))?)?;
-        let extent = part.all_columns()?;
-        let extents = std::slice::from_ref(&extent);
-        let layout = pipeline.output_layout(extents);
-        let (buffer, promise) = self.output(&layout, true, stream)?;
-        let reached = if part.reaches_texts() { self.reached.all() } else { vec![] };
-        let literals = [Literal::Int(rows.start.into()), Literal::Int(rows.end.into())];
-        let input = Input { extents, literals: &literals, texts: &reached, ..Input::default() };
-        pipeline.materialise(input, &buffer, &layout, stream)?;
-        self.tally.launches.fetch_add(1, Ordering::Relaxed);
-        Ok(Part::new(&buffer, layout, vec![]).arranged(&part.outputs, &part.at).promised(promise))
+impl SinkRun for LimitRun {
+    fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        async move {
+            let Extent { segment, stream, .. } = extent;
+            let (part, made) = extent.materialise(true).await?;
+            if let Some(part) = self.limit(part, &segment.run, stream).await? {
+                segment.keep(Kept::spillable(part, &segment.run.engine)?);
+                segment.keep_made(made);
+            }
+            Ok(())
+        }
+        .boxed()
     }
+
+    fn rows_sought(&self, _segment: &SegmentRun) -> u64 {
+        let LimitSink { skip, fetch } = self.limit;
+        let Some(fetch) = fetch else { return u64::MAX };
+        (skip.saturating_add(fetch) as u64).saturating_sub(self.rows.load(Ordering::Relaxed))
+    }
+}
+
+/// The rows of `part` with these numbers.
+fn rows_between(part: &Part, rows: Range<u64>, run: &Run, stream: &Stream) -> Result<Part, Failure> {
+    let pipeline = run.pipeline(&between(part).map_err(|e| Failure::trouble(e.to_string()))?)?;
+    let extent = part.all_columns()?;
+    let extents = std::slice::from_ref(&extent);
+    let layout = pipeline.output_layout(extents);
+    let (buffer, promise) = run.output(&layout, true, stream)?;
+    let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
+    let literals = [Literal::Int(rows.start.into()), Literal::Int(rows.end.into())];
+    let input = Input { extents, literals: &literals, texts: &reached, ..Input::default() };
+    pipeline.materialise(input, &buffer, &layout, stream)?;
+    run.tally.launches.fetch_add(1, Ordering::Relaxed);
+    Ok(Part::new(&buffer, layout, vec![]).arranged(&part.outputs, &part.at).promised(promise))
 }
 
 /// Rows from one number up to another, as they are.

@@ -6,11 +6,12 @@
 //! NULL     first or last, as each key says; floats in total order, from -NaN to NaN.
 //! Order    as sorted; ties in no particular order.
 //! Memory   the materialised input, once more as one, once more when gathered, and up to 24 bytes a row while it is sorted. Under a
-//!          limit up to 1,024 the input is not materialised, but some thousands of rows of it at a time (program/top.rs).
+//!          limit up to 1,024 the input is not materialised, but some thousands of rows of it at a time (see `top`).
 //! Limit    exact: what reads on sees the first rows alone.
 
-mod run;
-pub(crate) mod top;
+pub(crate) mod lower;
+pub(crate) mod run;
+mod top;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +19,11 @@ use std::sync::Arc;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+use crate::error::EngineError;
+use crate::operator::sort::lower::SortSink;
+use crate::program::contract::Cut;
+use crate::program::segments::{Open, Segments};
 
 /// A sort on the device.
 #[derive(Debug, Clone)]
@@ -67,3 +73,27 @@ impl DisplayAs for DeviceSortExec {
 }
 
 crate::operator::device_node!(DeviceSortExec, execute: refuse);
+
+/// How sorts become sinks.
+#[derive(Debug)]
+pub(crate) struct Sort;
+
+impl Cut for Sort {
+    fn cut(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        top: bool,
+        into: &mut Segments<'_>,
+    ) -> Option<Result<Open, EngineError>> {
+        let sort = node.downcast_ref::<DeviceSortExec>()?;
+        if top {
+            into.leave(0, sort.row_limit());
+        }
+        let sink = SortSink { order: sort.order().clone(), fetch: sort.row_limit() };
+        Some(into.open_input(node, false).map(|open| Open::reading(into.close(open, sink))))
+    }
+
+    fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {
+        (a.is::<DeviceSortExec>() && b.is::<DeviceSortExec>()).then_some(false)
+    }
+}

@@ -12,6 +12,10 @@
 //! Memory   the parts once more as one, their row numbers, and up to 24 bytes a row while they are sorted.
 //! Waits    never: the number of rows stays on the device.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use millpond_kernels::codegen::ir::{
     ColumnSpec, Extents, Graph, LookupSpec, Physical, PipelineSpec, Range, Repr, SinkSpec, Ty,
 };
@@ -20,186 +24,218 @@ use millpond_kernels::sort::{self, Sort};
 use millpond_memory::{DeviceBuffer, Reservation, Stream};
 
 use crate::error::EngineError;
-use crate::expr::{Lookup, LookupKind};
-use crate::program::extents::{Active, Prepared};
+use crate::expr::{Lookup, LookupKind, LookupTable};
+use crate::operator::sort::lower::{LoweredSort, SortedBy};
+use crate::operator::sort::top::Search;
+use crate::program::contract::SinkRun;
+use crate::program::extents::{Extent, SegmentRun};
 use crate::program::failure::Failure;
-use crate::program::lower::{Ranking, SortKey};
+use crate::program::lower::LoweredSegment;
 use crate::program::part::{Kept, Part};
-use crate::program::segments::Sink;
+use crate::program::run::{Given, Run};
 
 /// A part is cut to the rows that are wanted where it has more than so many times as many.
 const WORTH_CUTTING: u64 = 2;
 
-impl Active {
-    /// The rows of a segment's output that are wanted, when it is sorted and not all of them are.
-    pub(crate) fn rows_wanted(&self, part_bound: u64) -> Option<usize> {
-        match self.sink() {
-            Sink::Sort { fetch: Some(fetch), .. } if part_bound > *fetch as u64 * WORTH_CUTTING => Some(*fetch),
-            _ => None,
-        }
+/// The rows of a sort: parts of them, each cut to its first rows where only those are wanted.
+pub(crate) struct SortRun {
+    fetch: Option<usize>,
+    /// How many parts are the first rows of an order.
+    parts_sorted: AtomicU64,
+    /// The first rows of the order, as far as they were found.
+    pub search: Search,
+}
+
+impl SortRun {
+    pub fn new(fetch: Option<usize>) -> Self {
+        Self { fetch, parts_sorted: AtomicU64::new(0), search: Search::default() }
     }
 
-    /// The first `wanted` rows of `part`, with the columns that sort them.
-    pub(crate) async fn best(
-        &self,
-        part: Part,
-        wanted: usize,
-        prepared: &Prepared,
-        stream: &Stream,
-    ) -> Result<Part, Failure> {
-        let keys = &prepared.lowered.sort_keys;
-        let (order, _promise) = self.order_rows(&part, keys, Some(wanted), stream).await?;
-        let columns = part.layout.columns.len();
-        Ok(self.fetched(&part, 0..columns, &order, true, stream)?.arranged(&part.outputs, &part.at))
+    /// The rows of a part of `bound` rows at most that are wanted, where these are not all of them.
+    fn rows_wanted(&self, bound: u64) -> Option<usize> {
+        self.fetch.filter(|fetch| bound > *fetch as u64 * WORTH_CUTTING)
     }
 
-    /// All parts, sorted.
-    pub(crate) async fn sort_parts(
-        &self,
-        parts: Vec<Kept>,
-        limit: Option<usize>,
-        prepared: &Prepared,
-        stream: &Stream,
-    ) -> Result<Part, Failure> {
-        let part = self.run.together(parts, stream)?;
-        if part.rows_bound() == 0 {
-            return Ok(part);
-        }
-        let (order, _promise) = self.order_rows(&part, &prepared.lowered.sort_keys, limit, stream).await?;
-        // The keys have done their work.
-        let columns = part.outputs.len();
-        Ok(self.fetched(&part, 0..columns, &order, false, stream)?.arranged(&part.outputs, &part.at))
+    /// Counts a part that is cut and sorted.
+    pub fn cut_part(&self) {
+        self.parts_sorted.fetch_add(1, Ordering::Relaxed);
     }
+}
 
-    /// All parts in the order of their groups: the columns that an aggregation reads, and each column whose values it looks up,
-    /// sorted within its groups.
-    pub(crate) async fn rank_parts(
-        &self,
-        parts: Vec<Kept>,
-        ranking: &Ranking,
-        prepared: &Prepared,
-        stream: &Stream,
-    ) -> Result<(Part, Vec<Part>), Failure> {
-        let part = self.run.together(parts, stream)?;
-        let mut rows = None;
-        let mut sorted = Vec::with_capacity(ranking.sorted.len());
-        for column in &ranking.sorted {
-            let keys = [prepared.lowered.sort_keys.as_slice(), &[*column]].concat();
-            let (order, _promise) = self.order_rows(&part, &keys, None, stream).await?;
-            if rows.is_none() {
-                let read = self.fetched(&part, 0..ranking.read, &order, true, stream)?;
-                rows = Some(read.arranged(&part.outputs, &part.at));
+/// What a sort's lowering says to its run.
+pub(crate) fn sorted_by(lowered: &LoweredSegment) -> Result<&LoweredSort, EngineError> {
+    lowered.details().ok_or_else(|| EngineError::internal("a sort is lowered as one"))
+}
+
+impl SinkRun for SortRun {
+    fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        async move {
+            let sort = sorted_by(&extent.prepared.lowered)?;
+            if let Some(best) = sort.best {
+                return self.rows_within_bar(extent, &sort.keys, best).await;
             }
-            sorted.push(self.fetched(&part, column.output..column.output + 1, &order, false, stream)?);
+            let Extent { segment, stream, .. } = extent;
+            let Some(wanted) = self.rows_wanted(extent.from.extent.rows.upper_bound()) else {
+                return extent.keep_rows().await;
+            };
+            let rest = extent.rest();
+            let (part, made) = extent.materialise(false).await?;
+            let part = first_rows(segment, part, wanted, &sort.keys, stream).await?;
+            self.cut_part();
+            rest.keep_part(part, made, false).await
         }
-        Ok((rows.ok_or_else(|| EngineError::internal("something is ranked"))?, sorted))
+        .boxed()
     }
 
-    /// A column that is sorted within the groups; where there are no rows, nothing that anybody looks at.
-    pub(crate) fn ranked_column(&self, column: usize, stream: &Stream) -> Result<LookupInput, Failure> {
-        match self.ranked.get(column) {
-            Some(column) => Ok(column.clone()),
-            None => {
-                let nothing = DeviceBuffer::zeroed(256, stream, &self.run.engine.pool)?;
-                let nothing = nothing.as_view().clone();
-                Ok(LookupInput { values: nothing.clone(), validity: Some(nothing) })
+    fn finish<'a>(
+        &'a self,
+        segment: &'a SegmentRun,
+        mut parts: Vec<Kept>,
+        stream: &'a Stream,
+    ) -> BoxFuture<'a, Result<Given, Failure>> {
+        async move {
+            // One part that is sorted is the result.
+            let sorted_already = parts.len() == 1 && self.parts_sorted.load(Ordering::Relaxed) == 1;
+            if !parts.is_empty() && !sorted_already {
+                let prepared = segment.prepared(0)?;
+                let keys = &sorted_by(&prepared.lowered)?.keys;
+                parts = vec![Kept::staying(sort_parts(segment, parts, self.fetch, keys, stream).await?)];
             }
+            segment.given(parts)
         }
+        .boxed()
     }
 
-    /// The row numbers of `part` in the order of `keys`, which name its columns; of its rows the first `limit`, or all.
-    async fn order_rows(
-        &self,
-        part: &Part,
-        keys: &[SortKey],
-        limit: Option<usize>,
-        stream: &Stream,
-    ) -> Result<(ExtentInput, Reservation), Failure> {
-        let run = &self.run;
-        let engine = &run.engine;
-        let mut columns = Vec::with_capacity(keys.len());
-        for key in keys {
-            let column = &part.layout.columns[key.output];
-            let values = part.buffer.view(column.values.clone())?;
-            let (mut ranks, mut range) = (None, column.ty.range);
-            if let Some(dictionary) = key.dictionary {
-                let lookup = Lookup { dictionary, kind: LookupKind::Rank, ty: Ty::new(Repr::U32) };
-                let table = self.dictionary_table(&lookup, stream).await?;
-                let values = (table.values.len() / 4).max(1);
-                range = Some(Range::new(0, values as i128 - 1));
-                ranks = Some(table.values);
-            }
-            columns.push(sort::SortKey {
-                validity: column.validity.clone().map(|range| part.buffer.view(range)).transpose()?,
-                ranks,
-                range,
-                descending: key.descending,
-                nulls_first: key.nulls_first,
-                ..sort::SortKey::new(&values, column.physical)
-            });
+    fn lookup(&self, table: &LookupTable, segment: &SegmentRun, stream: &Stream) -> Result<LookupInput, Failure> {
+        match table {
+            LookupTable::Best { ty } => self.search.bar_or_nothing(*ty, &segment.run, stream),
+            _ => Err(EngineError::internal(format!("a sort without the table {table:?}")).into()),
         }
-        let sort = Sort::new(columns, part.rows_bound(), limit.map(|limit| limit as u64))?;
-        // What the sort itself needs goes before the columns are fetched; descriptors and order stay.
-        let scoped = stream.with_scope(&run.tags.sort);
-        let descriptors = sort.descriptors();
-        let order = descriptors.len().next_multiple_of(256);
-        let end = order + sort.order_bytes();
-        let (promise, _of_scratch) = (run.promise(end)?, run.promise(sort.scratch_bytes())?);
-        let working = DeviceBuffer::new(end, &scoped, &engine.pool)?;
-        let scratch = match sort.scratch_bytes() {
-            0 => None,
-            bytes => Some(DeviceBuffer::new(bytes, &scoped, &engine.pool)?),
-        };
-        let descriptor_view = working.view(0..descriptors.len())?;
-        descriptor_view.upload_from(&descriptors, stream, &engine.pinned)?;
-        let order = working.view(order..end)?;
-        let scratch = scratch.as_ref().map(DeviceBuffer::as_view);
-        let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
-        let rows = part.as_extent()?.rows;
-        sort.run(&engine.images, &descriptor_view, &reached, &rows, &order, scratch, stream)?;
-        Ok((sort.order(&order)?, promise))
     }
+}
 
-    /// Columns of `part` in its layout, their rows chosen by `order`; allocated as what waits if it `waits`.
-    fn fetched(
-        &self,
-        part: &Part,
-        columns: std::ops::Range<usize>,
-        order: &ExtentInput,
-        waits: bool,
-        stream: &Stream,
-    ) -> Result<Part, Failure> {
-        let run = &self.run;
-        // All columns are fetched by one launch: a pipeline over the row numbers, in which every column is a lookup table.
-        let columns = &part.layout.columns[columns];
-        let mut graph = Graph::new();
-        let row = graph.column(0, Ty::new(Repr::U32));
-        let mut outputs = Vec::with_capacity(columns.len());
-        let mut tables = Vec::with_capacity(columns.len());
-        for (table, column) in columns.iter().enumerate() {
-            outputs.push(graph.lookup(row, table as u32, column.ty).map_err(|e| Failure::trouble(e.to_string()))?);
-            let validity = column.validity.clone().map(|range| part.buffer.view(range)).transpose()?;
-            tables.push(LookupInput { values: part.buffer.view(column.values.clone())?, validity });
-        }
-        let spec = PipelineSpec {
-            extents: Extents::One,
-            columns: vec![ColumnSpec { physical: Physical::U32, has_base: false, ty: Ty::new(Repr::U32) }],
-            literals: vec![],
-            lookups: columns.iter().map(|c| LookupSpec { physical: c.physical, ty: c.ty }).collect(),
-            tables: vec![],
-            expanded: false,
-            graph,
-            filters: vec![],
-            sink: SinkSpec::Materialise { outputs },
-        };
-        let fetch = run.pipeline(&spec)?;
-        let extents = std::slice::from_ref(order);
-        let layout = fetch.output_layout(extents);
-        let (buffer, promise) = run.output(&layout, waits, stream)?;
-        let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
-        let input = Input { extents, lookups: &tables, texts: &reached, ..Input::default() };
-        fetch.materialise(input, &buffer, &layout, stream)?;
-        run.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Ok(Part::new(&buffer, layout, vec![]).promised(promise))
+/// The first `wanted` rows of `part`, with the columns that sort them.
+pub(crate) async fn first_rows(
+    segment: &SegmentRun,
+    part: Part,
+    wanted: usize,
+    keys: &[SortedBy],
+    stream: &Stream,
+) -> Result<Part, Failure> {
+    let (order, _promise) = order_rows(segment, &part, keys, Some(wanted), stream).await?;
+    let columns = part.layout.columns.len();
+    Ok(fetch_rows(&segment.run, &part, 0..columns, &order, true, stream)?.arranged(&part.outputs, &part.at))
+}
+
+/// All parts, sorted.
+async fn sort_parts(
+    segment: &SegmentRun,
+    parts: Vec<Kept>,
+    limit: Option<usize>,
+    keys: &[SortedBy],
+    stream: &Stream,
+) -> Result<Part, Failure> {
+    let part = segment.run.together(parts, stream)?;
+    if part.rows_bound() == 0 {
+        return Ok(part);
     }
+    let (order, _promise) = order_rows(segment, &part, keys, limit, stream).await?;
+    // The keys have done their work.
+    let columns = part.outputs.len();
+    Ok(fetch_rows(&segment.run, &part, 0..columns, &order, false, stream)?.arranged(&part.outputs, &part.at))
+}
+
+/// The row numbers of `part` in the order of `keys`, which name its columns; of its rows the first `limit`, or all.
+pub(crate) async fn order_rows(
+    segment: &SegmentRun,
+    part: &Part,
+    keys: &[SortedBy],
+    limit: Option<usize>,
+    stream: &Stream,
+) -> Result<(ExtentInput, Reservation), Failure> {
+    let run = &segment.run;
+    let engine = &run.engine;
+    let mut columns = Vec::with_capacity(keys.len());
+    for key in keys {
+        let column = &part.layout.columns[key.output];
+        let values = part.buffer.view(column.values.clone())?;
+        let (mut ranks, mut range) = (None, column.ty.range);
+        if let Some(dictionary) = key.dictionary {
+            let lookup = Lookup { dictionary, kind: LookupKind::Rank, ty: Ty::new(Repr::U32) };
+            let table = segment.dictionary_table(&lookup, stream).await?;
+            let values = (table.values.len() / 4).max(1);
+            range = Some(Range::new(0, values as i128 - 1));
+            ranks = Some(table.values);
+        }
+        columns.push(sort::SortKey {
+            validity: column.validity.clone().map(|range| part.buffer.view(range)).transpose()?,
+            ranks,
+            range,
+            descending: key.descending,
+            nulls_first: key.nulls_first,
+            ..sort::SortKey::new(&values, column.physical)
+        });
+    }
+    let sort = Sort::new(columns, part.rows_bound(), limit.map(|limit| limit as u64))?;
+    // What the sort itself needs goes before the columns are fetched; descriptors and order stay.
+    let scoped = stream.with_scope(&run.tags.sort);
+    let descriptors = sort.descriptors();
+    let order = descriptors.len().next_multiple_of(256);
+    let end = order + sort.order_bytes();
+    let (promise, _of_scratch) = (run.promise(end)?, run.promise(sort.scratch_bytes())?);
+    let working = DeviceBuffer::new(end, &scoped, &engine.pool)?;
+    let scratch = match sort.scratch_bytes() {
+        0 => None,
+        bytes => Some(DeviceBuffer::new(bytes, &scoped, &engine.pool)?),
+    };
+    let descriptor_view = working.view(0..descriptors.len())?;
+    descriptor_view.upload_from(&descriptors, stream, &engine.pinned)?;
+    let order = working.view(order..end)?;
+    let scratch = scratch.as_ref().map(DeviceBuffer::as_view);
+    let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
+    let rows = part.as_extent()?.rows;
+    sort.run(&engine.images, &descriptor_view, &reached, &rows, &order, scratch, stream)?;
+    Ok((sort.order(&order)?, promise))
+}
+
+/// Columns of `part` in its layout, their rows chosen by `order`; allocated as what waits if it `waits`.
+pub(crate) fn fetch_rows(
+    run: &Run,
+    part: &Part,
+    columns: std::ops::Range<usize>,
+    order: &ExtentInput,
+    waits: bool,
+    stream: &Stream,
+) -> Result<Part, Failure> {
+    // All columns are fetched by one launch: a pipeline over the row numbers, in which every column is a lookup table.
+    let columns = &part.layout.columns[columns];
+    let mut graph = Graph::new();
+    let row = graph.column(0, Ty::new(Repr::U32));
+    let mut outputs = Vec::with_capacity(columns.len());
+    let mut tables = Vec::with_capacity(columns.len());
+    for (table, column) in columns.iter().enumerate() {
+        outputs.push(graph.lookup(row, table as u32, column.ty).map_err(|e| Failure::trouble(e.to_string()))?);
+        let validity = column.validity.clone().map(|range| part.buffer.view(range)).transpose()?;
+        tables.push(LookupInput { values: part.buffer.view(column.values.clone())?, validity });
+    }
+    let spec = PipelineSpec {
+        extents: Extents::One,
+        columns: vec![ColumnSpec { physical: Physical::U32, has_base: false, ty: Ty::new(Repr::U32) }],
+        literals: vec![],
+        lookups: columns.iter().map(|c| LookupSpec { physical: c.physical, ty: c.ty }).collect(),
+        tables: vec![],
+        expanded: false,
+        graph,
+        filters: vec![],
+        sink: SinkSpec::Materialise { outputs },
+    };
+    let fetch = run.pipeline(&spec)?;
+    let extents = std::slice::from_ref(order);
+    let layout = fetch.output_layout(extents);
+    let (buffer, promise) = run.output(&layout, waits, stream)?;
+    let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
+    let input = Input { extents, lookups: &tables, texts: &reached, ..Input::default() };
+    fetch.materialise(input, &buffer, &layout, stream)?;
+    run.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    Ok(Part::new(&buffer, layout, vec![]).promised(promise))
 }

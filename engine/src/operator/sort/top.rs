@@ -19,16 +19,19 @@ use std::sync::{Mutex, PoisonError};
 
 use millpond_kernels::codegen::ir::{Comparison, GraphError, Literal, NodeId, Repr, Test, Ty};
 use millpond_kernels::layout::OutputLayout;
-use millpond_kernels::pipeline::{ExtentInput, ExtentRows, LookupInput};
+use millpond_kernels::pipeline::{ExtentRows, LookupInput};
 use millpond_kernels::tune;
 use millpond_memory::{DeviceBuffer, Stream};
 
 use crate::error::EngineError;
 use crate::expr::{LookupTable, Lowering};
-use crate::program::extents::{Active, From, Prepared};
+use crate::operator::sort::lower::SortedBy;
+use crate::operator::sort::run::{SortRun, first_rows};
+use crate::program::extents::{Extent, ExtentRest, SegmentRun};
 use crate::program::failure::{Failure, control_words, flagged};
-use crate::program::lower::SortKey;
 use crate::program::part::{Kept, Part};
+use crate::program::run::Run;
+use crate::program::texts::Made;
 
 /// Inputs of up to so many rows are written whole.
 const FEW_ROWS: u64 = 8 << 10;
@@ -54,7 +57,7 @@ pub(crate) fn with_bar(
     lowering: &mut Lowering<'_>,
     filters: &mut Vec<NodeId>,
     outputs: &[NodeId],
-    keys: &[SortKey],
+    keys: &[SortedBy],
     fetch: Option<usize>,
     rows_hint: Option<u64>,
 ) -> Option<Best> {
@@ -75,7 +78,7 @@ pub(crate) fn with_bar(
 }
 
 /// True where there is no bar yet, and for rows whose `key` does not come after it.
-fn within(lowering: &mut Lowering<'_>, key: NodeId, order: &SortKey, rows: u64) -> Result<NodeId, GraphError> {
+fn within(lowering: &mut Lowering<'_>, key: NodeId, order: &SortedBy, rows: u64) -> Result<NodeId, GraphError> {
     let ty = lowering.graph.ty(key);
     let table = lowering.lookup_table(LookupTable::Best { ty });
     // Whether there is one: the launch's variant. Its place: a parameter, so that all limits share a module.
@@ -109,6 +112,16 @@ impl Search {
     fn bar(&self) -> Option<LookupInput> {
         self.bar.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// The bar, for a launch; where there is none, something to look at.
+    pub fn bar_or_nothing(&self, ty: Ty, run: &Run, stream: &Stream) -> Result<LookupInput, Failure> {
+        if let Some(bar) = self.bar() {
+            return Ok(bar);
+        }
+        let bytes = tune::TOP_MAX_ROWS as usize * 16;
+        let nothing = DeviceBuffer::zeroed(bytes, stream, &run.engine.pool)?.as_view().clone();
+        Ok(LookupInput { values: nothing.clone(), validity: ty.nullable.then_some(nothing) })
+    }
 }
 
 /// The root of `of`, or a little more.
@@ -116,68 +129,61 @@ fn root(of: u64) -> u64 {
     of.isqrt() + 1
 }
 
-impl Active {
-    /// The bar, for a launch; where there is none, something to look at.
-    pub(crate) fn best_so_far(&self, ty: Ty, stream: &Stream) -> Result<LookupInput, Failure> {
-        if let Some(bar) = self.search.bar() {
-            return Ok(bar);
-        }
-        let bytes = tune::TOP_MAX_ROWS as usize * 16;
-        let nothing = DeviceBuffer::zeroed(bytes, stream, &self.run.engine.pool)?.as_view().clone();
-        Ok(LookupInput { values: nothing.clone(), validity: ty.nullable.then_some(nothing) })
-    }
-
+impl SortRun {
     /// Keeps the best of an extent's rows.
-    pub(crate) async fn sink_best(
+    pub(crate) async fn rows_within_bar(
         &self,
-        prepared: &Prepared,
+        extent: Extent<'_>,
+        keys: &[SortedBy],
         best: Best,
-        from: From,
-        stream: &Stream,
     ) -> Result<(), Failure> {
-        let bound = from.extent.rows.upper_bound();
+        let Extent { segment, stream, .. } = extent;
+        let wanted = best.rows as usize;
+        let rest = extent.rest();
+        let bound = extent.from.extent.rows.upper_bound();
         let few = (2 * root(best.rows * bound)).next_power_of_two().max(FEW_ROWS);
         if bound <= few {
             let cut = bound > best.rows * WORTH_CUTTING;
-            let (part, made) = self.passing(prepared, &from, u64::MAX, !cut, stream).await?;
-            drop(from);
-            let mut part = if cut { self.best(part, best.rows as usize, prepared, stream).await? } else { part };
+            let (part, made) = self.rows_passing(&extent, u64::MAX, !cut).await?;
+            drop(extent);
+            let mut part = if cut { first_rows(segment, part, wanted, keys, stream).await? } else { part };
             if cut && self.search.bar().is_none() {
-                let rows = self.run.count_rows_of(std::slice::from_mut(&mut part), stream).await?;
-                self.improve(&part, rows, best, stream)?;
+                let rows = segment.run.count_rows_of(std::slice::from_mut(&mut part), stream).await?;
+                self.improve(&part, rows, best, segment, stream)?;
             }
-            self.keep_made(made);
-            self.parts_sorted.fetch_add(u64::from(cut), Ordering::Relaxed);
-            return self.keep_best(part, prepared, best, stream).await;
+            segment.keep_made(made);
+            if cut {
+                self.cut_part();
+            }
+            return self.keep_best(part, rest, keys, best).await;
         }
         if self.search.bar().is_none() {
             // Some rows first, for a bar alone: they come again below.
-            let some = match &from.extent.rows {
+            let some = match &extent.from.extent.rows {
                 ExtentRows::Known(_) => ExtentRows::Known(few),
                 ExtentRows::OnDevice { control, .. } => {
                     ExtentRows::OnDevice { control: control.clone(), upper_bound: few }
                 }
             };
-            let extent = ExtentInput { rows: some, columns: from.extent.columns.clone() };
-            let some = From { extent, expansion: from.expansion.clone(), marks: from.marks.clone() };
-            let (part, _made) = self.passing(prepared, &some, u64::MAX, false, stream).await?;
-            let part = self.best(part, best.rows as usize, prepared, stream).await?;
+            let some = extent.with_rows(some);
+            let (part, _made) = self.rows_passing(&some, u64::MAX, false).await?;
+            let part = first_rows(segment, part, wanted, keys, stream).await?;
             let mut parts = [part];
-            let rows = self.run.count_rows_of(&mut parts, stream).await?;
-            self.improve(&parts[0], rows, best, stream)?;
+            let rows = segment.run.count_rows_of(&mut parts, stream).await?;
+            self.improve(&parts[0], rows, best, segment, stream)?;
         }
         let mut room = few.max(self.search.room.load(Ordering::Relaxed));
         loop {
-            let (part, made) = self.passing(prepared, &from, room, false, stream).await?;
-            let passed = self.rows_passed(&part, stream).await?;
+            let (part, made) = self.rows_passing(&extent, room, false).await?;
+            let passed = rows_passed(&part, segment, stream).await?;
             let fits = passed <= part.layout.rows_upper_bound;
-            let part = self.best(part, best.rows as usize, prepared, stream).await?;
-            self.improve(&part, passed, best, stream)?;
+            let part = first_rows(segment, part, wanted, keys, stream).await?;
+            self.improve(&part, passed, best, segment, stream)?;
             if fits {
-                drop(from);
-                self.keep_made(made);
-                self.parts_sorted.fetch_add(1, Ordering::Relaxed);
-                return self.keep_best(part, prepared, best, stream).await;
+                drop(extent);
+                segment.keep_made(made);
+                self.cut_part();
+                return self.keep_best(part, rest, keys, best).await;
             }
             room = room.saturating_mul(MORE_ROOM);
             self.search.room.fetch_max(room, Ordering::Relaxed);
@@ -185,32 +191,27 @@ impl Active {
     }
 
     /// The rows that pass, with room for `room` of them.
-    async fn passing(
+    async fn rows_passing<'s>(
         &self,
-        prepared: &Prepared,
-        from: &From,
+        extent: &Extent<'s>,
         room: u64,
         waits: bool,
-        stream: &Stream,
-    ) -> Result<(Part, Option<crate::program::texts::Made<'_>>), Failure> {
-        let lowered = &prepared.lowered;
+    ) -> Result<(Part, Option<Made<'s>>), Failure> {
+        let lowered = &extent.prepared.lowered;
         let variant = u32::from(self.search.bar().is_some());
-        let (part, made) =
-            self.some_of_variant(&prepared.pipeline, &lowered.last, from, variant, room, waits, stream).await?;
+        let (part, made) = extent.launch_variant(variant, room, waits).await?;
         Ok((part.arranged(&lowered.outputs, &lowered.at), made))
     }
 
-    /// How many rows passed.
-    async fn rows_passed(&self, part: &Part, stream: &Stream) -> Result<u64, Failure> {
-        let control = part.buffer.view(OutputLayout::CONTROL)?.download_vec(stream, &self.run.engine.pinned)?.await?;
-        let (error, _) = control_words(&control)?;
-        flagged(error)?;
-        OutputLayout::passed(&control)
-            .ok_or_else(|| EngineError::internal("the rows that passed are in the control block").into())
-    }
-
     /// Takes the bar from a part that is cut and sorted, for which `rows` rows were found, if those are enough.
-    fn improve(&self, part: &Part, rows: u64, best: Best, stream: &Stream) -> Result<(), Failure> {
+    fn improve(
+        &self,
+        part: &Part,
+        rows: u64,
+        best: Best,
+        segment: &SegmentRun,
+        stream: &Stream,
+    ) -> Result<(), Failure> {
         if rows < best.rows {
             return Ok(());
         }
@@ -218,9 +219,9 @@ impl Active {
         let column = &part.layout.columns[best.output];
         let apart = column.values.len().next_multiple_of(256);
         let validity_bytes = column.validity.as_ref().map_or(0, |validity| validity.len());
-        let scoped = stream.with_scope(&self.run.tags.sort);
+        let scoped = stream.with_scope(&segment.run.tags.sort);
         let bytes = apart + validity_bytes.next_multiple_of(256);
-        let copy = DeviceBuffer::zeroed(bytes, &scoped, &self.run.engine.pool)?;
+        let copy = DeviceBuffer::zeroed(bytes, &scoped, &segment.run.engine.pool)?;
         let values = copy.view(0..column.values.len())?;
         part.buffer.view(column.values.clone())?.copy_to(&values, stream)?;
         let mut validity = None;
@@ -234,17 +235,18 @@ impl Active {
     }
 
     /// Keeps a part; where there are many, the best of all of them instead.
-    async fn keep_best(&self, part: Part, prepared: &Prepared, best: Best, stream: &Stream) -> Result<(), Failure> {
-        self.keep(Kept::spillable(part, &self.run.engine)?);
+    async fn keep_best(&self, part: Part, at: ExtentRest<'_>, keys: &[SortedBy], best: Best) -> Result<(), Failure> {
+        let ExtentRest { segment, stream, .. } = at;
+        segment.keep(Kept::spillable(part, &segment.run.engine)?);
         let parts = {
-            let mut kept = self.kept();
+            let mut kept = segment.kept();
             if kept.len() < MANY_PARTS { vec![] } else { std::mem::take(&mut *kept) }
         };
         if parts.is_empty() {
             return Ok(());
         }
-        let merged = self.best_of(&parts, prepared, best, stream).await;
-        let mut kept = self.kept();
+        let merged = self.best_of(&parts, segment, keys, best, stream).await;
+        let mut kept = segment.kept();
         match merged {
             Ok(one) => kept.insert(0, one),
             // They wait as they are.
@@ -256,14 +258,30 @@ impl Active {
     }
 
     /// The best rows of all `parts`.
-    async fn best_of(&self, parts: &[Kept], prepared: &Prepared, best: Best, stream: &Stream) -> Result<Kept, Failure> {
+    async fn best_of(
+        &self,
+        parts: &[Kept],
+        segment: &SegmentRun,
+        keys: &[SortedBy],
+        best: Best,
+        stream: &Stream,
+    ) -> Result<Kept, Failure> {
         let lent = parts.iter().map(|part| part.lend(stream)).collect::<Result<Vec<_>, _>>()?;
-        let part = self.run.joined(lent, false, stream)?;
-        let part = self.best(part, best.rows as usize, prepared, stream).await?;
+        let part = segment.run.joined(lent, false, stream)?;
+        let part = first_rows(segment, part, best.rows as usize, keys, stream).await?;
         // Where there is a bar, some part had all the rows that are wanted.
         if self.search.bar().is_some() {
-            self.improve(&part, best.rows, best, stream)?;
+            self.improve(&part, best.rows, best, segment, stream)?;
         }
-        Ok(Kept::spillable(part, &self.run.engine)?)
+        Ok(Kept::spillable(part, &segment.run.engine)?)
     }
+}
+
+/// How many rows passed.
+async fn rows_passed(part: &Part, segment: &SegmentRun, stream: &Stream) -> Result<u64, Failure> {
+    let control = part.buffer.view(OutputLayout::CONTROL)?.download_vec(stream, &segment.run.engine.pinned)?.await?;
+    let (error, _) = control_words(&control)?;
+    flagged(error)?;
+    OutputLayout::passed(&control)
+        .ok_or_else(|| EngineError::internal("the rows that passed are in the control block").into())
 }

@@ -10,6 +10,9 @@ use datafusion::physical_expr::expressions::Column;
 
 use crate::column::{ColumnInfo, DictionaryId, Form};
 use crate::expr::{Dictionaries, Dictionary, Lowering, Value};
+use crate::program::contract::{LoweredSink, Sink, SinkRun};
+use crate::program::lower::SegmentLowering;
+use crate::program::materialise::KeepRows;
 use crate::reason::Reason;
 
 /// The columns of a union of inputs with these columns.
@@ -72,5 +75,24 @@ impl Lowering<'_> {
             }
             Form::Unsupported(reason) => Err(reason.clone()),
         }
+    }
+}
+
+/// Dense columns, of the types that all inputs of a union have in common.
+#[derive(Debug)]
+pub(crate) struct BranchSink;
+
+impl Sink for BranchSink {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
+        let (nodes, outputs) = segment.outputs()?;
+        Ok(LoweredSink::new(segment.write(nodes), outputs))
+    }
+
+    fn begin(&self) -> Box<dyn SinkRun> {
+        Box::new(KeepRows)
+    }
+
+    fn common_columns(&self, inputs: &[Vec<ColumnInfo>], dictionaries: &mut Dictionaries) -> Option<Vec<ColumnInfo>> {
+        Some(union_columns(inputs, dictionaries))
     }
 }

@@ -21,6 +21,9 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::error::EngineError;
+use crate::operator::union::lower::BranchSink;
+use crate::program::contract::Cut;
+use crate::program::segments::{Open, Segments, Source};
 
 /// A union on the device.
 #[derive(Debug, Clone)]
@@ -75,5 +78,28 @@ impl ExecutionPlan for DeviceUnionExec {
 
     fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         Err(EngineError::internal("DeviceUnionExec runs as part of a DownloadExec").into())
+    }
+}
+
+/// How unions become segments: one for each input, which another one reads one after the other.
+#[derive(Debug)]
+pub(crate) struct Union;
+
+impl Cut for Union {
+    fn cut(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        _top: bool,
+        into: &mut Segments<'_>,
+    ) -> Option<Result<Open, EngineError>> {
+        let union = node.downcast_ref::<DeviceUnionExec>()?;
+        let branches =
+            union.inputs().iter().map(|input| into.open(input, false).map(|open| into.close(open, BranchSink)));
+        let branches = branches.collect::<Result<Vec<_>, _>>();
+        Some(branches.map(|branches| Open { source: Source::Segments(branches), stages: vec![] }))
+    }
+
+    fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {
+        (a.is::<DeviceUnionExec>() && b.is::<DeviceUnionExec>()).then_some(true)
     }
 }

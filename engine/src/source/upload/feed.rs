@@ -15,11 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::compute::filter_record_batch;
-use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion::common::cast::as_boolean_array;
-use datafusion::common::internal_err;
 use datafusion::physical_plan::metrics::MetricBuilder;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -35,10 +31,9 @@ use crate::device::host_memory::HostHold;
 use crate::error::EngineError;
 use crate::options::Fallback;
 use crate::panics;
-use crate::program::extents::Active;
+use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
 use crate::program::run::Run;
-use crate::program::segments::Stage;
 use crate::program::texts;
 use crate::report::metric;
 
@@ -49,7 +44,11 @@ const BATCHES_AHEAD: usize = 2;
 const LEAST_ROWS: usize = 64;
 
 /// Feeds all rows of `input`, the plan below upload `upload`, to a segment.
-pub(crate) async fn feed(segment: &Arc<Active>, upload: usize, input: &Arc<dyn ExecutionPlan>) -> Result<(), Failure> {
+pub(crate) async fn feed(
+    segment: &Arc<SegmentRun>,
+    upload: usize,
+    input: &Arc<dyn ExecutionPlan>,
+) -> Result<(), Failure> {
     let partitions = input.output_partitioning().partition_count();
     let feeders = segment.run.options.partitions.min(partitions).max(1);
     let mut tasks = JoinSet::new();
@@ -68,7 +67,7 @@ pub(crate) async fn feed(segment: &Arc<Active>, upload: usize, input: &Arc<dyn E
 
 /// Feeds rows of one upload to one segment.
 struct Feeder {
-    segment: Arc<Active>,
+    segment: Arc<SegmentRun>,
     upload: usize,
 }
 
@@ -250,7 +249,7 @@ impl Feeder {
         for batch in batches {
             let mut batch = batch.clone();
             for stage in &run.program.segments[0].stages {
-                batch = on_cpu(stage, &batch).map_err(Failure::Input)?;
+                batch = stage.on_cpu(&batch).map_err(Failure::Input)?;
             }
             let columns = batch.columns().to_vec();
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -258,32 +257,6 @@ impl Feeder {
             run.leave(batch).await?;
         }
         Ok(())
-    }
-}
-
-/// One step of a pipeline, by DataFusion's own expressions.
-fn on_cpu(stage: &Stage, batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
-    match stage {
-        Stage::Filter { predicate, projection } => {
-            let keep = predicate.evaluate(batch)?.into_array(batch.num_rows())?;
-            let kept = filter_record_batch(batch, as_boolean_array(&keep)?)?;
-            Ok(match projection {
-                Some(projection) => kept.project(projection)?,
-                None => kept,
-            })
-        }
-        Stage::Project(expressions) => {
-            let mut fields = Vec::with_capacity(expressions.len());
-            let mut columns = Vec::with_capacity(expressions.len());
-            for (expr, name) in expressions {
-                let array = expr.evaluate(batch)?.into_array(batch.num_rows())?;
-                fields.push(Field::new(name, array.data_type().clone(), true));
-                columns.push(array);
-            }
-            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
-        }
-        Stage::Probe { .. } => internal_err!("rows of a join are not joined one extent at a time"),
     }
 }
 
@@ -329,7 +302,7 @@ impl Feeder {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let prepared = self.segment.prepared(rows as u64)?;
         self.segment.check_bounds(&prepared)?;
-        let specs = &prepared.first().spec.columns;
+        let specs = &prepared.lowered.first().spec.columns;
         let layout = ExtentLayout::new(batches, specs, &upload.used);
         let rows = layout.rows as u64;
 

@@ -1,0 +1,532 @@
+//! A join in the kernels' language: its probe as a stage, its build side as a sink, and the stages that begin with build rows.
+//!
+//!   one match at most      probe ─► residual ─► columns by row number              in the same piece
+//!   several                rows with start and count of their matches ─┤ cut ├─ a piece over pairs ─► residual ─► columns
+//!   kept build rows        pairs mark them; those without a mark come after, the probe side NULL
+//!
+//! Table    by bytes, see [`table_spec`].
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::physical_plan::ExecutionPlan;
+use millpond_kernels::codegen::ir::{NodeId, Repr, SinkSpec, TableKind, TableSpec, Test, Ty};
+use millpond_kernels::join::TableLayout;
+
+use crate::column::{ColumnInfo, Form};
+use crate::expr::{Dictionaries, LookupTable, Lowering, Scope, Value};
+use crate::operator::join::probe::{self, Asked};
+use crate::operator::join::run::{BuildRun, MarkRun};
+use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
+use crate::program::build_side::{BuildForm, KeyForm};
+use crate::program::contract::{LoweredSink, Sink, SinkRun, Stage};
+use crate::program::lower::{Cut, Piece, PieceBuilder, SegmentLowering, number_column};
+use crate::reason::Reason;
+
+/// Looks keys up in what segment `build` has built.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    pub join: Arc<DeviceJoinExec>,
+    pub build: usize,
+}
+
+impl Stage for Probe {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<(), Reason> {
+        let (join, build) = (&*self.join, self.build);
+        let form = segment
+            .build_form(build, |columns, lowering, scope| planned_build(build, join, columns, lowering, scope))?;
+        if let Some(slice) = segment.input.slice(build) {
+            segment.with_filters(|lowering, scope, filters| {
+                let keys = probe::keys(lowering, scope, join, &form.keys, false)?;
+                filters.push(lowering.in_slice(&keys, slice)?);
+                Ok(())
+            })?;
+        }
+        match (probe::stays_in_place(join, &form), join.kind().is_about_build_rows()) {
+            (true, true) => {
+                let row =
+                    segment.with_filters(|lowering, scope, filters| lowering.to_mark(scope, join, &form, filters))?;
+                segment.build_row = Some(row);
+            }
+            (true, false) => {
+                (segment.scope, segment.marked_row) = segment
+                    .with_filters(|lowering, scope, filters| lowering.join_in_place(scope, join, &form, filters))?;
+            }
+            (false, _) => {
+                let mut build_row = None;
+                segment.cut(|piece, scope| {
+                    let (done, next, scope, row) = cut(piece, scope, join, &form)?;
+                    build_row = row;
+                    Ok((done, next, scope))
+                })?;
+                segment.build_row = build_row;
+            }
+        }
+        Ok(())
+    }
+
+    fn build(&self) -> Option<usize> {
+        Some(self.build)
+    }
+
+    fn marks_build_rows(&self) -> bool {
+        self.join.kind().keeps_build_rows()
+    }
+}
+
+/// The rows of a build side that found no match, as rows of the join.
+#[derive(Debug)]
+pub(crate) struct Unmatched(pub Arc<DeviceJoinExec>);
+
+impl Stage for Unmatched {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<(), Reason> {
+        let like = segment.input.like;
+        let like = like.ok_or_else(|| Reason::NodeUnsupported { node: "the rest of a build side".into() })?;
+        let scope = segment.scope.clone();
+        segment.scope = unmatched(segment.piece(), &scope, &self.0, like)?;
+        Ok(())
+    }
+}
+
+/// The rows of a build side as far as the join asks for them, once those with a match are marked.
+#[derive(Debug)]
+pub(crate) struct Marked {
+    pub join: Arc<DeviceJoinExec>,
+    pub build: usize,
+}
+
+impl Stage for Marked {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<(), Reason> {
+        let (join, build) = (&*self.join, self.build);
+        let form = segment
+            .build_form(build, |columns, lowering, scope| planned_build(build, join, columns, lowering, scope))?;
+        let scope = segment.scope.clone();
+        segment.scope = marked_rows(segment.piece(), &scope, join, &form)?;
+        Ok(())
+    }
+}
+
+/// Dense columns, and a table from keys to rows.
+#[derive(Debug)]
+pub(crate) struct BuildSink(pub Arc<DeviceJoinExec>);
+
+impl Sink for BuildSink {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
+        let input = segment.input;
+        if let (Some(slice), Some(forms)) = (input.slice(segment.index), input.own_keys) {
+            segment.with_filters(|lowering, scope, filters| {
+                let keys = probe::keys(lowering, scope, &self.0, forms, true)?;
+                filters.push(lowering.in_slice(&keys, slice)?);
+                Ok(())
+            })?;
+        }
+        let (nodes, outputs) = segment.outputs()?;
+        Ok(LoweredSink::new(segment.write(nodes), outputs))
+    }
+
+    fn begin(&self) -> Box<dyn SinkRun> {
+        Box::new(BuildRun(Arc::clone(&self.0)))
+    }
+
+    fn columns_on_demand(&self) -> Option<usize> {
+        Some(self.0.build().schema().fields().len())
+    }
+
+    fn key_columns(
+        &self,
+        form: &BuildForm,
+        columns: &[ColumnInfo],
+        dictionaries: &mut Dictionaries,
+    ) -> Result<Vec<u32>, Reason> {
+        Ok(lower_table(&self.0, columns, &form.keys, &form.table, dictionaries)?.spec.used_columns())
+    }
+
+    fn may_slice(&self, keys: &[KeyForm]) -> bool {
+        let asks_of_parts = self.0.kind() != JoinKind::NullAwareAnti && !self.0.on().is_empty();
+        asks_of_parts && keys.iter().any(KeyForm::can_slice)
+    }
+}
+
+/// Marks among the rows that segment `build` built of those that have a match.
+#[derive(Debug)]
+pub(crate) struct MarkSink {
+    pub build: usize,
+}
+
+impl Sink for MarkSink {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
+        let row = segment.build_row;
+        let row = row.ok_or_else(|| Reason::NodeUnsupported { node: "marks without a join".into() })?;
+        Ok(LoweredSink::new(SinkSpec::Mark { row }, vec![]))
+    }
+
+    fn begin(&self) -> Box<dyn SinkRun> {
+        Box::new(MarkRun { build: self.build })
+    }
+}
+
+fn refused(error: &millpond_kernels::codegen::ir::GraphError) -> Reason {
+    Reason::ExprUnsupported { expr: "the join".into(), why: error.to_string() }
+}
+
+/// The first `count` columns of a piece as a scope.
+fn first_columns(scope: &Scope, count: usize) -> Scope {
+    scope.select(&(0..count).collect::<Vec<_>>())
+}
+
+/// Where the rows are marked that have a pair.
+fn marked(lowering: &mut Lowering<'_>) -> Result<NodeId, Reason> {
+    let row = lowering.graph.source_row();
+    let table = lowering.lookup_table(LookupTable::Marks);
+    lowering.graph.lookup(row, table, LookupTable::Marks.ty()).map_err(|e| refused(&e))
+}
+
+/// Cuts the segment at `join`, whose rows do not stay in place.
+fn cut<'d>(
+    mut open: PieceBuilder<'d>,
+    scope: &Scope,
+    join: &DeviceJoinExec,
+    build: &BuildForm,
+) -> Result<(Cut, PieceBuilder<'d>, Scope, Option<NodeId>), Reason> {
+    let kind = join.kind();
+    let on_pairs = join.residual().is_some();
+    let keeps_unmatched = matches!(kind, JoinKind::Outer | JoinKind::Full);
+    let e = |e| refused(&e);
+
+    // The rows, with their matches.
+    let matches = open.lowering.matches(scope, join, build)?;
+    let list = open.lowering.graph.present(matches.list);
+    let count = open.lowering.graph.match_count(list).map_err(e)?;
+    let needs_match =
+        matches!(kind, JoinKind::Inner | JoinKind::Semi | JoinKind::BuildOuter) || kind.is_about_build_rows();
+    let (start, count) = if needs_match {
+        open.filters.push(matches.found);
+        (open.lowering.graph.match_start(list).map_err(e)?, count)
+    } else {
+        let without = i128::from(keeps_unmatched && !on_pairs);
+        let g = &mut open.lowering.graph;
+        let without = g.integer(without, Repr::U32);
+        let start = g.match_start(matches.list).map_err(e)?;
+        (start, g.case(vec![(matches.found, count)], Some(without)).map_err(e)?)
+    };
+    let mut columns = Vec::new();
+    let mut nodes = Vec::new();
+    for (name, value) in scope.columns() {
+        match value {
+            Ok(value) => {
+                columns.push(open.lowering.info(name, value));
+                nodes.push(value.node);
+            }
+            Err(reason) => {
+                // Nothing reads it; a column needs a node all the same, and loses it when the outputs are restricted.
+                let form = Form::Unsupported(reason.clone());
+                columns.push(ColumnInfo { name: name.to_string(), data_type: DataType::Null, form });
+                nodes.push(count);
+            }
+        }
+    }
+    let width = columns.len();
+    let (starts, counts) = (width, width + 1);
+    columns.push(number_column("start of matches", open.lowering.graph.ty(start)));
+    columns.push(number_column("count of matches", open.lowering.graph.ty(count)));
+    nodes.extend([start, count]);
+    let (rows, mut dictionaries) = open.close(SinkSpec::Materialise { outputs: nodes });
+
+    // Over pairs: which rows have one, and with which rows of the build side.
+    let mut marks = None;
+    let pairs_decide = keeps_unmatched || matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::Mark);
+    if on_pairs && pairs_decide {
+        let (piece, given) =
+            over_pairs(&columns, width, join, build, dictionaries, |lowering, _| Ok(lowering.graph.source_row()))?;
+        (marks, dictionaries) = (Some(piece), given);
+    }
+    let mut build_marks = None;
+    if kind.keeps_build_rows() {
+        let (piece, given) = over_pairs(&columns, width, join, build, dictionaries, |_, row| Ok(row))?;
+        (build_marks, dictionaries) = (Some((piece, build.build)), given);
+    }
+    // A row without a pair becomes one row, with NULL for the build side.
+    let mut recount = None;
+    if on_pairs && keeps_unmatched {
+        let mut over = PieceBuilder::new(&columns, false, false, dictionaries);
+        let own = over.lowering.scope();
+        let has_pair = marked(&mut over.lowering)?;
+        let (start, count) = (own.column(starts)?.node, own.column(counts)?.node);
+        let g = &mut over.lowering.graph;
+        let one = g.integer(1, Repr::U32);
+        let start = g.case(vec![(has_pair, start)], None).map_err(e)?;
+        let count = g.case(vec![(has_pair, count)], Some(one)).map_err(e)?;
+        let types = (g.ty(start), g.ty(count));
+        let (piece, given) = over.close(SinkSpec::Materialise { outputs: vec![start, count] });
+        (recount, dictionaries) = (Some(piece), given);
+        columns[starts] = number_column("start of matches", types.0);
+        columns[counts] = number_column("count of matches", types.1);
+    }
+
+    // What goes on.
+    let expands = !matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::Mark);
+    let mut build_row = None;
+    let mut next = PieceBuilder::new(&columns, false, expands, dictionaries);
+    let own = next.lowering.scope();
+    let before = first_columns(&own, width);
+    let scope = if expands {
+        let start = own.column(starts)?.node;
+        let row = next.lowering.listed_row(start, build)?;
+        build_row = Some(row);
+        if let Some(holds) = next.lowering.residual(&before, join, build, row)? {
+            let g = &mut next.lowering.graph;
+            let filter = match keeps_unmatched {
+                true => {
+                    let holds = g.test(Test::IsTrue, holds).map_err(e)?;
+                    let unmatched = g.test(Test::IsNull, start).map_err(e)?;
+                    g.or(unmatched, holds).map_err(e)?
+                }
+                false => holds,
+            };
+            next.filters.push(filter);
+        }
+        next.lowering.joined(&before, join, build, Some(row), None)?
+    } else {
+        let has_pair = marked(&mut next.lowering)?;
+        match kind {
+            JoinKind::Semi => next.filters.push(has_pair),
+            JoinKind::Anti => {
+                let none = next.lowering.graph.not(has_pair).map_err(e)?;
+                next.filters.push(none);
+            }
+            _ => {}
+        }
+        next.lowering.joined(&before, join, build, None, Some(has_pair))?
+    };
+    let at = vec![None; columns.len()];
+    let cut = Cut { rows, columns, at, start: starts, counts, marks, build_marks, recount, expands };
+    Ok((cut, next, scope, build_row))
+}
+
+/// A piece over pairs of rows, those of which the residual condition holds, that marks what `row` gives for the number of
+/// the pair's build row.
+fn over_pairs<'d>(
+    columns: &[ColumnInfo],
+    width: usize,
+    join: &DeviceJoinExec,
+    build: &BuildForm,
+    dictionaries: &'d mut Dictionaries,
+    row: impl FnOnce(&mut Lowering<'_>, NodeId) -> Result<NodeId, Reason>,
+) -> Result<(Piece, &'d mut Dictionaries), Reason> {
+    let mut over = PieceBuilder::new(columns, false, true, dictionaries);
+    let own = over.lowering.scope();
+    let before = first_columns(&own, width);
+    let build_row = over.lowering.listed_row(own.column(width)?.node, build)?;
+    over.filters.extend(over.lowering.residual(&before, join, build, build_row)?);
+    let marked = row(&mut over.lowering, build_row)?;
+    Ok(over.close(SinkSpec::Mark { row: marked }))
+}
+
+/// The rows of a build side that found no match, as rows of the join.
+fn unmatched(
+    open: &mut PieceBuilder<'_>,
+    rows: &Scope,
+    join: &DeviceJoinExec,
+    like: &[ColumnInfo],
+) -> Result<Scope, Reason> {
+    let found = marked(&mut open.lowering)?;
+    let none = open.lowering.graph.not(found).map_err(|e| refused(&e))?;
+    open.filters.push(none);
+    let mut values = Vec::with_capacity(like.len());
+    for (column, info) in join.columns().iter().zip(like) {
+        let value = match column {
+            JoinColumn::Build(index) => rows.column(*index),
+            _ => info.ty().map(|ty| Value {
+                node: open.lowering.graph.null_of(ty),
+                data_type: info.data_type.clone(),
+                dictionary: match info.form {
+                    Form::Codes(_, id) => Some(id),
+                    _ => None,
+                },
+            }),
+        };
+        values.push((info.name.clone(), value, info.data_type.clone()));
+    }
+    Ok(Scope::new(values))
+}
+
+/// The rows of a build side, once those with a match are marked.
+fn marked_rows(
+    open: &mut PieceBuilder<'_>,
+    rows: &Scope,
+    join: &DeviceJoinExec,
+    form: &BuildForm,
+) -> Result<Scope, Reason> {
+    let found = open.lowering.build_row_marked(rows, join, form)?;
+    match join.kind() {
+        JoinKind::BuildSemi => open.filters.push(found),
+        JoinKind::BuildAnti => {
+            let none = open.lowering.graph.not(found).map_err(|e| refused(&e))?;
+            open.filters.push(none);
+        }
+        _ => {}
+    }
+    let schema = join.schema();
+    let mut values = Vec::with_capacity(join.columns().len());
+    for (column, field) in join.columns().iter().zip(schema.fields()) {
+        let value = match column {
+            JoinColumn::Build(index) => rows.column(*index),
+            _ => Ok(Value { node: found, data_type: DataType::Boolean, dictionary: None }),
+        };
+        values.push((field.name().clone(), value, field.data_type().clone()));
+    }
+    Ok(Scope::new(values))
+}
+
+/// The piece that puts the rows of a build side, with these columns, into a table.
+pub fn lower_table(
+    join: &DeviceJoinExec,
+    columns: &[ColumnInfo],
+    forms: &[KeyForm],
+    table: &TableSpec,
+    dictionaries: &mut Dictionaries,
+) -> Result<Piece, Reason> {
+    let mut open = PieceBuilder::new(columns, false, false, dictionaries);
+    let scope = open.lowering.scope();
+    let keys = probe::keys(&mut open.lowering, &scope, join, forms, true)?;
+    let (piece, _) = open.close(SinkSpec::Table { table: table.clone(), keys });
+    Ok(piece.pruned())
+}
+
+/// What decides how a table is addressed.
+#[derive(Debug, Clone, Copy)]
+pub struct TableRoom {
+    /// Rows of the build side.
+    pub rows: u64,
+    /// Bytes that a table may take.
+    pub most: u64,
+    /// Bytes of the probe side, as far as they are known.
+    pub probe_bytes: u64,
+}
+
+/// Beyond so many bytes a bitmap no longer stays near the processors.
+const MOST_BITMAP_BYTES: u64 = 256 << 20;
+/// A table addressed by keys is worth so many times the bytes of a hashed one …
+const WORTH: u64 = 4;
+/// … and so many whatever the rows.
+const ALWAYS_WORTH: u64 = 64 << 10;
+
+/// The table of a build side. Where nothing is known of it yet: hashed.
+pub fn table_spec(join: &DeviceJoinExec, keys: &[Ty], asked: Asked, room: Option<TableRoom>) -> TableSpec {
+    let keys = keys.to_vec();
+    let spec = TableSpec { keys, kind: TableKind::Hash, lists: asked.lists, nulls_equal: join.nulls_equal() };
+    match room {
+        _ if join.on().is_empty() => TableSpec { kind: TableKind::Every, lists: false, ..spec },
+        None => spec,
+        Some(room) => by_bytes(spec, asked, room),
+    }
+}
+
+/// Bits or an array addressed by the keys where that is worth its bytes, else a hashed table.
+fn by_bytes(hash: TableSpec, asked: Asked, room: TableRoom) -> TableSpec {
+    let array = TableSpec { kind: TableKind::Array, ..hash.clone() };
+    let bitmap = TableSpec { kind: TableKind::Bitmap, lists: false, ..hash.clone() };
+    let bytes = |spec: &TableSpec| TableLayout::new(spec, room.rows).ok().map(|layout| layout.bytes as u64);
+    let limit = (WORTH * bytes(&hash).unwrap_or(0)).max(room.probe_bytes / 2).max(ALWAYS_WORTH).min(room.most);
+    let fits = |spec: &TableSpec, most: u64| bytes(spec).is_some_and(|bytes| bytes <= limit.min(most));
+    if !asked.rows && fits(&bitmap, MOST_BITMAP_BYTES) {
+        bitmap
+    } else if fits(&array, u64::MAX) {
+        array
+    } else {
+        hash
+    }
+}
+
+/// What a join gives on the device, for rows of `probe` columns and a build side of `build` columns. Used to judge: the
+/// forms that a run may take read the same columns by the same expressions.
+pub fn judge_join(
+    join: &DeviceJoinExec,
+    build: &[ColumnInfo],
+    probe: &[ColumnInfo],
+    dictionaries: &mut Dictionaries,
+) -> Result<Vec<ColumnInfo>, Reason> {
+    if join.kind() == JoinKind::NullAwareAnti && join.residual().is_some() {
+        return Err(Reason::NodeUnsupported { node: "NOT IN with a further condition".into() });
+    }
+    let mut open = PieceBuilder::new(probe, false, false, dictionaries);
+    let scope = open.lowering.scope();
+    let form = planned_build(0, join, build, &mut open.lowering, &scope)?;
+    let scope = if join.kind().is_about_build_rows() {
+        if probe::stays_in_place(join, &form) {
+            open.lowering.to_mark(&scope, join, &form, &mut open.filters)?;
+        } else {
+            cut(open, &scope, join, &form)?;
+        }
+        open = PieceBuilder::new(build, false, false, dictionaries);
+        let rows = open.lowering.scope();
+        marked_rows(&mut open, &rows, join, &form)?
+    } else if probe::stays_in_place(join, &form) {
+        open.lowering.join_in_place(&scope, join, &form, &mut open.filters)?.0
+    } else {
+        let (_, next, scope, _) = cut(open, &scope, join, &form)?;
+        open = next;
+        scope
+    };
+    let outputs = scope.columns().map(|(name, value)| Ok(open.lowering.info(name, &value.clone()?)));
+    let mut outputs = outputs.collect::<Result<Vec<_>, Reason>>()?;
+    if join.kind().keeps_build_rows() {
+        outputs.iter_mut().for_each(|column| column.form = column.form.clone().nullable());
+    }
+    Ok(outputs)
+}
+
+/// A build side of which no more is known than the plan tells.
+pub fn planned_build(
+    build: usize,
+    join: &DeviceJoinExec,
+    columns: &[ColumnInfo],
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+) -> Result<BuildForm, Reason> {
+    let keys = probe::key_forms(lowering, scope, join, columns)?;
+    let types: Vec<Ty> = keys.iter().map(|form| form.ty).collect();
+    let table = table_spec(join, &types, Asked::by(join, true), None);
+    let columns = columns.to_vec();
+    Ok(BuildForm { build, columns, table, keys, has_duplicates: true, has_null_keys: false, is_empty: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXISTENCE: Asked = Asked { rows: false, lists: false };
+    const PAIRS: Asked = Asked { rows: true, lists: true };
+
+    fn kind(ranges: &[(i128, i128)], rows: u64, asked: Asked, probe_bytes: u64, most: u64) -> TableKind {
+        let keys = ranges.iter().map(|(low, high)| Ty::new(Repr::I64).within(*low, *high)).collect();
+        let spec = TableSpec { keys, kind: TableKind::Hash, lists: asked.lists, nulls_equal: false };
+        by_bytes(spec, asked, TableRoom { rows, most, probe_bytes }).kind
+    }
+
+    #[test]
+    fn tables_are_addressed_by_keys_where_that_is_worth_its_bytes() {
+        const ROOM: u64 = 1 << 31;
+        // Order keys at scale 100, of which 4 % are built: bits beside any probe side, row numbers beside a large one.
+        let orders = [(1, 600_000_000)];
+        assert_eq!(kind(&orders, 6_000_000, EXISTENCE, 0, ROOM), TableKind::Bitmap);
+        assert_eq!(kind(&orders, 6_000_000, PAIRS, 600_000_000 * 28, ROOM << 1), TableKind::Array);
+        assert_eq!(kind(&orders, 6_000_000, PAIRS, 600_000_000 * 28, ROOM), TableKind::Hash);
+        assert_eq!(kind(&orders, 6_000_000, PAIRS, 0, ROOM << 1), TableKind::Hash);
+        // Ten rows far apart are looked up in less than it takes to clear the bits.
+        assert_eq!(kind(&orders, 10, EXISTENCE, 0, ROOM), TableKind::Hash);
+        // Few codes are always worth it, also of several keys, negative ones, and next to 64-bit limits.
+        assert_eq!(kind(&[(-3, 3), (0, 9)], 1, PAIRS, 0, ROOM), TableKind::Array);
+        assert_eq!(kind(&[(i64::MIN.into(), i128::from(i64::MIN) + 99)], 1, PAIRS, 0, ROOM), TableKind::Array);
+        assert_eq!(kind(&[(i64::MIN.into(), i64::MAX.into())], 1 << 20, EXISTENCE, u64::MAX, ROOM), TableKind::Hash);
+        // More codes than 32 bits count; bits beyond their limit; no memory.
+        assert_eq!(kind(&[(0, 70_000), (0, 70_000)], 1 << 24, EXISTENCE, 1 << 40, ROOM), TableKind::Hash);
+        assert_eq!(kind(&[(0, 3 << 30)], 1 << 30, EXISTENCE, 1 << 40, ROOM), TableKind::Hash);
+        assert_eq!(kind(&[(0, 1 << 20)], 1 << 20, PAIRS, 0, 1 << 20), TableKind::Hash);
+        // A key of no known range.
+        let spec =
+            TableSpec { keys: vec![Ty::new(Repr::I64)], kind: TableKind::Hash, lists: false, nulls_equal: false };
+        let room = TableRoom { rows: 10, most: ROOM, probe_bytes: 0 };
+        assert_eq!(by_bytes(spec, EXISTENCE, room).kind, TableKind::Hash);
+    }
+}

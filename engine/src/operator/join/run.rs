@@ -1,0 +1,84 @@
+//! The runs of a join's sinks: a build side whose table is made when all rows are there, and marks among its rows.
+//!
+//! Waits    as [`build`](super::build) does; marks wait once at the end, for an error raised while they were set.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use millpond_kernels::pipeline::Input;
+use millpond_memory::Stream;
+
+use crate::error::EngineError;
+use crate::operator::join::DeviceJoinExec;
+use crate::program::contract::SinkRun;
+use crate::program::extents::{Extent, SegmentRun};
+use crate::program::failure::Failure;
+use crate::program::part::Kept;
+use crate::program::run::Given;
+use crate::program::texts::Made;
+
+/// Keeps the rows of a build side, and makes its table of them.
+pub(crate) struct BuildRun(pub Arc<DeviceJoinExec>);
+
+impl SinkRun for BuildRun {
+    fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        extent.keep_rows().boxed()
+    }
+
+    fn finish<'a>(
+        &'a self,
+        segment: &'a SegmentRun,
+        parts: Vec<Kept>,
+        stream: &'a Stream,
+    ) -> BoxFuture<'a, Result<Given, Failure>> {
+        async move {
+            let given = segment.given(parts)?;
+            let built = segment.run.build(segment.index, &self.0, given, stream).await?;
+            Ok(Given::built(built))
+        }
+        .boxed()
+    }
+}
+
+/// Marks the rows of a build side that have a match.
+pub(crate) struct MarkRun {
+    pub build: usize,
+}
+
+impl SinkRun for MarkRun {
+    fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        async move {
+            let Extent { segment, prepared, from, stream, .. } = extent;
+            let built = segment.built(self.build)?;
+            let Some(marks) = built.marks(&segment.run, stream)? else { return Ok(()) };
+            let piece = &prepared.lowered.last;
+            let launch = segment.launch(piece, &from, stream).await?;
+            let input = launch.input(piece, &from);
+            let made = segment.run.made(&piece.spec, &input, stream)?;
+            let input = Input { arena: made.as_ref().map(Made::view), ..input };
+            prepared.pipeline.mark(input, &marks, built.rows_bound(), stream)?;
+            segment.run.tally.launches.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn finish<'a>(
+        &'a self,
+        segment: &'a SegmentRun,
+        parts: Vec<Kept>,
+        stream: &'a Stream,
+    ) -> BoxFuture<'a, Result<Given, Failure>> {
+        async move {
+            let built = segment.built(self.build).map_err(EngineError::from)?;
+            if let Some(marks) = built.marks(&segment.run, stream)? {
+                // An error in a condition is raised where rows are marked; nothing later would look there.
+                segment.check_raised(&marks, stream).await?;
+            }
+            segment.given(parts)
+        }
+        .boxed()
+    }
+}

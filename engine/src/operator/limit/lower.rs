@@ -1,0 +1,24 @@
+//! A limit in the kernels' language: dense columns, of which its run keeps the rows between offset and limit.
+
+use crate::operator::limit::run::LimitRun;
+use crate::program::contract::{LoweredSink, Sink, SinkRun};
+use crate::program::lower::SegmentLowering;
+use crate::reason::Reason;
+
+/// Dense columns, without the first `skip` rows, and of the others at most `fetch`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LimitSink {
+    pub skip: usize,
+    pub fetch: Option<usize>,
+}
+
+impl Sink for LimitSink {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
+        let (nodes, outputs) = segment.outputs()?;
+        Ok(LoweredSink::new(segment.write(nodes), outputs))
+    }
+
+    fn begin(&self) -> Box<dyn SinkRun> {
+        Box::new(LimitRun::new(*self))
+    }
+}

@@ -1,0 +1,235 @@
+//! Build sides: the rows of a segment in one place, and a table from their keys, for the segments that look them up.
+//!
+//!   join's run ─► Build ── waits ──► memory runs out ──► pinned host memory
+//!                   └── on_device() ──► Built ──► table, lists, columns and marks as inputs of launches
+//!
+//! Memory   rows, table and lists are promised by the governor as one; marks of rows with a match beside them, once they are asked for.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
+use millpond_kernels::codegen::ir::{TableSpec, Ty};
+use millpond_kernels::join::{TableInput, TableLayout, mark_bits, mark_bytes};
+use millpond_kernels::layout::OutputLayout;
+use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, LookupInput};
+use millpond_memory::{DeviceBuffer, DeviceView, Reservation, Resident, SpillHandle, Stream};
+
+use crate::column::{ColumnInfo, DictionaryId};
+use crate::error::EngineError;
+use crate::program::failure::Failure;
+use crate::program::part::Part;
+use crate::program::run::Run;
+
+/// How one key is represented on both sides.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KeyForm {
+    /// The build side's type.
+    pub ty: Ty,
+    /// Where both sides' strings meet, if they have dictionaries of their own.
+    pub(crate) merged: Option<DictionaryId>,
+    /// Strings of which one side has no dictionary: both are texts.
+    pub(crate) text: bool,
+}
+
+impl KeyForm {
+    /// True where the key is the build side's own column, not codes into another dictionary or texts.
+    pub fn is_own(&self) -> bool {
+        self.merged.is_none() && !self.text
+    }
+
+    /// Takes over what is known of the build side's column by now, where the key is one.
+    pub fn narrowed(&mut self, expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnInfo]) {
+        let column = expr.downcast_ref::<Column>().and_then(|column| columns.get(column.index()));
+        if let (None, Some(Ok(ty))) = (self.merged, column.map(ColumnInfo::ty))
+            && !self.text
+            && ty.repr == self.ty.repr
+        {
+            self.ty.range = ty.range;
+        }
+    }
+}
+
+/// One part of all keys of a join, by a hash that both sides agree on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeySlice {
+    pub index: u32,
+    /// A power of two.
+    pub parts: u32,
+}
+
+impl KeyForm {
+    /// True for keys whose equal values have equal bits.
+    pub fn can_slice(&self) -> bool {
+        !self.ty.repr.is_float() && !self.text
+    }
+}
+
+/// What is known of a build side.
+#[derive(Debug, Clone)]
+pub struct BuildForm {
+    /// The segment that builds.
+    pub build: usize,
+    /// The build side's columns, as the plan has them.
+    pub columns: Vec<ColumnInfo>,
+    pub table: TableSpec,
+    pub keys: Vec<KeyForm>,
+    /// Some key has several rows: true until it is known.
+    pub has_duplicates: bool,
+    pub has_null_keys: bool,
+    /// It is known to have no rows at all.
+    pub is_empty: bool,
+}
+
+/// What a building segment has built: rows and table, on the device or, while nobody probes them, in host memory.
+pub struct Build {
+    place: Place,
+    shape: Arc<Shape>,
+}
+
+enum Place {
+    Device { views: Vec<DeviceView>, _promise: Reservation },
+    Anywhere(SpillHandle),
+}
+
+/// All that is known of a build side but where it lies.
+struct Shape {
+    /// The rows; `None` if there are none.
+    part: Option<(OutputLayout, Vec<ColumnInfo>, Vec<Option<usize>>)>,
+    /// How many there are.
+    rows: u64,
+    table: TableLayout,
+    /// The table has lists.
+    lists: bool,
+    form: BuildForm,
+    /// Which rows have found a match, once a full join asks.
+    marks: Mutex<Option<(DeviceBuffer, Reservation)>>,
+}
+
+/// A build side on the device, where it stays as long as this lives.
+pub struct Built {
+    /// The rows; `None` if there are none.
+    part: Option<Part>,
+    pub table: TableInput,
+    shape: Arc<Shape>,
+    _resident: Option<Resident>,
+}
+
+impl Build {
+    /// A build side: the rows of `part`, if there are any, and `table` with its lists, which wait on the device or, where memory is
+    /// short, elsewhere.
+    pub fn new(
+        run: &Run,
+        part: Option<Part>,
+        rows: u64,
+        (table, layout): (DeviceView, TableLayout),
+        lists: Option<DeviceView>,
+        mut promises: Vec<Reservation>,
+        form: BuildForm,
+    ) -> Result<Self, Failure> {
+        let mut views = vec![table];
+        let has_lists = lists.is_some();
+        views.extend(lists);
+        let part = part.map(|part| {
+            views.push(part.buffer);
+            promises.extend(part.promise);
+            (part.layout, part.outputs, part.at)
+        });
+        let shape = Shape { part, rows, table: layout, lists: has_lists, form, marks: Mutex::default() };
+        Ok(Self { place: waiting(run, views, promises)?, shape: Arc::new(shape) })
+    }
+
+    /// Brings the build side back to the device, if it had left.
+    pub fn on_device(&self, stream: &Stream) -> Result<Built, Failure> {
+        let (mut views, resident) = match &self.place {
+            Place::Device { views, .. } => (views.clone(), None),
+            Place::Anywhere(handle) => {
+                let resident = handle.get(stream)?;
+                (resident.to_vec(), Some(resident))
+            }
+        };
+        let part = self.shape.part.clone().zip(self.shape.part.is_some().then(|| views.pop()).flatten());
+        let part = part.map(|((layout, outputs, at), view)| Part::of(view, layout, outputs, at));
+        let lists = if self.shape.lists { views.pop() } else { None };
+        let table = views.pop().ok_or_else(|| EngineError::internal("a build side has a table"))?;
+        let table = TableInput { table, layout: self.shape.table.clone(), lists };
+        Ok(Built { part, table, shape: Arc::clone(&self.shape), _resident: resident })
+    }
+}
+
+impl Built {
+    pub fn form(&self) -> &BuildForm {
+        &self.shape.form
+    }
+
+    /// Column `index` as a lookup table by row number.
+    pub fn column(&self, index: usize) -> Result<LookupInput, Failure> {
+        let column = match &self.part {
+            Some(part) => part.input(index)?,
+            None => {
+                // Nothing is ever looked up in it; it needs an address all the same.
+                let anything = self.table.table.view(0..64)?;
+                let nullable =
+                    self.form().columns.get(index).and_then(|column| column.ty().ok()).is_some_and(|ty| ty.nullable);
+                Some(ColumnInput { values: anything.clone(), validity: nullable.then_some(anything), base: 0 })
+            }
+        };
+        let column =
+            column.ok_or_else(|| EngineError::internal(format!("column {index} of a build side is not there")))?;
+        Ok(LookupInput { values: column.values, validity: column.validity })
+    }
+
+    /// Bytes of rows and table.
+    pub fn bytes(&self) -> usize {
+        let lists = if self.shape.lists { self.table.layout.lists_bytes() } else { 0 };
+        self.table.layout.bytes + lists + self.part.as_ref().map_or(0, |part| part.layout.bytes)
+    }
+
+    /// Upper bound of the rows.
+    pub fn rows_bound(&self) -> u64 {
+        self.part.as_ref().map_or(0, Part::rows_bound)
+    }
+
+    /// All rows as an extent.
+    pub fn rows(&self) -> Result<Option<ExtentInput>, Failure> {
+        let Some(part) = &self.part else { return Ok(None) };
+        let extent = part.as_extent()?;
+        Ok(Some(ExtentInput { rows: ExtentRows::Known(self.shape.rows), ..extent }))
+    }
+
+    /// The marks of its rows, none set at first; `None` if it has no rows.
+    pub fn marks(&self, run: &Run, stream: &Stream) -> Result<Option<DeviceView>, Failure> {
+        if self.part.is_none() {
+            return Ok(None);
+        }
+        let mut slot = self.shape.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((marks, _)) = &*slot {
+            return Ok(Some(marks.as_view().clone()));
+        }
+        let bytes = mark_bytes(self.rows_bound());
+        let promise = run.promise(bytes)?;
+        let marks = DeviceBuffer::zeroed(bytes, &stream.with_scope(&run.tags.joins), &run.engine.pool)?;
+        let view = marks.as_view().clone();
+        *slot = Some((marks, promise));
+        Ok(Some(view))
+    }
+
+    /// The bits of the marks, if any row of the probe side has come by.
+    pub fn marked(&self) -> Result<Option<DeviceView>, Failure> {
+        let slot = self.shape.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(slot.as_ref().map(|(marks, _)| mark_bits(marks.as_view(), self.rows_bound())).transpose()?)
+    }
+}
+
+/// Lets views leave for host memory while nobody uses them, where the device's memory layer takes them.
+fn waiting(run: &Run, views: Vec<DeviceView>, promises: Vec<Reservation>) -> Result<Place, Failure> {
+    // One promise stands for all of them.
+    let bytes: usize = views.iter().map(|view| view.len().next_multiple_of(256)).sum();
+    drop(promises);
+    let promise = run.promise(bytes)?;
+    match run.engine.spiller.register_reserved(views.clone(), 0, promise) {
+        Ok(handle) => Ok(Place::Anywhere(handle)),
+        Err(error) if error.is_device_lost() => Err(error.into()),
+        Err(_) => Ok(Place::Device { views, _promise: run.promise(bytes)? }),
+    }
+}

@@ -1,0 +1,208 @@
+//! What a program asks of an operator.
+//!
+//!   plan ─ Cut ─► segments   source → stages → sink
+//!                              │        │        └─ Sink::lower ──► SinkSpec, outputs      Sink::begin ──► SinkRun
+//!                              │        └─ Stage::lower: adds itself to the piece of a kernel, or cuts it in two
+//!                              └─ fed rows, what other segments gave, or the rows of a build side
+//!
+//! A program knows no operator by name. One that brings a stage or a sink of its own is one folder and one line of the registry.
+//!
+//! Waits    stages never. A run of a sink waits where its own header says so.
+//! Memory   a sink's state belongs to its run, and ends with it.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::internal_err;
+use datafusion::physical_plan::ExecutionPlan;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use millpond_kernels::codegen::ir::SinkSpec;
+use millpond_kernels::pipeline::LookupInput;
+use millpond_memory::Stream;
+
+use crate::column::{ColumnInfo, DictionaryId};
+use crate::error::EngineError;
+use crate::expr::{Dictionaries, LookupTable};
+use crate::program::build_side::{BuildForm, KeyForm};
+use crate::program::extents::{Extent, SegmentRun};
+use crate::program::failure::Failure;
+use crate::program::lower::SegmentLowering;
+use crate::program::part::Kept;
+use crate::program::run::Given;
+use crate::program::segments::{Open, Segments};
+use crate::reason::Reason;
+
+/// How the device nodes of an operator become segments of a program.
+pub trait Cut: Debug + Send + Sync {
+    /// The segments of `node`, the last of them open; `None` if the node is another operator's. At the `top` of a program an
+    /// operator tells [`Segments`] which rows leave, and need not stop them itself.
+    fn cut(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        top: bool,
+        into: &mut Segments<'_>,
+    ) -> Option<Result<Open, EngineError>>;
+
+    /// Whether two nodes of this operator compute the same of equal inputs; `None` if they are another operator's.
+    fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool>;
+
+    /// The filter that a node fills in for scans of its own subtree while it runs, by its expression's number.
+    fn filter_of_scans(&self, _node: &dyn ExecutionPlan) -> Option<u64> {
+        None
+    }
+}
+
+/// All operators.
+pub type Operators = Arc<[Arc<dyn Cut>]>;
+
+/// One step between a segment's source and its sink.
+pub trait Stage: Debug + Send + Sync {
+    /// Adds the stage to the piece that is being lowered.
+    ///
+    /// # Errors
+    /// Why it has no device form over these columns.
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<(), Reason>;
+
+    /// The segment in whose build side the stage looks rows up.
+    fn build(&self) -> Option<usize> {
+        None
+    }
+
+    /// True when it marks the rows of the build side that have a match.
+    fn marks_build_rows(&self) -> bool {
+        false
+    }
+
+    /// The columns that the stage chooses, if choosing is all it does.
+    fn selection(&self) -> Option<Vec<usize>> {
+        None
+    }
+
+    /// The same over rows that are on the CPU.
+    fn on_cpu(&self, _batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
+        internal_err!("{self:?} does not work on one batch at a time")
+    }
+}
+
+/// Where a segment's rows go.
+pub trait Sink: Debug + Send + Sync {
+    /// Ends the last piece.
+    ///
+    /// # Errors
+    /// Why the sink has no device form over these columns.
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason>;
+
+    /// The state of one run.
+    fn begin(&self) -> Box<dyn SinkRun>;
+
+    /// True when its rows are in an order.
+    fn sorts(&self) -> bool {
+        false
+    }
+
+    /// True when its rows may leave the program as they come.
+    fn passes_rows_on(&self) -> bool {
+        false
+    }
+
+    /// How many columns it writes that are left out where nothing reads them.
+    fn columns_on_demand(&self) -> Option<usize> {
+        None
+    }
+
+    /// The columns that all of several inputs, each the result of such a sink, have in common.
+    fn common_columns(&self, _inputs: &[Vec<ColumnInfo>], _dictionaries: &mut Dictionaries) -> Option<Vec<ColumnInfo>> {
+        None
+    }
+
+    /// Of a sink that builds: the columns that its keys read.
+    ///
+    /// # Errors
+    /// Why the keys have no device form.
+    fn key_columns(
+        &self,
+        _form: &BuildForm,
+        _columns: &[ColumnInfo],
+        _dictionaries: &mut Dictionaries,
+    ) -> Result<Vec<u32>, Reason> {
+        Ok(vec![])
+    }
+
+    /// Of a sink that builds: true when its keys may be taken in parts, one after the other.
+    fn may_slice(&self, _keys: &[KeyForm]) -> bool {
+        false
+    }
+
+    /// True when its groups may be found in parts of their keys, one pass over the input for each.
+    fn may_take_passes(&self) -> bool {
+        false
+    }
+}
+
+/// A sink in the kernels' language.
+#[derive(Debug, Clone)]
+pub struct LoweredSink {
+    pub spec: SinkSpec,
+    /// Columns of the output.
+    pub outputs: Vec<ColumnInfo>,
+    /// Launches over the same rows.
+    pub variants: u32,
+    /// Dictionaries whose codes are keys: they may get a bound.
+    pub key_codes: Vec<DictionaryId>,
+    /// What the sink's run, and the segments that read what it gives, must know of it.
+    pub details: Details,
+}
+
+/// What an operator says to itself.
+pub type Details = Arc<dyn Any + Send + Sync>;
+
+impl LoweredSink {
+    /// A sink that gives these columns, and of which there is no more to know.
+    pub fn new(spec: SinkSpec, outputs: Vec<ColumnInfo>) -> Self {
+        Self { spec, outputs, variants: 1, key_codes: vec![], details: Arc::new(()) }
+    }
+}
+
+/// Memory that a sink could do with less of, if its groups were found in parts of their keys.
+pub struct TableSize {
+    pub bytes: usize,
+}
+
+/// A sink while rows go into it.
+pub trait SinkRun: Send + Sync {
+    /// Takes the rows of an extent that reach the sink. Where memory ran out, nothing has happened.
+    fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>>;
+
+    /// A pass over the source has ended.
+    fn end_pass<'a>(&'a self, _segment: &'a SegmentRun, _stream: &'a Stream) -> BoxFuture<'a, Result<(), Failure>> {
+        ready(Ok(())).boxed()
+    }
+
+    /// What the segment gives; `parts` are those it has kept.
+    fn finish<'a>(
+        &'a self,
+        segment: &'a SegmentRun,
+        parts: Vec<Kept>,
+        _stream: &'a Stream,
+    ) -> BoxFuture<'a, Result<Given, Failure>> {
+        ready(segment.given(parts)).boxed()
+    }
+
+    /// Rows that would be enough.
+    fn rows_sought(&self, _segment: &SegmentRun) -> u64 {
+        u64::MAX
+    }
+
+    /// A lookup table of the sink's own, for a launch.
+    fn lookup(&self, table: &LookupTable, _segment: &SegmentRun, _stream: &Stream) -> Result<LookupInput, Failure> {
+        Err(EngineError::internal(format!("a sink without the table {table:?}")).into())
+    }
+
+    /// The table that could be cut, where memory has run out.
+    fn may_cut(&self, _segment: &SegmentRun) -> Option<TableSize> {
+        None
+    }
+}

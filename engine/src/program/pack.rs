@@ -1,0 +1,109 @@
+//! What runs do with parts: count their rows, put several into one, take back what their rows do not fill.
+//!
+//!   parts ─ count ─► [ 4 rows of 100 ] [ 7 of 100 ] ─ one launch ─► [ 11 rows ]
+//!
+//! Memory   the packed part beside the others, which go when it is written.
+//! Waits    to count; packing does not.
+
+use millpond_kernels::codegen::ir::{Extents, Graph, PipelineSpec, SinkSpec, Ty};
+use millpond_kernels::layout::OutputLayout;
+use millpond_kernels::pipeline::Input;
+use millpond_memory::{DeviceBuffer, HostKind, Reservation, Stream};
+
+use crate::error::EngineError;
+use crate::program::failure::{Failure, control_words, flagged};
+use crate::program::part::{Kept, Part, output_buffer};
+use crate::program::run::Run;
+
+impl Run {
+    /// A promised buffer for an output.
+    pub fn output(
+        &self,
+        layout: &OutputLayout,
+        waits: bool,
+        stream: &Stream,
+    ) -> Result<(DeviceBuffer, Reservation), Failure> {
+        let promise = self.promise(layout.bytes)?;
+        let stream = stream.with_scope(&self.tags.output);
+        Ok((output_buffer(layout, waits, &self.engine, &stream)?, promise))
+    }
+
+    /// Asks how many rows the parts have, and keeps it as their upper bounds; gives the sum.
+    pub async fn count_rows_of(&self, parts: &mut [Part], stream: &Stream) -> Result<u64, Failure> {
+        if parts.is_empty() {
+            return Ok(0);
+        }
+        let each = OutputLayout::CONTROL.len();
+        let mut staging = self.engine.pinned.take(HostKind::Download, each * parts.len()).await?;
+        for (index, part) in parts.iter().enumerate() {
+            let at = index * each;
+            staging.enqueue_to_host(at..at + each, &part.buffer.view(OutputLayout::CONTROL)?, stream)?;
+        }
+        let staging = staging.idle()?.await?;
+        let mut total = 0;
+        for (part, control) in parts.iter_mut().zip(staging.read()?.chunks(each)) {
+            let (error, rows) = control_words(control)?;
+            flagged(error)?;
+            part.rows_known(rows)?;
+            total += rows;
+        }
+        Ok(total)
+    }
+
+    /// Several parts of the same columns as one.
+    pub fn together(&self, parts: Vec<Kept>, stream: &Stream) -> Result<Part, Failure> {
+        let parts = parts.into_iter().map(|part| part.on_device(stream)).collect::<Result<Vec<_>, _>>()?;
+        self.joined(parts, false, stream)
+    }
+
+    /// The same; `waits` where it may have to leave for host memory.
+    pub(crate) fn joined(&self, parts: Vec<Part>, waits: bool, stream: &Stream) -> Result<Part, Failure> {
+        let one_is_enough = match parts.as_slice() {
+            [one] => !one.is_roomy(),
+            _ => false,
+        };
+        self.packed(parts, one_is_enough, waits, stream)
+    }
+
+    /// A part that takes no more than its rows need.
+    pub async fn shrink(&self, part: Part, stream: &Stream) -> Result<Part, Failure> {
+        let mut parts = vec![part];
+        let rows = self.count_rows_of(&mut parts, stream).await?;
+        let stays = parts.first().is_some_and(|part| rows * 2 > part.layout.rows_upper_bound);
+        self.packed(parts, stays, true, stream)
+    }
+
+    /// Parts in one, unless `one_is_enough`.
+    fn packed(&self, mut parts: Vec<Part>, one_is_enough: bool, waits: bool, stream: &Stream) -> Result<Part, Failure> {
+        if one_is_enough {
+            return parts.pop().ok_or_else(|| EngineError::internal("there is a part at least").into());
+        }
+        let first = parts.first().ok_or_else(|| EngineError::internal("there is a part at least"))?;
+        // Every column of the layout travels: sort keys follow those of the result.
+        let types: Vec<Ty> = first.layout.columns.iter().map(|column| column.ty).collect();
+        let mut graph = Graph::new();
+        let outputs = types.iter().enumerate().map(|(index, ty)| graph.column(index as u32, *ty)).collect();
+        let spec = PipelineSpec {
+            extents: Extents::Many,
+            columns: first.layout.column_specs(),
+            literals: vec![],
+            lookups: vec![],
+            tables: vec![],
+            expanded: false,
+            graph,
+            filters: vec![],
+            sink: SinkSpec::Materialise { outputs },
+        };
+        let pipeline = self.pipeline(&spec)?;
+        let extents = parts.iter().map(|part| part.all_columns()).collect::<Result<Vec<_>, _>>()?;
+        let bytes = pipeline.descriptors(&extents)?;
+        let descriptors = DeviceBuffer::upload(&bytes, stream, &self.engine.pool, &self.engine.pinned)?;
+        let layout = pipeline.output_layout(&extents);
+        let (buffer, promise) = self.output(&layout, waits, stream)?;
+        let texts = self.reached.by(&spec);
+        let input = Input { extents: &extents, descriptors: Some(&descriptors), texts: &texts, ..Input::default() };
+        pipeline.materialise(input, &buffer, &layout, stream)?;
+        self.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(Part::new(&buffer, layout, vec![]).arranged(&first.outputs, &first.at).promised(promise))
+    }
+}
