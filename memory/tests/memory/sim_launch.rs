@@ -5,12 +5,12 @@ use millpond_memory::driver::sim::SimOptions;
 use millpond_memory::driver::*;
 use std::panic::Location;
 
-const LEN: usize = 1024;
-const BYTES: usize = 4 * LEN;
-const ALL: (u32, u32) = (8, 128);
+pub const LEN: usize = 1024;
+pub const BYTES: usize = 4 * LEN;
+pub const ALL: (u32, u32) = (8, 128);
 
 /// Kernels over u32 elements, one thread each; all parameters are 64-bit.
-const KERNELS: &str = r"
+pub const KERNELS: &str = r"
 .version 8.2
 .target sm_70
 .address_size 64

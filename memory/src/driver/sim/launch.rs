@@ -299,6 +299,10 @@ impl State {
         }
         let what = What::Launch(function.info().name.as_str().into());
         let (moment, by) = self.prepare(lane, what, Some(launch.site));
+        if self.launches.is_skipped() {
+            self.push(moment, by, Work::Skipped);
+            return Ok(());
+        }
         for access in launch.accesses.iter().filter(|access| access.len > 0) {
             self.check_declaration(access, &moment, &by);
         }

@@ -24,6 +24,7 @@ mod pool;
 mod pools;
 mod queue;
 mod report;
+mod skip;
 mod state;
 mod transfer;
 mod wait;
@@ -31,10 +32,12 @@ mod work;
 
 pub use fault::{FailAllocation, FailureLasts};
 pub use millpond_ptx::interpret::Checks;
+pub use skip::KeptDownloads;
 
 use crate::driver::{DeviceId, Finding, KernelLaunch, PoolAttribute, Result, StreamHandle};
 use state::State;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// How a simulated driver behaves. The default is one patient device with all checks on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -238,6 +241,26 @@ impl SimDriver {
     /// The same for allocations of pinned memory.
     pub fn order_pinned_failure(&self, fail: Option<FailAllocation>) -> u64 {
         self.state().faults.order_pinned_allocation(fail)
+    }
+
+    /// Keeps what the host reads from now on, until [`Self::run_launches`].
+    pub fn keep_downloads(&self) {
+        self.state().launches.keep();
+    }
+
+    /// From now on launches are accepted and not run, and neither are copies and fills; the host reads what was kept.
+    pub fn skip_launches(&self, kept: &Arc<KeptDownloads>) {
+        self.state().launches.skip(kept);
+    }
+
+    /// Launches run again. Returns what was kept; `None` unless something was to be.
+    pub fn run_launches(&self) -> Option<KeptDownloads> {
+        self.state().launches.run()
+    }
+
+    /// When the first launch was skipped since the last [`Self::skip_launches`].
+    pub fn first_skipped_launch(&self) -> Option<Instant> {
+        self.state().launches.first_skipped
     }
 
     /// Loses a device now, as if its hardware had failed.

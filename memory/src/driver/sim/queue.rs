@@ -13,6 +13,7 @@ use super::clock::{Clock, Epoch, Moment};
 use super::fault::Random;
 use super::launch::QueuedLaunch;
 use super::report::Submission;
+use super::skip::Read;
 use crate::driver::{DevicePtr, HostSpan, PoolHandle, StreamHandle};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -39,6 +40,13 @@ pub(super) enum Work {
     Download {
         from: DevicePtr,
         to: HostSpan,
+        /// Where its bytes are kept as well.
+        keep: Option<Read>,
+    },
+    /// A download where launches are skipped: of bytes that an earlier run read.
+    Give {
+        read: Read,
+        to: HostSpan,
     },
     Copy {
         from: DevicePtr,
@@ -57,6 +65,8 @@ pub(super) enum Work {
     Launch(Box<QueuedLaunch>),
     /// A launch that never ends.
     Hang,
+    /// What is not run where launches are skipped.
+    Skipped,
     Wait {
         epoch: Epoch,
     },

@@ -18,6 +18,7 @@ use super::launch::Modules;
 use super::pool::{Ground, Pool};
 use super::queue::{Queued, Queues, Work};
 use super::report::{Reports, Submission, What};
+use super::skip::Launches;
 use super::{SimCounters, SimOptions};
 use crate::driver::{
     DeviceId, DriverCode, DriverError, EventHandle, FindingKind, PoolHandle, Result, Site, StreamHandle,
@@ -111,6 +112,7 @@ pub(super) struct State {
     pub(super) host: HostMemory,
     pub(super) modules: Modules,
     pub(super) faults: Faults,
+    pub(super) launches: Launches,
     pub(super) reports: Reports,
     pub(super) counters: SimCounters,
     next_handle: u64,
@@ -136,6 +138,7 @@ impl State {
             host: HostMemory::default(),
             modules: Modules::default(),
             faults: Faults::new(&options),
+            launches: Launches::default(),
             reports: Reports::new(options.seed),
             counters: SimCounters::default(),
             next_handle: FIRST_HANDLE,

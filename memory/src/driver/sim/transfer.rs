@@ -10,6 +10,7 @@ use super::clock::Moment;
 use super::order::Classes;
 use super::queue::Work;
 use super::report::{Submission, What};
+use super::skip::Download;
 use super::state::{State, refuse};
 use crate::driver::{
     Access, CopyOp, DevicePtr, DriverCode, FindingKind, HostBlock, HostSpan, Result, Site, StreamHandle,
@@ -71,7 +72,11 @@ impl State {
             }
             CopyOp::DeviceToHost { from, to } => {
                 self.host_range(CALL, to, site)?;
-                let work = Work::Download { from: *from, to: to.clone() };
+                let work = match self.downloads(CALL, len, site)? {
+                    Download::Run => Work::Download { from: *from, to: to.clone(), keep: None },
+                    Download::Keep(read) => Work::Download { from: *from, to: to.clone(), keep: Some(read) },
+                    Download::Give(read) => Work::Give { read, to: to.clone() },
+                };
                 self.counters.downloaded_bytes += len;
                 (What::Download, vec![self.device_range(CALL, *from, len, site)?], Some((to, Classes::WRITE)), work)
             }
@@ -110,7 +115,8 @@ impl State {
             let conflicts = self.host.touch(span, classes, &moment, &by);
             self.unordered_host_access(span, &by, &conflicts);
         }
-        self.push(moment, by, work);
+        let moves = !self.launches.are_skipped() || matches!(work, Work::Give { .. });
+        self.push(moment, by, if moves { work } else { Work::Skipped });
         Ok(())
     }
 
@@ -139,7 +145,8 @@ impl State {
         self.counters.fills += 1;
         let (moment, by) = self.prepare(lane, What::Fill, Some(site));
         self.name_ordered(id, &moment, &by);
-        self.push(moment, by, Work::Fill { ptr, byte, len });
+        let skipped = self.launches.are_skipped();
+        self.push(moment, by, if skipped { Work::Skipped } else { Work::Fill { ptr, byte, len } });
         Ok(())
     }
 

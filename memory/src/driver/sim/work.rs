@@ -20,7 +20,7 @@ impl State {
         let Queued { moment, by, work } = queued;
         let device = self.queues.lane(moment.epoch.lane).device;
         match work {
-            Work::Wait { .. } | Work::Record | Work::Hang => {}
+            Work::Wait { .. } | Work::Record | Work::Hang | Work::Skipped => {}
             Work::Allocate { block } => {
                 if let Err(error) = self.memory.begin(block) {
                     self.reports.add(FindingKind::Fault, block, Some(&by), None, format!("{by}: {error}"));
@@ -35,12 +35,22 @@ impl State {
                     self.heap_result(&by, |heap| heap.write(to.0, &bytes));
                 }
             }
-            Work::Download { from, to } => {
+            Work::Give { read, to } => {
+                // The run that was kept has ended, so its downloads have run.
+                if let Some(bytes) = read.get() {
+                    self.host_bytes(&by, &to, |to| to.block().copy_in(to.offset(), bytes));
+                }
+            }
+            Work::Download { from, to, keep } => {
                 if self.touch(&moment, &by, from.0, to.len() as u64, Classes::READ) {
                     self.check_written(&by, from.0, to.len() as u64);
                     let bytes = self.memory.heap.bytes(from.0, to.len() as u64).map(<[u8]>::to_vec);
                     if let Ok(bytes) = bytes {
                         self.host_bytes(&by, &to, |to| to.block().copy_in(to.offset(), &bytes));
+                        if let Some(read) = keep {
+                            // Each download runs once.
+                            let _ = read.set(bytes.into());
+                        }
                     }
                 }
             }
