@@ -45,6 +45,13 @@ pub enum EngineError {
     /// The device failed while a query ran, and the CPU may not take over.
     #[error("the device could not finish the query: {what}")]
     DeviceTrouble { what: String, forbidden: bool, lost: bool, out_of_memory: bool },
+    /// A run whose launches were skipped, as it was told to.
+    #[error(
+        "millpond.debug_sim_skip_launches is on, and this plan ran without its kernels, so it has no answer{}; \
+         set the option to false for one",
+        match .trouble { Some(trouble) => format!(" ({trouble})"), None => String::new() }
+    )]
+    LaunchesSkipped { trouble: Option<String> },
     /// A rule of this crate was broken; the query is refused rather than answered wrongly.
     #[error("internal error of the engine: {what}")]
     Internal { what: String },
@@ -90,6 +97,11 @@ impl EngineError {
     /// True when a file cannot be written.
     pub fn is_file(&self) -> bool {
         matches!(self, Self::File { .. })
+    }
+
+    /// True when a run skipped its launches, as `millpond.debug_sim_skip_launches` asks, and came to its end otherwise.
+    pub fn is_skipped(&self) -> bool {
+        matches!(self, Self::LaunchesSkipped { trouble: None })
     }
 
     /// True when code panicked.

@@ -334,6 +334,8 @@ options! {
         pub debug_sim_lose_at_launch: usize, default = 0
         /// Simulated device: the n-th launch never ends, counted from 1; 0 means that all do. Wants device_timeout.
         pub debug_sim_hang_at_launch: usize, default = 0
+        /// Simulated device, to measure what queries cost the host: the first run of a plan is kept, and later ones skip their launches, read from the device what the kept run read, and end in an error instead of an answer. Set it after a warm-up, so that a repeated run is kept. One query at a time, with one part on the device; partitions = 1.
+        pub debug_sim_skip_launches: bool, default = false
         /// Simulated device: from the n-th on, counted from 1, no pinned memory is to be had; 0 means that there is enough.
         pub debug_sim_fail_pinned: usize, default = 0
     }

@@ -5,12 +5,13 @@
 //! Numbers come from the executed plan's own runs, so two queries at once do not mix.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::operator::is_device_node;
-use crate::placement::{counts_as_operator, plan_reasons};
+use crate::placement::{Judged, counts_as_operator, plan_reasons};
 use crate::result::node::DownloadExec;
 
 /// Names of the metrics that a run keeps on its `DownloadExec`, as EXPLAIN ANALYZE prints them.
@@ -20,6 +21,14 @@ pub mod metric {
     /// Pipelines that were launched, and instructions in the PTX generated for them.
     pub const PIPELINES: &str = "pipelines";
     pub const PTX_INSTRUCTIONS: &str = "ptx_instructions";
+    /// Segments of the program, and attempts at running it.
+    pub const SEGMENTS: &str = "segments";
+    pub const ATTEMPTS: &str = "attempts";
+    /// Times that a run lowered a segment, or the piece that fills a join's table; and that it computed statistics of a source.
+    pub const LOWERINGS: &str = "lowerings";
+    pub const STATISTICS_READ: &str = "statistics_read";
+    /// Host time from the plan to its pipelines, in nanoseconds.
+    pub const PREPARE_NS: &str = "prepare_ns";
     pub const HOST_WAITS: &str = "host_waits";
     pub const ALLOCATIONS: &str = "allocations";
     pub const ALLOCATED_BYTES: &str = "allocated_bytes";
@@ -52,6 +61,17 @@ pub struct QueryReport {
     /// Generated pipelines, and instructions in their modules' text: a module that several share counts once.
     pub pipelines: u64,
     pub ptx_instructions: u64,
+    /// Segments of the programs that ran, and attempts at running them.
+    pub segments: u64,
+    pub attempts: u64,
+    /// Times that runs lowered a segment, or the piece that fills a join's table: to plan, to guess and to launch.
+    pub lowerings: u64,
+    /// Times that placement lowered a node's expressions, to see whether it can run on the device.
+    pub placement_lowerings: u64,
+    /// Times that statistics of a source were computed, by placement and by runs.
+    pub statistics_read: u64,
+    /// Nanoseconds of the host from plans to pipelines: cutting, lowering, finding or compiling them.
+    pub prepare_ns: u64,
     /// Times the host waited for the device.
     pub host_waits: u64,
     /// Device allocations, and the bytes that they asked for together.
@@ -86,9 +106,14 @@ impl QueryReport {
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
         let mut report = Self { reasons: plan_reasons(plan), ..Self::default() };
         report.count_operators(plan, false);
+        let mut placed: Vec<Arc<Judged>> = Vec::new();
         let walked = plan.apply(|node| {
             if let Some(download) = node.downcast_ref::<DownloadExec>() {
                 report.notes.extend(download.notes());
+                // Borders that were placed together count once.
+                if !placed.iter().any(|judged| Arc::ptr_eq(judged, download.judged())) {
+                    placed.push(Arc::clone(download.judged()));
+                }
                 if let Some(metrics) = node.metrics() {
                     let sum = |name: &str| metrics.sum_by_name(name).map_or(0, |value| value.as_usize() as u64);
                     report.rows += metrics.output_rows().unwrap_or(0) as u64;
@@ -96,6 +121,11 @@ impl QueryReport {
                     report.pipeline_launches += sum(metric::PIPELINE_LAUNCHES);
                     report.pipelines += sum(metric::PIPELINES);
                     report.ptx_instructions += sum(metric::PTX_INSTRUCTIONS);
+                    report.segments += sum(metric::SEGMENTS);
+                    report.attempts += sum(metric::ATTEMPTS);
+                    report.lowerings += sum(metric::LOWERINGS);
+                    report.statistics_read += sum(metric::STATISTICS_READ);
+                    report.prepare_ns += sum(metric::PREPARE_NS);
                     report.host_waits += sum(metric::HOST_WAITS);
                     report.allocations += sum(metric::ALLOCATIONS);
                     report.allocated_bytes += sum(metric::ALLOCATED_BYTES);
@@ -110,6 +140,10 @@ impl QueryReport {
             Ok(TreeNodeRecursion::Continue)
         });
         debug_assert!(walked.is_ok(), "the walk above returns no error");
+        for judged in placed {
+            report.placement_lowerings += judged.lowerings.load(Ordering::Relaxed);
+            report.statistics_read += judged.statistics_read.load(Ordering::Relaxed);
+        }
         report
     }
 
@@ -140,6 +174,12 @@ impl QueryReport {
         self.pipeline_launches += next.pipeline_launches;
         self.pipelines += next.pipelines;
         self.ptx_instructions += next.ptx_instructions;
+        self.segments += next.segments;
+        self.attempts += next.attempts;
+        self.lowerings += next.lowerings;
+        self.placement_lowerings += next.placement_lowerings;
+        self.statistics_read += next.statistics_read;
+        self.prepare_ns += next.prepare_ns;
         self.host_waits += next.host_waits;
         self.allocations += next.allocations;
         self.allocated_bytes += next.allocated_bytes;

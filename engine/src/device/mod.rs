@@ -8,6 +8,7 @@
 
 pub mod host_memory;
 pub(crate) mod learnt;
+mod null;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,7 @@ use millpond_memory::{
 };
 
 use crate::device::learnt::Learnt;
+use crate::device::null::NullDevice;
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, DeviceTimeout, MillpondOptions};
 
@@ -42,6 +44,7 @@ pub struct Engine {
     /// How many have run.
     queries: AtomicU64,
     sim: Option<Arc<SimDriver>>,
+    pub(crate) null_device: NullDevice,
     name: String,
     strategy: Strategy,
     device_timeout: DeviceTimeout,
@@ -158,6 +161,7 @@ impl Engine {
             learnt: Learnt::default(),
             queries: AtomicU64::new(0),
             sim,
+            null_device: NullDevice::default(),
             name,
             strategy,
             device_timeout: options.device_timeout,

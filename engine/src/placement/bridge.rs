@@ -6,6 +6,7 @@
 //! does of both its inputs, or passes such rows on, they are hashed again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
@@ -17,7 +18,7 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 use crate::device::Engine;
 use crate::placement::fallback::FallbackExec;
-use crate::placement::{DeviceTree, Placed};
+use crate::placement::{DeviceTree, Judged, Placed};
 use crate::reason::Reason;
 use crate::result::node::DownloadExec;
 use crate::source::upload::UploadExec;
@@ -25,11 +26,22 @@ use crate::source::upload::UploadExec;
 /// Makes borders for one device.
 pub(super) struct Bridge<'a> {
     engine: &'a Arc<Engine>,
+    judged: Arc<Judged>,
 }
 
 impl<'a> Bridge<'a> {
     pub(super) fn new(engine: &'a Arc<Engine>) -> Self {
-        Self { engine }
+        Self { engine, judged: Arc::default() }
+    }
+
+    /// Counts that a node is lowered.
+    pub(super) fn count_lowering(&self) {
+        self.judged.lowerings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts that statistics are computed.
+    pub(super) fn count_statistics(&self) {
+        self.judged.statistics_read.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The lower border: `plan` stays on the CPU for `reasons`, and feeds the device.
@@ -39,7 +51,8 @@ impl<'a> Bridge<'a> {
 
     /// The upper border: what lies above stays on the CPU for `reasons`.
     pub(super) fn download(&self, tree: DeviceTree, reasons: Vec<Reason>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(DownloadExec::new(Arc::clone(self.engine), tree.plan, tree.cpu).with_reasons(reasons))
+        let download = DownloadExec::new(Arc::clone(self.engine), tree.plan, tree.cpu).with_reasons(reasons);
+        Arc::new(download.with_judged(Arc::clone(&self.judged)))
     }
 
     /// The upper border below a parent that, if `hashed`, counts on rows hashed by key.

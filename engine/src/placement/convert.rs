@@ -10,7 +10,7 @@
 //!
 //! Each step leaves a plan that would run. The original nodes are kept whole: a border holds on to the subplan it replaced.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
 
 use datafusion::common::stats::Precision;
@@ -88,6 +88,12 @@ impl<'a> Converter<'a> {
         }
     }
 
+    /// What a node is lowered with; counts that one is.
+    fn lowering(&self) -> RefMut<'_, Dictionaries> {
+        self.bridge.count_lowering();
+        self.dictionaries.borrow_mut()
+    }
+
     /// The placed form of `plan` and everything below.
     pub(super) fn convert(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Placed> {
         if let Some(filter) = plan.downcast_ref::<FilterExec>() {
@@ -95,7 +101,7 @@ impl<'a> Converter<'a> {
             return self.unary(plan, child, |input| {
                 // Rows that come sorted stay so; the first of them are those of the order.
                 let kept = plan.properties().output_ordering().filter(|_| input.sorted);
-                let columns = judge::filter(filter, &input.columns, &mut self.dictionaries.borrow_mut())?;
+                let columns = judge::filter(filter, &input.columns, &mut self.lowering())?;
                 let mut device = DeviceFilterExec::new(filter, Arc::clone(&input.plan), kept.cloned());
                 let needs_order = kept.is_some() || self.needs_order(plan.as_ref());
                 if needs_order {
@@ -195,8 +201,8 @@ impl<'a> Converter<'a> {
         order: &LexOrdering,
         fetch: Option<usize>,
     ) -> Result<DeviceTree, Reason> {
-        judge::sort(order, &tree.columns, &mut self.dictionaries.borrow_mut())?;
-        countable(plan.as_ref(), tree.aggregated, fetch)?;
+        judge::sort(order, &tree.columns, &mut self.lowering())?;
+        countable(self.bridge, plan.as_ref(), tree.aggregated, fetch)?;
         let sort = SortExec::new(order.clone(), Arc::clone(plan));
         let plan_on_device = Arc::new(DeviceSortExec::new(&sort, fetch, Arc::clone(&tree.plan)));
         Ok(DeviceTree { plan: plan_on_device, cpu: Arc::clone(plan), row_limit: fetch, sorted: true, ..tree })
@@ -285,6 +291,7 @@ impl<'a> Converter<'a> {
 
     /// A CPU plan as the source of a device subtree.
     fn uploaded(&self, input: &Arc<dyn ExecutionPlan>, pending: &[Reason]) -> Result<DeviceTree, Reason> {
+        self.bridge.count_statistics();
         let statistics = judge::upload(input, self.options.min_rows)?;
         let upload = self.uploads.replace(self.uploads.get() + 1);
         let schema = input.schema();
@@ -339,8 +346,8 @@ impl<'a> Converter<'a> {
     fn projection(&self, plan: &Arc<dyn ExecutionPlan>, projection: &ProjectionExec, child: Placed) -> Result<Placed> {
         // A projection keeps the number and the order of rows, so limits and sorts below it do not matter.
         let judged = match &child {
-            Placed::Device(tree) => judge::projection(projection, &tree.columns, &mut self.dictionaries.borrow_mut())
-                .map(|columns| DeviceTree {
+            Placed::Device(tree) => {
+                judge::projection(projection, &tree.columns, &mut self.lowering()).map(|columns| DeviceTree {
                     plan: Arc::new(DeviceProjectExec::new(
                         projection,
                         Arc::clone(&tree.plan),
@@ -351,9 +358,10 @@ impl<'a> Converter<'a> {
                     row_limit: tree.row_limit,
                     sorted: tree.sorted,
                     aggregated: tree.aggregated,
-                }),
+                })
+            }
             Placed::Host { plan: input, pending } => self.uploaded(input, pending).and_then(|tree| {
-                let columns = judge::projection(projection, &tree.columns, &mut self.dictionaries.borrow_mut())?;
+                let columns = judge::projection(projection, &tree.columns, &mut self.lowering())?;
                 let device = Arc::new(DeviceProjectExec::new(projection, Arc::clone(&tree.plan), None));
                 self.restored(plan, DeviceTree { plan: device, cpu: Arc::clone(plan), columns, ..tree })
             }),
@@ -394,7 +402,7 @@ impl<'a> Converter<'a> {
             }
         };
         let judged = |input: &DeviceTree| {
-            let mut dictionaries = self.dictionaries.borrow_mut();
+            let mut dictionaries = self.lowering();
             let (phases, columns) =
                 judge::aggregate(first, last, &input.columns, self.options.deterministic_floats, &mut dictionaries)?;
             let phase = |input, phase| Arc::new(DeviceAggregateExec::new(phase, input)) as Arc<dyn ExecutionPlan>;
@@ -402,6 +410,7 @@ impl<'a> Converter<'a> {
             // Groups that DataFusion would find one after the other in a sorted input: those above may count on it.
             let order = plan.properties().output_ordering().filter(|_| !self.order_free.get());
             if let Some(order) = order {
+                self.bridge.count_lowering();
                 judge::sort(order, &columns, &mut dictionaries)?;
                 let sort = SortExec::new(order.clone(), Arc::clone(plan));
                 device = Arc::new(DeviceSortExec::new(&sort, None, device));
@@ -485,7 +494,7 @@ impl<'a> Converter<'a> {
                 true => (lefts, rights),
                 false => (rights, lefts),
             };
-            let columns = judge::join(&device, &build, &probe, &mut self.dictionaries.borrow_mut())?;
+            let columns = judge::join(&device, &build, &probe, &mut self.lowering())?;
             let device = if self.needs_order(plan.as_ref()) { device.without_limit() } else { device };
             let row_limit = device.row_limit();
             let tree = DeviceTree {
@@ -562,8 +571,8 @@ impl<'a> Converter<'a> {
             });
         }
         self.unary(plan, child, |input| {
-            judge::sort(sort.expr(), &input.columns, &mut self.dictionaries.borrow_mut())?;
-            countable(sort.input().as_ref(), input.aggregated, sort.fetch())?;
+            judge::sort(sort.expr(), &input.columns, &mut self.lowering())?;
+            countable(self.bridge, sort.input().as_ref(), input.aggregated, sort.fetch())?;
             let fetch = sort.fetch();
             Ok(DeviceTree {
                 plan: Arc::new(DeviceSortExec::new(sort, fetch, Arc::clone(&input.plan))),
@@ -628,10 +637,17 @@ fn kept(plan: &Arc<dyn ExecutionPlan>) -> Reason {
 
 /// Refuses to sort more rows than can be. Rows of a scan are counted beforehand; groups are not. The first few of any number are
 /// found.
-fn countable(input: &dyn ExecutionPlan, aggregated: bool, fetch: Option<usize>) -> Result<(), Reason> {
-    if !aggregated
-        && fetch.is_none()
-        && let Some(statistics) = judge::statistics(input)
+fn countable(
+    bridge: &Bridge<'_>,
+    input: &dyn ExecutionPlan,
+    aggregated: bool,
+    fetch: Option<usize>,
+) -> Result<(), Reason> {
+    if aggregated || fetch.is_some() {
+        return Ok(());
+    }
+    bridge.count_statistics();
+    if let Some(statistics) = judge::statistics(input)
         && let Precision::Exact(rows) | Precision::Inexact(rows) = statistics.num_rows
         && rows > MAX_SORTED_ROWS
     {

@@ -20,6 +20,7 @@ mod judge;
 mod simplify;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNode;
@@ -58,6 +59,15 @@ pub(crate) struct DeviceTree {
     pub sorted: bool,
     /// Its number of rows is not that of a scan: an aggregate is inside.
     pub aggregated: bool,
+}
+
+/// What placement read and lowered to place a plan, all tries together.
+#[derive(Debug, Default)]
+pub(crate) struct Judged {
+    /// Times that the expressions of a node were lowered, to see whether it can run on the device.
+    pub lowerings: AtomicU64,
+    /// Times that statistics of a node were computed.
+    pub statistics_read: AtomicU64,
 }
 
 /// The physical optimizer rule.

@@ -570,6 +570,16 @@ impl SegmentRun {
         if let Some(prepared) = &*slot {
             return Ok(Arc::clone(prepared));
         }
+        self.run.tally.preparing(|| {
+            let prepared = self.prepare(rows)?;
+            *slot = Some(Arc::clone(&prepared));
+            drop(slot);
+            self.run.compile_after(self.index, &prepared);
+            Ok(prepared)
+        })
+    }
+
+    fn prepare(&self, rows: u64) -> Result<Arc<Prepared>, Failure> {
         let (lowered, bounds) = self.shape_of(rows)?;
         let pipelines = &self.run;
         let optional = |piece: Option<&Piece>| piece.map(|piece| pipelines.pipeline(&piece.spec)).transpose();
@@ -583,11 +593,7 @@ impl SegmentRun {
             });
         }
         let pipeline = pipelines.pipeline(&lowered.last.spec)?;
-        let prepared = Arc::new(Prepared { lowered, cuts, pipeline, bounds });
-        *slot = Some(Arc::clone(&prepared));
-        drop(slot);
-        self.run.compile_after(self.index, &prepared);
-        Ok(prepared)
+        Ok(Arc::new(Prepared { lowered, cuts, pipeline, bounds }))
     }
 
     /// The segment's pieces for so many rows, and the columns whose dictionaries must stay below a bound.

@@ -345,6 +345,7 @@ impl Program {
         dictionaries: &mut Dictionaries,
         builds: &mut dyn Builds,
     ) -> Result<LoweredSegment, Reason> {
+        self.count_lowering();
         let segment = &self.segments[index];
         let uploaded = matches!(segment.source, Source::Upload(_));
         let mut piece = PieceBuilder::new(input.columns, uploaded, false, dictionaries);

@@ -175,6 +175,8 @@ pub struct Output {
     pub sender: mpsc::Sender<datafusion::error::Result<RecordBatch>>,
     pub sent: Arc<AtomicU64>,
     pub batch_rows: usize,
+    /// No batch leaves; they are counted as if they did.
+    pub is_mute: bool,
 }
 
 impl Output {
@@ -184,7 +186,9 @@ impl Output {
         while from < batch.num_rows() {
             let rows = self.batch_rows.max(1).min(batch.num_rows() - from);
             self.sent.fetch_add(rows as u64, Ordering::Relaxed);
-            self.sender.send(Ok(batch.slice(from, rows))).await.map_err(|_| Failure::Cancelled)?;
+            if !self.is_mute {
+                self.sender.send(Ok(batch.slice(from, rows))).await.map_err(|_| Failure::Cancelled)?;
+            }
             from += rows;
         }
         Ok(())
@@ -199,9 +203,11 @@ pub(crate) async fn run(
     tally: &Arc<Tally>,
     out: &Output,
 ) -> Result<(), Failure> {
-    let program = Program::of(download.input(), &crate::operator::registry())?;
+    let cut = || Program::of(download.input(), &crate::operator::registry());
+    let program = tally.preparing(cut)?.counting(&tally.lowerings);
+    tally.segments.store(program.segments.len() as u64, Ordering::Relaxed);
     let options = context.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
-    let key = PlanKey::of(download.input());
+    let key = tally.preparing(|| PlanKey::of(download.input()));
     let engine = download.engine();
     let PlanLearnt { strings, groups } = engine.learnt.get(key);
     let mut learnt = Learnt { strings, groups, ..Learnt::default() };
@@ -216,7 +222,9 @@ pub(crate) async fn run(
         };
         let inputs = (0..program.num_uploads()).map(input).collect::<Result<Vec<_>, _>>()?;
         let program = program.clone();
-        let attempt = Arc::new(Run::new(download, program, inputs, &options, context, scope, tally, out, &mut learnt)?);
+        tally.attempts.fetch_add(1, Ordering::Relaxed);
+        let begin = || Run::new(download, program, inputs, &options, context, scope, tally, out, &mut learnt);
+        let attempt = Arc::new(tally.preparing(begin)?);
         let nothing_left = || out.sent.load(Ordering::Relaxed) == 0;
         match attempt.attempt().await {
             Err(Failure::Ranges) if !learnt.wide && nothing_left() => learnt.wide = true,
@@ -327,6 +335,7 @@ impl Plan {
             // What the keys of a build side read is needed, too.
             for build in program.probed(index) {
                 let Some(form) = forms.get(&build) else { continue };
+                program.count_lowering();
                 let read = program.segments[build].sink.key_columns(form, &given[build].0, dictionaries)?;
                 if let Some(needed) = plan.needed.get_mut(&build) {
                     read.into_iter().for_each(|column| needed[column as usize] = true);
@@ -470,7 +479,12 @@ impl Run {
         let mut definitions = Dictionaries::default();
         let mut uploads = Vec::with_capacity(inputs.len());
         for (upload, input) in inputs.into_iter().enumerate() {
-            let known = if learnt.wide { None } else { statistics(input.as_ref()) };
+            let known = if learnt.wide {
+                None
+            } else {
+                tally.statistics_read.fetch_add(1, Ordering::Relaxed);
+                statistics(input.as_ref())
+            };
             let schema = input.schema();
             let columns = uploaded_columns(&schema, known.as_deref(), |column, data_type| {
                 definitions.add(Dictionary::Source { upload, column, data_type })

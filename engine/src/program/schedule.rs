@@ -61,7 +61,7 @@ impl<'r> Schedule<'r> {
     /// Runs all segments; gives the result, unless its rows have left as they came.
     pub async fn result(mut self) -> Result<Option<Given>, Failure> {
         let segments = self.run.program.segments.len();
-        self.run.compile_ahead();
+        self.run.tally.preparing(|| self.run.compile_ahead());
         if self.run.streams_out() {
             // Once its rows have left there is nothing to end, and no device that it would take.
             self.pass(0, Pass { own: None, probed: None, groups: 0, is_last: true }, None).await?;
@@ -209,7 +209,7 @@ impl<'r> Schedule<'r> {
         start.slices = pass.own.map(|slice| (index, slice)).into_iter().chain(pass.probed).collect();
         let active = Arc::new(SegmentRun::new(run, start).after(before)?);
         active.begin_pass(pass.groups);
-        active.compile_ahead();
+        run.tally.preparing(|| active.compile_ahead());
         let ended = match &segment.source {
             Source::Upload(upload) => {
                 let mut input = Arc::clone(&run.uploads[*upload].input);

@@ -9,6 +9,7 @@
 //! and on what builds find: see `lower`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::physical_plan::ExecutionPlan;
@@ -53,6 +54,8 @@ pub struct Program {
     pub row_offset: usize,
     /// Columns of the last segment that are the result, where a projection above a sort does no more than choose.
     pub selection: Option<Vec<usize>>,
+    /// Where a run counts how often its segments are lowered.
+    lowerings: Arc<AtomicU64>,
 }
 
 /// A segment that has no sink yet.
@@ -95,6 +98,7 @@ impl Program {
             row_limit: None,
             row_offset: 0,
             selection: None,
+            lowerings: Arc::default(),
         };
         let mut segments = Segments { operators, program, found: vec![] };
         let open = segments.open(plan, true)?;
@@ -108,6 +112,16 @@ impl Program {
             segments.close(open, Materialise::default());
         }
         Ok(segments.program)
+    }
+
+    /// The same, counting there how often a segment is lowered.
+    pub fn counting(self, lowerings: &Arc<AtomicU64>) -> Self {
+        Self { lowerings: Arc::clone(lowerings), ..self }
+    }
+
+    /// Counts that a segment, or a piece of one, is lowered.
+    pub(crate) fn count_lowering(&self) {
+        self.lowerings.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Uploading node `index`.

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use crate::device::Engine;
 use crate::options::Fallback;
+use crate::placement::Judged;
 use crate::reason::Reason;
 use crate::result::takeover;
 
@@ -39,6 +40,8 @@ pub struct DownloadExec {
     /// Set by the first run: later ones read a fresh copy of the plan below, because DataFusion's scans hand out their
     /// files once.
     begun: Arc<AtomicBool>,
+    /// What placing the plan took; borders of one plan share it.
+    judged: Arc<Judged>,
     /// Runs that have not ended; one whose stream was dropped ends a moment later.
     under_way: Arc<watch::Sender<usize>>,
 }
@@ -72,6 +75,7 @@ impl DownloadExec {
             metrics: ExecutionPlanMetricsSet::new(),
             notes: Arc::default(),
             begun: Arc::default(),
+            judged: Arc::default(),
             under_way: Arc::new(watch::Sender::new(0)),
         }
     }
@@ -97,6 +101,17 @@ impl DownloadExec {
     pub fn with_reasons(mut self, reasons: Vec<Reason>) -> Self {
         self.reasons = reasons;
         self
+    }
+
+    /// Says what placing the plan took.
+    pub(crate) fn with_judged(mut self, judged: Arc<Judged>) -> Self {
+        self.judged = judged;
+        self
+    }
+
+    /// What placing the plan took.
+    pub(crate) fn judged(&self) -> &Arc<Judged> {
+        &self.judged
     }
 
     /// Why operators above stayed on the CPU.
@@ -141,7 +156,8 @@ impl DownloadExec {
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
-        Self::new(Arc::clone(&self.engine), input, Arc::clone(&self.cpu)).with_reasons(self.reasons.clone())
+        let border = Self::new(Arc::clone(&self.engine), input, Arc::clone(&self.cpu));
+        border.with_reasons(self.reasons.clone()).with_judged(Arc::clone(&self.judged))
     }
 
     fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {

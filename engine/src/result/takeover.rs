@@ -15,6 +15,8 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
 use millpond_memory::Scope;
 
+use crate::device::learnt::PlanKey;
+use crate::error::EngineError;
 use crate::options::{Fallback, MillpondOptions};
 use crate::program::counts::Tally;
 use crate::program::failure::{Failure, Trouble};
@@ -36,7 +38,7 @@ pub fn execute(download: &DownloadExec, context: Arc<TaskContext>) -> Result<Sen
         let mut builder = RecordBatchReceiverStream::builder(download.schema(), BATCHES_AHEAD);
         let sender = builder.tx();
         let batch_rows = context.session_config().batch_size();
-        let out = Output { sender, sent: Arc::default(), batch_rows };
+        let out = Output { sender, sent: Arc::default(), batch_rows, is_mute: false };
         builder.spawn(async move { host_task(download, context, out).await });
         Ok::<_, DataFusionError>(builder.build())
     };
@@ -44,7 +46,13 @@ pub fn execute(download: &DownloadExec, context: Arc<TaskContext>) -> Result<Sen
 }
 
 /// The run, and what happens after it.
-async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Output) -> Result<()> {
+async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: Output) -> Result<()> {
+    let options = context.session_config().options().extensions.get::<MillpondOptions>();
+    let engine = download.engine();
+    let skipping = options.is_some_and(|options| options.debug_sim_skip_launches);
+    let plan = skipping.then(|| PlanKey::of(download.input()));
+    let mut turn = engine.null_device.begin(engine.simulated().map(|sim| &**sim), plan)?;
+    out.is_mute = turn.skips();
     let scope = download.engine().query_scope();
     let record = Record {
         download: download.clone(),
@@ -54,11 +62,16 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Outpu
         _under_way: download.run_begins(),
     };
     let ended = run::run(&download, &context, &scope, &record.tally, &out).await;
+    if ended.is_ok() && record.tally.attempts.load(Ordering::Relaxed) == 1 {
+        turn.is_steady();
+    }
     drop(record);
-    let options = context.session_config().options().extensions.get::<MillpondOptions>();
+    let skipped = turn.skips();
+    drop(turn);
     let fallback = options.map_or(Fallback::Allow, |options| options.fallback);
     let sent = out.sent.load(Ordering::Relaxed) > 0;
     let mut trouble = match ended {
+        Ok(()) if skipped => return Err(EngineError::LaunchesSkipped { trouble: None }.into()),
         Ok(()) | Err(Failure::Cancelled) => return Ok(()),
         // The CPU's run may never ask for the input that failed.
         Err(Failure::Input(error)) if fallback != Fallback::Error && !sent && spares_rows(download.cpu()) => {
@@ -70,6 +83,9 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, out: Outpu
         }
         Err(Failure::Trouble(trouble) | Failure::Midway(trouble) | Failure::Pinned(trouble)) => trouble,
     };
+    if skipped {
+        return Err(EngineError::LaunchesSkipped { trouble: Some(trouble.what) }.into());
+    }
     // Once a batch has left, the CPU cannot begin again.
     if fallback == Fallback::Error || sent {
         // The query's own error has DataFusion's words, with its values; only DataFusion knows them.
@@ -134,6 +150,11 @@ impl Drop for Record {
         count(metric::PIPELINE_LAUNCHES, self.tally.launches.load(Ordering::Relaxed));
         count(metric::PIPELINES, pipelines);
         count(metric::PTX_INSTRUCTIONS, ptx_instructions);
+        count(metric::SEGMENTS, self.tally.segments.load(Ordering::Relaxed));
+        count(metric::ATTEMPTS, self.tally.attempts.load(Ordering::Relaxed));
+        count(metric::LOWERINGS, self.tally.lowerings.load(Ordering::Relaxed));
+        count(metric::STATISTICS_READ, self.tally.statistics_read.load(Ordering::Relaxed));
+        count(metric::PREPARE_NS, self.tally.prepare_ns.load(Ordering::Relaxed));
         count(metric::HOST_WAITS, counters.host_waits);
         count(metric::ALLOCATIONS, counters.allocations);
         count(metric::ALLOCATED_BYTES, counters.allocated_bytes);

@@ -13,6 +13,7 @@ mod limits;
 mod medians;
 mod memory;
 mod no_device;
+mod null_device;
 mod orders;
 mod panics;
 mod placement;

@@ -144,8 +144,12 @@ impl Run {
             let facts = TableFacts { error: 0, has_duplicates: bound > 1, has_null_keys: false };
             return Ok(Filled { table, layout, leaders: None, facts, promise });
         }
-        let piece = lower_table(join, columns, forms, &spec, &mut self.tables().definitions)?;
-        let pipeline = self.pipeline(&piece.spec)?;
+        let (piece, pipeline) = self.tally.preparing(|| {
+            self.program.count_lowering();
+            let piece = lower_table(join, columns, forms, &spec, &mut self.tables().definitions)?;
+            let pipeline = self.pipeline(&piece.spec)?;
+            Ok::<_, Failure>((piece, pipeline))
+        })?;
         let table = DeviceBuffer::new(layout.bytes, &scoped, &self.engine.pool)?;
         let mut leaders = None;
         if spec.lists {

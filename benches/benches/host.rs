@@ -1,0 +1,156 @@
+//! What does a repeated query cost the host, beside the device?
+//!
+//! ```text
+//!   Varies    the query: one scan that groups or adds up (1, 6), joins (3, 9), large groups (18), many passes (21)
+//!   Holds     TPC-H at scale 0.01 from Parquet, warm; one partition, one feeder; a simulated device that skips its launches and
+//!             gives what an earlier run of the query read (`millpond.debug_sim_skip_launches`)
+//!   Reports   plan      SQL to DataFusion's physical plan, our rules of logical and physical plans among it
+//!             place     that plan to device nodes
+//!             prepare   device nodes to pipelines: cutting, lowering, keys, finding what is compiled
+//!             launch    from the placed plan to the first launch: prepare, and what is read and uploaded before it
+//!             run       from the placed plan to the end: everything that the host does, decoding included
+//!   Bounds    none: docs/performance.md has the figures, and the tests count what can be counted
+//! ```
+//!
+//! `launch` and `run` contain what the simulated driver does for each call, which a real one does faster or slower.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
+use futures::StreamExt;
+use millpond::datafusion::physical_optimizer::PhysicalOptimizerRule;
+use millpond::datafusion::physical_plan::ExecutionPlan;
+use millpond::datafusion::prelude::{ParquetReadOptions, SessionConfig};
+use millpond::placement::PlaceOnDevice;
+use millpond::{DeviceChoice, EngineError, Fallback, Millpond, QueryReport};
+use millpond_data::tpch::{Options, Table, generate};
+use tokio::runtime::Runtime;
+
+const QUERIES: [&str; 6] = ["q01", "q03", "q06", "q09", "q18", "q21"];
+const SCALE: f64 = 0.01;
+
+/// A session over the files of `data`, with what the benches hold.
+async fn session(data: &Path) -> Millpond {
+    let config = SessionConfig::new().with_target_partitions(1);
+    let builder = Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error).with_config(config);
+    let session = builder.with_option("partitions", "1").expect("the option is taken").build().expect("a session");
+    for table in Table::ALL.map(Table::name) {
+        let file = data.join(format!("{table}.parquet"));
+        let file = file.to_str().expect("a UTF-8 path");
+        session.context().register_parquet(table, file, ParquetReadOptions::default()).await.expect("a table");
+    }
+    session
+}
+
+async fn set(session: &Millpond, option: &str, value: bool) {
+    let sql = format!("SET millpond.{option} = {value}");
+    session.execute(&sql).await.expect("the option is taken");
+}
+
+async fn planned(session: &Millpond, sql: &str) -> Arc<dyn ExecutionPlan> {
+    millpond::sql::plan(session.context(), sql).await.expect("a plan")
+}
+
+/// Runs a plan whose launches are skipped. Gives its report, and how long it took.
+async fn skipped(session: &Millpond, plan: Arc<dyn ExecutionPlan>) -> (QueryReport, Duration) {
+    let began = Instant::now();
+    let mut batches = session.stream_plan(plan).expect("the plan runs");
+    let ended = batches.next().await.expect("a run without kernels ends in an error");
+    let took = began.elapsed();
+    let error = ended.expect_err("a run without kernels has no answer");
+    assert!(EngineError::find(&error).is_some_and(EngineError::is_skipped), "{error}");
+    (batches.report().await, took)
+}
+
+/// Sums up what `measure` says of one repetition.
+fn repeat<F: Future<Output = Duration>>(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    runtime: &Runtime,
+    name: &str,
+    measure: impl Fn() -> F,
+) {
+    group.bench_function(name, |bencher| {
+        bencher.iter_custom(|times| {
+            runtime.block_on(async {
+                let mut sum = Duration::ZERO;
+                for _ in 0..times {
+                    sum += measure().await;
+                }
+                sum
+            })
+        });
+    });
+}
+
+fn host(criterion: &mut Criterion) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    generate(&Options::new(SCALE, folder.path()), &|_, _| ()).expect("the rows are written");
+    let runtime = Runtime::new().expect("a runtime");
+    let session = runtime.block_on(session(folder.path()));
+    let engine = Arc::clone(session.engine().expect("a device"));
+    let sim = engine.simulated().expect("a simulated device");
+    let texts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../queries/tpch");
+    for query in QUERIES {
+        let sql = std::fs::read_to_string(texts.join(format!("{query}.sql"))).expect("a query's text");
+        // Learnt sizes and compiled pipelines are those of a repeated query; then its reads are kept.
+        let kept = runtime.block_on(async {
+            for _ in 0..2 {
+                session.execute(&sql).await.expect("an answer");
+            }
+            set(&session, "debug_sim_skip_launches", true).await;
+            session.execute(&sql).await.expect("an answer").report
+        });
+        let (report, _) = runtime.block_on(async { skipped(&session, planned(&session, &sql).await).await });
+        let counts = |report: &QueryReport| {
+            (report.launches, report.host_waits, report.allocations, report.uploaded_bytes, report.downloaded_bytes)
+        };
+        assert_eq!(counts(&report), counts(&kept), "{query} does without kernels what it does with them");
+        println!(
+            "{query}: {} segments, {} lowerings and {} at placement, statistics read {} times, {} launches",
+            report.segments, report.lowerings, report.placement_lowerings, report.statistics_read, report.launches
+        );
+
+        let mut group = criterion.benchmark_group(query);
+        runtime.block_on(set(&session, "enabled", false));
+        repeat(&mut group, &runtime, "plan", || async {
+            let began = Instant::now();
+            planned(&session, &sql).await;
+            began.elapsed()
+        });
+        let unplaced = runtime.block_on(planned(&session, &sql));
+        runtime.block_on(set(&session, "enabled", true));
+        let rule = PlaceOnDevice::new(Arc::clone(&engine));
+        repeat(&mut group, &runtime, "place", || async {
+            let state = session.context().state();
+            let began = Instant::now();
+            rule.optimize(Arc::clone(&unplaced), state.config_options()).expect("a placed plan");
+            began.elapsed()
+        });
+        repeat(&mut group, &runtime, "prepare", || async {
+            let (report, _) = skipped(&session, planned(&session, &sql).await).await;
+            Duration::from_nanos(report.prepare_ns)
+        });
+        repeat(&mut group, &runtime, "launch", || async {
+            let plan = planned(&session, &sql).await;
+            let began = Instant::now();
+            skipped(&session, plan).await;
+            sim.first_skipped_launch().expect("there was a launch").duration_since(began)
+        });
+        repeat(&mut group, &runtime, "run", || async { skipped(&session, planned(&session, &sql).await).await.1 });
+        group.finish();
+        runtime.block_on(set(&session, "debug_sim_skip_launches", false));
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(2))
+        .without_plots();
+    targets = host
+}
+criterion_main!(benches);
