@@ -2,6 +2,7 @@
 
 mod aggregates;
 mod answers;
+mod counts;
 mod edges;
 mod floats;
 mod found;
