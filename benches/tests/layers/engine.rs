@@ -1,0 +1,242 @@
+//! Holds the arrows inside the engine: circles of files, what each room may import, what `program` may name, and how much `Run` holds.
+//!
+//! ```text
+//!   ground ← device, column ← expr ← program ← operator, source, result ← placement ← report ← front
+//! ```
+//!
+//! Numbers   are those of today and only go down: whoever lowers one writes it here. `cargo layers -- --nocapture` prints them all.
+//! Lists     say what is so today. An arrow, an exception or a name that has gone is struck out here: the tests ask for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+
+use crate::imports::{File, Imports, largest_circle};
+
+/// Files that import each other in one circle, apart from what a folder's own file imports of its files. 8 at most in the end.
+const LARGEST_CIRCLE: usize = 45;
+/// The same with these.
+const LARGEST_CIRCLE_WITH_CHILDREN: usize = 51;
+
+/// Fields of `Run` and of the structs that are made only for it. 12 in the end.
+const FIELDS_OF_RUN: usize = 51;
+/// Structs that only `Run` has a field of, and that are not made for it: what a plan becomes.
+const NOT_MADE_FOR_RUN: [&str; 1] = ["Program"];
+
+/// The rooms, by the beginnings of their files' paths; the first that fits holds.
+const ROOMS: [(&str, &str); 14] = [
+    ("error.rs", "ground"),
+    ("options.rs", "ground"),
+    ("panics.rs", "ground"),
+    ("reason.rs", "ground"),
+    ("device/", "device"),
+    ("column/", "column"),
+    ("expr/", "expr"),
+    ("operator/", "operator"),
+    ("source/", "source"),
+    ("result/", "result"),
+    ("placement/", "placement"),
+    ("program/", "program"),
+    ("report.rs", "report"),
+    // The library's door, sessions, SQL, self-test.
+    ("", "front"),
+];
+
+/// Each room, and those it may import.
+const MAY_IMPORT: [(&str, &[&str]); 11] = [
+    ("ground", &[]),
+    ("device", &["ground"]),
+    ("column", &["ground"]),
+    ("expr", &["ground", "column"]),
+    ("program", &["ground", "device", "column", "expr"]),
+    ("operator", &["ground", "column", "expr", "program"]),
+    ("source", &["ground", "device", "column", "program"]),
+    ("result", &["ground", "device", "column", "program"]),
+    ("placement", &["ground", "device", "column", "expr", "operator", "source", "result"]),
+    ("report", &["operator", "result", "placement"]),
+    ("front", &["ground", "device", "expr", "result", "placement", "report"]),
+];
+
+/// What is so all the same: from where, to where (beginnings of paths), and why.
+const EXCEPTIONS: [(&str, &str, &str); 17] = [
+    ("column/interner.rs", "program/failure.rs", "interning ends a run in words of the run"),
+    ("device/mod.rs", "operator/aggregate/run.rs", "sizes that runs learnt stay with the device"),
+    ("device/mod.rs", "program/texts.rs", "forms of strings that runs learnt stay with the device"),
+    ("expr/mod.rs", "operator/aggregate/sketch.rs", "an expression over a sketch is one among the others"),
+    (
+        "program/",
+        "operator/",
+        "segments are cut, lowered and run by the kind of node, until operators do so themselves",
+    ),
+    ("program/", "source/", "the one source is known by its name, until sources are a trait"),
+    ("program/run.rs", "result/node.rs", "a run is made for its border"),
+    ("program/run.rs", "placement/judge.rs", "a run reads statistics again"),
+    ("operator/mod.rs", "result/node.rs", "a node is one of the device if it is of a known kind"),
+    ("operator/mod.rs", "source/upload/mod.rs", "a node is one of the device if it is of a known kind"),
+    ("source/upload/mod.rs", "operator/mod.rs", "what all nodes have in common is among the operators"),
+    ("source/upload/feed.rs", "report.rs", "names of metrics stand in the report"),
+    ("result/node.rs", "operator/mod.rs", "what all nodes have in common is among the operators"),
+    ("result/node.rs", "placement/mod.rs", "the border keeps what placing its plan took, for the report"),
+    ("result/takeover.rs", "source/reset.rs", "the CPU reads its inputs anew"),
+    ("result/takeover.rs", "report.rs", "names of metrics stand in the report"),
+    ("placement/judge.rs", "program/lower.rs", "a join is judged by lowering it"),
+];
+
+/// What `program` names of single operators, file by file: nothing in the end.
+const PROGRAM_NAMES: [(&str, &str); 39] = [
+    ("program/common_subplans.rs", "DeviceAggregateExec"),
+    ("program/common_subplans.rs", "DeviceFilterExec"),
+    ("program/common_subplans.rs", "DeviceJoinExec"),
+    ("program/common_subplans.rs", "DeviceProjectExec"),
+    ("program/common_subplans.rs", "DeviceUnionExec"),
+    ("program/common_subplans.rs", "operator/aggregate/describe.rs"),
+    ("program/common_subplans.rs", "operator/aggregate/mod.rs"),
+    ("program/common_subplans.rs", "operator/join/mod.rs"),
+    ("program/common_subplans.rs", "operator/union/mod.rs"),
+    ("program/extents.rs", "operator/aggregate/lower.rs"),
+    ("program/extents.rs", "operator/aggregate/run.rs"),
+    ("program/extents.rs", "operator/join/build.rs"),
+    ("program/extents.rs", "operator/join/probe.rs"),
+    ("program/extents.rs", "operator/sort/top.rs"),
+    ("program/lower.rs", "DeviceAggregateExec"),
+    ("program/lower.rs", "DeviceJoinExec"),
+    ("program/lower.rs", "operator/aggregate/lower.rs"),
+    ("program/lower.rs", "operator/aggregate/mod.rs"),
+    ("program/lower.rs", "operator/join/mod.rs"),
+    ("program/lower.rs", "operator/join/probe.rs"),
+    ("program/lower.rs", "operator/sort/top.rs"),
+    ("program/run.rs", "operator/aggregate/lower.rs"),
+    ("program/run.rs", "operator/join/probe.rs"),
+    ("program/run.rs", "operator/union/lower.rs"),
+    ("program/schedule.rs", "operator/join/build.rs"),
+    ("program/schedule.rs", "operator/join/mod.rs"),
+    ("program/schedule.rs", "operator/join/probe.rs"),
+    ("program/segments.rs", "DeviceAggregateExec"),
+    ("program/segments.rs", "DeviceFilterExec"),
+    ("program/segments.rs", "DeviceJoinExec"),
+    ("program/segments.rs", "DeviceLimitExec"),
+    ("program/segments.rs", "DeviceProjectExec"),
+    ("program/segments.rs", "DeviceSortExec"),
+    ("program/segments.rs", "DeviceUnionExec"),
+    ("program/segments.rs", "operator/aggregate/mod.rs"),
+    ("program/segments.rs", "operator/join/mod.rs"),
+    ("program/segments.rs", "operator/limit/mod.rs"),
+    ("program/segments.rs", "operator/sort/mod.rs"),
+    ("program/segments.rs", "operator/union/mod.rs"),
+];
+
+fn imports() -> &'static Imports {
+    static IMPORTS: OnceLock<Imports> = OnceLock::new();
+    IMPORTS.get_or_init(|| Imports::of(&crate::root().join("engine/src")))
+}
+
+fn room(file: &str) -> &'static str {
+    ROOMS.iter().find(|(begin, _)| file.starts_with(begin)).map_or("front", |(_, room)| room)
+}
+
+/// Imports from one room into another, but exceptions.
+fn arrows() -> BTreeMap<(&'static str, &'static str), BTreeSet<(&'static File, &'static File)>> {
+    let mut arrows: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for (file, used) in &imports().uses {
+        for other in used.iter().filter(|other| room(other) != room(file) && exception(file, other).is_none()) {
+            arrows.entry((room(file), room(other))).or_default().insert((file, other));
+        }
+    }
+    arrows
+}
+
+fn exception(file: &str, other: &str) -> Option<usize> {
+    EXCEPTIONS.iter().position(|(from, to, _)| file.starts_with(from) && other.starts_with(to))
+}
+
+/// What files of `program` name of single operators: their nodes, and files of their folders.
+fn program_names() -> BTreeSet<(String, String)> {
+    let is_node = |word: &&String| word.starts_with("Device") && word.ends_with("Exec");
+    let of_operator = |file: &&File| file.strip_prefix("operator/").is_some_and(|inside| inside.contains('/'));
+    let mut names = BTreeSet::new();
+    for (file, words) in imports().words.iter().filter(|(file, _)| room(file) == "program") {
+        names.extend(words.iter().filter(is_node).map(|word| (file.clone(), word.clone())));
+        names.extend(imports().uses[file].iter().filter(of_operator).map(|of| (file.clone(), of.clone())));
+    }
+    names
+}
+
+/// `Run`, and the structs of `program` that nobody but these has a field of.
+fn run_and_its_own() -> BTreeSet<&'static str> {
+    let structs = &imports().structs;
+    let mut own = BTreeSet::from(["Run"]);
+    loop {
+        let names = |of: &str, name: &str| structs[of].fields.iter().any(|(_, words)| words.contains(name));
+        let next = structs.iter().find(|(name, found)| {
+            room(&found.file) == "program"
+                && !own.contains(name.as_str())
+                && !NOT_MADE_FOR_RUN.contains(&name.as_str())
+                && own.iter().any(|of| names(of, name))
+                && structs.keys().all(|of| own.contains(of.as_str()) || of == *name || !names(of, name))
+        });
+        match next {
+            Some((name, _)) => own.insert(name.as_str()),
+            None => return own,
+        };
+    }
+}
+
+#[test]
+fn files_import_each_other_in_small_circles() {
+    for (what, uses, bound) in [
+        ("a folder's file and its own files left out", &imports().uses_but_children, LARGEST_CIRCLE),
+        ("all counted", &imports().uses, LARGEST_CIRCLE_WITH_CHILDREN),
+    ] {
+        let circle = largest_circle(uses);
+        println!("{} of {} files in one circle, {what}: {circle:?}", circle.len(), uses.len());
+        assert_eq!(circle.len(), bound, "{what}: the number goes down, here too; it does not go up\n{circle:?}");
+    }
+}
+
+#[test]
+fn rooms_import_what_they_may() {
+    let arrows = arrows();
+    let mut wrong = Vec::new();
+    for ((from, to), files) in &arrows {
+        let allowed = MAY_IMPORT.iter().find(|(room, _)| room == from).is_some_and(|(_, allowed)| allowed.contains(to));
+        if !allowed {
+            wrong.push(format!("{from} may not import {to}: {files:?}"));
+        }
+    }
+    for (from, allowed) in MAY_IMPORT {
+        let unused = allowed.iter().filter(|to| !arrows.contains_key(&(from, **to)));
+        wrong.extend(unused.map(|to| format!("{from} no longer imports {to}: strike it out of MAY_IMPORT")));
+    }
+    for (index, (from, to, _)) in EXCEPTIONS.iter().enumerate() {
+        let mut pairs = imports().uses.iter().flat_map(|(file, used)| used.iter().map(move |o| (file, o)));
+        if !pairs.any(|(file, other)| room(file) != room(other) && exception(file, other) == Some(index)) {
+            wrong.push(format!("{from} no longer imports {to}: strike it out of EXCEPTIONS"));
+        }
+    }
+    for (begin, room) in ROOMS.iter().filter(|(begin, _)| !begin.is_empty()) {
+        assert!(MAY_IMPORT.iter().any(|(known, _)| known == room), "{begin} lies in {room}, which MAY_IMPORT lacks");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn program_names_no_more_operators() {
+    let names = program_names();
+    println!("program names {} times what belongs to one operator:", names.len());
+    names.iter().for_each(|(file, name)| println!("    (\"{file}\", \"{name}\"),"));
+    let known: BTreeSet<(String, String)> =
+        PROGRAM_NAMES.iter().map(|(file, name)| (file.to_string(), name.to_string())).collect();
+    let new: Vec<_> = names.difference(&known).collect();
+    let gone: Vec<_> = known.difference(&names).collect();
+    assert!(new.is_empty(), "program names operators anew: {new:?}");
+    assert!(gone.is_empty(), "program no longer names these: strike them out of PROGRAM_NAMES: {gone:?}");
+}
+
+#[test]
+fn run_holds_no_more_than_it_did() {
+    let own = run_and_its_own();
+    let fields = own.iter().map(|name| imports().structs[*name].fields.len()).sum::<usize>();
+    let each: Vec<String> =
+        own.iter().map(|name| format!("{name} {}", imports().structs[*name].fields.len())).collect();
+    println!("Run and what is made only for it: {fields} fields ({})", each.join(", "));
+    assert_eq!(fields, FIELDS_OF_RUN, "the number goes down, here too; it does not go up: {}", each.join(", "));
+}
