@@ -35,7 +35,7 @@ pub(crate) struct Learnt {
 }
 
 /// The structure of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct PlanKey(u64);
 
 /// Plans that are remembered; when there are more, all are forgotten.

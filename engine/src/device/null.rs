@@ -72,7 +72,7 @@ impl NullDevice {
         };
         let Some(sim) = sim else {
             return match plan {
-                None => Ok(Turn { device: None, kind: Kind::Runs, plan: 0, is_steady: false }),
+                None => Ok(Turn { device: None, kind: Kind::Runs, plan: PlanKey::default(), is_steady: false }),
                 Some(_) => refused("false on a real device"),
             };
         };
