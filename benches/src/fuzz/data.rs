@@ -53,7 +53,7 @@ pub const WORDS: [&str; 14] = [
     "a text that is longer than the twelve bytes of a view, and then some",
 ];
 
-/// Names and types of the columns, in the order of [`table`].
+/// Names and types of the columns, in the order of `table`.
 pub const COLUMNS: [(&str, Ty); 47] = [
     ("id", Ty::Int(true, 64)),
     ("i8", Ty::Int(true, 8)),

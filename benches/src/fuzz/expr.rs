@@ -7,7 +7,7 @@
 //! Exact   no expression depends on an order of evaluation: sums are over numbers whose sums are exact.
 //! NaN     its sign is seen by DataFusion's order, comparisons and keys. A stored one keeps its bits; one that + − × ÷ or √
 //!         makes from numbers is negative; one NaN operand passes through. The sign of a NaN of two NaN operands, or of another
-//!         function, is the processor's choice: [`Maker::one_nan`] makes one NaN of these.
+//!         function, is the processor's choice: `Maker::one_nan` makes one NaN of these.
 //! Windows  stand alone in a SELECT, with frames of rows, ranges and groups; their sums are exact.
 //! Errors  division by zero, overflow and failed casts happen, but seldom: most casts are TRY_CAST, most divisors NULLIF.
 
