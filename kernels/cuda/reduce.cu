@@ -1,12 +1,11 @@
-// Count, sum, smallest and largest of the valid values of a column, in one pass.
+// Count, sum, smallest and largest of the valid values of a column of integers, in one pass.
 //
 //   in     7 . -2 5 .        (. is NULL)
 //   out    count 3 · min -2 · max 7 · sum 10
 //
 // Launch  REDUCE_THREADS threads; `scratch` holds one Reduction per thread block behind 64 bytes, of which the first 8 are zeroed
 // Traffic rows·sizeof(T) + rows/8 read
-// Sum     modulo 2^128 for integers; f64 for floats, added in an order that only the grid decides
-// Order   f32 values come as f64; floats by IEEE 754's total order, as DataFusion compares them: -NaN, -inf, …, -0, +0, …, inf, NaN
+// Sum     modulo 2^128
 // Empty   with no valid value count and sum are 0, and min and max are not meaningful
 #include "common.cuh"
 
@@ -17,12 +16,10 @@ struct __align__(16) Reduction {
 static_assert(sizeof(Reduction) == 64, "abi.rs has the same size");
 
 // How the values lie: abi.rs has the same numbers.
-enum Kind : u32 { I8, I16, I32, I64, U8, U16, U32, U64, I128, F32, F64 };
+enum Kind : u32 { I8, I16, I32, I64, U8, U16, U32, U64, I128 };
 
 // A column of integers, all brought to 128 bits; the branch is the same for every row.
-struct Integers {
-  typedef i128 Key;
-  typedef i128 Sum;
+struct Column {
   const void *values;
   u32 kind;
 
@@ -42,26 +39,9 @@ struct Integers {
     }
     }
   }
-  static __device__ Key key_of(i128 value) { return value; }
-  static __device__ Wide value_of(Key key) { return Wide{(u64)key, (u64)(key >> 64)}; }
-  static __device__ Wide words_of(Sum sum) { return Wide{(u64)sum, (u64)(sum >> 64)}; }
 };
 
-// A column of floats, all brought to f64; keys compare as signed integers the way total order wants.
-struct Floats {
-  typedef i64 Key;
-  typedef double Sum;
-  const void *values;
-  u32 kind;
-
-  __device__ double operator[](u64 row) const {
-    return kind == F32 ? (double)((const float *)values)[row] : ((const double *)values)[row];
-  }
-  static __device__ Key key_of(double value) { return flipped(__double_as_longlong(value)); }
-  static __device__ i64 flipped(i64 bits) { return bits ^ (i64)((u64)(bits >> 63) >> 1); }
-  static __device__ Wide value_of(Key key) { return Wide{(u64)flipped(key), 0}; }
-  static __device__ Wide words_of(Sum sum) { return Wide{(u64)__double_as_longlong(sum), 0}; }
-};
+__device__ inline Wide words_of(i128 value) { return Wide{(u64)value, (u64)(value >> 64)}; }
 
 template <typename V> __device__ V from_lane(V value, u32 step) {
   u32 words[sizeof(V) / 4];
@@ -71,10 +51,9 @@ template <typename V> __device__ V from_lane(V value, u32 step) {
   return value;
 }
 
-template <typename Column> struct Partial {
+struct Partial {
   u64 count;
-  typename Column::Key min, max;
-  typename Column::Sum sum;
+  i128 min, max, sum;
 
   __device__ void add(const Partial &other) {
     if (other.count == 0) return;
@@ -86,12 +65,12 @@ template <typename Column> struct Partial {
 };
 
 // Folds the partials of a thread block in a fixed order; thread 0 has the result.
-template <typename Column> __device__ Partial<Column> fold_block(Partial<Column> mine) {
-  __shared__ Partial<Column> of_warp[REDUCE_THREADS / 32];
+__device__ inline Partial fold_block(Partial mine) {
+  __shared__ Partial of_warp[REDUCE_THREADS / 32];
 #pragma unroll 1
   for (u32 step = 16; step > 0; step >>= 1) {
-    Partial<Column> other = {from_lane(mine.count, step), from_lane(mine.min, step), from_lane(mine.max, step),
-                        from_lane(mine.sum, step)};
+    Partial other = {from_lane(mine.count, step), from_lane(mine.min, step), from_lane(mine.max, step),
+                     from_lane(mine.sum, step)};
     mine.add(other);
   }
   if ((threadIdx.x & 31) == 0) of_warp[threadIdx.x / 32] = mine;
@@ -103,21 +82,19 @@ template <typename Column> __device__ Partial<Column> fold_block(Partial<Column>
   return mine;
 }
 
-template <typename Column>
-__device__ void reduce_column(Column in, const u32 *validity, Reduction *out, u64 *scratch, u64 rows) {
+__device__ inline void reduce_column(Column in, const u32 *validity, Reduction *out, u64 *scratch, u64 rows) {
   __shared__ bool last;
-  Partial<Column> mine = {};
+  Partial mine = {};
   u64 stride = (u64)gridDim.x * REDUCE_THREADS;
 #pragma unroll 1
   for (u64 row = (u64)blockIdx.x * REDUCE_THREADS + threadIdx.x; row < rows; row += stride)
     if (bit_of(validity, row)) {
-      auto value = in[row];
-      auto key = Column::key_of(value);
-      mine.add(Partial<Column>{1, key, key, value});
+      i128 value = in[row];
+      mine.add(Partial{1, value, value, value});
     }
   mine = fold_block(mine);
   // The last thread block to arrive folds what all have written.
-  Partial<Column> *partials = (Partial<Column> *)(scratch + 8);
+  Partial *partials = (Partial *)(scratch + 8);
   if (threadIdx.x == 0) {
     partials[blockIdx.x] = mine;
     __threadfence();
@@ -130,16 +107,10 @@ __device__ void reduce_column(Column in, const u32 *validity, Reduction *out, u6
 #pragma unroll 1
   for (u32 b = threadIdx.x; b < gridDim.x; b += REDUCE_THREADS) mine.add(partials[b]);
   mine = fold_block(mine);
-  if (threadIdx.x == 0)
-    *out = {mine.count, 0, Column::value_of(mine.min), Column::value_of(mine.max), Column::words_of(mine.sum)};
+  if (threadIdx.x == 0) *out = {mine.count, 0, words_of(mine.min), words_of(mine.max), words_of(mine.sum)};
 }
 
 extern "C" __global__ void __launch_bounds__(REDUCE_THREADS)
 reduce_integers(const void *in, u32 kind, const u32 *validity, Reduction *out, u64 *scratch, u64 rows, const u64 *on_device) {
-  reduce_column(Integers{in, kind}, validity, out, scratch, row_count(rows, on_device));
-}
-
-extern "C" __global__ void __launch_bounds__(REDUCE_THREADS)
-reduce_floats(const void *in, u32 kind, const u32 *validity, Reduction *out, u64 *scratch, u64 rows, const u64 *on_device) {
-  reduce_column(Floats{in, kind}, validity, out, scratch, row_count(rows, on_device));
+  reduce_column(Column{in, kind}, validity, out, scratch, row_count(rows, on_device));
 }

@@ -28,7 +28,7 @@ macro_rules! images {
 
 /// Every image, by name.
 pub const IMAGES: &[Image] = images! {
-    "bitmap" "fill" "gather" "join" "math" "pick" "radix" "reduce" "scan" "select" "sort" "text" "top"
+    "join" "math" "radix" "reduce" "scan" "sort" "text" "top"
 };
 
 /// What the compiler is told, besides [`DEFINES`].
@@ -47,8 +47,6 @@ pub const DEFINES: &[(&str, u32)] = &[
     ("RADIX_TILE_ROWS", tune::RADIX_TILE_ROWS),
     ("REDUCE_THREADS", tune::REDUCE_THREADS),
     ("SCAN_THREADS", tune::SCAN_THREADS),
-    ("SELECT_THREADS", tune::SELECT_THREADS),
-    ("SELECT_TILE_ROWS", tune::SELECT_TILE_ROWS),
     ("SORT_THREADS", tune::SORT_THREADS),
     ("SORT_TILE_ROWS", tune::SORT_TILE_ROWS),
     ("TOP_MAX_ROWS", tune::TOP_MAX_ROWS),

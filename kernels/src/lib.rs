@@ -3,23 +3,18 @@
 #![deny(unsafe_code)]
 
 pub mod abi;
-pub mod bitmap;
 pub mod cache;
 pub mod checks;
 pub mod codegen;
 pub mod error;
-pub mod fill;
-pub mod gather;
 pub mod image;
 pub mod join;
 pub mod launch;
 pub mod layout;
-pub mod pick;
 pub mod pipeline;
 pub mod reduce;
 pub mod rows;
 pub mod scan;
-pub mod select;
 pub mod sort;
 pub mod text;
 pub mod tune;

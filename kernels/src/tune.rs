@@ -90,12 +90,6 @@ pub const SHARED_WITHOUT_ASKING: u64 = 48 * 1024;
 /// Slots of the smallest hash table.
 pub const HASH_MIN_SLOTS: u64 = 1024;
 
-/// Threads of a block that selects rows by a mask.
-pub const SELECT_THREADS: u32 = 256;
-
-/// Rows that such a block takes at a time: one mask word per thread.
-pub const SELECT_TILE_ROWS: u32 = 8192;
-
 /// Slots of a hashed join table for each row.
 pub const JOIN_SLOTS_PER_ROW: u64 = 2;
 
@@ -135,7 +129,7 @@ pub const TOP_TILES_PER_BLOCK: u32 = 8;
 /// Thread blocks of such a search at most: four for each multiprocessor of an H200.
 pub const TOP_MAX_BLOCKS: u32 = 528;
 
-/// Threads of a block that only moves or combines values.
+/// Threads of a block that only moves values.
 pub const MOVE_THREADS: u32 = 256;
 
 /// Outputs of at most this many bytes are zeroed whole, past what the launch needs.

@@ -15,8 +15,6 @@ mod expr_text;
 mod image_text;
 mod join;
 mod launch;
-mod moves;
-mod pick;
 mod pipeline_aggregate;
 mod pipeline_blocks;
 mod pipeline_exact;

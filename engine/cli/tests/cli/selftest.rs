@@ -28,7 +28,7 @@ fn a_device_that_fails_is_told_by_the_exit_code() {
     // Queries that the CPU answers in the place of a lost device prove nothing.
     let random = ended.stdout.lines().find(|line| line.contains("sql/random")).unwrap_or_default();
     assert!(random.starts_with("FAILED") && random.contains("was lost"), "{random}");
-    assert!(ended.stdout.contains("FAILED kernels/fill"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("FAILED kernels/reduce"), "{}", ended.stdout);
     assert!(ended.stdout.contains("lost"), "{}", ended.stdout);
 }
 

@@ -102,8 +102,8 @@ impl Run {
         }
         let results = buffer.view(0..each * measured.len())?.download_vec(stream, &self.engine.pinned)?.await?;
         for (one, bytes) in measured.iter_mut().zip(results.chunks(each)) {
-            let Some(Reduction::Integers { count, min, max, .. }) = Reduction::from_bytes(bytes, one.physical) else {
-                return Err(EngineError::internal("the extremes of integers are integers").into());
+            let Some(Reduction { count, min, max, .. }) = Reduction::from_bytes(bytes) else {
+                return Err(EngineError::internal("a reduction has fewer bytes than it must").into());
             };
             one.range = (count > 0).then_some((min, max));
         }
