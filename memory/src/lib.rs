@@ -164,7 +164,6 @@
 
 pub mod adaptor;
 pub mod buffer;
-pub mod bump_arena;
 pub mod checks;
 pub mod conformance;
 pub mod counters;
@@ -203,7 +202,6 @@ mod uses;
 pub mod watch;
 
 pub use buffer::{DeviceBuffer, DeviceView, UseGuard, UseGuards, UseSet};
-pub use bump_arena::{BumpOutcome, DeviceBumpArena};
 pub use counters::{Counters, Scope};
 pub use device::{Device, DeviceLimits};
 pub use driver::{Access, DevicePtr, Driver, DriverKind, Finding, FindingKind, HandleTypes, HostKind, Site};

@@ -4,7 +4,6 @@ mod recording;
 
 mod adaptors;
 mod buffers;
-mod bump_arena;
 mod conformance;
 mod counters;
 mod cuda;
