@@ -57,6 +57,11 @@ impl Image {
     pub fn source_hash(&self) -> Option<&'static str> {
         self.text.lines().find_map(|line| line.strip_prefix("// sources "))
     }
+
+    /// The names of its kernels, in the text's order. What else is in it are functions that generated kernels call.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
+        self.text.lines().filter_map(|line| line.strip_prefix(".visible .entry ")?.split('(').next())
+    }
 }
 
 /// The images of one device, each loaded when one of its kernels is first asked for.

@@ -9,6 +9,7 @@ mod found;
 mod functions;
 mod groups;
 mod joins;
+mod kernels;
 mod launches;
 mod limits;
 mod medians;

@@ -53,6 +53,15 @@ fn images_are_for_drivers_from_535_on() {
 }
 
 #[test]
+fn an_image_names_its_kernels() {
+    for (image, (_, module)) in IMAGES.iter().zip(modules()) {
+        let entries = module.functions().filter(|f| f.kind == millpond_ptx::ast::FunctionKind::Entry);
+        let names: Vec<&str> = entries.map(|function| function.name.as_str()).collect();
+        assert_eq!(image.kernels().collect::<Vec<_>>(), names, "{}", image.name);
+    }
+}
+
+#[test]
 fn recorded_resources_name_every_kernel() {
     let path = recipe::sources().with_file_name("images").join("resources.txt");
     let recorded = std::fs::read_to_string(path).unwrap();

@@ -3,6 +3,7 @@
 use super::sim_rig::{DEVICE, Rig, declare, seeds};
 use millpond_memory::driver::sim::SimOptions;
 use millpond_memory::driver::*;
+use std::collections::BTreeMap;
 use std::panic::Location;
 
 pub const LEN: usize = 1024;
@@ -147,6 +148,7 @@ fn a_kernel_runs_and_is_counted() {
         rig.free(a, s);
         let counters = rig.driver.counters();
         assert_eq!(counters.launches, 3);
+        assert_eq!(rig.driver.launched(), BTreeMap::from([("add_one".to_string(), 3)]));
         assert!(counters.lane_instructions >= 3 * 18 * LEN as u64, "{counters:?}");
         assert_eq!(rig.close(), []);
     }

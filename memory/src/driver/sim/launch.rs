@@ -292,6 +292,7 @@ impl State {
             return done;
         }
         self.counters.launches += 1;
+        *self.launched.entry(function.info().name.clone()).or_default() += 1;
         if self.faults.launch_loses_device() {
             let detail = format!("lost on order at launch {} (`{}`)", self.counters.launches, launch.name);
             self.lose(device, DriverCode::LAUNCH_FAILED, detail);

@@ -36,6 +36,7 @@ pub use skip::KeptDownloads;
 
 use crate::driver::{DeviceId, Finding, KernelLaunch, PoolAttribute, Result, StreamHandle};
 use state::State;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -194,6 +195,11 @@ impl SimDriver {
 
     pub fn counters(&self) -> SimCounters {
         self.state().counters
+    }
+
+    /// The kernels that were launched, by name, and how often each.
+    pub fn launched(&self) -> BTreeMap<String, u64> {
+        self.state().launched.clone()
     }
 
     /// All findings so far, which are then forgotten.

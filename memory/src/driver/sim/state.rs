@@ -115,6 +115,8 @@ pub(super) struct State {
     pub(super) launches: Launches,
     pub(super) reports: Reports,
     pub(super) counters: SimCounters,
+    /// How often each kernel was launched, by name.
+    pub(super) launched: BTreeMap<String, u64>,
     next_handle: u64,
     pub(super) next_address: u64,
     submissions: u64,
@@ -141,6 +143,7 @@ impl State {
             launches: Launches::default(),
             reports: Reports::new(options.seed),
             counters: SimCounters::default(),
+            launched: BTreeMap::new(),
             next_handle: FIRST_HANDLE,
             next_address: FIRST_ADDRESS,
             submissions: 0,

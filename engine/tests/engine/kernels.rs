@@ -1,0 +1,59 @@
+//! Every compiled kernel has a query that launches it: a kernel that no query needs is deleted, with its image.
+//!
+//!   kernels/images ──► names ──┐
+//!   LAUNCHED_BY    ──► names ──┴─► the same; each query launches what its line says, and gives the CPU's answer
+//!
+//! Seen   by the simulated device, which counts the launches of each kernel by its name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millpond::Fallback;
+use millpond_kernels::image::IMAGES;
+
+use crate::sql_features::Rig;
+
+/// Strings have no dictionary here: columns of texts.
+const TEXTS: &[&str] = &["millpond.debug_dictionary_values = 3"];
+
+/// Kernels, the settings that they need, and a query that launches all of them. `t` has 3,000 rows, `many` 120,000.
+const LAUNCHED_BY: &[(&[&str], &[&str], &str)] = &[
+    // A join table with several rows for a key, and an output of every match.
+    (
+        &["join_count", "join_allot", "join_place", "scan_counts"],
+        &[],
+        "SELECT a.id, b.id FROM t a JOIN t b ON a.k = b.k WHERE a.id < 300 AND b.id < 50",
+    ),
+    // The least and greatest key of a build side, which the scan of the probe side is told.
+    (&["reduce_integers"], &[], "SELECT a.id, b.i8 FROM t a JOIN t b ON a.id = b.id WHERE a.i8 = 1"),
+    (&["radix_encode_4", "radix_pass_4"], &[], "SELECT k, w FROM t ORDER BY k, w"),
+    (&["radix_encode_8", "radix_pass_8"], &[], "SELECT key FROM many WHERE value < 6000 ORDER BY key"),
+    (&["sort_tile"], &[], "SELECT k, count(*) AS n FROM t GROUP BY k ORDER BY n, k"),
+    // Strings without a dictionary are compared, tile by tile and then in merges.
+    (&["sort_tile", "sort_merge", "text_sizes", "text_pack"], TEXTS, "SELECT s, id FROM t ORDER BY s, id"),
+    (&["top_rows"], &["millpond.batch_rows = 3000"], "SELECT id, i64 FROM t ORDER BY i64, id LIMIT 10"),
+];
+
+#[tokio::test]
+async fn every_compiled_kernel_is_launched_by_a_query() {
+    let (mut unfulfilled, mut named) = (Vec::new(), BTreeSet::new());
+    for (kernels, settings, sql) in LAUNCHED_BY {
+        let rig = Rig::with_partitions(Fallback::Error, 2).await;
+        for setting in *settings {
+            rig.set(setting).await;
+        }
+        let engine = rig.sim.engine().expect("there is a device").clone();
+        let sim = engine.simulated().expect("it is simulated");
+        assert_eq!(sim.launched(), BTreeMap::new(), "the device is new");
+        let answer = rig.run(sql).await;
+        let launched = sim.launched();
+        let missing: Vec<&&str> = kernels.iter().filter(|kernel| !launched.contains_key(**kernel)).collect();
+        if answer.is_err() || !missing.is_empty() {
+            unfulfilled
+                .push(format!("{sql}\n    {:?}; not launched: {missing:?}; launched: {launched:?}", answer.err()));
+        }
+        named.extend(*kernels);
+    }
+    assert!(unfulfilled.is_empty(), "{}", unfulfilled.join("\n"));
+    let compiled: BTreeSet<&str> = IMAGES.iter().flat_map(|image| image.kernels()).collect();
+    assert_eq!(named, compiled, "a kernel in kernels/images and its query in LAUNCHED_BY come and go together");
+}
