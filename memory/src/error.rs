@@ -494,11 +494,6 @@ impl MemoryError {
         matches!(self, MemoryError::Capturing { .. })
     }
 
-    /// True if the host has no memory for a copy: less of the device's would not help.
-    pub fn is_out_of_host_memory(&self) -> bool {
-        matches!(self, MemoryError::PinnedRefused { .. })
-    }
-
     /// True if the device's memory, or the share of the host's that copies may use, is taken.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(

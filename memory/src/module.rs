@@ -86,11 +86,6 @@ impl Module {
         &self.inner.loaded().device
     }
 
-    /// The names of its kernels, as in the text.
-    pub fn kernel_names(&self) -> &[String] {
-        &self.inner.kernels
-    }
-
     /// Finds a kernel.
     ///
     /// # Errors
@@ -157,10 +152,6 @@ impl Kernel {
 
     pub fn device(&self) -> &Device {
         self.inner.module.device()
-    }
-
-    pub fn module(&self) -> &Module {
-        &self.inner.module
     }
 
     pub fn function(&self) -> FunctionHandle {

@@ -359,9 +359,6 @@ macro_rules! export_c_interface {
         #[allow(unused_imports)]
         use $crate::ffi::GraphPoolId;
 
-        /// The names that are exported.
-        pub const C_INTERFACE: &[&str] = &[$(stringify!($name)),*];
-
         $(
             /// Forwards to the function of this name in `millpond_memory::ffi`.
             ///

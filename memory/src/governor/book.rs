@@ -35,8 +35,6 @@ pub struct GovernorStatistics {
     /// Times the trigger was passed, and spillers were called.
     pub triggers: u64,
     pub shortages: u64,
-    /// Times bytes were taken beyond the capacity, because the caller could not be refused.
-    pub overcommits: u64,
 }
 
 #[derive(Default)]
@@ -50,7 +48,6 @@ pub(super) struct Counts {
     pub(super) cancelled: u64,
     pub(super) triggers: u64,
     pub(super) shortages: u64,
-    pub(super) overcommits: u64,
 }
 
 pub(super) struct Book {
@@ -228,14 +225,6 @@ impl State {
         }
     }
 
-    pub(super) fn take_anyway(&mut self, member: u64, bytes: u64, space: MemorySpace, spillable: bool) {
-        let book = self.book_mut(space);
-        if !matches!(book.fits(bytes, spillable), Fit::Yes) {
-            book.counts.overcommits += 1;
-        }
-        self.grant(member, bytes, space, spillable);
-    }
-
     fn grant(&mut self, member: u64, bytes: u64, space: MemorySpace, spillable: bool) {
         let book = self.book_mut(space);
         book.add(bytes, spillable);
@@ -402,7 +391,6 @@ impl State {
             cancelled: counts.cancelled,
             triggers: counts.triggers,
             shortages: counts.shortages,
-            overcommits: counts.overcommits,
         }
     }
 

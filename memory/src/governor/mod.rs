@@ -393,13 +393,6 @@ impl Participant {
         Reserve::new(self.empty(request), request.bytes)
     }
 
-    /// As `reserve`, blocking this thread. Not for tasks of an executor.
-    pub fn reserve_blocking(&self, request: Request) -> Result<Reservation> {
-        let mut reservation = self.empty(request);
-        reservation.grow_blocking(request.bytes)?;
-        Ok(reservation)
-    }
-
     /// A reservation of no bytes, to grow.
     pub fn empty(&self, request: Request) -> Reservation {
         Reservation::empty(self.clone(), request.space, request.spillable)

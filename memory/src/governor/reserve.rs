@@ -6,8 +6,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::{Context, Poll, Waker};
 
 use super::{MemoryGovernor, MemorySpace, Participant, Refusal, Request};
 use crate::error::{MemoryError, Result};
@@ -34,15 +33,6 @@ impl Inside {
 impl Drop for Inside {
     fn drop(&mut self) {
         INSIDE.set(false);
-    }
-}
-
-/// Wakes a thread that blocks.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 
@@ -127,26 +117,6 @@ impl Reservation {
         Grow { reservation: self, asking }
     }
 
-    /// As `grow`, blocking this thread.
-    pub fn grow_blocking(&mut self, by: ByteSize) -> Result<()> {
-        let mut asking = Asking::new(self, by);
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        loop {
-            if let Some(answer) = asking.poll(self, &waker, true) {
-                return answer;
-            }
-            std::thread::park();
-        }
-    }
-
-    /// Adds `by` bytes whether there is room or not, for those who have allocated already or cannot be refused.
-    pub fn grow_anyway(&mut self, by: ByteSize) {
-        let (member, space, spillable) = (self.participant.id(), self.space, self.spillable);
-        self.governor().change(|state| state.take_anyway(member, by.as_u64(), space, spillable));
-        self.bytes += by.as_u64();
-        self.governor().keep_below_trigger(space, false);
-    }
-
     /// Gives `by` bytes back, or all if there are fewer. Returns how many.
     pub fn shrink(&mut self, by: ByteSize) -> ByteSize {
         let bytes = by.as_u64().min(self.bytes);
@@ -199,14 +169,6 @@ impl Reservation {
         Ok(())
     }
 
-    /// Gives the promise to `other`, with the memory it stands for.
-    pub fn hand_to(mut self, other: &Participant) -> Result<Reservation> {
-        let mut theirs = Reservation::empty(other.clone(), self.space, self.spillable);
-        let whole = self.split(self.bytes())?;
-        theirs.merge(whole)?;
-        Ok(theirs)
-    }
-
     /// All of it, as another reservation; this one is empty.
     pub fn take(&mut self) -> Reservation {
         let (participant, space) = (self.participant.clone(), self.space);
@@ -248,7 +210,7 @@ impl Asking {
         Asking { participant: reservation.participant.clone(), request: reservation.request(by), ticket: None }
     }
 
-    fn poll(&mut self, reservation: &mut Reservation, waker: &Waker, may_block: bool) -> Option<Result<()>> {
+    fn poll(&mut self, reservation: &mut Reservation, waker: &Waker) -> Option<Result<()>> {
         let governor = self.participant.governor().clone();
         let request = self.request;
         let look = |ticket: u64, end_deadlock: bool| {
@@ -281,7 +243,7 @@ impl Asking {
             loop {
                 let (before, missing) = standing();
                 let asked = missing > ByteSize::ZERO
-                    && governor.relieve(request.space, missing, may_block) > ByteSize::ZERO
+                    && governor.relieve(request.space, missing, false) > ByteSize::ZERO
                     && standing().0 < before;
                 outcome = look(ticket, !asked);
                 if outcome.is_some() || !asked {
@@ -294,7 +256,7 @@ impl Asking {
         let answer = governor.answer(request, outcome);
         if answer.is_ok() {
             reservation.bytes += request.bytes.as_u64();
-            governor.keep_below_trigger(request.space, may_block);
+            governor.keep_below_trigger(request.space, false);
         }
         Some(answer)
     }
@@ -320,7 +282,7 @@ impl Future for Grow<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Grow { reservation, asking } = &mut *self;
-        match asking.poll(reservation, context.waker(), false) {
+        match asking.poll(reservation, context.waker()) {
             Some(answer) => Poll::Ready(answer),
             None => Poll::Pending,
         }
@@ -348,7 +310,7 @@ impl Future for Reserve {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Reserve { reservation, asking } = &mut *self;
         let mut own = reservation.take().expect("a future is not polled after it is ready");
-        match asking.poll(&mut own, context.waker(), false) {
+        match asking.poll(&mut own, context.waker()) {
             Some(answer) => Poll::Ready(answer.map(|()| own)),
             None => {
                 *reservation = Some(own);

@@ -48,9 +48,6 @@ const SMALLEST: usize = 4096;
 /// Up to here a buffer is given even beyond the limit: whoever holds the limit may need it to go on.
 const ALWAYS_GIVEN: usize = 64 << 10;
 
-/// Large uploads go in pieces of this size, large enough for the bus and small enough to overlap.
-const PIECE: usize = 16 << 20;
-
 /// The class of `len`: a power of two, or that and one, two or three quarters of it.
 fn class_of(len: usize) -> Option<usize> {
     if len <= SMALLEST {
@@ -582,21 +579,6 @@ impl DeviceView {
         let mut staging = pinned.take_now(HostKind::Upload, bytes.len())?;
         staging.write()?.copy_from_slice(bytes);
         staging.enqueue_to_device(0..bytes.len(), self, stream)
-    }
-
-    /// Overwrites the view with `bytes`, a piece at a time as pinned memory has room.
-    pub async fn upload_when_room(&self, bytes: &[u8], stream: &Stream, pinned: &PinnedPool) -> Result<()> {
-        if bytes.len() != self.len() {
-            return Err(MemoryError::Range { what: "an upload", offset: 0, wanted: bytes.len(), len: self.len() });
-        }
-        let piece = PIECE.min(pinned.limit().as_u64() as usize / 2).max(ALWAYS_GIVEN);
-        for (index, part) in bytes.chunks(piece).enumerate() {
-            let mut staging = pinned.take(HostKind::Upload, part.len()).await?;
-            staging.write()?.copy_from_slice(part);
-            let from = index * piece;
-            staging.enqueue_to_device(0..part.len(), &self.view(from..from + part.len())?, stream)?;
-        }
-        Ok(())
     }
 
     /// Copies the view home, into pinned memory.

@@ -107,7 +107,7 @@ enum State {
         since: Site,
     },
     Spilled(Box<Away>),
-    /// Taken out by `into_views`.
+    /// Taken out by `into_parts`.
     Gone,
 }
 

@@ -464,15 +464,7 @@ impl SpillHandle {
         self.group.bytes()
     }
 
-    /// The views back, on the device, and not spillable any more. A promise they came with ends.
-    #[track_caller]
-    pub fn into_views(self, stream: &Stream) -> Result<Vec<DeviceView>> {
-        let views = self.group.get(stream, Location::caller())?;
-        drop(self.group.dissolve());
-        Ok(views)
-    }
-
-    /// The same, with the promise.
+    /// The views back, on the device, and not spillable any more, with the promise that they came with.
     #[track_caller]
     pub fn into_parts(self, stream: &Stream) -> Result<(Vec<DeviceView>, Option<Reservation>)> {
         let views = self.group.get(stream, Location::caller())?;

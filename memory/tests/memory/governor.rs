@@ -1,5 +1,6 @@
 //! Promises of memory: turns, refusals, deadlocks, and random use against a simple model.
 
+use crate::pending::block_on;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -108,19 +109,16 @@ fn host_bytes_are_another_book() {
 }
 
 #[test]
-fn a_promise_can_be_handed_to_somebody_else_and_taken_without_asking() {
+fn a_promise_can_be_handed_to_somebody_else() {
     let g = governor(100);
     let (scan, join) = (g.participant("scan", 0), g.participant("join", 0));
     let a = scan.try_reserve(device(60)).unwrap();
-    let mut a = a.hand_to(&join).unwrap();
+    let mut theirs = join.empty(device(0));
+    theirs.merge(a).unwrap();
     assert_eq!((scan.held(Device), join.held(Device)), (ByteSize::ZERO, ByteSize(60)));
-    a.grow_anyway(ByteSize(70));
-    assert_eq!(
-        (g.reserved(Device), g.available(Device), g.statistics(Device).overcommits),
-        (ByteSize(130), ByteSize::ZERO, 1)
-    );
-    assert_eq!(refusal(scan.try_reserve(device(1))), Refusal::NoRoom);
-    drop(a);
+    assert_eq!((g.reserved(Device), g.available(Device)), (ByteSize(60), ByteSize(40)));
+    assert_eq!(refusal(scan.try_reserve(device(41))), Refusal::NoRoom);
+    drop(theirs);
     assert!(scan.try_reserve(device(100)).is_ok());
     g.check();
 }
@@ -251,14 +249,14 @@ fn two_threads_that_wait_for_each_other_both_end() {
                 let (g, refused, meet) = (&g, &refused, &meet);
                 scope.spawn(move || {
                     let p = g.participant(name, priority);
-                    let mut held = p.reserve_blocking(device(50)).unwrap();
+                    let mut held = block_on(p.reserve(device(50))).unwrap();
                     meet.wait();
-                    while let Err(error) = held.grow_blocking(ByteSize(30)) {
+                    while let Err(error) = block_on(held.grow(ByteSize(30))) {
                         assert_eq!(refusal::<()>(Err(error)), Refusal::Deadlock);
                         refused.fetch_add(1, SeqCst);
                         // Back to where it held nothing.
                         held.shrink(ByteSize::MAX);
-                        held.grow_blocking(ByteSize(50)).unwrap();
+                        block_on(held.grow(ByteSize(50))).unwrap();
                     }
                 });
             }

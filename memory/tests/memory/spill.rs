@@ -1,5 +1,6 @@
 //! Groups of buffers that leave for host memory and return as they were.
 
+use crate::pending::block_on;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -470,7 +471,7 @@ fn a_request_that_waits_is_served_when_a_held_group_is_let_go() {
     let held = handle.get(&w.stream).unwrap();
     let waiting = std::thread::spawn({
         let sorter = governor.participant("sort", 0);
-        move || sorter.reserve_blocking(Request::device(ByteSize::kib(60))).map(|sort| sort.bytes())
+        move || block_on(sorter.reserve(Request::device(ByteSize::kib(60)))).map(|sort| sort.bytes())
     });
     while governor.statistics(MemorySpace::Device).waiting == 0 {
         std::thread::yield_now();
