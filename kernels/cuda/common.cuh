@@ -15,7 +15,6 @@ typedef long long i64;
 typedef __int128 i128;
 typedef unsigned __int128 u128;
 
-constexpr u32 WARP = 32;
 constexpr u32 FULL = 0xffffffffu;
 
 // Sixteen bytes that one instruction moves.
@@ -28,12 +27,6 @@ __device__ inline u64 row_count(u64 rows, const u64 *on_device) { return on_devi
 
 // No bitmap means that every bit is set.
 __device__ inline bool bit_of(const u32 *bits, u64 row) { return !bits || (bits[row >> 5] >> (row & 31) & 1); }
-
-// The bits of word `word` that belong to rows below `rows`.
-__device__ inline u32 live_bits(u64 word, u64 rows) {
-  u64 first = word * 32;
-  return first + 32 <= rows ? FULL : first < rows ? (1u << (rows - first)) - 1 : 0;
-}
 
 __device__ inline u32 lanes_below() {
   u32 mask;
@@ -50,5 +43,3 @@ __device__ inline u64 load_relaxed(const u64 *word) {
 __device__ inline void store_relaxed(u64 *word, u64 value) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
-
-#define FOR_EACH_FIXED_WIDTH(ENTRY) ENTRY(1, u8) ENTRY(2, u16) ENTRY(4, u32) ENTRY(8, u64) ENTRY(16, Wide)
