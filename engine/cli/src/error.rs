@@ -95,17 +95,17 @@ impl CliError {
         Self { exit: exit_of(error), message }
     }
 
-    /// A statement's error, when it writes to `target`: DataFusion's words for a full disk are about itself.
-    pub fn writing(self, target: &str) -> Self {
+    /// The error of a statement that could not write to `target`: DataFusion's words for a full disk are about itself.
+    pub fn writing(self, target: &str) -> Option<Self> {
         const DISK: &str = "Unable to copy data to file: ";
         let reason = match self.message.split_once(DISK) {
             Some((_, reason)) => reason,
             None if self.message.contains("finalizing writes") => {
                 "DataFusion could not finish it and does not say why; a full disk is the likeliest"
             }
-            None => return self,
+            None => return None,
         };
-        Self::file(format!("cannot write '{target}': {reason}"))
+        Some(Self::file(format!("cannot write '{target}': {reason}")))
     }
 
     /// What a panic of the command line itself was about.
@@ -135,7 +135,17 @@ impl CliError {
 
     /// An error outside any statement.
     pub fn from_datafusion(error: &DataFusionError) -> Self {
-        Self { exit: exit_of(error), message: plain_message(error) }
+        let reason = plain_message(error);
+        let message = match file_of_store(error) {
+            Some(file) => format!("cannot read '{file}': {reason}"),
+            None => reason,
+        };
+        Self { exit: exit_of(error), message }
+    }
+
+    /// The message of an error whose file the caller names.
+    pub fn reason(error: &DataFusionError) -> String {
+        plain_message(error)
     }
 }
 
@@ -175,14 +185,32 @@ fn exit_of(error: &DataFusionError) -> Exit {
     }
 }
 
+/// How a store of local files says that a file has no such bytes: the one names the file, the other does not.
+const OUT_OF_RANGE: &str = "Out of range of file ";
+const INVALID_RANGE: &str = "Requested range was invalid";
+
+/// The file that a store names when bytes beyond its end are wanted.
+pub fn file_of_store(error: &DataFusionError) -> Option<String> {
+    let text = error.strip_backtrace();
+    let (_, file) = text.split_once(OUT_OF_RANGE)?;
+    Some(file.rsplit_once(", expected: ")?.0.to_string())
+}
+
 /// DataFusion's message without the names of the error types around it.
 fn plain_message(error: &DataFusionError) -> String {
     if let Some(ours) = millpond::EngineError::find(error) {
         return ours.to_string();
     }
+    if matches!(exit_of(error), Exit::File)
+        && [OUT_OF_RANGE, INVALID_RANGE].iter().any(|words| error.strip_backtrace().contains(words))
+    {
+        return "the file ends before data that belongs to it; it is damaged, was cut short, or changed while it was read: \
+                write or copy it again"
+            .to_string();
+    }
     let text = error.strip_backtrace();
     let mut rest = text.as_str();
-    const WRAPPERS: [&str; 9] = [
+    const WRAPPERS: [&str; 10] = [
         "Error during planning: ",
         "Schema error: ",
         "Execution error: ",
@@ -191,6 +219,7 @@ fn plain_message(error: &DataFusionError) -> String {
         "SQL error: ",
         "IO error: ",
         "Object Store error: ",
+        "Generic LocalFileSystem error: ",
         "Parquet error: ",
     ];
     while let Some(inner) = WRAPPERS.iter().find_map(|wrapper| rest.strip_prefix(wrapper)) {

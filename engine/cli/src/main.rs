@@ -25,6 +25,7 @@ mod session;
 mod statements;
 mod suite;
 mod table;
+mod unreadable;
 
 use std::io::IsTerminal;
 use std::panic::{AssertUnwindSafe, catch_unwind};

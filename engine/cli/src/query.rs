@@ -19,7 +19,6 @@ use millpond::datafusion::arrow::error::ArrowError;
 use millpond::datafusion::common::DataFusionError;
 use millpond::datafusion::logical_expr::LogicalPlan;
 use millpond::datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-use millpond::datafusion::prelude::ParquetReadOptions;
 use millpond::{Millpond, QueryReport};
 
 use crate::args::{Cli, Format, QueryArgs};
@@ -28,8 +27,9 @@ use crate::format::AnswerWriter;
 use crate::interrupt::Interrupts;
 use crate::output::Output;
 use crate::reads::refuse_own_output;
-use crate::session::{self, is_remote, missing_file};
+use crate::session;
 use crate::statements::{Statement, split};
+use crate::unreadable::{planning_error, statement_error};
 
 /// Runs what the command line gives; `Ok` carries the exit code of `--keep-going`.
 ///
@@ -165,7 +165,7 @@ async fn run_statement(
     let state = session.context().state();
     let plan = match millpond::sql::logical_plan(&state, &statement.sql).await {
         Ok(plan) => plan,
-        Err(error) => return Ok(Err(explain_missing_table(session, statement, error).await)),
+        Err(error) => return Ok(Err(planning_error(session, statement, &error).await)),
     };
     // The answers of the other statements would take the place of what this one reads.
     refuse_own_output(session, statement, &plan, output).await?;
@@ -184,7 +184,7 @@ async fn answer(
     let written = written(&plan);
     let plan = match physical_plan(session, plan).await {
         Ok(plan) => plan,
-        Err(error) => return Err(explain_missing_table(session, statement, error).await),
+        Err(error) => return Err(planning_error(session, statement, &error).await),
     };
     if plan.schema().fields().is_empty() {
         // SET and DDL did their work while they were planned; a query without columns has only a row count to tell.
@@ -193,9 +193,12 @@ async fn answer(
     let (num_rows, report) = match print(session, plan, format, output).await {
         Ok(printed) => printed,
         Err(Unprinted::Query(error)) => {
-            let error = CliError::statement(&error, statement);
-            let error = if let Some(target) = &written { error.writing(target) } else { error };
-            return Err(name_files(session, statement, error));
+            if let Some(target) = &written
+                && let Some(error) = CliError::statement(&error, statement).writing(target)
+            {
+                return Err(error);
+            }
+            return Err(statement_error(session, statement, &error).await);
         }
         Err(Unprinted::Answer(error)) => return Err(cannot_print(&error, output)),
     };
@@ -285,47 +288,6 @@ fn cannot_print(error: &ArrowError, output: &mut Output) -> CliError {
         }
         _ => CliError::sql(format!("cannot print the answer: {error}")),
     }
-}
-
-/// A table that is "not found" although it names a file: says whether the file is missing or cannot be read.
-async fn explain_missing_table(session: &Millpond, statement: &Statement, error: DataFusionError) -> CliError {
-    let from_statement = CliError::statement(&error, statement);
-    if !from_statement.message.contains("not found") {
-        return name_files(session, statement, from_statement);
-    }
-    for path in paths_in(session, &statement.sql) {
-        if is_remote(&path) || path.contains(['*', '?', '[']) {
-            continue;
-        }
-        if !Path::new(&path).exists() {
-            return CliError::file(missing_file(&path));
-        }
-        if let Err(error) = session.context().read_parquet(path.as_str(), ParquetReadOptions::default()).await {
-            return session::unreadable(&path, &error);
-        }
-    }
-    from_statement
-}
-
-/// A file error that does not say which file: names those that the statement reads.
-fn name_files(session: &Millpond, statement: &Statement, error: CliError) -> CliError {
-    let paths = paths_in(session, &statement.sql);
-    let written = error.message.starts_with("cannot write");
-    if written || error.exit != Exit::File || paths.is_empty() || paths.iter().any(|path| error.message.contains(path))
-    {
-        return error;
-    }
-    let names: Vec<String> = paths.iter().map(|path| format!("'{path}'")).collect();
-    CliError::file(format!("cannot read {}: {}", names.join(" or "), error.message))
-}
-
-/// The tables of a statement whose names look like paths.
-fn paths_in(session: &Millpond, sql: &str) -> Vec<String> {
-    let state = session.context().state();
-    let dialect = state.config_options().sql_parser.dialect;
-    let Ok(statement) = state.sql_to_statement(sql, &dialect) else { return Vec::new() };
-    let Ok(tables) = state.resolve_table_references(&statement) else { return Vec::new() };
-    tables.iter().map(|table| table.table().to_string()).filter(|name| name.contains(['/', '.'])).collect()
 }
 
 /// One line about a query: rows, time, share on the device, peak, reasons.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use millpond::Millpond;
 use millpond::datafusion::catalog::TableProvider;
+use millpond::datafusion::common::TableReference;
 use millpond::datafusion::common::tree_node::TreeNodeRecursion;
 use millpond::datafusion::datasource::listing::{ListingTable, ListingTableUrl};
 use millpond::datafusion::datasource::source_as_provider;
@@ -105,14 +106,34 @@ impl Touched {
     }
 }
 
-/// The tables that a DESCRIBE names: their plan has columns alone.
-async fn described(session: &Millpond, sql: &str) -> Vec<Arc<dyn TableProvider>> {
+/// The tables that a statement names; none where it has no sense.
+pub fn tables_in(session: &Millpond, sql: &str) -> Vec<TableReference> {
     let state = session.context().state();
     let dialect = state.config_options().sql_parser.dialect;
     let statement = state.sql_to_statement(sql, &dialect);
-    let names = statement.and_then(|statement| state.resolve_table_references(&statement)).unwrap_or_default();
+    statement.and_then(|statement| state.resolve_table_references(&statement)).unwrap_or_default()
+}
+
+/// The files and folders that a table is over, through views.
+pub async fn files_of_table(session: &Millpond, name: TableReference) -> Vec<String> {
+    let Ok(table) = session.context().table_provider(name).await else { return Vec::new() };
+    let mut touched = Touched::default();
+    match table.get_logical_plan() {
+        // What cannot be walked names no file.
+        Some(view) => drop(touched.collect(&view)),
+        None => touched.reads.push(table),
+    }
+    let tables = touched.reads.iter().filter_map(|table| table.downcast_ref::<ListingTable>());
+    let paths = tables.flat_map(ListingTable::table_paths);
+    paths
+        .map(|url| local_path(url, url.prefix()).map_or_else(|| url.to_string(), |path| path.display().to_string()))
+        .collect()
+}
+
+/// The tables that a DESCRIBE names: their plan has columns alone.
+async fn described(session: &Millpond, sql: &str) -> Vec<Arc<dyn TableProvider>> {
     let mut tables = Vec::new();
-    for name in names {
+    for name in tables_in(session, sql) {
         tables.extend(session.context().table_provider(name).await);
     }
     tables

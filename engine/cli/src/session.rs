@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use millpond::datafusion::common::DataFusionError;
 use millpond::datafusion::datasource::file_format::options::ArrowReadOptions;
 use millpond::datafusion::execution::context::SessionContext;
 use millpond::datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionConfig};
@@ -10,6 +9,7 @@ use millpond::{DeviceChoice, Millpond, MillpondBuilder};
 
 use crate::args::SessionArgs;
 use crate::error::CliError;
+use crate::unreadable::{missing_file, refuse_false_footer, unreadable};
 
 /// Opens the session that `args` describe.
 ///
@@ -118,6 +118,7 @@ async fn register(context: &SessionContext, table: &str) -> Result<(), CliError>
     if !is_remote(path) && !path.contains(['*', '?', '[']) && !Path::new(path).exists() {
         return Err(CliError::file(missing_file(path)));
     }
+    refuse_false_footer(path)?;
     let registered = match extension(path).as_str() {
         "csv" => context.register_csv(name, path, CsvReadOptions::new()).await,
         "tsv" => context.register_csv(name, path, CsvReadOptions::new().delimiter(b'\t').file_extension(".tsv")).await,
@@ -152,15 +153,4 @@ fn extension(path: &str) -> String {
 /// True for a path with a scheme, which only its object store can look up.
 pub fn is_remote(path: &str) -> bool {
     path.contains("://")
-}
-
-/// The message for a path that leads nowhere.
-pub fn missing_file(path: &str) -> String {
-    let from = std::env::current_dir().map(|folder| format!(" (looked from {})", folder.display())).unwrap_or_default();
-    format!("file '{path}' does not exist{from}")
-}
-
-/// The message for a file that exists and cannot be read as what its name says.
-pub fn unreadable(path: &str, error: &DataFusionError) -> CliError {
-    CliError::file(format!("cannot read '{path}': {}", CliError::from_datafusion(error).message))
 }

@@ -24,6 +24,7 @@ use crate::error::{CliError, Exit};
 use crate::interrupt::Interrupts;
 use crate::mem::strategies;
 use crate::session;
+use crate::unreadable::unreadable;
 use row::{Row, Sample};
 
 /// Runs the suite; `Ok` carries exit 1 when an answer differed or a query failed, and 130 when the user ended it.
@@ -221,7 +222,7 @@ fn runner(error: RunnerError) -> CliError {
         | RunnerError::NoFolder { .. }
         | RunnerError::NotAFolder { .. } => CliError::file(error.to_string()),
         RunnerError::FunctionMissing { .. } => CliError::usage(error.to_string()),
-        RunnerError::Table { path, source, .. } => session::unreadable(&path.to_string_lossy(), source),
+        RunnerError::Table { path, source, .. } => unreadable(&path.to_string_lossy(), source),
         // Whoever tells it names the query.
         RunnerError::Query { source, .. } => CliError::from_datafusion(source),
         _ => CliError::sql(error.to_string()),

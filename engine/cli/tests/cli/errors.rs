@@ -36,6 +36,98 @@ fn corrupt_file() {
     refused(&["--device", "cpu", "-c", &format!("SELECT sum(quantity), max(customer) FROM '{path}'")], 4, &[]);
 }
 
+/// What stands behind the data of a Parquet file: its metadata, their length and the mark of the format.
+fn metadata_of(file: &[u8]) -> &[u8] {
+    let tail = file.len() - 8;
+    let length = u32::from_le_bytes(file[tail..tail + 4].try_into().expect("four bytes"));
+    &file[tail - length as usize..]
+}
+
+/// The metadata is intact and names bytes that the file has not: pages of columns, or an index of them.
+#[test]
+fn a_file_that_is_cut_short_is_named() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_string();
+    // Without an index of pages the file is found out when its columns are read.
+    let (indexed, plain) = (crate::root().join("data/samples/sales.parquet"), folder.path().join("plain.parquet"));
+    let copy = format!(
+        "SET datafusion.execution.parquet.statistics_enabled = 'none'; \
+         COPY (SELECT quantity, customer FROM '{}') TO '{}'",
+        indexed.display(),
+        plain.display()
+    );
+    assert_eq!(millpond(&["-q", "--device", "cpu", "-c", &copy]).code, 0);
+
+    let (tables, cut) = (path("tables"), path("tables/cut.parquet"));
+    std::fs::create_dir(&tables).expect("folder");
+    let says =
+        "the file ends before data that belongs to it; it is damaged, was cut short, or changed while it was read";
+    for whole in [indexed, plain] {
+        let whole = std::fs::read(whole).expect("a file");
+        let metadata = metadata_of(&whole);
+        let data = whole.len() - metadata.len();
+        // The metadata stands where data should be: some of that begins before the file's end, or some lies behind it.
+        for kept in [data - metadata.len() - 100, 1_000] {
+            std::fs::write(&cut, [&whole[..kept], metadata].concat()).expect("file");
+            for device in ["cpu", "sim"] {
+                let named = format!("error: cannot read '{cut}': {says}");
+                let sums = "SELECT sum(quantity), max(customer) FROM";
+                refused(&["--device", device, "-c", &format!("{sums} '{cut}'")], 4, &[&named]);
+                let table = format!("t={cut}");
+                refused(&["--device", device, "--table", &table, "-c", &format!("{sums} t")], 4, &[&named]);
+            }
+            // A folder was asked for; where the store knows which of its files it was, that is told.
+            let sql = format!("SELECT sum(quantity), max(customer) FROM '{tables}/'");
+            let named = format!("cannot read '{tables}/");
+            refused(&["--device", "cpu", "-c", &sql], 4, &[says, &named]);
+        }
+    }
+}
+
+#[test]
+fn a_file_whose_footer_claims_too_much_is_named() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("claims.parquet");
+    let mut bytes = std::fs::read(crate::root().join("data/samples/sales.parquet")).expect("sample");
+    let end = bytes.len();
+    bytes[end - 8..end - 4].copy_from_slice(&(1u32 << 30).to_le_bytes());
+    std::fs::write(&file, &bytes).expect("file");
+    let path = file.to_str().expect("UTF-8");
+    let says =
+        format!("cannot read '{path}': its last bytes claim 1.0 GiB of metadata, and the whole file has 710.4 KiB");
+    // A reader that believes it may panic, where numbers are checked for overflow.
+    let sql = format!("SELECT count(*) FROM '{path}'");
+    let ended = millpond_in(&[("RUST_BACKTRACE", "0")], "", &["-q", "-c", &sql]);
+    assert!(ended.code == 4 && ended.stderr.starts_with(&format!("error: {says}")), "{}", ended.stderr);
+    refused(&["--table", &format!("t={path}"), "-c", "SELECT count(*) FROM t"], 4, &[&says]);
+
+    std::fs::write(&file, "").expect("file");
+    refused(&["-c", &format!("SELECT quantity FROM '{path}'")], 4, &[path, "is empty"]);
+}
+
+/// What no store says, the statement does: its tables, through views.
+#[test]
+fn a_damaged_file_behind_a_table_is_named() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("pages.parquet");
+    let mut bytes = std::fs::read(crate::root().join("data/samples/sales.parquet")).expect("sample");
+    bytes[1_000..200_000].fill(0xff);
+    std::fs::write(&file, bytes).expect("file");
+    let path = file.to_str().expect("UTF-8");
+    let sql = "CREATE VIEW v AS SELECT customer FROM t; SELECT max(length(customer)) FROM v";
+    let says = format!("cannot read '{path}': ");
+    refused(&["--device", "cpu", "--table", &format!("t={path}"), "-c", sql], 4, &[&says]);
+}
+
+#[test]
+fn a_column_that_a_csv_file_has_not_is_no_matter_of_the_file() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("people.csv");
+    std::fs::write(&file, "name,age\nann,30\n").expect("csv");
+    let sql = format!("SELECT nme FROM '{}'", file.display());
+    refused(&["--device", "cpu", "-c", &sql], 1, &["'nme' not found", "^^^"]);
+}
+
 #[test]
 fn unknown_column_has_a_caret() {
     let ended = refused(

@@ -1,0 +1,147 @@
+//! Words for files that cannot be read: which file, what is wrong with it, and the way out.
+//!
+//! ```text
+//!   error of a statement ─┬─ the store names the file ────────────────────────────┐
+//!                         └─ it does not: the files and tables of the statement ──┴─► cannot read 'sales.parquet': the file ends
+//!                                                                                     before data that belongs to it; …
+//! ```
+//!
+//! Damaged  files whose metadata names bytes that they do not have are told as such, whatever the reader met first.
+//! Order    the file that the store names; else those that the statement names, as it names them; else those of its tables.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use millpond::Millpond;
+use millpond::datafusion::common::{DataFusionError, TableReference};
+use millpond::datafusion::prelude::ParquetReadOptions;
+
+use crate::error::{CliError, Exit, file_of_store};
+use crate::query::bytes;
+use crate::reads::{files_of_table, tables_in};
+use crate::session::is_remote;
+use crate::statements::Statement;
+
+/// The message for a path that leads nowhere.
+pub fn missing_file(path: &str) -> String {
+    let from = std::env::current_dir().map(|folder| format!(" (looked from {})", folder.display())).unwrap_or_default();
+    format!("file '{path}' does not exist{from}")
+}
+
+/// The message for a file that exists and cannot be read as what its name says.
+pub fn unreadable(path: &str, error: &DataFusionError) -> CliError {
+    // A folder is what was asked for; the store knows which of its files it was.
+    let file = file_of_store(error).filter(|_| Path::new(path).is_dir());
+    let message = CliError::reason(error);
+    CliError::file(format!("cannot read '{}': {message}", file.as_deref().unwrap_or(path)))
+}
+
+/// Refuses a Parquet file whose footer cannot be true, before a reader trusts it.
+///
+/// # Errors
+/// Exit 4, naming the file, what it claims and what it has.
+pub fn refuse_false_footer(path: &str) -> Result<(), CliError> {
+    match false_footer(Path::new(path)) {
+        None => Ok(()),
+        Some(reason) => Err(CliError::file(format!("cannot read '{path}': {reason}"))),
+    }
+}
+
+/// What is false about the last 8 bytes of a Parquet file: the length of its metadata, and the mark of the format.
+fn false_footer(path: &Path) -> Option<String> {
+    const TAIL: u64 = 8;
+    let mut file = File::open(path).ok()?;
+    let metadata = file.metadata().ok().filter(|metadata| metadata.is_file() && metadata.len() >= TAIL)?;
+    let mut tail = [0; TAIL as usize];
+    file.seek(SeekFrom::End(-(TAIL as i64))).ok()?;
+    file.read_exact(&mut tail).ok()?;
+    let (length, mark) = tail.split_at(4);
+    let length = u64::from(u32::from_le_bytes(length.try_into().ok()?));
+    let is_false = mark == b"PAR1" && length > metadata.len() - TAIL;
+    is_false.then(|| {
+        format!(
+            "its last bytes claim {} of metadata, and the whole file has {}; it is damaged or was cut short: \
+             write or copy it again",
+            bytes(length),
+            bytes(metadata.len())
+        )
+    })
+}
+
+/// A statement's error: where it is about a file, the file is named.
+pub async fn statement_error(session: &Millpond, statement: &Statement, error: &DataFusionError) -> CliError {
+    let plain = CliError::statement(error, statement);
+    // A reader that trusts a false footer may even panic.
+    let is_panic = millpond::error::is_panic(error);
+    if plain.exit != Exit::File && !is_panic {
+        return plain;
+    }
+    let files = files_of(session, &statement.sql).await;
+    for file in &files {
+        if let Err(error) = refuse_false_footer(file) {
+            return error;
+        }
+    }
+    if is_panic {
+        return plain;
+    }
+    if let Some(file) = file_of_store(error) {
+        // The statement's own name of the file is the better one.
+        let named = files.iter().find(|named| fs::canonicalize(named).is_ok_and(|path| path == Path::new(&file)));
+        return CliError::file(format!("cannot read '{}': {}", named.unwrap_or(&file), plain.message));
+    }
+    if files.is_empty() || files.iter().any(|file| plain.message.contains(file)) {
+        return plain;
+    }
+    let names: Vec<String> = files.iter().map(|file| format!("'{file}'")).collect();
+    CliError::file(format!("cannot read {}: {}", names.join(" or "), plain.message))
+}
+
+/// The error of a statement that could not be planned. Where a table is "not found" although it names a file, it says whether the
+/// file is missing, empty or damaged.
+pub async fn planning_error(session: &Millpond, statement: &Statement, error: &DataFusionError) -> CliError {
+    let from_statement = statement_error(session, statement, error).await;
+    if !from_statement.message.contains("not found") {
+        return from_statement;
+    }
+    for table in tables_in(session, &statement.sql).into_iter().filter(names_a_file) {
+        let path = table.table().to_string();
+        if is_remote(&path) || path.contains(['*', '?', '[']) {
+            continue;
+        }
+        let Ok(metadata) = fs::metadata(&path) else { return CliError::file(missing_file(&path)) };
+        if metadata.is_file() && metadata.len() == 0 {
+            return CliError::file(format!("cannot read '{path}': the file is empty, and has no columns"));
+        }
+        // What is not found is a column, not this file.
+        if session.context().table_provider(table).await.is_ok() {
+            continue;
+        }
+        if let Err(error) = refuse_false_footer(&path) {
+            return error;
+        }
+        if let Err(error) = session.context().read_parquet(path.as_str(), ParquetReadOptions::default()).await {
+            return unreadable(&path, &error);
+        }
+    }
+    from_statement
+}
+
+/// True for a table that is a file, called by its path.
+fn names_a_file(table: &TableReference) -> bool {
+    table.table().contains(['/', '.'])
+}
+
+/// The files that a statement names, and those of the tables that it names.
+async fn files_of(session: &Millpond, sql: &str) -> Vec<String> {
+    let mut files = Vec::new();
+    for table in tables_in(session, sql) {
+        if names_a_file(&table) {
+            files.push(table.table().to_string());
+        } else {
+            files.extend(files_of_table(session, table).await);
+        }
+    }
+    files
+}
