@@ -6,6 +6,8 @@
 //!
 //! Empty    an answer without rows still has its header (table, csv) or is `[]` (json).
 //! NULL     is an empty field in csv, `null` in json, `NULL` in a table.
+//! Nested   values are JSON: in json and ndjson as they are, in csv as the text of a field.
+//! Plans    of EXPLAIN are text where people read them (table, csv), and rows in json and ndjson.
 //! Errors   in mid-stream leave what was written: a json answer then has no `]`.
 //! Memory   one batch, and the first rows of a table.
 
@@ -19,17 +21,27 @@ use millpond::datafusion::arrow::error::ArrowError;
 use millpond::datafusion::arrow::json::writer::{JsonArray, LineDelimited, WriterBuilder as JsonBuilder};
 
 use crate::args::Format;
+use crate::nested::{as_texts, with_text_keys};
+use crate::plans::PlanWriter;
 use crate::table::TableWriter;
 
 /// How long a table waits after its first row for more that make its widths.
 pub const TIME_OF_WIDTHS: Duration = Duration::from_millis(100);
 
+/// How an answer looks.
+enum Form {
+    Table(TableWriter),
+    Plans(PlanWriter),
+    Csv,
+    Json,
+    Ndjson,
+}
+
 /// Writes one answer.
 pub struct AnswerWriter<'a> {
     out: &'a mut dyn Write,
-    format: Format,
+    form: Form,
     schema: SchemaRef,
-    table: TableWriter,
     /// The time, which tests make up.
     now: fn() -> Instant,
     due: Option<Instant>,
@@ -40,8 +52,22 @@ pub struct AnswerWriter<'a> {
 impl<'a> AnswerWriter<'a> {
     /// A writer of `format`, which is no longer `auto`.
     pub fn new(out: &'a mut dyn Write, format: Format, schema: SchemaRef, now: fn() -> Instant) -> Self {
-        let table = TableWriter::new(&schema);
-        Self { out, format, schema, table, now, due: None, rows_written: false, num_rows: 0 }
+        let form = match format {
+            Format::Csv => Form::Csv,
+            Format::Json => Form::Json,
+            Format::Ndjson => Form::Ndjson,
+            Format::Auto | Format::Table => Form::Table(TableWriter::new(&schema)),
+        };
+        Self { out, form, schema, now, due: None, rows_written: false, num_rows: 0 }
+    }
+
+    /// The same, for an answer of EXPLAIN: rows of a kind and a plan.
+    pub fn of_plans(out: &'a mut dyn Write, format: Format, schema: SchemaRef, now: fn() -> Instant) -> Self {
+        let mut writer = Self::new(out, format, schema, now);
+        if matches!(writer.form, Form::Table(_) | Form::Csv) {
+            writer.form = Form::Plans(PlanWriter::default());
+        }
+        writer
     }
 
     /// Takes the next batch.
@@ -53,21 +79,22 @@ impl<'a> AnswerWriter<'a> {
             return Ok(());
         }
         self.num_rows += batch.num_rows();
-        match self.format {
-            Format::Csv => self.write_csv(&batch)?,
-            Format::Ndjson => {
+        match &mut self.form {
+            Form::Csv => self.write_csv(&batch)?,
+            Form::Ndjson => {
                 let mut writer = JsonBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut *self.out);
-                writer.write(&batch)?;
+                writer.write(&with_text_keys(&batch)?)?;
                 writer.finish()?;
             }
-            Format::Json => self.write_json(&batch)?,
-            Format::Auto | Format::Table => {
-                self.table.write(batch, self.out)?;
+            Form::Json => self.write_json(&batch)?,
+            Form::Plans(plans) => plans.write(&batch, self.out)?,
+            Form::Table(table) => {
+                table.write(batch, self.out)?;
                 let now = (self.now)();
                 if *self.due.get_or_insert(now + TIME_OF_WIDTHS) <= now {
-                    self.table.draw_held(self.out)?;
+                    table.draw_held(self.out)?;
                 }
-                if !self.table.is_drawing() {
+                if !table.is_drawing() {
                     return Ok(());
                 }
             }
@@ -77,7 +104,7 @@ impl<'a> AnswerWriter<'a> {
 
     /// When rows that are held must be written although no more have come.
     pub fn due(&self) -> Option<Instant> {
-        self.due.filter(|_| !self.table.is_drawing())
+        self.due.filter(|_| matches!(&self.form, Form::Table(table) if !table.is_drawing()))
     }
 
     /// Writes the rows that are held.
@@ -85,19 +112,23 @@ impl<'a> AnswerWriter<'a> {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_held(&mut self) -> Result<(), ArrowError> {
-        self.table.draw_held(self.out)?;
+        if let Form::Table(table) = &mut self.form {
+            table.draw_held(self.out)?;
+        }
         Ok(self.out.flush()?)
     }
 
     fn write_csv(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+        // What has no text is refused before anything is written.
+        let texts = as_texts(batch)?;
         let header = !std::mem::replace(&mut self.rows_written, true);
-        WriterBuilder::new().with_header(header).build(&mut *self.out).write(batch)
+        WriterBuilder::new().with_header(header).build(&mut *self.out).write(&texts)
     }
 
     fn write_json(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
         let mut array = Vec::new();
         let mut writer = JsonBuilder::new().with_explicit_nulls(true).build::<_, JsonArray>(&mut array);
-        writer.write(batch)?;
+        writer.write(&with_text_keys(batch)?)?;
         writer.finish()?;
         // Each batch is an array of its own; their rows become one.
         let rows = array.strip_prefix(b"[").and_then(|rows| rows.strip_suffix(b"]"));
@@ -112,11 +143,12 @@ impl<'a> AnswerWriter<'a> {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn finish(mut self) -> Result<usize, ArrowError> {
-        match self.format {
-            Format::Csv if !self.rows_written => self.write_csv(&RecordBatch::new_empty(self.schema.clone()))?,
-            Format::Csv | Format::Ndjson => {}
-            Format::Json => self.out.write_all(if self.rows_written { b"]\n" } else { b"[]\n" })?,
-            Format::Auto | Format::Table => self.table.finish(self.out)?,
+        match &mut self.form {
+            Form::Csv if !self.rows_written => self.write_csv(&RecordBatch::new_empty(self.schema.clone()))?,
+            Form::Csv | Form::Ndjson => {}
+            Form::Json => self.out.write_all(if self.rows_written { b"]\n" } else { b"[]\n" })?,
+            Form::Plans(plans) => plans.finish(self.out)?,
+            Form::Table(table) => table.finish(self.out)?,
         }
         self.out.flush()?;
         Ok(self.num_rows)

@@ -182,6 +182,7 @@ async fn answer(
     started: Instant,
 ) -> Result<(), CliError> {
     let written = written(&plan);
+    let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
     let plan = match physical_plan(session, plan).await {
         Ok(plan) => plan,
         Err(error) => return Err(planning_error(session, statement, &error).await),
@@ -190,7 +191,7 @@ async fn answer(
         // SET and DDL did their work while they were planned; a query without columns has only a row count to tell.
         return Ok(());
     }
-    let (num_rows, report) = match print(session, plan, format, output).await {
+    let (num_rows, report) = match print(session, plan, explains, format, output).await {
         Ok(printed) => printed,
         Err(Unprinted::Query(error)) => {
             if let Some(target) = &written
@@ -246,11 +247,13 @@ impl From<ArrowError> for Unprinted {
 async fn print(
     session: &Millpond,
     plan: Arc<dyn ExecutionPlan>,
+    explains: bool,
     format: Format,
     output: &mut Output,
 ) -> Result<(usize, QueryReport), Unprinted> {
     let mut running = session.stream_plan(plan)?;
-    let mut writer = AnswerWriter::new(output, format, running.schema(), Instant::now);
+    let writer = if explains { AnswerWriter::of_plans } else { AnswerWriter::new };
+    let mut writer = writer(output, format, running.schema(), Instant::now);
     loop {
         let next = match writer.due() {
             None => running.next().await,
@@ -285,6 +288,9 @@ fn cannot_print(error: &ArrowError, output: &mut Output) -> CliError {
     match error {
         ArrowError::CsvError(reason) => {
             CliError::sql(format!("cannot print the answer as CSV: {reason}; another --format can, such as json"))
+        }
+        ArrowError::JsonError(reason) | ArrowError::CastError(reason) => {
+            CliError::sql(format!("cannot print the answer as JSON: {reason}; --format table can"))
         }
         _ => CliError::sql(format!("cannot print the answer: {error}")),
     }

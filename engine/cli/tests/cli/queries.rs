@@ -64,6 +64,88 @@ fn formats() {
     assert!(with("table").contains("| 1 | NULL |"));
 }
 
+/// The fields of a CSV text, by its own rules: quotes around a field, a doubled quote inside, line breaks inside quotes.
+fn csv_fields(text: &str) -> Vec<Vec<String>> {
+    let (mut rows, mut field, mut quoted) = (vec![vec![]], String::new(), false);
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' if quoted && letters.peek() == Some(&'"') => field.extend(letters.next()),
+            '"' => quoted = !quoted,
+            ',' | '\n' if !quoted => {
+                rows.last_mut().expect("a row").push(std::mem::take(&mut field));
+                if letter == '\n' {
+                    rows.push(vec![]);
+                }
+            }
+            other => field.push(other),
+        }
+    }
+    rows.pop();
+    rows
+}
+
+#[test]
+fn nested_values_are_json_in_every_field() {
+    use serde_json::{Value, json};
+    let sql = "SELECT 1 AS n, [1, NULL, 3] AS l, {x: 'a \"b\", c', y: NULL, z: [date '2025-04-01']} AS s, \
+               MAP {'k': 1.5, 'none': NULL} AS m, MAP {2: ['two\n']} AS numbered, CAST(NULL AS INT[]) AS nothing";
+    let expected = json!({
+        "n": 1,
+        "l": [1, null, 3],
+        "s": {"x": "a \"b\", c", "y": null, "z": ["2025-04-01"]},
+        "m": {"k": 1.5, "none": null},
+        "numbered": {"2": ["two\n"]},
+        "nothing": null,
+    });
+    let with = |format| {
+        let ended = millpond(&["-q", "--device", "cpu", "--format", format, "-c", sql]);
+        assert_eq!(ended.code, 0, "{format}: {}", ended.stderr);
+        ended.stdout
+    };
+    let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert_eq!(parsed(&with("json")), json!([expected]));
+    assert_eq!(parsed(&with("ndjson")), expected);
+
+    let csv = with("csv");
+    let rows = csv_fields(&csv);
+    assert_eq!(rows.len(), 2, "{csv}");
+    for (name, field) in rows[0].iter().zip(&rows[1]) {
+        let value = if field.is_empty() { Value::Null } else { parsed(field) };
+        assert_eq!(value, expected[name], "{name}: {csv}");
+    }
+    assert_eq!(rows[0], ["n", "l", "s", "m", "numbered", "nothing"]);
+    // Without rows there is a header.
+    let ended = millpond(&["-q", "--device", "cpu", "--format", "csv", "-c", "SELECT [1] AS l WHERE false"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "l\n"), "{}", ended.stderr);
+}
+
+#[test]
+fn plans_are_text_for_people_and_rows_for_programs() {
+    use serde_json::Value;
+    let with = |format, sql: &str| {
+        let ended = millpond(&["-q", "--device", "cpu", "--format", format, "-c", sql]);
+        assert_eq!(ended.code, 0, "{format}: {}", ended.stderr);
+        ended.stdout
+    };
+    let text = "logical_plan\nProjection: Int64(1) AS n\n  EmptyRelation: rows=1\n\n\
+                physical_plan\nProjectionExec: expr=[1 as n]\n  PlaceholderRowExec\n";
+    for format in ["auto", "csv", "table"] {
+        assert_eq!(with(format, "EXPLAIN SELECT 1 AS n"), text, "{format}");
+        let analyzed = with(format, "EXPLAIN ANALYZE SELECT 1 AS n");
+        assert!(analyzed.starts_with("ProjectionExec: expr=[1 as n], metrics=["), "{format}: {analyzed}");
+    }
+    let rows: Value = serde_json::from_str(&with("json", "EXPLAIN SELECT 1 AS n")).expect("JSON");
+    assert_eq!(rows[1]["plan_type"], "physical_plan");
+    assert_eq!(rows[1]["plan"], "ProjectionExec: expr=[1 as n]\n  PlaceholderRowExec\n");
+    assert_eq!(with("ndjson", "EXPLAIN SELECT 1 AS n").lines().count(), 2);
+    // A plan that is JSON stays JSON, and an answer that only looks like plans is a table.
+    let plan: Value = serde_json::from_str(&with("csv", "EXPLAIN FORMAT PGJSON SELECT 1 AS n")).expect("JSON");
+    assert_eq!(plan[0]["Plan"]["Node Type"], "Projection");
+    let lookalike = "SELECT 'a' AS plan_type, 'b' AS plan";
+    assert_eq!(with("csv", lookalike), "plan_type,plan\na,b\n");
+}
+
 #[test]
 fn output_file_takes_its_format_from_its_name() {
     let folder = tempfile::tempdir().expect("folder");
