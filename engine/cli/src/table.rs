@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Memory   the rows that make the widths, and then one batch.
-//! NULL     is `NULL`. A line break in a cell continues the cell one line below.
+//! NULL     is `NULL`. A line break in a cell continues the cell one line below; other control characters are shown as `\t`, `\r`,
+//!          `\u{1b}`, since they would move the cursor.
 
 use std::io::{self, Write};
 
@@ -32,7 +33,7 @@ pub struct TableWriter {
 
 impl TableWriter {
     pub fn new(schema: &SchemaRef) -> Self {
-        let names = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let names = schema.fields().iter().map(|field| visible(field.name().clone())).collect();
         Self { names, held: Vec::new(), held_rows: 0, widths: None }
     }
 
@@ -115,17 +116,43 @@ fn for_each_row(
             cell.clear();
             // A value that has no text says so in its cell; writing to a string cannot fail otherwise.
             let _ = write!(cell, "{}", column.value(row));
+            *cell = visible(std::mem::take(cell));
         }
         use_row(&cells)?;
     }
     Ok(())
 }
 
+/// The text with its control characters escaped, but for line breaks.
+fn visible(text: String) -> String {
+    let moves = |letter: char| letter.is_control() && letter != '\n';
+    if !text.contains(moves) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for letter in text.chars() {
+        if moves(letter) { shown.extend(letter.escape_default()) } else { shown.push(letter) }
+    }
+    shown
+}
+
 fn rule(widths: &[usize], out: &mut dyn Write) -> io::Result<()> {
     for width in widths {
-        write!(out, "+{:-<1$}", "", width + 2)?;
+        write!(out, "+")?;
+        repeat(b'-', width + 2, out)?;
     }
     writeln!(out, "+")
+}
+
+/// Writes a letter many times. The widths that `{:1$}` takes end at 65,535.
+fn repeat(letter: u8, mut times: usize, out: &mut dyn Write) -> io::Result<()> {
+    let letters = [letter; 64];
+    while times > 0 {
+        let written = times.min(letters.len());
+        out.write_all(&letters[..written])?;
+        times -= written;
+    }
+    Ok(())
 }
 
 /// Draws a row, on as many lines as its tallest cell has.
@@ -134,7 +161,8 @@ fn draw_row(cells: &[String], widths: &[usize], out: &mut dyn Write) -> io::Resu
     for line in 0..height {
         for (cell, width) in cells.iter().zip(widths) {
             let text = if height == 1 { cell } else { cell.split('\n').nth(line).unwrap_or_default() };
-            write!(out, "| {text}{:1$} ", "", width.saturating_sub(width_of_line(text)))?;
+            write!(out, "| {text}")?;
+            repeat(b' ', width.saturating_sub(width_of_line(text)) + 1, out)?;
         }
         writeln!(out, "|")?;
     }
@@ -150,9 +178,17 @@ fn width_of_line(line: &str) -> usize {
     if line.is_ascii() {
         return line.len();
     }
-    let mut table = Table::new();
-    table.add_row([line]);
-    usize::from(table.column_max_content_widths().first().copied().unwrap_or(0))
+    // A width has 16 bits there, and no letter takes more than two columns.
+    const PIECE: usize = 32_000;
+    let (mut width, mut rest) = (0, line);
+    while !rest.is_empty() {
+        let (piece, after) = rest.split_at(rest.char_indices().nth(PIECE).map_or(rest.len(), |(at, _)| at));
+        let mut table = Table::new();
+        table.add_row([piece]);
+        width += usize::from(table.column_max_content_widths().first().copied().unwrap_or(0));
+        rest = after;
+    }
+    width
 }
 
 #[cfg(test)]
@@ -201,6 +237,36 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[..4], ["+----+---+", "| s  | n |", "+----+---+", "| ab | 5 |"]);
         assert_eq!(lines[3 + ROWS_OF_WIDTHS..], ["| abcdef | 5 |", "| c  | 5 |", "+----+---+"]);
+    }
+
+    #[test]
+    fn a_cell_may_be_wider_than_any_screen() {
+        for letter in ["x", "é", "日"] {
+            let texts: ArrayRef = Arc::new(StringArray::from(vec![letter.repeat(70_000), "y".to_string()]));
+            let columns = if letter == "日" { 140_000 } else { 70_000 };
+            let text = drawn(&[batch(vec![("s", texts)])]);
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!(lines[0], format!("+{}+", "-".repeat(columns + 2)), "{letter}");
+            assert_eq!(lines[3], format!("| {} |", letter.repeat(70_000)));
+            assert_eq!(lines[4], format!("| y{} |", " ".repeat(columns - 1)), "{letter}");
+        }
+    }
+
+    #[test]
+    fn control_characters_are_shown_and_move_nothing() {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["a\r\nb", "\tc", "\u{1b}[31mred", "\u{0}"]));
+        let expected = [
+            "+---------------+",
+            "| s\\t           |",
+            "+---------------+",
+            "| a\\r           |",
+            "| b             |",
+            "| \\tc           |",
+            "| \\u{1b}[31mred |",
+            "| \\u{0}         |",
+            "+---------------+",
+        ];
+        assert_eq!(drawn(&[batch(vec![("s\t", texts)])]).lines().collect::<Vec<_>>(), expected);
     }
 
     #[test]
