@@ -5,6 +5,7 @@ mod cuda;
 mod errors;
 mod mem;
 mod output;
+mod pages;
 mod queries;
 mod selftest;
 mod suites;

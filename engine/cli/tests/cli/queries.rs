@@ -13,25 +13,6 @@ fn data_alone_is_on_standard_output() {
     assert!(ended.stderr.contains("1 row · ") && ended.stderr.contains(" · CPU"), "{}", ended.stderr);
 }
 
-/// The first block of the README in this language.
-fn readme_block(language: &str) -> String {
-    let readme = std::fs::read_to_string(crate::root().join("README.md")).expect("the README");
-    let (_, block) = readme.split_once(&format!("```{language}\n")).expect("a block");
-    block.split_once("```").expect("its end").0.to_string()
-}
-
-#[test]
-fn the_readme_shows_what_its_first_command_prints() {
-    let command = readme_block("sh");
-    let sql = command.split('"').nth(1).expect("SQL in quotes");
-    let is_table = |line: &&str| line.starts_with(['+', '|']);
-    let shown: Vec<String> = readme_block("text").lines().filter(is_table).map(String::from).collect();
-    for device in ["cpu", "sim"] {
-        let ended = millpond(&["-q", "--device", device, "--format", "table", "-c", sql]);
-        assert_eq!(ended.stdout.lines().collect::<Vec<_>>(), shown, "{device}: {}", ended.stderr);
-    }
-}
-
 #[test]
 fn quiet_prints_no_footer() {
     let ended = millpond(&["-q", "--device", "cpu", "-c", "SELECT 1 AS one"]);

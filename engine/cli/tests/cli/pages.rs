@@ -1,0 +1,90 @@
+//! The pages tell the truth: what the README shows is what its command prints, and what pages name is there.
+
+use std::path::PathBuf;
+
+use crate::{millpond, root};
+
+fn read(page: &str) -> String {
+    std::fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
+}
+
+/// The first block of the README in this language.
+fn readme_block(language: &str) -> String {
+    let readme = read("README.md");
+    let (_, block) = readme.split_once(&format!("```{language}\n")).expect("a block");
+    block.split_once("```").expect("its end").0.to_string()
+}
+
+#[test]
+fn the_readme_shows_what_its_first_command_prints() {
+    let command = readme_block("sh");
+    let sql = command.split('"').nth(1).expect("SQL in quotes");
+    let is_table = |line: &&str| line.starts_with(['+', '|']);
+    let shown: Vec<String> = readme_block("text").lines().filter(is_table).map(String::from).collect();
+    for device in ["cpu", "sim"] {
+        let ended = millpond(&["-q", "--device", device, "--format", "table", "-c", sql]);
+        assert_eq!(ended.stdout.lines().collect::<Vec<_>>(), shown, "{device}: {}", ended.stderr);
+    }
+}
+
+/// The pages of the workspace, but for the list of changes, which names what was.
+fn pages() -> Vec<String> {
+    let mut pages = vec!["README.md".to_string(), "ARCHITECTURE.md".into(), "CONTRIBUTING.md".into()];
+    for folder in ["docs", "docs/adding"] {
+        for entry in std::fs::read_dir(root().join(folder)).expect("a folder") {
+            let name = entry.expect("an entry").file_name().into_string().expect("UTF-8");
+            if name.ends_with(".md") {
+                pages.push(format!("{folder}/{name}"));
+            }
+        }
+    }
+    pages
+}
+
+#[test]
+fn links_of_pages_lead_somewhere() {
+    for page in pages() {
+        let folder: PathBuf = root().join(&page).parent().expect("a folder").into();
+        for link in read(&page).split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let path = link.split('#').next().unwrap_or_default();
+            let leads = link.contains("://") || path.is_empty() || folder.join(path).exists();
+            assert!(leads, "{page} links to {link}");
+        }
+    }
+}
+
+#[test]
+fn paths_in_pages_are_there() {
+    // `memory/limit` is a check of the self-test.
+    const ROOMS: [&str; 9] = [
+        "engine/",
+        "kernels/",
+        "memory/src/",
+        "memory/examples/",
+        "queries/",
+        "benches/",
+        "data/src/",
+        "docs/",
+        ".ci/",
+    ];
+    let (mut named, mut missing) = (0, Vec::new());
+    for page in pages() {
+        for word in read(&page).split(|c: char| c.is_whitespace() || "`()[],;:|'\"".contains(c)) {
+            let path = word.trim_end_matches(['.', '/']);
+            // Patterns, and names that a reader fills in.
+            if !ROOMS.iter().any(|room| path.starts_with(room))
+                || path.contains(['*', '<', '…', '{', '$'])
+                || path.contains("NN")
+                || path.contains("NAME")
+            {
+                continue;
+            }
+            named += 1;
+            if !root().join(path).exists() {
+                missing.push(format!("{page} names {path}"));
+            }
+        }
+    }
+    assert_eq!(missing, Vec::<String>::new(), "are not there");
+    assert!(named > 40, "only {named} paths were found");
+}
