@@ -31,34 +31,48 @@ pub fn missing_file(path: &str) -> String {
 
 /// The message for a file that exists and cannot be read as what its name says.
 pub fn unreadable(path: &str, error: &DataFusionError) -> CliError {
+    if let Err(error) = refuse_false_footer(path) {
+        return error;
+    }
     // A folder is what was asked for; the store knows which of its files it was.
     let file = file_of_store(error).filter(|_| Path::new(path).is_dir());
     let message = CliError::reason(error);
     CliError::file(format!("cannot read '{}': {message}", file.as_deref().unwrap_or(path)))
 }
 
-/// Refuses a Parquet file whose footer cannot be true, before a reader trusts it.
+/// Refuses a Parquet file, or a folder with one, whose footer cannot be true, before a reader trusts it.
 ///
 /// # Errors
 /// Exit 4, naming the file, what it claims and what it has.
 pub fn refuse_false_footer(path: &str) -> Result<(), CliError> {
-    match false_footer(Path::new(path)) {
-        None => Ok(()),
-        Some(reason) => Err(CliError::file(format!("cannot read '{path}': {reason}"))),
+    let path = Path::new(path);
+    let mut files = vec![path.to_path_buf()];
+    if let Ok(entries) = fs::read_dir(path) {
+        files = entries.flatten().map(|entry| entry.path()).collect();
+        files.sort();
     }
+    for file in files {
+        if let Some(reason) = false_footer(&file) {
+            return Err(CliError::file(format!("cannot read '{}': {reason}", file.display())));
+        }
+    }
+    Ok(())
 }
 
 /// What is false about the last 8 bytes of a Parquet file: the length of its metadata, and the mark of the format.
 fn false_footer(path: &Path) -> Option<String> {
+    const MARK: &[u8; 4] = b"PAR1";
     const TAIL: u64 = 8;
+    // A pipe would wait for its writer.
+    let metadata = fs::metadata(path).ok().filter(|metadata| metadata.is_file() && metadata.len() >= TAIL)?;
     let mut file = File::open(path).ok()?;
-    let metadata = file.metadata().ok().filter(|metadata| metadata.is_file() && metadata.len() >= TAIL)?;
-    let mut tail = [0; TAIL as usize];
+    let (mut head, mut tail) = ([0; 4], [0; TAIL as usize]);
+    file.read_exact(&mut head).ok()?;
     file.seek(SeekFrom::End(-(TAIL as i64))).ok()?;
     file.read_exact(&mut tail).ok()?;
     let (length, mark) = tail.split_at(4);
     let length = u64::from(u32::from_le_bytes(length.try_into().ok()?));
-    let is_false = mark == b"PAR1" && length > metadata.len() - TAIL;
+    let is_false = &head == MARK && mark == MARK && length > metadata.len() - TAIL;
     is_false.then(|| {
         format!(
             "its last bytes claim {} of metadata, and the whole file has {}; it is damaged or was cut short: \

@@ -100,6 +100,8 @@ fn a_file_whose_footer_claims_too_much_is_named() {
     let ended = millpond_in(&[("RUST_BACKTRACE", "0")], "", &["-q", "-c", &sql]);
     assert!(ended.code == 4 && ended.stderr.starts_with(&format!("error: {says}")), "{}", ended.stderr);
     refused(&["--table", &format!("t={path}"), "-c", "SELECT count(*) FROM t"], 4, &[&says]);
+    let table = format!("t={}", folder.path().display());
+    refused(&["--table", &table, "-c", "SELECT count(*) FROM t"], 4, &[&says]);
 
     std::fs::write(&file, "").expect("file");
     refused(&["-c", &format!("SELECT quantity FROM '{path}'")], 4, &[path, "is empty"]);
