@@ -12,9 +12,11 @@
 #![forbid(unsafe_code)]
 
 pub mod column;
+pub mod contract;
 pub mod device;
 pub mod error;
 pub mod expr;
+pub mod node;
 pub mod operator;
 pub mod options;
 pub mod panics;

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::operator::is_device_node;
-use crate::placement::{Judged, counts_as_operator, plan_reasons};
+use crate::contract::Operators;
+use crate::placement::{Judged, plan_reasons};
 use crate::result::node::DownloadExec;
 
 /// Names of the metrics that a run keeps on its `DownloadExec`, as EXPLAIN ANALYZE prints them.
@@ -103,9 +103,9 @@ pub struct QueryReport {
 
 impl QueryReport {
     /// What the nodes of an executed plan tell: counts, reasons, notes.
-    pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
+    pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>, operators: &Operators) -> Self {
         let mut report = Self { reasons: plan_reasons(plan), ..Self::default() };
-        report.count_operators(plan, false);
+        report.count_operators(plan, operators, false);
         let mut placed: Vec<Arc<Judged>> = Vec::new();
         let walked = plan.apply(|node| {
             if let Some(download) = node.downcast_ref::<DownloadExec>() {
@@ -148,10 +148,10 @@ impl QueryReport {
     }
 
     /// Counts the operators of `plan`; with `taken_over` its device nodes are below a border whose rows the CPU gave after all.
-    fn count_operators(&mut self, plan: &Arc<dyn ExecutionPlan>, taken_over: bool) {
-        if counts_as_operator(plan.as_ref()) {
+    fn count_operators(&mut self, plan: &Arc<dyn ExecutionPlan>, operators: &Operators, taken_over: bool) {
+        if operators.counts(plan.as_ref()) {
             self.operators += 1;
-            self.operators_on_device += usize::from(is_device_node(plan.as_ref()) && !taken_over);
+            self.operators_on_device += usize::from(operators.is_device_node(plan.as_ref()) && !taken_over);
         }
         let taken_over = match plan.downcast_ref::<DownloadExec>() {
             Some(download) => {
@@ -161,7 +161,7 @@ impl QueryReport {
             None => taken_over,
         };
         for child in plan.children() {
-            self.count_operators(child, taken_over);
+            self.count_operators(child, operators, taken_over);
         }
     }
 

@@ -23,9 +23,11 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use futures::{Stream, StreamExt, TryStreamExt};
 
+use crate::contract::{DeviceOperator, Operators};
 use crate::device::{Engine, Opened};
 use crate::error::EngineError;
 use crate::expr::udf::{DeviceFunction, UdfError};
+use crate::operator::registry;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::panics;
 use crate::placement::PlaceOnDevice;
@@ -38,6 +40,7 @@ pub struct Millpond {
     context: SessionContext,
     engine: Option<Arc<Engine>>,
     note: Option<String>,
+    operators: Operators,
 }
 
 /// The answer of [`Millpond::execute`].
@@ -65,6 +68,7 @@ pub struct MillpondBuilder {
     runtime: Option<Arc<RuntimeEnv>>,
     engine: Option<Arc<Engine>>,
     url_tables: bool,
+    operators: Vec<Arc<dyn DeviceOperator>>,
 }
 
 impl MillpondBuilder {
@@ -122,6 +126,12 @@ impl MillpondBuilder {
         self
     }
 
+    /// Adds an operator to the engine's own, in the place of one of the same name.
+    pub fn operator(mut self, operator: Arc<dyn DeviceOperator>) -> Self {
+        self.operators.push(operator);
+        self
+    }
+
     /// The options as they stand.
     pub fn options(&self) -> &MillpondOptions {
         &self.options
@@ -153,21 +163,26 @@ impl MillpondBuilder {
             engine.tell_options(&mut options);
             options.device_opened();
         }
+        let operators = registry();
+        self.operators.into_iter().for_each(|operator| operators.add(operator));
         let mut config = self.config.unwrap_or_default();
         config.options_mut().extensions.insert(options);
+        // Here a crate that is handed the DataFusion session alone finds the list, and adds to it.
+        config.set_extension(Arc::new(operators.clone()));
         let mut state = SessionStateBuilder::new().with_default_features().with_config(config);
         if let Some(runtime) = self.runtime {
             state = state.with_runtime_env(runtime);
         }
         if let Some(engine) = &opened.engine {
             state = state.with_physical_optimizer_rules(crate::placement::rules());
-            state = state.with_physical_optimizer_rule(Arc::new(PlaceOnDevice::new(Arc::clone(engine))));
+            let place = PlaceOnDevice::new(Arc::clone(engine), operators.clone());
+            state = state.with_physical_optimizer_rule(Arc::new(place));
         }
         let mut context = SessionContext::new_with_state(state.build());
         if self.url_tables {
             context = context.enable_url_table();
         }
-        Ok(Millpond { context, engine: opened.engine, note: opened.note })
+        Ok(Millpond { context, engine: opened.engine, note: opened.note, operators })
     }
 }
 
@@ -185,6 +200,11 @@ impl Millpond {
     /// The device, or `None` when queries run on the CPU.
     pub fn engine(&self) -> Option<&Arc<Engine>> {
         self.engine.as_ref()
+    }
+
+    /// The operators that plans are placed with. Those added to this list are asked from the next plan on.
+    pub fn operators(&self) -> &Operators {
+        &self.operators
     }
 
     /// Why queries run on the CPU although a device was welcome; one line, without "note:".
@@ -249,7 +269,7 @@ impl Millpond {
             memory_resource: self.engine.as_ref().map(|e| e.memory_resource().name()),
             findings: self.engine.as_ref().map(|e| e.take_findings()).unwrap_or_default(),
             pool_used_bytes: self.pool_used_bytes(),
-            ..QueryReport::of(plan)
+            ..QueryReport::of(plan, &self.operators)
         }
     }
 }

@@ -29,7 +29,6 @@ use millpond::datafusion::error::{DataFusionError, Result};
 use millpond::datafusion::physical_plan::ExecutionPlan;
 use millpond::datafusion::prelude::SessionConfig;
 use millpond::device::Engine;
-use millpond::placement::counts_as_operator;
 use millpond::{DeviceChoice, Fallback, Millpond, MillpondOptions, QueryReport};
 use millpond_memory::Strategy;
 use millpond_queries::answer::{Answer, compare};
@@ -268,10 +267,10 @@ fn config(target_partitions: usize, partitioned: bool) -> SessionConfig {
 }
 
 /// Counts the operators of a plan that work on rows.
-fn operators(plan: &Arc<dyn ExecutionPlan>) -> Operators {
+fn operators(session: &Millpond, plan: &Arc<dyn ExecutionPlan>) -> Operators {
     let mut operators = Operators::new();
     let walked = plan.apply(|node| {
-        if counts_as_operator(node.as_ref()) {
+        if session.operators().counts(node.as_ref()) {
             let name = node.name().trim_end_matches("Exec");
             let (name, on_device) = match name.strip_prefix("Device") {
                 Some(name) => (name, true),
@@ -474,7 +473,7 @@ async fn run(session: &Millpond, sql: &str) -> Ran {
     caught(async move {
         let result = session.execute(&sql).await?;
         let answer = Answer::try_new(&result.schema, &result.batches)?;
-        Ok((answer, result.report, operators(&result.plan)))
+        Ok((answer, result.report, operators(&session, &result.plan)))
     })
     .await
 }

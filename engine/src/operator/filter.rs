@@ -1,11 +1,12 @@
 //! Keeps the rows for which a predicate is true.
 //!
-//!   pipeline   … ──► [ load predicate columns ─ test ─ anyone alive? ] ──► later stages load only for survivors
+//!   pipeline   … ──► [ load predicate columns ─ test ─ any row left? ] ──► later stages load only for survivors
 //!
 //! NULL     a NULL predicate drops its row, as WHERE asks.
-//! Order    not promised: feeders race.
+//! Order    not promised: feeders race. Over a sort the output is sorted too.
 //! Memory   none of its own: it is a stage of the pipeline that contains it.
 //! Waits    never.
+//! Stands for FilterExec, with its projection and its limit.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +15,16 @@ use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::cast::as_boolean_array;
+use datafusion::error::Result;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
+use crate::column::ColumnInfo;
+use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
+use crate::expr::{Dictionaries, Lowering};
+use crate::placement::walk::Placing;
 use crate::program::contract::{Cut, Stage};
 use crate::program::lower::SegmentLowering;
 use crate::program::segments::{Open, Segments};
@@ -43,7 +49,7 @@ impl DeviceFilterExec {
             projection: filter.projection().as_ref().map(|p| p.to_vec()),
             fetch: ExecutionPlan::fetch(filter),
             input,
-            properties: crate::operator::properties(schema, sorted),
+            properties: crate::node::properties(schema, sorted),
         }
     }
 
@@ -94,9 +100,78 @@ impl DisplayAs for DeviceFilterExec {
     }
 }
 
-crate::operator::device_node!(DeviceFilterExec, execute: refuse);
+crate::node::device_node!(DeviceFilterExec, execute: refuse);
 
-/// How filters become stages.
+impl DeviceOperator for Filter {
+    fn name(&self) -> &'static str {
+        "filter"
+    }
+
+    fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
+        let filter = node.downcast_ref::<FilterExec>()?;
+        let placed =
+            to.place(filter.input()).and_then(|child| to.unary(node, child, |input| judge(node, filter, input, to)));
+        Some(placed)
+    }
+
+    fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
+        (node.is::<FilterExec>() || node.is::<DeviceFilterExec>()).then_some(true)
+    }
+
+    fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
+        node.is::<DeviceFilterExec>()
+    }
+}
+
+/// The device's form of `filter`, which is `node`, over `input`.
+fn judge(
+    node: &Arc<dyn ExecutionPlan>,
+    filter: &FilterExec,
+    input: &DeviceTree,
+    to: &Placing<'_>,
+) -> Result<DeviceTree, Reason> {
+    // Rows that come sorted stay so; the first of them are those of the order.
+    let kept = node.properties().output_ordering().filter(|_| input.sorted);
+    let columns = columns(filter, &input.columns, &mut to.lowering())?;
+    let mut device = DeviceFilterExec::new(filter, Arc::clone(&input.plan), kept.cloned());
+    let needs_order = kept.is_some() || to.needs_order(node.as_ref());
+    if needs_order {
+        device = device.without_limit();
+    }
+    let tree = DeviceTree {
+        plan: Arc::new(device),
+        cpu: Arc::clone(node),
+        columns,
+        row_limit: node.fetch().filter(|_| !needs_order),
+        sorted: kept.is_some(),
+        aggregated: input.aggregated,
+    };
+    match kept {
+        Some(_) => to.limit(tree, 0, node.fetch(), node),
+        None => to.restore_order(node, tree),
+    }
+}
+
+/// The columns that a filter gives.
+fn columns(
+    filter: &FilterExec,
+    input: &[ColumnInfo],
+    dictionaries: &mut Dictionaries,
+) -> Result<Vec<ColumnInfo>, Reason> {
+    let mut lowering = Lowering::new(input, dictionaries);
+    let scope = lowering.scope();
+    lowering.predicate(filter.predicate(), &scope)?;
+    let kept: Vec<ColumnInfo> = match filter.projection() {
+        Some(projection) => projection.iter().map(|index| input[*index].clone()).collect(),
+        None => input.to_vec(),
+    };
+    for column in &kept {
+        column.ty()?;
+    }
+    Ok(kept)
+}
+
+/// Filters: where they are placed, and how they become stages.
 #[derive(Debug)]
 pub(crate) struct Filter;
 

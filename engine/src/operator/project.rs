@@ -5,19 +5,24 @@
 //! NULL     as each expression says.
 //! Order    input order is kept; over a sort the output is sorted too.
 //! Memory   none of its own: it is inlined into the pipeline that contains it.
+//! Stands for ProjectionExec over a device node; over a CPU node only where it computes something from rows.
 
 use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::error::Result;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
-use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr, all_columns};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
+use crate::column::ColumnInfo;
+use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
-use crate::expr::Scope;
+use crate::expr::{Dictionaries, Lowering, Scope};
+use crate::placement::walk::Placing;
 use crate::program::contract::{Cut, Stage};
 use crate::program::lower::SegmentLowering;
 use crate::program::segments::{Open, Segments};
@@ -37,7 +42,7 @@ impl DeviceProjectExec {
         Self {
             expressions: projection.expr().iter().map(|e| (Arc::clone(&e.expr), e.alias.clone())).collect(),
             input,
-            properties: crate::operator::properties(projection.schema(), sorted),
+            properties: crate::node::properties(projection.schema(), sorted),
         }
     }
 
@@ -57,7 +62,7 @@ impl DeviceProjectExec {
 
 impl DisplayAs for DeviceProjectExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let columns = crate::operator::aggregate::named(&self.expressions);
+        let columns = crate::node::named(&self.expressions);
         match t {
             DisplayFormatType::TreeRender => write!(f, "expr={columns}"),
             _ => write!(f, "DeviceProjectExec: expr=[{columns}]"),
@@ -65,9 +70,82 @@ impl DisplayAs for DeviceProjectExec {
     }
 }
 
-crate::operator::device_node!(DeviceProjectExec, execute: refuse);
+crate::node::device_node!(DeviceProjectExec, execute: refuse);
 
-/// How projections become stages.
+impl DeviceOperator for Project {
+    fn name(&self) -> &'static str {
+        "project"
+    }
+
+    fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
+        let projection = node.downcast_ref::<ProjectionExec>()?;
+        Some(to.place(projection.input()).and_then(|child| place(node, projection, child, to)))
+    }
+
+    fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
+        if let Some(project) = node.downcast_ref::<DeviceProjectExec>() {
+            return Some(project.columns().iter().any(|(expression, _)| !expression.is::<Column>()));
+        }
+        node.downcast_ref::<ProjectionExec>().map(|projection| !all_columns(projection.expr()))
+    }
+
+    fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
+        node.is::<DeviceProjectExec>()
+    }
+}
+
+fn place(
+    node: &Arc<dyn ExecutionPlan>,
+    projection: &ProjectionExec,
+    child: Placed,
+    to: &Placing<'_>,
+) -> Result<Placed> {
+    let works = to.counts(node.as_ref());
+    // A projection that only picks columns, or that computes one row, is no reason to move anything.
+    if !works && matches!(child, Placed::Host { .. }) {
+        return to.stay(node, vec![child], None);
+    }
+    match to.tree(&child).and_then(|tree| judge(node, projection, &child, tree, to)) {
+        Ok(tree) => Ok(Placed::Device(tree)),
+        Err(reason) => to.stay(node, vec![child], works.then_some(reason)),
+    }
+}
+
+/// The device's form of `projection`, which is `node`, over `tree`, which is `child` on the device.
+fn judge(
+    node: &Arc<dyn ExecutionPlan>,
+    projection: &ProjectionExec,
+    child: &Placed,
+    tree: DeviceTree,
+    to: &Placing<'_>,
+) -> Result<DeviceTree, Reason> {
+    let columns = columns(projection, &tree.columns, &mut to.lowering())?;
+    let sorted = node.properties().output_ordering().filter(|_| tree.sorted).cloned();
+    let device = Arc::new(DeviceProjectExec::new(projection, Arc::clone(&tree.plan), sorted));
+    let tree = DeviceTree { plan: device, cpu: Arc::clone(node), columns, ..tree };
+    match child {
+        // A projection keeps the number and the order of rows, so limits and sorts below it do not matter.
+        Placed::Device(_) => Ok(tree),
+        Placed::Host { .. } => to.restore_order(node, tree),
+    }
+}
+
+/// The columns that a projection gives.
+fn columns(
+    projection: &ProjectionExec,
+    input: &[ColumnInfo],
+    dictionaries: &mut Dictionaries,
+) -> Result<Vec<ColumnInfo>, Reason> {
+    let mut lowering = Lowering::new(input, dictionaries);
+    let scope = lowering.scope();
+    let column = |expression: &ProjectionExpr| {
+        let value = lowering.lower(&expression.expr, &scope)?;
+        Ok(lowering.info(&expression.alias, &value))
+    };
+    projection.expr().iter().map(column).collect()
+}
+
+/// Projections: where they are placed, and how they become stages.
 #[derive(Debug)]
 pub(crate) struct Project;
 

@@ -6,9 +6,9 @@
 //! does of both its inputs, or passes such rows on, they are hashed again.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use datafusion::common::tree_node::TreeNode;
+use datafusion::common::Statistics;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::UnKnownColumn;
@@ -16,9 +16,12 @@ use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
+use crate::contract::{DeviceTree, Operators, Placed};
 use crate::device::Engine;
+use crate::placement::Judged;
 use crate::placement::fallback::FallbackExec;
-use crate::placement::{DeviceTree, Judged, Placed};
+use crate::placement::walk::{Borders, with_children};
+use crate::program::contract::Cut;
 use crate::reason::Reason;
 use crate::result::node::DownloadExec;
 use crate::source::upload::UploadExec;
@@ -26,56 +29,26 @@ use crate::source::upload::UploadExec;
 /// Makes borders for one device.
 pub(super) struct Bridge<'a> {
     engine: &'a Arc<Engine>,
+    operators: Arc<[Arc<dyn Cut>]>,
     judged: Arc<Judged>,
 }
 
 impl<'a> Bridge<'a> {
-    pub(super) fn new(engine: &'a Arc<Engine>) -> Self {
-        Self { engine, judged: Arc::default() }
+    /// Borders of one plan, whose device subtrees are cut into segments by `operators`.
+    pub(super) fn new(engine: &'a Arc<Engine>, operators: &Operators, judged: &Arc<Judged>) -> Self {
+        Self { engine, operators: operators.cuts(), judged: Arc::clone(judged) }
     }
 
-    /// Counts that a node is lowered.
-    pub(super) fn count_lowering(&self) {
-        self.judged.lowerings.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts that statistics are computed.
-    pub(super) fn count_statistics(&self) {
-        self.judged.statistics_read.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The lower border: `plan` stays on the CPU for `reasons`, and feeds the device.
-    pub(super) fn upload(&self, plan: Arc<dyn ExecutionPlan>, reasons: Vec<Reason>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(UploadExec::new(crate::placement::simplify::below_moves(plan), reasons))
-    }
-
-    /// The upper border: what lies above stays on the CPU for `reasons`.
-    pub(super) fn download(&self, tree: DeviceTree, reasons: Vec<Reason>) -> Arc<dyn ExecutionPlan> {
-        let download = DownloadExec::new(Arc::clone(self.engine), tree.plan, tree.cpu).with_reasons(reasons);
+    fn border(&self, tree: DeviceTree, reasons: Vec<Reason>) -> Arc<dyn ExecutionPlan> {
+        let operators = Arc::clone(&self.operators);
+        let download = DownloadExec::new(Arc::clone(self.engine), operators, tree.plan, tree.cpu).with_reasons(reasons);
         Arc::new(download.with_judged(Arc::clone(&self.judged)))
-    }
-
-    /// The upper border below a parent that, if `hashed`, counts on rows hashed by key.
-    pub(super) fn download_for(
-        &self,
-        tree: DeviceTree,
-        reasons: Vec<Reason>,
-        hashed: bool,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let partitioning = tree.cpu.properties().output_partitioning().clone();
-        let download = self.download(tree, reasons);
-        match &partitioning {
-            Partitioning::Hash(keys, n) if hashed && *n > 1 && keys.iter().all(is_known) => {
-                Ok(Arc::new(RepartitionExec::try_new(download, partitioning)?))
-            }
-            _ => Ok(download),
-        }
     }
 
     /// The finished plan: reasons that no border shows get a line at the root (below EXPLAIN ANALYZE's own node).
     pub(super) fn root(&self, placed: Placed) -> Result<Arc<dyn ExecutionPlan>> {
         match placed {
-            Placed::Device(tree) => Ok(self.download(tree, vec![])),
+            Placed::Device(tree) => Ok(self.border(tree, vec![])),
             Placed::Host { plan, pending } if pending.is_empty() => Ok(plan),
             Placed::Host { plan, pending } => {
                 if plan.is::<AnalyzeExec>() {
@@ -84,7 +57,7 @@ impl<'a> Bridge<'a> {
                         .into_iter()
                         .map(|child| Arc::new(FallbackExec::new(Arc::clone(child), pending.clone())) as _)
                         .collect();
-                    return crate::placement::convert::with_children(plan, children);
+                    return with_children(plan, children);
                 }
                 Ok(Arc::new(FallbackExec::new(plan, pending)))
             }
@@ -92,8 +65,52 @@ impl<'a> Bridge<'a> {
     }
 }
 
-/// False for a key that a projection has dropped: nobody above can ask for rows hashed by it, and it cannot be computed.
+impl Borders for Bridge<'_> {
+    fn upload(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        reasons: Vec<Reason>,
+        statistics: Option<Arc<Statistics>>,
+    ) -> Arc<dyn ExecutionPlan> {
+        Arc::new(UploadExec::new(plan, reasons).with_statistics(statistics))
+    }
+
+    fn download(&self, tree: DeviceTree, reasons: Vec<Reason>, hashed: bool) -> Result<Arc<dyn ExecutionPlan>> {
+        let partitioning = tree.cpu.properties().output_partitioning().clone();
+        let download = self.border(tree, reasons);
+        match &partitioning {
+            Partitioning::Hash(keys, n) if hashed && *n > 1 && keys.iter().all(is_known) => {
+                Ok(Arc::new(RepartitionExec::try_new(download, partitioning)?))
+            }
+            _ => Ok(download),
+        }
+    }
+}
+
+/// False for a key that a projection has dropped: no node above can ask for rows hashed by it, and it cannot be computed.
 fn is_known(key: &Arc<dyn PhysicalExpr>) -> bool {
     // The closure returns no error, so neither does the walk.
     !key.exists(|expr| Ok(expr.is::<UnKnownColumn>())).unwrap_or(true)
+}
+
+/// Every reason that the borders of a placed plan show, each once, sorted.
+pub fn plan_reasons(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let walked = plan.apply(|node| {
+        let shown = if let Some(upload) = node.downcast_ref::<UploadExec>() {
+            upload.reasons()
+        } else if let Some(download) = node.downcast_ref::<DownloadExec>() {
+            download.reasons()
+        } else if let Some(fallback) = node.downcast_ref::<FallbackExec>() {
+            fallback.reasons()
+        } else {
+            &[]
+        };
+        reasons.extend(shown.iter().map(|reason| reason.to_string()));
+        Ok(TreeNodeRecursion::Continue)
+    });
+    debug_assert!(walked.is_ok(), "the walk above returns no error");
+    reasons.sort();
+    reasons.dedup();
+    reasons
 }

@@ -52,7 +52,7 @@ impl DisplayAs for FallbackExec {
     }
 }
 
-crate::operator::device_node!(FallbackExec, {
+crate::node::device_node!(FallbackExec, {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         self.input.execute(partition, context)
     }

@@ -21,7 +21,7 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
@@ -31,8 +31,9 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::column::{is_string, plain_repr};
-use crate::operator::device_node;
+use crate::node::device_node;
 use crate::options::{DeviceChoice, MillpondOptions};
+use crate::reason::Reason;
 
 /// DataFusion's rules, with a fence around each that moves projections.
 pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
@@ -79,6 +80,15 @@ impl PhysicalOptimizerRule for Fenced {
     fn schema_check(&self) -> bool {
         self.inner.schema_check()
     }
+}
+
+/// An expression that DataFusion moved into the scan `plan`, if `plan` is a scan of files and there is one. A constant is
+/// nothing computed.
+pub(super) fn computed_in_scan(plan: &dyn ExecutionPlan) -> Option<Reason> {
+    let scan = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
+    let computes = |expr: &Arc<dyn PhysicalExpr>| !expr.is::<Column>() && !expr.is::<Literal>();
+    let computed = scan.file_source().projection()?.iter().find(|column| computes(&column.expr))?;
+    Some(Reason::ComputedInScan { expr: computed.expr.to_string() })
 }
 
 fn is_file_scan(node: &dyn ExecutionPlan) -> bool {

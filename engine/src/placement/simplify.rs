@@ -15,7 +15,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 
 /// True for a node that changes partitions and nothing else.
-pub(super) fn only_moves(plan: &dyn ExecutionPlan) -> bool {
+pub(crate) fn only_moves(plan: &dyn ExecutionPlan) -> bool {
     let moves = plan.is::<RepartitionExec>()
         || plan.is::<CoalescePartitionsExec>()
         || plan.is::<SortPreservingMergeExec>()

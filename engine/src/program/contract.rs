@@ -41,13 +41,17 @@ pub trait Cut: Debug + Send + Sync {
     /// operator tells [`Segments`] which rows leave, and need not stop them itself.
     fn cut(
         &self,
-        node: &Arc<dyn ExecutionPlan>,
-        top: bool,
-        into: &mut Segments<'_>,
-    ) -> Option<Result<Open, EngineError>>;
+        _node: &Arc<dyn ExecutionPlan>,
+        _top: bool,
+        _into: &mut Segments<'_>,
+    ) -> Option<Result<Open, EngineError>> {
+        None
+    }
 
     /// Whether two nodes of this operator compute the same of equal inputs; `None` if they are another operator's.
-    fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool>;
+    fn computes_same(&self, _a: &dyn ExecutionPlan, _b: &dyn ExecutionPlan) -> Option<bool> {
+        None
+    }
 
     /// The filter that a node fills in for scans of its own subtree while it runs, by its expression's number.
     fn filter_of_scans(&self, _node: &dyn ExecutionPlan) -> Option<u64> {

@@ -203,7 +203,7 @@ pub(crate) async fn run(
     tally: &Arc<Tally>,
     out: &Output,
 ) -> Result<(), Failure> {
-    let cut = || Program::of(download.input(), &crate::operator::registry());
+    let cut = || Program::of(download.input(), download.operators());
     let program = tally.preparing(cut)?.counting(&tally.lowerings);
     tally.segments.store(program.segments.len() as u64, Ordering::Relaxed);
     let options = context.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();

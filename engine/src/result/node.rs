@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use crate::device::Engine;
 use crate::options::Fallback;
 use crate::placement::Judged;
+use crate::program::contract::Operators;
 use crate::reason::Reason;
 use crate::result::takeover;
 
@@ -30,6 +31,7 @@ use crate::result::takeover;
 pub struct DownloadExec {
     reasons: Vec<Reason>,
     engine: Arc<Engine>,
+    operators: Operators,
     /// What DataFusion planned for the same rows; it takes over when the device cannot answer.
     cpu: Arc<dyn ExecutionPlan>,
     input: Arc<dyn ExecutionPlan>,
@@ -62,13 +64,19 @@ impl fmt::Debug for DownloadExec {
 }
 
 impl DownloadExec {
-    /// A border above the device node `input`, which stands for `cpu`.
-    pub fn new(engine: Arc<Engine>, input: Arc<dyn ExecutionPlan>, cpu: Arc<dyn ExecutionPlan>) -> Self {
+    /// A border above the device node `input`, which `operators` cut into segments, and which stands for `cpu`.
+    pub fn new(
+        engine: Arc<Engine>,
+        operators: Operators,
+        input: Arc<dyn ExecutionPlan>,
+        cpu: Arc<dyn ExecutionPlan>,
+    ) -> Self {
         let sorted = input.properties().output_ordering().cloned();
-        let properties = crate::operator::properties(input.schema(), sorted);
+        let properties = crate::node::properties(input.schema(), sorted);
         Self {
             reasons: vec![],
             engine,
+            operators,
             cpu,
             input,
             properties,
@@ -123,6 +131,11 @@ impl DownloadExec {
         &self.engine
     }
 
+    /// The operators whose nodes the device subtree has.
+    pub fn operators(&self) -> &Operators {
+        &self.operators
+    }
+
     /// The device subtree.
     pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input
@@ -156,7 +169,7 @@ impl DownloadExec {
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
-        let border = Self::new(Arc::clone(&self.engine), input, Arc::clone(&self.cpu));
+        let border = Self::new(Arc::clone(&self.engine), Arc::clone(&self.operators), input, Arc::clone(&self.cpu));
         border.with_reasons(self.reasons.clone()).with_judged(Arc::clone(&self.judged))
     }
 
@@ -177,7 +190,7 @@ impl DisplayAs for DownloadExec {
     }
 }
 
-crate::operator::device_node!(DownloadExec, {
+crate::node::device_node!(DownloadExec, {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         if partition != 0 {
             return Err(crate::EngineError::internal(format!("DownloadExec has no partition {partition}")).into());

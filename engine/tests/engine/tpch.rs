@@ -341,7 +341,7 @@ async fn q1s_kernel_is_small_and_64_bits_wide() {
     let sim = parquet_session(DeviceChoice::Sim, Fallback::Error, config(4), &data("0.01")).await;
     let frame = sim.context().sql(&queries()[0].1).await.expect("Q1 is planned");
     let plan = frame.create_physical_plan().await.expect("Q1 has a plan");
-    let program = Program::of(download(&plan).input(), &millpond::operator::registry()).expect("a program");
+    let program = Program::of(download(&plan).input(), &millpond::operator::registry().cuts()).expect("a program");
     let input = program.upload(0).input();
     let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).expect("statistics");
     let mut dictionaries = Dictionaries::default();

@@ -11,7 +11,7 @@
 //!
 //! | file | idea |
 //! | --- | --- |
-//! | `function`, `node`, `exec`, `planner` | a function of relations: what it is, in a logical plan, on the CPU, and how one becomes the other |
+//! | `function`, `node`, `exec`, `planner`, `operator` | a function of relations: what it is, in a logical plan, on the CPU, how one becomes the other, and what the engine is told of it |
 //! | `calls`, `frame`, `table`, `relation` | how it is called: checked, from a data frame, from SQL, and what names mean |
 //! | `sessions`, `pairs`, `before` | what three of them do with rows in order |
 //! | `text`, `sentiment`, `companies`, `scalars` | what is found in a text, and the scalar functions in SQL |
@@ -43,6 +43,7 @@ mod function;
 mod keys;
 pub mod ml;
 mod node;
+mod operator;
 mod pairs;
 mod planner;
 mod relation;
@@ -55,6 +56,7 @@ mod time;
 
 use std::sync::Arc;
 
+use millpond::contract::Operators;
 use millpond::datafusion::error::Result;
 use millpond::datafusion::execution::context::SessionContext;
 
@@ -125,6 +127,10 @@ impl Registration {
         }
         let state = context.state_ref();
         let mut state = state.write();
+        // A session without the engine has no such list.
+        if let Some(operators) = state.config().get_extension::<Operators>() {
+            operators.add(Arc::new(operator::RelationOperator));
+        }
         *state = planner::with_planner(state.clone(), self.planners);
         Ok(())
     }

@@ -88,7 +88,7 @@ async fn what_is_below_and_above_runs_on_the_device_and_answers_are_equal() {
     }
 }
 
-/// The engine knows every function's operator by name: none may count as a node that does nothing.
+/// The engine is told of the functions when they are registered: none may count as a node that passes rows on.
 #[tokio::test]
 async fn a_function_on_the_cpu_is_a_fallback() {
     let sim = session_on(DeviceChoice::Sim, 3, 256);

@@ -394,7 +394,7 @@ fn grouping_ids(sets: &[Vec<bool>]) -> Vec<u64> {
 
 impl fmt::Display for Aggregation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let groups = crate::operator::aggregate::named(&self.keys);
+        let groups = crate::node::named(&self.keys);
         let aggregates = self.calls.iter().map(|call| call.function.name()).collect::<Vec<_>>().join(", ");
         write!(f, "gby=[{groups}], aggr=[{aggregates}]")?;
         if self.variants.len() > 1 {

@@ -19,14 +19,23 @@ pub mod sketch;
 use std::fmt;
 use std::sync::Arc;
 
+use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode, AggregateMode, AggregateOutputMode};
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
+use crate::column::ColumnInfo;
+use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
+use crate::expr::{Dictionaries, Lowering};
 use crate::operator::aggregate::describe::{Aggregation, Call};
 use crate::operator::aggregate::lower::{AggregateSink, FinishGroups, RankSink, RankedRows};
+use crate::placement::simplify::only_moves;
+use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
+use crate::reason::Reason;
 
 /// An aggregation on the device.
 #[derive(Debug, Clone)]
@@ -38,7 +47,7 @@ pub struct DeviceAggregateExec {
 
 impl DeviceAggregateExec {
     pub fn new(aggregation: Aggregation, input: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = crate::operator::properties(Arc::clone(&aggregation.schema), None);
+        let properties = crate::node::properties(Arc::clone(&aggregation.schema), None);
         Self { aggregation: Arc::new(aggregation), input, properties }
     }
 
@@ -61,15 +70,6 @@ impl DeviceAggregateExec {
     }
 }
 
-/// Expressions in EXPLAIN's words: `x@0 as y`, the name left out where it repeats the expression.
-pub(crate) fn named(expressions: &[(Arc<dyn PhysicalExpr>, String)]) -> String {
-    let one = |(expression, name): &(Arc<dyn PhysicalExpr>, String)| {
-        let text = expression.to_string();
-        if &text == name { text } else { format!("{text} as {name}") }
-    };
-    expressions.iter().map(one).collect::<Vec<_>>().join(", ")
-}
-
 impl DisplayAs for DeviceAggregateExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         match t {
@@ -79,10 +79,148 @@ impl DisplayAs for DeviceAggregateExec {
     }
 }
 
-crate::operator::device_node!(DeviceAggregateExec, execute: refuse);
+crate::node::device_node!(DeviceAggregateExec, execute: refuse);
 
-/// How aggregations become segments: one that ends in a table, which another one begins with; before them, where values are looked
-/// up by their place in an order, one that puts the rows in it.
+impl DeviceOperator for Aggregate {
+    fn name(&self) -> &'static str {
+        "aggregate"
+    }
+
+    fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
+        node.downcast_ref::<AggregateExec>().map(|aggregate| place(node, aggregate, to))
+    }
+
+    /// A Partial aggregate and its Final one are one operator.
+    fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
+        if node.is::<DeviceAggregateExec>() {
+            return Some(true);
+        }
+        let mode = node.downcast_ref::<AggregateExec>()?.mode();
+        Some(!matches!(mode, AggregateMode::Partial | AggregateMode::PartialReduce))
+    }
+
+    fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
+        node.is::<DeviceAggregateExec>()
+    }
+}
+
+/// A Final aggregate goes to the device with its Partial, or a Single one does.
+fn place(node: &Arc<dyn ExecutionPlan>, last: &AggregateExec, to: &Placing<'_>) -> Result<Placed> {
+    let first = match last.mode().input_mode() {
+        AggregateInputMode::Raw => Some(last),
+        AggregateInputMode::Partial => partial_below(last),
+    };
+    let pair = first.filter(|_| last.mode().output_mode() == AggregateOutputMode::Final);
+    let Some(first) = pair else {
+        // A lone phase: its state is DataFusion's private matter.
+        let child = to.in_order(|| to.place(last.input()))?;
+        let reason = Reason::NodeUnsupported { node: format!("AggregateExec in mode {:?}", last.mode()) };
+        let reason = (!matches!(last.mode(), AggregateMode::Partial)).then_some(reason);
+        return to.stay(node, vec![child], reason);
+    };
+    let child = to.with_order_free(true, || to.place(first.input()))?;
+    // On the CPU it may count on the order of its input: then the input is placed again.
+    let stays = |child: Placed, reason: Option<Reason>| {
+        let child = match first.input().properties().output_ordering() {
+            Some(_) => to.in_order(|| to.place(first.input()))?,
+            None => child,
+        };
+        match std::ptr::eq(first, last) {
+            true => to.stay(node, vec![child], reason),
+            false => rebuild_pair(node, last, child, reason, to),
+        }
+    };
+    if !to.counts(node.as_ref()) && matches!(child, Placed::Host { .. }) {
+        return stays(child, None);
+    }
+    let child = to.after_limit(child)?;
+    match to.tree(&child).and_then(|input| judge(node, first, last, &input, to)) {
+        Ok(tree) => Ok(Placed::Device(tree)),
+        // The pair stays together: the reason is shown below the Partial, and all nodes between stay as they were.
+        Err(reason) => stays(child, Some(reason)),
+    }
+}
+
+/// The device's form of the aggregate `node`, whose first phase is `first` and whose last one is `last`, over `input`.
+fn judge(
+    node: &Arc<dyn ExecutionPlan>,
+    first: &AggregateExec,
+    last: &AggregateExec,
+    input: &DeviceTree,
+    to: &Placing<'_>,
+) -> Result<DeviceTree, Reason> {
+    let phases = Aggregation::of(first, last.schema(), to.options().deterministic_floats)?;
+    let columns = columns(&phases, &input.columns, &mut to.lowering())?;
+    let above = |input, phase| Arc::new(DeviceAggregateExec::new(phase, input)) as Arc<dyn ExecutionPlan>;
+    let tree = DeviceTree {
+        plan: phases.into_iter().fold(Arc::clone(&input.plan), above),
+        cpu: Arc::clone(node),
+        columns,
+        row_limit: None,
+        sorted: false,
+        aggregated: true,
+    };
+    // Groups that DataFusion would find one after the other in a sorted input: those above may count on it.
+    match node.properties().output_ordering().filter(|_| !to.is_order_free()) {
+        Some(order) => to.sort(node, tree, order, None),
+        None => Ok(tree),
+    }
+}
+
+/// The columns that the last of these phases gives.
+fn columns(
+    phases: &[Aggregation],
+    input: &[ColumnInfo],
+    dictionaries: &mut Dictionaries,
+) -> Result<Vec<ColumnInfo>, Reason> {
+    let mut columns = input.to_vec();
+    for phase in phases {
+        let mut lowering = Lowering::new(&columns, dictionaries);
+        let scope = lowering.scope();
+        columns = lower::lower(&mut lowering, &scope, phase)?.columns;
+    }
+    Ok(columns)
+}
+
+/// Everything from `last` down to its Partial stays; the Partial's input is `child`.
+fn rebuild_pair(
+    whole: &Arc<dyn ExecutionPlan>,
+    last: &AggregateExec,
+    child: Placed,
+    reason: Option<Reason>,
+    to: &Placing<'_>,
+) -> Result<Placed> {
+    let mut between: Vec<&Arc<dyn ExecutionPlan>> = vec![whole];
+    let mut node = last.input();
+    while node.downcast_ref::<AggregateExec>().is_none() {
+        between.push(node);
+        let Some(input) = node.children().first().copied() else { break };
+        node = input;
+    }
+    let mut placed = to.stay(node, vec![child], reason)?;
+    for node in between.into_iter().rev() {
+        placed = to.stay(node, vec![placed], None)?;
+    }
+    Ok(placed)
+}
+
+/// The Partial aggregate below a Final one, through nodes that only move rows or put them in the order of their keys.
+fn partial_below(last: &AggregateExec) -> Option<&AggregateExec> {
+    let mut node = last.input();
+    loop {
+        if let Some(first) = node.downcast_ref::<AggregateExec>() {
+            return (*first.mode() == AggregateMode::Partial).then_some(first);
+        }
+        let sorts = node.is::<SortExec>() && node.fetch().is_none();
+        if !only_moves(node.as_ref()) && !sorts {
+            return None;
+        }
+        node = node.children().first().copied()?;
+    }
+}
+
+/// Aggregations: where they are placed, and how they become segments: one that ends in a table, which another one begins with;
+/// before them, where values are looked up by their place in an order, one that puts the rows in it.
 #[derive(Debug)]
 pub(crate) struct Aggregate;
 

@@ -33,11 +33,14 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
+use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
-use crate::operator::join::lower::{BuildSink, MarkSink, Marked, Probe, Unmatched};
+use crate::operator::join::lower::{BuildSink, MarkSink, Marked, Probe, Unmatched, judge_join};
+use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::materialise::Materialise;
 use crate::program::segments::{Open, Segments, Source};
+use crate::reason::Reason;
 
 /// What becomes of the rows of the probe side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -281,7 +284,7 @@ impl DeviceJoinExec {
             left_builds,
             left,
             right,
-            properties: crate::operator::properties(Arc::clone(&join.schema), None),
+            properties: crate::node::properties(Arc::clone(&join.schema), None),
         }
     }
 
@@ -404,7 +407,77 @@ impl ExecutionPlan for DeviceJoinExec {
     }
 }
 
-/// How joins become segments: the build side first, then the probe side, which goes on; for joins that keep build rows, these after.
+impl DeviceOperator for Join {
+    fn name(&self) -> &'static str {
+        "join"
+    }
+
+    fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
+        CpuJoin::of(node).map(|join| place(node, &join, to))
+    }
+
+    fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
+        let hashes = node.is::<HashJoinExec>() || node.is::<SortMergeJoinExec>();
+        let pairs =
+            node.is::<NestedLoopJoinExec>() || node.is::<PiecewiseMergeJoinExec>() || node.is::<CrossJoinExec>();
+        (hashes || pairs || node.is::<DeviceJoinExec>()).then_some(true)
+    }
+
+    fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
+        node.is::<DeviceJoinExec>()
+    }
+}
+
+/// A join goes to the device with both its inputs, whatever its algorithm and its mode.
+fn place(node: &Arc<dyn ExecutionPlan>, join: &CpuJoin<'_>, to: &Placing<'_>) -> Result<Placed> {
+    let inputs = || Ok([to.after_limit(to.place(join.left)?)?, to.after_limit(to.place(join.right)?)?]);
+    let ordered = [join.left, join.right].iter().any(|input| input.properties().output_ordering().is_some());
+    if !to.counts(node.as_ref()) {
+        let children = to.in_order(inputs)?;
+        return to.stay(node, children.into(), None);
+    }
+    let children = match to.in_any_order(inputs)? {
+        Some(children) => children,
+        None => to.in_order(inputs)?,
+    };
+    match judge(node, join, &children, to) {
+        Ok(tree) => Ok(Placed::Device(tree)),
+        Err(reason) => {
+            // On the CPU it may count on the order of its inputs.
+            let children = if ordered { to.in_order(inputs)? } else { children };
+            to.stay(node, children.into(), Some(reason))
+        }
+    }
+}
+
+/// The device's form of `join`, which is `node`, of these inputs.
+fn judge(
+    node: &Arc<dyn ExecutionPlan>,
+    join: &CpuJoin<'_>,
+    [left, right]: &[Placed; 2],
+    to: &Placing<'_>,
+) -> Result<DeviceTree, Reason> {
+    let (left, right) = (to.tree(left)?, to.tree(right)?);
+    let device = DeviceJoinExec::new(join, left.plan, right.plan);
+    let (build, probe) = match device.left_builds {
+        true => (left.columns, right.columns),
+        false => (right.columns, left.columns),
+    };
+    let columns = judge_join(&device, &build, &probe, &mut to.lowering())?;
+    let device = if to.needs_order(node.as_ref()) { device.without_limit() } else { device };
+    let tree = DeviceTree {
+        row_limit: device.row_limit(),
+        plan: Arc::new(device),
+        cpu: Arc::clone(node),
+        columns,
+        sorted: false,
+        aggregated: true,
+    };
+    to.restore_order(node, tree)
+}
+
+/// Joins: where they are placed, and how they become segments: the build side first, then the probe side, which goes on; for joins
+/// that keep build rows, these after.
 #[derive(Debug)]
 pub(crate) struct Join;
 

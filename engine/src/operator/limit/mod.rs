@@ -6,7 +6,8 @@
 //! Order      that of the input: over a sort the first rows are those of the order, elsewhere any.
 //! Memory     the rows that are kept, and an extent's.
 //! Waits      for the number of rows of each extent, unless it is at the top.
-//! Stands for GlobalLimitExec, LocalLimitExec, and what stops by itself (`fetch`) below something that reads on.
+//! Stands for GlobalLimitExec and LocalLimitExec over a device node, and for the limit (`fetch`) of another node where an operator
+//!            reads its rows. Over a CPU node a limit stays on the CPU, so that the scan stops.
 
 mod lower;
 mod run;
@@ -14,11 +15,16 @@ mod run;
 use std::fmt;
 use std::sync::Arc;
 
+use datafusion::error::Result;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
+use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
 use crate::operator::limit::lower::LimitSink;
+use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
 
@@ -32,9 +38,9 @@ pub struct DeviceLimitExec {
 }
 
 impl DeviceLimitExec {
-    /// Of the rows of `input`, which are `sorted`, those after the first `skip`, at most `fetch`.
+    /// The rows of `input` after the first `skip`, at most `fetch`. `sorted` is the order of `input`, if it has one.
     pub fn new(input: Arc<dyn ExecutionPlan>, skip: usize, fetch: Option<usize>, sorted: Option<LexOrdering>) -> Self {
-        let properties = crate::operator::properties(input.schema(), sorted);
+        let properties = crate::node::properties(input.schema(), sorted);
         Self { skip, fetch, input, properties }
     }
 
@@ -67,9 +73,55 @@ impl DisplayAs for DeviceLimitExec {
     }
 }
 
-crate::operator::device_node!(DeviceLimitExec, execute: refuse);
+crate::node::device_node!(DeviceLimitExec, execute: refuse);
 
-/// How limits become sinks.
+impl DeviceOperator for Limit {
+    fn name(&self) -> &'static str {
+        "limit"
+    }
+
+    fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
+        let (skip, fetch) = skip_and_fetch(node.as_ref())?;
+        let input = node.children().first().copied()?;
+        Some(to.in_order(|| to.place(input)).and_then(|child| match child {
+            Placed::Host { .. } => to.stay(node, vec![child], None),
+            Placed::Device(tree) => match to.limit(tree.clone(), skip, fetch, node) {
+                Ok(tree) => Ok(Placed::Device(tree)),
+                Err(reason) => to.stay(node, vec![Placed::Device(tree)], Some(reason)),
+            },
+        }))
+    }
+
+    /// A limit computes nothing: where it stays on the CPU, that is no fallback.
+    fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
+        let limits = node.is::<GlobalLimitExec>() || node.is::<LocalLimitExec>() || node.is::<DeviceLimitExec>();
+        limits.then_some(false)
+    }
+
+    fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
+        node.is::<DeviceLimitExec>()
+    }
+
+    fn limit(&self, tree: &DeviceTree, skip: usize, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        let order = tree.plan.properties().output_ordering().filter(|_| tree.sorted).cloned();
+        Some(Arc::new(DeviceLimitExec::new(Arc::clone(&tree.plan), skip, fetch, order)))
+    }
+}
+
+/// Rows that a node leaves out, and how many it gives at most, where that is all it does. A limit of each partition is one of
+/// all: on the device there is one.
+fn skip_and_fetch(node: &dyn ExecutionPlan) -> Option<(usize, Option<usize>)> {
+    if let Some(limit) = node.downcast_ref::<GlobalLimitExec>() {
+        return Some((limit.skip(), limit.fetch()));
+    }
+    if let Some(limit) = node.downcast_ref::<LocalLimitExec>() {
+        return Some((0, Some(limit.fetch())));
+    }
+    let moves = node.is::<CoalescePartitionsExec>() || node.name() == "CoalesceBatchesExec";
+    node.fetch().filter(|_| moves).map(|fetch| (0, Some(fetch)))
+}
+
+/// Limits: where they are placed, and how they become sinks.
 #[derive(Debug)]
 pub(crate) struct Limit;
 

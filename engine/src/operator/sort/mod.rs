@@ -7,7 +7,10 @@
 //! Order    as sorted; ties in no particular order.
 //! Memory   the materialised input, once more as one, once more when gathered, and up to 24 bytes a row while it is sorted. Under a
 //!          limit up to 1,024 the input is not materialised, but some thousands of rows of it at a time (see `top`).
+//!          limit up to 1,024 the input is not materialised, but some thousands of rows of it at a time (`top.rs`).
 //! Limit    exact: what reads on sees the first rows alone.
+//! Stands for SortExec and PartialSortExec; for SortPreservingMergeExec, since a merge of sorted partitions is their sort; and for
+//!          what keeps an order that the device loses.
 
 pub(crate) mod lower;
 pub(crate) mod run;
@@ -16,14 +19,32 @@ mod top;
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::partial_sort::PartialSortExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
+use crate::column::ColumnInfo;
+use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
+use crate::expr::{Dictionaries, Lowering};
 use crate::operator::sort::lower::SortSink;
+use crate::placement::simplify::only_moves;
+use crate::placement::walk::Placing;
+use crate::placement::walk::with_children;
 use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
+use crate::reason::Reason;
+
+/// Rows that are sorted as one: what one pipeline may read.
+const MAX_SORTED_ROWS: usize = millpond_kernels::abi::MAX_EXTENT_ROWS as usize;
 
 /// A sort on the device.
 #[derive(Debug, Clone)]
@@ -38,7 +59,7 @@ impl DeviceSortExec {
     /// The device's form of `sort`, over `input`, giving at most `fetch` rows.
     pub fn new(sort: &SortExec, fetch: Option<usize>, input: Arc<dyn ExecutionPlan>) -> Self {
         let order = sort.expr().clone();
-        let properties = crate::operator::properties(sort.schema(), Some(order.clone()));
+        let properties = crate::node::properties(sort.schema(), Some(order.clone()));
         Self { order, fetch, input, properties }
     }
 
@@ -72,9 +93,201 @@ impl DisplayAs for DeviceSortExec {
     }
 }
 
-crate::operator::device_node!(DeviceSortExec, execute: refuse);
+crate::node::device_node!(DeviceSortExec, execute: refuse);
 
-/// How sorts become sinks.
+impl DeviceOperator for Sort {
+    fn name(&self) -> &'static str {
+        "sort"
+    }
+
+    fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
+        if let Some(sort) = node.downcast_ref::<SortExec>() {
+            return Some(place_sort(node, sort, to));
+        }
+        if let Some(partial) = node.downcast_ref::<PartialSortExec>() {
+            let whole = SortExec::new(partial.expr().clone(), Arc::clone(partial.input()));
+            return Some(place_sort(node, &whole.with_fetch(partial.fetch()), to));
+        }
+        node.downcast_ref::<SortPreservingMergeExec>().map(|merge| place_merge(node, merge, to))
+    }
+
+    fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
+        if node.is::<SortPreservingMergeExec>() {
+            return Some(false);
+        }
+        (node.is::<SortExec>() || node.is::<PartialSortExec>() || node.is::<DeviceSortExec>()).then_some(true)
+    }
+
+    fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
+        node.is::<DeviceSortExec>()
+    }
+
+    fn sort(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        tree: &DeviceTree,
+        order: &LexOrdering,
+        fetch: Option<usize>,
+        to: &Placing<'_>,
+    ) -> Option<Result<Arc<dyn ExecutionPlan>, Reason>> {
+        let judged = judge(order, &tree.columns, &mut to.lowering());
+        Some(judged.and_then(|()| check_rows(node, tree.aggregated, fetch, to)).map(|()| {
+            let sort = SortExec::new(order.clone(), Arc::clone(node));
+            Arc::new(DeviceSortExec::new(&sort, fetch, Arc::clone(&tree.plan))) as Arc<dyn ExecutionPlan>
+        }))
+    }
+}
+
+/// A sort goes with the device subtree below it. Rows that are on the CPU anyway are moved for a sort alone, too.
+fn place_sort(node: &Arc<dyn ExecutionPlan>, sort: &SortExec, to: &Placing<'_>) -> Result<Placed> {
+    let child = to.with_order_free(to.restores(), || to.place(sort.input()))?;
+    if to.restores() && to.is_order_free() && sort.fetch().is_none() {
+        // What reads the rows does not ask for the order.
+        return Ok(match to.after_limit(child)? {
+            Placed::Device(tree) => {
+                let cpu = Arc::clone(node);
+                Placed::Device(DeviceTree { cpu, row_limit: None, sorted: false, ..tree })
+            }
+            child => child,
+        });
+    }
+    to.unary(node, child, |input| {
+        let sorted = to.sort(sort.input(), input.clone(), sort.expr(), sort.fetch())?;
+        Ok(DeviceTree { cpu: Arc::clone(node), ..sorted })
+    })
+}
+
+/// A merge of sorted partitions is their sort: those below it need not have an order of their own.
+fn place_merge(node: &Arc<dyn ExecutionPlan>, merge: &SortPreservingMergeExec, to: &Placing<'_>) -> Result<Placed> {
+    if to.is_order_free() && node.fetch().is_none() {
+        return Ok(match to.place(merge.input())? {
+            Placed::Device(tree) => Placed::Device(DeviceTree { cpu: Arc::clone(node), ..tree }),
+            Placed::Host { plan: input, pending } => {
+                Placed::Host { plan: Arc::new(CoalescePartitionsExec::new(input)), pending }
+            }
+        });
+    }
+    // A sort right below has the order already; its limit is the merge's. It may have left out keys that are constant in each
+    // partition, and not in all together.
+    let sorts = sorts_below(merge.input());
+    let whole = if sorts { sorted_by(merge.input(), merge.expr())? } else { None };
+    let as_sorted = whole.as_ref().is_some_and(|whole| Arc::ptr_eq(whole, merge.input()));
+    if let (Some(input), false) = (whole, as_sorted) {
+        let merge = SortPreservingMergeExec::new(merge.expr().clone(), input).with_fetch(merge.fetch());
+        if let Placed::Device(tree) = to.place(&(Arc::new(merge) as Arc<dyn ExecutionPlan>))? {
+            return Ok(Placed::Device(tree));
+        }
+    }
+    let in_order = |tree: &DeviceTree| {
+        tree.sorted && (as_sorted || tree.plan.properties().output_ordering() == Some(merge.expr()))
+    };
+    if !sorts
+        && let Some(child) = to.in_any_order(|| to.place(merge.input()))?
+        && let Placed::Device(tree) = to.after_limit(child)?
+    {
+        let tree = match in_order(&tree) {
+            true => to.limit(tree, 0, node.fetch(), node),
+            // Sorted by fewer keys and cut, these may not be the first rows.
+            false if tree.sorted && tree.row_limit.is_some() => Err(kept(node)),
+            false => to.sort(node, tree, merge.expr(), node.fetch()),
+        };
+        if let Ok(tree) = tree {
+            return Ok(Placed::Device(tree));
+        }
+    }
+    match to.in_order(|| to.place(merge.input()))? {
+        Placed::Device(tree) if in_order(&tree) => match to.limit(tree.clone(), 0, node.fetch(), node) {
+            Ok(tree) => Ok(Placed::Device(tree)),
+            Err(reason) => to.stay(node, vec![Placed::Device(tree)], Some(reason)),
+        },
+        // With all below it: what is on the device has lost the order.
+        Placed::Device(_) => Ok(Placed::Host { plan: Arc::clone(node), pending: vec![kept(node)] }),
+        child => to.stay(node, vec![child], None),
+    }
+}
+
+/// True where `plan` is a sort, but for projections and nodes that only move rows.
+fn sorts_below(mut plan: &Arc<dyn ExecutionPlan>) -> bool {
+    while only_moves(plan.as_ref()) || plan.is::<ProjectionExec>() {
+        let Some(input) = plan.children().first().copied() else { return false };
+        plan = input;
+    }
+    plan.is::<SortExec>()
+}
+
+/// `plan` with the sort that [`sorts_below`] finds in each partition by all of `order`; `plan` itself where it is so already, nothing where
+/// `order` has no form below a projection.
+fn sorted_by(plan: &Arc<dyn ExecutionPlan>, order: &LexOrdering) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(sort) = plan.downcast_ref::<SortExec>() {
+        if sort.expr() == order {
+            return Ok(Some(Arc::clone(plan)));
+        }
+        let whole = SortExec::new(order.clone(), Arc::clone(sort.input()));
+        let whole = whole.with_preserve_partitioning(sort.preserve_partitioning()).with_fetch(sort.fetch());
+        return Ok(Some(Arc::new(whole)));
+    }
+    let children = plan.children();
+    let [input] = children.as_slice() else { return Ok(None) };
+    let below = match plan.downcast_ref::<ProjectionExec>() {
+        None => Some(order.clone()),
+        Some(projection) => {
+            let through = |of: &PhysicalSortExpr| {
+                let expr = Arc::clone(&of.expr).transform_up(|part| {
+                    Ok(match part.downcast_ref::<Column>() {
+                        Some(column) => Transformed::yes(Arc::clone(&projection.expr()[column.index()].expr)),
+                        None => Transformed::no(part),
+                    })
+                });
+                Ok::<_, DataFusionError>(PhysicalSortExpr { expr: expr.data()?, options: of.options })
+            };
+            LexOrdering::new(order.iter().map(through).collect::<Result<Vec<_>>>()?)
+        }
+    };
+    let Some(below) = below else { return Ok(None) };
+    match sorted_by(input, &below)? {
+        Some(sorted) if Arc::ptr_eq(&sorted, input) => Ok(Some(Arc::clone(plan))),
+        Some(sorted) => with_children(Arc::clone(plan), vec![sorted]).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn kept(plan: &Arc<dyn ExecutionPlan>) -> Reason {
+    Reason::OrderKept { node: plan.name().to_string() }
+}
+
+/// Whether rows can be sorted by `order`.
+fn judge(order: &LexOrdering, input: &[ColumnInfo], dictionaries: &mut Dictionaries) -> Result<(), Reason> {
+    let mut lowering = Lowering::new(input, dictionaries);
+    let scope = lowering.scope();
+    for key in order.iter() {
+        lowering.sort_key(&key.expr, &scope)?;
+    }
+    for column in input {
+        column.ty()?;
+    }
+    Ok(())
+}
+
+/// Refuses to sort more rows than the device can. Rows of a scan are counted beforehand; groups are not. A sort that keeps the first
+/// few rows takes any number.
+fn check_rows(
+    input: &Arc<dyn ExecutionPlan>,
+    aggregated: bool,
+    fetch: Option<usize>,
+    to: &Placing<'_>,
+) -> Result<(), Reason> {
+    if !aggregated
+        && fetch.is_none()
+        && let Some(statistics) = to.statistics(input)
+        && let Precision::Exact(rows) | Precision::Inexact(rows) = statistics.num_rows
+        && rows > MAX_SORTED_ROWS
+    {
+        return Err(Reason::TooManyRowsToSort { rows, limit: MAX_SORTED_ROWS });
+    }
+    Ok(())
+}
+
+/// Sorts: where they and merges of sorted partitions are placed, and how they become sinks.
 #[derive(Debug)]
 pub(crate) struct Sort;
 

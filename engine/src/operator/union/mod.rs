@@ -18,12 +18,16 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
+use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
-use crate::operator::union::lower::BranchSink;
+use crate::operator::union::lower::{BranchSink, union_columns};
+use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments, Source};
+use crate::reason::Reason;
 
 /// A union on the device.
 #[derive(Debug, Clone)]
@@ -35,7 +39,7 @@ pub struct DeviceUnionExec {
 impl DeviceUnionExec {
     /// The device's form of `union`, over `inputs`.
     pub fn new(union: &dyn ExecutionPlan, inputs: Vec<Arc<dyn ExecutionPlan>>) -> Self {
-        Self { inputs, properties: crate::operator::properties(union.schema(), None) }
+        Self { inputs, properties: crate::node::properties(union.schema(), None) }
     }
 
     pub fn inputs(&self) -> &[Arc<dyn ExecutionPlan>] {
@@ -81,7 +85,61 @@ impl ExecutionPlan for DeviceUnionExec {
     }
 }
 
-/// How unions become segments: one for each input, which another one reads one after the other.
+impl DeviceOperator for Union {
+    fn name(&self) -> &'static str {
+        "union"
+    }
+
+    fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
+        is_union(node.as_ref()).then(|| place(node, to))
+    }
+
+    fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
+        (is_union(node) || node.is::<DeviceUnionExec>()).then_some(true)
+    }
+
+    fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
+        node.is::<DeviceUnionExec>()
+    }
+}
+
+fn is_union(node: &dyn ExecutionPlan) -> bool {
+    node.is::<UnionExec>() || node.is::<InterleaveExec>()
+}
+
+/// A union goes to the device whole, its inputs that are on the CPU above uploads.
+fn place(node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Result<Placed> {
+    let place = |input| to.after_limit(to.place(input)?);
+    let children = node.children().into_iter().map(place).collect::<Result<Vec<_>>>()?;
+    if !to.counts(node.as_ref()) {
+        return to.stay(node, children, None);
+    }
+    match judge(node, &children, to) {
+        Ok(tree) => Ok(Placed::Device(tree)),
+        Err(reason) => to.stay(node, children, Some(reason)),
+    }
+}
+
+/// The device's form of the union `node` of `children`.
+fn judge(node: &Arc<dyn ExecutionPlan>, children: &[Placed], to: &Placing<'_>) -> Result<DeviceTree, Reason> {
+    let trees = children.iter().map(|child| to.tree(child)).collect::<Result<Vec<_>, Reason>>()?;
+    let (inputs, columns): (Vec<_>, Vec<_>) = trees.into_iter().map(|tree| (tree.plan, tree.columns)).unzip();
+    let columns = union_columns(&columns, &mut to.dictionaries());
+    for column in &columns {
+        column.ty()?;
+    }
+    let tree = DeviceTree {
+        plan: Arc::new(DeviceUnionExec::new(node.as_ref(), inputs)),
+        cpu: Arc::clone(node),
+        columns,
+        row_limit: None,
+        sorted: false,
+        aggregated: true,
+    };
+    to.restore_order(node, tree)
+}
+
+/// Unions: where they are placed, and how they become segments: one for each input, which another one reads one after the other.
 #[derive(Debug)]
 pub(crate) struct Union;
 

@@ -5,14 +5,17 @@
 //! Order    of rows: not promised.
 //! Memory   one batch per feeder, pinned and on the device.
 //! Shows    why what lies below stayed on the CPU.
+//! Known    the statistics of what lies below, read once for a plan.
 
 pub(crate) mod feed;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use datafusion::common::Statistics;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::reason::Reason;
@@ -24,13 +27,25 @@ pub struct UploadExec {
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
+    /// What DataFusion knows of the input's rows, once it has been asked.
+    statistics: OnceLock<Option<Arc<Statistics>>>,
+}
+
+/// What DataFusion knows of the rows of `plan`. A failure to estimate is not an error of the query.
+pub(crate) fn statistics(plan: &dyn ExecutionPlan) -> Option<Arc<Statistics>> {
+    StatisticsContext::new().compute(plan, &StatisticsArgs::new()).ok()
 }
 
 impl UploadExec {
     /// A border above `input`, which stayed on the CPU for `reasons` (none for a scan).
     pub fn new(input: Arc<dyn ExecutionPlan>, reasons: Vec<Reason>) -> Self {
-        let properties = crate::operator::properties(input.schema(), None);
-        Self { reasons, input, properties, metrics: ExecutionPlanMetricsSet::new() }
+        let properties = crate::node::properties(input.schema(), None);
+        Self { reasons, input, properties, metrics: ExecutionPlanMetricsSet::new(), statistics: OnceLock::new() }
+    }
+
+    /// The same, with the statistics of its input, which have been read.
+    pub fn with_statistics(self, statistics: Option<Arc<Statistics>>) -> Self {
+        Self { statistics: OnceLock::from(statistics), ..self }
     }
 
     /// Why operators below stayed on the CPU.
@@ -43,13 +58,21 @@ impl UploadExec {
         &self.input
     }
 
+    /// What DataFusion knows of the input's rows: as placement read it, or read now and kept.
+    pub fn statistics(&self) -> Option<&Arc<Statistics>> {
+        self.statistics.get_or_init(|| statistics(self.input.as_ref())).as_ref()
+    }
+
     /// Where feeders count rows and bytes.
     pub fn metrics_set(&self) -> &ExecutionPlanMetricsSet {
         &self.metrics
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
-        Self::new(input, self.reasons.clone())
+        // Other rows have other statistics.
+        let same = Arc::ptr_eq(&input, &self.input);
+        let statistics = if same { self.statistics.clone() } else { OnceLock::new() };
+        Self { statistics, ..Self::new(input, self.reasons.clone()) }
     }
 
     fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
@@ -69,7 +92,7 @@ impl DisplayAs for UploadExec {
     }
 }
 
-crate::operator::device_node!(UploadExec, {
+crate::node::device_node!(UploadExec, {
     fn execute(
         &self,
         _partition: usize,

@@ -1,0 +1,99 @@
+//! What the device nodes of a plan have in common.
+//!
+//!   properties     one output partition, given at the end, in an order only where a sort made one
+//!   device_node!   the part of `ExecutionPlan` that is the same for every node with one input
+//!   named          a list of expressions, as EXPLAIN prints it
+//!
+//! Execution  only a [`DownloadExec`](crate::result::node::DownloadExec) executes; the other nodes refuse, because a program runs
+//!            them together.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, Partitioning, PhysicalExpr};
+use datafusion::physical_plan::PlanProperties;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+
+/// Properties of a device node: one partition, given at the end, with the order of `sorted` if there is one.
+pub fn properties(schema: SchemaRef, sorted: Option<LexOrdering>) -> Arc<PlanProperties> {
+    let equivalences = match sorted {
+        Some(order) => EquivalenceProperties::new_with_orderings(schema, [order]),
+        None => EquivalenceProperties::new(schema),
+    };
+    Arc::new(PlanProperties::new(
+        equivalences,
+        Partitioning::UnknownPartitioning(1),
+        EmissionType::Final,
+        Boundedness::Bounded,
+    ))
+}
+
+/// Expressions in EXPLAIN's words: `x@0 as y`, the name left out where it repeats the expression.
+pub fn named(expressions: &[(Arc<dyn PhysicalExpr>, String)]) -> String {
+    let one = |(expression, name): &(Arc<dyn PhysicalExpr>, String)| {
+        let text = expression.to_string();
+        if &text == name { text } else { format!("{text} as {name}") }
+    };
+    expressions.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// The part of `ExecutionPlan` that is the same for every device node with one input: fields `input` and `properties`,
+/// a method `with_input`, and a method `expressions`.
+macro_rules! device_node {
+    ($node:ident, execute: refuse) => {
+        $crate::node::device_node!($node, {
+            fn execute(
+                &self,
+                _partition: usize,
+                _context: ::std::sync::Arc<::datafusion::execution::TaskContext>,
+            ) -> ::datafusion::error::Result<::datafusion::execution::SendableRecordBatchStream> {
+                Err($crate::EngineError::internal(concat!(stringify!($node), " runs as part of a DownloadExec")).into())
+            }
+        });
+    };
+    ($node:ident, { $($own:item)* }) => {
+        impl ::datafusion::physical_plan::ExecutionPlan for $node {
+            fn name(&self) -> &str {
+                stringify!($node)
+            }
+
+            fn properties(&self) -> &::std::sync::Arc<::datafusion::physical_plan::PlanProperties> {
+                &self.properties
+            }
+
+            fn children(&self) -> Vec<&::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
+                vec![&self.input]
+            }
+
+            fn apply_expressions(
+                &self,
+                f: &mut dyn FnMut(
+                    &::std::sync::Arc<dyn ::datafusion::physical_expr::PhysicalExpr>,
+                ) -> ::datafusion::error::Result<
+                    ::datafusion::common::tree_node::TreeNodeRecursion,
+                >,
+            ) -> ::datafusion::error::Result<::datafusion::common::tree_node::TreeNodeRecursion> {
+                use ::datafusion::common::tree_node::TreeNodeRecursion;
+                for expression in self.expressions() {
+                    if f(&expression)? == TreeNodeRecursion::Stop {
+                        return Ok(TreeNodeRecursion::Stop);
+                    }
+                }
+                Ok(TreeNodeRecursion::Continue)
+            }
+
+            fn with_new_children(
+                self: ::std::sync::Arc<Self>,
+                mut children: Vec<::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>>,
+            ) -> ::datafusion::error::Result<::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
+                match (children.pop(), children.is_empty()) {
+                    (Some(input), true) => Ok(::std::sync::Arc::new(self.with_input(input))),
+                    _ => Err($crate::EngineError::internal(concat!(stringify!($node), " has one input")).into()),
+                }
+            }
+
+            $($own)*
+        }
+    };
+}
+pub(crate) use device_node;

@@ -1,0 +1,50 @@
+//! The statistics of a plan's inputs, each computed once while the plan is placed.
+//!
+//!   the rows of a scan    asked for by its upload, by a sort above it, and again where its order is needed after all
+//!                         └─► DataFusion computes them once
+//!
+//! Keys  are the addresses of nodes: every plan that was asked for is kept for as long as its statistics are.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use datafusion::common::Statistics;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+
+use crate::placement::Judged;
+
+/// Statistics of the nodes of one plan.
+pub(super) struct PlanStatistics<'a> {
+    context: StatisticsContext,
+    /// What has been asked for.
+    plans: RefCell<Vec<Arc<dyn ExecutionPlan>>>,
+    /// Addresses of the sources below.
+    sources: RefCell<HashSet<*const ()>>,
+    judged: &'a Judged,
+}
+
+impl<'a> PlanStatistics<'a> {
+    /// None yet; `judged` counts those of sources.
+    pub(super) fn new(judged: &'a Judged) -> Self {
+        let context = StatisticsContext::new();
+        Self { context, plans: RefCell::default(), sources: RefCell::default(), judged }
+    }
+
+    /// What DataFusion knows of the rows of `plan`. A failure to estimate is not an error of the query.
+    pub(super) fn of(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<Statistics>> {
+        self.plans.borrow_mut().push(Arc::clone(plan));
+        self.count_sources(plan);
+        self.context.compute(plan.as_ref(), &StatisticsArgs::new()).ok()
+    }
+
+    fn count_sources(&self, plan: &Arc<dyn ExecutionPlan>) {
+        let children = plan.children();
+        if children.is_empty() && self.sources.borrow_mut().insert(Arc::as_ptr(plan).cast()) {
+            self.judged.statistics_read.fetch_add(1, Ordering::Relaxed);
+        }
+        children.into_iter().for_each(|child| self.count_sources(child));
+    }
+}

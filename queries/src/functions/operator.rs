@@ -1,0 +1,27 @@
+//! What the engine is told of the functions of relations: they are operators over rows, and work on the CPU.
+//!
+//!   SessionizeExec ─ DownloadExec ─ …      the download says why: "SessionizeExec has no device form yet"
+//!
+//! Without it, the engine would take them for nodes that pass rows on, and reports would leave them out.
+
+use millpond::contract::DeviceOperator;
+use millpond::datafusion::physical_plan::ExecutionPlan;
+use millpond::program::contract::Cut;
+
+use super::RelationExec;
+
+/// The functions of relations, which have no device form.
+#[derive(Debug)]
+pub(crate) struct RelationOperator;
+
+impl Cut for RelationOperator {}
+
+impl DeviceOperator for RelationOperator {
+    fn name(&self) -> &'static str {
+        "function of relations"
+    }
+
+    fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
+        node.is::<RelationExec>().then_some(true)
+    }
+}
