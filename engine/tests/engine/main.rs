@@ -16,6 +16,7 @@ mod medians;
 mod memory;
 mod no_device;
 mod null_device;
+mod operators;
 mod orders;
 mod panics;
 mod placement;

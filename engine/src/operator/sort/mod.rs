@@ -170,7 +170,7 @@ fn place_merge(node: &Arc<dyn ExecutionPlan>, merge: &SortPreservingMergeExec, t
     // A sort right below has the order already; its limit is the merge's. It may have left out keys that are constant in each
     // partition, and not in all together.
     let sorts = sorts_below(merge.input());
-    let whole = if sorts { sorted_by(merge.input(), merge.expr())? } else { None };
+    let whole = if sorts { sort_by(merge.input(), merge.expr())? } else { None };
     let as_sorted = whole.as_ref().is_some_and(|whole| Arc::ptr_eq(whole, merge.input()));
     if let (Some(input), false) = (whole, as_sorted) {
         let merge = SortPreservingMergeExec::new(merge.expr().clone(), input).with_fetch(merge.fetch());
@@ -188,7 +188,7 @@ fn place_merge(node: &Arc<dyn ExecutionPlan>, merge: &SortPreservingMergeExec, t
         let tree = match in_order(&tree) {
             true => to.limit(tree, 0, node.fetch(), node),
             // Sorted by fewer keys and cut, these may not be the first rows.
-            false if tree.sorted && tree.row_limit.is_some() => Err(kept(node)),
+            false if tree.sorted && tree.row_limit.is_some() => Err(order_kept(node)),
             false => to.sort(node, tree, merge.expr(), node.fetch()),
         };
         if let Ok(tree) = tree {
@@ -201,7 +201,7 @@ fn place_merge(node: &Arc<dyn ExecutionPlan>, merge: &SortPreservingMergeExec, t
             Err(reason) => to.stay(node, vec![Placed::Device(tree)], Some(reason)),
         },
         // With all below it: what is on the device has lost the order.
-        Placed::Device(_) => Ok(Placed::Host { plan: Arc::clone(node), pending: vec![kept(node)] }),
+        Placed::Device(_) => Ok(Placed::Host { plan: Arc::clone(node), pending: vec![order_kept(node)] }),
         child => to.stay(node, vec![child], None),
     }
 }
@@ -215,9 +215,9 @@ fn sorts_below(mut plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<SortExec>()
 }
 
-/// `plan` with the sort that [`sorts_below`] finds in each partition by all of `order`; `plan` itself where it is so already, nothing where
+/// `plan` with the sort that [`sorts_below`] finds sorting each partition by all of `order`; `plan` itself where it is so already, nothing where
 /// `order` has no form below a projection.
-fn sorted_by(plan: &Arc<dyn ExecutionPlan>, order: &LexOrdering) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+fn sort_by(plan: &Arc<dyn ExecutionPlan>, order: &LexOrdering) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(sort) = plan.downcast_ref::<SortExec>() {
         if sort.expr() == order {
             return Ok(Some(Arc::clone(plan)));
@@ -244,14 +244,14 @@ fn sorted_by(plan: &Arc<dyn ExecutionPlan>, order: &LexOrdering) -> Result<Optio
         }
     };
     let Some(below) = below else { return Ok(None) };
-    match sorted_by(input, &below)? {
+    match sort_by(input, &below)? {
         Some(sorted) if Arc::ptr_eq(&sorted, input) => Ok(Some(Arc::clone(plan))),
         Some(sorted) => with_children(Arc::clone(plan), vec![sorted]).map(Some),
         None => Ok(None),
     }
 }
 
-fn kept(plan: &Arc<dyn ExecutionPlan>) -> Reason {
+fn order_kept(plan: &Arc<dyn ExecutionPlan>) -> Reason {
     Reason::OrderKept { node: plan.name().to_string() }
 }
 
