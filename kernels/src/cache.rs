@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use millpond_memory::{Device, Kernel};
+use millpond_memory::{Device, Kernel, recorder};
 use millpond_ptx::ast::Module;
 use millpond_ptx::build::{merge, merged_name};
 
@@ -155,6 +155,7 @@ impl PipelineCache {
     }
 
     fn compiled(&self, spec: &PipelineSpec) -> Result<(CompiledPipeline, Module)> {
+        let _step = recorder::step(recorder::GENERATE);
         let (mut compiled, mut module) = compile_module(spec)?;
         let limits = self.device.limits();
         let optin = limits.shared_bytes_per_block_optin.max(limits.shared_bytes_per_block);
@@ -173,6 +174,7 @@ impl PipelineCache {
     fn claim(&self, wanted: Vec<String>, wait: bool) -> Option<Claim<'_>> {
         let mut texts = lock(&self.texts);
         while wait && wanted.iter().any(|text| texts.under_way.contains(text)) {
+            let _step = recorder::step(recorder::ASSEMBLE);
             texts = self.assembled.wait(texts).unwrap_or_else(PoisonError::into_inner);
         }
         let new: Vec<String> = (wanted.into_iter())

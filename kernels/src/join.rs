@@ -166,9 +166,10 @@ pub fn list_rows(
     let (count, allot, place) = (count?, allot?, place?);
     let full = allot.persistent_blocks(tune::JOIN_THREADS, 0)?.max(1);
     let config = LaunchConfig::linear(rows.div_ceil(tune::JOIN_THREADS).clamp(1, full), tune::JOIN_THREADS);
-    Launch::new(&count, config).read(leaders).write(lists).value(rows).submit(on)?;
-    Launch::new(&allot, config).write(lists).value(rows).submit(on)?;
-    let launch = Launch::new(&place, config).read(leaders).write(lists);
+    let over = |kernel| Launch::new(kernel, config).over_rows(layout.rows_upper_bound);
+    over(&count).read(leaders).write(lists).value(rows).submit(on)?;
+    over(&allot).write(lists).value(rows).submit(on)?;
+    let launch = over(&place).read(leaders).write(lists);
     Ok(launch.value(list.start as u64).value(rows).submit(on)?)
 }
 

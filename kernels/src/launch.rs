@@ -14,7 +14,8 @@
 
 use std::panic::Location;
 
-use millpond_memory::driver::{KernelLaunch, Site};
+use millpond_memory::driver::{DeclaredAccess, KernelLaunch, Site};
+use millpond_memory::recorder::{LaunchShape, Submission};
 use millpond_memory::{Access, DevicePtr, DeviceView, Kernel, MemoryError, Position, Result, Stream, UseSet};
 
 /// The shape of a launch.
@@ -97,6 +98,8 @@ pub struct Launch<'a> {
     /// Every parameter so far lies where the kernel has it, as far as the driver knows.
     fits: bool,
     uses: UseSet,
+    /// Rows that it works on at most, for whoever records.
+    rows: Option<u64>,
     site: Site,
 }
 
@@ -104,7 +107,16 @@ impl<'a> Launch<'a> {
     #[track_caller]
     pub fn new(kernel: &'a Kernel, config: LaunchConfig) -> Self {
         let site = Location::caller();
-        Launch { kernel, config, params: Vec::with_capacity(64), num_params: 0, fits: true, uses: UseSet::new(), site }
+        Launch {
+            kernel,
+            config,
+            params: Vec::with_capacity(64),
+            num_params: 0,
+            fits: true,
+            uses: UseSet::new(),
+            rows: None,
+            site,
+        }
     }
 
     /// The next parameter is an address whose bytes are read.
@@ -164,6 +176,12 @@ impl<'a> Launch<'a> {
         self
     }
 
+    /// It works on so many rows, or fewer. A recorder counts by it.
+    pub fn over_rows(mut self, rows: u64) -> Self {
+        self.rows = Some(rows);
+        self
+    }
+
     fn buffer(mut self, view: &DeviceView, access: Access) -> Self {
         self.uses.add(view, access);
         self.value(view.address())
@@ -179,6 +197,7 @@ impl<'a> Launch<'a> {
             return Ok(stream.position());
         }
         let mut guards = self.uses.take(stream, self.site)?;
+        let submission = Submission::begin(stream);
         let launch = KernelLaunch {
             function: self.kernel.function(),
             name: self.kernel.name(),
@@ -187,9 +206,13 @@ impl<'a> Launch<'a> {
             shared_bytes: self.config.shared_bytes,
             params: &self.params,
             accesses: guards.declared(),
+            figures: submission.as_ref().and_then(Submission::figures),
             site: self.site,
         };
         let (_, position) = stream.submit(|driver, on| launch_raw(driver, &launch, on))?;
+        if let Some(submission) = submission {
+            record(submission, self.kernel, &self.config, self.rows, guards.declared());
+        }
         guards.submitted(position);
         self.kernel.launched(stream, position);
         Ok(position)
@@ -209,6 +232,38 @@ impl<'a> Launch<'a> {
             given_bytes: self.params.len(),
         })
     }
+}
+
+/// Bytes that lie under any of the views.
+fn bytes_under<'v>(views: impl Iterator<Item = &'v DeclaredAccess>) -> u64 {
+    let mut ranges: Vec<(u64, u64)> = views.map(|view| (view.ptr.0, view.ptr.0 + view.len as u64)).collect();
+    ranges.sort_unstable();
+    let (mut bytes, mut end) = (0, 0);
+    for (from, to) in ranges {
+        bytes += to.saturating_sub(from.max(end));
+        end = end.max(to);
+    }
+    bytes
+}
+
+/// Tells a recorder of a launch, with the bytes of the buffers that it was given, each once.
+fn record(
+    submission: Submission,
+    kernel: &Kernel,
+    config: &LaunchConfig,
+    rows: Option<u64>,
+    declared: &[DeclaredAccess],
+) {
+    let bytes = |of: fn(Access) -> bool| bytes_under(declared.iter().filter(|view| of(view.access)));
+    let shape = LaunchShape {
+        blocks: config.grid.iter().map(|&blocks| u64::from(blocks)).product(),
+        threads: config.block.iter().product(),
+        shared_bytes: config.shared_bytes,
+        rows,
+    };
+    // An output is written; what a kernel reads back of it comes from near by.
+    let reads = |access| matches!(access, Access::Read | Access::Atomic);
+    submission.launched(kernel, shape, bytes(reads), bytes(Access::writes));
 }
 
 #[expect(unsafe_code, reason = "the one door through which device code starts")]
@@ -236,6 +291,13 @@ mod tests {
         4u64.put(&mut params);
         assert_eq!(params.len(), 24);
         assert_eq!((params[0], params[4], params[8], params[16]), (1, 2, 3, 4));
+    }
+
+    #[test]
+    fn bytes_that_lie_under_several_views_count_once() {
+        let view = |at, len| DeclaredAccess { ptr: DevicePtr(at), len, access: Access::Read };
+        assert_eq!(bytes_under([view(100, 10), view(100, 64), view(120, 100), view(500, 0)].iter()), 120);
+        assert_eq!(bytes_under([].iter()), 0);
     }
 
     #[test]

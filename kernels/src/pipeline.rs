@@ -360,7 +360,8 @@ impl Pipeline {
         }
         let wanted = (from_layout.records as u64).div_ceil(compiled.threads as u64);
         let blocks = self.grid(2, kernel, compiled, 0, wanted)?;
-        let mut launch = Launch::new(kernel, LaunchConfig::linear(blocks, compiled.threads));
+        let config = LaunchConfig::linear(blocks, compiled.threads);
+        let mut launch = Launch::new(kernel, config).over_rows(from_layout.records as u64);
         for slot in &compiled.params.slots {
             launch = match slot.slot {
                 Slot::Control => launch.write(to),
@@ -405,7 +406,8 @@ impl Pipeline {
         check_buffer("the output", output, layout.bytes)?;
         output.view(0..layout.zeroed_bytes)?.fill(0, on)?;
         let blocks = self.grid(1, kernel, compiled, 0, layout.num_tiles.max(1) as u64)?;
-        let mut launch = Launch::new(kernel, LaunchConfig::linear(blocks, compiled.threads));
+        let config = LaunchConfig::linear(blocks, compiled.threads);
+        let mut launch = Launch::new(kernel, config).over_rows(state_layout.records as u64);
         for slot in &compiled.params.slots {
             launch = match slot.slot {
                 Slot::Control => launch.read(state),
@@ -677,7 +679,7 @@ pub(crate) fn reads<'k>(mut launch: Launch<'k>, input: &Input<'_>) -> Launch<'k>
     for bytes in input.texts {
         launch = launch.reads(bytes.padded());
     }
-    launch
+    launch.over_rows(input.extents.iter().map(|extent| extent.rows.upper_bound()).sum())
 }
 
 /// A literal as the bits of its slot.

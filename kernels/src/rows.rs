@@ -36,7 +36,7 @@ impl Rows {
 
     /// Adds the two parameters that every static kernel ends with.
     pub(crate) fn put<'a>(&self, launch: Launch<'a>) -> Launch<'a> {
-        let launch = launch.value(self.upper_bound);
+        let launch = launch.over_rows(self.upper_bound).value(self.upper_bound);
         match &self.count {
             Some(count) => launch.read(count),
             None => launch.value(0u64),

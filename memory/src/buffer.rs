@@ -30,6 +30,7 @@ use crate::driver::{Access, CopyOp, DeclaredAccess, DevicePtr, Site};
 use crate::error::{MemoryError, Result};
 use crate::order::Position;
 use crate::pool::MemoryPool;
+use crate::recorder::{Submission, WorkKind};
 use crate::resource::RawAllocation;
 use crate::stream::Stream;
 use crate::units::ByteSize;
@@ -229,7 +230,11 @@ impl DeviceBuffer {
         let tail = padded - zero_from;
         if tail > 0 {
             let from = ptr.offset(zero_from);
+            let submission = Submission::begin(stream);
             let (_, position) = stream.submit(|driver, on| driver.fill(from, 0, tail, on, site))?;
+            if let Some(submission) = submission {
+                submission.submitted(WorkKind::Fill, 0, tail as u64);
+            }
             buffer.view.allocation.log(Access::Write, stream, position);
             buffer.view.allocation.uses.note(Access::Write, position);
         }
@@ -398,8 +403,12 @@ impl DeviceView {
         }
         let mut guard = UseGuard::take(self, Access::Write, stream, site)?;
         let (ptr, len) = (self.address(), self.len);
+        let submission = Submission::begin(stream);
         let (_, position) = stream.submit(|driver, on| driver.fill(ptr, byte, len, on, site))?;
         guard.submitted(position);
+        if let Some(submission) = submission {
+            submission.submitted(WorkKind::Fill, 0, len as u64);
+        }
         Ok(())
     }
 
@@ -421,8 +430,12 @@ impl DeviceView {
         uses.add(to, Access::Write);
         let mut guards = uses.take(stream, site)?;
         let copy = CopyOp::DeviceToDevice { from: self.address(), to: to.address(), len: self.len };
+        let submission = Submission::begin(stream);
         let (_, position) = stream.submit(|driver, on| driver.copy(&copy, on, site))?;
         guards.submitted(position);
+        if let Some(submission) = submission {
+            submission.submitted(WorkKind::Copy, self.len as u64, self.len as u64);
+        }
         Ok(())
     }
 }

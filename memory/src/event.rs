@@ -146,6 +146,11 @@ impl TimeMark {
         TimeMark { handle, device: device.clone() }
     }
 
+    /// True for a mark in a stream of `device`.
+    pub(crate) fn is_of(&self, device: &Device) -> bool {
+        self.device == *device
+    }
+
     /// Milliseconds of device time since `earlier`. Both must have passed; the simulated device says 0.
     pub fn ms_since(&self, earlier: &TimeMark) -> Result<f32> {
         self.device.alive()?;

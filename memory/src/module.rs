@@ -14,6 +14,7 @@ use crate::driver::{FunctionAttribute, FunctionHandle, ModuleHandle, ParamLayout
 use crate::error::{DriverCode, MemoryError, Result};
 use crate::order::Position;
 use crate::pending::Pending;
+use crate::recorder;
 use crate::stream::Stream;
 
 struct Loaded {
@@ -76,6 +77,7 @@ pub struct Module {
 impl Module {
     pub fn load(device: &Device, ptx: &str) -> Result<Self> {
         device.alive()?;
+        let _step = recorder::step(recorder::ASSEMBLE);
         let handle = device.check(device.driver().module_load(device.id(), ptx))?;
         let loaded = Some(Arc::new(Loaded { device: device.clone(), handle }));
         let inner = ModuleInner { loaded, kernels: entry_names(ptx), launches: Mutex::default() };

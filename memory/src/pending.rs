@@ -24,6 +24,7 @@ use std::time::Duration;
 use crate::driver::{CaptureMode, DriverKind, HostSpan};
 use crate::error::{MemoryError, Result};
 use crate::event::Event;
+use crate::recorder::Waiting;
 use crate::stream::{Stream, StreamId};
 use crate::watch::Began;
 
@@ -72,6 +73,8 @@ pub struct Pending<T: 'static> {
     take: Option<Box<dyn FnOnce() -> Result<T> + Send>>,
     counted: bool,
     feeds: bool,
+    /// While it is awaited on a path.
+    waiting: Option<Waiting>,
 }
 
 impl<T: 'static> Pending<T> {
@@ -91,7 +94,14 @@ impl<T: 'static> Pending<T> {
         } else {
             event.device().poller().watch(event.clone(), Arc::clone(&completion));
         }
-        Pending { completion, event: Some(event), take: Some(Box::new(take)), counted: false, feeds: false }
+        Pending {
+            completion,
+            event: Some(event),
+            take: Some(Box::new(take)),
+            counted: false,
+            feeds: false,
+            waiting: None,
+        }
     }
 
     /// A value that is there already.
@@ -101,7 +111,8 @@ impl<T: 'static> Pending<T> {
     {
         let completion = Completion::new();
         completion.finish(Ok(()));
-        Pending { completion, event: None, take: Some(Box::new(move || Ok(value))), counted: true, feeds: false }
+        let take: Option<Box<dyn FnOnce() -> Result<T> + Send>> = Some(Box::new(move || Ok(value)));
+        Pending { completion, event: None, take, counted: true, feeds: false, waiting: None }
     }
 
     /// Counts the wait as one that feeds the device (for room in pinned memory), not as one for a result.
@@ -124,6 +135,7 @@ impl<T: 'static> Pending<T> {
             take: Some(Box::new(move || f(take()?))),
             counted: self.counted,
             feeds: self.feeds,
+            waiting: None,
         }
     }
 
@@ -137,7 +149,10 @@ impl<T: 'static> Pending<T> {
         self.count();
         let take = self.take.take().expect("a pending value is taken once");
         let passed = match &self.event {
-            Some(event) => event.wait_uncounted(),
+            Some(event) => {
+                let _waiting = Waiting::begin(|| event.stream_id().index);
+                event.wait_uncounted()
+            }
             None => Ok(()),
         };
         match passed {
@@ -173,11 +188,16 @@ impl<T: 'static> Future for Pending<T> {
         match &mut *this.completion.state() {
             State::Waiting { waker, .. } => {
                 *waker = Some(context.waker().clone());
+                if this.waiting.is_none() {
+                    let stream = || this.event.as_ref().map_or(0, |event| event.stream_id().index);
+                    this.waiting = Waiting::begin(stream);
+                }
                 return Poll::Pending;
             }
             State::Failed(error) => return Poll::Ready(Err(error.clone())),
             State::Done => {}
         }
+        this.waiting = None;
         let take = this.take.take().expect("a future is not polled after it is ready");
         Poll::Ready(take())
     }

@@ -27,6 +27,7 @@ use crate::error::{MemoryError, OomCause, OomSnapshot, Result};
 use crate::graph::trim_graph_memory;
 use crate::ledger::Ledger;
 use crate::pool::{MemoryPool, PoolInner};
+use crate::recorder::{Call, WorkKind};
 use crate::resource::{RawAllocation, ResourceStatistics};
 use crate::stream::{Stream, StreamId};
 use crate::units::ByteSize;
@@ -440,7 +441,12 @@ impl MemoryPool {
 
     /// Allocates `len` bytes in the order of `stream`, counted under its scope.
     pub(crate) fn allocate(&self, len: NonZeroUsize, stream: &Stream, site: Site) -> Result<RawAllocation> {
-        self.timed(stream, || self.allocate_untimed(len, stream, site))
+        let call = Call::begin();
+        let raw = self.timed(stream, || self.allocate_untimed(len, stream, site))?;
+        if let Some(call) = call {
+            call.returned(WorkKind::Allocate, stream.id().index, len.get() as u64);
+        }
+        Ok(raw)
     }
 
     /// Counts what `call` takes as time in the allocator.
@@ -522,8 +528,12 @@ impl MemoryPool {
     pub(crate) fn deallocate(&self, raw: RawAllocation, stream: &Stream, site: Site) -> Result<()> {
         let bytes = raw.len.get() as u64;
         let ledger = &self.inner.pressure.ledger;
+        let call = Call::begin();
         match self.timed(stream, || self.inner.resource.deallocate(raw, stream, site)) {
             Ok(()) => {
+                if let Some(call) = call {
+                    call.returned(WorkKind::Free, stream.id().index, bytes);
+                }
                 ledger.freed(bytes, stream.position());
                 Ok(())
             }

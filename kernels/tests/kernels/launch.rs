@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use millpond_kernels::{Launch, LaunchConfig};
 use millpond_memory::driver::sim::SimDriver;
+use millpond_memory::recorder::{Recorder, WorkKind};
 use millpond_memory::{Device, DeviceBuffer, Driver, Kernel, MemoryError, MemoryPool, PinnedPool, Stream};
 
 /// Adds `by` to every value, and every value before to a total.
@@ -157,4 +158,35 @@ fn an_empty_grid_launches_nothing() {
     let launch = Launch::new(&add, LaunchConfig::over(0, 256)).write(&empty).write(&empty).value(0u32).value(0u64);
     launch.submit(&streams[0]).unwrap();
     assert_eq!(device.counters().launches, 0);
+}
+
+#[test]
+fn a_recorder_is_told_what_a_launch_touched() {
+    const ROWS: usize = 64;
+    let rig = rig(1);
+    let stream = &rig.streams[0];
+    let data = DeviceBuffer::zeroed(ROWS * 8, stream, &rig.pool).unwrap();
+    let total = DeviceBuffer::zeroed(8, stream, &rig.pool).unwrap();
+    let add = || {
+        let launch = Launch::new(&rig.add, LaunchConfig::over(ROWS, 32)).over_rows(ROWS as u64);
+        launch.write(&data).write(&total).value(ROWS as u32).value(1u64).submit(stream).unwrap()
+    };
+    add();
+    let recorder = Recorder::new();
+    let path = recorder.path("run", "one", "rest").enter();
+    add();
+    stream.synchronize().unwrap();
+    drop(path);
+    add();
+    let recording = recorder.recording();
+    let work: Vec<_> = recording.work.iter().filter(|work| matches!(work.kind, WorkKind::Launch(_))).collect();
+    let [work] = work[..] else { panic!("one launch was on the path: {work:?}") };
+    assert_eq!((work.bytes_read, work.bytes_written), (0, 512 + 8));
+    let WorkKind::Launch(launch) = &work.kind else { unreachable!() };
+    assert_eq!((&*launch.kernel, launch.blocks, launch.threads, launch.rows), ("add", 2, 32, Some(64)));
+    let figures = launch.figures.expect("the simulated device counts");
+    assert_eq!((figures.sectors_read, figures.sectors_written, figures.sectors_atomic), (16, 16, 1));
+    // 15 instructions up to the end, two warps, and no lane that leaves early.
+    assert_eq!((figures.warp_instructions, figures.lane_instructions), (2 * 15, 64 * 15));
+    assert!(rig.driver.take_findings().is_empty());
 }

@@ -228,6 +228,7 @@ exports! {
             shared_bytes,
             params,
             accesses: &[],
+            figures: None,
             site: site(),
         };
         shim.driver.launch_checked(&launch, stream(on))?;

@@ -21,7 +21,7 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use crate::error::{DriverCode, DriverError};
 pub use crate::pinned::{HostBlock, HostSpan};
@@ -286,7 +286,21 @@ pub struct KernelLaunch<'a> {
     /// Every parameter at its PTX offset: each aligned to its own size, little endian.
     pub params: &'a [u8],
     pub accesses: &'a [DeclaredAccess],
+    /// Where the simulated device puts what it counted, once the launch has run. Others leave it empty.
+    pub figures: Option<&'a Arc<OnceLock<LaunchFigures>>>,
     pub site: Site,
+}
+
+/// What the simulated device counts of one launch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LaunchFigures {
+    pub warp_instructions: u64,
+    /// Instructions times the lanes that took part.
+    pub lane_instructions: u64,
+    /// 32-byte sectors of device memory that were read, written and changed atomically, each counted once for the launch.
+    pub sectors_read: u64,
+    pub sectors_written: u64,
+    pub sectors_atomic: u64,
 }
 
 /// One copy. Each end names its bytes; the lengths agree.

@@ -11,6 +11,7 @@
 //! Short      an allocation that finds no memory is a failure that is counted; the pattern goes on.
 //! After      every resource is dropped when its turn ends, and has given everything back.
 
+mod bandwidth;
 mod events;
 mod pattern;
 mod samples;
@@ -20,6 +21,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use bandwidth::memory_bandwidth;
 pub use events::EventFigure;
 pub use pattern::Work;
 pub use samples::{Samples, Summary};

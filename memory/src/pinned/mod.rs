@@ -39,6 +39,7 @@ use crate::error::{MemoryError, Result};
 use crate::order::Position;
 use crate::pending::Pending;
 use crate::pool::MemoryPool;
+use crate::recorder::{self, InStep, Submission, WorkKind};
 use crate::stream::Stream;
 use crate::units::ByteSize;
 
@@ -283,7 +284,7 @@ impl PinnedPool {
     /// [`MemoryError::PinnedExhausted`] if it is larger than the limit.
     #[track_caller]
     pub fn take(&self, kind: HostKind, len: usize) -> TakePinned {
-        TakePinned { pool: self.clone(), kind, len, site: Location::caller(), waited: false }
+        TakePinned { pool: self.clone(), kind, len, site: Location::caller(), waited: false, step: None }
     }
 
     fn exhausted(&self, len: usize) -> MemoryError {
@@ -313,6 +314,8 @@ pub struct TakePinned {
     len: usize,
     site: Site,
     waited: bool,
+    /// While it waits on a path.
+    step: Option<InStep>,
 }
 
 impl Future for TakePinned {
@@ -332,6 +335,7 @@ impl Future for TakePinned {
             Ok(None) => {
                 if !self.waited {
                     self.waited = true;
+                    self.step = recorder::step(recorder::WAIT);
                     inner.device.scope().count(|c| &c.feed_waits);
                 }
                 Poll::Pending
@@ -498,8 +502,16 @@ impl PinnedBuffer {
                 stream.device().wait_until(|| event.query())?;
             }
         }
+        let submission = Submission::begin(stream);
         let (_, position) = stream.submit(|driver, on| driver.copy(&copy, on, site))?;
         guard.submitted(position);
+        if let Some(submission) = submission {
+            let (kind, read, written) = match direction {
+                Direction::Up => (WorkKind::Upload, 0, len),
+                Direction::Down => (WorkKind::Download, len, 0),
+            };
+            submission.submitted(kind, read as u64, written as u64);
+        }
         self.last = Some((stream.clone(), position));
         match direction {
             Direction::Up => {

@@ -74,6 +74,7 @@ pub fn add_one(device: &Device, kernel: &millpond_memory::Kernel, buffer: &Devic
         shared_bytes: 0,
         params: &params,
         accesses: &accesses,
+        figures: None,
         site: std::panic::Location::caller(),
     };
     // SAFETY: the parameters are those of ADD_ONE, and the guard holds the buffer they point to.

@@ -139,6 +139,7 @@ impl Setup {
                     shared_bytes: 0,
                     params: &[],
                     accesses: &[],
+                    figures: None,
                     site: here,
                 };
                 // SAFETY: the driver only remembers it.

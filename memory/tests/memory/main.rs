@@ -22,6 +22,7 @@ mod pinned;
 mod pool_rules;
 mod pools;
 mod pressure;
+mod recorder;
 mod replay;
 mod resource_order;
 mod resources;

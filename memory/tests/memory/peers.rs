@@ -266,6 +266,7 @@ fn kernels_on_the_peer() {
                     shared_bytes: 0,
                     params: &address.to_le_bytes(),
                     accesses: &[declare(buffer.address(), LEN, Access::Write)],
+                    figures: None,
                     site: std::panic::Location::caller(),
                 },
                 stream,

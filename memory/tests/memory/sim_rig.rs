@@ -111,6 +111,7 @@ impl Rig {
             shared_bytes: 0,
             params: &params,
             accesses,
+            figures: None,
             site: Location::caller(),
         };
         self.driver.launch_checked(&launch, stream)

@@ -37,6 +37,12 @@ impl SectorSet {
         self.chunks.iter().flatten().all(|chunk| chunk.iter().all(|&word| word == 0))
     }
 
+    /// How many sectors are in the set.
+    pub fn len(&self) -> u64 {
+        let words = self.chunks.iter().flatten().flat_map(|chunk| chunk.iter());
+        words.map(|word| u64::from(word.count_ones())).sum()
+    }
+
     /// Whether the sector is in the set.
     pub fn contains(&self, sector: u64) -> bool {
         match self.chunks.get((sector / CHUNK_SECTORS) as usize) {
@@ -100,6 +106,7 @@ mod tests {
         set.insert(4090, 4100);
         set.insert(20_000, 20_000);
         assert_eq!(set.runs(), [(3, 1), (60, 71), (4090, 11), (20_000, 1)]);
+        assert_eq!(set.len(), 1 + 71 + 11 + 1);
         assert!(set.contains(130) && !set.contains(131) && !set.contains(1 << 40));
     }
 }

@@ -451,6 +451,7 @@ impl State {
                         shared_bytes: node.shared_bytes,
                         params: &node.params,
                         accesses: &node.accesses,
+                        figures: None,
                         site: node.site,
                     };
                     self.launch(&launch, stream)?;

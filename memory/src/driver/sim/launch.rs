@@ -17,11 +17,11 @@ use super::report::{Submission, What};
 use super::state::State;
 use crate::driver::{
     Access, DeclaredAccess, DeviceId, DevicePtr, DriverCode, DriverError, FindingKind, FunctionAttribute,
-    FunctionHandle, KernelLaunch, ModuleHandle, ParamLayout, Result, StreamHandle,
+    FunctionHandle, KernelLaunch, LaunchFigures, ModuleHandle, ParamLayout, Result, StreamHandle,
 };
-use millpond_ptx::interpret::{self, Fault, FaultKind, Image, KernelInfo};
+use millpond_ptx::interpret::{self, Fault, FaultKind, Footprint, Image, KernelInfo, SectorSet};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub(super) const MAX_THREADS_PER_BLOCK: u32 = 1024;
 pub(super) const SHARED_PER_BLOCK: u32 = 48 << 10;
@@ -85,6 +85,8 @@ pub(super) struct QueuedLaunch {
     accesses: Vec<DeclaredAccess>,
     /// Chooses which block and warp moves next.
     seed: Option<u64>,
+    /// Where its counts go.
+    figures: Option<Arc<OnceLock<LaunchFigures>>>,
 }
 
 // 1. Modules and functions.
@@ -318,6 +320,7 @@ impl State {
             params: launch.params.to_vec(),
             accesses: launch.accesses.to_vec(),
             seed,
+            figures: launch.figures.cloned(),
         };
         let queued = Box::new(queued);
         self.push(moment, by, if self.faults.launch_hangs() { Work::Hang } else { Work::Launch(queued) });
@@ -366,6 +369,10 @@ impl State {
         };
         self.counters.warp_instructions += report.warp_instructions;
         self.counters.lane_instructions += report.lane_instructions;
+        if let Some(figures) = &launch.figures {
+            // Set once: a launch runs once.
+            let _ = figures.set(figures_of(&report));
+        }
         let lines = report.footprints.iter().filter_map(|footprint| {
             let line = |step: Option<u32>| launch.loaded.image.line_of(step?);
             Some((self.memory.on_device(footprint.base)?.label.id, footprint.first_steps.map(line)))
@@ -444,6 +451,18 @@ impl State {
             finding.ptx_line = (fault.line > 0).then_some(fault.line);
         }
         self.lose(device, code, text);
+    }
+}
+
+fn figures_of(report: &interpret::Report) -> LaunchFigures {
+    let sectors =
+        |of: fn(&Footprint) -> &SectorSet| report.footprints.iter().map(|footprint| of(footprint).len()).sum();
+    LaunchFigures {
+        warp_instructions: report.warp_instructions,
+        lane_instructions: report.lane_instructions,
+        sectors_read: sectors(|footprint| &footprint.reads),
+        sectors_written: sectors(|footprint| &footprint.writes),
+        sectors_atomic: sectors(|footprint| &footprint.atomics),
     }
 }
 

@@ -263,8 +263,17 @@ mod anywhere {
         let bare = driver.module_function(module, "bare").unwrap();
         let launch = |function, grid, params: &[u8]| {
             let (block, shared_bytes) = ([32, 1, 1], 0);
-            let launch =
-                KernelLaunch { function, name: "k", grid, block, shared_bytes, params, accesses: &[], site: here };
+            let launch = KernelLaunch {
+                function,
+                name: "k",
+                grid,
+                block,
+                shared_bytes,
+                params,
+                accesses: &[],
+                figures: None,
+                site: here,
+            };
             // SAFETY: neither kernel reaches memory beyond its own shared words, whatever the parameters are.
             unsafe { driver.launch(&launch, stream) }
         };
@@ -510,6 +519,7 @@ fn stray_kernel() {
         shared_bytes: 0,
         params: &params,
         accesses: &[],
+        figures: None,
         site: Location::caller(),
     };
     // SAFETY: wrong on purpose; on the simulated device an address that leads nowhere is a finding.

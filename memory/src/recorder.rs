@@ -1,0 +1,673 @@
+//! Where time goes: the steps of the host, and the work that it gives the device.
+//!
+//! ```text
+//!   Recorder ─ path("run", …) ─► Path ─ around(future) ─► on every thread that polls it
+//!       │                                                  step("plan") … launches, copies, allocations, waits
+//!       └─ recording ─► Recording { paths, spans, work }
+//! ```
+//!
+//! Path     what happens one after the other, on whichever threads: a query, a run, a feeder. A path may rest in a step.
+//! Steps    at each moment a path is in one step: the span that began last and goes on, else the step it rests in. So the
+//!          steps of a path add up to its life, and no time is without a name ([`Recording::steps`]).
+//! Group    what launches and copies are counted together by: a segment of a run.
+//! Device   launches, copies and fills stand between two events with a clock. A launch that finds its stream idle counts the
+//!          way to the device, too: some microseconds. The simulated device has no time; it counts sectors and instructions.
+//! Off      where nobody records, the cost is a look at a variable of the thread, and no clock is read.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use crate::device::Device;
+use crate::driver::{DriverKind, LaunchFigures};
+use crate::event::TimeMark;
+use crate::module::{Kernel, KernelAttributes};
+use crate::stream::Stream;
+
+/// What a path does for a while.
+pub type Step = &'static str;
+
+/// The host waits for the device, or for room in memory that the device still uses.
+pub const WAIT: Step = "wait";
+/// The driver assembles a module, here or on another thread that was asked before.
+pub const ASSEMBLE: Step = "assemble";
+/// Device code is generated.
+pub const GENERATE: Step = "generate";
+
+/// A path, once it has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathRecord {
+    /// "query", "run", "feeder", …
+    pub kind: &'static str,
+    pub name: String,
+    /// The path that began it.
+    pub parent: Option<u32>,
+    /// The step outside of all spans.
+    pub rest: Step,
+    /// Nanoseconds since the recorder began, like all times here.
+    pub began_ns: u64,
+    pub ended_ns: u64,
+}
+
+impl PathRecord {
+    pub fn ns(&self) -> u64 {
+        self.ended_ns - self.began_ns
+    }
+}
+
+/// A step of a path, from here to there. Spans of a path nest, mostly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub path: u32,
+    pub group: Option<u32>,
+    pub step: Step,
+    pub began_ns: u64,
+    pub ended_ns: u64,
+}
+
+/// What was asked of the device.
+#[derive(Clone, Debug)]
+pub enum WorkKind {
+    Launch(LaunchRecord),
+    Upload,
+    Download,
+    /// On the device.
+    Copy,
+    Fill,
+    Allocate,
+    Free,
+    /// The host waited for the stream.
+    Wait,
+}
+
+/// A launch of a kernel.
+#[derive(Clone, Debug)]
+pub struct LaunchRecord {
+    pub kernel: Arc<str>,
+    /// Tells kernels of one name apart.
+    pub function: u64,
+    pub blocks: u64,
+    pub threads: u32,
+    /// Dynamic shared memory of a block.
+    pub shared_bytes: u32,
+    /// Rows that it works on at most, where its launcher said so.
+    pub rows: Option<u64>,
+    /// What a block needs, and how many fit on a multiprocessor at once. Nothing once the device is lost.
+    pub needs: Option<(KernelAttributes, u32)>,
+    /// On the simulated device, once it has run.
+    pub figures: Option<LaunchFigures>,
+}
+
+/// One piece of work.
+#[derive(Clone, Debug)]
+pub struct Work {
+    pub path: u32,
+    pub group: Option<u32>,
+    /// The number of the stream.
+    pub stream: u32,
+    pub kind: WorkKind,
+    /// Bytes of the buffers that it was given to read and to write, each once: what a kernel really touches may be less.
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+    /// On the host: the call.
+    pub began_ns: u64,
+    pub ended_ns: u64,
+    /// On the device, by its clock.
+    pub device: Option<DeviceSpan>,
+}
+
+/// Time on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceSpan {
+    /// On the axis of the host's times, true to some tens of microseconds.
+    pub began_ns: u64,
+    pub ns: u64,
+}
+
+/// What was recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    pub paths: Vec<PathRecord>,
+    /// Names of groups, by number.
+    pub groups: Vec<String>,
+    pub spans: Vec<Span>,
+    pub work: Vec<Work>,
+    /// What paths said, with the path.
+    pub notes: Vec<(u32, String)>,
+}
+
+impl Recording {
+    /// The steps of a path in the order in which they first came, with the nanoseconds in each: they add up to its life.
+    pub fn steps(&self, path: u32) -> Vec<(Step, u64)> {
+        let mut steps: Vec<(Step, u64)> = Vec::new();
+        for (step, began, ended) in self.pieces(path) {
+            match steps.iter_mut().find(|(known, _)| *known == step) {
+                Some((_, ns)) => *ns += ended - began,
+                None => steps.push((step, ended - began)),
+            }
+        }
+        steps
+    }
+
+    /// The life of a path, cut where its step changes: each piece begins where the one before ends.
+    pub fn pieces(&self, path: u32) -> Vec<(Step, u64, u64)> {
+        let Some(record) = self.paths.get(path as usize) else { return Vec::new() };
+        let spans: Vec<&Span> = self.spans.iter().filter(|span| span.path == path).collect();
+        let inside = |ns: u64| ns.clamp(record.began_ns, record.ended_ns);
+        let mut changes: Vec<(u64, bool, usize)> = Vec::with_capacity(spans.len() * 2);
+        for (index, span) in spans.iter().enumerate() {
+            let (began, ended) = (inside(span.began_ns), inside(span.ended_ns));
+            if began < ended {
+                changes.extend([(began, true, index), (ended, false, index)]);
+            }
+        }
+        changes.sort_unstable();
+        // The span that began last is the step; of two that began together, the one that ends first.
+        let rank = |index: usize| (spans[index].began_ns, u64::MAX - spans[index].ended_ns, index);
+        let mut open = BTreeSet::new();
+        let mut pieces: Vec<(Step, u64, u64)> = Vec::new();
+        let mut since = record.began_ns;
+        let mut piece = |open: &BTreeSet<(u64, u64, usize)>, from: u64, to: u64| {
+            let step = open.last().map_or(record.rest, |(_, _, index)| spans[*index].step);
+            match pieces.last_mut() {
+                _ if from == to => {}
+                Some((last, _, end)) if *last == step => *end = to,
+                _ => pieces.push((step, from, to)),
+            }
+        };
+        for (at, begins, index) in changes {
+            piece(&open, since, at);
+            since = at;
+            match begins {
+                true => open.insert(rank(index)),
+                false => open.remove(&rank(index)),
+            };
+        }
+        piece(&open, since, record.ended_ns);
+        pieces
+    }
+}
+
+/// Work, and where the rest of what is to be said about it can be read later.
+struct Submitted {
+    work: Work,
+    marks: Option<(TimeMark, TimeMark)>,
+    kernel: Option<Kernel>,
+    figures: Option<Arc<OnceLock<LaunchFigures>>>,
+}
+
+/// When a device's clock was first read, on both clocks.
+struct Zero {
+    device: Device,
+    mark: TimeMark,
+    host_ns: u64,
+}
+
+#[derive(Default)]
+struct Log {
+    paths: Vec<PathRecord>,
+    groups: Vec<String>,
+    spans: Vec<Span>,
+    work: Vec<Submitted>,
+    notes: Vec<(u32, String)>,
+    zeros: Vec<Zero>,
+}
+
+struct Inner {
+    began: Instant,
+    log: Mutex<Log>,
+}
+
+/// Collects what happens on its paths.
+#[derive(Clone)]
+pub struct Recorder {
+    inner: Arc<Inner>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Recorder {
+    /// Begins now.
+    pub fn new() -> Self {
+        Recorder { inner: Arc::new(Inner { began: Instant::now(), log: Mutex::default() }) }
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.inner.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nanoseconds since it began.
+    pub fn now_ns(&self) -> u64 {
+        u64::try_from(self.inner.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Begins a path that rests in the step `rest`. The path that this thread is on is its parent, if it is of this recorder.
+    pub fn path(&self, kind: &'static str, name: impl Into<String>, rest: Step) -> Path {
+        let from = current().filter(|path| path.recorder.is(self));
+        let now = self.now_ns();
+        let (name, parent) = (name.into(), from.as_ref().map(|path| path.id));
+        let mut log = self.log();
+        log.paths.push(PathRecord { kind, name, parent, rest, began_ns: now, ended_ns: u64::MAX });
+        let id = log.paths.len() as u32 - 1;
+        drop(log);
+        Path { recorder: self.clone(), id, group: from.and_then(|path| path.group) }
+    }
+
+    /// True for clones of one recorder.
+    pub fn is(&self, other: &Recorder) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// What was recorded so far. Work that the device has not come to has no device time, and paths that go on end now.
+    pub fn recording(&self) -> Recording {
+        let now = self.now_ns();
+        let log = self.log();
+        let mut needs = HashMap::new();
+        let work = log.work.iter().map(|submitted| submitted.resolved(&log.zeros, &mut needs)).collect();
+        let ended = |path: &PathRecord| PathRecord { ended_ns: path.ended_ns.min(now), ..path.clone() };
+        let paths = log.paths.iter().map(ended).collect();
+        Recording { paths, groups: log.groups.clone(), spans: log.spans.clone(), work, notes: log.notes.clone() }
+    }
+
+    /// Reads the device's clock for the first time, so that its times can be told on the host's axis.
+    fn see_clock(&self, stream: &Stream) {
+        if self.log().zeros.iter().any(|zero| zero.device == *stream.device()) {
+            return;
+        }
+        let host_ns = self.now_ns();
+        if let Ok(mark) = stream.mark_time() {
+            self.log().zeros.push(Zero { device: stream.device().clone(), mark, host_ns });
+        }
+    }
+
+    fn span(&self, span: Span) {
+        self.log().spans.push(span);
+    }
+
+    fn submitted(&self, submitted: Submitted) {
+        self.log().work.push(submitted);
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let log = self.log();
+        write!(f, "recorder of {} paths, {} spans, {} works", log.paths.len(), log.spans.len(), log.work.len())
+    }
+}
+
+impl Submitted {
+    fn resolved(&self, zeros: &[Zero], needs: &mut HashMap<(u64, u32, u32), Option<(KernelAttributes, u32)>>) -> Work {
+        let mut work = self.work.clone();
+        let ns =
+            |from: &TimeMark, to: &TimeMark| to.ms_since(from).ok().map(|ms| (f64::from(ms).max(0.0) * 1e6) as u64);
+        if let Some((start, end)) = &self.marks
+            && let Some(zero) = zeros.iter().find(|zero| start.is_of(&zero.device))
+            && let (Some(since), Some(took)) = (ns(&zero.mark, start), ns(start, end))
+        {
+            work.device = Some(DeviceSpan { began_ns: zero.host_ns + since, ns: took });
+        }
+        if let (WorkKind::Launch(launch), Some(kernel)) = (&mut work.kind, &self.kernel) {
+            launch.figures = self.figures.as_ref().and_then(|figures| figures.get().copied());
+            let (threads, shared) = (launch.threads, launch.shared_bytes);
+            let ask = || Some((kernel.attributes().ok()?, kernel.occupancy(threads, shared).ok()?));
+            launch.needs = *needs.entry((launch.function, threads, shared)).or_insert_with(ask);
+        }
+        work
+    }
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Path>> = const { RefCell::new(None) };
+}
+
+/// The path that this thread is on.
+pub fn current() -> Option<Path> {
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+}
+
+/// Begins a step of the path that this thread is on; it ends when the answer is dropped.
+#[inline]
+pub fn step(step: Step) -> Option<InStep> {
+    current().map(|path| path.step(step))
+}
+
+/// Awaits `future` as a step of the path that this thread is on.
+pub async fn during<F: Future>(step: Step, future: F) -> F::Output {
+    let _step = self::step(step);
+    future.await
+}
+
+/// Awaits `future`; while a thread works on it, and not while it waits, its path is in `step`.
+pub fn polled<F: Future>(step: Step, future: F) -> impl Future<Output = F::Output> {
+    let mut future = Box::pin(future);
+    std::future::poll_fn(move |context| {
+        let _step = self::step(step);
+        future.as_mut().poll(context)
+    })
+}
+
+/// What happens one after the other.
+#[derive(Clone)]
+pub struct Path {
+    recorder: Recorder,
+    id: u32,
+    group: Option<u32>,
+}
+
+impl Path {
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Its number in the recording.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The same path, with what follows in the group of that name.
+    pub fn in_group(&self, name: &str) -> Path {
+        let mut log = self.recorder.log();
+        let known = log.groups.iter().position(|known| known == name);
+        let group = known.unwrap_or_else(|| {
+            log.groups.push(name.to_string());
+            log.groups.len() - 1
+        });
+        drop(log);
+        Path { group: Some(group as u32), ..self.clone() }
+    }
+
+    /// Keeps a sentence about it.
+    pub fn note(&self, note: impl Into<String>) {
+        self.recorder.log().notes.push((self.id, note.into()));
+    }
+
+    /// Begins a step; it ends when the answer is dropped.
+    pub fn step(&self, step: Step) -> InStep {
+        InStep { began_ns: self.recorder.now_ns(), path: self.clone(), step }
+    }
+
+    /// This thread is on the path until the answer is dropped.
+    pub fn enter(&self) -> Entered {
+        Entered { before: CURRENT.with(|current| current.replace(Some(self.clone()))), stays: std::marker::PhantomData }
+    }
+
+    /// `future`, on this path wherever it is polled.
+    pub fn around<F: Future>(&self, future: F) -> Around<F> {
+        Around { future: Some(Box::pin(future)), path: self.clone(), ends: false }
+    }
+
+    /// The same; the path ends with the future.
+    pub fn life<F: Future>(self, future: F) -> Around<F> {
+        Around { future: Some(Box::pin(future)), path: self, ends: true }
+    }
+
+    /// It ends now. Told again, it has ended later.
+    pub fn end(&self) {
+        let now = self.recorder.now_ns();
+        if let Some(record) = self.recorder.log().paths.get_mut(self.id as usize) {
+            record.ended_ns = now;
+        }
+    }
+}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "path {}", self.id)
+    }
+}
+
+/// A step that goes on until this is dropped, on whichever thread.
+#[must_use = "a step ends when this is dropped"]
+pub struct InStep {
+    path: Path,
+    step: Step,
+    began_ns: u64,
+}
+
+impl Drop for InStep {
+    fn drop(&mut self) {
+        let Path { recorder, id, group } = &self.path;
+        let (path, group, step, began_ns) = (*id, *group, self.step, self.began_ns);
+        recorder.span(Span { path, group, step, began_ns, ended_ns: recorder.now_ns() });
+    }
+}
+
+/// A thread that is on a path.
+#[must_use = "the thread leaves the path when this is dropped"]
+pub struct Entered {
+    before: Option<Path>,
+    /// Of this thread.
+    stays: std::marker::PhantomData<*const ()>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let before = self.before.take();
+        // A thread that ends has no variables any more, and is on no path.
+        let _ = CURRENT.try_with(|current| current.replace(before));
+    }
+}
+
+/// A future on a path.
+pub struct Around<F: Future> {
+    /// `None` once dropped.
+    future: Option<Pin<Box<F>>>,
+    path: Path,
+    ends: bool,
+}
+
+impl<F: Future> Future for Around<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let _on = self.path.enter();
+        let future = self.future.as_mut().expect("a future is there until it is dropped");
+        future.as_mut().poll(context)
+    }
+}
+
+impl<F: Future> Drop for Around<F> {
+    fn drop(&mut self) {
+        let on = self.path.enter();
+        drop(self.future.take());
+        drop(on);
+        if self.ends {
+            self.path.end();
+        }
+    }
+}
+
+/// How a kernel is launched.
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchShape {
+    pub blocks: u64,
+    pub threads: u32,
+    pub shared_bytes: u32,
+    pub rows: Option<u64>,
+}
+
+/// Work that is about to be submitted by a thread on a path.
+#[must_use = "work is recorded when it has been submitted"]
+pub struct Submission {
+    path: Path,
+    stream: Stream,
+    began_ns: u64,
+    start: Option<TimeMark>,
+    figures: Option<Arc<OnceLock<LaunchFigures>>>,
+}
+
+impl Submission {
+    /// Before work is submitted to `stream`; `None` where nobody records.
+    #[inline]
+    pub fn begin(stream: &Stream) -> Option<Submission> {
+        current().map(|path| Self::on(path, stream))
+    }
+
+    fn on(path: Path, stream: &Stream) -> Submission {
+        let simulated = stream.device().driver().kind() == DriverKind::Sim;
+        let mut start = None;
+        if !simulated {
+            path.recorder.see_clock(stream);
+            start = stream.mark_time().ok();
+        }
+        let figures = simulated.then(Arc::default);
+        Submission { began_ns: path.recorder.now_ns(), path, stream: stream.clone(), start, figures }
+    }
+
+    /// Where the simulated device puts what it counts of a launch.
+    pub fn figures(&self) -> Option<&Arc<OnceLock<LaunchFigures>>> {
+        self.figures.as_ref()
+    }
+
+    /// A copy or a fill was submitted.
+    pub(crate) fn submitted(self, kind: WorkKind, bytes_read: u64, bytes_written: u64) {
+        self.record(kind, None, bytes_read, bytes_written);
+    }
+
+    /// A launch of `kernel` was submitted.
+    pub fn launched(self, kernel: &Kernel, launch: LaunchShape, bytes_read: u64, bytes_written: u64) {
+        let LaunchShape { blocks, threads, shared_bytes, rows } = launch;
+        let (function, name) = (kernel.function().0, kernel.name().into());
+        let launch =
+            LaunchRecord { kernel: name, function, blocks, threads, shared_bytes, rows, needs: None, figures: None };
+        self.record(WorkKind::Launch(launch), Some(kernel.clone()), bytes_read, bytes_written);
+    }
+
+    fn record(self, kind: WorkKind, kernel: Option<Kernel>, bytes_read: u64, bytes_written: u64) {
+        let ended_ns = self.path.recorder.now_ns();
+        let marks = self.start.and_then(|start| Some((start, self.stream.mark_time().ok()?)));
+        let work = Work {
+            path: self.path.id,
+            group: self.path.group,
+            stream: self.stream.id().index,
+            kind,
+            bytes_read,
+            bytes_written,
+            began_ns: self.began_ns,
+            ended_ns,
+            device: None,
+        };
+        self.path.recorder.submitted(Submitted { work, marks, kernel, figures: self.figures });
+    }
+}
+
+/// A call of the host that is no work of a stream, such as an allocation.
+#[must_use = "a call is recorded when it has returned"]
+pub(crate) struct Call {
+    path: Path,
+    began_ns: u64,
+}
+
+impl Call {
+    #[inline]
+    pub(crate) fn begin() -> Option<Call> {
+        current().map(|path| Call { began_ns: path.recorder.now_ns(), path })
+    }
+
+    pub(crate) fn returned(self, kind: WorkKind, stream: u32, bytes: u64) {
+        let (path, group, began_ns) = (self.path.id, self.path.group, self.began_ns);
+        let recorder = &self.path.recorder;
+        let (bytes_read, bytes_written, ended_ns) = (0, bytes, recorder.now_ns());
+        let work = Work { path, group, stream, kind, bytes_read, bytes_written, began_ns, ended_ns, device: None };
+        recorder.submitted(Submitted { work, marks: None, kernel: None, figures: None });
+    }
+}
+
+/// A wait of the host, from its first look to its last.
+pub(crate) struct Waiting {
+    _step: InStep,
+    call: Option<Call>,
+    stream: u32,
+}
+
+impl Waiting {
+    #[inline]
+    pub(crate) fn begin(stream: impl FnOnce() -> u32) -> Option<Waiting> {
+        let path = current()?;
+        let step = path.step(WAIT);
+        Some(Waiting { call: Some(Call { began_ns: step.began_ns, path }), _step: step, stream: stream() })
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            call.returned(WorkKind::Wait, self.stream, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(step: Step, began_ns: u64, ended_ns: u64) -> Span {
+        Span { path: 0, group: None, step, began_ns, ended_ns }
+    }
+
+    fn recording(spans: Vec<Span>) -> Recording {
+        let path =
+            PathRecord { kind: "run", name: "r".into(), parent: None, rest: "rest", began_ns: 10, ended_ns: 100 };
+        Recording { paths: vec![path], spans, ..Recording::default() }
+    }
+
+    #[test]
+    fn the_steps_of_a_path_add_up_to_its_life() {
+        let spans = vec![span("inner", 30, 40), span("outer", 20, 60), span("late", 90, 130), span("twice", 60, 60)];
+        let recording = recording(spans);
+        assert_eq!(
+            recording.pieces(0),
+            [
+                ("rest", 10, 20),
+                ("outer", 20, 30),
+                ("inner", 30, 40),
+                ("outer", 40, 60),
+                ("rest", 60, 90),
+                ("late", 90, 100)
+            ]
+        );
+        let steps = recording.steps(0);
+        assert_eq!(steps, [("rest", 40), ("outer", 30), ("inner", 10), ("late", 10)]);
+        assert_eq!(steps.iter().map(|(_, ns)| ns).sum::<u64>(), recording.paths[0].ns());
+    }
+
+    #[test]
+    fn spans_that_cross_give_the_time_to_the_one_that_began_last() {
+        let recording = recording(vec![span("a", 10, 50), span("b", 30, 80), span("c", 80, 100)]);
+        assert_eq!(recording.steps(0), [("a", 20), ("b", 50), ("c", 20)]);
+        assert!(recording.steps(7).is_empty());
+    }
+
+    #[test]
+    fn a_step_belongs_to_the_path_that_its_thread_is_on() {
+        assert!(step("nobody").is_none());
+        let recorder = Recorder::new();
+        let query = recorder.path("query", "one", "rest");
+        let on = query.enter();
+        let run = recorder.path("run", "one", "rest");
+        drop(step("of the query"));
+        let inside = run.in_group("segment 0").enter();
+        drop(step("of the run"));
+        run.note("said");
+        drop(inside);
+        drop(step("of the query"));
+        drop(on);
+        assert!(step("nobody").is_none());
+        run.end();
+        let recording = recorder.recording();
+        let seen: Vec<_> = recording.spans.iter().map(|span| (span.path, span.group, span.step)).collect();
+        assert_eq!(seen, [(0, None, "of the query"), (1, Some(0), "of the run"), (0, None, "of the query")]);
+        assert_eq!((recording.paths[1].parent, recording.paths[0].parent), (Some(0), None));
+        assert_eq!((recording.groups, recording.notes), (vec!["segment 0".into()], vec![(1, "said".to_string())]));
+    }
+}
