@@ -97,10 +97,17 @@ pub struct LaunchRecord {
     pub shared_bytes: u32,
     /// Rows that it works on at most, where its launcher said so.
     pub rows: Option<u64>,
-    /// What a block needs, and how many fit on a multiprocessor at once. Nothing once the device is lost.
-    pub needs: Option<(KernelAttributes, u32)>,
+    /// Nothing once the device is lost.
+    pub needs: Option<Needs>,
     /// On the simulated device, once it has run.
     pub figures: Option<LaunchFigures>,
+}
+
+/// What a block of a kernel needs, and how many of them fit on a multiprocessor at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    pub kernel: KernelAttributes,
+    pub blocks_per_multiprocessor: u32,
 }
 
 /// One piece of work.
@@ -192,6 +199,9 @@ impl Recording {
         pieces
     }
 }
+
+/// By function, threads of a block and its shared memory.
+type KnownNeeds = HashMap<(u64, u32, u32), Option<Needs>>;
 
 /// Work, and where the rest of what is to be said about it can be read later.
 struct Submitted {
@@ -306,7 +316,7 @@ impl fmt::Debug for Recorder {
 }
 
 impl Submitted {
-    fn resolved(&self, zeros: &[Zero], needs: &mut HashMap<(u64, u32, u32), Option<(KernelAttributes, u32)>>) -> Work {
+    fn resolved(&self, zeros: &[Zero], needs: &mut KnownNeeds) -> Work {
         let mut work = self.work.clone();
         let ns =
             |from: &TimeMark, to: &TimeMark| to.ms_since(from).ok().map(|ms| (f64::from(ms).max(0.0) * 1e6) as u64);
@@ -319,7 +329,10 @@ impl Submitted {
         if let (WorkKind::Launch(launch), Some(kernel)) = (&mut work.kind, &self.kernel) {
             launch.figures = self.figures.as_ref().and_then(|figures| figures.get().copied());
             let (threads, shared) = (launch.threads, launch.shared_bytes);
-            let ask = || Some((kernel.attributes().ok()?, kernel.occupancy(threads, shared).ok()?));
+            let ask = || {
+                let blocks_per_multiprocessor = kernel.occupancy(threads, shared).ok()?;
+                Some(Needs { kernel: kernel.attributes().ok()?, blocks_per_multiprocessor })
+            };
             launch.needs = *needs.entry((launch.function, threads, shared)).or_insert_with(ask);
         }
         work
