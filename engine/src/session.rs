@@ -19,9 +19,11 @@ use datafusion::error::Result;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use futures::{Stream, StreamExt, TryStreamExt};
+use millpond_memory::recorder::{self, Path};
 
 use crate::contract::{DeviceOperator, Operators};
 use crate::device::{Engine, Opened};
@@ -31,6 +33,7 @@ use crate::operator::registry;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::panics;
 use crate::placement::PlaceOnDevice;
+use crate::profile::{self, Profile, Profiler};
 use crate::report::QueryReport;
 use crate::result::node::DownloadExec;
 
@@ -232,8 +235,11 @@ impl Millpond {
 
     /// Plans and runs one query, and reports on it.
     pub async fn execute(&self, sql: &str) -> Result<QueryResult> {
-        let plan = crate::sql::plan(&self.context, sql).await?;
-        self.execute_plan(plan).await
+        let run = async {
+            let plan = crate::sql::plan(&self.context, sql).await?;
+            self.execute_plan(plan).await
+        };
+        if profile::is_asked_by(sql) { Profiler::begin(sql).around(run).await } else { run.await }
     }
 
     /// Runs a physical plan of this session, and reports on it.
@@ -258,8 +264,14 @@ impl Millpond {
     /// # Errors
     /// As [`stream`](Self::stream).
     pub fn stream_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Result<QueryStream> {
-        let batches = panics::caught_now(|| execute_stream(Arc::clone(&plan), self.context.task_ctx()))??;
+        ask_borders(&plan);
+        let batches = panics::caught_now(|| execute_stream(Arc::clone(&plan), profile::task_context(&self.context)))??;
         Ok(QueryStream { session: self.clone(), plan, batches: Some(batches) })
+    }
+
+    /// What a query did that `profiler` recorded on this session.
+    pub fn profile(&self, profiler: &Profiler) -> Profile {
+        profiler.finish(self.engine.as_ref().map(|engine| engine.facts()))
     }
 
     /// What an executed plan did. Findings of the simulated device are taken: the next report starts empty.
@@ -272,6 +284,26 @@ impl Millpond {
             ..QueryReport::of(plan, &self.operators)
         }
     }
+}
+
+/// Tells the borders below an EXPLAIN ANALYZE that somebody asks where their time goes.
+fn ask_borders(plan: &Arc<dyn ExecutionPlan>) {
+    if plan.is::<AnalyzeExec>() {
+        downloads(plan).iter().for_each(DownloadExec::analyze);
+    }
+}
+
+/// The borders of a plan.
+fn downloads(plan: &Arc<dyn ExecutionPlan>) -> Vec<DownloadExec> {
+    let mut downloads = Vec::new();
+    let walked = plan.apply(|node| {
+        if let Some(download) = node.downcast_ref::<DownloadExec>() {
+            downloads.push(download.clone());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    debug_assert!(walked.is_ok(), "the walk above returns no error");
+    downloads
 }
 
 impl QueryStream {
@@ -288,6 +320,8 @@ impl QueryStream {
     pub async fn report(mut self) -> QueryReport {
         self.batches = None;
         runs_ended(&self.plan).await;
+        // A query that is recorded ends with its last report.
+        recorder::current().iter().for_each(Path::end);
         self.session.report(&self.plan)
     }
 }
@@ -315,14 +349,7 @@ const ENDING: Duration = Duration::from_secs(10);
 /// Waits until the runs of a plan have ended. A LIMIT above them drops their streams, and they count what they did a moment
 /// later.
 async fn runs_ended(plan: &Arc<dyn ExecutionPlan>) {
-    let mut downloads = Vec::new();
-    let walked = plan.apply(|node| {
-        if let Some(download) = node.downcast_ref::<DownloadExec>() {
-            downloads.push(download.clone());
-        }
-        Ok(TreeNodeRecursion::Continue)
-    });
-    debug_assert!(walked.is_ok(), "the walk above returns no error");
+    let downloads = downloads(plan);
     let all = futures::future::join_all(downloads.iter().map(DownloadExec::runs_ended));
     if tokio::time::timeout(ENDING, all).await.is_err() {
         tracing::warn!("a run goes on after its query: its counts are not in the report");

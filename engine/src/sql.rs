@@ -17,8 +17,10 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement;
 use futures::future::BoxFuture;
+use millpond_memory::recorder::during;
 
 use crate::panics::caught;
+use crate::profile::step::PLAN;
 
 /// The plan of one statement given as text.
 ///
@@ -26,7 +28,7 @@ use crate::panics::caught;
 /// DataFusion's, of the parser and the planner.
 #[inline(never)]
 pub fn logical_plan<'a>(state: &'a SessionState, sql: &'a str) -> BoxFuture<'a, Result<LogicalPlan>> {
-    Box::pin(caught(state.create_logical_plan(sql)))
+    Box::pin(caught(during(PLAN, state.create_logical_plan(sql))))
 }
 
 /// The plan of one statement that has been parsed.
@@ -35,7 +37,7 @@ pub fn logical_plan<'a>(state: &'a SessionState, sql: &'a str) -> BoxFuture<'a, 
 /// DataFusion's, of the planner.
 #[inline(never)]
 pub fn statement_plan(state: &SessionState, statement: Statement) -> BoxFuture<'_, Result<LogicalPlan>> {
-    Box::pin(caught(state.statement_to_plan(statement)))
+    Box::pin(caught(during(PLAN, state.statement_to_plan(statement))))
 }
 
 /// The optimised physical plan of a logical one.
@@ -47,7 +49,7 @@ pub fn physical_plan<'a>(
     state: &'a SessionState,
     plan: &'a LogicalPlan,
 ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
-    Box::pin(caught(state.create_physical_plan(plan)))
+    Box::pin(caught(during(PLAN, state.create_physical_plan(plan))))
 }
 
 /// Runs a plan whose rows nobody wants: definitions of tables, views and functions, and settings.
@@ -65,7 +67,7 @@ pub fn run_plan(context: &SessionContext, plan: LogicalPlan) -> BoxFuture<'_, Re
 /// DataFusion's.
 #[inline(never)]
 pub fn plan<'a>(context: &'a SessionContext, sql: &'a str) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
-    Box::pin(caught(async move { context.sql(sql).await?.create_physical_plan().await }))
+    Box::pin(caught(during(PLAN, async move { context.sql(sql).await?.create_physical_plan().await })))
 }
 
 /// The physical plan of one logical plan, which a caller has looked at. Definitions and settings do their work, as in [`plan`].
@@ -74,5 +76,6 @@ pub fn plan<'a>(context: &'a SessionContext, sql: &'a str) -> BoxFuture<'a, Resu
 /// DataFusion's.
 #[inline(never)]
 pub fn plan_logical(context: &SessionContext, plan: LogicalPlan) -> BoxFuture<'_, Result<Arc<dyn ExecutionPlan>>> {
-    Box::pin(caught(async move { context.execute_logical_plan(plan).await?.create_physical_plan().await }))
+    let planned = async move { context.execute_logical_plan(plan).await?.create_physical_plan().await };
+    Box::pin(caught(during(PLAN, planned)))
 }

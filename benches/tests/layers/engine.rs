@@ -23,10 +23,11 @@ const FIELDS_OF_RUN: usize = 51;
 const NOT_MADE_FOR_RUN: [&str; 1] = ["Program"];
 
 /// The rooms, by the beginnings of their files' paths; the first that fits holds.
-const ROOMS: [(&str, &str); 14] = [
+const ROOMS: [(&str, &str); 15] = [
     ("error.rs", "ground"),
     ("options.rs", "ground"),
     ("panics.rs", "ground"),
+    ("profile/", "ground"),
     ("reason.rs", "ground"),
     ("device/", "device"),
     ("column/", "column"),

@@ -10,14 +10,15 @@ pub mod host_memory;
 pub(crate) mod learnt;
 mod null;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use millpond_kernels::codegen::ir::Regime;
 use millpond_kernels::image::Images;
 use millpond_kernels::pipeline::PipelineCache;
 use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
+use millpond_memory::measure::memory_bandwidth;
 use millpond_memory::watch::system_clock;
 use millpond_memory::{
     ByteSize, Clock, Device, DeviceOptions, Driver, IdleTrim, MemoryError, MemoryGovernor, MemoryLog, MemoryPool,
@@ -28,6 +29,7 @@ use crate::device::learnt::Learnt;
 use crate::device::null::NullDevice;
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, DeviceTimeout, MillpondOptions};
+use crate::profile::DeviceFacts;
 
 /// One device with its pools, shared by the queries that run on it.
 pub struct Engine {
@@ -41,6 +43,8 @@ pub struct Engine {
     pub(crate) images: Images,
     /// What earlier runs learnt of their plans.
     pub(crate) learnt: Learnt,
+    /// What its memory moves in a second; measured when somebody asks.
+    bandwidth: OnceLock<Option<f64>>,
     /// How many have run.
     queries: AtomicU64,
     sim: Option<Arc<SimDriver>>,
@@ -159,6 +163,7 @@ impl Engine {
             pipelines,
             images,
             learnt: Learnt::default(),
+            bandwidth: OnceLock::new(),
             queries: AtomicU64::new(0),
             sim,
             null_device: NullDevice::default(),
@@ -185,6 +190,17 @@ impl Engine {
     /// The pool that every buffer comes from.
     pub fn pool(&self) -> &MemoryPool {
         &self.pool
+    }
+
+    /// Bytes that the device's memory moves in a second, by a short copy that the first call makes. Nothing on the simulated
+    /// device, and where the first call found no room for it.
+    pub fn memory_bandwidth(&self) -> Option<f64> {
+        *self.bandwidth.get_or_init(|| memory_bandwidth(&self.device, &self.pool).ok().flatten())
+    }
+
+    /// What profiles say of the device.
+    pub(crate) fn facts(&self) -> DeviceFacts {
+        DeviceFacts { name: self.name.clone(), memory_bandwidth: self.memory_bandwidth() }
     }
 
     /// A query begins: a scope of its own, which reports of who holds memory name by number. `query_ended` ends it.

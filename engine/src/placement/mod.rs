@@ -27,6 +27,7 @@ use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
+use millpond_memory::recorder;
 
 use crate::contract::Operators;
 use crate::device::Engine;
@@ -34,6 +35,7 @@ use crate::error::EngineError;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::placement::fallback::FallbackExec;
 use crate::placement::statistics::PlanStatistics;
+use crate::profile::step::PLACE;
 use crate::reason::Reason;
 
 pub use crate::placement::bridge::plan_reasons;
@@ -106,6 +108,7 @@ impl PhysicalOptimizerRule for PlaceOnDevice {
         if !options.enabled || options.device == DeviceChoice::Cpu {
             return Ok(plan);
         }
+        let _step = recorder::step(PLACE);
         let placed = match self.engine.device().is_lost() {
             true => self.lost(plan)?,
             false => self.place(&plan, options, config)?,

@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 use millpond_kernels::codegen::ir::PipelineSpec;
 
+use crate::profile;
+use crate::profile::step::PREPARE;
 use crate::program::extents::{Prepared, SegmentRun, SegmentStart};
 use crate::program::run::Run;
 use crate::program::segments::Source;
@@ -55,7 +57,8 @@ impl Run {
         }
         let pipelines = Arc::clone(&self.engine.pipelines);
         // Whoever asks for a pipeline that has an error meets the error there.
-        tokio::task::spawn_blocking(move || pipelines.prepare(&specs));
+        let compile = move || pipelines.prepare(&specs);
+        tokio::task::spawn_blocking(profile::beside_call("compiler", PREPARE, compile));
     }
 }
 

@@ -12,7 +12,9 @@ use std::time::Instant;
 use millpond_kernels::KernelError;
 use millpond_kernels::codegen::ir::PipelineSpec;
 use millpond_kernels::pipeline::Pipeline;
+use millpond_memory::recorder;
 
+use crate::profile::step::PREPARE;
 use crate::program::run::Run;
 
 /// The counts of all attempts of a run.
@@ -47,6 +49,7 @@ impl Tally {
 
     /// Does `work`, which prepares what will be launched, and counts its time.
     pub fn preparing<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _step = recorder::step(PREPARE);
         let began = Instant::now();
         let done = work();
         let ns = began.elapsed().as_nanos().min(u64::MAX.into()) as u64;

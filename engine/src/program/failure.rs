@@ -50,6 +50,29 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// What it teaches the next attempt, for whoever asks where time goes.
+    pub fn lesson(&self) -> String {
+        let named = |(upload, column): &(usize, usize)| format!("upload {upload} column {column}");
+        match self {
+            Self::Ranges => "values left the ranges of statistics: columns take their native widths".to_string(),
+            Self::Dictionaries(sizes) => {
+                let mut sizes: Vec<String> =
+                    sizes.iter().map(|(of, size)| format!("{size} in {}", named(of))).collect();
+                sizes.sort_unstable();
+                format!("dictionaries have more values than planned: {}", sizes.join(" and "))
+            }
+            Self::Texts(columns) => {
+                let columns: Vec<String> = columns.iter().map(named).collect();
+                format!("strings without a dictionary: {}", columns.join(" and "))
+            }
+            Self::Ranks(_) => "ranks of strings moved: their dictionaries are complete now".to_string(),
+            Self::Arena => "texts that the device makes take more room than planned".to_string(),
+            Self::Trouble(trouble) | Self::Midway(trouble) | Self::Pinned(trouble) => trouble.what.clone(),
+            Self::Input(error) => error.strip_backtrace(),
+            Self::Cancelled => "nobody reads the result any more".to_string(),
+        }
+    }
+
     /// True when a smaller bite, or fewer others, might have had the memory.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Trouble(Trouble { out_of_memory: true, .. }))

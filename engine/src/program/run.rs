@@ -14,7 +14,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use millpond_kernels::tune;
-use millpond_memory::{ByteSize, Participant, Request, Reservation, Scope};
+use millpond_memory::{ByteSize, Participant, Request, Reservation, Scope, recorder};
 use tokio::sync::{RwLock, mpsc};
 
 use crate::column::{ColumnInfo, Form, uploaded_columns};
@@ -24,6 +24,7 @@ use crate::device::learnt::{PlanKey, PlanLearnt, StringForm};
 use crate::expr::{Dictionaries, Dictionary, LookupTable};
 use crate::options::MillpondOptions;
 use crate::placement::statistics;
+use crate::profile::{self, step};
 use crate::program::build_side::{Build, BuildForm, KeyForm};
 use crate::program::contract::Details;
 use crate::program::counts::Tally;
@@ -187,7 +188,8 @@ impl Output {
             let rows = self.batch_rows.max(1).min(batch.num_rows() - from);
             self.sent.fetch_add(rows as u64, Ordering::Relaxed);
             if !self.is_mute {
-                self.sender.send(Ok(batch.slice(from, rows))).await.map_err(|_| Failure::Cancelled)?;
+                let sent = self.sender.send(Ok(batch.slice(from, rows)));
+                recorder::during(step::DELIVER, sent).await.map_err(|_| Failure::Cancelled)?;
             }
             from += rows;
         }
@@ -226,7 +228,7 @@ pub(crate) async fn run(
         let begin = || Run::new(download, program, inputs, &options, context, scope, tally, out, &mut learnt);
         let attempt = Arc::new(tally.preparing(begin)?);
         let nothing_left = || out.sent.load(Ordering::Relaxed) == 0;
-        match attempt.attempt().await {
+        match profile::attempt(attempt.attempt(), Failure::lesson).await {
             Err(Failure::Ranges) if !learnt.wide && nothing_left() => learnt.wide = true,
             Err(Failure::Dictionaries(sizes)) if nothing_left() => {
                 for (column, size) in sizes {

@@ -12,9 +12,10 @@ use std::sync::{Arc, PoisonError};
 
 use futures::future::BoxFuture;
 use millpond_kernels::tune;
-use millpond_memory::Stream;
+use millpond_memory::{Stream, recorder};
 
 use crate::error::EngineError;
+use crate::profile;
 use crate::program::build_side::{Build, KeySlice};
 use crate::program::extents::{SegmentRun, SegmentStart};
 use crate::program::failure::Failure;
@@ -64,7 +65,9 @@ impl<'r> Schedule<'r> {
         self.run.tally.preparing(|| self.run.compile_ahead());
         if self.run.streams_out() {
             // Once its rows have left there is nothing to end, and no device that it would take.
-            self.pass(0, Pass { own: None, probed: None, groups: 0, is_last: true }, None).await?;
+            let run = self.run;
+            let pass = self.pass(0, Pass { own: None, probed: None, groups: 0, is_last: true }, None);
+            profile::segment(|| run.program.segment_name(0), pass).await?;
             return Ok(None);
         }
         for index in 0..segments {
@@ -130,8 +133,8 @@ impl<'r> Schedule<'r> {
 
     /// Everything that segment `index` gives: all of it, or one part of the keys by which it is joined.
     fn produce(&mut self, index: usize, own: Option<KeySlice>) -> BoxFuture<'_, Result<Given, Failure>> {
-        Box::pin(async move {
-            let run = self.run;
+        let run = self.run;
+        let produced = async move {
             let cut = run.cut_build(index);
             let parts = cut.map_or(1, |build| run.parts(build));
             // Where rows of the build side itself are asked for, another segment marks them first.
@@ -171,7 +174,8 @@ impl<'r> Schedule<'r> {
             }
             let active = active.ok_or_else(|| EngineError::internal("a segment runs at least once"))?;
             active.finish(self.stream).await.inspect_err(|failure| run.cut_build_side(index, failure))
-        })
+        };
+        Box::pin(profile::segment(move || run.program.segment_name(index), produced))
     }
 
     /// One pass over the source of segment `index`.
@@ -216,7 +220,7 @@ impl<'r> Schedule<'r> {
                 if !self.read.insert(*upload) {
                     input = ready_again(input).map_err(Failure::Input)?;
                 }
-                feed::feed(&active, *upload, &input).await
+                recorder::during(profile::step::FEED, feed::feed(&active, *upload, &input)).await
             }
             Source::Segments(from) => {
                 let mut ended = Ok(());

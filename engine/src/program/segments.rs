@@ -8,6 +8,7 @@
 //! A [`Program`] is what can be known from the plan; what a segment becomes in the kernels' language depends on dictionaries
 //! and on what builds find: see `lower`.
 
+use std::fmt::{self, Debug, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -112,6 +113,25 @@ impl Program {
             segments.close(open, Materialise::default());
         }
         Ok(segments.program)
+    }
+
+    /// A segment in a few words, for whoever asks where time goes: "segment 1: upload 1 → Probe → Aggregate".
+    pub fn segment_name(&self, index: usize) -> String {
+        let Segment { source, stages, sink } = &self.segments[index];
+        let mut steps = vec![match source {
+            Source::Upload(upload) => format!("upload {upload}"),
+            Source::Segments(from) => {
+                let from: Vec<String> = from.iter().map(ToString::to_string).collect();
+                format!("rows of {}", from.join(" + "))
+            }
+            Source::Built { build, .. } => format!("built rows of {build}"),
+        }];
+        for stage in stages {
+            let build = stage.build().map(|build| format!(" {build}"));
+            steps.push(type_name(stage) + &build.unwrap_or_default());
+        }
+        steps.push(type_name(sink));
+        format!("segment {index}: {}", steps.join(" → "))
     }
 
     /// The same, counting there how often a segment is lowered.
@@ -221,4 +241,20 @@ fn selection(stages: &[Arc<dyn Stage>]) -> Option<Vec<usize>> {
         });
     }
     chosen
+}
+
+/// The first word of what a value prints for debugging: its type's name.
+fn type_name(value: &impl Debug) -> String {
+    struct FirstWord(String);
+    impl Write for FirstWord {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            let word = text.find(|c: char| !c.is_alphanumeric()).unwrap_or(text.len());
+            self.0.push_str(&text[..word]);
+            // The rest, which may be a whole subtree, is not even printed.
+            if word < text.len() { Err(fmt::Error) } else { Ok(()) }
+        }
+    }
+    let mut word = FirstWord(String::new());
+    let _ = write!(word, "{value:?}");
+    word.0
 }

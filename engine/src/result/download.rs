@@ -11,11 +11,12 @@ use std::sync::atomic::Ordering;
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use millpond_kernels::layout::OutputLayout;
-use millpond_memory::{DeviceView, HostKind, MemoryError, Stream};
+use millpond_memory::{DeviceView, HostKind, MemoryError, Stream, recorder};
 
 use crate::column::Form;
 use crate::column::layout::read_array;
 use crate::error::EngineError;
+use crate::profile::step::DOWNLOAD;
 use crate::program::failure::{Failure, control_words, flagged};
 use crate::program::part::{Part, SMALL_RESULT_BYTES};
 use crate::program::run::Run;
@@ -26,6 +27,7 @@ const PINNED_SHARE: usize = 4;
 impl Run {
     /// A result as an Arrow batch: one copy where it is small, else one for its size and one for its rows.
     pub async fn download(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
+        let _step = recorder::step(DOWNLOAD);
         if part.has_views() {
             return self.download_texts(part, stream, feeding).await;
         }

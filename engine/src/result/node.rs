@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use crate::device::Engine;
 use crate::options::Fallback;
 use crate::placement::Judged;
+use crate::profile::Border;
 use crate::program::contract::Operators;
 use crate::reason::Reason;
 use crate::result::takeover;
@@ -42,6 +43,8 @@ pub struct DownloadExec {
     /// Set by the first run: later ones read a fresh copy of the plan below, because DataFusion's scans hand out their
     /// files once.
     begun: Arc<AtomicBool>,
+    /// Below an EXPLAIN ANALYZE: runs say where their time goes.
+    analyzed: Arc<AtomicBool>,
     /// What placing the plan took; borders of one plan share it.
     judged: Arc<Judged>,
     /// Runs that have not ended; one whose stream was dropped ends a moment later.
@@ -83,6 +86,7 @@ impl DownloadExec {
             metrics: ExecutionPlanMetricsSet::new(),
             notes: Arc::default(),
             begun: Arc::default(),
+            analyzed: Arc::default(),
             judged: Arc::default(),
             under_way: Arc::new(watch::Sender::new(0)),
         }
@@ -103,6 +107,18 @@ impl DownloadExec {
     /// True for the first run of this plan, which may read the plan below as it stands.
     pub(crate) fn begin(&self) -> bool {
         !self.begun.swap(true, Ordering::Relaxed)
+    }
+
+    /// Runs say from now on where their time goes, in the metrics.
+    pub(crate) fn analyze(&self) {
+        self.analyzed.store(true, Ordering::Relaxed);
+    }
+
+    /// Where a run writes that, if it should.
+    pub(crate) fn analyzed(&self) -> Option<Border> {
+        let engine = Arc::clone(&self.engine);
+        let border = || Border { metrics: self.metrics.clone(), device: Box::new(move || engine.facts()) };
+        self.analyzed.load(Ordering::Relaxed).then(border)
     }
 
     /// Adds why the operators above stayed on the CPU.

@@ -13,11 +13,12 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
-use millpond_memory::Scope;
+use millpond_memory::{Scope, recorder};
 
 use crate::device::learnt::PlanKey;
 use crate::error::EngineError;
 use crate::options::{Fallback, MillpondOptions};
+use crate::profile;
 use crate::program::counts::Tally;
 use crate::program::failure::{Failure, Trouble};
 use crate::program::run;
@@ -39,7 +40,8 @@ pub fn execute(download: &DownloadExec, context: Arc<TaskContext>) -> Result<Sen
         let sender = builder.tx();
         let batch_rows = context.session_config().batch_size();
         let out = Output { sender, sent: Arc::default(), batch_rows, is_mute: false };
-        builder.spawn(async move { host_task(download, context, out).await });
+        let run = host_task(download.clone(), Arc::clone(&context), out);
+        builder.spawn(profile::run(&context, download.analyzed(), run));
         Ok::<_, DataFusionError>(builder.build())
     };
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::once(started).try_flatten())))
@@ -61,7 +63,8 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: O
         out: out.clone(),
         _under_way: download.run_begins(),
     };
-    let ended = run::run(&download, &context, &scope, &record.tally, &out).await;
+    let run = run::run(&download, &context, &scope, &record.tally, &out);
+    let ended = recorder::during(profile::step::PREPARE, run).await;
     if ended.is_ok() && record.tally.attempts.load(Ordering::Relaxed) == 1 {
         turn.is_steady();
     }

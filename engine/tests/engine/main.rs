@@ -21,6 +21,7 @@ mod orders;
 mod panics;
 mod placement;
 mod plans;
+mod profile;
 mod queries;
 mod random_expressions;
 mod selftest;

@@ -21,7 +21,7 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
-use millpond_memory::{DeviceBuffer, HostKind, MemoryError, Stream};
+use millpond_memory::{DeviceBuffer, HostKind, MemoryError, Stream, recorder};
 use tokio::sync::RwLockWriteGuard;
 use tokio::task::JoinSet;
 
@@ -31,6 +31,7 @@ use crate::device::host_memory::HostHold;
 use crate::error::EngineError;
 use crate::options::Fallback;
 use crate::panics;
+use crate::profile::{self, step};
 use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
 use crate::program::run::Run;
@@ -52,11 +53,13 @@ pub(crate) async fn feed(
     let partitions = input.output_partitioning().partition_count();
     let feeders = segment.run.options.partitions.min(partitions).max(1);
     let mut tasks = JoinSet::new();
+    let input = &profile::timed_reads(input);
     for feeder in 0..feeders {
         let mine: Vec<usize> = (feeder..partitions).step_by(feeders).collect();
         let feeder = Feeder { segment: Arc::clone(segment), upload };
         let input = Arc::clone(input);
-        tasks.spawn(async move { feeder.run_all(&input, mine).await });
+        let feeding = async move { feeder.run_all(&input, mine).await };
+        tasks.spawn(profile::beside("feeder", step::ROWS, feeding));
     }
     // Dropping the set, when a feeder fails or the run is dropped, ends the others.
     while let Some(joined) = tasks.join_next().await {
@@ -86,17 +89,19 @@ impl Feeder {
         // stream ends them.
         let mut readers = RecordBatchReceiverStream::builder(input.schema(), BATCHES_AHEAD * partitions.len().max(1));
         for partition in partitions {
-            let mut stream = input.execute(partition, Arc::clone(&run.context)).map_err(Failure::Input)?;
+            let opened = profile::timed(step::OPEN, || input.execute(partition, Arc::clone(&run.context)));
+            let mut stream = opened.map_err(Failure::Input)?;
             let batches = readers.tx();
-            readers.spawn(async move {
-                while let Some(batch) = stream.next().await {
+            let reading = async move {
+                while let Some(batch) = recorder::polled(step::DECODE, stream.next()).await {
                     let failed = batch.is_err();
-                    if batches.send(batch).await.is_err() || failed {
+                    if recorder::during(step::ROOM, batches.send(batch)).await.is_err() || failed {
                         break;
                     }
                 }
                 Ok(())
-            });
+            };
+            readers.spawn(profile::beside("reader", step::READ, reading));
         }
         let mut batches = readers.build();
         let rows_metric = MetricBuilder::new(self.metrics()).global_counter("output_rows");
@@ -186,12 +191,14 @@ impl Feeder {
     /// Sends rows up as one extent, or as several where memory is short. The feeder's stream is taken with the first of them: a
     /// device that is lost by then costs an extent.
     async fn extents(&self, batches: Vec<RecordBatch>, stream: &mut Option<Stream>) -> Result<(), Failure> {
+        let _step = recorder::step(step::LAUNCH);
         let run = self.run();
         let mut waiting = vec![batches];
         let mut alone: Option<RwLockWriteGuard<'_, ()>> = None;
         let mut in_turn = false;
         while let Some(batches) = waiting.pop() {
-            let beside = if alone.is_none() { Some(run.gate.read().await) } else { None };
+            let gate = recorder::during(step::WAIT, run.gate.read());
+            let beside = if alone.is_none() { Some(gate.await) } else { None };
             let done = match self.stream(stream) {
                 Ok(stream) => self.extent(&batches, stream, in_turn).await,
                 Err(failure) => Err(failure),
@@ -204,7 +211,7 @@ impl Feeder {
             }
             let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
             if alone.is_none() {
-                alone = Some(run.gate.write().await);
+                alone = Some(recorder::during(step::WAIT, run.gate.write()).await);
                 waiting.push(batches);
             } else if rows > LEAST_ROWS {
                 let half = rows.div_ceil(2);
@@ -298,7 +305,7 @@ impl Feeder {
         let run = self.run();
         let upload = &run.uploads[self.upload];
         // Strings first: the pipeline's shape may depend on how many values a dictionary has.
-        let mut codes = run.interned(self.upload, batches)?;
+        let mut codes = profile::timed(step::INTERN, || run.interned(self.upload, batches))?;
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let prepared = self.segment.prepared(rows as u64)?;
         self.segment.check_bounds(&prepared)?;
@@ -317,6 +324,7 @@ impl Feeder {
         let mut staging = run.engine.pinned.take(HostKind::Upload, layout.bytes).await?;
         let mut bases = vec![0_i64; specs.len()];
         {
+            let _step = recorder::step(step::NARROW);
             let mut bytes = staging.write()?;
             for (index, spec) in specs.iter().enumerate() {
                 if spec.has_base {
@@ -334,11 +342,12 @@ impl Feeder {
             true => run.promise_in_turn(layout.bytes).await?,
             false => run.promise(layout.bytes)?,
         };
+        let copying = recorder::step(step::COPY);
         let buffer = DeviceBuffer::new(layout.bytes, stream, &run.engine.pool)?;
         if layout.bytes > 0 {
             staging.enqueue_to_device(0..layout.bytes, buffer.as_view(), stream)?;
         }
-        drop(staging);
+        drop((staging, copying));
         let columns = layout.columns.iter().zip(&bases).map(|(region, base)| {
             let Some(region) = region else { return Ok(None) };
             let validity = region.validity.clone().map(|range| buffer.view(range)).transpose()?;

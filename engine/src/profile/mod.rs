@@ -1,0 +1,222 @@
+//! Where the time of a query goes, for whoever asks.
+//!
+//! ```text
+//!   Profiler ─ around(plan and run) ─► query   plan │ place │ cpu …                            the caller's own path
+//!       │                               └─ run     prepare │ generate │ assemble │ feed │ launch │ wait │ download │ deliver
+//!       │                                   ├─ feeder   rows │ intern │ narrow │ copy │ launch │ wait
+//!       │                                   └─ reader   open │ read │ decode │ room
+//!       └─ finish ─► Profile ─► EXPLAIN ANALYZE, `run --json`, `--trace`
+//! ```
+//!
+//! Query    the steps of its runs are its own while they go on: those of several at once share the time. So its steps add up to
+//!          its wall time. Below feeding, the steps of all feeders and readers add up to their lives together.
+//! Asked    by a [`Profiler`], and by EXPLAIN ANALYZE. Where nobody asks, a hook looks at a variable of its thread; none stands
+//!          where rows or batches go by.
+//! Hooks    are single calls at the places whose time they take; what they mean is here.
+
+mod figures;
+mod reads;
+mod text;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use datafusion::execution::TaskContext;
+use datafusion::execution::context::SessionContext;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricValue};
+use futures::future::BoxFuture;
+use millpond_memory::recorder::{self, Path, Recorder, Step};
+
+pub use figures::{Feeding, KernelProfile, Profile, SegmentProfile};
+pub use millpond_memory::recorder::{LaunchRecord, PathRecord, Recording, Work, WorkKind};
+pub(crate) use reads::timed_reads;
+pub use text::{kernel_text, segment_text, steps_text};
+
+/// Steps of a query's own path. `wait`, `generate` and `assemble` are the memory layer's.
+pub mod step {
+    use millpond_memory::recorder::Step;
+
+    /// DataFusion plans.
+    pub const PLAN: Step = "plan";
+    /// Parts of the plan are given to the device.
+    pub const PLACE: Step = "place";
+    /// Operators above the borders, and whoever reads the answer.
+    pub const CPU: Step = "cpu";
+    /// A run is laid out and lowered.
+    pub const PREPARE: Step = "prepare";
+    /// The run waits for its feeders.
+    pub const FEED: Step = "feed";
+    /// Launches are put together and submitted, with the memory that they need.
+    pub const LAUNCH: Step = "launch";
+    /// A result comes home and becomes Arrow.
+    pub const DOWNLOAD: Step = "download";
+    /// A result waits until the operators above take it.
+    pub const DELIVER: Step = "deliver";
+    /// The host waits for the device, or for pinned memory that it still uses.
+    pub const WAIT: Step = millpond_memory::recorder::WAIT;
+    /// PTX is generated.
+    pub const GENERATE: Step = millpond_memory::recorder::GENERATE;
+    /// The driver assembles PTX.
+    pub const ASSEMBLE: Step = millpond_memory::recorder::ASSEMBLE;
+
+    /// A feeder waits until rows are decoded.
+    pub const ROWS: Step = "rows";
+    /// A reader waits until a feeder takes its rows.
+    pub const ROOM: Step = "room";
+    /// A file is opened: its footer and page index.
+    pub const OPEN: Step = "open";
+    /// A reader waits for bytes of a file.
+    pub const READ: Step = "read";
+    /// A thread decompresses and decodes, filters what the scan filters, and does what CPU operators below the border do.
+    pub const DECODE: Step = "decode";
+    /// Strings become codes.
+    pub const INTERN: Step = "intern";
+    /// Values are checked and written into pinned memory, at the width of the device's columns.
+    pub const NARROW: Step = "narrow";
+    /// Device memory is taken for them, and the copy is submitted.
+    pub const COPY: Step = "copy";
+}
+
+/// Records where the time of a query goes, from its making on.
+#[derive(Debug, Clone)]
+pub struct Profiler {
+    path: Path,
+}
+
+impl Profiler {
+    /// Begins a query's path now.
+    pub fn begin(query: impl Into<String>) -> Self {
+        Self { path: Recorder::new().path("query", query, step::CPU) }
+    }
+
+    /// `future`, which plans and runs the query, or a part of it.
+    pub fn around<F: Future>(&self, future: F) -> impl Future<Output = F::Output> {
+        self.path.around(future)
+    }
+
+    /// The query is over: what it did. Its time ends with its last report, or now without any.
+    pub(crate) fn finish(&self, device: Option<DeviceFacts>) -> Profile {
+        Profile::of(self.path.recorder().recording(), device)
+    }
+}
+
+/// What a profile says of the device.
+#[derive(Debug, Clone)]
+pub(crate) struct DeviceFacts {
+    pub name: String,
+    pub memory_bandwidth: Option<f64>,
+}
+
+/// True for statements that ask for a profile by themselves: EXPLAIN ANALYZE.
+pub fn is_asked_by(sql: &str) -> bool {
+    let code = sql.lines().filter(|line| !line.trim_start().starts_with("--"));
+    let mut words = code.flat_map(str::split_whitespace);
+    let mut is = |wanted: &str| words.next().is_some_and(|word| word.eq_ignore_ascii_case(wanted));
+    is("explain") && is("analyze")
+}
+
+/// The path of the query that a task belongs to, in its context.
+struct Asked(Path);
+
+/// The context of a query's tasks, which tells them of the path that this thread is on.
+pub(crate) fn task_context(context: &SessionContext) -> Arc<TaskContext> {
+    let Some(path) = recorder::current() else { return context.task_ctx() };
+    let task = TaskContext::from(context);
+    let config = task.session_config().clone().with_extension(Arc::new(Asked(path)));
+    Arc::new(task.with_session_config(config))
+}
+
+/// A border whose runs write where their time went to its metrics.
+pub(crate) struct Border {
+    pub metrics: ExecutionPlanMetricsSet,
+    /// Asked when a run has ended.
+    pub device: Box<dyn FnOnce() -> DeviceFacts + Send>,
+}
+
+/// The life of a run, on a path of its own where somebody asks: the query, or an EXPLAIN ANALYZE the border.
+pub(crate) fn run<F>(context: &TaskContext, border: Option<Border>, run: F) -> BoxFuture<'static, F::Output>
+where
+    F: Future + Send + 'static,
+{
+    let begin = |recorder: &Recorder| recorder.path("run", "run", step::CPU);
+    let path = match context.session_config().get_extension::<Asked>() {
+        Some(asked) => {
+            let _on = asked.0.enter();
+            begin(asked.0.recorder())
+        }
+        None if border.is_some() => begin(&Recorder::new()),
+        None => return Box::pin(run),
+    };
+    Box::pin(async move {
+        let ended = path.clone().life(run).await;
+        if let Some(Border { metrics, device }) = border {
+            let profile = Profile::of_run(path.recorder().recording(), path.id(), device());
+            for (name, value) in text::lines(&profile) {
+                let value = Arc::new(text::Line(value));
+                MetricBuilder::new(&metrics).build(MetricValue::Custom { name: name.into(), value });
+            }
+        }
+        ended
+    })
+}
+
+/// Work of the segment of that name: its launches, and all else that no other step takes.
+pub(crate) async fn segment<F: Future>(name: impl FnOnce() -> String, work: F) -> F::Output {
+    let Some(path) = recorder::current() else { return work.await };
+    let path = path.in_group(&format!("run {} · {}", path.id(), name()));
+    path.around(recorder::during(step::LAUNCH, work)).await
+}
+
+/// A task beside the run that begins it. It rests in the step `rest`.
+pub(crate) fn beside<F>(kind: &'static str, rest: Step, task: F) -> BoxFuture<'static, F::Output>
+where
+    F: Future + Send + 'static,
+{
+    match recorder::current() {
+        None => Box::pin(task),
+        Some(path) => Box::pin(path.recorder().path(kind, kind, rest).life(task)),
+    }
+}
+
+/// The same for work on a thread of its own.
+pub(crate) fn beside_call<T>(kind: &'static str, rest: Step, call: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let path = recorder::current().map(|path| path.recorder().path(kind, kind, rest));
+    move || {
+        let on = path.as_ref().map(Path::enter);
+        let value = call();
+        drop(on);
+        path.iter().for_each(Path::end);
+        value
+    }
+}
+
+/// Does something as a step of the path that this thread is on.
+pub(crate) fn timed<T>(step: Step, call: impl FnOnce() -> T) -> T {
+    let _step = recorder::step(step);
+    call()
+}
+
+/// What an attempt says when it begins.
+const ATTEMPT: &str = "an attempt begins";
+
+/// An attempt at running a program. Where it fails, it says why, which is what the next one has learnt.
+pub(crate) async fn attempt<T, E>(attempt: impl Future<Output = Result<T, E>>, why: fn(&E) -> String) -> Result<T, E> {
+    let path = recorder::current();
+    path.iter().for_each(|path| path.note(ATTEMPT));
+    attempt.await.inspect_err(|failure| path.iter().for_each(|path| path.note(why(failure))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_asked_by;
+
+    #[test]
+    fn explain_analyze_asks_and_nothing_else_does() {
+        for sql in ["EXPLAIN ANALYZE SELECT 1", "-- why\n  explain\n analyze verbose SELECT 1"] {
+            assert!(is_asked_by(sql), "{sql}");
+        }
+        for sql in ["EXPLAIN SELECT 1", "ANALYZE", "SELECT 'explain analyze'", ""] {
+            assert!(!is_asked_by(sql), "{sql}");
+        }
+    }
+}
