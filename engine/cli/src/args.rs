@@ -86,6 +86,10 @@ pub struct SessionArgs {
     #[arg(long, global = true, value_name = "FILE")]
     pub memory_log: Option<String>,
 
+    /// Write where the time of statements, or of the queries of run, goes: trace events for Perfetto or chrome://tracing
+    #[arg(long, global = true, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
     /// Register a Parquet, CSV, JSON or Arrow file, or a folder of one kind, as a table
     #[arg(long = "table", global = true, value_name = "NAME=PATH")]
     pub tables: Vec<String>,

@@ -27,6 +27,7 @@ mod session;
 mod statements;
 mod suite;
 mod table;
+mod trace;
 mod unreadable;
 
 use std::io::IsTerminal;
@@ -70,6 +71,11 @@ fn main() -> ExitCode {
 }
 
 async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
+    if let (Some(_), Some(command)) = (&cli.session.trace, &cli.command)
+        && !matches!(command, Command::Run(_))
+    {
+        return Err(CliError::usage("--trace is for statements and for run"));
+    }
     match &cli.command {
         Some(Command::Info(args)) => info::run(args, &cli.session),
         Some(Command::Selftest(args)) => selftest::run(args, &cli.session).await,

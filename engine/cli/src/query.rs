@@ -19,7 +19,8 @@ use millpond::datafusion::arrow::error::ArrowError;
 use millpond::datafusion::common::DataFusionError;
 use millpond::datafusion::logical_expr::LogicalPlan;
 use millpond::datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-use millpond::{Millpond, QueryReport};
+use millpond::profile::is_asked_by;
+use millpond::{Millpond, Profiler, QueryReport};
 
 use crate::args::{Cli, Format, QueryArgs};
 use crate::error::{CliError, Exit, tell};
@@ -29,6 +30,7 @@ use crate::output::Output;
 use crate::reads::refuse_own_output;
 use crate::session;
 use crate::statements::{Statement, split};
+use crate::trace::Trace;
 use crate::unreadable::{planning_error, statement_error};
 
 /// Runs what the command line gives; `Ok` carries the exit code of `--keep-going`.
@@ -44,11 +46,14 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
         tell(format_args!("note: {note}"));
     }
     let output = open_output(cli.query.output.clone(), &interrupts).await?;
-    let ended = run_scripts(cli, &session, &scripts, format, output, &interrupts).await;
+    let mut trace = cli.session.trace.as_deref().map(Trace::begin).transpose()?;
+    let ended = run_scripts(cli, &session, &scripts, format, output, &interrupts, trace.as_mut()).await;
     let logged = session::finish_log(&session);
+    let traced = trace.map_or(Ok(()), |trace| trace.write());
     // The statement's error is the one to tell.
     let worst = ended?;
     logged?;
+    traced?;
     Ok(worst)
 }
 
@@ -67,6 +72,7 @@ async fn run_scripts(
     format: Format,
     mut output: Output,
     interrupts: &Interrupts,
+    mut trace: Option<&mut Trace>,
 ) -> Result<Exit, CliError> {
     let (mut worst, mut succeeded) = (Exit::Ok, false);
     let mut failed = |error: CliError| {
@@ -88,7 +94,20 @@ async fn run_scripts(
         for statement in &statements {
             let mark = output.mark()?;
             let work = run_statement(session, statement, format, &mut output, cli.session.quiet);
-            match interrupts.or_interrupted(work).await? {
+            let done = match &mut trace {
+                None if is_asked_by(&statement.sql) => {
+                    let profiler = Profiler::begin(&statement.sql);
+                    interrupts.or_interrupted(profiler.around(work)).await?
+                }
+                None => interrupts.or_interrupted(work).await?,
+                Some(trace) => {
+                    let query = trace.query(&statement.sql);
+                    let done = interrupts.or_interrupted(query.profiler.around(work)).await?;
+                    trace.add(&query, &session.profile(&query.profiler));
+                    done
+                }
+            };
+            match done {
                 Ok(()) => succeeded = true,
                 Err(error) if error.is_reader_gone() => break 'scripts,
                 Err(error) => {

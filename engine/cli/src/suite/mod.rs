@@ -7,14 +7,17 @@
 //!
 //! Time   is told for real devices only. The first run of a query is the cold one; the page cache is as it is.
 //! Turns  allocators take turns query by query, and leave no unused memory to each other.
+//! Seen   with --json or --trace the last run of a query is recorded, and its profile is told.
 //! Valid  every run of a query is compared, repeats too: a time whose answer differs is a problem, not a time.
 
 mod print;
+mod profile;
 mod row;
 
 use std::collections::HashMap;
 
-use millpond::{DeviceChoice, Millpond};
+use millpond::profile::Recording;
+use millpond::{DeviceChoice, Millpond, Profile, Profiler};
 use millpond_bench::runner::{Outcome, RunnerError, register_functions, register_tables, run_query, validate};
 use millpond_memory::ByteSize;
 use millpond_queries::{Query, Suite, SuiteError};
@@ -24,6 +27,7 @@ use crate::error::{CliError, Exit};
 use crate::interrupt::Interrupts;
 use crate::mem::strategies;
 use crate::session;
+use crate::trace::Trace;
 use crate::unreadable::unreadable;
 use row::{Row, Sample};
 
@@ -43,6 +47,8 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
         None => None,
     };
     let form = if args.json { ReportForm::Json } else { args.report };
+    let mut trace = session_args.trace.as_deref().map(Trace::begin).transpose()?;
+    let records = trace.is_some() || form == ReportForm::Json;
     let interrupts = Interrupts::listen()?;
     let mut lanes = Vec::new();
     for session_args in &sessions {
@@ -60,7 +66,7 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
         // Side by side, and each query begins with another allocator: what a process learns on its way is nobody's advantage.
         for place in (first..first + count).map(|place| place % count) {
             let (session, rows) = &mut lanes[place];
-            let running = run_one(session, reference.as_mut(), query, args.repeat);
+            let running = run_one(session, reference.as_mut(), query, args.repeat, records, trace.as_mut());
             let Ok(row) = interrupts.or_interrupted(async { Ok(running.await) }).await else {
                 // What has run is told; the query that was interrupted is not among it, for any allocator.
                 eprintln!("{}: interrupted", query.id);
@@ -79,6 +85,9 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
             }
             rows.push(row);
         }
+    }
+    if let Some(trace) = trace {
+        trace.write()?;
     }
     let mut runs = Vec::new();
     for (session, rows) in lanes {
@@ -164,11 +173,36 @@ impl Reference {
     }
 }
 
-/// Runs a query `repeat` times. What goes wrong in any of them is the row's problem.
-async fn run_one(session: &Millpond, mut reference: Option<&mut Reference>, query: &Query, repeat: u32) -> Row {
+/// Runs a query `repeat` times. What goes wrong in any of them is the row's problem. With `records` the last one is recorded.
+async fn run_one(
+    session: &Millpond,
+    mut reference: Option<&mut Reference>,
+    query: &Query,
+    repeat: u32,
+    records: bool,
+    mut trace: Option<&mut Trace>,
+) -> Row {
     let mut row = Row::new(&query.id);
     for time in 1..=repeat.max(1) {
-        let actual = match run_query(session, query).await {
+        let recorded = records && time == repeat.max(1);
+        let ran = match (&mut trace, recorded) {
+            (_, false) => run_query(session, query).await,
+            (None, true) => {
+                let profiler = Profiler::begin(&query.id);
+                let ran = profiler.around(run_query(session, query)).await;
+                row.profile = Some(summary(session.profile(&profiler)));
+                ran
+            }
+            (Some(trace), true) => {
+                let traced = trace.query(&query.id);
+                let ran = traced.profiler.around(run_query(session, query)).await;
+                let profile = session.profile(&traced.profiler);
+                trace.add(&traced, &profile);
+                row.profile = Some(summary(profile));
+                ran
+            }
+        };
+        let actual = match ran {
             Ok(outcome) => outcome,
             Err(error) => {
                 let error = runner(error);
@@ -202,6 +236,11 @@ async fn run_one(session: &Millpond, mut reference: Option<&mut Reference>, quer
         row.outcome.get_or_insert(actual);
     }
     row
+}
+
+/// A profile without its events, of which there are many.
+fn summary(profile: Profile) -> Profile {
+    Profile { recording: Recording::default(), ..profile }
 }
 
 fn compared(query: &Query, expected: &Outcome, actual: &Outcome, whose: &str) -> Result<(), String> {

@@ -1,9 +1,11 @@
 //! What is told about one query: its counts, its times, and what went wrong.
 
+use millpond::Profile;
 use millpond_bench::runner::Outcome;
 use millpond_queries::gpu_bdb::Rows;
 use serde_json::{Value, json};
 
+use super::profile;
 use crate::error::Exit;
 
 /// One query from one allocator.
@@ -13,6 +15,8 @@ pub(super) struct Row {
     pub outcome: Option<Outcome>,
     /// Every run, in order.
     pub samples: Vec<Sample>,
+    /// Where the time of its last run went, if that was recorded.
+    pub profile: Option<Profile>,
     /// Whether all answers equal the other device's; `None` when there was nothing to compare with.
     pub validated: Option<bool>,
     pub problem: Option<String>,
@@ -49,7 +53,7 @@ pub(super) fn median_and_least(mut values: Vec<f64>) -> Option<(f64, f64)> {
 impl Row {
     pub fn new(query: &str) -> Row {
         let (query, samples) = (query.to_string(), Vec::new());
-        Row { query, outcome: None, samples, validated: None, problem: None, exit: Exit::Ok }
+        Row { query, outcome: None, samples, profile: None, validated: None, problem: None, exit: Exit::Ok }
     }
 
     /// Keeps the first problem and the worst exit.
@@ -131,6 +135,7 @@ impl Row {
             "reasons": report.map(|r| r.reasons.clone()),
             "notes": report.map(|r| r.notes.clone()),
             "findings": report.map(|r| r.findings.clone()),
+            "profile": self.profile.as_ref().map(profile::json),
         })
     }
 }

@@ -1,0 +1,115 @@
+//! Where time goes: `run --json`, `--trace`, EXPLAIN ANALYZE.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::millpond;
+
+/// Nanoseconds of a field that is told in microseconds.
+fn ns(event: &Value, field: &str) -> i64 {
+    (event[field].as_f64().expect("a number") * 1e3).round() as i64
+}
+
+/// The events of a trace, and the names of its tracks by (process, thread).
+fn read(path: &Path) -> (Vec<Value>, BTreeMap<(u64, u64), String>) {
+    let text = std::fs::read_to_string(path).expect("a trace");
+    let trace: Value = serde_json::from_str(&text).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("events").clone();
+    let mut tracks = BTreeMap::new();
+    for event in events.iter().filter(|event| event["name"] == "thread_name") {
+        let key = (event["pid"].as_u64().expect("a process"), event["tid"].as_u64().expect("a thread"));
+        tracks.insert(key, event["args"]["name"].as_str().expect("a name").to_string());
+    }
+    (events.into_iter().filter(|event| event["ph"] == "X").collect(), tracks)
+}
+
+/// On each track, of two events that meet one lies inside the other.
+fn assert_nested(events: &[Value], tracks: &BTreeMap<(u64, u64), String>) {
+    let mut by_track: BTreeMap<(u64, u64), Vec<(i64, i64, String)>> = BTreeMap::new();
+    for event in events {
+        let key = (event["pid"].as_u64().expect("a process"), event["tid"].as_u64().expect("a thread"));
+        let from = ns(event, "ts");
+        by_track.entry(key).or_default().push((from, from + ns(event, "dur"), event["name"].to_string()));
+    }
+    for (key, mut events) in by_track {
+        let track = &tracks[&key];
+        events.sort_by_key(|(from, to, _)| (*from, -*to));
+        let mut open: Vec<(i64, i64, String)> = Vec::new();
+        for event in events {
+            while open.last().is_some_and(|(_, to, _)| *to <= event.0) {
+                open.pop();
+            }
+            if let Some(outer) = open.last() {
+                assert!(event.1 <= outer.1, "{track}: {event:?} leaves {outer:?}");
+            }
+            open.push(event);
+        }
+    }
+}
+
+#[test]
+fn a_suite_tells_where_the_time_of_its_queries_goes() {
+    let folder = tempfile::tempdir().expect("folder");
+    let out = folder.path().to_str().expect("UTF-8");
+    let made = millpond(&["gen", "tpch", "--scale", "0.001", "--out", out]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let trace = folder.path().join("trace.json");
+    let run = ["run", "tpch", "--data", out, "--device", "sim", "--query", "3,6", "--json", "--trace"];
+    let ran = millpond(&[&run[..], &[trace.to_str().expect("UTF-8")]].concat());
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+
+    let rows: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(rows.len(), 2);
+    let mut launches = 0;
+    for row in &rows {
+        let profile = &row["profile"];
+        let sum = |steps: &Value| steps.as_object().expect("steps").values().filter_map(Value::as_f64).sum::<f64>();
+        let wall = profile["wall_ms"].as_f64().expect("a number");
+        assert!((sum(&profile["steps_ms"]) - wall).abs() <= wall * 0.001, "{profile}");
+        let feeding = &profile["feeding"];
+        let seconds = feeding["seconds"].as_f64().expect("a number");
+        assert!((sum(&feeding["steps_seconds"]) - seconds).abs() <= seconds * 0.001, "{profile}");
+        let of = |list: &str| {
+            let list = profile[list].as_array().expect("a list");
+            list.iter().map(|entry| entry["launches"].as_u64().expect("a count")).sum::<u64>()
+        };
+        assert_eq!((Some(of("segments")), Some(of("kernels"))), (row["launches"].as_u64(), row["launches"].as_u64()));
+        assert!(profile["kernels"][0]["registers"].as_u64().expect("a count") > 0, "{profile}");
+        let per_row = &profile["segments"][0]["per_row"];
+        assert!(per_row["sectors_read"].as_f64().expect("a number") > 0.0, "{profile}");
+        assert!(per_row["warp_instructions"].as_f64().expect("a number") > 0.0, "{profile}");
+        launches += of("segments");
+    }
+
+    let (events, tracks) = read(&trace);
+    assert_nested(&events, &tracks);
+    for track in ["queries", "runs", "feeders", "readers", "stream ", "launches", "copies", "allocations", "waits"] {
+        assert!(tracks.values().any(|name| name.starts_with(track)), "{track} is not among {tracks:?}");
+    }
+    let count = |pid: u64, category: &str| {
+        let is = |event: &&Value| event["pid"] == pid && event["cat"] == category;
+        events.iter().filter(is).count() as u64
+    };
+    assert_eq!((count(2, "launch"), count(3, "launches"), count(1, "query")), (launches, launches, 2));
+}
+
+#[test]
+fn statements_are_traced_and_a_wrong_place_is_told_before_they_run() {
+    let folder = tempfile::tempdir().expect("folder");
+    let trace = folder.path().join("trace.json");
+    let file = trace.to_str().expect("UTF-8");
+    let ran = millpond(&["--device", "sim", "-q", "--trace", file, "-c", "SELECT 1; SELECT 2"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let (events, _) = read(&trace);
+    let queries: Vec<&Value> = events.iter().filter(|event| event["cat"] == "query").collect();
+    assert_eq!(queries.len(), 2, "{queries:?}");
+
+    let missing = folder.path().join("none/trace.json");
+    let ran = millpond(&["--device", "cpu", "--trace", missing.to_str().expect("UTF-8"), "-c", "SELECT 1"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (4, ""), "{}", ran.stderr);
+    assert!(ran.stderr.contains("cannot write the trace to"), "{}", ran.stderr);
+    let ran = millpond(&["info", "--trace", file]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+}
