@@ -1,4 +1,5 @@
-//! A profile in words, as EXPLAIN ANALYZE prints it: a line for the steps, one for feeding, one for each segment and kernel.
+//! A profile in words, as EXPLAIN ANALYZE prints it: a line for the steps, one for feeding, one for each segment and kernel, and
+//! what attempts learnt.
 //!
 //! Units  ms of the host's clock; thread seconds below feeding; ms of the device's clock; bytes in powers of 1024, but GB/s of 1000³
 //!        bytes, as devices are sold.
@@ -27,11 +28,9 @@ pub(super) fn lines(profile: &Profile) -> Vec<(String, String)> {
     for (index, kernel) in profile.kernels.iter().enumerate() {
         lines.push((format!("kernel_{index}"), kernel_text(kernel)));
     }
-    let mut attempts = profile.attempts.to_string();
-    for learnt in &profile.learnt {
-        attempts = format!("{attempts} · {learnt}");
+    if !profile.learnt.is_empty() {
+        lines.push(("learnt".to_string(), profile.learnt.join(" · ")));
     }
-    lines.push(("attempts".to_string(), attempts));
     lines
 }
 
