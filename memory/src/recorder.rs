@@ -361,12 +361,13 @@ pub async fn during<F: Future>(step: Step, future: F) -> F::Output {
 }
 
 /// Awaits `future`; while a thread works on it, and not while it waits, its path is in `step`.
-pub fn polled<F: Future>(step: Step, future: F) -> impl Future<Output = F::Output> {
-    let mut future = Box::pin(future);
-    std::future::poll_fn(move |context| {
+pub async fn polled<F: Future>(step: Step, future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| {
         let _step = self::step(step);
         future.as_mut().poll(context)
     })
+    .await
 }
 
 /// What happens one after the other.

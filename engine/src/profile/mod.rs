@@ -190,6 +190,14 @@ pub(crate) fn beside_call<T>(kind: &'static str, rest: Step, call: impl FnOnce()
     }
 }
 
+/// The next batch of a reader, which knows its path: where nobody asks, no batch costs anything.
+pub(crate) async fn decoded<F: Future>(path: &Option<Path>, next: F) -> F::Output {
+    match path {
+        None => next.await,
+        Some(_) => recorder::polled(step::DECODE, next).await,
+    }
+}
+
 /// Does something as a step of the path that this thread is on.
 pub(crate) fn timed<T>(step: Step, call: impl FnOnce() -> T) -> T {
     let _step = recorder::step(step);

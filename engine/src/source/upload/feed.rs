@@ -93,9 +93,11 @@ impl Feeder {
             let mut stream = opened.map_err(Failure::Input)?;
             let batches = readers.tx();
             let reading = async move {
-                while let Some(batch) = recorder::polled(step::DECODE, stream.next()).await {
+                let path = recorder::current();
+                while let Some(batch) = profile::decoded(&path, stream.next()).await {
                     let failed = batch.is_err();
-                    if recorder::during(step::ROOM, batches.send(batch)).await.is_err() || failed {
+                    let _step = path.as_ref().map(|path| path.step(step::ROOM));
+                    if batches.send(batch).await.is_err() || failed {
                         break;
                     }
                 }
