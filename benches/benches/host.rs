@@ -121,7 +121,7 @@ fn host(criterion: &mut Criterion) {
         });
         let unplaced = runtime.block_on(planned(&session, &sql));
         runtime.block_on(set(&session, "enabled", true));
-        let rule = PlaceOnDevice::new(Arc::clone(&engine));
+        let rule = PlaceOnDevice::new(Arc::clone(&engine), millpond::operator::registry());
         repeat(&mut group, &runtime, "place", || async {
             let state = session.context().state();
             let began = Instant::now();

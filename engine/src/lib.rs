@@ -16,6 +16,7 @@ pub mod contract;
 pub mod device;
 pub mod error;
 pub mod expr;
+pub mod metric;
 pub mod node;
 pub mod operator;
 pub mod options;

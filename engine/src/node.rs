@@ -10,9 +10,16 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::error::DataFusionError;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::PlanProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+
+use crate::error::EngineError;
+
+// For `device_node!` in other crates.
+#[doc(hidden)]
+pub use datafusion;
 
 /// Properties of a device node: one partition, given at the end, with the order of `sorted` if there is one.
 pub fn properties(schema: SchemaRef, sorted: Option<LexOrdering>) -> Arc<PlanProperties> {
@@ -37,43 +44,86 @@ pub fn named(expressions: &[(Arc<dyn PhysicalExpr>, String)]) -> String {
     expressions.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
+/// The error of a plan that uses a device node as it must not be used.
+pub fn wrong_use(what: &str) -> DataFusionError {
+    EngineError::internal(what).into()
+}
+
 /// The part of `ExecutionPlan` that is the same for every device node with one input: fields `input` and `properties`,
 /// a method `with_input`, and a method `expressions`.
+///
+/// ```
+/// use std::{fmt, sync::Arc};
+/// use millpond::datafusion::physical_expr::PhysicalExpr;
+/// use millpond::datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+///
+/// /// Keeps one row of `n`.
+/// #[derive(Debug, Clone)]
+/// struct DeviceSampleExec {
+///     n: u64,
+///     input: Arc<dyn ExecutionPlan>,
+///     properties: Arc<PlanProperties>,
+/// }
+///
+/// impl DeviceSampleExec {
+///     fn new(n: u64, input: Arc<dyn ExecutionPlan>) -> Self {
+///         let properties = millpond::node::properties(input.schema(), None);
+///         Self { n, input, properties }
+///     }
+///
+///     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+///         Self { input, ..self.clone() }
+///     }
+///
+///     fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+///         vec![]
+///     }
+/// }
+///
+/// impl DisplayAs for DeviceSampleExec {
+///     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+///         write!(f, "DeviceSampleExec: one of {}", self.n)
+///     }
+/// }
+///
+/// millpond::device_node!(DeviceSampleExec, execute: refuse);
+/// ```
+#[macro_export]
 macro_rules! device_node {
     ($node:ident, execute: refuse) => {
         $crate::node::device_node!($node, {
             fn execute(
                 &self,
                 _partition: usize,
-                _context: ::std::sync::Arc<::datafusion::execution::TaskContext>,
-            ) -> ::datafusion::error::Result<::datafusion::execution::SendableRecordBatchStream> {
-                Err($crate::EngineError::internal(concat!(stringify!($node), " runs as part of a DownloadExec")).into())
+                _context: ::std::sync::Arc<$crate::node::datafusion::execution::TaskContext>,
+            ) -> $crate::node::datafusion::error::Result<$crate::node::datafusion::execution::SendableRecordBatchStream> {
+                Err($crate::node::wrong_use(concat!(stringify!($node), " runs as part of a DownloadExec")))
             }
         });
     };
     ($node:ident, { $($own:item)* }) => {
-        impl ::datafusion::physical_plan::ExecutionPlan for $node {
+        impl $crate::node::datafusion::physical_plan::ExecutionPlan for $node {
             fn name(&self) -> &str {
                 stringify!($node)
             }
 
-            fn properties(&self) -> &::std::sync::Arc<::datafusion::physical_plan::PlanProperties> {
+            fn properties(&self) -> &::std::sync::Arc<$crate::node::datafusion::physical_plan::PlanProperties> {
                 &self.properties
             }
 
-            fn children(&self) -> Vec<&::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
+            fn children(&self) -> Vec<&::std::sync::Arc<dyn $crate::node::datafusion::physical_plan::ExecutionPlan>> {
                 vec![&self.input]
             }
 
             fn apply_expressions(
                 &self,
                 f: &mut dyn FnMut(
-                    &::std::sync::Arc<dyn ::datafusion::physical_expr::PhysicalExpr>,
-                ) -> ::datafusion::error::Result<
-                    ::datafusion::common::tree_node::TreeNodeRecursion,
+                    &::std::sync::Arc<dyn $crate::node::datafusion::physical_expr::PhysicalExpr>,
+                ) -> $crate::node::datafusion::error::Result<
+                    $crate::node::datafusion::common::tree_node::TreeNodeRecursion,
                 >,
-            ) -> ::datafusion::error::Result<::datafusion::common::tree_node::TreeNodeRecursion> {
-                use ::datafusion::common::tree_node::TreeNodeRecursion;
+            ) -> $crate::node::datafusion::error::Result<$crate::node::datafusion::common::tree_node::TreeNodeRecursion> {
+                use $crate::node::datafusion::common::tree_node::TreeNodeRecursion;
                 for expression in self.expressions() {
                     if f(&expression)? == TreeNodeRecursion::Stop {
                         return Ok(TreeNodeRecursion::Stop);
@@ -84,11 +134,11 @@ macro_rules! device_node {
 
             fn with_new_children(
                 self: ::std::sync::Arc<Self>,
-                mut children: Vec<::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>>,
-            ) -> ::datafusion::error::Result<::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>> {
+                mut children: Vec<::std::sync::Arc<dyn $crate::node::datafusion::physical_plan::ExecutionPlan>>,
+            ) -> $crate::node::datafusion::error::Result<::std::sync::Arc<dyn $crate::node::datafusion::physical_plan::ExecutionPlan>> {
                 match (children.pop(), children.is_empty()) {
                     (Some(input), true) => Ok(::std::sync::Arc::new(self.with_input(input))),
-                    _ => Err($crate::EngineError::internal(concat!(stringify!($node), " has one input")).into()),
+                    _ => Err($crate::node::wrong_use(concat!(stringify!($node), " has one input"))),
                 }
             }
 
@@ -96,4 +146,4 @@ macro_rules! device_node {
         }
     };
 }
-pub(crate) use device_node;
+pub use device_node;

@@ -11,39 +11,11 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::contract::Operators;
-use crate::placement::{Judged, plan_reasons};
+use crate::placement::judged::Judged;
+use crate::placement::plan_reasons;
 use crate::result::node::DownloadExec;
 
-/// Names of the metrics that a run keeps on its `DownloadExec`, as EXPLAIN ANALYZE prints them.
-pub mod metric {
-    pub const LAUNCHES: &str = "launches";
-    pub const PIPELINE_LAUNCHES: &str = "pipeline_launches";
-    /// Pipelines that were launched, and instructions in the PTX generated for them.
-    pub const PIPELINES: &str = "pipelines";
-    pub const PTX_INSTRUCTIONS: &str = "ptx_instructions";
-    /// Segments of the program, and attempts at running it.
-    pub const SEGMENTS: &str = "segments";
-    pub const ATTEMPTS: &str = "attempts";
-    /// Times that a run lowered a segment, or the piece that fills a join's table; and that it computed statistics of a source.
-    pub const LOWERINGS: &str = "lowerings";
-    pub const STATISTICS_READ: &str = "statistics_read";
-    /// Host time from the plan to its pipelines, in nanoseconds.
-    pub const PREPARE_NS: &str = "prepare_ns";
-    pub const HOST_WAITS: &str = "host_waits";
-    pub const ALLOCATIONS: &str = "allocations";
-    pub const ALLOCATED_BYTES: &str = "allocated_bytes";
-    /// Host time in the allocator, in nanoseconds; on a real device only.
-    pub const ALLOCATOR_NS: &str = "allocator_ns";
-    pub const UPLOADED_BYTES: &str = "uploaded_bytes";
-    pub const DOWNLOADED_BYTES: &str = "downloaded_bytes";
-    pub const PEAK_BYTES: &str = "peak_bytes";
-    pub const SPILLED_BYTES: &str = "spilled_bytes";
-    pub const RESTORED_BYTES: &str = "restored_bytes";
-    /// Runs that the CPU did again because the device could not finish them.
-    pub const TAKEN_OVER: &str = "taken_over_by_cpu";
-    /// On an `UploadExec`: extents that went up.
-    pub const EXTENTS: &str = "extents";
-}
+pub use crate::metric;
 
 /// What one query did. All counts are zero when nothing ran on a device.
 #[derive(Debug, Clone, Default, PartialEq)]

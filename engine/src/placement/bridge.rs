@@ -18,8 +18,8 @@ use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 use crate::contract::{DeviceTree, Operators, Placed};
 use crate::device::Engine;
-use crate::placement::Judged;
 use crate::placement::fallback::FallbackExec;
+use crate::placement::judged::Judged;
 use crate::placement::walk::{Borders, with_children};
 use crate::program::contract::Cut;
 use crate::reason::Reason;

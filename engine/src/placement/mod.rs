@@ -15,12 +15,12 @@ mod bridge;
 mod check;
 pub mod fallback;
 mod fence;
+pub(crate) mod judged;
 pub(crate) mod simplify;
 mod statistics;
 pub(crate) mod walk;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNode;
@@ -34,6 +34,7 @@ use crate::device::Engine;
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::placement::fallback::FallbackExec;
+use crate::placement::judged::Judged;
 use crate::placement::statistics::PlanStatistics;
 use crate::profile::step::PLACE;
 use crate::reason::Reason;
@@ -42,15 +43,6 @@ pub use crate::placement::bridge::plan_reasons;
 pub(crate) use crate::placement::fence::rules;
 pub use crate::placement::walk::Placing;
 pub(crate) use crate::source::upload::statistics;
-
-/// What placement read and lowered to place a plan, all tries together.
-#[derive(Debug, Default)]
-pub(crate) struct Judged {
-    /// Times that the expressions of a node were lowered, to see whether it can run on the device.
-    pub lowerings: AtomicU64,
-    /// Times that statistics of a source were computed.
-    pub statistics_read: AtomicU64,
-}
 
 /// The physical optimizer rule.
 pub struct PlaceOnDevice {

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use crate::device::Engine;
 use crate::options::Fallback;
-use crate::placement::Judged;
+use crate::placement::judged::Judged;
 use crate::profile::Border;
 use crate::program::contract::Operators;
 use crate::reason::Reason;

@@ -17,13 +17,13 @@ use millpond_memory::{Scope, recorder};
 
 use crate::device::learnt::PlanKey;
 use crate::error::EngineError;
+use crate::metric;
 use crate::options::{Fallback, MillpondOptions};
 use crate::profile;
 use crate::program::counts::Tally;
 use crate::program::failure::{Failure, Trouble};
 use crate::program::run;
 use crate::program::run::Output;
-use crate::report::metric;
 use crate::result::node::{DownloadExec, UnderWay};
 use crate::source::reset::ready_again;
 
