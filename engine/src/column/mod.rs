@@ -6,6 +6,7 @@
 //! The SQL type fixes semantics; the range fixes width. Ranges come from statistics and are checked when rows are
 //! uploaded, so a wrong one costs a second run and never an answer.
 
+pub mod dictionary;
 pub(crate) mod interner;
 pub mod layout;
 pub mod text;

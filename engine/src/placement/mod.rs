@@ -42,7 +42,6 @@ use crate::reason::Reason;
 pub use crate::placement::bridge::plan_reasons;
 pub(crate) use crate::placement::fence::rules;
 pub use crate::placement::walk::Placing;
-pub(crate) use crate::source::upload::statistics;
 
 /// The physical optimizer rule.
 pub struct PlaceOnDevice {

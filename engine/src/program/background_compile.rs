@@ -14,19 +14,19 @@ use millpond_kernels::codegen::ir::PipelineSpec;
 
 use crate::profile;
 use crate::profile::step::PREPARE;
-use crate::program::extents::{Prepared, SegmentRun, SegmentStart};
+use crate::program::extents::{PreparedSegment, SegmentRun, SegmentStart};
 use crate::program::run::Run;
-use crate::program::segments::Source;
+use crate::program::segments::Origin;
 
 impl Run {
     /// Begins to compile what depends on no other segment.
     pub fn compile_ahead(self: &Arc<Self>) {
         let mut specs = Vec::new();
-        for (index, segment) in self.program.segments.iter().enumerate() {
-            if let Source::Upload(upload) = &segment.source
-                && self.program.probed(index).next().is_none()
+        for (index, segment) in self.prepared.program.segments.iter().enumerate() {
+            if let Origin::Source(upload) = &segment.origin
+                && self.prepared.program.probed(index).next().is_none()
             {
-                let columns = self.uploads[*upload].columns.clone();
+                let columns = self.prepared.sources[*upload].columns.clone();
                 let alone = SegmentRun::new(self, SegmentStart::over(index, columns));
                 specs.extend(alone.guess());
             }
@@ -35,11 +35,11 @@ impl Run {
     }
 
     /// Begins to compile the segments that read what a segment gives, now that this is known.
-    pub fn compile_after(self: &Arc<Self>, index: usize, prepared: &Prepared) {
+    pub fn compile_after(self: &Arc<Self>, index: usize, prepared: &PreparedSegment) {
         let mut specs = Vec::new();
-        for (next, segment) in self.program.segments.iter().enumerate() {
-            let alone = matches!(&segment.source, Source::Segments(from) if from[..] == [index]);
-            if !alone || self.program.probed(next).next().is_some() {
+        for (next, segment) in self.prepared.program.segments.iter().enumerate() {
+            let alone = matches!(&segment.origin, Origin::Segments(from) if from[..] == [index]);
+            if !alone || self.prepared.program.probed(next).next().is_some() {
                 continue;
             }
             let mut columns = prepared.lowered.outputs.clone();
@@ -65,7 +65,7 @@ impl Run {
 impl SegmentRun {
     /// Begins to compile this segment, whose builds are there.
     pub fn compile_ahead(&self) {
-        if self.run.program.probed(self.index).next().is_some() {
+        if self.run.prepared.program.probed(self.index).next().is_some() {
             self.run.compile(self.guess());
         }
     }
@@ -73,7 +73,7 @@ impl SegmentRun {
     /// What it will ask for, as far as can be told; nothing if it cannot be.
     fn guess(&self) -> Vec<PipelineSpec> {
         match self.shape_of(0) {
-            Ok((lowered, _)) => lowered.pieces().map(|piece| piece.spec.clone()).collect(),
+            Ok(shape) => shape.lowered.pieces().map(|piece| piece.spec.clone()).collect(),
             Err(_) => Vec::new(),
         }
     }

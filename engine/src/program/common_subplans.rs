@@ -12,17 +12,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::datasource::memory::MemorySourceConfig;
-use datafusion::datasource::physical_plan::FileScanConfig;
-use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
-use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::program::contract::Operators;
-use crate::source::upload::UploadExec;
 
 /// Whether the rows of `first`, which runs, are those that `second` asks for.
 pub(crate) fn is_same(first: &Arc<dyn ExecutionPlan>, second: &Arc<dyn ExecutionPlan>, operators: &Operators) -> bool {
@@ -41,71 +34,10 @@ fn same(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, operators: &Oper
     if a.name() != b.name() || a.schema() != b.schema() {
         return false;
     }
-    if let (Some(a), Some(b)) = (a.downcast_ref::<UploadExec>(), b.downcast_ref::<UploadExec>()) {
-        return same_scan(a.input(), b.input(), own).unwrap_or(false);
+    if let Some(same) = operators.iter().find_map(|operator| operator.reads_same(a.as_ref(), b.as_ref(), own)) {
+        return same;
     }
     let alike = operators.iter().find_map(|operator| operator.computes_same(a.as_ref(), b.as_ref()));
     let (a, b) = (a.children(), b.children());
     alike == Some(true) && a.len() == b.len() && a.into_iter().zip(b).all(|(a, b)| same(a, b, operators, own))
-}
-
-/// Whether two inputs of the device read the same rows. `None`: they are no scans, or of a kind that is not compared.
-fn same_scan(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, own: &HashSet<u64>) -> Option<bool> {
-    let (a, b) = (a.downcast_ref::<DataSourceExec>()?.data_source(), b.downcast_ref::<DataSourceExec>()?.data_source());
-    if let (Some(a), Some(b)) = (a.downcast_ref::<MemorySourceConfig>(), b.downcast_ref::<MemorySourceConfig>()) {
-        return Some(same_batches(a, b));
-    }
-    let (a, b) = (a.downcast_ref::<FileScanConfig>()?, b.downcast_ref::<FileScanConfig>()?);
-    // Other formats have options that do not show here.
-    let (source, other) = (&a.file_source, &b.file_source);
-    if source.file_type() != "parquet" || other.file_type() != "parquet" {
-        return None;
-    }
-    let file = |file: &datafusion::datasource::listing::PartitionedFile| {
-        (file.object_meta.clone(), file.range.clone(), file.partition_values.clone())
-    };
-    let files = |scan: &FileScanConfig| -> Vec<Vec<_>> {
-        scan.file_groups.iter().map(|group| group.files().iter().map(file).collect()).collect()
-    };
-    let columns = |scan: &FileScanConfig| (scan.file_schema().clone(), scan.projected_schema().ok());
-    let alike = a.object_store_url == b.object_store_url
-        && files(a) == files(b)
-        && a.limit == b.limit
-        && columns(a) == columns(b)
-        && source.projection() == other.projection();
-    let (kept, dynamic) = conditions(source.filter().as_ref())?;
-    let (other_kept, _) = conditions(other.filter().as_ref())?;
-    Some(alike && kept == other_kept && dynamic.is_subset(own))
-}
-
-/// Conditions that stand in the query, and the numbers of those that come while it runs.
-type Conditions = (Vec<Arc<dyn PhysicalExpr>>, HashSet<u64>);
-
-/// The conditions of a scan: those of the query, and which it is given while the query runs. `None` where both are one.
-fn conditions(filter: Option<&Arc<dyn PhysicalExpr>>) -> Option<Conditions> {
-    let (mut kept, mut dynamic) = (Vec::new(), HashSet::new());
-    for part in filter.into_iter().flat_map(split_conjunction) {
-        if part.is::<DynamicFilterPhysicalExpr>() {
-            dynamic.insert(part.expression_id()?);
-        } else if part.exists(|part| Ok(part.is::<DynamicFilterPhysicalExpr>())).unwrap_or(true) {
-            return None;
-        } else {
-            kept.push(Arc::clone(part));
-        }
-    }
-    Some((kept, dynamic))
-}
-
-fn same_batches(a: &MemorySourceConfig, b: &MemorySourceConfig) -> bool {
-    let same = |(a, b): (&RecordBatch, &RecordBatch)| {
-        let pairs = a.columns().iter().zip(b.columns());
-        a.num_rows() == b.num_rows()
-            && a.num_columns() == b.num_columns()
-            && a.num_columns() > 0
-            && pairs.into_iter().all(|(a, b)| Arc::ptr_eq(a, b) || a.to_data().ptr_eq(&b.to_data()))
-    };
-    let partitions = a.partitions().iter().zip(b.partitions());
-    a.partitions().len() == b.partitions().len()
-        && a.projection() == b.projection()
-        && partitions.into_iter().all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(same))
 }

@@ -11,9 +11,11 @@
 //! Memory   a sink's state belongs to its run, and ends with it.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::internal_err;
 use datafusion::physical_plan::ExecutionPlan;
@@ -53,6 +55,12 @@ pub trait Cut: Debug + Send + Sync {
         None
     }
 
+    /// Whether two nodes of this operator read the same rows from outside the device. Filters of the numbers in `own` say no more
+    /// than which rows a join of the subtree drops anyway. `None` if they are no such nodes.
+    fn reads_same(&self, _a: &dyn ExecutionPlan, _b: &dyn ExecutionPlan, _own: &HashSet<u64>) -> Option<bool> {
+        None
+    }
+
     /// The filter that a node fills in for scans of its own subtree while it runs, by its expression's number.
     fn filter_of_scans(&self, _node: &dyn ExecutionPlan) -> Option<u64> {
         None
@@ -61,6 +69,34 @@ pub trait Cut: Debug + Send + Sync {
 
 /// All operators.
 pub type Operators = Arc<[Arc<dyn Cut>]>;
+
+/// What is known of a source's rows before the first of them is read.
+#[derive(Debug, Clone)]
+pub struct SourceFacts {
+    /// Type, width, base and dictionary of each column, as far as they are proven.
+    pub columns: Vec<ColumnInfo>,
+    /// Rows, as far as they are known; 0 when they are not.
+    pub rows: u64,
+}
+
+/// Where rows come from.
+pub trait Source: Debug + Send + Sync {
+    /// What is known of its columns; `define` numbers the dictionary of a column of strings. Nothing but types is believed where
+    /// values have left their ranges before: then they are `wide`.
+    fn facts(&self, wide: bool, define: &mut dyn FnMut(usize, DataType) -> DictionaryId) -> SourceFacts;
+
+    /// Begins to read it for one attempt.
+    ///
+    /// # Errors
+    /// Why it cannot be read again.
+    fn open(&self) -> Result<Box<dyn SourceRun>, Failure>;
+}
+
+/// A source in one attempt.
+pub trait SourceRun: Send + Sync {
+    /// Gives all rows to segment `to`, of which it is source `number`, from any number of streams. Asked again it gives them again.
+    fn extents<'a>(&'a self, number: usize, to: &'a Arc<SegmentRun>) -> BoxFuture<'a, Result<(), Failure>>;
+}
 
 /// One step between a segment's source and its sink.
 pub trait Stage: Debug + Send + Sync {

@@ -8,6 +8,7 @@
 //! Memory   an extent that finds none has had no effect, unless some of its pairs went by already: see [`Failure::Midway`].
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,7 +28,7 @@ use crate::program::failure::Failure;
 use crate::program::lower::{Builds, Cut, LoweredSegment, Piece, SegmentInput};
 use crate::program::part::{Kept, Part};
 use crate::program::run::{Given, Run};
-use crate::program::segments::Source;
+use crate::program::segments::Origin;
 use crate::program::texts::{Made, gives_texts};
 use crate::reason::Reason;
 
@@ -48,14 +49,57 @@ pub struct CutPipelines {
     recount: Option<Arc<Pipeline>>,
 }
 
-/// A segment in the kernels' language, compiled.
-pub struct Prepared {
+/// A segment in the kernels' language, for what was known when it was lowered.
+pub struct Shape {
+    columns: Vec<ColumnInfo>,
+    rows_hint: Option<u64>,
+    produced: Option<Details>,
     pub lowered: LoweredSegment,
+    /// Dictionaries whose codes must stay below a bound, by column.
+    bounds: Vec<(usize, usize)>,
+}
+
+impl Shape {
+    /// True when `segment` would be lowered to the same. Its builds, slices and columns to give never change.
+    fn fits(&self, segment: &SegmentRun, columns: &[ColumnInfo], rows_hint: Option<u64>) -> bool {
+        let produced = match (&self.produced, &segment.produced) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        };
+        produced && self.rows_hint == rows_hint && self.columns == columns
+    }
+}
+
+/// Segments that were lowered before their turn came, and how often each was in this attempt.
+#[derive(Default)]
+pub struct Shapes {
+    known: HashMap<usize, Arc<Shape>>,
+    lowered: HashMap<usize, u32>,
+}
+
+impl Shapes {
+    fn count(&mut self, segment: usize) -> u32 {
+        let lowered = self.lowered.entry(segment).or_default();
+        *lowered += 1;
+        *lowered
+    }
+}
+
+/// A segment in the kernels' language, compiled.
+pub struct PreparedSegment {
     cuts: Vec<CutPipelines>,
     /// The pipeline with the sink.
     pub pipeline: Arc<Pipeline>,
-    /// Dictionaries whose codes must stay below a bound, by column.
-    bounds: Vec<(usize, usize)>,
+    shape: Arc<Shape>,
+}
+
+impl Deref for PreparedSegment {
+    type Target = Shape;
+
+    fn deref(&self) -> &Shape {
+        &self.shape
+    }
 }
 
 /// What a piece reads.
@@ -69,7 +113,7 @@ pub struct PieceInput {
 /// The rows of an extent on their way into a sink.
 pub struct Extent<'a> {
     pub segment: &'a SegmentRun,
-    pub(crate) prepared: &'a Prepared,
+    pub(crate) prepared: &'a PreparedSegment,
     pub(crate) from: PieceInput,
     pub(crate) stream: &'a Stream,
     /// A feeder waits for what the sink waits for.
@@ -80,7 +124,7 @@ pub struct Extent<'a> {
 #[derive(Clone, Copy)]
 pub struct ExtentRest<'a> {
     pub segment: &'a SegmentRun,
-    pub prepared: &'a Prepared,
+    pub prepared: &'a PreparedSegment,
     pub stream: &'a Stream,
 }
 
@@ -133,7 +177,7 @@ impl ExtentRest<'_> {
         // Of a part of the keys, most rows of an extent are left out; and where memory has run out, or may, room for rows that
         // are not there is missed elsewhere.
         let is_large = part.layout.bytes > ROOMY_BYTES && prepared.pipeline.compiled().compacts;
-        let shrinks = !segment.slices.is_empty() || !run.passes.is_empty() || waits && is_large;
+        let shrinks = !segment.slices.is_empty() || !run.prepared.lessons.passes.is_empty() || waits && is_large;
         let part = if shrinks { run.shrink(part, stream).await? } else { part };
         segment.keep(Kept::spillable(part, &run.engine)?);
         segment.keep_made(made);
@@ -216,7 +260,9 @@ pub struct SegmentRun {
     pub run: Arc<Run>,
     pub(crate) index: usize,
     start: SegmentStart,
-    prepared: Mutex<Option<Arc<Prepared>>>,
+    /// What it was lowered to last.
+    guessed: Mutex<Option<Arc<Shape>>>,
+    prepared: Mutex<Option<Arc<PreparedSegment>>>,
     sink: Box<dyn SinkRun>,
     /// Rows of the source, in this pass.
     rows_in: AtomicU64,
@@ -226,7 +272,7 @@ pub struct SegmentRun {
     parts: Mutex<Vec<Kept>>,
 }
 
-impl std::ops::Deref for SegmentRun {
+impl Deref for SegmentRun {
     type Target = SegmentStart;
     fn deref(&self) -> &SegmentStart {
         &self.start
@@ -240,10 +286,11 @@ impl SegmentRun {
             run: Arc::clone(run),
             index,
             start,
+            guessed: Mutex::new(None),
             prepared: Mutex::new(None),
-            sink: run.program.segments[index].sink.begin(),
+            sink: run.prepared.program.segments[index].sink.begin(),
             rows_in: AtomicU64::new(0),
-            passes: run.passes.get(&index).copied().unwrap_or(1),
+            passes: run.passes(index),
             pass: AtomicU32::new(0),
             parts: Mutex::default(),
         }
@@ -286,8 +333,10 @@ impl SegmentRun {
 
     /// True when memory ran out before half of the rows had gone by.
     pub fn was_early(&self) -> bool {
-        match &self.run.program.segments[self.index].source {
-            Source::Upload(upload) => self.rows_in.load(Ordering::Relaxed) * 2 < self.run.uploads[*upload].rows_known,
+        match &self.run.prepared.program.segments[self.index].origin {
+            Origin::Source(upload) => {
+                self.rows_in.load(Ordering::Relaxed) * 2 < self.run.prepared.sources[*upload].rows
+            }
             _ => false,
         }
     }
@@ -338,7 +387,7 @@ impl SegmentRun {
             let from = PieceInput { extent: extent.clone(), expansion: None, marks: None };
             match self.through(&prepared, 0, from, stream, feeding).await {
                 // Of rows that leave at once, none of these has.
-                Err(Failure::Arena) if self.run.streams_out() => self.run.larger_arenas()?,
+                Err(Failure::Arena) if self.run.streams_out() => self.run.reached.larger_arenas()?,
                 other => break other?,
             };
         }
@@ -349,7 +398,7 @@ impl SegmentRun {
     /// Piece `cut` and those behind it.
     fn through<'a>(
         &'a self,
-        prepared: &'a Prepared,
+        prepared: &'a PreparedSegment,
         cut: usize,
         from: PieceInput,
         stream: &'a Stream,
@@ -365,7 +414,7 @@ impl SegmentRun {
 
     async fn through_cut(
         &self,
-        prepared: &Prepared,
+        prepared: &PreparedSegment,
         index: usize,
         cut: &Cut,
         from: PieceInput,
@@ -420,8 +469,7 @@ impl SegmentRun {
         // Where a few rows suffice, few are tried at first.
         let mut most = ceiling.min(self.sink.rows_sought(self));
         while first < pairs && !self.has_enough() {
-            let rows =
-                most.min(self.run.extent_rows.load(Ordering::Relaxed) as u64).max(LEAST_PAIRS).min(pairs - first);
+            let rows = most.min(self.run.pace.extent_rows() as u64).max(LEAST_PAIRS).min(pairs - first);
             let expansion = Some(Expansion { first, ..sums.clone() });
             let some = ExtentInput { rows: ExtentRows::Known(rows), ..extent.clone() };
             let from = PieceInput { extent: some, expansion, marks: None };
@@ -497,7 +545,7 @@ impl SegmentRun {
     }
 
     /// A launch of the last piece over no rows.
-    pub async fn no_rows(&self, prepared: &Prepared, stream: &Stream) -> Result<(), Failure> {
+    pub async fn no_rows(&self, prepared: &PreparedSegment, stream: &Stream) -> Result<(), Failure> {
         let nothing = DeviceBuffer::zeroed(256, stream, &self.run.engine.pool)?;
         let spec = &prepared.lowered.last.spec;
         let column = ColumnInput { values: nothing.view(0..0)?, validity: None, base: 0 };
@@ -514,8 +562,8 @@ impl SegmentRun {
     /// True when rows that are kept may be views of texts.
     pub fn keeps_texts(&self) -> bool {
         // A sort's keys are kept beside what it gives.
-        let written = |prepared: &Prepared| prepared.lowered.last.spec.output_types();
-        let kept = |prepared: &Prepared| written(prepared).iter().any(|ty| ty.repr == Repr::Text);
+        let written = |prepared: &PreparedSegment| prepared.lowered.last.spec.output_types();
+        let kept = |prepared: &PreparedSegment| written(prepared).iter().any(|ty| ty.repr == Repr::Text);
         !self.run.streams_out() && self.prepared_already().is_some_and(|prepared| kept(&prepared))
     }
 
@@ -565,7 +613,7 @@ impl SegmentRun {
 
     /// The segment in the kernels' language, made by whoever asks first. `rows` are those at hand; statistics may know of
     /// more.
-    pub fn prepared(&self, rows: u64) -> Result<Arc<Prepared>, Failure> {
+    pub fn prepared(&self, rows: u64) -> Result<Arc<PreparedSegment>, Failure> {
         let mut slot = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(prepared) = &*slot {
             return Ok(Arc::clone(prepared));
@@ -579,8 +627,9 @@ impl SegmentRun {
         })
     }
 
-    fn prepare(&self, rows: u64) -> Result<Arc<Prepared>, Failure> {
-        let (lowered, bounds) = self.shape_of(rows)?;
+    fn prepare(&self, rows: u64) -> Result<Arc<PreparedSegment>, Failure> {
+        let shape = self.shape_of(rows)?;
+        let lowered = &shape.lowered;
         let pipelines = &self.run;
         let optional = |piece: Option<&Piece>| piece.map(|piece| pipelines.pipeline(&piece.spec)).transpose();
         let mut cuts = Vec::with_capacity(lowered.cuts.len());
@@ -593,29 +642,29 @@ impl SegmentRun {
             });
         }
         let pipeline = pipelines.pipeline(&lowered.last.spec)?;
-        Ok(Arc::new(Prepared { lowered, cuts, pipeline, bounds }))
+        Ok(Arc::new(PreparedSegment { cuts, pipeline, shape }))
     }
 
-    /// The segment's pieces for so many rows, and the columns whose dictionaries must stay below a bound.
-    pub fn shape_of(&self, rows: u64) -> Result<(LoweredSegment, Vec<(usize, usize)>), Failure> {
-        let upload = match &self.run.program.segments[self.index].source {
-            Source::Upload(upload) => Some(*upload),
+    /// The segment's pieces for so many rows. It is lowered once for a guess, and again if what is known by then differs.
+    pub(crate) fn shape_of(&self, rows: u64) -> Result<Arc<Shape>, Failure> {
+        let run = &self.run;
+        let source = match &run.prepared.program.segments[self.index].origin {
+            Origin::Source(source) => Some(*source),
             _ => None,
         };
-        let known = upload.map_or(self.rows_hint, |upload| self.run.uploads[upload].rows_known);
+        let known = source.map_or(self.rows_hint, |source| run.prepared.sources[source].rows);
         // Rounded, so that a few rows more compile nothing.
         let rows_hint = Some(known.max(rows).next_power_of_two());
         let mut columns = self.columns.clone();
-        let mut lowered = self.lower(&columns, rows_hint)?;
         let mut bounds = Vec::new();
-        if let Some(upload) = upload {
+        if let Some(source) = source {
             // Codes that are keys get a bound, so that few groups can be addressed directly.
-            let tables = self.run.tables();
-            for id in lowered.key_codes.iter().copied() {
+            let tables = run.tables();
+            for id in run.prepared.key_codes[self.index].iter().copied() {
                 let of = |column: &ColumnInfo| matches!(column.form, Form::Codes(_, of) if of == id);
                 let Some(index) = columns.iter().position(of) else { continue };
                 let Form::Codes(ty, _) = columns[index].form else { continue };
-                let learnt = self.run.learnt_sizes.get(&(upload, index)).copied().unwrap_or(0);
+                let learnt = run.prepared.lessons.dictionaries.get(&(source, index)).copied().unwrap_or(0);
                 let bound = tables.len(id).max(learnt).max(LEAST_CODES).next_power_of_two();
                 if bound <= MOST_BOUNDED_CODES {
                     columns[index].form = Form::Codes(ty.within(0, bound as i128 - 1), id);
@@ -623,42 +672,64 @@ impl SegmentRun {
                 }
             }
         }
-        if !bounds.is_empty() {
-            lowered = self.lower(&columns, rows_hint)?;
+        if let Some(guess) = self.guessed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+            && guess.fits(self, &columns, rows_hint)
+        {
+            return Ok(guess);
         }
+        // It may have been lowered before its turn came, if it depends on no build side, part of keys or other segment's columns.
+        let is_alone = self.builds.is_empty() && self.slices.is_empty() && self.like.is_none();
+        let known = run.shapes().known.get(&self.index).cloned();
+        if let Some(guess) = known.filter(|guess| is_alone && guess.fits(self, &columns, rows_hint)) {
+            return Ok(guess);
+        }
+        let mut lowered = self.lower(&columns, rows_hint)?;
         if let SinkSpec::Aggregate(aggregate) = &mut lowered.last.spec.sink
             && self.passes > 1
         {
             // Only a hash table can be for a part of the keys.
             aggregate.regime = Some(Regime::Hash);
         }
-        Ok((lowered, bounds))
+        let shape = Arc::new(Shape { columns, rows_hint, produced: self.produced.clone(), lowered, bounds });
+        *self.guessed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&shape));
+        if is_alone {
+            run.shapes().known.insert(self.index, Arc::clone(&shape));
+        }
+        Ok(shape)
     }
 
     fn lower(&self, columns: &[ColumnInfo], rows_hint: Option<u64>) -> Result<LoweredSegment, Failure> {
-        let mut tables = self.run.tables();
+        let (run, prepared) = (&self.run, &self.run.prepared);
+        run.tally.lowerings.fetch_add(1, Ordering::Relaxed);
+        let lowered = run.shapes().count(self.index);
+        // Once for a guess, and once for what was found; a part of the keys has a shape of its own.
+        debug_assert!(
+            lowered <= 2 || self.passes > 1 || !self.slices.is_empty(),
+            "segment {} is lowered {lowered} times in one attempt",
+            self.index
+        );
         let input = SegmentInput {
             columns,
             produced: self.produced.as_ref(),
             like: self.like.as_deref(),
             rows_hint,
-            common: self.run.common.get(&self.index).map(Vec::as_slice),
-            needed: self.run.needed.get(&self.index).map(Vec::as_slice),
+            common: prepared.common.get(&self.index).map(Vec::as_slice),
+            needed: prepared.needed.get(&self.index).map(Vec::as_slice),
             slices: &self.slices,
-            own_keys: self.run.keys.get(&self.index).map(Vec::as_slice),
+            own_keys: prepared.keys.get(&self.index).map(Vec::as_slice),
         };
         let mut builds = BuiltForms(&self.builds);
-        Ok(self.run.program.lower(self.index, &input, &mut tables.definitions, &mut builds)?)
+        Ok(prepared.program.lower(self.index, &input, &mut run.tables().definitions, &mut builds)?)
     }
 
     /// What is prepared, if anything has run.
-    pub fn prepared_already(&self) -> Option<Arc<Prepared>> {
+    pub fn prepared_already(&self) -> Option<Arc<PreparedSegment>> {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Fails when a dictionary has outgrown the bound of its codes.
-    pub fn check_bounds(&self, prepared: &Prepared) -> Result<(), Failure> {
-        let Source::Upload(upload) = &self.run.program.segments[self.index].source else { return Ok(()) };
+    pub fn check_bounds(&self, prepared: &PreparedSegment) -> Result<(), Failure> {
+        let Origin::Source(upload) = &self.run.prepared.program.segments[self.index].origin else { return Ok(()) };
         let tables = self.run.tables();
         let mut sizes = HashMap::new();
         for (column, bound) in &prepared.bounds {
@@ -673,8 +744,7 @@ impl SegmentRun {
 
     /// Fails when a state keeps ranks of strings that moved as their dictionary grew, whether or not rows came after.
     fn check_ranks(&self) -> Result<(), Failure> {
-        let mut tables = self.run.tables();
-        if tables.kept_ranks_moved()? { Err(Failure::Ranks(tables.take_seeds())) } else { Ok(()) }
+        if self.run.tables().kept_ranks_moved()? { Err(Failure::Ranks) } else { Ok(()) }
     }
 
     pub(crate) fn built(&self, build: usize) -> Result<&Built, EngineError> {
@@ -774,7 +844,7 @@ impl SegmentRun {
 
     /// The marks of the build side whose rows without a match are kept.
     fn marks_of_kept(&self, stream: &Stream) -> Result<DeviceView, Failure> {
-        let mut stages = self.run.program.segments[self.index].stages.iter();
+        let mut stages = self.run.prepared.program.segments[self.index].stages.iter();
         let kept = stages.find(|stage| stage.marks_build_rows()).and_then(|stage| stage.build());
         let kept = kept.ok_or_else(|| EngineError::internal("marks belong to a join"))?;
         match self.built(kept)?.marks(&self.run, stream)? {

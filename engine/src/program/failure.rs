@@ -12,7 +12,6 @@ use millpond_memory::MemoryError;
 use crate::device::host_memory::HostRefusal;
 use crate::error::EngineError;
 use crate::options::Fallback;
-use crate::program::tables::Seeds;
 
 /// Why the device could not go on.
 #[derive(Debug, Clone, Default)]
@@ -41,8 +40,8 @@ pub enum Failure {
     Dictionaries(HashMap<(usize, usize), usize>),
     /// String columns that are better off without a dictionary, by upload and column.
     Texts(Vec<(usize, usize)>),
-    /// Ranks of strings moved between launches whose results meet; these are the dictionaries, complete by now.
-    Ranks(Seeds),
+    /// Ranks of strings moved between launches whose results meet; their dictionaries are complete by now.
+    Ranks,
     /// Texts that the device makes took more room than was planned.
     Arena,
     /// Whoever reads the result has gone.
@@ -65,7 +64,7 @@ impl Failure {
                 let columns: Vec<String> = columns.iter().map(named).collect();
                 format!("strings without a dictionary: {}", columns.join(" and "))
             }
-            Self::Ranks(_) => "ranks of strings moved: their dictionaries are complete now".to_string(),
+            Self::Ranks => "ranks of strings moved: their dictionaries are complete now".to_string(),
             Self::Arena => "texts that the device makes take more room than planned".to_string(),
             Self::Trouble(trouble) | Self::Midway(trouble) | Self::Pinned(trouble) => trouble.what.clone(),
             Self::Input(error) => error.strip_backtrace(),

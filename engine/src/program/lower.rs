@@ -17,7 +17,7 @@ use crate::column::{ColumnInfo, DictionaryId, Form, storage};
 use crate::expr::{Dictionaries, LookupTable, Lowering, Scope};
 use crate::program::build_side::{BuildForm, KeyForm, KeySlice};
 use crate::program::contract::{Details, LoweredSink};
-use crate::program::segments::{Program, Source};
+use crate::program::segments::{Origin, Program};
 use crate::reason::Reason;
 
 /// One kernel of a segment.
@@ -333,8 +333,7 @@ impl<'d> SegmentLowering<'_, 'd> {
 }
 
 impl Program {
-    /// The kernels' form of segment `index`. Uploaded columns lie in memory as [`storage`] says, others in their natural
-    /// width.
+    /// The kernels' form of segment `index`. Columns of a source lie in memory as [`storage`] says, others in their natural width.
     ///
     /// # Errors
     /// Why a stage or the sink has no device form.
@@ -345,9 +344,22 @@ impl Program {
         dictionaries: &mut Dictionaries,
         builds: &mut dyn Builds,
     ) -> Result<LoweredSegment, Reason> {
-        self.count_lowering();
+        Ok(self.lower_whole(index, input, dictionaries, builds)?.restricted(input.needed))
+    }
+
+    /// The same with all columns that are written, whether or not anything reads them.
+    ///
+    /// # Errors
+    /// As of `lower`.
+    pub fn lower_whole(
+        &self,
+        index: usize,
+        input: &SegmentInput<'_>,
+        dictionaries: &mut Dictionaries,
+        builds: &mut dyn Builds,
+    ) -> Result<WholeSegment, Reason> {
         let segment = &self.segments[index];
-        let uploaded = matches!(segment.source, Source::Upload(_));
+        let uploaded = matches!(segment.origin, Origin::Source(_));
         let mut piece = PieceBuilder::new(input.columns, uploaded, false, dictionaries);
         let scope = piece.lowering.scope();
         let mut lowering = SegmentLowering {
@@ -365,9 +377,27 @@ impl Program {
         }
         let LoweredSink { spec, outputs, variants, key_codes, details } = segment.sink.lower(&mut lowering)?;
         let SegmentLowering { piece, cuts, .. } = lowering;
-        let (mut last, _) = piece.expect("a piece is open but while a stage cuts it").close(spec);
+        let (last, _) = piece.expect("a piece is open but while a stage cuts it").close(spec);
+        Ok(WholeSegment { cuts, last, outputs, variants, key_codes, details })
+    }
+}
+
+/// A segment in the kernels' language that writes all its columns.
+pub struct WholeSegment {
+    cuts: Vec<Cut>,
+    last: Piece,
+    pub outputs: Vec<ColumnInfo>,
+    variants: u32,
+    pub key_codes: Vec<DictionaryId>,
+    pub details: Details,
+}
+
+impl WholeSegment {
+    /// Without the columns that are not `needed`, and what only they ask for.
+    pub fn restricted(self, needed: Option<&[bool]>) -> LoweredSegment {
+        let Self { cuts, mut last, outputs, variants, key_codes, details } = self;
         let mut at: Vec<Option<usize>> = (0..outputs.len()).map(Some).collect();
-        if let Some(needed) = input.needed {
+        if let Some(needed) = needed {
             at = last.restrict(needed);
             // What lies behind the columns that may be left out moves up.
             let kept = at.iter().flatten().count();
@@ -376,7 +406,7 @@ impl Program {
         }
         let last = last.pruned();
         let cuts = pruned_cuts(cuts, &last);
-        Ok(LoweredSegment { cuts, last, outputs, at, variants, key_codes, details })
+        LoweredSegment { cuts, last, outputs, at, variants, key_codes, details }
     }
 }
 

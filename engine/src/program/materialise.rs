@@ -50,7 +50,7 @@ impl SinkRun for MaterialiseRun {
         async move {
             let Extent { segment, stream, feeding, .. } = extent;
             let run = &segment.run;
-            let leaves = run.is_last(segment.index) && (run.streams_out() || run.program.row_limit.is_some());
+            let leaves = run.is_last(segment.index) && (run.streams_out() || run.prepared.program.row_limit.is_some());
             if !leaves {
                 return extent.keep_rows().await;
             }
@@ -58,8 +58,8 @@ impl SinkRun for MaterialiseRun {
             let batch = run.download(&part, stream, feeding).await?;
             drop((part, made));
             match run.streams_out() {
-                true => run.leave(batch).await?,
-                false => run.came_home(batch),
+                true => run.results.leave(batch).await?,
+                false => run.results.came_home(batch),
             }
             Ok(())
         }
@@ -67,6 +67,6 @@ impl SinkRun for MaterialiseRun {
     }
 
     fn rows_sought(&self, segment: &SegmentRun) -> u64 {
-        if segment.run.is_last(segment.index) { segment.run.wanted() as u64 } else { u64::MAX }
+        if segment.run.is_last(segment.index) { segment.run.results.wanted() as u64 } else { u64::MAX }
     }
 }

@@ -10,6 +10,7 @@
 pub(crate) mod background_compile;
 pub mod build_side;
 pub(crate) mod common_subplans;
+pub mod context;
 pub mod contract;
 pub mod counts;
 mod expansion;
@@ -17,8 +18,10 @@ pub mod extents;
 pub mod failure;
 pub mod lower;
 pub mod materialise;
+pub mod pace;
 mod pack;
 pub mod part;
+pub mod prepared;
 pub mod run;
 mod schedule;
 pub mod segments;

@@ -7,8 +7,8 @@
 //!         NOT IN, which asks about all keys at once. What is read is read once for each part.
 //! Learns  what to cut from where memory ran out; the next attempt does.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, PoisonError};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use millpond_kernels::tune;
@@ -20,10 +20,9 @@ use crate::program::build_side::{Build, KeySlice};
 use crate::program::extents::{SegmentRun, SegmentStart};
 use crate::program::failure::Failure;
 use crate::program::part::Kept;
-use crate::program::run::{Cut, Given, Run, merged};
-use crate::program::segments::Source;
-use crate::source::reset::ready_again;
-use crate::source::upload::feed;
+use crate::program::prepared::merged;
+use crate::program::run::{Cut, Given, Run};
+use crate::program::segments::Origin;
 
 /// Parts become so many times as many where memory has run out.
 const MORE_PARTS: u32 = 4;
@@ -34,8 +33,6 @@ pub struct Schedule<'r> {
     stream: &'r Stream,
     given: Vec<Option<Given>>,
     built: HashMap<usize, Build>,
-    /// Uploads whose plan was read before: whoever comes later reads a fresh copy of it.
-    read: HashSet<usize>,
     done: Vec<bool>,
 }
 
@@ -54,20 +51,20 @@ struct Pass {
 
 impl<'r> Schedule<'r> {
     pub fn new(run: &'r Arc<Run>, stream: &'r Stream) -> Self {
-        let segments = run.program.segments.len();
+        let segments = run.prepared.program.segments.len();
         let given = (0..segments).map(|_| None).collect();
-        Self { run, stream, given, built: HashMap::new(), read: HashSet::new(), done: vec![false; segments] }
+        Self { run, stream, given, built: HashMap::new(), done: vec![false; segments] }
     }
 
     /// Runs all segments; gives the result, unless its rows have left as they came.
     pub async fn result(mut self) -> Result<Option<Given>, Failure> {
-        let segments = self.run.program.segments.len();
+        let segments = self.run.prepared.program.segments.len();
         self.run.tally.preparing(|| self.run.compile_ahead());
         if self.run.streams_out() {
             // Once its rows have left there is nothing to end, and no device that it would take.
             let run = self.run;
             let pass = self.pass(0, Pass { own: None, probed: None, groups: 0, is_last: true }, None);
-            profile::segment(|| run.program.segment_name(0), pass).await?;
+            profile::segment(|| run.prepared.program.segment_name(0), pass).await?;
             return Ok(None);
         }
         for index in 0..segments {
@@ -104,15 +101,15 @@ impl<'r> Schedule<'r> {
 
     /// Lets go of what no segment will read any more.
     fn forget(&mut self) {
-        let program = &self.run.program;
+        let program = &self.run.prepared.program;
         let open = |index: usize| !self.done[index];
         let wanted = |of: usize| {
             of + 1 == program.segments.len()
                 || (0..program.segments.len()).filter(|index| open(*index)).any(|index| {
-                    match &program.segments[index].source {
-                        Source::Segments(from) => from.contains(&of),
-                        Source::Built { like, .. } => *like == Some(of),
-                        Source::Upload(_) => false,
+                    match &program.segments[index].origin {
+                        Origin::Segments(from) => from.contains(&of),
+                        Origin::Built { like, .. } => *like == Some(of),
+                        Origin::Source(_) => false,
                     }
                 })
         };
@@ -124,8 +121,8 @@ impl<'r> Schedule<'r> {
 
     /// Whether another segment than `index` is still to read what segment `of` gave.
     fn is_read_by_others(&self, of: usize, index: usize) -> bool {
-        let reads = |other: usize| match &self.run.program.segments[other].source {
-            Source::Segments(from) => from.contains(&of),
+        let reads = |other: usize| match &self.run.prepared.program.segments[other].origin {
+            Origin::Segments(from) => from.contains(&of),
             _ => false,
         };
         (0..self.done.len()).any(|other| other != index && !self.done[other] && reads(other))
@@ -139,7 +136,7 @@ impl<'r> Schedule<'r> {
             let parts = cut.map_or(1, |build| run.parts(build));
             // Where rows of the build side itself are asked for, another segment marks them first.
             let marking = cut.and_then(|build| run.users(build).find(|user| *user < index));
-            let passes = run.passes.get(&index).copied().unwrap_or(1);
+            let passes = run.passes(index);
             let (mut active, mut first): (Option<Arc<SegmentRun>>, Option<Arc<SegmentRun>>) = (None, None);
             for groups in 0..passes {
                 for part in 0..parts {
@@ -175,7 +172,7 @@ impl<'r> Schedule<'r> {
             let active = active.ok_or_else(|| EngineError::internal("a segment runs at least once"))?;
             active.finish(self.stream).await.inspect_err(|failure| run.cut_build_side(index, failure))
         };
-        Box::pin(profile::segment(move || run.program.segment_name(index), produced))
+        Box::pin(profile::segment(move || run.prepared.program.segment_name(index), produced))
     }
 
     /// One pass over the source of segment `index`.
@@ -186,15 +183,15 @@ impl<'r> Schedule<'r> {
         before: Option<Arc<SegmentRun>>,
     ) -> Result<Arc<SegmentRun>, Failure> {
         let run = self.run;
-        let segment = &run.program.segments[index];
+        let segment = &run.prepared.program.segments[index];
         let mut start = SegmentStart::over(index, vec![]);
-        for build in run.program.probed(index) {
+        for build in run.prepared.program.probed(index) {
             let waiting = self.built.get(&build).ok_or_else(|| unbuilt(build))?;
             start.builds.insert(build, waiting.on_device(self.stream)?);
         }
-        match &segment.source {
-            Source::Upload(upload) => start.columns.clone_from(&run.uploads[*upload].columns),
-            Source::Segments(from) => {
+        match &segment.origin {
+            Origin::Source(upload) => start.columns.clone_from(&run.prepared.sources[*upload].columns),
+            Origin::Segments(from) => {
                 let given: Vec<&Given> = from.iter().filter_map(|from| self.given[*from].as_ref()).collect();
                 start.columns = merged(given.iter().map(|given| given.columns.as_slice()));
                 start.rows_hint = given.iter().flat_map(|given| &given.parts).map(Kept::rows).sum();
@@ -202,7 +199,7 @@ impl<'r> Schedule<'r> {
                     (start.produced, start.looked_up) = (first.details.clone(), Arc::clone(&first.looked_up));
                 }
             }
-            Source::Built { build, like } => {
+            Origin::Built { build, like } => {
                 if let Some(built) = start.builds.get(build) {
                     start.columns.clone_from(&built.form().columns);
                 }
@@ -214,15 +211,12 @@ impl<'r> Schedule<'r> {
         let active = Arc::new(SegmentRun::new(run, start).after(before)?);
         active.begin_pass(pass.groups);
         run.tally.preparing(|| active.compile_ahead());
-        let ended = match &segment.source {
-            Source::Upload(upload) => {
-                let mut input = Arc::clone(&run.uploads[*upload].input);
-                if !self.read.insert(*upload) {
-                    input = ready_again(input).map_err(Failure::Input)?;
-                }
-                recorder::during(profile::step::FEED, feed::feed(&active, *upload, &input)).await
+        let ended = match &segment.origin {
+            Origin::Source(source) => {
+                let extents = run.sources[*source].extents(*source, &active);
+                recorder::during(profile::step::FEED, extents).await
             }
-            Source::Segments(from) => {
+            Origin::Segments(from) => {
                 let mut ended = Ok(());
                 for from in from {
                     let stays = !pass.is_last || self.is_read_by_others(*from, index);
@@ -237,7 +231,7 @@ impl<'r> Schedule<'r> {
                 }
                 ended
             }
-            Source::Built { build, .. } => active.read_build(*build, self.stream).await,
+            Origin::Built { build, .. } => active.read_build(*build, self.stream).await,
         };
         ended.inspect_err(|failure| run.cut_somewhere(&active, failure))?;
         Ok(active)
@@ -247,17 +241,18 @@ impl<'r> Schedule<'r> {
 impl Run {
     /// Segments that use what segment `build` builds, in order.
     pub fn users(&self, build: usize) -> impl Iterator<Item = usize> + '_ {
-        (0..self.program.segments.len()).filter(move |index| self.program.probed(*index).any(|probed| probed == build))
+        (0..self.prepared.program.segments.len())
+            .filter(move |index| self.prepared.program.probed(*index).any(|probed| probed == build))
     }
 
     /// Into how many parts the keys of the join of this build side are cut.
     pub fn parts(&self, build: usize) -> u32 {
-        self.join_parts.get(&build).copied().unwrap_or(1)
+        self.prepared.lessons.join_parts.get(&build).copied().unwrap_or(1)
     }
 
     /// The build side among those of segment `index` whose keys are cut in parts: at most one.
     fn cut_build(&self, index: usize) -> Option<usize> {
-        self.program.probed(index).find(|build| self.parts(*build) > 1)
+        self.prepared.program.probed(index).find(|build| self.parts(*build) > 1)
     }
 
     /// True for segments that run together with a later one, a part of the keys at a time.
@@ -284,15 +279,16 @@ impl Run {
             }
             _ => self.cut_source(active.index),
         };
-        *self.cut_next.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        self.seen().cut_next = next;
     }
 
     /// Groups that come in more parts are fewer at a time for the segment that reads them.
     fn cut_source(&self, index: usize) -> Option<Cut> {
-        let Source::Segments(from) = &self.program.segments[index].source else { return None };
-        let passes = |from: usize| self.passes.get(&from).copied().unwrap_or(1);
-        let may =
-            |from: &usize| self.program.segments[*from].sink.may_take_passes() && passes(*from) < tune::MAX_KEY_PARTS;
+        let Origin::Segments(from) = &self.prepared.program.segments[index].origin else { return None };
+        let passes = |from: usize| self.passes(from);
+        let may = |from: &usize| {
+            self.prepared.program.segments[*from].sink.may_take_passes() && passes(*from) < tune::MAX_KEY_PARTS
+        };
         from.iter().copied().find(may).map(|from| Cut::Groups(from, passes(from) * 2))
     }
 
@@ -300,14 +296,14 @@ impl Run {
     fn cut_build_side(&self, build: usize, failure: &Failure) {
         if failure.wants_less() && self.can_cut(build) {
             let next = Cut::Join(build, self.parts(build) * MORE_PARTS);
-            *self.cut_next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+            self.seen().cut_next = Some(next);
         }
     }
 
     /// True when the join of this build side can be cut further.
     fn can_cut(&self, build: usize) -> bool {
-        let sink = &self.program.segments[build].sink;
-        let sliced = self.keys.get(&build).is_some_and(|keys| sink.may_slice(keys));
+        let sink = &self.prepared.program.segments[build].sink;
+        let sliced = self.prepared.keys.get(&build).is_some_and(|keys| sink.may_slice(keys));
         let alone = self.users(build).all(|user| self.cut_build(user).is_none_or(|cut| cut == build));
         let more = self.parts(build) < tune::MAX_KEY_PARTS;
         sliced && alone && more

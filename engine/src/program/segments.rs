@@ -10,22 +10,20 @@
 
 use std::fmt::{self, Debug, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::error::EngineError;
 use crate::program::common_subplans::is_same;
-use crate::program::contract::{Operators, Sink, Stage};
+use crate::program::contract::{Operators, Sink, Source, Stage};
 use crate::program::materialise::Materialise;
-use crate::source::upload::UploadExec;
 
 /// Where a segment's rows come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// The fed rows of this upload.
-    Upload(usize),
+pub enum Origin {
+    /// The rows of this source.
+    Source(usize),
     /// What these segments gave, one after the other. Their columns are the same.
     Segments(Vec<usize>),
     /// The rows that segment `build` built of, with the marks of those that have a match. The columns that the segment gives are
@@ -36,7 +34,7 @@ pub enum Source {
 /// A pipeline's worth of operators.
 #[derive(Debug, Clone)]
 pub struct Segment {
-    pub source: Source,
+    pub origin: Origin,
     pub stages: Vec<Arc<dyn Stage>>,
     pub sink: Arc<dyn Sink>,
 }
@@ -44,8 +42,7 @@ pub struct Segment {
 /// A device subtree, ready to run.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// The sources, each an [`UploadExec`].
-    uploads: Vec<Arc<dyn ExecutionPlan>>,
+    pub sources: Vec<Arc<dyn Source>>,
     /// The last one gives the result.
     pub segments: Vec<Segment>,
     /// The result's schema.
@@ -55,20 +52,18 @@ pub struct Program {
     pub row_offset: usize,
     /// Columns of the last segment that are the result, where a projection above a sort does no more than choose.
     pub selection: Option<Vec<usize>>,
-    /// Where a run counts how often its segments are lowered.
-    lowerings: Arc<AtomicU64>,
 }
 
 /// A segment that has no sink yet.
 pub struct Open {
-    pub source: Source,
+    pub origin: Origin,
     pub stages: Vec<Arc<dyn Stage>>,
 }
 
 impl Open {
     /// The rows that segment `index` gives.
     pub fn reading(index: usize) -> Self {
-        Self { source: Source::Segments(vec![index]), stages: vec![] }
+        Self { origin: Origin::Segments(vec![index]), stages: vec![] }
     }
 
     /// With one more stage.
@@ -93,19 +88,18 @@ impl Program {
     /// An internal one, if a node is none of `operators`.
     pub fn of(plan: &Arc<dyn ExecutionPlan>, operators: &Operators) -> Result<Self, EngineError> {
         let program = Self {
-            uploads: vec![],
+            sources: vec![],
             segments: vec![],
             schema: plan.schema(),
             row_limit: None,
             row_offset: 0,
             selection: None,
-            lowerings: Arc::default(),
         };
         let mut segments = Segments { operators, program, found: vec![] };
         let open = segments.open(plan, true)?;
         let program = &mut segments.program;
-        let sorted = match &open.source {
-            Source::Segments(from) => matches!(from.as_slice(), [one] if program.segments[*one].sink.sorts()),
+        let sorted = match &open.origin {
+            Origin::Segments(from) => matches!(from.as_slice(), [one] if program.segments[*one].sink.sorts()),
             _ => false,
         };
         program.selection = if sorted { selection(&open.stages) } else { None };
@@ -117,14 +111,14 @@ impl Program {
 
     /// A segment in a few words, for whoever asks where time goes: "segment 1: upload 1 → Probe → Aggregate".
     pub fn segment_name(&self, index: usize) -> String {
-        let Segment { source, stages, sink } = &self.segments[index];
-        let mut steps = vec![match source {
-            Source::Upload(upload) => format!("upload {upload}"),
-            Source::Segments(from) => {
+        let Segment { origin, stages, sink } = &self.segments[index];
+        let mut steps = vec![match origin {
+            Origin::Source(source) => format!("upload {source}"),
+            Origin::Segments(from) => {
                 let from: Vec<String> = from.iter().map(ToString::to_string).collect();
                 format!("rows of {}", from.join(" + "))
             }
-            Source::Built { build, .. } => format!("built rows of {build}"),
+            Origin::Built { build, .. } => format!("built rows of {build}"),
         }];
         for stage in stages {
             let build = stage.build().map(|build| format!(" {build}"));
@@ -134,30 +128,11 @@ impl Program {
         format!("segment {index}: {}", steps.join(" → "))
     }
 
-    /// The same, counting there how often a segment is lowered.
-    pub fn counting(self, lowerings: &Arc<AtomicU64>) -> Self {
-        Self { lowerings: Arc::clone(lowerings), ..self }
-    }
-
-    /// Counts that a segment, or a piece of one, is lowered.
-    pub(crate) fn count_lowering(&self) {
-        self.lowerings.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Uploading node `index`.
-    pub fn upload(&self, index: usize) -> &UploadExec {
-        self.uploads[index].downcast_ref::<UploadExec>().expect("only uploads are among them")
-    }
-
-    pub fn num_uploads(&self) -> usize {
-        self.uploads.len()
-    }
-
     /// The segments whose builds segment `index` uses.
     pub fn probed(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
         let segment = &self.segments[index];
-        let source = match &segment.source {
-            Source::Built { build, .. } => Some(*build),
+        let source = match &segment.origin {
+            Origin::Built { build, .. } => Some(*build),
             _ => None,
         };
         source.into_iter().chain(segment.stages.iter().filter_map(|stage| stage.build()))
@@ -165,16 +140,16 @@ impl Program {
 
     /// The first of the segments that segment `index` reads.
     pub fn reads(&self, index: usize) -> Option<usize> {
-        match &self.segments[index].source {
-            Source::Segments(from) => from.first().copied(),
+        match &self.segments[index].origin {
+            Origin::Segments(from) => from.first().copied(),
             _ => None,
         }
     }
 
     /// The segment that decides which columns of its own segment `index` reads.
     pub fn on_demand(&self, index: usize) -> Option<usize> {
-        let from = match &self.segments[index].source {
-            Source::Built { build, .. } => Some(*build),
+        let from = match &self.segments[index].origin {
+            Origin::Built { build, .. } => Some(*build),
             _ => self.reads(index),
         };
         from.filter(|from| self.segments[*from].sink.columns_on_demand().is_some())
@@ -187,13 +162,9 @@ impl Segments<'_> {
     /// # Errors
     /// An internal one, if no operator knows the node.
     pub fn open(&mut self, node: &Arc<dyn ExecutionPlan>, top: bool) -> Result<Open, EngineError> {
-        if node.is::<UploadExec>() {
-            self.program.uploads.push(Arc::clone(node));
-            return Ok(Open { source: Source::Upload(self.program.uploads.len() - 1), stages: vec![] });
-        }
         let known = self.found.iter().find(|(known, ..)| is_same(known, node, self.operators));
         if let Some((_, segment, stages)) = known {
-            return Ok(Open { source: Source::Segments(vec![*segment]), stages: stages.clone() });
+            return Ok(Open { origin: Origin::Segments(vec![*segment]), stages: stages.clone() });
         }
         let operators = Arc::clone(self.operators);
         let cut = operators.iter().find_map(|operator| operator.cut(node, top, self));
@@ -209,15 +180,21 @@ impl Segments<'_> {
         self.open(input.ok_or_else(|| EngineError::internal(format!("{} has no input", node.name())))?, top)
     }
 
+    /// The rows of a source that the program has not read so far.
+    pub fn source(&mut self, source: impl Source + 'static) -> Open {
+        self.program.sources.push(Arc::new(source));
+        Open { origin: Origin::Source(self.program.sources.len() - 1), stages: vec![] }
+    }
+
     /// Ends a segment; gives its number.
     pub fn close(&mut self, open: Open, sink: impl Sink + 'static) -> usize {
-        self.program.segments.push(Segment { source: open.source, stages: open.stages, sink: Arc::new(sink) });
+        self.program.segments.push(Segment { origin: open.origin, stages: open.stages, sink: Arc::new(sink) });
         self.program.segments.len() - 1
     }
 
     /// From now on who asks for the same as `node` reads `open`, which reads a closed segment.
     pub fn share(&mut self, node: &Arc<dyn ExecutionPlan>, open: &Open) {
-        if let Source::Segments(from) = &open.source
+        if let Origin::Segments(from) = &open.origin
             && let [segment] = from.as_slice()
         {
             self.found.push((Arc::clone(node), *segment, open.stages.clone()));

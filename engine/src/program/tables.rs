@@ -23,6 +23,7 @@ use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::{DeviceBuffer, Stream};
 
 use crate::column::DictionaryId;
+use crate::column::dictionary::{SharedDictionary, SourceDictionaries};
 use crate::column::interner::Interner;
 use crate::column::layout::ExtentLayout;
 use crate::device::Engine;
@@ -30,16 +31,6 @@ use crate::error::EngineError;
 use crate::expr::{Dictionaries, Dictionary, Lookup, LookupKind, evaluate};
 use crate::program::failure::Failure;
 use crate::program::texts;
-
-/// Filled dictionaries, handed from one run to the next.
-#[derive(Default)]
-pub struct Seeds(HashMap<DictionaryId, Interner>);
-
-impl std::fmt::Debug for Seeds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} filled dictionaries", self.0.len())
-    }
-}
 
 /// A lookup table as far as it is evaluated.
 struct Table {
@@ -55,7 +46,8 @@ struct Table {
 /// Dictionaries and tables of one run.
 pub struct Tables {
     pub definitions: Dictionaries,
-    interners: HashMap<DictionaryId, Interner>,
+    sources: SourceDictionaries,
+    interners: HashMap<DictionaryId, SharedDictionary>,
     tables: Vec<Table>,
     limits: Limits,
 }
@@ -72,19 +64,35 @@ pub struct Limits {
 }
 
 impl Tables {
-    pub fn new(definitions: Dictionaries, limits: Limits) -> Self {
-        Self { definitions, interners: HashMap::new(), tables: vec![], limits }
+    pub fn new(definitions: Dictionaries, sources: SourceDictionaries, limits: Limits) -> Self {
+        let mut tables = Self { definitions, sources, interners: HashMap::new(), tables: vec![], limits };
+        // Values that earlier runs have met are there from the beginning.
+        let ids: Vec<DictionaryId> = tables.definitions.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            if matches!(tables.definitions.get(id), Some(Dictionary::Source { .. })) {
+                tables.interner(id);
+            }
+        }
+        tables
     }
 
-    /// The interner of a dictionary, new if it is not there.
-    fn interner(&mut self, id: DictionaryId) -> &mut Interner {
+    /// The interner of a dictionary: the column's own, or one of this run, new if it is not there.
+    fn interner(&mut self, id: DictionaryId) -> SharedDictionary {
         let most = match self.limited(id) {
             Some(_) => self.limits.most,
             None => self.limits.most_if_needed,
         };
-        let interner = self.interners.entry(id).or_insert_with(|| Interner::new(most));
-        interner.allow(most);
-        interner
+        let of_column = match self.definitions.get(id) {
+            Some(Dictionary::Source { upload, column, .. }) => Some((*upload, *column)),
+            _ => None,
+        };
+        let sources = &self.sources;
+        let interner = self.interners.entry(id).or_insert_with(|| match of_column {
+            Some(column) => sources.of(column),
+            None => SharedDictionary::new(most),
+        });
+        interner.lock().allow(most);
+        interner.clone()
     }
 
     /// The column whose dictionary this is, if it can do without.
@@ -99,8 +107,11 @@ impl Tables {
 
     /// True if the column is better off without a dictionary, by its rows so far.
     pub fn nearly_all_different(&self, id: DictionaryId) -> bool {
-        let rows = self.interners.get(&id).map_or(0, Interner::rows);
-        self.limited(id).is_some() && texts::nearly_all_different(self.len(id), rows)
+        let (rows, values) = self.interners.get(&id).map_or((0, 0), |interner| {
+            let interner = interner.lock();
+            (interner.rows(), interner.len())
+        });
+        self.limited(id).is_some() && texts::nearly_all_different(values, rows)
     }
 
     /// From now on these columns may have more values: rows have left, and it is too late to do without.
@@ -112,6 +123,7 @@ impl Tables {
     pub fn intern(&mut self, id: DictionaryId, array: &ArrayRef) -> Result<UInt32Array, Failure> {
         let limited = self.limited(id);
         let interner = self.interner(id);
+        let mut interner = interner.lock();
         interner.codes(array).map_err(|failure| match limited {
             Some(column) if interner.is_full() => Failure::Texts(vec![column]),
             _ => failure,
@@ -137,25 +149,12 @@ impl Tables {
         Ok(moved(known, &ranks(&self.values(table.lookup.dictionary)?)?))
     }
 
-    /// Dictionaries of source columns, for another run over the same rows.
-    pub fn take_seeds(&mut self) -> Seeds {
-        let sources = self.definitions.iter().filter(|(_, d)| matches!(d, Dictionary::Source { .. }));
-        let ids: Vec<DictionaryId> = sources.map(|(id, _)| id).collect();
-        Seeds(ids.into_iter().filter_map(|id| Some((id, self.interners.remove(&id)?))).collect())
-    }
-
-    /// Begins with dictionaries that another run has filled.
-    pub fn with_seeds(mut self, seeds: Seeds) -> Self {
-        self.interners.extend(seeds.0);
-        self
-    }
-
     /// Values that dictionary `id` has so far.
     pub fn len(&self, id: DictionaryId) -> usize {
         match self.definitions.get(id) {
             Some(Dictionary::Constants { values, .. }) => values.len(),
             Some(Dictionary::Sorted { of, .. }) => self.len(*of),
-            _ => self.interners.get(&id).map_or(0, Interner::len),
+            _ => self.interners.get(&id).map_or(0, |interner| interner.lock().len()),
         }
     }
 
@@ -193,7 +192,7 @@ impl Tables {
                 interner.array(from, data_type)
             }
             Some(definition) => match self.interners.get(&id) {
-                Some(interner) => interner.array(from, definition.data_type()),
+                Some(interner) => interner.lock().array(from, definition.data_type()),
                 None => Interner::new(0).array(0, definition.data_type()),
             },
             None => Err(EngineError::internal(format!("dictionary {} is not defined", id.0)).into()),

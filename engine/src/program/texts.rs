@@ -9,7 +9,7 @@
 //! Made      texts lie in an arena of their launch, kept as extents are.
 //! Waits     two: for the number of rows and of bytes, and for both.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::{ArrayRef, UInt32Array};
@@ -26,7 +26,7 @@ use crate::column::layout::read_array;
 use crate::error::EngineError;
 use crate::program::failure::{Failure, control_words, flagged};
 use crate::program::part::Part;
-use crate::program::run::{Run, Uploaded};
+use crate::program::run::Run;
 
 /// A dictionary may have so many times the values if an expression needs one.
 pub(crate) const IF_NEEDED: usize = 4;
@@ -59,51 +59,29 @@ fn has_texts_in_tables(spec: &PipelineSpec) -> bool {
     groups || spec.tables.iter().any(|table| table.keys.iter().any(is_text))
 }
 
-/// Whether an attempt may still be given up for another with other forms of strings, or rows have left already. Feeders run
-/// beside each other: one may find that a column is better off without a dictionary while another has rows to send.
-#[derive(Debug, Default)]
-pub struct Beginning(Mutex<Begun>);
-
-#[derive(Debug, Default)]
-enum Begun {
-    #[default]
-    Open,
-    /// For texts of these columns.
-    GivenUp(Vec<(usize, usize)>),
-    Left,
-}
-
-impl Beginning {
-    /// Gives the attempt up, unless rows have left.
-    fn give_up(&self, columns: &[(usize, usize)]) -> bool {
-        let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *begun {
-            Begun::Left => return false,
-            Begun::GivenUp(known) => known.extend(columns),
-            Begun::Open => *begun = Begun::GivenUp(columns.to_vec()),
-        }
-        true
-    }
-
-    /// Rows are about to leave: from now on there is no other attempt.
-    pub fn leave(&self) -> Result<(), Failure> {
-        let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*begun {
-            Begun::GivenUp(columns) => return Err(Failure::Texts(columns.clone())),
-            Begun::Open => *begun = Begun::Left,
-            Begun::Left => {}
-        }
-        Ok(())
-    }
-}
-
-/// Buffers that views lead to.
-#[derive(Default)]
+/// Buffers that views lead to, and how much room for texts the device makes.
 pub struct Reached {
     buffers: Mutex<Vec<(DeviceView, Option<Reservation>)>>,
+    /// How much larger than planned the room is.
+    arena_times: AtomicU64,
 }
 
 impl Reached {
+    /// None yet; the room is so many `times` as large as planned, 0 as 1.
+    pub fn new(times: u64) -> Self {
+        Self { buffers: Mutex::default(), arena_times: AtomicU64::new(times.max(1)) }
+    }
+
+    /// More room for the texts that are made from now on: how much more than planned.
+    pub fn larger_arenas(&self) -> Result<u64, Failure> {
+        let times = self.arena_times.load(Ordering::Relaxed) * ARENA_GROWTH;
+        if times > MOST_ARENA_TIMES {
+            return Err(Failure::trouble("the texts that the query makes take more room than there can be"));
+        }
+        self.arena_times.fetch_max(times, Ordering::Relaxed);
+        Ok(times)
+    }
+
     /// Keeps a buffer, and what the governor promised for it.
     pub fn keep(&self, bytes: &DeviceView, promise: Option<Reservation>) {
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,7 +143,7 @@ pub(crate) fn gives_texts(spec: &PipelineSpec) -> bool {
 impl Run {
     /// Room for what a launch makes; none if it makes no texts.
     pub fn made(&self, spec: &PipelineSpec, input: &Input<'_>, stream: &Stream) -> Result<Option<Made<'_>>, Failure> {
-        let bytes = text::arena_bytes(spec, input, self.arena_times.load(Ordering::Relaxed)) as usize;
+        let bytes = text::arena_bytes(spec, input, self.reached.arena_times.load(Ordering::Relaxed)) as usize;
         if bytes == 0 {
             return Ok(None);
         }
@@ -174,16 +152,6 @@ impl Run {
         let bytes = buffer.as_view().clone();
         self.reached.keep(&bytes, Some(promise));
         Ok(Some(Made { reached: &self.reached, bytes, stays: false }))
-    }
-
-    /// More room for the texts that are made from now on: how much more than planned.
-    pub fn larger_arenas(&self) -> Result<u64, Failure> {
-        let times = self.arena_times.load(Ordering::Relaxed) * ARENA_GROWTH;
-        if times > MOST_ARENA_TIMES {
-            return Err(Failure::trouble("the texts that the query makes take more room than there can be"));
-        }
-        self.arena_times.fetch_max(times, Ordering::Relaxed);
-        Ok(times)
     }
 }
 
@@ -223,7 +191,7 @@ impl Run {
     /// [`Failure::Texts`] where some are better off without a dictionary, as long as no row has left; later a dictionary may
     /// become larger.
     pub fn interned(&self, upload: usize, batches: &[RecordBatch]) -> Result<Vec<Vec<UInt32Array>>, Failure> {
-        let Uploaded { columns, used, .. } = &self.uploads[upload];
+        let (columns, used) = (&self.prepared.sources[upload].columns, &self.prepared.used[upload]);
         loop {
             let mut texts = Vec::new();
             let mut codes = Vec::with_capacity(columns.len());
@@ -251,7 +219,7 @@ impl Run {
             if texts.is_empty() {
                 return Ok(codes);
             }
-            if self.beginning.give_up(&texts) {
+            if self.results.give_up(&texts) {
                 return Err(Failure::Texts(texts));
             }
             tables.need(texts);
@@ -302,7 +270,7 @@ impl Run {
             for (place, column) in (1..).zip(&mut packed) {
                 column.bytes = control_words(&words[control * place..][..control])?.1 as usize;
             }
-            (rows as usize).min(self.wanted())
+            (rows as usize).min(self.results.wanted())
         };
         drop(staging);
 
@@ -373,7 +341,7 @@ impl Run {
             read = staging.read()?;
             &read
         };
-        let schema = Arc::clone(&self.program.schema);
+        let schema = Arc::clone(&self.prepared.program.schema);
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(places.len());
         for (index, (values, bytes, validity)) in places.into_iter().enumerate() {
             let data_type = schema.field(index).data_type();

@@ -6,7 +6,6 @@
 //! Waits    for the copies. Rows are counted to a LIMIT when they leave.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
@@ -51,7 +50,7 @@ impl Run {
             )));
         }
         // More than are wanted now are never wanted later.
-        let rows = (rows as usize).min(self.wanted());
+        let rows = (rows as usize).min(self.results.wanted());
         if small {
             let bytes = first.read()?;
             return self.batch(part, rows, |range| bytes.get(range).unwrap_or(&[]));
@@ -125,31 +124,13 @@ impl Run {
         Ok(())
     }
 
-    /// Sends as many rows of a batch as may still leave, behind those that an offset leaves out. They are counted here, once nothing can fail any more, so that rows
-    /// whose way home failed are not missing from a LIMIT.
-    pub async fn leave(&self, batch: RecordBatch) -> Result<(), Failure> {
-        self.beginning.leave()?;
-        let mut taken = 0;
-        let _ = self.remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            taken = batch.num_rows().min(left);
-            Some(left - taken)
-        });
-        let mut skipped = 0;
-        let offset = self.program.row_offset;
-        let _ = self.left_out.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
-            skipped = taken.min(offset - before);
-            Some(before + skipped)
-        });
-        self.out.send(batch.slice(skipped, taken - skipped)).await
-    }
-
     fn batch<'b>(
         &self,
         part: &Part,
         rows: usize,
         bytes: impl Fn(std::ops::Range<usize>) -> &'b [u8],
     ) -> Result<RecordBatch, Failure> {
-        let schema = Arc::clone(&self.program.schema);
+        let schema = Arc::clone(&self.prepared.program.schema);
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(part.outputs.len());
         for (index, column) in part.outputs.iter().enumerate() {
             let layout =

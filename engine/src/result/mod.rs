@@ -2,4 +2,5 @@
 
 pub(crate) mod download;
 pub mod node;
+pub mod results;
 pub(crate) mod takeover;

@@ -19,11 +19,19 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use tokio::sync::watch;
 
+use crate::column::dictionary::SourceDictionaries;
 use crate::device::Engine;
+use crate::device::learnt::PlanKey;
 use crate::options::Fallback;
 use crate::placement::judged::Judged;
 use crate::profile::Border;
+use crate::program::context::Notes;
 use crate::program::contract::Operators;
+use crate::program::counts::Tally;
+use crate::program::failure::Failure;
+use crate::program::prepared::{Lessons, Prepared};
+use crate::program::run::Runs;
+use crate::program::segments::Program;
 use crate::reason::Reason;
 use crate::result::takeover;
 
@@ -39,10 +47,14 @@ pub struct DownloadExec {
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     /// What happened in runs, such as a subplan that the CPU took over. A record, like the metrics; no run reads it.
-    notes: Arc<Mutex<Vec<String>>>,
-    /// Set by the first run: later ones read a fresh copy of the plan below, because DataFusion's scans hand out their
-    /// files once.
-    begun: Arc<AtomicBool>,
+    notes: Arc<BorderNotes>,
+    /// The device subtree as a program, or why it could not be cut.
+    program: Result<Arc<Program>, String>,
+    /// Its structure.
+    key: PlanKey,
+    /// What runs of it have in common: as the last one prepared it, and the values of its strings.
+    prepared: Arc<Mutex<Option<Arc<Prepared>>>>,
+    dictionaries: SourceDictionaries,
     /// Below an EXPLAIN ANALYZE: runs say where their time goes.
     analyzed: Arc<AtomicBool>,
     /// What placing the plan took; borders of one plan share it.
@@ -50,6 +62,10 @@ pub struct DownloadExec {
     /// Runs that have not ended; one whose stream was dropped ends a moment later.
     under_way: Arc<watch::Sender<usize>>,
 }
+
+/// What happened in runs, such as a subplan that the CPU took over.
+#[derive(Default)]
+struct BorderNotes(Mutex<Vec<String>>);
 
 /// A run, until it is dropped.
 pub(crate) struct UnderWay(Arc<watch::Sender<usize>>);
@@ -76,6 +92,8 @@ impl DownloadExec {
     ) -> Self {
         let sorted = input.properties().output_ordering().cloned();
         let properties = crate::node::properties(input.schema(), sorted);
+        let program = Program::of(&input, &operators).map(Arc::new).map_err(|error| error.to_string());
+        let key = PlanKey::of(&input);
         Self {
             reasons: vec![],
             engine,
@@ -85,7 +103,10 @@ impl DownloadExec {
             properties,
             metrics: ExecutionPlanMetricsSet::new(),
             notes: Arc::default(),
-            begun: Arc::default(),
+            program,
+            key,
+            prepared: Arc::default(),
+            dictionaries: SourceDictionaries::default(),
             analyzed: Arc::default(),
             judged: Arc::default(),
             under_way: Arc::new(watch::Sender::new(0)),
@@ -102,11 +123,6 @@ impl DownloadExec {
     pub(crate) async fn runs_ended(&self) {
         // The sender is here, so it cannot have gone.
         let _ = self.under_way.subscribe().wait_for(|runs| *runs == 0).await;
-    }
-
-    /// True for the first run of this plan, which may read the plan below as it stands.
-    pub(crate) fn begin(&self) -> bool {
-        !self.begun.swap(true, Ordering::Relaxed)
     }
 
     /// Runs say from now on where their time goes, in the metrics.
@@ -169,19 +185,12 @@ impl DownloadExec {
 
     /// Where runs note what a user should hear of.
     pub fn notes(&self) -> Vec<String> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.notes.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Notes what the CPU took over, once; where fallbacks are to be warned of, as a warning, too.
     pub(crate) fn note_once(&self, note: String, fallback: Fallback) {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        if notes.contains(&note) {
-            return;
-        }
-        if fallback == Fallback::Warn {
-            tracing::warn!("{note}");
-        }
-        notes.push(note);
+        self.notes.note_once(note, fallback);
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
@@ -191,6 +200,48 @@ impl DownloadExec {
 
     fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
         vec![]
+    }
+}
+
+impl Notes for BorderNotes {
+    fn note_once(&self, note: String, fallback: Fallback) {
+        let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if notes.contains(&note) {
+            return;
+        }
+        if fallback == Fallback::Warn {
+            tracing::warn!("{note}");
+        }
+        notes.push(note);
+    }
+}
+
+impl Runs for DownloadExec {
+    fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    fn key(&self) -> PlanKey {
+        self.key
+    }
+
+    fn prepared(&self, lessons: &mut Lessons, tally: &Tally) -> Result<Arc<Prepared>, Failure> {
+        let program = self.program.as_ref().map_err(Failure::trouble)?;
+        tally.segments.store(program.segments.len() as u64, Ordering::Relaxed);
+        let mut slot = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = slot.as_ref().filter(|prepared| prepared.lessons.plan_as(lessons));
+        let prepared = match known {
+            Some(prepared) if prepared.lessons == *lessons => return Ok(Arc::clone(prepared)),
+            Some(prepared) => Prepared { lessons: lessons.clone(), ..(**prepared).clone() },
+            None => Prepared::of(program, lessons, &self.dictionaries, &tally.lowerings)?,
+        };
+        let prepared = Arc::new(prepared);
+        *slot = Some(Arc::clone(&prepared));
+        Ok(prepared)
+    }
+
+    fn notes(&self) -> Arc<dyn Notes> {
+        Arc::clone(&self.notes) as _
     }
 }
 

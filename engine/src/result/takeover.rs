@@ -15,16 +15,15 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
 use millpond_memory::{Scope, recorder};
 
-use crate::device::learnt::PlanKey;
 use crate::error::EngineError;
 use crate::metric;
 use crate::options::{Fallback, MillpondOptions};
 use crate::profile;
 use crate::program::counts::Tally;
 use crate::program::failure::{Failure, Trouble};
-use crate::program::run;
-use crate::program::run::Output;
+use crate::program::run::{self, Runs};
 use crate::result::node::{DownloadExec, UnderWay};
+use crate::result::results::Output;
 use crate::source::reset::ready_again;
 
 /// Batches that wait between the run and whoever reads it.
@@ -52,7 +51,7 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: O
     let options = context.session_config().options().extensions.get::<MillpondOptions>();
     let engine = download.engine();
     let skipping = options.is_some_and(|options| options.debug_sim_skip_launches);
-    let plan = skipping.then(|| PlanKey::of(download.input()));
+    let plan = skipping.then(|| download.key());
     let mut turn = engine.null_device.begin(engine.simulated().map(|sim| &**sim), plan)?;
     out.is_mute = turn.skips();
     let scope = download.engine().query_scope();
@@ -81,7 +80,7 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: O
             Trouble { what: error.strip_backtrace(), ..Trouble::default() }
         }
         Err(Failure::Input(error)) => return Err(error),
-        Err(Failure::Ranges | Failure::Dictionaries(_) | Failure::Ranks(_) | Failure::Texts(_) | Failure::Arena) => {
+        Err(Failure::Ranges | Failure::Dictionaries(_) | Failure::Ranks | Failure::Texts(_) | Failure::Arena) => {
             Trouble { what: "values left the ranges that statistics gave".into(), ..Trouble::default() }
         }
         Err(Failure::Trouble(trouble) | Failure::Midway(trouble) | Failure::Pinned(trouble)) => trouble,

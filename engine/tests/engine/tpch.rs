@@ -9,12 +9,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use millpond::column::{ColumnInfo, Form, uploaded_columns};
+use millpond::column::{ColumnInfo, Form};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::dataframe::DataFrameWriteOptions;
 use millpond::datafusion::datasource::MemTable;
-use millpond::datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use millpond::datafusion::physical_plan::{ExecutionPlan, collect};
 use millpond::datafusion::prelude::{CsvReadOptions, ParquetReadOptions, SessionConfig, SessionContext};
 use millpond::expr::{Dictionaries, Dictionary};
@@ -342,13 +341,10 @@ async fn q1s_kernel_is_small_and_64_bits_wide() {
     let frame = sim.context().sql(&queries()[0].1).await.expect("Q1 is planned");
     let plan = frame.create_physical_plan().await.expect("Q1 has a plan");
     let program = Program::of(download(&plan).input(), &millpond::operator::registry().cuts()).expect("a program");
-    let input = program.upload(0).input();
-    let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).expect("statistics");
     let mut dictionaries = Dictionaries::default();
-    let schema = input.schema();
-    let mut columns = uploaded_columns(&schema, Some(&statistics), |column, data_type| {
-        dictionaries.add(Dictionary::Source { upload: 0, column, data_type })
-    });
+    let mut columns = program.sources[0]
+        .facts(false, &mut |column, data_type| dictionaries.add(Dictionary::Source { upload: 0, column, data_type }))
+        .columns;
     // A run bounds the codes of keys by the size of their dictionaries; the flags have at most 3 values.
     for column in &mut columns {
         if let Form::Codes(ty, id) = column.form {

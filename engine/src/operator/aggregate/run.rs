@@ -11,8 +11,8 @@
 //! Memory   promised by the governor before it is allocated; while a table grows, the old one and the new. Where there is none to
 //!          grow, the table fills up to seven eighths before the run begins again with fewer keys at a time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -26,7 +26,7 @@ use crate::error::EngineError;
 use crate::operator::aggregate::lower::LoweredRanking;
 use crate::operator::sort::run::{fetch_rows, order_rows};
 use crate::program::contract::{SinkRun, TableSize};
-use crate::program::extents::{Extent, Prepared, SegmentRun};
+use crate::program::extents::{Extent, PreparedSegment, SegmentRun};
 use crate::program::failure::{Failure, control_words, flagged};
 use crate::program::lower::LoweredSegment;
 use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
@@ -128,7 +128,7 @@ impl SinkRun for AggregateRun {
 struct Adding<'a> {
     of: &'a AggregateRun,
     segment: &'a SegmentRun,
-    prepared: &'a Prepared,
+    prepared: &'a PreparedSegment,
     stream: &'a Stream,
 }
 
@@ -255,7 +255,7 @@ impl Adding<'_> {
                 groups => groups as u64,
             };
             let learnt = if self.segment.passes == 1 {
-                self.segment.run.group_sizes.get(&self.segment.index).copied()
+                self.segment.run.prepared.lessons.groups.get(&self.segment.index).copied()
             } else {
                 None
             };
@@ -301,8 +301,7 @@ impl Adding<'_> {
             other => other?,
         };
         pipeline.rehash(&state.buffer, &state.layout, &next.buffer, &next.layout, self.stream)?;
-        let mut sizes = self.segment.run.group_sizes_seen.lock().unwrap_or_else(PoisonError::into_inner);
-        sizes.insert(self.segment.index, next.layout.room());
+        self.segment.run.seen().groups.insert(self.segment.index, next.layout.room());
         let groups = state.groups.min(state.layout.records.into());
         *state = State { groups, generation: state.generation + 1, ..next };
         Ok(())

@@ -24,8 +24,8 @@ use crate::program::build_side::{Build, BuildForm, KeyForm};
 use crate::program::failure::{Failure, flagged};
 use crate::program::lower::column_spec;
 use crate::program::part::Part;
-use crate::program::run::{Given, Run, Uploaded};
-use crate::program::segments::Source;
+use crate::program::run::{Given, Run};
+use crate::program::segments::Origin;
 use crate::program::texts::Made;
 
 /// A table, and what it says of its keys.
@@ -55,7 +55,7 @@ impl Run {
         parts.retain(|part| part.rows_bound() > 0);
         let part = if parts.is_empty() { None } else { Some(self.joined(parts, true, stream)?) };
 
-        let forms = self.keys.get(&index).ok_or_else(|| EngineError::internal("a build side has keys"))?;
+        let forms = self.prepared.keys.get(&index).ok_or_else(|| EngineError::internal("a build side has keys"))?;
         // Ranges of codes are known better by now than when the keys were planned.
         let mut forms = forms.clone();
         for (form, (expr, _)) in forms.iter_mut().zip(join.on()) {
@@ -64,7 +64,7 @@ impl Run {
         let mut keys: Vec<Ty> = forms.iter().map(|form| form.ty).collect();
         let most = (self.engine.pool.limit().as_u64() / 16).min(2 << 30);
         let room = Some(TableRoom { rows, most, probe_bytes: self.probe_bytes(index) });
-        let mut asked = Asked::by(join, self.payload.contains(&index));
+        let mut asked = Asked::by(join, self.prepared.payload.contains(&index));
         let mut spec = table_spec(join, &keys, asked, room);
         let tells_scans = self.tells_scans(index, join);
         let is_addressable = keys.iter().all(|key| key.repr.is_integer() || key.repr == Repr::Bool);
@@ -145,7 +145,7 @@ impl Run {
             return Ok(Filled { table, layout, leaders: None, facts, promise });
         }
         let (piece, pipeline) = self.tally.preparing(|| {
-            self.program.count_lowering();
+            self.tally.lowerings.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let piece = lower_table(join, columns, forms, &spec, &mut self.tables().definitions)?;
             let pipeline = self.pipeline(&piece.spec)?;
             Ok::<_, Failure>((piece, pipeline))
@@ -193,13 +193,14 @@ impl Run {
 
     /// Bytes of the columns that are fed to whoever probes what segment `build` builds, as far as statistics know their rows.
     fn probe_bytes(&self, build: usize) -> u64 {
-        let of = |upload: &Uploaded| {
-            let read = upload.columns.iter().zip(&upload.used).filter(|(_, used)| **used);
+        let of = |source: usize| {
+            let facts = &self.prepared.sources[source];
+            let read = facts.columns.iter().zip(&self.prepared.used[source]).filter(|(_, used)| **used);
             let widths = read.map(|(column, _)| u64::from(column_spec(column, true).physical.width()));
-            upload.rows_known.saturating_mul(widths.sum())
+            facts.rows.saturating_mul(widths.sum())
         };
-        let fed = self.users(build).filter_map(|user| match &self.program.segments[user].source {
-            Source::Upload(upload) => Some(of(&self.uploads[*upload])),
+        let fed = self.users(build).filter_map(|user| match &self.prepared.program.segments[user].origin {
+            Origin::Source(source) => Some(of(*source)),
             _ => None,
         });
         fed.sum()

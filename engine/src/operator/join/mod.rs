@@ -39,7 +39,7 @@ use crate::operator::join::lower::{BuildSink, MarkSink, Marked, Probe, Unmatched
 use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::materialise::Materialise;
-use crate::program::segments::{Open, Segments, Source};
+use crate::program::segments::{Open, Origin, Segments};
 use crate::reason::Reason;
 
 /// What becomes of the rows of the probe side.
@@ -510,16 +510,16 @@ fn cut(join: &Arc<DeviceJoinExec>, into: &mut Segments<'_>) -> Result<Open, Engi
     let open = into.open(join.probe(), false)?.with(Probe { join: Arc::clone(join), build });
     if join.kind().is_about_build_rows() {
         into.close(open, MarkSink { build });
-        let rows = Open { source: Source::Built { build, like: None }, stages: vec![] };
+        let rows = Open { origin: Origin::Built { build, like: None }, stages: vec![] };
         return Ok(rows.with(Marked { join: Arc::clone(join), build }));
     }
     if !join.kind().keeps_build_rows() {
         return Ok(open);
     }
     let matched = into.close(open, Materialise::default());
-    let rest = Open { source: Source::Built { build, like: Some(matched) }, stages: vec![] };
+    let rest = Open { origin: Origin::Built { build, like: Some(matched) }, stages: vec![] };
     let unmatched = into.close(rest.with(Unmatched(Arc::clone(join))), Materialise::default());
-    Ok(Open { source: Source::Segments(vec![matched, unmatched]), stages: vec![] })
+    Ok(Open { origin: Origin::Segments(vec![matched, unmatched]), stages: vec![] })
 }
 
 fn same(a: &DeviceJoinExec, b: &DeviceJoinExec) -> bool {

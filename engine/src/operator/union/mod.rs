@@ -26,7 +26,7 @@ use crate::error::EngineError;
 use crate::operator::union::lower::{BranchSink, union_columns};
 use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
-use crate::program::segments::{Open, Segments, Source};
+use crate::program::segments::{Open, Origin, Segments};
 use crate::reason::Reason;
 
 /// A union on the device.
@@ -154,7 +154,7 @@ impl Cut for Union {
         let branches =
             union.inputs().iter().map(|input| into.open(input, false).map(|open| into.close(open, BranchSink)));
         let branches = branches.collect::<Result<Vec<_>, _>>();
-        Some(branches.map(|branches| Open { source: Source::Segments(branches), stages: vec![] }))
+        Some(branches.map(|branches| Open { origin: Origin::Segments(branches), stages: vec![] }))
     }
 
     fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {

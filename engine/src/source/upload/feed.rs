@@ -12,11 +12,10 @@
 //! Waits    for pinned memory, and in a program without a sink of its own for each extent's result.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion::physical_plan::metrics::MetricBuilder;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
@@ -45,10 +44,11 @@ const BATCHES_AHEAD: usize = 2;
 const LEAST_ROWS: usize = 64;
 
 /// Feeds all rows of `input`, the plan below upload `upload`, to a segment.
-pub(crate) async fn feed(
+pub(super) async fn feed(
     segment: &Arc<SegmentRun>,
     upload: usize,
     input: &Arc<dyn ExecutionPlan>,
+    metrics: &ExecutionPlanMetricsSet,
 ) -> Result<(), Failure> {
     let partitions = input.output_partitioning().partition_count();
     let feeders = segment.run.options.partitions.min(partitions).max(1);
@@ -56,7 +56,7 @@ pub(crate) async fn feed(
     let input = &profile::timed_reads(input);
     for feeder in 0..feeders {
         let mine: Vec<usize> = (feeder..partitions).step_by(feeders).collect();
-        let feeder = Feeder { segment: Arc::clone(segment), upload };
+        let feeder = Feeder { segment: Arc::clone(segment), upload, metrics: metrics.clone() };
         let input = Arc::clone(input);
         let feeding = async move { feeder.run_all(&input, mine).await };
         tasks.spawn(profile::beside("feeder", step::ROWS, feeding));
@@ -72,15 +72,12 @@ pub(crate) async fn feed(
 struct Feeder {
     segment: Arc<SegmentRun>,
     upload: usize,
+    metrics: ExecutionPlanMetricsSet,
 }
 
 impl Feeder {
     fn run(&self) -> &Run {
         &self.segment.run
-    }
-
-    fn metrics(&self) -> &datafusion::physical_plan::metrics::ExecutionPlanMetricsSet {
-        self.run().program.upload(self.upload).metrics_set()
     }
 
     async fn run_all(&self, input: &Arc<dyn ExecutionPlan>, partitions: Vec<usize>) -> Result<(), Failure> {
@@ -89,7 +86,7 @@ impl Feeder {
         // stream ends them.
         let mut readers = RecordBatchReceiverStream::builder(input.schema(), BATCHES_AHEAD * partitions.len().max(1));
         for partition in partitions {
-            let opened = profile::timed(step::OPEN, || input.execute(partition, Arc::clone(&run.context)));
+            let opened = profile::timed(step::OPEN, || input.execute(partition, Arc::clone(&run.task)));
             let mut stream = opened.map_err(Failure::Input)?;
             let batches = readers.tx();
             let reading = async move {
@@ -106,17 +103,17 @@ impl Feeder {
             readers.spawn(profile::beside("reader", step::READ, reading));
         }
         let mut batches = readers.build();
-        let rows_metric = MetricBuilder::new(self.metrics()).global_counter("output_rows");
+        let rows_metric = MetricBuilder::new(&self.metrics).global_counter("output_rows");
         let mut stream = None;
         let planned = self.rows_of_an_extent();
-        let texts = run.uploads[self.upload].columns.iter().any(ColumnInfo::is_text);
+        let texts = run.prepared.sources[self.upload].columns.iter().any(ColumnInfo::is_text);
         let most_bytes = if texts { run.options.batch_bytes } else { usize::MAX };
         let mut collected = Collected::new(run);
         while let Some(batch) = batches.next().await {
             let mut batch = batch.map_err(Failure::Input)?;
             rows_metric.add(batch.num_rows());
             while batch.num_rows() > 0 {
-                let most = planned.min(run.extent_rows.load(Ordering::Relaxed));
+                let most = planned.min(run.pace.extent_rows());
                 let taken = batch.num_rows().min(most.saturating_sub(collected.rows));
                 if taken == 0 || collected.is_full(most_bytes) || !collected.add(batch.slice(0, taken))? {
                     self.extents(collected.take(), &mut stream).await?;
@@ -199,7 +196,7 @@ impl Feeder {
         let mut alone: Option<RwLockWriteGuard<'_, ()>> = None;
         let mut in_turn = false;
         while let Some(batches) = waiting.pop() {
-            let gate = recorder::during(step::WAIT, run.gate.read());
+            let gate = recorder::during(step::WAIT, run.pace.gate.read());
             let beside = if alone.is_none() { Some(gate.await) } else { None };
             let done = match self.stream(stream) {
                 Ok(stream) => self.extent(&batches, stream, in_turn).await,
@@ -213,11 +210,11 @@ impl Feeder {
             }
             let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
             if alone.is_none() {
-                alone = Some(recorder::during(step::WAIT, run.gate.write()).await);
+                alone = Some(recorder::during(step::WAIT, run.pace.gate.write()).await);
                 waiting.push(batches);
             } else if rows > LEAST_ROWS {
                 let half = rows.div_ceil(2);
-                run.extent_rows.fetch_min(half.max(LEAST_ROWS), Ordering::Relaxed);
+                run.pace.slow_down(half.max(LEAST_ROWS));
                 let (first, second) = halves(&batches, half);
                 waiting.extend([second, first]);
             } else if !in_turn {
@@ -244,9 +241,7 @@ impl Feeder {
         let run = self.run();
         let what = match &failure {
             Failure::Trouble(trouble) | Failure::Pinned(trouble) => trouble.what.clone(),
-            Failure::Ranges | Failure::Dictionaries(_) | Failure::Texts(_)
-                if run.out.sent.load(Ordering::Relaxed) > 0 =>
-            {
+            Failure::Ranges | Failure::Dictionaries(_) | Failure::Texts(_) if run.results.has_left() => {
                 "values left the ranges that statistics gave".to_string()
             }
             _ => return Err(failure),
@@ -254,16 +249,16 @@ impl Feeder {
         if !run.streams_out() || run.options.fallback == Fallback::Error {
             return Err(failure);
         }
-        run.border.note_once(format!("{what} – ran those rows on the CPU"), run.options.fallback);
+        run.notes.note_once(format!("{what} – ran those rows on the CPU"), run.options.fallback);
         for batch in batches {
             let mut batch = batch.clone();
-            for stage in &run.program.segments[0].stages {
+            for stage in &run.prepared.program.segments[0].stages {
                 batch = stage.on_cpu(&batch).map_err(Failure::Input)?;
             }
             let columns = batch.columns().to_vec();
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            let batch = RecordBatch::try_new_with_options(Arc::clone(&run.program.schema), columns, &options)?;
-            run.leave(batch).await?;
+            let batch = RecordBatch::try_new_with_options(Arc::clone(&run.prepared.program.schema), columns, &options)?;
+            run.results.leave(batch).await?;
         }
         Ok(())
     }
@@ -290,8 +285,8 @@ impl Feeder {
     /// the next one begun, and room for an output.
     fn rows_of_an_extent(&self) -> usize {
         let run = self.run();
-        let upload = &run.uploads[self.upload];
-        let columns = upload.columns.iter().zip(&upload.used).filter(|(_, used)| **used);
+        let (columns, used) = (&run.prepared.sources[self.upload].columns, &run.prepared.used[self.upload]);
+        let columns = columns.iter().zip(used).filter(|(_, used)| **used);
         let widths = columns.filter_map(|(column, _)| {
             let bytes = if column.is_text() { texts::TYPICAL_BYTES } else { 0 };
             Some(storage(column.ty().ok()?).0.width().max(1) as usize + bytes)
@@ -305,14 +300,14 @@ impl Feeder {
     /// One extent: up it goes, and the pipeline runs over it. When there is no memory for it, nothing has happened.
     async fn extent(&self, batches: &[RecordBatch], stream: &Stream, in_turn: bool) -> Result<(), Failure> {
         let run = self.run();
-        let upload = &run.uploads[self.upload];
+        let (columns, used) = (&run.prepared.sources[self.upload].columns, &run.prepared.used[self.upload]);
         // Strings first: the pipeline's shape may depend on how many values a dictionary has.
         let mut codes = profile::timed(step::INTERN, || run.interned(self.upload, batches))?;
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let prepared = self.segment.prepared(rows as u64)?;
         self.segment.check_bounds(&prepared)?;
         let specs = &prepared.lowered.first().spec.columns;
-        let layout = ExtentLayout::new(batches, specs, &upload.used);
+        let layout = ExtentLayout::new(batches, specs, used);
         let rows = layout.rows as u64;
 
         // What waits for pinned memory holds no device memory.
@@ -350,15 +345,15 @@ impl Feeder {
             staging.enqueue_to_device(0..layout.bytes, buffer.as_view(), stream)?;
         }
         drop((staging, copying));
-        let columns = layout.columns.iter().zip(&bases).map(|(region, base)| {
+        let inputs = layout.columns.iter().zip(&bases).map(|(region, base)| {
             let Some(region) = region else { return Ok(None) };
             let validity = region.validity.clone().map(|range| buffer.view(range)).transpose()?;
             Ok(Some(ColumnInput { values: buffer.view(region.values.clone())?, validity, base: *base }))
         });
-        let columns = columns.collect::<Result<Vec<_>, MemoryError>>()?;
-        let extent = ExtentInput { rows: ExtentRows::Known(rows), columns };
+        let inputs = inputs.collect::<Result<Vec<_>, MemoryError>>()?;
+        let extent = ExtentInput { rows: ExtentRows::Known(rows), columns: inputs };
         // Views may lead to the texts of this extent while it is processed, and as long as the segment's rows are kept.
-        let texts = upload.columns.iter().zip(&upload.used).any(|(column, used)| *used && column.is_text());
+        let texts = columns.iter().zip(used).any(|(column, used)| *used && column.is_text());
         if texts {
             let (bytes, mut promise) = (buffer.as_view().clone(), Some(promise));
             run.reached.keep(&bytes, promise.take());
@@ -374,7 +369,7 @@ impl Feeder {
             drop(promise);
         }
         drop(pinned_held);
-        MetricBuilder::new(self.metrics()).global_counter(metric::EXTENTS).add(1);
+        MetricBuilder::new(&self.metrics).global_counter(metric::EXTENTS).add(1);
         Ok(())
     }
 }

@@ -7,18 +7,33 @@
 //! Shows    why what lies below stayed on the CPU.
 //! Known    the statistics of what lies below, read once for a plan.
 
-pub(crate) mod feed;
+mod feed;
+mod same;
 
+use std::collections::HashSet;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Statistics;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
+use crate::column::{DictionaryId, uploaded_columns};
+use crate::contract::DeviceOperator;
+use crate::error::EngineError;
+use crate::program::contract::{Cut, Source, SourceFacts, SourceRun};
+use crate::program::extents::SegmentRun;
+use crate::program::failure::Failure;
+use crate::program::segments::{Open, Segments};
 use crate::reason::Reason;
+use crate::source::reset::ready_again;
+use crate::source::upload::same::same_scan;
 
 /// Feeds a CPU plan to the device.
 #[derive(Debug, Clone)]
@@ -105,3 +120,86 @@ crate::node::device_node!(UploadExec, {
         Some(self.metrics.clone_inner())
     }
 });
+
+/// How uploads become sources.
+#[derive(Debug)]
+pub(crate) struct Upload;
+
+impl Cut for Upload {
+    fn cut(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        _top: bool,
+        into: &mut Segments<'_>,
+    ) -> Option<Result<Open, EngineError>> {
+        let node = node.downcast_ref::<UploadExec>()?.clone();
+        Some(Ok(into.source(UploadSource { node, begun: AtomicBool::new(false) })))
+    }
+
+    fn reads_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan, own: &HashSet<u64>) -> Option<bool> {
+        let (a, b) = (a.downcast_ref::<UploadExec>()?, b.downcast_ref::<UploadExec>()?);
+        Some(same_scan(a.input(), b.input(), own).unwrap_or(false))
+    }
+}
+
+impl DeviceOperator for Upload {
+    fn name(&self) -> &'static str {
+        "upload"
+    }
+
+    fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
+        node.is::<UploadExec>().then_some(false)
+    }
+
+    fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
+        node.is::<UploadExec>()
+    }
+}
+
+/// The rows of a CPU plan.
+#[derive(Debug)]
+struct UploadSource {
+    node: UploadExec,
+    /// Set by the first attempt: later ones read a fresh copy of the plan, because DataFusion's scans hand out their files once.
+    begun: AtomicBool,
+}
+
+impl Source for UploadSource {
+    fn facts(&self, wide: bool, define: &mut dyn FnMut(usize, DataType) -> DictionaryId) -> SourceFacts {
+        let known = self.node.statistics().filter(|_| !wide);
+        let columns = uploaded_columns(&self.node.input.schema(), known.map(AsRef::as_ref), define);
+        let rows = known.and_then(|known| known.num_rows.get_value().copied()).unwrap_or(0) as u64;
+        SourceFacts { columns, rows }
+    }
+
+    fn open(&self) -> Result<Box<dyn SourceRun>, Failure> {
+        let input = Arc::clone(&self.node.input);
+        let input = match self.begun.swap(true, Ordering::Relaxed) {
+            true => ready_again(input).map_err(Failure::Input)?,
+            false => input,
+        };
+        let metrics = self.node.metrics.clone();
+        Ok(Box::new(UploadRun { input, metrics, read: AtomicBool::new(false) }))
+    }
+}
+
+/// The same in one attempt.
+struct UploadRun {
+    input: Arc<dyn ExecutionPlan>,
+    metrics: ExecutionPlanMetricsSet,
+    /// Set by the first pass over it.
+    read: AtomicBool,
+}
+
+impl SourceRun for UploadRun {
+    fn extents<'a>(&'a self, number: usize, to: &'a Arc<SegmentRun>) -> BoxFuture<'a, Result<(), Failure>> {
+        async move {
+            let mut input = Arc::clone(&self.input);
+            if self.read.swap(true, Ordering::Relaxed) {
+                input = ready_again(input).map_err(Failure::Input)?;
+            }
+            feed::feed(to, number, &input, &self.metrics).await
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,68 @@
+//! What everyone needs who does something for a run: the device, the options, the door to its memory, tags, counts.
+//!
+//! Memory   is promised by the governor before it is allocated; `promise` may spill what waits, here and in other runs.
+
+use std::sync::Arc;
+
+use datafusion::execution::TaskContext;
+use millpond_memory::{ByteSize, Participant, Request, Reservation, Scope};
+
+use crate::device::Engine;
+use crate::device::host_memory::HostHold;
+use crate::options::{Fallback, MillpondOptions};
+use crate::program::counts::Tally;
+use crate::program::failure::Failure;
+
+/// Where a run tells what a user should hear of.
+pub trait Notes: Send + Sync {
+    /// Notes what the CPU took over, once; where fallbacks are to be warned of, as a warning, too.
+    fn note_once(&self, note: String, fallback: Fallback);
+}
+
+/// What a run works with.
+pub struct RunContext {
+    pub engine: Arc<Engine>,
+    pub options: MillpondOptions,
+    pub task: Arc<TaskContext>,
+    pub scope: Scope,
+    /// Under what its buffers are counted, and named when memory runs out.
+    pub tags: Tags,
+    pub(crate) tally: Arc<Tally>,
+    /// Whom the governor knows as this run.
+    pub participant: Participant,
+    pub(crate) notes: Arc<dyn Notes>,
+}
+
+/// The kinds of buffers of a run.
+pub struct Tags {
+    pub extents: Scope,
+    pub groups: Scope,
+    pub output: Scope,
+    pub sort: Scope,
+    pub joins: Scope,
+}
+
+impl Tags {
+    pub fn of(scope: &Scope) -> Self {
+        let tag = |name| scope.child(name);
+        let (extents, groups, output, sort) = (tag("extents"), tag("groups"), tag("output"), tag("sort"));
+        Self { extents, groups, output, sort, joins: tag("joins") }
+    }
+}
+
+impl RunContext {
+    /// Asks the governor for `bytes` of the device; it may spill what waits, here and in other runs.
+    pub fn promise(&self, bytes: usize) -> Result<Reservation, Failure> {
+        Ok(self.participant.try_reserve(Request::device(ByteSize::from(bytes.next_multiple_of(256))))?)
+    }
+
+    /// The same, when other runs have given enough back.
+    pub async fn promise_in_turn(&self, bytes: usize) -> Result<Reservation, Failure> {
+        Ok(self.participant.reserve(Request::device(ByteSize::from(bytes.next_multiple_of(256)))).await?)
+    }
+
+    /// What the session's own memory pool holds for this run's bytes on the host: none at first.
+    pub fn host_memory(&self, what: &str) -> HostHold {
+        HostHold::new(&format!("millpond {} {what}", self.scope.path()), &self.task.runtime_env().memory_pool)
+    }
+}

@@ -1,0 +1,299 @@
+//! What follows from a plan, its statistics and what was learnt of it: made once, shared by runs.
+//!
+//!   sources' columns ─► every segment lowered once, as if nothing were known of builds ─► which columns are read, keys of joins,
+//!                                                                                          columns in common, codes that are keys
+//!   Prepared ─► Run ─► Run …     a run lowers only what depends on builds, and on how large dictionaries have become
+//!
+//! Kept     by the border that runs the program, until another attempt learns something that changes it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::column::dictionary::SourceDictionaries;
+use crate::column::{ColumnInfo, DictionaryId};
+use crate::device::learnt::StringForm;
+use crate::expr::{Dictionaries, Dictionary, LookupTable};
+use crate::program::build_side::{BuildForm, KeyForm};
+use crate::program::contract::{Details, Source, SourceFacts};
+use crate::program::lower::{Builds, SegmentInput, WholeSegment};
+use crate::program::segments::{Origin, Program};
+use crate::reason::Reason;
+
+/// What attempts learn from each other, and later runs from earlier ones.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Lessons {
+    /// Statistics were wrong: take every column at its native width.
+    pub wide: bool,
+    /// Least sizes to plan dictionaries for, by source and column.
+    pub dictionaries: HashMap<(usize, usize), usize>,
+    /// String columns without a dictionary, and those that need one whatever its size.
+    pub(crate) strings: StringForm,
+    /// How much larger than planned the room for texts is that the device makes; 0 as 1.
+    pub arena_times: u64,
+    /// Groups that the tables of segments came to have room for.
+    pub groups: HashMap<usize, u64>,
+    /// Into how many parts the keys of a segment's table are cut, one pass over its input for each.
+    pub passes: HashMap<usize, u32>,
+    /// Into how many parts the keys of a join are cut, by the segment that builds: one after the other is built and probed.
+    pub join_parts: HashMap<usize, u32>,
+}
+
+impl Lessons {
+    /// True when a program that is prepared with the one is prepared with the other.
+    pub fn plan_as(&self, other: &Self) -> bool {
+        self.wide == other.wide && self.strings == other.strings
+    }
+}
+
+/// A program with all that runs of it have in common.
+#[derive(Clone)]
+pub struct Prepared {
+    pub program: Arc<Program>,
+    /// What is known of the columns of each source, and which of them anything reads.
+    pub sources: Vec<SourceFacts>,
+    pub used: Vec<Vec<bool>>,
+    /// How the keys of each building segment are represented.
+    pub keys: HashMap<usize, Vec<KeyForm>>,
+    /// Which columns of each segment that leaves some out anything reads.
+    pub needed: HashMap<usize, Vec<bool>>,
+    /// Build segments whose payload some probe reads.
+    pub payload: HashSet<usize>,
+    /// The columns that segments give of which another one reads all, one after the other.
+    pub common: HashMap<usize, Vec<ColumnInfo>>,
+    /// Dictionaries of each segment whose codes are keys: they may get a bound.
+    pub key_codes: Vec<Vec<DictionaryId>>,
+    pub definitions: Dictionaries,
+    /// Those of the sources' columns, with the values that runs have met.
+    pub dictionaries: SourceDictionaries,
+    /// What it was prepared with.
+    pub lessons: Lessons,
+}
+
+impl Prepared {
+    /// Prepares `program`. Of the string columns that were learnt to be better off without a dictionary those become texts for which
+    /// every expression has a form; the others need their dictionary, whatever its size: `lessons` says so afterwards.
+    ///
+    /// # Errors
+    /// Why the program has no form over its sources' columns.
+    pub fn of(
+        program: &Arc<Program>,
+        lessons: &mut Lessons,
+        dictionaries: &SourceDictionaries,
+        lowerings: &AtomicU64,
+    ) -> Result<Self, Reason> {
+        let mut definitions = Dictionaries::default();
+        let facts = |(source, of): (usize, &Arc<dyn Source>)| {
+            of.facts(lessons.wide, &mut |column, data_type| {
+                definitions.add(Dictionary::Source { upload: source, column, data_type })
+            })
+        };
+        let sources: Vec<SourceFacts> = program.sources.iter().enumerate().map(facts).collect();
+        let as_texts = |texts: &HashSet<(usize, usize)>| {
+            let mut sources = sources.clone();
+            for (source, column) in texts {
+                if let Some(info) = sources.get_mut(*source).and_then(|source| source.columns.get_mut(*column)) {
+                    *info = info.clone().as_text();
+                }
+            }
+            sources
+        };
+        let plan = |sources: Vec<SourceFacts>| {
+            let mut planning = Planning::new(program, sources, definitions.clone(), lowerings);
+            planning.plan().map(|()| planning)
+        };
+        let strings = &mut lessons.strings;
+        let mut planned = None;
+        if !strings.texts.is_empty() {
+            planned = plan(as_texts(&strings.texts)).ok();
+            if planned.is_none() {
+                // Not all of them together: those that can be texts alone, if they can be so together.
+                let mut alone = |column: &(usize, usize)| plan(as_texts(&HashSet::from([*column]))).is_ok();
+                let (texts, needed): (HashSet<_>, HashSet<_>) = strings.texts.iter().copied().partition(&mut alone);
+                strings.needed.extend(needed);
+                planned = plan(as_texts(&texts)).ok();
+                match &planned {
+                    Some(_) => strings.texts = texts,
+                    None => {
+                        strings.needed.extend(texts);
+                        strings.texts.clear();
+                    }
+                }
+            }
+        }
+        let planned = match planned {
+            Some(planned) => planned,
+            None => plan(sources)?,
+        };
+        let Planning { sources, definitions, used, needed, payload, common, key_codes, forms, .. } = planned;
+        Ok(Self {
+            program: Arc::clone(program),
+            sources,
+            used,
+            keys: forms.into_iter().map(|(build, form)| (build, form.keys)).collect(),
+            needed,
+            payload,
+            common,
+            key_codes,
+            definitions,
+            dictionaries: dictionaries.clone(),
+            lessons: lessons.clone(),
+        })
+    }
+}
+
+/// A program while it is planned.
+struct Planning<'a> {
+    program: &'a Program,
+    sources: Vec<SourceFacts>,
+    definitions: Dictionaries,
+    lowerings: &'a AtomicU64,
+    used: Vec<Vec<bool>>,
+    needed: HashMap<usize, Vec<bool>>,
+    payload: HashSet<usize>,
+    common: HashMap<usize, Vec<ColumnInfo>>,
+    key_codes: Vec<Vec<DictionaryId>>,
+    forms: HashMap<usize, BuildForm>,
+}
+
+impl<'a> Planning<'a> {
+    fn new(
+        program: &'a Program,
+        sources: Vec<SourceFacts>,
+        definitions: Dictionaries,
+        lowerings: &'a AtomicU64,
+    ) -> Self {
+        let used = sources.iter().map(|source| vec![false; source.columns.len()]).collect();
+        Self {
+            program,
+            sources,
+            definitions,
+            lowerings,
+            used,
+            needed: HashMap::new(),
+            payload: HashSet::new(),
+            common: HashMap::new(),
+            key_codes: vec![],
+            forms: HashMap::new(),
+        }
+    }
+
+    /// Lowers every segment, first to last, for the columns that it gives; then looks, last to first, at those that it reads.
+    fn plan(&mut self) -> Result<(), Reason> {
+        let program = self.program;
+        let mut given: Vec<(Vec<ColumnInfo>, Details)> = Vec::new();
+        let mut whole: Vec<WholeSegment> = Vec::new();
+        for (index, segment) in program.segments.iter().enumerate() {
+            if let Some(columns) = segment.sink.columns_on_demand() {
+                self.needed.insert(index, vec![false; columns]);
+            }
+            if let Origin::Segments(from) = &segment.origin {
+                let inputs: Vec<Vec<ColumnInfo>> = from.iter().map(|from| given[*from].0.clone()).collect();
+                let common = from.first().map(|from| &program.segments[*from].sink);
+                if let Some(columns) = common.and_then(|sink| sink.common_columns(&inputs, &mut self.definitions)) {
+                    for from in from {
+                        given[*from].0.clone_from(&columns);
+                        self.common.insert(*from, columns.clone());
+                    }
+                }
+            }
+            let columns = self.columns_of(index, &given);
+            let like = match &segment.origin {
+                Origin::Built { like: Some(like), .. } => Some(given[*like].0.as_slice()),
+                _ => None,
+            };
+            let input = SegmentInput {
+                produced: program.reads(index).map(|from| &given[from].1),
+                like,
+                needed: self.needed.get(&index).map(Vec::as_slice),
+                ..SegmentInput::rows(&columns)
+            };
+            let mut builds = PlannedForms { forms: &mut self.forms, given: &given };
+            self.lowerings.fetch_add(1, Ordering::Relaxed);
+            let lowered = program.lower_whole(index, &input, &mut self.definitions, &mut builds)?;
+            self.key_codes.push(lowered.key_codes.clone());
+            given.push((lowered.outputs.clone(), Arc::clone(&lowered.details)));
+            whole.push(lowered);
+        }
+        for (index, lowered) in whole.into_iter().enumerate().rev() {
+            let segment = &program.segments[index];
+            let lowered = lowered.restricted(self.needed.get(&index).map(Vec::as_slice));
+            let columns_read = match &segment.origin {
+                Origin::Source(source) => Some(&mut self.used[*source]),
+                _ => program.on_demand(index).and_then(|from| self.needed.get_mut(&from)),
+            };
+            if let Some(columns) = columns_read {
+                // Behind the columns of ranked rows lies what was added to them, which is always there.
+                for column in lowered.first().spec.used_columns() {
+                    if let Some(column) = columns.get_mut(column as usize) {
+                        *column = true;
+                    }
+                }
+            }
+            for table in lowered.pieces().flat_map(|piece| &piece.lookups) {
+                if let LookupTable::BuildColumn { build, column, .. } = table
+                    && let Some(needed) = self.needed.get_mut(build)
+                {
+                    needed[*column] = true;
+                    self.payload.insert(*build);
+                }
+            }
+            // What the keys of a build side read is needed, too.
+            for build in program.probed(index) {
+                let Some(form) = self.forms.get(&build) else { continue };
+                self.lowerings.fetch_add(1, Ordering::Relaxed);
+                let sink = &program.segments[build].sink;
+                let read = sink.key_columns(form, &given[build].0, &mut self.definitions)?;
+                if let Some(needed) = self.needed.get_mut(&build) {
+                    read.into_iter().for_each(|column| needed[column as usize] = true);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The columns that segment `index` reads.
+    fn columns_of(&self, index: usize, given: &[(Vec<ColumnInfo>, Details)]) -> Vec<ColumnInfo> {
+        match &self.program.segments[index].origin {
+            Origin::Source(source) => self.sources[*source].columns.clone(),
+            Origin::Segments(from) => merged(from.iter().map(|from| given[*from].0.as_slice())),
+            Origin::Built { build, .. } => given[*build].0.clone(),
+        }
+    }
+}
+
+/// Build sides of which no more is known than the plan tells.
+struct PlannedForms<'a> {
+    forms: &'a mut HashMap<usize, BuildForm>,
+    /// What segments give.
+    given: &'a [(Vec<ColumnInfo>, Details)],
+}
+
+impl Builds for PlannedForms<'_> {
+    fn form(
+        &mut self,
+        build: usize,
+        plan: &mut dyn FnMut(&[ColumnInfo]) -> Result<BuildForm, Reason>,
+    ) -> Result<BuildForm, Reason> {
+        if let Some(form) = self.forms.get(&build) {
+            return Ok(form.clone());
+        }
+        let Some((columns, _)) = self.given.get(build) else {
+            return Err(Reason::NodeUnsupported { node: format!("a join with segment {build}") });
+        };
+        let form = plan(columns)?;
+        self.forms.insert(build, form.clone());
+        Ok(form)
+    }
+}
+
+/// The columns of several segments' results, one after the other.
+pub fn merged<'c>(mut all: impl Iterator<Item = &'c [ColumnInfo]>) -> Vec<ColumnInfo> {
+    let mut columns = all.next().unwrap_or_default().to_vec();
+    for others in all {
+        for (column, other) in columns.iter_mut().zip(others) {
+            column.form = column.form.clone().or(&other.form);
+        }
+    }
+    columns
+}

@@ -1,0 +1,156 @@
+//! Result batches on their way out: kept until all are home, counted against LIMIT and OFFSET, sent in the session's batch size.
+//!
+//!   download ─► came_home ─► … the last one ─► leave ─► sender        a few rows suffice, or rows leave as they come: at once
+//!
+//! Until a batch has left the CPU can take over, and an attempt can be given up for another.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::arrow::record_batch::RecordBatch;
+use millpond_memory::recorder;
+use tokio::sync::mpsc;
+
+use crate::profile::step;
+use crate::program::failure::Failure;
+
+/// Where result batches go.
+#[derive(Clone)]
+pub struct Output {
+    pub sender: mpsc::Sender<datafusion::error::Result<RecordBatch>>,
+    pub sent: Arc<AtomicU64>,
+    pub batch_rows: usize,
+    /// No batch leaves; they are counted as if they did.
+    pub is_mute: bool,
+}
+
+impl Output {
+    /// Sends a batch in pieces of the session's batch size.
+    pub async fn send(&self, batch: RecordBatch) -> Result<(), Failure> {
+        let mut from = 0;
+        while from < batch.num_rows() {
+            let rows = self.batch_rows.max(1).min(batch.num_rows() - from);
+            self.sent.fetch_add(rows as u64, Ordering::Relaxed);
+            if !self.is_mute {
+                let sent = self.sender.send(Ok(batch.slice(from, rows)));
+                recorder::during(step::DELIVER, sent).await.map_err(|_| Failure::Cancelled)?;
+            }
+            from += rows;
+        }
+        Ok(())
+    }
+}
+
+/// The result of one attempt, as far as it has come.
+pub struct Results {
+    /// Rows that may still leave, those among them that an offset leaves out; and how many it has left out.
+    remaining: AtomicUsize,
+    left_out: AtomicUsize,
+    offset: usize,
+    /// Batches that are home and wait for the others, and their rows.
+    home: Mutex<Vec<RecordBatch>>,
+    rows_home: AtomicUsize,
+    beginning: Beginning,
+    out: Output,
+}
+
+impl Results {
+    /// For at most `limit` rows behind the first `offset`.
+    pub fn new(out: Output, offset: usize, limit: Option<usize>) -> Self {
+        Self {
+            remaining: AtomicUsize::new(limit.map_or(usize::MAX, |n| n.saturating_add(offset))),
+            left_out: AtomicUsize::new(0),
+            offset,
+            home: Mutex::default(),
+            rows_home: AtomicUsize::new(0),
+            beginning: Beginning::default(),
+            out,
+        }
+    }
+
+    /// True once a row has left.
+    pub fn has_left(&self) -> bool {
+        self.out.sent.load(Ordering::Relaxed) > 0
+    }
+
+    /// Rows that may still leave.
+    pub fn wanted(&self) -> usize {
+        self.remaining.load(Ordering::Relaxed).saturating_sub(self.rows_home.load(Ordering::Relaxed))
+    }
+
+    /// Keeps a batch until the others are home, too.
+    pub fn came_home(&self, batch: RecordBatch) {
+        self.rows_home.fetch_add(batch.num_rows(), Ordering::Relaxed);
+        self.home.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
+    }
+
+    /// Sends all batches that are home.
+    pub async fn leave_home(&self) -> Result<(), Failure> {
+        let home = std::mem::take(&mut *self.home.lock().unwrap_or_else(PoisonError::into_inner));
+        self.rows_home.store(0, Ordering::Relaxed);
+        for batch in home {
+            self.leave(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives the attempt up for another with texts in these columns, unless rows have left.
+    pub fn give_up(&self, columns: &[(usize, usize)]) -> bool {
+        self.beginning.give_up(columns)
+    }
+
+    /// Sends as many rows of a batch as may still leave, behind those that an offset leaves out. They are counted here, once nothing
+    /// can fail any more, so that rows whose way home failed are not missing from a LIMIT.
+    pub async fn leave(&self, batch: RecordBatch) -> Result<(), Failure> {
+        self.beginning.leave()?;
+        let mut taken = 0;
+        let _ = self.remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            taken = batch.num_rows().min(left);
+            Some(left - taken)
+        });
+        let mut skipped = 0;
+        let _ = self.left_out.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
+            skipped = taken.min(self.offset - before);
+            Some(before + skipped)
+        });
+        self.out.send(batch.slice(skipped, taken - skipped)).await
+    }
+}
+
+/// Whether an attempt may still be given up for another with other forms of strings, or rows have left already. Feeders run
+/// beside each other: one may find that a column is better off without a dictionary while another has rows to send.
+#[derive(Debug, Default)]
+pub struct Beginning(Mutex<Begun>);
+
+#[derive(Debug, Default)]
+enum Begun {
+    #[default]
+    Open,
+    /// For texts of these columns.
+    GivenUp(Vec<(usize, usize)>),
+    Left,
+}
+
+impl Beginning {
+    /// Gives the attempt up, unless rows have left.
+    fn give_up(&self, columns: &[(usize, usize)]) -> bool {
+        let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *begun {
+            Begun::Left => return false,
+            Begun::GivenUp(known) => known.extend(columns),
+            Begun::Open => *begun = Begun::GivenUp(columns.to_vec()),
+        }
+        true
+    }
+
+    /// Rows are about to leave: from now on there is no other attempt.
+    pub fn leave(&self) -> Result<(), Failure> {
+        let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*begun {
+            Begun::GivenUp(columns) => return Err(Failure::Texts(columns.clone())),
+            Begun::Open => *begun = Begun::Left,
+            Begun::Left => {}
+        }
+        Ok(())
+    }
+}
