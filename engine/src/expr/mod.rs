@@ -18,6 +18,7 @@ pub(crate) mod function;
 pub(crate) mod interval;
 pub(crate) mod math;
 pub(crate) mod pattern;
+pub mod sketch;
 pub(crate) mod text;
 pub(crate) mod time;
 pub mod udf;
@@ -49,7 +50,7 @@ pub use crate::expr::build::{Built, DeviceExpr, ExprBuilder};
 use crate::expr::dictionary::StringPart;
 pub(crate) use crate::expr::dictionary::evaluate;
 pub use crate::expr::dictionary::{Dictionaries, Dictionary, Lookup, LookupKind, LookupTable};
-use crate::operator::aggregate::sketch::SketchExpr;
+use crate::expr::sketch::SketchExpr;
 
 /// The result of lowering one expression.
 #[derive(Debug, Clone, PartialEq)]

@@ -17,9 +17,9 @@ use millpond_memory::{DeviceBuffer, DeviceView, Reservation, Resident, SpillHand
 
 use crate::column::{ColumnInfo, DictionaryId};
 use crate::error::EngineError;
+use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::program::part::Part;
-use crate::program::run::Run;
 
 /// How one key is represented on both sides.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -119,7 +119,7 @@ impl Build {
     /// A build side: the rows of `part`, if there are any, and `table` with its lists, which wait on the device or, where memory is
     /// short, elsewhere.
     pub fn new(
-        run: &Run,
+        run: &RunContext,
         part: Option<Part>,
         rows: u64,
         (table, layout): (DeviceView, TableLayout),
@@ -198,7 +198,7 @@ impl Built {
     }
 
     /// The marks of its rows, none set at first; `None` if it has no rows.
-    pub fn marks(&self, run: &Run, stream: &Stream) -> Result<Option<DeviceView>, Failure> {
+    pub fn marks(&self, run: &RunContext, stream: &Stream) -> Result<Option<DeviceView>, Failure> {
         if self.part.is_none() {
             return Ok(None);
         }
@@ -222,7 +222,7 @@ impl Built {
 }
 
 /// Lets views leave for host memory while nobody uses them, where the device's memory layer takes them.
-fn waiting(run: &Run, views: Vec<DeviceView>, promises: Vec<Reservation>) -> Result<Place, Failure> {
+fn waiting(run: &RunContext, views: Vec<DeviceView>, promises: Vec<Reservation>) -> Result<Place, Failure> {
     // One promise stands for all of them.
     let bytes: usize = views.iter().map(|view| view.len().next_multiple_of(256)).sum();
     drop(promises);

@@ -5,6 +5,9 @@
 use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
+use millpond_kernels::KernelError;
+use millpond_kernels::codegen::ir::PipelineSpec;
+use millpond_kernels::pipeline::Pipeline;
 use millpond_memory::{ByteSize, Participant, Request, Reservation, Scope};
 
 use crate::device::Engine;
@@ -64,5 +67,12 @@ impl RunContext {
     /// What the session's own memory pool holds for this run's bytes on the host: none at first.
     pub fn host_memory(&self, what: &str) -> HostHold {
         HostHold::new(&format!("millpond {} {what}", self.scope.path()), &self.task.runtime_env().memory_pool)
+    }
+
+    /// The pipeline of a spec, noted as used by this run.
+    pub(crate) fn pipeline(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>, KernelError> {
+        let pipeline = self.engine.pipelines.pipeline(spec)?;
+        self.tally.note(&pipeline);
+        Ok(pipeline)
     }
 }

@@ -10,7 +10,6 @@
 //! Waits    stages never. A run of a sink waits where its own header says so.
 //! Memory   a sink's state belongs to its run, and ends with it.
 
-use std::any::Any;
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -21,7 +20,6 @@ use datafusion::common::internal_err;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
-use millpond_kernels::codegen::ir::SinkSpec;
 use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::Stream;
 
@@ -31,9 +29,9 @@ use crate::expr::{Dictionaries, LookupTable};
 use crate::program::build_side::{BuildForm, KeyForm};
 use crate::program::extents::{Extent, SegmentRun};
 use crate::program::failure::Failure;
-use crate::program::lower::SegmentLowering;
+use crate::program::given::Given;
+use crate::program::lower::{LoweredSink, SegmentLowering};
 use crate::program::part::Kept;
-use crate::program::run::Given;
 use crate::program::segments::{Open, Segments};
 use crate::reason::Reason;
 
@@ -179,30 +177,6 @@ pub trait Sink: Debug + Send + Sync {
     /// True when its groups may be found in parts of their keys, one pass over the input for each.
     fn may_take_passes(&self) -> bool {
         false
-    }
-}
-
-/// A sink in the kernels' language.
-#[derive(Debug, Clone)]
-pub struct LoweredSink {
-    pub spec: SinkSpec,
-    /// Columns of the output.
-    pub outputs: Vec<ColumnInfo>,
-    /// Launches over the same rows.
-    pub variants: u32,
-    /// Dictionaries whose codes are keys: they may get a bound.
-    pub key_codes: Vec<DictionaryId>,
-    /// What the sink's run, and the segments that read what it gives, must know of it.
-    pub details: Details,
-}
-
-/// What an operator says to itself.
-pub type Details = Arc<dyn Any + Send + Sync>;
-
-impl LoweredSink {
-    /// A sink that gives these columns, and of which there is no more to know.
-    pub fn new(spec: SinkSpec, outputs: Vec<ColumnInfo>) -> Self {
-        Self { spec, outputs, variants: 1, key_codes: vec![], details: Arc::new(()) }
     }
 }
 

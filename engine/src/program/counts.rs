@@ -9,13 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use millpond_kernels::KernelError;
-use millpond_kernels::codegen::ir::PipelineSpec;
 use millpond_kernels::pipeline::Pipeline;
 use millpond_memory::recorder;
 
 use crate::profile::step::PREPARE;
-use crate::program::run::Run;
 
 /// The counts of all attempts of a run.
 #[derive(Debug, Default)]
@@ -42,7 +39,7 @@ struct Used {
 }
 
 impl Tally {
-    fn note(&self, pipeline: &Arc<Pipeline>) {
+    pub fn note(&self, pipeline: &Arc<Pipeline>) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.pipelines.entry(Arc::as_ptr(pipeline) as usize).or_insert_with(|| Arc::clone(pipeline));
     }
@@ -65,14 +62,5 @@ impl Tally {
         let helpers: HashMap<u64, u32> = helpers.map(|helper| (helper.fingerprint, helper.instructions)).collect();
         let instructions = modules.values().chain(helpers.values()).map(|instructions| u64::from(*instructions)).sum();
         (used.pipelines.len() as u64, instructions)
-    }
-}
-
-impl Run {
-    /// The pipeline of a spec, noted as used by this run.
-    pub(crate) fn pipeline(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>, KernelError> {
-        let pipeline = self.engine.pipelines.pipeline(spec)?;
-        self.tally.note(&pipeline);
-        Ok(pipeline)
     }
 }

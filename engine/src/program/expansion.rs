@@ -9,12 +9,12 @@ use millpond_kernels::pipeline::ExtentRows;
 use millpond_kernels::scan;
 use millpond_memory::{DeviceBuffer, DeviceView, Stream};
 
+use crate::program::context::RunContext;
 use crate::program::failure::{Failure, control_words, flagged};
-use crate::program::run::Run;
 
 /// Running sums over `counts`, and how many rows an expansion by them has.
 pub(crate) async fn running_sums(
-    run: &Run,
+    run: &RunContext,
     counts: &DeviceView,
     rows: &ExtentRows,
     bound: u64,

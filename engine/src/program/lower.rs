@@ -8,6 +8,8 @@
 //! Columns  a piece that was cut off writes what later pieces read, and no more.
 //! Pure     lowering allocates nothing on a device. Equal specs are one compiled module, so lowering again compiles nothing.
 
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::DataType;
 use millpond_kernels::codegen::ir::{
     ColumnSpec, Extents, Literal, LookupSpec, NodeId, Physical, PipelineSpec, Repr, SinkSpec, Ty,
@@ -16,7 +18,7 @@ use millpond_kernels::codegen::ir::{
 use crate::column::{ColumnInfo, DictionaryId, Form, storage};
 use crate::expr::{Dictionaries, LookupTable, Lowering, Scope};
 use crate::program::build_side::{BuildForm, KeyForm, KeySlice};
-use crate::program::contract::{Details, LoweredSink};
+use crate::program::given::Details;
 use crate::program::segments::{Origin, Program};
 use crate::reason::Reason;
 
@@ -50,6 +52,27 @@ pub struct Cut {
     pub recount: Option<Piece>,
     /// The next piece runs over pairs.
     pub expands: bool,
+}
+
+/// A sink in the kernels' language.
+#[derive(Debug, Clone)]
+pub struct LoweredSink {
+    pub spec: SinkSpec,
+    /// Columns of the output.
+    pub outputs: Vec<ColumnInfo>,
+    /// Launches over the same rows.
+    pub variants: u32,
+    /// Dictionaries whose codes are keys: they may get a bound.
+    pub key_codes: Vec<DictionaryId>,
+    /// What the sink's run, and the segments that read what it gives, must know of it.
+    pub details: Details,
+}
+
+impl LoweredSink {
+    /// A sink that gives these columns, and of which there is no more to know.
+    pub fn new(spec: SinkSpec, outputs: Vec<ColumnInfo>) -> Self {
+        Self { spec, outputs, variants: 1, key_codes: vec![], details: Arc::new(()) }
+    }
 }
 
 /// A segment in the kernels' language.

@@ -9,9 +9,10 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::program::contract::{LoweredSink, Sink, SinkRun};
+use crate::program::contract::{Sink, SinkRun};
 use crate::program::extents::{Extent, SegmentRun};
 use crate::program::failure::Failure;
+use crate::program::lower::LoweredSink;
 use crate::program::lower::SegmentLowering;
 use crate::reason::Reason;
 

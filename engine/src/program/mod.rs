@@ -7,6 +7,7 @@
 //!
 //! Trouble  out of memory, a lost device or an error flag before the first batch re-runs the CPU subplan, with a note.
 
+pub(crate) mod attempts;
 pub(crate) mod background_compile;
 pub mod build_side;
 pub(crate) mod common_subplans;
@@ -16,6 +17,7 @@ pub mod counts;
 mod expansion;
 pub mod extents;
 pub mod failure;
+pub mod given;
 pub mod lower;
 pub mod materialise;
 pub mod pace;

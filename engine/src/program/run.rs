@@ -1,39 +1,32 @@
-//! One run of a program: its attempts, and in each the segments one after the other.
+//! One attempt at running a program: what it works with, and what it comes to know.
 //!
-//!   attempt ──► prepared program ──► segment 0 ─► segment 1 ─► … ─► the result is downloaded
+//!   Prepared ─┬─► Run ─► segments, one after the other ─► results
+//!   RunContext┘    └─ tables · texts · pace · what was seen       nothing of it outlives the attempt
 //!
-//! Attempts a value outside its range, or a dictionary that outgrew the width planned for its codes, starts the run again
-//!          with what was learnt; nothing has left the device by then, and nothing of the first attempt is kept but dictionaries.
 //! Dropped  with its stream: tasks end, buffers are freed in the order of their streams.
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use datafusion::execution::TaskContext;
-use millpond_kernels::tune;
-use millpond_memory::Scope;
+use datafusion::arrow::array::UInt32Array;
+use datafusion::arrow::record_batch::RecordBatch;
+use millpond_kernels::codegen::ir::PipelineSpec;
+use millpond_kernels::pipeline::Input;
+use millpond_kernels::text;
+use millpond_memory::{DeviceBuffer, Stream};
 
 use crate::column::{ColumnInfo, Form};
-use crate::device::Engine;
-use crate::device::learnt::{PlanKey, PlanLearnt, StringForm};
 use crate::expr::Dictionary;
-use crate::options::MillpondOptions;
-use crate::profile;
-use crate::program::build_side::Build;
-use crate::program::context::{Notes, RunContext, Tags};
-use crate::program::contract::{Details, SourceRun};
-use crate::program::counts::Tally;
+use crate::program::context::RunContext;
+use crate::program::contract::SourceRun;
 use crate::program::extents::Shapes;
 use crate::program::failure::Failure;
 use crate::program::pace::Pace;
-use crate::program::part::{Kept, Part};
-use crate::program::prepared::{Lessons, Prepared};
-use crate::program::schedule::Schedule;
+use crate::program::prepared::Prepared;
 use crate::program::segments::Origin;
 use crate::program::tables::{Limits, Tables};
-use crate::program::texts::{self, Reached};
+use crate::program::texts::{self, Made, Reached};
 use crate::result::results::{Output, Results};
 
 /// What to take in smaller pieces after memory has run out.
@@ -43,26 +36,6 @@ pub enum Cut {
     Groups(usize, u32),
     /// The join whose build side a segment builds, in so many parts.
     Join(usize, u32),
-}
-
-/// What a segment gave.
-#[derive(Default)]
-pub struct Given {
-    pub(crate) parts: Vec<Kept>,
-    pub(crate) columns: Vec<ColumnInfo>,
-    /// What its sink says of itself to the segments that read it.
-    pub(crate) details: Option<Details>,
-    /// Columns that those look up by row number, each a part of its own.
-    pub(crate) looked_up: Arc<Vec<Part>>,
-    /// In the place of rows: what others look up.
-    pub(crate) built: Option<Build>,
-}
-
-impl Given {
-    /// A build side.
-    pub(crate) fn built(built: Build) -> Self {
-        Self { built: Some(built), ..Self::default() }
-    }
 }
 
 /// What a run has come to know, for the next attempt and for later runs.
@@ -96,100 +69,8 @@ impl Deref for Run {
     }
 }
 
-/// A program that a border runs, and what its runs leave to later ones.
-pub(crate) trait Runs {
-    /// The device.
-    fn engine(&self) -> &Arc<Engine>;
-    /// The structure of its plan.
-    fn key(&self) -> PlanKey;
-    /// The program, prepared with these lessons.
-    ///
-    /// # Errors
-    /// Why the program has no form over its sources' columns.
-    fn prepared(&self, lessons: &mut Lessons, tally: &Tally) -> Result<Arc<Prepared>, Failure>;
-    /// Where runs tell what a user should hear of.
-    fn notes(&self) -> Arc<dyn Notes>;
-}
-
-/// Runs what `border` runs, attempt after attempt.
-pub(crate) async fn run(
-    border: &impl Runs,
-    context: &Arc<TaskContext>,
-    scope: &Scope,
-    tally: &Arc<Tally>,
-    out: &Output,
-) -> Result<(), Failure> {
-    let options = context.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
-    let (key, engine) = (border.key(), border.engine());
-    let PlanLearnt { strings, groups } = engine.learnt.get(key);
-    let mut lessons = Lessons { strings, groups, ..Lessons::default() };
-    let remembered = lessons.strings.clone();
-    for _ in 0..MAX_ATTEMPTS {
-        tally.attempts.fetch_add(1, Ordering::Relaxed);
-        let begin = || {
-            let prepared = border.prepared(&mut lessons, tally)?;
-            let participant = engine.governor.participant(scope.path(), 0);
-            let context = RunContext {
-                engine: Arc::clone(engine),
-                options: options.clone(),
-                task: Arc::clone(context),
-                scope: scope.clone(),
-                tags: Tags::of(scope),
-                tally: Arc::clone(tally),
-                participant,
-                notes: border.notes(),
-            };
-            Run::new(prepared, context, out)
-        };
-        let attempt = Arc::new(tally.preparing(begin)?);
-        let nothing_left = || out.sent.load(Ordering::Relaxed) == 0;
-        match profile::attempt(attempt.attempt(), Failure::lesson).await {
-            Err(Failure::Ranges) if !lessons.wide && nothing_left() => lessons.wide = true,
-            Err(Failure::Dictionaries(sizes)) if nothing_left() => {
-                for (column, size) in sizes {
-                    let known = lessons.dictionaries.entry(column).or_default();
-                    // Four times what was seen, so that a slowly growing dictionary does not restart the run each time.
-                    *known = (*known).max(size * 4);
-                }
-            }
-            Err(Failure::Texts(columns)) if nothing_left() => lessons.strings.texts.extend(columns),
-            // The dictionaries have their values by now.
-            Err(Failure::Ranks) => {}
-            Err(Failure::Arena) if nothing_left() => lessons.arena_times = attempt.reached.larger_arenas()?,
-            Err(failure) if failure.wants_less() && nothing_left() => {
-                let next = attempt.seen().cut_next.take();
-                match next {
-                    Some(Cut::Groups(segment, passes)) => {
-                        lessons.passes.insert(segment, passes.min(tune::MAX_KEY_PARTS))
-                    }
-                    Some(Cut::Join(build, parts)) => lessons.join_parts.insert(build, parts.min(tune::MAX_KEY_PARTS)),
-                    None => return Err(failure),
-                };
-            }
-            other => {
-                if lessons.strings != remembered {
-                    // What did not go well is not worth remembering.
-                    let strings = if other.is_ok() { lessons.strings } else { StringForm::default() };
-                    engine.learnt.learn(key, |known| known.strings = strings);
-                }
-                let groups = &attempt.seen().groups;
-                if other.is_ok() && !groups.is_empty() {
-                    engine.learnt.learn(key, |known| known.groups.clone_from(groups));
-                }
-                return other;
-            }
-        }
-    }
-    Err(Failure::trouble(format!(
-        "gave up after {MAX_ATTEMPTS} attempts: what is planned from the values kept changing"
-    )))
-}
-
-/// How often a run begins again with what it has learnt.
-const MAX_ATTEMPTS: usize = 12;
-
 impl Run {
-    fn new(prepared: Arc<Prepared>, context: RunContext, out: &Output) -> Result<Self, Failure> {
+    pub fn new(prepared: Arc<Prepared>, context: RunContext, out: &Output) -> Result<Self, Failure> {
         let (program, lessons) = (&prepared.program, &prepared.lessons);
         let sources = program.sources.iter().map(|source| source.open()).collect::<Result<_, _>>()?;
         let most = context.options.most_dictionary_values();
@@ -243,21 +124,58 @@ impl Run {
         segment + 1 == self.prepared.program.segments.len()
     }
 
-    async fn attempt(self: &Arc<Self>) -> Result<(), Failure> {
-        let stream = self.engine.streams.take(&self.scope)?;
-        let Some(result) = Schedule::new(self, &stream).result().await? else { return Ok(()) };
-        // Batches stay here until the last one is home: until then the CPU can take over.
-        let mut held = self.host_memory("results");
-        for part in result.parts {
-            let mut part = part.on_device(&stream)?;
-            if let Some(selection) = &self.prepared.program.selection {
-                part = part.select(selection)?;
-            }
-            let batch = self.download(&part, &stream, false).await?;
-            held.grow(batch.get_array_memory_size());
-            self.results.came_home(batch);
+    /// Room for what a launch makes; none if it makes no texts.
+    pub fn made(&self, spec: &PipelineSpec, input: &Input<'_>, stream: &Stream) -> Result<Option<Made<'_>>, Failure> {
+        let bytes = text::arena_bytes(spec, input, self.reached.arena_times()) as usize;
+        if bytes == 0 {
+            return Ok(None);
         }
-        self.results.leave_home().await
+        let promise = self.promise(bytes)?;
+        let buffer = DeviceBuffer::zeroed(bytes, &stream.with_scope(&self.tags.output), &self.engine.pool)?;
+        let bytes = buffer.as_view().clone();
+        self.reached.keep(&bytes, Some(promise));
+        Ok(Some(Made::in_arena(&self.reached, bytes)))
+    }
+
+    /// The codes of an extent's strings, batch by batch, for the columns of `upload` that are codes.
+    ///
+    /// # Errors
+    /// [`Failure::Texts`] where some are better off without a dictionary, as long as no row has left; later a dictionary may
+    /// become larger.
+    pub fn interned(&self, upload: usize, batches: &[RecordBatch]) -> Result<Vec<Vec<UInt32Array>>, Failure> {
+        let (columns, used) = (&self.prepared.sources[upload].columns, &self.prepared.used[upload]);
+        loop {
+            let mut texts = Vec::new();
+            let mut codes = Vec::with_capacity(columns.len());
+            let mut tables = self.tables();
+            for (index, column) in columns.iter().enumerate() {
+                let mut arrays = Vec::new();
+                if let (Form::Codes(_, id), true) = (&column.form, used[index]) {
+                    for batch in batches {
+                        match tables.intern(*id, batch.column(index)) {
+                            Ok(codes) => arrays.push(codes),
+                            Err(Failure::Texts(columns)) => {
+                                texts.extend(columns);
+                                break;
+                            }
+                            Err(failure) => return Err(failure),
+                        }
+                        if tables.nearly_all_different(*id) {
+                            texts.push((upload, index));
+                            break;
+                        }
+                    }
+                }
+                codes.push(arrays);
+            }
+            if texts.is_empty() {
+                return Ok(codes);
+            }
+            if self.results.give_up(&texts) {
+                return Err(Failure::Texts(texts));
+            }
+            tables.need(texts);
+        }
     }
 
     /// Columns whose dictionaries are complete, with the bound that gives their codes.

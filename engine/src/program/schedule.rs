@@ -19,9 +19,10 @@ use crate::profile;
 use crate::program::build_side::{Build, KeySlice};
 use crate::program::extents::{SegmentRun, SegmentStart};
 use crate::program::failure::Failure;
+use crate::program::given::Given;
 use crate::program::part::Kept;
 use crate::program::prepared::merged;
-use crate::program::run::{Cut, Given, Run};
+use crate::program::run::{Cut, Run};
 use crate::program::segments::Origin;
 
 /// Parts become so many times as many where memory has run out.

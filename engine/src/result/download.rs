@@ -1,16 +1,20 @@
-//! The way home: a part as an Arrow batch, and batches to whoever reads the result.
+//! Downloads: a part as an Arrow batch.
 //!
 //!   part ── small ──► one copy, control block and all
 //!        └─ large ──► one copy for the number of rows, one for what they take
 //!
-//! Waits    for the copies. Rows are counted to a LIMIT when they leave.
+//! Texts    are packed on the device first: two waits, for the number of rows and of bytes, and for both.
+//! Waits    for the copies.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use millpond_kernels::abi;
+use millpond_kernels::codegen::ir::Physical;
 use millpond_kernels::layout::OutputLayout;
-use millpond_memory::{DeviceView, HostKind, MemoryError, Stream, recorder};
+use millpond_kernels::text::{self, Working};
+use millpond_memory::{DeviceBuffer, DeviceView, HostKind, MemoryError, Reservation, Stream, recorder};
 
 use crate::column::Form;
 use crate::column::layout::read_array;
@@ -22,6 +26,18 @@ use crate::program::run::Run;
 
 /// A result that takes more of the pinned memory than one such share goes home in pieces.
 const PINNED_SHARE: usize = 4;
+
+/// A column of views on its way home.
+struct Packed {
+    /// Of the part.
+    column: usize,
+    views: DeviceView,
+    place: Working,
+    working: DeviceBuffer,
+    dense: Option<DeviceBuffer>,
+    bytes: usize,
+    _promises: Vec<Reservation>,
+}
 
 impl Run {
     /// A result as an Arrow batch: one copy where it is small, else one for its size and one for its rows.
@@ -144,6 +160,148 @@ impl Run {
             let data_type = schema.field(arrays.len()).data_type();
             let array = read_array(data_type, layout.physical, rows, bytes(values), validity, dictionary.as_ref())?;
             arrays.push(array);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(schema, arrays, &options)?)
+    }
+
+    /// A result with texts as an Arrow batch.
+    pub async fn download_texts(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
+        let (engine, layout) = (&self.engine, &part.layout);
+        let stream = &stream.with_scope(&self.tags.output);
+        let extent = part.as_extent()?;
+        let mut packed = Vec::new();
+        for index in 0..part.outputs.len() {
+            let Some(column) = part.column(index).filter(|column| column.physical == Physical::View) else { continue };
+            let views = part.buffer.view(column.values.clone())?;
+            let place = Working::new(extent.rows.upper_bound());
+            let promise = self.promise(place.bytes())?;
+            let working = DeviceBuffer::new(place.bytes(), stream, &engine.pool)?;
+            text::dense_ends(&engine.images, &views, &extent.rows, working.as_view(), stream)?;
+            packed.push(Packed {
+                column: index,
+                views,
+                place,
+                working,
+                dense: None,
+                bytes: 0,
+                _promises: vec![promise],
+            });
+        }
+        // How many rows, and how many bytes in each column.
+        let control = abi::CONTROL_BYTES as usize;
+        let mut staging = engine.pinned.take(HostKind::Download, control * (packed.len() + 1)).await?;
+        staging.enqueue_to_host(0..control, &part.buffer.view(OutputLayout::CONTROL)?, stream)?;
+        for (place, column) in (1..).zip(&packed) {
+            let from = column.working.view(Working::CONTROL)?;
+            staging.enqueue_to_host(control * place..control * (place + 1), &from, stream)?;
+        }
+        let pending = staging.idle()?;
+        let staging = if feeding { pending.feeding().await? } else { pending.await? };
+        let rows = {
+            let words = staging.read()?;
+            let (error, rows) = control_words(&words[..control])?;
+            flagged(error)?;
+            if rows > layout.rows_upper_bound {
+                let bound = layout.rows_upper_bound;
+                return Err(Failure::trouble(format!("the device says {rows} rows of at most {bound}")));
+            }
+            for (place, column) in (1..).zip(&mut packed) {
+                column.bytes = control_words(&words[control * place..][..control])?.1 as usize;
+            }
+            (rows as usize).min(self.results.wanted())
+        };
+        drop(staging);
+
+        let reached = self.reached.all();
+        for column in &mut packed {
+            if rows == 0 || column.bytes == 0 {
+                continue;
+            }
+            column._promises.push(self.promise(column.bytes)?);
+            let dense = DeviceBuffer::new(column.bytes, stream, &engine.pool)?;
+            let (views, working) = (&column.views, column.working.as_view());
+            text::pack(&engine.images, views, &reached, &extent.rows, working, dense.as_view(), stream)?;
+            column.dense = Some(dense);
+        }
+        // Region by region into one piece of pinned memory.
+        let mut pieces: Vec<(DeviceView, usize)> = Vec::new();
+        let mut end = 0;
+        let mut piece = |view: DeviceView| {
+            let at = end;
+            end += view.len().next_multiple_of(64);
+            let range = at..at + view.len();
+            pieces.push((view, at));
+            range
+        };
+        let mut places = Vec::with_capacity(part.outputs.len());
+        for index in 0..part.outputs.len() {
+            let column =
+                part.column(index).ok_or_else(|| EngineError::internal("every column of a result is there"))?;
+            let mut take = |buffer: &DeviceView, start: usize, bytes: usize| match bytes {
+                0 => Ok(0..0),
+                bytes => buffer.view(start..start + bytes).map(&mut piece),
+            };
+            let validity = match &column.validity {
+                Some(validity) => Some(take(&part.buffer, validity.start, rows.div_ceil(8))?),
+                None => None,
+            };
+            let (values, bytes) = match packed.iter().find(|packed| packed.column == index) {
+                Some(text) => {
+                    let ends = take(text.working.as_view(), text.place.ends().start, rows * 8)?;
+                    let bytes = match &text.dense {
+                        Some(dense) => take(dense.as_view(), 0, text.bytes)?,
+                        None => 0..0,
+                    };
+                    (ends, Some(bytes))
+                }
+                None => {
+                    let bytes = column.physical.value_bytes(rows as u64) as usize;
+                    (take(&part.buffer, column.values.start, bytes)?, None)
+                }
+            };
+            places.push((values, bytes, validity));
+        }
+        let (copied, staging, read);
+        let home: &[u8] = if self.goes_in_pieces(end) {
+            let mut bytes = vec![0; end];
+            for (view, at) in &pieces {
+                self.in_pieces(view, &mut bytes[*at..at + view.len()], stream, feeding).await?;
+            }
+            copied = bytes;
+            &copied
+        } else {
+            let mut taken = engine.pinned.take(HostKind::Download, end).await?;
+            for (view, at) in &pieces {
+                taken.enqueue_to_host(*at..at + view.len(), view, stream)?;
+            }
+            let pending = taken.idle()?;
+            staging = if feeding { pending.feeding().await? } else { pending.await? };
+            read = staging.read()?;
+            &read
+        };
+        let schema = Arc::clone(&self.prepared.program.schema);
+        let mut arrays: Vec<ArrayRef> = Vec::with_capacity(places.len());
+        for (index, (values, bytes, validity)) in places.into_iter().enumerate() {
+            let data_type = schema.field(index).data_type();
+            let validity = validity.map(|range| &home[range]);
+            arrays.push(match bytes {
+                Some(bytes) => {
+                    // Rows that are not wanted any more have bytes behind those of the others.
+                    let ends = &home[values];
+                    let last = ends.last_chunk::<8>().map_or(0, |end| u64::from_le_bytes(*end) as usize);
+                    let bytes = home[bytes].get(..last).unwrap_or(&[]);
+                    crate::column::text::read(data_type, rows, ends, bytes, validity)?
+                }
+                None => {
+                    let dictionary = match part.outputs[index].form {
+                        Form::Codes(_, id) => Some(self.tables().values(id)?),
+                        _ => None,
+                    };
+                    let physical = part.column(index).map_or(Physical::Bit, |column| column.physical);
+                    read_array(data_type, physical, rows, &home[values], validity, dictionary.as_ref())?
+                }
+            });
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(schema, arrays, &options)?)

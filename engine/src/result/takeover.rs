@@ -19,9 +19,9 @@ use crate::error::EngineError;
 use crate::metric;
 use crate::options::{Fallback, MillpondOptions};
 use crate::profile;
+use crate::program::attempts::{self, Runs};
 use crate::program::counts::Tally;
 use crate::program::failure::{Failure, Trouble};
-use crate::program::run::{self, Runs};
 use crate::result::node::{DownloadExec, UnderWay};
 use crate::result::results::Output;
 use crate::source::reset::ready_again;
@@ -62,7 +62,7 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: O
         out: out.clone(),
         _under_way: download.run_begins(),
     };
-    let run = run::run(&download, &context, &scope, &record.tally, &out);
+    let run = attempts::run(&download, &context, &scope, &record.tally, &out);
     let ended = recorder::during(profile::step::PREPARE, run).await;
     if ended.is_ok() && record.tally.attempts.load(Ordering::Relaxed) == 1 {
         turn.is_steady();

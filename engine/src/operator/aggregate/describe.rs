@@ -25,10 +25,11 @@ use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_plan::aggregates::AggregateExec;
 
 use crate::expr::builtin::is_own_aggregate;
+use crate::expr::sketch::{SketchExpr, SketchPart};
 use crate::operator::aggregate::lower::unsupported;
 use crate::operator::aggregate::ranked::is_ranked;
 use crate::operator::aggregate::sketch;
-use crate::operator::aggregate::sketch::{Method, Sketch, SketchExpr, SketchPart};
+use crate::operator::aggregate::sketch::{Method, Sketch};
 use crate::reason::Reason;
 
 /// Sets, times one more than there are distinct arguments: launches over the same rows.

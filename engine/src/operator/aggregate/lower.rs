@@ -25,7 +25,8 @@ use crate::operator::aggregate::describe::{Aggregation, Call, Number, Variant};
 use crate::operator::aggregate::run::{AggregateRun, RankRun};
 use crate::operator::aggregate::{finish, moments, ranked, sketch};
 use crate::operator::sort::lower::SortedBy;
-use crate::program::contract::{LoweredSink, Sink, SinkRun, Stage};
+use crate::program::contract::{Sink, SinkRun, Stage};
+use crate::program::lower::LoweredSink;
 use crate::program::lower::{SegmentLowering, number_column};
 use crate::reason::Reason;
 

@@ -28,9 +28,9 @@ use crate::operator::sort::run::{fetch_rows, order_rows};
 use crate::program::contract::{SinkRun, TableSize};
 use crate::program::extents::{Extent, PreparedSegment, SegmentRun};
 use crate::program::failure::{Failure, control_words, flagged};
+use crate::program::given::Given;
 use crate::program::lower::LoweredSegment;
 use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
-use crate::program::run::Given;
 use crate::program::texts::Made;
 
 /// Groups that a hash table has room for at first, unless the rows are fewer.

@@ -22,9 +22,10 @@ use crate::operator::join::lower::{TableRoom, lower_table, table_spec};
 use crate::operator::join::probe::Asked;
 use crate::program::build_side::{Build, BuildForm, KeyForm};
 use crate::program::failure::{Failure, flagged};
+use crate::program::given::Given;
 use crate::program::lower::column_spec;
 use crate::program::part::Part;
-use crate::program::run::{Given, Run};
+use crate::program::run::Run;
 use crate::program::segments::Origin;
 use crate::program::texts::Made;
 

@@ -19,7 +19,8 @@ use crate::operator::join::probe::{self, Asked};
 use crate::operator::join::run::{BuildRun, MarkRun};
 use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
 use crate::program::build_side::{BuildForm, KeyForm};
-use crate::program::contract::{LoweredSink, Sink, SinkRun, Stage};
+use crate::program::contract::{Sink, SinkRun, Stage};
+use crate::program::lower::LoweredSink;
 use crate::program::lower::{Cut, Piece, PieceBuilder, SegmentLowering, number_column};
 use crate::reason::Reason;
 

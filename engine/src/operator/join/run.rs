@@ -15,8 +15,8 @@ use crate::operator::join::DeviceJoinExec;
 use crate::program::contract::SinkRun;
 use crate::program::extents::{Extent, SegmentRun};
 use crate::program::failure::Failure;
+use crate::program::given::Given;
 use crate::program::part::Kept;
-use crate::program::run::Given;
 use crate::program::texts::Made;
 
 /// Keeps the rows of a build side, and makes its table of them.

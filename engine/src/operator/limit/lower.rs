@@ -1,8 +1,8 @@
 //! A limit in the kernels' language: dense columns, of which its run keeps the rows between offset and limit.
 
 use crate::operator::limit::run::LimitRun;
-use crate::program::contract::{LoweredSink, Sink, SinkRun};
-use crate::program::lower::SegmentLowering;
+use crate::program::contract::{Sink, SinkRun};
+use crate::program::lower::{LoweredSink, SegmentLowering};
 use crate::reason::Reason;
 
 /// Dense columns, without the first `skip` rows, and of the others at most `fetch`.

@@ -5,8 +5,8 @@ use datafusion::physical_expr::LexOrdering;
 use crate::column::DictionaryId;
 use crate::operator::sort::run::SortRun;
 use crate::operator::sort::top::{self, Best};
-use crate::program::contract::{LoweredSink, Sink, SinkRun};
-use crate::program::lower::SegmentLowering;
+use crate::program::contract::{Sink, SinkRun};
+use crate::program::lower::{LoweredSink, SegmentLowering};
 use crate::reason::Reason;
 
 use std::sync::Arc;

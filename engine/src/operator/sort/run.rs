@@ -30,9 +30,10 @@ use crate::operator::sort::top::Search;
 use crate::program::contract::SinkRun;
 use crate::program::extents::{Extent, SegmentRun};
 use crate::program::failure::Failure;
+use crate::program::given::Given;
 use crate::program::lower::LoweredSegment;
 use crate::program::part::{Kept, Part};
-use crate::program::run::{Given, Run};
+use crate::program::run::Run;
 
 /// A part is cut to the rows that are wanted where it has more than so many times as many.
 const WORTH_CUTTING: u64 = 2;

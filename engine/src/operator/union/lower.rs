@@ -10,8 +10,8 @@ use datafusion::physical_expr::expressions::Column;
 
 use crate::column::{ColumnInfo, DictionaryId, Form};
 use crate::expr::{Dictionaries, Dictionary, Lowering, Value};
-use crate::program::contract::{LoweredSink, Sink, SinkRun};
-use crate::program::lower::SegmentLowering;
+use crate::program::contract::{Sink, SinkRun};
+use crate::program::lower::{LoweredSink, SegmentLowering};
 use crate::program::materialise::KeepRows;
 use crate::reason::Reason;
 

@@ -28,14 +28,13 @@ use crate::column::layout::ExtentLayout;
 use crate::column::{ColumnInfo, storage};
 use crate::device::host_memory::HostHold;
 use crate::error::EngineError;
-use crate::metric;
 use crate::options::Fallback;
-use crate::panics;
 use crate::profile::{self, step};
 use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
 use crate::program::run::Run;
 use crate::program::texts;
+use crate::{metric, panics};
 
 /// Batches of a partition that are read before they are wanted.
 const BATCHES_AHEAD: usize = 2;

@@ -1,0 +1,134 @@
+//! Runs a program attempt after attempt, with what each one has learnt.
+//!
+//!   attempt ─► value outside its range · dictionary larger than planned · no memory ─► lesson ─► next attempt, 12 at most
+//!
+//! Nothing has left the device when an attempt begins again, and nothing of it is kept but the values of dictionaries.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use datafusion::execution::TaskContext;
+use millpond_kernels::tune;
+use millpond_memory::Scope;
+
+use crate::device::Engine;
+use crate::device::learnt::{PlanKey, PlanLearnt, StringForm};
+use crate::options::MillpondOptions;
+use crate::profile;
+use crate::program::context::{Notes, RunContext, Tags};
+use crate::program::counts::Tally;
+use crate::program::failure::Failure;
+use crate::program::prepared::{Lessons, Prepared};
+use crate::program::run::{Cut, Run};
+use crate::program::schedule::Schedule;
+use crate::result::results::Output;
+
+/// A program that a border runs, and what its runs leave to later ones.
+pub(crate) trait Runs {
+    /// The device.
+    fn engine(&self) -> &Arc<Engine>;
+    /// The structure of its plan.
+    fn key(&self) -> PlanKey;
+    /// The program, prepared with these lessons.
+    ///
+    /// # Errors
+    /// Why the program has no form over its sources' columns.
+    fn prepared(&self, lessons: &mut Lessons, tally: &Tally) -> Result<Arc<Prepared>, Failure>;
+    /// Where runs tell what a user should hear of.
+    fn notes(&self) -> Arc<dyn Notes>;
+}
+
+/// Runs what `border` runs, attempt after attempt.
+pub(crate) async fn run(
+    border: &impl Runs,
+    context: &Arc<TaskContext>,
+    scope: &Scope,
+    tally: &Arc<Tally>,
+    out: &Output,
+) -> Result<(), Failure> {
+    let options = context.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
+    let (key, engine) = (border.key(), border.engine());
+    let PlanLearnt { strings, groups } = engine.learnt.get(key);
+    let mut lessons = Lessons { strings, groups, ..Lessons::default() };
+    let remembered = lessons.strings.clone();
+    for _ in 0..MAX_ATTEMPTS {
+        tally.attempts.fetch_add(1, Ordering::Relaxed);
+        let begin = || {
+            let prepared = border.prepared(&mut lessons, tally)?;
+            let participant = engine.governor.participant(scope.path(), 0);
+            let context = RunContext {
+                engine: Arc::clone(engine),
+                options: options.clone(),
+                task: Arc::clone(context),
+                scope: scope.clone(),
+                tags: Tags::of(scope),
+                tally: Arc::clone(tally),
+                participant,
+                notes: border.notes(),
+            };
+            Run::new(prepared, context, out)
+        };
+        let attempt = Arc::new(tally.preparing(begin)?);
+        let nothing_left = || out.sent.load(Ordering::Relaxed) == 0;
+        match profile::attempt(run_once(&attempt), Failure::lesson).await {
+            Err(Failure::Ranges) if !lessons.wide && nothing_left() => lessons.wide = true,
+            Err(Failure::Dictionaries(sizes)) if nothing_left() => {
+                for (column, size) in sizes {
+                    let known = lessons.dictionaries.entry(column).or_default();
+                    // Four times what was seen, so that a slowly growing dictionary does not restart the run each time.
+                    *known = (*known).max(size * 4);
+                }
+            }
+            Err(Failure::Texts(columns)) if nothing_left() => lessons.strings.texts.extend(columns),
+            // The dictionaries have their values by now.
+            Err(Failure::Ranks) => {}
+            Err(Failure::Arena) if nothing_left() => lessons.arena_times = attempt.reached.larger_arenas()?,
+            Err(failure) if failure.wants_less() && nothing_left() => {
+                let next = attempt.seen().cut_next.take();
+                match next {
+                    Some(Cut::Groups(segment, passes)) => {
+                        lessons.passes.insert(segment, passes.min(tune::MAX_KEY_PARTS))
+                    }
+                    Some(Cut::Join(build, parts)) => lessons.join_parts.insert(build, parts.min(tune::MAX_KEY_PARTS)),
+                    None => return Err(failure),
+                };
+            }
+            other => {
+                if lessons.strings != remembered {
+                    // What did not go well is not worth remembering.
+                    let strings = if other.is_ok() { lessons.strings } else { StringForm::default() };
+                    engine.learnt.learn(key, |known| known.strings = strings);
+                }
+                let groups = &attempt.seen().groups;
+                if other.is_ok() && !groups.is_empty() {
+                    engine.learnt.learn(key, |known| known.groups.clone_from(groups));
+                }
+                return other;
+            }
+        }
+    }
+    Err(Failure::trouble(format!(
+        "gave up after {MAX_ATTEMPTS} attempts: what is planned from the values kept changing"
+    )))
+}
+
+/// How often a run begins again with what it has learnt.
+const MAX_ATTEMPTS: usize = 12;
+
+/// One attempt: all segments, and the result on its way out.
+async fn run_once(run: &Arc<Run>) -> Result<(), Failure> {
+    let stream = run.engine.streams.take(&run.scope)?;
+    let Some(result) = Schedule::new(run, &stream).result().await? else { return Ok(()) };
+    // Batches stay here until the last one is home: until then the CPU can take over.
+    let mut held = run.host_memory("results");
+    for part in result.parts {
+        let mut part = part.on_device(&stream)?;
+        if let Some(selection) = &run.prepared.program.selection {
+            part = part.select(selection)?;
+        }
+        let batch = run.download(&part, &stream, false).await?;
+        held.grow(batch.get_array_memory_size());
+        run.results.came_home(batch);
+    }
+    run.results.leave_home().await
+}
