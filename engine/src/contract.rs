@@ -113,8 +113,11 @@ pub trait DeviceOperator: Cut {
 /// The operators that a session's plans are placed with. Its clones share one list.
 #[derive(Clone, Default)]
 pub struct Operators {
-    list: Arc<RwLock<Arc<[Arc<dyn DeviceOperator>]>>>,
+    list: Arc<RwLock<OperatorList>>,
 }
+
+/// Operators in the order in which they are asked.
+type OperatorList = Arc<[Arc<dyn DeviceOperator>]>;
 
 /// What placement made of a subtree.
 pub enum Placed {

@@ -78,8 +78,11 @@ pub struct Segments<'o> {
     operators: &'o Operators,
     program: Program,
     /// Nodes whose segments may be read by others that ask for the same, and what reads them begins with.
-    found: Vec<(Arc<dyn ExecutionPlan>, usize, Vec<Arc<dyn Stage>>)>,
+    found: Vec<Found>,
 }
+
+/// A node, the segment that gives its rows, and the stages that reading them begins with.
+type Found = (Arc<dyn ExecutionPlan>, usize, Vec<Arc<dyn Stage>>);
 
 impl Program {
     /// Cuts the device subtree `plan`.

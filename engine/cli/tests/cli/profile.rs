@@ -25,9 +25,12 @@ fn read(path: &Path) -> (Vec<Value>, BTreeMap<(u64, u64), String>) {
     (events.into_iter().filter(|event| event["ph"] == "X").collect(), tracks)
 }
 
+/// From, to, and what.
+type Interval = (i64, i64, String);
+
 /// On each track, of two events that meet one lies inside the other.
 fn assert_nested(events: &[Value], tracks: &BTreeMap<(u64, u64), String>) {
-    let mut by_track: BTreeMap<(u64, u64), Vec<(i64, i64, String)>> = BTreeMap::new();
+    let mut by_track: BTreeMap<(u64, u64), Vec<Interval>> = BTreeMap::new();
     for event in events {
         let key = (event["pid"].as_u64().expect("a process"), event["tid"].as_u64().expect("a thread"));
         let from = ns(event, "ts");
@@ -36,7 +39,7 @@ fn assert_nested(events: &[Value], tracks: &BTreeMap<(u64, u64), String>) {
     for (key, mut events) in by_track {
         let track = &tracks[&key];
         events.sort_by_key(|(from, to, _)| (*from, -*to));
-        let mut open: Vec<(i64, i64, String)> = Vec::new();
+        let mut open: Vec<Interval> = Vec::new();
         for event in events {
             while open.last().is_some_and(|(_, to, _)| *to <= event.0) {
                 open.pop();

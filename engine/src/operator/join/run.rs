@@ -10,7 +10,6 @@ use futures::future::BoxFuture;
 use millpond_kernels::pipeline::Input;
 use millpond_memory::Stream;
 
-use crate::error::EngineError;
 use crate::operator::join::DeviceJoinExec;
 use crate::program::contract::SinkRun;
 use crate::program::extents::{Extent, SegmentRun};
@@ -72,7 +71,7 @@ impl SinkRun for MarkRun {
         stream: &'a Stream,
     ) -> BoxFuture<'a, Result<Given, Failure>> {
         async move {
-            let built = segment.built(self.build).map_err(EngineError::from)?;
+            let built = segment.built(self.build)?;
             if let Some(marks) = built.marks(&segment.run, stream)? {
                 // An error in a condition is raised where rows are marked; nothing later would look there.
                 segment.check_raised(&marks, stream).await?;
