@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use millpond_memory::driver::{PoolHandle, StreamHandle};
+use millpond_memory::recorder::{Recorder, step};
 use millpond_memory::{ByteSize, Device, DeviceBuffer, Driver, MemoryPool, Pending, Strategy, Stream};
 
 #[path = "../tests/memory/recording.rs"]
@@ -187,6 +188,24 @@ fn pendings(c: &mut Criterion) {
     });
 }
 
+/// What a place that is recorded costs where nobody records, and where somebody does.
+fn recorders(c: &mut Criterion) {
+    let device = device();
+    let pool = pool(&device, Strategy::CudaAsync);
+    let stream = Stream::new(&device).expect("a stream");
+    let buffer = DeviceBuffer::new(WHOLE, &stream, &pool).expect("allocates");
+    let mut group = c.benchmark_group("recorder");
+    let mut both = |whose: &str| {
+        group.bench_function(format!("a step, {whose}"), |b| b.iter(|| drop(black_box(step(black_box("a step"))))));
+        group.bench_function(format!("a fill, {whose}"), |b| {
+            b.iter(|| black_box(&buffer).fill(0, &stream).expect("fills"));
+        });
+    };
+    both("nobody records");
+    let _on = Recorder::new().path("run", "one", "rest").enter();
+    both("recorded");
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default()
@@ -194,6 +213,6 @@ criterion_group! {
         .warm_up_time(Duration::from_millis(200))
         .measurement_time(Duration::from_millis(800))
         .without_plots();
-    targets = driver, resources, buffers, waits, guards, pendings
+    targets = driver, resources, buffers, waits, guards, pendings, recorders
 }
 criterion_main!(benches);

@@ -112,7 +112,7 @@ impl Program {
         Ok(segments.program)
     }
 
-    /// A segment in a few words, for whoever asks where time goes: "segment 1: upload 1 → Probe → Aggregate".
+    /// A segment in a few words, for whoever asks where time goes: "segment 1: upload 1 → Probe 0 → AggregateSink".
     pub fn segment_name(&self, index: usize) -> String {
         let Segment { origin, stages, sink } = &self.segments[index];
         let mut steps = vec![match origin {
