@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn steps_are_a_sum() {
         assert_eq!(
-            steps_text(&[("plan", 1_500_000), ("wait", 500)], 1_500_500),
+            steps_text(&[("plan", 1_500_000), ("wait", 700)], 1_500_700),
             "plan 1.500 ms + wait 0.001 ms = 1.501 ms"
         );
     }
