@@ -186,7 +186,7 @@ fn a_recorder_is_told_what_a_launch_touched() {
     assert_eq!((&*launch.kernel, launch.blocks, launch.threads, launch.rows), ("add", 2, 32, Some(64)));
     let figures = launch.figures.expect("the simulated device counts");
     assert_eq!((figures.sectors_read, figures.sectors_written, figures.sectors_atomic), (16, 16, 1));
-    // 15 instructions up to the end, two warps, and no lane that leaves early.
-    assert_eq!((figures.warp_instructions, figures.lane_instructions), (2 * 15, 64 * 15));
+    // 16 instructions from the first to the last, and two warps; no lane takes the branch.
+    assert_eq!((figures.warp_instructions, figures.lane_instructions), (2 * 16, 64 * 15));
     assert!(rig.driver.take_findings().is_empty());
 }
