@@ -8,6 +8,7 @@
 
 pub mod host_memory;
 pub(crate) mod learnt;
+pub mod memory;
 mod null;
 
 use std::sync::atomic::{AtomicU64, Ordering};

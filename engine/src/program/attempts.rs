@@ -13,13 +13,14 @@ use millpond_memory::Scope;
 
 use crate::device::Engine;
 use crate::device::learnt::{PlanKey, PlanLearnt, StringForm};
+use crate::device::memory::MemoryDoor;
 use crate::options::MillpondOptions;
 use crate::profile;
 use crate::program::context::{Notes, RunContext, Tags};
 use crate::program::counts::Tally;
 use crate::program::failure::Failure;
 use crate::program::prepared::{Lessons, Prepared};
-use crate::program::run::{Cut, Run};
+use crate::program::run::{Run, Split};
 use crate::program::schedule::Schedule;
 use crate::result::results::Output;
 
@@ -55,7 +56,7 @@ pub(crate) async fn run(
         tally.attempts.fetch_add(1, Ordering::Relaxed);
         let begin = || {
             let prepared = border.prepared(&mut lessons, tally)?;
-            let participant = engine.governor.participant(scope.path(), 0);
+            let memory = MemoryDoor::new(&engine.pool, engine.governor.participant(scope.path(), 0));
             let context = RunContext {
                 engine: Arc::clone(engine),
                 options: options.clone(),
@@ -63,7 +64,7 @@ pub(crate) async fn run(
                 scope: scope.clone(),
                 tags: Tags::of(scope),
                 tally: Arc::clone(tally),
-                participant,
+                memory,
                 notes: border.notes(),
             };
             Run::new(prepared, context, out)
@@ -84,12 +85,12 @@ pub(crate) async fn run(
             Err(Failure::Ranks) => {}
             Err(Failure::Arena) if nothing_left() => lessons.arena_times = attempt.reached.larger_arenas()?,
             Err(failure) if failure.wants_less() && nothing_left() => {
-                let next = attempt.seen().cut_next.take();
+                let next = attempt.seen().split_next.take();
                 match next {
-                    Some(Cut::Groups(segment, passes)) => {
+                    Some(Split::Groups(segment, passes)) => {
                         lessons.passes.insert(segment, passes.min(tune::MAX_KEY_PARTS))
                     }
-                    Some(Cut::Join(build, parts)) => lessons.join_parts.insert(build, parts.min(tune::MAX_KEY_PARTS)),
+                    Some(Split::Join(build, parts)) => lessons.join_parts.insert(build, parts.min(tune::MAX_KEY_PARTS)),
                     None => return Err(failure),
                 };
             }

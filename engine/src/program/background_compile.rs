@@ -39,7 +39,9 @@ impl Run {
         let mut specs = Vec::new();
         for (next, segment) in self.prepared.program.segments.iter().enumerate() {
             let alone = matches!(&segment.origin, Origin::Segments(from) if from[..] == [index]);
-            if !alone || self.prepared.program.probed(next).next().is_some() {
+            // Of a source that is read in parts the first one is enough for a guess.
+            let is_known = self.shapes().knows(next);
+            if !alone || is_known || self.prepared.program.probed(next).next().is_some() {
                 continue;
             }
             let mut columns = prepared.lowered.outputs.clone();

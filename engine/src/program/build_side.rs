@@ -207,8 +207,7 @@ impl Built {
             return Ok(Some(marks.as_view().clone()));
         }
         let bytes = mark_bytes(self.rows_bound());
-        let promise = run.promise(bytes)?;
-        let marks = DeviceBuffer::zeroed(bytes, &stream.with_scope(&run.tags.joins), &run.engine.pool)?;
+        let (marks, promise) = run.memory.take_zeroed(bytes, &run.tags.joins, stream)?;
         let view = marks.as_view().clone();
         *slot = Some((marks, promise));
         Ok(Some(view))
@@ -226,10 +225,10 @@ fn waiting(run: &RunContext, views: Vec<DeviceView>, promises: Vec<Reservation>)
     // One promise stands for all of them.
     let bytes: usize = views.iter().map(|view| view.len().next_multiple_of(256)).sum();
     drop(promises);
-    let promise = run.promise(bytes)?;
+    let promise = run.memory.promise(bytes)?;
     match run.engine.spiller.register_reserved(views.clone(), 0, promise) {
         Ok(handle) => Ok(Place::Anywhere(handle)),
         Err(error) if error.is_device_lost() => Err(error.into()),
-        Err(_) => Ok(Place::Device { views, _promise: run.promise(bytes)? }),
+        Err(_) => Ok(Place::Device { views, _promise: run.memory.promise(bytes)? }),
     }
 }

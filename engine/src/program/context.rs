@@ -1,6 +1,6 @@
 //! What everyone needs who does something for a run: the device, the options, the door to its memory, tags, counts.
 //!
-//! Memory   is promised by the governor before it is allocated; `promise` may spill what waits, here and in other runs.
+//! Memory   is taken through one door, which has it promised by the governor first.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use datafusion::execution::TaskContext;
 use millpond_kernels::KernelError;
 use millpond_kernels::codegen::ir::PipelineSpec;
 use millpond_kernels::pipeline::Pipeline;
-use millpond_memory::{ByteSize, Participant, Request, Reservation, Scope};
+use millpond_memory::Scope;
 
 use crate::device::Engine;
 use crate::device::host_memory::HostHold;
+use crate::device::memory::MemoryDoor;
 use crate::options::{Fallback, MillpondOptions};
 use crate::program::counts::Tally;
-use crate::program::failure::Failure;
 
 /// Where a run tells what a user should hear of.
 pub trait Notes: Send + Sync {
@@ -31,8 +31,7 @@ pub struct RunContext {
     /// Under what its buffers are counted, and named when memory runs out.
     pub tags: Tags,
     pub(crate) tally: Arc<Tally>,
-    /// Whom the governor knows as this run.
-    pub participant: Participant,
+    pub memory: MemoryDoor,
     pub(crate) notes: Arc<dyn Notes>,
 }
 
@@ -54,16 +53,6 @@ impl Tags {
 }
 
 impl RunContext {
-    /// Asks the governor for `bytes` of the device; it may spill what waits, here and in other runs.
-    pub fn promise(&self, bytes: usize) -> Result<Reservation, Failure> {
-        Ok(self.participant.try_reserve(Request::device(ByteSize::from(bytes.next_multiple_of(256))))?)
-    }
-
-    /// The same, when other runs have given enough back.
-    pub async fn promise_in_turn(&self, bytes: usize) -> Result<Reservation, Failure> {
-        Ok(self.participant.reserve(Request::device(ByteSize::from(bytes.next_multiple_of(256)))).await?)
-    }
-
     /// What the session's own memory pool holds for this run's bytes on the host: none at first.
     pub fn host_memory(&self, what: &str) -> HostHold {
         HostHold::new(&format!("millpond {} {what}", self.scope.path()), &self.task.runtime_env().memory_pool)

@@ -7,7 +7,7 @@
 use millpond_kernels::join::Expansion;
 use millpond_kernels::pipeline::ExtentRows;
 use millpond_kernels::scan;
-use millpond_memory::{DeviceBuffer, DeviceView, Stream};
+use millpond_memory::{DeviceView, Stream};
 
 use crate::program::context::RunContext;
 use crate::program::failure::{Failure, control_words, flagged};
@@ -21,11 +21,9 @@ pub(crate) async fn running_sums(
     stream: &Stream,
 ) -> Result<(Expansion, u64), Failure> {
     let (sums, scratch) = (scan::expansion_bytes(bound) as usize, scan::scratch_bytes(bound) as usize);
-    let scoped = stream.with_scope(&run.tags.joins);
     // One allocation: the sums, and what making them takes.
     let start = sums.next_multiple_of(256);
-    let _promise = run.promise(start + scratch)?;
-    let buffer = DeviceBuffer::new(start + scratch, &scoped, &run.engine.pool)?;
+    let (buffer, _promise) = run.memory.take(start + scratch, &run.tags.joins, stream)?;
     let (sums, scratch) = (buffer.view(0..sums)?, buffer.view(start..start + scratch)?);
     scan::running_sums(&run.engine.images, counts, rows, &sums, &scratch, stream)?;
     let expansion = Expansion { sums, source_rows: bound, first: 0 };

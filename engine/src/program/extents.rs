@@ -81,6 +81,11 @@ pub struct Shapes {
 }
 
 impl Shapes {
+    /// True when the segment was lowered before its turn, or in it.
+    pub(crate) fn knows(&self, segment: usize) -> bool {
+        self.known.contains_key(&segment)
+    }
+
     fn count(&mut self, segment: usize) -> u32 {
         let lowered = self.lowered.entry(segment).or_default();
         *lowered += 1;
@@ -435,9 +440,8 @@ impl SegmentRun {
         let (mut sums, mut pairs) = self.pairs(&extent, cut.counts, stream).await?;
         let mut marks = None;
         if let (Some(piece), Some(pipeline)) = (&cut.marks, &pipelines.marks) {
-            let scoped = stream.with_scope(&self.run.tags.joins);
-            let _promise = self.run.promise(mark_bytes(bound))?;
-            let marked = DeviceBuffer::zeroed(mark_bytes(bound), &scoped, &self.run.engine.pool)?;
+            let run = &self.run;
+            let (marked, _promise) = run.memory.take_zeroed(mark_bytes(bound), &run.tags.joins, stream)?;
             self.mark(pipeline, piece, &extent, &sums, pairs, (marked.as_view(), bound), stream).await?;
             marks = Some(LookupInput { values: mark_bits(marked.as_view(), bound)?, validity: None });
         }

@@ -12,7 +12,7 @@ use millpond_memory::{DeviceBuffer, HostKind, Reservation, Stream};
 
 use crate::error::EngineError;
 use crate::program::failure::{Failure, control_words, flagged};
-use crate::program::part::{Kept, Part, output_buffer};
+use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
 use crate::program::run::Run;
 
 impl Run {
@@ -23,9 +23,12 @@ impl Run {
         waits: bool,
         stream: &Stream,
     ) -> Result<(DeviceBuffer, Reservation), Failure> {
-        let promise = self.promise(layout.bytes)?;
-        let stream = stream.with_scope(&self.tags.output);
-        Ok((output_buffer(layout, waits, &self.engine, &stream)?, promise))
+        // One that may come home whole, or leave for host memory, is cleared: its rows do not fill it.
+        let tag = &self.tags.output;
+        Ok(match waits || layout.bytes <= SMALL_RESULT_BYTES {
+            true => self.memory.take_zeroed(layout.bytes, tag, stream)?,
+            false => self.memory.take(layout.bytes, tag, stream)?,
+        })
     }
 
     /// Asks how many rows the parts have, and keeps it as their upper bounds; gives the sum.

@@ -20,19 +20,6 @@ use crate::program::failure::Failure;
 /// A result of up to this many bytes comes home whole, its count and its error with it.
 pub(crate) const SMALL_RESULT_BYTES: usize = 4 << 20;
 
-/// Memory for an output. One that may come home whole, or leave for host memory, is cleared: its rows do not fill it.
-pub(crate) fn output_buffer(
-    layout: &OutputLayout,
-    waits: bool,
-    engine: &Engine,
-    stream: &Stream,
-) -> Result<DeviceBuffer, MemoryError> {
-    match waits || layout.bytes <= SMALL_RESULT_BYTES {
-        true => DeviceBuffer::zeroed(layout.bytes, stream, &engine.pool),
-        false => DeviceBuffer::new(layout.bytes, stream, &engine.pool),
-    }
-}
-
 /// The output of a segment, on the device.
 pub struct Part {
     pub buffer: DeviceView,

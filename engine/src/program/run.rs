@@ -14,7 +14,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use millpond_kernels::codegen::ir::PipelineSpec;
 use millpond_kernels::pipeline::Input;
 use millpond_kernels::text;
-use millpond_memory::{DeviceBuffer, Stream};
+use millpond_memory::Stream;
 
 use crate::column::{ColumnInfo, Form};
 use crate::expr::Dictionary;
@@ -31,7 +31,7 @@ use crate::result::results::{Output, Results};
 
 /// What to take in smaller pieces after memory has run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
+pub enum Split {
     /// The groups of a segment, in so many passes.
     Groups(usize, u32),
     /// The join whose build side a segment builds, in so many parts.
@@ -44,7 +44,7 @@ pub struct Seen {
     /// Groups that the tables of segments had room for at last: in earlier runs of the plan, and in this one where they grew.
     pub groups: HashMap<usize, u64>,
     /// What to try next where memory has run out.
-    pub cut_next: Option<Cut>,
+    pub split_next: Option<Split>,
 }
 
 /// One attempt at running a program.
@@ -76,7 +76,7 @@ impl Run {
         let most = context.options.most_dictionary_values();
         let limits = Limits { most, most_if_needed: most * texts::IF_NEEDED, needed: lessons.strings.needed.clone() };
         let tables = Tables::new(prepared.definitions.clone(), prepared.dictionaries.clone(), limits);
-        let seen = Seen { groups: lessons.groups.clone(), cut_next: None };
+        let seen = Seen { groups: lessons.groups.clone(), split_next: None };
         Ok(Self {
             context,
             sources,
@@ -130,8 +130,7 @@ impl Run {
         if bytes == 0 {
             return Ok(None);
         }
-        let promise = self.promise(bytes)?;
-        let buffer = DeviceBuffer::zeroed(bytes, &stream.with_scope(&self.tags.output), &self.engine.pool)?;
+        let (buffer, promise) = self.memory.take_zeroed(bytes, &self.tags.output, stream)?;
         let bytes = buffer.as_view().clone();
         self.reached.keep(&bytes, Some(promise));
         Ok(Some(Made::in_arena(&self.reached, bytes)))

@@ -22,7 +22,7 @@ use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::part::Kept;
 use crate::program::prepared::merged;
-use crate::program::run::{Cut, Run};
+use crate::program::run::{Run, Split};
 use crate::program::segments::Origin;
 
 /// Parts become so many times as many where memory has run out.
@@ -272,32 +272,32 @@ impl Run {
             active.builds().chain(own).filter(|(build, _)| self.can_cut(*build)).max_by_key(|(_, bytes)| *bytes);
         let next = match (largest, active.may_cut()) {
             (Some((build, bytes)), table) if table.as_ref().is_none_or(|table| bytes > table.bytes) => {
-                Some(Cut::Join(build, self.parts(build) * MORE_PARTS))
+                Some(Split::Join(build, self.parts(build) * MORE_PARTS))
             }
             (_, Some(_)) => {
                 // Where memory ended early in the input, half the keys at a time would not go far.
-                Some(Cut::Groups(active.index, active.passes * if active.was_early() { 4 } else { 2 }))
+                Some(Split::Groups(active.index, active.passes * if active.was_early() { 4 } else { 2 }))
             }
             _ => self.cut_source(active.index),
         };
-        self.seen().cut_next = next;
+        self.seen().split_next = next;
     }
 
     /// Groups that come in more parts are fewer at a time for the segment that reads them.
-    fn cut_source(&self, index: usize) -> Option<Cut> {
+    fn cut_source(&self, index: usize) -> Option<Split> {
         let Origin::Segments(from) = &self.prepared.program.segments[index].origin else { return None };
         let passes = |from: usize| self.passes(from);
         let may = |from: &usize| {
             self.prepared.program.segments[*from].sink.may_take_passes() && passes(*from) < tune::MAX_KEY_PARTS
         };
-        from.iter().copied().find(may).map(|from| Cut::Groups(from, passes(from) * 2))
+        from.iter().copied().find(may).map(|from| Split::Groups(from, passes(from) * 2))
     }
 
     /// The same for a table that could not be built.
     fn cut_build_side(&self, build: usize, failure: &Failure) {
         if failure.wants_less() && self.can_cut(build) {
-            let next = Cut::Join(build, self.parts(build) * MORE_PARTS);
-            self.seen().cut_next = Some(next);
+            let next = Split::Join(build, self.parts(build) * MORE_PARTS);
+            self.seen().split_next = Some(next);
         }
     }
 

@@ -175,8 +175,7 @@ impl Run {
             let Some(column) = part.column(index).filter(|column| column.physical == Physical::View) else { continue };
             let views = part.buffer.view(column.values.clone())?;
             let place = Working::new(extent.rows.upper_bound());
-            let promise = self.promise(place.bytes())?;
-            let working = DeviceBuffer::new(place.bytes(), stream, &engine.pool)?;
+            let (working, promise) = self.memory.take(place.bytes(), &self.tags.output, stream)?;
             text::dense_ends(&engine.images, &views, &extent.rows, working.as_view(), stream)?;
             packed.push(Packed {
                 column: index,
@@ -218,8 +217,8 @@ impl Run {
             if rows == 0 || column.bytes == 0 {
                 continue;
             }
-            column._promises.push(self.promise(column.bytes)?);
-            let dense = DeviceBuffer::new(column.bytes, stream, &engine.pool)?;
+            let (dense, promise) = self.memory.take(column.bytes, &self.tags.output, stream)?;
+            column._promises.push(promise);
             let (views, working) = (&column.views, column.working.as_view());
             text::pack(&engine.images, views, &reached, &extent.rows, working, dense.as_view(), stream)?;
             column.dense = Some(dense);

@@ -144,10 +144,9 @@ impl Adding<'_> {
     }
 
     fn zeroed_state(&self, layout: StateLayout) -> Result<State, Failure> {
-        let stream = self.stream.with_scope(&self.segment.run.tags.groups);
         self.of.most_groups.fetch_max(layout.records.into(), Ordering::Relaxed);
-        let promise = self.segment.run.promise(layout.bytes)?;
-        let buffer = DeviceBuffer::zeroed(layout.bytes, &stream, &self.segment.run.engine.pool)?;
+        let run = &self.segment.run;
+        let (buffer, promise) = run.memory.take_zeroed(layout.bytes, &run.tags.groups, self.stream)?;
         let limit = layout.room();
         Ok(State { buffer, layout, groups: 0, limit, generation: 0, _promise: promise })
     }
@@ -211,9 +210,8 @@ impl Adding<'_> {
             state.groups = state.groups.saturating_add(rows);
             return Ok(());
         }
-        let scoped = self.stream.with_scope(&self.segment.run.tags.groups);
-        let _promise = self.segment.run.promise(Leftover::bytes(rows))?;
-        let noted = DeviceBuffer::zeroed(Leftover::bytes(rows), &scoped, &self.segment.run.engine.pool)?;
+        let run = &self.segment.run;
+        let (noted, _promise) = run.memory.take_zeroed(Leftover::bytes(rows), &run.tags.groups, self.stream)?;
         let mut again = false;
         loop {
             let state = self.table(&mut slot, pipeline, rows)?;

@@ -17,7 +17,7 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column, lit};
 use millpond_kernels::Rows;
 use millpond_kernels::codegen::ir::Physical;
 use millpond_kernels::reduce::{RESULT_BYTES, Reduction, SCRATCH_BYTES, reduce};
-use millpond_memory::{DeviceBuffer, Stream};
+use millpond_memory::Stream;
 
 use crate::column::layout::read_array;
 use crate::column::{ColumnInfo, Form};
@@ -90,8 +90,7 @@ impl Run {
         let each = RESULT_BYTES as usize;
         let results = (each * measured.len()).next_multiple_of(256);
         let bytes = results + SCRATCH_BYTES as usize;
-        let _promise = self.promise(bytes)?;
-        let buffer = DeviceBuffer::new(bytes, &stream.with_scope(&self.tags.joins), &self.engine.pool)?;
+        let (buffer, _promise) = self.memory.take(bytes, &self.tags.joins, stream)?;
         let scratch = buffer.view(results..bytes)?;
         let rows = Rows::try_from(&part.as_extent()?.rows)?;
         for (at, (index, one)) in places.iter().zip(&measured).enumerate() {

@@ -107,9 +107,8 @@ impl Run {
         spec.lists &= facts.has_duplicates;
         let mut lists = None;
         if let Some((leaders, _promise)) = leaders.filter(|_| spec.lists) {
-            promises.push(self.promise(layout.lists_bytes())?);
-            let scoped = stream.with_scope(&self.tags.joins);
-            let rows = DeviceBuffer::new(layout.lists_bytes(), &scoped, &self.engine.pool)?;
+            let (rows, promise) = self.memory.take(layout.lists_bytes(), &self.tags.joins, stream)?;
+            promises.push(promise);
             list_rows(&self.engine.images, &layout, leaders.as_view(), rows.as_view(), stream)?;
             lists = Some(rows.as_view().clone());
         }
@@ -138,10 +137,9 @@ impl Run {
     ) -> Result<Filled, Failure> {
         let bound = part.map_or(0, Part::rows_bound);
         let layout = TableLayout::new(&spec, bound)?;
-        let promise = self.promise(layout.bytes)?;
-        let scoped = stream.with_scope(&self.tags.joins);
+        let tag = &self.tags.joins;
         if spec.kind == TableKind::Every {
-            let table = DeviceBuffer::zeroed(layout.bytes, &scoped, &self.engine.pool)?;
+            let (table, promise) = self.memory.take_zeroed(layout.bytes, tag, stream)?;
             let facts = TableFacts { error: 0, has_duplicates: bound > 1, has_null_keys: false };
             return Ok(Filled { table, layout, leaders: None, facts, promise });
         }
@@ -151,11 +149,10 @@ impl Run {
             let pipeline = self.pipeline(&piece.spec)?;
             Ok::<_, Failure>((piece, pipeline))
         })?;
-        let table = DeviceBuffer::new(layout.bytes, &scoped, &self.engine.pool)?;
+        let (table, promise) = self.memory.take(layout.bytes, tag, stream)?;
         let mut leaders = None;
         if spec.lists {
-            let promise = self.promise(layout.scratch_bytes())?;
-            leaders = Some((DeviceBuffer::new(layout.scratch_bytes(), &scoped, &self.engine.pool)?, promise));
+            leaders = Some(self.memory.take(layout.scratch_bytes(), tag, stream)?);
         }
         let extent = match part {
             Some(part) => part.as_extent()?,

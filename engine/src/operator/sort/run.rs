@@ -21,7 +21,7 @@ use millpond_kernels::codegen::ir::{
 };
 use millpond_kernels::pipeline::{ExtentInput, Input, LookupInput};
 use millpond_kernels::sort::{self, Sort};
-use millpond_memory::{DeviceBuffer, Reservation, Stream};
+use millpond_memory::{Reservation, Stream};
 
 use crate::error::EngineError;
 use crate::expr::{Lookup, LookupKind, LookupTable};
@@ -179,20 +179,18 @@ pub(crate) async fn order_rows(
     }
     let sort = Sort::new(columns, part.rows_bound(), limit.map(|limit| limit as u64))?;
     // What the sort itself needs goes before the columns are fetched; descriptors and order stay.
-    let scoped = stream.with_scope(&run.tags.sort);
     let descriptors = sort.descriptors();
     let order = descriptors.len().next_multiple_of(256);
     let end = order + sort.order_bytes();
-    let (promise, _of_scratch) = (run.promise(end)?, run.promise(sort.scratch_bytes())?);
-    let working = DeviceBuffer::new(end, &scoped, &engine.pool)?;
+    let (working, promise) = run.memory.take(end, &run.tags.sort, stream)?;
     let scratch = match sort.scratch_bytes() {
         0 => None,
-        bytes => Some(DeviceBuffer::new(bytes, &scoped, &engine.pool)?),
+        bytes => Some(run.memory.take(bytes, &run.tags.sort, stream)?),
     };
     let descriptor_view = working.view(0..descriptors.len())?;
     descriptor_view.upload_from(&descriptors, stream, &engine.pinned)?;
     let order = working.view(order..end)?;
-    let scratch = scratch.as_ref().map(DeviceBuffer::as_view);
+    let scratch = scratch.as_ref().map(|(scratch, _)| scratch.as_view());
     let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
     let rows = part.as_extent()?.rows;
     sort.run(&engine.images, &descriptor_view, &reached, &rows, &order, scratch, stream)?;

@@ -20,7 +20,7 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
-use millpond_memory::{DeviceBuffer, HostKind, MemoryError, Stream, recorder};
+use millpond_memory::{HostKind, MemoryError, Stream, recorder};
 use tokio::sync::RwLockWriteGuard;
 use tokio::task::JoinSet;
 
@@ -334,12 +334,12 @@ impl Feeder {
                 written.map_err(|_| Failure::Ranges)?;
             }
         }
-        let promise = match in_turn {
-            true => run.promise_in_turn(layout.bytes).await?,
-            false => run.promise(layout.bytes)?,
+        let (memory, tag) = (&run.memory, &run.tags.extents);
+        let (buffer, promise) = match in_turn {
+            true => memory.take_in_turn(layout.bytes, tag, stream).await?,
+            false => profile::timed(step::COPY, || memory.take(layout.bytes, tag, stream))?,
         };
         let copying = recorder::step(step::COPY);
-        let buffer = DeviceBuffer::new(layout.bytes, stream, &run.engine.pool)?;
         if layout.bytes > 0 {
             staging.enqueue_to_device(0..layout.bytes, buffer.as_view(), stream)?;
         }
