@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// Stores arrays, and reads them back as the kernels would give them home.
+    /// Stores arrays, and reads them back as a download would.
     fn there_and_back(arrays: &[ArrayRef], data_type: &DataType) -> ArrayRef {
         let mut stored = vec![0xaa; stored_bytes(arrays.iter())];
         write(&mut stored, arrays.iter()).unwrap();

@@ -48,7 +48,7 @@ pub mod step {
     pub const FEED: Step = "feed";
     /// Launches are put together and submitted, with the memory that they need.
     pub const LAUNCH: Step = "launch";
-    /// A result comes home and becomes Arrow.
+    /// A result is downloaded and becomes Arrow.
     pub const DOWNLOAD: Step = "download";
     /// A result waits until the operators above take it.
     pub const DELIVER: Step = "deliver";

@@ -120,7 +120,7 @@ const MAX_ATTEMPTS: usize = 12;
 async fn run_once(run: &Arc<Run>) -> Result<(), Failure> {
     let stream = run.engine.streams.take(&run.scope)?;
     let Some(result) = Schedule::new(run, &stream).result().await? else { return Ok(()) };
-    // Batches stay here until the last one is home: until then the CPU can take over.
+    // Batches are kept until the last one is downloaded: until then the CPU can take over.
     let mut held = run.host_memory("results");
     for part in result.parts {
         let mut part = part.on_device(&stream)?;
@@ -129,7 +129,7 @@ async fn run_once(run: &Arc<Run>) -> Result<(), Failure> {
         }
         let batch = run.download(&part, &stream, false).await?;
         held.grow(batch.get_array_memory_size());
-        run.results.came_home(batch);
+        run.results.keep(batch);
     }
-    run.results.leave_home().await
+    run.results.send_kept().await
 }

@@ -59,8 +59,8 @@ impl SinkRun for MaterialiseRun {
             let batch = run.download(&part, stream, feeding).await?;
             drop((part, made));
             match run.streams_out() {
-                true => run.results.leave(batch).await?,
-                false => run.results.came_home(batch),
+                true => run.results.send(batch).await?,
+                false => run.results.keep(batch),
             }
             Ok(())
         }

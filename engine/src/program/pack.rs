@@ -23,7 +23,7 @@ impl Run {
         waits: bool,
         stream: &Stream,
     ) -> Result<(DeviceBuffer, Reservation), Failure> {
-        // One that may come home whole, or leave for host memory, is cleared: its rows do not fill it.
+        // One that may be downloaded whole, or leave for host memory, is cleared: its rows do not fill it.
         let tag = &self.tags.output;
         Ok(match waits || layout.bytes <= SMALL_RESULT_BYTES {
             true => self.memory.take_zeroed(layout.bytes, tag, stream)?,

@@ -17,7 +17,7 @@ use crate::device::Engine;
 use crate::error::EngineError;
 use crate::program::failure::Failure;
 
-/// A result of up to this many bytes comes home whole, its count and its error with it.
+/// A result of up to this many bytes is downloaded whole, its count and its error with it.
 pub(crate) const SMALL_RESULT_BYTES: usize = 4 << 20;
 
 /// The output of a segment, on the device.

@@ -24,10 +24,10 @@ use crate::program::failure::{Failure, control_words, flagged};
 use crate::program::part::{Part, SMALL_RESULT_BYTES};
 use crate::program::run::Run;
 
-/// A result that takes more of the pinned memory than one such share goes home in pieces.
+/// A result that takes more of the pinned memory than one such share is downloaded in pieces.
 const PINNED_SHARE: usize = 4;
 
-/// A column of views on its way home.
+/// A column of views while it is downloaded.
 struct Packed {
     /// Of the part.
     column: usize,
@@ -92,11 +92,11 @@ impl Run {
                 bytes.get(at..at + range.len()).unwrap_or(&[])
             })
         };
-        if self.goes_in_pieces(end) {
+        if self.is_in_pieces(end) {
             let mut bytes = vec![0; end];
             for (start, len, at) in &pieces {
                 let view = part.buffer.view(*start..start + len)?;
-                self.in_pieces(&view, &mut bytes[*at..at + len], stream, feeding).await?;
+                self.copy_in_pieces(&view, &mut bytes[*at..at + len], stream, feeding).await?;
             }
             return batch(&bytes);
         }
@@ -110,18 +110,18 @@ impl Run {
         batch(&bytes)
     }
 
-    /// The largest piece that goes home at once.
+    /// The largest piece that is downloaded at once.
     fn largest_piece(&self) -> usize {
         (self.engine.pinned.limit().as_u64() as usize / PINNED_SHARE).max(1)
     }
 
     /// True for results that take more than their share of pinned memory.
-    pub(crate) fn goes_in_pieces(&self, bytes: usize) -> bool {
+    pub(crate) fn is_in_pieces(&self, bytes: usize) -> bool {
         bytes > self.largest_piece()
     }
 
-    /// Copies a view home through pinned memory, a piece at a time.
-    pub(crate) async fn in_pieces(
+    /// Copies a view to the host through pinned memory, a piece at a time.
+    pub(crate) async fn copy_in_pieces(
         &self,
         view: &DeviceView,
         to: &mut [u8],
@@ -262,10 +262,10 @@ impl Run {
             places.push((values, bytes, validity));
         }
         let (copied, staging, read);
-        let home: &[u8] = if self.goes_in_pieces(end) {
+        let bytes_read: &[u8] = if self.is_in_pieces(end) {
             let mut bytes = vec![0; end];
             for (view, at) in &pieces {
-                self.in_pieces(view, &mut bytes[*at..at + view.len()], stream, feeding).await?;
+                self.copy_in_pieces(view, &mut bytes[*at..at + view.len()], stream, feeding).await?;
             }
             copied = bytes;
             &copied
@@ -283,13 +283,13 @@ impl Run {
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(places.len());
         for (index, (values, bytes, validity)) in places.into_iter().enumerate() {
             let data_type = schema.field(index).data_type();
-            let validity = validity.map(|range| &home[range]);
+            let validity = validity.map(|range| &bytes_read[range]);
             arrays.push(match bytes {
                 Some(bytes) => {
                     // Rows that are not wanted any more have bytes behind those of the others.
-                    let ends = &home[values];
+                    let ends = &bytes_read[values];
                     let last = ends.last_chunk::<8>().map_or(0, |end| u64::from_le_bytes(*end) as usize);
-                    let bytes = home[bytes].get(..last).unwrap_or(&[]);
+                    let bytes = bytes_read[bytes].get(..last).unwrap_or(&[]);
                     crate::column::text::read(data_type, rows, ends, bytes, validity)?
                 }
                 None => {
@@ -298,7 +298,7 @@ impl Run {
                         _ => None,
                     };
                     let physical = part.column(index).map_or(Physical::Bit, |column| column.physical);
-                    read_array(data_type, physical, rows, &home[values], validity, dictionary.as_ref())?
+                    read_array(data_type, physical, rows, &bytes_read[values], validity, dictionary.as_ref())?
                 }
             });
         }

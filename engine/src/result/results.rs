@@ -1,6 +1,6 @@
-//! Result batches on their way out: kept until all are home, counted against LIMIT and OFFSET, sent in the session's batch size.
+//! Result batches: kept until all are downloaded, counted against LIMIT and OFFSET, sent in the session's batch size.
 //!
-//!   download ─► came_home ─► … the last one ─► leave ─► sender        a few rows suffice, or rows leave as they come: at once
+//!   download ─► keep ─► … the last one ─► send ─► reader        a few rows suffice, or rows leave as they come: at once
 //!
 //! Until a batch has left the CPU can take over, and an attempt can be given up for another.
 
@@ -47,9 +47,9 @@ pub struct Results {
     remaining: AtomicUsize,
     left_out: AtomicUsize,
     offset: usize,
-    /// Batches that are home and wait for the others, and their rows.
-    home: Mutex<Vec<RecordBatch>>,
-    rows_home: AtomicUsize,
+    /// Batches that wait for the others, and their rows.
+    kept: Mutex<Vec<RecordBatch>>,
+    rows_kept: AtomicUsize,
     beginning: Beginning,
     out: Output,
 }
@@ -61,8 +61,8 @@ impl Results {
             remaining: AtomicUsize::new(limit.map_or(usize::MAX, |n| n.saturating_add(offset))),
             left_out: AtomicUsize::new(0),
             offset,
-            home: Mutex::default(),
-            rows_home: AtomicUsize::new(0),
+            kept: Mutex::default(),
+            rows_kept: AtomicUsize::new(0),
             beginning: Beginning::default(),
             out,
         }
@@ -75,21 +75,21 @@ impl Results {
 
     /// Rows that may still leave.
     pub fn wanted(&self) -> usize {
-        self.remaining.load(Ordering::Relaxed).saturating_sub(self.rows_home.load(Ordering::Relaxed))
+        self.remaining.load(Ordering::Relaxed).saturating_sub(self.rows_kept.load(Ordering::Relaxed))
     }
 
-    /// Keeps a batch until the others are home, too.
-    pub fn came_home(&self, batch: RecordBatch) {
-        self.rows_home.fetch_add(batch.num_rows(), Ordering::Relaxed);
-        self.home.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
+    /// Keeps a batch until the others are downloaded, too.
+    pub fn keep(&self, batch: RecordBatch) {
+        self.rows_kept.fetch_add(batch.num_rows(), Ordering::Relaxed);
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
     }
 
-    /// Sends all batches that are home.
-    pub async fn leave_home(&self) -> Result<(), Failure> {
-        let home = std::mem::take(&mut *self.home.lock().unwrap_or_else(PoisonError::into_inner));
-        self.rows_home.store(0, Ordering::Relaxed);
-        for batch in home {
-            self.leave(batch).await?;
+    /// Sends all batches that were kept.
+    pub async fn send_kept(&self) -> Result<(), Failure> {
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        self.rows_kept.store(0, Ordering::Relaxed);
+        for batch in kept {
+            self.send(batch).await?;
         }
         Ok(())
     }
@@ -100,8 +100,8 @@ impl Results {
     }
 
     /// Sends as many rows of a batch as may still leave, behind those that an offset leaves out. They are counted here, once nothing
-    /// can fail any more, so that rows whose way home failed are not missing from a LIMIT.
-    pub async fn leave(&self, batch: RecordBatch) -> Result<(), Failure> {
+    /// can fail any more, so that rows whose download failed are not missing from a LIMIT.
+    pub async fn send(&self, batch: RecordBatch) -> Result<(), Failure> {
         self.beginning.leave()?;
         let mut taken = 0;
         let _ = self.remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {

@@ -257,7 +257,7 @@ impl Feeder {
             let columns = batch.columns().to_vec();
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
             let batch = RecordBatch::try_new_with_options(Arc::clone(&run.prepared.program.schema), columns, &options)?;
-            run.results.leave(batch).await?;
+            run.results.send(batch).await?;
         }
         Ok(())
     }
