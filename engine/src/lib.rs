@@ -33,6 +33,8 @@ pub mod source;
 pub mod sql;
 
 pub use datafusion;
+// The language of kernels, and device memory: operators of other crates are written with them.
+pub use {millpond_kernels as kernels, millpond_memory as memory};
 
 pub use error::EngineError;
 pub use expr::udf::{DeviceFunction, NullHandling, UdfError};

@@ -360,7 +360,7 @@ impl<'d> Lowering<'d> {
     }
 
     /// The parameter slot that holds `literal`; equal literals share one, so that equal expressions are equal nodes.
-    pub(crate) fn slot(&mut self, ty: Ty, literal: Literal) -> NodeId {
+    pub fn slot(&mut self, ty: Ty, literal: Literal) -> NodeId {
         let same = |(known_ty, known): &(Ty, Literal)| *known_ty == ty && same_bits(*known, literal);
         let slot = match self.literals.iter().position(same) {
             Some(slot) => slot,

@@ -30,7 +30,8 @@ pub struct RunContext {
     pub scope: Scope,
     /// Under what its buffers are counted, and named when memory runs out.
     pub tags: Tags,
-    pub(crate) tally: Arc<Tally>,
+    /// Counts what the run does. Who launches a pipeline of its own adds to [`launches`](Tally::launches).
+    pub tally: Arc<Tally>,
     pub memory: MemoryDoor,
     pub(crate) notes: Arc<dyn Notes>,
 }
@@ -59,7 +60,7 @@ impl RunContext {
     }
 
     /// The pipeline of a spec, noted as used by this run.
-    pub(crate) fn pipeline(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>, KernelError> {
+    pub fn pipeline(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>, KernelError> {
         let pipeline = self.engine.pipelines.pipeline(spec)?;
         self.tally.note(&pipeline);
         Ok(pipeline)

@@ -119,7 +119,11 @@ pub trait Stage: Debug + Send + Sync {
         None
     }
 
-    /// The same over rows that are on the CPU.
+    /// The same over rows that are on the CPU. Every stage over rows of a source gives it, except one that looks rows up: where rows
+    /// leave as they come and the device fails, the query ends in this error without it.
+    ///
+    /// # Errors
+    /// DataFusion's, as the CPU node has them.
     fn on_cpu(&self, _batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
         internal_err!("{self:?} does not work on one batch at a time")
     }

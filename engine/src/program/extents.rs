@@ -120,11 +120,14 @@ pub struct PieceInput {
 /// The rows of an extent on their way into a sink.
 pub struct Extent<'a> {
     pub segment: &'a SegmentRun,
-    pub(crate) prepared: &'a PreparedSegment,
-    pub(crate) from: PieceInput,
-    pub(crate) stream: &'a Stream,
+    /// The segment's kernels, and what its sink was lowered to.
+    pub prepared: &'a PreparedSegment,
+    /// What the last piece reads.
+    pub from: PieceInput,
+    /// The stream on which the rows come. What a sink launches over them goes here, too.
+    pub stream: &'a Stream,
     /// A feeder waits for what the sink waits for.
-    pub(crate) feeding: bool,
+    pub feeding: bool,
 }
 
 /// What is left of an extent when its rows have been read.
@@ -574,7 +577,7 @@ impl SegmentRun {
     }
 
     /// Keeps the texts that a launch made, if rows that are kept may be views of them.
-    pub(crate) fn keep_made(&self, made: Option<Made<'_>>) {
+    pub fn keep_made(&self, made: Option<Made<'_>>) {
         if let (Some(made), true) = (made, self.keeps_texts()) {
             made.stay();
         }

@@ -3,6 +3,7 @@
 mod calls;
 mod device;
 mod learning;
+mod operators;
 mod ordered;
 mod plans;
 mod support;
