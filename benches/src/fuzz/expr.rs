@@ -882,8 +882,9 @@ impl Maker<'_> {
     }
 
     /// A window function over the rows of the source. `identity` are columns that tell its rows apart, or that are all they
-    /// have: ordered by them too, rows that tie are equal, and so the answer depends on no order of theirs.
-    pub fn window(&mut self, identity: &[String]) -> Expr {
+    /// have: ordered by them too, rows that tie are equal, and so the answer of one window depends on no order of theirs. Where it may
+    /// not be `by_rows` it sees a row's equals as one.
+    pub fn window(&mut self, identity: &[String], by_rows: bool) -> Expr {
         let mut over: Vec<Part> = vec![" OVER (".into()];
         let partition = self.rng.pick(&[0, 1, 1, 2]);
         for index in 0..partition {
@@ -892,7 +893,7 @@ impl Maker<'_> {
         }
         let direction = |maker: &mut Self| maker.rng.pick(&[" ASC NULLS FIRST", " ASC NULLS LAST", " DESC NULLS LAST"]);
         // By peers: functions that see a row's equals as one, so that the order need not be total.
-        let by_peers = self.rng.chance(35);
+        let by_peers = self.rng.chance(35) || !by_rows;
         let numbers: Vec<&(String, Ty)> = self.scope.iter().filter(|column| NEAR.contains(&bare(&column.0))).collect();
         let range = (by_peers && !numbers.is_empty() && self.rng.chance(60)).then(|| {
             let (name, ty) = numbers[self.rng.below(numbers.len())].clone();

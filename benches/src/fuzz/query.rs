@@ -117,11 +117,17 @@ impl Query {
                 query.having = Some(sql!(Ty::Bool; "(", of, op, bound, ")"));
             }
         } else {
+            let mut has_window = false;
             for _ in 0..maker.rng.below(4) + 1 {
                 let ty = maker.any_type();
                 let output = match maker.rng.below(100) {
                     0..=3 => scalar(&mut maker),
-                    4..=11 => maker.window(&query.source.identity(with)),
+                    4..=11 => {
+                        // Of rows that tie, two windows by rows pair what they give as they please.
+                        let by_rows = query.source.tells_rows_apart() || !has_window;
+                        has_window = true;
+                        maker.window(&query.source.identity(with), by_rows)
+                    }
                     _ => maker.make(ty, 3),
                 };
                 query.outputs.push(output);

@@ -166,6 +166,17 @@ impl Source {
         }
     }
 
+    /// True when its identity tells all rows apart: rows that tie by it are one.
+    pub fn tells_rows_apart(&self) -> bool {
+        match self {
+            Source::Table(_) | Source::Lateral(..) => true,
+            Source::Query(_) | Source::With => false,
+            Source::Joins(joins) => {
+                joins.first.tells_rows_apart() && joins.rest.iter().all(|join| join.right.tells_rows_apart())
+            }
+        }
+    }
+
     fn prefixed(&self, alias: char, with: Option<&Query>) -> Vec<(String, Ty)> {
         self.plain_columns(with).into_iter().map(|(name, ty)| (format!("{alias}.{name}"), ty)).collect()
     }
