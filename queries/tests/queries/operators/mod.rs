@@ -43,7 +43,7 @@ const ROWS: usize = 1_500;
 const BATCH: usize = 100;
 
 /// Queries whose operators all have a device form.
-const ON_THE_DEVICE: [&str; 12] = [
+const ON_THE_DEVICE: [&str; 14] = [
     "SELECT * FROM thirds",
     "SELECT k FROM thirds WHERE v > 20",
     "SELECT count(*), sum(v), min(s) FROM thirds WHERE v > 20",
@@ -56,6 +56,9 @@ const ON_THE_DEVICE: [&str; 12] = [
     "SELECT sum(counted), count(*) FROM counts",
     "SELECT c.counted, t.id FROM counts_of_thirds c JOIN thirds t ON t.id = c.input",
     "SELECT * FROM counts_of_thirds UNION ALL SELECT * FROM counts",
+    // Nodes over equal inputs that differ in their divisor, or in nothing.
+    "SELECT t.s, sum(t.v) FROM thirds t GROUP BY t.s UNION ALL SELECT t.s, sum(t.v) FROM fifths t GROUP BY t.s",
+    "SELECT a.input, b.counted FROM counts a JOIN counts b ON a.counted = b.counted",
 ];
 
 /// Makes a node over the plans of queries.
@@ -154,8 +157,9 @@ async fn session(device: DeviceChoice, fallback: Fallback, options: &[(&str, usi
         builder = builder.with_option(name, &value.to_string()).expect("the option is taken");
     }
     let session = builder.build().expect("the device opens");
-    let tables: [(&str, &[&'static str], Make); 7] = [
+    let tables: [(&str, &[&'static str], Make); 8] = [
         ("thirds", &["SELECT * FROM numbers"], |inputs| divisible(3)(inputs)),
+        ("fifths", &["SELECT * FROM numbers"], |inputs| divisible(5)(inputs)),
         ("sevenths", &["SELECT v, id, s FROM numbers WHERE id > 40"], |inputs| divisible(7)(inputs)),
         ("halves_of_floats", &["SELECT f, id FROM numbers WHERE id > 40"], |inputs| divisible(2)(inputs)),
         (
