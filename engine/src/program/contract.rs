@@ -119,14 +119,20 @@ pub trait Stage: Debug + Send + Sync {
         None
     }
 
-    /// The same over rows that are on the CPU. Every stage over rows of a source gives it, except one that looks rows up: where rows
-    /// leave as they come and the device fails, the query ends in this error without it.
+    /// The same over rows that are on the CPU: where rows leave as they come and the device fails, they go on there. A stage that is
+    /// never alone between a source and a result says [`never_alone`].
     ///
     /// # Errors
     /// DataFusion's, as the CPU node has them.
-    fn on_cpu(&self, _batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
-        internal_err!("{self:?} does not work on one batch at a time")
-    }
+    fn on_cpu(&self, batch: &RecordBatch) -> datafusion::error::Result<RecordBatch>;
+}
+
+/// What a stage answers for rows on the CPU that it never meets there: it looks rows up, or begins with what a sink gave.
+///
+/// # Errors
+/// An internal one, always.
+pub fn never_alone(stage: &dyn Debug) -> datafusion::error::Result<RecordBatch> {
+    internal_err!("{stage:?} does not work on one batch at a time")
 }
 
 /// Where a segment's rows go.

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as LiteralExpr;
@@ -25,7 +26,7 @@ use crate::operator::aggregate::describe::{Aggregation, Call, Number, Variant};
 use crate::operator::aggregate::run::{AggregateRun, RankRun};
 use crate::operator::aggregate::{finish, moments, ranked, sketch};
 use crate::operator::sort::lower::SortedBy;
-use crate::program::contract::{Sink, SinkRun, Stage};
+use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
 use crate::program::lower::LoweredSink;
 use crate::program::lower::{SegmentLowering, number_column};
 use crate::reason::Reason;
@@ -618,6 +619,10 @@ impl Stage for FinishGroups {
         segment.scope = lowered.finish(&mut segment.piece().lowering, &self.0.schema())?;
         Ok(())
     }
+
+    fn on_cpu(&self, _batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
+        never_alone(self)
+    }
 }
 
 /// The rows of an aggregation in the order of its groups, and beside them each column of values that it looks up by their place
@@ -700,5 +705,9 @@ impl Stage for RankedRows {
         }
         segment.scope = segment.scope.select(&(0..width).collect::<Vec<_>>());
         Ok(())
+    }
+
+    fn on_cpu(&self, _batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
+        never_alone(self)
     }
 }

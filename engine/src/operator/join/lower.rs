@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::physical_plan::ExecutionPlan;
 use millpond_kernels::codegen::ir::{NodeId, Repr, SinkSpec, TableKind, TableSpec, Test, Ty};
 use millpond_kernels::join::TableLayout;
@@ -19,7 +20,7 @@ use crate::operator::join::probe::{self, Asked};
 use crate::operator::join::run::{BuildRun, MarkRun};
 use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
 use crate::program::build_side::{BuildForm, KeyForm};
-use crate::program::contract::{Sink, SinkRun, Stage};
+use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
 use crate::program::lower::LoweredSink;
 use crate::program::lower::{Cut, Piece, PieceBuilder, SegmentLowering, number_column};
 use crate::reason::Reason;
@@ -73,6 +74,10 @@ impl Stage for Probe {
     fn marks_build_rows(&self) -> bool {
         self.join.kind().keeps_build_rows()
     }
+
+    fn on_cpu(&self, _batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
+        never_alone(self)
+    }
 }
 
 /// The rows of a build side that found no match, as rows of the join.
@@ -86,6 +91,10 @@ impl Stage for Unmatched {
         let scope = segment.scope.clone();
         segment.scope = unmatched(segment.piece(), &scope, &self.0, like)?;
         Ok(())
+    }
+
+    fn on_cpu(&self, _batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
+        never_alone(self)
     }
 }
 
@@ -104,6 +113,10 @@ impl Stage for Marked {
         let scope = segment.scope.clone();
         segment.scope = marked_rows(segment.piece(), &scope, join, &form)?;
         Ok(())
+    }
+
+    fn on_cpu(&self, _batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
+        never_alone(self)
     }
 }
 
