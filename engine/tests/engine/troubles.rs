@@ -477,6 +477,30 @@ async fn a_plan_runs_twice() {
     }
 }
 
+/// Runs of a plan share the dictionaries of its columns: two that begin together fill them, and sort them, at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_plan_runs_twice_at_once() {
+    let table = Table::new();
+    let sim = table.session(DeviceChoice::Sim, Fallback::Error, &[("batch_rows", 100)]).await;
+    for sql in [
+        "SELECT s, count(*), min(id) FROM t GROUP BY s",
+        "SELECT k, min(s), max(s) FROM t GROUP BY k",
+        "SELECT id, s FROM t WHERE s LIKE '%a%' ORDER BY s, id",
+        "SELECT a.id, b.s FROM t a JOIN t b ON a.s = b.s WHERE a.id < 300 AND b.id < 300",
+    ] {
+        let expected = table.cpu_answer(sql).await;
+        for _ in 0..4 {
+            let plan = plan(&sim, sql).await;
+            let run = || tokio::spawn(collect(Arc::clone(&plan), sim.context().task_ctx()));
+            for batches in soon(sql, futures::future::join_all([run(), run(), run()])).await {
+                let actual = Answer::new(&plan.schema(), &batches.expect("the task ends").expect("an answer"));
+                assert_eq!(expected.difference(&actual, sql.contains("ORDER BY")), None, "{sql}");
+            }
+        }
+        nothing_is_left(&sim, sql).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_output_that_is_polled_late_or_never_stops_nothing() {
     let table = Table::new();
