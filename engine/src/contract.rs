@@ -12,7 +12,7 @@
 //!                                      to.stay(…)        the node stays on the CPU, for a reason that EXPLAIN prints
 //! ```
 //!
-//! Ground    this file imports no operator. Placement imports none either: whatever it needs of one it asks here. The list of all
+//! Ground    this file imports no operator. Placement imports none either: it asks operators through this trait. The list of all
 //!           is [`operator::registry`](crate::operator::registry), which only a session imports.
 //! Open      a crate that uses the engine adds operators with [`MillpondBuilder::operator`](crate::MillpondBuilder::operator).
 //! Refusals  are reasons, not errors: no plan that DataFusion can run fails in placement.

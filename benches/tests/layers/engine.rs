@@ -4,7 +4,7 @@
 //!   ground ← device, column ← expr ← program ← source, result ← placement ← operator, report ← front
 //! ```
 //!
-//! Numbers   are those of today and only go down: whoever lowers one writes it here. `cargo layers -- --nocapture` prints them all.
+//! Numbers   are those of today and may only fall: a change that lowers one writes it here. `cargo layers -- --nocapture` prints them all.
 //! Lists     say what is so today. An arrow, an exception or a name that has gone is struck out here: the tests ask for it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,7 +113,7 @@ fn program_names() -> BTreeSet<(String, String)> {
     names
 }
 
-/// `Run`, and the structs of `program` that nobody but these has a field of.
+/// `Run`, and each struct of `program` that only structs of this set have as a field.
 fn run_and_its_own() -> BTreeSet<&'static str> {
     let structs = &imports().structs;
     let mut own = BTreeSet::from(["Run"]);

@@ -6,7 +6,7 @@
 //!                                                                                     before data that belongs to it; …
 //! ```
 //!
-//! Damaged  files whose metadata names bytes that they do not have are told as such, whatever the reader met first.
+//! Damaged  files whose metadata names bytes that they do not have are called damaged, also where the reader found another error first.
 //! Order    the file that the store names; else those that the statement names, as it names them; else those of its tables.
 
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! Build sides: the rows of a segment in one place, and a table from their keys, for the segments that look them up.
+//! What a build side is once it is built: its rows and their table, held, moved to the host, and given to the segments that probe it.
 //!
 //!   join's run ─► Build ── waits ──► memory runs out ──► pinned host memory
 //!                   └── on_device() ──► Built ──► table, lists, columns and marks as inputs of launches

@@ -1,4 +1,4 @@
-//! Build sides: the rows of a segment in one place, and a table from their keys.
+//! Builds the build side of a join: puts the rows of its segment in one place and makes a table from their keys.
 //!
 //!   parts ─► how many rows? ─► one part, no larger than they take ─► extremes of the keys ─► table ─► are keys unique? NULL?
 //!     ─► lists, where they are not and each row is asked for ─► probes are lowered
