@@ -150,7 +150,7 @@ fn what_cannot_be_replayed_says_why() {
 
 #[test]
 fn without_a_gpu_the_way_out_is_the_simulated_device() {
-    if millpond(&["info", "--device", "cuda"]).stdout.contains("cuda   none") {
+    if millpond(&["info", "--device", "cuda"]).stdout.contains("no NVIDIA driver found") {
         let way_out = "--device sim gives counts without a GPU";
         refused(&["mem", "bench"], 3, &["there is no device to use: no NVIDIA driver found", way_out]);
         refused(&["mem", "bench", "--device", "cuda:7"], 3, &[way_out]);
