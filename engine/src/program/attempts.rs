@@ -19,8 +19,8 @@ use crate::profile;
 use crate::program::context::{Notes, RunContext, Tags};
 use crate::program::counts::Tally;
 use crate::program::failure::Failure;
-use crate::program::prepared::{Lessons, Prepared};
-use crate::program::run::{Run, Split};
+use crate::program::prepared::{Lessons, Prepared, Split};
+use crate::program::run::Run;
 use crate::program::schedule::Schedule;
 use crate::result::results::Output;
 
@@ -50,42 +50,75 @@ pub(crate) async fn run(
     let options = context.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
     let (key, engine) = (border.key(), border.engine());
     let PlanLearnt { strings, groups } = engine.learnt.get(key);
-    let mut lessons = Lessons { strings, groups, ..Lessons::default() };
-    let remembered = lessons.strings.clone();
+    let context = Arc::new(RunContext {
+        engine: Arc::clone(engine),
+        options,
+        task: Arc::clone(context),
+        scope: scope.clone(),
+        tags: Tags::of(scope),
+        tally: Arc::clone(tally),
+        memory: MemoryDoor::new(&engine.pool, engine.governor.participant(scope.path(), 0)),
+        notes: border.notes(),
+    });
+    let mut attempts = Attempts { context, out, lessons: Lessons { strings, groups, ..Lessons::default() } };
+    let remembered = attempts.lessons.strings.clone();
     for _ in 0..MAX_ATTEMPTS {
         tally.attempts.fetch_add(1, Ordering::Relaxed);
-        let begin = || {
-            let prepared = border.prepared(&mut lessons, tally)?;
-            let memory = MemoryDoor::new(&engine.pool, engine.governor.participant(scope.path(), 0));
-            let context = RunContext {
-                engine: Arc::clone(engine),
-                options: options.clone(),
-                task: Arc::clone(context),
-                scope: scope.clone(),
-                tags: Tags::of(scope),
-                tally: Arc::clone(tally),
-                memory,
-                notes: border.notes(),
-            };
-            Run::new(prepared, context, out)
-        };
-        let attempt = Arc::new(tally.preparing(begin)?);
-        let nothing_left = || out.sent.load(Ordering::Relaxed) == 0;
-        match profile::attempt(run_once(&attempt), Failure::lesson).await {
-            Err(Failure::Ranges) if !lessons.wide && nothing_left() => lessons.wide = true,
-            Err(Failure::Dictionaries(sizes)) if nothing_left() => {
+        let attempt = Arc::new(tally.preparing(|| attempts.begin(border))?);
+        let ended = profile::attempt(run_once(&attempt), Failure::lesson).await;
+        let Some(ended) = attempts.learn(&attempt, ended)? else { continue };
+        if attempts.lessons.strings != remembered {
+            // What did not go well is not worth remembering.
+            let strings = if ended.is_ok() { attempts.lessons.strings } else { StringForm::default() };
+            engine.learnt.learn(key, |known| known.strings = strings);
+        }
+        let groups = &attempt.lessons().groups;
+        if ended.is_ok() && !groups.is_empty() {
+            engine.learnt.learn(key, |known| known.groups.clone_from(groups));
+        }
+        return ended;
+    }
+    Err(Failure::trouble(format!(
+        "gave up after {MAX_ATTEMPTS} attempts: what is planned from the values kept changing"
+    )))
+}
+
+/// Attempts at running one program: what they share.
+struct Attempts<'o> {
+    context: Arc<RunContext>,
+    out: &'o Output,
+    /// What the next one begins with.
+    lessons: Lessons,
+}
+
+impl Attempts<'_> {
+    fn begin(&mut self, border: &impl Runs) -> Result<Run, Failure> {
+        let prepared = border.prepared(&mut self.lessons, &self.context.tally)?;
+        Run::new(prepared, &self.context, self.out)
+    }
+
+    /// Takes over what `attempt` has taught before it failed; gives how it ended, if there is no use in another one.
+    ///
+    /// # Errors
+    /// The attempt's, where the next one would fail, too.
+    fn learn(&mut self, attempt: &Run, ended: Result<(), Failure>) -> Result<Option<Result<(), Failure>>, Failure> {
+        let lessons = &mut self.lessons;
+        let nothing_left = self.out.sent.load(Ordering::Relaxed) == 0;
+        match ended {
+            Err(Failure::Ranges) if !lessons.wide && nothing_left => lessons.wide = true,
+            Err(Failure::Dictionaries(sizes)) if nothing_left => {
                 for (column, size) in sizes {
                     let known = lessons.dictionaries.entry(column).or_default();
                     // Four times what was seen, so that a slowly growing dictionary does not restart the run each time.
                     *known = (*known).max(size * 4);
                 }
             }
-            Err(Failure::Texts(columns)) if nothing_left() => lessons.strings.texts.extend(columns),
+            Err(Failure::Texts(columns)) if nothing_left => lessons.strings.texts.extend(columns),
             // The dictionaries have their values by now.
             Err(Failure::Ranks) => {}
-            Err(Failure::Arena) if nothing_left() => lessons.arena_times = attempt.reached.larger_arenas()?,
-            Err(failure) if failure.wants_less() && nothing_left() => {
-                let next = attempt.seen().split_next.take();
+            Err(Failure::Arena) if nothing_left => lessons.arena_times = attempt.reached.larger_arenas()?,
+            Err(failure) if failure.wants_less() && nothing_left => {
+                let next = attempt.lessons().split_next;
                 match next {
                     Some(Split::Groups(segment, passes)) => {
                         lessons.passes.insert(segment, passes.min(tune::MAX_KEY_PARTS))
@@ -94,23 +127,10 @@ pub(crate) async fn run(
                     None => return Err(failure),
                 };
             }
-            other => {
-                if lessons.strings != remembered {
-                    // What did not go well is not worth remembering.
-                    let strings = if other.is_ok() { lessons.strings } else { StringForm::default() };
-                    engine.learnt.learn(key, |known| known.strings = strings);
-                }
-                let groups = &attempt.seen().groups;
-                if other.is_ok() && !groups.is_empty() {
-                    engine.learnt.learn(key, |known| known.groups.clone_from(groups));
-                }
-                return other;
-            }
+            other => return Ok(Some(other)),
         }
+        Ok(None)
     }
-    Err(Failure::trouble(format!(
-        "gave up after {MAX_ATTEMPTS} attempts: what is planned from the values kept changing"
-    )))
 }
 
 /// How often a run begins again with what it has learnt.

@@ -40,7 +40,7 @@ impl Run {
         for (next, segment) in self.prepared.program.segments.iter().enumerate() {
             let alone = matches!(&segment.origin, Origin::Segments(from) if from[..] == [index]);
             // Of a source that is read in parts the first one is enough for a guess.
-            let is_known = self.shapes().knows(next);
+            let is_known = self.shapes().contains_key(&next);
             if !alone || is_known || self.prepared.program.probed(next).next().is_some() {
                 continue;
             }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
-use millpond_kernels::codegen::ir::{LookupSpec, Regime, Repr, SinkSpec};
+use millpond_kernels::codegen::ir::{Regime, Repr, SinkSpec};
 use millpond_kernels::join::{Expansion, TableInput, mark_bits, mark_bytes};
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, Pipeline};
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Stream};
@@ -59,6 +59,10 @@ pub struct Shape {
     pub lowered: LoweredSegment,
     /// Dictionaries whose codes must stay below a bound, by column.
     bounds: Vec<(usize, usize)>,
+    /// It depends on no build side, part of keys or other segment's columns.
+    is_alone: bool,
+    /// How often the segment was lowered in this attempt.
+    lowerings: u32,
 }
 
 impl Shape {
@@ -70,26 +74,6 @@ impl Shape {
             _ => false,
         };
         produced && self.rows_hint == rows_hint && self.columns == columns
-    }
-}
-
-/// Segments that were lowered before their turn came, and how often each was in this attempt.
-#[derive(Default)]
-pub struct Shapes {
-    known: HashMap<usize, Arc<Shape>>,
-    lowered: HashMap<usize, u32>,
-}
-
-impl Shapes {
-    /// True when the segment was lowered before its turn, or in it.
-    pub(crate) fn knows(&self, segment: usize) -> bool {
-        self.known.contains_key(&segment)
-    }
-
-    fn count(&mut self, segment: usize) -> u32 {
-        let lowered = self.lowered.entry(segment).or_default();
-        *lowered += 1;
-        *lowered
     }
 }
 
@@ -478,7 +462,7 @@ impl SegmentRun {
         // Where a few rows suffice, few are tried at first.
         let mut most = ceiling.min(self.sink.rows_sought(self));
         while first < pairs && !self.has_enough() {
-            let rows = most.min(self.run.pace.extent_rows() as u64).max(LEAST_PAIRS).min(pairs - first);
+            let rows = most.min(self.run.extent_rows() as u64).max(LEAST_PAIRS).min(pairs - first);
             let expansion = Some(Expansion { first, ..sums.clone() });
             let some = ExtentInput { rows: ExtentRows::Known(rows), ..extent.clone() };
             let from = PieceInput { extent: some, expansion, marks: None };
@@ -668,7 +652,7 @@ impl SegmentRun {
         let mut bounds = Vec::new();
         if let Some(source) = source {
             // Codes that are keys get a bound, so that few groups can be addressed directly.
-            let tables = run.tables();
+            let tables = run.prepared.tables();
             for id in run.prepared.key_codes[self.index].iter().copied() {
                 let of = |column: &ColumnInfo| matches!(column.form, Form::Codes(_, of) if of == id);
                 let Some(index) = columns.iter().position(of) else { continue };
@@ -688,10 +672,18 @@ impl SegmentRun {
         }
         // It may have been lowered before its turn came, if it depends on no build side, part of keys or other segment's columns.
         let is_alone = self.builds.is_empty() && self.slices.is_empty() && self.like.is_none();
-        let known = run.shapes().known.get(&self.index).cloned();
-        if let Some(guess) = known.filter(|guess| is_alone && guess.fits(self, &columns, rows_hint)) {
-            return Ok(guess);
+        let known = run.shapes().get(&self.index).cloned();
+        let fits = |guess: &&Arc<Shape>| is_alone && guess.is_alone && guess.fits(self, &columns, rows_hint);
+        if let Some(guess) = known.as_ref().filter(fits) {
+            return Ok(Arc::clone(guess));
         }
+        let lowerings = known.map_or(0, |known| known.lowerings) + 1;
+        // Once for a guess, and once for what was found; a part of the keys has a shape of its own.
+        debug_assert!(
+            lowerings <= 2 || self.passes > 1 || !self.slices.is_empty(),
+            "segment {} is lowered {lowerings} times in one attempt",
+            self.index
+        );
         let mut lowered = self.lower(&columns, rows_hint)?;
         if let SinkSpec::Aggregate(aggregate) = &mut lowered.last.spec.sink
             && self.passes > 1
@@ -699,24 +691,16 @@ impl SegmentRun {
             // Only a hash table can be for a part of the keys.
             aggregate.regime = Some(Regime::Hash);
         }
-        let shape = Arc::new(Shape { columns, rows_hint, produced: self.produced.clone(), lowered, bounds });
+        let produced = self.produced.clone();
+        let shape = Arc::new(Shape { columns, rows_hint, produced, lowered, bounds, is_alone, lowerings });
         *self.guessed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&shape));
-        if is_alone {
-            run.shapes().known.insert(self.index, Arc::clone(&shape));
-        }
+        run.shapes().insert(self.index, Arc::clone(&shape));
         Ok(shape)
     }
 
     fn lower(&self, columns: &[ColumnInfo], rows_hint: Option<u64>) -> Result<LoweredSegment, Failure> {
         let (run, prepared) = (&self.run, &self.run.prepared);
         run.tally.lowerings.fetch_add(1, Ordering::Relaxed);
-        let lowered = run.shapes().count(self.index);
-        // Once for a guess, and once for what was found; a part of the keys has a shape of its own.
-        debug_assert!(
-            lowered <= 2 || self.passes > 1 || !self.slices.is_empty(),
-            "segment {} is lowered {lowered} times in one attempt",
-            self.index
-        );
         let input = SegmentInput {
             columns,
             produced: self.produced.as_ref(),
@@ -728,7 +712,7 @@ impl SegmentRun {
             own_keys: prepared.keys.get(&self.index).map(Vec::as_slice),
         };
         let mut builds = BuiltForms(&self.builds);
-        Ok(prepared.program.lower(self.index, &input, &mut run.tables().definitions, &mut builds)?)
+        Ok(prepared.program.lower(self.index, &input, &mut prepared.tables().definitions, &mut builds)?)
     }
 
     /// What is prepared, if anything has run.
@@ -739,7 +723,7 @@ impl SegmentRun {
     /// Fails when a dictionary has outgrown the bound of its codes.
     pub fn check_bounds(&self, prepared: &PreparedSegment) -> Result<(), Failure> {
         let Origin::Source(upload) = &self.run.prepared.program.segments[self.index].origin else { return Ok(()) };
-        let tables = self.run.tables();
+        let tables = self.run.prepared.tables();
         let mut sizes = HashMap::new();
         for (column, bound) in &prepared.bounds {
             if let Form::Codes(_, id) = self.columns[*column].form
@@ -753,7 +737,7 @@ impl SegmentRun {
 
     /// Fails when a state keeps ranks of strings that moved as their dictionary grew, whether or not rows came after.
     fn check_ranks(&self) -> Result<(), Failure> {
-        if self.run.tables().kept_ranks_moved()? { Err(Failure::Ranks) } else { Ok(()) }
+        if self.run.ranks_moved() { Err(Failure::Ranks) } else { Ok(()) }
     }
 
     pub(crate) fn built(&self, build: usize) -> Result<&Built, EngineError> {
@@ -796,10 +780,8 @@ impl SegmentRun {
 
     /// A table over a dictionary. Where there is no pinned memory for a large one, it waits until some has come back.
     pub(crate) async fn dictionary_table(&self, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
-        let spec = LookupSpec { physical: lookup.physical(), ty: lookup.ty };
         loop {
-            let made = self.run.tables().lookup(lookup, &spec, &self.run.engine, stream);
-            match made {
+            match self.run.lookup(lookup, stream) {
                 Err(Failure::Pinned(_)) => {
                     drop(self.run.engine.pinned.take(HostKind::Upload, LARGE_TABLE_BYTES).await?);
                 }

@@ -3,7 +3,7 @@
 //!   DownloadExec ─ DeviceAggregateExec ─ DeviceJoinExec ─┬─ UploadExec
 //!        │                                               └─ DeviceFilterExec ─ UploadExec
 //!        └─► Program  [ upload → build ] [ upload → filter → probe → aggregate ] [ groups → averages → materialise ]
-//!               └─► Run   feeders · dictionaries · tables · results         one per execution; nothing outlives it
+//!               └─► Run   feeders · tables on the device · results         one per attempt; nothing outlives it
 //!
 //! Trouble  out of memory, a lost device or an error flag before the first batch re-runs the CPU subplan, with a note.
 
@@ -20,7 +20,6 @@ pub mod failure;
 pub mod given;
 pub mod lower;
 pub mod materialise;
-pub mod pace;
 mod pack;
 pub mod part;
 pub mod prepared;

@@ -7,8 +7,8 @@
 //! Kept     by the border that runs the program, until another attempt learns something that changes it.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::column::dictionary::SourceDictionaries;
 use crate::column::{ColumnInfo, DictionaryId};
@@ -19,7 +19,17 @@ use crate::program::contract::{Source, SourceFacts};
 use crate::program::given::Details;
 use crate::program::lower::{Builds, SegmentInput, WholeSegment};
 use crate::program::segments::{Origin, Program};
+use crate::program::tables::Tables;
 use crate::reason::Reason;
+
+/// What to take in smaller pieces after memory has run out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Split {
+    /// The groups of a segment, in so many passes.
+    Groups(usize, u32),
+    /// The join whose build side a segment builds, in so many parts.
+    Join(usize, u32),
+}
 
 /// What attempts learn from each other, and later runs from earlier ones.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -38,6 +48,10 @@ pub struct Lessons {
     pub passes: HashMap<usize, u32>,
     /// Into how many parts the keys of a join are cut, by the segment that builds: one after the other is built and probed.
     pub join_parts: HashMap<usize, u32>,
+    /// What to try next where memory has run out.
+    pub split_next: Option<Split>,
+    /// Rows of an extent, at most, since memory has run out.
+    pub extent_rows: Option<usize>,
 }
 
 impl Lessons {
@@ -64,11 +78,10 @@ pub struct Prepared {
     pub common: HashMap<usize, Vec<ColumnInfo>>,
     /// Dictionaries of each segment whose codes are keys: they may get a bound.
     pub key_codes: Vec<Vec<DictionaryId>>,
-    pub definitions: Dictionaries,
-    /// Those of the sources' columns, with the values that runs have met.
-    pub dictionaries: SourceDictionaries,
     /// What it was prepared with.
     pub lessons: Lessons,
+    /// Dictionaries with the values that runs have met, and what lookups have for these.
+    tables: Arc<Mutex<Tables>>,
 }
 
 impl Prepared {
@@ -136,10 +149,19 @@ impl Prepared {
             payload,
             common,
             key_codes,
-            definitions,
-            dictionaries: dictionaries.clone(),
             lessons: lessons.clone(),
+            tables: Arc::new(Mutex::new(Tables::new(definitions, dictionaries.clone()))),
         })
+    }
+
+    /// The same for runs that have learnt what changes no plan; see [`Lessons::plan_as`].
+    pub fn with_lessons(&self, lessons: &Lessons) -> Self {
+        Self { lessons: lessons.clone(), ..self.clone() }
+    }
+
+    /// The tables that its runs share.
+    pub fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

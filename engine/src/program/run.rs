@@ -1,7 +1,7 @@
 //! One attempt at running a program: what it works with, and what it comes to know.
 //!
 //!   Prepared ─┬─► Run ─► segments, one after the other ─► results
-//!   RunContext┘    └─ tables · texts · pace · what was seen       nothing of it outlives the attempt
+//!   RunContext┘    └─ tables on the device · texts · what was learnt       nothing of it outlives the attempt
 //!
 //! Dropped  with its stream: tasks end, buffers are freed in the order of their streams.
 
@@ -9,55 +9,40 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use datafusion::arrow::array::UInt32Array;
+use datafusion::arrow::array::{ArrayRef, UInt32Array};
 use datafusion::arrow::record_batch::RecordBatch;
 use millpond_kernels::codegen::ir::PipelineSpec;
-use millpond_kernels::pipeline::Input;
+use millpond_kernels::pipeline::{Input, LookupInput};
 use millpond_kernels::text;
 use millpond_memory::Stream;
+use tokio::sync::RwLock;
 
-use crate::column::{ColumnInfo, Form};
-use crate::expr::Dictionary;
+use crate::column::{ColumnInfo, DictionaryId, Form};
+use crate::expr::{Dictionary, Lookup};
 use crate::program::context::RunContext;
 use crate::program::contract::SourceRun;
-use crate::program::extents::Shapes;
+use crate::program::extents::Shape;
 use crate::program::failure::Failure;
-use crate::program::pace::Pace;
-use crate::program::prepared::Prepared;
+use crate::program::prepared::{Lessons, Prepared};
 use crate::program::segments::Origin;
-use crate::program::tables::{Limits, Tables};
+use crate::program::tables::RunTables;
 use crate::program::texts::{self, Made, Reached};
 use crate::result::results::{Output, Results};
-
-/// What to take in smaller pieces after memory has run out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Split {
-    /// The groups of a segment, in so many passes.
-    Groups(usize, u32),
-    /// The join whose build side a segment builds, in so many parts.
-    Join(usize, u32),
-}
-
-/// What a run has come to know, for the next attempt and for later runs.
-#[derive(Default)]
-pub struct Seen {
-    /// Groups that the tables of segments had room for at last: in earlier runs of the plan, and in this one where they grew.
-    pub groups: HashMap<usize, u64>,
-    /// What to try next where memory has run out.
-    pub split_next: Option<Split>,
-}
 
 /// One attempt at running a program.
 pub struct Run {
     pub prepared: Arc<Prepared>,
-    context: RunContext,
+    context: Arc<RunContext>,
     pub sources: Vec<Box<dyn SourceRun>>,
-    tables: Mutex<Tables>,
-    shapes: Mutex<Shapes>,
+    tables: Mutex<RunTables>,
+    /// What segments were lowered to last, some of them before their turn came.
+    shapes: Mutex<HashMap<usize, Arc<Shape>>>,
     /// Where views lead to.
     pub reached: Reached,
-    pub pace: Pace,
-    pub seen: Mutex<Seen>,
+    /// Held shared by who has an extent under way, alone by who found no memory for one.
+    pub gate: RwLock<()>,
+    /// What the attempt began with, and what it has learnt since.
+    lessons: Mutex<Lessons>,
     pub results: Results,
 }
 
@@ -70,36 +55,66 @@ impl Deref for Run {
 }
 
 impl Run {
-    pub fn new(prepared: Arc<Prepared>, context: RunContext, out: &Output) -> Result<Self, Failure> {
+    pub fn new(prepared: Arc<Prepared>, context: &Arc<RunContext>, out: &Output) -> Result<Self, Failure> {
         let (program, lessons) = (&prepared.program, &prepared.lessons);
         let sources = program.sources.iter().map(|source| source.open()).collect::<Result<_, _>>()?;
-        let most = context.options.most_dictionary_values();
-        let limits = Limits { most, most_if_needed: most * texts::IF_NEEDED, needed: lessons.strings.needed.clone() };
-        let tables = Tables::new(prepared.definitions.clone(), prepared.dictionaries.clone(), limits);
-        let seen = Seen { groups: lessons.groups.clone(), split_next: None };
         Ok(Self {
-            context,
+            context: Arc::clone(context),
             sources,
-            tables: Mutex::new(tables),
+            tables: Mutex::default(),
             shapes: Mutex::default(),
             reached: Reached::new(lessons.arena_times),
-            pace: Pace::default(),
-            seen: Mutex::new(seen),
+            gate: RwLock::default(),
+            lessons: Mutex::new(lessons.clone()),
             results: Results::new(out.clone(), program.row_offset, program.row_limit),
             prepared,
         })
     }
 
-    pub fn tables(&self) -> MutexGuard<'_, Tables> {
+    /// The tables of this run. Who needs those of the program, too, locks these first.
+    fn tables(&self) -> MutexGuard<'_, RunTables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn shapes(&self) -> MutexGuard<'_, Shapes> {
+    pub(crate) fn shapes(&self) -> MutexGuard<'_, HashMap<usize, Arc<Shape>>> {
         self.shapes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What the attempt has learnt so far.
+    pub fn lessons(&self) -> MutexGuard<'_, Lessons> {
+        self.lessons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rows of an extent, at most: fewer once memory has run out.
+    pub fn extent_rows(&self) -> usize {
+        self.lessons().extent_rows.unwrap_or(usize::MAX)
+    }
+
+    /// Later extents have no more than so many rows.
+    pub fn smaller_extents(&self, rows: usize) {
+        let mut lessons = self.lessons();
+        lessons.extent_rows = Some(rows.min(lessons.extent_rows.unwrap_or(usize::MAX)));
+    }
+
+    /// Values of a dictionary that is needed whatever its size.
+    fn most_values_if_needed(&self) -> usize {
+        self.options.most_dictionary_values() * texts::IF_NEEDED
+    }
+
+    /// A table of a launch over a dictionary, as far as the dictionary goes.
+    pub fn lookup(&self, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
+        let (mut own, most) = (self.tables(), self.most_values_if_needed());
+        own.lookup(lookup, &mut self.prepared.tables(), most, &self.engine, stream)
+    }
+
+    /// All values of a dictionary.
+    pub fn values(&self, id: DictionaryId) -> datafusion::error::Result<ArrayRef> {
+        self.tables().values(id, &self.prepared.tables())
+    }
+
+    /// True when a state holds ranks that no longer are what they were when a launch read them.
+    pub fn ranks_moved(&self) -> bool {
+        self.tables().ranks_moved()
     }
 
     /// Passes over the input of a segment, one for each part of its keys.
@@ -143,23 +158,27 @@ impl Run {
     /// become larger.
     pub fn interned(&self, upload: usize, batches: &[RecordBatch]) -> Result<Vec<Vec<UInt32Array>>, Failure> {
         let (columns, used) = (&self.prepared.sources[upload].columns, &self.prepared.used[upload]);
+        let most = self.options.most_dictionary_values();
         loop {
+            let needed = self.lessons().strings.needed.clone();
             let mut texts = Vec::new();
             let mut codes = Vec::with_capacity(columns.len());
-            let mut tables = self.tables();
+            let mut tables = self.prepared.tables();
             for (index, column) in columns.iter().enumerate() {
                 let mut arrays = Vec::new();
                 if let (Form::Codes(_, id), true) = (&column.form, used[index]) {
+                    let is_needed = needed.contains(&(upload, index));
+                    let most = if is_needed { self.most_values_if_needed() } else { most };
                     for batch in batches {
-                        match tables.intern(*id, batch.column(index)) {
+                        match tables.intern(*id, batch.column(index), most) {
                             Ok(codes) => arrays.push(codes),
-                            Err(Failure::Texts(columns)) => {
-                                texts.extend(columns);
+                            Err(_) if !is_needed && tables.is_full(*id) => {
+                                texts.push((upload, index));
                                 break;
                             }
                             Err(failure) => return Err(failure),
                         }
-                        if tables.nearly_all_different(*id) {
+                        if !is_needed && tables.nearly_all_different(*id) {
                             texts.push((upload, index));
                             break;
                         }
@@ -167,19 +186,21 @@ impl Run {
                 }
                 codes.push(arrays);
             }
+            drop(tables);
             if texts.is_empty() {
                 return Ok(codes);
             }
             if self.results.give_up(&texts) {
                 return Err(Failure::Texts(texts));
             }
-            tables.need(texts);
+            // Rows have left, and it is too late to do without.
+            self.lessons().strings.needed.extend(texts);
         }
     }
 
     /// Columns whose dictionaries are complete, with the bound that gives their codes.
     pub fn bounded(&self, columns: &mut [ColumnInfo]) {
-        let tables = self.tables();
+        let tables = self.prepared.tables();
         for column in columns {
             if let Form::Codes(ty, id) = column.form
                 && matches!(tables.definitions.get(id), Some(Dictionary::Source { .. } | Dictionary::Constants { .. }))

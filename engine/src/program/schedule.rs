@@ -21,8 +21,9 @@ use crate::program::extents::{SegmentRun, SegmentStart};
 use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::part::Kept;
+use crate::program::prepared::Split;
 use crate::program::prepared::merged;
-use crate::program::run::{Run, Split};
+use crate::program::run::Run;
 use crate::program::segments::Origin;
 
 /// Parts become so many times as many where memory has run out.
@@ -280,7 +281,7 @@ impl Run {
             }
             _ => self.cut_source(active.index),
         };
-        self.seen().split_next = next;
+        self.lessons().split_next = next;
     }
 
     /// Groups that come in more parts are fewer at a time for the segment that reads them.
@@ -297,7 +298,7 @@ impl Run {
     fn cut_build_side(&self, build: usize, failure: &Failure) {
         if failure.wants_less() && self.can_cut(build) {
             let next = Split::Join(build, self.parts(build) * MORE_PARTS);
-            self.seen().split_next = Some(next);
+            self.lessons().split_next = Some(next);
         }
     }
 

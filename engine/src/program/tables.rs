@@ -1,29 +1,34 @@
-//! The dictionaries of a run, and the lookup tables over them.
+//! The dictionaries of a program, the lookup tables over them, and what a run has of both on the device.
 //!
 //!   string arrays ─ intern ─► codes          D0 grows: [PROMO TIN, SMALL NICKEL] + [LARGE BRASS]
 //!   lookup over D0          ─► extended by the new values, uploaded again when it grew
 //!
-//! Threads   one lock around everything: interning, evaluation and upload of tables happen once, whoever comes first.
-//! Limit     a column with more values than [`Limits`] allow starts the run again without a dictionary, or with a larger one; in
+//!   Prepared ─► Tables: dictionaries, and what lookups have for their values ◄─ run 1 ─ run 2 …       values are added, none goes
+//!   Run ──────► RunTables: tables on the device, ranks that states keep                               gone with the run
+//!
+//! Threads   one lock around a program's tables: interning and evaluation happen once, whoever comes first. A run's own are locked
+//!           before them.
+//! Limit     a column with more values than the options allow starts the run again without a dictionary, or with a larger one; in
 //!           the end the CPU takes over.
-//! Order     codes are given in order of first appearance, so they differ from run to run; answers do not.
-//! Ranks     a value's place among all values moves when a smaller one is interned. Ranks that a state keeps have tables of their
-//!           own: a pass whose ranks moved, in a launch or after the last one, starts again with the dictionary it has filled.
+//! Order     codes are given in order of first appearance, so they differ from program to program; answers do not.
+//! Ranks     a value's place among all values moves when a smaller one is interned. A pass in which launches read different ranks
+//!           of one value starts again with the dictionary it has filled; values that come after the last launch have no rank.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, UInt32Array, new_null_array};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, UInt32Array, new_null_array};
 use datafusion::arrow::compute::{SortOptions, cast, concat, sort, sort_to_indices};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
-use millpond_kernels::codegen::ir::{ColumnSpec, LookupSpec, Physical};
+use datafusion::physical_expr::PhysicalExpr;
+use millpond_kernels::codegen::ir::ColumnSpec;
 use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::{DeviceBuffer, Stream};
 
 use crate::column::DictionaryId;
-use crate::column::dictionary::{SharedDictionary, SourceDictionaries};
+use crate::column::dictionary::SourceDictionaries;
 use crate::column::interner::Interner;
 use crate::column::layout::ExtentLayout;
 use crate::device::Engine;
@@ -32,121 +37,61 @@ use crate::expr::{Dictionaries, Dictionary, Lookup, LookupKind, evaluate};
 use crate::program::failure::Failure;
 use crate::program::texts;
 
-/// A lookup table as far as it is evaluated.
-struct Table {
-    lookup: Lookup,
-    /// Values of the codes so far.
-    values: Option<ArrayRef>,
-    /// The table on the device, and how many codes it covers.
-    uploaded: Option<(usize, LookupInput)>,
-    /// Launches saw different ranks of one code.
-    moved: bool,
-}
-
-/// Dictionaries and tables of one run.
+/// The dictionaries of a program, and what expressions make of their values. All runs of the program share them.
 pub struct Tables {
     pub definitions: Dictionaries,
     sources: SourceDictionaries,
-    interners: HashMap<DictionaryId, SharedDictionary>,
-    tables: Vec<Table>,
-    limits: Limits,
-}
-
-/// How many values dictionaries may have.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    /// Of a column that can do without.
-    pub most: usize,
-    /// Of one that needs a dictionary whatever its size, and of what is made from dictionaries.
-    pub most_if_needed: usize,
-    /// Those columns, by upload and column.
-    pub needed: HashSet<(usize, usize)>,
+    /// Dictionaries that are made from others.
+    made: HashMap<DictionaryId, Interner>,
+    /// What lookups have for the codes so far, where values are only ever added.
+    known: Vec<(Lookup, ArrayRef)>,
 }
 
 impl Tables {
-    pub fn new(definitions: Dictionaries, sources: SourceDictionaries, limits: Limits) -> Self {
-        let mut tables = Self { definitions, sources, interners: HashMap::new(), tables: vec![], limits };
-        // Values that earlier runs have met are there from the beginning.
-        let ids: Vec<DictionaryId> = tables.definitions.iter().map(|(id, _)| id).collect();
-        for id in ids {
-            if matches!(tables.definitions.get(id), Some(Dictionary::Source { .. })) {
-                tables.interner(id);
-            }
-        }
-        tables
+    pub fn new(definitions: Dictionaries, sources: SourceDictionaries) -> Self {
+        Self { definitions, sources, made: HashMap::new(), known: vec![] }
     }
 
-    /// The interner of a dictionary: the column's own, or one of this run, new if it is not there.
-    fn interner(&mut self, id: DictionaryId) -> SharedDictionary {
-        let most = match self.limited(id) {
-            Some(_) => self.limits.most,
-            None => self.limits.most_if_needed,
-        };
-        let of_column = match self.definitions.get(id) {
+    /// The source column whose dictionary this is.
+    fn column(&self, id: DictionaryId) -> Option<(usize, usize)> {
+        match self.definitions.get(id) {
             Some(Dictionary::Source { upload, column, .. }) => Some((*upload, *column)),
             _ => None,
-        };
-        let sources = &self.sources;
-        let interner = self.interners.entry(id).or_insert_with(|| match of_column {
-            Some(column) => sources.of(column),
-            None => SharedDictionary::new(most),
-        });
-        interner.lock().allow(most);
-        interner.clone()
-    }
-
-    /// The column whose dictionary this is, if it can do without.
-    fn limited(&self, id: DictionaryId) -> Option<(usize, usize)> {
-        match self.definitions.get(id) {
-            Some(Dictionary::Source { upload, column, .. }) => {
-                Some((*upload, *column)).filter(|column| !self.limits.needed.contains(column))
-            }
-            _ => None,
         }
     }
 
-    /// True if the column is better off without a dictionary, by its rows so far.
+    /// Calls `with` with the interner of a dictionary; with none if it has none yet.
+    fn interner<T>(&self, id: DictionaryId, with: impl FnOnce(Option<&Interner>) -> T) -> T {
+        match self.column(id) {
+            Some(column) => with(Some(&*self.sources.of(column).lock())),
+            None => with(self.made.get(&id)),
+        }
+    }
+
+    /// True if a column is better off without a dictionary, by its rows so far.
     pub fn nearly_all_different(&self, id: DictionaryId) -> bool {
-        let (rows, values) = self.interners.get(&id).map_or((0, 0), |interner| {
-            let interner = interner.lock();
-            (interner.rows(), interner.len())
-        });
-        self.limited(id).is_some() && texts::nearly_all_different(values, rows)
+        let (rows, values) = self.interner(id, |of| of.map_or((0, 0), |interner| (interner.rows(), interner.len())));
+        texts::nearly_all_different(values, rows)
     }
 
-    /// From now on these columns may have more values: rows have left, and it is too late to do without.
-    pub fn need(&mut self, columns: Vec<(usize, usize)>) {
-        self.limits.needed.extend(columns);
+    /// True when another value may not fit.
+    pub fn is_full(&self, id: DictionaryId) -> bool {
+        self.interner(id, |of| of.is_some_and(Interner::is_full))
     }
 
-    /// Codes of a source column's array.
-    pub fn intern(&mut self, id: DictionaryId, array: &ArrayRef) -> Result<UInt32Array, Failure> {
-        let limited = self.limited(id);
-        let interner = self.interner(id);
-        let mut interner = interner.lock();
-        interner.codes(array).map_err(|failure| match limited {
-            Some(column) if interner.is_full() => Failure::Texts(vec![column]),
-            _ => failure,
-        })
-    }
-
-    /// True when a state holds ranks that no longer are what they were when a launch read them.
-    pub fn kept_ranks_moved(&self) -> Result<bool> {
-        for table in self.tables.iter().filter(|table| table.lookup.kind == LookupKind::KeptRank) {
-            if self.has_moved(table)? {
-                return Ok(true);
-            }
+    /// Codes of an array's values, of which there may be `most` from now on.
+    ///
+    /// # Errors
+    /// There are more.
+    pub fn intern(&mut self, id: DictionaryId, array: &ArrayRef, most: usize) -> Result<UInt32Array, Failure> {
+        let codes = |interner: &mut Interner| {
+            interner.allow(most);
+            interner.codes(array)
+        };
+        match self.column(id) {
+            Some(column) => codes(&mut self.sources.of(column).lock()),
+            None => codes(self.made.entry(id).or_insert_with(|| Interner::new(most))),
         }
-        Ok(false)
-    }
-
-    /// True when the table's ranks differ between launches, or from the ranks in the dictionary as it is now.
-    fn has_moved(&self, table: &Table) -> Result<bool> {
-        let Some(known) = &table.values else { return Ok(false) };
-        if table.moved || self.len(table.lookup.dictionary) == known.len() {
-            return Ok(table.moved);
-        }
-        Ok(moved(known, &ranks(&self.values(table.lookup.dictionary)?)?))
     }
 
     /// Values that dictionary `id` has so far.
@@ -154,15 +99,11 @@ impl Tables {
         match self.definitions.get(id) {
             Some(Dictionary::Constants { values, .. }) => values.len(),
             Some(Dictionary::Sorted { of, .. }) => self.len(*of),
-            _ => self.interners.get(&id).map_or(0, |interner| interner.lock().len()),
+            _ => self.interner(id, |of| of.map_or(0, Interner::len)),
         }
     }
 
-    /// All values of dictionary `id`.
-    pub fn values(&self, id: DictionaryId) -> Result<ArrayRef> {
-        self.values_from(id, 0)
-    }
-
+    /// The values of dictionary `id` from code `from` on, in the order of their codes; of a sorted one, those of a run are its own.
     fn values_from(&self, id: DictionaryId, from: usize) -> Result<ArrayRef> {
         match self.definitions.get(id) {
             Some(Dictionary::Constants { values, data_type }) => {
@@ -171,133 +112,208 @@ impl Tables {
                 let all = concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>())?;
                 Ok(all.slice(from, all.len() - from))
             }
-            Some(Dictionary::Sorted { of, data_type }) => {
-                for table in &self.tables {
-                    let kept = table.lookup.kind == LookupKind::KeptRank && table.lookup.dictionary == *of;
-                    if kept && self.has_moved(table)? {
-                        debug_assert!(false, "ranks over dictionary {} moved unseen", of.0);
-                        return Err(EngineError::internal("ranks of strings moved unseen").into());
-                    }
-                }
-                let values = sort(&self.values(*of)?, Some(ASCENDING))?;
-                let values = values.slice(from, values.len() - from);
-                Ok(if values.data_type() == data_type { values } else { cast(&values, data_type)? })
-            }
-            Some(Dictionary::Merged { constants, data_type, .. }) if !self.interners.contains_key(&id) => {
-                let mut interner = Interner::new(self.limits.most_if_needed);
+            Some(Dictionary::Sorted { .. }) => Err(EngineError::internal("each run sorts its own values").into()),
+            Some(Dictionary::Merged { constants, data_type, .. }) if !self.made.contains_key(&id) => {
+                let mut interner = Interner::new(usize::MAX);
                 for constant in constants {
                     let value = constant.cast_to(data_type)?.to_array()?;
                     interner.codes(&value).map_err(|_| EngineError::internal("constants are few"))?;
                 }
                 interner.array(from, data_type)
             }
-            Some(definition) => match self.interners.get(&id) {
-                Some(interner) => interner.lock().array(from, definition.data_type()),
+            Some(definition) => self.interner(id, |of| match of {
+                Some(interner) => interner.array(from, definition.data_type()),
                 None => Interner::new(0).array(0, definition.data_type()),
-            },
+            }),
             None => Err(EngineError::internal(format!("dictionary {} is not defined", id.0)).into()),
         }
     }
 
-    /// A table of a launch, evaluated and uploaded as far as its dictionary goes.
-    pub fn lookup(
-        &mut self,
-        lookup: &Lookup,
-        spec: &LookupSpec,
-        engine: &Engine,
-        stream: &Stream,
-    ) -> Result<LookupInput, Failure> {
-        let at = match self.tables.iter().position(|table| table.lookup == *lookup) {
-            Some(at) => at,
-            None => {
-                self.tables.push(Table { lookup: lookup.clone(), values: None, uploaded: None, moved: false });
-                self.tables.len() - 1
-            }
-        };
-        let size = self.len(lookup.dictionary);
-        if let Some((covered, input)) = &self.tables[at].uploaded
-            && *covered == size
-        {
-            return Ok(input.clone());
+    /// What a lookup has for each code of its dictionary so far.
+    fn evaluate(&mut self, lookup: &Lookup, most: usize) -> Result<ArrayRef, Failure> {
+        if !matches!(lookup.kind, LookupKind::Value(_) | LookupKind::Merge(_) | LookupKind::Code(_)) {
+            let all = self.values_from(lookup.dictionary, 0)?;
+            return self.evaluate_over(lookup, all, most);
         }
-        let known = self.tables[at].values.clone();
-        let covered = known.as_ref().map_or(0, |values| values.len());
-        let values: ArrayRef = match &lookup.kind {
-            LookupKind::Rank | LookupKind::KeptRank => Arc::new(ranks(&self.values(lookup.dictionary)?)?),
-            LookupKind::Text if spec.physical != Physical::Text => {
-                return Err(EngineError::internal("a table of texts is made of offsets and bytes").into());
-            }
-            LookupKind::Text => extended(known, self.values_from(lookup.dictionary, covered)?)?,
-            LookupKind::Value(expr) => {
-                let new = evaluate(expr, self.values_from(lookup.dictionary, covered)?).map_err(Failure::query)?;
-                extended(known, new)?
-            }
+        let at = self.known.iter().position(|(known, _)| known == lookup);
+        let Some(at) = at else {
+            let all = self.values_from(lookup.dictionary, 0)?;
+            let values = self.evaluate_over(lookup, all, most)?;
+            self.known.push((lookup.clone(), Arc::clone(&values)));
+            return Ok(values);
+        };
+        let known = Arc::clone(&self.known[at].1);
+        if known.len() == self.len(lookup.dictionary) {
+            return Ok(known);
+        }
+        let new = self.values_from(lookup.dictionary, known.len())?;
+        let new = self.evaluate_over(lookup, new, most)?;
+        let values = concat(&[known.as_ref(), new.as_ref()])?;
+        self.known[at].1 = Arc::clone(&values);
+        Ok(values)
+    }
+
+    /// What a lookup has for each of these values; for ranks they are all there are.
+    fn evaluate_over(&mut self, lookup: &Lookup, values: ArrayRef, most: usize) -> Result<ArrayRef, Failure> {
+        Ok(match &lookup.kind {
+            LookupKind::Rank | LookupKind::KeptRank => Arc::new(ranks(&values)?),
+            LookupKind::Text => values,
+            LookupKind::Value(expr) => evaluate(expr, values).map_err(Failure::query)?,
             LookupKind::Merge(merged) => {
-                self.constants_of(*merged)?;
-                let new = self.values_from(lookup.dictionary, covered)?;
-                let codes: ArrayRef = Arc::new(self.intern(*merged, &new)?);
-                extended(known, codes)?
+                self.constants_of(*merged, most)?;
+                Arc::new(self.intern(*merged, &values, most)?)
             }
             LookupKind::Code(derived) => {
                 let Some(Dictionary::Derived { expr, of, .. }) = self.definitions.get(*derived).cloned() else {
                     return Err(EngineError::internal("a table of codes leads to a derived dictionary").into());
                 };
-                if !self.interners.contains_key(derived) {
-                    self.first_code(*derived, &expr, of)?;
-                }
-                let new = evaluate(&expr, self.values_from(lookup.dictionary, covered)?).map_err(Failure::query)?;
-                let codes: ArrayRef = Arc::new(self.intern(*derived, &new)?);
-                extended(known, codes)?
+                self.code_of_null(*derived, &expr, of, most)?;
+                let made = evaluate(&expr, values).map_err(Failure::query)?;
+                Arc::new(self.intern(*derived, &made, most)?)
             }
-        };
-        let input = upload(&values, spec, engine, stream)?;
-        let table = &mut self.tables[at];
-        if let (LookupKind::KeptRank, Some(known)) = (&lookup.kind, &table.values) {
-            table.moved |= moved(known, &values);
-        }
-        table.values = Some(values);
-        table.uploaded = Some((size, input.clone()));
-        Ok(input)
+        })
     }
 
     /// The constants of a merged dictionary have its first codes.
-    fn constants_of(&mut self, merged: DictionaryId) -> Result<(), Failure> {
-        if self.interners.contains_key(&merged) {
+    fn constants_of(&mut self, merged: DictionaryId, most: usize) -> Result<(), Failure> {
+        if self.made.contains_key(&merged) {
             return Ok(());
         }
         let Some(Dictionary::Merged { constants, data_type, .. }) = self.definitions.get(merged).cloned() else {
             return Err(EngineError::internal("a table of merged codes leads to a merged dictionary").into());
         };
-        self.interner(merged);
+        self.made.insert(merged, Interner::new(most));
         for constant in constants {
             let value = constant.cast_to(&data_type)?.to_array()?;
-            self.intern(merged, &value)?;
+            self.intern(merged, &value, most)?;
         }
         Ok(())
     }
 
     /// What the expression gives for NULL, if anything, has code 0.
-    fn first_code(
+    fn code_of_null(
         &mut self,
         derived: DictionaryId,
-        expr: &Arc<dyn datafusion::physical_expr::PhysicalExpr>,
+        expr: &Arc<dyn PhysicalExpr>,
         of: DictionaryId,
+        most: usize,
     ) -> Result<(), Failure> {
+        if self.made.contains_key(&derived) {
+            return Ok(());
+        }
         let data_type = self.definitions.get(of).map(|d| d.data_type().clone()).unwrap_or(DataType::Utf8);
         let of_null = evaluate(expr, new_null_array(&data_type, 1))?;
-        self.interner(derived);
+        self.made.insert(derived, Interner::new(most));
         if of_null.is_valid(0) {
-            self.intern(derived, &of_null)?;
+            self.intern(derived, &of_null, most)?;
         }
         Ok(())
     }
 }
 
-fn extended(known: Option<ArrayRef>, new: ArrayRef) -> Result<ArrayRef> {
-    Ok(match known {
-        Some(known) => concat(&[known.as_ref(), new.as_ref()])?,
-        None => new,
-    })
+/// What one run has of its program's dictionaries: tables on the device, and the ranks that its states keep.
+#[derive(Default)]
+pub struct RunTables {
+    /// Lookups on the device, and how many codes each covers.
+    uploaded: Vec<(Lookup, usize, LookupInput)>,
+    /// Of each dictionary whose ranks a state keeps, the ranks that the last launch read.
+    ranks: HashMap<DictionaryId, Ranks>,
+}
+
+/// The ranks of a dictionary's values.
+enum Ranks {
+    /// All launches read these, or the first of them.
+    Kept(UInt32Array),
+    /// Launches saw different ranks of one code.
+    Moved,
+}
+
+impl RunTables {
+    /// True when a state holds ranks that no longer are what they were when a launch read them.
+    pub fn ranks_moved(&self) -> bool {
+        self.ranks.values().any(|ranks| matches!(ranks, Ranks::Moved))
+    }
+
+    /// Values of dictionary `id`: of a sorted one, those that ranks of this run lead to.
+    fn len(&self, id: DictionaryId, tables: &Tables) -> usize {
+        match tables.definitions.get(id) {
+            Some(Dictionary::Sorted { of, .. }) => match self.ranks.get(of) {
+                Some(Ranks::Kept(ranks)) => ranks.len(),
+                _ => self.len(*of, tables),
+            },
+            _ => tables.len(id),
+        }
+    }
+
+    /// The values that a rank among those of `of` leads to, ascending.
+    fn sorted(&self, of: DictionaryId, data_type: &DataType, tables: &Tables) -> Result<ArrayRef> {
+        let all = self.values(of, tables)?;
+        let all = match self.ranks.get(&of) {
+            // Values that came since have no rank in any state.
+            Some(Ranks::Kept(ranks)) => all.slice(0, ranks.len()),
+            Some(Ranks::Moved) => {
+                debug_assert!(false, "ranks over dictionary {} moved unseen", of.0);
+                return Err(EngineError::internal("ranks of strings moved unseen").into());
+            }
+            None => all,
+        };
+        let values = sort(&all, Some(ASCENDING))?;
+        Ok(if values.data_type() == data_type { values } else { cast(&values, data_type)? })
+    }
+
+    /// All values of dictionary `id`.
+    pub fn values(&self, id: DictionaryId, tables: &Tables) -> Result<ArrayRef> {
+        match tables.definitions.get(id) {
+            Some(Dictionary::Sorted { of, data_type }) => self.sorted(*of, data_type, tables),
+            _ => tables.values_from(id, 0),
+        }
+    }
+
+    /// A table of a launch, evaluated and uploaded as far as its dictionary goes; dictionaries that it makes may have `most` values.
+    pub fn lookup(
+        &mut self,
+        lookup: &Lookup,
+        tables: &mut Tables,
+        most: usize,
+        engine: &Engine,
+        stream: &Stream,
+    ) -> Result<LookupInput, Failure> {
+        let known = self.uploaded.iter().position(|(known, ..)| known == lookup);
+        if let Some((_, covered, input)) = known.map(|known| &self.uploaded[known])
+            && *covered == self.len(lookup.dictionary, tables)
+        {
+            return Ok(input.clone());
+        }
+        let values = match tables.definitions.get(lookup.dictionary) {
+            // The place of a value is not the same in every run.
+            Some(Dictionary::Sorted { of, data_type }) => {
+                let sorted = self.sorted(*of, data_type, tables)?;
+                tables.evaluate_over(lookup, sorted, most)?
+            }
+            _ => tables.evaluate(lookup, most)?,
+        };
+        let input = upload(&values, lookup, engine, stream)?;
+        if lookup.kind == LookupKind::KeptRank {
+            self.keep_ranks(lookup.dictionary, values.as_primitive());
+        }
+        let covered = values.len();
+        match known {
+            Some(known) => self.uploaded[known] = (lookup.clone(), covered, input.clone()),
+            None => self.uploaded.push((lookup.clone(), covered, input.clone())),
+        }
+        Ok(input)
+    }
+
+    /// A launch reads these ranks.
+    fn keep_ranks(&mut self, of: DictionaryId, now: &UInt32Array) {
+        let ranks = self.ranks.entry(of).or_insert_with(|| Ranks::Kept(now.clone()));
+        if let Ranks::Kept(known) = ranks {
+            *ranks = match now.len() >= known.len() && now.slice(0, known.len()) == *known {
+                true => Ranks::Kept(now.clone()),
+                false => Ranks::Moved,
+            };
+        }
+    }
 }
 
 const ASCENDING: SortOptions = SortOptions { descending: false, nulls_first: false };
@@ -312,20 +328,15 @@ fn ranks(values: &ArrayRef) -> Result<UInt32Array> {
     Ok(ranks.into())
 }
 
-/// True when values that were known have other ranks now.
-fn moved(known: &ArrayRef, now: &dyn Array) -> bool {
-    now.len() < known.len() || now.slice(0, known.len()).as_ref() != known.as_ref()
-}
-
 /// A table on the device: one value per code, never empty, so that it has an address.
-fn upload(values: &ArrayRef, spec: &LookupSpec, engine: &Engine, stream: &Stream) -> Result<LookupInput, Failure> {
+fn upload(values: &ArrayRef, of: &Lookup, engine: &Engine, stream: &Stream) -> Result<LookupInput, Failure> {
     let values = match values.is_empty() {
         true => ScalarValue::try_new_null(values.data_type()).and_then(|null| null.to_array_of_size(1))?,
         false => Arc::clone(values),
     };
     let rows = values.len();
     let batch = datafusion::arrow::record_batch::RecordBatch::try_from_iter([("value", Arc::clone(&values))])?;
-    let column = ColumnSpec { physical: spec.physical, has_base: false, ty: spec.ty.nullable(true) };
+    let column = ColumnSpec { physical: of.physical(), has_base: false, ty: of.ty.nullable(true) };
     let layout = ExtentLayout::new(std::slice::from_ref(&batch), &[column], &[true]);
     let region = layout.columns[0].clone().ok_or_else(|| EngineError::internal("a table has one column"))?;
     // A table whose type has NULLs has a bitmap, even while nothing in it is NULL.
@@ -346,6 +357,85 @@ fn upload(values: &ArrayRef, spec: &LookupSpec, engine: &Engine, stream: &Stream
     let buffer = DeviceBuffer::upload(&host, stream, &engine.pool, &engine.pinned)?;
     Ok(LookupInput {
         values: buffer.view(region.values)?,
-        validity: spec.ty.nullable.then(|| buffer.view(validity)).transpose()?,
+        validity: of.ty.nullable.then(|| buffer.view(validity)).transpose()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::StringArray;
+    use millpond_kernels::codegen::ir::{Repr, Ty};
+
+    use super::*;
+
+    const MOST: usize = 100;
+
+    fn strings(values: &[&str]) -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(values))
+    }
+
+    /// A column's dictionary, the sorted one over it, and a lookup of kept ranks.
+    fn program() -> (Tables, DictionaryId, DictionaryId, Lookup) {
+        let mut definitions = Dictionaries::default();
+        let column = definitions.add(Dictionary::Source { upload: 0, column: 0, data_type: DataType::Utf8 });
+        let sorted = definitions.add(Dictionary::Sorted { of: column, data_type: DataType::Utf8 });
+        let kept = Lookup { dictionary: column, kind: LookupKind::KeptRank, ty: Ty::new(Repr::U32) };
+        (Tables::new(definitions, SourceDictionaries::default()), column, sorted, kept)
+    }
+
+    fn launch(run: &mut RunTables, tables: &mut Tables, kept: &Lookup) {
+        let ranks = tables.evaluate(kept, MOST).expect("ranks");
+        run.keep_ranks(kept.dictionary, ranks.as_primitive());
+    }
+
+    #[test]
+    fn values_of_another_run_move_no_ranks() {
+        let (mut tables, column, sorted, kept) = program();
+        let (mut one, mut other) = (RunTables::default(), RunTables::default());
+        tables.intern(column, &strings(&["m", "f"]), MOST).expect("room");
+        launch(&mut one, &mut tables, &kept);
+        // A smaller value, which only the other run's rows have.
+        tables.intern(column, &strings(&["a", "m"]), MOST).expect("room");
+        launch(&mut other, &mut tables, &kept);
+        assert!(!one.ranks_moved() && !other.ranks_moved());
+        assert_eq!(one.len(sorted, &tables), 2);
+        assert_eq!(*one.values(sorted, &tables).expect("values"), *strings(&["f", "m"]));
+        assert_eq!(*other.values(sorted, &tables).expect("values"), *strings(&["a", "f", "m"]));
+    }
+
+    #[test]
+    fn launches_of_one_run_must_agree_on_ranks() {
+        let (mut tables, column, sorted, kept) = program();
+        let mut run = RunTables::default();
+        tables.intern(column, &strings(&["f", "m"]), MOST).expect("room");
+        launch(&mut run, &mut tables, &kept);
+        // Behind the others: theirs stay.
+        tables.intern(column, &strings(&["z"]), MOST).expect("room");
+        launch(&mut run, &mut tables, &kept);
+        assert!(!run.ranks_moved());
+        assert_eq!(*run.values(sorted, &tables).expect("values"), *strings(&["f", "m", "z"]));
+        tables.intern(column, &strings(&["g"]), MOST).expect("room");
+        launch(&mut run, &mut tables, &kept);
+        assert!(run.ranks_moved());
+    }
+
+    #[test]
+    fn what_a_lookup_has_is_evaluated_once() {
+        let (mut tables, column, _, _) = program();
+        let merged = tables.definitions.add(Dictionary::Merged {
+            parts: vec![column],
+            constants: vec![ScalarValue::from("x")],
+            data_type: DataType::Utf8,
+        });
+        let merge = Lookup { dictionary: column, kind: LookupKind::Merge(merged), ty: Ty::new(Repr::U32) };
+        tables.intern(column, &strings(&["m", "x"]), MOST).expect("room");
+        let first = tables.evaluate(&merge, MOST).expect("codes");
+        assert_eq!(first.as_primitive::<datafusion::arrow::datatypes::UInt32Type>().values()[..], [1, 0]);
+        tables.intern(column, &strings(&["n"]), MOST).expect("room");
+        // Whoever comes next finds what is known, and adds what is new.
+        let next = tables.evaluate(&merge, MOST).expect("codes");
+        assert_eq!(next.as_primitive::<datafusion::arrow::datatypes::UInt32Type>().values()[..], [1, 0, 2]);
+        assert!(Arc::ptr_eq(&next, &tables.evaluate(&merge, MOST).expect("codes")));
+        assert_eq!(tables.len(merged), 3);
+    }
 }

@@ -154,7 +154,7 @@ impl Run {
             let values = layout.values.start..layout.values.start + layout.physical.value_bytes(rows as u64) as usize;
             let validity = layout.validity.as_ref().map(|range| bytes(range.start..range.start + rows.div_ceil(8)));
             let dictionary = match column.form {
-                Form::Codes(_, id) => Some(self.tables().values(id)?),
+                Form::Codes(_, id) => Some(self.values(id)?),
                 _ => None,
             };
             let data_type = schema.field(arrays.len()).data_type();
@@ -294,7 +294,7 @@ impl Run {
                 }
                 None => {
                     let dictionary = match part.outputs[index].form {
-                        Form::Codes(_, id) => Some(self.tables().values(id)?),
+                        Form::Codes(_, id) => Some(self.values(id)?),
                         _ => None,
                     };
                     let physical = part.column(index).map_or(Physical::Bit, |column| column.physical);

@@ -232,7 +232,7 @@ impl Runs for DownloadExec {
         let known = slot.as_ref().filter(|prepared| prepared.lessons.plan_as(lessons));
         let prepared = match known {
             Some(prepared) if prepared.lessons == *lessons => return Ok(Arc::clone(prepared)),
-            Some(prepared) => Prepared { lessons: lessons.clone(), ..(**prepared).clone() },
+            Some(prepared) => prepared.with_lessons(lessons),
             None => Prepared::of(program, lessons, &self.dictionaries, &tally.lowerings)?,
         };
         let prepared = Arc::new(prepared);

@@ -299,7 +299,7 @@ impl Adding<'_> {
             other => other?,
         };
         pipeline.rehash(&state.buffer, &state.layout, &next.buffer, &next.layout, self.stream)?;
-        self.segment.run.seen().groups.insert(self.segment.index, next.layout.room());
+        self.segment.run.lessons().groups.insert(self.segment.index, next.layout.room());
         let groups = state.groups.min(state.layout.records.into());
         *state = State { groups, generation: state.generation + 1, ..next };
         Ok(())

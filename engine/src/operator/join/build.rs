@@ -145,7 +145,7 @@ impl Run {
         }
         let (piece, pipeline) = self.tally.preparing(|| {
             self.tally.lowerings.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let piece = lower_table(join, columns, forms, &spec, &mut self.tables().definitions)?;
+            let piece = lower_table(join, columns, forms, &spec, &mut self.prepared.tables().definitions)?;
             let pipeline = self.pipeline(&piece.spec)?;
             Ok::<_, Failure>((piece, pipeline))
         })?;
@@ -159,11 +159,11 @@ impl Run {
             None => no_rows(&table, &piece.spec)?,
         };
         let mut lookups = Vec::with_capacity(piece.lookups.len());
-        for (lookup, spec) in piece.lookups.iter().zip(&piece.spec.lookups) {
+        for lookup in &piece.lookups {
             let crate::expr::LookupTable::Dictionary(lookup) = lookup else {
                 return Err(EngineError::internal("keys of a build side look into dictionaries only").into());
             };
-            let table = self.tables().lookup(lookup, spec, &self.engine, stream)?;
+            let table = self.lookup(lookup, stream)?;
             if lookup.kind == LookupKind::Text {
                 self.reached.keep(&table.values, None);
             }

@@ -112,7 +112,7 @@ impl Feeder {
             let mut batch = batch.map_err(Failure::Input)?;
             rows_metric.add(batch.num_rows());
             while batch.num_rows() > 0 {
-                let most = planned.min(run.pace.extent_rows());
+                let most = planned.min(run.extent_rows());
                 let taken = batch.num_rows().min(most.saturating_sub(collected.rows));
                 if taken == 0 || collected.is_full(most_bytes) || !collected.add(batch.slice(0, taken))? {
                     self.extents(collected.take(), &mut stream).await?;
@@ -195,7 +195,7 @@ impl Feeder {
         let mut alone: Option<RwLockWriteGuard<'_, ()>> = None;
         let mut in_turn = false;
         while let Some(batches) = waiting.pop() {
-            let gate = recorder::during(step::WAIT, run.pace.gate.read());
+            let gate = recorder::during(step::WAIT, run.gate.read());
             let beside = if alone.is_none() { Some(gate.await) } else { None };
             let done = match self.stream(stream) {
                 Ok(stream) => self.extent(&batches, stream, in_turn).await,
@@ -209,11 +209,11 @@ impl Feeder {
             }
             let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
             if alone.is_none() {
-                alone = Some(recorder::during(step::WAIT, run.pace.gate.write()).await);
+                alone = Some(recorder::during(step::WAIT, run.gate.write()).await);
                 waiting.push(batches);
             } else if rows > LEAST_ROWS {
                 let half = rows.div_ceil(2);
-                run.pace.slow_down(half.max(LEAST_ROWS));
+                run.smaller_extents(half.max(LEAST_ROWS));
                 let (first, second) = halves(&batches, half);
                 waiting.extend([second, first]);
             } else if !in_turn {
