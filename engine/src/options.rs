@@ -310,6 +310,8 @@ options! {
         pub memory_resource: Strategy, default = Strategy::CudaAsync
         /// A file that gets a line for each allocation, use, wait and free of device memory, for `millpond mem replay`; empty means none. Chosen when the device opens. Costs host time.
         pub memory_log: String, default = String::new()
+        /// Where assembled kernels are kept for later processes: off, auto (millpond/kernels in the user's cache folder; on the simulated device nowhere), or a folder. The folder is closed to other users, holds at most 256 MiB, and may be deleted at any time. Chosen when the device opens; later only its own value is accepted.
+        pub kernel_cache: String, default = "off".to_string()
         /// Seconds in which nothing completes on the device while a query waits, after which it counts as lost: the query ends or runs on the CPU, and the device is not used again. 0 means no limit. Every event of the device that completes begins the time anew, so a long query is not cut, but one kernel may not take longer. Off on the simulated device unless it is set. Chosen when the device opens; later only its own value is accepted.
         pub device_timeout: DeviceTimeout, default = DeviceTimeout::Default
         /// Seconds without a query after which memory that nothing uses goes back to the device, for other processes; 0 means never. The next query then asks the driver for it again. Chosen when the device opens; later only its own value is accepted.
@@ -365,6 +367,7 @@ impl MillpondOptions {
                 "memory_resource" => self.memory_resource.to_string(),
                 "device_timeout" => self.device_timeout.to_string(),
                 "idle_trim" => self.idle_trim.to_string(),
+                "kernel_cache" => format!("'{}'", self.kernel_cache),
                 _ if self.memory_log.is_empty() => "empty".to_string(),
                 _ => format!("'{}'", self.memory_log),
             };
@@ -375,8 +378,9 @@ impl MillpondOptions {
     }
 
     /// What a device is opened with.
-    fn of_device(&self) -> (Strategy, &str, String, u32) {
-        (self.memory_resource, &self.memory_log, self.device_timeout.to_string(), self.idle_trim)
+    fn of_device(&self) -> (Strategy, &str, String, u32, &str) {
+        let timeout = self.device_timeout.to_string();
+        (self.memory_resource, &self.memory_log, timeout, self.idle_trim, &self.kernel_cache)
     }
 
     /// Checks every value; names the option, the value, and the values that work.
@@ -631,6 +635,8 @@ mod tests {
         assert!(options.try_set("device_timeout", "600").is_ok() && options.try_set("idle_trim", "30").is_ok());
         let error = options.try_set("device_timeout", "60").unwrap_err();
         assert!(error.to_string().contains("it is 600 since the session began"), "{error}");
+        let error = options.try_set("kernel_cache", "auto").unwrap_err();
+        assert!(error.to_string().contains("it is 'off' since the session began"), "{error}");
         let error = options.try_set("idle_trim", "0").unwrap_err();
         assert!(error.to_string().contains("it is 30 since the session began"), "{error}");
         assert!(options.try_set("batch_rows", "100").is_ok(), "other options can still change");

@@ -3,12 +3,14 @@
 //!   spec ─► text ─┬─ assembled already ──────────────► Pipeline
 //!                 ├─ under way on another thread ─ wait ─►
 //!                 └─ new ─ the driver assembles it ──────►
-//!   prepare(specs)   ─► the new texts as one module, assembled before anybody asks for them
+//!   prepare(specs)   ─► the new texts as one module, assembled before anybody asks for them; where the device keeps kernels on disk,
+//!                       each as a module of its own
 //!
 //! Waits   for the driver's assembler, some milliseconds a kernel; never for the device.
 //! Memory  modules stay loaded while a pipeline has them.
 
 use std::collections::{HashMap, HashSet};
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -142,7 +144,11 @@ impl PipelineCache {
             .filter(|(_, compiled, _)| claim.texts.contains(&compiled.text) && seen.insert(&compiled.text))
             .map(|(_, compiled, module)| (compiled, module))
             .collect();
-        self.assemble(&mine)?;
+        if self.device.kernel_cache().is_some() {
+            self.assemble_each(&mine)?;
+        } else {
+            self.assemble(&mine)?;
+        }
         drop(claim);
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         for (spec, compiled, _) in new {
@@ -181,6 +187,22 @@ impl PipelineCache {
             .filter(|text| !texts.ready.contains_key(text) && texts.under_way.insert(text.clone()))
             .collect();
         (!new.is_empty()).then(|| Claim { cache: self, texts: new })
+    }
+
+    /// The same, each as a module of its own: on disk it is found by its own text, whatever was prepared with it. Several at a time.
+    fn assemble_each(&self, all: &[(&CompiledPipeline, &Module)]) -> Result<()> {
+        let _step = recorder::step(recorder::ASSEMBLE);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all.len()).max(1);
+        std::thread::scope(|scope| {
+            let share =
+                |of: usize| all.iter().skip(of).step_by(threads).try_for_each(|one| self.assemble(&[*one]).map(drop));
+            let others: Vec<_> = (1..threads).map(|of| scope.spawn(move || share(of))).collect();
+            let own = share(0);
+            // A panic there is one here.
+            others
+                .into_iter()
+                .fold(own, |done, other| done.and(other.join().unwrap_or_else(|panic| resume_unwind(panic))))
+        })
     }
 
     /// Has the driver assemble modules, several as one. Outside the lock: it takes milliseconds.

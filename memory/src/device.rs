@@ -25,6 +25,7 @@ use crate::error::{MemoryError, Result};
 use crate::event::Event;
 use crate::event_pool::EventPool;
 use crate::external::Externals;
+use crate::kernel_cache::KernelCache;
 use crate::log::MemoryLog;
 use crate::module::Module;
 use crate::order::{Position, VectorClock};
@@ -126,6 +127,7 @@ pub(crate) struct DeviceInner {
     words: OnceLock<Option<Arc<HostBlock>>>,
     poller: Poller,
     log: OnceLock<Arc<MemoryLog>>,
+    kernels: OnceLock<Arc<KernelCache>>,
     driver_calls: AtomicU64,
     siblings: Siblings,
     watchdog: Watchdog,
@@ -176,6 +178,7 @@ impl Device {
             words: OnceLock::new(),
             poller: Poller::new(driver.kind()),
             log: OnceLock::new(),
+            kernels: OnceLock::new(),
             driver_calls: 0.into(),
             siblings: Siblings::default(),
             watchdog: Watchdog::new(options),
@@ -237,6 +240,20 @@ impl Device {
         let streams = self.inner.streams.read().unwrap_or_else(PoisonError::into_inner);
         let submitted: u64 = streams.iter().map(|cell| cell.calls()).sum();
         self.inner.driver_calls.load(Ordering::Relaxed) + submitted
+    }
+
+    /// Keeps assembled kernels in `cache` from now on.
+    ///
+    /// # Errors
+    /// Hands `cache` back if the device keeps them in another one already.
+    pub fn keep_kernels(&self, cache: &Arc<KernelCache>) -> Result<(), Arc<KernelCache>> {
+        let kept = self.inner.kernels.get_or_init(|| Arc::clone(cache));
+        if Arc::ptr_eq(kept, cache) { Ok(()) } else { Err(Arc::clone(cache)) }
+    }
+
+    /// Where it keeps assembled kernels.
+    pub fn kernel_cache(&self) -> Option<&Arc<KernelCache>> {
+        self.inner.kernels.get()
     }
 
     /// Loads PTX.

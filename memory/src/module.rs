@@ -2,16 +2,19 @@
 //!
 //!   device.load_module(ptx)?.kernel("filter_i64")? ──► kernels::launch::Launch
 //!
+//! Kept       assembled code, where the device has a folder for it: see `kernel_cache`.
 //! Lifetime   a kernel keeps its module; a module whose last kernel is dropped is unloaded when the device is past its
 //!            last launch, and until then kept by the poller.
 //! Errors     PTX that the driver refuses: its log, in the error.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::device::Device;
 use crate::driver::{FunctionAttribute, FunctionHandle, ModuleHandle, ParamLayout};
 use crate::error::{DriverCode, MemoryError, Result};
+use crate::kernel_cache::{KernelCache, Key};
 use crate::order::Position;
 use crate::pending::Pending;
 use crate::recorder;
@@ -78,7 +81,10 @@ impl Module {
     pub fn load(device: &Device, ptx: &str) -> Result<Self> {
         device.alive()?;
         let _step = recorder::step(recorder::ASSEMBLE);
-        let handle = device.check(device.driver().module_load(device.id(), ptx))?;
+        let handle = match device.kernel_cache() {
+            Some(cache) => load_kept(device, cache, ptx)?,
+            None => device.check(device.driver().module_load(device.id(), ptx))?,
+        };
         let loaded = Some(Arc::new(Loaded { device: device.clone(), handle }));
         let inner = ModuleInner { loaded, kernels: entry_names(ptx), launches: Mutex::default() };
         Ok(Module { inner: Arc::new(inner) })
@@ -106,6 +112,30 @@ impl Module {
             KernelInner { module: self.clone(), function, name: name.into(), params, attributes: OnceLock::new() };
         Ok(Kernel { inner: Arc::new(inner) })
     }
+}
+
+/// Loads what an earlier process has assembled, or assembles it and keeps it.
+fn load_kept(device: &Device, cache: &KernelCache, ptx: &str) -> Result<ModuleHandle> {
+    let (driver, id) = (device.driver(), device.id());
+    let key = Key::of(ptx, device.limits(), &driver.build());
+    if let Some(code) = cache.get(key) {
+        match driver.module_load_code(id, &code) {
+            Ok(handle) => {
+                cache.read.fetch_add(1, Ordering::Relaxed);
+                return Ok(handle);
+            }
+            Err(_) => cache.refuse(key),
+        }
+    }
+    cache.assembled.fetch_add(1, Ordering::Relaxed);
+    if let Ok(code) = driver.assemble(id, ptx)
+        && let Ok(handle) = driver.module_load_code(id, &code)
+    {
+        cache.put(key, &code);
+        return Ok(handle);
+    }
+    // What the driver says of the text itself, or it does without code of its own.
+    device.check(driver.module_load(id, ptx))
 }
 
 impl fmt::Debug for Module {

@@ -11,6 +11,7 @@ pub(crate) mod learnt;
 pub mod memory;
 mod null;
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,8 +23,8 @@ use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimO
 use millpond_memory::measure::memory_bandwidth;
 use millpond_memory::watch::system_clock;
 use millpond_memory::{
-    ByteSize, Clock, Device, DeviceOptions, Driver, IdleTrim, MemoryError, MemoryGovernor, MemoryLog, MemoryPool,
-    PinnedPool, Scope, SpillOptions, Spiller, Strategy, StreamPool,
+    ByteSize, Clock, Device, DeviceOptions, Driver, IdleTrim, KernelCache, MemoryError, MemoryGovernor, MemoryLog,
+    MemoryPool, PinnedPool, Scope, SpillOptions, Spiller, Strategy, StreamPool,
 };
 
 use crate::device::learnt::Learnt;
@@ -54,6 +55,7 @@ pub struct Engine {
     strategy: Strategy,
     device_timeout: DeviceTimeout,
     idle_trim: u32,
+    kernel_cache: String,
     /// Gives memory back while no query runs.
     idle: IdleTrim,
     log: Option<Arc<MemoryLog>>,
@@ -79,7 +81,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::DeviceMissing`] if a device was asked for by name and is absent; [`EngineError::File`] if the log of
-    /// `options.memory_log` cannot be made, [`EngineError::OptionValue`] if it would replace a file that is no log.
+    /// `options.memory_log` or the folder of `options.kernel_cache` cannot be made, [`EngineError::OptionValue`] if it would replace a file that is no log.
     pub fn open(options: &MillpondOptions) -> Result<Opened, EngineError> {
         Self::open_with(options, system_clock())
     }
@@ -89,6 +91,10 @@ impl Engine {
     /// # Errors
     /// As of `open`.
     pub fn open_with(options: &MillpondOptions, clock: Arc<dyn Clock>) -> Result<Opened, EngineError> {
+        let kernels = match options.device {
+            DeviceChoice::Cpu => None,
+            _ => kernel_cache(options)?,
+        };
         let log = match options.memory_log.as_str() {
             "" => None,
             _ if options.device == DeviceChoice::Cpu => None,
@@ -104,19 +110,21 @@ impl Engine {
             DeviceChoice::Sim => {
                 let driver = SimDriver::new(sim_options(options));
                 let sim = Arc::clone(&driver);
-                Self::on(driver, 0, options, Some(sim), log, clock).map(found).map_err(|e| missing(&e))
+                Self::on(driver, 0, options, Some(sim), log, kernels, clock).map(found).map_err(|e| missing(&e))
             }
             DeviceChoice::Cuda(ordinal) => cuda()
-                .and_then(|driver| Self::on(driver, ordinal, options, None, log, clock))
+                .and_then(|driver| Self::on(driver, ordinal, options, None, log, kernels, clock))
                 .map(found)
                 .map_err(|e| missing(&e)),
-            DeviceChoice::Auto => match cuda().and_then(|driver| Self::on(driver, 0, options, None, log, clock)) {
-                Ok(engine) => Ok(found(engine)),
-                Err(error) => {
-                    let note = format!("{error} – running on CPU. See \"millpond info\".");
-                    Ok(Opened { engine: None, note: Some(note) })
+            DeviceChoice::Auto => {
+                match cuda().and_then(|driver| Self::on(driver, 0, options, None, log, kernels, clock)) {
+                    Ok(engine) => Ok(found(engine)),
+                    Err(error) => {
+                        let note = format!("{error} – running on CPU. See \"millpond info\".");
+                        Ok(Opened { engine: None, note: Some(note) })
+                    }
                 }
-            },
+            }
         }
     }
 
@@ -126,11 +134,16 @@ impl Engine {
         options: &MillpondOptions,
         sim: Option<Arc<SimDriver>>,
         log: Option<Arc<MemoryLog>>,
+        kernels: Option<Arc<KernelCache>>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, MemoryError> {
         let timeout = options.device_timeout.limit(sim.is_some());
         let device_options = DeviceOptions { timeout, clock: Arc::clone(&clock) };
         let device = Device::open_with(driver, u32::try_from(ordinal).unwrap_or(u32::MAX), device_options)?;
+        if let Some(cache) = &kernels {
+            // The device is new, and keeps them nowhere else.
+            let _ = device.keep_kernels(cache);
+        }
         let mut pool = MemoryPool::builder(&device).strategy(options.memory_resource);
         if let Some(log) = &log {
             pool = pool.log(Arc::clone(log));
@@ -172,6 +185,7 @@ impl Engine {
             strategy,
             device_timeout: options.device_timeout,
             idle_trim: options.idle_trim,
+            kernel_cache: options.kernel_cache.clone(),
             idle,
             log,
             log_path,
@@ -235,6 +249,12 @@ impl Engine {
     pub(crate) fn tell_options(&self, options: &mut MillpondOptions) {
         options.memory_resource = self.strategy;
         (options.device_timeout, options.idle_trim) = (self.device_timeout, self.idle_trim);
+        options.kernel_cache.clone_from(&self.kernel_cache);
+    }
+
+    /// Where assembled kernels are kept for later processes, and what that has spared this one.
+    pub fn kernel_cache(&self) -> Option<&Arc<KernelCache>> {
+        self.device.kernel_cache()
     }
 
     /// What gives memory back while no query runs. For tests that move its clock.
@@ -280,6 +300,44 @@ impl Engine {
     /// The simulated driver, for tests that inject trouble.
     pub fn simulated(&self) -> Option<&Arc<SimDriver>> {
         self.sim.as_ref()
+    }
+}
+
+/// Most bytes of assembled kernels on disk: those of the 22 queries of TPC-H take a few.
+const KERNEL_CACHE_BYTES: ByteSize = ByteSize::mib(256);
+
+/// Where assembled kernels are kept. A folder of the user's choice must be there; the usual one need not.
+fn kernel_cache(options: &MillpondOptions) -> Result<Option<Arc<KernelCache>>, EngineError> {
+    let usual = || {
+        let of_user = |name: &str, below: &str| {
+            let folder = PathBuf::from(std::env::var_os(name)?).join(below);
+            folder.is_absolute().then_some(folder)
+        };
+        of_user("XDG_CACHE_HOME", "millpond/kernels").or_else(|| of_user("HOME", ".cache/millpond/kernels"))
+    };
+    match options.kernel_cache.as_str() {
+        "off" => Ok(None),
+        "auto" if options.device == DeviceChoice::Sim => Ok(None),
+        "auto" => {
+            let opened = usual().map(|folder| KernelCache::open(&folder, KERNEL_CACHE_BYTES));
+            match opened {
+                Some(Err(error)) => {
+                    tracing::warn!(
+                        "assembled kernels are not kept: {error}; millpond.kernel_cache takes another folder, or off"
+                    );
+                    Ok(None)
+                }
+                opened => Ok(opened.and_then(Result::ok).map(Arc::new)),
+            }
+        }
+        path => {
+            let refused = |error: std::io::Error| EngineError::File {
+                option: "millpond.kernel_cache",
+                path: path.to_string(),
+                reason: error.to_string(),
+            };
+            Ok(Some(Arc::new(KernelCache::open(Path::new(path), KERNEL_CACHE_BYTES).map_err(refused)?)))
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod found;
 mod functions;
 mod groups;
 mod joins;
+mod kernel_cache;
 mod kernels;
 mod launches;
 mod limits;

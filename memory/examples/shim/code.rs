@@ -11,6 +11,7 @@ use crate::shim::{current, lock, site};
 use crate::{Answer, Out, Refused, exports, give};
 
 // Of cuda.h.
+const JIT_INPUT_PTX: c_uint = 1;
 const JIT_ERROR_LOG_BUFFER: c_uint = 5;
 const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: c_uint = 6;
 const MAX_DYNAMIC_SHARED_SIZE_BYTES: c_int = 8;
@@ -134,6 +135,12 @@ impl Log {
     }
 }
 
+/// PTX on its way to being code: of one text here, which is all that is asked for.
+struct Link {
+    log: Log,
+    code: Vec<u8>,
+}
+
 exports! {
     fn cuModuleLoadDataEx(
         shim, handle: Out<'_, *mut c_void>, image: *const c_void, count: c_uint, options: *mut c_uint,
@@ -143,13 +150,63 @@ exports! {
         if count > 0 && (options.is_null() || values.is_null()) {
             return Err(DriverCode::INVALID_VALUE.into());
         }
-        // SAFETY: an image that is PTX ends with a zero; the lists have `count` entries each.
-        let (ptx, log) = unsafe { (text(image.cast(), DriverCode::INVALID_IMAGE)?, Log::wanted(count, options, values)) };
-        let loaded = shim.driver.module_load(device, ptx).map_err(|error| {
+        // SAFETY: an image that is PTX ends with a zero, and so does code from here; the lists have `count` entries each.
+        let (image, log) = unsafe { (text(image.cast(), DriverCode::INVALID_IMAGE)?, Log::wanted(count, options, values)) };
+        let loaded = match image.starts_with("\x7fELF") {
+            true => shim.driver.module_load_code(device, image.as_bytes()),
+            false => shim.driver.module_load(device, image),
+        };
+        let loaded = loaded.map_err(|error| {
             log.write(error.detail.as_deref().unwrap_or(""));
             Refused::from(error)
         })?;
         give(handle, opaque(loaded.0))
+    }
+
+    fn cuLinkCreate_v2(
+        _shim, count: c_uint, options: *mut c_uint, values: *mut *mut c_void, link: Out<'_, *mut c_void>,
+    ) {
+        current()?;
+        if count > 0 && (options.is_null() || values.is_null()) {
+            return Err(DriverCode::INVALID_VALUE.into());
+        }
+        // SAFETY: the lists have `count` entries each, and the log outlives the link.
+        let log = unsafe { Log::wanted(count, options, values) };
+        give(link, Box::into_raw(Box::new(Link { log, code: vec![] })).cast())
+    }
+
+    fn cuLinkAddData_v2(
+        shim, link: *mut c_void, kind: c_uint, data: *mut c_void, size: usize, _name: *const c_char, _count: c_uint,
+        _options: *mut c_uint, _values: *mut *mut c_void,
+    ) {
+        let device = current()?;
+        if kind != JIT_INPUT_PTX || data.is_null() || size == 0 {
+            return Err(DriverCode::INVALID_VALUE.into());
+        }
+        // SAFETY: a link of `cuLinkCreate`, and PTX of `size` bytes, the zero at its end among them.
+        let (link, ptx) = unsafe { (&mut *link.cast::<Link>(), std::slice::from_raw_parts(data.cast::<u8>(), size)) };
+        let ptx = CStr::from_bytes_with_nul(ptx).ok().and_then(|text| text.to_str().ok());
+        let code = shim.driver.assemble(device, ptx.ok_or(DriverCode::INVALID_PTX)?).map_err(|error| {
+            link.log.write(error.detail.as_deref().unwrap_or(""));
+            Refused::from(error)
+        })?;
+        link.code = [&code[..], b"\0"].concat();
+        Ok(())
+    }
+
+    fn cuLinkComplete(_shim, link: *mut c_void, code: Out<'_, *mut c_void>, size: Out<'_, usize>) {
+        current()?;
+        // SAFETY: a link of `cuLinkCreate`, which its caller does not destroy meanwhile.
+        let link = unsafe { &mut *link.cast::<Link>() };
+        give(code, link.code.as_mut_ptr().cast())?;
+        give(size, link.code.len())
+    }
+
+    fn cuLinkDestroy(_shim, link: *mut c_void) {
+        current()?;
+        // SAFETY: a link of `cuLinkCreate`, which is not used again.
+        drop(unsafe { Box::from_raw(link.cast::<Link>()) });
+        Ok(())
     }
 
     fn cuModuleUnload(shim, handle: *mut c_void) {

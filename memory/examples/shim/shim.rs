@@ -120,7 +120,8 @@ extern "C" fn report_at_exit() {
         let shim = get();
         let findings = shim.driver.take_findings();
         let counters = shim.driver.counters();
-        let mut text = format!("launches {}\nfindings {}\n", counters.launches, findings.len());
+        let (launches, assembled) = (counters.launches, counters.texts_assembled);
+        let mut text = format!("launches {launches}\nassembled {assembled}\nfindings {}\n", findings.len());
         for finding in &findings {
             text.push_str(&format!("{finding}\n"));
         }

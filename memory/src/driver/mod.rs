@@ -451,6 +451,10 @@ fn lacks<T>(call: &'static str) -> Result<T> {
 pub trait Driver: Send + Sync + fmt::Debug + 'static {
     fn kind(&self) -> DriverKind;
     fn version(&self) -> DriverVersion;
+    /// The driver's build: code that one build has assembled is not for another.
+    fn build(&self) -> String {
+        self.version().to_string()
+    }
 
     // Devices. `device_open` retains the primary context, `device_close` releases it.
 
@@ -683,6 +687,10 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
 
     /// Loads PTX. A refusal carries the driver's log.
     fn module_load(&self, device: DeviceId, ptx: &str) -> Result<ModuleHandle>;
+    /// Assembles PTX into code of the device. A refusal carries the driver's log.
+    fn assemble(&self, device: DeviceId, ptx: &str) -> Result<Vec<u8>>;
+    /// Loads code that the same build of the driver has assembled for the same compute capability.
+    fn module_load_code(&self, device: DeviceId, code: &[u8]) -> Result<ModuleHandle>;
     /// No kernel of the module may be running.
     fn module_unload(&self, module: ModuleHandle) -> Result<()>;
     fn module_function(&self, module: ModuleHandle, name: &str) -> Result<FunctionHandle>;

@@ -12,6 +12,7 @@ mod external;
 mod governor;
 mod idle;
 mod ipc;
+mod kernel_cache;
 mod log;
 mod lost;
 mod measure;

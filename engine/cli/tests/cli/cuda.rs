@@ -30,19 +30,28 @@ fn folder() -> TempDir {
 
 /// A run over the shim: what it left behind, how many kernels it launched, and what the simulated device found.
 fn over_the_shim(environment: &[(&str, &str)], args: &[&str]) -> (Ended, u64, String) {
+    let (ended, [launches, _], findings) = counted_over_the_shim(environment, args);
+    (ended, launches, findings)
+}
+
+/// The same, with the texts of PTX that were assembled beside the launches.
+fn counted_over_the_shim(environment: &[(&str, &str)], args: &[&str]) -> (Ended, [u64; 2], String) {
     let folder = folder();
     let report = folder.path().join("report");
     let here = [
         ("LD_LIBRARY_PATH", folder.path().to_str().expect("UTF-8")),
         ("CUDA_SHIM_REPORT", report.to_str().expect("UTF-8")),
+        // Kernels that the shim has assembled are for no other driver.
+        ("MILLPOND_KERNEL_CACHE", "off"),
     ];
     let ended = millpond_in(&[&here[..], environment].concat(), "", args);
     // No report: the driver was not started.
     let report = std::fs::read_to_string(report).unwrap_or_default();
     let mut lines = report.lines();
-    let launches = lines.next().and_then(|line| line.strip_prefix("launches ")?.parse().ok()).unwrap_or(0);
+    let counts = ["launches ", "assembled "]
+        .map(|name| lines.next().and_then(|line| line.strip_prefix(name)?.parse().ok()).unwrap_or(0));
     let findings = lines.skip(1).collect::<Vec<_>>().join("\n");
-    (ended, launches, findings)
+    (ended, counts, findings)
 }
 
 #[test]
@@ -104,6 +113,50 @@ fn queries_run_on_the_cuda_driver() {
         assert_eq!(findings, "", "{query}");
         assert!(launches > 0 && ended.stderr.contains(&format!("{NAME}: ")), "{query}: {}", ended.stderr);
     }
+}
+
+/// What one process has assembled the next one loads, on the way that NVIDIA's driver has for it.
+#[test]
+fn a_second_process_loads_what_the_first_has_assembled() {
+    let kept = tempfile::tempdir().expect("folder");
+    let folder = kept.path().join("kernels");
+    let query = QUERIES[1].replace("{}", SALES);
+    let expected = millpond(&["-q", "--device", "cpu", "-c", &query]);
+    let args = ["--device", "cuda", "--fallback", "error", "--set", "millpond.min_rows=0", "-c", &query];
+    let here = ("MILLPOND_KERNEL_CACHE", folder.to_str().expect("UTF-8"));
+    let files = || {
+        let entries = std::fs::read_dir(&folder).expect("the folder was made").map(|entry| entry.expect("an entry"));
+        let mut files: Vec<_> =
+            entries.map(|e| (e.path(), e.metadata().expect("a file").modified().expect("a time"))).collect();
+        files.sort();
+        files
+    };
+    let run = |more: &[(&str, &str)]| {
+        let (ended, [launches, assembled], findings) = counted_over_the_shim(more, &args);
+        assert_eq!((ended.code, findings.as_str()), (0, ""), "{}", ended.stderr);
+        assert_eq!(sorted(&ended.stdout), sorted(&expected.stdout));
+        assert!(launches > 0, "{}", ended.stderr);
+        assembled
+    };
+    // A driver that gives no code away: every process assembles, and answers.
+    assert!(run(&[here, ("CUDA_SHIM_FAIL", "cuLinkCreate_v2=999")]) > 0);
+    assert_eq!(files(), []);
+    assert!(run(&[here]) > 0);
+    let first = files();
+    assert!(!first.is_empty());
+    assert_eq!(run(&[here]), 0);
+    assert_eq!(files(), first, "nothing was written again");
+    // What the driver refuses to load is assembled anew.
+    assert!(run(&[here, ("CUDA_SHIM_VERSION", "13000")]) > 0, "another build");
+    // A folder that cannot be one is the user's to know.
+    let file = kept.path().join("a file");
+    std::fs::write(&file, "").expect("a file");
+    let (ended, ..) = over_the_shim(&[("MILLPOND_KERNEL_CACHE", file.to_str().expect("UTF-8"))], &args);
+    assert!(
+        ended.code != 0 && ended.stderr.contains("kernel_cache") && ended.stderr.contains("a file"),
+        "{}",
+        ended.stderr
+    );
 }
 
 /// Lines in an order of their own: without ORDER BY any is right.

@@ -115,6 +115,12 @@ functions! {
     );
     cuMemsetD8Async(sys::CUdeviceptr, u8, usize, sys::CUstream);
     cuModuleLoadDataEx(*mut sys::CUmodule, *const c_void, c_uint, *mut c_uint, *mut *mut c_void);
+    cuLinkCreate_v2(c_uint, *mut c_uint, *mut *mut c_void, *mut sys::CUlinkState);
+    cuLinkAddData_v2(
+        sys::CUlinkState, c_uint, *mut c_void, usize, *const c_char, c_uint, *mut c_uint, *mut *mut c_void
+    );
+    cuLinkComplete(sys::CUlinkState, *mut *mut c_void, *mut usize);
+    cuLinkDestroy(sys::CUlinkState);
     cuModuleUnload(sys::CUmodule);
     cuModuleGetFunction(*mut sys::CUfunction, sys::CUmodule, *const c_char);
     cuModuleGetGlobal_v2(*mut sys::CUdeviceptr, *mut usize, sys::CUmodule, *const c_char);

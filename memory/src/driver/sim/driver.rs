@@ -19,6 +19,10 @@ impl Driver for SimDriver {
         DriverVersion(self.options.version)
     }
 
+    fn build(&self) -> String {
+        format!("simulated device, CUDA {}", self.version())
+    }
+
     fn device_count(&self) -> Result<u32> {
         Ok(self.options.devices)
     }
@@ -378,6 +382,14 @@ impl Driver for SimDriver {
 
     fn module_load(&self, device: DeviceId, ptx: &str) -> Result<ModuleHandle> {
         self.state().module_load(device, ptx)
+    }
+
+    fn assemble(&self, device: DeviceId, ptx: &str) -> Result<Vec<u8>> {
+        self.state().assemble(device, ptx)
+    }
+
+    fn module_load_code(&self, device: DeviceId, code: &[u8]) -> Result<ModuleHandle> {
+        self.state().module_load_code(device, code)
     }
 
     fn module_unload(&self, module: ModuleHandle) -> Result<()> {

@@ -89,39 +89,69 @@ pub(super) struct QueuedLaunch {
     figures: Option<Arc<OnceLock<LaunchFigures>>>,
 }
 
+/// How code of the simulated device begins: as that of NVIDIA's does.
+const CODE: &[u8] = b"\x7fELF";
+
+/// What an assembler makes of PTX.
+fn assembled(call: &'static str, ptx: &str) -> Result<Image> {
+    let refused = |code, detail: String| Err(DriverError::new(call, code).with_detail(detail));
+    let module = match millpond_ptx::parse(ptx) {
+        Ok(module) => module,
+        Err(error) => return refused(DriverCode::INVALID_PTX, error.to_string()),
+    };
+    if module.version > NEWEST_PTX {
+        let (major, minor) = module.version;
+        let detail =
+            format!("PTX {major}.{minor} is newer than {}.{}, which this driver reads", NEWEST_PTX.0, NEWEST_PTX.1);
+        return refused(DriverCode::UNSUPPORTED_PTX_VERSION, detail);
+    }
+    for target in &module.target {
+        let digits: String =
+            target.strip_prefix("sm_").unwrap_or("").chars().take_while(char::is_ascii_digit).collect();
+        if digits.parse().is_ok_and(|target: u32| target > NEWEST_TARGET) {
+            let detail = format!("target {target} is newer than this device, sm_{NEWEST_TARGET}");
+            return refused(DriverCode::NO_BINARY_FOR_GPU, detail);
+        }
+    }
+    // What an assembler refuses although it could be run: a wrong type, a name out of scope.
+    if let Err(error) = millpond_ptx::check(&module) {
+        return refused(DriverCode::INVALID_PTX, error.to_string());
+    }
+    Image::load(&module).or_else(|error| refused(DriverCode::INVALID_PTX, error.to_string()))
+}
+
 // 1. Modules and functions.
 impl State {
     pub(super) fn module_load(&mut self, device: DeviceId, ptx: &str) -> Result<ModuleHandle> {
         const CALL: &str = "cuModuleLoadData";
         let device = self.usable(CALL, device)?;
-        let refused = |code, detail: String| Err(DriverError::new(CALL, code).with_detail(detail));
-        let module = match millpond_ptx::parse(ptx) {
-            Ok(module) => module,
-            Err(error) => return refused(DriverCode::INVALID_PTX, error.to_string()),
+        let image = assembled(CALL, ptx)?;
+        self.counters.texts_assembled += 1;
+        self.place_module(CALL, device, image)
+    }
+
+    /// The code of the simulated device is its PTX, behind four bytes that say so.
+    pub(super) fn assemble(&mut self, device: DeviceId, ptx: &str) -> Result<Vec<u8>> {
+        const CALL: &str = "cuLinkComplete";
+        self.usable(CALL, device)?;
+        assembled(CALL, ptx)?;
+        self.counters.texts_assembled += 1;
+        Ok([CODE, ptx.as_bytes()].concat())
+    }
+
+    pub(super) fn module_load_code(&mut self, device: DeviceId, code: &[u8]) -> Result<ModuleHandle> {
+        const CALL: &str = "cuModuleLoadData";
+        let device = self.usable(CALL, device)?;
+        let ptx = code.strip_prefix(CODE).and_then(|text| std::str::from_utf8(text).ok());
+        let Some(ptx) = ptx else {
+            return Err(DriverError::new(CALL, DriverCode::INVALID_IMAGE).with_detail("it is no code of this device"));
         };
-        if module.version > NEWEST_PTX {
-            let (major, minor) = module.version;
-            let detail =
-                format!("PTX {major}.{minor} is newer than {}.{}, which this driver reads", NEWEST_PTX.0, NEWEST_PTX.1);
-            return refused(DriverCode::UNSUPPORTED_PTX_VERSION, detail);
-        }
-        for target in &module.target {
-            let digits: String =
-                target.strip_prefix("sm_").unwrap_or("").chars().take_while(char::is_ascii_digit).collect();
-            if digits.parse().is_ok_and(|target: u32| target > NEWEST_TARGET) {
-                let detail = format!("target {target} is newer than this device, sm_{NEWEST_TARGET}");
-                return refused(DriverCode::NO_BINARY_FOR_GPU, detail);
-            }
-        }
-        // What an assembler refuses although it could be run: a wrong type, a name out of scope.
-        if let Err(error) = millpond_ptx::check(&module) {
-            return refused(DriverCode::INVALID_PTX, error.to_string());
-        }
-        let image = match Image::load(&module) {
-            Ok(image) => image,
-            Err(error) => return refused(DriverCode::INVALID_PTX, error.to_string()),
-        };
-        let (buffers, addresses) = self.place_variables(CALL, device, &image)?;
+        let image = assembled(CALL, ptx)?;
+        self.place_module(CALL, device, image)
+    }
+
+    fn place_module(&mut self, call: &'static str, device: u32, image: Image) -> Result<ModuleHandle> {
+        let (buffers, addresses) = self.place_variables(call, device, &image)?;
         let handle = ModuleHandle(self.new_handle());
         self.modules.loaded.insert(handle, Arc::new(Loaded { device, image, buffers, addresses }));
         Ok(handle)

@@ -140,6 +140,8 @@ pub struct SimCounters {
     pub host_waits: u64,
     pub events_recorded: u64,
     pub stream_waits: u64,
+    /// Texts of PTX that were assembled; loading code assembles none.
+    pub texts_assembled: u64,
     pub warp_instructions: u64,
     pub lane_instructions: u64,
 }

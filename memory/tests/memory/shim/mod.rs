@@ -99,7 +99,7 @@ fn over(folder: &Folder, tests: &str, environment: &[(&str, &str)]) -> Ended {
     // No report: the driver was never started.
     let report = std::fs::read_to_string(&report).unwrap_or_default();
     let number = |name: &str| report.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-    let findings: Vec<String> = report.lines().skip(2).map(str::to_string).collect();
+    let findings: Vec<String> = report.lines().skip(3).map(str::to_string).collect();
     assert_eq!(number("findings").unwrap_or(0) == 0, findings.is_empty(), "{report}");
     Ended { output, launches: number("launches").unwrap_or(0), findings }
 }
