@@ -814,9 +814,10 @@ impl Driver for CudaDriver {
         );
         let (mut code, mut len) = (null_mut(), 0);
         let linked = added.and_then(|()| call!(self, cuLinkComplete(link, &mut code, &mut len)));
-        let assembled = linked.map(|()| {
+        let assembled = linked.and_then(|()| match code.is_null() {
+            true => Err(DriverError::new("cuLinkComplete", DriverCode::INVALID_IMAGE).with_detail("it gave no code")),
             // SAFETY: the driver says so; the code is the link's, and copied before that is destroyed.
-            unsafe { std::slice::from_raw_parts(code.cast::<u8>(), len) }.to_vec()
+            false => Ok(unsafe { std::slice::from_raw_parts(code.cast::<u8>(), len) }.to_vec()),
         });
         let destroyed = call!(self, cuLinkDestroy(link));
         let assembled = assembled.map_err(|error| log.explain(error))?;

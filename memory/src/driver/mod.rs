@@ -689,7 +689,8 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
     fn module_load(&self, device: DeviceId, ptx: &str) -> Result<ModuleHandle>;
     /// Assembles PTX into code of the device. A refusal carries the driver's log.
     fn assemble(&self, device: DeviceId, ptx: &str) -> Result<Vec<u8>>;
-    /// Loads code that the same build of the driver has assembled for the same compute capability.
+    /// Loads code that the same build of the driver has assembled for the same compute capability, whole: a driver believes what the
+    /// code's header says of its length. `KernelCache` keeps a checksum for that.
     fn module_load_code(&self, device: DeviceId, code: &[u8]) -> Result<ModuleHandle>;
     /// No kernel of the module may be running.
     fn module_unload(&self, module: ModuleHandle) -> Result<()>;

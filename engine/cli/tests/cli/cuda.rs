@@ -148,6 +148,12 @@ fn a_second_process_loads_what_the_first_has_assembled() {
     assert_eq!(files(), first, "nothing was written again");
     // What the driver refuses to load is assembled anew.
     assert!(run(&[here, ("CUDA_SHIM_VERSION", "13000")]) > 0, "another build");
+    // Where users have their caches.
+    let caches = kept.path().join("caches");
+    let usual = [("MILLPOND_KERNEL_CACHE", "auto"), ("XDG_CACHE_HOME", caches.to_str().expect("UTF-8"))];
+    assert!(run(&usual) > 0);
+    assert_eq!(std::fs::read_dir(caches.join("millpond/kernels")).expect("the usual folder").count(), first.len());
+    assert_eq!(run(&usual), 0);
     // A folder that cannot be one is the user's to know.
     let file = kept.path().join("a file");
     std::fs::write(&file, "").expect("a file");
