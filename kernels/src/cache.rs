@@ -3,8 +3,7 @@
 //!   spec ─► text ─┬─ assembled already ──────────────► Pipeline
 //!                 ├─ under way on another thread ─ wait ─►
 //!                 └─ new ─ the driver assembles it ──────►
-//!   prepare(specs)   ─► the new texts as one module, assembled before anybody asks for them; where the device keeps kernels on disk,
-//!                       each as a module of its own
+//!   prepare(specs)   ─► the new texts as one module, assembled before they are asked for; one module for each where kernels are kept on disk
 //!
 //! Waits   for the driver's assembler, some milliseconds a kernel; never for the device.
 //! Memory  modules stay loaded while a pipeline has them.
@@ -189,7 +188,7 @@ impl PipelineCache {
         (!new.is_empty()).then(|| Claim { cache: self, texts: new })
     }
 
-    /// The same, each as a module of its own: on disk it is found by its own text, whatever was prepared with it. Several at a time.
+    /// Assembles each as a module of its own, so that its file depends on its own text alone. Several threads call the driver.
     fn assemble_each(&self, all: &[(&CompiledPipeline, &Module)]) -> Result<()> {
         let _step = recorder::step(recorder::ASSEMBLE);
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all.len()).max(1);

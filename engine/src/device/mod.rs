@@ -81,7 +81,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::DeviceMissing`] if a device was asked for by name and is absent; [`EngineError::File`] if the log of
-    /// `options.memory_log` or the folder of `options.kernel_cache` cannot be made, [`EngineError::OptionValue`] if it would replace a file that is no log.
+    /// `options.memory_log` or the folder of `options.kernel_cache` cannot be made, [`EngineError::OptionValue`] if the log would replace
+    /// a file that is no log.
     pub fn open(options: &MillpondOptions) -> Result<Opened, EngineError> {
         Self::open_with(options, system_clock())
     }
@@ -303,10 +304,10 @@ impl Engine {
     }
 }
 
-/// Most bytes of assembled kernels on disk: those of the 22 queries of TPC-H take a few.
+/// Most bytes of assembled kernels on disk.
 const KERNEL_CACHE_BYTES: ByteSize = ByteSize::mib(256);
 
-/// Where assembled kernels are kept. A folder of the user's choice must be there; the usual one need not.
+/// Where assembled kernels are kept. A folder that the user names must open; without the usual one there is a warning.
 fn kernel_cache(options: &MillpondOptions) -> Result<Option<Arc<KernelCache>>, EngineError> {
     let usual = || {
         let of_user = |name: &str, below: &str| {

@@ -96,7 +96,7 @@ impl Run {
         lessons.extent_rows = Some(rows.min(lessons.extent_rows.unwrap_or(usize::MAX)));
     }
 
-    /// Values of a dictionary that is needed whatever its size.
+    /// Most values of a dictionary that expressions cannot do without.
     fn most_values_if_needed(&self) -> usize {
         self.options.most_dictionary_values() * texts::IF_NEEDED
     }

@@ -6,8 +6,7 @@
 //!   Prepared ─► Tables: dictionaries, and what lookups have for their values ◄─ run 1 ─ run 2 …       values are added, none goes
 //!   Run ──────► RunTables: tables on the device, ranks that states keep                               gone with the run
 //!
-//! Threads   one lock around a program's tables: interning and evaluation happen once, whoever comes first. A run's own are locked
-//!           before them.
+//! Threads   one lock around a program's tables, so that each value is interned and evaluated once. A run locks its own tables first.
 //! Limit     a column with more values than the options allow starts the run again without a dictionary, or with a larger one; in
 //!           the end the CPU takes over.
 //! Order     codes are given in order of first appearance, so they differ from program to program; answers do not.
@@ -432,7 +431,7 @@ mod tests {
         let first = tables.evaluate(&merge, MOST).expect("codes");
         assert_eq!(first.as_primitive::<datafusion::arrow::datatypes::UInt32Type>().values()[..], [1, 0]);
         tables.intern(column, &strings(&["n"]), MOST).expect("room");
-        // Whoever comes next finds what is known, and adds what is new.
+        // The next evaluation keeps the codes that are known and adds the new one.
         let next = tables.evaluate(&merge, MOST).expect("codes");
         assert_eq!(next.as_primitive::<datafusion::arrow::datatypes::UInt32Type>().values()[..], [1, 0, 2]);
         assert!(Arc::ptr_eq(&next, &tables.evaluate(&merge, MOST).expect("codes")));

@@ -56,7 +56,7 @@ impl ErrorLog {
         Self(vec![0; 16 << 10])
     }
 
-    /// The options that name it, and their values; it must outlive whatever is given them.
+    /// The options that name this log, and their values. The log must live until the driver has ended the call or the link.
     fn options(&mut self) -> ([c_uint; 2], [*mut c_void; 2]) {
         let options = [
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER as c_uint,
