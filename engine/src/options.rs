@@ -311,7 +311,7 @@ options! {
         /// A file that gets a line for each allocation, use, wait and free of device memory, for `millpond mem replay`; empty means none. Chosen when the device opens. Costs host time.
         pub memory_log: String, default = String::new()
         /// Where assembled kernels are kept for later processes: off, auto (millpond/kernels in the user's cache folder; on the simulated device nowhere), or a folder. The folder is closed to other users, holds at most 256 MiB, and may be deleted at any time. Chosen when the device opens; later only its own value is accepted.
-        pub kernel_cache: String, default = "off".to_string()
+        pub kernel_cache: String, default = "auto".to_string()
         /// Seconds in which nothing completes on the device while a query waits, after which it counts as lost: the query ends or runs on the CPU, and the device is not used again. 0 means no limit. Every event of the device that completes begins the time anew, so a long query is not cut, but one kernel may not take longer. Off on the simulated device unless it is set. Chosen when the device opens; later only its own value is accepted.
         pub device_timeout: DeviceTimeout, default = DeviceTimeout::Default
         /// Seconds without a query after which memory that nothing uses goes back to the device, for other processes; 0 means never. The next query then asks the driver for it again. Chosen when the device opens; later only its own value is accepted.
@@ -635,8 +635,8 @@ mod tests {
         assert!(options.try_set("device_timeout", "600").is_ok() && options.try_set("idle_trim", "30").is_ok());
         let error = options.try_set("device_timeout", "60").unwrap_err();
         assert!(error.to_string().contains("it is 600 since the session began"), "{error}");
-        let error = options.try_set("kernel_cache", "auto").unwrap_err();
-        assert!(error.to_string().contains("it is 'off' since the session began"), "{error}");
+        let error = options.try_set("kernel_cache", "off").unwrap_err();
+        assert!(error.to_string().contains("it is 'auto' since the session began"), "{error}");
         let error = options.try_set("idle_trim", "0").unwrap_err();
         assert!(error.to_string().contains("it is 30 since the session began"), "{error}");
         assert!(options.try_set("batch_rows", "100").is_ok(), "other options can still change");

@@ -92,8 +92,13 @@ impl Engine {
     /// # Errors
     /// As of `open`.
     pub fn open_with(options: &MillpondOptions, clock: Arc<dyn Clock>) -> Result<Opened, EngineError> {
-        let kernels = match options.device {
-            DeviceChoice::Cpu => None,
+        let driver = match options.device {
+            DeviceChoice::Cuda(_) | DeviceChoice::Auto => Some(cuda()),
+            DeviceChoice::Sim | DeviceChoice::Cpu => None,
+        };
+        let kernels = match (options.device, &driver) {
+            // Where there is no device, no folder is made.
+            (DeviceChoice::Cpu, _) | (_, Some(Err(_))) => None,
             _ => kernel_cache(options)?,
         };
         let log = match options.memory_log.as_str() {
@@ -113,12 +118,14 @@ impl Engine {
                 let sim = Arc::clone(&driver);
                 Self::on(driver, 0, options, Some(sim), log, kernels, clock).map(found).map_err(|e| missing(&e))
             }
-            DeviceChoice::Cuda(ordinal) => cuda()
+            DeviceChoice::Cuda(ordinal) => driver
+                .unwrap_or_else(cuda)
                 .and_then(|driver| Self::on(driver, ordinal, options, None, log, kernels, clock))
                 .map(found)
                 .map_err(|e| missing(&e)),
             DeviceChoice::Auto => {
-                match cuda().and_then(|driver| Self::on(driver, 0, options, None, log, kernels, clock)) {
+                let driver = driver.unwrap_or_else(cuda);
+                match driver.and_then(|driver| Self::on(driver, 0, options, None, log, kernels, clock)) {
                     Ok(engine) => Ok(found(engine)),
                     Err(error) => {
                         let note = format!("{error} – running on CPU. See \"millpond info\".");
