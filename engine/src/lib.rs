@@ -22,6 +22,7 @@ pub mod operator;
 pub mod options;
 pub mod panics;
 pub mod placement;
+mod plan_cache;
 pub mod profile;
 pub mod program;
 pub mod reason;
@@ -31,6 +32,7 @@ mod selftest;
 pub mod session;
 pub mod source;
 pub mod sql;
+pub mod store;
 
 pub use datafusion;
 // The language of kernels, and device memory: operators of other crates are written with them.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, Partitioning, PhysicalExpr};
-use datafusion::physical_plan::PlanProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::{ChildrenPropertiesMode, PlanProperties, ReplaceChildrenOptions};
 
 use crate::error::EngineError;
 
@@ -43,6 +43,9 @@ pub fn named(expressions: &[(Arc<dyn PhysicalExpr>, String)]) -> String {
     };
     expressions.iter().map(one).collect::<Vec<_>>().join(", ")
 }
+
+/// Children of the same schema take the places of others.
+pub(crate) const REPLACE: ReplaceChildrenOptions = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
 
 /// The error of a plan that uses a device node as it must not be used.
 pub fn wrong_use(what: &str) -> DataFusionError {

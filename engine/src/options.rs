@@ -93,6 +93,36 @@ impl FromStr for Fallback {
     }
 }
 
+/// Whether columns of tables stay on the device between queries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cache {
+    /// What a query reads is loaded, if there is room, and stays for the next.
+    #[default]
+    Auto,
+    /// Every query reads its tables anew.
+    Off,
+}
+
+impl fmt::Display for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+        })
+    }
+}
+
+impl FromStr for Cache {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            _ => Err("auto or off".to_string()),
+        }
+    }
+}
+
 /// How long nothing may complete on the device while a query waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceTimeout {
@@ -179,6 +209,15 @@ impl Value for u32 {
 }
 
 impl Value for DeviceChoice {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+    fn print(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl Value for Cache {
     fn read(text: &str) -> Result<Self, String> {
         text.parse()
     }
@@ -320,6 +359,10 @@ options! {
         pub pinned_bytes: usize, default = 0
         /// Most values of a string column's dictionary, for tests; 0 means 1,048,576. A column with more has none: its strings are offsets and bytes on the device.
         pub debug_dictionary_values: usize, default = 0
+        /// Whether columns of tables stay on the device between queries: auto or off.
+        pub cache: Cache, default = Cache::Auto
+        /// Device bytes that such columns may take; 0 means 60 % of what the pool may hold.
+        pub cache_bytes: usize, default = 0
         /// Groups that a hash table has room for at first, for tests; 0 means 65,536. It grows when there are more.
         pub debug_groups_at_first: usize, default = 0
         /// Rows that one aggregation takes on the device, for tests; 0 means as many as its sums are exact for.

@@ -30,12 +30,14 @@ use crate::device::{Engine, Opened};
 use crate::error::EngineError;
 use crate::expr::udf::{DeviceFunction, UdfError};
 use crate::operator::registry;
-use crate::options::{DeviceChoice, Fallback, MillpondOptions};
+use crate::options::{Cache, DeviceChoice, Fallback, MillpondOptions};
 use crate::panics;
 use crate::placement::PlaceOnDevice;
+use crate::plan_cache::PlanCache;
 use crate::profile::{self, Profile, Profiler};
 use crate::report::QueryReport;
 use crate::result::node::DownloadExec;
+use crate::store::{FreshListings, Store};
 
 /// A session with its device.
 #[derive(Clone)]
@@ -44,6 +46,7 @@ pub struct Millpond {
     engine: Option<Arc<Engine>>,
     note: Option<String>,
     operators: Operators,
+    plans: Arc<PlanCache>,
 }
 
 /// The answer of [`Millpond::execute`].
@@ -177,6 +180,7 @@ impl MillpondBuilder {
             state = state.with_runtime_env(runtime);
         }
         if let Some(engine) = &opened.engine {
+            state = state.with_query_planner(Arc::new(FreshListings::default()));
             state = state.with_physical_optimizer_rules(crate::placement::rules());
             let place = PlaceOnDevice::new(Arc::clone(engine), operators.clone());
             state = state.with_physical_optimizer_rule(Arc::new(place));
@@ -185,7 +189,7 @@ impl MillpondBuilder {
         if self.url_tables {
             context = context.enable_url_table();
         }
-        Ok(Millpond { context, engine: opened.engine, note: opened.note, operators })
+        Ok(Millpond { context, engine: opened.engine, note: opened.note, operators, plans: Arc::default() })
     }
 }
 
@@ -215,9 +219,10 @@ impl Millpond {
         self.note.as_deref()
     }
 
-    /// Bytes of the device's pool that are in use now; 0 without a device.
+    /// Bytes of the device's pool that queries use now, beside the columns that stay; 0 without a device.
     pub fn pool_used_bytes(&self) -> u64 {
-        self.engine.as_ref().map_or(0, |engine| engine.pool().used_bytes().as_u64())
+        let used = |engine: &Arc<Engine>| engine.pool().used_bytes().as_u64();
+        self.engine.as_ref().map_or(0, |engine| used(engine).saturating_sub(Store::of(engine).allocated_bytes()))
     }
 
     /// Registers a function with a device body, under its own name and its aliases. An earlier function of that name is
@@ -236,10 +241,38 @@ impl Millpond {
     /// Plans and runs one query, and reports on it.
     pub async fn execute(&self, sql: &str) -> Result<QueryResult> {
         let run = async {
-            let plan = crate::sql::plan(&self.context, sql).await?;
+            let plan = self.plan(sql).await?;
             self.execute_plan(plan).await
         };
         if profile::is_asked_by(sql) { Profiler::begin(sql).around(run).await } else { run.await }
+    }
+
+    /// The physical plan of one statement: a copy of the one it had before, where nothing has changed since. Definitions and settings
+    /// do their work on the way, and give a plan without columns.
+    ///
+    /// # Errors
+    /// DataFusion's, of the parser and the planner.
+    pub async fn plan(&self, sql: &str) -> Result<Arc<dyn ExecutionPlan>> {
+        let keeps = self.engine.is_some() && self.options().is_some_and(|options| options.cache == Cache::Auto);
+        if !keeps {
+            return crate::sql::plan(&self.context, sql).await;
+        }
+        let found = panics::caught(async { Ok(self.plans.find(&self.context, sql).await) });
+        if let Some(plan) = recorder::during(profile::step::PLAN, found).await? {
+            return Ok(plan);
+        }
+        let (query, named) = crate::sql::query_and_names(&self.context, sql).await?;
+        let plan = crate::sql::plan_logical(&self.context, query.clone()).await?;
+        match named {
+            Some(named) => self.plans.keep(&self.context, sql, &named, &query, &plan).await,
+            // What was defined or set may be what kept plans were made of.
+            None => self.plans.clear(),
+        }
+        Ok(plan)
+    }
+
+    fn options(&self) -> Option<MillpondOptions> {
+        self.context.state_ref().read().config_options().extensions.get::<MillpondOptions>().cloned()
     }
 
     /// Runs a physical plan of this session, and reports on it.
@@ -255,7 +288,7 @@ impl Millpond {
     /// # Errors
     /// Those of the planner. The stream's are DataFusion's and the engine's.
     pub async fn stream(&self, sql: &str) -> Result<QueryStream> {
-        let plan = crate::sql::plan(&self.context, sql).await?;
+        let plan = self.plan(sql).await?;
         self.stream_plan(plan)
     }
 

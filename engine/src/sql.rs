@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use datafusion::common::TableReference;
 use datafusion::error::Result;
 use datafusion::execution::context::{SessionContext, SessionState};
 use datafusion::logical_expr::LogicalPlan;
@@ -68,6 +69,28 @@ pub fn run_plan(context: &SessionContext, plan: LogicalPlan) -> BoxFuture<'_, Re
 #[inline(never)]
 pub fn plan<'a>(context: &'a SessionContext, sql: &'a str) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
     Box::pin(caught(during(PLAN, async move { context.sql(sql).await?.create_physical_plan().await })))
+}
+
+/// The logical plan of one statement given as text, and the relations that it names; `None` for what defines or sets something.
+///
+/// # Errors
+/// DataFusion's, of the parser and the planner.
+#[inline(never)]
+pub(crate) fn query_and_names<'a>(
+    context: &'a SessionContext,
+    sql: &'a str,
+) -> BoxFuture<'a, Result<(LogicalPlan, Option<Vec<TableReference>>)>> {
+    Box::pin(caught(during(PLAN, async move {
+        let state = context.state();
+        let statement = state.sql_to_statement(sql, &state.config_options().sql_parser.dialect)?;
+        let named = state.resolve_table_references(&statement)?;
+        let plan = state.statement_to_plan(statement).await?;
+        let defines = matches!(
+            plan,
+            LogicalPlan::Ddl(_) | LogicalPlan::Dml(_) | LogicalPlan::Statement(_) | LogicalPlan::Copy(_)
+        );
+        Ok((plan, (!defines).then_some(named)))
+    })))
 }
 
 /// The physical plan of one logical plan, which a caller has looked at. Definitions and settings do their work, as in [`plan`].

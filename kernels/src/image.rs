@@ -28,7 +28,7 @@ macro_rules! images {
 
 /// Every image, by name.
 pub const IMAGES: &[Image] = images! {
-    "join" "math" "radix" "reduce" "scan" "sort" "text" "top"
+    "join" "math" "radix" "reduce" "scan" "sort" "store" "text" "top"
 };
 
 /// What the compiler is told, besides [`DEFINES`].
@@ -49,6 +49,7 @@ pub const DEFINES: &[(&str, u32)] = &[
     ("SCAN_THREADS", tune::SCAN_THREADS),
     ("SORT_THREADS", tune::SORT_THREADS),
     ("SORT_TILE_ROWS", tune::SORT_TILE_ROWS),
+    ("STORE_THREADS", tune::STORE_THREADS),
     ("TOP_MAX_ROWS", tune::TOP_MAX_ROWS),
 ];
 

@@ -16,6 +16,7 @@ pub mod reduce;
 pub mod rows;
 pub mod scan;
 pub mod sort;
+pub mod store;
 pub mod text;
 pub mod tune;
 pub mod vectors;

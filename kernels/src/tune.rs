@@ -99,6 +99,9 @@ pub const JOIN_THREADS: u32 = 256;
 /// Threads of a block that sums up counts: four each.
 pub const SCAN_THREADS: u32 = 256;
 
+/// Threads of a block that puts chunks of a column at their place.
+pub const STORE_THREADS: u32 = 256;
+
 /// Threads of a block that reduces a column.
 pub const REDUCE_THREADS: u32 = 256;
 

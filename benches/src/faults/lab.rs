@@ -12,6 +12,7 @@ use millpond::datafusion::error::{DataFusionError, Result};
 use millpond::datafusion::prelude::{ParquetReadOptions, SessionConfig};
 use millpond::device::Engine;
 use millpond::session::QueryResult;
+use millpond::store::Store;
 use millpond::{DeviceChoice, Fallback, Millpond, QueryReport};
 use millpond_data::tpch::{self, Table};
 use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver};
@@ -204,6 +205,8 @@ impl Lab {
 
     /// Waits for what the run's tasks still give back; then nothing may be in use, and nothing may have been found.
     async fn nothing_is_left(&self) -> Result<(), String> {
+        // The next case loads its columns anew.
+        Store::of(&self.engine).clear();
         let left = || (self.engine.pool().used_bytes(), self.engine.pinned().statistics().lent);
         let mut patience = PATIENCE.as_millis();
         while left() != Default::default() {

@@ -29,6 +29,7 @@ use millpond::datafusion::error::{DataFusionError, Result};
 use millpond::datafusion::physical_plan::ExecutionPlan;
 use millpond::datafusion::prelude::SessionConfig;
 use millpond::device::Engine;
+use millpond::store::Store;
 use millpond::{DeviceChoice, Fallback, Millpond, MillpondOptions, QueryReport};
 use millpond_memory::Strategy;
 use millpond_queries::answer::{Answer, compare};
@@ -171,6 +172,7 @@ impl Devices {
             if engine.device().is_lost() {
                 wrong.push(format!("{} was lost", engine.name()));
             }
+            Store::of(engine).clear();
             let used = || engine.pool().used_bytes().as_u64();
             for _ in 0..500 {
                 if used() == 0 {

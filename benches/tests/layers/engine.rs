@@ -1,7 +1,7 @@
 //! Holds the arrows inside the engine: circles of files, what each room may import, what `program` may name, and how much `Run` holds.
 //!
 //! ```text
-//!   ground ← device, column ← expr ← program ← source, result ← placement ← operator, report ← front
+//!   ground ← device, column ← expr ← program ← store ← source, result ← placement ← operator, report ← front
 //! ```
 //!
 //! Numbers   are those of today and may only fall: a change that lowers one writes it here. `cargo layers -- --nocapture` prints them all.
@@ -37,6 +37,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("expr/", "expr"),
     ("operator/", "operator"),
     ("source/", "source"),
+    ("store/", "store"),
     ("result/", "result"),
     // What placement asks of an operator.
     ("contract.rs", "placement"),
@@ -56,15 +57,16 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("expr", &["ground", "column"]),
     ("program", &["ground", "profile", "device", "column", "expr"]),
     ("operator", &["ground", "column", "expr", "program", "placement"]),
-    ("source", &["ground", "profile", "device", "column", "program"]),
+    ("store", &["ground", "profile", "device", "column", "program"]),
+    ("source", &["ground", "profile", "device", "column", "program", "store"]),
     ("result", &["ground", "profile", "device", "column", "program"]),
     ("placement", &["ground", "profile", "device", "column", "expr", "program", "source", "result"]),
     ("report", &["ground", "result", "placement"]),
-    ("front", &["ground", "profile", "device", "expr", "operator", "result", "placement", "report"]),
+    ("front", &["ground", "profile", "device", "expr", "operator", "result", "placement", "report", "store"]),
 ];
 
 /// What is so all the same: from where, to where (beginnings of paths), and why.
-const EXCEPTIONS: [(&str, &str, &str); 6] = [
+const EXCEPTIONS: [(&str, &str, &str); 7] = [
     ("column/interner.rs", "program/failure.rs", "interning ends a run in words of the run"),
     (
         "operator/mod.rs",
@@ -73,6 +75,7 @@ const EXCEPTIONS: [(&str, &str, &str); 6] = [
     ),
     ("program/", "result/results.rs", "a run holds what of its result has come"),
     ("result/node.rs", "placement/judged.rs", "the border keeps what placing its plan took, for the report"),
+    ("result/node.rs", "source/upload/mod.rs", "a border for another run has uploads for another run"),
     ("result/takeover.rs", "source/reset.rs", "the CPU reads its inputs anew"),
     ("source/upload/mod.rs", "contract.rs", "the upload node is one of the operators of the registry"),
 ];

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::column::interner::Interner;
 
 /// A dictionary, shared.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct SharedDictionary(Arc<Mutex<Interner>>);
 
 impl SharedDictionary {
@@ -29,6 +29,17 @@ impl SharedDictionary {
 pub struct SourceDictionaries(Arc<Mutex<HashMap<(usize, usize), SharedDictionary>>>);
 
 impl SourceDictionaries {
+    /// The same, but for some columns that have one of their own.
+    pub fn with(&self, own: impl Iterator<Item = ((usize, usize), SharedDictionary)>) -> Self {
+        let mut own = own.peekable();
+        if own.peek().is_none() {
+            return self.clone();
+        }
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        all.extend(own);
+        Self(Arc::new(Mutex::new(all)))
+    }
+
     /// The dictionary of a column, empty where no run has read it yet.
     pub fn of(&self, column: (usize, usize)) -> SharedDictionary {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

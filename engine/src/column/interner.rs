@@ -22,6 +22,7 @@ use crate::error::EngineError;
 use crate::program::failure::Failure;
 
 /// An append-only dictionary.
+#[derive(Debug)]
 pub(crate) struct Interner {
     bytes: Vec<u8>,
     /// Where each value ends.
@@ -38,7 +39,7 @@ pub(crate) struct Interner {
 }
 
 /// A value by part of its hash.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Slot {
     tag: u32,
     code: u32,
@@ -48,7 +49,7 @@ struct Slot {
 const EMPTY: Slot = Slot { tag: 0, code: u32::MAX };
 
 /// A view and its code.
-#[derive(Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     view: u128,
     /// The array it was seen in, from 1; 0 for nothing.

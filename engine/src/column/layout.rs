@@ -142,7 +142,7 @@ impl ExtentLayout {
 
 /// An array in the form that is stored: numbers themselves instead of dictionaries and runs of them, intervals as integers,
 /// bare NULLs as booleans.
-fn stored(array: &ArrayRef) -> Result<ArrayRef> {
+pub(super) fn stored(array: &ArrayRef) -> Result<ArrayRef> {
     let data_type = array.data_type();
     let values = value_type(data_type);
     if is_string(data_type) {
@@ -169,7 +169,7 @@ fn append_bits(out: &mut [u8], at: usize, bits: &BooleanBuffer) {
 }
 
 /// A native value in the arithmetic of narrowing.
-trait Narrow: Copy + PartialOrd {
+pub(super) trait Narrow: Copy + PartialOrd {
     const LEAST: Self;
     const MOST: Self;
     /// The value less `base`, as 64 bits.
@@ -227,6 +227,7 @@ macro_rules! by_type {
         }
     };
 }
+pub(super) use by_type;
 
 /// Writes one array; false when a valid value lies outside the column's range.
 fn write_values(out: &mut [u8], array: &ArrayRef, spec: &ColumnSpec, base: i64) -> Result<bool> {
@@ -242,7 +243,7 @@ fn write_values(out: &mut [u8], array: &ArrayRef, spec: &ColumnSpec, base: i64) 
     }))
 }
 
-fn primitive<T: ArrowPrimitiveType>(array: &ArrayRef) -> &PrimitiveArray<T> {
+pub(super) fn primitive<T: ArrowPrimitiveType>(array: &ArrayRef) -> &PrimitiveArray<T> {
     array.as_any().downcast_ref::<PrimitiveArray<T>>().expect("the data type was matched by the caller")
 }
 

@@ -7,6 +7,7 @@
 //! uploaded, so a wrong one costs a second run and never an answer.
 
 pub mod dictionary;
+pub mod facts;
 pub(crate) mod interner;
 pub mod layout;
 pub mod text;

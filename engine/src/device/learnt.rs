@@ -21,6 +21,21 @@ pub(crate) struct StringForm {
     pub needed: HashSet<(usize, usize)>,
 }
 
+impl StringForm {
+    /// Columns of a source that need a dictionary.
+    pub fn needed_of(&self, source: usize) -> HashSet<usize> {
+        self.needed.iter().filter(|(of, _)| *of == source).map(|(_, column)| *column).collect()
+    }
+
+    /// Takes over which columns of a source have no dictionary, where the source has settled it.
+    pub fn settle(&mut self, source: usize, texts: Option<HashSet<usize>>) {
+        if let Some(texts) = texts {
+            self.texts.retain(|(of, _)| *of != source);
+            self.texts.extend(texts.into_iter().map(|column| (source, column)));
+        }
+    }
+}
+
 /// What is known of a plan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PlanLearnt {

@@ -11,9 +11,11 @@ pub(crate) mod learnt;
 pub mod memory;
 mod null;
 
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use millpond_kernels::codegen::ir::Regime;
@@ -47,6 +49,8 @@ pub struct Engine {
     pub(crate) learnt: Learnt,
     /// What its memory moves in a second; measured when somebody asks.
     bandwidth: OnceLock<Option<f64>>,
+    /// What other rooms keep as long as the device, by its type.
+    beside: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     /// How many have run.
     queries: AtomicU64,
     sim: Option<Arc<SimDriver>>,
@@ -186,6 +190,7 @@ impl Engine {
             images,
             learnt: Learnt::default(),
             bandwidth: OnceLock::new(),
+            beside: Mutex::default(),
             queries: AtomicU64::new(0),
             sim,
             null_device: NullDevice::default(),
@@ -224,6 +229,13 @@ impl Engine {
     /// What profiles say of the device.
     pub(crate) fn facts(&self) -> DeviceFacts {
         DeviceFacts { name: self.name.clone(), memory_bandwidth: self.memory_bandwidth() }
+    }
+
+    /// What another room keeps as long as this device, made when it is first asked for.
+    pub(crate) fn beside<T: Any + Send + Sync>(&self, make: impl FnOnce(&Self) -> Arc<T>) -> Arc<T> {
+        let mut all = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = all.entry(TypeId::of::<T>()).or_insert_with(|| make(self));
+        Arc::clone(kept).downcast::<T>().unwrap_or_else(|_| unreachable!("it is kept under its type"))
     }
 
     /// A query begins: a scope of its own, which reports of who holds memory name by number. `query_ended` ends it.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datafusion::execution::TaskContext;
+use futures::future::try_join_all;
 use millpond_kernels::tune;
 use millpond_memory::Scope;
 
@@ -17,11 +18,13 @@ use crate::device::memory::MemoryDoor;
 use crate::options::MillpondOptions;
 use crate::profile;
 use crate::program::context::{Notes, RunContext, Tags};
+use crate::program::contract::{Opening, Source, SourceRun};
 use crate::program::counts::Tally;
 use crate::program::failure::Failure;
 use crate::program::prepared::{Lessons, Prepared, Split};
 use crate::program::run::Run;
 use crate::program::schedule::Schedule;
+use crate::program::segments::Program;
 use crate::result::results::Output;
 
 /// A program that a border runs, and what its runs leave to later ones.
@@ -30,11 +33,21 @@ pub(crate) trait Runs {
     fn engine(&self) -> &Arc<Engine>;
     /// The structure of its plan.
     fn key(&self) -> PlanKey;
-    /// The program, prepared with these lessons.
+    /// The program.
+    ///
+    /// # Errors
+    /// Why its plan has none.
+    fn program(&self) -> Result<&Arc<Program>, Failure>;
+    /// The program, prepared with these lessons over its sources as they were opened.
     ///
     /// # Errors
     /// Why the program has no form over its sources' columns.
-    fn prepared(&self, lessons: &mut Lessons, tally: &Tally) -> Result<Arc<Prepared>, Failure>;
+    fn prepared(
+        &self,
+        opened: &[Box<dyn SourceRun>],
+        lessons: &mut Lessons,
+        tally: &Tally,
+    ) -> Result<Arc<Prepared>, Failure>;
     /// Where runs tell what a user should hear of.
     fn notes(&self) -> Arc<dyn Notes>;
 }
@@ -64,7 +77,7 @@ pub(crate) async fn run(
     let remembered = attempts.lessons.strings.clone();
     for _ in 0..MAX_ATTEMPTS {
         tally.attempts.fetch_add(1, Ordering::Relaxed);
-        let attempt = Arc::new(tally.preparing(|| attempts.begin(border))?);
+        let attempt = Arc::new(attempts.begin(border).await?);
         let ended = profile::attempt(run_once(&attempt), Failure::lesson).await;
         let Some(ended) = attempts.learn(&attempt, ended)? else { continue };
         if attempts.lessons.strings != remembered {
@@ -92,9 +105,27 @@ struct Attempts<'o> {
 }
 
 impl Attempts<'_> {
-    fn begin(&mut self, border: &impl Runs) -> Result<Run, Failure> {
-        let prepared = border.prepared(&mut self.lessons, &self.context.tally)?;
-        Run::new(prepared, &self.context, self.out)
+    async fn begin(&mut self, border: &impl Runs) -> Result<Run, Failure> {
+        let (program, tally) = (border.program()?, &self.context.tally);
+        loop {
+            // Side by side: what is read first for one source does not wait for the others.
+            let opening = program.sources.iter().enumerate().map(|(number, source): (usize, &Arc<dyn Source>)| {
+                let needed = self.lessons.strings.needed_of(number);
+                source.open(Opening { context: &self.context, needed, streams_out: program.streams_out() })
+            });
+            let opened = try_join_all(opening.collect::<Vec<_>>()).await?;
+            let strings = &mut self.lessons.strings;
+            opened.iter().enumerate().for_each(|(number, source)| strings.settle(number, source.texts()));
+            let prepared = tally.preparing(|| border.prepared(&opened, &mut self.lessons, tally))?;
+            // Where an expression needs the dictionary of a column that has none, the source is opened with one.
+            let strings = &self.lessons.strings;
+            let mut lacking = opened.iter().enumerate().filter(|(number, source)| {
+                source.texts().is_some_and(|texts| !texts.is_disjoint(&strings.needed_of(*number)))
+            });
+            if lacking.next().is_none() {
+                return Ok(Run::new(prepared, opened, &self.context, self.out));
+            }
+        }
     }
 
     /// Takes over what `attempt` has taught before it failed; gives how it ended, if there is no use in another one.

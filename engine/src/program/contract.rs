@@ -10,7 +10,7 @@
 //! Waits    stages never. A run of a sink waits where its own header says so.
 //! Memory   a sink's state belongs to its run, and ends with it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -23,10 +23,12 @@ use futures::future::{BoxFuture, ready};
 use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::Stream;
 
+use crate::column::dictionary::SharedDictionary;
 use crate::column::{ColumnInfo, DictionaryId};
 use crate::error::EngineError;
 use crate::expr::{Dictionaries, LookupTable};
 use crate::program::build_side::{BuildForm, KeyForm};
+use crate::program::context::RunContext;
 use crate::program::extents::{Extent, SegmentRun};
 use crate::program::failure::Failure;
 use crate::program::given::Given;
@@ -75,23 +77,44 @@ pub struct SourceFacts {
     pub columns: Vec<ColumnInfo>,
     /// Rows, as far as they are known; 0 when they are not.
     pub rows: u64,
+    /// Dictionaries that are complete before the run begins, by column.
+    pub dictionaries: HashMap<usize, SharedDictionary>,
 }
 
 /// Where rows come from.
 pub trait Source: Debug + Send + Sync {
-    /// What is known of its columns; `define` numbers the dictionary of a column of strings. Nothing but types is believed where
-    /// values have left their ranges before: then they are `wide`.
-    fn facts(&self, wide: bool, define: &mut dyn FnMut(usize, DataType) -> DictionaryId) -> SourceFacts;
-
     /// Begins to read it for one attempt.
     ///
     /// # Errors
     /// Why it cannot be read again.
-    fn open(&self) -> Result<Box<dyn SourceRun>, Failure>;
+    fn open<'a>(&'a self, attempt: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn SourceRun>, Failure>>;
+}
+
+/// For what a source is opened.
+pub struct Opening<'a> {
+    pub context: &'a Arc<RunContext>,
+    /// Columns that need a dictionary, whatever its size.
+    pub needed: HashSet<usize>,
+    /// The rows of an extent leave as soon as they are there: extents should not be large.
+    pub streams_out: bool,
 }
 
 /// A source in one attempt.
 pub trait SourceRun: Send + Sync {
+    /// What is known of its columns; `define` numbers the dictionary of a column of strings. Nothing but types is believed where
+    /// values have left their ranges before: then they are `wide`.
+    fn facts(&self, wide: bool, define: &mut dyn FnMut(usize, DataType) -> DictionaryId) -> SourceFacts;
+
+    /// Its string columns without a dictionary, where that is settled; otherwise runs learn which are better off without one.
+    fn texts(&self) -> Option<HashSet<usize>> {
+        None
+    }
+
+    /// What is prepared for one source serves any other with the same stamp in its place: their facts are the same.
+    fn stamp(&self) -> u64 {
+        0
+    }
+
     /// Gives all rows to segment `to`, of which it is source `number`, from any number of streams. Asked again it gives them again.
     fn extents<'a>(&'a self, number: usize, to: &'a Arc<SegmentRun>) -> BoxFuture<'a, Result<(), Failure>>;
 }

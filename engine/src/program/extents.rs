@@ -657,6 +657,10 @@ impl SegmentRun {
                 let of = |column: &ColumnInfo| matches!(column.form, Form::Codes(_, of) if of == id);
                 let Some(index) = columns.iter().position(of) else { continue };
                 let Form::Codes(ty, _) = columns[index].form else { continue };
+                if ty.range.is_some() {
+                    // A dictionary that is complete before the run bounds its codes already.
+                    continue;
+                }
                 let learnt = run.prepared.lessons.dictionaries.get(&(source, index)).copied().unwrap_or(0);
                 let bound = tables.len(id).max(learnt).max(LEAST_CODES).next_power_of_two();
                 if bound <= MOST_BOUNDED_CODES {

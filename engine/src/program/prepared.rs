@@ -15,7 +15,7 @@ use crate::column::{ColumnInfo, DictionaryId};
 use crate::device::learnt::StringForm;
 use crate::expr::{Dictionaries, Dictionary, LookupTable};
 use crate::program::build_side::{BuildForm, KeyForm};
-use crate::program::contract::{Source, SourceFacts};
+use crate::program::contract::{SourceFacts, SourceRun};
 use crate::program::given::Details;
 use crate::program::lower::{Builds, SegmentInput, WholeSegment};
 use crate::program::segments::{Origin, Program};
@@ -80,29 +80,35 @@ pub struct Prepared {
     pub key_codes: Vec<Vec<DictionaryId>>,
     /// What it was prepared with.
     pub lessons: Lessons,
+    stamps: Vec<u64>,
     /// Dictionaries with the values that runs have met, and what lookups have for these.
     tables: Arc<Mutex<Tables>>,
 }
 
 impl Prepared {
-    /// Prepares `program`. Of the string columns that were learnt to be better off without a dictionary those become texts for which
+    /// Prepares `program` over its sources as they were `opened`. Of the string columns that were learnt to be better off without a dictionary those become texts for which
     /// every expression has a form; the others need their dictionary, whatever its size: `lessons` says so afterwards.
     ///
     /// # Errors
     /// Why the program has no form over its sources' columns.
     pub fn of(
         program: &Arc<Program>,
+        opened: &[Box<dyn SourceRun>],
         lessons: &mut Lessons,
         dictionaries: &SourceDictionaries,
         lowerings: &AtomicU64,
     ) -> Result<Self, Reason> {
         let mut definitions = Dictionaries::default();
-        let facts = |(source, of): (usize, &Arc<dyn Source>)| {
-            of.facts(lessons.wide, &mut |column, data_type| {
+        let mut sources: Vec<SourceFacts> = Vec::with_capacity(opened.len());
+        for (source, of) in opened.iter().enumerate() {
+            sources.push(of.facts(lessons.wide, &mut |column, data_type| {
                 definitions.add(Dictionary::Source { upload: source, column, data_type })
-            })
-        };
-        let sources: Vec<SourceFacts> = program.sources.iter().enumerate().map(facts).collect();
+            }));
+        }
+        let complete = sources.iter().enumerate().flat_map(|(source, facts)| {
+            facts.dictionaries.iter().map(move |(column, dictionary)| ((source, *column), dictionary.clone()))
+        });
+        let dictionaries = dictionaries.with(complete);
         let as_texts = |texts: &HashSet<(usize, usize)>| {
             let mut sources = sources.clone();
             for (source, column) in texts {
@@ -150,8 +156,19 @@ impl Prepared {
             common,
             key_codes,
             lessons: lessons.clone(),
-            tables: Arc::new(Mutex::new(Tables::new(definitions, dictionaries.clone()))),
+            stamps: stamps(opened),
+            tables: Arc::new(Mutex::new(Tables::new(definitions, dictionaries))),
         })
+    }
+
+    /// The same for another copy of the program.
+    pub fn with_program(&self, program: &Arc<Program>) -> Self {
+        Self { program: Arc::clone(program), ..self.clone() }
+    }
+
+    /// True if it serves a run with these lessons over these sources.
+    pub fn serves(&self, lessons: &Lessons, opened: &[Box<dyn SourceRun>]) -> bool {
+        self.lessons.plan_as(lessons) && self.stamps == stamps(opened)
     }
 
     /// The same for runs that have learnt what changes no plan; see [`Lessons::plan_as`].
@@ -163,6 +180,10 @@ impl Prepared {
     pub fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn stamps(opened: &[Box<dyn SourceRun>]) -> Vec<u64> {
+    opened.iter().map(|source| source.stamp()).collect()
 }
 
 /// A program while it is planned.

@@ -24,7 +24,6 @@ use crate::program::contract::SourceRun;
 use crate::program::extents::Shape;
 use crate::program::failure::Failure;
 use crate::program::prepared::{Lessons, Prepared};
-use crate::program::segments::Origin;
 use crate::program::tables::RunTables;
 use crate::program::texts::{self, Made, Reached};
 use crate::result::results::{Output, Results};
@@ -55,10 +54,15 @@ impl Deref for Run {
 }
 
 impl Run {
-    pub fn new(prepared: Arc<Prepared>, context: &Arc<RunContext>, out: &Output) -> Result<Self, Failure> {
+    /// An attempt at the program that was prepared over these sources.
+    pub fn new(
+        prepared: Arc<Prepared>,
+        sources: Vec<Box<dyn SourceRun>>,
+        context: &Arc<RunContext>,
+        out: &Output,
+    ) -> Self {
         let (program, lessons) = (&prepared.program, &prepared.lessons);
-        let sources = program.sources.iter().map(|source| source.open()).collect::<Result<_, _>>()?;
-        Ok(Self {
+        Self {
             context: Arc::clone(context),
             sources,
             tables: Mutex::default(),
@@ -68,7 +72,7 @@ impl Run {
             lessons: Mutex::new(lessons.clone()),
             results: Results::new(out.clone(), program.row_offset, program.row_limit),
             prepared,
-        })
+        }
     }
 
     /// The tables of this run. Who needs those of the program, too, locks these first.
@@ -124,14 +128,7 @@ impl Run {
 
     /// True when the rows of an extent can leave as soon as they are there.
     pub fn streams_out(&self) -> bool {
-        match self.prepared.program.segments.as_slice() {
-            [one] => {
-                matches!(one.origin, Origin::Source(_))
-                    && one.sink.passes_rows_on()
-                    && self.prepared.program.probed(0).next().is_none()
-            }
-            _ => false,
-        }
+        self.prepared.program.streams_out()
     }
 
     /// True for the segment that gives the result.

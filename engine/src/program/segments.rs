@@ -131,6 +131,12 @@ impl Program {
         format!("segment {index}: {}", steps.join(" → "))
     }
 
+    /// True when the rows of an extent can leave as soon as they are there.
+    pub fn streams_out(&self) -> bool {
+        let [one] = self.segments.as_slice() else { return false };
+        matches!(one.origin, Origin::Source(_)) && one.sink.passes_rows_on() && self.probed(0).next().is_none()
+    }
+
     /// The segments whose builds segment `index` uses.
     pub fn probed(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
         let segment = &self.segments[index];

@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
@@ -22,18 +23,21 @@ use tokio::sync::watch;
 use crate::column::dictionary::SourceDictionaries;
 use crate::device::Engine;
 use crate::device::learnt::PlanKey;
+use crate::node::REPLACE;
 use crate::options::Fallback;
 use crate::placement::judged::Judged;
 use crate::profile::Border;
 use crate::program::attempts::Runs;
 use crate::program::context::Notes;
 use crate::program::contract::Operators;
+use crate::program::contract::SourceRun;
 use crate::program::counts::Tally;
 use crate::program::failure::Failure;
 use crate::program::prepared::{Lessons, Prepared};
 use crate::program::segments::Program;
 use crate::reason::Reason;
 use crate::result::takeover;
+use crate::source::upload::UploadExec;
 
 /// Runs the device subtree below it.
 #[derive(Clone)]
@@ -111,6 +115,41 @@ impl DownloadExec {
             judged: Arc::default(),
             under_way: Arc::new(watch::Sender::new(0)),
         }
+    }
+
+    /// The same border for another run: with metrics and notes of its own, and what has been prepared.
+    ///
+    /// # Errors
+    /// DataFusion's, of a plan below that cannot be made ready again.
+    pub(crate) fn as_new(&self) -> Result<Self> {
+        let input = as_new(&self.input)?;
+        let program = Program::of(&input, &self.operators).map(Arc::new).map_err(|error| error.to_string());
+        Ok(Self {
+            input,
+            program,
+            metrics: ExecutionPlanMetricsSet::new(),
+            notes: Arc::default(),
+            analyzed: Arc::default(),
+            judged: Arc::default(),
+            under_way: Arc::new(watch::Sender::new(0)),
+            ..self.clone()
+        })
+    }
+
+    /// The CPU plans that are uploaded.
+    pub(crate) fn host_inputs(&self) -> Vec<Arc<dyn ExecutionPlan>> {
+        let mut inputs = Vec::new();
+        let walked = self.input.apply(|node| {
+            Ok(match node.downcast_ref::<UploadExec>() {
+                Some(upload) => {
+                    inputs.push(Arc::clone(upload.input()));
+                    TreeNodeRecursion::Jump
+                }
+                None => TreeNodeRecursion::Continue,
+            })
+        });
+        debug_assert!(walked.is_ok(), "the walk above returns no error");
+        inputs
     }
 
     /// Counts a run for as long as what this gives lives.
@@ -203,6 +242,15 @@ impl DownloadExec {
     }
 }
 
+/// A device subtree for another run.
+fn as_new(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(upload) = plan.downcast_ref::<UploadExec>() {
+        return Ok(Arc::new(upload.as_new()?));
+    }
+    let children = plan.children().into_iter().map(as_new).collect::<Result<Vec<_>>>()?;
+    Arc::clone(plan).replace_children(children, REPLACE)
+}
+
 impl Notes for BorderNotes {
     fn note_once(&self, note: String, fallback: Fallback) {
         let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,15 +273,28 @@ impl Runs for DownloadExec {
         self.key
     }
 
-    fn prepared(&self, lessons: &mut Lessons, tally: &Tally) -> Result<Arc<Prepared>, Failure> {
-        let program = self.program.as_ref().map_err(Failure::trouble)?;
+    fn program(&self) -> Result<&Arc<Program>, Failure> {
+        self.program.as_ref().map_err(Failure::trouble)
+    }
+
+    fn prepared(
+        &self,
+        opened: &[Box<dyn SourceRun>],
+        lessons: &mut Lessons,
+        tally: &Tally,
+    ) -> Result<Arc<Prepared>, Failure> {
+        let program = self.program()?;
         tally.segments.store(program.segments.len() as u64, Ordering::Relaxed);
         let mut slot = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = slot.as_ref().filter(|prepared| prepared.lessons.plan_as(lessons));
+        let known = slot.as_ref().filter(|prepared| prepared.serves(lessons, opened));
         let prepared = match known {
-            Some(prepared) if prepared.lessons == *lessons => return Ok(Arc::clone(prepared)),
+            Some(prepared) if prepared.lessons == *lessons && Arc::ptr_eq(&prepared.program, program) => {
+                return Ok(Arc::clone(prepared));
+            }
+            // Another run of the same plan has prepared it.
+            Some(prepared) if prepared.lessons == *lessons => return Ok(Arc::new(prepared.with_program(program))),
             Some(prepared) => prepared.with_lessons(lessons),
-            None => Prepared::of(program, lessons, &self.dictionaries, &tally.lowerings)?,
+            None => Prepared::of(program, opened, lessons, &self.dictionaries, &tally.lowerings)?,
         };
         let prepared = Arc::new(prepared);
         *slot = Some(Arc::clone(&prepared));

@@ -1,4 +1,5 @@
 //! Where rows come from.
 
 pub(crate) mod reset;
+pub(crate) mod stored;
 pub mod upload;

@@ -76,12 +76,20 @@ async fn session(options: &[(&str, &str)]) -> Millpond {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counts_are_those_on_file() {
-    let codes = session(&[("partitions", "1")]).await;
-    let texts = session(&[("partitions", "1"), ("debug_dictionary_values", "3")]).await;
+    let codes = session(&[("partitions", "1"), ("cache", "off")]).await;
+    let texts = session(&[("partitions", "1"), ("cache", "off"), ("debug_dictionary_values", "3")]).await;
+    let stored = session(&[("partitions", "1")]).await;
     let mut text = String::from(
         "Counts of TPC-H at scale 0.01 on the simulated device, partitions = 1: see tests/engine/counts.rs.\n",
     );
-    for (name, session) in [("first run", &codes), ("next run", &codes), ("first run over texts", &texts)] {
+    // Tables are loaded side by side: what that takes at most is not the same each time.
+    table(&stored).await;
+    for (name, session) in [
+        ("first run", &codes),
+        ("next run", &codes),
+        ("first run over texts", &texts),
+        ("next run over columns that stay", &stored),
+    ] {
         write!(text, "\n{name}\n{}", table(session).await).expect("a string takes it");
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/counts/tpch.txt");

@@ -30,6 +30,10 @@ const LAUNCHED_BY: &[(&[&str], &[&str], &str)] = &[
     (&["sort_tile"], &[], "SELECT k, count(*) AS n FROM t GROUP BY k ORDER BY n, k"),
     // Strings without a dictionary are compared, tile by tile and then in merges.
     (&["sort_tile", "sort_merge", "text_sizes", "text_pack"], TEXTS, "SELECT s, id FROM t ORDER BY s, id"),
+    // Columns that stay: values, validity and booleans.
+    (&["store_values", "store_bits"], &["millpond.cache = auto"], "SELECT sum(i64), count(b) FROM t"),
+    // The same of texts.
+    (&["store_offsets"], TEXTS, "SELECT count(DISTINCT s) FROM t"),
     (&["top_rows"], &["millpond.batch_rows = 3000"], "SELECT id, i64 FROM t ORDER BY i64, id LIMIT 10"),
 ];
 

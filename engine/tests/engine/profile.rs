@@ -35,7 +35,14 @@ async fn profiled(session: &Millpond, sql: &str) -> (Profile, QueryReport) {
 
 async fn tpch_session() -> Millpond {
     let config = SessionConfig::new().with_target_partitions(3);
-    tpch::parquet_session(DeviceChoice::Sim, Fallback::Error, config, &tpch::data("0.001")).await
+    let session = tpch::parquet_session(DeviceChoice::Sim, Fallback::Error, config, &tpch::data("0.001")).await;
+    feeds(&session).await;
+    session
+}
+
+/// Nothing stays on the device of this session.
+async fn feeds(session: &Millpond) {
+    session.execute("SET millpond.cache = off").await.expect("an option");
 }
 
 fn sum(steps: &[(&'static str, u64)]) -> u64 {
@@ -126,6 +133,7 @@ async fn attempts_say_what_they_learnt() {
 async fn explain_analyze_says_where_the_time_goes() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let session = session(DeviceChoice::Sim);
+    feeds(&session).await;
     register_parquet(session.context(), &folder).await;
     let sql = "EXPLAIN ANALYZE SELECT name, sum(size) FROM parts GROUP BY name ORDER BY name";
     let result = session.execute(sql).await.expect("the query runs");

@@ -36,7 +36,8 @@ impl Rig {
                 session.context().register_table(name, Arc::new(table)).expect("the name is free");
             }
         }
-        for setting in settings {
+        // What stays on the device is uploaded once, whatever is found.
+        for setting in settings.iter().chain(&["millpond.cache = off"]) {
             sim.context().sql(&format!("SET {setting}")).await.expect("the option is taken");
         }
         Self { cpu, sim, _folder: folder }

@@ -42,6 +42,7 @@ async fn every_strategy_answers_alike_and_keeps_nothing() {
         }
         let engine = session.engine().expect("a device");
         assert_eq!(engine.pool().resource().name(), strategy.name());
+        millpond::store::Store::of(engine).clear();
         let held = || engine.pool().statistics().expect("statistics");
         if strategy == Strategy::Arena {
             // The run's end does this, but for what another task still held at that moment.
@@ -86,6 +87,7 @@ async fn a_querys_log_is_replayed_without_findings_by_every_strategy() {
     let file = data.join("memory.csv");
     let session = Millpond::builder().with_device(DeviceChoice::Sim).with_config(config(3));
     let session = session.with_option("memory_log", file.to_str().expect("UTF-8")).unwrap();
+    let session = session.with_option("cache", "off").unwrap();
     let session = session.with_option("batch_rows", "1024").unwrap().build().expect("the device opens");
     register_parquet(session.context(), &data).await;
     let result = session.execute(&queries()[0].1).await.expect("an answer");

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use millpond::column::{ColumnInfo, Form};
+use millpond::column::{ColumnInfo, Form, uploaded_columns};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::dataframe::DataFrameWriteOptions;
@@ -293,6 +293,7 @@ async fn q1_and_q6_keep_their_counts() {
     for (number, segments) in [(1, 3), (6, 2)] {
         for (batch_rows, feeders) in [(0, 1), (0, 4), (20_000, 1)] {
             let sim = parquet_session(DeviceChoice::Sim, Fallback::Error, config(4), &data).await;
+            sim.context().sql("SET millpond.cache = off").await.expect("the option is taken");
             for (name, value) in [("batch_rows", batch_rows), ("partitions", feeders)] {
                 sim.context().sql(&format!("SET millpond.{name} = {value}")).await.expect("the option is taken");
             }
@@ -342,9 +343,11 @@ async fn q1s_kernel_is_small_and_64_bits_wide() {
     let plan = frame.create_physical_plan().await.expect("Q1 has a plan");
     let program = Program::of(download(&plan).input(), &millpond::operator::registry().cuts()).expect("a program");
     let mut dictionaries = Dictionaries::default();
-    let mut columns = program.sources[0]
-        .facts(false, &mut |column, data_type| dictionaries.add(Dictionary::Source { upload: 0, column, data_type }))
-        .columns;
+    let scan = upload(download(&plan).input());
+    let statistics = scan.statistics().map(AsRef::as_ref);
+    let mut columns = uploaded_columns(&scan.schema(), statistics, |column, data_type| {
+        dictionaries.add(Dictionary::Source { upload: 0, column, data_type })
+    });
     // A run bounds the codes of keys by the size of their dictionaries; the flags have at most 3 values.
     for column in &mut columns {
         if let Form::Codes(ty, id) = column.form {

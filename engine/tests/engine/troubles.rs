@@ -47,6 +47,8 @@ impl Table {
     async fn session(&self, device: DeviceChoice, fallback: Fallback, options: &[(&str, usize)]) -> Millpond {
         let config = SessionConfig::new().with_target_partitions(3).with_batch_size(256);
         let mut builder = Millpond::builder().with_device(device).with_fallback(fallback).with_config(config);
+        // Troubles while rows are fed.
+        builder = builder.with_option("cache", "off").expect("the option is taken");
         for (name, value) in [("batch_rows", 400), ("partitions", 2)].iter().chain(options) {
             builder = builder.with_option(name, &value.to_string()).expect("the option is taken");
         }
@@ -128,6 +130,7 @@ impl Table {
         let config = SessionConfig::new().with_target_partitions(3).with_batch_size(256);
         let mut builder =
             Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(fallback).with_config(config);
+        builder = builder.with_option("cache", "off").expect("the option is taken");
         for (name, value) in [("batch_rows", 400), ("partitions", 2)].iter().chain(options) {
             builder = builder.with_option(name, &value.to_string()).expect("the option is taken");
         }

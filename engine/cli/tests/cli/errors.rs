@@ -194,6 +194,7 @@ fn out_of_memory_names_who_holds_it_and_the_way_out() {
     // all that is there.
     let settings =
         ["--set", "millpond.debug_sim_fail_allocation=3", "--set", "millpond.debug_sim_fail_until_free=true"];
+    let settings = [&settings[..], &["--set", "millpond.cache=off"]].concat();
     let args = [&["--device", "sim", "--fallback", "error"], &settings[..], &["-c", sql]].concat();
     let says = ["out of device memory: wanted", "largest holders: query 1/groups", "lower millpond.batch_bytes"];
     refused(&args, 3, &says);

@@ -10,7 +10,7 @@
 mod feed;
 mod same;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,13 +27,16 @@ use futures::future::BoxFuture;
 use crate::column::{DictionaryId, uploaded_columns};
 use crate::contract::DeviceOperator;
 use crate::error::EngineError;
-use crate::program::contract::{Cut, Source, SourceFacts, SourceRun};
+use crate::options::{Cache, MAX_BATCH_ROWS};
+use crate::program::contract::{Cut, Opening, Source, SourceFacts, SourceRun};
 use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
 use crate::program::segments::{Open, Segments};
 use crate::reason::Reason;
 use crate::source::reset::ready_again;
+use crate::source::stored::StoredRun;
 use crate::source::upload::same::same_scan;
+use crate::store::{Scan, Store};
 
 /// Feeds a CPU plan to the device.
 #[derive(Debug, Clone)]
@@ -81,6 +84,15 @@ impl UploadExec {
     /// Where feeders count rows and bytes.
     pub fn metrics_set(&self) -> &ExecutionPlanMetricsSet {
         &self.metrics
+    }
+
+    /// The same for another run, with metrics of its own.
+    ///
+    /// # Errors
+    /// DataFusion's, of a plan that cannot be made ready again.
+    pub(crate) fn as_new(&self) -> datafusion::error::Result<Self> {
+        let input = ready_again(Arc::clone(&self.input))?;
+        Ok(Self { input, metrics: ExecutionPlanMetricsSet::new(), ..self.clone() })
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
@@ -165,40 +177,50 @@ struct UploadSource {
 }
 
 impl Source for UploadSource {
-    fn facts(&self, wide: bool, define: &mut dyn FnMut(usize, DataType) -> DictionaryId) -> SourceFacts {
-        let known = self.node.statistics().filter(|_| !wide);
-        let columns = uploaded_columns(&self.node.input.schema(), known.map(AsRef::as_ref), define);
-        let rows = known.and_then(|known| known.num_rows.get_value().copied()).unwrap_or(0) as u64;
-        SourceFacts { columns, rows }
-    }
-
-    fn open(&self) -> Result<Box<dyn SourceRun>, Failure> {
-        let input = Arc::clone(&self.node.input);
-        let input = match self.begun.swap(true, Ordering::Relaxed) {
-            true => ready_again(input).map_err(Failure::Input)?,
-            false => input,
-        };
-        let metrics = self.node.metrics.clone();
-        Ok(Box::new(UploadRun { input, metrics, read: AtomicBool::new(false) }))
+    fn open<'a>(&'a self, attempt: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn SourceRun>, Failure>> {
+        let node = self.node.clone();
+        async move {
+            let Opening { context, needed, streams_out } = attempt;
+            if context.options.cache == Cache::Auto
+                && let Some(scan) = Scan::of(&node.input)
+                && let Some(view) = Store::of(&context.engine).view(&scan, context, &needed).await?
+                && !(streams_out && view.rows > MAX_BATCH_ROWS as u64)
+            {
+                return Ok(Box::new(StoredRun::new(view, scan.schema, node.metrics)) as _);
+            }
+            let again = self.begun.swap(true, Ordering::Relaxed);
+            let input = Arc::clone(&node.input);
+            let input = if again { ready_again(input).map_err(Failure::Input)? } else { input };
+            Ok(Box::new(UploadRun { node, input, read: AtomicBool::new(false) }) as _)
+        }
+        .boxed()
     }
 }
 
 /// The same in one attempt.
 struct UploadRun {
+    node: UploadExec,
+    /// The node's input, fresh.
     input: Arc<dyn ExecutionPlan>,
-    metrics: ExecutionPlanMetricsSet,
     /// Set by the first pass over it.
     read: AtomicBool,
 }
 
 impl SourceRun for UploadRun {
+    fn facts(&self, wide: bool, define: &mut dyn FnMut(usize, DataType) -> DictionaryId) -> SourceFacts {
+        let known = self.node.statistics().filter(|_| !wide);
+        let columns = uploaded_columns(&self.input.schema(), known.map(AsRef::as_ref), define);
+        let rows = known.and_then(|known| known.num_rows.get_value().copied()).unwrap_or(0) as u64;
+        SourceFacts { columns, rows, dictionaries: HashMap::new() }
+    }
+
     fn extents<'a>(&'a self, number: usize, to: &'a Arc<SegmentRun>) -> BoxFuture<'a, Result<(), Failure>> {
         async move {
             let mut input = Arc::clone(&self.input);
             if self.read.swap(true, Ordering::Relaxed) {
                 input = ready_again(input).map_err(Failure::Input)?;
             }
-            feed::feed(to, number, &input, &self.metrics).await
+            feed::feed(to, number, &input, &self.node.metrics).await
         }
         .boxed()
     }

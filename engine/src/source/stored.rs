@@ -1,0 +1,117 @@
+//! The columns of a scan that stay on the device, as a source.
+//!
+//!   View { rows, columns } ─► one extent of all rows ─► pipeline         no file opened, nothing copied up
+//!
+//! Order    that of the table.
+//! Short    of device memory, half the rows at a time, and half of that; columns of texts are taken whole.
+//! Waits    never, but for what the segment's sink waits for.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
+
+use crate::column::{DictionaryId, Form, uploaded_columns};
+use crate::metric;
+use crate::program::contract::{SourceFacts, SourceRun};
+use crate::program::extents::SegmentRun;
+use crate::program::failure::Failure;
+use crate::store::{ColumnForm, StoredColumn, View};
+
+/// Rows are taken at least so many at a time.
+const LEAST_ROWS: u64 = 1 << 12;
+
+/// Stored columns in one attempt.
+pub(super) struct StoredRun {
+    view: View,
+    schema: SchemaRef,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl StoredRun {
+    /// The columns of a scan of `schema`.
+    pub(super) fn new(view: View, schema: SchemaRef, metrics: ExecutionPlanMetricsSet) -> Self {
+        Self { view, schema, metrics }
+    }
+}
+
+impl SourceRun for StoredRun {
+    fn facts(&self, _wide: bool, define: &mut dyn FnMut(usize, DataType) -> DictionaryId) -> SourceFacts {
+        let mut columns = uploaded_columns(&self.schema, None, define);
+        let mut dictionaries = HashMap::new();
+        for (index, (info, stored)) in columns.iter_mut().zip(&self.view.columns).enumerate() {
+            let Some(stored) = stored else { continue };
+            info.form = match (&info.form, stored.form) {
+                (Form::Plain(_), ColumnForm::Plain) => Form::Plain(stored.ty),
+                (Form::Codes(_, id), ColumnForm::Codes) => {
+                    dictionaries.extend(stored.dictionary.clone().map(|dictionary| (index, dictionary)));
+                    Form::Codes(stored.ty, *id)
+                }
+                // What is prepared makes it a text.
+                (Form::Codes(ty, id), ColumnForm::Text) => Form::Codes(ty.nullable(stored.ty.nullable), *id),
+                (form, _) => form.clone(),
+            };
+        }
+        SourceFacts { columns, rows: self.view.rows, dictionaries }
+    }
+
+    fn texts(&self) -> Option<HashSet<usize>> {
+        let is_text = |(index, column): (usize, &Option<Arc<StoredColumn>>)| {
+            column.as_ref().filter(|column| column.form == ColumnForm::Text).map(|_| index)
+        };
+        Some(self.view.columns.iter().enumerate().filter_map(is_text).collect())
+    }
+
+    fn stamp(&self) -> u64 {
+        self.view.stamp()
+    }
+
+    fn extents<'a>(&'a self, number: usize, to: &'a Arc<SegmentRun>) -> BoxFuture<'a, Result<(), Failure>> {
+        async move {
+            let (run, rows) = (&to.run, self.view.rows);
+            MetricBuilder::new(&self.metrics).global_counter("output_rows").add(rows as usize);
+            if rows == 0 {
+                return Ok(());
+            }
+            let used = &run.prepared.used[number];
+            let stream = run.engine.streams.take(&run.tags.extents)?;
+            let mut whole = false;
+            for (column, used) in self.view.columns.iter().zip(used) {
+                if let (Some(column), true) = (column, used)
+                    && column.form == ColumnForm::Text
+                {
+                    whole = true;
+                    run.reached.keep(&column.input(0, rows)?.values, None);
+                }
+            }
+            let (mut first, mut most) = (0, if whole { rows } else { rows.min(run.extent_rows() as u64) });
+            while first < rows && !to.has_enough() {
+                let some = most.min(rows - first);
+                let column = |(column, used): (&Option<Arc<StoredColumn>>, &bool)| match (column, used) {
+                    (Some(column), true) => column.input(first, some).map(Some),
+                    _ => Ok(None),
+                };
+                let columns = self.view.columns.iter().zip(used).map(column);
+                let columns: Vec<Option<ColumnInput>> = columns.collect::<Result<_, _>>()?;
+                let extent = ExtentInput { rows: ExtentRows::Known(some), columns };
+                match to.process(extent, &stream, true).await {
+                    Ok(()) => first += some,
+                    // Rows that leave as they come begin to leave when all of them are there.
+                    Err(failure) if failure.is_out_of_memory() && !whole && !run.streams_out() && some > LEAST_ROWS => {
+                        most = (some / 2).next_multiple_of(256);
+                        run.smaller_extents(most as usize);
+                        continue;
+                    }
+                    Err(failure) => return Err(failure),
+                }
+                MetricBuilder::new(&self.metrics).global_counter(metric::EXTENTS).add(1);
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,260 @@
+//! A column that stays on the device: one extent of all its rows, in the width that its values need.
+//!
+//!   chunks, each in a width of its own ─► [ values ] [ validity ]        dictionaries sorted: a code is its rank
+//!
+//! Memory   promised by the governor, as long as the column is stored. Chunks are there until the last column is made of them.
+//! Waits    for pinned memory, where a table of codes goes up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::arrow::array::{ArrayRef, BinaryArray};
+use datafusion::arrow::compute::sort_to_indices;
+use datafusion::arrow::datatypes::DataType;
+use millpond_kernels::codegen::ir::{MAX_TEXT_BYTES, Physical, Repr, Ty};
+use millpond_kernels::pipeline::ColumnInput;
+use millpond_kernels::store::{self as kernels, Stored};
+use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Reservation, Stream};
+
+use crate::column::dictionary::SharedDictionary;
+use crate::column::facts::Facts;
+use crate::column::{plain_repr, storage};
+use crate::device::Engine;
+use crate::program::context::RunContext;
+use crate::program::failure::Failure;
+
+/// In which form the values of a column lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ColumnForm {
+    /// Numbers, dates, times, booleans.
+    Plain,
+    /// Codes of a dictionary.
+    Codes,
+    /// Offsets and bytes.
+    Text,
+}
+
+/// A column that stays.
+#[derive(Debug)]
+pub struct StoredColumn {
+    /// No other column has it.
+    pub number: u64,
+    pub form: ColumnForm,
+    /// The device type, with the range of its values.
+    pub ty: Ty,
+    pub facts: Facts,
+    /// Of codes; its values are sorted.
+    pub dictionary: Option<SharedDictionary>,
+    /// Values of the dictionary.
+    pub distinct: Option<usize>,
+    values: DeviceView,
+    validity: Option<DeviceView>,
+    base: i64,
+    pub bytes: u64,
+    /// The same with what fills the pool's units.
+    pub allocated: u64,
+    _promise: Reservation,
+    /// Runs that have read it, and when the last one began.
+    pub uses: AtomicU64,
+    pub last_used: AtomicU64,
+}
+
+/// Some rows of a column, on the device.
+pub(super) struct Piece {
+    pub values: DeviceView,
+    pub validity: Option<DeviceView>,
+    pub stored: Stored,
+    pub facts: Facts,
+}
+
+/// A column of which all pieces are there.
+pub(super) struct Whole {
+    pub form: ColumnForm,
+    pub data_type: DataType,
+    /// In the order of the rows.
+    pub pieces: Vec<Piece>,
+    /// The values behind the codes of the pieces.
+    pub values: Option<ArrayRef>,
+}
+
+impl Whole {
+    fn facts(&self) -> Facts {
+        self.pieces.iter().fold(Facts::default(), |facts, piece| facts.then(piece.facts))
+    }
+
+    /// The device type of all values.
+    fn ty(&self, facts: &Facts) -> Ty {
+        let nullable = |repr| Ty::new(repr).nullable(facts.nulls > 0);
+        match self.form {
+            ColumnForm::Text => nullable(Repr::Text),
+            ColumnForm::Codes => {
+                let values = self.values.as_ref().map_or(0, |values| values.len());
+                nullable(Repr::U32).within(0, values.max(1) as i128 - 1)
+            }
+            ColumnForm::Plain => {
+                let ty = nullable(plain_repr(&self.data_type).unwrap_or(Repr::Bool));
+                match facts.range {
+                    Some(range) => ty.within(range.low, range.high),
+                    None if ty.repr.is_integer() => ty.within(0, 0),
+                    None => ty,
+                }
+            }
+        }
+    }
+
+    fn text_bytes(&self, rows: u64) -> u64 {
+        let bytes = |piece: &Piece| piece.values.len() as u64 - (piece.facts.rows + 1) * 4;
+        (rows + 1) * 4 + self.pieces.iter().map(bytes).sum::<u64>()
+    }
+
+    /// Bytes of values and of validity; `None` for texts that are longer than offsets reach.
+    pub(super) fn sizes(&self) -> Option<(u64, u64)> {
+        let facts = self.facts();
+        let bitmap = facts.rows.div_ceil(32) * 4;
+        let values = match storage(self.ty(&facts)).0 {
+            Physical::Bit => bitmap,
+            Physical::Text => self.text_bytes(facts.rows),
+            physical => physical.value_bytes(facts.rows),
+        };
+        if self.form == ColumnForm::Text && values > u64::from(MAX_TEXT_BYTES) {
+            return None;
+        }
+        Some((values.max(1), if facts.nulls > 0 { bitmap } else { 0 }))
+    }
+
+    /// Puts the pieces together.
+    pub(super) async fn store(
+        self,
+        number: u64,
+        promise: Reservation,
+        context: &RunContext,
+        stream: &Stream,
+    ) -> Result<StoredColumn, Failure> {
+        let engine = &context.engine;
+        let launched = || context.tally.launches.fetch_add(1, Ordering::Relaxed);
+        let facts = self.facts();
+        let ty = self.ty(&facts);
+        let (physical, base) = storage(ty);
+        let (value_bytes, validity_bytes) = self.sizes().unwrap_or_default();
+        let to = Stored { physical, base };
+        let mut allocated = 0;
+        let mut new = |bytes: u64| {
+            let buffer = DeviceBuffer::zeroed(bytes as usize, stream, &engine.pool)?;
+            allocated += buffer.allocated_bytes().as_u64();
+            Ok::<_, Failure>(buffer.as_view().clone())
+        };
+        let values = new(value_bytes)?;
+        let validity = if validity_bytes > 0 { Some(new(validity_bytes)?) } else { None };
+        let (dictionary, remap) = match &self.values {
+            Some(values) => {
+                let (sorted, ranks) = sorted(values)?;
+                (Some(sorted), Some(upload(&ranks, engine, stream).await?))
+            }
+            None => (None, None),
+        };
+        let (mut first, mut text_at) = (0_u64, (facts.rows + 1) * 4);
+        for piece in &self.pieces {
+            let rows = piece.facts.rows;
+            match physical {
+                Physical::Bit => kernels::bits(&engine.images, Some(&piece.values), &values, first, rows, stream)?,
+                Physical::Text => {
+                    let offsets = (rows as usize + 1) * 4;
+                    let bytes = piece.values.len() - offsets;
+                    let at = first as usize * 4;
+                    let out = values.view(at..at + offsets)?;
+                    kernels::offsets(&engine.images, &piece.values, &out, text_at as u32, rows, stream)?;
+                    let to = values.view(text_at as usize..text_at as usize + bytes)?;
+                    piece.values.view(offsets..offsets + bytes)?.copy_to(&to, stream)?;
+                    text_at += bytes as u64;
+                }
+                _ => {
+                    let width = u64::from(physical.width());
+                    let out = values.view((first * width) as usize..((first + rows) * width) as usize)?;
+                    let remap = remap.as_ref().map(DeviceBuffer::as_view);
+                    kernels::values(&engine.images, &piece.values, piece.stored, remap, &out, to, rows, stream)?;
+                }
+            }
+            launched();
+            if let Some(out) = &validity {
+                kernels::bits(&engine.images, piece.validity.as_ref(), out, first, rows, stream)?;
+                launched();
+            }
+            first += rows;
+        }
+        Ok(StoredColumn {
+            number,
+            form: self.form,
+            ty,
+            facts,
+            dictionary,
+            distinct: self.values.as_ref().map(|values| values.len()),
+            values,
+            validity,
+            base,
+            bytes: value_bytes + validity_bytes,
+            allocated,
+            _promise: promise,
+            uses: AtomicU64::new(0),
+            last_used: AtomicU64::new(0),
+        })
+    }
+}
+
+impl StoredColumn {
+    /// Rows `first..first + rows` as the input of a pipeline; `first` is a multiple of 32. Texts are there whole, or not at all.
+    ///
+    /// # Errors
+    /// The memory's, for rows that are not there.
+    pub fn input(&self, first: u64, rows: u64) -> Result<ColumnInput, Failure> {
+        let bits = |view: &DeviceView| view.view((first / 8) as usize..((first / 32 + rows.div_ceil(32)) * 4) as usize);
+        let values = match storage(self.ty).0 {
+            Physical::Text => self.values.clone(),
+            Physical::Bit => bits(&self.values)?,
+            physical => {
+                let width = u64::from(physical.width());
+                self.values.view((first * width) as usize..((first + rows) * width) as usize)?
+            }
+        };
+        Ok(ColumnInput { values, validity: self.validity.as_ref().map(bits).transpose()?, base: self.base })
+    }
+
+    /// Runs that have read it, the fewer the longer ago the last one was. A column that comes is worth 1.
+    pub fn worth(&self, now: u64) -> f64 {
+        let age = now.saturating_sub(self.last_used.load(Ordering::Relaxed));
+        self.uses.load(Ordering::Relaxed) as f64 / (1.0 + age as f64)
+    }
+
+    /// A run reads it at moment `now`.
+    pub fn used(&self, now: u64) {
+        self.uses.fetch_add(1, Ordering::Relaxed);
+        self.last_used.fetch_max(now, Ordering::Relaxed);
+    }
+}
+
+/// A dictionary of these values in their order, and the place of each in it.
+fn sorted(values: &ArrayRef) -> Result<(SharedDictionary, Vec<u8>), Failure> {
+    let order = sort_to_indices(values, None, None)?;
+    let mut ranks = vec![0_u8; values.len().max(1) * 4];
+    for (rank, at) in order.values().iter().enumerate() {
+        let at = *at as usize * 4;
+        ranks[at..at + 4].copy_from_slice(&(rank as u32).to_le_bytes());
+    }
+    let sorted = datafusion::arrow::compute::take(values, &order, None)?;
+    let dictionary = SharedDictionary::new(values.len());
+    dictionary.lock().codes(&sorted)?;
+    Ok((dictionary, ranks))
+}
+
+/// The values of a dictionary as bytes, in the order of its codes.
+pub(super) fn no_values() -> ArrayRef {
+    Arc::new(BinaryArray::from_iter_values(std::iter::empty::<&[u8]>()))
+}
+
+/// Uploads a table, once there is pinned memory for it.
+async fn upload(bytes: &[u8], engine: &Engine, stream: &Stream) -> Result<DeviceBuffer, Failure> {
+    let mut staging = engine.pinned.take(HostKind::Upload, bytes.len()).await?;
+    staging.write()?[..bytes.len()].copy_from_slice(bytes);
+    let buffer = DeviceBuffer::new(bytes.len(), stream, &engine.pool)?;
+    staging.enqueue_to_device(0..bytes.len(), buffer.as_view(), stream)?;
+    Ok(buffer)
+}

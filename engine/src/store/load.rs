@@ -1,0 +1,322 @@
+//! Reads columns of a scan and puts them on the device, to stay.
+//!
+//!   partitions ── a reader each ──► chunks of up to 2^17 rows: facts, codes, narrowed into pinned memory ─► device ─┐
+//!   strings     reader's own dictionary ── unseen values only ──► the column's                                      ├─► whole columns
+//!   order       partition by partition, chunk by chunk: that of the files                                          ─┘
+//!
+//! Threads  a reader converts what it has decoded, on its own thread, and holds no lock meanwhile but for values nobody has seen.
+//! Memory   on the device the chunks, until all columns are made of them; on the host a chunk of rows for each reader.
+//! Width    each chunk has that of its own values: nothing is believed, so nothing can be wrong.
+//! Ends     with an error of the file or of the device nothing stays; dropped, its readers end.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::arrow::array::{Array, ArrayRef, UInt32Array};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::StreamExt;
+use millpond_kernels::codegen::ir::{ColumnSpec, Repr, Ty};
+use millpond_kernels::store::Stored;
+use millpond_memory::{HostKind, Reservation, Stream, recorder};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::column::facts::Facts;
+use crate::column::interner::Interner;
+use crate::column::layout::ExtentLayout;
+use crate::column::{plain_repr, storage};
+use crate::panics;
+use crate::profile::{self, step};
+use crate::program::context::RunContext;
+use crate::program::failure::Failure;
+use crate::program::texts::nearly_all_different;
+use crate::store::column::{ColumnForm, Piece, Whole, no_values};
+
+/// Rows of a chunk, at most.
+const CHUNK_ROWS: usize = 1 << 17;
+
+/// A column to be read.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub data_type: DataType,
+    pub form: ColumnForm,
+    /// Of codes: the most values, and whether there must be a dictionary whatever the values.
+    pub most: usize,
+    pub needed: bool,
+}
+
+/// What came of reading.
+pub(super) enum Read {
+    /// All rows, on the device.
+    Columns { rows: u64, columns: Vec<Whole> },
+    /// These columns are better off without a dictionary: nothing was kept.
+    Texts(Vec<usize>),
+}
+
+/// A load under way, as its readers know it.
+struct Loading {
+    context: Arc<RunContext>,
+    wanted: Vec<Wanted>,
+    /// The dictionaries of columns of codes, and how many rows they have had.
+    dictionaries: Vec<Option<(Mutex<Interner>, AtomicUsize)>>,
+    chunk_rows: usize,
+}
+
+/// A chunk on the device, by column, with what the governor promised for it.
+struct Chunk {
+    pieces: Vec<Piece>,
+    _promise: Reservation,
+}
+
+/// Why a reader stops.
+enum Stopped {
+    Failed(Failure),
+    Texts(usize),
+}
+
+impl<F: Into<Failure>> From<F> for Stopped {
+    fn from(failure: F) -> Self {
+        Self::Failed(failure.into())
+    }
+}
+
+/// What is promised for chunks until all columns are made of them.
+pub(super) type Promises = Vec<Reservation>;
+
+/// Reads all rows of `plan`, whose columns are `wanted`.
+pub(super) async fn read(
+    context: &Arc<RunContext>,
+    plan: &Arc<dyn ExecutionPlan>,
+    wanted: &[Wanted],
+) -> Result<(Read, Promises), Failure> {
+    let partitions = plan.output_partitioning().partition_count();
+    let dictionary =
+        |of: &Wanted| (of.form == ColumnForm::Codes).then(|| (Mutex::new(Interner::new(of.most)), AtomicUsize::new(0)));
+    let loading = Arc::new(Loading {
+        context: Arc::clone(context),
+        dictionaries: wanted.iter().map(dictionary).collect(),
+        wanted: wanted.to_vec(),
+        chunk_rows: CHUNK_ROWS.min(context.options.max_batch_rows()),
+    });
+    // As many at once as DataFusion would read at once.
+    let readers = Arc::new(Semaphore::new(context.task.session_config().target_partitions().max(1)));
+    let mut tasks = JoinSet::new();
+    let plan = profile::timed_reads(plan);
+    for partition in 0..partitions {
+        let (loading, plan, readers) = (Arc::clone(&loading), Arc::clone(&plan), Arc::clone(&readers));
+        let reading = async move {
+            let _turn = readers.acquire_owned().await;
+            (partition, loading.read_partition(&plan, partition).await)
+        };
+        tasks.spawn(profile::beside("reader", step::READ, reading));
+    }
+    let mut chunks: BTreeMap<usize, Vec<Chunk>> = BTreeMap::new();
+    // Dropping the set, when a reader fails or the run is dropped, ends the others.
+    while let Some(joined) = tasks.join_next().await {
+        let (partition, read) = joined.map_err(|error| Failure::from(panics::task_ended(error)))?;
+        match read {
+            Ok(of) => drop(chunks.insert(partition, of)),
+            Err(Stopped::Failed(failure)) => return Err(failure),
+            Err(Stopped::Texts(column)) => return Ok((Read::Texts(vec![column]), vec![])),
+        }
+    }
+    let mut columns: Vec<Whole> = Vec::with_capacity(wanted.len());
+    for (of, dictionary) in wanted.iter().zip(&loading.dictionaries) {
+        let values = match dictionary {
+            Some((interner, _)) => {
+                let interner = interner.lock().unwrap_or_else(PoisonError::into_inner);
+                Some(if interner.len() == 0 { no_values() } else { interner.array(0, &DataType::Binary)? })
+            }
+            None => None,
+        };
+        columns.push(Whole { form: of.form, data_type: of.data_type.clone(), pieces: vec![], values });
+    }
+    let (mut rows, mut promises) = (0, vec![]);
+    for chunk in chunks.into_values().flatten() {
+        rows += chunk.pieces.first().map_or(0, |piece| piece.facts.rows);
+        columns.iter_mut().zip(chunk.pieces).for_each(|(column, piece)| column.pieces.push(piece));
+        promises.push(chunk._promise);
+    }
+    Ok((Read::Columns { rows, columns }, promises))
+}
+
+/// A reader's own part of a dictionary: its codes, and those of the column.
+struct OwnCodes {
+    interner: Interner,
+    codes: Vec<u32>,
+}
+
+impl Loading {
+    async fn read_partition(&self, plan: &Arc<dyn ExecutionPlan>, partition: usize) -> Result<Vec<Chunk>, Stopped> {
+        let context = &self.context;
+        let opened = profile::timed(step::OPEN, || plan.execute(partition, Arc::clone(&context.task)));
+        let mut batches = opened.map_err(Failure::Input)?;
+        let path = recorder::current();
+        let mut held = context.host_memory("load");
+        let mut own: Vec<Option<OwnCodes>> = (self.dictionaries.iter().zip(&self.wanted))
+            .map(|(of, wanted)| of.as_ref().map(|_| OwnCodes { interner: Interner::new(wanted.most), codes: vec![] }))
+            .collect();
+        let (mut chunks, mut stream) = (Vec::new(), None);
+        let (mut collected, mut rows): (Vec<RecordBatch>, usize) = (vec![], 0);
+        while let Some(batch) = profile::decoded(&path, batches.next()).await {
+            let mut batch = batch.map_err(Failure::Input)?;
+            while batch.num_rows() > 0 {
+                let taken = batch.num_rows().min(self.chunk_rows - rows);
+                let part = batch.slice(0, taken);
+                held.grow(part.get_array_memory_size() * taken / batch.num_rows().max(1));
+                collected.push(part);
+                rows += taken;
+                batch = batch.slice(taken, batch.num_rows() - taken);
+                if rows == self.chunk_rows {
+                    chunks.push(self.chunk(&collected, &mut own, &mut stream).await?);
+                    collected.clear();
+                    rows = 0;
+                    held.free();
+                }
+            }
+        }
+        if rows > 0 {
+            chunks.push(self.chunk(&collected, &mut own, &mut stream).await?);
+        }
+        Ok(chunks)
+    }
+
+    /// Puts rows on the device.
+    async fn chunk(
+        &self,
+        batches: &[RecordBatch],
+        own: &mut [Option<OwnCodes>],
+        stream: &mut Option<Stream>,
+    ) -> Result<Chunk, Stopped> {
+        let context = &self.context;
+        let mut coded: Vec<Vec<UInt32Array>> = Vec::with_capacity(own.len());
+        {
+            let _step = recorder::step(step::INTERN);
+            for (column, own) in own.iter_mut().enumerate() {
+                coded.push(match own {
+                    Some(own) => self.codes(column, batches, own)?,
+                    None => vec![],
+                });
+            }
+        }
+        let narrowing = recorder::step(step::NARROW);
+        let mut facts = Vec::with_capacity(coded.len());
+        for (column, (wanted, codes)) in self.wanted.iter().zip(&coded).enumerate() {
+            facts.push(facts_of(wanted, batches.iter().map(|batch| batch.column(column)), codes)?);
+        }
+        let specs: Vec<(ColumnSpec, i64)> =
+            self.wanted.iter().zip(&facts).map(|(wanted, facts)| spec(wanted, facts)).collect();
+        let only: Vec<ColumnSpec> = specs.iter().map(|(spec, _)| *spec).collect();
+        let layout = ExtentLayout::new(batches, &only, &vec![true; only.len()]);
+        drop(narrowing);
+        let mut staging = context.engine.pinned.take(HostKind::Upload, layout.bytes).await?;
+        {
+            let _step = recorder::step(step::NARROW);
+            let mut bytes = staging.write()?;
+            for (column, ((spec, base), codes)) in specs.iter().zip(coded).enumerate() {
+                let mut codes = codes.into_iter();
+                let next = |_: &ArrayRef| {
+                    let missing = || crate::EngineError::internal("every batch's strings were interned").into();
+                    codes.next().ok_or_else(missing)
+                };
+                let written = layout.write(&mut bytes, column, spec, *base, batches, next).map_err(Failure::from)?;
+                written
+                    .map_err(|_| Failure::from(crate::EngineError::internal("a chunk's facts hold for its values")))?;
+            }
+        }
+        let stream = match stream {
+            Some(stream) => stream,
+            None => stream.insert(context.engine.streams.take(&context.tags.extents)?),
+        };
+        let _step = recorder::step(step::COPY);
+        let (buffer, promise) = context.memory.take(layout.bytes, &context.tags.extents, stream)?;
+        staging.enqueue_to_device(0..layout.bytes, buffer.as_view(), stream)?;
+        let mut pieces = Vec::with_capacity(specs.len());
+        for ((region, (spec, base)), facts) in layout.columns.iter().zip(&specs).zip(facts) {
+            let Some(region) = region else { continue };
+            pieces.push(Piece {
+                values: buffer.view(region.values.clone())?,
+                validity: region.validity.clone().map(|range| buffer.view(range)).transpose()?,
+                stored: Stored { physical: spec.physical, base: *base },
+                facts,
+            });
+        }
+        Ok(Chunk { pieces, _promise: promise })
+    }
+
+    /// The codes of a chunk's strings, in the column's dictionary.
+    fn codes(&self, column: usize, batches: &[RecordBatch], own: &mut OwnCodes) -> Result<Vec<UInt32Array>, Stopped> {
+        let wanted = &self.wanted[column];
+        let Some((shared, all_rows)) = &self.dictionaries[column] else { return Ok(vec![]) };
+        let mut coded = Vec::with_capacity(batches.len());
+        for batch in batches {
+            let array = batch.column(column);
+            let full = |interner: &Interner| !wanted.needed && interner.is_full();
+            let codes = match own.interner.codes(array) {
+                Err(_) if full(&own.interner) => return Err(Stopped::Texts(column)),
+                codes => codes?,
+            };
+            let known = own.codes.len();
+            let mut values = known;
+            if own.interner.len() > known {
+                let new = own.interner.array(known, &DataType::Binary).map_err(Failure::from)?;
+                let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                match shared.codes(&new) {
+                    Err(_) if full(&shared) => return Err(Stopped::Texts(column)),
+                    given => own.codes.extend_from_slice(given?.values()),
+                }
+                values = shared.len();
+            }
+            let rows = all_rows.fetch_add(array.len(), Ordering::Relaxed) + array.len();
+            if !wanted.needed && nearly_all_different(values, rows) {
+                return Err(Stopped::Texts(column));
+            }
+            // What lies below a NULL is no code.
+            let of = |code: &u32| own.codes.get(*code as usize).copied().unwrap_or(0);
+            coded.push(UInt32Array::new(codes.values().iter().map(of).collect(), codes.nulls().cloned()));
+        }
+        Ok(coded)
+    }
+}
+
+/// What is true of a column's values in a chunk.
+fn facts_of<'a>(
+    wanted: &Wanted,
+    arrays: impl Iterator<Item = &'a ArrayRef>,
+    codes: &[UInt32Array],
+) -> Result<Facts, Failure> {
+    let mut all = Facts::default();
+    let mut codes = codes.iter();
+    for array in arrays {
+        let (rows, nulls) = (array.len() as u64, array.logical_null_count() as u64);
+        all = all.then(match (wanted.form, codes.next()) {
+            (ColumnForm::Codes, Some(codes)) => {
+                Facts::of_codes(rows, codes.null_count() as u64, codes.values().iter().copied().max().unwrap_or(0))
+            }
+            (ColumnForm::Plain, _) => Facts::of(array)?,
+            _ => Facts::of_others(rows, nulls),
+        });
+    }
+    Ok(all)
+}
+
+/// How such values are stored in a chunk.
+fn spec(wanted: &Wanted, facts: &Facts) -> (ColumnSpec, i64) {
+    let repr = match wanted.form {
+        ColumnForm::Codes => Repr::U32,
+        ColumnForm::Text => Repr::Text,
+        ColumnForm::Plain => plain_repr(&wanted.data_type).unwrap_or(Repr::Bool),
+    };
+    let ty = Ty::new(repr).nullable(facts.nulls > 0);
+    let within = match facts.range {
+        Some(range) => ty.within(range.low, range.high),
+        None if repr.is_integer() => ty.within(0, 0),
+        None => ty,
+    };
+    let (physical, base) = storage(within);
+    // The range holds: it was found in these values.
+    (ColumnSpec { physical, has_base: base != 0, ty }, base)
+}

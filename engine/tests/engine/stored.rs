@@ -1,0 +1,277 @@
+//! Columns that stay on the device: the second run reads no file, and never bytes of yesterday.
+//!
+//!   run ─► loaded ─► run again: nothing goes up ─► the file changes ─► loaded anew
+
+use std::path::Path;
+use std::sync::Arc;
+
+use millpond::datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use millpond::datafusion::datasource::MemTable;
+use millpond::datafusion::prelude::{CsvReadOptions, JsonReadOptions, SessionConfig};
+use millpond::store::Store;
+use millpond::{DeviceChoice, Fallback, Millpond};
+
+use crate::answers::Answer;
+use crate::edges::{edges, write_parquet};
+use crate::support::session_with;
+use crate::tpch::{config, data, parquet_session, queries};
+
+async fn set(session: &Millpond, setting: &str) {
+    session.context().sql(&format!("SET {setting}")).await.expect("the option is taken");
+}
+
+async fn answer(session: &Millpond, sql: &str) -> (Answer, u64) {
+    let result = session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    assert_eq!(result.report.findings, Vec::<String>::new(), "{sql}");
+    assert_eq!(result.report.notes, Vec::<String>::new(), "{sql}");
+    (Answer::new(&result.schema, &result.batches), result.report.uploaded_bytes)
+}
+
+fn stored_bytes(session: &Millpond) -> u64 {
+    Store::of(session.engine().expect("a device")).bytes()
+}
+
+/// The CPU and the simulated device.
+fn sessions(partitions: usize) -> [Millpond; 2] {
+    [(DeviceChoice::Cpu, Fallback::Allow), (DeviceChoice::Sim, Fallback::Error)]
+        .map(|(device, fallback)| session_with(device, partitions, fallback))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_of_tpch_are_equal_and_the_second_run_feeds_nothing() {
+    let files = data("0.01");
+    let cpu = parquet_session(DeviceChoice::Cpu, Fallback::Allow, config(3), &files).await;
+    let sim = parquet_session(DeviceChoice::Sim, Fallback::Error, config(3), &files).await;
+    for (number, sql) in queries() {
+        let ordered = sql.to_lowercase().contains("order by");
+        let expected = answer(&cpu, &sql).await.0;
+        let (first, loaded) = answer(&sim, &sql).await;
+        assert_eq!(expected.difference(&first, ordered), None, "q{number:02}");
+        let (second, again) = answer(&sim, &sql).await;
+        assert_eq!(expected.difference(&second, ordered), None, "q{number:02} again");
+        // Tables of what expressions have for a dictionary's values still go up.
+        assert!(again < 200_000, "q{number:02} copies {again} bytes up, after {loaded} in its first run");
+    }
+    let store = Store::of(sim.engine().expect("a device"));
+    assert_eq!(sim.pool_used_bytes(), 0);
+    store.clear();
+    assert_eq!((store.bytes(), sim.engine().expect("a device").pool().used_bytes().as_u64()), (0, 0));
+}
+
+/// Every kind of column, in every format that keeps it, in chunks of a few rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_of_every_type_are_those_of_the_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [cpu, sim] = sessions(3);
+    let path = folder.path().join("edges.parquet");
+    write_parquet(&edges(), &path, 700);
+    for session in [&cpu, &sim] {
+        let path = path.to_str().expect("a UTF-8 path");
+        session.context().register_parquet("file", path, Default::default()).await.expect("the file is read");
+        let table = MemTable::try_new(edges().schema(), vec![vec![edges().slice(0, 1000), edges().slice(1000, 2000)]]);
+        session.context().register_table("memory", Arc::new(table.expect("a table"))).expect("a name of its own");
+    }
+    let columns: Vec<String> = edges().schema().fields().iter().map(|field| format!("\"{}\"", field.name())).collect();
+    for (rows, texts) in [(0, 0), (100, 0), (33, 3)] {
+        set(&sim, &format!("millpond.batch_rows = {rows}")).await;
+        set(&sim, &format!("millpond.debug_dictionary_values = {texts}")).await;
+        Store::of(sim.engine().expect("a device")).clear();
+        for table in ["file", "memory"] {
+            for column in &columns {
+                let sql = format!("SELECT id + 0 AS row, {column} AS value FROM {table} WHERE id >= 0");
+                let expected = answer(&cpu, &sql).await.0;
+                // A small table in memory is fed when it is met for the first time.
+                for _ in 0..3 {
+                    assert_eq!(expected.difference(&answer(&sim, &sql).await.0, false), None, "{sql}");
+                }
+                assert!(answer(&sim, &sql).await.1 < 60_000, "{sql}");
+            }
+        }
+    }
+}
+
+fn numbers(from: i64, rows: i64) -> RecordBatch {
+    let values: Int64Array = (from..from + rows).collect();
+    let texts: StringArray = (from..from + rows).map(|value| Some(format!("t{}", value % 7))).collect();
+    RecordBatch::try_from_iter([("v", Arc::new(values) as ArrayRef), ("s", Arc::new(texts) as ArrayRef)])
+        .expect("columns")
+}
+
+const SUM: &str = "SELECT count(*) AS n, sum(v) AS total, min(s) AS least, max(s) AS most FROM t";
+
+/// The answers of a fresh CPU session and of the device's.
+async fn agree(cpu: impl AsyncFn() -> Millpond, sim: &Millpond, what: &str) {
+    let expected = answer(&cpu().await, SUM).await.0;
+    for run in 0..2 {
+        assert_eq!(expected.difference(&answer(sim, SUM).await.0, true), None, "{what}, run {run}");
+    }
+}
+
+async fn over(device: DeviceChoice, path: &Path) -> Millpond {
+    let session = session_with(device, 2, Fallback::Allow);
+    let path = path.to_str().expect("a UTF-8 path");
+    session.context().register_parquet("t", path, Default::default()).await.expect("the files are read");
+    session
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_file_is_read_anew() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("t.parquet");
+    write_parquet(&numbers(0, 1000), &path, 100);
+    let cpu = async || over(DeviceChoice::Cpu, &path).await;
+    let sim = over(DeviceChoice::Sim, &path).await;
+    agree(cpu, &sim, "as written").await;
+    let bytes = stored_bytes(&sim);
+    assert!(bytes > 0);
+    // Another file of the same size in its place.
+    let size = std::fs::metadata(&path).expect("a file").len();
+    let other = folder.path().join("other");
+    write_parquet(&numbers(1, 1000), &other, 100);
+    std::fs::rename(&other, &path).expect("renamed");
+    agree(cpu, &sim, "replaced").await;
+    assert!(stored_bytes(&sim) <= bytes * 2, "{size}: what was replaced has gone");
+    write_parquet(&numbers(5, 3000), &path, 100);
+    agree(cpu, &sim, "longer").await;
+    write_parquet(&numbers(7, 10), &path, 100);
+    agree(cpu, &sim, "shorter").await;
+    std::fs::remove_file(&path).expect("removed");
+    // A table without a file has no rows.
+    let nothing = sim.execute("SELECT v FROM t").await.expect("an answer");
+    assert_eq!(nothing.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 0);
+    write_parquet(&numbers(7, 10), &path, 100);
+    agree(cpu, &sim, "back again").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_come_and_go_in_a_folder() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = |number: i64| folder.path().join(format!("{number}.parquet"));
+    write_parquet(&numbers(0, 100), &file(0), 100);
+    write_parquet(&numbers(1000, 100), &file(1), 100);
+    let cpu = async || over(DeviceChoice::Cpu, folder.path()).await;
+    let sim = over(DeviceChoice::Sim, folder.path()).await;
+    agree(cpu, &sim, "two files").await;
+    write_parquet(&numbers(5000, 50), &file(2), 100);
+    agree(cpu, &sim, "a file more").await;
+    std::fs::remove_file(file(0)).expect("removed");
+    agree(cpu, &sim, "a file less").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_formats_and_types_are_other_tables() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("t.csv");
+    std::fs::write(&path, "v,s\n1,a\n2,b\n3,\n").expect("written");
+    let lines = folder.path().join("t.json");
+    std::fs::write(&lines, "{\"v\":1,\"s\":\"a\"}\n{\"v\":2}\n{\"s\":\"c\"}\n").expect("written");
+    let [cpu, sim] = sessions(2);
+    for session in [&cpu, &sim] {
+        let (path, lines) = (path.to_str().expect("UTF-8"), lines.to_str().expect("UTF-8"));
+        let context = session.context();
+        context.register_csv("c", path, CsvReadOptions::new()).await.expect("read");
+        context.register_csv("d", path, CsvReadOptions::new().has_header(false)).await.expect("read");
+        context.register_json("j", lines, JsonReadOptions::default().file_extension("json")).await.expect("read");
+    }
+    for sql in [
+        "SELECT v, s FROM c WHERE v > 0",
+        "SELECT * FROM d WHERE column_1 <> 'x'",
+        "SELECT v, s FROM j WHERE v > 0 OR s = 'c'",
+    ] {
+        let expected = answer(&cpu, sql).await.0;
+        for _ in 0..2 {
+            assert_eq!(expected.difference(&answer(&sim, sql).await.0, false), None, "{sql}");
+        }
+    }
+    assert!(stored_bytes(&sim) > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_insert_and_a_drop_are_seen() {
+    let sim = session_with(DeviceChoice::Sim, 2, Fallback::Allow);
+    let table = |batch: RecordBatch| Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]]).expect("a table"));
+    sim.context().register_table("t", table(numbers(0, 100))).expect("a name");
+    let total = async |sim: &Millpond| {
+        let result = sim.execute("SELECT sum(v) AS total FROM t").await.expect("an answer");
+        Answer::new(&result.schema, &result.batches)
+    };
+    let before = total(&sim).await;
+    for _ in 0..3 {
+        assert_eq!(before.difference(&total(&sim).await, true), None);
+    }
+    assert!(stored_bytes(&sim) > 0, "it was seen twice");
+    sim.execute("INSERT INTO t VALUES (1000000, 'x')").await.expect("inserted");
+    for _ in 0..3 {
+        assert!(before.difference(&total(&sim).await, true).is_some(), "the new row counts");
+    }
+    sim.context().deregister_table("t").expect("there");
+    sim.context().register_table("t", table(numbers(0, 1))).expect("a name");
+    total(&sim).await;
+    total(&sim).await;
+    assert!(stored_bytes(&sim) < 100, "{} bytes are of tables that have gone", stored_bytes(&sim));
+}
+
+/// With room for a few columns, others leave for those that come; with room for none, everything is fed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_budget_is_kept() {
+    let files = data("0.01");
+    let cpu = parquet_session(DeviceChoice::Cpu, Fallback::Allow, config(2), &files).await;
+    for budget in [1, 300_000, 1_000_000] {
+        let sim = parquet_session(DeviceChoice::Sim, Fallback::Error, config(2), &files).await;
+        set(&sim, &format!("millpond.cache_bytes = {budget}")).await;
+        let (mut most, mut moved) = (0, 0);
+        for round in 0..2 {
+            for (number, sql) in queries().into_iter().filter(|(number, _)| [1, 3, 6, 12, 14, 6, 19].contains(number)) {
+                let expected = answer(&cpu, &sql).await.0;
+                let difference = expected.difference(&answer(&sim, &sql).await.0, true);
+                assert_eq!(difference, None, "q{number:02} with {budget} bytes, round {round}");
+                let bytes = stored_bytes(&sim);
+                assert!(bytes <= budget, "{bytes} of {budget} bytes");
+                moved += u64::from(bytes < most);
+                most = most.max(bytes);
+            }
+        }
+        assert_eq!(most > 0, budget > 1);
+        assert!(budget != 300_000 || moved > 0 || most < budget, "{most} of {budget} bytes");
+    }
+}
+
+/// Queries of two sessions, one with columns that stay and one without, beside each other and beside a store that is cleared.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_queries_load_and_clear_at_once() {
+    let files = data("0.001");
+    let cpu = parquet_session(DeviceChoice::Cpu, Fallback::Allow, config(2), &files).await;
+    let sim = parquet_session(DeviceChoice::Sim, Fallback::Error, config(2), &files).await;
+    let engine = sim.engine().expect("a device").clone();
+    let other = Millpond::builder()
+        .with_engine(Arc::clone(&engine))
+        .with_config(SessionConfig::new().with_target_partitions(3));
+    let other = other.build().expect("a session");
+    crate::tpch::register_files(other.context(), &files).await;
+    let mut expected = Vec::new();
+    for (number, sql) in queries() {
+        expected.push((number, sql.clone(), answer(&cpu, &sql).await.0));
+    }
+    let expected = Arc::new(expected);
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..16_usize {
+        let (session, expected) = (if task % 2 == 0 { sim.clone() } else { other.clone() }, Arc::clone(&expected));
+        tasks.spawn(async move {
+            for turn in 0..6 {
+                let (number, sql, expected) = &expected[(task * 5 + turn * 7) % expected.len()];
+                let result = session.execute(sql).await.unwrap_or_else(|error| panic!("q{number:02}: {error}"));
+                let difference = expected.difference(&Answer::new(&result.schema, &result.batches), true);
+                assert_eq!(difference, None, "q{number:02}");
+                if task == 3 {
+                    Store::of(session.engine().expect("a device")).clear();
+                }
+            }
+        });
+    }
+    while let Some(joined) = tasks.join_next().await {
+        joined.expect("no query fails");
+    }
+    Store::of(&engine).clear();
+    assert_eq!(engine.take_findings(), Vec::<String>::new());
+    crate::support::until("memory comes back", || engine.pool().used_bytes().as_u64() == 0).await;
+}

@@ -1,0 +1,136 @@
+//! Puts chunks of a column at their places in the whole column. Device side: `cuda/store.cu`.
+//!
+//!   chunk (u8 from 100) ─┐
+//!   chunk (u16 from -5) ─┴─► column (u16 from -5)        values, codes by a table, bits, offsets of texts
+//!
+//! Waits  never.
+
+use millpond_memory::{DeviceView, Stream};
+
+use crate::codegen::ir::Physical;
+use crate::error::KernelError;
+use crate::image::Images;
+use crate::rows::{Rows, bitmap_words, expect_bytes, striding};
+use crate::{Launch, tune};
+
+type Result<T> = std::result::Result<T, KernelError>;
+
+/// How the values of a chunk or of a column lie, and what was subtracted from each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stored {
+    pub physical: Physical,
+    pub base: i64,
+}
+
+/// The numbers of `enum Kind` in store.cu; floats are moved as bits.
+fn kind(physical: Physical) -> Result<u32> {
+    Ok(match physical {
+        Physical::I8 => 0,
+        Physical::I16 => 1,
+        Physical::I32 => 2,
+        Physical::I64 => 3,
+        Physical::U8 => 4,
+        Physical::U16 => 5,
+        Physical::U32 | Physical::F32 => 6,
+        Physical::U64 | Physical::F64 => 7,
+        Physical::I128 => 8,
+        other => return Err(KernelError::Shape { what: "store_values", why: format!("no kernel for {other:?}") }),
+    })
+}
+
+/// Writes `rows` values of a chunk to `out`, in the column's width and less its base. With `remap` they are codes, and what it has for
+/// each is written.
+///
+/// | name    | length                      | unit                                      |
+/// |---------|-----------------------------|-------------------------------------------|
+/// | `input` | at least `rows`             | values of `from.physical`                 |
+/// | `remap` | above every value of `input` | u32                                      |
+/// | `out`   | at least `rows`             | values of `to.physical`: the chunk's place |
+///
+/// Every value less the column's base must fit the column's width: what does not is cut.
+///
+/// # Errors
+/// [`KernelError::Shape`] if a length does not fit, or if the values have no fixed width.
+#[expect(clippy::too_many_arguments, reason = "inputs, outputs, stream, as in every launcher")]
+pub fn values(
+    images: &Images,
+    input: &DeviceView,
+    from: Stored,
+    remap: Option<&DeviceView>,
+    out: &DeviceView,
+    to: Stored,
+    rows: u64,
+    on: &Stream,
+) -> Result<()> {
+    let kind = kind(from.physical)?;
+    self::kind(to.physical)?;
+    expect_bytes("store_values", "input", input, from.physical.value_bytes(rows))?;
+    expect_bytes("store_values", "out", out, to.physical.value_bytes(rows))?;
+    let kernel = images.kernel("store", "store_values")?;
+    let launch = Launch::new(&kernel, striding(images.device(), rows, tune::STORE_THREADS));
+    let launch = launch.read(input).value(kind).value(from.base);
+    let launch = match remap {
+        Some(remap) => launch.read(remap),
+        None => launch.value(0u64),
+    };
+    let launch = launch.write(out).value(to.physical.width()).value(to.base);
+    Rows::known(rows).put(launch).submit(on)?;
+    Ok(())
+}
+
+/// Sets the bits of a chunk in the bitmap of a column, whose bits at its place are zero; all of them where `input` is `None`.
+///
+/// | name    | length                  | unit                             |
+/// |---------|-------------------------|----------------------------------|
+/// | `input` | at least `rows`         | bits, in whole 32-bit words      |
+/// | `out`   | at least `first + rows` | bits, in whole 32-bit words      |
+///
+/// # Errors
+/// [`KernelError::Shape`] if a length does not fit.
+pub fn bits(
+    images: &Images,
+    input: Option<&DeviceView>,
+    out: &DeviceView,
+    first: u64,
+    rows: u64,
+    on: &Stream,
+) -> Result<()> {
+    let all = Rows::known(rows);
+    let input = input.map(|input| bitmap_words("store_bits", "input", input, &all)).transpose()?;
+    let out = bitmap_words("store_bits", "out", out, &Rows::known(first + rows))?;
+    let kernel = images.kernel("store", "store_bits")?;
+    let launch = Launch::new(&kernel, striding(images.device(), rows.div_ceil(32), tune::STORE_THREADS));
+    let launch = match &input {
+        Some(input) => launch.read(input),
+        None => launch.value(0u64),
+    };
+    all.put(launch.write(&out).value(first)).submit(on)?;
+    Ok(())
+}
+
+/// Writes the offsets of a chunk's texts, of which the first begins at byte `start` of the column, and behind them where the last
+/// one ends.
+///
+/// | name    | length                | unit                                 |
+/// |---------|-----------------------|--------------------------------------|
+/// | `input` | at least `rows` and 1 | u32: offsets from anywhere           |
+/// | `out`   | at least `rows` and 1 | u32: the chunk's place in the column |
+///
+/// # Errors
+/// [`KernelError::Shape`] if a length does not fit.
+pub fn offsets(
+    images: &Images,
+    input: &DeviceView,
+    out: &DeviceView,
+    start: u32,
+    rows: u64,
+    on: &Stream,
+) -> Result<()> {
+    for (what, view) in [("input", input), ("out", out)] {
+        expect_bytes("store_offsets", what, view, (rows + 1) * 4)?;
+    }
+    let kernel = images.kernel("store", "store_offsets")?;
+    let launch = Launch::new(&kernel, striding(images.device(), rows + 1, tune::STORE_THREADS));
+    Rows::known(rows).put(launch.read(input).write(out).value(start)).submit(on)?;
+    Ok(())
+}
