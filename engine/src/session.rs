@@ -189,6 +189,9 @@ impl MillpondBuilder {
         if self.url_tables {
             context = context.enable_url_table();
         }
+        if let Some(engine) = &opened.engine {
+            crate::store::functions::register(&context, engine);
+        }
         Ok(Millpond { context, engine: opened.engine, note: opened.note, operators, plans: Arc::default() })
     }
 }
@@ -253,13 +256,11 @@ impl Millpond {
     /// # Errors
     /// DataFusion's, of the parser and the planner.
     pub async fn plan(&self, sql: &str) -> Result<Arc<dyn ExecutionPlan>> {
-        let keeps = self.engine.is_some() && self.options().is_some_and(|options| options.cache == Cache::Auto);
-        if !keeps {
-            return crate::sql::plan(&self.context, sql).await;
-        }
-        let found = panics::caught(async { Ok(self.plans.find(&self.context, sql).await) });
-        if let Some(plan) = recorder::during(profile::step::PLAN, found).await? {
+        if let Some(plan) = self.kept_plan(sql).await? {
             return Ok(plan);
+        }
+        if !self.keeps_plans() {
+            return crate::sql::plan(&self.context, sql).await;
         }
         let (query, named) = crate::sql::query_and_names(&self.context, sql).await?;
         let plan = crate::sql::plan_logical(&self.context, query.clone()).await?;
@@ -271,8 +272,24 @@ impl Millpond {
         Ok(plan)
     }
 
-    fn options(&self) -> Option<MillpondOptions> {
-        self.context.state_ref().read().config_options().extensions.get::<MillpondOptions>().cloned()
+    /// A copy of the plan that this statement had before, if there is one and nothing has changed since.
+    ///
+    /// # Errors
+    /// [`EngineError::Panicked`] alone.
+    pub async fn kept_plan(&self, sql: &str) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        if !self.keeps_plans() {
+            return Ok(None);
+        }
+        let found = panics::caught(async { Ok(self.plans.find(&self.context, sql).await) });
+        recorder::during(profile::step::PLAN, found).await
+    }
+
+    /// Where columns stay on the device, plans of statements are kept, too.
+    fn keeps_plans(&self) -> bool {
+        let state = self.context.state_ref();
+        let state = state.read();
+        let options = state.config_options().extensions.get::<MillpondOptions>();
+        self.engine.is_some() && options.is_some_and(|options| options.cache == Cache::Auto)
     }
 
     /// Runs a physical plan of this session, and reports on it.

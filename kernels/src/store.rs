@@ -50,7 +50,7 @@ fn kind(physical: Physical) -> Result<u32> {
 /// Every value less the column's base must fit the column's width: what does not is cut.
 ///
 /// # Errors
-/// [`KernelError::Shape`] if a length does not fit, or if the values have no fixed width.
+/// [`KernelError::Shape`] if a length does not fit, if the values have no fixed width, or if 128 bits are to become fewer.
 #[expect(clippy::too_many_arguments, reason = "inputs, outputs, stream, as in every launcher")]
 pub fn values(
     images: &Images,
@@ -64,6 +64,10 @@ pub fn values(
 ) -> Result<()> {
     let kind = kind(from.physical)?;
     self::kind(to.physical)?;
+    if from.physical == Physical::I128 && to.physical != Physical::I128 {
+        let why = format!("values of 128 bits do not become {:?}", to.physical);
+        return Err(KernelError::Shape { what: "store_values", why });
+    }
     expect_bytes("store_values", "input", input, from.physical.value_bytes(rows))?;
     expect_bytes("store_values", "out", out, to.physical.value_bytes(rows))?;
     let kernel = images.kernel("store", "store_values")?;

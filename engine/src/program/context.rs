@@ -54,6 +54,26 @@ impl Tags {
 }
 
 impl RunContext {
+    /// For work on a device that belongs to no query's run. The engine is to be told when it has ended.
+    pub fn apart(engine: &Arc<Engine>, task: &Arc<TaskContext>) -> Self {
+        struct Unheard;
+        impl Notes for Unheard {
+            fn note_once(&self, _note: String, _fallback: Fallback) {}
+        }
+        let scope = engine.query_scope();
+        let options = task.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
+        Self {
+            engine: Arc::clone(engine),
+            options,
+            task: Arc::clone(task),
+            tags: Tags::of(&scope),
+            tally: Arc::default(),
+            memory: MemoryDoor::new(&engine.pool, engine.governor.participant(scope.path(), 0)),
+            notes: Arc::new(Unheard),
+            scope,
+        }
+    }
+
     /// What the session's own memory pool holds for this run's bytes on the host: none at first.
     pub fn host_memory(&self, what: &str) -> HostHold {
         HostHold::new(&format!("millpond {} {what}", self.scope.path()), &self.task.runtime_env().memory_pool)

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use datafusion::arrow::array::{ArrayRef, BinaryArray};
 use datafusion::arrow::compute::sort_to_indices;
@@ -14,14 +15,14 @@ use datafusion::arrow::datatypes::DataType;
 use millpond_kernels::codegen::ir::{MAX_TEXT_BYTES, Physical, Repr, Ty};
 use millpond_kernels::pipeline::ColumnInput;
 use millpond_kernels::store::{self as kernels, Stored};
-use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Reservation, Stream};
+use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Reservation, Scope, Stream};
 
 use crate::column::dictionary::SharedDictionary;
 use crate::column::facts::Facts;
 use crate::column::{plain_repr, storage};
 use crate::device::Engine;
-use crate::program::context::RunContext;
 use crate::program::failure::Failure;
+use crate::store::Entry;
 
 /// In which form the values of a column lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,6 +40,9 @@ pub enum ColumnForm {
 pub struct StoredColumn {
     /// No other column has it.
     pub number: u64,
+    /// In the scan for which it was loaded.
+    pub name: String,
+    loaded: Instant,
     pub form: ColumnForm,
     /// The device type, with the range of its values.
     pub ty: Ty,
@@ -69,6 +73,7 @@ pub(super) struct Piece {
 
 /// A column of which all pieces are there.
 pub(super) struct Whole {
+    pub name: String,
     pub form: ColumnForm,
     pub data_type: DataType,
     /// In the order of the rows.
@@ -122,16 +127,14 @@ impl Whole {
         Some((values.max(1), if facts.nulls > 0 { bitmap } else { 0 }))
     }
 
-    /// Puts the pieces together.
+    /// Puts the pieces together; what is launched counts as the stream's, what stays as the scope's.
     pub(super) async fn store(
         self,
         number: u64,
         promise: Reservation,
-        context: &RunContext,
-        stream: &Stream,
+        engine: &Engine,
+        (stream, scope): (&Stream, &Scope),
     ) -> Result<StoredColumn, Failure> {
-        let engine = &context.engine;
-        let launched = || context.tally.launches.fetch_add(1, Ordering::Relaxed);
         let facts = self.facts();
         let ty = self.ty(&facts);
         let (physical, base) = storage(ty);
@@ -139,7 +142,7 @@ impl Whole {
         let to = Stored { physical, base };
         let mut allocated = 0;
         let mut new = |bytes: u64| {
-            let buffer = DeviceBuffer::zeroed(bytes as usize, stream, &engine.pool)?;
+            let buffer = DeviceBuffer::zeroed(bytes as usize, &stream.with_scope(scope), &engine.pool)?;
             allocated += buffer.allocated_bytes().as_u64();
             Ok::<_, Failure>(buffer.as_view().clone())
         };
@@ -174,15 +177,15 @@ impl Whole {
                     kernels::values(&engine.images, &piece.values, piece.stored, remap, &out, to, rows, stream)?;
                 }
             }
-            launched();
             if let Some(out) = &validity {
                 kernels::bits(&engine.images, piece.validity.as_ref(), out, first, rows, stream)?;
-                launched();
             }
             first += rows;
         }
         Ok(StoredColumn {
             number,
+            name: self.name,
+            loaded: Instant::now(),
             form: self.form,
             ty,
             facts,
@@ -222,6 +225,37 @@ impl StoredColumn {
     pub fn worth(&self, now: u64) -> f64 {
         let age = now.saturating_sub(self.last_used.load(Ordering::Relaxed));
         self.uses.load(Ordering::Relaxed) as f64 / (1.0 + age as f64)
+    }
+
+    /// The column of a table, for whoever lists them.
+    pub(super) fn entry(&self, table: String) -> Entry {
+        let mut facts = Vec::new();
+        match (self.form, self.ty.range) {
+            (ColumnForm::Plain, Some(range)) => facts.push(format!("{}..={}", range.low, range.high)),
+            (ColumnForm::Codes, _) => facts.push(format!("{} values, sorted", self.distinct.unwrap_or(0))),
+            (ColumnForm::Text, _) => facts.push("texts".to_string()),
+            (ColumnForm::Plain, None) => {}
+        }
+        if self.facts.nulls > 0 {
+            facts.push(format!("{} NULL", self.facts.nulls));
+        }
+        match (self.facts.is_dense(), self.facts.ascending, self.facts.sorted) {
+            (true, ..) => facts.push("dense".to_string()),
+            (_, true, _) => facts.push("ascending".to_string()),
+            (_, _, true) => facts.push("sorted".to_string()),
+            _ => {}
+        }
+        let physical = storage(self.ty).0;
+        let width = (!matches!(physical, Physical::Text | Physical::Bit)).then(|| physical.width());
+        Entry {
+            table,
+            column: self.name.clone(),
+            bytes: self.bytes,
+            width,
+            facts: facts.join(", "),
+            hits: self.uses.load(Ordering::Relaxed),
+            age: self.loaded.elapsed(),
+        }
     }
 
     /// A run reads it at moment `now`.

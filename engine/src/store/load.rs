@@ -41,6 +41,7 @@ const CHUNK_ROWS: usize = 1 << 17;
 /// A column to be read.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
+    pub name: String,
     pub data_type: DataType,
     pub form: ColumnForm,
     /// Of codes: the most values, and whether there must be a dictionary whatever the values.
@@ -132,7 +133,13 @@ pub(super) async fn read(
             }
             None => None,
         };
-        columns.push(Whole { form: of.form, data_type: of.data_type.clone(), pieces: vec![], values });
+        columns.push(Whole {
+            name: of.name.clone(),
+            form: of.form,
+            data_type: of.data_type.clone(),
+            pieces: vec![],
+            values,
+        });
     }
     let (mut rows, mut promises) = (0, vec![]);
     for chunk in chunks.into_values().flatten() {

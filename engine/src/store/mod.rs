@@ -11,6 +11,7 @@
 //! Threads   one lock around the list of tables, held for no work; a load holds its table's.
 
 mod column;
+pub(crate) mod functions;
 mod listings;
 mod load;
 mod scan;
@@ -19,8 +20,10 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use datafusion::arrow::datatypes::DataType;
+use datafusion::execution::TaskContext;
 use millpond_memory::{ByteSize, MemoryError, Participant, Request, Scope, Spillable, Strategy};
 
 pub use crate::store::column::{ColumnForm, StoredColumn};
@@ -89,6 +92,22 @@ impl View {
     }
 }
 
+/// A stored column, for whoever lists them.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub table: String,
+    pub column: String,
+    pub bytes: u64,
+    /// Bytes of a value; none for bits and texts.
+    pub width: Option<u32>,
+    /// What is known of its values.
+    pub facts: String,
+    /// Runs that have read it.
+    pub hits: u64,
+    /// Since it was loaded.
+    pub age: Duration,
+}
+
 /// Tables in memory of fewer rows are stored when they are seen a second time: constants of a query never are.
 const ROWS_AT_ONCE: usize = 1 << 16;
 /// Small tables in memory that are remembered.
@@ -125,6 +144,34 @@ impl Store {
     /// The same as the pool counts them, with what fills its units.
     pub fn allocated_bytes(&self) -> u64 {
         self.columns().iter().map(|of| of.column.allocated).sum()
+    }
+
+    /// The columns of a view, or all there are, by table and name.
+    pub fn entries(&self, of: Option<&View>) -> Vec<Entry> {
+        let is_asked =
+            |number: u64| of.is_none_or(|view| view.columns.iter().flatten().any(|column| column.number == number));
+        let columns = self.columns().into_iter().filter(|of| is_asked(of.column.number));
+        let mut entries: Vec<Entry> = columns.map(|of| of.column.entry(of.table.identity.name())).collect();
+        entries.sort_by(|a, b| (&a.table, &a.column).cmp(&(&b.table, &b.column)));
+        entries
+    }
+
+    /// Lets go of the columns of the table that a scan reads; gives what has gone.
+    ///
+    /// # Errors
+    /// The files' store's, where they cannot be looked at.
+    pub async fn clear_table(&self, scan: &Scan, context: &TaskContext) -> datafusion::error::Result<Vec<Entry>> {
+        let identity = scan.identity(context).await?;
+        let tables = lock(&self.tables).clone();
+        let of = tables.into_iter().filter(|table| table.identity.is(&identity));
+        let mut entries: Vec<Entry> = Vec::new();
+        for table in of {
+            let gone = std::mem::take(&mut lock(&table.stored).columns);
+            entries.extend(gone.into_values().map(|column| column.entry(table.identity.name())));
+        }
+        self.forget();
+        entries.sort_by(|a, b| a.column.cmp(&b.column));
+        Ok(entries)
     }
 
     /// Lets go of all columns that no run is reading.
@@ -282,13 +329,13 @@ impl Store {
                 lock(&table.stored).wanted_bytes.extend(keys.zip(bytes));
                 return Ok(false);
             }
-            let stream = context.engine.streams.take(&self.scope)?;
+            let stream = context.engine.streams.take(&context.tags.extents)?;
             let mut made = Vec::with_capacity(columns.len());
             for ((whole, bytes), (_, column, form)) in columns.into_iter().zip(bytes).zip(&lacking) {
                 let _step = millpond_memory::recorder::step(step::COPY);
                 let promise = self.participant.try_reserve(Request::device(ByteSize(bytes.next_multiple_of(256))))?;
                 let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-                let stored = whole.store(number, promise, context, &stream).await?;
+                let stored = whole.store(number, promise, &context.engine, (&stream, &self.scope)).await?;
                 made.push(((*column, *form), Arc::new(stored)));
             }
             // Chunks are freed behind the launches that read them.
@@ -433,7 +480,7 @@ fn wanted(scan: &Scan, at: usize, form: ColumnForm, context: &RunContext, needed
     let data_type: DataType = scan.schema.field(at).data_type().clone();
     let needed = needed.contains(&at);
     let most = context.options.most_dictionary_values() * if needed { texts::IF_NEEDED } else { 1 };
-    Wanted { data_type, form, most, needed }
+    Wanted { name: scan.schema.field(at).name().clone(), data_type, form, most, needed }
 }
 
 /// Most bytes of stored columns.

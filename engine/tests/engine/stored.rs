@@ -275,3 +275,47 @@ async fn many_queries_load_and_clear_at_once() {
     assert_eq!(engine.take_findings(), Vec::<String>::new());
     crate::support::until("memory comes back", || engine.pool().used_bytes().as_u64() == 0).await;
 }
+
+/// Rows of a statement, as text.
+async fn texts(session: &Millpond, sql: &str) -> String {
+    let result = session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    millpond::datafusion::arrow::util::pretty::pretty_format_batches(&result.batches).expect("text").to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sql_lists_warms_and_clears_what_is_stored() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("t.parquet");
+    write_parquet(&numbers(0, 1000), &path, 100);
+    let sim = over(DeviceChoice::Sim, &path).await;
+    const LIST: &str = "SELECT \"column\", bytes, tier, width, facts FROM millpond_cache()";
+    assert!(!texts(&sim, LIST).await.contains("device"));
+    // It acts when it is read, not when it is planned.
+    texts(&sim, "EXPLAIN SELECT * FROM millpond_cache_warm('t')").await;
+    assert_eq!(stored_bytes(&sim), 0);
+    let warmed = texts(&sim, "SELECT \"column\", width FROM millpond_cache_warm('t', 'v')").await;
+    assert!(warmed.contains("| v      | 2     |"), "{warmed}");
+    let listed = texts(&sim, LIST).await;
+    assert!(listed.contains("| v      | 2000  | device | 2     | 0..=999, dense |"), "{listed}");
+    let (_, uploaded) = answer(&sim, "SELECT sum(v) FROM t").await;
+    assert_eq!(uploaded, 0, "the column is there");
+    texts(&sim, "SELECT * FROM millpond_cache_warm('t')").await;
+    let listed = texts(&sim, LIST).await;
+    assert!(listed.contains("7 values, sorted"), "{listed}");
+    let cleared = texts(&sim, "SELECT \"column\" FROM millpond_cache_clear('t')").await;
+    assert!(cleared.contains("| s ") && cleared.contains("| v "), "{cleared}");
+    assert_eq!(stored_bytes(&sim), 0);
+    texts(&sim, "SELECT * FROM millpond_cache_warm('t')").await;
+    texts(&sim, "SELECT * FROM millpond_cache_clear()").await;
+    assert_eq!((stored_bytes(&sim), sim.pool_used_bytes()), (0, 0));
+    for (sql, says) in [
+        ("SELECT * FROM millpond_cache('t')", "takes no arguments"),
+        ("SELECT * FROM millpond_cache_warm()", "a table's name"),
+        ("SELECT * FROM millpond_cache_warm(7)", "names as strings"),
+        ("SELECT * FROM millpond_cache_warm('nowhere')", "nowhere"),
+        ("SELECT * FROM millpond_cache_warm('t', 'nothing')", "nothing"),
+    ] {
+        let error = sim.execute(sql).await.map(|_| ()).expect_err(sql).to_string();
+        assert!(error.contains(says), "{sql}: {error}");
+    }
+}

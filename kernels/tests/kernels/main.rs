@@ -28,6 +28,7 @@ mod pipeline_sets;
 mod pipeline_shape;
 mod reduce;
 mod sort;
+mod store;
 mod text;
 mod text_bench;
 mod text_keys;

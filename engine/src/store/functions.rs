@@ -1,0 +1,207 @@
+//! What is stored, as SQL: `millpond_cache()`, `millpond_cache_warm('t' [, 'column', …])`, `millpond_cache_clear(['t'])`.
+//!
+//!   SELECT * FROM millpond_cache_warm('lineitem', 'l_quantity')      table · column · bytes · …: a row for each column
+//!
+//! Acts  when the function's table is read, never when a statement with it is planned or explained.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use datafusion::arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::common::{DataFusionError, plan_err};
+use datafusion::error::Result;
+use datafusion::execution::context::SessionContext;
+use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
+use datafusion::logical_expr::Expr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
+use futures::stream;
+
+use crate::device::Engine;
+use crate::program::context::RunContext;
+use crate::store::{Entry, Scan, Store};
+
+/// The functions, by their names.
+const FUNCTIONS: [(&str, Act); 3] =
+    [("millpond_cache", Act::List), ("millpond_cache_warm", Act::Warm), ("millpond_cache_clear", Act::Clear)];
+
+/// Registers the functions in a session on `engine`.
+pub(crate) fn register(context: &SessionContext, engine: &Arc<Engine>) {
+    for (name, act) in FUNCTIONS {
+        let engine = Arc::clone(engine);
+        context.register_udtf(name, Arc::new(Function { name, act, engine, state: state_of(context) }));
+    }
+}
+
+/// The session's state, which has the functions: they do not keep it.
+type State = Box<dyn Fn() -> Option<SessionState> + Send + Sync>;
+
+fn state_of(context: &SessionContext) -> Arc<State> {
+    let state = context.state_weak_ref();
+    let clone = move || Weak::upgrade(&state).map(|state| state.read().clone());
+    Arc::new(Box::new(clone))
+}
+
+/// What a function does with the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Act {
+    /// Lists all columns.
+    List,
+    /// Loads columns of a table, and lists them.
+    Warm,
+    /// Lets columns go, of one table or of all, and lists what has gone.
+    Clear,
+}
+
+#[derive(Clone)]
+struct Function {
+    name: &'static str,
+    act: Act,
+    engine: Arc<Engine>,
+    state: Arc<State>,
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl TableFunctionImpl for Function {
+    fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
+        let text = |expr: &Expr| {
+            let text = match expr {
+                Expr::Literal(value, _) => value.try_as_str().flatten(),
+                _ => None,
+            };
+            match text {
+                Some(text) => Ok(text.to_string()),
+                None => plan_err!("{} takes names as strings, not {expr}", self.name),
+            }
+        };
+        let mut names = args.exprs().iter().map(text).collect::<Result<Vec<_>>>()?.into_iter();
+        let (table, columns) = (names.next(), names.collect::<Vec<_>>());
+        match (self.act, &table, columns.as_slice()) {
+            (Act::List, None, []) | (Act::Warm, Some(_), _) | (Act::Clear, _, []) => {}
+            (Act::List, ..) => return plan_err!("millpond_cache() takes no arguments"),
+            (Act::Warm, ..) => return plan_err!("millpond_cache_warm takes a table's name, and names of its columns"),
+            (Act::Clear, ..) => {
+                return plan_err!("millpond_cache_clear takes a table's name, or nothing for all tables");
+            }
+        }
+        let rows = Rows { function: self.clone(), table, columns, schema: schema() };
+        Ok(Arc::new(StreamingTable::try_new(schema(), vec![Arc::new(rows)])?))
+    }
+}
+
+/// The rows of a function's table.
+#[derive(Debug)]
+struct Rows {
+    function: Function,
+    table: Option<String>,
+    columns: Vec<String>,
+    schema: SchemaRef,
+}
+
+fn schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        Field::new("table", DataType::Utf8, false),
+        Field::new("column", DataType::Utf8, false),
+        Field::new("bytes", DataType::UInt64, false),
+        Field::new("tier", DataType::Utf8, false),
+        Field::new("width", DataType::UInt32, true),
+        Field::new("facts", DataType::Utf8, false),
+        Field::new("hits", DataType::UInt64, false),
+        Field::new("age", DataType::Float64, false),
+    ]))
+}
+
+impl PartitionStream for Rows {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let (function, table, columns) = (self.function.clone(), self.table.clone(), self.columns.clone());
+        let rows = async move { batch(function.act(table, &columns, &context).await?) };
+        Box::pin(RecordBatchStreamAdapter::new(schema(), stream::once(rows)))
+    }
+}
+
+impl Function {
+    async fn act(&self, table: Option<String>, columns: &[String], context: &Arc<TaskContext>) -> Result<Vec<Entry>> {
+        let store = Store::of(&self.engine);
+        let Some(table) = table else {
+            let entries = store.entries(None);
+            if self.act == Act::Clear {
+                store.clear();
+            }
+            return Ok(entries);
+        };
+        let scan = self.scan(&table, columns).await?;
+        match self.act {
+            Act::Clear => store.clear_table(&scan, context).await,
+            _ => {
+                let run = Arc::new(RunContext::apart(&self.engine, context));
+                let view = store.view(&scan, &run, &HashSet::new()).await.map_err(|failure| {
+                    DataFusionError::Execution(format!("columns of {table} could not be loaded: {}", failure.lesson()))
+                });
+                self.engine.query_ended();
+                let Some(view) = view? else {
+                    let why = "there is no room for them, or its rows cannot be stored";
+                    return Err(DataFusionError::Execution(format!(
+                        "columns of {table} were not loaded: {why} (millpond.cache_bytes, docs/memory.md)"
+                    )));
+                };
+                Ok(store.entries(Some(&view)))
+            }
+        }
+    }
+
+    /// The scan of a table's columns, all of them if none is named.
+    async fn scan(&self, table: &str, columns: &[String]) -> Result<Scan> {
+        let gone = || DataFusionError::Execution("the session has ended".to_string());
+        let state = (self.state)().ok_or_else(gone)?;
+        let context = SessionContext::new_with_state(state);
+        let mut frame = context.table(table).await?;
+        if !columns.is_empty() {
+            let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+            frame = frame.select_columns(&columns)?;
+        }
+        let plan = frame.create_physical_plan().await?;
+        let stored =
+            |what: &str| DataFusionError::Execution(format!("{table} is {what}: its columns cannot be stored"));
+        let mut node: &Arc<dyn ExecutionPlan> = &plan;
+        loop {
+            if let Some(scan) = Scan::of(node) {
+                return Ok(scan);
+            }
+            node = match node.children().as_slice() {
+                [one] => one,
+                _ => return Err(stored("no table of files or of batches in memory")),
+            };
+        }
+    }
+}
+
+fn batch(entries: Vec<Entry>) -> Result<RecordBatch> {
+    let texts =
+        |of: fn(&Entry) -> String| Arc::new(entries.iter().map(|e| Some(of(e))).collect::<StringArray>()) as ArrayRef;
+    let numbers = |of: fn(&Entry) -> u64| Arc::new(entries.iter().map(of).collect::<UInt64Array>()) as ArrayRef;
+    let columns = vec![
+        texts(|entry| entry.table.clone()),
+        texts(|entry| entry.column.clone()),
+        numbers(|entry| entry.bytes),
+        texts(|_| "device".to_string()),
+        Arc::new(entries.iter().map(|entry| entry.width).collect::<UInt32Array>()) as ArrayRef,
+        texts(|entry| entry.facts.clone()),
+        numbers(|entry| entry.hits),
+        Arc::new(entries.iter().map(|entry| Some(entry.age.as_secs_f64())).collect::<Float64Array>()) as ArrayRef,
+    ];
+    Ok(RecordBatch::try_new(schema(), columns)?)
+}

@@ -1,0 +1,137 @@
+//! Chunks of a column at their places, against plain Rust.
+
+use millpond_kernels::Images;
+use millpond_kernels::codegen::ir::Physical;
+use millpond_kernels::store::{self, Stored};
+
+use crate::pipeline_rig::Rig;
+
+/// Values as they lie in a width, modulo its bits.
+fn lying(values: &[i128], physical: Physical, base: i64) -> Vec<u8> {
+    let width = physical.width() as usize;
+    values.iter().flat_map(|value| (value - i128::from(base)).to_le_bytes()[..width].to_vec()).collect()
+}
+
+const LENGTHS: [usize; 6] = [1, 31, 33, 255, 257, 3000];
+
+#[test]
+fn values_of_every_width_become_those_of_every_wider_one() {
+    let rig = Rig::new();
+    let images = Images::new(&rig.device);
+    let chunks = [
+        (Physical::U8, 100),
+        (Physical::U8, -7),
+        (Physical::U16, -5),
+        (Physical::U32, 1 << 40),
+        (Physical::I8, 0),
+        (Physical::I16, 0),
+        (Physical::I32, 0),
+        (Physical::I64, 0),
+        (Physical::I128, 0),
+    ];
+    for (physical, base) in chunks {
+        for rows in LENGTHS {
+            let bounds = physical.bounds().expect("integers");
+            let values: Vec<i128> = (0..rows as i128)
+                .map(|row| (row * 7919 - 1000).clamp(bounds.low, bounds.high) + i128::from(base))
+                .collect();
+            let (least, most) = (values.iter().min().expect("rows"), values.iter().max().expect("rows"));
+            let outs = [
+                (Physical::U8, *least as i64),
+                (Physical::U16, *least as i64),
+                (Physical::U32, *least as i64),
+                (Physical::I64, 0),
+                (Physical::I128, 0),
+            ];
+            for (wide, wide_base) in outs {
+                if physical == Physical::I128 && wide != Physical::I128 {
+                    continue;
+                }
+                let room = wide.bounds().expect("integers");
+                let fits = |value: i128| room.low <= value && value <= room.high;
+                if !fits(most - i128::from(wide_base)) || (wide == Physical::I64 && !fits(*most)) {
+                    continue;
+                }
+                let input = rig.upload(&lying(&values, physical, base), &rig.stream);
+                let out = rig.upload(&vec![0xaa; (rows + 2) * wide.width() as usize], &rig.stream);
+                // One row later than the column begins, and one row short of its end.
+                let width = wide.width() as usize;
+                let place = out.view(width..(rows + 1) * width).expect("inside");
+                let (from, to) = (Stored { physical, base }, Stored { physical: wide, base: wide_base });
+                store::values(&images, &input, from, None, &place, to, rows as u64, &rig.stream).expect("launched");
+                let found = rig.download(&out);
+                let what = format!("{rows} rows of {physical:?} from {base} as {wide:?} from {wide_base}");
+                assert_eq!(found[width..(rows + 1) * width], lying(&values, wide, wide_base), "{what}");
+                let around = found[..width].iter().chain(&found[(rows + 1) * width..]);
+                assert!(around.clone().all(|byte| *byte == 0xaa), "{what}: what lies around is untouched");
+            }
+        }
+    }
+}
+
+#[test]
+fn codes_become_what_a_table_has_for_them() {
+    let rig = Rig::new();
+    let images = Images::new(&rig.device);
+    let codes: Vec<i128> = (0..1000).map(|row| row * 31 % 200).collect();
+    let table: Vec<u8> = (0..200_u32).flat_map(|code| (code * 7 % 200).to_le_bytes()).collect();
+    let input = rig.upload(&lying(&codes, Physical::U8, 0), &rig.stream);
+    let table = rig.upload(&table, &rig.stream);
+    let out = rig.upload(&[0; 2000], &rig.stream);
+    let (from, to) = (Stored { physical: Physical::U8, base: 0 }, Stored { physical: Physical::U16, base: 0 });
+    store::values(&images, &input, from, Some(&table), &out, to, 1000, &rig.stream).expect("launched");
+    let expected: Vec<i128> = codes.iter().map(|code| code * 7 % 200).collect();
+    assert_eq!(rig.download(&out), lying(&expected, Physical::U16, 0));
+}
+
+#[test]
+fn bits_of_chunks_share_words() {
+    let rig = Rig::new();
+    let images = Images::new(&rig.device);
+    let chunks = [5_usize, 27, 1, 64, 100, 31, 33];
+    let all: usize = chunks.iter().sum();
+    let out = rig.upload(&vec![0; all.div_ceil(32) * 4], &rig.stream);
+    let (mut first, mut expected) = (0, vec![false; all]);
+    for (number, rows) in chunks.into_iter().enumerate() {
+        // What lies behind a chunk's rows is no bit of it.
+        let bits: Vec<bool> =
+            (0..rows.div_ceil(32) * 32).map(|row| row >= rows || (row * 7 + number) % 3 != 0).collect();
+        let mut bytes = vec![0_u8; rows.div_ceil(32) * 4];
+        bits.iter().enumerate().for_each(|(row, bit)| bytes[row / 8] |= u8::from(*bit) << (row % 8));
+        let input = rig.upload(&bytes, &rig.stream);
+        let input = (number != 3).then_some(&input);
+        store::bits(&images, input.map(|input| input.as_view()), &out, first as u64, rows as u64, &rig.stream)
+            .expect("launched");
+        (0..rows).for_each(|row| expected[first + row] = number == 3 || bits[row]);
+        first += rows;
+    }
+    let found = rig.download(&out);
+    let bit = |row: usize| found[row / 8] >> (row % 8) & 1 == 1;
+    assert_eq!((0..all).map(bit).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn offsets_of_a_chunk_begin_where_the_column_has_its_texts() {
+    let rig = Rig::new();
+    let images = Images::new(&rig.device);
+    let offsets: Vec<u32> = (0..=600).map(|row| 2404 + row * row % 17 * 3 + row * 60).collect();
+    let bytes: Vec<u8> = offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
+    let (input, out) = (rig.upload(&bytes, &rig.stream), rig.upload(&vec![0; bytes.len()], &rig.stream));
+    store::offsets(&images, &input, &out, 77_000, 600, &rig.stream).expect("launched");
+    let expected: Vec<u8> = offsets.iter().flat_map(|offset| (offset - 2404 + 77_000).to_le_bytes()).collect();
+    assert_eq!(rig.download(&out), expected);
+}
+
+#[test]
+fn lengths_and_kinds_that_do_not_fit_are_refused() {
+    let rig = Rig::new();
+    let images = Images::new(&rig.device);
+    let bytes = rig.upload(&[0; 64], &rig.stream);
+    let (narrow, wide) = (Stored { physical: Physical::U8, base: 0 }, Stored { physical: Physical::U64, base: 0 });
+    let values = |from, to, rows| store::values(&images, &bytes, from, None, &bytes, to, rows, &rig.stream);
+    assert!(values(narrow, wide, 9).is_err() && values(wide, narrow, 9).is_err());
+    assert!(values(Stored { physical: Physical::Bit, base: 0 }, narrow, 1).is_err());
+    assert!(values(Stored { physical: Physical::I128, base: 0 }, wide, 1).is_err());
+    assert!(store::bits(&images, None, &bytes, 1 << 20, 1, &rig.stream).is_err());
+    assert!(store::offsets(&images, &bytes, &bytes, 0, 16, &rig.stream).is_err());
+}
