@@ -111,7 +111,8 @@ impl Attempts<'_> {
             // Side by side: what is read first for one source does not wait for the others.
             let opening = program.sources.iter().enumerate().map(|(number, source): (usize, &Arc<dyn Source>)| {
                 let needed = self.lessons.strings.needed_of(number);
-                source.open(Opening { context: &self.context, needed, streams_out: program.streams_out() })
+                let (streams_out, piecewise) = (program.streams_out(), self.lessons.piecewise);
+                source.open(Opening { context: &self.context, needed, streams_out, piecewise })
             });
             let opened = try_join_all(opening.collect::<Vec<_>>()).await?;
             let strings = &mut self.lessons.strings;
@@ -148,6 +149,12 @@ impl Attempts<'_> {
             // The dictionaries have their values by now.
             Err(Failure::Ranks) => {}
             Err(Failure::Arena) if nothing_left => lessons.arena_times = attempt.reached.larger_arenas()?,
+            // Columns that stay may go once this run reads them no more.
+            Err(failure)
+                if failure.wants_less() && nothing_left && !lessons.piecewise && attempt.reads_whole_columns() =>
+            {
+                lessons.piecewise = true;
+            }
             Err(failure) if failure.wants_less() && nothing_left => {
                 let next = attempt.lessons().split_next;
                 match next {

@@ -74,6 +74,10 @@ impl SegmentRun {
 
     /// What it will ask for, as far as can be told; nothing if it cannot be.
     fn guess(&self) -> Vec<PipelineSpec> {
+        if self.compiled_before().is_some() {
+            // An earlier run has compiled it, most likely for the same.
+            return Vec::new();
+        }
         match self.shape_of(0) {
             Ok(shape) => shape.lowered.pieces().map(|piece| piece.spec.clone()).collect(),
             Err(_) => Vec::new(),

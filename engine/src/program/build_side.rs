@@ -66,7 +66,7 @@ impl KeyForm {
 }
 
 /// What is known of a build side.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct BuildForm {
     /// The segment that builds.
     pub build: usize,

@@ -97,6 +97,8 @@ pub struct Opening<'a> {
     pub needed: HashSet<usize>,
     /// The rows of an extent leave as soon as they are there: extents should not be large.
     pub streams_out: bool,
+    /// Memory is short: no whole columns.
+    pub piecewise: bool,
 }
 
 /// A source in one attempt.

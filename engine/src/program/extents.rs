@@ -29,6 +29,7 @@ use crate::program::given::Details;
 use crate::program::given::Given;
 use crate::program::lower::{Builds, Cut, LoweredSegment, Piece, SegmentInput};
 use crate::program::part::{Kept, Part};
+use crate::program::prepared::Compiled;
 use crate::program::run::Run;
 use crate::program::segments::Origin;
 use crate::program::texts::{Made, gives_texts};
@@ -61,6 +62,9 @@ pub struct Shape {
     bounds: Vec<(usize, usize)>,
     /// It depends on no build side, part of keys or other segment's columns.
     is_alone: bool,
+    /// The build sides that it was lowered for, by their segments, and the columns that it had to give.
+    forms: Vec<BuildForm>,
+    like: Option<Vec<ColumnInfo>>,
     /// How often the segment was lowered in this attempt.
     lowerings: u32,
 }
@@ -75,6 +79,14 @@ impl Shape {
         };
         produced && self.rows_hint == rows_hint && self.columns == columns
     }
+
+    /// The same for a segment of another run, which may have found other build sides.
+    fn serves(&self, segment: &SegmentRun, columns: &[ColumnInfo], rows_hint: Option<u64>) -> bool {
+        segment.is_whole()
+            && self.fits(segment, columns, rows_hint)
+            && self.like == segment.like
+            && self.forms == segment.forms()
+    }
 }
 
 /// A segment in the kernels' language, compiled.
@@ -83,6 +95,21 @@ pub struct PreparedSegment {
     /// The pipeline with the sink.
     pub pipeline: Arc<Pipeline>,
     shape: Arc<Shape>,
+}
+
+impl PreparedSegment {
+    /// True if it was compiled from this shape.
+    pub(crate) fn is(&self, shape: &Arc<Shape>) -> bool {
+        Arc::ptr_eq(&self.shape, shape)
+    }
+
+    fn pipelines(&self) -> impl Iterator<Item = &Arc<Pipeline>> {
+        let of_cuts = self.cuts.iter().flat_map(|cut| {
+            let others = [&cut.marks, &cut.build_marks, &cut.recount];
+            std::iter::once(&cut.rows).chain(others.into_iter().flatten())
+        });
+        of_cuts.chain([&self.pipeline])
+    }
 }
 
 impl Deref for PreparedSegment {
@@ -622,6 +649,10 @@ impl SegmentRun {
 
     fn prepare(&self, rows: u64) -> Result<Arc<PreparedSegment>, Failure> {
         let shape = self.shape_of(rows)?;
+        if let Some(compiled) = self.compiled_before().filter(|compiled| compiled.is(&shape)) {
+            compiled.pipelines().for_each(|pipeline| self.run.tally.note(pipeline));
+            return Ok(compiled);
+        }
         let lowered = &shape.lowered;
         let pipelines = &self.run;
         let optional = |piece: Option<&Piece>| piece.map(|piece| pipelines.pipeline(&piece.spec)).transpose();
@@ -635,7 +666,28 @@ impl SegmentRun {
             });
         }
         let pipeline = pipelines.pipeline(&lowered.last.spec)?;
-        Ok(Arc::new(PreparedSegment { cuts, pipeline, shape }))
+        let prepared = Arc::new(PreparedSegment { cuts, pipeline, shape });
+        if self.is_whole() {
+            self.run.prepared.keep_compiled(self.index, Arc::clone(&prepared) as Compiled);
+        }
+        Ok(prepared)
+    }
+
+    /// What an earlier run has compiled of this segment.
+    pub(crate) fn compiled_before(&self) -> Option<Arc<PreparedSegment>> {
+        self.run.prepared.compiled(self.index)?.downcast().ok()
+    }
+
+    /// All keys at once, its own and those of its builds.
+    fn is_whole(&self) -> bool {
+        self.slices.is_empty() && self.passes == 1
+    }
+
+    /// The build sides that it probes, by their segments.
+    fn forms(&self) -> Vec<BuildForm> {
+        let mut forms: Vec<BuildForm> = self.builds.values().map(|built| built.form().clone()).collect();
+        forms.sort_by_key(|form| form.build);
+        forms
     }
 
     /// The segment's pieces for so many rows. It is lowered once for a guess, and again if what is known by then differs.
@@ -681,6 +733,11 @@ impl SegmentRun {
         if let Some(guess) = known.as_ref().filter(fits) {
             return Ok(Arc::clone(guess));
         }
+        if let Some(compiled) = self.compiled_before().filter(|c| c.shape.serves(self, &columns, rows_hint)) {
+            let shape = Arc::clone(&compiled.shape);
+            *self.guessed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&shape));
+            return Ok(shape);
+        }
         let lowerings = known.map_or(0, |known| known.lowerings) + 1;
         // Once for a guess, and once for what was found; a part of the keys has a shape of its own.
         debug_assert!(
@@ -696,7 +753,9 @@ impl SegmentRun {
             aggregate.regime = Some(Regime::Hash);
         }
         let produced = self.produced.clone();
-        let shape = Arc::new(Shape { columns, rows_hint, produced, lowered, bounds, is_alone, lowerings });
+        let (forms, like) = (self.forms(), self.like.clone());
+        let shape = Shape { columns, rows_hint, produced, lowered, bounds, is_alone, forms, like, lowerings };
+        let shape = Arc::new(shape);
         *self.guessed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&shape));
         run.shapes().insert(self.index, Arc::clone(&shape));
         Ok(shape)

@@ -6,6 +6,7 @@
 //!
 //! Kept     by the border that runs the program, until another attempt learns something that changes it.
 
+use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,6 +37,8 @@ pub enum Split {
 pub struct Lessons {
     /// Statistics were wrong: take every column at its native width.
     pub wide: bool,
+    /// Memory was short beside whole columns: read sources extent by extent.
+    pub piecewise: bool,
     /// Least sizes to plan dictionaries for, by source and column.
     pub dictionaries: HashMap<(usize, usize), usize>,
     /// String columns without a dictionary, and those that need one whatever its size.
@@ -83,7 +86,12 @@ pub struct Prepared {
     stamps: Vec<u64>,
     /// Dictionaries with the values that runs have met, and what lookups have for these.
     tables: Arc<Mutex<Tables>>,
+    /// What the last run of a segment has compiled, in the segment's own words.
+    compiled: Arc<Mutex<HashMap<usize, Compiled>>>,
 }
+
+/// A segment as a run has compiled it.
+pub type Compiled = Arc<dyn Any + Send + Sync>;
 
 impl Prepared {
     /// Prepares `program` over its sources as they were `opened`. Of the string columns that were learnt to be better off without a dictionary those become texts for which
@@ -158,6 +166,7 @@ impl Prepared {
             lessons: lessons.clone(),
             stamps: stamps(opened),
             tables: Arc::new(Mutex::new(Tables::new(definitions, dictionaries))),
+            compiled: Arc::default(),
         })
     }
 
@@ -174,6 +183,16 @@ impl Prepared {
     /// The same for runs that have learnt what changes no plan; see [`Lessons::plan_as`].
     pub fn with_lessons(&self, lessons: &Lessons) -> Self {
         Self { lessons: lessons.clone(), ..self.clone() }
+    }
+
+    /// What the last run of a segment has compiled.
+    pub fn compiled(&self, segment: usize) -> Option<Compiled> {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner).get(&segment).cloned()
+    }
+
+    /// Keeps for later runs what this one has compiled.
+    pub fn keep_compiled(&self, segment: usize, compiled: Compiled) {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner).insert(segment, compiled);
     }
 
     /// The tables that its runs share.

@@ -131,6 +131,11 @@ impl Run {
         self.prepared.program.streams_out()
     }
 
+    /// True if a source is there whole.
+    pub fn reads_whole_columns(&self) -> bool {
+        self.sources.iter().any(|source| source.texts().is_some())
+    }
+
     /// True for the segment that gives the result.
     pub fn is_last(&self, segment: usize) -> bool {
         segment + 1 == self.prepared.program.segments.len()

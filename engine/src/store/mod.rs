@@ -70,9 +70,22 @@ struct Stored {
     columns: HashMap<(usize, ColumnForm), Arc<StoredColumn>>,
     /// String columns that are better off without a dictionary.
     texts: HashSet<usize>,
-    /// What columns would take that found no room.
-    wanted_bytes: HashMap<(usize, ColumnForm), u64>,
+    /// Columns that could not be stored.
+    refused: HashMap<(usize, ColumnForm), Refused>,
 }
+
+/// A column that could not be stored, and for a while is not tried again.
+#[derive(Debug, Clone, Copy)]
+struct Refused {
+    /// What it would take; [`NEVER`] if that is not the reason.
+    bytes: u64,
+    at: u64,
+}
+
+/// More than any device has.
+const NEVER: u64 = 1 << 60;
+/// A column that could not be stored is tried again after so many runs that read stored columns.
+const TRIED_AGAIN: u64 = 64;
 
 /// What a scan reads, stored: all columns of all its rows.
 #[derive(Debug, Clone)]
@@ -176,7 +189,10 @@ impl Store {
 
     /// Lets go of all columns that no run is reading.
     pub fn clear(&self) {
-        lock(&self.tables).iter().for_each(|table| lock(&table.stored).columns.clear());
+        lock(&self.tables).iter().for_each(|table| {
+            let mut stored = lock(&table.stored);
+            (stored.columns, stored.refused) = Default::default();
+        });
         self.forget();
     }
 
@@ -216,6 +232,8 @@ impl Store {
                 Failure::Cancelled => Err(failure),
                 _ => {
                     tracing::debug!(table = table.identity.name(), "not stored: {}", failure.lesson());
+                    let (lacking, _) = table.lacking(scan, needed, self.now());
+                    self.refuse(&table, lacking.into_iter().map(|(_, column, form)| ((column, form), NEVER)));
                     Ok(None)
                 }
             },
@@ -293,9 +311,9 @@ impl Store {
                     .filter_map(|key| stored.columns.get(&key).cloned())
                     .collect()
             };
-            let (lacking, known) = table.lacking(scan, needed);
+            let (lacking, bytes) = table.lacking(scan, needed, self.now());
             // Nothing lacks of a scan without columns that have a form.
-            if lacking.is_empty() || known.is_some_and(|bytes| !self.could_fit(bytes, budget)) {
+            if lacking.is_empty() || !self.could_fit(bytes, budget) {
                 return Ok(false);
             }
             let wanted: Vec<Wanted> =
@@ -322,11 +340,10 @@ impl Store {
                     return Err(EngineError::internal("a table gives as many rows each time it is read").into());
                 }
             }
-            let Some(sizes) = columns.iter().map(Whole::sizes).collect::<Option<Vec<_>>>() else { return Ok(false) };
-            let bytes: Vec<u64> = sizes.iter().map(|(values, validity)| values + validity).collect();
+            let bytes = |column: &Whole| column.sizes().map_or(NEVER, |(values, validity)| values + validity);
+            let bytes: Vec<u64> = columns.iter().map(bytes).collect();
             if !self.make_room(bytes.iter().sum(), budget) {
-                let keys = lacking.iter().map(|(_, column, form)| (*column, *form));
-                lock(&table.stored).wanted_bytes.extend(keys.zip(bytes));
+                self.refuse(table, lacking.iter().map(|(_, column, form)| (*column, *form)).zip(bytes));
                 return Ok(false);
             }
             let stream = context.engine.streams.take(&context.tags.extents)?;
@@ -345,6 +362,17 @@ impl Store {
             stored.columns.extend(made);
             return Ok(true);
         }
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    /// Notes columns that could not be stored.
+    fn refuse(&self, table: &Table, columns: impl Iterator<Item = ((usize, ColumnForm), u64)>) {
+        let at = self.now();
+        let columns = columns.map(|(key, bytes)| (key, Refused { bytes, at }));
+        lock(&table.stored).refused.extend(columns);
     }
 
     /// True if `bytes` may become stored within the budget, whoever must leave for it.
@@ -373,7 +401,7 @@ impl Store {
 
     /// Every stored column, with the table that has it.
     fn columns(&self) -> Vec<Candidate> {
-        let (tables, now) = (lock(&self.tables).clone(), self.clock.load(Ordering::Relaxed));
+        let (tables, now) = (lock(&self.tables).clone(), self.now());
         let of = |table: Arc<Table>| {
             let columns: Vec<_> =
                 lock(&table.stored).columns.iter().map(|(key, column)| (*key, Arc::clone(column))).collect();
@@ -444,14 +472,15 @@ impl Spillable for Store {
 type Lacking = (usize, usize, ColumnForm);
 
 impl Table {
-    /// The columns of a scan that are not there, and what they take, if that was found out before.
-    fn lacking(&self, scan: &Scan, needed: &HashSet<usize>) -> (Vec<Lacking>, Option<u64>) {
+    /// The columns of a scan that are not there, and what they take at least, as far as that was found out of late.
+    fn lacking(&self, scan: &Scan, needed: &HashSet<usize>, now: u64) -> (Vec<Lacking>, u64) {
         let stored = lock(&self.stored);
         let keys = stored.keys(scan, needed).into_iter().enumerate();
         let keys = keys.filter_map(|(at, key)| key.map(|key| (at, key)));
         let lacking: Vec<_> = keys.filter(|(_, key)| !stored.columns.contains_key(key)).collect();
-        let known = lacking.iter().map(|(_, key)| stored.wanted_bytes.get(key).copied()).sum();
-        (lacking.into_iter().map(|(at, (column, form))| (at, column, form)).collect(), known)
+        let refused = lacking.iter().filter_map(|(_, key)| stored.refused.get(key));
+        let bytes = refused.filter(|refused| now < refused.at + TRIED_AGAIN).map(|refused| refused.bytes).sum();
+        (lacking.into_iter().map(|(at, (column, form))| (at, column, form)).collect(), bytes)
     }
 
     fn bytes(&self) -> u64 {

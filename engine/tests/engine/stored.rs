@@ -319,3 +319,49 @@ async fn sql_lists_warms_and_clears_what_is_stored() {
         assert!(error.contains(says), "{sql}: {error}");
     }
 }
+
+/// Where stored columns and a query do not fit together, columns leave, and at last the query is fed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_answer_in_short_memory_beside_columns_that_stay() {
+    let files = data("0.01");
+    let cpu = parquet_session(DeviceChoice::Cpu, Fallback::Allow, config(2), &files).await;
+    let (mut least, mut most) = (u64::MAX, 0);
+    for limit in [6_000_000, 3_000_000, 1_500_000] {
+        let builder =
+            Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error).with_config(config(2));
+        let builder = builder.with_option("memory_limit_bytes", &limit.to_string()).expect("the option is taken");
+        let sim = builder.build().expect("the device opens");
+        crate::tpch::register_files(sim.context(), &files).await;
+        for (number, sql) in queries().into_iter().filter(|(number, _)| [1, 3, 6, 12, 14, 18, 6].contains(number)) {
+            let expected = answer(&cpu, &sql).await.0;
+            for run in 0..2 {
+                let difference = expected.difference(&answer(&sim, &sql).await.0, true);
+                assert_eq!(difference, None, "q{number:02} in {limit} bytes, run {run}");
+            }
+            (least, most) = (least.min(stored_bytes(&sim)), most.max(stored_bytes(&sim)));
+        }
+        Store::of(sim.engine().expect("a device")).clear();
+        assert_eq!(sim.engine().expect("a device").pool().used_bytes().as_u64(), 0);
+    }
+    assert!(least < most, "columns came and went: {least} to {most} bytes");
+}
+
+/// A load that nobody waits for any more leaves nothing behind, and the next one begins anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_load_leaves_a_usable_store() {
+    let files = data("0.01");
+    let cpu = parquet_session(DeviceChoice::Cpu, Fallback::Allow, config(2), &files).await;
+    let sql = &queries()[2].1;
+    let expected = answer(&cpu, sql).await.0;
+    for turn in 0..20_u32 {
+        let sim = parquet_session(DeviceChoice::Sim, Fallback::Error, config(2), &files).await;
+        let running =
+            tokio::time::timeout(std::time::Duration::from_millis(u64::from(turn) * 7), sim.execute(sql)).await;
+        drop(running);
+        let engine = Arc::clone(sim.engine().expect("a device"));
+        crate::support::until("the load ends", || sim.pool_used_bytes() == 0).await;
+        assert_eq!(expected.difference(&answer(&sim, sql).await.0, true), None, "turn {turn}");
+        Store::of(&engine).clear();
+        crate::support::until("memory comes back", || engine.pool().used_bytes().as_u64() == 0).await;
+    }
+}

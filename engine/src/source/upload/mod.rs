@@ -180,8 +180,9 @@ impl Source for UploadSource {
     fn open<'a>(&'a self, attempt: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn SourceRun>, Failure>> {
         let node = self.node.clone();
         async move {
-            let Opening { context, needed, streams_out } = attempt;
+            let Opening { context, needed, streams_out, piecewise } = attempt;
             if context.options.cache == Cache::Auto
+                && !piecewise
                 && let Some(scan) = Scan::of(&node.input)
                 && let Some(view) = Store::of(&context.engine).view(&scan, context, &needed).await?
                 && !(streams_out && view.rows > MAX_BATCH_ROWS as u64)
