@@ -58,6 +58,12 @@ const PLANS: usize = 256;
 /// A plan, and what it was made of.
 struct Entry {
     plan: Arc<dyn ExecutionPlan>,
+    made_of: MadeOf,
+    used: AtomicU64,
+}
+
+/// What a plan is made of.
+pub(crate) struct MadeOf {
     /// The session's, which are another object once one of them is set.
     options: Arc<ConfigOptions>,
     /// What the catalog gave for each name.
@@ -65,7 +71,6 @@ struct Entry {
     /// Tables that are read, with their rows as they were.
     read: Vec<(Arc<dyn TableProvider>, Version)>,
     functions: Functions,
-    used: AtomicU64,
 }
 
 /// The rows of a table, in words that change with them.
@@ -97,7 +102,7 @@ impl PlanCache {
     /// The plan of a statement, ready to run; `None` if it is not known, or of something that has changed since.
     pub async fn find(&self, context: &SessionContext, sql: &str) -> Option<Arc<dyn ExecutionPlan>> {
         let entry = Arc::clone(self.entries().get(sql)?);
-        if entry.is_fresh(context).await {
+        if entry.made_of.is_fresh(context).await {
             entry.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
             if let Ok(plan) = as_new(&entry.plan) {
                 return Some(plan);
@@ -107,38 +112,26 @@ impl PlanCache {
         None
     }
 
-    /// Keeps the plan of a statement that named these relations, if it may be run again.
-    pub async fn keep(
-        &self,
-        context: &SessionContext,
-        sql: &str,
-        named: &[TableReference],
-        query: &LogicalPlan,
-        plan: &Arc<dyn ExecutionPlan>,
-    ) {
-        let Some(entry) = Entry::of(context, named, query, plan).await else { return };
-        entry.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    /// Keeps the plan of a statement, if it may be run again. What it was made of was looked at before it was made: what has changed
+    /// meanwhile shows the next time.
+    pub fn keep(&self, sql: &str, made_of: MadeOf, plan: &Arc<dyn ExecutionPlan>) {
+        if !keeps_nothing(plan) {
+            return;
+        }
+        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
         let mut entries = self.entries();
         if entries.len() >= PLANS {
             let oldest = entries.iter().min_by_key(|(_, entry)| entry.used.load(Ordering::Relaxed));
             let oldest = oldest.map(|(sql, _)| sql.clone());
             oldest.iter().for_each(|sql| drop(entries.remove(sql)));
         }
-        entries.insert(sql.to_string(), Arc::new(entry));
+        entries.insert(sql.to_string(), Arc::new(Entry { plan: Arc::clone(plan), made_of, used }));
     }
 }
 
-impl Entry {
-    async fn of(
-        context: &SessionContext,
-        names: &[TableReference],
-        query: &LogicalPlan,
-        plan: &Arc<dyn ExecutionPlan>,
-    ) -> Option<Self> {
-        let (providers, functions) = parts(query)?;
-        if !keeps_nothing(plan) {
-            return None;
-        }
+impl MadeOf {
+    /// Of a statement that names these relations, and that is about to be planned; `None` if one is not there.
+    pub async fn begin(context: &SessionContext, names: &[TableReference]) -> Option<Self> {
         let options = options(context);
         let mut named = Vec::with_capacity(names.len());
         for name in names {
@@ -147,14 +140,19 @@ impl Entry {
             let provider = provider(context, &name).await?;
             named.push((name, provider));
         }
-        let mut read: Vec<(Arc<dyn TableProvider>, Version)> = Vec::with_capacity(providers.len());
+        Some(Self { options, named, read: vec![], functions: Functions::default() })
+    }
+
+    /// The same with what its query reads and calls; `None` if the query's plan may not be run again.
+    pub async fn read_by(mut self, context: &SessionContext, query: &LogicalPlan) -> Option<Self> {
+        let (providers, functions) = parts(query)?;
         for provider in providers {
-            if !read.iter().any(|(known, _)| Arc::ptr_eq(known, &provider)) {
+            if !self.read.iter().any(|(known, _)| Arc::ptr_eq(known, &provider)) {
                 let version = version(context, &provider).await?;
-                read.push((provider, version));
+                self.read.push((provider, version));
             }
         }
-        Some(Self { plan: Arc::clone(plan), options, named, read, functions, used: AtomicU64::new(0) })
+        Some(Self { functions, ..self })
     }
 
     /// True if planning it again would begin with the same things.

@@ -33,7 +33,7 @@ use crate::operator::registry;
 use crate::options::{Cache, DeviceChoice, Fallback, MillpondOptions};
 use crate::panics;
 use crate::placement::PlaceOnDevice;
-use crate::plan_cache::PlanCache;
+use crate::plan_cache::{MadeOf, PlanCache};
 use crate::profile::{self, Profile, Profiler};
 use crate::report::QueryReport;
 use crate::result::node::DownloadExec;
@@ -262,12 +262,22 @@ impl Millpond {
         if !self.keeps_plans() {
             return crate::sql::plan(&self.context, sql).await;
         }
-        let (query, named) = crate::sql::query_and_names(&self.context, sql).await?;
-        let plan = crate::sql::plan_logical(&self.context, query.clone()).await?;
-        match named {
-            Some(named) => self.plans.keep(&self.context, sql, &named, &query, &plan).await,
-            // What was defined or set may be what kept plans were made of.
-            None => self.plans.clear(),
+        let state = self.context.state();
+        let (statement, names) = crate::sql::statement_and_names(&state, sql)?;
+        // Looked at before anything is made of it: what changes meanwhile shows the next time.
+        let begun = panics::caught(async { Ok(MadeOf::begin(&self.context, &names).await) }).await?;
+        let query = crate::sql::statement_plan(&state, statement).await?;
+        let made_of = match begun {
+            Some(begun) => panics::caught(async { Ok(begun.read_by(&self.context, &query).await) }).await?,
+            None => None,
+        };
+        let defines = crate::sql::defines(&query);
+        let plan = crate::sql::plan_logical(&self.context, query).await?;
+        if defines {
+            // It may be what kept plans were made of.
+            self.plans.clear();
+        } else if let Some(made_of) = made_of {
+            self.plans.keep(sql, made_of, &plan);
         }
         Ok(plan)
     }

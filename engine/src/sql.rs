@@ -71,26 +71,22 @@ pub fn plan<'a>(context: &'a SessionContext, sql: &'a str) -> BoxFuture<'a, Resu
     Box::pin(caught(during(PLAN, async move { context.sql(sql).await?.create_physical_plan().await })))
 }
 
-/// The logical plan of one statement given as text, and the relations that it names; `None` for what defines or sets something.
+/// One statement given as text, and the relations that it names.
 ///
 /// # Errors
-/// DataFusion's, of the parser and the planner.
-#[inline(never)]
-pub(crate) fn query_and_names<'a>(
-    context: &'a SessionContext,
-    sql: &'a str,
-) -> BoxFuture<'a, Result<(LogicalPlan, Option<Vec<TableReference>>)>> {
-    Box::pin(caught(during(PLAN, async move {
-        let state = context.state();
+/// DataFusion's, of the parser.
+pub(crate) fn statement_and_names(state: &SessionState, sql: &str) -> Result<(Statement, Vec<TableReference>)> {
+    let parse = || {
         let statement = state.sql_to_statement(sql, &state.config_options().sql_parser.dialect)?;
-        let named = state.resolve_table_references(&statement)?;
-        let plan = state.statement_to_plan(statement).await?;
-        let defines = matches!(
-            plan,
-            LogicalPlan::Ddl(_) | LogicalPlan::Dml(_) | LogicalPlan::Statement(_) | LogicalPlan::Copy(_)
-        );
-        Ok((plan, (!defines).then_some(named)))
-    })))
+        let names = state.resolve_table_references(&statement)?;
+        Ok((statement, names))
+    };
+    crate::panics::caught_now(parse)?
+}
+
+/// True for what defines, changes or sets something, and gives no rows of a query.
+pub(crate) fn defines(plan: &LogicalPlan) -> bool {
+    matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Dml(_) | LogicalPlan::Statement(_) | LogicalPlan::Copy(_))
 }
 
 /// The physical plan of one logical plan, which a caller has looked at. Definitions and settings do their work, as in [`plan`].

@@ -136,6 +136,11 @@ impl Run {
         self.sources.iter().any(|source| source.texts().is_some())
     }
 
+    /// True if a source is read while the run goes on: there are scans that may leave rows out.
+    pub fn feeds(&self) -> bool {
+        self.sources.iter().any(|source| source.texts().is_none())
+    }
+
     /// True for the segment that gives the result.
     pub fn is_last(&self, segment: usize) -> bool {
         segment + 1 == self.prepared.program.segments.len()

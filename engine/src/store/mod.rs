@@ -83,7 +83,7 @@ struct Refused {
 }
 
 /// More than any device has.
-const NEVER: u64 = 1 << 60;
+const NEVER: u64 = 1 << 50;
 /// A column that could not be stored is tried again after so many runs that read stored columns.
 const TRIED_AGAIN: u64 = 64;
 
@@ -319,6 +319,12 @@ impl Store {
             let wanted: Vec<Wanted> =
                 lacking.iter().map(|(at, _, form)| wanted(scan, *at, *form, context, needed)).collect();
             let positions: Vec<usize> = lacking.iter().map(|(at, ..)| *at).collect();
+            // A table that is far too large is not read to find that out.
+            let estimate = scan.estimated_bytes(&positions) / 2;
+            if !self.could_fit(estimate, budget) {
+                self.refuse(table, lacking.iter().map(|(_, column, form)| ((*column, *form), estimate)));
+                return Ok(false);
+            }
             let plan = scan.reading(&table.identity, &positions, &context.task).map_err(Failure::Input)?;
             let (read, promises) = load::read(context, &plan, &wanted).await?;
             let (rows, columns) = match read {

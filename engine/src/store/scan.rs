@@ -29,6 +29,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use futures::future::try_join_all;
 
+use crate::column::{DictionaryId, storage, uploaded_columns};
 use crate::error::EngineError;
 
 /// A scan whose columns can be stored.
@@ -180,6 +181,20 @@ impl Scan {
     fn files(&self) -> Result<&FileScanConfig> {
         let files = self.source.downcast_ref::<FileScanConfig>();
         Ok(files.ok_or_else(|| EngineError::internal("a scan of files or of batches"))?)
+    }
+
+    /// About what these of its columns take when they are stored: by DataFusion's statistics, else by the bytes of the files.
+    pub fn estimated_bytes(&self, columns: &[usize]) -> u64 {
+        let statistics = self.source.partition_statistics(None).ok();
+        let rows = statistics.as_ref().and_then(|known| known.num_rows.get_value().copied());
+        if let Some(rows) = rows {
+            let known = uploaded_columns(&self.schema, statistics.as_deref(), |_, _| DictionaryId(0));
+            let width = |at: &usize| known[*at].ty().map_or(0, |ty| u64::from(storage(ty).0.width().max(1)));
+            return columns.iter().map(width).sum::<u64>().saturating_mul(rows as u64);
+        }
+        let Ok(config) = self.files() else { return 0 };
+        let bytes: u64 = whole_files(config).iter().map(|file| file.object_meta.size).sum();
+        bytes / config.file_source.table_schema().table_schema().fields().len().max(1) as u64 * columns.len() as u64
     }
 
     /// Rows of a table in memory.

@@ -44,7 +44,8 @@ impl Run {
     /// True when the filter of `join` is to be filled in.
     pub fn tells_scans(&self, build: usize, join: &DeviceJoinExec) -> bool {
         // Where NULL equals NULL, a filter would lose the NULLs; what holds for one part of the keys, the rows of the others.
-        join.filter_of_scans().is_some() && !join.nulls_equal() && self.parts(build) == 1
+        let holds = !join.nulls_equal() && self.parts(build) == 1;
+        join.filter_of_scans().is_some() && holds && self.feeds()
     }
 
     /// Fills in the filter of `join`, of whose build side this was measured; `None`: it has no rows.
