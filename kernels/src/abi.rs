@@ -10,6 +10,8 @@
 //! Validity  address 0 means that no row of the extent is NULL.
 //! Errors    the first error wins: the word is set once, from 0, by compare-and-swap.
 
+use crate::codegen::ir::Physical;
+
 /// Bytes before the first column of an extent descriptor.
 pub const EXTENT_HEADER_BYTES: u64 = 16;
 /// Byte offset of the row count (or its upper bound).
@@ -100,4 +102,19 @@ pub fn write_extent(bytes: &mut Vec<u8>, rows: RowCount, columns: &[ColumnAddres
         word(column.validity);
         word(column.base as u64);
     }
+}
+/// The number of `enum Kind` in reduce.cu and store.cu for integers of a width; `None` for what is none.
+pub(crate) fn integer_kind(physical: Physical) -> Option<u32> {
+    Some(match physical {
+        Physical::I8 => 0,
+        Physical::I16 => 1,
+        Physical::I32 => 2,
+        Physical::I64 => 3,
+        Physical::U8 => 4,
+        Physical::U16 => 5,
+        Physical::U32 => 6,
+        Physical::U64 => 7,
+        Physical::I128 => 8,
+        _ => return None,
+    })
 }

@@ -6,7 +6,7 @@ use crate::codegen::ir::Physical;
 use crate::error::KernelError;
 use crate::image::Images;
 use crate::rows::{Rows, bitmap_words, expect_bytes, striding};
-use crate::{Launch, tune};
+use crate::{Launch, abi, tune};
 
 type Result<T> = std::result::Result<T, KernelError>;
 
@@ -56,19 +56,8 @@ pub fn reduce(
     scratch: &DeviceView,
     on: &Stream,
 ) -> Result<()> {
-    // The numbers of `enum Kind` in reduce.cu.
-    let kind = match physical {
-        Physical::I8 => 0u32,
-        Physical::I16 => 1,
-        Physical::I32 => 2,
-        Physical::I64 => 3,
-        Physical::U8 => 4,
-        Physical::U16 => 5,
-        Physical::U32 => 6,
-        Physical::U64 => 7,
-        Physical::I128 => 8,
-        other => return Err(KernelError::Shape { what: "reduce", why: format!("no kernel for values of {other:?}") }),
-    };
+    let no_kernel = || KernelError::Shape { what: "reduce", why: format!("no kernel for values of {physical:?}") };
+    let kind = abi::integer_kind(physical).ok_or_else(no_kernel)?;
     expect_bytes("reduce", "input", input, physical.value_bytes(rows.upper_bound()))?;
     let validity = validity.map(|validity| bitmap_words("reduce", "validity", validity, rows)).transpose()?;
     expect_bytes("reduce", "out", out, RESULT_BYTES)?;

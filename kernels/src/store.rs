@@ -11,7 +11,7 @@ use crate::codegen::ir::Physical;
 use crate::error::KernelError;
 use crate::image::Images;
 use crate::rows::{Rows, bitmap_words, expect_bytes, striding};
-use crate::{Launch, tune};
+use crate::{Launch, abi, tune};
 
 type Result<T> = std::result::Result<T, KernelError>;
 
@@ -22,20 +22,15 @@ pub struct Stored {
     pub base: i64,
 }
 
-/// The numbers of `enum Kind` in store.cu; floats are moved as bits.
+/// The number of a width for the kernel; floats are moved as bits.
 fn kind(physical: Physical) -> Result<u32> {
-    Ok(match physical {
-        Physical::I8 => 0,
-        Physical::I16 => 1,
-        Physical::I32 => 2,
-        Physical::I64 => 3,
-        Physical::U8 => 4,
-        Physical::U16 => 5,
-        Physical::U32 | Physical::F32 => 6,
-        Physical::U64 | Physical::F64 => 7,
-        Physical::I128 => 8,
-        other => return Err(KernelError::Shape { what: "store_values", why: format!("no kernel for {other:?}") }),
-    })
+    let integers = match physical {
+        Physical::F32 => Physical::U32,
+        Physical::F64 => Physical::U64,
+        other => other,
+    };
+    let no_kernel = || KernelError::Shape { what: "store_values", why: format!("no kernel for {physical:?}") };
+    abi::integer_kind(integers).ok_or_else(no_kernel)
 }
 
 /// Writes `rows` values of a chunk to `out`, in the column's width and less its base. With `remap` they are codes, and what it has for

@@ -14,10 +14,8 @@ use millpond_memory::Scope;
 
 use crate::device::Engine;
 use crate::device::learnt::{PlanKey, PlanLearnt, StringForm};
-use crate::device::memory::MemoryDoor;
-use crate::options::MillpondOptions;
 use crate::profile;
-use crate::program::context::{Notes, RunContext, Tags};
+use crate::program::context::{Notes, RunContext};
 use crate::program::contract::{Opening, Source, SourceRun};
 use crate::program::counts::Tally;
 use crate::program::failure::Failure;
@@ -60,19 +58,9 @@ pub(crate) async fn run(
     tally: &Arc<Tally>,
     out: &Output,
 ) -> Result<(), Failure> {
-    let options = context.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
     let (key, engine) = (border.key(), border.engine());
     let PlanLearnt { strings, groups } = engine.learnt.get(key);
-    let context = Arc::new(RunContext {
-        engine: Arc::clone(engine),
-        options,
-        task: Arc::clone(context),
-        scope: scope.clone(),
-        tags: Tags::of(scope),
-        tally: Arc::clone(tally),
-        memory: MemoryDoor::new(&engine.pool, engine.governor.participant(scope.path(), 0)),
-        notes: border.notes(),
-    });
+    let context = Arc::new(RunContext::new(engine, context, scope.clone(), tally, border.notes()));
     let mut attempts = Attempts { context, out, lessons: Lessons { strings, groups, ..Lessons::default() } };
     let remembered = attempts.lessons.strings.clone();
     for _ in 0..MAX_ATTEMPTS {

@@ -54,24 +54,34 @@ impl Tags {
 }
 
 impl RunContext {
-    /// For work on a device that belongs to no query's run. The engine is to be told when it has ended.
-    pub fn apart(engine: &Arc<Engine>, task: &Arc<TaskContext>) -> Self {
-        struct Unheard;
-        impl Notes for Unheard {
-            fn note_once(&self, _note: String, _fallback: Fallback) {}
-        }
-        let scope = engine.query_scope();
+    /// For a run on `engine`, whose buffers are counted under `scope`.
+    pub fn new(
+        engine: &Arc<Engine>,
+        task: &Arc<TaskContext>,
+        scope: Scope,
+        tally: &Arc<Tally>,
+        notes: Arc<dyn Notes>,
+    ) -> Self {
         let options = task.session_config().options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
         Self {
             engine: Arc::clone(engine),
             options,
             task: Arc::clone(task),
             tags: Tags::of(&scope),
-            tally: Arc::default(),
+            tally: Arc::clone(tally),
             memory: MemoryDoor::new(&engine.pool, engine.governor.participant(scope.path(), 0)),
-            notes: Arc::new(Unheard),
+            notes,
             scope,
         }
+    }
+
+    /// For work on a device that belongs to no query's run. The engine is to be told when it has ended.
+    pub fn apart(engine: &Arc<Engine>, task: &Arc<TaskContext>) -> Self {
+        struct Unheard;
+        impl Notes for Unheard {
+            fn note_once(&self, _note: String, _fallback: Fallback) {}
+        }
+        Self::new(engine, task, engine.query_scope(), &Arc::default(), Arc::new(Unheard))
     }
 
     /// What the session's own memory pool holds for this run's bytes on the host: none at first.

@@ -5,14 +5,13 @@
 //! Memory   promised by the governor, as long as the column is stored. Chunks are there until the last column is made of them.
 //! Waits    for pinned memory, where a table of codes goes up.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use datafusion::arrow::array::{ArrayRef, BinaryArray};
-use datafusion::arrow::compute::sort_to_indices;
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::compute::{sort_to_indices, take};
 use datafusion::arrow::datatypes::DataType;
-use millpond_kernels::codegen::ir::{MAX_TEXT_BYTES, Physical, Repr, Ty};
+use millpond_kernels::codegen::ir::{MAX_TEXT_BYTES, Physical, Range, Repr, Ty};
 use millpond_kernels::pipeline::ColumnInput;
 use millpond_kernels::store::{self as kernels, Stored};
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Reservation, Scope, Stream};
@@ -49,8 +48,6 @@ pub struct StoredColumn {
     pub facts: Facts,
     /// Of codes; its values are sorted.
     pub dictionary: Option<SharedDictionary>,
-    /// Values of the dictionary.
-    pub distinct: Option<usize>,
     values: DeviceView,
     validity: Option<DeviceView>,
     base: i64,
@@ -89,22 +86,8 @@ impl Whole {
 
     /// The device type of all values.
     fn ty(&self, facts: &Facts) -> Ty {
-        let nullable = |repr| Ty::new(repr).nullable(facts.nulls > 0);
-        match self.form {
-            ColumnForm::Text => nullable(Repr::Text),
-            ColumnForm::Codes => {
-                let values = self.values.as_ref().map_or(0, |values| values.len());
-                nullable(Repr::U32).within(0, values.max(1) as i128 - 1)
-            }
-            ColumnForm::Plain => {
-                let ty = nullable(plain_repr(&self.data_type).unwrap_or(Repr::Bool));
-                match facts.range {
-                    Some(range) => ty.within(range.low, range.high),
-                    None if ty.repr.is_integer() => ty.within(0, 0),
-                    None => ty,
-                }
-            }
-        }
+        let codes = self.values.as_ref().map(|values| Range::new(0, values.len().max(1) as i128 - 1));
+        ty_of(self.form, &self.data_type, facts.nulls > 0, codes.or(facts.range))
     }
 
     fn text_bytes(&self, rows: u64) -> u64 {
@@ -190,7 +173,6 @@ impl Whole {
             ty,
             facts,
             dictionary,
-            distinct: self.values.as_ref().map(|values| values.len()),
             values,
             validity,
             base,
@@ -232,7 +214,10 @@ impl StoredColumn {
         let mut facts = Vec::new();
         match (self.form, self.ty.range) {
             (ColumnForm::Plain, Some(range)) => facts.push(format!("{}..={}", range.low, range.high)),
-            (ColumnForm::Codes, _) => facts.push(format!("{} values, sorted", self.distinct.unwrap_or(0))),
+            (ColumnForm::Codes, _) => {
+                let values = self.dictionary.as_ref().map_or(0, |dictionary| dictionary.lock().len());
+                facts.push(format!("{values} values, sorted"));
+            }
             (ColumnForm::Text, _) => facts.push("texts".to_string()),
             (ColumnForm::Plain, None) => {}
         }
@@ -265,6 +250,21 @@ impl StoredColumn {
     }
 }
 
+/// The device type of values in such a form and range. Of no integers at all the range is that of 0.
+pub(super) fn ty_of(form: ColumnForm, data_type: &DataType, nullable: bool, range: Option<Range>) -> Ty {
+    let repr = match form {
+        ColumnForm::Codes => Repr::U32,
+        ColumnForm::Text => Repr::Text,
+        ColumnForm::Plain => plain_repr(data_type).unwrap_or(Repr::Bool),
+    };
+    let ty = Ty::new(repr).nullable(nullable);
+    match range {
+        Some(range) => ty.within(range.low, range.high),
+        None if repr.is_integer() => ty.within(0, 0),
+        None => ty,
+    }
+}
+
 /// A dictionary of these values in their order, and the place of each in it.
 fn sorted(values: &ArrayRef) -> Result<(SharedDictionary, Vec<u8>), Failure> {
     let order = sort_to_indices(values, None, None)?;
@@ -273,15 +273,10 @@ fn sorted(values: &ArrayRef) -> Result<(SharedDictionary, Vec<u8>), Failure> {
         let at = *at as usize * 4;
         ranks[at..at + 4].copy_from_slice(&(rank as u32).to_le_bytes());
     }
-    let sorted = datafusion::arrow::compute::take(values, &order, None)?;
+    let sorted = take(values, &order, None)?;
     let dictionary = SharedDictionary::new(values.len());
     dictionary.lock().codes(&sorted)?;
     Ok((dictionary, ranks))
-}
-
-/// The values of a dictionary as bytes, in the order of its codes.
-pub(super) fn no_values() -> ArrayRef {
-    Arc::new(BinaryArray::from_iter_values(std::iter::empty::<&[u8]>()))
 }
 
 /// Uploads a table, once there is pinned memory for it.

@@ -4,7 +4,6 @@
 //!
 //! Acts  when the function's table is read, never when a statement with it is planned or explained.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -39,12 +38,11 @@ pub(crate) fn register(context: &SessionContext, engine: &Arc<Engine>) {
 }
 
 /// The session's state, which has the functions: they do not keep it.
-type State = Box<dyn Fn() -> Option<SessionState> + Send + Sync>;
+type State = Arc<dyn Fn() -> Option<SessionState> + Send + Sync>;
 
-fn state_of(context: &SessionContext) -> Arc<State> {
+fn state_of(context: &SessionContext) -> State {
     let state = context.state_weak_ref();
-    let clone = move || Weak::upgrade(&state).map(|state| state.read().clone());
-    Arc::new(Box::new(clone))
+    Arc::new(move || Weak::upgrade(&state).map(|state| state.read().clone()))
 }
 
 /// What a function does with the store.
@@ -63,7 +61,7 @@ struct Function {
     name: &'static str,
     act: Act,
     engine: Arc<Engine>,
-    state: Arc<State>,
+    state: State,
 }
 
 impl fmt::Debug for Function {
@@ -148,7 +146,7 @@ impl Function {
             Act::Clear => store.clear_table(&scan, context).await,
             _ => {
                 let run = Arc::new(RunContext::apart(&self.engine, context));
-                let view = store.view(&scan, &run, &HashSet::new()).await.map_err(|failure| {
+                let view = store.warm(&scan, &run).await.map_err(|failure| {
                     DataFusionError::Execution(format!("columns of {table} could not be loaded: {}", failure.lesson()))
                 });
                 self.engine.query_ended();

@@ -69,7 +69,9 @@ async fn look(plan: &LogicalPlan, session: &dyn Session) -> Result<()> {
         let of = entries.iter().filter(|(key, _)| key.path == *url.prefix());
         for (key, entry) in of {
             let store = runtime.object_store(&url)?;
-            let mut now: Vec<ObjectMeta> = store.list(Some(url.prefix())).try_collect().await?;
+            // One that cannot be listed stays as it is remembered: DataFusion has no more.
+            let listed: std::result::Result<Vec<ObjectMeta>, _> = store.list(Some(url.prefix())).try_collect().await;
+            let Ok(mut now) = listed else { continue };
             let mut then = entry.value.files.as_ref().clone();
             now.sort_by(|a, b| a.location.cmp(&b.location));
             then.sort_by(|a, b| a.location.cmp(&b.location));

@@ -18,7 +18,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
-use millpond_kernels::codegen::ir::{ColumnSpec, Repr, Ty};
+use millpond_kernels::codegen::ir::{ColumnSpec, Ty};
 use millpond_kernels::store::Stored;
 use millpond_memory::{HostKind, Reservation, Stream, recorder};
 use tokio::sync::Semaphore;
@@ -27,13 +27,13 @@ use tokio::task::JoinSet;
 use crate::column::facts::Facts;
 use crate::column::interner::Interner;
 use crate::column::layout::ExtentLayout;
-use crate::column::{plain_repr, storage};
+use crate::column::storage;
 use crate::panics;
 use crate::profile::{self, step};
 use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::program::texts::nearly_all_different;
-use crate::store::column::{ColumnForm, Piece, Whole, no_values};
+use crate::store::column::{ColumnForm, Piece, Whole, ty_of};
 
 /// Rows of a chunk, at most.
 const CHUNK_ROWS: usize = 1 << 17;
@@ -51,10 +51,10 @@ pub(super) struct Wanted {
 
 /// What came of reading.
 pub(super) enum Read {
-    /// All rows, on the device.
-    Columns { rows: u64, columns: Vec<Whole> },
-    /// These columns are better off without a dictionary: nothing was kept.
-    Texts(Vec<usize>),
+    /// All rows, on the device, with what is promised for them until all columns are made.
+    Columns { rows: u64, columns: Vec<Whole>, promises: Vec<Reservation> },
+    /// This column is better off without a dictionary: nothing was kept.
+    Text(usize),
 }
 
 /// A load under way, as its readers know it.
@@ -69,13 +69,13 @@ struct Loading {
 /// A chunk on the device, by column, with what the governor promised for it.
 struct Chunk {
     pieces: Vec<Piece>,
-    _promise: Reservation,
+    promise: Reservation,
 }
 
 /// Why a reader stops.
 enum Stopped {
     Failed(Failure),
-    Texts(usize),
+    Text(usize),
 }
 
 impl<F: Into<Failure>> From<F> for Stopped {
@@ -84,15 +84,12 @@ impl<F: Into<Failure>> From<F> for Stopped {
     }
 }
 
-/// What is promised for chunks until all columns are made of them.
-pub(super) type Promises = Vec<Reservation>;
-
 /// Reads all rows of `plan`, whose columns are `wanted`.
 pub(super) async fn read(
     context: &Arc<RunContext>,
     plan: &Arc<dyn ExecutionPlan>,
     wanted: &[Wanted],
-) -> Result<(Read, Promises), Failure> {
+) -> Result<Read, Failure> {
     let partitions = plan.output_partitioning().partition_count();
     let dictionary =
         |of: &Wanted| (of.form == ColumnForm::Codes).then(|| (Mutex::new(Interner::new(of.most)), AtomicUsize::new(0)));
@@ -121,7 +118,7 @@ pub(super) async fn read(
         match read {
             Ok(of) => drop(chunks.insert(partition, of)),
             Err(Stopped::Failed(failure)) => return Err(failure),
-            Err(Stopped::Texts(column)) => return Ok((Read::Texts(vec![column]), vec![])),
+            Err(Stopped::Text(column)) => return Ok(Read::Text(column)),
         }
     }
     let mut columns: Vec<Whole> = Vec::with_capacity(wanted.len());
@@ -129,7 +126,7 @@ pub(super) async fn read(
         let values = match dictionary {
             Some((interner, _)) => {
                 let interner = interner.lock().unwrap_or_else(PoisonError::into_inner);
-                Some(if interner.len() == 0 { no_values() } else { interner.array(0, &DataType::Binary)? })
+                Some(interner.array(0, &DataType::Binary)?)
             }
             None => None,
         };
@@ -145,9 +142,9 @@ pub(super) async fn read(
     for chunk in chunks.into_values().flatten() {
         rows += chunk.pieces.first().map_or(0, |piece| piece.facts.rows);
         columns.iter_mut().zip(chunk.pieces).for_each(|(column, piece)| column.pieces.push(piece));
-        promises.push(chunk._promise);
+        promises.push(chunk.promise);
     }
-    Ok((Read::Columns { rows, columns }, promises))
+    Ok(Read::Columns { rows, columns, promises })
 }
 
 /// A reader's own part of a dictionary: its codes, and those of the column.
@@ -172,17 +169,23 @@ impl Loading {
             let mut batch = batch.map_err(Failure::Input)?;
             while batch.num_rows() > 0 {
                 let taken = batch.num_rows().min(self.chunk_rows - rows);
-                let part = batch.slice(0, taken);
-                held.grow(part.get_array_memory_size() * taken / batch.num_rows().max(1));
-                collected.push(part);
-                rows += taken;
-                batch = batch.slice(taken, batch.num_rows() - taken);
-                if rows == self.chunk_rows {
+                let bytes = batch.get_array_memory_size() * taken / batch.num_rows();
+                let has_room = held.try_grow(bytes);
+                if taken == 0 || !has_room && rows > 0 {
+                    // The chunk is full, or the session's pool: what is at hand goes up.
                     chunks.push(self.chunk(&collected, &mut own, &mut stream).await?);
                     collected.clear();
                     rows = 0;
                     held.free();
+                    continue;
                 }
+                if !has_room {
+                    // It is here already.
+                    held.grow(bytes);
+                }
+                collected.push(batch.slice(0, taken));
+                rows += taken;
+                batch = batch.slice(taken, batch.num_rows() - taken);
             }
         }
         if rows > 0 {
@@ -251,7 +254,7 @@ impl Loading {
                 facts,
             });
         }
-        Ok(Chunk { pieces, _promise: promise })
+        Ok(Chunk { pieces, promise })
     }
 
     /// The codes of a chunk's strings, in the column's dictionary.
@@ -263,7 +266,7 @@ impl Loading {
             let array = batch.column(column);
             let full = |interner: &Interner| !wanted.needed && interner.is_full();
             let codes = match own.interner.codes(array) {
-                Err(_) if full(&own.interner) => return Err(Stopped::Texts(column)),
+                Err(_) if full(&own.interner) => return Err(Stopped::Text(column)),
                 codes => codes?,
             };
             let known = own.codes.len();
@@ -272,14 +275,14 @@ impl Loading {
                 let new = own.interner.array(known, &DataType::Binary).map_err(Failure::from)?;
                 let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 match shared.codes(&new) {
-                    Err(_) if full(&shared) => return Err(Stopped::Texts(column)),
+                    Err(_) if full(&shared) => return Err(Stopped::Text(column)),
                     given => own.codes.extend_from_slice(given?.values()),
                 }
                 values = shared.len();
             }
             let rows = all_rows.fetch_add(array.len(), Ordering::Relaxed) + array.len();
             if !wanted.needed && nearly_all_different(values, rows) {
-                return Err(Stopped::Texts(column));
+                return Err(Stopped::Text(column));
             }
             // What lies below a NULL is no code.
             let of = |code: &u32| own.codes.get(*code as usize).copied().unwrap_or(0);
@@ -312,18 +315,9 @@ fn facts_of<'a>(
 
 /// How such values are stored in a chunk.
 fn spec(wanted: &Wanted, facts: &Facts) -> (ColumnSpec, i64) {
-    let repr = match wanted.form {
-        ColumnForm::Codes => Repr::U32,
-        ColumnForm::Text => Repr::Text,
-        ColumnForm::Plain => plain_repr(&wanted.data_type).unwrap_or(Repr::Bool),
-    };
-    let ty = Ty::new(repr).nullable(facts.nulls > 0);
-    let within = match facts.range {
-        Some(range) => ty.within(range.low, range.high),
-        None if repr.is_integer() => ty.within(0, 0),
-        None => ty,
-    };
+    let within = ty_of(wanted.form, &wanted.data_type, facts.nulls > 0, facts.range);
     let (physical, base) = storage(within);
-    // The range holds: it was found in these values.
+    // The range holds, because it was found in these values: nothing checks it again.
+    let ty = Ty::new(within.repr).nullable(within.nullable);
     (ColumnSpec { physical, has_base: base != 0, ty }, base)
 }

@@ -49,6 +49,8 @@ pub struct Store {
     /// Tables in memory that were seen, small ones: they are stored when they come again.
     seen: Mutex<Vec<Identity>>,
     numbers: AtomicU64,
+    /// Bytes of columns that have room and are not in their tables yet.
+    coming: Mutex<u64>,
     /// Ticks with each run that reads stored columns.
     clock: AtomicU64,
     participant: Participant,
@@ -140,6 +142,7 @@ impl Store {
                 tables: Mutex::default(),
                 seen: Mutex::default(),
                 numbers: AtomicU64::new(0),
+                coming: Mutex::default(),
                 clock: AtomicU64::new(1),
                 participant: engine.governor().participant("store", 0),
                 scope: engine.device().scope().child("store"),
@@ -187,7 +190,7 @@ impl Store {
         Ok(entries)
     }
 
-    /// Lets go of all columns that no run is reading.
+    /// Lets go of all columns; runs that are reading some keep theirs until they end.
     pub fn clear(&self) {
         lock(&self.tables).iter().for_each(|table| {
             let mut stored = lock(&table.stored);
@@ -240,7 +243,20 @@ impl Store {
         }
     }
 
-    /// False for a small table in memory that is seen for the first time.
+    /// The same for columns that somebody has asked for by name: a small table in memory is stored at once.
+    ///
+    /// # Errors
+    /// As of [`view`](Self::view).
+    pub async fn warm(&self, scan: &Scan, context: &Arc<RunContext>) -> Result<Option<View>, Failure> {
+        if scan.is_in_memory()
+            && let Ok(identity) = scan.identity(&context.task).await
+        {
+            self.is_worth_it(scan, &identity);
+        }
+        self.view(scan, context, &HashSet::new()).await
+    }
+
+    /// False for a small table in memory that is seen for the first time; it is remembered.
     fn is_worth_it(&self, scan: &Scan, identity: &Identity) -> bool {
         if scan.rows_in_memory() >= ROWS_AT_ONCE {
             return true;
@@ -326,12 +342,11 @@ impl Store {
                 return Ok(false);
             }
             let plan = scan.reading(&table.identity, &positions, &context.task).map_err(Failure::Input)?;
-            let (read, promises) = load::read(context, &plan, &wanted).await?;
-            let (rows, columns) = match read {
-                Read::Columns { rows, columns } => (rows, columns),
-                Read::Texts(columns) => {
-                    // Others may be as they are: what was read is read again.
-                    lock(&table.stored).texts.extend(columns.into_iter().map(|column| lacking[column].1));
+            let (rows, columns, promises) = match load::read(context, &plan, &wanted).await? {
+                Read::Columns { rows, columns, promises } => (rows, columns, promises),
+                Read::Text(column) => {
+                    // What was read of the others is read again with it.
+                    lock(&table.stored).texts.insert(lacking[column].1);
                     continue;
                 }
             };
@@ -348,10 +363,10 @@ impl Store {
             }
             let bytes = |column: &Whole| column.sizes().map_or(NEVER, |(values, validity)| values + validity);
             let bytes: Vec<u64> = columns.iter().map(bytes).collect();
-            if !self.make_room(bytes.iter().sum(), budget) {
+            let Some(_room) = self.make_room(bytes.iter().sum(), budget) else {
                 self.refuse(table, lacking.iter().map(|(_, column, form)| (*column, *form)).zip(bytes));
                 return Ok(false);
-            }
+            };
             let stream = context.engine.streams.take(&context.tags.extents)?;
             let mut made = Vec::with_capacity(columns.len());
             for ((whole, bytes), (_, column, form)) in columns.into_iter().zip(bytes).zip(&lacking) {
@@ -387,22 +402,28 @@ impl Store {
         staying + bytes <= budget
     }
 
-    /// Makes columns leave that are worth less than new ones, until `bytes` fit into the budget; false if they cannot.
-    fn make_room(&self, bytes: u64, budget: u64) -> bool {
-        if !self.could_fit(bytes, budget) {
-            return false;
+    /// Makes columns leave that are worth less than new ones, until `bytes` fit into the budget beside what else is coming; `None` if
+    /// they cannot.
+    fn make_room(&self, bytes: u64, budget: u64) -> Option<Room<'_>> {
+        let mut coming = lock(&self.coming);
+        let wanted = bytes + *coming;
+        if !self.could_fit(wanted, budget) {
+            return None;
         }
         let mut columns = self.columns();
         columns.sort_by(|a, b| a.worth.total_cmp(&b.worth));
         let mut used = self.bytes();
         for of in columns.into_iter().filter(Candidate::may_leave) {
-            if used + bytes <= budget {
+            if used + wanted <= budget {
                 break;
             }
             used -= of.column.bytes;
             of.leave();
         }
-        used + bytes <= budget
+        (used + wanted <= budget).then(|| {
+            *coming = wanted;
+            Room { store: self, bytes }
+        })
     }
 
     /// Every stored column, with the table that has it.
@@ -418,6 +439,18 @@ impl Store {
             })
         };
         tables.into_iter().flat_map(of).collect()
+    }
+}
+
+/// Room for columns on their way into a table, until they are there or have failed.
+struct Room<'s> {
+    store: &'s Store,
+    bytes: u64,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        *lock(&self.store.coming) -= self.bytes;
     }
 }
 

@@ -75,7 +75,8 @@ async fn columns_of_every_type_are_those_of_the_file() {
     for (rows, texts) in [(0, 0), (100, 0), (33, 3)] {
         set(&sim, &format!("millpond.batch_rows = {rows}")).await;
         set(&sim, &format!("millpond.debug_dictionary_values = {texts}")).await;
-        Store::of(sim.engine().expect("a device")).clear();
+        let store = Store::of(sim.engine().expect("a device"));
+        store.clear();
         for table in ["file", "memory"] {
             for column in &columns {
                 let sql = format!("SELECT id + 0 AS row, {column} AS value FROM {table} WHERE id >= 0");
@@ -84,7 +85,10 @@ async fn columns_of_every_type_are_those_of_the_file() {
                 for _ in 0..3 {
                     assert_eq!(expected.difference(&answer(&sim, &sql).await.0, false), None, "{sql}");
                 }
-                assert!(answer(&sim, &sql).await.1 < 60_000, "{sql}");
+                let hits = || store.entries(None).iter().map(|column| column.hits).sum::<u64>();
+                let before = hits();
+                answer(&sim, &sql).await;
+                assert!(hits() > before, "{sql} reads no stored column");
             }
         }
     }
@@ -124,13 +128,12 @@ async fn a_changed_file_is_read_anew() {
     agree(cpu, &sim, "as written").await;
     let bytes = stored_bytes(&sim);
     assert!(bytes > 0);
-    // Another file of the same size in its place.
-    let size = std::fs::metadata(&path).expect("a file").len();
+    // Another file with as many rows in its place.
     let other = folder.path().join("other");
     write_parquet(&numbers(1, 1000), &other, 100);
     std::fs::rename(&other, &path).expect("renamed");
     agree(cpu, &sim, "replaced").await;
-    assert!(stored_bytes(&sim) <= bytes * 2, "{size}: what was replaced has gone");
+    assert_eq!(stored_bytes(&sim), bytes, "what was replaced has gone");
     write_parquet(&numbers(5, 3000), &path, 100);
     agree(cpu, &sim, "longer").await;
     write_parquet(&numbers(7, 10), &path, 100);
@@ -211,7 +214,28 @@ async fn an_insert_and_a_drop_are_seen() {
     assert!(stored_bytes(&sim) < 100, "{} bytes are of tables that have gone", stored_bytes(&sim));
 }
 
-/// With room for a few columns, others leave for those that come; with room for none, everything is fed.
+/// With room for two columns, the one that was used least of late leaves for one that comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_leave_for_others() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("t.parquet");
+    let values = || Arc::new((0..1000).collect::<Int64Array>()) as ArrayRef;
+    let batch = RecordBatch::try_from_iter(["a", "b", "c"].map(|name| (name, values()))).expect("columns");
+    write_parquet(&batch, &path, 100);
+    let sim = over(DeviceChoice::Sim, &path).await;
+    set(&sim, "millpond.cache_bytes = 4500").await;
+    let store = Store::of(sim.engine().expect("a device"));
+    let names = || store.entries(None).into_iter().map(|column| column.column).collect::<Vec<_>>();
+    for (read, stay) in [("a", vec!["a"]), ("b", vec!["a", "b"]), ("b", vec!["a", "b"]), ("c", vec!["b", "c"])] {
+        answer(&sim, &format!("SELECT sum({read}) FROM t WHERE {read} > 0")).await;
+        assert_eq!(names(), stay, "{read} was read");
+    }
+    // All three do not fit at once: they are fed, and those that are there stay.
+    answer(&sim, "SELECT sum(a + b + c) FROM t").await;
+    assert_eq!(names(), ["b", "c"]);
+}
+
+/// Whatever fits of TPC-H stays; with room for nothing, everything is fed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_budget_is_kept() {
     let files = data("0.01");
@@ -219,7 +243,7 @@ async fn a_small_budget_is_kept() {
     for budget in [1, 300_000, 1_000_000] {
         let sim = parquet_session(DeviceChoice::Sim, Fallback::Error, config(2), &files).await;
         set(&sim, &format!("millpond.cache_bytes = {budget}")).await;
-        let (mut most, mut moved) = (0, 0);
+        let mut most = 0;
         for round in 0..2 {
             for (number, sql) in queries().into_iter().filter(|(number, _)| [1, 3, 6, 12, 14, 6, 19].contains(number)) {
                 let expected = answer(&cpu, &sql).await.0;
@@ -227,12 +251,10 @@ async fn a_small_budget_is_kept() {
                 assert_eq!(difference, None, "q{number:02} with {budget} bytes, round {round}");
                 let bytes = stored_bytes(&sim);
                 assert!(bytes <= budget, "{bytes} of {budget} bytes");
-                moved += u64::from(bytes < most);
                 most = most.max(bytes);
             }
         }
         assert_eq!(most > 0, budget > 1);
-        assert!(budget != 300_000 || moved > 0 || most < budget, "{most} of {budget} bytes");
     }
 }
 
@@ -308,6 +330,11 @@ async fn sql_lists_warms_and_clears_what_is_stored() {
     texts(&sim, "SELECT * FROM millpond_cache_warm('t')").await;
     texts(&sim, "SELECT * FROM millpond_cache_clear()").await;
     assert_eq!((stored_bytes(&sim), sim.pool_used_bytes()), (0, 0));
+    // A small table in memory that was never read before.
+    let batch = numbers(0, 10);
+    let table = MemTable::try_new(batch.schema(), vec![vec![batch]]).expect("a table");
+    sim.context().register_table("m", Arc::new(table)).expect("a name");
+    assert!(texts(&sim, "SELECT \"column\" FROM millpond_cache_warm('m', 'v')").await.contains("| v "));
     for (sql, says) in [
         ("SELECT * FROM millpond_cache('t')", "takes no arguments"),
         ("SELECT * FROM millpond_cache_warm()", "a table's name"),
