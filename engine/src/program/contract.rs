@@ -93,7 +93,7 @@ pub trait Source: Debug + Send + Sync {
 /// For what a source is opened.
 pub struct Opening<'a> {
     pub context: &'a Arc<RunContext>,
-    /// Columns that need a dictionary, whatever its size.
+    /// Columns for which an expression needs a dictionary, however many values they have.
     pub needed: HashSet<usize>,
     /// The rows of an extent leave as soon as they are there: extents should not be large.
     pub streams_out: bool,

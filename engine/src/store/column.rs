@@ -209,7 +209,7 @@ impl StoredColumn {
         self.uses.load(Ordering::Relaxed) as f64 / (1.0 + age as f64)
     }
 
-    /// The column of a table, for whoever lists them.
+    /// What `millpond_cache()` lists of it.
     pub(super) fn entry(&self, table: String) -> Entry {
         let mut facts = Vec::new();
         match (self.form, self.ty.range) {

@@ -1,10 +1,10 @@
 //! Reads columns of a scan and puts them on the device, to stay.
 //!
 //!   partitions ── a reader each ──► chunks of up to 2^17 rows: facts, codes, narrowed into pinned memory ─► device ─┐
-//!   strings     reader's own dictionary ── unseen values only ──► the column's                                      ├─► whole columns
+//!   strings     reader's own dictionary ── new values only ─────► the column's                                      ├─► whole columns
 //!   order       partition by partition, chunk by chunk: that of the files                                          ─┘
 //!
-//! Threads  a reader converts what it has decoded, on its own thread, and holds no lock meanwhile but for values nobody has seen.
+//! Threads  each reader converts the rows that it decodes. It locks a column's dictionary only for values that are new to the reader.
 //! Memory   on the device the chunks, until all columns are made of them; on the host a chunk of rows for each reader.
 //! Width    each chunk has that of its own values: nothing is believed, so nothing can be wrong.
 //! Ends     with an error of the file or of the device nothing stays; dropped, its readers end.
@@ -44,8 +44,9 @@ pub(super) struct Wanted {
     pub name: String,
     pub data_type: DataType,
     pub form: ColumnForm,
-    /// Of codes: the most values, and whether there must be a dictionary whatever the values.
+    /// The most values of a dictionary.
     pub most: usize,
+    /// An expression needs a dictionary, however many values there are.
     pub needed: bool,
 }
 

@@ -6,8 +6,8 @@
 //! Right     a table is what its identity says: files as they are now, or the arrays themselves. It is looked at before a run, and after the
 //!           last byte of a load; files that have changed are another table.
 //! Once      two queries that want columns of one table load them one after the other, and the second finds them there.
-//! Room      at most the session's `cache_bytes`. Who was used least of late leaves for who comes; when memory runs out, whoever is not
-//!           being read leaves, before any query fails.
+//! Room      at most the session's `cache_bytes`. A new column takes the place of those that were used least of late. When memory runs out,
+//!           columns that no run reads leave before any query fails.
 //! Threads   one lock around the list of tables, held for no work; a load holds its table's.
 
 mod column;
@@ -107,7 +107,7 @@ impl View {
     }
 }
 
-/// A stored column, for whoever lists them.
+/// A stored column as `millpond_cache()` lists it.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub table: String,
