@@ -94,8 +94,9 @@ pub struct Prepared {
 pub type Compiled = Arc<dyn Any + Send + Sync>;
 
 impl Prepared {
-    /// Prepares `program` over its sources as they were `opened`. Of the string columns that were learnt to be better off without a dictionary those become texts for which
-    /// every expression has a form; the others need their dictionary, whatever its size: `lessons` says so afterwards.
+    /// Prepares `program` over its sources as they were `opened`. Of the string columns that were learnt to be better off
+    /// without a dictionary those become texts for which every expression has a form; the others need their dictionary,
+    /// whatever its size: `lessons` says so afterwards.
     ///
     /// # Errors
     /// Why the program has no form over its sources' columns.
