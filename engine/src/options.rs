@@ -367,6 +367,8 @@ options! {
         pub debug_groups_at_first: usize, default = 0
         /// Rows that one aggregation takes on the device, for tests; 0 means as many as its sums are exact for.
         pub debug_rows_per_state: usize, default = 0
+        /// Every how many-th answer that a run takes over from an earlier one is falsified, so that it must begin again; 0: none.
+        pub debug_surprises: usize, default = 0
         /// Simulated device: seed of the schedule of streams, blocks and warps; 0 means the fixed order.
         pub debug_sim_seed: usize, default = 0
         /// Simulated device: its memory in bytes; 0 means the device's own default.
@@ -627,6 +629,13 @@ mod tests {
         assert_eq!(MillpondOptions::default().debug_rows_per_state, 0);
         assert_eq!(set("debug_rows_per_state", "8").map(|o| o.debug_rows_per_state), Ok(8));
         assert!(set("debug_rows_per_state", "few").is_err());
+    }
+
+    #[test]
+    fn debug_surprises() {
+        assert_eq!(MillpondOptions::default().debug_surprises, 0);
+        assert_eq!(set("debug_surprises", "3").map(|o| o.debug_surprises), Ok(3));
+        assert!(set("debug_surprises", "few").is_err());
     }
 
     #[test]

@@ -414,6 +414,7 @@ impl Pipeline {
                 Slot::Output => launch.write(output),
                 Slot::Records => launch.value(state_layout.records),
                 Slot::NumTiles => launch.value(layout.num_tiles),
+                Slot::Room => launch.value(layout.rows_upper_bound),
                 Slot::KeyLow(i) => launch.value(self.dense_key(i).low as u64),
                 slot => match self.table_value(slot, state_layout).or_else(|| output_value(slot, layout)) {
                     Some(value) => value.give(launch),

@@ -5,7 +5,7 @@
 //!     every later one       launches are skipped, and the host reads what was kept             no answer: the run ends in an error
 //!
 //! Warm     a plan that is run before the option is set has learnt its sizes by then, so what is kept is a repeated run's. A run
-//!          that needed several attempts is not kept; the next one is.
+//!          that needed several attempts, or waited for what later ones take over, is not kept; the next one is.
 //! Same     a plan is known by its device subtree as EXPLAIN prints it. A plan whose path differs is told so.
 //! Alone    the device keeps or skips for all who use it, so such a run tolerates no other beside it, and none begins meanwhile:
 //!          a query with two parts on the device, or two sessions at once, get an error.
@@ -109,7 +109,7 @@ impl Turn<'_> {
         self.kind == Kind::Skips
     }
 
-    /// The run has come to its end in one attempt: a repeated one takes the same path.
+    /// The run has come to its end in one attempt, and has learnt nothing: a repeated one takes the same path.
     pub(crate) fn is_steady(&mut self) {
         self.is_steady = true;
     }

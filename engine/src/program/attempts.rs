@@ -124,7 +124,17 @@ impl Attempts<'_> {
     fn learn(&mut self, attempt: &Run, ended: Result<(), Failure>) -> Result<Option<Result<(), Failure>>, Failure> {
         let lessons = &mut self.lessons;
         let nothing_left = self.out.sent.load(Ordering::Relaxed) == 0;
+        let is_ours = |failure: &Failure| match failure {
+            Failure::Trouble(trouble) => !trouble.lost,
+            Failure::Input(_) | Failure::Cancelled => false,
+            _ => true,
+        };
         match ended {
+            // What follows from a wrong answer may be any failure.
+            Err(failure) if attempt.results.asked.has_assumed() && nothing_left && is_ours(&failure) => {
+                attempt.prepared.answers.forget();
+                lessons.asks = true;
+            }
             Err(Failure::Ranges) if !lessons.wide && nothing_left => lessons.wide = true,
             Err(Failure::Dictionaries(sizes)) if nothing_left => {
                 for (column, size) in sizes {
@@ -173,9 +183,11 @@ async fn run_once(run: &Arc<Run>) -> Result<(), Failure> {
         if let Some(selection) = &run.prepared.program.selection {
             part = part.select(selection)?;
         }
+        run.check_before(&stream)?;
         let batch = run.download(&part, &stream, false).await?;
         held.grow(batch.get_array_memory_size());
         run.results.keep(batch);
     }
+    run.check().await?;
     run.results.send_kept().await
 }

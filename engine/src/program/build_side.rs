@@ -96,7 +96,7 @@ enum Place {
 struct Shape {
     /// The rows; `None` if there are none.
     part: Option<(OutputLayout, Vec<ColumnInfo>, Vec<Option<usize>>)>,
-    /// How many there are.
+    /// How many there are, as far as the host knows: the device does.
     rows: u64,
     table: TableLayout,
     /// The table has lists.
@@ -192,9 +192,11 @@ impl Built {
 
     /// All rows as an extent.
     pub fn rows(&self) -> Result<Option<ExtentInput>, Failure> {
-        let Some(part) = &self.part else { return Ok(None) };
-        let extent = part.as_extent()?;
-        Ok(Some(ExtentInput { rows: ExtentRows::Known(self.shape.rows), ..extent }))
+        let Some(mut extent) = self.part.as_ref().map(Part::as_extent).transpose()? else { return Ok(None) };
+        if let ExtentRows::OnDevice { upper_bound, .. } = &mut extent.rows {
+            *upper_bound = self.shape.rows;
+        }
+        Ok(Some(extent))
     }
 
     /// The marks of its rows, none set at first; `None` if it has no rows.

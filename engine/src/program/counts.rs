@@ -27,6 +27,8 @@ pub struct Tally {
     pub lowerings: Arc<AtomicU64>,
     /// Times that statistics of a source were computed.
     pub statistics_read: AtomicU64,
+    /// Answers of the device that the run has waited for, and that later runs take over.
+    pub answers_kept: AtomicU64,
     /// Nanoseconds of the host from a plan to its pipelines: cutting, planning, lowering, finding them or compiling them.
     pub prepare_ns: AtomicU64,
     used: Mutex<Used>,

@@ -4,7 +4,7 @@
 //!               │                        ├─ aggregate: one table, emitted at the end
 //!               └─ cut: rows ─ running sums ─ pairs, some at a time
 //!
-//! Waits    where a cut must know how many pairs there are; where a hash table may be full; for results.
+//! Waits    where a cut must know how many pairs there are; where a hash table may be full; for results. In later runs only for these.
 //! Memory   an extent that finds none has had no effect, unless some of its pairs went by already: see [`Failure::Midway`].
 
 use std::collections::HashMap;
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
+use millpond_kernels::abi::CONTROL_BYTES;
 use millpond_kernels::codegen::ir::{Regime, Repr, SinkSpec};
 use millpond_kernels::join::{Expansion, TableInput, mark_bits, mark_bytes};
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, Pipeline};
@@ -22,8 +23,10 @@ use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
 use crate::expr::{Lookup, LookupKind, LookupTable};
 use crate::options::MAX_BATCH_ROWS;
+use crate::program::answers::{Question, no_error, rows_of_each};
 use crate::program::build_side::{BuildForm, Built, KeySlice};
 use crate::program::contract::{SinkRun, TableSize};
+use crate::program::expansion::{Pairs, running_sums};
 use crate::program::failure::Failure;
 use crate::program::given::Details;
 use crate::program::given::Given;
@@ -199,7 +202,7 @@ impl ExtentRest<'_> {
         // are not there is missed elsewhere.
         let is_large = part.layout.bytes > ROOMY_BYTES && prepared.pipeline.compiled().compacts;
         let shrinks = !segment.slices.is_empty() || !run.prepared.lessons.passes.is_empty() || waits && is_large;
-        let part = if shrinks { run.shrink(part, stream).await? } else { part };
+        let part = if shrinks { run.shrink(segment.index, part, stream).await? } else { part };
         segment.keep(Kept::spillable(part, &run.engine)?);
         segment.keep_made(made);
         Ok(())
@@ -486,19 +489,18 @@ impl SegmentRun {
         }
         let mut first = 0;
         let mut ceiling = MAX_BATCH_ROWS as u64;
-        // Where a few rows suffice, few are tried at first.
-        let mut most = ceiling.min(self.sink.rows_sought(self));
-        while first < pairs && !self.has_enough() {
-            let rows = most.min(self.run.extent_rows() as u64).max(LEAST_PAIRS).min(pairs - first);
+        let mut most = self.pairs_at_once();
+        while first < pairs.rows && !self.has_enough() {
+            let rows = most.min(self.run.extent_rows() as u64).max(LEAST_PAIRS).min(pairs.rows - first);
             let expansion = Some(Expansion { first, ..sums.clone() });
-            let some = ExtentInput { rows: ExtentRows::Known(rows), ..extent.clone() };
+            let some = ExtentInput { rows: some_pairs(&sums, pairs, rows)?, ..extent.clone() };
             let from = PieceInput { extent: some, expansion, marks: None };
             match self.through(prepared, index + 1, from, stream, feeding).await {
                 Ok(()) => {
                     first += rows;
                     most = (rows * 4).min(ceiling);
                 }
-                Err(failure) if failure.is_out_of_memory() && rows > LEAST_PAIRS => {
+                Err(failure) if failure.is_out_of_memory() && rows > LEAST_PAIRS && !pairs.assumed => {
                     ceiling = rows / 2;
                     most = ceiling;
                 }
@@ -511,11 +513,21 @@ impl SegmentRun {
         Ok(())
     }
 
-    /// Running sums over a column of counts, and the last of them.
-    async fn pairs(&self, extent: &ExtentInput, counts: usize, stream: &Stream) -> Result<(Expansion, u64), Failure> {
-        let bound = extent.rows.upper_bound();
+    /// Running sums over a column of counts, and the last of them: how many pairs there are.
+    async fn pairs(&self, extent: &ExtentInput, counts: usize, stream: &Stream) -> Result<(Expansion, Pairs), Failure> {
+        let (run, bound) = (&self.run, extent.rows.upper_bound());
         let counts = extent.columns[counts].as_ref().ok_or_else(|| EngineError::internal("counts are written"))?;
-        crate::program::expansion::running_sums(&self.run, &counts.values, &extent.rows, bound, stream).await
+        let sums = running_sums(run, &counts.values, &extent.rows, bound, stream)?;
+        // Those that go by in several pieces are waited for.
+        let most = self.pairs_at_once().min(run.extent_rows() as u64);
+        let (asked, control) = ((self.index, Question::Pairs), [sums.control()?]);
+        let (words, assumed) = run.ask_below(asked, most, &control, rows_of_each, stream).await?;
+        Ok((sums, Pairs { rows: words.iter().sum(), assumed }))
+    }
+
+    /// Pairs that are tried at first: where a few rows suffice, few.
+    fn pairs_at_once(&self) -> u64 {
+        (MAX_BATCH_ROWS as u64).min(self.sink.rows_sought(self))
     }
 
     /// Marks rows by pairs.
@@ -526,17 +538,17 @@ impl SegmentRun {
         piece: &Piece,
         extent: &ExtentInput,
         sums: &Expansion,
-        pairs: u64,
+        pairs: Pairs,
         (marks, rows): (&DeviceView, u64),
         stream: &Stream,
     ) -> Result<(), Failure> {
         let lookups = self.lookups(piece, None, stream).await?;
         let tables = self.tables(piece)?;
         let mut first = 0;
-        while first < pairs {
-            let some = (pairs - first).min(MAX_BATCH_ROWS as u64);
+        while first < pairs.rows {
+            let some = (pairs.rows - first).min(MAX_BATCH_ROWS as u64);
             let expansion = Expansion { first, ..sums.clone() };
-            let extent = ExtentInput { rows: ExtentRows::Known(some), ..extent.clone() };
+            let extent = ExtentInput { rows: some_pairs(sums, pairs, some)?, ..extent.clone() };
             let texts = self.run.reached.by(&piece.spec);
             let input = Input {
                 extents: std::slice::from_ref(&extent),
@@ -559,9 +571,8 @@ impl SegmentRun {
 
     /// Fails when an error was raised while rows were marked.
     pub(crate) async fn check_raised(&self, marks: &DeviceView, stream: &Stream) -> Result<(), Failure> {
-        let control = marks.view(0..64)?.download_vec(stream, &self.run.engine.pinned)?.await?;
-        let (error, _) = crate::program::failure::control_words(&control)?;
-        crate::program::failure::flagged(error)
+        let control = [marks.view(0..CONTROL_BYTES as usize)?];
+        self.run.ask((self.index, Question::Raised), &control, no_error, stream).await.map(drop)
     }
 
     /// A launch of the last piece over no rows.
@@ -907,6 +918,14 @@ impl SegmentRun {
             None => Ok(DeviceBuffer::zeroed(mark_bytes(0), stream, &self.run.engine.pool)?.as_view().clone()),
         }
     }
+}
+
+/// `rows` of these pairs as the rows of an expansion; where nobody has waited for their number, it is read on the device.
+fn some_pairs(sums: &Expansion, pairs: Pairs, rows: u64) -> Result<ExtentRows, Failure> {
+    Ok(match pairs.assumed {
+        true => ExtentRows::OnDevice { control: sums.control()?, upper_bound: rows },
+        false => ExtentRows::Known(rows),
+    })
 }
 
 /// Build sides that are there.

@@ -44,6 +44,8 @@ pub enum Failure {
     Ranks,
     /// Texts that the device makes took more room than was planned.
     Arena,
+    /// What earlier runs found of the plan was not so.
+    Surprise,
     /// Whoever reads the result has gone.
     Cancelled,
 }
@@ -66,6 +68,7 @@ impl Failure {
             }
             Self::Ranks => "ranks of strings moved: their dictionaries are complete now".to_string(),
             Self::Arena => "texts that the device makes take more room than planned".to_string(),
+            Self::Surprise => "what earlier runs found of the plan is not so: it is asked for again".to_string(),
             Self::Trouble(trouble) | Self::Midway(trouble) | Self::Pinned(trouble) => trouble.what.clone(),
             Self::Input(error) => error.strip_backtrace(),
             Self::Cancelled => "nobody reads the result any more".to_string(),

@@ -7,6 +7,8 @@
 //!
 //! Trouble  out of memory, a lost device or an error flag before the first batch re-runs the CPU subplan, with a note.
 
+pub mod answers;
+mod ask;
 pub(crate) mod attempts;
 pub(crate) mod background_compile;
 pub mod build_side;

@@ -3,15 +3,16 @@
 //!   parts ─ count ─► [ 4 rows of 100 ] [ 7 of 100 ] ─ one launch ─► [ 11 rows ]
 //!
 //! Memory   the packed part beside the others, which go when it is written.
-//! Waits    to count; packing does not.
+//! Waits    to count, in a first run; packing does not.
 
 use millpond_kernels::codegen::ir::{Extents, Graph, PipelineSpec, SinkSpec, Ty};
 use millpond_kernels::layout::OutputLayout;
 use millpond_kernels::pipeline::Input;
-use millpond_memory::{DeviceBuffer, HostKind, Reservation, Stream};
+use millpond_memory::{DeviceBuffer, Reservation, Stream};
 
 use crate::error::EngineError;
-use crate::program::failure::{Failure, control_words, flagged};
+use crate::program::answers::{Question, rows_of_each};
+use crate::program::failure::Failure;
 use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
 use crate::program::run::Run;
 
@@ -31,26 +32,18 @@ impl Run {
         })
     }
 
-    /// Asks how many rows the parts have, and keeps it as their upper bounds; gives the sum.
-    pub async fn count_rows_of(&self, parts: &mut [Part], stream: &Stream) -> Result<u64, Failure> {
+    /// Asks how many rows the parts of a segment have, and keeps it as their upper bounds; gives the sum.
+    pub async fn count_rows_of(&self, segment: usize, parts: &mut [Part], stream: &Stream) -> Result<u64, Failure> {
         if parts.is_empty() {
             return Ok(0);
         }
-        let each = OutputLayout::CONTROL.len();
-        let mut staging = self.engine.pinned.take(HostKind::Download, each * parts.len()).await?;
-        for (index, part) in parts.iter().enumerate() {
-            let at = index * each;
-            staging.enqueue_to_host(at..at + each, &part.buffer.view(OutputLayout::CONTROL)?, stream)?;
+        let control = |part: &Part| part.buffer.view(OutputLayout::CONTROL);
+        let controls = parts.iter().map(control).collect::<Result<Vec<_>, _>>()?;
+        let counts = self.ask((segment, Question::Rows), &controls, rows_of_each, stream).await?;
+        for (part, rows) in parts.iter_mut().zip(&counts) {
+            part.rows_known(*rows)?;
         }
-        let staging = staging.idle()?.await?;
-        let mut total = 0;
-        for (part, control) in parts.iter_mut().zip(staging.read()?.chunks(each)) {
-            let (error, rows) = control_words(control)?;
-            flagged(error)?;
-            part.rows_known(rows)?;
-            total += rows;
-        }
-        Ok(total)
+        Ok(counts.iter().sum())
     }
 
     /// Several parts of the same columns as one.
@@ -69,9 +62,9 @@ impl Run {
     }
 
     /// A part that takes no more than its rows need.
-    pub async fn shrink(&self, part: Part, stream: &Stream) -> Result<Part, Failure> {
+    pub async fn shrink(&self, segment: usize, part: Part, stream: &Stream) -> Result<Part, Failure> {
         let mut parts = vec![part];
-        let rows = self.count_rows_of(&mut parts, stream).await?;
+        let rows = self.count_rows_of(segment, &mut parts, stream).await?;
         let stays = parts.first().is_some_and(|part| rows * 2 > part.layout.rows_upper_bound);
         self.packed(parts, stays, true, stream)
     }

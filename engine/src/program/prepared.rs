@@ -15,6 +15,7 @@ use crate::column::dictionary::SourceDictionaries;
 use crate::column::{ColumnInfo, DictionaryId};
 use crate::device::learnt::StringForm;
 use crate::expr::{Dictionaries, Dictionary, LookupTable};
+use crate::program::answers::Answers;
 use crate::program::build_side::{BuildForm, KeyForm};
 use crate::program::contract::{SourceFacts, SourceRun};
 use crate::program::given::Details;
@@ -55,12 +56,20 @@ pub struct Lessons {
     pub split_next: Option<Split>,
     /// Rows of an extent, at most, since memory has run out.
     pub extent_rows: Option<usize>,
+    /// What earlier runs had found was not so: ask again, and wait.
+    pub asks: bool,
 }
 
 impl Lessons {
     /// True when a program that is prepared with the one is prepared with the other.
     pub fn plan_as(&self, other: &Self) -> bool {
         self.wide == other.wide && self.strings == other.strings
+    }
+
+    /// True for a run that takes all there is at once: what it asks the device is what another one asks, in the same order.
+    fn takes_all_at_once(&self) -> bool {
+        let cut = !self.passes.is_empty() || !self.join_parts.is_empty() || self.extent_rows.is_some();
+        !(cut || self.piecewise || self.asks)
     }
 }
 
@@ -88,6 +97,8 @@ pub struct Prepared {
     tables: Arc<Mutex<Tables>>,
     /// What the last run of a segment has compiled, in the segment's own words.
     compiled: Arc<Mutex<HashMap<usize, Compiled>>>,
+    /// What runs have asked the device.
+    pub answers: Arc<Answers>,
 }
 
 /// A segment as a run has compiled it.
@@ -168,6 +179,7 @@ impl Prepared {
             stamps: stamps(opened),
             tables: Arc::new(Mutex::new(Tables::new(definitions, dictionaries))),
             compiled: Arc::default(),
+            answers: Arc::default(),
         })
     }
 
@@ -194,6 +206,12 @@ impl Prepared {
     /// Keeps for later runs what this one has compiled.
     pub fn keep_compiled(&self, segment: usize, compiled: Compiled) {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner).insert(segment, compiled);
+    }
+
+    /// True if a run finds what an earlier one has found: its columns stay, and it takes all of them at once.
+    pub fn answers_hold(&self) -> bool {
+        let stay = self.stamps.iter().all(|stamp| *stamp != 0);
+        stay && self.lessons.takes_all_at_once() && !self.program.streams_out()
     }
 
     /// The tables that its runs share.

@@ -19,6 +19,7 @@ use tokio::sync::RwLock;
 
 use crate::column::{ColumnInfo, DictionaryId, Form};
 use crate::expr::{Dictionary, Lookup};
+use crate::program::answers::Asked;
 use crate::program::context::RunContext;
 use crate::program::contract::SourceRun;
 use crate::program::extents::Shape;
@@ -70,7 +71,12 @@ impl Run {
             reached: Reached::new(lessons.arena_times),
             gate: RwLock::default(),
             lessons: Mutex::new(lessons.clone()),
-            results: Results::new(out.clone(), program.row_offset, program.row_limit),
+            results: Results::new(
+                out.clone(),
+                program.row_offset,
+                program.row_limit,
+                Asked::new(prepared.answers_hold()),
+            ),
             prepared,
         }
     }

@@ -12,6 +12,7 @@ use millpond_memory::recorder;
 use tokio::sync::mpsc;
 
 use crate::profile::step;
+use crate::program::answers::Asked;
 use crate::program::failure::Failure;
 
 /// Where result batches go.
@@ -52,11 +53,13 @@ pub struct Results {
     rows_kept: AtomicUsize,
     beginning: Beginning,
     out: Output,
+    /// What must be so before they leave.
+    pub(crate) asked: Asked,
 }
 
 impl Results {
-    /// For at most `limit` rows behind the first `offset`.
-    pub fn new(out: Output, offset: usize, limit: Option<usize>) -> Self {
+    /// For at most `limit` rows behind the first `offset`, once what was `asked` is so.
+    pub fn new(out: Output, offset: usize, limit: Option<usize>, asked: Asked) -> Self {
         Self {
             remaining: AtomicUsize::new(limit.map_or(usize::MAX, |n| n.saturating_add(offset))),
             left_out: AtomicUsize::new(0),
@@ -65,6 +68,7 @@ impl Results {
             rows_kept: AtomicUsize::new(0),
             beginning: Beginning::default(),
             out,
+            asked,
         }
     }
 

@@ -64,7 +64,8 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: O
     };
     let run = attempts::run(&download, &context, &scope, &record.tally, &out);
     let ended = recorder::during(profile::step::PREPARE, run).await;
-    if ended.is_ok() && record.tally.attempts.load(Ordering::Relaxed) == 1 {
+    let (attempts, answers) = (&record.tally.attempts, &record.tally.answers_kept);
+    if ended.is_ok() && attempts.load(Ordering::Relaxed) == 1 && answers.load(Ordering::Relaxed) == 0 {
         turn.is_steady();
     }
     drop(record);
@@ -80,6 +81,9 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: O
             Trouble { what: error.strip_backtrace(), ..Trouble::default() }
         }
         Err(Failure::Input(error)) => return Err(error),
+        Err(Failure::Surprise) => {
+            Trouble { what: "what was found of the plan kept changing".into(), ..Trouble::default() }
+        }
         Err(Failure::Ranges | Failure::Dictionaries(_) | Failure::Ranks | Failure::Texts(_) | Failure::Arena) => {
             Trouble { what: "values left the ranges that statistics gave".into(), ..Trouble::default() }
         }

@@ -35,6 +35,7 @@ mod sql_features;
 mod stored;
 mod strategies;
 mod support;
+mod surprises;
 mod text;
 mod tops;
 mod tpch;

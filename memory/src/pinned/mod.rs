@@ -455,6 +455,15 @@ impl PinnedBuffer {
         self.enqueue(Direction::Down, range, from, stream, Location::caller())
     }
 
+    /// Makes what is submitted to `stream` from now on run after every copy: who waits for that has waited for these, too.
+    #[track_caller]
+    pub fn goes_before(&self, stream: &Stream) -> Result<()> {
+        if let Some((_, position)) = &self.last {
+            stream.wait_for(*position)?;
+        }
+        Ok(())
+    }
+
     /// The buffer, when every copy has finished.
     #[track_caller]
     pub fn idle(self) -> Result<Pending<PinnedBuffer>> {

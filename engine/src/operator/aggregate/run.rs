@@ -7,7 +7,7 @@
 //!
 //! Size     a hash table starts small, whatever the extent's rows: with what an earlier run of the plan needed, else with room for
 //!          65,536 groups. It is never more than twice as large as its groups ask for, once it is large.
-//! Waits    for the number of rows left over, where there might be any; before a large output, for the number of groups.
+//! Waits    in a first run: for the number of rows left over, where there might be any; before a large output, for the number of groups.
 //! Memory   promised by the governor before it is allocated; while a table grows, the old one and the new. Where there is none to
 //!          grow, the table fills up to seven eighths before the run begins again with fewer keys at a time.
 
@@ -25,9 +25,10 @@ use millpond_memory::{DeviceBuffer, Reservation, Stream};
 use crate::error::EngineError;
 use crate::operator::aggregate::lower::LoweredRanking;
 use crate::operator::sort::run::{fetch_rows, order_rows};
+use crate::program::answers::{Question, rows_of_each};
 use crate::program::contract::{SinkRun, TableSize};
 use crate::program::extents::{Extent, PreparedSegment, SegmentRun};
-use crate::program::failure::{Failure, control_words, flagged};
+use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::lower::LoweredSegment;
 use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
@@ -212,8 +213,9 @@ impl Adding<'_> {
         }
         let run = &self.segment.run;
         let (noted, _promise) = run.memory.take_zeroed(Leftover::bytes(rows), &run.tags.groups, self.stream)?;
-        let mut again = false;
+        let mut asked = 0;
         loop {
+            let again = asked > 0;
             let state = self.table(&mut slot, pipeline, rows)?;
             let leftover = Leftover { noted: noted.as_view().clone(), again, limit: state.limit };
             let input = Input { leftover: Some(&leftover), ..input };
@@ -223,10 +225,16 @@ impl Adding<'_> {
             let generation = state.generation;
             // Others may go on while this feeder waits.
             drop(slot);
-            let count = noted.view(Leftover::COUNT)?.download_vec(self.stream, &self.segment.run.engine.pinned);
-            let count = count.map_err(|error| Failure::from(error).midway())?.await?;
-            let left = count.as_chunks::<8>().0.first().map_or(0, |word| u64::from_le_bytes(*word));
+            let question = (self.segment.index, Question::Leftover);
+            let count = [noted.view(Leftover::COUNT)?];
+            let left = run.ask(question, &count, words, self.stream).await.map_err(Failure::midway)?;
+            asked += 1;
+            let left = left.first().copied().unwrap_or(0);
             if left == 0 {
+                if again {
+                    // A later run begins with a table in which all find room.
+                    run.answer_at_once(question, asked, vec![0]);
+                }
                 return Ok(());
             }
             slot = self.of.state.lock().await;
@@ -234,7 +242,6 @@ impl Adding<'_> {
                 self.grow(state, pipeline, left).map_err(Failure::midway)?;
             }
             noted.view(Leftover::COUNT)?.fill(0, self.stream)?;
-            again = true;
         }
     }
 
@@ -307,13 +314,9 @@ impl Adding<'_> {
 
     /// Asks a hash table how many groups it has: the bound counts every row as one.
     async fn count_groups(&self, state: &mut State) -> Result<u64, Failure> {
-        let control = state
-            .buffer
-            .view(StateLayout::CONTROL)?
-            .download_vec(self.stream, &self.segment.run.engine.pinned)?
-            .await?;
-        let (error, groups) = control_words(&control)?;
-        flagged(error)?;
+        let control = [state.buffer.view(StateLayout::CONTROL)?];
+        let asked = (self.segment.index, Question::Groups);
+        let groups = self.segment.run.ask(asked, &control, rows_of_each, self.stream).await?.iter().sum();
         state.groups = groups;
         Ok(groups)
     }
@@ -345,6 +348,11 @@ impl Adding<'_> {
         let part = Part::new(&buffer, layout, self.prepared.lowered.outputs.clone()).promised(promise);
         Ok(if waits { Kept::spillable(part, &self.segment.run.engine)? } else { Kept::staying(part) })
     }
+}
+
+/// The words of a block that are counts.
+fn words(block: &[u8]) -> Result<Vec<u64>, Failure> {
+    Ok(block.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
 }
 
 /// Keeps rows, variant by variant, and puts them in the order of their groups when all are there.

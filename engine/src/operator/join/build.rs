@@ -5,29 +5,41 @@
 //!
 //! Kinds    by bytes, see [`table_spec`]. What the choice relies on is checked while the table is built: keys that were not
 //!          unique get lists, or rows where there were but bits; one outside its range makes the table a hashed one.
-//! Waits    for the number of rows; for the keys' extremes where a table without their ranges would be a hashed one, or a scan wants
+//! Waits    in a first run: for the number of rows; for the keys' extremes where a table without their ranges would be a hashed one, or a scan wants
 //!          to know; and for what the table says of its keys, which decides the shape of the pipelines that probe it.
+//! Later    runs make the table as the first has found it best, and what that says of its keys is checked when they end.
 //! Memory   the rows, the table, its lists, and while they are made 4 bytes of scratch a row.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millpond_kernels::codegen::ir::{ErrorCode, PipelineSpec, Repr, TableKind, TableSpec, Ty};
 use millpond_kernels::join::{TableFacts, TableLayout, list_rows};
-use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input};
+use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, Pipeline};
 use millpond_memory::{DeviceBuffer, DeviceView, Reservation, Stream};
 
 use crate::column::ColumnInfo;
 use crate::error::EngineError;
-use crate::expr::LookupKind;
+use crate::expr::{LookupKind, LookupTable};
 use crate::operator::join::DeviceJoinExec;
 use crate::operator::join::lower::{TableRoom, lower_table, table_spec};
 use crate::operator::join::probe::Asked;
+use crate::program::answers::Thing;
 use crate::program::build_side::{Build, BuildForm, KeyForm};
 use crate::program::failure::{Failure, flagged};
 use crate::program::given::Given;
-use crate::program::lower::column_spec;
+use crate::program::lower::{Piece, column_spec};
 use crate::program::part::Part;
 use crate::program::run::Run;
 use crate::program::segments::Origin;
-use crate::program::texts::Made;
+use crate::program::texts;
+
+/// How the table of a build side is made.
+struct Making {
+    spec: TableSpec,
+    /// What fills it, but where every row matches every key.
+    filling: Option<(Piece, Arc<Pipeline>)>,
+}
 
 /// A table, and what it says of its keys.
 struct Filled {
@@ -37,6 +49,27 @@ struct Filled {
     leaders: Option<(DeviceBuffer, Reservation)>,
     facts: TableFacts,
     promise: Reservation,
+}
+
+/// How an earlier run has made the table of a build side, and what it found of it.
+struct Made {
+    rows: u64,
+    columns: Vec<ColumnInfo>,
+    forms: Vec<KeyForm>,
+    making: Making,
+    facts: TableFacts,
+}
+
+/// A build side while its table is made.
+struct Building<'a> {
+    run: &'a Run,
+    index: usize,
+    join: &'a DeviceJoinExec,
+    columns: &'a [ColumnInfo],
+    /// Its rows in one place; `None` if there are none.
+    part: Option<&'a Part>,
+    rows: u64,
+    stream: &'a Stream,
 }
 
 impl Run {
@@ -52,58 +85,28 @@ impl Run {
         for part in given.parts {
             parts.push(part.on_device(stream)?);
         }
-        let rows = self.count_rows_of(&mut parts, stream).await?;
+        let rows = self.count_rows_of(index, &mut parts, stream).await?;
         parts.retain(|part| part.rows_bound() > 0);
         let part = if parts.is_empty() { None } else { Some(self.joined(parts, true, stream)?) };
-
-        let forms = self.prepared.keys.get(&index).ok_or_else(|| EngineError::internal("a build side has keys"))?;
-        // Ranges of codes are known better by now than when the keys were planned.
-        let mut forms = forms.clone();
-        for (form, (expr, _)) in forms.iter_mut().zip(join.on()) {
-            form.narrowed(expr, &given.columns);
+        let columns = given.columns.as_slice();
+        let building = Building { run: self, index, join, columns, part: part.as_ref(), rows, stream };
+        let known = self.known::<Made>(index).filter(|made| made.rows == rows && made.columns == columns);
+        let mut filled = None;
+        if let Some(made) = &known {
+            filled = building.fill_as(made)?;
         }
-        let mut keys: Vec<Ty> = forms.iter().map(|form| form.ty).collect();
-        let most = (self.engine.pool.limit().as_u64() / 16).min(2 << 30);
-        let room = Some(TableRoom { rows, most, probe_bytes: self.probe_bytes(index) });
-        let mut asked = Asked::by(join, self.prepared.payload.contains(&index));
-        let mut spec = table_spec(join, &keys, asked, room);
-        let tells_scans = self.tells_scans(index, join);
-        let is_addressable = keys.iter().all(|key| key.repr.is_integer() || key.repr == Repr::Bool);
-        let mut measured = vec![];
-        if let Some(part) = &part
-            && (tells_scans || spec.kind == TableKind::Hash && is_addressable)
-        {
-            measured = self.measure(join, &given.columns, part, stream).await?;
-            for one in measured.iter().filter(|one| forms[one.key].is_own()) {
-                let (low, high) = one.range.unwrap_or((0, 0));
-                let known = keys[one.key].range;
-                let range = known.map_or((low, high), |known| (low.max(known.low), high.min(known.high)));
-                if range.0 <= range.1 {
-                    keys[one.key] = keys[one.key].within(range.0, range.1);
-                }
+        let (made, filled) = match (known, filled) {
+            (Some(made), Some(filled)) => (made, filled),
+            _ => {
+                let (made, filled) = building.make().await?;
+                let made = Arc::new(made);
+                self.keep_known(index, Arc::clone(&made) as Thing);
+                (made, filled)
             }
-            spec = table_spec(join, &keys, asked, room);
-        }
-        if tells_scans {
-            self.tell_scans(join, part.is_some().then_some(&measured))?;
-        }
-        let mut filled = self.fill_table(join, &forms, &given.columns, spec.clone(), part.as_ref(), stream).await?;
-        if filled.facts.has_duplicates && asked.lists && spec.kind == TableKind::Bitmap {
-            // As many matches as rows, after all.
-            asked.rows = true;
-            spec = table_spec(join, &keys, asked, room);
-            drop(filled);
-            filled = self.fill_table(join, &forms, &given.columns, spec.clone(), part.as_ref(), stream).await?;
-        }
-        let is_outside = ErrorCode::from_word(filled.facts.error).is_some_and(|(code, _)| code == ErrorCode::KeyRange);
-        if is_outside && spec.kind != TableKind::Hash {
-            spec = TableSpec { kind: TableKind::Hash, lists: asked.lists, ..spec };
-            drop(filled);
-            filled = self.fill_table(join, &forms, &given.columns, spec.clone(), part.as_ref(), stream).await?;
-        }
-        flagged(filled.facts.error)?;
+        };
         let Filled { table, layout, leaders, facts, promise } = filled;
         let mut promises = vec![promise];
+        let mut spec = made.making.spec.clone();
         spec.lists &= facts.has_duplicates;
         let mut lists = None;
         if let Some((leaders, _promise)) = leaders.filter(|_| spec.lists) {
@@ -116,7 +119,7 @@ impl Run {
             build: index,
             columns: given.columns,
             table: spec,
-            keys: forms,
+            keys: made.forms.clone(),
             has_duplicates: facts.has_duplicates,
             has_null_keys: facts.has_null_keys,
             is_empty: rows == 0,
@@ -124,35 +127,119 @@ impl Run {
         let table = (table.as_view().clone(), layout);
         Build::new(self, part, rows, table, lists, promises, form)
     }
+}
 
-    /// The table of `part`, whose rows are as many as its bound says.
-    async fn fill_table(
-        &self,
-        join: &DeviceJoinExec,
-        forms: &[KeyForm],
-        columns: &[ColumnInfo],
-        spec: TableSpec,
-        part: Option<&Part>,
-        stream: &Stream,
-    ) -> Result<Filled, Failure> {
-        let bound = part.map_or(0, Part::rows_bound);
-        let layout = TableLayout::new(&spec, bound)?;
-        let tag = &self.tags.joins;
-        if spec.kind == TableKind::Every {
-            let (table, promise) = self.memory.take_zeroed(layout.bytes, tag, stream)?;
-            let facts = TableFacts { error: 0, has_duplicates: bound > 1, has_null_keys: false };
-            return Ok(Filled { table, layout, leaders: None, facts, promise });
+impl Building<'_> {
+    /// Makes the table, of the kind that its keys allow.
+    async fn make(&self) -> Result<(Made, Filled), Failure> {
+        let Self { run, index, join, columns, part, rows, stream } = *self;
+        let forms = run.prepared.keys.get(&index).ok_or_else(|| EngineError::internal("a build side has keys"))?;
+        // Ranges of codes are known better by now than when the keys were planned.
+        let mut forms = forms.clone();
+        for (form, (expr, _)) in forms.iter_mut().zip(join.on()) {
+            form.narrowed(expr, columns);
         }
-        let (piece, pipeline) = self.tally.preparing(|| {
-            self.tally.lowerings.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let piece = lower_table(join, columns, forms, &spec, &mut self.prepared.tables().definitions)?;
-            let pipeline = self.pipeline(&piece.spec)?;
-            Ok::<_, Failure>((piece, pipeline))
-        })?;
-        let (table, promise) = self.memory.take(layout.bytes, tag, stream)?;
+        let mut keys: Vec<Ty> = forms.iter().map(|form| form.ty).collect();
+        let most = (run.engine.pool.limit().as_u64() / 16).min(2 << 30);
+        let room = Some(TableRoom { rows, most, probe_bytes: run.probe_bytes(index) });
+        let mut asked = Asked::by(join, run.prepared.payload.contains(&index));
+        let mut spec = table_spec(join, &keys, asked, room);
+        let tells_scans = run.tells_scans(index, join);
+        let is_addressable = keys.iter().all(|key| key.repr.is_integer() || key.repr == Repr::Bool);
+        let mut measured = vec![];
+        if let Some(part) = part
+            && (tells_scans || spec.kind == TableKind::Hash && is_addressable)
+        {
+            measured = run.measure(join, columns, part, stream).await?;
+            for one in measured.iter().filter(|one| forms[one.key].is_own()) {
+                let (low, high) = one.range.unwrap_or((0, 0));
+                let known = keys[one.key].range;
+                let range = known.map_or((low, high), |known| (low.max(known.low), high.min(known.high)));
+                if range.0 <= range.1 {
+                    keys[one.key] = keys[one.key].within(range.0, range.1);
+                }
+            }
+            spec = table_spec(join, &keys, asked, room);
+        }
+        if tells_scans {
+            run.tell_scans(join, part.is_some().then_some(&measured))?;
+        }
+        let (mut making, mut filled) = self.fill(&forms, spec).await?;
+        if filled.facts.has_duplicates && asked.lists && making.spec.kind == TableKind::Bitmap {
+            // As many matches as rows, after all.
+            asked.rows = true;
+            drop(filled);
+            (making, filled) = self.fill(&forms, table_spec(join, &keys, asked, room)).await?;
+        }
+        let is_outside = ErrorCode::from_word(filled.facts.error).is_some_and(|(code, _)| code == ErrorCode::KeyRange);
+        if is_outside && making.spec.kind != TableKind::Hash {
+            drop(filled);
+            let spec = TableSpec { kind: TableKind::Hash, lists: asked.lists, ..making.spec };
+            (making, filled) = self.fill(&forms, spec).await?;
+        }
+        flagged(filled.facts.error)?;
+        Ok((Made { rows, columns: columns.to_vec(), forms, making, facts: filled.facts }, filled))
+    }
+
+    /// Fills a table as `spec` says, and waits for what it says of its keys.
+    async fn fill(&self, forms: &[KeyForm], spec: TableSpec) -> Result<(Making, Filled), Failure> {
+        let Self { run, join, columns, stream, .. } = *self;
+        let filling = match spec.kind {
+            TableKind::Every => None,
+            _ => Some(run.tally.preparing(|| {
+                run.tally.lowerings.fetch_add(1, Ordering::Relaxed);
+                let piece = lower_table(join, columns, forms, &spec, &mut run.prepared.tables().definitions)?;
+                let pipeline = run.pipeline(&piece.spec)?;
+                Ok::<_, Failure>((piece, pipeline))
+            })?),
+        };
+        let making = Making { spec, filling };
+        let mut filled = self.launch(&making)?;
+        if making.filling.is_some() {
+            let control = filled.table.view(TableLayout::CONTROL)?.download_vec(stream, &run.engine.pinned)?.await?;
+            filled.facts = TableLayout::facts(&control)?;
+        }
+        Ok((making, filled))
+    }
+
+    /// Fills the table that an earlier run has `made`; `None` if what that found cannot be checked.
+    fn fill_as(&self, made: &Made) -> Result<Option<Filled>, Failure> {
+        let Self { run, stream, .. } = *self;
+        if let Some((_, pipeline)) = &made.making.filling {
+            run.tally.note(pipeline);
+        }
+        let mut filled = self.launch(&made.making)?;
+        if made.making.filling.is_some() {
+            let control = [filled.table.view(TableLayout::CONTROL)?];
+            let mut facts = made.facts;
+            if run.is_to_be_wrong() {
+                facts.has_duplicates = !facts.has_duplicates;
+            }
+            if !run.assume(words_of(facts), &control, facts_words, stream)? {
+                return Ok(None);
+            }
+            filled.facts = facts;
+        }
+        Ok(Some(filled))
+    }
+
+    /// A table with the rows of the build side, which are as many as their bound says. What it says of its keys is not known yet, but
+    /// where every row matches.
+    fn launch(&self, making: &Making) -> Result<Filled, Failure> {
+        let Self { run, part, stream, .. } = *self;
+        let spec = &making.spec;
+        let bound = part.map_or(0, Part::rows_bound);
+        let layout = TableLayout::new(spec, bound)?;
+        let tag = &run.tags.joins;
+        let facts = TableFacts { error: 0, has_duplicates: bound > 1, has_null_keys: false };
+        let Some((piece, pipeline)) = &making.filling else {
+            let (table, promise) = run.memory.take_zeroed(layout.bytes, tag, stream)?;
+            return Ok(Filled { table, layout, leaders: None, facts, promise });
+        };
+        let (table, promise) = run.memory.take(layout.bytes, tag, stream)?;
         let mut leaders = None;
         if spec.lists {
-            leaders = Some(self.memory.take(layout.scratch_bytes(), tag, stream)?);
+            leaders = Some(run.memory.take(layout.scratch_bytes(), tag, stream)?);
         }
         let extent = match part {
             Some(part) => part.as_extent()?,
@@ -160,16 +247,16 @@ impl Run {
         };
         let mut lookups = Vec::with_capacity(piece.lookups.len());
         for lookup in &piece.lookups {
-            let crate::expr::LookupTable::Dictionary(lookup) = lookup else {
+            let LookupTable::Dictionary(lookup) = lookup else {
                 return Err(EngineError::internal("keys of a build side look into dictionaries only").into());
             };
-            let table = self.lookup(lookup, stream)?;
+            let table = run.lookup(lookup, stream)?;
             if lookup.kind == LookupKind::Text {
-                self.reached.keep(&table.values, None);
+                run.reached.keep(&table.values, None);
             }
             lookups.push(table);
         }
-        let texts = self.reached.by(&piece.spec);
+        let texts = run.reached.by(&piece.spec);
         let input = Input {
             extents: std::slice::from_ref(&extent),
             literals: &piece.literals,
@@ -178,17 +265,26 @@ impl Run {
             ..Input::default()
         };
         let scratch = leaders.as_ref().map(|(leaders, _)| leaders.as_view());
-        let made = self.made(&piece.spec, &input, stream)?;
-        let input = Input { arena: made.as_ref().map(Made::view), ..input };
+        let made = run.made(&piece.spec, &input, stream)?;
+        let input = Input { arena: made.as_ref().map(texts::Made::view), ..input };
         pipeline.build_table(input, table.as_view(), &layout, scratch, stream)?;
         // The table's views of texts that were made lead there.
-        made.into_iter().for_each(Made::stay);
-        self.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let control = table.view(TableLayout::CONTROL)?.download_vec(stream, &self.engine.pinned)?.await?;
-        let facts = TableLayout::facts(&control)?;
+        made.into_iter().for_each(texts::Made::stay);
+        run.tally.launches.fetch_add(1, Ordering::Relaxed);
         Ok(Filled { table, layout, leaders, facts, promise })
     }
+}
 
+fn words_of(facts: TableFacts) -> Vec<u64> {
+    vec![facts.error, facts.has_duplicates.into(), facts.has_null_keys.into()]
+}
+
+/// What a table's control block says of its keys.
+fn facts_words(control: &[u8]) -> Result<Vec<u64>, Failure> {
+    Ok(words_of(TableLayout::facts(control)?))
+}
+
+impl Run {
     /// Bytes of the columns that are fed to whoever probes what segment `build` builds, as far as statistics know their rows.
     fn probe_bytes(&self, build: usize) -> u64 {
         let of = |source: usize| {

@@ -40,10 +40,10 @@ impl LimitRun {
     }
 
     /// The rows of `part` that lie between offset and limit, if there are any.
-    async fn limit(&self, part: Part, run: &Run, stream: &Stream) -> Result<Option<Part>, Failure> {
+    async fn limit(&self, part: Part, segment: &SegmentRun, stream: &Stream) -> Result<Option<Part>, Failure> {
         let LimitSink { skip, fetch } = self.limit;
-        let mut parts = [part];
-        let rows = run.count_rows_of(&mut parts, stream).await?;
+        let (run, mut parts) = (&segment.run, [part]);
+        let rows = run.count_rows_of(segment.index, &mut parts, stream).await?;
         let [part] = parts;
         // One after the other: what is counted is kept, and what finds no memory is not counted.
         let _turn = self.turn.lock().await;
@@ -65,7 +65,7 @@ impl SinkRun for LimitRun {
         async move {
             let Extent { segment, stream, .. } = extent;
             let (part, made) = extent.materialise(true).await?;
-            if let Some(part) = self.limit(part, &segment.run, stream).await? {
+            if let Some(part) = self.limit(part, segment, stream).await? {
                 segment.keep(Kept::spillable(part, &segment.run.engine)?);
                 segment.keep_made(made);
             }

@@ -12,7 +12,7 @@
 //! Parts    of k rows each; some of them together become one again.
 //! Errors   a row that is left out is not computed: where a column could raise an error, no bar is used.
 //! Strings  have no bar as first keys: codes are ranked once all rows are there.
-//! Waits    for the number of rows that passed, where there may be more than fit, and once for a first bar.
+//! Waits    in a first run: for the number of rows that passed, where there may be more than fit, and once for a first bar.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -27,6 +27,7 @@ use crate::error::EngineError;
 use crate::expr::{LookupTable, Lowering};
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::sort::run::{SortRun, first_rows};
+use crate::program::answers::Question;
 use crate::program::extents::{Extent, ExtentRest, SegmentRun};
 use crate::program::failure::{Failure, control_words, flagged};
 use crate::program::part::{Kept, Part};
@@ -148,7 +149,7 @@ impl SortRun {
             drop(extent);
             let mut part = if cut { first_rows(segment, part, wanted, keys, stream).await? } else { part };
             if cut && self.search.bar().is_none() {
-                let rows = segment.run.count_rows_of(std::slice::from_mut(&mut part), stream).await?;
+                let rows = segment.run.count_rows_of(segment.index, std::slice::from_mut(&mut part), stream).await?;
                 self.improve(&part, rows, best, segment, stream)?;
             }
             segment.keep_made(made);
@@ -169,7 +170,7 @@ impl SortRun {
             let (part, _made) = self.rows_passing(&some, u64::MAX, false).await?;
             let part = first_rows(segment, part, wanted, keys, stream).await?;
             let mut parts = [part];
-            let rows = segment.run.count_rows_of(&mut parts, stream).await?;
+            let rows = segment.run.count_rows_of(segment.index, &mut parts, stream).await?;
             self.improve(&parts[0], rows, best, segment, stream)?;
         }
         let mut room = few.max(self.search.room.load(Ordering::Relaxed));
@@ -279,9 +280,13 @@ impl SortRun {
 
 /// How many rows passed.
 async fn rows_passed(part: &Part, segment: &SegmentRun, stream: &Stream) -> Result<u64, Failure> {
-    let control = part.buffer.view(OutputLayout::CONTROL)?.download_vec(stream, &segment.run.engine.pinned)?.await?;
-    let (error, _) = control_words(&control)?;
-    flagged(error)?;
-    OutputLayout::passed(&control)
-        .ok_or_else(|| EngineError::internal("the rows that passed are in the control block").into())
+    let control = part.buffer.view(OutputLayout::CONTROL)?;
+    let passed = segment.run.ask((segment.index, Question::Passed), &[control], passed, stream).await?;
+    passed.first().copied().ok_or_else(|| EngineError::internal("rows that passed are counted").into())
+}
+
+fn passed(control: &[u8]) -> Result<Vec<u64>, Failure> {
+    flagged(control_words(control)?.0)?;
+    let passed = OutputLayout::passed(control);
+    Ok(vec![passed.ok_or_else(|| EngineError::internal("the rows that passed are in the control block"))?])
 }

@@ -3,6 +3,7 @@
 //!   record ──► is it a group? ──► keys (code split, or words) ─ cells (limbs recombined, encodings undone) ──► columns
 //!
 //! NULL      an accumulator that saw no row is NULL; sums wrap at the width of their type, as DataFusion's do.
+//! Room      the first groups for which there is room are written; who gave too little finds more of them in the table's count.
 //! Order     direct tables come out in the order of their codes, hash tables in no order.
 //! Errors    an error in the state becomes the output's own.
 //! After     the last launch that fills the table: its words are read plainly.
@@ -66,7 +67,9 @@ pub(crate) fn emit_kernel(
         return (std::mem::replace(f, FunctionBuilder::kernel("emit")), params);
     }
 
-    let compaction = Compaction::new(module, f, output, num_tiles, None, outputs.has_flags());
+    let room = params.declare(f, Slot::Room, Type::U64);
+    let room = f.load_param(&room);
+    let compaction = Compaction::new(module, f, output, num_tiles, Some(room), outputs.has_flags());
     f.loop_(|f| {
         let tile = compaction.next_tile(f);
         let slot = f.mad(tile, tune::COMPACT_THREADS, compaction.thread);
@@ -87,7 +90,7 @@ pub(crate) fn emit_kernel(
         });
         let places = compaction.place(f, tile, keep);
         let flags = outputs.flags(f);
-        f.if_(keep, |f| {
+        f.if_(places.kept, |f| {
             let keys = match &dense {
                 Some(dense) => dense.split(f, plan, slot),
                 None => table_keys(f, plan, record),

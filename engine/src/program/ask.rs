@@ -1,0 +1,182 @@
+//! Asks the device for numbers that decide what comes next: waits for them, or goes on with what earlier runs found.
+//!
+//!   ask(segment, question, control block) ─┬─ a first run: awaited, kept          see [`answers`](super::answers)
+//!                                          └─ known: copied for the check, gone on with at once
+//!
+//! Waits    a first run for each question; a later one for none.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use millpond_kernels::abi::CONTROL_BYTES;
+use millpond_memory::{DeviceView, HostKind, Stream};
+
+use crate::error::EngineError;
+use crate::program::answers::{Answers, Check, Question, Reading, Site, State, Thing};
+use crate::program::failure::Failure;
+use crate::program::run::Run;
+
+/// Control blocks that a run copies for a check at its end; what is asked beyond waits as in a first run.
+const CHECKS: usize = 256;
+
+impl Run {
+    /// What `read` finds in the control blocks `views`, which are written on `stream`: as an earlier run found it, or awaited.
+    pub async fn ask(
+        &self,
+        (segment, question): (usize, Question),
+        views: &[DeviceView],
+        read: Reading,
+        stream: &Stream,
+    ) -> Result<Vec<u64>, Failure> {
+        self.ask_below((segment, question), u64::MAX, views, read, stream).await.map(|(words, _)| words)
+    }
+
+    /// The same, where an earlier answer serves only if none of its words exceeds `most`. True if it was assumed.
+    pub async fn ask_below(
+        &self,
+        (segment, question): (usize, Question),
+        most: u64,
+        views: &[DeviceView],
+        read: Reading,
+        stream: &Stream,
+    ) -> Result<(Vec<u64>, bool), Failure> {
+        let site = self.site(segment, question);
+        let known = self.answers().and_then(|answers| answers.known().words.get(&site).cloned());
+        let known =
+            known.map(|words| if self.is_to_be_wrong() { words.into_iter().map(wrong).collect() } else { words });
+        if let Some(words) = known.filter(|words| words.iter().all(|word| *word <= most))
+            && self.assume(words.clone(), views, read, stream)?
+        {
+            return Ok((words, true));
+        }
+        let mut staging = self.engine.pinned.take(HostKind::Download, views.iter().map(DeviceView::len).sum()).await?;
+        let mut at = 0;
+        for view in views {
+            staging.enqueue_to_host(at..at + view.len(), view, stream)?;
+            at += view.len();
+        }
+        let staging = staging.idle()?.await?;
+        let words = read(&staging.read()?)?;
+        self.answer(site, words.clone());
+        Ok((words, false))
+    }
+
+    /// The answers of earlier runs, where they hold.
+    fn answers(&self) -> Option<&Answers> {
+        let answers = &self.prepared.answers;
+        (self.results.asked.holds && !answers.change()).then_some(answers)
+    }
+
+    /// True for those answers taken over that an option wants wrong.
+    pub fn is_to_be_wrong(&self) -> bool {
+        let each = self.options.debug_surprises;
+        let mut state = self.results.asked.state();
+        state.taken_over += 1;
+        each > 0 && state.taken_over.is_multiple_of(each)
+    }
+
+    /// The next question of its kind in this segment.
+    fn site(&self, segment: usize, question: Question) -> Site {
+        let mut state = self.results.asked.state();
+        let turn = state.turns.entry((segment, question)).or_default();
+        *turn += 1;
+        (segment, question, *turn - 1)
+    }
+
+    /// Keeps an answer for later runs, once this one has ended well.
+    fn answer(&self, site: Site, words: Vec<u64>) {
+        self.results.asked.state().found.words.insert(site, words);
+    }
+
+    /// The last `asked` questions are one in a later run, which has learnt what came of them: with this answer.
+    pub fn answer_at_once(&self, (segment, question): (usize, Question), asked: u32, words: Vec<u64>) {
+        let mut state = self.results.asked.state();
+        let State { turns, found, .. } = &mut *state;
+        let turn = turns.entry((segment, question)).or_default();
+        let first = turn.saturating_sub(asked);
+        (first..*turn).for_each(|turn| drop(found.words.remove(&(segment, question, turn))));
+        *turn = first + 1;
+        found.words.insert((segment, question, first), words);
+    }
+
+    /// Goes on with `words`, which the control blocks `views` will be seen to hold before the result leaves. False if there is no
+    /// place for another check.
+    pub fn assume(
+        &self,
+        words: Vec<u64>,
+        views: &[DeviceView],
+        read: Reading,
+        stream: &Stream,
+    ) -> Result<bool, Failure> {
+        let asked = &self.results.asked;
+        let mut state = asked.state();
+        let (from, room) = (state.end, CHECKS * CONTROL_BYTES as usize);
+        let to = from + views.iter().map(DeviceView::len).sum::<usize>();
+        if to > room {
+            return Ok(false);
+        }
+        if state.copied.is_none() {
+            let Ok(copied) = self.engine.pinned.take_now(HostKind::Download, room) else { return Ok(false) };
+            state.copied = Some(copied);
+        }
+        let copied = state.copied.as_mut().ok_or_else(|| EngineError::internal("the copies have a place"))?;
+        let mut at = from;
+        for view in views {
+            copied.enqueue_to_host(at..at + view.len(), view, stream)?;
+            at += view.len();
+        }
+        state.end = to;
+        state.checks.push(Check { at: from..to, read, assumed: words });
+        asked.assumed.store(true, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// What an operator has kept of a segment in an earlier run.
+    pub fn known<T: Send + Sync + 'static>(&self, segment: usize) -> Option<Arc<T>> {
+        let thing = self.answers()?.known().things.get(&segment).cloned()?;
+        thing.downcast().ok()
+    }
+
+    /// Keeps something of a segment for later runs, once this one has ended well.
+    pub fn keep_known(&self, segment: usize, thing: Thing) {
+        self.results.asked.state().found.things.insert(segment, thing);
+    }
+
+    /// Makes what comes next on `stream` come after the copies of what is to be checked.
+    pub fn check_before(&self, stream: &Stream) -> Result<(), Failure> {
+        let state = self.results.asked.state();
+        Ok(state.copied.as_ref().map_or(Ok(()), |copied| copied.goes_before(stream))?)
+    }
+
+    /// Looks whether what was assumed is so, and keeps what was found for later runs.
+    ///
+    /// # Errors
+    /// [`Failure::Surprise`] if it is not.
+    pub async fn check(&self) -> Result<(), Failure> {
+        let asked = &self.results.asked;
+        let State { found, checks, copied, .. } = std::mem::take(&mut *asked.state());
+        if let Some(copied) = copied {
+            let copied = if copied.is_idle()? { copied } else { copied.idle()?.await? };
+            let bytes = copied.read()?;
+            for Check { at, read, assumed } in checks {
+                let is_so = bytes.get(at).is_some_and(|bytes| read(bytes).is_ok_and(|words| words == assumed));
+                if !is_so {
+                    return Err(Failure::Surprise);
+                }
+            }
+        }
+        if let Some(answers) = self.answers() {
+            let kept = found.words.len() + found.things.len();
+            self.tally.answers_kept.fetch_add(kept as u64, Ordering::Relaxed);
+            let mut known = answers.known();
+            known.words.extend(found.words);
+            known.things.extend(found.things);
+        }
+        Ok(())
+    }
+}
+
+/// Another answer, too large or too small.
+fn wrong(word: u64) -> u64 {
+    if word % 2 == 0 { word / 2 + 1 } else { word * 3 }
+}
