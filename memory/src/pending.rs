@@ -9,6 +9,7 @@
 //! Waits      an `.await` never blocks a worker; `wait()` blocks its thread and is for tests and tools.
 //! Dropped    at any time: what the device still writes or reads is kept by the poller until the device is past it.
 //! Lost       when the device is lost, every `Pending` ends in `DeviceLost`. A device that hangs is lost after its time limit.
+//! Spins      for 200 µs after the last thing that passed or came, then it looks every 20 µs, and the system's own delay.
 //! Word       the device stores its progress into pinned memory, which costs the host a load to see; the event then
 //!            confirms it, and carries errors. Without words, or on the simulated device, events alone are asked.
 
@@ -19,7 +20,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::driver::{CaptureMode, DriverKind, HostSpan};
 use crate::error::{MemoryError, Result};
@@ -327,18 +328,20 @@ impl Poller {
     }
 }
 
-/// How long the poller pauses after `idle` rounds in which nothing had passed.
+/// The poller looks without a pause for so long after something has passed or come: a query's kernels are mostly done by then, and a
+/// thread that sleeps is woken tens of microseconds late.
+const SPIN: Duration = Duration::from_micros(200);
+
+/// How long who looks again and again pauses after `idle` rounds in which nothing had passed, once it has looked for [`SPIN`].
 pub(crate) fn pause(idle: u32) -> Option<Duration> {
-    match idle {
-        0..32 => None,
-        _ => Some(Duration::from_micros(20 << ((idle - 32) / 16).min(4))),
-    }
+    (idle >= 32).then_some(Duration::from_micros(20))
 }
 
 fn look(shared: &Shared) {
     let mut streams: BTreeMap<StreamId, VecDeque<Watched>> = BTreeMap::new();
     let mut idle = 0u32;
     let mut harmless = false;
+    let mut quiet = Instant::now();
     loop {
         let mut inbox = shared.inbox();
         while inbox.watched.is_empty() && streams.is_empty() {
@@ -348,10 +351,11 @@ fn look(shared: &Shared) {
             inbox.asleep = true;
             inbox = shared.changed.wait(inbox).unwrap_or_else(PoisonError::into_inner);
             inbox.asleep = false;
-            idle = 0;
+            (idle, quiet) = (0, Instant::now());
         }
         let arrived = std::mem::take(&mut inbox.watched);
-        if let Some(pause) = pause(idle).filter(|_| arrived.is_empty()) {
+        let may_pause = arrived.is_empty() && quiet.elapsed() >= SPIN;
+        if let Some(pause) = pause(idle).filter(|_| may_pause) {
             inbox.asleep = true;
             let (mut inbox, _) = shared.changed.wait_timeout(inbox, pause).unwrap_or_else(PoisonError::into_inner);
             inbox.asleep = false;
@@ -366,7 +370,7 @@ fn look(shared: &Shared) {
             let queue = streams.entry(watched.event.stream_id()).or_default();
             let place = queue.partition_point(|other| other.seq() <= watched.seq());
             queue.insert(place, watched);
-            idle = 0;
+            (idle, quiet) = (0, Instant::now());
         }
 
         // Words are loaded in every round; the driver is asked in every 16th, and always where asking lets time pass.
@@ -380,8 +384,8 @@ fn look(shared: &Shared) {
             }
         }
         streams.retain(|_, queue| !queue.is_empty());
-        idle = if progress { 0 } else { idle.saturating_add(1) };
-        if pause(idle).is_none() {
+        (idle, quiet) = if progress { (0, Instant::now()) } else { (idle.saturating_add(1), quiet) };
+        if pause(idle).is_none() || quiet.elapsed() < SPIN {
             std::thread::yield_now();
         }
     }
