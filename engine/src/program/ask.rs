@@ -178,5 +178,5 @@ impl Run {
 
 /// Another answer, too large or too small.
 fn wrong(word: u64) -> u64 {
-    if word % 2 == 0 { word / 2 + 1 } else { word * 3 }
+    if word.is_multiple_of(2) { word / 2 + 1 } else { word * 3 }
 }
