@@ -23,7 +23,8 @@ struct __align__(16) Wide {
 };
 
 // Two kernel parameters: the number of rows or its upper bound, and where an earlier kernel wrote the number, or null.
-__device__ inline u64 row_count(u64 rows, const u64 *on_device) { return on_device ? *on_device : rows; }
+// What lies beyond the bound has no room anywhere: a host that assumed too few rows finds out later.
+__device__ inline u64 row_count(u64 rows, const u64 *on_device) { return on_device ? min(rows, *on_device) : rows; }
 
 // No bitmap means that every bit is set.
 __device__ inline bool bit_of(const u32 *bits, u64 row) { return !bits || (bits[row >> 5] >> (row & 31) & 1); }
