@@ -363,6 +363,8 @@ options! {
         pub cache: Cache, default = Cache::Auto
         /// Device bytes that such columns may take; 0 means 60 % of what the pool may hold.
         pub cache_bytes: usize, default = 0
+        /// Seconds for which it holds what a remote store said of a table's files: within them, a file that has changed is not noticed; 0 asks before each run. Local files are always looked at.
+        pub cache_check_seconds: u32, default = 0
         /// Groups that a hash table has room for at first, for tests; 0 means 65,536. It grows when there are more.
         pub debug_groups_at_first: usize, default = 0
         /// Rows that one aggregation takes on the device, for tests; 0 means as many as its sums are exact for.
@@ -615,6 +617,13 @@ mod tests {
             set("idle_trim", "often").map(|_| ()),
             Err("option millpond.idle_trim cannot be 'often': it takes a whole number".into())
         );
+    }
+
+    #[test]
+    fn cache_check_seconds() {
+        assert_eq!(MillpondOptions::default().cache_check_seconds, 0);
+        assert_eq!(set("cache_check_seconds", "30").map(|o| o.cache_check_seconds), Ok(30));
+        assert!(set("cache_check_seconds", "-1").is_err());
     }
 
     #[test]

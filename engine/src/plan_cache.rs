@@ -25,8 +25,7 @@ use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::{
     AggregateUDF, Expr, LogicalPlan, ScalarUDF, Volatility, WindowFunctionDefinition, WindowUDF,
 };
-use datafusion::object_store::ObjectStoreExt;
-use datafusion::object_store::{ObjectMeta, ObjectStore};
+use datafusion::object_store::ObjectMeta;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -34,10 +33,10 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::union::UnionExec;
-use futures::TryStreamExt;
 
 use crate::node::REPLACE;
 use crate::result::node::DownloadExec;
+use crate::store::Checks;
 
 /// Plans of one session.
 #[derive(Default)]
@@ -241,16 +240,11 @@ async fn version(context: &SessionContext, table: &Arc<dyn TableProvider>) -> Op
         return Some(Version::Batches(batches));
     }
     let table = table.downcast_ref::<ListingTable>()?;
+    let checks = Checks::of(context.state_ref().read().config());
     let mut files = Vec::new();
     for url in table.table_paths() {
         let store = context.runtime_env().object_store(url).ok()?;
-        if url.is_collection() {
-            let mut of: Vec<ObjectMeta> = store.list(Some(url.prefix())).try_collect().await.ok()?;
-            of.sort_by(|a, b| a.location.cmp(&b.location));
-            files.extend(of);
-        } else {
-            files.push(store.head(url.prefix()).await.ok()?);
-        }
+        files.extend(checks.files_of(url, &store).await.ok()?);
     }
     Some(Version::Files(files))
 }

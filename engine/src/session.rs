@@ -37,7 +37,7 @@ use crate::plan_cache::{MadeOf, PlanCache};
 use crate::profile::{self, Profile, Profiler};
 use crate::report::QueryReport;
 use crate::result::node::DownloadExec;
-use crate::store::{FreshListings, Store};
+use crate::store::{Checks, FreshListings, Store};
 
 /// A session with its device.
 #[derive(Clone)]
@@ -175,6 +175,7 @@ impl MillpondBuilder {
         config.options_mut().extensions.insert(options);
         // Here a crate that is handed the DataFusion session alone finds the list, and adds to it.
         config.set_extension(Arc::new(operators.clone()));
+        Checks::add_to(&mut config);
         let mut state = SessionStateBuilder::new().with_default_features().with_config(config);
         if let Some(runtime) = self.runtime {
             state = state.with_runtime_env(runtime);

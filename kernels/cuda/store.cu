@@ -60,15 +60,20 @@ store_values(const void *in, u32 kind, i64 in_base, const u32 *remap, void *out,
   }
 }
 
-// `in` may be null: then every bit of the chunk is set. `first` is the chunk's first row in the column.
+// `in` may be null: then every bit of the chunk is set. `before` bits of its first word, fewer than 32, are of rows before the chunk's;
+// `first` is the chunk's first row in the column.
 extern "C" __global__ void __launch_bounds__(STORE_THREADS)
-store_bits(const u32 *in, u32 *out, u64 first, u64 rows, const u64 *on_device) {
+store_bits(const u32 *in, u32 before, u32 *out, u64 first, u64 rows, const u64 *on_device) {
   rows = row_count(rows, on_device);
-  u64 words = (rows + 31) / 32, stride = (u64)gridDim.x * STORE_THREADS;
+  u64 words = (rows + 31) / 32, in_words = (before + rows + 31) / 32, stride = (u64)gridDim.x * STORE_THREADS;
   u32 shift = (u32)first & 31;
 #pragma unroll 1
   for (u64 word = (u64)blockIdx.x * STORE_THREADS + threadIdx.x; word < words; word += stride) {
-    u64 bits = in ? in[word] : FULL;
+    u64 bits = FULL;
+    if (in) {
+      u64 next = word + 1 < in_words ? in[word + 1] : 0;
+      bits = (u32)((in[word] | next << 32) >> before);
+    }
     u64 left = rows - word * 32;
     if (left < 32) bits &= (1ull << left) - 1;
     bits <<= shift;

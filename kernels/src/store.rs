@@ -78,24 +78,31 @@ pub fn values(
 }
 
 /// Sets the bits of a chunk in the bitmap of a column, whose bits at its place are zero; all of them where `input` is `None`.
+/// `before` bits of the input, fewer than 32, are of rows before the chunk's.
 ///
-/// | name    | length                  | unit                             |
-/// |---------|-------------------------|----------------------------------|
-/// | `input` | at least `rows`         | bits, in whole 32-bit words      |
-/// | `out`   | at least `first + rows` | bits, in whole 32-bit words      |
+/// | name    | length                   | unit                             |
+/// |---------|--------------------------|----------------------------------|
+/// | `input` | at least `before + rows` | bits, in whole 32-bit words      |
+/// | `out`   | at least `first + rows`  | bits, in whole 32-bit words      |
 ///
 /// # Errors
-/// [`KernelError::Shape`] if a length does not fit.
+/// [`KernelError::Shape`] if a length does not fit, or if whole words lie before the chunk.
 pub fn bits(
     images: &Images,
     input: Option<&DeviceView>,
+    before: u32,
     out: &DeviceView,
     first: u64,
     rows: u64,
     on: &Stream,
 ) -> Result<()> {
+    if before >= 32 {
+        let why = format!("{before} bits before a chunk are more than a word's");
+        return Err(KernelError::Shape { what: "store_bits", why });
+    }
     let all = Rows::known(rows);
-    let input = input.map(|input| bitmap_words("store_bits", "input", input, &all)).transpose()?;
+    let read = Rows::known(u64::from(before) + rows);
+    let input = input.map(|input| bitmap_words("store_bits", "input", input, &read)).transpose()?;
     let out = bitmap_words("store_bits", "out", out, &Rows::known(first + rows))?;
     let kernel = images.kernel("store", "store_bits")?;
     let launch = Launch::new(&kernel, striding(images.device(), rows.div_ceil(32), tune::STORE_THREADS));
@@ -103,7 +110,7 @@ pub fn bits(
         Some(input) => launch.read(input),
         None => launch.value(0u64),
     };
-    all.put(launch.write(&out).value(first)).submit(on)?;
+    all.put(launch.value(before).write(&out).value(first)).submit(on)?;
     Ok(())
 }
 

@@ -8,8 +8,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::compute::{sort_to_indices, take};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
+use datafusion::arrow::compute::{concat, sort_to_indices, take};
 use datafusion::arrow::datatypes::DataType;
 use millpond_kernels::codegen::ir::{MAX_TEXT_BYTES, Physical, Range, Repr, Ty};
 use millpond_kernels::pipeline::ColumnInput;
@@ -51,6 +51,8 @@ pub struct StoredColumn {
     values: DeviceView,
     validity: Option<DeviceView>,
     base: i64,
+    /// Its rows, file by file.
+    parts: Vec<Part>,
     pub bytes: u64,
     /// The same with what fills the pool's units.
     pub allocated: u64,
@@ -60,12 +62,28 @@ pub struct StoredColumn {
     pub last_used: AtomicU64,
 }
 
+/// The rows of one file in a column.
+#[derive(Debug, Clone, Copy, Default)]
+struct Part {
+    facts: Facts,
+    text_bytes: u64,
+}
+
 /// Some rows of a column, on the device.
+#[derive(Debug)]
 pub(super) struct Piece {
+    /// Of texts, their offsets.
     pub values: DeviceView,
+    pub texts: Option<DeviceView>,
     pub validity: Option<DeviceView>,
+    /// Bits of earlier rows in the first word of what lies in bits.
+    pub bits_before: u32,
     pub stored: Stored,
     pub facts: Facts,
+    /// The file of the table.
+    pub file: usize,
+    /// Whose codes they are, of the column's [`dictionaries`](Whole::dictionaries).
+    pub dictionary: usize,
 }
 
 /// A column of which all pieces are there.
@@ -73,10 +91,26 @@ pub(super) struct Whole {
     pub name: String,
     pub form: ColumnForm,
     pub data_type: DataType,
+    /// Files of the table.
+    pub files: usize,
     /// In the order of the rows.
     pub pieces: Vec<Piece>,
     /// The values behind the codes of the pieces.
-    pub values: Option<ArrayRef>,
+    pub dictionaries: Option<Merged>,
+}
+
+/// Dictionaries as one.
+#[derive(Debug)]
+pub(super) struct Merged {
+    sorted: SharedDictionary,
+    /// Of each dictionary, the place of each of its values in that one: 32-bit numbers.
+    ranks: Vec<Vec<u8>>,
+}
+
+impl Piece {
+    fn text_bytes(&self) -> u64 {
+        self.texts.as_ref().map_or(0, |texts| texts.len() as u64)
+    }
 }
 
 impl Whole {
@@ -84,15 +118,34 @@ impl Whole {
         self.pieces.iter().fold(Facts::default(), |facts, piece| facts.then(piece.facts))
     }
 
+    fn parts(&self) -> Vec<Part> {
+        let mut parts = vec![Part::default(); self.files];
+        for piece in &self.pieces {
+            let part = &mut parts[piece.file];
+            part.facts = part.facts.then(piece.facts);
+            part.text_bytes += piece.text_bytes();
+        }
+        parts
+    }
+
+    /// Rows of each file.
+    pub(super) fn rows(&self) -> Vec<u64> {
+        self.parts().iter().map(|part| part.facts.rows).collect()
+    }
+
+    /// What it takes to read it.
+    pub(super) fn effort(&self) -> u64 {
+        effort(self.form, self.facts().rows)
+    }
+
     /// The device type of all values.
     fn ty(&self, facts: &Facts) -> Ty {
-        let codes = self.values.as_ref().map(|values| Range::new(0, values.len().max(1) as i128 - 1));
+        let codes = self.dictionaries.as_ref().map(|of| Range::new(0, of.len().max(1) as i128 - 1));
         ty_of(self.form, &self.data_type, facts.nulls > 0, codes.or(facts.range))
     }
 
     fn text_bytes(&self, rows: u64) -> u64 {
-        let bytes = |piece: &Piece| piece.values.len() as u64 - (piece.facts.rows + 1) * 4;
-        (rows + 1) * 4 + self.pieces.iter().map(bytes).sum::<u64>()
+        (rows + 1) * 4 + self.pieces.iter().map(Piece::text_bytes).sum::<u64>()
     }
 
     /// Bytes of values and of validity; `None` for texts that are longer than offsets reach.
@@ -131,40 +184,42 @@ impl Whole {
         };
         let values = new(value_bytes)?;
         let validity = if validity_bytes > 0 { Some(new(validity_bytes)?) } else { None };
-        let (dictionary, remap) = match &self.values {
-            Some(values) => {
-                let (sorted, ranks) = sorted(values)?;
-                (Some(sorted), Some(upload(&ranks, engine, stream).await?))
-            }
-            None => (None, None),
-        };
+        let mut remaps = Vec::new();
+        for ranks in self.dictionaries.iter().flat_map(|of| &of.ranks) {
+            remaps.push(upload(ranks, engine, stream).await?);
+        }
         let (mut first, mut text_at) = (0_u64, (facts.rows + 1) * 4);
         for piece in &self.pieces {
             let rows = piece.facts.rows;
             match physical {
-                Physical::Bit => kernels::bits(&engine.images, Some(&piece.values), &values, first, rows, stream)?,
+                Physical::Bit => {
+                    let (from, before) = (Some(&piece.values), piece.bits_before);
+                    kernels::bits(&engine.images, from, before, &values, first, rows, stream)?;
+                }
                 Physical::Text => {
-                    let offsets = (rows as usize + 1) * 4;
-                    let bytes = piece.values.len() - offsets;
                     let at = first as usize * 4;
-                    let out = values.view(at..at + offsets)?;
+                    let out = values.view(at..at + (rows as usize + 1) * 4)?;
                     kernels::offsets(&engine.images, &piece.values, &out, text_at as u32, rows, stream)?;
-                    let to = values.view(text_at as usize..text_at as usize + bytes)?;
-                    piece.values.view(offsets..offsets + bytes)?.copy_to(&to, stream)?;
-                    text_at += bytes as u64;
+                    if let Some(texts) = piece.texts.as_ref().filter(|texts| !texts.is_empty()) {
+                        let to = values.view(text_at as usize..text_at as usize + texts.len())?;
+                        texts.copy_to(&to, stream)?;
+                    }
+                    text_at += piece.text_bytes();
                 }
                 _ => {
                     let width = u64::from(physical.width());
                     let out = values.view((first * width) as usize..((first + rows) * width) as usize)?;
-                    let remap = remap.as_ref().map(DeviceBuffer::as_view);
+                    let remap = remaps.get(piece.dictionary).map(DeviceBuffer::as_view);
                     kernels::values(&engine.images, &piece.values, piece.stored, remap, &out, to, rows, stream)?;
                 }
             }
             if let Some(out) = &validity {
-                kernels::bits(&engine.images, piece.validity.as_ref(), out, first, rows, stream)?;
+                let (from, before) = (piece.validity.as_ref(), piece.bits_before);
+                kernels::bits(&engine.images, from, before, out, first, rows, stream)?;
             }
             first += rows;
         }
+        let parts = self.parts();
         Ok(StoredColumn {
             number,
             name: self.name,
@@ -172,10 +227,11 @@ impl Whole {
             form: self.form,
             ty,
             facts,
-            dictionary,
+            dictionary: self.dictionaries.map(|of| of.sorted),
             values,
             validity,
             base,
+            parts,
             bytes: value_bytes + validity_bytes,
             allocated,
             _promise: promise,
@@ -203,10 +259,52 @@ impl StoredColumn {
         Ok(ColumnInput { values, validity: self.validity.as_ref().map(bits).transpose()?, base: self.base })
     }
 
-    /// Runs that have read it, the fewer the longer ago the last one was. A column that comes is worth 1.
+    /// The rows of its file `from`, to become those of file `file` in another column, where their dictionary is number `dictionary`.
+    ///
+    /// # Errors
+    /// The memory's, for rows that are not there.
+    pub(super) fn piece(&self, from: usize, file: usize, dictionary: usize) -> Result<Piece, Failure> {
+        let (before, part) = (&self.parts[..from], self.parts[from]);
+        let first: u64 = before.iter().map(|part| part.facts.rows).sum();
+        let end = first + part.facts.rows;
+        let bits = |view: &DeviceView| view.view((first / 32 * 4) as usize..(end.div_ceil(32) * 4) as usize);
+        let physical = storage(self.ty).0;
+        let mut texts = None;
+        let values = match physical {
+            Physical::Bit => bits(&self.values)?,
+            Physical::Text => {
+                let start = (self.facts.rows + 1) * 4 + before.iter().map(|part| part.text_bytes).sum::<u64>();
+                texts = Some(self.values.view(start as usize..(start + part.text_bytes) as usize)?);
+                self.values.view(first as usize * 4..(end as usize + 1) * 4)?
+            }
+            physical => {
+                let width = u64::from(physical.width());
+                self.values.view((first * width) as usize..(end * width) as usize)?
+            }
+        };
+        Ok(Piece {
+            values,
+            texts,
+            validity: self.validity.as_ref().map(bits).transpose()?,
+            bits_before: (first % 32) as u32,
+            stored: Stored { physical, base: self.base },
+            facts: part.facts,
+            file,
+            dictionary,
+        })
+    }
+
+    /// Rows of its file `file`.
+    pub(super) fn rows_of(&self, file: usize) -> u64 {
+        self.parts[file].facts.rows
+    }
+
+    /// What its staying saves for each of its bytes: runs that have read it, the fewer the longer ago the last one was, times what it takes
+    /// to read it again.
     pub fn worth(&self, now: u64) -> f64 {
         let age = now.saturating_sub(self.last_used.load(Ordering::Relaxed));
-        self.uses.load(Ordering::Relaxed) as f64 / (1.0 + age as f64)
+        let often = self.uses.load(Ordering::Relaxed) as f64 / (1.0 + age as f64);
+        often * effort(self.form, self.facts.rows) as f64 / self.bytes.max(1) as f64
     }
 
     /// What `millpond_cache()` lists of it.
@@ -250,6 +348,14 @@ impl StoredColumn {
     }
 }
 
+/// What it takes to read so many values: a string is decoded, hashed and compared.
+fn effort(form: ColumnForm, rows: u64) -> u64 {
+    match form {
+        ColumnForm::Plain => rows,
+        ColumnForm::Codes | ColumnForm::Text => 4 * rows,
+    }
+}
+
 /// The device type of values in such a form and range. Of no integers at all the range is that of 0.
 pub(super) fn ty_of(form: ColumnForm, data_type: &DataType, nullable: bool, range: Option<Range>) -> Ty {
     let repr = match form {
@@ -265,18 +371,49 @@ pub(super) fn ty_of(form: ColumnForm, data_type: &DataType, nullable: bool, rang
     }
 }
 
-/// A dictionary of these values in their order, and the place of each in it.
-fn sorted(values: &ArrayRef) -> Result<(SharedDictionary, Vec<u8>), Failure> {
-    let order = sort_to_indices(values, None, None)?;
-    let mut ranks = vec![0_u8; values.len().max(1) * 4];
-    for (rank, at) in order.values().iter().enumerate() {
-        let at = *at as usize * 4;
-        ranks[at..at + 4].copy_from_slice(&(rank as u32).to_le_bytes());
+/// Bytes of values that are merged: an array of them has 32-bit offsets.
+const MOST_BYTES: usize = 1 << 30;
+
+impl Merged {
+    /// The values of all dictionaries, arrays of binaries, in their order; `None` if they are too many bytes for one.
+    pub(super) fn of(dictionaries: &[ArrayRef]) -> Result<Option<Self>, Failure> {
+        let bytes = |values: &ArrayRef| values.as_binary::<i32>().value_data().len();
+        if dictionaries.iter().map(bytes).sum::<usize>() > MOST_BYTES {
+            return Ok(None);
+        }
+        if dictionaries.is_empty() {
+            return Ok(Some(Self { sorted: SharedDictionary::new(0), ranks: vec![] }));
+        }
+        let arrays: Vec<&dyn Array> = dictionaries.iter().map(AsRef::as_ref).collect();
+        let all = concat(&arrays)?;
+        let order = sort_to_indices(&all, None, None)?;
+        let values = all.as_binary::<i32>();
+        let (mut rank_of, mut first) = (vec![0_u32; all.len()], Vec::<u32>::with_capacity(all.len()));
+        for at in order.values() {
+            // Equal values are neighbours.
+            if first.last().is_none_or(|last| values.value(*last as usize) != values.value(*at as usize)) {
+                first.push(*at);
+            }
+            rank_of[*at as usize] = first.len() as u32 - 1;
+        }
+        let sorted = SharedDictionary::new(first.len());
+        sorted.lock().codes(&take(&all, &UInt32Array::from(first), None)?)?;
+        let mut ranks = Vec::with_capacity(dictionaries.len());
+        let mut rest = rank_of.as_slice();
+        for of in dictionaries {
+            let (own, behind) = rest.split_at(of.len());
+            let bytes = own.iter().flat_map(|rank| rank.to_le_bytes());
+            // What lies below a NULL is code 0, also where there is no value.
+            ranks.push(if own.is_empty() { vec![0; 4] } else { bytes.collect() });
+            rest = behind;
+        }
+        Ok(Some(Self { sorted, ranks }))
     }
-    let sorted = take(values, &order, None)?;
-    let dictionary = SharedDictionary::new(values.len());
-    dictionary.lock().codes(&sorted)?;
-    Ok((dictionary, ranks))
+
+    /// Values.
+    pub(super) fn len(&self) -> usize {
+        self.sorted.lock().len()
+    }
 }
 
 /// Uploads a table, once there is pinned memory for it.

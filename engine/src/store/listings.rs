@@ -17,12 +17,11 @@ use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
-use futures::TryStreamExt;
 
 use crate::options::{Cache, MillpondOptions};
+use crate::store::checks::Checks;
 
 /// DataFusion's planner, after a look at the folders that a query reads.
 #[derive(Default)]
@@ -65,18 +64,17 @@ async fn look(plan: &LogicalPlan, session: &dyn Session) -> Result<()> {
         return Ok(());
     }
     let entries = remembered.list_entries();
+    let checks = Checks::of(session.config());
     for url in folders {
         let of = entries.iter().filter(|(key, _)| key.path == *url.prefix());
         for (key, entry) in of {
             let store = runtime.object_store(&url)?;
             // One that cannot be listed stays as it is remembered: DataFusion has no more.
-            let listed: std::result::Result<Vec<ObjectMeta>, _> = store.list(Some(url.prefix())).try_collect().await;
-            let Ok(mut now) = listed else { continue };
+            let Ok(now) = checks.list(&url.object_store(), &store, url.prefix()).await else { continue };
             let mut then = entry.value.files.as_ref().clone();
-            now.sort_by(|a, b| a.location.cmp(&b.location));
             then.sort_by(|a, b| a.location.cmp(&b.location));
-            if now != then {
-                remembered.put(key, now.into());
+            if *now != then {
+                remembered.put(key, now.to_vec().into());
             }
         }
     }

@@ -18,7 +18,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
-use millpond_kernels::codegen::ir::{ColumnSpec, Ty};
+use millpond_kernels::codegen::ir::{ColumnSpec, Physical, Ty};
 use millpond_kernels::store::Stored;
 use millpond_memory::{HostKind, Reservation, Stream, recorder};
 use tokio::sync::Semaphore;
@@ -33,7 +33,7 @@ use crate::profile::{self, step};
 use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::program::texts::nearly_all_different;
-use crate::store::column::{ColumnForm, Piece, Whole, ty_of};
+use crate::store::column::{ColumnForm, Piece, ty_of};
 
 /// Rows of a chunk, at most.
 const CHUNK_ROWS: usize = 1 << 17;
@@ -53,9 +53,18 @@ pub(super) struct Wanted {
 /// What came of reading.
 pub(super) enum Read {
     /// All rows, on the device, with what is promised for them until all columns are made.
-    Columns { rows: u64, columns: Vec<Whole>, promises: Vec<Reservation> },
+    Columns { columns: Vec<ReadColumn>, promises: Vec<Reservation> },
     /// This column is better off without a dictionary: nothing was kept.
     Text(usize),
+}
+
+/// What was read of a column.
+#[derive(Debug, Default)]
+pub(super) struct ReadColumn {
+    /// In the order of the rows.
+    pub pieces: Vec<Piece>,
+    /// The values behind codes.
+    pub values: Option<ArrayRef>,
 }
 
 /// A load under way, as its readers know it.
@@ -85,10 +94,10 @@ impl<F: Into<Failure>> From<F> for Stopped {
     }
 }
 
-/// Reads all rows of `plan`, whose columns are `wanted`.
+/// Reads all rows of `plan`, whose columns are `wanted`, and whose partitions are of these `files`.
 pub(super) async fn read(
     context: &Arc<RunContext>,
-    plan: &Arc<dyn ExecutionPlan>,
+    (plan, files): (&Arc<dyn ExecutionPlan>, &[usize]),
     wanted: &[Wanted],
 ) -> Result<Read, Failure> {
     let partitions = plan.output_partitioning().partition_count();
@@ -122,8 +131,8 @@ pub(super) async fn read(
             Err(Stopped::Text(column)) => return Ok(Read::Text(column)),
         }
     }
-    let mut columns: Vec<Whole> = Vec::with_capacity(wanted.len());
-    for (of, dictionary) in wanted.iter().zip(&loading.dictionaries) {
+    let mut columns: Vec<ReadColumn> = Vec::with_capacity(wanted.len());
+    for dictionary in &loading.dictionaries {
         let values = match dictionary {
             Some((interner, _)) => {
                 let interner = interner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,21 +140,18 @@ pub(super) async fn read(
             }
             None => None,
         };
-        columns.push(Whole {
-            name: of.name.clone(),
-            form: of.form,
-            data_type: of.data_type.clone(),
-            pieces: vec![],
-            values,
-        });
+        columns.push(ReadColumn { pieces: vec![], values });
     }
-    let (mut rows, mut promises) = (0, vec![]);
-    for chunk in chunks.into_values().flatten() {
-        rows += chunk.pieces.first().map_or(0, |piece| piece.facts.rows);
-        columns.iter_mut().zip(chunk.pieces).for_each(|(column, piece)| column.pieces.push(piece));
-        promises.push(chunk.promise);
+    let mut promises = vec![];
+    for (partition, chunks) in chunks {
+        for chunk in chunks {
+            for (column, piece) in columns.iter_mut().zip(chunk.pieces) {
+                column.pieces.push(Piece { file: files[partition], ..piece });
+            }
+            promises.push(chunk.promise);
+        }
     }
-    Ok(Read::Columns { rows, columns, promises })
+    Ok(Read::Columns { columns, promises })
 }
 
 /// A reader's own part of a dictionary: its codes, and those of the column.
@@ -248,11 +254,21 @@ impl Loading {
         let mut pieces = Vec::with_capacity(specs.len());
         for ((region, (spec, base)), facts) in layout.columns.iter().zip(&specs).zip(facts) {
             let Some(region) = region else { continue };
+            let (mut values, mut texts) = (region.values.clone(), None);
+            if spec.physical == Physical::Text {
+                let offsets = values.start + (facts.rows as usize + 1) * 4;
+                texts = Some(buffer.view(offsets..values.end)?);
+                values.end = offsets;
+            }
             pieces.push(Piece {
-                values: buffer.view(region.values.clone())?,
+                values: buffer.view(values)?,
+                texts,
                 validity: region.validity.clone().map(|range| buffer.view(range)).transpose()?,
+                bits_before: 0,
                 stored: Stored { physical: spec.physical, base: *base },
                 facts,
+                file: 0,
+                dictionary: 0,
             });
         }
         Ok(Chunk { pieces, promise })

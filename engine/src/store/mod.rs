@@ -6,29 +6,36 @@
 //! Right     a table is what its identity says: files as they are now, or the arrays themselves. It is looked at before a run, and after the
 //!           last byte of a load; files that have changed are another table.
 //! Once      two queries that want columns of one table load them one after the other, and the second finds them there.
-//! Room      at most the session's `cache_bytes`. A new column takes the place of those that were used least of late. When memory runs out,
+//! Kin       files that another stored table has, too, are copied from there.
+//! Room      at most the session's `cache_bytes`. A new column takes the place of those that are worth less. When memory runs out,
 //!           columns that no run reads leave before any query fails.
 //! Threads   one lock around the list of tables, held for no work; a load holds its table's.
 
+mod checks;
 mod column;
 pub(crate) mod functions;
+mod identity;
+mod kin;
 mod listings;
 mod load;
+mod room;
 mod scan;
+mod share;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::execution::TaskContext;
-use millpond_memory::{ByteSize, MemoryError, Participant, Request, Scope, Spillable, Strategy};
+use millpond_memory::{ByteSize, Participant, Request, Reservation, Scope, Spillable, Strategy};
 
 pub use crate::store::column::{ColumnForm, StoredColumn};
 pub use crate::store::scan::Scan;
 
+pub(crate) use crate::store::checks::Checks;
 pub(crate) use crate::store::listings::FreshListings;
 
 use crate::column::{is_string, plain_repr};
@@ -38,9 +45,12 @@ use crate::profile::step;
 use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::program::texts;
+use crate::store::checks::Age;
 use crate::store::column::Whole;
-use crate::store::load::{Read, Wanted};
-use crate::store::scan::Identity;
+use crate::store::identity::Identity;
+use crate::store::kin::{Kin, Made, Origin};
+use crate::store::load::{Read, ReadColumn, Wanted};
+use crate::store::room::{Candidate, Newcomers, budget};
 
 /// The stored columns of one device.
 #[derive(Debug)]
@@ -64,11 +74,14 @@ struct Table {
     stored: Mutex<Stored>,
     /// Held by who loads.
     loading: tokio::sync::Mutex<()>,
+    /// A newer table has some of its files, changed: this one's rows are of yesterday.
+    is_old: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Stored {
-    rows: u64,
+    /// Of each file.
+    rows: Vec<u64>,
     columns: HashMap<(usize, ColumnForm), Arc<StoredColumn>>,
     /// String columns that are better off without a dictionary.
     texts: HashSet<usize>,
@@ -81,6 +94,8 @@ struct Stored {
 struct Refused {
     /// What it would take; [`NEVER`] if that is not the reason.
     bytes: u64,
+    /// What it takes to read it, if that is known.
+    effort: Option<u64>,
     at: u64,
 }
 
@@ -177,9 +192,10 @@ impl Store {
     /// # Errors
     /// The files' store's, where they cannot be looked at.
     pub async fn clear_table(&self, scan: &Scan, context: &TaskContext) -> datafusion::error::Result<Vec<Entry>> {
-        let identity = scan.identity(context).await?;
+        let identity = scan.identity(context, Age::Lately).await?;
         let tables = lock(&self.tables).clone();
-        let of = tables.into_iter().filter(|table| table.identity.is(&identity));
+        let shares = |table: &Identity| identity.files_in(table).iter().any(Option::is_some);
+        let of = tables.into_iter().filter(|table| table.identity.is(&identity) || shares(&table.identity));
         let mut entries: Vec<Entry> = Vec::new();
         for table in of {
             let gone = std::mem::take(&mut lock(&table.stored).columns);
@@ -214,7 +230,7 @@ impl Store {
         if context.engine.memory_resource() == Strategy::Arena {
             return Ok(None);
         }
-        let Ok(identity) = scan.identity(&context.task).await else { return Ok(None) };
+        let Ok(identity) = scan.identity(&context.task, Age::Lately).await else { return Ok(None) };
         if scan.is_in_memory() && !self.is_worth_it(scan, &identity) {
             return Ok(None);
         }
@@ -227,16 +243,27 @@ impl Store {
         if let Some(view) = self.stored(&table, scan, needed) {
             return Ok(Some(view));
         }
-        match self.load(&table, scan, context, needed).await {
+        let kin = self.kin(&table);
+        let copies = !kin.is_empty();
+        let mut loaded = self.load(&table, scan, context, needed, kin).await;
+        if copies && loaded.as_ref().is_err_and(Failure::is_out_of_memory) {
+            // What is copied holds memory, too: all is read.
+            loaded = self.load(&table, scan, context, needed, vec![]).await;
+        }
+        match loaded {
             Ok(true) => Ok(self.stored(&table, scan, needed)),
-            Ok(false) => Ok(None),
+            Ok(false) => {
+                // Time passes for those that are there.
+                self.clock.fetch_add(1, Ordering::Relaxed);
+                Ok(None)
+            }
             Err(failure) => match &failure {
                 Failure::Trouble(trouble) if trouble.lost => Err(failure),
                 Failure::Cancelled => Err(failure),
                 _ => {
                     tracing::debug!(table = table.identity.name(), "not stored: {}", failure.lesson());
                     let (lacking, _) = table.lacking(scan, needed, self.now());
-                    self.refuse(&table, lacking.into_iter().map(|(_, column, form)| ((column, form), NEVER)));
+                    self.refuse(&table, lacking.into_iter().map(|(_, column, form)| ((column, form), NEVER, None)));
                     Ok(None)
                 }
             },
@@ -249,7 +276,7 @@ impl Store {
     /// As of [`view`](Self::view).
     pub async fn warm(&self, scan: &Scan, context: &Arc<RunContext>) -> Result<Option<View>, Failure> {
         if scan.is_in_memory()
-            && let Ok(identity) = scan.identity(&context.task).await
+            && let Ok(identity) = scan.identity(&context.task, Age::Lately).await
         {
             self.is_worth_it(scan, &identity);
         }
@@ -276,12 +303,23 @@ impl Store {
     /// The table of these rows, new if they are not known.
     fn table(&self, identity: Identity) -> Arc<Table> {
         let mut tables = lock(&self.tables);
-        // Files that have changed, and tables that were dropped, serve nobody any more.
-        tables.retain(|table| !table.identity.is_gone() && !table.identity.is_replaced_by(&identity));
+        // Tables that were dropped serve nobody any more.
+        tables.retain(|table| !table.identity.is_gone());
         if let Some(known) = tables.iter().find(|table| table.identity.is(&identity)) {
             return Arc::clone(known);
         }
-        let table = Arc::new(Table { identity, stored: Mutex::default(), loading: tokio::sync::Mutex::default() });
+        // Of one with a file that has changed, what the others have can be copied.
+        tables.retain(|table| {
+            let is_old = table.identity.is_replaced_by(&identity);
+            table.is_old.fetch_or(is_old, Ordering::Relaxed);
+            !is_old || identity.files_in(&table.identity).iter().any(Option::is_some)
+        });
+        let table = Arc::new(Table {
+            identity,
+            stored: Mutex::default(),
+            loading: tokio::sync::Mutex::default(),
+            is_old: AtomicBool::new(false),
+        });
         tables.push(Arc::clone(&table));
         table
     }
@@ -304,7 +342,7 @@ impl Store {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         columns.iter().flatten().for_each(|column| column.used(now));
         // Of a table without a column with a device form, rows are not known.
-        columns.iter().any(Option::is_some).then_some(View { rows: stored.rows, columns })
+        columns.iter().any(Option::is_some).then(|| View { rows: stored.rows.iter().sum(), columns })
     }
 
     /// Loads what a scan lacks; false if there is no room or no form for it.
@@ -314,8 +352,10 @@ impl Store {
         scan: &Scan,
         context: &Arc<RunContext>,
         needed: &HashSet<usize>,
+        kin: Vec<Kin>,
     ) -> Result<bool, Failure> {
         let budget = budget(context);
+        table.learn_texts(&kin);
         loop {
             // What is there stays meanwhile.
             let _there: Vec<Arc<StoredColumn>> = {
@@ -327,9 +367,12 @@ impl Store {
                     .filter_map(|key| stored.columns.get(&key).cloned())
                     .collect()
             };
-            let (lacking, bytes) = table.lacking(scan, needed, self.now());
+            let (lacking, known) = table.lacking(scan, needed, self.now());
+            let files = table.identity.num_files();
+            let origins: Vec<Origin> = lacking.iter().map(|column| Origin::of(column, files, &kin)).collect();
+            let going = kin::going(&origins);
             // Nothing lacks of a scan without columns that have a form.
-            if lacking.is_empty() || !self.could_fit(bytes, budget) {
+            if lacking.is_empty() || !self.could_fit(known, budget, &going) {
                 return Ok(false);
             }
             let wanted: Vec<Wanted> =
@@ -337,34 +380,60 @@ impl Store {
             let positions: Vec<usize> = lacking.iter().map(|(at, ..)| *at).collect();
             // A table that is far too large is not read to find that out.
             let estimate = scan.estimated_bytes(&positions) / 2;
-            if !self.could_fit(estimate, budget) {
-                self.refuse(table, lacking.iter().map(|(_, column, form)| ((*column, *form), estimate)));
+            if !self.could_fit(Newcomers { bytes: estimate, effort: None }, budget, &going) {
+                self.refuse(table, lacking.iter().map(|(_, column, form)| ((*column, *form), estimate, None)));
                 return Ok(false);
             }
-            let plan = scan.reading(&table.identity, &positions, &context.task).map_err(Failure::Input)?;
-            let (rows, columns, promises) = match load::read(context, &plan, &wanted).await? {
-                Read::Columns { rows, columns, promises } => (rows, columns, promises),
-                Read::Text(column) => {
+            let reads = kin::reads(&origins);
+            if !reads.is_empty() && scan.is_cut_short(&context.task).await {
+                return Ok(false);
+            }
+            let (read, promises) = match read(scan, &table.identity, context, (&positions, &wanted), &reads).await? {
+                Ok(read) => read,
+                Err(column) => {
                     // What was read of the others is read again with it.
                     lock(&table.stored).texts.insert(lacking[column].1);
                     continue;
                 }
             };
             // A file that was replaced while it was read may have given rows of both.
-            let now = scan.identity(&context.task).await.map_err(Failure::Input)?;
-            if !now.is(&table.identity) || rows > MOST_ROWS {
+            let now = scan.identity(&context.task, Age::Now).await.map_err(Failure::Input)?;
+            if !now.is(&table.identity) {
+                return Ok(false);
+            }
+            let mut columns: Vec<Whole> = Vec::with_capacity(lacking.len());
+            let mut again = None;
+            for (((origin, wanted), read), column) in origins.iter().zip(&wanted).zip(read).zip(&lacking) {
+                match origin.made(wanted, read)? {
+                    Made::Whole(whole) => columns.push(whole),
+                    Made::Text => again = Some(column.1),
+                    Made::TooMany => return Ok(false),
+                }
+            }
+            if let Some(column) = again {
+                lock(&table.stored).texts.insert(column);
+                continue;
+            }
+            let rows = columns.first().map(Whole::rows).unwrap_or_default();
+            if rows.iter().sum::<u64>() > MOST_ROWS {
                 return Ok(false);
             }
             {
                 let stored = lock(&table.stored);
-                if !stored.columns.is_empty() && stored.rows != rows {
-                    return Err(EngineError::internal("a table gives as many rows each time it is read").into());
+                let differ = columns.iter().any(|column| column.rows() != rows);
+                if differ || !stored.columns.is_empty() && stored.rows != rows {
+                    return Err(EngineError::internal("a file gives as many rows each time it is read").into());
                 }
             }
             let bytes = |column: &Whole| column.sizes().map_or(NEVER, |(values, validity)| values + validity);
             let bytes: Vec<u64> = columns.iter().map(bytes).collect();
-            let Some(_room) = self.make_room(bytes.iter().sum(), budget) else {
-                self.refuse(table, lacking.iter().map(|(_, column, form)| (*column, *form)).zip(bytes));
+            let effort = columns.iter().map(Whole::effort).sum();
+            let new = Newcomers { bytes: bytes.iter().sum(), effort: Some(effort) };
+            let Some(_room) = self.make_room(new, budget, &going) else {
+                let refused = lacking.iter().zip(bytes).zip(&columns);
+                let refused =
+                    refused.map(|(((_, column, form), bytes), of)| ((*column, *form), bytes, Some(of.effort())));
+                self.refuse(table, refused);
                 return Ok(false);
             };
             let stream = context.engine.streams.take(&context.tags.extents)?;
@@ -378,9 +447,12 @@ impl Store {
             }
             // Chunks are freed behind the launches that read them.
             drop(promises);
-            let mut stored = lock(&table.stored);
-            stored.rows = rows;
-            stored.columns.extend(made);
+            {
+                let mut stored = lock(&table.stored);
+                stored.rows = rows;
+                stored.columns.extend(made);
+            }
+            origins.into_iter().for_each(Origin::done);
             return Ok(true);
         }
     }
@@ -390,40 +462,10 @@ impl Store {
     }
 
     /// Notes columns that could not be stored.
-    fn refuse(&self, table: &Table, columns: impl Iterator<Item = ((usize, ColumnForm), u64)>) {
+    fn refuse(&self, table: &Table, columns: impl Iterator<Item = ((usize, ColumnForm), u64, Option<u64>)>) {
         let at = self.now();
-        let columns = columns.map(|(key, bytes)| (key, Refused { bytes, at }));
+        let columns = columns.map(|(key, bytes, effort)| (key, Refused { bytes, effort, at }));
         lock(&table.stored).refused.extend(columns);
-    }
-
-    /// True if `bytes` may become stored within the budget, whoever must leave for it.
-    fn could_fit(&self, bytes: u64, budget: u64) -> bool {
-        let staying: u64 = self.columns().iter().filter(|of| !of.may_leave()).map(|of| of.column.bytes).sum();
-        staying + bytes <= budget
-    }
-
-    /// Makes columns leave that are worth less than new ones, until `bytes` fit into the budget beside what else is coming; `None` if
-    /// they cannot.
-    fn make_room(&self, bytes: u64, budget: u64) -> Option<Room<'_>> {
-        let mut coming = lock(&self.coming);
-        let wanted = bytes + *coming;
-        if !self.could_fit(wanted, budget) {
-            return None;
-        }
-        let mut columns = self.columns();
-        columns.sort_by(|a, b| a.worth.total_cmp(&b.worth));
-        let mut used = self.bytes();
-        for of in columns.into_iter().filter(Candidate::may_leave) {
-            if used + wanted <= budget {
-                break;
-            }
-            used -= of.column.bytes;
-            of.leave();
-        }
-        (used + wanted <= budget).then(|| {
-            *coming = wanted;
-            Room { store: self, bytes }
-        })
     }
 
     /// Every stored column, with the table that has it.
@@ -442,84 +484,23 @@ impl Store {
     }
 }
 
-/// Room for columns on their way into a table, until they are there or have failed.
-struct Room<'s> {
-    store: &'s Store,
-    bytes: u64,
-}
-
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        *lock(&self.store.coming) -= self.bytes;
-    }
-}
-
-/// A column that may have to leave.
-struct Candidate {
-    table: Arc<Table>,
-    key: (usize, ColumnForm),
-    column: Arc<StoredColumn>,
-    worth: f64,
-}
-
-impl Candidate {
-    /// Nobody is reading it: the table has it, and this candidate.
-    fn is_idle(&self) -> bool {
-        Arc::strong_count(&self.column) <= 2
-    }
-
-    /// It makes room for a column that comes.
-    fn may_leave(&self) -> bool {
-        self.is_idle() && self.worth < 1.0
-    }
-
-    fn leave(self) {
-        lock(&self.table.stored).columns.remove(&self.key);
-    }
-}
-
-impl Spillable for Store {
-    fn tag(&self) -> String {
-        "store".to_string()
-    }
-
-    fn spillable_bytes(&self) -> ByteSize {
-        ByteSize(self.columns().iter().filter(|of| of.is_idle()).map(|of| of.column.bytes).sum())
-    }
-
-    /// Columns go before anything that a query is working on.
-    fn priority(&self) -> i32 {
-        -1
-    }
-
-    fn spill(&self, wanted: ByteSize) -> Result<ByteSize, MemoryError> {
-        let mut idle: Vec<Candidate> = self.columns().into_iter().filter(Candidate::is_idle).collect();
-        idle.sort_by(|a, b| a.worth.total_cmp(&b.worth));
-        let mut freed = 0;
-        for of in idle {
-            if freed >= wanted.as_u64() {
-                break;
-            }
-            freed += of.column.bytes;
-            of.leave();
-        }
-        Ok(ByteSize(freed))
-    }
-}
-
 /// A column that is to be loaded: its place in the scan, its number in the table, its form.
 type Lacking = (usize, usize, ColumnForm);
 
 impl Table {
     /// The columns of a scan that are not there, and what they take at least, as far as that was found out of late.
-    fn lacking(&self, scan: &Scan, needed: &HashSet<usize>, now: u64) -> (Vec<Lacking>, u64) {
+    fn lacking(&self, scan: &Scan, needed: &HashSet<usize>, now: u64) -> (Vec<Lacking>, Newcomers) {
         let stored = lock(&self.stored);
         let keys = stored.keys(scan, needed).into_iter().enumerate();
         let keys = keys.filter_map(|(at, key)| key.map(|key| (at, key)));
         let lacking: Vec<_> = keys.filter(|(_, key)| !stored.columns.contains_key(key)).collect();
         let refused = lacking.iter().filter_map(|(_, key)| stored.refused.get(key));
-        let bytes = refused.filter(|refused| now < refused.at + TRIED_AGAIN).map(|refused| refused.bytes).sum();
-        (lacking.into_iter().map(|(at, (column, form))| (at, column, form)).collect(), bytes)
+        let refused: Vec<&Refused> = refused.filter(|refused| now < refused.at + TRIED_AGAIN).collect();
+        let known = Newcomers {
+            bytes: refused.iter().map(|refused| refused.bytes).sum(),
+            effort: refused.iter().map(|refused| refused.effort).sum(),
+        };
+        (lacking.into_iter().map(|(at, (column, form))| (at, column, form)).collect(), known)
     }
 
     fn bytes(&self) -> u64 {
@@ -551,10 +532,28 @@ fn wanted(scan: &Scan, at: usize, form: ColumnForm, context: &RunContext, needed
     Wanted { name: scan.schema.field(at).name().clone(), data_type, form, most, needed }
 }
 
-/// Most bytes of stored columns.
-fn budget(context: &RunContext) -> u64 {
-    match context.options.cache_bytes as u64 {
-        0 => context.engine.pool().limit().as_u64() / 10 * 6,
-        bytes => bytes,
+/// Reads these columns of the scan, each of the files for which it is to be read: what came of each, and what is promised for it. Or the
+/// column that is better off without a dictionary.
+async fn read(
+    scan: &Scan,
+    identity: &Identity,
+    context: &Arc<RunContext>,
+    (positions, wanted): (&[usize], &[Wanted]),
+    reads: &[(Vec<usize>, Vec<usize>)],
+) -> Result<Result<(Vec<ReadColumn>, Vec<Reservation>), usize>, Failure> {
+    let mut columns: Vec<ReadColumn> = wanted.iter().map(|_| ReadColumn::default()).collect();
+    let mut all = Vec::new();
+    for (files, of) in reads {
+        let at: Vec<usize> = of.iter().map(|column| positions[*column]).collect();
+        let wanted: Vec<Wanted> = of.iter().map(|column| wanted[*column].clone()).collect();
+        let (plan, files) = scan.reading(identity, &at, files, &context.task).map_err(Failure::Input)?;
+        match load::read(context, (&plan, &files), &wanted).await? {
+            Read::Columns { columns: read, promises } => {
+                of.iter().zip(read).for_each(|(column, read)| columns[*column] = read);
+                all.extend(promises);
+            }
+            Read::Text(column) => return Ok(Err(of[column])),
+        }
     }
+    Ok(Ok((columns, all)))
 }

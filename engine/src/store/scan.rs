@@ -1,17 +1,14 @@
-//! Which rows a scan reads, in words that do not go stale: the files as they are now, or the batches themselves.
+//! A scan whose columns can be stored, and the plan that reads columns of its files.
 //!
-//!   DataSourceExec ─► Scan { identity, table columns }        equal identity: the same bytes, read the same way, in the same types
-//!                        └─ reading(columns) ─► a scan of whole files in order, without filter and limit
+//!   DataSourceExec ─► Scan { identity, table columns }
+//!                        └─ reading(columns, files) ─► a scan of whole files in order, without filter and limit
 //!
-//! Fresh    of a file its store is asked now: entity tag, or time of change, and size. A plan may know an older one.
 //! Refused  limits, filters that the scan itself applies, parts of files, computed columns, formats and readers of others: these are fed.
 
 use std::fmt::Write;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use datafusion::arrow::array::Array;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::ScalarValue;
 use datafusion::config::TableParquetOptions;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::memory::MemorySourceConfig;
@@ -22,7 +19,6 @@ use datafusion::datasource::source::{DataSource, DataSourceExec};
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::object_store::path::Path;
-use datafusion::object_store::{ObjectMeta, ObjectStoreExt};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::ExecutionPlan;
@@ -31,6 +27,8 @@ use futures::future::try_join_all;
 
 use crate::column::{DictionaryId, storage, uploaded_columns};
 use crate::error::EngineError;
+use crate::store::checks::{Age, Checks};
+use crate::store::identity::{Batches, FileNow, Files, Identity};
 
 /// A scan whose columns can be stored.
 pub struct Scan {
@@ -39,88 +37,6 @@ pub struct Scan {
     pub schema: SchemaRef,
     /// Which column of the table each of the scan's is.
     pub columns: Vec<usize>,
-}
-
-/// The rows of a table.
-#[derive(Debug, Clone)]
-pub enum Identity {
-    Files(Files),
-    Batches(Batches),
-}
-
-/// Files, and how they are read.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Files {
-    /// Store, format, reader options, types.
-    reader: String,
-    schema: SchemaRef,
-    files: Vec<FileNow>,
-}
-
-/// A file as it is now.
-#[derive(Debug, Clone, PartialEq)]
-struct FileNow {
-    meta: ObjectMeta,
-    partition_values: Vec<ScalarValue>,
-}
-
-/// Arrays in memory, all columns of all batches. The table may be dropped: they are not kept.
-#[derive(Debug, Clone)]
-pub struct Batches {
-    schema: SchemaRef,
-    arrays: Vec<Vec<Weak<dyn Array>>>,
-}
-
-impl Identity {
-    /// True if both are the same rows.
-    pub fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Files(a), Self::Files(b)) => a == b,
-            (Self::Batches(a), Self::Batches(b)) => a.is(b),
-            _ => false,
-        }
-    }
-
-    /// True for a table in memory that nobody has any more.
-    pub fn is_gone(&self) -> bool {
-        match self {
-            Self::Files(_) => false,
-            Self::Batches(batches) => batches.arrays.iter().flatten().any(|array| array.strong_count() == 0),
-        }
-    }
-
-    /// True if `newer` has some of the same files, read in the same way, as they are now: these rows are of yesterday.
-    pub fn is_replaced_by(&self, newer: &Self) -> bool {
-        let (Self::Files(old), Self::Files(new)) = (self, newer) else { return false };
-        let changed = |old: &FileNow| {
-            let same = |new: &&FileNow| new.meta.location == old.meta.location;
-            new.files.iter().find(same).is_some_and(|new| new.meta != old.meta)
-        };
-        old.reader == new.reader && old.files.iter().any(changed)
-    }
-
-    /// How a table is named to users: its first file, or that it is in memory.
-    pub fn name(&self) -> String {
-        match self {
-            Self::Files(Files { files, .. }) => match files.as_slice() {
-                [] => "no files".to_string(),
-                [one] => one.meta.location.to_string(),
-                [first, others @ ..] => format!("{} and {} more", first.meta.location, others.len()),
-            },
-            Self::Batches(batches) => format!("{} batches in memory", batches.arrays.len()),
-        }
-    }
-}
-
-impl Batches {
-    /// Allocations that a weak reference keeps are not used again, so that an equal address is the same array.
-    fn is(&self, other: &Self) -> bool {
-        let same = |(a, b): (&Weak<dyn Array>, &Weak<dyn Array>)| Weak::ptr_eq(a, b);
-        let pairs = self.arrays.iter().zip(&other.arrays);
-        self.schema == other.schema
-            && self.arrays.len() == other.arrays.len()
-            && pairs.into_iter().all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(same))
-    }
 }
 
 impl Scan {
@@ -150,22 +66,23 @@ impl Scan {
         (columns.len() == schema.fields().len()).then_some(Self { source, schema, columns })
     }
 
-    /// What it reads, as it is now.
+    /// What it reads, as it is now, or was at most so long ago.
     ///
     /// # Errors
     /// The store's: a file that is not there, or cannot be reached.
-    pub async fn identity(&self, context: &TaskContext) -> Result<Identity> {
+    pub async fn identity(&self, context: &TaskContext, age: Age) -> Result<Identity> {
         if let Some(memory) = self.source.downcast_ref::<MemorySourceConfig>() {
             let batches = memory.partitions().iter().flatten();
             let arrays = batches.map(|batch| batch.columns().iter().map(Arc::downgrade).collect()).collect();
             return Ok(Identity::Batches(Batches { schema: memory.original_schema(), arrays }));
         }
         let config = self.files()?;
-        let store = context.runtime_env().object_store(&config.object_store_url)?;
+        let checks = Checks::of(context.session_config());
+        let (url, store) = (&config.object_store_url, context.runtime_env().object_store(&config.object_store_url)?);
         let now = whole_files(config).into_iter().map(|file| {
-            let store = Arc::clone(&store);
+            let (checks, store) = (&checks, &store);
             async move {
-                let meta = store.head(&file.object_meta.location).await?;
+                let meta = checks.head(url, store, &file.object_meta.location, age).await?;
                 Ok::<_, datafusion::error::DataFusionError>(FileNow { meta, partition_values: file.partition_values })
             }
         });
@@ -178,7 +95,11 @@ impl Scan {
         }))
     }
 
-    fn files(&self) -> Result<&FileScanConfig> {
+    /// The scan of files that it is.
+    ///
+    /// # Errors
+    /// Of a scan of batches.
+    pub(super) fn files(&self) -> Result<&FileScanConfig> {
         let files = self.source.downcast_ref::<FileScanConfig>();
         Ok(files.ok_or_else(|| EngineError::internal("a scan of files or of batches"))?)
     }
@@ -208,7 +129,8 @@ impl Scan {
         self.source.is::<MemorySourceConfig>()
     }
 
-    /// A plan that reads columns `wanted` of the scan, all rows of them, in the order of the files; the partitions one after the other.
+    /// A plan that reads columns `wanted` of these `files` of the scan, all rows of them, in the order of the files; and of which file
+    /// each of its partitions is. A table in memory is one file.
     ///
     /// # Errors
     /// DataFusion's.
@@ -216,13 +138,15 @@ impl Scan {
         &self,
         identity: &Identity,
         wanted: &[usize],
+        files: &[usize],
         context: &TaskContext,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    ) -> Result<(Arc<dyn ExecutionPlan>, Vec<usize>)> {
         let fewer = || EngineError::internal("a scan of columns gives fewer of them");
-        let Identity::Files(Files { files, .. }) = identity else {
+        let Identity::Files(Files { files: now, .. }) = identity else {
             let projection = ProjectionExprs::from_indices(wanted, &self.schema);
-            let source = self.source.try_swapping_with_projection(&projection)?;
-            return Ok(Arc::new(DataSourceExec::new(source.ok_or_else(fewer)?)));
+            let source = self.source.try_swapping_with_projection(&projection)?.ok_or_else(fewer)?;
+            let partitions = source.output_partitioning().partition_count();
+            return Ok((Arc::new(DataSourceExec::new(source)), vec![0; partitions]));
         };
         let config = self.files()?;
         let (source, schema, columns) = match plain(&config.file_source) {
@@ -235,24 +159,37 @@ impl Scan {
         };
         let projection = ProjectionExprs::from_indices(&columns, &schema);
         let source = source.try_pushdown_projection(&projection)?.ok_or_else(fewer)?;
-        let whole = whole_files(config).into_iter().zip(files);
-        let groups =
-            whole.map(|(file, now)| FileGroup::new(vec![PartitionedFile { object_meta: now.meta.clone(), ..file }]));
-        let builder = FileScanConfigBuilder::from(config.clone())
-            .with_source(source)
-            .with_limit(None)
-            .with_output_ordering(vec![])
-            .with_output_partitioning(None)
-            .with_file_groups(groups.collect());
+        let whole = whole_files(config);
+        let bytes: u64 = files.iter().map(|at| now[*at].meta.size).sum();
         let options = context.session_config().options();
         let (most, least) = (options.execution.target_partitions, options.optimizer.repartition_file_min_size);
-        let config = builder.build();
-        let split = config.repartitioned(most, least, None)?;
-        let split = split.as_ref().and_then(|split| split.downcast_ref::<FileScanConfig>());
-        let mut config = split.cloned().unwrap_or(config);
+        let builder = |groups: Vec<FileGroup>| {
+            FileScanConfigBuilder::from(config.clone())
+                .with_source(Arc::clone(&source))
+                .with_limit(None)
+                .with_output_ordering(vec![])
+                .with_output_partitioning(None)
+                .with_file_groups(groups)
+        };
+        let (mut groups, mut of) = (Vec::new(), Vec::new());
+        for at in files {
+            let file = PartitionedFile { object_meta: now[*at].meta.clone(), ..whole[*at].clone() };
+            let size = file.object_meta.size;
+            let one = vec![FileGroup::new(vec![file])];
+            // Each file has a share of the readers: a partition is of one file.
+            let readers = (most as u64 * size).div_ceil(bytes.max(1)) as usize;
+            let split = match readers {
+                0 | 1 => None,
+                _ => builder(one.clone()).build().repartitioned(readers, least, None)?,
+            };
+            let split = split.as_ref().and_then(|split| split.downcast_ref::<FileScanConfig>());
+            groups.extend(split.map_or(one, |split| split.file_groups.clone()));
+            of.resize(groups.len(), *at);
+        }
+        let mut config = builder(groups).build();
         // No reader takes the files of another: the order of rows is that of the partitions.
         config.preserve_order = true;
-        Ok(Arc::new(DataSourceExec::new(Arc::new(config))))
+        Ok((Arc::new(DataSourceExec::new(Arc::new(config))), of))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod aggregates;
 mod answers;
+mod counted_store;
 mod counts;
 mod edges;
 mod floats;
@@ -33,6 +34,7 @@ mod sorting;
 mod sources;
 mod sql_features;
 mod stored;
+mod stored_files;
 mod strategies;
 mod support;
 mod surprises;

@@ -93,16 +93,17 @@ fn bits_of_chunks_share_words() {
     let out = rig.upload(&vec![0; all.div_ceil(32) * 4], &rig.stream);
     let (mut first, mut expected) = (0, vec![false; all]);
     for (number, rows) in chunks.into_iter().enumerate() {
-        // What lies behind a chunk's rows is no bit of it.
-        let bits: Vec<bool> =
-            (0..rows.div_ceil(32) * 32).map(|row| row >= rows || (row * 7 + number) % 3 != 0).collect();
-        let mut bytes = vec![0_u8; rows.div_ceil(32) * 4];
-        bits.iter().enumerate().for_each(|(row, bit)| bytes[row / 8] |= u8::from(*bit) << (row % 8));
+        // What lies before a chunk's rows, or behind them, is no bit of it.
+        let before = number * 9 % 32;
+        let words = (before + rows).div_ceil(32);
+        let is_set = |row: usize| (row * 7 + number) % 3 != 0;
+        let bit = |at: usize| at < before || at >= before + rows || is_set(at - before);
+        let mut bytes = vec![0_u8; words * 4];
+        (0..words * 32).for_each(|at| bytes[at / 8] |= u8::from(bit(at)) << (at % 8));
         let input = rig.upload(&bytes, &rig.stream);
-        let input = (number != 3).then_some(&input);
-        store::bits(&images, input.map(|input| input.as_view()), &out, first as u64, rows as u64, &rig.stream)
-            .expect("launched");
-        (0..rows).for_each(|row| expected[first + row] = number == 3 || bits[row]);
+        let input = (number != 3).then(|| input.as_view());
+        store::bits(&images, input, before as u32, &out, first as u64, rows as u64, &rig.stream).expect("launched");
+        (0..rows).for_each(|row| expected[first + row] = number == 3 || is_set(row));
         first += rows;
     }
     let found = rig.download(&out);
@@ -132,6 +133,8 @@ fn lengths_and_kinds_that_do_not_fit_are_refused() {
     assert!(values(narrow, wide, 9).is_err() && values(wide, narrow, 9).is_err());
     assert!(values(Stored { physical: Physical::Bit, base: 0 }, narrow, 1).is_err());
     assert!(values(Stored { physical: Physical::I128, base: 0 }, wide, 1).is_err());
-    assert!(store::bits(&images, None, &bytes, 1 << 20, 1, &rig.stream).is_err());
+    assert!(store::bits(&images, None, 0, &bytes, 1 << 20, 1, &rig.stream).is_err());
+    assert!(store::bits(&images, Some(&bytes), 32, &bytes, 0, 8, &rig.stream).is_err());
+    assert!(store::bits(&images, Some(&bytes), 31, &bytes, 0, 482, &rig.stream).is_err());
     assert!(store::offsets(&images, &bytes, &bytes, 0, 16, &rig.stream).is_err());
 }

@@ -1,0 +1,123 @@
+//! Which rows a table has, in words that do not go stale: the files as they are now, or the batches themselves.
+//!
+//!   equal identity   the same bytes, read the same way, in the same types
+//!   kin              some of the same files, read the same way: their rows need not be read again
+//!
+//! Fresh    of a file its store is asked now: entity tag, or time of change, and size. A plan may know an older one.
+
+use std::collections::HashMap;
+use std::sync::Weak;
+
+use datafusion::arrow::array::Array;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::ScalarValue;
+use datafusion::object_store::ObjectMeta;
+use datafusion::object_store::path::Path;
+
+/// The rows of a table.
+#[derive(Debug, Clone)]
+pub enum Identity {
+    Files(Files),
+    Batches(Batches),
+}
+
+/// Files, and how they are read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Files {
+    /// Store, format, reader options, types.
+    pub(super) reader: String,
+    pub(super) schema: SchemaRef,
+    pub(super) files: Vec<FileNow>,
+}
+
+/// A file as it is now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileNow {
+    pub(super) meta: ObjectMeta,
+    pub(super) partition_values: Vec<ScalarValue>,
+}
+
+/// Arrays in memory, all columns of all batches. The table may be dropped: they are not kept.
+#[derive(Debug, Clone)]
+pub struct Batches {
+    pub(super) schema: SchemaRef,
+    pub(super) arrays: Vec<Vec<Weak<dyn Array>>>,
+}
+
+impl Identity {
+    /// True if both are the same rows.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Files(a), Self::Files(b)) => a == b,
+            (Self::Batches(a), Self::Batches(b)) => a.is(b),
+            _ => false,
+        }
+    }
+
+    /// True for a table in memory that nobody has any more.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Files(_) => false,
+            Self::Batches(batches) => batches.arrays.iter().flatten().any(|array| array.strong_count() == 0),
+        }
+    }
+
+    /// Files; a table in memory is one.
+    pub fn num_files(&self) -> usize {
+        match self {
+            Self::Files(of) => of.files.len(),
+            Self::Batches(_) => 1,
+        }
+    }
+
+    /// Which file of `other` each of its own is, as it is now; nothing if they are read in another way.
+    pub fn files_in(&self, other: &Self) -> Vec<Option<usize>> {
+        let (Self::Files(own), Self::Files(of)) = (self, other) else { return vec![] };
+        if own.reader != of.reader || own.schema != of.schema {
+            return vec![];
+        }
+        // Both are in the order of their names; two of one name differ in partition values.
+        let mut at = 0;
+        let find = |file: &FileNow| {
+            while of.files.get(at).is_some_and(|known| known.meta.location < file.meta.location) {
+                at += 1;
+            }
+            let same = of.files[at..].iter().take_while(|known| known.meta.location == file.meta.location);
+            same.enumerate().find(|(_, known)| *known == file).map(|(next, _)| at + next)
+        };
+        own.files.iter().map(find).collect()
+    }
+
+    /// True if `newer` has some of the same files, read in the same way, as they are now: these rows are of yesterday.
+    pub fn is_replaced_by(&self, newer: &Self) -> bool {
+        let (Self::Files(old), Self::Files(new)) = (self, newer) else { return false };
+        if old.reader != new.reader {
+            return false;
+        }
+        let now: HashMap<&Path, &ObjectMeta> = new.files.iter().map(|file| (&file.meta.location, &file.meta)).collect();
+        old.files.iter().any(|old| now.get(&old.meta.location).is_some_and(|now| **now != old.meta))
+    }
+
+    /// How a table is named to users: its first file, or that it is in memory.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Files(Files { files, .. }) => match files.as_slice() {
+                [] => "no files".to_string(),
+                [one] => one.meta.location.to_string(),
+                [first, others @ ..] => format!("{} and {} more", first.meta.location, others.len()),
+            },
+            Self::Batches(batches) => format!("{} batches in memory", batches.arrays.len()),
+        }
+    }
+}
+
+impl Batches {
+    /// Allocations that a weak reference keeps are not used again, so that an equal address is the same array.
+    fn is(&self, other: &Self) -> bool {
+        let same = |(a, b): (&Weak<dyn Array>, &Weak<dyn Array>)| Weak::ptr_eq(a, b);
+        let pairs = self.arrays.iter().zip(&other.arrays);
+        self.schema == other.schema
+            && self.arrays.len() == other.arrays.len()
+            && pairs.into_iter().all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(same))
+    }
+}

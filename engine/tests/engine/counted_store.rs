@@ -1,0 +1,128 @@
+//! An object store in memory that counts who asks for what.
+//!
+//!   Counted ─ heads, lists, reads by file ─► InMemory          clones of the memory serve sessions that are not counted
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use millpond::Millpond;
+use millpond::datafusion::arrow::array::RecordBatch;
+use millpond::datafusion::execution::object_store::ObjectStoreUrl;
+use millpond::datafusion::object_store::memory::InMemory;
+use millpond::datafusion::object_store::path::Path;
+use millpond::datafusion::object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use millpond::datafusion::parquet::arrow::ArrowWriter;
+use millpond::datafusion::parquet::file::properties::WriterProperties;
+
+/// What was asked for.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Asked {
+    pub heads: usize,
+    pub lists: usize,
+    /// Requests for bytes, by file.
+    pub reads: HashMap<String, usize>,
+}
+
+impl Asked {
+    /// Files that were read since, by name.
+    pub fn read_since(&self, before: &Self) -> Vec<String> {
+        let since = |(file, reads): (&String, &usize)| {
+            (*reads > before.reads.get(file).copied().unwrap_or(0)).then(|| file.clone())
+        };
+        let mut files: Vec<String> = self.reads.iter().filter_map(since).collect();
+        files.sort();
+        files
+    }
+}
+
+#[derive(Debug)]
+pub struct Counted {
+    inner: Arc<InMemory>,
+    asked: Mutex<Asked>,
+}
+
+impl Counted {
+    pub fn over(inner: &Arc<InMemory>) -> Arc<Self> {
+        Arc::new(Self { inner: Arc::clone(inner), asked: Mutex::default() })
+    }
+
+    pub fn asked(&self) -> Asked {
+        self.asked.lock().expect("nobody panics").clone()
+    }
+}
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Counted")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Counted {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        self.inner.put_opts(location, payload, opts).await
+    }
+
+    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(location, opts).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        {
+            let mut asked = self.asked.lock().expect("nobody panics");
+            match options.head {
+                true => asked.heads += 1,
+                false => *asked.reads.entry(location.to_string()).or_default() += 1,
+            }
+        }
+        self.inner.get_opts(location, options).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.asked.lock().expect("nobody panics").lists += 1;
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.asked.lock().expect("nobody panics").lists += 1;
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+/// Where the tests' files are.
+pub const URL: &str = "far://away/";
+
+/// Has `session` find its files in `store`.
+pub fn register(session: &Millpond, store: Arc<dyn ObjectStore>) {
+    let url = ObjectStoreUrl::parse(URL).expect("a URL");
+    session.context().register_object_store(url.as_ref(), store);
+}
+
+/// Puts rows into a file of Parquet.
+pub async fn put(store: &Arc<InMemory>, file: &str, batch: &RecordBatch) {
+    let mut bytes = Vec::new();
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(300)).build();
+    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).expect("Parquet has the types");
+    writer.write(batch).expect("rows are written");
+    writer.close().expect("the file is finished");
+    store.put(&Path::from(file), bytes.into()).await.expect("there is room");
+}
+
+/// Takes a file away.
+pub async fn remove(store: &Arc<InMemory>, file: &str) {
+    store.delete(&Path::from(file)).await.expect("it was there");
+}
