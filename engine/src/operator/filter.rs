@@ -6,7 +6,7 @@
 //! Order    not promised: feeders race. Over a sort the output is sorted too.
 //! Memory   none of its own: it is a stage of the pipeline that contains it.
 //! Waits    never.
-//! Stands for FilterExec, with its projection and its limit.
+//! Stands for FilterExec, with its projection and its limit; for a scan that filters, where its columns may be stored.
 
 use std::fmt;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ impl DeviceOperator for Filter {
     }
 
     fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
-        let filter = node.downcast_ref::<FilterExec>()?;
+        let Some(filter) = node.downcast_ref::<FilterExec>() else { return place_scan(node, to) };
         let placed =
             to.place(filter.input()).and_then(|child| to.unary(node, child, |input| judge(node, filter, input, to)));
         Some(placed)
@@ -121,6 +121,18 @@ impl DeviceOperator for Filter {
     fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
         node.is::<DeviceFilterExec>()
     }
+}
+
+/// A scan that filters: the device does, over all of the scan's rows, if it can. `None` if the node is no such scan.
+fn place_scan(node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
+    let apart = to.apart(node)?;
+    let Some(filter) = apart.downcast_ref::<FilterExec>() else { return Some(to.place(&apart)) };
+    let place = |child: Placed| match to.tree(&child).and_then(|input| judge(node, filter, &input, to)) {
+        Ok(tree) => Placed::Device(tree),
+        // The scan does it.
+        Err(_) => Placed::Host { plan: Arc::clone(node), pending: vec![] },
+    };
+    Some(to.place(filter.input()).map(place))
 }
 
 /// The device's form of `filter`, which is `node`, over `input`.

@@ -27,12 +27,13 @@ use datafusion::physical_plan::{
 use crate::column::uploaded_columns;
 use crate::contract::{DeviceTree, Operators, Placed};
 use crate::expr::{Dictionaries, Dictionary};
-use crate::options::MillpondOptions;
+use crate::options::{Cache, MillpondOptions};
 use crate::placement::fence::computed_in_scan;
 use crate::placement::judged::Judged;
 use crate::placement::simplify::{below_moves, only_moves};
 use crate::placement::statistics::PlanStatistics;
 use crate::reason::Reason;
+use crate::source::filtered::apart;
 
 /// How often inputs of a plan are placed as if their order did not matter.
 const MOST_TRIES: u32 = 256;
@@ -121,6 +122,11 @@ impl<'a> Placing<'a> {
         let reason = Reason::NodeUnsupported { node: plan.name().to_string() };
         let reason = self.counts(plan.as_ref()).then_some(reason);
         self.stay(plan, children, reason.or_else(|| computed_in_scan(plan.as_ref())))
+    }
+
+    /// A scan that filters as a filter above a scan, where its columns may be stored: what is stored has all rows.
+    pub fn apart(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
+        if self.options.cache == Cache::Auto { apart(plan) } else { None }
     }
 
     /// The session's options.

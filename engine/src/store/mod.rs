@@ -37,6 +37,8 @@ pub use crate::store::scan::Scan;
 
 pub(crate) use crate::store::checks::Checks;
 pub(crate) use crate::store::listings::FreshListings;
+pub(crate) use crate::store::scan::plain_source;
+pub(crate) use crate::store::share::static_part;
 
 use crate::column::{is_string, plain_repr};
 use crate::device::Engine;

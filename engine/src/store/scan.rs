@@ -3,7 +3,7 @@
 //!   DataSourceExec ─► Scan { identity, table columns }
 //!                        └─ reading(columns, files) ─► a scan of whole files in order, without filter and limit
 //!
-//! Refused  limits, filters that the scan itself applies, parts of files, computed columns, formats and readers of others: these are fed.
+//! Refused  limits, filters that the scan itself applies and the device cannot, parts of files, computed columns, formats and readers of others: these are fed.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -246,18 +246,22 @@ fn reader(config: &FileScanConfig) -> Option<String> {
     Some(reader)
 }
 
-/// A source of all columns without what a query has brought into it: a filter, by which rows are left out, or an order, for which row
-/// groups are read last to first. `None` for one that takes up neither.
+/// A source of all columns without what a query has brought into it. `None` for one that takes up nothing.
 fn plain(source: &Arc<dyn FileSource>) -> Option<Arc<dyn FileSource>> {
-    let parquet = source.downcast_ref::<ParquetSource>()?;
+    Some(Arc::new(plain_source(source.downcast_ref::<ParquetSource>()?)))
+}
+
+/// The same of a source of Parquet, without its filter, by which rows are left out, and its order, for which row groups are read last to
+/// first.
+pub(crate) fn plain_source(parquet: &ParquetSource) -> ParquetSource {
     let options = parquet.table_parquet_options().clone();
     let hint = options.global.metadata_size_hint;
-    let mut plain = ParquetSource::new(source.table_schema().clone()).with_table_parquet_options(options);
+    let mut plain = ParquetSource::new(parquet.table_schema().clone()).with_table_parquet_options(options);
     if let Some(hint) = hint {
         plain = plain.with_metadata_size_hint(hint);
     }
     if let Some(factory) = parquet.parquet_file_reader_factory() {
         plain = plain.with_parquet_file_reader_factory(Arc::clone(factory));
     }
-    Some(Arc::new(plain))
+    plain
 }

@@ -35,6 +35,7 @@ mod sources;
 mod sql_features;
 mod stored;
 mod stored_files;
+mod stored_filters;
 mod strategies;
 mod support;
 mod surprises;

@@ -247,7 +247,8 @@ fn names(store: &Store) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_worth_less_per_byte_makes_room_and_gets_none() {
     let (sim, store) = wide_and_narrow().await;
-    let read = async |column: &str| drop(answer(&sim, &format!("SELECT bit_xor({column}) FROM t WHERE {column} >= 0")).await);
+    let read =
+        async |column: &str| drop(answer(&sim, &format!("SELECT bit_xor({column}) FROM t WHERE {column} >= 0")).await);
     set(&sim, "millpond.cache_bytes = 8500").await;
     // Read three times, a wide column is worth 3/8 a byte; the narrow one that comes is worth 1.
     for _ in 0..3 {
@@ -277,7 +278,8 @@ async fn what_is_worth_less_per_byte_makes_room_and_gets_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_read_often_stays() {
     let (sim, store) = wide_and_narrow().await;
-    let read = async |column: &str| drop(answer(&sim, &format!("SELECT bit_xor({column}) FROM t WHERE {column} >= 0")).await);
+    let read =
+        async |column: &str| drop(answer(&sim, &format!("SELECT bit_xor({column}) FROM t WHERE {column} >= 0")).await);
     set(&sim, "millpond.cache_bytes = 16500").await;
     for _ in 0..6 {
         read("a").await;
