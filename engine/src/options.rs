@@ -101,6 +101,15 @@ pub enum Cache {
     Auto,
     /// Every query reads its tables anew.
     Off,
+    /// What a query reads stays in pinned host memory, and is copied to the device for each run.
+    Host,
+}
+
+impl Cache {
+    /// Columns stay, wherever.
+    pub fn stores(self) -> bool {
+        self != Self::Off
+    }
 }
 
 impl fmt::Display for Cache {
@@ -108,6 +117,7 @@ impl fmt::Display for Cache {
         f.write_str(match self {
             Self::Auto => "auto",
             Self::Off => "off",
+            Self::Host => "host",
         })
     }
 }
@@ -118,7 +128,8 @@ impl FromStr for Cache {
         match text.trim().to_ascii_lowercase().as_str() {
             "auto" => Ok(Self::Auto),
             "off" => Ok(Self::Off),
-            _ => Err("auto or off".to_string()),
+            "host" => Ok(Self::Host),
+            _ => Err("auto, off or host".to_string()),
         }
     }
 }
@@ -359,10 +370,12 @@ options! {
         pub pinned_bytes: usize, default = 0
         /// Most values of a string column's dictionary, for tests; 0 means 1,048,576. A column with more has none: its strings are offsets and bytes on the device.
         pub debug_dictionary_values: usize, default = 0
-        /// Whether columns of tables stay on the device between queries: auto or off.
+        /// Whether columns of tables stay between queries: auto (on the device), off, or host (in pinned host memory, copied to the device for each run).
         pub cache: Cache, default = Cache::Auto
         /// Device bytes that such columns may take; 0 means 60 % of what the pool may hold.
         pub cache_bytes: usize, default = 0
+        /// Pinned host memory for columns that have left the device: they come back by a copy instead of being read; 0 means none. With cache = host it is for all columns, and 0 means as much as pinned_bytes does. One for all sessions of a device: what the session that read last has set.
+        pub cache_host_bytes: usize, default = 0
         /// Seconds for which it holds what a remote store said of a table's files: within them, a file that has changed is not noticed; 0 asks before each run. Local files are always looked at.
         pub cache_check_seconds: u32, default = 0
         /// Groups that a hash table has room for at first, for tests; 0 means 65,536. It grows when there are more.
@@ -617,6 +630,24 @@ mod tests {
             set("idle_trim", "often").map(|_| ()),
             Err("option millpond.idle_trim cannot be 'often': it takes a whole number".into())
         );
+    }
+
+    #[test]
+    fn cache() {
+        assert_eq!(MillpondOptions::default().cache, Cache::Auto);
+        assert_eq!(set("cache", "HOST").map(|o| o.cache), Ok(Cache::Host));
+        assert_eq!(set("cache", "off").map(|o| o.cache.stores()), Ok(false));
+        assert_eq!(
+            set("cache", "disk").map(|_| ()),
+            Err("option millpond.cache cannot be 'disk': it takes auto, off or host".into())
+        );
+    }
+
+    #[test]
+    fn cache_host_bytes() {
+        assert_eq!(MillpondOptions::default().cache_host_bytes, 0);
+        assert_eq!(set("cache_host_bytes", "2GiB").map(|o| o.cache_host_bytes), Ok(2 << 30));
+        assert!(set("cache_host_bytes", "much").is_err());
     }
 
     #[test]

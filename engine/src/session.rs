@@ -30,7 +30,7 @@ use crate::device::{Engine, Opened};
 use crate::error::EngineError;
 use crate::expr::udf::{DeviceFunction, UdfError};
 use crate::operator::registry;
-use crate::options::{Cache, DeviceChoice, Fallback, MillpondOptions};
+use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::panics;
 use crate::placement::PlaceOnDevice;
 use crate::plan_cache::{MadeOf, PlanCache};
@@ -300,7 +300,7 @@ impl Millpond {
         let state = self.context.state_ref();
         let state = state.read();
         let options = state.config_options().extensions.get::<MillpondOptions>();
-        self.engine.is_some() && options.is_some_and(|options| options.cache == Cache::Auto)
+        self.engine.is_some() && options.is_some_and(|options| options.cache.stores())
     }
 
     /// Runs a physical plan of this session, and reports on it.

@@ -298,6 +298,11 @@ impl Engine {
         if let Err(error) = self.pool.end_of_query() {
             tracing::warn!(%error, "memory was not given back at the end of a query");
         }
+        if self.device.is_lost() {
+            // What was kept beside it is of no use any more.
+            let kept = std::mem::take(&mut *self.beside.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(kept);
+        }
         self.idle.end();
     }
 

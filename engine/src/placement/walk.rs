@@ -27,7 +27,7 @@ use datafusion::physical_plan::{
 use crate::column::uploaded_columns;
 use crate::contract::{DeviceTree, Operators, Placed};
 use crate::expr::{Dictionaries, Dictionary};
-use crate::options::{Cache, MillpondOptions};
+use crate::options::MillpondOptions;
 use crate::placement::fence::computed_in_scan;
 use crate::placement::judged::Judged;
 use crate::placement::simplify::{below_moves, only_moves};
@@ -126,7 +126,7 @@ impl<'a> Placing<'a> {
 
     /// A scan that filters as a filter above a scan, where its columns may be stored: what is stored has all rows.
     pub fn apart(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
-        if self.options.cache == Cache::Auto { apart(plan) } else { None }
+        if self.options.cache.stores() { apart(plan) } else { None }
     }
 
     /// The session's options.

@@ -5,6 +5,8 @@
 //! Memory   promised by the governor, as long as the column is stored. Chunks are there until the last column is made of them.
 //! Waits    for pinned memory, where a table of codes goes up.
 
+use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -20,6 +22,7 @@ use crate::column::dictionary::SharedDictionary;
 use crate::column::facts::Facts;
 use crate::column::{plain_repr, storage};
 use crate::device::Engine;
+use crate::error::EngineError;
 use crate::program::failure::Failure;
 use crate::store::Entry;
 
@@ -34,9 +37,9 @@ pub enum ColumnForm {
     Text,
 }
 
-/// A column that stays.
+/// What is known of a column that stays, in whichever tier.
 #[derive(Debug)]
-pub struct StoredColumn {
+pub struct About {
     /// No other column has it.
     pub number: u64,
     /// In the scan for which it was loaded.
@@ -48,18 +51,32 @@ pub struct StoredColumn {
     pub facts: Facts,
     /// Of codes; its values are sorted.
     pub dictionary: Option<SharedDictionary>,
-    values: DeviceView,
-    validity: Option<DeviceView>,
     base: i64,
     /// Its rows, file by file.
     parts: Vec<Part>,
     pub bytes: u64,
-    /// The same with what fills the pool's units.
-    pub allocated: u64,
-    _promise: Reservation,
     /// Runs that have read it, and when the last one began.
     pub uses: AtomicU64,
     pub last_used: AtomicU64,
+}
+
+/// A column that stays, on the device.
+#[derive(Debug)]
+pub struct StoredColumn {
+    pub(super) about: Arc<About>,
+    values: DeviceView,
+    validity: Option<DeviceView>,
+    /// Its bytes with what fills the pool's units.
+    pub allocated: u64,
+    _promise: Reservation,
+}
+
+impl Deref for StoredColumn {
+    type Target = About;
+
+    fn deref(&self) -> &About {
+        &self.about
+    }
 }
 
 /// The rows of one file in a column.
@@ -220,7 +237,7 @@ impl Whole {
             first += rows;
         }
         let parts = self.parts();
-        Ok(StoredColumn {
+        let about = About {
             number,
             name: self.name,
             loaded: Instant::now(),
@@ -228,20 +245,34 @@ impl Whole {
             ty,
             facts,
             dictionary: self.dictionaries.map(|of| of.sorted),
-            values,
-            validity,
             base,
             parts,
             bytes: value_bytes + validity_bytes,
-            allocated,
-            _promise: promise,
             uses: AtomicU64::new(0),
             last_used: AtomicU64::new(0),
-        })
+        };
+        Ok(StoredColumn { about: Arc::new(about), values, validity, allocated, _promise: promise })
     }
 }
 
 impl StoredColumn {
+    /// A column that comes back from the host: its values, and its validity where it has one.
+    pub(super) fn back(
+        about: Arc<About>,
+        views: Vec<DeviceView>,
+        allocated: u64,
+        promise: Reservation,
+    ) -> Result<Self, Failure> {
+        let mut views = views.into_iter();
+        let values = views.next().ok_or_else(|| EngineError::internal("a column has values"))?;
+        Ok(Self { about, values, validity: views.next(), allocated, _promise: promise })
+    }
+
+    /// Its values, and its validity where it has one.
+    pub(super) fn views(&self) -> impl Iterator<Item = &DeviceView> {
+        [&self.values].into_iter().chain(&self.validity)
+    }
+
     /// Rows `first..first + rows` as the input of a pipeline; `first` is a multiple of 32. Texts are there whole, or not at all.
     ///
     /// # Errors
@@ -298,17 +329,29 @@ impl StoredColumn {
     pub(super) fn rows_of(&self, file: usize) -> u64 {
         self.parts[file].facts.rows
     }
+}
 
+impl About {
     /// What its staying saves for each of its bytes: runs that have read it, the fewer the longer ago the last one was, times what it takes
     /// to read it again.
     pub fn worth(&self, now: u64) -> f64 {
         let age = now.saturating_sub(self.last_used.load(Ordering::Relaxed));
         let often = self.uses.load(Ordering::Relaxed) as f64 / (1.0 + age as f64);
-        often * effort(self.form, self.facts.rows) as f64 / self.bytes.max(1) as f64
+        often * self.worth_when_new()
+    }
+
+    /// The same of a column that comes, which counts as read once.
+    pub fn worth_when_new(&self) -> f64 {
+        self.effort() as f64 / self.bytes.max(1) as f64
+    }
+
+    /// What it takes to read it.
+    pub(super) fn effort(&self) -> u64 {
+        effort(self.form, self.facts.rows)
     }
 
     /// What `millpond_cache()` lists of it.
-    pub(super) fn entry(&self, table: String) -> Entry {
+    pub(super) fn entry(&self, table: String, tier: &'static str) -> Entry {
         let mut facts = Vec::new();
         match (self.form, self.ty.range) {
             (ColumnForm::Plain, Some(range)) => facts.push(format!("{}..={}", range.low, range.high)),
@@ -333,6 +376,7 @@ impl StoredColumn {
         Entry {
             table,
             column: self.name.clone(),
+            tier,
             bytes: self.bytes,
             width,
             facts: facts.join(", "),

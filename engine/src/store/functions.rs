@@ -195,7 +195,7 @@ fn batch(entries: Vec<Entry>) -> Result<RecordBatch> {
         texts(|entry| entry.table.clone()),
         texts(|entry| entry.column.clone()),
         numbers(|entry| entry.bytes),
-        texts(|_| "device".to_string()),
+        texts(|entry| entry.tier.to_string()),
         Arc::new(entries.iter().map(|entry| entry.width).collect::<UInt32Array>()) as ArrayRef,
         texts(|entry| entry.facts.clone()),
         numbers(|entry| entry.hits),

@@ -14,10 +14,11 @@ use std::sync::atomic::Ordering;
 
 use datafusion::arrow::datatypes::DataType;
 
+use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::store::column::{ColumnForm, Merged, StoredColumn, Whole};
 use crate::store::load::{ReadColumn, Wanted};
-use crate::store::{Lacking, Store, Table, lock};
+use crate::store::{Held, Lacking, Store, Table, lock};
 
 /// A table with some of the same files.
 pub(super) struct Kin {
@@ -26,6 +27,8 @@ pub(super) struct Kin {
     files: Vec<Option<usize>>,
     /// Nobody asks for its columns any more, once the new table has them.
     goes: bool,
+    /// Its columns in host memory, on the device meanwhile.
+    held: Held,
 }
 
 /// Where the rows of a column come from.
@@ -54,9 +57,18 @@ impl Store {
             let files = table.identity.files_in(&other.identity);
             let shared = files.iter().flatten().count();
             let goes = shared == other.identity.num_files() || other.is_old.load(Ordering::Relaxed);
-            (shared > 0).then_some(Kin { table: other, files, goes })
+            (shared > 0).then_some(Kin { table: other, files, goes, held: Held::new() })
         };
         others.filter_map(kin).collect()
+    }
+
+    /// Copies to the device what `kin` have of these columns in host memory.
+    pub(super) fn hold(&self, kin: &mut [Kin], lacking: &[Lacking], context: &RunContext) -> Result<(), Failure> {
+        let keys: Vec<_> = lacking.iter().map(|(_, column, form)| (*column, *form)).collect();
+        for of in kin {
+            of.held = self.bring_up(&of.table, &keys, context, false)?;
+        }
+        Ok(())
     }
 }
 
@@ -76,7 +88,8 @@ impl Origin {
         let key = (*column, *form);
         let (mut stored, mut goes) = (vec![None; files], Vec::new());
         for of in kin {
-            let Some(column) = lock(&of.table.stored).columns.get(&key).cloned() else { continue };
+            let known = lock(&of.table.stored).columns.get(&key).cloned();
+            let Some(column) = known.or_else(|| of.held.get(&key).cloned()) else { continue };
             for (place, at) in stored.iter_mut().zip(&of.files) {
                 if let (None, Some(at)) = (&place, at) {
                     *place = Some((Arc::clone(&column), *at));
@@ -103,8 +116,11 @@ impl Origin {
     pub(super) fn done(self) {
         for (table, column) in self.goes {
             let mut stored = lock(&table.stored);
-            if stored.columns.get(&self.key).is_some_and(|now| Arc::ptr_eq(now, &column)) {
+            if stored.columns.get(&self.key).is_some_and(|now| now.number == column.number) {
                 stored.columns.remove(&self.key);
+            }
+            if stored.host.get(&self.key).is_some_and(|now| now.about.number == column.number) {
+                stored.host.remove(&self.key);
             }
         }
     }

@@ -20,7 +20,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
-use crate::options::{Cache, MillpondOptions};
+use crate::options::MillpondOptions;
 use crate::store::checks::Checks;
 
 /// DataFusion's planner, after a look at the folders that a query reads.
@@ -37,7 +37,7 @@ impl fmt::Debug for FreshListings {
 impl QueryPlanner for FreshListings {
     async fn create_physical_plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
         let options = session.config_options().extensions.get::<MillpondOptions>();
-        if options.is_some_and(|options| options.cache == Cache::Auto) {
+        if options.is_some_and(|options| options.cache.stores()) {
             look(plan, session).await?;
         }
         self.0.create_physical_plan(plan, session).await

@@ -7,13 +7,16 @@
 //!           last byte of a load; files that have changed are another table.
 //! Once      two queries that want columns of one table load them one after the other, and the second finds them there.
 //! Kin       files that another stored table has, too, are copied from there.
+//! Tiers     the device, and pinned host memory for what leaves it.
 //! Room      at most the session's `cache_bytes`. A new column takes the place of those that are worth less. When memory runs out,
 //!           columns that no run reads leave before any query fails.
 //! Threads   one lock around the list of tables, held for no work; a load holds its table's.
 
+mod admit;
 mod checks;
 mod column;
 pub(crate) mod functions;
+mod host;
 mod identity;
 mod kin;
 mod listings;
@@ -28,9 +31,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use datafusion::arrow::datatypes::DataType;
 use datafusion::execution::TaskContext;
-use millpond_memory::{ByteSize, Participant, Request, Reservation, Scope, Spillable, Strategy};
+use millpond_memory::{Participant, Scope, Spillable, Strategy};
 
 pub use crate::store::column::{ColumnForm, StoredColumn};
 pub use crate::store::scan::Scan;
@@ -42,17 +44,13 @@ pub(crate) use crate::store::share::static_part;
 
 use crate::column::{is_string, plain_repr};
 use crate::device::Engine;
-use crate::error::EngineError;
-use crate::profile::step;
+use crate::options::Cache;
 use crate::program::context::RunContext;
 use crate::program::failure::Failure;
-use crate::program::texts;
 use crate::store::checks::Age;
-use crate::store::column::Whole;
+use crate::store::host::{HostColumn, HostTier};
 use crate::store::identity::Identity;
-use crate::store::kin::{Kin, Made, Origin};
-use crate::store::load::{Read, ReadColumn, Wanted};
-use crate::store::room::{Candidate, Newcomers, budget};
+use crate::store::room::{Candidate, Newcomers};
 
 /// The stored columns of one device.
 #[derive(Debug)]
@@ -67,6 +65,7 @@ pub struct Store {
     clock: AtomicU64,
     participant: Participant,
     scope: Scope,
+    host: HostTier,
 }
 
 /// A table of which columns are stored.
@@ -85,6 +84,8 @@ struct Stored {
     /// Of each file.
     rows: Vec<u64>,
     columns: HashMap<(usize, ColumnForm), Arc<StoredColumn>>,
+    /// Those that are in host memory instead.
+    host: HashMap<(usize, ColumnForm), Arc<HostColumn>>,
     /// String columns that are better off without a dictionary.
     texts: HashSet<usize>,
     /// Columns that could not be stored.
@@ -105,6 +106,9 @@ struct Refused {
 const NEVER: u64 = 1 << 50;
 /// A column that could not be stored is tried again after so many runs that read stored columns.
 const TRIED_AGAIN: u64 = 64;
+
+/// Columns on the device for one run.
+type Held = HashMap<(usize, ColumnForm), Arc<StoredColumn>>;
 
 /// What a scan reads, stored: all columns of all its rows.
 #[derive(Debug, Clone)]
@@ -129,6 +133,8 @@ impl View {
 pub struct Entry {
     pub table: String,
     pub column: String,
+    /// Where it is: device or host.
+    pub tier: &'static str,
     pub bytes: u64,
     /// Bytes of a value; none for bits and texts.
     pub width: Option<u32>,
@@ -163,6 +169,7 @@ impl Store {
                 clock: AtomicU64::new(1),
                 participant: engine.governor().participant("store", 0),
                 scope: engine.device().scope().child("store"),
+                host: HostTier::new(engine.device()),
             });
             engine.spiller().add(&(Arc::clone(&store) as Arc<dyn Spillable>));
             store
@@ -183,8 +190,8 @@ impl Store {
     pub fn entries(&self, of: Option<&View>) -> Vec<Entry> {
         let is_asked =
             |number: u64| of.is_none_or(|view| view.columns.iter().flatten().any(|column| column.number == number));
-        let columns = self.columns().into_iter().filter(|of| is_asked(of.column.number));
-        let mut entries: Vec<Entry> = columns.map(|of| of.column.entry(of.table.identity.name())).collect();
+        let tables = lock(&self.tables).clone();
+        let mut entries: Vec<Entry> = tables.iter().flat_map(|table| table.entries(&is_asked)).collect();
         entries.sort_by(|a, b| (&a.table, &a.column).cmp(&(&b.table, &b.column)));
         entries
     }
@@ -200,8 +207,8 @@ impl Store {
         let of = tables.into_iter().filter(|table| table.identity.is(&identity) || shares(&table.identity));
         let mut entries: Vec<Entry> = Vec::new();
         for table in of {
-            let gone = std::mem::take(&mut lock(&table.stored).columns);
-            entries.extend(gone.into_values().map(|column| column.entry(table.identity.name())));
+            entries.extend(table.entries(&|_| true));
+            table.clear();
         }
         self.forget();
         entries.sort_by(|a, b| a.column.cmp(&b.column));
@@ -210,10 +217,7 @@ impl Store {
 
     /// Lets go of all columns; runs that are reading some keep theirs until they end.
     pub fn clear(&self) {
-        lock(&self.tables).iter().for_each(|table| {
-            let mut stored = lock(&table.stored);
-            (stored.columns, stored.refused) = Default::default();
-        });
+        lock(&self.tables).iter().for_each(|table| table.clear());
         self.forget();
     }
 
@@ -236,39 +240,57 @@ impl Store {
         if scan.is_in_memory() && !self.is_worth_it(scan, &identity) {
             return Ok(None);
         }
+        self.host.allow(&context.options);
         let table = self.table(identity);
-        if let Some(view) = self.stored(&table, scan, needed) {
+        let mut held = Held::new();
+        if let Some(view) = self.stored(&table, scan, needed, &held) {
             return Ok(Some(view));
         }
         let _loading = table.loading.lock().await;
+        let keys: Vec<_> = lock(&table.stored).keys(scan, needed).into_iter().flatten().collect();
+        match self.bring_up(&table, &keys, context, context.options.cache != Cache::Host) {
+            Ok(up) => held = up,
+            Err(failure) if failure.is_out_of_memory() => return Ok(None),
+            Err(failure) => return self.failed(&table, (scan, needed, &held), failure),
+        }
         // Who was waited for may have loaded them.
-        if let Some(view) = self.stored(&table, scan, needed) {
+        if let Some(view) = self.stored(&table, scan, needed, &held) {
             return Ok(Some(view));
         }
         let kin = self.kin(&table);
         let copies = !kin.is_empty();
-        let mut loaded = self.load(&table, scan, context, needed, kin).await;
+        let mut loaded = self.load(&table, scan, context, needed, (kin, &mut held)).await;
         if copies && loaded.as_ref().is_err_and(Failure::is_out_of_memory) {
             // What is copied holds memory, too: all is read.
-            loaded = self.load(&table, scan, context, needed, vec![]).await;
+            loaded = self.load(&table, scan, context, needed, (vec![], &mut held)).await;
         }
         match loaded {
-            Ok(true) => Ok(self.stored(&table, scan, needed)),
+            Ok(true) => Ok(self.stored(&table, scan, needed, &held)),
             Ok(false) => {
                 // Time passes for those that are there.
                 self.clock.fetch_add(1, Ordering::Relaxed);
                 Ok(None)
             }
-            Err(failure) => match &failure {
-                Failure::Trouble(trouble) if trouble.lost => Err(failure),
-                Failure::Cancelled => Err(failure),
-                _ => {
-                    tracing::debug!(table = table.identity.name(), "not stored: {}", failure.lesson());
-                    let (lacking, _) = table.lacking(scan, needed, self.now());
-                    self.refuse(&table, lacking.into_iter().map(|(_, column, form)| ((column, form), NEVER, None)));
-                    Ok(None)
-                }
-            },
+            Err(failure) => self.failed(&table, (scan, needed, &held), failure),
+        }
+    }
+
+    /// What could not be loaded is fed, and for a while not tried again.
+    fn failed(
+        &self,
+        table: &Table,
+        (scan, needed, held): (&Scan, &HashSet<usize>, &Held),
+        failure: Failure,
+    ) -> Result<Option<View>, Failure> {
+        match &failure {
+            Failure::Trouble(trouble) if trouble.lost => Err(failure),
+            Failure::Cancelled => Err(failure),
+            _ => {
+                tracing::debug!(table = table.identity.name(), "not stored: {}", failure.lesson());
+                let (lacking, _) = table.lacking(scan, needed, held, self.now());
+                self.refuse(table, lacking.into_iter().map(|(_, column, form)| ((column, form), NEVER, None)));
+                Ok(None)
+            }
         }
     }
 
@@ -328,16 +350,18 @@ impl Store {
 
     /// Forgets tables of which nothing is stored.
     fn forget(&self) {
-        lock(&self.tables).retain(|table| Arc::strong_count(table) > 1 || !lock(&table.stored).columns.is_empty());
+        let is_known = |table: &Arc<Table>| Arc::strong_count(table) > 1 || !lock(&table.stored).is_empty();
+        lock(&self.tables).retain(is_known);
+        self.host.trim();
     }
 
     /// The view of a scan, if all its columns are there.
-    fn stored(&self, table: &Table, scan: &Scan, needed: &HashSet<usize>) -> Option<View> {
+    fn stored(&self, table: &Table, scan: &Scan, needed: &HashSet<usize>, held: &Held) -> Option<View> {
         let stored = lock(&table.stored);
         let mut columns = Vec::with_capacity(scan.columns.len());
         for key in stored.keys(scan, needed) {
             columns.push(match key {
-                Some(key) => Some(Arc::clone(stored.columns.get(&key)?)),
+                Some(key) => Some(Arc::clone(stored.columns.get(&key).or_else(|| held.get(&key))?)),
                 None => None,
             });
         }
@@ -345,118 +369,6 @@ impl Store {
         columns.iter().flatten().for_each(|column| column.used(now));
         // Of a table without a column with a device form, rows are not known.
         columns.iter().any(Option::is_some).then(|| View { rows: stored.rows.iter().sum(), columns })
-    }
-
-    /// Loads what a scan lacks; false if there is no room or no form for it.
-    async fn load(
-        &self,
-        table: &Table,
-        scan: &Scan,
-        context: &Arc<RunContext>,
-        needed: &HashSet<usize>,
-        kin: Vec<Kin>,
-    ) -> Result<bool, Failure> {
-        let budget = budget(context);
-        table.learn_texts(&kin);
-        loop {
-            // What is there stays meanwhile.
-            let _there: Vec<Arc<StoredColumn>> = {
-                let stored = lock(&table.stored);
-                stored
-                    .keys(scan, needed)
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|key| stored.columns.get(&key).cloned())
-                    .collect()
-            };
-            let (lacking, known) = table.lacking(scan, needed, self.now());
-            let files = table.identity.num_files();
-            let origins: Vec<Origin> = lacking.iter().map(|column| Origin::of(column, files, &kin)).collect();
-            let going = kin::going(&origins);
-            // Nothing lacks of a scan without columns that have a form.
-            if lacking.is_empty() || !self.could_fit(known, budget, &going) {
-                return Ok(false);
-            }
-            let wanted: Vec<Wanted> =
-                lacking.iter().map(|(at, _, form)| wanted(scan, *at, *form, context, needed)).collect();
-            let positions: Vec<usize> = lacking.iter().map(|(at, ..)| *at).collect();
-            // A table that is far too large is not read to find that out.
-            let estimate = scan.estimated_bytes(&positions) / 2;
-            if !self.could_fit(Newcomers { bytes: estimate, effort: None }, budget, &going) {
-                self.refuse(table, lacking.iter().map(|(_, column, form)| ((*column, *form), estimate, None)));
-                return Ok(false);
-            }
-            let reads = kin::reads(&origins);
-            if !reads.is_empty() && scan.is_cut_short(&context.task).await {
-                return Ok(false);
-            }
-            let (read, promises) = match read(scan, &table.identity, context, (&positions, &wanted), &reads).await? {
-                Ok(read) => read,
-                Err(column) => {
-                    // What was read of the others is read again with it.
-                    lock(&table.stored).texts.insert(lacking[column].1);
-                    continue;
-                }
-            };
-            // A file that was replaced while it was read may have given rows of both.
-            let now = scan.identity(&context.task, Age::Now).await.map_err(Failure::Input)?;
-            if !now.is(&table.identity) {
-                return Ok(false);
-            }
-            let mut columns: Vec<Whole> = Vec::with_capacity(lacking.len());
-            let mut again = None;
-            for (((origin, wanted), read), column) in origins.iter().zip(&wanted).zip(read).zip(&lacking) {
-                match origin.made(wanted, read)? {
-                    Made::Whole(whole) => columns.push(whole),
-                    Made::Text => again = Some(column.1),
-                    Made::TooMany => return Ok(false),
-                }
-            }
-            if let Some(column) = again {
-                lock(&table.stored).texts.insert(column);
-                continue;
-            }
-            let rows = columns.first().map(Whole::rows).unwrap_or_default();
-            if rows.iter().sum::<u64>() > MOST_ROWS {
-                return Ok(false);
-            }
-            {
-                let stored = lock(&table.stored);
-                let differ = columns.iter().any(|column| column.rows() != rows);
-                if differ || !stored.columns.is_empty() && stored.rows != rows {
-                    return Err(EngineError::internal("a file gives as many rows each time it is read").into());
-                }
-            }
-            let bytes = |column: &Whole| column.sizes().map_or(NEVER, |(values, validity)| values + validity);
-            let bytes: Vec<u64> = columns.iter().map(bytes).collect();
-            let effort = columns.iter().map(Whole::effort).sum();
-            let new = Newcomers { bytes: bytes.iter().sum(), effort: Some(effort) };
-            let Some(_room) = self.make_room(new, budget, &going) else {
-                let refused = lacking.iter().zip(bytes).zip(&columns);
-                let refused =
-                    refused.map(|(((_, column, form), bytes), of)| ((*column, *form), bytes, Some(of.effort())));
-                self.refuse(table, refused);
-                return Ok(false);
-            };
-            let stream = context.engine.streams.take(&context.tags.extents)?;
-            let mut made = Vec::with_capacity(columns.len());
-            for ((whole, bytes), (_, column, form)) in columns.into_iter().zip(bytes).zip(&lacking) {
-                let _step = millpond_memory::recorder::step(step::COPY);
-                let promise = self.participant.try_reserve(Request::device(ByteSize(bytes.next_multiple_of(256))))?;
-                let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-                let stored = whole.store(number, promise, &context.engine, (&stream, &self.scope)).await?;
-                made.push(((*column, *form), Arc::new(stored)));
-            }
-            // Chunks are freed behind the launches that read them.
-            drop(promises);
-            {
-                let mut stored = lock(&table.stored);
-                stored.rows = rows;
-                stored.columns.extend(made);
-            }
-            origins.into_iter().for_each(Origin::done);
-            return Ok(true);
-        }
     }
 
     fn now(&self) -> u64 {
@@ -491,11 +403,12 @@ type Lacking = (usize, usize, ColumnForm);
 
 impl Table {
     /// The columns of a scan that are not there, and what they take at least, as far as that was found out of late.
-    fn lacking(&self, scan: &Scan, needed: &HashSet<usize>, now: u64) -> (Vec<Lacking>, Newcomers) {
+    fn lacking(&self, scan: &Scan, needed: &HashSet<usize>, held: &Held, now: u64) -> (Vec<Lacking>, Newcomers) {
         let stored = lock(&self.stored);
         let keys = stored.keys(scan, needed).into_iter().enumerate();
         let keys = keys.filter_map(|(at, key)| key.map(|key| (at, key)));
-        let lacking: Vec<_> = keys.filter(|(_, key)| !stored.columns.contains_key(key)).collect();
+        let is_there = |key: &(usize, ColumnForm)| stored.columns.contains_key(key) || held.contains_key(key);
+        let lacking: Vec<_> = keys.filter(|(_, key)| !is_there(key)).collect();
         let refused = lacking.iter().filter_map(|(_, key)| stored.refused.get(key));
         let refused: Vec<&Refused> = refused.filter(|refused| now < refused.at + TRIED_AGAIN).collect();
         let known = Newcomers {
@@ -508,9 +421,28 @@ impl Table {
     fn bytes(&self) -> u64 {
         lock(&self.stored).columns.values().map(|column| column.bytes).sum()
     }
+
+    /// Its columns whose numbers are asked for.
+    fn entries(&self, is_asked: &dyn Fn(u64) -> bool) -> Vec<Entry> {
+        let stored = lock(&self.stored);
+        let device = stored.columns.values().map(|column| (&column.about, "device"));
+        let all = device.chain(stored.host.values().map(|column| (&column.about, "host")));
+        let asked = all.filter(|(about, _)| is_asked(about.number));
+        asked.map(|(about, tier)| about.entry(self.identity.name(), tier)).collect()
+    }
+
+    /// Lets go of its columns; what was refused may be tried again.
+    fn clear(&self) {
+        let mut stored = lock(&self.stored);
+        (stored.columns, stored.host, stored.refused) = Default::default();
+    }
 }
 
 impl Stored {
+    fn is_empty(&self) -> bool {
+        self.columns.is_empty() && self.host.is_empty()
+    }
+
     /// Under which keys the columns of a scan are stored; `None` for those without a device form.
     fn keys(&self, scan: &Scan, needed: &HashSet<usize>) -> Vec<Option<(usize, ColumnForm)>> {
         let fields = scan.schema.fields().iter().zip(&scan.columns).enumerate();
@@ -524,38 +456,4 @@ impl Stored {
         };
         fields.map(key).collect()
     }
-}
-
-/// How column `at` of a scan is to be read.
-fn wanted(scan: &Scan, at: usize, form: ColumnForm, context: &RunContext, needed: &HashSet<usize>) -> Wanted {
-    let data_type: DataType = scan.schema.field(at).data_type().clone();
-    let needed = needed.contains(&at);
-    let most = context.options.most_dictionary_values() * if needed { texts::IF_NEEDED } else { 1 };
-    Wanted { name: scan.schema.field(at).name().clone(), data_type, form, most, needed }
-}
-
-/// Reads these columns of the scan, each of the files for which it is to be read: what came of each, and what is promised for it. Or the
-/// column that is better off without a dictionary.
-async fn read(
-    scan: &Scan,
-    identity: &Identity,
-    context: &Arc<RunContext>,
-    (positions, wanted): (&[usize], &[Wanted]),
-    reads: &[(Vec<usize>, Vec<usize>)],
-) -> Result<Result<(Vec<ReadColumn>, Vec<Reservation>), usize>, Failure> {
-    let mut columns: Vec<ReadColumn> = wanted.iter().map(|_| ReadColumn::default()).collect();
-    let mut all = Vec::new();
-    for (files, of) in reads {
-        let at: Vec<usize> = of.iter().map(|column| positions[*column]).collect();
-        let wanted: Vec<Wanted> = of.iter().map(|column| wanted[*column].clone()).collect();
-        let (plan, files) = scan.reading(identity, &at, files, &context.task).map_err(Failure::Input)?;
-        match load::read(context, (&plan, &files), &wanted).await? {
-            Read::Columns { columns: read, promises } => {
-                of.iter().zip(read).for_each(|(column, read)| columns[*column] = read);
-                all.extend(promises);
-            }
-            Read::Text(column) => return Ok(Err(of[column])),
-        }
-    }
-    Ok(Ok((columns, all)))
 }

@@ -2,12 +2,13 @@
 //!
 //!   worth   how often it is read, the less the longer ago · what it takes to read it again · per byte        one that comes is read once
 //!   comes   if it fits when columns that are worth less than it have left
-//!   leaves  those that are worth least first, and none that a run is reading
+//!   leaves  those that are worth least first, and none that a run is reading; for host memory, where there is some
 //!
 //! Memory   when the device's runs out, columns leave before any query fails, whatever they are worth.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millpond_memory::{ByteSize, MemoryError, Spillable};
 
@@ -65,10 +66,18 @@ impl Store {
                 break;
             }
             used -= of.column.bytes;
-            of.leave();
+            self.leave(of);
         }
         *coming = wanted.bytes;
         Some(Room { store: self, bytes: new.bytes })
+    }
+
+    /// A column leaves the device: for the host, if there is room for it.
+    fn leave(&self, of: Candidate) {
+        if !of.table.is_old.load(Ordering::Relaxed) {
+            self.keep_on_host(&of.table, of.key, &of.column);
+        }
+        lock(&of.table.stored).columns.remove(&of.key);
     }
 }
 
@@ -102,10 +111,6 @@ impl Candidate {
     fn may_leave_for(&self, new: Newcomers) -> bool {
         self.is_idle() && self.worth < new.worth()
     }
-
-    fn leave(self) {
-        lock(&self.table.stored).columns.remove(&self.key);
-    }
 }
 
 impl Spillable for Store {
@@ -131,7 +136,7 @@ impl Spillable for Store {
                 break;
             }
             freed += of.column.bytes;
-            of.leave();
+            self.leave(of);
         }
         Ok(ByteSize(freed))
     }

@@ -36,6 +36,7 @@ mod sql_features;
 mod stored;
 mod stored_files;
 mod stored_filters;
+mod stored_host;
 mod strategies;
 mod support;
 mod surprises;

@@ -27,7 +27,7 @@ use futures::future::BoxFuture;
 use crate::column::{DictionaryId, uploaded_columns};
 use crate::contract::DeviceOperator;
 use crate::error::EngineError;
-use crate::options::{Cache, MAX_BATCH_ROWS};
+use crate::options::MAX_BATCH_ROWS;
 use crate::program::contract::{Cut, Opening, Source, SourceFacts, SourceRun};
 use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
@@ -181,7 +181,7 @@ impl Source for UploadSource {
         let node = self.node.clone();
         async move {
             let Opening { context, needed, streams_out, piecewise } = attempt;
-            if context.options.cache == Cache::Auto
+            if context.options.cache.stores()
                 && !piecewise
                 && let Some(scan) = Scan::of(&node.input)
                 && let Some(view) = Store::of(&context.engine).view(&scan, context, &needed).await?

@@ -1,0 +1,216 @@
+//! How columns come into the store: read, copied from what is stored already, or brought up from the host.
+//!
+//!   lacking ─► in host memory? ─ yes ─► copied up
+//!          └─► of files that another table has? ─ yes ─► copied on the device ─┐
+//!                                               └─ no ──► read ────────────────┴─► room? ─► whole columns
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use datafusion::arrow::datatypes::DataType;
+use millpond_memory::{ByteSize, Request, Reservation};
+
+use crate::error::EngineError;
+use crate::options::Cache;
+use crate::profile::step;
+use crate::program::context::RunContext;
+use crate::program::failure::Failure;
+use crate::program::texts;
+use crate::store::checks::Age;
+use crate::store::column::{ColumnForm, StoredColumn, Whole};
+use crate::store::identity::Identity;
+use crate::store::kin::{self, Kin, Made, Origin};
+use crate::store::load::{self, Read, ReadColumn, Wanted};
+use crate::store::room::{Newcomers, budget};
+use crate::store::{Held, MOST_ROWS, NEVER, Scan, Store, Table, lock};
+
+impl Store {
+    /// Columns of a table that are in host memory, on the device. To stay there they leave the host, if they `stay` and there is room.
+    pub(super) fn bring_up(
+        &self,
+        table: &Arc<Table>,
+        keys: &[(usize, ColumnForm)],
+        context: &RunContext,
+        stay: bool,
+    ) -> Result<Held, Failure> {
+        let mut held = Held::new();
+        for key in keys {
+            let Some(column) = lock(&table.stored).host.get(key).cloned() else { continue };
+            let (bytes, effort) = (column.about.bytes, Some(column.about.effort()));
+            let room = match stay {
+                true => self.make_room(Newcomers { bytes, effort }, budget(context), &HashSet::new()),
+                false => None,
+            };
+            let stream = context.engine.streams.take(&context.tags.extents)?;
+            let _step = millpond_memory::recorder::step(step::COPY);
+            let up = column.on_device(&context.engine.pool, &self.participant, (&stream, &self.scope))?;
+            if room.is_some() {
+                let mut stored = lock(&table.stored);
+                stored.columns.insert(*key, Arc::clone(&up));
+                stored.host.remove(key);
+            }
+            held.insert(*key, up);
+        }
+        Ok(held)
+    }
+
+    /// Loads what a scan lacks; false if there is no room or no form for it.
+    pub(super) async fn load(
+        &self,
+        table: &Table,
+        scan: &Scan,
+        context: &Arc<RunContext>,
+        needed: &HashSet<usize>,
+        (mut kin, held): (Vec<Kin>, &mut Held),
+    ) -> Result<bool, Failure> {
+        let on_host = context.options.cache == Cache::Host;
+        let budget = if on_host { self.host.limit() } else { budget(context) };
+        table.learn_texts(&kin);
+        loop {
+            // What is there stays meanwhile.
+            let _there: Vec<Arc<StoredColumn>> = {
+                let stored = lock(&table.stored);
+                stored
+                    .keys(scan, needed)
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|key| stored.columns.get(&key).cloned())
+                    .collect()
+            };
+            let (lacking, known) = table.lacking(scan, needed, held, self.now());
+            self.hold(&mut kin, &lacking, context)?;
+            let files = table.identity.num_files();
+            let origins: Vec<Origin> = lacking.iter().map(|column| Origin::of(column, files, &kin)).collect();
+            let going = kin::going(&origins);
+            // Of what is on the host anyone may leave.
+            let could_fit = |new: Newcomers| match on_host {
+                true => new.bytes <= budget,
+                false => self.could_fit(new, budget, &going),
+            };
+            // Nothing lacks of a scan without columns that have a form.
+            if lacking.is_empty() || !could_fit(known) {
+                return Ok(false);
+            }
+            let wanted: Vec<Wanted> =
+                lacking.iter().map(|(at, _, form)| wanted(scan, *at, *form, context, needed)).collect();
+            let positions: Vec<usize> = lacking.iter().map(|(at, ..)| *at).collect();
+            // A table that is far too large is not read to find that out.
+            let estimate = scan.estimated_bytes(&positions) / 2;
+            if !could_fit(Newcomers { bytes: estimate, effort: None }) {
+                self.refuse(table, lacking.iter().map(|(_, column, form)| ((*column, *form), estimate, None)));
+                return Ok(false);
+            }
+            let reads = kin::reads(&origins);
+            if !reads.is_empty() && scan.is_cut_short(&context.task).await {
+                return Ok(false);
+            }
+            let (read, promises) = match read(scan, &table.identity, context, (&positions, &wanted), &reads).await? {
+                Ok(read) => read,
+                Err(column) => {
+                    // What was read of the others is read again with it.
+                    lock(&table.stored).texts.insert(lacking[column].1);
+                    continue;
+                }
+            };
+            // A file that was replaced while it was read may have given rows of both.
+            let now = scan.identity(&context.task, Age::Now).await.map_err(Failure::Input)?;
+            if !now.is(&table.identity) {
+                return Ok(false);
+            }
+            let mut columns: Vec<Whole> = Vec::with_capacity(lacking.len());
+            let mut again = None;
+            for (((origin, wanted), read), column) in origins.iter().zip(&wanted).zip(read).zip(&lacking) {
+                match origin.made(wanted, read)? {
+                    Made::Whole(whole) => columns.push(whole),
+                    Made::Text => again = Some(column.1),
+                    Made::TooMany => return Ok(false),
+                }
+            }
+            if let Some(column) = again {
+                lock(&table.stored).texts.insert(column);
+                continue;
+            }
+            let rows = columns.first().map(Whole::rows).unwrap_or_default();
+            if rows.iter().sum::<u64>() > MOST_ROWS {
+                return Ok(false);
+            }
+            {
+                let stored = lock(&table.stored);
+                let differ = columns.iter().any(|column| column.rows() != rows);
+                if differ || !stored.columns.is_empty() && stored.rows != rows {
+                    return Err(EngineError::internal("a file gives as many rows each time it is read").into());
+                }
+            }
+            let bytes = |column: &Whole| column.sizes().map_or(NEVER, |(values, validity)| values + validity);
+            let bytes: Vec<u64> = columns.iter().map(bytes).collect();
+            let effort = columns.iter().map(Whole::effort).sum();
+            let new = Newcomers { bytes: bytes.iter().sum(), effort: Some(effort) };
+            let room = if on_host { None } else { self.make_room(new, budget, &going) };
+            if room.is_none() && !(on_host && could_fit(new)) {
+                let refused = lacking.iter().zip(bytes).zip(&columns);
+                let refused =
+                    refused.map(|(((_, column, form), bytes), of)| ((*column, *form), bytes, Some(of.effort())));
+                self.refuse(table, refused);
+                return Ok(false);
+            }
+            let stream = context.engine.streams.take(&context.tags.extents)?;
+            let mut made = Vec::with_capacity(columns.len());
+            for ((whole, bytes), (_, column, form)) in columns.into_iter().zip(bytes).zip(&lacking) {
+                let _step = millpond_memory::recorder::step(step::COPY);
+                let promise = self.participant.try_reserve(Request::device(ByteSize(bytes.next_multiple_of(256))))?;
+                let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+                let stored = whole.store(number, promise, &context.engine, (&stream, &self.scope)).await?;
+                made.push(((*column, *form), Arc::new(stored)));
+            }
+            // Chunks are freed behind the launches that read them.
+            drop(promises);
+            lock(&table.stored).rows = rows;
+            if on_host {
+                // Without room on the host it is for this run alone.
+                for (key, column) in made {
+                    self.keep_on_host(table, key, &column);
+                    held.insert(key, column);
+                }
+            } else {
+                lock(&table.stored).columns.extend(made);
+            }
+            origins.into_iter().for_each(Origin::done);
+            return Ok(true);
+        }
+    }
+}
+
+/// How column `at` of a scan is to be read.
+fn wanted(scan: &Scan, at: usize, form: ColumnForm, context: &RunContext, needed: &HashSet<usize>) -> Wanted {
+    let data_type: DataType = scan.schema.field(at).data_type().clone();
+    let needed = needed.contains(&at);
+    let most = context.options.most_dictionary_values() * if needed { texts::IF_NEEDED } else { 1 };
+    Wanted { name: scan.schema.field(at).name().clone(), data_type, form, most, needed }
+}
+
+/// Reads these columns of the scan, each of the files for which it is to be read: what came of each, and what is promised for it. Or the
+/// column that is better off without a dictionary.
+async fn read(
+    scan: &Scan,
+    identity: &Identity,
+    context: &Arc<RunContext>,
+    (positions, wanted): (&[usize], &[Wanted]),
+    reads: &[(Vec<usize>, Vec<usize>)],
+) -> Result<Result<(Vec<ReadColumn>, Vec<Reservation>), usize>, Failure> {
+    let mut columns: Vec<ReadColumn> = wanted.iter().map(|_| ReadColumn::default()).collect();
+    let mut all = Vec::new();
+    for (files, of) in reads {
+        let at: Vec<usize> = of.iter().map(|column| positions[*column]).collect();
+        let wanted: Vec<Wanted> = of.iter().map(|column| wanted[*column].clone()).collect();
+        let (plan, files) = scan.reading(identity, &at, files, &context.task).map_err(Failure::Input)?;
+        match load::read(context, (&plan, &files), &wanted).await? {
+            Read::Columns { columns: read, promises } => {
+                of.iter().zip(read).for_each(|(column, read)| columns[*column] = read);
+                all.extend(promises);
+            }
+            Read::Text(column) => return Ok(Err(of[column])),
+        }
+    }
+    Ok(Ok((columns, all)))
+}
