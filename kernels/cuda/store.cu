@@ -16,7 +16,7 @@ struct Values {
   const void *at;
   u32 kind;
 
-  // All but the widest, modulo 2^64.
+  // Modulo 2^64.
   __device__ u64 operator[](u64 row) const {
     switch (kind) {
     case I8: return (u64)(i64)((const i8 *)at)[row];
@@ -25,14 +25,15 @@ struct Values {
     case U8: return ((const u8 *)at)[row];
     case U16: return ((const u16 *)at)[row];
     case U32: return ((const u32 *)at)[row];
+    case W128: return ((const Wide *)at)[row].low;
     default: return ((const u64 *)at)[row];
     }
   }
 };
 
 extern "C" __global__ void __launch_bounds__(STORE_THREADS)
-store_values(const void *in, u32 kind, i64 in_base, const u32 *remap, void *out, u32 width, i64 out_base, u64 rows,
-             const u64 *on_device) {
+store_values(const void *in, u32 kind, i64 in_base, const u32 *remap, u64 codes, void *out, u32 width, i64 out_base,
+             u64 rows, const u64 *on_device) {
   rows = row_count(rows, on_device);
   Values values = {in, kind};
   u64 add = (u64)in_base - (u64)out_base, stride = (u64)gridDim.x * STORE_THREADS;
@@ -50,7 +51,9 @@ store_values(const void *in, u32 kind, i64 in_base, const u32 *remap, void *out,
       ((Wide *)out)[row] = wide;
       continue;
     }
-    u64 value = remap ? remap[values[row]] : values[row] + add;
+    u64 value = values[row];
+    if (!remap) value += add;
+    else value = value < codes ? remap[value] : 0;
     switch (width) {
     case 1: ((u8 *)out)[row] = (u8)value; break;
     case 2: ((u16 *)out)[row] = (u16)value; break;

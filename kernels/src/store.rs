@@ -34,18 +34,18 @@ fn kind(physical: Physical) -> Result<u32> {
 }
 
 /// Writes `rows` values of a chunk to `out`, in the column's width and less its base. With `remap` they are codes, and what it has for
-/// each is written.
+/// each is written; 0 for what is no code, because it lies below a NULL.
 ///
 /// | name    | length                      | unit                                      |
 /// |---------|-----------------------------|-------------------------------------------|
 /// | `input` | at least `rows`             | values of `from.physical`                 |
-/// | `remap` | above every value of `input` | u32                                      |
+/// | `remap` | above every code            | u32                                       |
 /// | `out`   | at least `rows`             | values of `to.physical`: the chunk's place |
 ///
 /// Every value less the column's base must fit the column's width: what does not is cut.
 ///
 /// # Errors
-/// [`KernelError::Shape`] if a length does not fit, if the values have no fixed width, or if 128 bits are to become fewer.
+/// [`KernelError::Shape`] if a length does not fit, or if the values have no fixed width.
 #[expect(clippy::too_many_arguments, reason = "inputs, outputs, stream, as in every launcher")]
 pub fn values(
     images: &Images,
@@ -59,18 +59,14 @@ pub fn values(
 ) -> Result<()> {
     let kind = kind(from.physical)?;
     self::kind(to.physical)?;
-    if from.physical == Physical::I128 && to.physical != Physical::I128 {
-        let why = format!("values of 128 bits do not become {:?}", to.physical);
-        return Err(KernelError::Shape { what: "store_values", why });
-    }
     expect_bytes("store_values", "input", input, from.physical.value_bytes(rows))?;
     expect_bytes("store_values", "out", out, to.physical.value_bytes(rows))?;
     let kernel = images.kernel("store", "store_values")?;
     let launch = Launch::new(&kernel, striding(images.device(), rows, tune::STORE_THREADS));
     let launch = launch.read(input).value(kind).value(from.base);
     let launch = match remap {
-        Some(remap) => launch.read(remap),
-        None => launch.value(0u64),
+        Some(remap) => launch.read(remap).value(remap.len() as u64 / 4),
+        None => launch.value(0u64).value(0u64),
     };
     let launch = launch.write(out).value(to.physical.width()).value(to.base);
     Rows::known(rows).put(launch).submit(on)?;
