@@ -84,6 +84,24 @@ impl Layout {
         self.moves.iter().map(|place| place.end - place.start).sum()
     }
 
+    /// Where in host memory `bytes` bytes of view `view` are, from `from` on.
+    fn place_of(&self, view: usize, from: usize, bytes: usize) -> Option<usize> {
+        let place = (*self.views.get(view)?)?;
+        let start = place.start.checked_add(from)?;
+        if start.checked_add(bytes)? > place.end {
+            return None;
+        }
+        let mut at = 0;
+        for moved in &self.moves {
+            // A view lies in one move, whole.
+            if moved.buffer == place.buffer && moved.start <= place.start && place.end <= moved.end {
+                return Some(at + start - moved.start);
+            }
+            at += moved.end - moved.start;
+        }
+        None
+    }
+
     fn device_bytes(&self) -> u64 {
         self.buffers.iter().map(|len| len.next_multiple_of(ALIGNMENT) as u64).sum()
     }
@@ -357,6 +375,28 @@ impl Group {
             None => DeviceBuffer::new(0, &stream, pool)?.view(0..0),
         });
         Ok((views.collect::<Result<_>>()?, reservation))
+    }
+
+    /// Copies the bytes of view `view` from `from` on to `to`, if the group is in host memory; false if it is not.
+    pub(super) fn read_away(&self, view: usize, from: usize, to: &mut [u8], site: Site) -> Result<bool> {
+        let away = {
+            let mut inner = self.inner();
+            inner.last_used = self.spiller.tick();
+            let moving = State::Moving { by: std::thread::current().id(), since: site };
+            match std::mem::replace(&mut inner.state, moving) {
+                State::Spilled(away) => away,
+                other => {
+                    inner.state = other;
+                    return Ok(false);
+                }
+            }
+        };
+        let read = match away.layout.place_of(view, from, to.len()) {
+            Some(at) => away.room.read(at, to),
+            None => Err(MemoryError::Range { what: "a spilled view", offset: from, wanted: to.len(), len: 0 }),
+        };
+        self.settle_on(State::Spilled(away));
+        read.map(|()| true)
     }
 
     /// One holder less.

@@ -455,6 +455,15 @@ impl SpillHandle {
         self.group.spill_now()
     }
 
+    /// Copies the bytes of view `view` from `from` on to `to` if the group is in host memory, where it stays; false if it is not there.
+    ///
+    /// # Errors
+    /// [`MemoryError::HostBusy`] while the copies that brought it there are under way, [`MemoryError::Range`] for bytes that it lacks.
+    #[track_caller]
+    pub fn read_spilled(&self, view: usize, from: usize, to: &mut [u8]) -> Result<bool> {
+        self.group.read_away(view, from, to, Location::caller())
+    }
+
     pub fn state(&self) -> SpillState {
         self.group.state()
     }

@@ -99,6 +99,28 @@ impl Room {
         Ok(())
     }
 
+    /// Copies the room's bytes from `at` to all of `to`, on the host.
+    pub(super) fn read(&self, at: usize, to: &mut [u8]) -> Result<()> {
+        let (mut done, len) = (0, to.len());
+        while done < len {
+            let place = at + done;
+            let in_pages = self.in_pages();
+            let to = &mut to[done..];
+            done += if place < in_pages {
+                let (index, offset) = (place / self.page, place % self.page);
+                let part = (self.page - offset).min(to.len());
+                to[..part].copy_from_slice(&self.pages[index].read()?[offset..offset + part]);
+                part
+            } else {
+                let plain = self.plain.as_ref().expect("room was made for all bytes");
+                let from = place - in_pages;
+                to.copy_from_slice(&plain.bytes[from..from + to.len()]);
+                to.len()
+            };
+        }
+        Ok(())
+    }
+
     /// Copies the room's bytes from `at` to all of `to`, in the order of `stream`.
     pub(super) fn load(&mut self, at: usize, to: &DeviceView, stream: &Stream) -> Result<()> {
         let (mut done, len) = (0, to.len());

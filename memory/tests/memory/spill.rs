@@ -94,6 +94,40 @@ impl World {
     }
 }
 
+/// Bytes of a view while they are away, from any place on.
+#[test]
+fn bytes_that_are_away_are_read_where_they_are() {
+    for options in [SMALL, SpillOptions { pinned_limit: ByteSize::kib(16), pinned_reserve: ByteSize::kib(8), ..SMALL }]
+    {
+        let w = world(7, ByteSize::mib(1), options);
+        let contents = [bytes(1, 9_000), bytes(2, 300), bytes(3, 40_960)];
+        // Two views of one buffer overlap.
+        let mut views: Vec<DeviceView> = contents.iter().map(|content| w.view(content)).collect();
+        views.push(views[0].view(700..6_000).unwrap());
+        let contents = [&contents[0][..], &contents[1], &contents[2], &contents[0][700..6_000]];
+        let handle = w.spiller.register(views, 0).unwrap();
+        let mut read = vec![0; 300];
+        assert!(!handle.read_spilled(1, 0, &mut read).unwrap(), "it is on the device");
+        assert!(handle.spill().unwrap() > ByteSize::ZERO);
+        w.spiller.settle().unwrap();
+        for (view, content) in contents.iter().enumerate() {
+            for from in [0, 1, 299, content.len() / 2, content.len() - 1, content.len()] {
+                let mut read = vec![0; content.len().saturating_sub(from)];
+                if from <= content.len() {
+                    assert!(handle.read_spilled(view, from, &mut read).unwrap());
+                    assert_eq!(read, content[from.min(content.len())..], "view {view} from {from}");
+                }
+            }
+        }
+        assert!(matches!(handle.read_spilled(4, 0, &mut read), Err(MemoryError::Range { .. })));
+        assert!(matches!(handle.read_spilled(1, 1, &mut read), Err(MemoryError::Range { .. })), "one byte too many");
+        assert_eq!((handle.state(), w.spiller.statistics().restores), (SpillState::Spilled, 0));
+        w.assert_holds(&handle, &contents.map(<[u8]>::to_vec));
+        drop(handle);
+        close(w);
+    }
+}
+
 #[test]
 fn bytes_leave_the_device_and_return_as_they_were() {
     let w = world(1, ByteSize::mib(1), SMALL);
