@@ -36,7 +36,7 @@ use datafusion::physical_plan::union::UnionExec;
 
 use crate::node::REPLACE;
 use crate::result::node::DownloadExec;
-use crate::store::Checks;
+use crate::store::{Checks, MadeSource, MadeTable, Rows};
 
 /// Plans of one session.
 #[derive(Default)]
@@ -78,6 +78,8 @@ enum Version {
     Files(Vec<ObjectMeta>),
     /// Addresses of first columns, and rows; the plan keeps the batches.
     Batches(Vec<(usize, usize)>),
+    /// The number of rows that stay on the device, which never change.
+    Made(u64),
 }
 
 /// The functions of a query, by the names under which the session has them.
@@ -229,15 +231,14 @@ async fn provider(context: &SessionContext, name: &ResolvedTableReference) -> Op
 
 /// The rows of a table as they are now; `None` for tables of others, and for files that cannot be looked at.
 async fn version(context: &SessionContext, table: &Arc<dyn TableProvider>) -> Option<Version> {
+    if let Some(table) = table.downcast_ref::<MadeTable>() {
+        return match table.rows().await {
+            Rows::Made(rows) => Some(Version::Made(rows.number)),
+            Rows::Changed(table) => version_of_batches(&table).await,
+        };
+    }
     if let Some(table) = table.downcast_ref::<MemTable>() {
-        let mut batches = Vec::new();
-        for partition in &table.batches {
-            for batch in partition.read().await.iter() {
-                let column = batch.columns().first()?;
-                batches.push((Arc::as_ptr(column).cast::<()>() as usize, batch.num_rows()));
-            }
-        }
-        return Some(Version::Batches(batches));
+        return version_of_batches(table).await;
     }
     let table = table.downcast_ref::<ListingTable>()?;
     let checks = Checks::of(context.state_ref().read().config());
@@ -247,6 +248,17 @@ async fn version(context: &SessionContext, table: &Arc<dyn TableProvider>) -> Op
         files.extend(checks.files_of(url, &store).await.ok()?);
     }
     Some(Version::Files(files))
+}
+
+async fn version_of_batches(table: &MemTable) -> Option<Version> {
+    let mut batches = Vec::new();
+    for partition in &table.batches {
+        for batch in partition.read().await.iter() {
+            let column = batch.columns().first()?;
+            batches.push((Arc::as_ptr(column).cast::<()>() as usize, batch.num_rows()));
+        }
+    }
+    Some(Version::Batches(batches))
 }
 
 /// The tables and functions of a query; `None` for what is no query, and for one that need not give the same each time.
@@ -302,6 +314,9 @@ fn keeps_nothing(plan: &Arc<dyn ExecutionPlan>) -> bool {
 fn as_new(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(download) = plan.downcast_ref::<DownloadExec>() {
         return Ok(Arc::new(download.as_new()?));
+    }
+    if let Some(scan) = MadeSource::as_new(plan.as_ref()) {
+        return Ok(scan);
     }
     let children = plan.children().into_iter().map(as_new).collect::<Result<Vec<_>>>()?;
     Arc::clone(plan).replace_children(children, REPLACE)?.reset_state()

@@ -108,6 +108,12 @@ impl QueryReport {
                     report.spilled_bytes += sum(metric::SPILLED_BYTES);
                     report.restored_bytes += sum(metric::RESTORED_BYTES);
                 }
+            } else if node.children().is_empty()
+                && let Some(metrics) = node.metrics()
+            {
+                // A scan of a made table, as Arrow has it.
+                let home = metrics.sum_by_name(metric::DOWNLOADED_BYTES);
+                report.downloaded_bytes += home.map_or(0, |bytes| bytes.as_usize() as u64);
             }
             Ok(TreeNodeRecursion::Continue)
         });

@@ -7,6 +7,8 @@
 //! Without a device the session is DataFusion's own: no rule is added, no node exists, and `device_note` says why.
 //! Panics  of a query are its error ([`EngineError::Panicked`]); the session stays usable.
 
+mod create;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,6 +21,7 @@ use datafusion::error::Result;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
@@ -38,6 +41,8 @@ use crate::profile::{self, Profile, Profiler};
 use crate::report::QueryReport;
 use crate::result::node::DownloadExec;
 use crate::store::{Checks, FreshListings, Store};
+
+pub use crate::session::create::Created;
 
 /// A session with its device.
 #[derive(Clone)]
@@ -272,6 +277,11 @@ impl Millpond {
             Some(begun) => panics::caught(async { Ok(begun.read_by(&self.context, &query).await) }).await?,
             None => None,
         };
+        if let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = query {
+            self.create_table(create).await?;
+            let nothing = LogicalPlanBuilder::empty(false).build()?;
+            return crate::sql::plan_logical(&self.context, nothing).await;
+        }
         let defines = crate::sql::defines(&query);
         let plan = crate::sql::plan_logical(&self.context, query).await?;
         if defines {

@@ -53,6 +53,25 @@ pub fn physical_plan<'a>(
     Box::pin(caught(during(PLAN, state.create_physical_plan(plan))))
 }
 
+/// A logical plan, optimised.
+///
+/// # Errors
+/// DataFusion's, of the analyser and the optimiser.
+pub(crate) fn optimised(state: &SessionState, plan: &LogicalPlan) -> Result<LogicalPlan> {
+    crate::panics::caught_now(|| state.optimize(plan))?
+}
+
+/// The physical plan of a logical one that was optimised.
+///
+/// # Errors
+/// DataFusion's, of the physical planner.
+pub(crate) fn physical_plan_of_optimised<'a>(
+    state: &'a SessionState,
+    plan: &'a LogicalPlan,
+) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+    Box::pin(caught(during(PLAN, async move { state.query_planner().create_physical_plan(plan, state).await })))
+}
+
 /// Runs a plan whose rows nobody wants: definitions of tables, views and functions, and settings.
 ///
 /// # Errors

@@ -356,6 +356,11 @@ pub fn read_array(
     }))
 }
 
+/// Integers that were stored less a base, as they were, of 128 bits each.
+pub(crate) fn with_base(physical: Physical, base: i64, bytes: &[u8], rows: usize) -> Vec<u8> {
+    words(physical, bytes, rows).flat_map(|word| (word + i128::from(base)).to_le_bytes()).collect()
+}
+
 /// Stored integers, widened.
 fn words(physical: Physical, bytes: &[u8], rows: usize) -> Box<dyn Iterator<Item = i128> + '_> {
     macro_rules! stored {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use datafusion::execution::TaskContext;
 use futures::future::try_join_all;
 use millpond_kernels::tune;
-use millpond_memory::Scope;
+use millpond_memory::{Scope, Stream};
 
 use crate::device::Engine;
 use crate::device::learnt::{PlanKey, PlanLearnt, StringForm};
@@ -19,6 +19,9 @@ use crate::program::context::{Notes, RunContext};
 use crate::program::contract::{Opening, Source, SourceRun};
 use crate::program::counts::Tally;
 use crate::program::failure::Failure;
+use crate::program::given::Given;
+use crate::program::keep::Keeps;
+use crate::program::part::Kept;
 use crate::program::prepared::{Lessons, Prepared, Split};
 use crate::program::run::Run;
 use crate::program::schedule::Schedule;
@@ -46,6 +49,8 @@ pub(crate) trait Runs {
         lessons: &mut Lessons,
         tally: &Tally,
     ) -> Result<Arc<Prepared>, Failure>;
+    /// Who keeps the result on the device; nobody if it is to come home.
+    fn keeper(&self) -> Option<&dyn Keeps>;
     /// Where runs tell what a user should hear of.
     fn notes(&self) -> Arc<dyn Notes>;
 }
@@ -66,7 +71,7 @@ pub(crate) async fn run(
     for _ in 0..MAX_ATTEMPTS {
         tally.attempts.fetch_add(1, Ordering::Relaxed);
         let attempt = Arc::new(attempts.begin(border).await?);
-        let ended = profile::attempt(run_once(&attempt), Failure::lesson).await;
+        let ended = profile::attempt(run_once(&attempt, border.keeper()), Failure::lesson).await;
         let Some(ended) = attempts.learn(&attempt, ended)? else { continue };
         if attempts.lessons.strings != remembered {
             // What did not go well is not worth remembering.
@@ -173,9 +178,14 @@ impl Attempts<'_> {
 const MAX_ATTEMPTS: usize = 12;
 
 /// One attempt: all segments, and the result on its way out.
-async fn run_once(run: &Arc<Run>) -> Result<(), Failure> {
+async fn run_once(run: &Arc<Run>, keeper: Option<&dyn Keeps>) -> Result<(), Failure> {
     let stream = run.engine.streams.take(&run.scope)?;
     let Some(result) = Schedule::new(run, &stream).result().await? else { return Ok(()) };
+    if let Some(keeper) = keeper
+        && stays(run, keeper, &result, &stream).await?
+    {
+        return Ok(());
+    }
     // Batches are kept until the last one is downloaded: until then the CPU can take over.
     let mut held = run.host_memory("results");
     for part in result.parts {
@@ -190,4 +200,28 @@ async fn run_once(run: &Arc<Run>) -> Result<(), Failure> {
     }
     run.check().await?;
     run.results.send_kept().await
+}
+
+/// True if the result stays on the device. Where there is no room for it there, it comes home.
+async fn stays(run: &Arc<Run>, keeper: &dyn Keeps, result: &Given, stream: &Stream) -> Result<bool, Failure> {
+    let program = &run.prepared.program;
+    // Of rows that may not leave there are more on the device.
+    if program.row_limit.is_some() || program.row_offset > 0 {
+        return Ok(false);
+    }
+    let lend = |kept: &Kept| {
+        let part = kept.lend(stream)?;
+        match &program.selection {
+            Some(selection) => part.select(selection),
+            None => Ok(part),
+        }
+    };
+    let kept = match result.parts.iter().map(lend).collect::<Result<Vec<_>, Failure>>() {
+        Ok(parts) => keeper.keep(run, &parts, stream).await,
+        Err(failure) => Err(failure),
+    };
+    match kept {
+        Err(failure) if failure.is_out_of_memory() || matches!(failure, Failure::Pinned(_)) => Ok(false),
+        kept => kept,
+    }
 }

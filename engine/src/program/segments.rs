@@ -52,6 +52,8 @@ pub struct Program {
     pub row_offset: usize,
     /// Columns of the last segment that are the result, where a projection above a sort does no more than choose.
     pub selection: Option<Vec<usize>>,
+    /// The result stays on the device: no row leaves before all are there.
+    pub stays: bool,
 }
 
 /// A segment that has no sink yet.
@@ -97,6 +99,7 @@ impl Program {
             row_limit: None,
             row_offset: 0,
             selection: None,
+            stays: false,
         };
         let mut segments = Segments { operators, program, found: vec![] };
         let open = segments.open(plan, true)?;
@@ -134,7 +137,10 @@ impl Program {
     /// True when the rows of an extent can leave as soon as they are there.
     pub fn streams_out(&self) -> bool {
         let [one] = self.segments.as_slice() else { return false };
-        matches!(one.origin, Origin::Source(_)) && one.sink.passes_rows_on() && self.probed(0).next().is_none()
+        !self.stays
+            && matches!(one.origin, Origin::Source(_))
+            && one.sink.passes_rows_on()
+            && self.probed(0).next().is_none()
     }
 
     /// The segments whose builds segment `index` uses.

@@ -33,6 +33,7 @@ use crate::program::contract::Operators;
 use crate::program::contract::SourceRun;
 use crate::program::counts::Tally;
 use crate::program::failure::Failure;
+use crate::program::keep::Keeps;
 use crate::program::prepared::{Lessons, Prepared};
 use crate::program::segments::Program;
 use crate::reason::Reason;
@@ -63,6 +64,8 @@ pub struct DownloadExec {
     analyzed: Arc<AtomicBool>,
     /// What placing the plan took; borders of one plan share it.
     judged: Arc<Judged>,
+    /// Who keeps the rows on the device; nobody if they come home.
+    keeper: Option<Arc<dyn Keeps>>,
     /// Runs that have not ended; one whose stream was dropped ends a moment later.
     under_way: Arc<watch::Sender<usize>>,
 }
@@ -113,6 +116,7 @@ impl DownloadExec {
             dictionaries: SourceDictionaries::default(),
             analyzed: Arc::default(),
             judged: Arc::default(),
+            keeper: None,
             under_way: Arc::new(watch::Sender::new(0)),
         }
     }
@@ -134,6 +138,12 @@ impl DownloadExec {
             under_way: Arc::new(watch::Sender::new(0)),
             ..self.clone()
         })
+    }
+
+    /// The same border, whose rows `keeper` may keep on the device: they do not leave, then.
+    pub(crate) fn kept_by(&self, keeper: Arc<dyn Keeps>) -> Self {
+        let stays = |program: &Arc<Program>| Arc::new(Program { stays: true, ..Program::clone(program) });
+        Self { program: self.program.as_ref().map(stays).map_err(String::clone), keeper: Some(keeper), ..self.clone() }
     }
 
     /// The CPU plans that are uploaded.
@@ -299,6 +309,10 @@ impl Runs for DownloadExec {
         let prepared = Arc::new(prepared);
         *slot = Some(Arc::clone(&prepared));
         Ok(prepared)
+    }
+
+    fn keeper(&self) -> Option<&dyn Keeps> {
+        self.keeper.as_deref()
     }
 
     fn notes(&self) -> Arc<dyn Notes> {

@@ -14,6 +14,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 
+use crate::store::MadeSource;
+
 /// `plan`, as it was before it was executed. Filters that its scans hold let every row pass, until somebody fills them again.
 pub(crate) fn ready_again(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.apply(|node| {
@@ -26,12 +28,15 @@ pub(crate) fn ready_again(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execut
             })
         })
     })?;
-    reset_plan_states(plan.transform_up(with_own_bound).data()?)
+    reset_plan_states(plan.transform_up(with_its_own).data()?)
 }
 
 /// An aggregate remembers the least and the greatest value of the execution before beside its filter: it gets a filter that no
-/// scan holds.
-fn with_own_bound(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+/// scan holds. A scan of a made table counts what each run of it brings home.
+fn with_its_own(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    if let Some(scan) = MadeSource::as_new(node.as_ref()) {
+        return Ok(Transformed::yes(scan));
+    }
     let filled =
         node.downcast_ref::<AggregateExec>().and_then(|of| Some((of, of.dynamic_expressions_produced().pop()?)));
     let Some((aggregate, filter)) = filled else { return Ok(Transformed::no(node)) };

@@ -16,7 +16,7 @@ use datafusion::arrow::datatypes::DataType;
 use millpond_kernels::codegen::ir::{MAX_TEXT_BYTES, Physical, Range, Repr, Ty};
 use millpond_kernels::pipeline::ColumnInput;
 use millpond_kernels::store::{self as kernels, Stored};
-use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Reservation, Scope, Stream};
+use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Reservation, Resident, Scope, Stream};
 
 use crate::column::dictionary::SharedDictionary;
 use crate::column::facts::Facts;
@@ -51,7 +51,7 @@ pub struct About {
     pub facts: Facts,
     /// Of codes; its values are sorted.
     pub dictionary: Option<SharedDictionary>,
-    base: i64,
+    pub(super) base: i64,
     /// Its rows, file by file.
     parts: Vec<Part>,
     pub bytes: u64,
@@ -68,7 +68,16 @@ pub struct StoredColumn {
     validity: Option<DeviceView>,
     /// Its bytes with what fills the pool's units.
     pub allocated: u64,
-    _promise: Reservation,
+    held: Held,
+}
+
+/// What keeps a column's bytes on the device.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// They were promised.
+    Promise(Reservation),
+    /// They are lent by who has them.
+    Lent { _from: Resident },
 }
 
 impl Deref for StoredColumn {
@@ -251,7 +260,7 @@ impl Whole {
             uses: AtomicU64::new(0),
             last_used: AtomicU64::new(0),
         };
-        Ok(StoredColumn { about: Arc::new(about), values, validity, allocated, _promise: promise })
+        Ok(StoredColumn { about: Arc::new(about), values, validity, allocated, held: Held::Promise(promise) })
     }
 }
 
@@ -265,7 +274,24 @@ impl StoredColumn {
     ) -> Result<Self, Failure> {
         let mut views = views.into_iter();
         let values = views.next().ok_or_else(|| EngineError::internal("a column has values"))?;
-        Ok(Self { about, values, validity: views.next(), allocated, _promise: promise })
+        Ok(Self { about, values, validity: views.next(), allocated, held: Held::Promise(promise) })
+    }
+
+    /// A column that is lent: its values, and its validity where it has one.
+    ///
+    /// # Errors
+    /// An internal one, for a column without values.
+    pub(super) fn lent(about: Arc<About>, from: Resident, allocated: u64) -> Result<Self, Failure> {
+        let mut views = from.iter().cloned();
+        let values = views.next().ok_or_else(|| EngineError::internal("a column has values"))?;
+        let validity = views.next();
+        Ok(Self { about, values, validity, allocated, held: Held::Lent { _from: from } })
+    }
+
+    /// What is known of it, its views, and what was promised for them.
+    pub(super) fn into_parts(self) -> (Arc<About>, Vec<DeviceView>, Held) {
+        let views = std::iter::once(self.values).chain(self.validity).collect();
+        (self.about, views, self.held)
     }
 
     /// Its values, and its validity where it has one.
@@ -452,6 +478,11 @@ impl Merged {
             rest = behind;
         }
         Ok(Some(Self { sorted, ranks }))
+    }
+
+    /// A dictionary whose codes stay as they are.
+    pub(super) fn complete(sorted: SharedDictionary) -> Self {
+        Self { sorted, ranks: vec![] }
     }
 
     /// Values.

@@ -21,6 +21,7 @@ mod identity;
 mod kin;
 mod listings;
 mod load;
+mod made;
 mod room;
 mod scan;
 mod share;
@@ -28,13 +29,14 @@ mod share;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use datafusion::execution::TaskContext;
 use millpond_memory::{Participant, Scope, Spillable, Strategy};
 
 pub use crate::store::column::{ColumnForm, StoredColumn};
+pub use crate::store::made::{Keeper, MadeRows, MadeSource, MadeTable, Rows};
 pub use crate::store::scan::Scan;
 
 pub(crate) use crate::store::checks::Checks;
@@ -56,6 +58,8 @@ use crate::store::room::{Candidate, Newcomers};
 #[derive(Debug)]
 pub struct Store {
     tables: Mutex<Vec<Arc<Table>>>,
+    /// Tables that queries have made.
+    made: Mutex<Vec<Weak<MadeRows>>>,
     /// Tables in memory that were seen, small ones: they are stored when they come again.
     seen: Mutex<Vec<Identity>>,
     numbers: AtomicU64,
@@ -163,6 +167,7 @@ impl Store {
         engine.beside(|engine| {
             let store = Arc::new(Self {
                 tables: Mutex::default(),
+                made: Mutex::default(),
                 seen: Mutex::default(),
                 numbers: AtomicU64::new(0),
                 coming: Mutex::default(),
@@ -178,29 +183,53 @@ impl Store {
 
     /// Bytes of all stored columns.
     pub fn bytes(&self) -> u64 {
-        lock(&self.tables).iter().map(|table| table.bytes()).sum()
+        lock(&self.tables).iter().map(|table| table.bytes()).sum::<u64>() + self.made_bytes()
+    }
+
+    /// The tables that queries have made, and that somebody still has.
+    fn made(&self) -> Vec<Arc<MadeRows>> {
+        let mut made = lock(&self.made);
+        made.retain(|rows| rows.strong_count() > 0);
+        made.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A table was made.
+    fn keep_in_mind(&self, made: &Arc<MadeRows>) {
+        lock(&self.made).push(Arc::downgrade(made));
+    }
+
+    /// Bytes of their columns on the device.
+    fn made_bytes(&self) -> u64 {
+        self.made().iter().map(|rows| rows.device_bytes()).sum()
     }
 
     /// The same as the pool counts them, with what fills its units.
     pub fn allocated_bytes(&self) -> u64 {
-        self.columns().iter().map(|of| of.column.allocated).sum()
+        self.columns().iter().map(|of| of.column.allocated).sum::<u64>() + self.made_bytes()
     }
 
     /// The columns of a view, or all there are, by table and name.
     pub fn entries(&self, of: Option<&View>) -> Vec<Entry> {
+        let made = self.made();
         let is_asked =
             |number: u64| of.is_none_or(|view| view.columns.iter().flatten().any(|column| column.number == number));
         let tables = lock(&self.tables).clone();
         let mut entries: Vec<Entry> = tables.iter().flat_map(|table| table.entries(&is_asked)).collect();
+        entries.extend(made.iter().flat_map(|rows| rows.entries(|number| is_asked(number))));
         entries.sort_by(|a, b| (&a.table, &a.column).cmp(&(&b.table, &b.column)));
         entries
     }
 
-    /// Lets go of the columns of the table that a scan reads; gives what has gone.
+    /// Lets go of the columns of the table that a scan reads; gives what has gone. Those of a made table go to host memory.
     ///
     /// # Errors
     /// The files' store's, where they cannot be looked at.
     pub async fn clear_table(&self, scan: &Scan, context: &TaskContext) -> datafusion::error::Result<Vec<Entry>> {
+        if let Some(made) = scan.made() {
+            let entries = made.rows.entries(|_| true);
+            made.rows.leave();
+            return Ok(entries);
+        }
         let identity = scan.identity(context, Age::Lately).await?;
         let tables = lock(&self.tables).clone();
         let shares = |table: &Identity| identity.files_in(table).iter().any(Option::is_some);
@@ -215,8 +244,9 @@ impl Store {
         Ok(entries)
     }
 
-    /// Lets go of all columns; runs that are reading some keep theirs until they end.
+    /// Lets go of all columns; runs that are reading some keep theirs until they end. Those of made tables go to host memory.
     pub fn clear(&self) {
+        self.made().iter().for_each(|rows| rows.leave());
         lock(&self.tables).iter().for_each(|table| table.clear());
         self.forget();
     }
@@ -235,6 +265,12 @@ impl Store {
         // An arena takes nothing back while anything of it is in use.
         if context.engine.memory_resource() == Strategy::Arena {
             return Ok(None);
+        }
+        if let Some(made) = scan.made() {
+            return match made.rows.is_on(&context.engine) {
+                true => made.rows.view(&made.columns, context, needed),
+                false => Ok(None),
+            };
         }
         let Ok(identity) = scan.identity(&context.task, Age::Lately).await else { return Ok(None) };
         if scan.is_in_memory() && !self.is_worth_it(scan, &identity) {

@@ -43,7 +43,8 @@ impl Store {
     pub(super) fn could_fit(&self, new: Newcomers, budget: u64, going: &HashSet<u64>) -> bool {
         let stays = |of: &Candidate| !going.contains(&of.column.number) && !of.may_leave_for(new);
         let staying: u64 = self.columns().iter().filter(|of| stays(of)).map(|of| of.column.bytes).sum();
-        staying + new.bytes <= budget
+        let made: u64 = self.made().iter().map(|rows| rows.staying_bytes(self.now(), new.worth())).sum();
+        staying + made + new.bytes <= budget
     }
 
     /// Makes columns leave that are worth less than new ones, until these fit into the budget beside what else is coming; `None` if
@@ -54,9 +55,11 @@ impl Store {
         let worth = new.worth();
         let mut columns = self.columns();
         columns.retain(|of| !going.contains(&of.column.number));
-        let mut used: u64 = columns.iter().map(|of| of.column.bytes).sum();
+        let (now, made) = (self.now(), self.made());
+        let mut used = columns.iter().map(|of| of.column.bytes).sum::<u64>() + self.made_bytes();
         columns.retain(|of| of.is_idle() && of.worth < worth);
-        let leaving: u64 = columns.iter().map(|of| of.column.bytes).sum();
+        let staying_made: u64 = made.iter().map(|rows| rows.staying_bytes(now, worth)).sum();
+        let leaving = columns.iter().map(|of| of.column.bytes).sum::<u64>() + self.made_bytes() - staying_made;
         if used - leaving + wanted.bytes > budget {
             return None;
         }
@@ -67,6 +70,15 @@ impl Store {
             }
             used -= of.column.bytes;
             self.leave(of);
+        }
+        // What a query has made is not read again from anywhere: it goes to host memory when nothing else can go.
+        for rows in made {
+            let before = rows.device_bytes();
+            rows.leave_until(now, worth, || used.saturating_sub(before - rows.device_bytes()) + wanted.bytes <= budget);
+            used = used.saturating_sub(before - rows.device_bytes());
+        }
+        if used + wanted.bytes > budget {
+            return None;
         }
         *coming = wanted.bytes;
         Some(Room { store: self, bytes: new.bytes })

@@ -29,6 +29,7 @@ use crate::column::{DictionaryId, storage, uploaded_columns};
 use crate::error::EngineError;
 use crate::store::checks::{Age, Checks};
 use crate::store::identity::{Batches, FileNow, Files, Identity};
+use crate::store::made::MadeSource;
 
 /// A scan whose columns can be stored.
 pub struct Scan {
@@ -56,6 +57,7 @@ impl Scan {
                 Some(columns) => columns.clone(),
                 None => (0..schema.fields().len()).collect(),
             },
+            _ if source.is::<MadeSource>() => source.downcast_ref::<MadeSource>()?.columns.clone(),
             (_, Some(files)) => {
                 reader(files)?;
                 let projection = files.file_source.projection()?;
@@ -116,6 +118,11 @@ impl Scan {
         let Ok(config) = self.files() else { return 0 };
         let bytes: u64 = whole_files(config).iter().map(|file| file.object_meta.size).sum();
         bytes / config.file_source.table_schema().table_schema().fields().len().max(1) as u64 * columns.len() as u64
+    }
+
+    /// The scan of a table that a query has made.
+    pub(super) fn made(&self) -> Option<&MadeSource> {
+        self.source.downcast_ref()
     }
 
     /// Rows of a table in memory.

@@ -15,6 +15,7 @@ mod kernel_cache;
 mod kernels;
 mod launches;
 mod limits;
+mod made_tables;
 mod medians;
 mod memory;
 mod no_device;

@@ -15,11 +15,16 @@ use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 
+use crate::store::MadeSource;
+
 /// Whether two inputs of the device read the same rows. `None`: they are no scans, or of a kind that is not compared.
 pub(super) fn same_scan(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, own: &HashSet<u64>) -> Option<bool> {
     let (a, b) = (a.downcast_ref::<DataSourceExec>()?.data_source(), b.downcast_ref::<DataSourceExec>()?.data_source());
     if let (Some(a), Some(b)) = (a.downcast_ref::<MemorySourceConfig>(), b.downcast_ref::<MemorySourceConfig>()) {
         return Some(same_batches(a, b));
+    }
+    if let (Some(a), Some(b)) = (a.downcast_ref::<MadeSource>(), b.downcast_ref::<MadeSource>()) {
+        return Some(Arc::ptr_eq(&a.rows, &b.rows) && a.columns == b.columns);
     }
     let (a, b) = (a.downcast_ref::<FileScanConfig>()?, b.downcast_ref::<FileScanConfig>()?);
     // Other formats have options that do not show here.

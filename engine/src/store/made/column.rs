@@ -1,0 +1,195 @@
+//! A column of a made table: on the device, or in host memory; what it has is nowhere else.
+//!
+//!   stored column ─► group of the spiller ─┬─ lend ─► stored column again: a run reads it where it is, or where it is back
+//!                                          └─ home ─► Arrow, some rows at a time, from wherever it is
+//!
+//! Memory   its promise moves with it: device bytes while it is there, host bytes while it is away.
+//! Waits    where bytes come home; a column that is away is read where it is, without device memory.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{ColumnStatistics, ScalarValue, stats::Precision};
+use millpond_kernels::codegen::ir::Physical;
+use millpond_memory::spill::SpillState;
+use millpond_memory::{ByteSize, HostKind, MemoryError, Scope, SpillHandle, Stream};
+
+use crate::column::dictionary::SharedDictionary;
+use crate::column::layout::{read_array, with_base};
+use crate::column::{number_repr, storage, text, value_type};
+use crate::device::Engine;
+use crate::error::EngineError;
+use crate::program::failure::Failure;
+use crate::store::Entry;
+use crate::store::column::{About, Held, StoredColumn};
+
+/// A column of a made table.
+pub(super) struct MadeColumn {
+    pub about: Arc<About>,
+    data_type: DataType,
+    /// All values of the dictionary, once they have come home.
+    texts: OnceLock<ArrayRef>,
+    /// Values, and validity where there is a NULL.
+    views: SpillHandle,
+}
+
+/// Columns leave before anything that a query is working on, as those of files do.
+const PRIORITY: i32 = -1;
+/// Copies on their way to host memory are looked at again after so long.
+const SOON: Duration = Duration::from_micros(50);
+/// A copy takes no more of the pinned memory than one such share.
+const PINNED_SHARE: usize = 4;
+
+/// The views of a column in its group.
+const VALUES: usize = 0;
+const VALIDITY: usize = 1;
+
+impl MadeColumn {
+    /// A column that was just stored, which the table keeps from now on; `now` is the store's.
+    ///
+    /// # Errors
+    /// The memory's.
+    pub fn new(stored: StoredColumn, data_type: DataType, now: u64, engine: &Engine) -> Result<Self, MemoryError> {
+        let (about, views, held) = stored.into_parts();
+        let views = match held {
+            Held::Promise(promise) => engine.spiller().register_reserved(views, PRIORITY, promise)?,
+            Held::Lent { .. } => engine.spiller().register(views, PRIORITY)?,
+        };
+        // The run that makes it uses it.
+        about.used(now);
+        Ok(Self { about, data_type, texts: OnceLock::new(), views })
+    }
+
+    /// The column for a run that begins at moment `now`, on the device as long as the answer lives.
+    ///
+    /// # Errors
+    /// Out of memory where it is away, or a lost device.
+    pub fn lend(&self, now: u64, stream: &Stream) -> Result<StoredColumn, Failure> {
+        let from = self.views.get(stream)?;
+        self.about.used(now);
+        StoredColumn::lent(Arc::clone(&self.about), from, self.views.bytes().as_u64())
+    }
+
+    /// Bytes that it takes on the device now, with what fills the pool's units.
+    pub fn device_bytes(&self) -> u64 {
+        match self.views.state() {
+            SpillState::Resident | SpillState::Moving => self.views.bytes().as_u64(),
+            SpillState::Spilled | SpillState::Lost => 0,
+        }
+    }
+
+    /// Moves it to host memory; nothing happens while a run reads it, and where there is no room.
+    ///
+    /// # Errors
+    /// A lost device.
+    pub fn leave(&self) -> Result<ByteSize, MemoryError> {
+        self.views.spill()
+    }
+
+    /// What `millpond_cache()` lists of it.
+    pub fn entry(&self, table: &str) -> Entry {
+        let tier = match self.views.state() {
+            SpillState::Resident | SpillState::Moving => "device",
+            SpillState::Spilled => "host",
+            SpillState::Lost => "lost",
+        };
+        self.about.entry(table.to_string(), tier)
+    }
+
+    /// What is known of it, exactly: it was counted.
+    pub fn statistics(&self) -> ColumnStatistics {
+        let mut known = ColumnStatistics::new_unknown();
+        known.null_count = Precision::Exact(self.about.facts.nulls as usize);
+        let scalar = |value: i128| {
+            number_repr(&self.data_type)?;
+            let array = read_array(&self.data_type, Physical::I128, 1, &value.to_le_bytes(), None, None).ok()?;
+            ScalarValue::try_from_array(&array, 0).ok()
+        };
+        if let Some((low, high)) =
+            self.about.facts.range.and_then(|range| Some((scalar(range.low)?, scalar(range.high)?)))
+        {
+            (known.min_value, known.max_value) = (Precision::Exact(low), Precision::Exact(high));
+        }
+        known
+    }
+
+    /// Rows `first..first + rows` as Arrow has them; `first` is a multiple of 32.
+    ///
+    /// # Errors
+    /// The memory's; Arrow's, of texts that do not fit into one array.
+    pub async fn home(&self, first: u64, rows: u64, engine: &Engine, scope: &Scope) -> Result<ArrayRef, Failure> {
+        let bits = (first / 8) as usize..(first / 8 + rows.div_ceil(8)) as usize;
+        let validity = match self.about.facts.nulls {
+            0 => None,
+            _ => Some(self.read(VALIDITY, bits.clone(), engine, scope).await?),
+        };
+        let (validity, count) = (validity.as_deref(), rows as usize);
+        let physical = storage(self.about.ty).0;
+        if physical == Physical::Text {
+            let offsets = (first * 4) as usize..((first + rows + 1) * 4) as usize;
+            let offsets = self.read(VALUES, offsets, engine, scope).await?;
+            let offsets: Vec<u32> = offsets.as_chunks::<4>().0.iter().map(|at| u32::from_le_bytes(*at)).collect();
+            let (Some(start), Some(end)) = (offsets.first(), offsets.last()) else {
+                return Err(EngineError::internal("texts have an offset more than rows").into());
+            };
+            let bytes = self.read(VALUES, *start as usize..*end as usize, engine, scope).await?;
+            let ends: Vec<u8> = offsets[1..].iter().flat_map(|end| u64::from(end - start).to_le_bytes()).collect();
+            return Ok(text::read(&self.data_type, count, &ends, &bytes, validity)?);
+        }
+        if physical == Physical::Bit {
+            let values = self.read(VALUES, bits, engine, scope).await?;
+            return Ok(read_array(&self.data_type, physical, count, &values, validity, None)?);
+        }
+        let width = u64::from(physical.width());
+        let values = (first * width) as usize..((first + rows) * width) as usize;
+        let mut values = self.read(VALUES, values, engine, scope).await?;
+        let mut physical = physical;
+        if self.about.base != 0 {
+            (values, physical) = (with_base(physical, self.about.base, &values, count), Physical::I128);
+        }
+        let texts = self.about.dictionary.as_ref().map(|dictionary| self.texts_of(dictionary)).transpose()?;
+        Ok(read_array(&self.data_type, physical, count, &values, validity, texts.as_ref())?)
+    }
+
+    /// The values behind its codes.
+    fn texts_of(&self, dictionary: &SharedDictionary) -> Result<ArrayRef, Failure> {
+        if let Some(texts) = self.texts.get() {
+            return Ok(texts.clone());
+        }
+        let texts = dictionary.lock().array(0, value_type(&self.data_type))?;
+        Ok(self.texts.get_or_init(|| texts).clone())
+    }
+
+    /// Bytes of a view, from the device or from host memory.
+    async fn read(
+        &self,
+        view: usize,
+        range: Range<usize>,
+        engine: &Engine,
+        scope: &Scope,
+    ) -> Result<Vec<u8>, MemoryError> {
+        let mut bytes = vec![0; range.len()];
+        loop {
+            match self.views.read_spilled(view, range.start, &mut bytes) {
+                Ok(true) => return Ok(bytes),
+                Ok(false) => break,
+                Err(MemoryError::HostBusy(_)) => tokio::time::sleep(SOON).await,
+                Err(error) => return Err(error),
+            }
+        }
+        let stream = engine.streams.take(scope)?;
+        let views = self.views.get(&stream)?;
+        let most = (engine.pinned().limit().as_u64() as usize / PINNED_SHARE).max(1);
+        let mut from = range.start;
+        for piece in bytes.chunks_mut(most) {
+            let mut staging = engine.pinned().take(HostKind::Download, piece.len()).await?;
+            staging.enqueue_to_host(0..piece.len(), &views[view].view(from..from + piece.len())?, &stream)?;
+            piece.copy_from_slice(&staging.idle()?.await?.read()?);
+            from += piece.len();
+        }
+        Ok(bytes)
+    }
+}

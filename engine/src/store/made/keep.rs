@@ -1,0 +1,438 @@
+//! The rows of a result become columns that stay.
+//!
+//!   parts ── looked at: rows, NULLs, ranges, bytes of texts; one wait ──► pieces ── in the width of what was found ──► MadeRows
+//!
+//! NULL     what lies below one is kept as it is; it is no value, and in no range.
+//! Texts    views become dense bytes; codes keep their dictionary where it is sorted and complete, and get ranks in one of their own else.
+//! Memory   the columns beside the parts, for a moment. Where that does not fit, the result comes home.
+//! Waits    once for what is looked at, and for pinned memory.
+
+use std::collections::HashSet;
+use std::ops::Range as Bytes;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use datafusion::arrow::compute::take;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use millpond_kernels::codegen::ir::{MAX_TEXT_BYTES, Physical, Range, Repr};
+use millpond_kernels::layout::{OutputColumn, OutputLayout};
+use millpond_kernels::reduce::{RESULT_BYTES, Reduction, SCRATCH_BYTES, reduce};
+use millpond_kernels::store::{self as kernels, Stored};
+use millpond_kernels::text::{self, Working};
+use millpond_kernels::{Rows, pipeline::ExtentInput};
+use millpond_memory::{ByteSize, DeviceBuffer, DeviceView, HostKind, Request, Reservation, Stream};
+
+use crate::column::facts::Facts;
+use crate::column::interner::Interner;
+use crate::column::{ColumnInfo, DictionaryId, Form, plain_repr};
+use crate::device::Engine;
+use crate::options::Cache;
+use crate::program::failure::{Failure, control_words, flagged};
+use crate::program::keep::{Keeps, complete_dictionary};
+use crate::program::part::Part;
+use crate::program::run::Run;
+use crate::store::column::{ColumnForm, Merged, Piece, Whole};
+use crate::store::made::column::MadeColumn;
+use crate::store::made::{Home, MadeRows};
+use crate::store::room::{Newcomers, budget};
+use crate::store::{MOST_ROWS, Store, lock};
+
+/// Keeps one result.
+pub struct Keeper {
+    engine: Arc<Engine>,
+    table: String,
+    schema: SchemaRef,
+    made: Mutex<Option<Arc<MadeRows>>>,
+}
+
+/// A dictionary has no more values than this for each row, beside [`VALUES_AT_LEAST`]: what is looked up for each of its values
+/// would cost more than rows that come home.
+const VALUES_A_ROW: u64 = 4;
+const VALUES_AT_LEAST: u64 = 1 << 16;
+/// What is looked at takes no more of the pinned memory than one such share.
+const PINNED_SHARE: usize = 4;
+
+impl Keeper {
+    /// For table `table` of this schema.
+    pub fn new(engine: &Arc<Engine>, table: String, schema: SchemaRef) -> Self {
+        Self { engine: Arc::clone(engine), table, schema, made: Mutex::default() }
+    }
+
+    /// The rows, if they have stayed.
+    pub fn made(&self) -> Option<Arc<MadeRows>> {
+        lock(&self.made).take()
+    }
+
+    /// True if the result's columns are the table's, each in a form that is stored.
+    fn fits(&self, run: &Run, parts: &[Part]) -> bool {
+        let fields = run.prepared.program.schema.fields();
+        let same = fields.iter().map(|field| field.data_type()).eq(self.schema.fields().iter().map(|f| f.data_type()));
+        let stored = |part: &Part| {
+            let columns = part.outputs.iter().enumerate();
+            columns.clone().all(|(at, info)| part.column(at).and_then(|column| form_of(info, column)).is_some())
+                && part
+                    .outputs
+                    .iter()
+                    .map(|info| &info.form)
+                    .zip(&parts[0].outputs)
+                    .all(|(form, first)| alike(form, &first.form))
+        };
+        same && !fields.is_empty() && parts.iter().all(|part| part.outputs.len() == fields.len() && stored(part))
+    }
+}
+
+/// In which form a column of a result is stored.
+fn form_of(info: &ColumnInfo, column: &OutputColumn) -> Option<ColumnForm> {
+    match &info.form {
+        Form::Codes(..) => Some(ColumnForm::Codes),
+        Form::Plain(ty) if ty.repr == Repr::Text => (column.physical == Physical::View).then_some(ColumnForm::Text),
+        Form::Plain(ty) => (plain_repr(&info.data_type) == Some(ty.repr)).then_some(ColumnForm::Plain),
+        Form::Unsupported(_) => None,
+    }
+}
+
+/// True if parts with columns of these forms are pieces of one column.
+fn alike(a: &Form, b: &Form) -> bool {
+    match (a, b) {
+        (Form::Codes(_, a), Form::Codes(_, b)) => a == b,
+        (Form::Plain(a), Form::Plain(b)) => a.repr == b.repr,
+        _ => false,
+    }
+}
+
+impl Keeps for Keeper {
+    fn keep<'a>(
+        &'a self,
+        run: &'a Arc<Run>,
+        parts: &'a [Part],
+        stream: &'a Stream,
+    ) -> BoxFuture<'a, Result<bool, Failure>> {
+        async move {
+            if parts.is_empty() || !self.fits(run, parts) {
+                return Ok(false);
+            }
+            let stream = &stream.with_scope(&run.tags.output);
+            let Some(looked) = Looked::at(run, parts, stream).await? else { return Ok(false) };
+            let rows: u64 = looked.parts.iter().map(|part| part.rows).sum();
+            // Without rows there is nothing to keep.
+            if rows == 0 || rows > MOST_ROWS {
+                return Ok(false);
+            }
+            let Some((columns, _texts)) = looked.columns(run, &self.schema, rows, stream)? else { return Ok(false) };
+            let made = self.store(run, columns, rows, stream).await?;
+            let stays = made.is_some();
+            *lock(&self.made) = made;
+            Ok(stays)
+        }
+        .boxed()
+    }
+}
+
+impl Keeper {
+    /// Puts columns together; `None` if there is no room for them.
+    async fn store(
+        &self,
+        run: &Run,
+        columns: Vec<Whole>,
+        rows: u64,
+        stream: &Stream,
+    ) -> Result<Option<Arc<MadeRows>>, Failure> {
+        let store = Store::of(&self.engine);
+        let sizes: Option<Vec<u64>> =
+            columns.iter().map(|column| column.sizes().map(|(values, validity)| values + validity)).collect();
+        let Some(sizes) = sizes else { return Ok(None) };
+        let effort = columns.iter().map(Whole::effort).sum();
+        let new = Newcomers { bytes: sizes.iter().sum(), effort: Some(effort) };
+        let Some(_room) = store.make_room(new, budget(run), &HashSet::new()) else { return Ok(None) };
+        let now = store.now();
+        let mut made = Vec::with_capacity(columns.len());
+        for ((whole, bytes), field) in columns.into_iter().zip(sizes).zip(self.schema.fields()) {
+            let wanted = Request::device(ByteSize(bytes.next_multiple_of(256))).spillable();
+            let promise = store.participant.try_reserve(wanted)?;
+            let number = store.numbers.fetch_add(1, Ordering::Relaxed);
+            let stored = whole.store(number, promise, &self.engine, (stream, &store.scope)).await?;
+            made.push(MadeColumn::new(stored, field.data_type().clone(), now, &self.engine)?);
+        }
+        let made = Arc::new(MadeRows {
+            number: store.numbers.fetch_add(1, Ordering::Relaxed),
+            table: self.table.clone(),
+            schema: Arc::clone(&self.schema),
+            rows,
+            engine: Arc::clone(&self.engine),
+            columns: made,
+            home: Mutex::new(Home::default()),
+        });
+        store.keep_in_mind(&made);
+        if run.options.cache == Cache::Host {
+            made.leave();
+        }
+        Ok(Some(made))
+    }
+}
+
+/// What was found in the parts of a result.
+struct Looked<'p> {
+    parts: Vec<LookedPart<'p>>,
+}
+
+struct LookedPart<'p> {
+    part: &'p Part,
+    extent: ExtentInput,
+    rows: u64,
+    columns: Vec<LookedColumn>,
+}
+
+/// What is to be found of a column, and has been.
+#[derive(Default)]
+struct LookedColumn {
+    /// Where its reduction is among the results.
+    reduction: Option<Bytes<usize>>,
+    /// Where its validity is, of columns that cannot be reduced.
+    bits: Option<Bytes<usize>>,
+    text: Option<LookedText>,
+    nulls: u64,
+    range: Option<Range>,
+}
+
+/// A column of views: how many bytes they take, and where each ends.
+struct LookedText {
+    views: DeviceView,
+    place: Working,
+    working: DeviceBuffer,
+    control: Bytes<usize>,
+    bytes: usize,
+    _promise: Reservation,
+}
+
+/// Bytes that are to be copied to the host, one view behind the other.
+#[derive(Default)]
+struct Wanted {
+    views: Vec<DeviceView>,
+    bytes: usize,
+}
+
+impl Wanted {
+    fn add(&mut self, view: DeviceView) -> Bytes<usize> {
+        let start = self.bytes;
+        self.bytes += view.len();
+        self.views.push(view);
+        start..self.bytes
+    }
+}
+
+impl<'p> Looked<'p> {
+    /// Looks at parts; `None` where what is looked at is too much.
+    async fn at(run: &Run, parts: &'p [Part], stream: &Stream) -> Result<Option<Self>, Failure> {
+        let columns: usize = parts.iter().map(|part| part.outputs.len()).sum();
+        let results = (columns * RESULT_BYTES as usize).next_multiple_of(256);
+        let scratch = results..results + SCRATCH_BYTES as usize;
+        let (reductions, _promise) = run.memory.take(scratch.end, &run.tags.output, stream)?;
+        let scratch = reductions.view(scratch)?;
+        let mut wanted = Wanted::default();
+        let mut looked = Vec::with_capacity(parts.len());
+        let mut result = 0;
+        for part in parts {
+            let extent = part.as_extent()?;
+            let control = wanted.add(part.buffer.view(OutputLayout::CONTROL)?);
+            let mut columns = Vec::with_capacity(part.outputs.len());
+            for at in 0..part.outputs.len() {
+                let out = reductions.view(result..result + RESULT_BYTES as usize)?;
+                result += RESULT_BYTES as usize;
+                columns.push(look_at(run, part, &extent, at, (&out, &scratch), &mut wanted, stream)?);
+            }
+            looked.push((LookedPart { part, extent, rows: 0, columns }, control));
+        }
+        let engine = &run.engine;
+        if wanted.bytes > engine.pinned().limit().as_u64() as usize / PINNED_SHARE {
+            return Ok(None);
+        }
+        let mut staging = engine.pinned().take(HostKind::Download, wanted.bytes).await?;
+        let mut to = 0;
+        for view in &wanted.views {
+            staging.enqueue_to_host(to..to + view.len(), view, stream)?;
+            to += view.len();
+        }
+        let staging = staging.idle()?.await?;
+        let bytes = staging.read()?;
+        let found = looked.into_iter().map(|(part, control)| part.found(&bytes, control)).collect::<Result<_, _>>()?;
+        Ok(Some(Self { parts: found }))
+    }
+
+    /// The columns of all parts, with buffers for texts that are to live until they are stored; `None` if one has no form.
+    #[expect(clippy::type_complexity, reason = "columns, and what they reach")]
+    fn columns(
+        &self,
+        run: &Run,
+        schema: &SchemaRef,
+        rows: u64,
+        stream: &Stream,
+    ) -> Result<Option<(Vec<Whole>, Vec<Reservation>)>, Failure> {
+        let (mut wholes, mut promises) = (Vec::with_capacity(schema.fields().len()), Vec::new());
+        let Some(first) = self.parts.first() else { return Ok(None) };
+        for (at, (field, info)) in schema.fields().iter().zip(&first.part.outputs).enumerate() {
+            let Some(form) = first.part.column(at).and_then(|column| form_of(info, column)) else { return Ok(None) };
+            let dictionaries = match info.form {
+                Form::Codes(_, id) => match coded(run, id, rows)? {
+                    Some(dictionary) => Some(dictionary),
+                    None => return Ok(None),
+                },
+                _ => None,
+            };
+            let mut pieces = Vec::with_capacity(self.parts.len());
+            for part in self.parts.iter().filter(|part| part.rows > 0) {
+                match part.piece(run, at, stream)? {
+                    Some((piece, promise)) => {
+                        pieces.push(piece);
+                        promises.extend(promise);
+                    }
+                    None => return Ok(None),
+                }
+            }
+            let (name, data_type): (String, DataType) = (field.name().clone(), field.data_type().clone());
+            wholes.push(Whole { name, form, data_type, files: 1, pieces, dictionaries });
+        }
+        Ok(Some((wholes, promises)))
+    }
+}
+
+/// Launches what finds the NULLs, the range and the bytes of a column, and notes what is to be copied to the host.
+fn look_at(
+    run: &Run,
+    part: &Part,
+    extent: &ExtentInput,
+    at: usize,
+    (out, scratch): (&DeviceView, &DeviceView),
+    wanted: &mut Wanted,
+    stream: &Stream,
+) -> Result<LookedColumn, Failure> {
+    let mut looked = LookedColumn::default();
+    let (Some(column), Some(input)) = (part.column(at), part.input(at)?) else { return Ok(looked) };
+    let images = &run.engine.images;
+    let rows = Rows::try_from(&extent.rows)?;
+    if column.physical == Physical::View {
+        let place = Working::new(extent.rows.upper_bound());
+        let (working, promise) = run.memory.take(place.bytes(), &run.tags.output, stream)?;
+        text::dense_ends(images, &input.values, &extent.rows, working.as_view(), stream)?;
+        let control = wanted.add(working.view(Working::CONTROL)?);
+        let views = input.values.clone();
+        looked.text = Some(LookedText { views, place, working, control, bytes: 0, _promise: promise });
+    }
+    // Where only NULLs are counted, any number of the width will do.
+    let (physical, ranged) = match column.physical {
+        Physical::F32 => (Physical::U32, false),
+        Physical::F64 => (Physical::U64, false),
+        Physical::View => (Physical::I128, false),
+        other => (other, true),
+    };
+    let validity = input.validity.as_ref();
+    match column.physical {
+        Physical::Bit | Physical::Text => {
+            let bits = validity.map(|bits| bits.view(0..extent.rows.upper_bound().div_ceil(8) as usize)).transpose()?;
+            looked.bits = bits.map(|bits| wanted.add(bits));
+        }
+        _ if ranged || validity.is_some() => {
+            reduce(images, &input.values, physical, validity, &rows, out, scratch, stream)?;
+            looked.reduction = Some(wanted.add(out.clone()));
+        }
+        _ => {}
+    }
+    Ok(looked)
+}
+
+impl LookedPart<'_> {
+    /// The same with what has come to the host.
+    fn found(mut self, bytes: &[u8], control: Bytes<usize>) -> Result<Self, Failure> {
+        let words = |range: &Bytes<usize>| control_words(bytes.get(range.clone()).unwrap_or(&[]));
+        let (error, rows) = words(&control)?;
+        flagged(error)?;
+        let most = self.part.layout.rows_upper_bound;
+        if rows > most {
+            return Err(Failure::trouble(format!("the device says {rows} rows of at most {most}")));
+        }
+        self.rows = rows;
+        for (column, info) in self.columns.iter_mut().zip(&self.part.outputs) {
+            if let Some(text) = &mut column.text {
+                text.bytes = words(&text.control)?.1 as usize;
+            }
+            if let Some(reduced) =
+                column.reduction.as_ref().and_then(|at| Reduction::from_bytes(bytes.get(at.clone()).unwrap_or(&[])))
+            {
+                column.nulls = rows.saturating_sub(reduced.count);
+                let is_number = matches!(info.form, Form::Plain(ty) if ty.repr.is_integer());
+                column.range = (is_number && reduced.count > 0).then(|| Range::new(reduced.min, reduced.max));
+            }
+            if let Some(bits) = &column.bits {
+                let bits = bytes.get(bits.clone()).unwrap_or(&[]);
+                let set = |row: u64| bits.get((row / 8) as usize).is_some_and(|byte| byte >> (row % 8) & 1 == 1);
+                column.nulls = (0..rows).filter(|row| !set(*row)).count() as u64;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Column `at` as a piece of a stored one, with what was promised for it; `None` for texts that are too long.
+    fn piece(&self, run: &Run, at: usize, stream: &Stream) -> Result<Option<(Piece, Option<Reservation>)>, Failure> {
+        let looked = &self.columns[at];
+        let (Some(column), Some(input)) = (self.part.column(at), self.part.input(at)?) else { return Ok(None) };
+        let mut facts = Facts::of_others(self.rows, looked.nulls);
+        facts.range = looked.range;
+        let validity = input.validity.filter(|_| looked.nulls > 0);
+        let Some(text) = &looked.text else {
+            let stored = Stored { physical: column.physical, base: 0 };
+            return Ok(Some((piece(input.values, None, validity, stored, facts), None)));
+        };
+        let offsets = (self.rows as usize + 1) * 4;
+        if offsets + text.bytes > MAX_TEXT_BYTES as usize {
+            return Ok(None);
+        }
+        let (buffer, promise) = run.memory.take(offsets + text.bytes, &run.tags.output, stream)?;
+        let images = &run.engine.images;
+        // Each text ends where the next one begins.
+        buffer.view(0..4)?.fill(0, stream)?;
+        let ends = text.place.ends();
+        let ends = text.working.view(ends.start..ends.start + self.rows as usize * 8)?;
+        let (from, to) = (Physical::U64, Physical::U32);
+        let (from, to) = (Stored { physical: from, base: 0 }, Stored { physical: to, base: 0 });
+        kernels::values(images, &ends, from, None, &buffer.view(4..offsets)?, to, self.rows, stream)?;
+        let mut texts = None;
+        if text.bytes > 0 {
+            let dense = buffer.view(offsets..offsets + text.bytes)?;
+            let working = text.working.as_view();
+            text::pack(images, &text.views, &run.reached.all(), &self.extent.rows, working, &dense, stream)?;
+            texts = Some(dense);
+        }
+        let stored = Stored { physical: Physical::Text, base: 0 };
+        Ok(Some((piece(buffer.view(0..offsets)?, texts, validity, stored, facts), Some(promise))))
+    }
+}
+
+/// All rows of a part in one column.
+fn piece(
+    values: DeviceView,
+    texts: Option<DeviceView>,
+    validity: Option<DeviceView>,
+    stored: Stored,
+    facts: Facts,
+) -> Piece {
+    Piece { values, texts, validity, bits_before: 0, stored, facts, file: 0, dictionary: 0 }
+}
+
+/// What the codes of a result stand for; `None` for a dictionary that is too large for so few rows, or has NULLs.
+fn coded(run: &Run, id: DictionaryId, rows: u64) -> Result<Option<Merged>, Failure> {
+    let most = rows.saturating_mul(VALUES_A_ROW).saturating_add(VALUES_AT_LEAST) as usize;
+    if let Some(dictionary) = complete_dictionary(run, id) {
+        let few = dictionary.lock().len() <= most;
+        return Ok(few.then(|| Merged::complete(dictionary)));
+    }
+    let values = run.values(id)?;
+    if values.len() > most || values.logical_null_count() > 0 {
+        return Ok(None);
+    }
+    // As bytes, whatever they are in, each where its code is.
+    let mut interner = Interner::new(values.len());
+    let Ok(codes) = interner.codes(&values) else { return Ok(None) };
+    let distinct = interner.array(0, &DataType::Binary)?;
+    Merged::of(&[take(&distinct, &codes, None)?])
+}
