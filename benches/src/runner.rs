@@ -5,7 +5,8 @@
 //!   DIR/orders/          ─┴─► tables of a session ─► execute ─► Outcome { rows, digest, report }
 //! ```
 //!
-//! Made     a query's own tables and views are gone when it ends. Its tables are collected, so they count as answers, too.
+//! Made     a query's own tables and views are gone when it ends. Its tables are collected, so they count as answers, too: after the clock
+//!          has stopped, unless a step needs them.
 //! Allowed  is what `permitted.rs` says: no statement writes outside the session or reads a file by its name.
 //! Errors   a missing table names the two places where it was looked for; a refused statement its file and number.
 //! Time     is the host's wall clock; the simulated device's is never reported as performance.
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millpond::datafusion::catalog::MemTable;
+use millpond::datafusion::catalog::TableProvider;
 use millpond::datafusion::common::TableReference;
 use millpond::datafusion::error::DataFusionError;
 use millpond::datafusion::execution::context::SessionContext;
@@ -200,22 +201,13 @@ async fn run_statements(
         if let Some(what) = permitted::refusal(context, &plan, before).await? {
             return Ok(Err(refused(what)));
         }
-        let result = match plan {
-            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create))
-                if create.if_not_exists && context.table_exist(create.name.clone())? =>
-            {
-                continue;
-            }
+        let now = match plan {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
-                let result = execute(session, &create.input).await?;
-                let table = MemTable::try_new(Arc::clone(&result.schema), spread(context, &result))?;
-                if create.or_replace {
-                    context.deregister_table(create.name.clone())?;
-                    made.retain(|(name, _): &(String, Rows)| name != create.name.table());
-                }
-                context.register_table(create.name.clone(), Arc::new(table))?;
-                made.push((create.name.table().to_string(), rows(&result)));
-                result
+                let name = create.name.table().to_string();
+                let Some(created) = session.create_table(create).await? else { continue };
+                made.retain(|(known, _): &(String, Arc<dyn TableProvider>)| *known != name);
+                made.push((name, created.table));
+                created.report
             }
             LogicalPlan::Ddl(_) => {
                 sql::run_plan(context, plan).await?;
@@ -227,20 +219,27 @@ async fn run_statements(
                     false => execute(session, &plan).await?,
                 };
                 answer = Some(rows(&result));
-                result
+                result.report
             }
         };
         match &mut report {
-            Some(report) => report.absorb(result.report),
-            None => report = Some(result.report),
+            Some(report) => report.absorb(now),
+            None => report = Some(now),
         }
     }
     let none = || DataFusionError::Plan("a query must end with a statement that gives rows".to_string());
-    let tables = Tables { answer: answer.ok_or_else(none)?, made };
+    let mut tables = Tables { answer: answer.ok_or_else(none)?, made: vec![] };
+    if query.step.is_some() {
+        tables.made = collected(context, &made).await?;
+    }
     let step = query.step.map(|step| step(&tables)).transpose()?;
     let elapsed = started.elapsed();
 
-    let mut parts = tables.made;
+    let mut parts = match query.step {
+        Some(_) => tables.made,
+        // What only answers are made of comes home when nobody measures any more.
+        None => collected(context, &made).await?,
+    };
     let text = step.map(|step| {
         parts.extend(step.tables);
         step.text
@@ -259,14 +258,17 @@ fn rows(result: &QueryResult) -> Rows {
     Rows { schema: Arc::clone(&result.schema), batches: result.batches.clone() }
 }
 
-/// Batches of a table in memory, over as many partitions as the session works with.
-fn spread(context: &SessionContext, result: &QueryResult) -> Vec<Vec<millpond::datafusion::arrow::array::RecordBatch>> {
-    let partitions = context.copied_config().target_partitions().clamp(1, result.batches.len().max(1));
-    let mut spread = vec![Vec::new(); partitions];
-    for (index, batch) in result.batches.iter().enumerate() {
-        spread[index % partitions].push(batch.clone());
+/// The rows of tables, wherever they are.
+async fn collected(
+    context: &SessionContext,
+    made: &[(String, Arc<dyn TableProvider>)],
+) -> Result<Vec<(String, Rows)>, DataFusionError> {
+    let mut collected = Vec::with_capacity(made.len());
+    for (name, table) in made {
+        let batches = context.read_table(Arc::clone(table))?.collect().await?;
+        collected.push((name.clone(), Rows { schema: table.schema(), batches }));
     }
-    spread
+    Ok(collected)
 }
 
 /// Tables and views of the session's own schema.
