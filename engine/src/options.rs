@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::Result;
+use millpond_kernels::codegen::ir::MAX_TEXT_BYTES;
 use millpond_memory::Strategy;
 
 use crate::error::EngineError;
@@ -378,6 +379,10 @@ options! {
         pub cache_host_bytes: usize, default = 0
         /// Seconds for which it holds what a remote store said of a table's files: within them, a file that has changed is not noticed; 0 asks before each run. Local files are always looked at.
         pub cache_check_seconds: u32, default = 0
+        /// Most bytes of a column of strings without a dictionary that stays on the device, for tests; 0 means as many as offsets of 32 bits reach. Longer ones are fed.
+        pub debug_cache_text_bytes: usize, default = 0
+        /// Most rows of a table whose columns stay on the device, for tests; 0 means 2^31. Longer ones are fed.
+        pub debug_cache_rows: usize, default = 0
         /// Groups that a hash table has room for at first, for tests; 0 means 65,536. It grows when there are more.
         pub debug_groups_at_first: usize, default = 0
         /// Rows that one aggregation takes on the device, for tests; 0 means as many as its sums are exact for.
@@ -498,6 +503,16 @@ impl MillpondOptions {
     /// Values that a string column's dictionary may have.
     pub fn most_dictionary_values(&self) -> usize {
         if self.debug_dictionary_values == 0 { MAX_DICTIONARY_VALUES } else { self.debug_dictionary_values }
+    }
+
+    /// Bytes that a stored column of texts may have.
+    pub fn most_cached_text_bytes(&self) -> u64 {
+        if self.debug_cache_text_bytes == 0 { MAX_TEXT_BYTES.into() } else { self.debug_cache_text_bytes as u64 }
+    }
+
+    /// Rows that a stored column may have, which the kernels number with 31 bits.
+    pub fn most_cached_rows(&self) -> u64 {
+        if self.debug_cache_rows == 0 { 1 << 31 } else { self.debug_cache_rows as u64 }
     }
 
     /// Rows that a device batch may hold.
@@ -662,6 +677,15 @@ mod tests {
         assert_eq!(MillpondOptions::default().most_dictionary_values(), 1 << 20);
         assert_eq!(set("debug_dictionary_values", "8").map(|o| o.most_dictionary_values()), Ok(8));
         assert!(set("debug_dictionary_values", "few").is_err());
+    }
+
+    #[test]
+    fn debug_cache_bounds() {
+        let bounds = |of: MillpondOptions| (of.most_cached_text_bytes(), of.most_cached_rows());
+        assert_eq!(bounds(MillpondOptions::default()), (u64::from(MAX_TEXT_BYTES), 1 << 31));
+        assert_eq!(set("debug_cache_text_bytes", "64KiB").map(|of| bounds(of).0), Ok(1 << 16));
+        assert_eq!(set("debug_cache_rows", "1000").map(|of| bounds(of).1), Ok(1000));
+        assert!(set("debug_cache_rows", "few").is_err() && set("debug_cache_text_bytes", "few").is_err());
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct Facts {
     pub sorted: bool,
     /// The same, and none is equal to one before it.
     pub ascending: bool,
+    /// Different integers, while they are sorted.
+    steps: u64,
     /// The first and the last integer, while they are sorted.
     ends: Option<(i128, i128)>,
 }
@@ -29,14 +31,14 @@ pub struct Facts {
 impl Default for Facts {
     /// Of no rows.
     fn default() -> Self {
-        Self { rows: 0, nulls: 0, range: None, sorted: true, ascending: true, ends: None }
+        Self { rows: 0, nulls: 0, range: None, sorted: true, ascending: true, steps: 0, ends: None }
     }
 }
 
 impl Facts {
     /// Of rows of which no more is known than how many are NULL: floats, booleans, strings.
     pub fn of_others(rows: u64, nulls: u64) -> Self {
-        Self { rows, nulls, range: None, sorted: false, ascending: false, ends: None }
+        Self { rows, nulls, range: None, sorted: false, ascending: false, steps: 0, ends: None }
     }
 
     /// Of codes of at most `most`.
@@ -68,12 +70,19 @@ impl Facts {
         let meets = self.ends.zip(next.ends).map(|((_, last), (first, _))| last.cmp(&first));
         let sorted = self.sorted && next.sorted && meets.is_some_and(|order| order.is_le());
         let ascending = self.ascending && next.ascending && meets.is_some_and(|order| order.is_lt());
+        let steps =
+            if sorted { self.steps + next.steps - u64::from(meets.is_some_and(|order| order.is_eq())) } else { 0 };
         let ends = self.ends.zip(next.ends).map(|((first, _), (_, last))| (first, last)).filter(|_| sorted);
         let range = match (self.range, next.range) {
             (Some(a), Some(b)) => Some(a.union(b)),
             (a, b) => a.or(b),
         };
-        Self { rows: self.rows + next.rows, nulls: self.nulls + next.nulls, range, sorted, ascending, ends }
+        Self { rows: self.rows + next.rows, nulls: self.nulls + next.nulls, range, sorted, ascending, steps, ends }
+    }
+
+    /// How many different integers they are, if they are sorted.
+    pub fn distinct_if_sorted(&self) -> Option<u64> {
+        (self.sorted && self.range.is_some()).then_some(self.steps)
     }
 
     /// Every integer of its range is there, once.
@@ -108,7 +117,42 @@ where
         (true, [one]) => Some((one.wide(), one.wide())),
         _ => None,
     };
-    Facts { rows: values.len() as u64, nulls, range, sorted, ascending, ends }
+    let steps = match sorted {
+        true => values.windows(2).filter(|pair| pair[0] != pair[1]).count() as u64 + u64::from(!values.is_empty()),
+        false => 0,
+    };
+    Facts { rows: values.len() as u64, nulls, range, sorted, ascending, steps, ends }
+}
+
+/// Sets the bit of each valid integer of an array, counted from `low`: all of them are at least that, and have a bit.
+///
+/// # Errors
+/// Arrow's, of a dictionary that cannot be taken apart.
+pub(crate) fn mark(array: &ArrayRef, low: i64, bits: &mut [u64]) -> Result<()> {
+    let array = &stored(array)?;
+    macro_rules! integers {
+        ($ty:ty) => {
+            mark_integers::<$ty>(array, low, bits)
+        };
+    }
+    by_type!(array.data_type(), integers, { _ => {} });
+    Ok(())
+}
+
+fn mark_integers<T: ArrowPrimitiveType>(array: &ArrayRef, low: i64, bits: &mut [u64])
+where
+    T::Native: Narrow,
+{
+    let array = primitive::<T>(array);
+    let mut mark = |value: T::Native| {
+        let at = value.minus(low) as usize;
+        bits[at / 64] |= 1 << (at % 64);
+    };
+    let values: &[T::Native] = array.values();
+    match array.nulls().filter(|nulls| nulls.null_count() > 0) {
+        None => values.iter().for_each(|value| mark(*value)),
+        Some(valid) => valid.valid_indices().for_each(|row| mark(values[row])),
+    }
 }
 
 #[cfg(test)]
@@ -135,6 +179,8 @@ mod tests {
         assert_eq!(told(a.then(c)), (Some((3, 9)), 0, true, true, false));
         assert_eq!(told(b.then(a)), (Some((3, 5)), 0, false, false, false));
         assert_eq!(told(Facts::default().then(a)), told(a));
+        let distinct = |of: Facts| of.distinct_if_sorted();
+        assert_eq!([a, a.then(b), a.then(b).then(c), b.then(a)].map(distinct), [Some(2), Some(3), Some(4), None]);
         assert_eq!(a.then(Facts::default()), a);
     }
 

@@ -23,7 +23,7 @@ use crate::store::identity::Identity;
 use crate::store::kin::{self, Kin, Made, Origin};
 use crate::store::load::{self, Read, ReadColumn, Wanted};
 use crate::store::room::{Newcomers, budget};
-use crate::store::{Held, MOST_ROWS, NEVER, Scan, Store, Table, lock};
+use crate::store::{Held, NEVER, Scan, Store, Table, lock};
 
 impl Store {
     /// Columns of a table that are in host memory, on the device. To stay there they leave the host, if they `stay` and there is room.
@@ -132,7 +132,8 @@ impl Store {
                 continue;
             }
             let rows = columns.first().map(Whole::rows).unwrap_or_default();
-            if rows.iter().sum::<u64>() > MOST_ROWS {
+            if rows.iter().sum::<u64>() > context.options.most_cached_rows() {
+                self.refuse(table, lacking.iter().map(|(_, column, form)| ((*column, *form), NEVER, None)));
                 return Ok(false);
             }
             {
@@ -142,7 +143,8 @@ impl Store {
                     return Err(EngineError::internal("a file gives as many rows each time it is read").into());
                 }
             }
-            let bytes = |column: &Whole| column.sizes().map_or(NEVER, |(values, validity)| values + validity);
+            let most_text = context.options.most_cached_text_bytes();
+            let bytes = |column: &Whole| column.sizes(most_text).map_or(NEVER, |(values, validity)| values + validity);
             let bytes: Vec<u64> = columns.iter().map(bytes).collect();
             let effort = columns.iter().map(Whole::effort).sum();
             let new = Newcomers { bytes: bytes.iter().sum(), effort: Some(effort) };

@@ -49,6 +49,8 @@ pub struct About {
     /// The device type, with the range of its values.
     pub ty: Ty,
     pub facts: Facts,
+    /// How many different integers there are, if that is known.
+    pub distinct: Option<u64>,
     /// Of codes; its values are sorted.
     pub dictionary: Option<SharedDictionary>,
     pub(super) base: i64,
@@ -123,6 +125,8 @@ pub(super) struct Whole {
     pub pieces: Vec<Piece>,
     /// The values behind the codes of the pieces.
     pub dictionaries: Option<Merged>,
+    /// How many different integers there are, if they were counted.
+    pub distinct: Option<u64>,
 }
 
 /// Dictionaries as one.
@@ -174,8 +178,8 @@ impl Whole {
         (rows + 1) * 4 + self.pieces.iter().map(Piece::text_bytes).sum::<u64>()
     }
 
-    /// Bytes of values and of validity; `None` for texts that are longer than offsets reach.
-    pub(super) fn sizes(&self) -> Option<(u64, u64)> {
+    /// Bytes of values and of validity; `None` for texts of more than `most_text` bytes.
+    pub(super) fn sizes(&self, most_text: u64) -> Option<(u64, u64)> {
         let facts = self.facts();
         let bitmap = facts.rows.div_ceil(32) * 4;
         let values = match storage(self.ty(&facts)).0 {
@@ -183,7 +187,7 @@ impl Whole {
             Physical::Text => self.text_bytes(facts.rows),
             physical => physical.value_bytes(facts.rows),
         };
-        if self.form == ColumnForm::Text && values > u64::from(MAX_TEXT_BYTES) {
+        if self.form == ColumnForm::Text && values > most_text {
             return None;
         }
         Some((values.max(1), if facts.nulls > 0 { bitmap } else { 0 }))
@@ -200,7 +204,7 @@ impl Whole {
         let facts = self.facts();
         let ty = self.ty(&facts);
         let (physical, base) = storage(ty);
-        let (value_bytes, validity_bytes) = self.sizes().unwrap_or_default();
+        let (value_bytes, validity_bytes) = self.sizes(MAX_TEXT_BYTES.into()).unwrap_or_default();
         let to = Stored { physical, base };
         let mut allocated = 0;
         let mut new = |bytes: u64| {
@@ -253,6 +257,7 @@ impl Whole {
             form: self.form,
             ty,
             facts,
+            distinct: facts.distinct_if_sorted().or(self.distinct).filter(|_| facts.range.is_some()),
             dictionary: self.dictionaries.map(|of| of.sorted),
             base,
             parts,
@@ -371,6 +376,11 @@ impl About {
         self.effort() as f64 / self.bytes.max(1) as f64
     }
 
+    /// No two of its rows have the same integer, and none is NULL.
+    pub fn is_unique(&self) -> bool {
+        self.facts.nulls == 0 && self.distinct == Some(self.facts.rows)
+    }
+
     /// What it takes to read it.
     pub(super) fn effort(&self) -> u64 {
         effort(self.form, self.facts.rows)
@@ -395,7 +405,11 @@ impl About {
             (true, ..) => facts.push("dense".to_string()),
             (_, true, _) => facts.push("ascending".to_string()),
             (_, _, true) => facts.push("sorted".to_string()),
+            _ if self.is_unique() => facts.push("unique".to_string()),
             _ => {}
+        }
+        if let Some(distinct) = self.distinct.filter(|_| !self.is_unique()) {
+            facts.push(format!("{distinct} different"));
         }
         let physical = storage(self.ty).0;
         let width = (!matches!(physical, Physical::Text | Physical::Bit)).then(|| physical.width());

@@ -34,6 +34,7 @@ use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::program::texts::nearly_all_different;
 use crate::store::column::{ColumnForm, Piece, ty_of};
+use crate::store::distinct::Seen;
 
 /// Rows of a chunk, at most.
 const CHUNK_ROWS: usize = 1 << 17;
@@ -65,6 +66,8 @@ pub(super) struct ReadColumn {
     pub pieces: Vec<Piece>,
     /// The values behind codes.
     pub values: Option<ArrayRef>,
+    /// How many different integers there are, if they were counted.
+    pub distinct: Option<u64>,
 }
 
 /// A load under way, as its readers know it.
@@ -73,6 +76,8 @@ struct Loading {
     wanted: Vec<Wanted>,
     /// The dictionaries of columns of codes, and how many rows they have had.
     dictionaries: Vec<Option<(Mutex<Interner>, AtomicUsize)>>,
+    /// The integers that were seen.
+    seen: Vec<Seen>,
     chunk_rows: usize,
 }
 
@@ -107,6 +112,7 @@ pub(super) async fn read(
         context: Arc::clone(context),
         dictionaries: wanted.iter().map(dictionary).collect(),
         wanted: wanted.to_vec(),
+        seen: wanted.iter().map(|_| Seen::default()).collect(),
         chunk_rows: CHUNK_ROWS.min(context.options.max_batch_rows()),
     });
     // As many at once as DataFusion would read at once.
@@ -132,7 +138,7 @@ pub(super) async fn read(
         }
     }
     let mut columns: Vec<ReadColumn> = Vec::with_capacity(wanted.len());
-    for dictionary in &loading.dictionaries {
+    for ((of, dictionary), seen) in wanted.iter().zip(&loading.dictionaries).zip(&loading.seen) {
         let values = match dictionary {
             Some((interner, _)) => {
                 let interner = interner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +146,8 @@ pub(super) async fn read(
             }
             None => None,
         };
-        columns.push(ReadColumn { pieces: vec![], values });
+        let distinct = if of.form == ColumnForm::Plain { seen.count() } else { None };
+        columns.push(ReadColumn { pieces: vec![], values, distinct });
     }
     let mut promises = vec![];
     for (partition, chunks) in chunks {
@@ -222,7 +229,12 @@ impl Loading {
         let narrowing = recorder::step(step::NARROW);
         let mut facts = Vec::with_capacity(coded.len());
         for (column, (wanted, codes)) in self.wanted.iter().zip(&coded).enumerate() {
-            facts.push(facts_of(wanted, batches.iter().map(|batch| batch.column(column)), codes)?);
+            let arrays = || batches.iter().map(|batch| batch.column(column));
+            let of = facts_of(wanted, arrays(), codes)?;
+            if wanted.form == ColumnForm::Plain {
+                self.seen[column].add(&of, arrays()).map_err(Failure::from)?;
+            }
+            facts.push(of);
         }
         let specs: Vec<(ColumnSpec, i64)> =
             self.wanted.iter().zip(&facts).map(|(wanted, facts)| spec(wanted, facts)).collect();

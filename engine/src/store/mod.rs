@@ -15,6 +15,7 @@
 mod admit;
 mod checks;
 mod column;
+mod distinct;
 pub(crate) mod functions;
 mod host;
 mod identity;
@@ -154,8 +155,6 @@ pub struct Entry {
 const ROWS_AT_ONCE: usize = 1 << 16;
 /// Small tables in memory that are remembered.
 const SEEN: usize = 1 << 10;
-/// Rows of an extent, which the kernels number with 31 bits.
-const MOST_ROWS: u64 = 1 << 31;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -4,9 +4,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use millpond::Millpond;
 use millpond::datafusion::arrow::array::RecordBatch;
@@ -14,7 +16,7 @@ use millpond::datafusion::execution::object_store::ObjectStoreUrl;
 use millpond::datafusion::object_store::memory::InMemory;
 use millpond::datafusion::object_store::path::Path;
 use millpond::datafusion::object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use millpond::datafusion::parquet::arrow::ArrowWriter;
@@ -41,15 +43,37 @@ impl Asked {
     }
 }
 
-#[derive(Debug)]
+/// What happens before bytes of a file are read.
+type Hook = Box<dyn FnMut(&Path) + Send>;
+
 pub struct Counted {
     inner: Arc<InMemory>,
     asked: Mutex<Asked>,
+    before_read: Mutex<Option<Hook>>,
+    lists_fail: AtomicBool,
+}
+
+impl fmt::Debug for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Counted")
+    }
 }
 
 impl Counted {
     pub fn over(inner: &Arc<InMemory>) -> Arc<Self> {
-        Arc::new(Self { inner: Arc::clone(inner), asked: Mutex::default() })
+        let inner = Arc::clone(inner);
+        let (asked, before_read, lists_fail) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        Arc::new(Self { inner, asked, before_read, lists_fail })
+    }
+
+    /// From now on `hook` is called with the file before bytes of it are read.
+    pub fn before_read(&self, hook: impl FnMut(&Path) + Send + 'static) {
+        *self.before_read.lock().expect("nobody panics") = Some(Box::new(hook));
+    }
+
+    /// From now on folders cannot be listed, or can again.
+    pub fn fail_lists(&self, fail: bool) {
+        self.lists_fail.store(fail, Ordering::Relaxed);
     }
 
     pub fn asked(&self) -> Asked {
@@ -81,6 +105,11 @@ impl ObjectStore for Counted {
                 false => *asked.reads.entry(location.to_string()).or_default() += 1,
             }
         }
+        if !options.head
+            && let Some(hook) = self.before_read.lock().expect("nobody panics").as_mut()
+        {
+            hook(location);
+        }
         self.inner.get_opts(location, options).await
     }
 
@@ -90,6 +119,10 @@ impl ObjectStore for Counted {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         self.asked.lock().expect("nobody panics").lists += 1;
+        if self.lists_fail.load(Ordering::Relaxed) {
+            let error = Error::Generic { store: "Counted", source: "no lists today".into() };
+            return futures::stream::once(async { Err(error) }).boxed();
+        }
         self.inner.list(prefix)
     }
 
@@ -114,12 +147,17 @@ pub fn register(session: &Millpond, store: Arc<dyn ObjectStore>) {
 
 /// Puts rows into a file of Parquet.
 pub async fn put(store: &Arc<InMemory>, file: &str, batch: &RecordBatch) {
+    store.put(&Path::from(file), parquet(batch).into()).await.expect("there is room");
+}
+
+/// The bytes of a file of Parquet.
+pub fn parquet(batch: &RecordBatch) -> Vec<u8> {
     let mut bytes = Vec::new();
     let properties = WriterProperties::builder().set_max_row_group_row_count(Some(300)).build();
     let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).expect("Parquet has the types");
     writer.write(batch).expect("rows are written");
     writer.close().expect("the file is finished");
-    store.put(&Path::from(file), bytes.into()).await.expect("there is room");
+    bytes
 }
 
 /// Takes a file away.

@@ -38,6 +38,7 @@ mod stored;
 mod stored_files;
 mod stored_filters;
 mod stored_host;
+mod stored_troubles;
 mod strategies;
 mod support;
 mod surprises;
