@@ -349,8 +349,8 @@ options! {
         pub batch_bytes: usize, default = 268_435_456
         /// Rows in a device batch, at most 16777216; 0 means that batch_bytes alone decides. Small values are for tests.
         pub batch_rows: usize, default = 0
-        /// Feeder tasks per fed source, each with its own stream. More overlap reading, copying and kernels; each holds a batch.
-        pub partitions: usize, default = 4
+        /// Batches of a fed source that are sent up at the same time, each on a stream of its own; no more than the source has partitions. More overlap narrowing, copying and kernels, and each takes pinned and device memory.
+        pub partitions: usize, default = 16
         /// Sums and averages of floats are exact until they are rounded once, so that neither threads nor batches change a bit. Each group takes 536 bytes for each such sum, and variances and correlations stay on the CPU.
         pub deterministic_floats: bool, default = false
         /// Inputs known to have fewer rows stay on the CPU; 0 sends everything. Launch cost dominates small inputs.
@@ -467,7 +467,7 @@ impl MillpondOptions {
             return refuse("batch_rows", self.batch_rows, "0 to 16777216 rows");
         }
         if !(1..=64).contains(&self.partitions) {
-            return refuse("partitions", self.partitions, "1 to 64 feeder tasks");
+            return refuse("partitions", self.partitions, "1 to 64 batches at a time");
         }
         Ok(())
     }
@@ -604,7 +604,7 @@ mod tests {
         assert_eq!(set("partitions", "16").map(|o| o.partitions), Ok(16));
         assert_eq!(
             set("partitions", "0").map(|o| o.partitions),
-            Err("option millpond.partitions cannot be '0': it takes 1 to 64 feeder tasks".into())
+            Err("option millpond.partitions cannot be '0': it takes 1 to 64 batches at a time".into())
         );
     }
 

@@ -97,17 +97,25 @@ impl PipelineCache {
         }
     }
 
+    /// The pipeline of a spec, if it is at hand.
+    pub fn known(&self, spec: &PipelineSpec) -> Option<Arc<Pipeline>> {
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        let mut pipelines = lock(&self.pipelines);
+        let known = pipelines.get_mut(spec)?;
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        known.used = now;
+        Some(known.pipeline.clone())
+    }
+
     /// The pipeline of a spec: at hand, or compiled and loaded now.
     ///
     /// # Errors
     /// [`KernelError::Codegen`] when it has no kernel, [`KernelError::Memory`] when the driver refuses the module.
     pub fn pipeline(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>> {
-        let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        if let Some(known) = lock(&self.pipelines).get_mut(spec) {
-            self.hits.fetch_add(1, Ordering::Relaxed);
-            known.used = now;
-            return Ok(known.pipeline.clone());
+        if let Some(known) = self.known(spec) {
+            return Ok(known);
         }
+        let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let (compiled, module) = self.compiled(spec)?;
         let kernels = loop {
             if let Some(_claim) = self.claim(vec![compiled.text.clone()], true) {

@@ -31,9 +31,8 @@ pub(crate) struct Interner {
     slots: Vec<Slot>,
     /// Views whose codes were asked for lately, each at the place that its hash gives.
     seen: Vec<Seen>,
-    /// Arrays and rows so far.
+    /// Arrays so far.
     arrays: u64,
-    rows: usize,
     /// Values that it may have.
     most: usize,
 }
@@ -92,7 +91,7 @@ fn hash(bytes: &[u8]) -> u64 {
 impl Interner {
     /// For at most `most` values.
     pub fn new(most: usize) -> Self {
-        Self { bytes: vec![], ends: vec![], slots: vec![], seen: vec![], arrays: 0, rows: 0, most }
+        Self { bytes: vec![], ends: vec![], slots: vec![], seen: vec![], arrays: 0, most }
     }
 
     /// From now on it may have `most` values.
@@ -105,9 +104,9 @@ impl Interner {
         self.ends.len()
     }
 
-    /// Rows that were interned so far.
-    pub fn rows(&self) -> usize {
-        self.rows
+    /// Bytes of all values.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// True when another value may not fit.
@@ -196,7 +195,6 @@ impl Interner {
         };
         self.seen.resize(SEEN, Seen::default());
         self.arrays += 1;
-        self.rows += array.len();
         let mut codes: Vec<u32> = Vec::with_capacity(array.len());
         macro_rules! each {
             ($values:expr) => {
@@ -233,8 +231,6 @@ impl Interner {
             other => return Err(EngineError::internal(format!("{other} is no dictionary")).into())
         );
         let codes = self.codes(&values)?;
-        // Rows are those of the keys.
-        self.rows = self.rows - values.len() + keys.len();
         let keys = keys.as_primitive::<UInt32Type>();
         let mut mapped = UInt32Builder::with_capacity(keys.len());
         for key in keys.iter() {
@@ -287,7 +283,7 @@ mod tests {
         let codes = interner.codes(&array).expect("as many as are allowed");
         assert_eq!(codes.values().to_vec(), (0..10_000).collect::<Vec<u32>>());
         assert_eq!(interner.codes(&array).expect("none is new"), codes);
-        assert_eq!((interner.len(), interner.rows(), interner.is_full()), (10_000, 20_000, true));
+        assert_eq!((interner.len(), interner.is_full()), (10_000, true));
         let back = interner.array(9_998, &DataType::Utf8View).expect("an array");
         assert_eq!(back.as_string_view().iter().collect::<Vec<_>>(), [Some(&*value(9_998)), Some(&*value(9_999))]);
         let one: ArrayRef = Arc::new(StringArray::from(vec!["another"]));
@@ -297,13 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_dictionaries_are_their_keys() {
+    fn a_key_of_a_dictionary_gives_the_code_of_its_value() {
         let mut interner = Interner::new(100);
         let array: ArrayRef = Arc::new(
             vec![Some("b"), None, Some("a"), Some("b"), Some("b")].into_iter().collect::<DictionaryArray<Int32Type>>(),
         );
         let codes: Vec<Option<u32>> = interner.codes(&array).expect("few values").iter().collect();
         assert_eq!(codes, [Some(0), None, Some(1), Some(0), Some(0)]);
-        assert_eq!((interner.len(), interner.rows()), (2, 5));
+        assert_eq!(interner.len(), 2);
     }
 }

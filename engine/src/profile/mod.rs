@@ -3,8 +3,8 @@
 //! ```text
 //!   Profiler ─ around(plan and run) ─► query   plan │ place │ cpu …                            the caller's own path
 //!       │                               └─ run     prepare │ generate │ assemble │ feed │ launch │ wait │ download │ deliver
-//!       │                                   ├─ feeder   rows │ intern │ narrow │ copy │ launch │ wait
-//!       │                                   └─ reader   open │ read │ decode │ room
+//!       │                                   ├─ feeder   open │ read │ decode │ intern │ narrow │ copy │ launch │ wait
+//!       │                                   └─ reader   open │ read │ decode │ room       where it decodes ahead of a feeder
 //!       └─ finish ─► Profile ─► EXPLAIN ANALYZE, `run --json`, `--trace`
 //! ```
 //!
@@ -59,13 +59,13 @@ pub mod step {
     /// The driver assembles PTX.
     pub const ASSEMBLE: Step = millpond_memory::recorder::ASSEMBLE;
 
-    /// A feeder waits until rows are decoded.
+    /// A feeder waits for the reader that decodes for it.
     pub const ROWS: Step = "rows";
-    /// A reader waits until a feeder takes its rows.
+    /// A reader waits until its feeder takes its rows.
     pub const ROOM: Step = "room";
     /// A file is opened: its footer and page index.
     pub const OPEN: Step = "open";
-    /// A reader waits for bytes of a file.
+    /// Bytes of a file are waited for.
     pub const READ: Step = "read";
     /// A thread decompresses and decodes, filters what the scan filters, and does what CPU operators below the border do.
     pub const DECODE: Step = "decode";

@@ -17,12 +17,13 @@ use millpond_kernels::abi::CONTROL_BYTES;
 use millpond_kernels::codegen::ir::{Regime, Repr, SinkSpec};
 use millpond_kernels::join::{Expansion, TableInput, mark_bits, mark_bytes};
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, Pipeline};
-use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Stream};
+use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Stream, recorder};
 
 use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
 use crate::expr::{Lookup, LookupKind, LookupTable};
 use crate::options::MAX_BATCH_ROWS;
+use crate::profile::step::PREPARE;
 use crate::program::answers::{Question, no_error, rows_of_each};
 use crate::program::build_side::{BuildForm, Built, KeySlice};
 use crate::program::contract::{SinkRun, TableSize};
@@ -287,6 +288,8 @@ pub struct SegmentRun {
     /// What it was lowered to last.
     guessed: Mutex<Option<Arc<Shape>>>,
     prepared: Mutex<Option<Arc<PreparedSegment>>>,
+    /// Held by the feeder that prepares it.
+    preparing: tokio::sync::Mutex<()>,
     sink: Box<dyn SinkRun>,
     /// Rows of the source, in this pass.
     rows_in: AtomicU64,
@@ -312,6 +315,7 @@ impl SegmentRun {
             start,
             guessed: Mutex::new(None),
             prepared: Mutex::new(None),
+            preparing: tokio::sync::Mutex::default(),
             sink: run.prepared.program.segments[index].sink.begin(),
             rows_in: AtomicU64::new(0),
             passes: run.passes(index),
@@ -643,19 +647,27 @@ impl SegmentRun {
     }
 
     /// The segment in the kernels' language, made by whoever asks first. `rows` are those at hand; statistics may know of
-    /// more.
+    /// more. Feeders, of which several ask at once, ask [`ready`](Self::ready).
     pub fn prepared(&self, rows: u64) -> Result<Arc<PreparedSegment>, Failure> {
-        let mut slot = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(prepared) = &*slot {
-            return Ok(Arc::clone(prepared));
+        if let Some(prepared) = self.prepared_already() {
+            return Ok(prepared);
         }
         self.run.tally.preparing(|| {
+            // Nothing is locked while kernels are assembled.
             let prepared = self.prepare(rows)?;
-            *slot = Some(Arc::clone(&prepared));
-            drop(slot);
+            *self.prepared.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&prepared));
             self.run.compile_after(self.index, &prepared);
             Ok(prepared)
         })
+    }
+
+    /// The same, where others may ask at the same time: they wait for the first.
+    pub async fn ready(&self, rows: u64) -> Result<Arc<PreparedSegment>, Failure> {
+        if let Some(prepared) = self.prepared_already() {
+            return Ok(prepared);
+        }
+        let _first = recorder::during(PREPARE, self.preparing.lock()).await;
+        self.prepared(rows)
     }
 
     fn prepare(&self, rows: u64) -> Result<Arc<PreparedSegment>, Failure> {

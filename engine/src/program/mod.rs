@@ -20,6 +20,7 @@ mod expansion;
 pub mod extents;
 pub mod failure;
 pub mod given;
+pub(crate) mod interning;
 pub(crate) mod keep;
 pub mod lower;
 pub mod materialise;

@@ -9,8 +9,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use datafusion::arrow::array::{ArrayRef, UInt32Array};
-use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::arrow::array::ArrayRef;
 use millpond_kernels::codegen::ir::PipelineSpec;
 use millpond_kernels::pipeline::{Input, LookupInput};
 use millpond_kernels::text;
@@ -107,7 +106,7 @@ impl Run {
     }
 
     /// Most values of a dictionary that expressions cannot do without.
-    fn most_values_if_needed(&self) -> usize {
+    pub(crate) fn most_values_if_needed(&self) -> usize {
         self.options.most_dictionary_values() * texts::IF_NEEDED
     }
 
@@ -162,53 +161,6 @@ impl Run {
         let bytes = buffer.as_view().clone();
         self.reached.keep(&bytes, Some(promise));
         Ok(Some(Made::in_arena(&self.reached, bytes)))
-    }
-
-    /// The codes of an extent's strings, batch by batch, for the columns of `upload` that are codes.
-    ///
-    /// # Errors
-    /// [`Failure::Texts`] where some are better off without a dictionary, as long as no row has left; later a dictionary may
-    /// become larger.
-    pub fn interned(&self, upload: usize, batches: &[RecordBatch]) -> Result<Vec<Vec<UInt32Array>>, Failure> {
-        let (columns, used) = (&self.prepared.sources[upload].columns, &self.prepared.used[upload]);
-        let most = self.options.most_dictionary_values();
-        loop {
-            let needed = self.lessons().strings.needed.clone();
-            let mut texts = Vec::new();
-            let mut codes = Vec::with_capacity(columns.len());
-            let mut tables = self.prepared.tables();
-            for (index, column) in columns.iter().enumerate() {
-                let mut arrays = Vec::new();
-                if let (Form::Codes(_, id), true) = (&column.form, used[index]) {
-                    let is_needed = needed.contains(&(upload, index));
-                    let most = if is_needed { self.most_values_if_needed() } else { most };
-                    for batch in batches {
-                        match tables.intern(*id, batch.column(index), most) {
-                            Ok(codes) => arrays.push(codes),
-                            Err(_) if !is_needed && tables.is_full(*id) => {
-                                texts.push((upload, index));
-                                break;
-                            }
-                            Err(failure) => return Err(failure),
-                        }
-                        if !is_needed && tables.nearly_all_different(*id) {
-                            texts.push((upload, index));
-                            break;
-                        }
-                    }
-                }
-                codes.push(arrays);
-            }
-            drop(tables);
-            if texts.is_empty() {
-                return Ok(codes);
-            }
-            if self.results.give_up(&texts) {
-                return Err(Failure::Texts(texts));
-            }
-            // Rows have left, and it is too late to do without.
-            self.lessons().strings.needed.extend(texts);
-        }
     }
 
     /// Columns whose dictionaries are complete, with the bound that gives their codes.

@@ -27,14 +27,13 @@ use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::{DeviceBuffer, Stream};
 
 use crate::column::DictionaryId;
-use crate::column::dictionary::SourceDictionaries;
+use crate::column::dictionary::{SharedDictionary, SourceDictionaries};
 use crate::column::interner::Interner;
 use crate::column::layout::ExtentLayout;
 use crate::device::Engine;
 use crate::error::EngineError;
 use crate::expr::{Dictionaries, Dictionary, Lookup, LookupKind, evaluate};
 use crate::program::failure::Failure;
-use crate::program::texts;
 
 /// The dictionaries of a program, and what expressions make of their values. All runs of the program share them.
 pub struct Tables {
@@ -67,15 +66,9 @@ impl Tables {
         }
     }
 
-    /// True if a column is better off without a dictionary, by its rows so far.
-    pub fn nearly_all_different(&self, id: DictionaryId) -> bool {
-        let (rows, values) = self.interner(id, |of| of.map_or((0, 0), |interner| (interner.rows(), interner.len())));
-        texts::nearly_all_different(values, rows)
-    }
-
-    /// True when another value may not fit.
-    pub fn is_full(&self, id: DictionaryId) -> bool {
-        self.interner(id, |of| of.is_some_and(Interner::is_full))
+    /// The dictionary of a source column.
+    pub fn source(&self, id: DictionaryId) -> Option<SharedDictionary> {
+        self.column(id).map(|column| self.sources.of(column))
     }
 
     /// Codes of an array's values, of which there may be `most` from now on.
@@ -83,13 +76,13 @@ impl Tables {
     /// # Errors
     /// There are more.
     pub fn intern(&mut self, id: DictionaryId, array: &ArrayRef, most: usize) -> Result<UInt32Array, Failure> {
-        let codes = |interner: &mut Interner| {
-            interner.allow(most);
-            interner.codes(array)
-        };
-        match self.column(id) {
-            Some(column) => codes(&mut self.sources.of(column).lock()),
-            None => codes(self.made.entry(id).or_insert_with(|| Interner::new(most))),
+        match self.source(id) {
+            Some(dictionary) => dictionary.add(array, most),
+            None => {
+                let interner = self.made.entry(id).or_insert_with(|| Interner::new(most));
+                interner.allow(most);
+                interner.codes(array)
+            }
         }
     }
 

@@ -26,7 +26,12 @@ pub(crate) const TYPICAL_BYTES: usize = 32;
 
 /// True when a column with so many different values among its first rows is better off without a dictionary.
 pub(crate) fn nearly_all_different(values: usize, rows: usize) -> bool {
-    rows >= ROWS_LOOKED_AT && values * 2 > rows
+    may_tell_difference(rows) && values * 2 > rows
+}
+
+/// True when there are rows enough to tell.
+pub(crate) fn may_tell_difference(rows: usize) -> bool {
+    rows >= ROWS_LOOKED_AT
 }
 
 /// True when the pipeline has a table that leads to texts of earlier launches: as keys of groups or joins, as the first or

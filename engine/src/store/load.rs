@@ -10,8 +10,7 @@
 //! Ends     with an error of the file or of the device nothing stays; dropped, its readers end.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, UInt32Array};
 use datafusion::arrow::datatypes::DataType;
@@ -24,15 +23,15 @@ use millpond_memory::{HostKind, Reservation, Stream, recorder};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::column::dictionary::SharedDictionary;
 use crate::column::facts::Facts;
-use crate::column::interner::Interner;
 use crate::column::layout::ExtentLayout;
 use crate::column::storage;
 use crate::panics;
 use crate::profile::{self, step};
 use crate::program::context::RunContext;
 use crate::program::failure::Failure;
-use crate::program::texts::nearly_all_different;
+use crate::program::interning::ReaderCodes;
 use crate::store::column::{ColumnForm, Piece, ty_of};
 use crate::store::distinct::Seen;
 
@@ -74,8 +73,8 @@ pub(super) struct ReadColumn {
 struct Loading {
     context: Arc<RunContext>,
     wanted: Vec<Wanted>,
-    /// The dictionaries of columns of codes, and how many rows they have had.
-    dictionaries: Vec<Option<(Mutex<Interner>, AtomicUsize)>>,
+    /// The dictionaries of columns of codes.
+    dictionaries: Vec<Option<SharedDictionary>>,
     /// The integers that were seen.
     seen: Vec<Seen>,
     chunk_rows: usize,
@@ -106,8 +105,7 @@ pub(super) async fn read(
     wanted: &[Wanted],
 ) -> Result<Read, Failure> {
     let partitions = plan.output_partitioning().partition_count();
-    let dictionary =
-        |of: &Wanted| (of.form == ColumnForm::Codes).then(|| (Mutex::new(Interner::new(of.most)), AtomicUsize::new(0)));
+    let dictionary = |of: &Wanted| (of.form == ColumnForm::Codes).then(|| SharedDictionary::new(of.most));
     let loading = Arc::new(Loading {
         context: Arc::clone(context),
         dictionaries: wanted.iter().map(dictionary).collect(),
@@ -140,10 +138,7 @@ pub(super) async fn read(
     let mut columns: Vec<ReadColumn> = Vec::with_capacity(wanted.len());
     for ((of, dictionary), seen) in wanted.iter().zip(&loading.dictionaries).zip(&loading.seen) {
         let values = match dictionary {
-            Some((interner, _)) => {
-                let interner = interner.lock().unwrap_or_else(PoisonError::into_inner);
-                Some(interner.array(0, &DataType::Binary)?)
-            }
+            Some(dictionary) => Some(dictionary.lock().array(0, &DataType::Binary)?),
             None => None,
         };
         let distinct = if of.form == ColumnForm::Plain { seen.count() } else { None };
@@ -161,12 +156,6 @@ pub(super) async fn read(
     Ok(Read::Columns { columns, promises })
 }
 
-/// A reader's own part of a dictionary: its codes, and those of the column.
-struct OwnCodes {
-    interner: Interner,
-    codes: Vec<u32>,
-}
-
 impl Loading {
     async fn read_partition(&self, plan: &Arc<dyn ExecutionPlan>, partition: usize) -> Result<Vec<Chunk>, Stopped> {
         let context = &self.context;
@@ -174,9 +163,8 @@ impl Loading {
         let mut batches = opened.map_err(Failure::Input)?;
         let path = recorder::current();
         let mut held = context.host_memory("load");
-        let mut own: Vec<Option<OwnCodes>> = (self.dictionaries.iter().zip(&self.wanted))
-            .map(|(of, wanted)| of.as_ref().map(|_| OwnCodes { interner: Interner::new(wanted.most), codes: vec![] }))
-            .collect();
+        let own = |of: &Option<SharedDictionary>| of.clone().map(ReaderCodes::new);
+        let mut own: Vec<Option<ReaderCodes>> = self.dictionaries.iter().map(own).collect();
         let (mut chunks, mut stream) = (Vec::new(), None);
         let (mut collected, mut rows): (Vec<RecordBatch>, usize) = (vec![], 0);
         while let Some(batch) = profile::decoded(&path, batches.next()).await {
@@ -212,7 +200,7 @@ impl Loading {
     async fn chunk(
         &self,
         batches: &[RecordBatch],
-        own: &mut [Option<OwnCodes>],
+        own: &mut [Option<ReaderCodes>],
         stream: &mut Option<Stream>,
     ) -> Result<Chunk, Stopped> {
         let context = &self.context;
@@ -287,35 +275,22 @@ impl Loading {
     }
 
     /// The codes of a chunk's strings, in the column's dictionary.
-    fn codes(&self, column: usize, batches: &[RecordBatch], own: &mut OwnCodes) -> Result<Vec<UInt32Array>, Stopped> {
+    fn codes(
+        &self,
+        column: usize,
+        batches: &[RecordBatch],
+        own: &mut ReaderCodes,
+    ) -> Result<Vec<UInt32Array>, Stopped> {
         let wanted = &self.wanted[column];
-        let Some((shared, all_rows)) = &self.dictionaries[column] else { return Ok(vec![]) };
         let mut coded = Vec::with_capacity(batches.len());
         for batch in batches {
-            let array = batch.column(column);
-            let full = |interner: &Interner| !wanted.needed && interner.is_full();
-            let codes = match own.interner.codes(array) {
-                Err(_) if full(&own.interner) => return Err(Stopped::Text(column)),
+            coded.push(match own.codes(batch.column(column), wanted.most) {
+                Err(_) if !wanted.needed && own.is_full() => return Err(Stopped::Text(column)),
                 codes => codes?,
-            };
-            let known = own.codes.len();
-            let mut values = known;
-            if own.interner.len() > known {
-                let new = own.interner.array(known, &DataType::Binary).map_err(Failure::from)?;
-                let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                match shared.codes(&new) {
-                    Err(_) if full(&shared) => return Err(Stopped::Text(column)),
-                    given => own.codes.extend_from_slice(given?.values()),
-                }
-                values = shared.len();
-            }
-            let rows = all_rows.fetch_add(array.len(), Ordering::Relaxed) + array.len();
-            if !wanted.needed && nearly_all_different(values, rows) {
+            });
+            if !wanted.needed && own.nearly_all_different() {
                 return Err(Stopped::Text(column));
             }
-            // What lies below a NULL is no code.
-            let of = |code: &u32| own.codes.get(*code as usize).copied().unwrap_or(0);
-            coded.push(UInt32Array::new(codes.values().iter().map(of).collect(), codes.nulls().cloned()));
         }
         Ok(coded)
     }

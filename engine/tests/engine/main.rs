@@ -5,6 +5,7 @@ mod answers;
 mod counted_store;
 mod counts;
 mod edges;
+mod feeds;
 mod floats;
 mod found;
 mod functions;

@@ -257,7 +257,7 @@ fn download(plan: &Arc<dyn ExecutionPlan>) -> DownloadExec {
     found.expect("the plan has a download")
 }
 
-fn upload(plan: &Arc<dyn ExecutionPlan>) -> UploadExec {
+pub fn upload(plan: &Arc<dyn ExecutionPlan>) -> UploadExec {
     let mut found = None;
     plan.apply(|node| {
         found = found.take().or_else(|| node.downcast_ref::<UploadExec>().cloned());

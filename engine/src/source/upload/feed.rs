@@ -1,46 +1,47 @@
-//! Feeder tasks: DataFusion's partitions become extents.
+//! Feeders: each of DataFusion's partitions becomes extents in a task of its own.
 //!
-//!   partitions 0, 4, 8 ── a task each ──► feeder 0 ─ collect ─ intern ─ narrow into pinned memory ─ copy ─ launch      own stream
-//!   partitions 1, 5, 9 ──► feeder 1 ─ …
+//!   partition 0 ─► feeder: decode ─ intern ─ collect ──► extent: narrow into pinned memory ─ copy ─ launch
+//!   partition 1 ─► feeder: …                    │        as many at once as `millpond.partitions` says, each on a stream of its own
+//!                                               └─ at the end: its last rows ─► rest of all feeders ─► extents
 //!
-//! Order    none between feeders. All partitions are polled, whatever happens to the others: a partitioned join below may
-//!          wait for all of them.
-//! Memory   an extent per feeder in pinned memory; device memory is freed in stream order behind its launch.
-//! Short    of device memory, a feeder waits until it is the only one with an extent under way; then it takes half the rows,
-//!          and half of that; in the end it waits for other queries. Later extents stay small.
-//! Trouble  in a program without a sink of its own, costs an extent, not the run: the CPU takes over its rows.
-//! Waits    for pinned memory, and in a program without a sink of its own for each extent's result.
+//! Order    that of its rows within a partition; none between partitions.
+//! Threads  a feeder does its own work: it shares dictionaries, and locks them for values that are new to it. All partitions are
+//!          polled, whatever happens to the others: a partitioned join below may wait for all of them. Where partitions are few
+//!          beside the threads, another task decodes ahead of the feeder.
+//! Memory   decoded rows of an extent for each feeder, and its staging while it is sent; extents are smaller where there are more
+//!          than four feeders.
+//! Waits    for its turn to send, holding rows and nothing else.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::UInt32Array;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
-use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
-use millpond_memory::{HostKind, MemoryError, Stream, recorder};
-use tokio::sync::RwLockWriteGuard;
+use millpond_memory::{Stream, recorder};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::column::layout::ExtentLayout;
-use crate::column::{ColumnInfo, storage};
+use crate::column::{ColumnInfo, Form, storage};
 use crate::device::host_memory::HostHold;
-use crate::error::EngineError;
-use crate::options::Fallback;
+use crate::panics;
 use crate::profile::{self, step};
 use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
+use crate::program::interning::ReaderCodes;
 use crate::program::run::Run;
 use crate::program::texts;
-use crate::{metric, panics};
+use crate::source::upload::rows::Rows;
 
-/// Batches of a partition that are read before they are wanted.
+/// Batches that are decoded before their feeder wants them, where another task decodes.
 const BATCHES_AHEAD: usize = 2;
-
-/// An extent is not made smaller than this.
-const LEAST_ROWS: usize = 64;
+/// Feeders that share memory as if they were so many, at least and at most.
+const FEEDERS: std::ops::RangeInclusive<usize> = 4..=64;
 
 /// Feeds all rows of `input`, the plan below upload `upload`, to a segment.
 pub(super) async fn feed(
@@ -50,15 +51,15 @@ pub(super) async fn feed(
     metrics: &ExecutionPlanMetricsSet,
 ) -> Result<(), Failure> {
     let partitions = input.output_partitioning().partition_count();
-    let feeders = segment.run.options.partitions.min(partitions).max(1);
+    let feeding = Arc::new(Feeding::new(segment, upload, partitions, metrics));
+    // Two tasks for a partition would only take turns where all threads have one already.
+    let ahead = partitions * 2 <= Handle::current().metrics().num_workers();
+    let input = profile::timed_reads(input);
     let mut tasks = JoinSet::new();
-    let input = &profile::timed_reads(input);
-    for feeder in 0..feeders {
-        let mine: Vec<usize> = (feeder..partitions).step_by(feeders).collect();
-        let feeder = Feeder { segment: Arc::clone(segment), upload, metrics: metrics.clone() };
-        let input = Arc::clone(input);
-        let feeding = async move { feeder.run_all(&input, mine).await };
-        tasks.spawn(profile::beside("feeder", step::ROWS, feeding));
+    for partition in 0..partitions {
+        let (feeding, input) = (Arc::clone(&feeding), Arc::clone(&input));
+        let feeder = async move { feeding.feed(&input, partition, ahead).await };
+        tasks.spawn(profile::beside("feeder", if ahead { step::ROWS } else { step::READ }, feeder));
     }
     // Dropping the set, when a feeder fails or the run is dropped, ends the others.
     while let Some(joined) = tasks.join_next().await {
@@ -67,90 +68,253 @@ pub(super) async fn feed(
     Ok(())
 }
 
-/// Feeds rows of one upload to one segment.
-struct Feeder {
-    segment: Arc<SegmentRun>,
-    upload: usize,
-    metrics: ExecutionPlanMetricsSet,
+/// What the feeders of one upload share.
+pub(super) struct Feeding {
+    pub segment: Arc<SegmentRun>,
+    pub upload: usize,
+    pub metrics: ExecutionPlanMetricsSet,
+    /// Rows and decoded bytes of an extent, at most.
+    most_rows: usize,
+    most_bytes: usize,
+    /// Who sends an extent has one.
+    pub turns: Semaphore,
+    /// Streams that no turn uses.
+    pub streams: Mutex<Vec<Stream>>,
+    rest: Mutex<Rest>,
 }
 
-impl Feeder {
-    fn run(&self) -> &Run {
+/// The last rows of feeders that have ended: too few for an extent of their own.
+struct Rest {
+    collected: Collected,
+    /// Feeders that have not ended.
+    feeders: usize,
+}
+
+impl Feeding {
+    fn new(segment: &Arc<SegmentRun>, upload: usize, feeders: usize, metrics: &ExecutionPlanMetricsSet) -> Self {
+        let run = &segment.run;
+        let share = feeders.clamp(*FEEDERS.start(), *FEEDERS.end());
+        let batch_bytes = run.options.batch_bytes / (share / FEEDERS.start());
+        let texts = run.prepared.sources[upload].columns.iter().any(ColumnInfo::is_text);
+        Self {
+            segment: Arc::clone(segment),
+            upload,
+            metrics: metrics.clone(),
+            most_rows: rows_of_an_extent(run, upload, batch_bytes, share),
+            most_bytes: if texts { batch_bytes } else { usize::MAX },
+            turns: Semaphore::new(run.options.partitions.min(feeders).max(1)),
+            streams: Mutex::default(),
+            rest: Mutex::new(Rest { collected: Collected::new(run), feeders }),
+        }
+    }
+
+    pub fn run(&self) -> &Run {
         &self.segment.run
     }
 
-    async fn run_all(&self, input: &Arc<dyn ExecutionPlan>, partitions: Vec<usize>) -> Result<(), Failure> {
-        let run = self.run();
-        // Every partition has a task of its own, so that reading and decoding use more cores than there are feeders. Dropping the
-        // stream ends them.
-        let mut readers = RecordBatchReceiverStream::builder(input.schema(), BATCHES_AHEAD * partitions.len().max(1));
-        for partition in partitions {
-            let opened = profile::timed(step::OPEN, || input.execute(partition, Arc::clone(&run.task)));
-            let mut stream = opened.map_err(Failure::Input)?;
-            let batches = readers.tx();
-            let reading = async move {
-                let path = recorder::current();
-                while let Some(batch) = profile::decoded(&path, stream.next()).await {
-                    let failed = batch.is_err();
-                    let _step = path.as_ref().map(|path| path.step(step::ROOM));
-                    if batches.send(batch).await.is_err() || failed {
-                        break;
-                    }
-                }
-                Ok(())
-            };
-            readers.spawn(profile::beside("reader", step::READ, reading));
-        }
-        let mut batches = readers.build();
+    /// Sends all rows of a partition up, but for the last ones.
+    async fn feed(&self, input: &Arc<dyn ExecutionPlan>, partition: usize, ahead: bool) -> Result<(), Failure> {
         let rows_metric = MetricBuilder::new(&self.metrics).global_counter("output_rows");
-        let mut stream = None;
-        let planned = self.rows_of_an_extent();
-        let texts = run.prepared.sources[self.upload].columns.iter().any(ColumnInfo::is_text);
-        let most_bytes = if texts { run.options.batch_bytes } else { usize::MAX };
-        let mut collected = Collected::new(run);
-        while let Some(batch) = batches.next().await {
-            let mut batch = batch.map_err(Failure::Input)?;
+        let mut batches = match ahead {
+            true => self.decoded_ahead(input, partition)?,
+            false => self.open(input, partition)?,
+        };
+        let path = if ahead { None } else { recorder::current() };
+        let mut codes = Codes::of(self.run(), self.upload);
+        let mut collected = Collected::new(self.run());
+        while let Some(batch) = profile::decoded(&path, batches.next()).await {
+            let batch = batch.map_err(Failure::Input)?;
             rows_metric.add(batch.num_rows());
-            while batch.num_rows() > 0 {
-                let most = planned.min(run.extent_rows());
-                let taken = batch.num_rows().min(most.saturating_sub(collected.rows));
-                if taken == 0 || collected.is_full(most_bytes) || !collected.add(batch.slice(0, taken))? {
-                    self.extents(collected.take(), &mut stream).await?;
+            match profile::timed(step::INTERN, || codes.intern(self.run(), &batch)) {
+                Ok(coded) => self.collect(Rows::of(batch, coded), &mut collected).await?,
+                Err(failure) => {
+                    self.extents(collected.take()).await?;
                     collected.free();
-                    continue;
+                    self.instead(failure, &[batch]).await?;
                 }
-                batch = batch.slice(taken, batch.num_rows() - taken);
             }
             if self.segment.has_enough() {
                 return Ok(());
             }
         }
-        if collected.rows > 0 {
-            self.extents(collected.take(), &mut stream).await?;
+        self.end(collected).await
+    }
+
+    fn open(&self, input: &Arc<dyn ExecutionPlan>, partition: usize) -> Result<SendableRecordBatchStream, Failure> {
+        profile::timed(step::OPEN, || input.execute(partition, Arc::clone(&self.run().task))).map_err(Failure::Input)
+    }
+
+    /// The batches of a partition, decoded by a task of their own. Dropping the stream ends it.
+    fn decoded_ahead(
+        &self,
+        input: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+    ) -> Result<SendableRecordBatchStream, Failure> {
+        let mut stream = self.open(input, partition)?;
+        let mut reader = RecordBatchReceiverStream::builder(input.schema(), BATCHES_AHEAD);
+        let batches = reader.tx();
+        let reading = async move {
+            let path = recorder::current();
+            while let Some(batch) = profile::decoded(&path, stream.next()).await {
+                let failed = batch.is_err();
+                let _step = path.as_ref().map(|path| path.step(step::ROOM));
+                if batches.send(batch).await.is_err() || failed {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        reader.spawn(profile::beside("reader", step::READ, reading));
+        Ok(reader.build())
+    }
+
+    /// Rows of an extent, now.
+    fn most_rows(&self) -> usize {
+        self.most_rows.min(self.run().extent_rows())
+    }
+
+    /// Collects rows, and sends up what has become an extent.
+    async fn collect(&self, mut rows: Rows, collected: &mut Collected) -> Result<(), Failure> {
+        while rows.len() > 0 {
+            let room = self.most_rows().saturating_sub(collected.rows.len());
+            let taken = rows.len().min(room);
+            if taken == 0 || collected.bytes >= self.most_bytes || !collected.add(rows.slice(0, taken))? {
+                self.extents(collected.take()).await?;
+                collected.free();
+                continue;
+            }
+            rows = rows.slice(taken, rows.len() - taken);
         }
         Ok(())
     }
+
+    /// The last rows of a feeder go to those of others; whoever finds enough for an extent there sends it, and the last feeder all.
+    async fn end(&self, mut last: Collected) -> Result<(), Failure> {
+        let mut is_last = None;
+        loop {
+            {
+                let mut rest = self.rest();
+                if is_last.is_none() {
+                    rest.feeders -= 1;
+                    rest.collected.take_from(&mut last);
+                }
+                let is_last = *is_last.get_or_insert(rest.feeders == 0);
+                let most = self.most_rows();
+                if rest.collected.rows.len() == 0 || !is_last && rest.collected.rows.len() < most {
+                    return Ok(());
+                }
+                last.split_from(&mut rest.collected, most);
+            }
+            if self.segment.has_enough() {
+                return Ok(());
+            }
+            self.extents(last.take()).await?;
+            last.free();
+        }
+    }
+
+    fn rest(&self) -> MutexGuard<'_, Rest> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Batches of an extent to be, with what the session's memory pool holds for them.
+/// Rows that the options allow in an extent, and the limits of device and pinned memory: every feeder has one under way, the next
+/// one begun, and room for an output.
+fn rows_of_an_extent(run: &Run, upload: usize, batch_bytes: usize, feeders: usize) -> usize {
+    let (columns, used) = (&run.prepared.sources[upload].columns, &run.prepared.used[upload]);
+    let columns = columns.iter().zip(used).filter(|(_, used)| **used);
+    let widths = columns.filter_map(|(column, _)| {
+        let bytes = if column.is_text() { texts::TYPICAL_BYTES } else { 0 };
+        Some(storage(column.ty().ok()?).0.width().max(1) as usize + bytes)
+    });
+    let row_bytes = widths.sum::<usize>().max(1);
+    let limit = run.engine.pool.limit().as_u64().min(run.engine.pinned.limit().as_u64());
+    let share = usize::try_from(limit).unwrap_or(usize::MAX) / (feeders * 4);
+    (batch_bytes.min(share) / row_bytes).clamp(1, run.options.max_batch_rows())
+}
+
+/// A feeder's way to the codes of its string columns.
+struct Codes {
+    upload: usize,
+    columns: Vec<Option<ColumnCodes>>,
+}
+
+struct ColumnCodes {
+    codes: ReaderCodes,
+    /// An expression needs them, however many values there are.
+    needed: bool,
+}
+
+impl Codes {
+    fn of(run: &Run, upload: usize) -> Self {
+        let (columns, used) = (&run.prepared.sources[upload].columns, &run.prepared.used[upload]);
+        let needed: HashSet<usize> = run.lessons().strings.needed_of(upload);
+        let tables = run.prepared.tables();
+        let of = |(index, column): (usize, &ColumnInfo)| match column.form {
+            Form::Codes(_, id) if used[index] => {
+                let codes = ReaderCodes::new(tables.source(id)?);
+                Some(ColumnCodes { codes, needed: needed.contains(&index) })
+            }
+            _ => None,
+        };
+        Self { upload, columns: columns.iter().enumerate().map(of).collect() }
+    }
+
+    /// The codes of a batch's strings, by column.
+    ///
+    /// # Errors
+    /// [`Failure::Texts`] where some are better off without a dictionary, as long as no row has left; later a dictionary may
+    /// become larger.
+    fn intern(&mut self, run: &Run, batch: &RecordBatch) -> Result<Vec<Option<UInt32Array>>, Failure> {
+        loop {
+            let mut texts = Vec::new();
+            let mut coded = Vec::with_capacity(self.columns.len());
+            for (index, column) in self.columns.iter_mut().enumerate() {
+                let Some(ColumnCodes { codes, needed }) = column else {
+                    coded.push(None);
+                    continue;
+                };
+                let most = if *needed { run.most_values_if_needed() } else { run.options.most_dictionary_values() };
+                match codes.codes(batch.column(index), most) {
+                    Ok(_) if !*needed && codes.nearly_all_different() => texts.push((self.upload, index)),
+                    Ok(codes) => coded.push(Some(codes)),
+                    Err(_) if !*needed && codes.is_full() => texts.push((self.upload, index)),
+                    Err(failure) => return Err(failure),
+                }
+            }
+            if texts.is_empty() {
+                return Ok(coded);
+            }
+            if run.results.give_up(&texts) {
+                return Err(Failure::Texts(texts));
+            }
+            // Rows have left, and it is too late to do without.
+            for (_, index) in &texts {
+                self.columns[*index].iter_mut().for_each(|column| column.needed = true);
+            }
+            run.lessons().strings.needed.extend(texts);
+        }
+    }
+}
+
+/// Rows of an extent to be, with what the session's memory pool holds for them.
 struct Collected {
-    batches: Vec<RecordBatch>,
-    rows: usize,
+    rows: Rows,
     bytes: usize,
     held: HostHold,
 }
 
 impl Collected {
     fn new(run: &Run) -> Self {
-        Self { batches: vec![], rows: 0, bytes: 0, held: run.host_memory("extents") }
+        Self { rows: Rows::default(), bytes: 0, held: run.host_memory("extents") }
     }
 
-    /// Adds a batch; false if the session's pool has no room for it beside what was collected. A first batch is here already,
-    /// and goes up next, so it is counted whatever others hold, unless the pool could never hold it.
-    fn add(&mut self, batch: RecordBatch) -> Result<bool, Failure> {
-        let bytes = slice_bytes(&batch);
+    /// Adds rows; false if the session's pool has no room for them beside what was collected. First rows are here already, and go
+    /// up next, so they are counted whatever others hold, unless the pool could never hold them.
+    fn add(&mut self, rows: Rows) -> Result<bool, Failure> {
+        let bytes = rows.bytes();
         if !self.held.try_grow(bytes) {
-            if self.rows > 0 {
+            if self.rows.len() > 0 {
                 return Ok(false);
             }
             if !self.held.could_hold(bytes) {
@@ -158,217 +322,38 @@ impl Collected {
             }
             self.held.grow(bytes);
         }
-        self.rows += batch.num_rows();
         self.bytes += bytes;
-        self.batches.push(batch);
+        self.rows.append(rows);
         Ok(true)
     }
 
-    /// True when texts have made the rows at hand larger than planned.
-    fn is_full(&self, most: usize) -> bool {
-        self.bytes >= most
-    }
-
-    /// The batches; what is held for them stays until `free`.
-    fn take(&mut self) -> Vec<RecordBatch> {
-        (self.rows, self.bytes) = (0, 0);
-        std::mem::take(&mut self.batches)
+    /// The rows; what is held for them stays until `free`.
+    fn take(&mut self) -> Rows {
+        self.bytes = 0;
+        std::mem::take(&mut self.rows)
     }
 
     fn free(&mut self) {
         self.held.free();
     }
-}
 
-/// Bytes of a batch's own rows, about; slices share their buffers.
-fn slice_bytes(batch: &RecordBatch) -> usize {
-    batch.columns().iter().map(|array| array.to_data().get_slice_memory_size().unwrap_or(0)).sum()
-}
-
-impl Feeder {
-    /// Sends rows up as one extent, or as several where memory is short. The feeder's stream is taken with the first of them: a
-    /// device that is lost by then costs an extent.
-    async fn extents(&self, batches: Vec<RecordBatch>, stream: &mut Option<Stream>) -> Result<(), Failure> {
-        let _step = recorder::step(step::LAUNCH);
-        let run = self.run();
-        let mut waiting = vec![batches];
-        let mut alone: Option<RwLockWriteGuard<'_, ()>> = None;
-        let mut in_turn = false;
-        while let Some(batches) = waiting.pop() {
-            let gate = recorder::during(step::WAIT, run.gate.read());
-            let beside = if alone.is_none() { Some(gate.await) } else { None };
-            let done = match self.stream(stream) {
-                Ok(stream) => self.extent(&batches, stream, in_turn).await,
-                Err(failure) => Err(failure),
-            };
-            let Err(failure) = done else { continue };
-            drop(beside);
-            if !failure.is_out_of_memory() {
-                self.instead(failure, &batches).await?;
-                continue;
-            }
-            let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
-            if alone.is_none() {
-                alone = Some(recorder::during(step::WAIT, run.gate.write()).await);
-                waiting.push(batches);
-            } else if rows > LEAST_ROWS {
-                let half = rows.div_ceil(2);
-                run.smaller_extents(half.max(LEAST_ROWS));
-                let (first, second) = halves(&batches, half);
-                waiting.extend([second, first]);
-            } else if !in_turn {
-                in_turn = true;
-                waiting.push(batches);
-            } else {
-                self.instead(failure, &batches).await?;
-            }
-        }
-        Ok(())
+    /// Takes over all rows of another, and what is held for them.
+    fn take_from(&mut self, other: &mut Self) {
+        let bytes = other.bytes;
+        self.rows.append(other.take());
+        other.free();
+        self.held.grow(bytes);
+        self.bytes += bytes;
     }
 
-    fn stream<'s>(&self, slot: &'s mut Option<Stream>) -> Result<&'s Stream, Failure> {
-        let stream = match slot.take() {
-            Some(stream) => stream,
-            None => self.run().engine.streams.take(&self.run().tags.extents)?,
-        };
-        Ok(slot.insert(stream))
-    }
-
-    /// Where rows leave as they come, an extent that the device cannot finish is no reason to begin again, and after the first
-    /// rows it could not: its filters and projections run on the CPU, over the rows at hand. Otherwise the failure is the run's.
-    async fn instead(&self, failure: Failure, batches: &[RecordBatch]) -> Result<(), Failure> {
-        let run = self.run();
-        let what = match &failure {
-            Failure::Trouble(trouble) | Failure::Pinned(trouble) => trouble.what.clone(),
-            Failure::Ranges | Failure::Dictionaries(_) | Failure::Texts(_) if run.results.has_left() => {
-                "values left the ranges that statistics gave".to_string()
-            }
-            _ => return Err(failure),
-        };
-        if !run.streams_out() || run.options.fallback == Fallback::Error {
-            return Err(failure);
+    /// Takes over the first rows of another, and is empty before.
+    fn split_from(&mut self, other: &mut Self, rows: usize) {
+        let (first, second) = other.take().halves(rows);
+        other.free();
+        for (collected, rows) in [(self, first), (other, second)] {
+            collected.bytes = rows.bytes();
+            collected.held.grow(collected.bytes);
+            collected.rows = rows;
         }
-        run.notes.note_once(format!("{what} – ran those rows on the CPU"), run.options.fallback);
-        for batch in batches {
-            let mut batch = batch.clone();
-            for stage in &run.prepared.program.segments[0].stages {
-                batch = stage.on_cpu(&batch).map_err(Failure::Input)?;
-            }
-            let columns = batch.columns().to_vec();
-            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            let batch = RecordBatch::try_new_with_options(Arc::clone(&run.prepared.program.schema), columns, &options)?;
-            run.results.send(batch).await?;
-        }
-        Ok(())
-    }
-}
-
-/// The first `rows` rows, and the others.
-fn halves(batches: &[RecordBatch], rows: usize) -> (Vec<RecordBatch>, Vec<RecordBatch>) {
-    let (mut first, mut second, mut left) = (Vec::new(), Vec::new(), rows);
-    for batch in batches {
-        let taken = batch.num_rows().min(left);
-        left -= taken;
-        if taken > 0 {
-            first.push(batch.slice(0, taken));
-        }
-        if taken < batch.num_rows() {
-            second.push(batch.slice(taken, batch.num_rows() - taken));
-        }
-    }
-    (first, second)
-}
-
-impl Feeder {
-    /// Rows that the options allow in an extent, and the limits of device and pinned memory: every feeder has one under way,
-    /// the next one begun, and room for an output.
-    fn rows_of_an_extent(&self) -> usize {
-        let run = self.run();
-        let (columns, used) = (&run.prepared.sources[self.upload].columns, &run.prepared.used[self.upload]);
-        let columns = columns.iter().zip(used).filter(|(_, used)| **used);
-        let widths = columns.filter_map(|(column, _)| {
-            let bytes = if column.is_text() { texts::TYPICAL_BYTES } else { 0 };
-            Some(storage(column.ty().ok()?).0.width().max(1) as usize + bytes)
-        });
-        let row_bytes = widths.sum::<usize>().max(1);
-        let limit = run.engine.pool.limit().as_u64().min(run.engine.pinned.limit().as_u64());
-        let share = usize::try_from(limit).unwrap_or(usize::MAX) / (run.options.partitions * 4);
-        (run.options.batch_bytes.min(share) / row_bytes).clamp(1, run.options.max_batch_rows())
-    }
-
-    /// One extent: up it goes, and the pipeline runs over it. When there is no memory for it, nothing has happened.
-    async fn extent(&self, batches: &[RecordBatch], stream: &Stream, in_turn: bool) -> Result<(), Failure> {
-        let run = self.run();
-        let (columns, used) = (&run.prepared.sources[self.upload].columns, &run.prepared.used[self.upload]);
-        // Strings first: the pipeline's shape may depend on how many values a dictionary has.
-        let mut codes = profile::timed(step::INTERN, || run.interned(self.upload, batches))?;
-        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
-        let prepared = self.segment.prepared(rows as u64)?;
-        self.segment.check_bounds(&prepared)?;
-        let specs = &prepared.lowered.first().spec.columns;
-        let layout = ExtentLayout::new(batches, specs, used);
-        let rows = layout.rows as u64;
-
-        // What waits for pinned memory holds no device memory.
-        let mut pinned_held = run.host_memory("staging");
-        match (pinned_held.try_grow(layout.bytes), in_turn) {
-            (true, _) => {}
-            // The smallest of extents goes on, whatever others hold.
-            (false, true) => pinned_held.grow(layout.bytes),
-            (false, false) => return Err(Failure::from(pinned_held.refused())),
-        }
-        let mut staging = run.engine.pinned.take(HostKind::Upload, layout.bytes).await?;
-        let mut bases = vec![0_i64; specs.len()];
-        {
-            let _step = recorder::step(step::NARROW);
-            let mut bytes = staging.write()?;
-            for (index, spec) in specs.iter().enumerate() {
-                if spec.has_base {
-                    bases[index] = spec.ty.range.and_then(|range| i64::try_from(range.low).ok()).unwrap_or(0);
-                }
-                let mut coded = std::mem::take(&mut codes[index]).into_iter();
-                let next = |_: &ArrayRef| {
-                    coded.next().ok_or_else(|| EngineError::internal("every batch's strings were interned").into())
-                };
-                let written = layout.write(&mut bytes, index, spec, bases[index], batches, next)?;
-                written.map_err(|_| Failure::Ranges)?;
-            }
-        }
-        let (memory, tag) = (&run.memory, &run.tags.extents);
-        let (buffer, promise) = match in_turn {
-            true => memory.take_in_turn(layout.bytes, tag, stream).await?,
-            false => profile::timed(step::COPY, || memory.take(layout.bytes, tag, stream))?,
-        };
-        let copying = recorder::step(step::COPY);
-        if layout.bytes > 0 {
-            staging.enqueue_to_device(0..layout.bytes, buffer.as_view(), stream)?;
-        }
-        drop((staging, copying));
-        let inputs = layout.columns.iter().zip(&bases).map(|(region, base)| {
-            let Some(region) = region else { return Ok(None) };
-            let validity = region.validity.clone().map(|range| buffer.view(range)).transpose()?;
-            Ok(Some(ColumnInput { values: buffer.view(region.values.clone())?, validity, base: *base }))
-        });
-        let inputs = inputs.collect::<Result<Vec<_>, MemoryError>>()?;
-        let extent = ExtentInput { rows: ExtentRows::Known(rows), columns: inputs };
-        // Views may lead to the texts of this extent while it is processed, and as long as the segment's rows are kept.
-        let texts = columns.iter().zip(used).any(|(column, used)| *used && column.is_text());
-        if texts {
-            let (bytes, mut promise) = (buffer.as_view().clone(), Some(promise));
-            run.reached.keep(&bytes, promise.take());
-            drop(buffer);
-            let processed = self.segment.process(extent, stream, true).await;
-            if processed.is_err() || !self.segment.keeps_texts() {
-                run.reached.forget(&bytes);
-            }
-            processed?;
-        } else {
-            drop(buffer);
-            self.segment.process(extent, stream, true).await?;
-            drop(promise);
-        }
-        drop(pinned_held);
-        MetricBuilder::new(&self.metrics).global_counter(metric::EXTENTS).add(1);
-        Ok(())
     }
 }

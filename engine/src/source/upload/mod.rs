@@ -1,13 +1,15 @@
 //! The lower border: rows of a CPU plan go to the device.
 //!
-//!   DataFusion partitions ──► feeder tasks ──► pinned memory ──► extents of up to 2^24 rows ──► pipeline
+//!   DataFusion partitions ── a feeder each ──► pinned memory ──► extents of up to 2^24 rows ──► pipeline
 //!
 //! Order    of rows: not promised.
-//! Memory   one batch per feeder, pinned and on the device.
+//! Memory   one batch per feeder; pinned and on the device, one for each that is sent at the same time.
 //! Shows    why what lies below stayed on the CPU.
 //! Known    the statistics of what lies below, read once for a plan.
 
+mod extent;
 mod feed;
+mod rows;
 mod same;
 
 use std::collections::{HashMap, HashSet};

@@ -1,0 +1,159 @@
+//! A reader's way to the codes of its strings: a dictionary that several readers share, and a cache of its own before it.
+//!
+//!   batch ─ own interner ─► own codes ─ table ─► codes of the shared dictionary
+//!                 └─ values that are new to this reader, up to 1,000 at a time ─► shared dictionary, locked for these alone
+//!
+//! NULL     has no code; what lies below one is code 0.
+//! Order    codes are given in order of first appearance among all readers, so they differ from run to run; answers do not.
+//! Memory   the cache is emptied when it has more than 2^17 values or 32 MiB: it saves looking, and nothing else depends on it.
+//! Threads  each reader has its own. No lock is held while rows are looked at.
+
+use datafusion::arrow::array::{Array, ArrayRef, UInt32Array};
+use datafusion::arrow::datatypes::DataType;
+
+use crate::column::dictionary::SharedDictionary;
+use crate::column::interner::Interner;
+use crate::program::failure::Failure;
+use crate::program::texts;
+
+/// Values that are interned while the shared dictionary is locked, at most.
+const VALUES_LOCKED: usize = 1000;
+/// Values of a reader's cache, and their bytes, beyond which it is emptied.
+const CACHED_VALUES: usize = 1 << 17;
+const CACHED_BYTES: usize = 32 << 20;
+
+/// One reader's codes of one column.
+pub(crate) struct ReaderCodes {
+    shared: SharedDictionary,
+    cache: Interner,
+    /// The shared code of each code of the cache.
+    codes: Vec<u32>,
+}
+
+impl ReaderCodes {
+    /// Codes of the dictionary `shared`.
+    pub fn new(shared: SharedDictionary) -> Self {
+        Self { shared, cache: Interner::new(usize::MAX), codes: vec![] }
+    }
+
+    /// The codes of a batch's strings, NULL where one is NULL. The dictionary may have `most` values from now on.
+    ///
+    /// # Errors
+    /// There are more, or they take too many bytes: see [`is_full`](Self::is_full).
+    pub fn codes(&mut self, array: &ArrayRef, most: usize) -> Result<UInt32Array, Failure> {
+        if self.cache.len() > CACHED_VALUES || self.cache.bytes() > CACHED_BYTES {
+            self.cache = Interner::new(usize::MAX);
+            self.codes.clear();
+        }
+        self.shared.count_rows(array.len());
+        let own = self.cache.codes(array)?;
+        self.share(most)?;
+        // What lies below a NULL is no code of the cache either.
+        let shared = |code: &u32| self.codes.get(*code as usize).copied().unwrap_or(0);
+        Ok(UInt32Array::new(own.values().iter().map(shared).collect(), own.nulls().cloned()))
+    }
+
+    /// Finds the shared codes of what is new in the cache.
+    fn share(&mut self, most: usize) -> Result<(), Failure> {
+        if self.codes.len() == self.cache.len() {
+            return Ok(());
+        }
+        let new = self.cache.array(self.codes.len(), &DataType::Binary)?;
+        for first in (0..new.len()).step_by(VALUES_LOCKED) {
+            let some = new.slice(first, VALUES_LOCKED.min(new.len() - first));
+            self.codes.extend_from_slice(self.shared.add(&some, most)?.values());
+        }
+        Ok(())
+    }
+
+    /// True when another value may not fit.
+    pub fn is_full(&self) -> bool {
+        self.cache.is_full() || self.shared.lock().is_full()
+    }
+
+    /// True if the column is better off without a dictionary, by the rows of all readers so far.
+    pub fn nearly_all_different(&self) -> bool {
+        let rows = self.shared.rows();
+        texts::may_tell_difference(rows) && texts::nearly_all_different(self.shared.lock().len(), rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datafusion::arrow::array::{AsArray, StringArray, StringViewArray};
+
+    use super::*;
+
+    fn strings(values: impl Iterator<Item = Option<String>>) -> ArrayRef {
+        Arc::new(values.collect::<StringViewArray>())
+    }
+
+    /// The strings that codes stand for.
+    fn back(shared: &SharedDictionary, codes: &UInt32Array) -> Vec<Option<String>> {
+        let values = shared.lock().array(0, &DataType::Utf8).expect("strings");
+        let values = values.as_string::<i32>();
+        codes.iter().map(|code| code.map(|code| values.value(code as usize).to_string())).collect()
+    }
+
+    #[test]
+    fn readers_beside_each_other_agree_on_codes_and_lock_for_few_values() {
+        const READERS: usize = 4;
+        let shared = SharedDictionary::new(0);
+        let rows = |reader: usize| {
+            (0..40_000).map(move |row| (row % 7 != 0).then(|| format!("v{}", (row * 3 + reader) % 30_000)))
+        };
+        std::thread::scope(|scope| {
+            for reader in 0..READERS {
+                let shared = shared.clone();
+                scope.spawn(move || {
+                    let mut codes = ReaderCodes::new(shared.clone());
+                    let all: Vec<Option<String>> = rows(reader).collect();
+                    for some in all.chunks(8192) {
+                        let given = codes.codes(&strings(some.iter().cloned()), 1 << 20).expect("few values");
+                        assert_eq!(back(&shared, &given), some);
+                    }
+                });
+            }
+        });
+        let different: std::collections::HashSet<String> = (0..READERS).flat_map(rows).flatten().collect();
+        assert_eq!((shared.lock().len(), shared.rows()), (different.len(), READERS * 40_000));
+        let locked = shared.most_locked();
+        assert!((1..=VALUES_LOCKED).contains(&locked), "{locked} values were interned under one lock");
+    }
+
+    #[test]
+    fn an_emptied_cache_gives_the_same_codes() {
+        let shared = SharedDictionary::new(0);
+        let mut codes = ReaderCodes::new(shared.clone());
+        let few = strings(["b", "a"].into_iter().map(|value| Some(value.to_string())));
+        let before = codes.codes(&few, 1 << 20).expect("few values");
+        let many = strings((0..=CACHED_VALUES).map(|value| Some(value.to_string())));
+        codes.codes(&many, 1 << 20).expect("room");
+        assert_eq!(codes.codes(&few, 1 << 20).expect("few values"), before);
+        assert_eq!(codes.codes.len(), 2, "the cache was emptied");
+    }
+
+    #[test]
+    fn a_dictionary_without_room_says_so_and_goes_on_when_it_may() {
+        let shared = SharedDictionary::new(0);
+        let mut codes = ReaderCodes::new(shared.clone());
+        let array: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c"]));
+        assert!(codes.codes(&array, 2).is_err());
+        assert!(codes.is_full());
+        let given = codes.codes(&array, 3).expect("room");
+        assert_eq!(back(&shared, &given), ["a", "b", "c"].map(|value| Some(value.to_string())));
+    }
+
+    #[test]
+    fn many_different_values_are_seen_by_the_rows_of_all_readers() {
+        let shared = SharedDictionary::new(0);
+        let (mut one, mut other) = (ReaderCodes::new(shared.clone()), ReaderCodes::new(shared));
+        let array = |from: usize| strings((from..from + 40_000).map(|value| Some(value.to_string())));
+        one.codes(&array(0), 1 << 20).expect("room");
+        assert!(!one.nearly_all_different(), "too few rows to tell");
+        other.codes(&array(40_000), 1 << 20).expect("room");
+        assert!(one.nearly_all_different() && other.nearly_all_different());
+    }
+}

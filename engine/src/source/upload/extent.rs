@@ -1,0 +1,196 @@
+//! Sends collected rows to the device, extent by extent.
+//!
+//!   rows ─► turn ─► staging: pinned, narrowed values ─► device memory ─► pipeline
+//!
+//! Memory   an extent for each turn in pinned memory; device memory is freed in stream order behind its launch.
+//! Short    of device memory, a feeder waits until it is the only one with an extent under way; then it takes half the rows,
+//!          and half of that; in the end it waits for other queries. Later extents stay small.
+//! Trouble  in a program without a sink of its own, costs an extent, not the run: the CPU takes over its rows.
+//! Waits    for a turn, for pinned memory, and in a program without a sink of its own for each extent's result. What waits for
+//!          pinned memory holds none of it, and no device memory.
+
+use std::sync::{Arc, PoisonError};
+
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::physical_plan::metrics::MetricBuilder;
+use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
+use millpond_memory::{HostKind, MemoryError, Stream, recorder};
+use tokio::sync::RwLockWriteGuard;
+
+use crate::column::ColumnInfo;
+use crate::column::layout::ExtentLayout;
+use crate::error::EngineError;
+use crate::metric;
+use crate::options::Fallback;
+use crate::profile::{self, step};
+use crate::program::failure::Failure;
+use crate::source::upload::feed::Feeding;
+use crate::source::upload::rows::Rows;
+
+/// An extent is not made smaller than this.
+const LEAST_ROWS: usize = 64;
+
+impl Feeding {
+    /// Sends rows up as one extent, or as several where memory is short.
+    pub async fn extents(&self, rows: Rows) -> Result<(), Failure> {
+        if rows.len() == 0 {
+            return Ok(());
+        }
+        let ended = |_| EngineError::internal("turns end with their feeders");
+        let _turn = recorder::during(step::WAIT, self.turns.acquire()).await.map_err(ended)?;
+        let free = || self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stream = free().pop();
+        let done = self.extents_on(rows, &mut stream).await;
+        free().extend(stream);
+        done
+    }
+
+    /// The same in its turn. A stream is taken with the first extent: a device that is lost by then costs an extent.
+    async fn extents_on(&self, rows: Rows, stream: &mut Option<Stream>) -> Result<(), Failure> {
+        let _step = recorder::step(step::LAUNCH);
+        let run = self.run();
+        let mut waiting = vec![rows];
+        let mut alone: Option<RwLockWriteGuard<'_, ()>> = None;
+        let mut in_turn = false;
+        while let Some(rows) = waiting.pop() {
+            let gate = recorder::during(step::WAIT, run.gate.read());
+            let beside = if alone.is_none() { Some(gate.await) } else { None };
+            let done = match self.stream(stream) {
+                Ok(stream) => self.extent(&rows, stream, in_turn).await,
+                Err(failure) => Err(failure),
+            };
+            let Err(failure) = done else { continue };
+            drop(beside);
+            if !failure.is_out_of_memory() {
+                self.instead(failure, rows.batches()).await?;
+                continue;
+            }
+            if alone.is_none() {
+                alone = Some(recorder::during(step::WAIT, run.gate.write()).await);
+                waiting.push(rows);
+            } else if rows.len() > LEAST_ROWS {
+                let half = rows.len().div_ceil(2);
+                run.smaller_extents(half.max(LEAST_ROWS));
+                let (first, second) = rows.halves(half);
+                waiting.extend([second, first]);
+            } else if !in_turn {
+                in_turn = true;
+                waiting.push(rows);
+            } else {
+                self.instead(failure, rows.batches()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stream<'s>(&self, slot: &'s mut Option<Stream>) -> Result<&'s Stream, Failure> {
+        let stream = match slot.take() {
+            Some(stream) => stream,
+            None => self.run().engine.streams.take(&self.run().tags.extents)?,
+        };
+        Ok(slot.insert(stream))
+    }
+
+    /// Where rows leave as they come, an extent that the device cannot finish is no reason to begin again, and after the first
+    /// rows it could not: its filters and projections run on the CPU, over the rows at hand. Otherwise the failure is the run's.
+    pub async fn instead(&self, failure: Failure, batches: &[RecordBatch]) -> Result<(), Failure> {
+        let run = self.run();
+        let what = match &failure {
+            Failure::Trouble(trouble) | Failure::Pinned(trouble) => trouble.what.clone(),
+            Failure::Ranges | Failure::Dictionaries(_) | Failure::Texts(_) if run.results.has_left() => {
+                "values left the ranges that statistics gave".to_string()
+            }
+            _ => return Err(failure),
+        };
+        if !run.streams_out() || run.options.fallback == Fallback::Error {
+            return Err(failure);
+        }
+        run.notes.note_once(format!("{what} – ran those rows on the CPU"), run.options.fallback);
+        for batch in batches {
+            let mut batch = batch.clone();
+            for stage in &run.prepared.program.segments[0].stages {
+                batch = stage.on_cpu(&batch).map_err(Failure::Input)?;
+            }
+            let columns = batch.columns().to_vec();
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            let batch = RecordBatch::try_new_with_options(Arc::clone(&run.prepared.program.schema), columns, &options)?;
+            run.results.send(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// One extent: up it goes, and the pipeline runs over it. When there is no memory for it, nothing has happened.
+    async fn extent(&self, rows: &Rows, stream: &Stream, in_turn: bool) -> Result<(), Failure> {
+        let run = self.run();
+        let (columns, used) = (&run.prepared.sources[self.upload].columns, &run.prepared.used[self.upload]);
+        let batches = rows.batches();
+        // Strings have their codes by now: the pipeline's shape may depend on how many values a dictionary has.
+        let prepared = self.segment.ready(rows.len() as u64).await?;
+        self.segment.check_bounds(&prepared)?;
+        let specs = &prepared.lowered.first().spec.columns;
+        let layout = ExtentLayout::new(batches, specs, used);
+
+        // What waits for pinned memory holds no device memory.
+        let mut pinned_held = run.host_memory("staging");
+        match (pinned_held.try_grow(layout.bytes), in_turn) {
+            (true, _) => {}
+            // The smallest of extents goes on, whatever others hold.
+            (false, true) => pinned_held.grow(layout.bytes),
+            (false, false) => return Err(Failure::from(pinned_held.refused())),
+        }
+        let mut staging = run.engine.pinned.take(HostKind::Upload, layout.bytes).await?;
+        let mut bases = vec![0_i64; specs.len()];
+        {
+            let _step = recorder::step(step::NARROW);
+            let mut bytes = staging.write()?;
+            for (index, spec) in specs.iter().enumerate() {
+                if spec.has_base {
+                    bases[index] = spec.ty.range.and_then(|range| i64::try_from(range.low).ok()).unwrap_or(0);
+                }
+                let mut codes = rows.codes(index);
+                let next = |_: &ArrayRef| {
+                    codes.next().ok_or_else(|| EngineError::internal("every batch's strings were interned").into())
+                };
+                let written = layout.write(&mut bytes, index, spec, bases[index], batches, next)?;
+                written.map_err(|_| Failure::Ranges)?;
+            }
+        }
+        let (memory, tag) = (&run.memory, &run.tags.extents);
+        let (buffer, promise) = match in_turn {
+            true => memory.take_in_turn(layout.bytes, tag, stream).await?,
+            false => profile::timed(step::COPY, || memory.take(layout.bytes, tag, stream))?,
+        };
+        let copying = recorder::step(step::COPY);
+        if layout.bytes > 0 {
+            staging.enqueue_to_device(0..layout.bytes, buffer.as_view(), stream)?;
+        }
+        drop((staging, copying));
+        let inputs = layout.columns.iter().zip(&bases).map(|(region, base)| {
+            let Some(region) = region else { return Ok(None) };
+            let validity = region.validity.clone().map(|range| buffer.view(range)).transpose()?;
+            Ok(Some(ColumnInput { values: buffer.view(region.values.clone())?, validity, base: *base }))
+        });
+        let inputs = inputs.collect::<Result<Vec<_>, MemoryError>>()?;
+        let extent = ExtentInput { rows: ExtentRows::Known(layout.rows as u64), columns: inputs };
+        // Views may lead to the texts of this extent while it is processed, and as long as the segment's rows are kept.
+        let texts = columns.iter().zip(used).any(|(column, used)| *used && ColumnInfo::is_text(column));
+        if texts {
+            let (bytes, mut promise) = (buffer.as_view().clone(), Some(promise));
+            run.reached.keep(&bytes, promise.take());
+            drop(buffer);
+            let processed = self.segment.process(extent, stream, true).await;
+            if processed.is_err() || !self.segment.keeps_texts() {
+                run.reached.forget(&bytes);
+            }
+            processed?;
+        } else {
+            drop(buffer);
+            self.segment.process(extent, stream, true).await?;
+            drop(promise);
+        }
+        drop(pinned_held);
+        MetricBuilder::new(&self.metrics).global_counter(metric::EXTENTS).add(1);
+        Ok(())
+    }
+}
