@@ -159,6 +159,10 @@ impl MillpondBuilder {
             Some(engine) => Opened { engine: Some(engine), note: None },
             None => Engine::open(&self.options)?,
         };
+        // On the simulated device nothing is made beside a session: tests count what it does.
+        if let Some(engine) = opened.engine.as_ref().filter(|engine| !engine.is_simulated()) {
+            engine.start_up();
+        }
         if let (None, DeviceChoice::Auto, Fallback::Error) =
             (&opened.engine, self.options.device, self.options.fallback)
         {

@@ -82,6 +82,20 @@ impl Images {
         &self.device
     }
 
+    /// Loads an image whose assembled code is on disk, if nobody has yet; true if it is loaded then. For a thread beside those that
+    /// ask for kernels: who asks meanwhile waits.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn load_kept(&self, image: &Image) -> Result<bool> {
+        let Some(at) = IMAGES.iter().position(|known| known.name == image.name) else { return Ok(false) };
+        let mut module = self.modules[at].lock().unwrap_or_else(PoisonError::into_inner);
+        if module.is_none() {
+            *module = self.device.load_kept_module(IMAGES[at].text)?;
+        }
+        Ok(module.is_some())
+    }
+
     /// The kernel `name` of image `image`; both are names in this crate, so a wrong one is a defect.
     ///
     /// # Errors

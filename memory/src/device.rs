@@ -261,6 +261,14 @@ impl Device {
         Module::load(self, ptx)
     }
 
+    /// Loads PTX whose assembled code is on disk; `None` where it is not.
+    ///
+    /// # Errors
+    /// If the device is lost.
+    pub fn load_kept_module(&self, ptx: &str) -> Result<Option<Module>> {
+        Module::load_kept(self, ptx)
+    }
+
     /// Blocks until everything on the device has finished. For tests and tools.
     pub fn synchronize(&self) -> Result<()> {
         self.alive()?;

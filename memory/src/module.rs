@@ -85,9 +85,21 @@ impl Module {
             Some(cache) => load_kept(device, cache, ptx)?,
             None => device.check(device.driver().module_load(device.id(), ptx))?,
         };
+        Ok(Self::of(device, ptx, handle))
+    }
+
+    fn of(device: &Device, ptx: &str, handle: ModuleHandle) -> Self {
         let loaded = Some(Arc::new(Loaded { device: device.clone(), handle }));
         let inner = ModuleInner { loaded, kernels: entry_names(ptx), launches: Mutex::default() };
-        Ok(Module { inner: Arc::new(inner) })
+        Module { inner: Arc::new(inner) }
+    }
+
+    /// Loads PTX whose assembled code is on disk; `None` where it is not, and nothing is assembled.
+    pub(crate) fn load_kept(device: &Device, ptx: &str) -> Result<Option<Self>> {
+        device.alive()?;
+        let Some(cache) = device.kernel_cache() else { return Ok(None) };
+        let key = Key::of(ptx, device.limits(), &device.driver().build());
+        Ok(read_kept(device, cache, key).map(|handle| Self::of(device, ptx, handle)))
     }
 
     pub fn device(&self) -> &Device {
@@ -118,14 +130,8 @@ impl Module {
 fn load_kept(device: &Device, cache: &KernelCache, ptx: &str) -> Result<ModuleHandle> {
     let (driver, id) = (device.driver(), device.id());
     let key = Key::of(ptx, device.limits(), &driver.build());
-    if let Some(code) = cache.get(key) {
-        match driver.module_load_code(id, &code) {
-            Ok(handle) => {
-                cache.read.fetch_add(1, Ordering::Relaxed);
-                return Ok(handle);
-            }
-            Err(_) => cache.refuse(key),
-        }
+    if let Some(handle) = read_kept(device, cache, key) {
+        return Ok(handle);
     }
     cache.assembled.fetch_add(1, Ordering::Relaxed);
     if let Ok(code) = driver.assemble(id, ptx)
@@ -136,6 +142,21 @@ fn load_kept(device: &Device, cache: &KernelCache, ptx: &str) -> Result<ModuleHa
     }
     // What the driver says of the text itself, or it does without code of its own.
     device.check(driver.module_load(id, ptx))
+}
+
+/// The code of a file, loaded; what the driver refuses is forgotten.
+fn read_kept(device: &Device, cache: &KernelCache, key: Key) -> Option<ModuleHandle> {
+    let code = cache.get(key)?;
+    match device.driver().module_load_code(device.id(), &code) {
+        Ok(handle) => {
+            cache.read.fetch_add(1, Ordering::Relaxed);
+            Some(handle)
+        }
+        Err(_) => {
+            cache.refuse(key);
+            None
+        }
+    }
 }
 
 impl fmt::Debug for Module {

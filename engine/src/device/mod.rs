@@ -10,13 +10,14 @@ pub mod host_memory;
 pub(crate) mod learnt;
 pub mod memory;
 mod null;
+mod start;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millpond_kernels::codegen::ir::Regime;
 use millpond_kernels::image::Images;
@@ -31,12 +32,17 @@ use millpond_memory::{
 
 use crate::device::learnt::Learnt;
 use crate::device::null::NullDevice;
+use crate::device::start::{Start, StartUp};
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, DeviceTimeout, MillpondOptions};
 use crate::profile::DeviceFacts;
 
 /// One device with its pools, shared by the queries that run on it.
 pub struct Engine {
+    /// What is made beside the session. Dropped first: it uses what stands below.
+    start_up: OnceLock<StartUp>,
+    /// What opening the device took.
+    opening: Duration,
     pub(crate) device: Device,
     pub(crate) pool: MemoryPool,
     pub(crate) pinned: PinnedPool,
@@ -44,7 +50,7 @@ pub struct Engine {
     pub(crate) spiller: Spiller,
     pub(crate) streams: StreamPool,
     pub(crate) pipelines: Arc<PipelineCache>,
-    pub(crate) images: Images,
+    pub(crate) images: Arc<Images>,
     /// What earlier runs learnt of their plans.
     pub(crate) learnt: Learnt,
     /// What its memory moves in a second; measured when somebody asks.
@@ -96,6 +102,7 @@ impl Engine {
     /// # Errors
     /// As of `open`.
     pub fn open_with(options: &MillpondOptions, clock: Arc<dyn Clock>) -> Result<Opened, EngineError> {
+        let began = Instant::now();
         let driver = match options.device {
             DeviceChoice::Cuda(_) | DeviceChoice::Auto => Some(cuda()),
             DeviceChoice::Sim | DeviceChoice::Cpu => None,
@@ -114,7 +121,10 @@ impl Engine {
             device: options.device.to_string(),
             reason: error.to_string(),
         };
-        let found = |engine: Engine| Opened { engine: Some(Arc::new(engine)), note: None };
+        let found = |engine: Engine| {
+            let engine = Engine { opening: began.elapsed(), ..engine };
+            Opened { engine: Some(Arc::new(engine)), note: None }
+        };
         match options.device {
             DeviceChoice::Cpu => Ok(Opened::default()),
             DeviceChoice::Sim => {
@@ -176,10 +186,12 @@ impl Engine {
         spiller.serve(&governor);
         let streams = StreamPool::new(&device);
         let pipelines = Arc::new(PipelineCache::new(&device));
-        let images = Images::new(&device);
+        let images = Arc::new(Images::new(&device));
         let name = if sim.is_some() { "simulated device".to_string() } else { device.limits().name.clone() };
         let (strategy, log_path) = (options.memory_resource, options.memory_log.clone());
         Ok(Self {
+            start_up: OnceLock::new(),
+            opening: Duration::ZERO,
             device,
             pool,
             pinned,
@@ -203,6 +215,26 @@ impl Engine {
             log,
             log_path,
         })
+    }
+
+    /// What opening the device took, its context and its pools; without what is made beside the session.
+    pub fn opening(&self) -> Duration {
+        self.opening
+    }
+
+    /// Begins to make what a first query would wait for, once, on a thread beside the session.
+    pub(crate) fn start_up(&self) {
+        self.start_up.get_or_init(|| StartUp::begin(self.start()));
+    }
+
+    fn start(&self) -> Start {
+        Start {
+            pinned: self.pinned.clone(),
+            pool: self.pool.clone(),
+            strategy: self.strategy,
+            images: Arc::clone(&self.images),
+            scope: self.device.scope().child("start"),
+        }
     }
 
     /// The device's name, as the driver gives it.

@@ -12,7 +12,8 @@
 //!            follows the machine (`limit`).
 //! Refused    where the system locks no more pages, free blocks of all classes go back and it is asked again; then the buffer is
 //!            of ordinary memory, whose copies are slow and block their caller, but are right. Such a buffer is not kept.
-//! Reuse      by size class, four to a doubling; a buffer comes back only when every copy from or into it has finished.
+//! Reuse      by size class, four to a doubling, and of up to twice the size; a buffer comes back only when every copy from or
+//!            into it has finished.
 //! Streams    used by a second stream, that stream first waits for the first, so one event speaks for all of them.
 //! Lost       what is in flight on a lost device is never used again: a late write must not land in other data.
 
@@ -89,6 +90,25 @@ struct PoolState {
     pageable: u64,
 }
 
+impl PoolState {
+    /// A free block of the class, or else the smallest of up to twice its size.
+    fn free_block(&mut self, kind: HostKind, class: usize, limit: ByteSize) -> Option<Arc<HostBlock>> {
+        if let Some(block) = self.free.get_mut(&(kind, class)).and_then(Vec::pop) {
+            return Some(block);
+        }
+        if class <= ALWAYS_GIVEN {
+            return None;
+        }
+        let fits = |(of, size): &(HostKind, usize)| *of == kind && (class..=class * 2).contains(size);
+        let free = self.free.iter().filter(|(key, blocks)| fits(key) && !blocks.is_empty());
+        let key = *free.min_by_key(|((_, size), _)| *size)?.0;
+        if self.lent + key.1 as u64 > limit.as_u64() {
+            return None;
+        }
+        self.free.get_mut(&key)?.pop()
+    }
+}
+
 struct PoolInner {
     device: Device,
     limit: ByteSize,
@@ -105,8 +125,8 @@ impl PoolInner {
         self.device.alive()?;
         let bytes = class as u64;
         let mut state = self.state();
-        if let Some(block) = state.free.get_mut(&(kind, class)).and_then(Vec::pop) {
-            state.lent += bytes;
+        if let Some(block) = state.free_block(kind, class, self.limit) {
+            state.lent += block.len() as u64;
             state.hits += 1;
             return Ok(Some(block));
         }

@@ -60,6 +60,11 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
     }
     if !session_args.quiet {
         eprintln!("{}", suite.title);
+        for (session, _) in &lanes {
+            if let (Some(engine), Some(ms)) = (session.engine(), opening_ms(session)) {
+                eprintln!("{} opened in {ms:.1} ms", engine.name());
+            }
+        }
     }
     let (mut exit, count) = (Exit::Ok, lanes.len());
     'all: for (first, query) in queries.iter().enumerate() {
@@ -67,7 +72,7 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
         for place in (first..first + count).map(|place| place % count) {
             let (session, rows) = &mut lanes[place];
             let running = run_one(session, reference.as_mut(), query, args.repeat, records, trace.as_mut());
-            let Ok(row) = interrupts.or_interrupted(async { Ok(running.await) }).await else {
+            let Ok(mut row) = interrupts.or_interrupted(async { Ok(running.await) }).await else {
                 // What has run is told; the query that was interrupted is not among it, for any allocator.
                 eprintln!("{}: interrupted", query.id);
                 exit = Exit::Interrupted;
@@ -78,6 +83,7 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
                 leave_to_others(session);
             }
             exit = exit.max(row.exit);
+            row.opening_ms = opening_ms(session);
             if form == ReportForm::Json {
                 println!("{}", row.json());
             } else if let Some(problem) = &row.problem {
@@ -141,6 +147,11 @@ async fn open(
     register_functions(&session, suite).map_err(runner)?;
     register_tables(&session, suite, &args.data).await.map_err(runner)?;
     Ok(session)
+}
+
+/// What opening a session's device took: it is part of no query's time.
+fn opening_ms(session: &Millpond) -> Option<f64> {
+    session.engine().map(|engine| engine.opening().as_secs_f64() * 1e3)
 }
 
 /// Gives the pool's unused memory back, so that every allocator finds the device as the first one did. A pool that may not

@@ -15,6 +15,8 @@ pub(super) struct Row {
     pub outcome: Option<Outcome>,
     /// Every run, in order.
     pub samples: Vec<Sample>,
+    /// Milliseconds that opening the device of its session took.
+    pub opening_ms: Option<f64>,
     /// Where the time of its last run went, if that was recorded.
     pub profile: Option<Profile>,
     /// Whether all answers equal the other device's; `None` when there was nothing to compare with.
@@ -53,7 +55,16 @@ pub(super) fn median_and_least(mut values: Vec<f64>) -> Option<(f64, f64)> {
 impl Row {
     pub fn new(query: &str) -> Row {
         let (query, samples) = (query.to_string(), Vec::new());
-        Row { query, outcome: None, samples, profile: None, validated: None, problem: None, exit: Exit::Ok }
+        Row {
+            query,
+            outcome: None,
+            samples,
+            opening_ms: None,
+            profile: None,
+            validated: None,
+            problem: None,
+            exit: Exit::Ok,
+        }
     }
 
     /// Keeps the first problem and the worst exit.
@@ -108,6 +119,7 @@ impl Row {
             "text": self.outcome.as_ref().and_then(|o| o.text.clone()),
             "device": report.and_then(|r| r.device.clone()),
             "memory_resource": report.and_then(|r| r.memory_resource),
+            "opening_ms": self.opening_ms,
             "elapsed_ms": self.cold_ms(),
             "runs_ms": self.samples.iter().map(|sample| sample.elapsed_ms).collect::<Vec<_>>(),
             "median_ms": self.warm_ms().map(|(median, _)| median),

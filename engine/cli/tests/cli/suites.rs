@@ -65,6 +65,7 @@ fn a_folder_of_queries_runs_like_a_suite() {
     );
     let row: serde_json::Value = serde_json::from_str(lines[1]).expect("JSON");
     assert!(row["allocated_bytes"].is_u64() && row["launches"].as_u64() > Some(0), "{lines:?}");
+    assert!(row["opening_ms"].as_f64() > Some(0.0) && ran.stderr.contains(" opened in "), "{}", ran.stderr);
 
     // Parameters, and every allocator side by side.
     let all =

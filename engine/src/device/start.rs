@@ -1,0 +1,190 @@
+//! Start-up beside the session: what a first query would wait for is made on a thread of its own while the session plans.
+//!
+//! ```text
+//!   device opened ─┬─ session: tables, SQL, plans ───────────────► first query ─ asks for what it needs
+//!                  └─ thread:  pinned memory ─ pool ─ images ───► ends           └─ waits for that alone, if it is under way
+//! ```
+//!
+//! Pinned    blocks for the staging of a first load, two for each core, of 4 MiB each.
+//! Pool      grown by 1 GiB where its strategy keeps what it has, and eight times as much is allowed.
+//! Images    whose assembled code is on disk. None is assembled: the first query may need others first.
+//! Errors    are nobody's here: who needs the thing asks for it again, and says what is wrong.
+//! Ends      when all is there, or after the step under way when the device is given up. Without a device nothing begins, nor on
+//!           the simulated one, whose allocations tests count.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use millpond_kernels::image::{IMAGES, Images};
+use millpond_memory::{ByteSize, DeviceBuffer, HostKind, MemoryError, MemoryPool, PinnedPool, Scope, Strategy, Stream};
+
+/// Bytes of a pinned block, and blocks for each core.
+const BLOCK: ByteSize = ByteSize::mib(4);
+const BLOCKS_PER_CORE: usize = 2;
+/// Of the limit of pinned memory, blocks take at most this share.
+const SHARE_OF_PINNED: u64 = 4;
+/// The pool grows by so much, where it may have so many times as much.
+const GROWTH: ByteSize = ByteSize::gib(1);
+const TIMES_GROWTH: u64 = 8;
+
+/// What is made beside the session.
+pub(crate) struct Start {
+    pub pinned: PinnedPool,
+    pub pool: MemoryPool,
+    pub strategy: Strategy,
+    pub images: Arc<Images>,
+    /// Under which the pool's growth is counted.
+    pub scope: Scope,
+}
+
+/// The thread that makes it. Dropped, it ends after the step under way.
+pub(crate) struct StartUp {
+    given_up: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StartUp {
+    /// Begins.
+    pub fn begin(start: Start) -> Self {
+        let given_up = Arc::new(AtomicBool::new(false));
+        let goes_on = {
+            let given_up = Arc::clone(&given_up);
+            move || !given_up.load(Ordering::Relaxed)
+        };
+        let making = move || {
+            if let Err(error) = start.make(&goes_on) {
+                tracing::debug!(%error, "start-up ended early: the first query meets what is wrong");
+            }
+        };
+        // Where the system gives no thread, the first query makes what it needs.
+        let thread = thread::Builder::new().name("millpond-start".to_string()).spawn(making).ok();
+        Self { given_up, thread }
+    }
+}
+
+impl Drop for StartUp {
+    fn drop(&mut self) {
+        self.given_up.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::warn!("start-up beside the session panicked");
+        }
+    }
+}
+
+impl Start {
+    /// Makes everything, as long as it goes on.
+    pub fn make(&self, goes_on: &dyn Fn() -> bool) -> Result<(), MemoryError> {
+        let mut blocks = Vec::new();
+        for _ in 0..self.blocks() {
+            if !goes_on() {
+                return Ok(());
+            }
+            blocks.push(self.pinned.take_now(HostKind::Upload, BLOCK.as_u64() as usize)?);
+            if self.pinned.statistics().pageable > 0 {
+                // The system locks no more pages.
+                break;
+            }
+        }
+        drop(blocks);
+        if self.grows() && goes_on() {
+            let stream = Stream::new(self.images.device())?.with_scope(&self.scope);
+            drop(DeviceBuffer::new(GROWTH.as_u64() as usize, &stream, &self.pool)?);
+        }
+        for image in IMAGES.iter().filter(|image| image.kernels().next().is_some()) {
+            if !goes_on() {
+                return Ok(());
+            }
+            self.images.load_kept(image)?;
+        }
+        Ok(())
+    }
+
+    fn blocks(&self) -> usize {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let most = self.pinned.limit().as_u64() / SHARE_OF_PINNED / BLOCK.as_u64();
+        (cores * BLOCKS_PER_CORE).min(most as usize)
+    }
+
+    /// True where the pool keeps what it has grown by.
+    fn grows(&self) -> bool {
+        let keeps = matches!(self.strategy, Strategy::CudaAsync | Strategy::Caching | Strategy::Binning);
+        keeps && self.pool.limit().as_u64() >= GROWTH.as_u64() * TIMES_GROWTH
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::device::Engine;
+    use crate::options::MillpondOptions;
+
+    fn engine(kernels: Option<&Path>, options: &[(&str, &str)]) -> Arc<Engine> {
+        let mut all = MillpondOptions::default();
+        let kernels = kernels.map_or("off", |folder| folder.to_str().expect("UTF-8"));
+        for (name, value) in [("device", "sim"), ("kernel_cache", kernels)].iter().chain(options) {
+            all.try_set(name, value).expect("an option");
+        }
+        Engine::open(&all).expect("it opens").engine.expect("a device")
+    }
+
+    #[test]
+    fn what_is_made_is_there_for_the_first_query_and_nothing_is_assembled() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().join("kernels");
+        let first = engine(Some(&folder), &[]);
+        first
+            .images
+            .kernel("scan", IMAGES.iter().find(|image| image.name == "scan").unwrap().kernels().next().unwrap())
+            .expect("a kernel");
+        assert_eq!(first.kernel_cache().expect("a folder").statistics().written, 1);
+
+        let second = engine(Some(&folder), &[]);
+        second.start().make(&|| true).expect("it is made");
+        let kernels = second.kernel_cache().expect("a folder").statistics();
+        assert_eq!((kernels.read, kernels.assembled), (1, 0), "one image is on disk");
+        let made = second.pinned.statistics();
+        assert!(made.held >= BLOCK && made.lent == ByteSize::ZERO, "{made:?}");
+        assert_eq!(second.pool.used_bytes(), ByteSize::ZERO);
+        let staging = second.pinned.take_now(HostKind::Upload, 3 << 20).expect("a buffer");
+        let taken = second.pinned.statistics();
+        assert_eq!((taken.hits, taken.misses), (made.hits + 1, made.misses), "a first load finds its staging");
+        drop(staging);
+        assert_eq!(second.take_findings(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_device_that_is_given_up_ends_it() {
+        let engine = engine(None, &[]);
+        engine.start().make(&|| false).expect("nothing to make");
+        assert_eq!(engine.pinned.statistics().held, ByteSize::ZERO);
+        engine.start_up();
+        drop(engine);
+    }
+
+    #[test]
+    fn trouble_is_left_to_who_needs_the_thing() {
+        let no_pages = engine(None, &[("debug_sim_fail_pinned", "1")]);
+        no_pages.start().make(&|| true).expect("the system locks no pages, and nothing is kept");
+        let made = no_pages.pinned.statistics();
+        assert_eq!((made.held, made.pageable), (ByteSize::ZERO, 1));
+
+        let lost = engine(None, &[("debug_sim_fail_allocation", "1")]);
+        let made = lost.start().make(&|| true);
+        assert_eq!(made.is_err(), lost.start().grows(), "{made:?}");
+        lost.start_up();
+    }
+
+    #[test]
+    fn a_session_without_a_device_starts_nothing_and_one_on_the_simulated_device_neither() {
+        let builder = crate::Millpond::builder().with_device(crate::DeviceChoice::Cpu);
+        assert!(builder.build().expect("a session").engine().is_none());
+        let session = crate::Millpond::builder().with_device(crate::DeviceChoice::Sim).build().expect("a session");
+        let engine = session.engine().expect("a device");
+        assert!(engine.start_up.get().is_none() && engine.opening() > std::time::Duration::ZERO);
+    }
+}
