@@ -28,6 +28,8 @@ type Result<T> = std::result::Result<T, KernelError>;
 /// What a cache has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStatistics {
+    /// Specs that were looked up, which hashes each of them whole.
+    pub hashed: u64,
     /// Specs asked for that were there.
     pub hits: u64,
     /// Specs turned into text.
@@ -46,6 +48,7 @@ pub struct PipelineCache {
     texts: Mutex<Texts>,
     assembled: Condvar,
     clock: AtomicU64,
+    hashed: AtomicU64,
     hits: AtomicU64,
     compiled: AtomicU64,
     loaded: AtomicU64,
@@ -90,6 +93,7 @@ impl PipelineCache {
             texts: Mutex::default(),
             assembled: Condvar::new(),
             clock: AtomicU64::new(0),
+            hashed: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             compiled: AtomicU64::new(0),
             loaded: AtomicU64::new(0),
@@ -100,6 +104,7 @@ impl PipelineCache {
     /// The pipeline of a spec, if it is at hand.
     pub fn known(&self, spec: &PipelineSpec) -> Option<Arc<Pipeline>> {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        self.hashed.fetch_add(1, Ordering::Relaxed);
         let mut pipelines = lock(&self.pipelines);
         let known = pipelines.get_mut(spec)?;
         self.hits.fetch_add(1, Ordering::Relaxed);
@@ -138,6 +143,7 @@ impl PipelineCache {
     pub fn prepare(&self, specs: &[PipelineSpec]) -> Result<()> {
         let mut new: Vec<(&PipelineSpec, CompiledPipeline, Module)> = Vec::new();
         for spec in specs {
+            self.hashed.fetch_add(1, Ordering::Relaxed);
             if !lock(&self.pipelines).contains_key(spec) && new.iter().all(|(other, ..)| *other != spec) {
                 let (compiled, module) = self.compiled(spec)?;
                 new.push((spec, compiled, module));
@@ -262,6 +268,7 @@ impl PipelineCache {
 
     pub fn statistics(&self) -> CacheStatistics {
         CacheStatistics {
+            hashed: self.hashed.load(Ordering::Relaxed),
             hits: self.hits.load(Ordering::Relaxed),
             compiled: self.compiled.load(Ordering::Relaxed),
             loaded: self.loaded.load(Ordering::Relaxed),

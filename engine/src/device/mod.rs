@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use millpond_kernels::codegen::ir::Regime;
 use millpond_kernels::image::Images;
-use millpond_kernels::pipeline::PipelineCache;
+use millpond_kernels::pipeline::{CacheStatistics, PipelineCache};
 use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
 use millpond_memory::measure::memory_bandwidth;
 use millpond_memory::watch::system_clock;
@@ -347,6 +347,11 @@ impl Engine {
     pub fn take_findings(&self) -> Vec<String> {
         let findings = self.sim.as_ref().map(|sim| sim.take_findings()).unwrap_or_default();
         findings.iter().map(|finding| finding.to_string()).collect()
+    }
+
+    /// What the cache of its pipelines has done so far.
+    pub fn pipeline_statistics(&self) -> CacheStatistics {
+        self.pipelines.statistics()
     }
 
     /// Where the aggregates among the pipelines compiled so far keep their groups, in no order.

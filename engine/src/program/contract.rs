@@ -35,6 +35,7 @@ use crate::program::given::Given;
 use crate::program::lower::{LoweredSink, SegmentLowering};
 use crate::program::part::Kept;
 use crate::program::segments::{Open, Segments};
+use crate::program::tables::HostTable;
 use crate::reason::Reason;
 
 /// How the device nodes of an operator become segments of a program.
@@ -115,6 +116,21 @@ pub trait SourceRun: Send + Sync {
     /// What is prepared for one source serves any other with the same stamp in its place: their facts are the same.
     fn stamp(&self) -> u64 {
         0
+    }
+
+    /// A lookup table over the dictionary of column `column`, where it stays on the device beside the column. Otherwise the run uploads
+    /// one of its own.
+    ///
+    /// # Errors
+    /// The device's.
+    fn lookup(
+        &self,
+        _column: usize,
+        _table: &HostTable<'_>,
+        _context: &RunContext,
+        _stream: &Stream,
+    ) -> Result<Option<LookupInput>, Failure> {
+        Ok(None)
     }
 
     /// Gives all rows to segment `to`, of which it is source `number`, from any number of streams. Asked again it gives them again.

@@ -24,6 +24,7 @@ pub(crate) mod interning;
 pub(crate) mod keep;
 pub mod lower;
 pub mod materialise;
+pub mod movers;
 mod pack;
 pub mod part;
 pub mod prepared;

@@ -5,14 +5,17 @@
 //! Memory   the packed part beside the others, which go when it is written.
 //! Waits    to count, in a first run; packing does not.
 
-use millpond_kernels::codegen::ir::{Extents, Graph, PipelineSpec, SinkSpec, Ty};
+use millpond_kernels::abi::extent_bytes;
+use millpond_kernels::codegen::ir::{ColumnSpec, Extents, Graph, PipelineSpec, SinkSpec};
 use millpond_kernels::layout::OutputLayout;
 use millpond_kernels::pipeline::Input;
+use millpond_kernels::tune::MAX_EXTENT_PARAM_BYTES;
 use millpond_memory::{DeviceBuffer, Reservation, Stream};
 
 use crate::error::EngineError;
 use crate::program::answers::{Question, rows_of_each};
 use crate::program::failure::Failure;
+use crate::program::movers::{Mover, Moves};
 use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
 use crate::program::run::Run;
 
@@ -76,30 +79,44 @@ impl Run {
         }
         let first = parts.first().ok_or_else(|| EngineError::internal("there is a part at least"))?;
         // Every column of the layout travels: sort keys follow those of the result.
-        let types: Vec<Ty> = first.layout.columns.iter().map(|column| column.ty).collect();
-        let mut graph = Graph::new();
-        let outputs = types.iter().enumerate().map(|(index, ty)| graph.column(index as u32, *ty)).collect();
-        let spec = PipelineSpec {
-            extents: Extents::Many,
-            columns: first.layout.column_specs(),
-            literals: vec![],
-            lookups: vec![],
-            tables: vec![],
-            expanded: false,
-            graph,
-            filters: vec![],
-            sink: SinkSpec::Materialise { outputs },
-        };
-        let pipeline = self.pipeline(&spec)?;
+        let columns = first.layout.column_specs();
+        // One part is described by the launch itself; descriptors of several are uploaded.
+        let is_one = parts.len() == 1 && extent_bytes(columns.len()) <= MAX_EXTENT_PARAM_BYTES;
+        let number = if is_one { Extents::One } else { Extents::Many };
+        let mover = Mover { moves: Moves::Pack(number), columns: columns.clone() };
+        let pipeline = self.mover(mover, || Ok(packing(number, columns)))?;
         let extents = parts.iter().map(|part| part.all_columns()).collect::<Result<Vec<_>, _>>()?;
-        let bytes = pipeline.descriptors(&extents)?;
-        let descriptors = DeviceBuffer::upload(&bytes, stream, &self.engine.pool, &self.engine.pinned)?;
+        let descriptors = match is_one {
+            true => None,
+            false => {
+                let bytes = pipeline.descriptors(&extents)?;
+                Some(DeviceBuffer::upload(&bytes, stream, &self.engine.pool, &self.engine.pinned)?)
+            }
+        };
+        let descriptors = descriptors.as_ref().map(DeviceBuffer::as_view);
         let layout = pipeline.output_layout(&extents);
         let (buffer, promise) = self.output(&layout, waits, stream)?;
-        let texts = self.reached.by(&spec);
-        let input = Input { extents: &extents, descriptors: Some(&descriptors), texts: &texts, ..Input::default() };
+        let texts = self.reached.by(&pipeline.compiled().spec);
+        let input = Input { extents: &extents, descriptors, texts: &texts, ..Input::default() };
         pipeline.materialise(input, &buffer, &layout, stream)?;
         self.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Ok(Part::new(&buffer, layout, vec![]).arranged(&first.outputs, &first.at).promised(promise))
+    }
+}
+
+/// All rows of the extents, as dense columns.
+fn packing(extents: Extents, columns: Vec<ColumnSpec>) -> PipelineSpec {
+    let mut graph = Graph::new();
+    let outputs = columns.iter().enumerate().map(|(index, of)| graph.column(index as u32, of.ty)).collect();
+    PipelineSpec {
+        extents,
+        columns,
+        literals: vec![],
+        lookups: vec![],
+        tables: vec![],
+        expanded: false,
+        graph,
+        filters: vec![],
+        sink: SinkSpec::Materialise { outputs },
     }
 }

@@ -20,6 +20,7 @@ use crate::program::build_side::{BuildForm, KeyForm};
 use crate::program::contract::{SourceFacts, SourceRun};
 use crate::program::given::Details;
 use crate::program::lower::{Builds, SegmentInput, WholeSegment};
+use crate::program::movers::Movers;
 use crate::program::segments::{Origin, Program};
 use crate::program::tables::Tables;
 use crate::reason::Reason;
@@ -99,6 +100,8 @@ pub struct Prepared {
     compiled: Arc<Mutex<HashMap<usize, Compiled>>>,
     /// What runs have asked the device.
     pub answers: Arc<Answers>,
+    /// Pipelines that move rows between segments.
+    pub movers: Arc<Movers>,
 }
 
 /// A segment as a run has compiled it.
@@ -180,6 +183,7 @@ impl Prepared {
             tables: Arc::new(Mutex::new(Tables::new(definitions, dictionaries))),
             compiled: Arc::default(),
             answers: Arc::default(),
+            movers: Arc::default(),
         })
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::arrow::array::ArrayRef;
 use millpond_kernels::codegen::ir::PipelineSpec;
-use millpond_kernels::pipeline::{Input, LookupInput};
+use millpond_kernels::pipeline::{Input, LookupInput, Pipeline};
 use millpond_kernels::text;
 use millpond_memory::Stream;
 use tokio::sync::RwLock;
@@ -23,8 +23,9 @@ use crate::program::context::RunContext;
 use crate::program::contract::SourceRun;
 use crate::program::extents::Shape;
 use crate::program::failure::Failure;
+use crate::program::movers::Mover;
 use crate::program::prepared::{Lessons, Prepared};
-use crate::program::tables::RunTables;
+use crate::program::tables::{HostTable, RunTables};
 use crate::program::texts::{self, Made, Reached};
 use crate::result::results::{Output, Results};
 
@@ -113,7 +114,11 @@ impl Run {
     /// A table of a launch over a dictionary, as far as the dictionary goes.
     pub fn lookup(&self, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
         let (mut own, most) = (self.tables(), self.most_values_if_needed());
-        own.lookup(lookup, &mut self.prepared.tables(), most, &self.engine, stream)
+        let kept = |(source, column): (usize, usize), table: &HostTable<'_>| match self.sources.get(source) {
+            Some(source) => source.lookup(column, table, &self.context, stream),
+            None => Ok(None),
+        };
+        own.lookup(lookup, &mut self.prepared.tables(), most, (&self.engine, stream), &kept)
     }
 
     /// All values of a dictionary.
@@ -124,6 +129,15 @@ impl Run {
     /// True when a state holds ranks that no longer are what they were when a launch read them.
     pub fn ranks_moved(&self) -> bool {
         self.tables().ranks_moved()
+    }
+
+    /// The pipeline that moves rows so; its spec is made when it is asked for the first time.
+    pub fn mover(
+        &self,
+        mover: Mover,
+        spec: impl FnOnce() -> Result<PipelineSpec, Failure>,
+    ) -> Result<Arc<Pipeline>, Failure> {
+        self.prepared.movers.pipeline(mover, &self.context, spec)
     }
 
     /// Passes over the input of a segment, one for each part of its keys.

@@ -1,7 +1,7 @@
 //! The dictionaries of a program, the lookup tables over them, and what a run has of both on the device.
 //!
 //!   string arrays ─ intern ─► codes          D0 grows: [PROMO TIN, SMALL NICKEL] + [LARGE BRASS]
-//!   lookup over D0          ─► extended by the new values, uploaded again when it grew
+//!   lookup over D0          ─► extended by the new values, uploaded again when it grew; over a stored column's it stays there
 //!
 //!   Prepared ─► Tables: dictionaries, and what lookups have for their values ◄─ run 1 ─ run 2 …       values are added, none goes
 //!   Run ──────► RunTables: tables on the device, ranks that states keep                               gone with the run
@@ -14,6 +14,7 @@
 //!           of one value starts again with the dictionary it has filled; values that come after the last launch have no rank.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, UInt32Array, new_null_array};
@@ -22,9 +23,9 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
-use millpond_kernels::codegen::ir::ColumnSpec;
+use millpond_kernels::codegen::ir::{ColumnSpec, Physical, Ty};
 use millpond_kernels::pipeline::LookupInput;
-use millpond_memory::{DeviceBuffer, Stream};
+use millpond_memory::{DeviceBuffer, Scope, Stream};
 
 use crate::column::DictionaryId;
 use crate::column::dictionary::{SharedDictionary, SourceDictionaries};
@@ -41,13 +42,25 @@ pub struct Tables {
     sources: SourceDictionaries,
     /// Dictionaries that are made from others.
     made: HashMap<DictionaryId, Interner>,
-    /// What lookups have for the codes so far, where values are only ever added.
+    /// What lookups have for the codes so far.
     known: Vec<(Lookup, ArrayRef)>,
 }
 
 impl Tables {
     pub fn new(definitions: Dictionaries, sources: SourceDictionaries) -> Self {
         Self { definitions, sources, made: HashMap::new(), known: vec![] }
+    }
+
+    /// The source columns whose values it holds, or what expressions make of them.
+    fn columns_behind(&self, id: DictionaryId) -> Vec<(usize, usize)> {
+        match self.definitions.get(id) {
+            Some(Dictionary::Source { upload, column, .. }) => vec![(*upload, *column)],
+            Some(Dictionary::Derived { of, .. } | Dictionary::Sorted { of, .. }) => self.columns_behind(*of),
+            Some(Dictionary::Merged { parts, .. }) => {
+                parts.iter().flat_map(|part| self.columns_behind(*part)).collect()
+            }
+            Some(Dictionary::Constants { .. }) | None => vec![],
+        }
     }
 
     /// The source column whose dictionary this is.
@@ -123,25 +136,24 @@ impl Tables {
 
     /// What a lookup has for each code of its dictionary so far.
     fn evaluate(&mut self, lookup: &Lookup, most: usize) -> Result<ArrayRef, Failure> {
-        if !matches!(lookup.kind, LookupKind::Value(_) | LookupKind::Merge(_) | LookupKind::Code(_)) {
-            let all = self.values_from(lookup.dictionary, 0)?;
-            return self.evaluate_over(lookup, all, most);
-        }
         let at = self.known.iter().position(|(known, _)| known == lookup);
-        let Some(at) = at else {
-            let all = self.values_from(lookup.dictionary, 0)?;
-            let values = self.evaluate_over(lookup, all, most)?;
-            self.known.push((lookup.clone(), Arc::clone(&values)));
-            return Ok(values);
-        };
-        let known = Arc::clone(&self.known[at].1);
-        if known.len() == self.len(lookup.dictionary) {
-            return Ok(known);
+        let known = at.map(|at| Arc::clone(&self.known[at].1));
+        if let Some(known) = known.as_ref().filter(|known| known.len() == self.len(lookup.dictionary)) {
+            return Ok(Arc::clone(known));
         }
-        let new = self.values_from(lookup.dictionary, known.len())?;
+        // Where values are only ever added, the new ones are evaluated; a rank among more values is another.
+        let adds = matches!(lookup.kind, LookupKind::Value(_) | LookupKind::Merge(_) | LookupKind::Code(_));
+        let known = known.filter(|_| adds);
+        let new = self.values_from(lookup.dictionary, known.as_ref().map_or(0, |known| known.len()))?;
         let new = self.evaluate_over(lookup, new, most)?;
-        let values = concat(&[known.as_ref(), new.as_ref()])?;
-        self.known[at].1 = Arc::clone(&values);
+        let values = match &known {
+            Some(known) => concat(&[known.as_ref(), new.as_ref()])?,
+            None => new,
+        };
+        match at {
+            Some(at) => self.known[at].1 = Arc::clone(&values),
+            None => self.known.push((lookup.clone(), Arc::clone(&values))),
+        }
         Ok(values)
     }
 
@@ -262,13 +274,14 @@ impl RunTables {
     }
 
     /// A table of a launch, evaluated and uploaded as far as its dictionary goes; dictionaries that it makes may have `most` values.
+    /// `kept` has the table if it stays on the device beside this column of this source.
     pub fn lookup(
         &mut self,
         lookup: &Lookup,
         tables: &mut Tables,
         most: usize,
-        engine: &Engine,
-        stream: &Stream,
+        (engine, stream): (&Engine, &Stream),
+        kept: &dyn Fn((usize, usize), &HostTable<'_>) -> Result<Option<LookupInput>, Failure>,
     ) -> Result<LookupInput, Failure> {
         let known = self.uploaded.iter().position(|(known, ..)| known == lookup);
         if let Some((_, covered, input)) = known.map(|known| &self.uploaded[known])
@@ -284,7 +297,18 @@ impl RunTables {
             }
             _ => tables.evaluate(lookup, most)?,
         };
-        let input = upload(&values, lookup, engine, stream)?;
+        let table = HostTable { values: &values, physical: lookup.physical(), ty: lookup.ty };
+        let mut input = None;
+        for column in tables.columns_behind(lookup.dictionary) {
+            input = match input {
+                None => kept(column, &table)?,
+                some => some,
+            };
+        }
+        let input = match input {
+            Some(input) => input,
+            None => table.bytes()?.upload(engine, stream, stream.scope())?.0,
+        };
         if lookup.kind == LookupKind::KeptRank {
             self.keep_ranks(lookup.dictionary, values.as_primitive());
         }
@@ -320,37 +344,64 @@ fn ranks(values: &ArrayRef) -> Result<UInt32Array> {
     Ok(ranks.into())
 }
 
-/// A table on the device: one value per code, never empty, so that it has an address.
-fn upload(values: &ArrayRef, of: &Lookup, engine: &Engine, stream: &Stream) -> Result<LookupInput, Failure> {
-    let values = match values.is_empty() {
-        true => ScalarValue::try_new_null(values.data_type()).and_then(|null| null.to_array_of_size(1))?,
-        false => Arc::clone(values),
-    };
-    let rows = values.len();
-    let batch = datafusion::arrow::record_batch::RecordBatch::try_from_iter([("value", Arc::clone(&values))])?;
-    let column = ColumnSpec { physical: of.physical(), has_base: false, ty: of.ty.nullable(true) };
-    let layout = ExtentLayout::new(std::slice::from_ref(&batch), &[column], &[true]);
-    let region = layout.columns[0].clone().ok_or_else(|| EngineError::internal("a table has one column"))?;
-    // A table whose type has NULLs has a bitmap, even while nothing in it is NULL.
-    let bitmap = rows.div_ceil(32) * 4;
-    let validity = region.validity.clone().unwrap_or(layout.bytes..layout.bytes + bitmap);
-    let bytes = layout.bytes.max(validity.end).next_multiple_of(256);
-    let mut host = vec![0_u8; bytes];
-    let no_strings = |_: &ArrayRef| Err(EngineError::internal("strings in a table are codes").into());
-    let written = layout.write(&mut host[..layout.bytes], 0, &column, 0, &[batch], no_strings)?;
-    if written.is_err() {
-        return Err(EngineError::internal("a table's values have no range to leave").into());
-    }
-    if region.validity.is_none() {
-        for row in 0..rows {
-            host[validity.start + row / 8] |= 1 << (row % 8);
+/// A lookup table on the host: one value per code.
+pub struct HostTable<'v> {
+    pub values: &'v ArrayRef,
+    pub physical: Physical,
+    /// Of its values; `nullable` says that there may be NULLs among them.
+    pub ty: Ty,
+}
+
+/// The same as its bytes lie on the device.
+pub struct TableBytes {
+    bytes: Vec<u8>,
+    values: Range<usize>,
+    validity: Option<Range<usize>>,
+}
+
+impl HostTable<'_> {
+    /// The bytes of the table, which is never empty, so that it has an address.
+    pub fn bytes(&self) -> Result<TableBytes, Failure> {
+        let values = match self.values.is_empty() {
+            true => ScalarValue::try_new_null(self.values.data_type()).and_then(|null| null.to_array_of_size(1))?,
+            false => Arc::clone(self.values),
+        };
+        let rows = values.len();
+        let batch = datafusion::arrow::record_batch::RecordBatch::try_from_iter([("value", values)])?;
+        let column = ColumnSpec { physical: self.physical, has_base: false, ty: self.ty.nullable(true) };
+        let layout = ExtentLayout::new(std::slice::from_ref(&batch), &[column], &[true]);
+        let region = layout.columns[0].clone().ok_or_else(|| EngineError::internal("a table has one column"))?;
+        // A table whose type has NULLs has a bitmap, even while nothing in it is NULL.
+        let bitmap = rows.div_ceil(32) * 4;
+        let validity = region.validity.clone().unwrap_or(layout.bytes..layout.bytes + bitmap);
+        let mut bytes = vec![0_u8; layout.bytes.max(validity.end).next_multiple_of(256)];
+        let no_strings = |_: &ArrayRef| Err(EngineError::internal("strings in a table are codes").into());
+        let written = layout.write(&mut bytes[..layout.bytes], 0, &column, 0, &[batch], no_strings)?;
+        if written.is_err() {
+            return Err(EngineError::internal("a table's values have no range to leave").into());
         }
+        if region.validity.is_none() {
+            for row in 0..rows {
+                bytes[validity.start + row / 8] |= 1 << (row % 8);
+            }
+        }
+        Ok(TableBytes { bytes, values: region.values, validity: self.ty.nullable.then_some(validity) })
     }
-    let buffer = DeviceBuffer::upload(&host, stream, &engine.pool, &engine.pinned)?;
-    Ok(LookupInput {
-        values: buffer.view(region.values)?,
-        validity: of.ty.nullable.then(|| buffer.view(validity)).transpose()?,
-    })
+}
+
+impl TableBytes {
+    pub fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Uploads the table. The buffer counts as `scope`'s, the copy as the stream's; also gives what the buffer takes of the pool.
+    pub fn upload(&self, engine: &Engine, stream: &Stream, scope: &Scope) -> Result<(LookupInput, u64), Failure> {
+        let buffer = DeviceBuffer::new(self.bytes.len(), &stream.with_scope(scope), &engine.pool)?;
+        buffer.upload_from(&self.bytes, stream, &engine.pinned)?;
+        let validity = self.validity.clone().map(|range| buffer.view(range)).transpose()?;
+        let input = LookupInput { values: buffer.view(self.values.clone())?, validity };
+        Ok((input, buffer.allocated_bytes().as_u64()))
+    }
 }
 
 #[cfg(test)]

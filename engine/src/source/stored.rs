@@ -13,14 +13,17 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
+use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, LookupInput};
+use millpond_memory::Stream;
 
 use crate::column::{DictionaryId, Form, uploaded_columns};
 use crate::metric;
+use crate::program::context::RunContext;
 use crate::program::contract::{SourceFacts, SourceRun};
 use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
-use crate::store::{ColumnForm, StoredColumn, View};
+use crate::program::tables::HostTable;
+use crate::store::{ColumnForm, Store, StoredColumn, View};
 
 /// Rows are taken at least so many at a time.
 const LEAST_ROWS: u64 = 1 << 12;
@@ -68,6 +71,19 @@ impl SourceRun for StoredRun {
 
     fn stamp(&self) -> u64 {
         self.view.stamp()
+    }
+
+    fn lookup(
+        &self,
+        column: usize,
+        table: &HostTable<'_>,
+        context: &RunContext,
+        stream: &Stream,
+    ) -> Result<Option<LookupInput>, Failure> {
+        match self.view.columns.get(column) {
+            Some(Some(column)) => Store::of(&context.engine).lookup(column, table, context, stream),
+            _ => Ok(None),
+        }
     }
 
     fn extents<'a>(&'a self, number: usize, to: &'a Arc<SegmentRun>) -> BoxFuture<'a, Result<(), Failure>> {

@@ -25,6 +25,10 @@ use crate::device::Engine;
 use crate::error::EngineError;
 use crate::program::failure::Failure;
 use crate::store::Entry;
+use crate::store::lookups::KeptLookups;
+
+/// Room for lookup tables over the dictionary of a small column.
+const LEAST_ROOM: u64 = 1 << 20;
 
 /// In which form the values of a column lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -69,7 +73,9 @@ pub struct StoredColumn {
     values: DeviceView,
     validity: Option<DeviceView>,
     /// Its bytes with what fills the pool's units.
-    pub allocated: u64,
+    allocated: u64,
+    /// Over its dictionary.
+    pub(super) lookups: KeptLookups,
     held: Held,
 }
 
@@ -265,7 +271,8 @@ impl Whole {
             uses: AtomicU64::new(0),
             last_used: AtomicU64::new(0),
         };
-        Ok(StoredColumn { about: Arc::new(about), values, validity, allocated, held: Held::Promise(promise) })
+        let (about, held) = (Arc::new(about), Held::Promise(promise));
+        Ok(StoredColumn { about, values, validity, allocated, lookups: KeptLookups::default(), held })
     }
 }
 
@@ -279,7 +286,8 @@ impl StoredColumn {
     ) -> Result<Self, Failure> {
         let mut views = views.into_iter();
         let values = views.next().ok_or_else(|| EngineError::internal("a column has values"))?;
-        Ok(Self { about, values, validity: views.next(), allocated, held: Held::Promise(promise) })
+        let (validity, held) = (views.next(), Held::Promise(promise));
+        Ok(Self { about, values, validity, allocated, lookups: KeptLookups::default(), held })
     }
 
     /// A column that is lent: its values, and its validity where it has one.
@@ -290,7 +298,8 @@ impl StoredColumn {
         let mut views = from.iter().cloned();
         let values = views.next().ok_or_else(|| EngineError::internal("a column has values"))?;
         let validity = views.next();
-        Ok(Self { about, values, validity, allocated, held: Held::Lent { _from: from } })
+        let held = Held::Lent { _from: from };
+        Ok(Self { about, values, validity, allocated, lookups: KeptLookups::default(), held })
     }
 
     /// What is known of it, its views, and what was promised for them.
@@ -319,6 +328,21 @@ impl StoredColumn {
             }
         };
         Ok(ColumnInput { values, validity: self.validity.as_ref().map(bits).transpose()?, base: self.base })
+    }
+
+    /// What it holds on the device, lookup tables included.
+    pub fn held_bytes(&self) -> u64 {
+        self.bytes + self.lookups.bytes()
+    }
+
+    /// The same as the pool counts it, with what fills its units.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.allocated + self.lookups.allocated_bytes()
+    }
+
+    /// Lookup tables may take as much as it takes itself; a small one's may take more.
+    pub(super) fn room_for_lookups(&self) -> u64 {
+        self.bytes.max(LEAST_ROOM)
     }
 
     /// The rows of its file `from`, to become those of file `file` in another column, where their dictionary is number `dictionary`.

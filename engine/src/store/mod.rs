@@ -22,6 +22,7 @@ mod identity;
 mod kin;
 mod listings;
 mod load;
+mod lookups;
 mod made;
 mod room;
 mod scan;
@@ -204,7 +205,7 @@ impl Store {
 
     /// The same as the pool counts them, with what fills its units.
     pub fn allocated_bytes(&self) -> u64 {
-        self.columns().iter().map(|of| of.column.allocated).sum::<u64>() + self.made_bytes()
+        self.columns().iter().map(|of| of.column.allocated_bytes()).sum::<u64>() + self.made_bytes()
     }
 
     /// The columns of a view, or all there are, by table and name.
@@ -425,8 +426,8 @@ impl Store {
                 lock(&table.stored).columns.iter().map(|(key, column)| (*key, Arc::clone(column))).collect();
             columns.into_iter().map(move |(key, column)| {
                 // It may be used while others are compared with it.
-                let worth = column.worth(now);
-                Candidate { table: Arc::clone(&table), key, column, worth }
+                let (worth, bytes) = (column.worth(now), column.held_bytes());
+                Candidate { table: Arc::clone(&table), key, column, worth, bytes }
             })
         };
         tables.into_iter().flat_map(of).collect()
@@ -454,16 +455,20 @@ impl Table {
     }
 
     fn bytes(&self) -> u64 {
-        lock(&self.stored).columns.values().map(|column| column.bytes).sum()
+        lock(&self.stored).columns.values().map(|column| column.held_bytes()).sum()
     }
 
     /// Its columns whose numbers are asked for.
     fn entries(&self, is_asked: &dyn Fn(u64) -> bool) -> Vec<Entry> {
         let stored = lock(&self.stored);
-        let device = stored.columns.values().map(|column| (&column.about, "device"));
-        let all = device.chain(stored.host.values().map(|column| (&column.about, "host")));
-        let asked = all.filter(|(about, _)| is_asked(about.number));
-        asked.map(|(about, tier)| about.entry(self.identity.name(), tier)).collect()
+        let device = stored.columns.values().map(|column| (&column.about, "device", column.lookups.bytes()));
+        let all = device.chain(stored.host.values().map(|column| (&column.about, "host", 0)));
+        let asked = all.filter(|(about, ..)| is_asked(about.number));
+        let entry = |(about, tier, lookups): (&Arc<column::About>, _, u64)| {
+            let own = about.entry(self.identity.name(), tier);
+            Entry { bytes: own.bytes + lookups, ..own }
+        };
+        asked.map(entry).collect()
     }
 
     /// Lets go of its columns; what was refused may be tried again.

@@ -42,7 +42,7 @@ impl Store {
     /// True if these may become stored within the budget, whoever must leave for it. Columns of the numbers in `going` leave anyway.
     pub(super) fn could_fit(&self, new: Newcomers, budget: u64, going: &HashSet<u64>) -> bool {
         let stays = |of: &Candidate| !going.contains(&of.column.number) && !of.may_leave_for(new);
-        let staying: u64 = self.columns().iter().filter(|of| stays(of)).map(|of| of.column.bytes).sum();
+        let staying: u64 = self.columns().iter().filter(|of| stays(of)).map(|of| of.bytes).sum();
         let made: u64 = self.made().iter().map(|rows| rows.staying_bytes(self.now(), new.worth())).sum();
         staying + made + new.bytes <= budget
     }
@@ -56,10 +56,10 @@ impl Store {
         let mut columns = self.columns();
         columns.retain(|of| !going.contains(&of.column.number));
         let (now, made) = (self.now(), self.made());
-        let mut used = columns.iter().map(|of| of.column.bytes).sum::<u64>() + self.made_bytes();
+        let mut used = columns.iter().map(|of| of.bytes).sum::<u64>() + self.made_bytes();
         columns.retain(|of| of.is_idle() && of.worth < worth);
         let staying_made: u64 = made.iter().map(|rows| rows.staying_bytes(now, worth)).sum();
-        let leaving = columns.iter().map(|of| of.column.bytes).sum::<u64>() + self.made_bytes() - staying_made;
+        let leaving = columns.iter().map(|of| of.bytes).sum::<u64>() + self.made_bytes() - staying_made;
         if used - leaving + wanted.bytes > budget {
             return None;
         }
@@ -68,7 +68,7 @@ impl Store {
             if used + wanted.bytes <= budget {
                 break;
             }
-            used -= of.column.bytes;
+            used -= of.bytes;
             self.leave(of);
         }
         // What a query has made is not read again from anywhere: it goes to host memory when nothing else can go.
@@ -111,6 +111,8 @@ pub(super) struct Candidate {
     pub key: (usize, ColumnForm),
     pub column: Arc<StoredColumn>,
     pub worth: f64,
+    /// What goes with it.
+    pub bytes: u64,
 }
 
 impl Candidate {
@@ -131,7 +133,7 @@ impl Spillable for Store {
     }
 
     fn spillable_bytes(&self) -> ByteSize {
-        ByteSize(self.columns().iter().filter(|of| of.is_idle()).map(|of| of.column.bytes).sum())
+        ByteSize(self.columns().iter().filter(|of| of.is_idle()).map(|of| of.bytes).sum())
     }
 
     /// Columns go before anything that a query is working on.
@@ -147,7 +149,7 @@ impl Spillable for Store {
             if freed >= wanted.as_u64() {
                 break;
             }
-            freed += of.column.bytes;
+            freed += of.bytes;
             self.leave(of);
         }
         Ok(ByteSize(freed))

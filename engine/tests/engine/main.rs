@@ -10,6 +10,7 @@ mod floats;
 mod found;
 mod functions;
 mod groups;
+mod hot;
 mod joins;
 mod kept_plans;
 mod kernel_cache;

@@ -47,9 +47,11 @@ pub fn queries() -> Vec<(usize, String)> {
 
 /// A folder of generated Parquet files, made once for all tests.
 pub fn data(scale: &'static str) -> PathBuf {
+    static TENTH: OnceLock<tempfile::TempDir> = OnceLock::new();
     static HUNDREDTH: OnceLock<tempfile::TempDir> = OnceLock::new();
     static THOUSANDTH: OnceLock<tempfile::TempDir> = OnceLock::new();
     let made = match scale {
+        "0.1" => &TENTH,
         "0.01" => &HUNDREDTH,
         _ => &THOUSANDTH,
     };

@@ -22,6 +22,7 @@ use crate::operator::limit::lower::LimitSink;
 use crate::program::contract::SinkRun;
 use crate::program::extents::{Extent, SegmentRun};
 use crate::program::failure::Failure;
+use crate::program::movers::{Mover, Moves};
 use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
 
@@ -83,7 +84,8 @@ impl SinkRun for LimitRun {
 
 /// The rows of `part` with these numbers.
 fn rows_between(part: &Part, rows: Range<u64>, run: &Run, stream: &Stream) -> Result<Part, Failure> {
-    let pipeline = run.pipeline(&between(part).map_err(|e| Failure::trouble(e.to_string()))?)?;
+    let mover = Mover { moves: Moves::Slice, columns: part.layout.column_specs() };
+    let pipeline = run.mover(mover, || between(part).map_err(|e| Failure::trouble(e.to_string())))?;
     let extent = part.all_columns()?;
     let extents = std::slice::from_ref(&extent);
     let layout = pipeline.output_layout(extents);

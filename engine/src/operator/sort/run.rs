@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use millpond_kernels::codegen::ir::{
-    ColumnSpec, Extents, Graph, LookupSpec, Physical, PipelineSpec, Range, Repr, SinkSpec, Ty,
+    ColumnSpec, Extents, Graph, GraphError, LookupSpec, Physical, PipelineSpec, Range, Repr, SinkSpec, Ty,
 };
 use millpond_kernels::pipeline::{ExtentInput, Input, LookupInput};
 use millpond_kernels::sort::{self, Sort};
@@ -32,6 +32,7 @@ use crate::program::extents::{Extent, SegmentRun};
 use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::lower::LoweredSegment;
+use crate::program::movers::{Mover, Moves};
 use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
 
@@ -207,28 +208,15 @@ pub(crate) fn fetch_rows(
     stream: &Stream,
 ) -> Result<Part, Failure> {
     // All columns are fetched by one launch: a pipeline over the row numbers, in which every column is a lookup table.
+    let specs = part.layout.column_specs()[columns.clone()].to_vec();
     let columns = &part.layout.columns[columns];
-    let mut graph = Graph::new();
-    let row = graph.column(0, Ty::new(Repr::U32));
-    let mut outputs = Vec::with_capacity(columns.len());
     let mut tables = Vec::with_capacity(columns.len());
-    for (table, column) in columns.iter().enumerate() {
-        outputs.push(graph.lookup(row, table as u32, column.ty).map_err(|e| Failure::trouble(e.to_string()))?);
+    for column in columns {
         let validity = column.validity.clone().map(|range| part.buffer.view(range)).transpose()?;
         tables.push(LookupInput { values: part.buffer.view(column.values.clone())?, validity });
     }
-    let spec = PipelineSpec {
-        extents: Extents::One,
-        columns: vec![ColumnSpec { physical: Physical::U32, has_base: false, ty: Ty::new(Repr::U32) }],
-        literals: vec![],
-        lookups: columns.iter().map(|c| LookupSpec { physical: c.physical, ty: c.ty }).collect(),
-        tables: vec![],
-        expanded: false,
-        graph,
-        filters: vec![],
-        sink: SinkSpec::Materialise { outputs },
-    };
-    let fetch = run.pipeline(&spec)?;
+    let mover = Mover { moves: Moves::Fetch, columns: specs.clone() };
+    let fetch = run.mover(mover, || fetching(&specs).map_err(|e| Failure::trouble(e.to_string())))?;
     let extents = std::slice::from_ref(order);
     let layout = fetch.output_layout(extents);
     let (buffer, promise) = run.output(&layout, waits, stream)?;
@@ -237,4 +225,23 @@ pub(crate) fn fetch_rows(
     fetch.materialise(input, &buffer, &layout, stream)?;
     run.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     Ok(Part::new(&buffer, layout, vec![]).promised(promise))
+}
+
+/// Columns of these forms, by row numbers.
+fn fetching(columns: &[ColumnSpec]) -> Result<PipelineSpec, GraphError> {
+    let mut graph = Graph::new();
+    let row = graph.column(0, Ty::new(Repr::U32));
+    let outputs = columns.iter().enumerate().map(|(table, column)| graph.lookup(row, table as u32, column.ty));
+    let outputs = outputs.collect::<Result<_, _>>()?;
+    Ok(PipelineSpec {
+        extents: Extents::One,
+        columns: vec![ColumnSpec { physical: Physical::U32, has_base: false, ty: Ty::new(Repr::U32) }],
+        literals: vec![],
+        lookups: columns.iter().map(|column| LookupSpec { physical: column.physical, ty: column.ty }).collect(),
+        tables: vec![],
+        expanded: false,
+        graph,
+        filters: vec![],
+        sink: SinkSpec::Materialise { outputs },
+    })
 }
