@@ -68,12 +68,21 @@ fn holds(query: &Query, expected: &Outcome, actual: &Outcome) {
 async fn every_query_gives_the_cpus_rows_on_the_simulated_device() {
     let (cpu, sim) =
         (session(DeviceChoice::Cpu, Strategy::CudaAsync).await, session(DeviceChoice::Sim, Strategy::CudaAsync).await);
+    let (fed, evicting) =
+        (session(DeviceChoice::Sim, Strategy::CudaAsync).await, session(DeviceChoice::Sim, Strategy::CudaAsync).await);
+    for (session, setting) in [(&fed, "cache = off"), (&evicting, "cache_bytes = 300000")] {
+        session.context().sql(&format!("SET millpond.{setting}")).await.expect("the option is taken");
+    }
     let mut places = String::new();
     for query in &suite().queries {
         let expected = run(&cpu, query).await;
         assert!(expected.answer.num_rows() > 0, "{} gives no rows", query.id);
         let actual = run(&sim, query).await;
         holds(query, &expected, &actual);
+        // Again over columns that stay, over none, and over columns of which some leave for others.
+        for session in [&sim, &fed, &evicting] {
+            holds(query, &expected, &run(session, query).await);
+        }
         let (report, reasons) = (&actual.report, actual.report.reasons.join("; ").replace('|', "\\|"));
         let place = format!("{}/{}", report.operators_on_device, report.operators);
         places.push_str(&format!("| {} | {place} | {reasons} |\n", query.id));

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   joins.slt ─┬─► cpu                 DataFusion alone: the expected answers are right
-//!              ├─► sim                 the simulated device
+//!              ├─► sim                 the simulated device: each query twice, the second over columns that stay
+//!              ├─► sim_short_cache     the same where columns leave for others all the time
 //!              ├─► sim_tiny_batches    extents of 3 rows, 7 feeders, 7 partitions, a schedule that changes with the commit
 //!              ├─► sim_few_codes       string columns of more than 2 values have no dictionary, of more than 8 none at all
 //!              ├─► sim_tight_memory    a device with very little memory: operators spill or hand over to the CPU
@@ -32,32 +33,46 @@ struct Configuration {
     device: DeviceChoice,
     partitions: usize,
     options: &'static [(&'static str, &'static str)],
+    /// How often each query runs.
+    times: usize,
     /// The simulated device runs by a schedule that `MILLPOND_FUZZ_SEED` names, or the commit.
     shuffled: bool,
 }
 
-const CPU: Configuration = Configuration { device: DeviceChoice::Cpu, partitions: 4, options: &[], shuffled: false };
-const SIM: Configuration = Configuration { device: DeviceChoice::Sim, partitions: 4, options: &[], shuffled: false };
+const CPU: Configuration =
+    Configuration { device: DeviceChoice::Cpu, partitions: 4, options: &[], times: 1, shuffled: false };
+const SIM: Configuration =
+    Configuration { device: DeviceChoice::Sim, partitions: 4, options: &[], times: 2, shuffled: false };
+const SIM_SHORT_CACHE: Configuration = Configuration {
+    device: DeviceChoice::Sim,
+    partitions: 2,
+    options: &[("cache_bytes", "400"), ("partitions", "2")],
+    times: 2,
+    shuffled: false,
+};
 const SIM_TINY_BATCHES: Configuration = Configuration {
     device: DeviceChoice::Sim,
     partitions: 7,
-    options: &[("batch_rows", "3"), ("partitions", "7")],
+    options: &[("batch_rows", "3"), ("partitions", "7"), ("cache", "off")],
+    times: 1,
     shuffled: true,
 };
 const SIM_FEW_CODES: Configuration = Configuration {
     device: DeviceChoice::Sim,
     partitions: 3,
     options: &[("debug_dictionary_values", "2"), ("batch_rows", "40"), ("partitions", "2")],
+    times: 2,
     shuffled: false,
 };
 const SIM_TIGHT_MEMORY: Configuration = Configuration {
     device: DeviceChoice::Sim,
     partitions: 3,
     options: &[("memory_limit_bytes", "64KiB"), ("batch_rows", "50"), ("partitions", "2")],
+    times: 1,
     shuffled: false,
 };
 const CUDA: Configuration =
-    Configuration { device: DeviceChoice::Cuda(0), partitions: 4, options: &[], shuffled: false };
+    Configuration { device: DeviceChoice::Cuda(0), partitions: 4, options: &[], times: 2, shuffled: false };
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("slt").join(format!("{name}.slt"))
@@ -109,8 +124,11 @@ fn run(name: &str, configuration: &Configuration) {
             Record::Query { loc, .. } | Record::Statement { loc, .. } => loc.to_string(),
             _ => String::new(),
         };
-        if let Err(error) = runner.run(record) {
-            failures.push(error.display(false).to_string());
+        let times = if matches!(record, Record::Query { .. }) { configuration.times } else { 1 };
+        for time in 0..times {
+            if let Err(error) = runner.run(record.clone()) {
+                failures.push(format!("{}, run {}", error.display(false), time + 1));
+            }
         }
         if let Some(last) = last.lock().expect("no panic holds the lock").take() {
             if let Some(why) = taken_over(&last.report) {
@@ -140,7 +158,7 @@ fn taken_over(report: &QueryReport) -> Option<String> {
 macro_rules! files {
     ($($name:ident)+) => { $(
         mod $name {
-            use super::{CPU, CUDA, SIM, SIM_FEW_CODES, SIM_TIGHT_MEMORY, SIM_TINY_BATCHES, run};
+            use super::{CPU, CUDA, SIM, SIM_FEW_CODES, SIM_SHORT_CACHE, SIM_TIGHT_MEMORY, SIM_TINY_BATCHES, run};
 
             #[test]
             fn cpu() {
@@ -149,6 +167,10 @@ macro_rules! files {
             #[test]
             fn sim() {
                 run(stringify!($name), &SIM);
+            }
+            #[test]
+            fn sim_short_cache() {
+                run(stringify!($name), &SIM_SHORT_CACHE);
             }
             #[test]
             fn sim_tiny_batches() {

@@ -141,8 +141,7 @@ fn sort_passes(profile: &Profile) -> u64 {
 }
 
 /// Queries whose launches differ between the scales for another reason than a sort.
-const LAUNCHES_DIFFER: [(usize, &str); 7] = [
-    (9, "extremes of a large build side's keys are measured"),
+const LAUNCHES_DIFFER: [(usize, &str); 6] = [
     (10, "a bar for the first rows is looked for where there seem to be many"),
     (12, "a large build side is closed up"),
     (14, "a large build side is closed up"),

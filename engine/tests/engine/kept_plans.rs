@@ -136,6 +136,31 @@ async fn a_changed_file_is_not_read_by_an_old_plan() {
     assert_eq!(number(&sim, sql).await, 1003);
 }
 
+/// Runs that end before they are done leave the plan as it was: answers, counts and memory of later ones are the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_serves_after_runs_that_were_cancelled() {
+    let files = data("0.001");
+    let sim = parquet_session(DeviceChoice::Sim, Fallback::Error, config(2), &files).await;
+    let sql = queries()[8].1.clone();
+    let first = sim.execute(&sql).await.expect("an answer");
+    let expected = Answer::new(&first.schema, &first.batches);
+    let began = std::time::Instant::now();
+    let launches = sim.execute(&sql).await.expect("again").report.launches;
+    let whole = began.elapsed();
+    let mut cancelled = 0;
+    for part in 0..12 {
+        let patience = whole * part / 12;
+        cancelled += u32::from(tokio::time::timeout(patience, sim.execute(&sql)).await.is_err());
+        let result = sim.execute(&sql).await.expect("an answer");
+        assert_eq!(expected.difference(&Answer::new(&result.schema, &result.batches), true), None, "part {part}");
+        assert_eq!(result.report.launches, launches, "part {part}");
+        assert_eq!(result.report.placement_lowerings, 0, "part {part} is planned anew");
+    }
+    assert!(cancelled > 0, "no run is cancelled");
+    assert_eq!(sim.engine().expect("a device").take_findings(), Vec::<String>::new());
+    crate::support::until("memory comes back", || sim.pool_used_bytes() == 0).await;
+}
+
 /// One plan by sixteen runs at once, some of which nobody reads to the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_plan_runs_many_times_at_once() {

@@ -2,6 +2,7 @@
 
 mod aggregates;
 mod answers;
+mod beside;
 mod counted_store;
 mod counts;
 mod edges;
