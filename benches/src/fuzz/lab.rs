@@ -582,11 +582,11 @@ mod tests {
         for (cpu, device) in
             [(panics().await, panics().await), (panics().await, fails().await), (fails().await, panics().await)]
         {
-            let verdict = compare_runs(&query, "SELECT 1", cpu, device);
+            let verdict = compare_runs(&query, "SELECT 1", &cpu, device);
             let Verdict::Differs { kind: Kind::Panic, message } = verdict else { panic!("{verdict:?}") };
             assert!(message.contains("over the moon") && message.contains("lab.rs:"), "{message}");
         }
-        let verdict = compare_runs(&query, "SELECT 1", fails().await, fails().await);
+        let verdict = compare_runs(&query, "SELECT 1", &fails().await, fails().await);
         assert!(matches!(verdict, Verdict::BothFail { .. }), "{verdict:?}");
     }
 

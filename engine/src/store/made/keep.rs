@@ -37,7 +37,7 @@ use crate::store::column::{ColumnForm, Merged, Piece, Whole};
 use crate::store::made::column::MadeColumn;
 use crate::store::made::{Home, MadeRows};
 use crate::store::room::{Newcomers, budget};
-use crate::store::{MOST_ROWS, Store, lock};
+use crate::store::{Store, lock};
 
 /// Keeps one result.
 pub struct Keeper {
@@ -117,7 +117,7 @@ impl Keeps for Keeper {
             let Some(looked) = Looked::at(run, parts, stream).await? else { return Ok(false) };
             let rows: u64 = looked.parts.iter().map(|part| part.rows).sum();
             // Without rows there is nothing to keep.
-            if rows == 0 || rows > MOST_ROWS {
+            if rows == 0 || rows > run.options.most_cached_rows() {
                 return Ok(false);
             }
             let Some((columns, _texts)) = looked.columns(run, &self.schema, rows, stream)? else { return Ok(false) };
@@ -140,8 +140,9 @@ impl Keeper {
         stream: &Stream,
     ) -> Result<Option<Arc<MadeRows>>, Failure> {
         let store = Store::of(&self.engine);
-        let sizes: Option<Vec<u64>> =
-            columns.iter().map(|column| column.sizes().map(|(values, validity)| values + validity)).collect();
+        let most_text = run.options.most_cached_text_bytes();
+        let bytes = |column: &Whole| column.sizes(most_text).map(|(values, validity)| values + validity);
+        let sizes: Option<Vec<u64>> = columns.iter().map(bytes).collect();
         let Some(sizes) = sizes else { return Ok(None) };
         let effort = columns.iter().map(Whole::effort).sum();
         let new = Newcomers { bytes: sizes.iter().sum(), effort: Some(effort) };
@@ -291,7 +292,7 @@ impl<'p> Looked<'p> {
                 }
             }
             let (name, data_type): (String, DataType) = (field.name().clone(), field.data_type().clone());
-            wholes.push(Whole { name, form, data_type, files: 1, pieces, dictionaries });
+            wholes.push(Whole { name, form, data_type, files: 1, pieces, dictionaries, distinct: None });
         }
         Ok(Some((wholes, promises)))
     }
