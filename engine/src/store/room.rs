@@ -56,10 +56,12 @@ impl Store {
         let mut columns = self.columns();
         columns.retain(|of| !going.contains(&of.column.number));
         let (now, made) = (self.now(), self.made());
-        let mut used = columns.iter().map(|of| of.bytes).sum::<u64>() + self.made_bytes();
+        // Columns of made tables come and go meanwhile.
+        let made_bytes = self.made_bytes();
+        let mut used = columns.iter().map(|of| of.bytes).sum::<u64>() + made_bytes;
         columns.retain(|of| of.is_idle() && of.worth < worth);
         let staying_made: u64 = made.iter().map(|rows| rows.staying_bytes(now, worth)).sum();
-        let leaving = columns.iter().map(|of| of.bytes).sum::<u64>() + self.made_bytes() - staying_made;
+        let leaving = columns.iter().map(|of| of.bytes).sum::<u64>() + made_bytes.saturating_sub(staying_made);
         if used - leaving + wanted.bytes > budget {
             return None;
         }
@@ -74,8 +76,9 @@ impl Store {
         // What a query has made is not read again from anywhere: it goes to host memory when nothing else can go.
         for rows in made {
             let before = rows.device_bytes();
-            rows.leave_until(now, worth, || used.saturating_sub(before - rows.device_bytes()) + wanted.bytes <= budget);
-            used = used.saturating_sub(before - rows.device_bytes());
+            let left = || used.saturating_sub(before.saturating_sub(rows.device_bytes()));
+            rows.leave_until(now, worth, || left() + wanted.bytes <= budget);
+            used = left();
         }
         if used + wanted.bytes > budget {
             return None;

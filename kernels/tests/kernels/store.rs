@@ -94,7 +94,7 @@ fn bits_of_chunks_share_words() {
         // What lies before a chunk's rows, or behind them, is no bit of it.
         let before = number * 9 % 32;
         let words = (before + rows).div_ceil(32);
-        let is_set = |row: usize| (row * 7 + number) % 3 != 0;
+        let is_set = |row: usize| !(row * 7 + number).is_multiple_of(3);
         let bit = |at: usize| at < before || at >= before + rows || is_set(at - before);
         let mut bytes = vec![0_u8; words * 4];
         (0..words * 32).for_each(|at| bytes[at / 8] |= u8::from(bit(at)) << (at % 8));
