@@ -283,7 +283,7 @@ impl SegmentStart {
 /// One segment of a run, while rows go through it.
 pub struct SegmentRun {
     pub run: Arc<Run>,
-    pub(crate) index: usize,
+    pub index: usize,
     start: SegmentStart,
     /// What it was lowered to last.
     guessed: Mutex<Option<Arc<Shape>>>,

@@ -288,7 +288,7 @@ impl SinkRun for CountsRun {
             let Extent { segment, stream, .. } = extent;
             let (part, _made) = extent.materialise(false).await?;
             // What finds no memory fails above, and is not counted.
-            let rows = segment.run.count_rows_of(&mut [part], stream).await?;
+            let rows = segment.run.count_rows_of(segment.index, &mut [part], stream).await?;
             self.counted.fetch_add(rows, Ordering::Relaxed);
             Ok(())
         }
