@@ -76,8 +76,8 @@ pub(crate) struct MadeOf {
 #[derive(PartialEq)]
 enum Version {
     Files(Vec<ObjectMeta>),
-    /// Addresses of first columns, and rows; the plan keeps the batches.
-    Batches(Vec<(usize, usize)>),
+    /// Addresses of all columns, for an update leaves alone what it does not set, and rows; the plan keeps the batches.
+    Batches(Vec<(Vec<usize>, usize)>),
     /// The number of rows that stay on the device, which never change.
     Made(u64),
 }
@@ -254,8 +254,8 @@ async fn version_of_batches(table: &MemTable) -> Option<Version> {
     let mut batches = Vec::new();
     for partition in &table.batches {
         for batch in partition.read().await.iter() {
-            let column = batch.columns().first()?;
-            batches.push((Arc::as_ptr(column).cast::<()>() as usize, batch.num_rows()));
+            let columns = batch.columns().iter().map(|column| Arc::as_ptr(column).cast::<()>() as usize);
+            batches.push((columns.collect(), batch.num_rows()));
         }
     }
     Some(Version::Batches(batches))
