@@ -33,6 +33,7 @@ pub mod session;
 pub mod source;
 pub mod sql;
 pub mod store;
+pub mod subqueries;
 
 pub use datafusion;
 // The language of kernels, and device memory: operators of other crates are written with them.

@@ -32,11 +32,13 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::scalar_subquery::{ScalarSubqueryExec, ScalarSubqueryLink};
 use datafusion::physical_plan::union::UnionExec;
 
 use crate::node::REPLACE;
 use crate::result::node::DownloadExec;
 use crate::store::{Checks, MadeSource, MadeTable, Rows};
+use crate::subqueries::Subqueries;
 
 /// Plans of one session.
 #[derive(Default)]
@@ -105,7 +107,7 @@ impl PlanCache {
         let entry = Arc::clone(self.entries().get(sql)?);
         if entry.made_of.is_fresh(context).await {
             entry.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-            if let Ok(plan) = as_new(&entry.plan) {
+            if let Ok(plan) = as_new(&entry.plan, &Subqueries::default()) {
                 return Some(plan);
             }
         }
@@ -290,34 +292,58 @@ fn parts(query: &LogicalPlan) -> Option<(Vec<Arc<dyn TableProvider>>, Functions)
     (walked.is_ok() && !refused && !tables.is_empty()).then_some((tables, functions))
 }
 
-/// True for a plan with a part on the device whose other operators keep nothing from one run to the next, and fill in no filter.
+/// True for a plan with a part on the device whose other operators keep nothing from one run to the next, and fill in no filter. What
+/// subqueries give may differ from run to run.
 fn keeps_nothing(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let mut borders = 0;
-    fn walk(plan: &Arc<dyn ExecutionPlan>, borders: &mut usize) -> bool {
-        if let Some(download) = plan.downcast_ref::<DownloadExec>() {
-            *borders += 1;
-            return download.host_inputs().iter().all(|input| walk(input, borders));
-        }
-        let plain = plan.is::<DataSourceExec>()
-            || plan.is::<CooperativeExec>()
-            || plan.is::<ProjectionExec>()
-            || plan.is::<FilterExec>()
-            || plan.is::<CoalescePartitionsExec>()
-            || plan.is::<RepartitionExec>()
-            || plan.is::<UnionExec>();
-        plain && plan.children().into_iter().all(|child| walk(child, borders))
+    may_run_again(plan, &Subqueries::default(), false, &mut borders) && borders > 0
+}
+
+fn may_run_again(
+    plan: &Arc<dyn ExecutionPlan>,
+    subqueries: &Subqueries,
+    below_upload: bool,
+    borders: &mut usize,
+) -> bool {
+    if let Some(download) = plan.downcast_ref::<DownloadExec>() {
+        *borders += 1;
+        return (subqueries.are_none() || !below_upload && download.lets_subqueries_differ(subqueries))
+            && download.host_inputs().iter().all(|input| may_run_again(input, subqueries, true, borders));
     }
-    walk(plan, &mut borders) && borders > 0
+    if let Some(node) = plan.downcast_ref::<ScalarSubqueryExec>() {
+        let (subqueries, _) = subqueries.with(node);
+        let mut again = |child| may_run_again(child, &subqueries, false, borders);
+        return !below_upload && plan.children().into_iter().all(&mut again);
+    }
+    let plain = plan.is::<DataSourceExec>()
+        || plan.is::<CooperativeExec>()
+        || plan.is::<ProjectionExec>()
+        || plan.is::<FilterExec>()
+        || plan.is::<CoalescePartitionsExec>()
+        || plan.is::<RepartitionExec>()
+        || plan.is::<UnionExec>();
+    plain
+        && subqueries.node(plan).is_ok()
+        && plan.children().into_iter().all(|child| may_run_again(child, subqueries, below_upload, borders))
 }
 
 /// A copy of a plan that was not executed.
-fn as_new(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+fn as_new(plan: &Arc<dyn ExecutionPlan>, subqueries: &Subqueries) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(download) = plan.downcast_ref::<DownloadExec>() {
-        return Ok(Arc::new(download.as_new()?));
+        return Ok(Arc::new(download.as_new(subqueries)?));
     }
     if let Some(scan) = MadeSource::as_new(plan.as_ref()) {
         return Ok(scan);
     }
-    let children = plan.children().into_iter().map(as_new).collect::<Result<Vec<_>>>()?;
-    Arc::clone(plan).replace_children(children, REPLACE)?.reset_state()
+    if let Some(node) = plan.downcast_ref::<ScalarSubqueryExec>() {
+        let (subqueries, results) = subqueries.with(node);
+        let input = as_new(node.input(), &subqueries)?;
+        let links = node
+            .subqueries()
+            .iter()
+            .map(|link| Ok(ScalarSubqueryLink { plan: as_new(&link.plan, &subqueries)?, index: link.index }));
+        return Ok(Arc::new(ScalarSubqueryExec::new(input, links.collect::<Result<_>>()?, results)));
+    }
+    let children = plan.children().into_iter().map(|child| as_new(child, subqueries)).collect::<Result<Vec<_>>>()?;
+    subqueries.node(plan)?.replace_children(children, REPLACE)?.reset_state()
 }

@@ -31,6 +31,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("reason.rs", "ground"),
     // What all device nodes of a plan have in common.
     ("node.rs", "ground"),
+    ("subqueries.rs", "ground"),
     ("profile/", "profile"),
     ("device/", "device"),
     ("column/", "column"),

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 /// String columns of a program that are better off without a dictionary, and those that need one, by upload and column.
@@ -69,9 +70,9 @@ fn hash(plan: &Arc<dyn ExecutionPlan>, hasher: &mut DefaultHasher) {
     plan.name().hash(hasher);
     plan.schema().hash(hasher);
     let hashed = plan.apply_expressions(&mut |expression| {
-        // A filter that is filled in while a plan runs is another one each time the plan is made.
+        // What is filled in while a plan runs is another object each time the plan is made.
         let fixed = Arc::clone(expression).transform_up(|part| {
-            Ok(match part.is::<DynamicFilterPhysicalExpr>() {
+            Ok(match part.is::<DynamicFilterPhysicalExpr>() || part.is::<ScalarSubqueryExpr>() {
                 true => Transformed::yes(lit(true)),
                 false => Transformed::no(part),
             })

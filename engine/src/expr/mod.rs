@@ -17,6 +17,7 @@ pub(crate) mod dictionary;
 pub(crate) mod function;
 pub(crate) mod interval;
 pub(crate) mod math;
+pub(crate) mod parameter;
 pub(crate) mod pattern;
 pub mod sketch;
 pub(crate) mod text;
@@ -50,6 +51,7 @@ pub use crate::expr::build::{Built, DeviceExpr, ExprBuilder};
 use crate::expr::dictionary::StringPart;
 pub(crate) use crate::expr::dictionary::evaluate;
 pub use crate::expr::dictionary::{Dictionaries, Dictionary, Lookup, LookupKind, LookupTable};
+pub use crate::expr::parameter::Parameter;
 use crate::expr::sketch::SketchExpr;
 
 /// The result of lowering one expression.
@@ -109,8 +111,8 @@ impl Scope {
 /// Lowers expressions of one pipeline into one graph.
 pub struct Lowering<'d> {
     pub graph: Graph,
-    /// Parameter slots: their types and this query's values.
-    pub literals: Vec<(Ty, Literal)>,
+    /// Parameter slots: their types, and what fills them.
+    pub parameters: Vec<(Ty, Parameter)>,
     /// Lookup tables, in the order of their numbers in the graph.
     pub lookups: Vec<LookupTable>,
     /// Join tables, likewise: what segment `.0` built.
@@ -129,8 +131,8 @@ const LONG_CHAIN: usize = 32;
 impl<'d> Lowering<'d> {
     /// Lowers over input columns `columns`.
     pub fn new(columns: &[ColumnInfo], dictionaries: &'d mut Dictionaries) -> Self {
-        let (literals, lookups, tables) = (vec![], vec![], vec![]);
-        Self { graph: Graph::new(), literals, lookups, tables, dictionaries, columns: columns.to_vec(), depth: 0 }
+        let (parameters, lookups, tables) = (vec![], vec![], vec![]);
+        Self { graph: Graph::new(), parameters, lookups, tables, dictionaries, columns: columns.to_vec(), depth: 0 }
     }
 
     /// The input columns as a scope. A column becomes a node when it is first asked for.
@@ -314,40 +316,41 @@ impl<'d> Lowering<'d> {
         Ok(Value { node: self.slot(ty, literal), data_type, dictionary: None })
     }
 
-    /// The one value of an uncorrelated subquery: a parameter. At plan time it is not there yet, and its place is kept; the
-    /// node that runs subqueries has filled it before anything above it is polled.
-    fn subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Result<Value, Reason> {
-        let nothing = RecordBatch::new_empty(Arc::new(Schema::empty()));
-        let value = match expr.evaluate(&nothing) {
-            Ok(ColumnarValue::Scalar(value)) => Some(value),
-            _ => None,
-        };
-        if is_string(&data_type) {
-            return self.string_subquery(expr, value, data_type);
-        }
-        let repr = plain_repr(&data_type).ok_or_else(|| type_unsupported(&expr.to_string(), &data_type))?;
-        let literal = match value {
-            None => Literal::Null,
-            Some(value) if value.is_null() => Literal::Null,
-            Some(ScalarValue::Boolean(Some(v))) => Literal::Bool(v),
-            Some(ScalarValue::Float32(Some(v))) => Literal::F32(v),
-            Some(ScalarValue::Float64(Some(v))) => Literal::F64(v),
-            Some(value) => {
-                Literal::Int(scalar_integer(&value).ok_or_else(|| type_unsupported(&expr.to_string(), &data_type))?)
+    /// The parameter slot that holds `literal`; equal ones share it, so that equal expressions are equal nodes.
+    pub fn slot(&mut self, ty: Ty, literal: Literal) -> NodeId {
+        self.parameter(ty, Parameter::Value(literal))
+    }
+
+    fn parameter(&mut self, ty: Ty, parameter: Parameter) -> NodeId {
+        let same = |(known_ty, known): &(Ty, Parameter)| *known_ty == ty && known.is(&parameter);
+        let slot = match self.parameters.iter().position(same) {
+            Some(slot) => slot,
+            None => {
+                self.parameters.push((ty, parameter));
+                self.parameters.len() - 1
             }
         };
-        let node = self.slot(Ty::new(repr).nullable(true), literal);
+        self.graph.literal(slot as u32, ty)
+    }
+
+    /// The one value of an uncorrelated subquery. The node that runs subqueries has found it before anything above it is launched.
+    fn subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Result<Value, Reason> {
+        if is_string(&data_type) {
+            return self.string_subquery(expr, data_type);
+        }
+        let repr = plain_repr(&data_type).ok_or_else(|| type_unsupported(&expr.to_string(), &data_type))?;
+        let node = self.parameter(Ty::new(repr).nullable(true), Parameter::Subquery(Arc::clone(expr)));
         Ok(Value { node, data_type, dictionary: None })
     }
 
-    /// The same for a string: the one value of a dictionary, and whether it is that or NULL as a parameter.
-    fn string_subquery(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        value: Option<ScalarValue>,
-        data_type: DataType,
-    ) -> Result<Value, Reason> {
-        let (value, literal) = match value.filter(|value| !value.is_null()) {
+    /// The same for a string: the one value of a dictionary, and whether it is that or NULL as a parameter. At plan time the value
+    /// is not there yet, and its place is kept; a plan that is kept for other runs has no such subquery.
+    fn string_subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Result<Value, Reason> {
+        let value = match expr.evaluate(&RecordBatch::new_empty(Arc::new(Schema::empty()))) {
+            Ok(ColumnarValue::Scalar(value)) if !value.is_null() => Some(value),
+            _ => None,
+        };
+        let (value, literal) = match value {
             Some(value) => (value, Literal::Int(0)),
             None => {
                 let nothing = ScalarValue::from("").cast_to(&data_type);
@@ -357,19 +360,6 @@ impl<'d> Lowering<'d> {
         let id = self.dictionaries.constants(data_type.clone(), vec![value]);
         let node = self.slot(Ty::new(Repr::U32).within(0, 0).nullable(true), literal);
         Ok(Value { node, data_type, dictionary: Some(id) })
-    }
-
-    /// The parameter slot that holds `literal`; equal literals share one, so that equal expressions are equal nodes.
-    pub fn slot(&mut self, ty: Ty, literal: Literal) -> NodeId {
-        let same = |(known_ty, known): &(Ty, Literal)| *known_ty == ty && same_bits(*known, literal);
-        let slot = match self.literals.iter().position(same) {
-            Some(slot) => slot,
-            None => {
-                self.literals.push((ty, literal));
-                self.literals.len() - 1
-            }
-        };
-        self.graph.literal(slot as u32, ty)
     }
 
     fn case(
@@ -590,14 +580,6 @@ fn digits(repr: Repr, value: i128) -> Ty {
     }
     let (low, high) = if value < 0 { (-(limit - 1), -1) } else { (0, limit - 1) };
     Ty::new(repr).within(low, high)
-}
-
-fn same_bits(a: Literal, b: Literal) -> bool {
-    match (a, b) {
-        (Literal::F32(a), Literal::F32(b)) => a.to_bits() == b.to_bits(),
-        (Literal::F64(a), Literal::F64(b)) => a.to_bits() == b.to_bits(),
-        _ => a == b,
-    }
 }
 
 /// The reason for an expression without a device form.

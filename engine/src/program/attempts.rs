@@ -27,6 +27,7 @@ use crate::program::run::Run;
 use crate::program::schedule::Schedule;
 use crate::program::segments::Program;
 use crate::result::results::Output;
+use crate::subqueries::Subqueries;
 
 /// A program that a border runs, and what its runs leave to later ones.
 pub(crate) trait Runs {
@@ -51,6 +52,8 @@ pub(crate) trait Runs {
     ) -> Result<Arc<Prepared>, Failure>;
     /// Who keeps the result on the device; nobody if it is to come home.
     fn keeper(&self) -> Option<&dyn Keeps>;
+    /// Where subqueries have their values, in this copy of the plan.
+    fn subqueries(&self) -> &Subqueries;
     /// Where runs tell what a user should hear of.
     fn notes(&self) -> Arc<dyn Notes>;
 }
@@ -65,7 +68,8 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     let (key, engine) = (border.key(), border.engine());
     let PlanLearnt { strings, groups } = engine.learnt.get(key);
-    let context = Arc::new(RunContext::new(engine, context, scope.clone(), tally, border.notes()));
+    let context = RunContext::new(engine, context, scope.clone(), tally, border.notes());
+    let context = Arc::new(context.with_subqueries(border.subqueries()));
     let mut attempts = Attempts { context, out, lessons: Lessons { strings, groups, ..Lessons::default() } };
     let remembered = attempts.lessons.strings.clone();
     for _ in 0..MAX_ATTEMPTS {

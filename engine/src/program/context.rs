@@ -16,6 +16,7 @@ use crate::device::host_memory::HostHold;
 use crate::device::memory::MemoryDoor;
 use crate::options::{Fallback, MillpondOptions};
 use crate::program::counts::Tally;
+use crate::subqueries::Subqueries;
 
 /// Where a run tells what a user should hear of.
 pub trait Notes: Send + Sync {
@@ -34,6 +35,8 @@ pub struct RunContext {
     /// Counts what the run does. Who launches a pipeline of its own adds to [`launches`](Tally::launches).
     pub tally: Arc<Tally>,
     pub memory: MemoryDoor,
+    /// Where its subqueries have their values.
+    pub subqueries: Subqueries,
     pub(crate) notes: Arc<dyn Notes>,
 }
 
@@ -71,9 +74,15 @@ impl RunContext {
             tags: Tags::of(&scope),
             tally: Arc::clone(tally),
             memory: MemoryDoor::new(&engine.pool, engine.governor.participant(scope.path(), 0)),
+            subqueries: Subqueries::default(),
             notes,
             scope,
         }
+    }
+
+    /// The same for a run whose subqueries have containers of its own.
+    pub fn with_subqueries(self, subqueries: &Subqueries) -> Self {
+        Self { subqueries: subqueries.clone(), ..self }
     }
 
     /// For work on a device that belongs to no query's run. The engine is to be told when it has ended.

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use millpond_kernels::abi::CONTROL_BYTES;
-use millpond_kernels::codegen::ir::{Regime, Repr, SinkSpec};
+use millpond_kernels::codegen::ir::{Literal, Regime, Repr, SinkSpec};
 use millpond_kernels::join::{Expansion, TableInput, mark_bits, mark_bytes};
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, Pipeline};
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Stream, recorder};
@@ -226,20 +226,21 @@ impl Materialised {
     const ONCE: Self = Self { variant: 0, room: u64::MAX, waits: false };
 }
 
-/// The tables of a launch.
+/// The parameters and tables of a launch.
 pub struct Launch {
+    literals: Vec<Literal>,
     lookups: Vec<LookupInput>,
     tables: Vec<TableInput>,
     texts: Vec<DeviceView>,
 }
 
 impl Launch {
-    /// What a launch of `piece` over the rows of `from` reads.
-    pub fn input<'i>(&'i self, piece: &'i Piece, from: &'i PieceInput) -> Input<'i> {
+    /// What the launch reads, over the rows of `from`.
+    pub fn input<'i>(&'i self, from: &'i PieceInput) -> Input<'i> {
         Input {
             extents: std::slice::from_ref(&from.extent),
             texts: &self.texts,
-            literals: &piece.literals,
+            literals: &self.literals,
             lookups: &self.lookups,
             tables: &self.tables,
             expansion: from.expansion.as_ref(),
@@ -547,7 +548,7 @@ impl SegmentRun {
         stream: &Stream,
     ) -> Result<(), Failure> {
         let lookups = self.lookups(piece, None, stream).await?;
-        let tables = self.tables(piece)?;
+        let (literals, tables) = (self.run.literals(piece)?, self.tables(piece)?);
         let mut first = 0;
         while first < pairs.rows {
             let some = (pairs.rows - first).min(MAX_BATCH_ROWS as u64);
@@ -557,7 +558,7 @@ impl SegmentRun {
             let input = Input {
                 extents: std::slice::from_ref(&extent),
                 texts: &texts,
-                literals: &piece.literals,
+                literals: &literals,
                 lookups: &lookups,
                 tables: &tables,
                 expansion: Some(&expansion),
@@ -838,7 +839,8 @@ impl SegmentRun {
     /// What a launch of `piece` over `from` reads beside its rows.
     pub(crate) async fn launch(&self, piece: &Piece, from: &PieceInput, stream: &Stream) -> Result<Launch, Failure> {
         let (lookups, tables) = (self.lookups(piece, from.marks.as_ref(), stream).await?, self.tables(piece)?);
-        Ok(Launch { lookups, tables, texts: self.run.reached.by(&piece.spec) })
+        let literals = self.run.literals(piece)?;
+        Ok(Launch { literals, lookups, tables, texts: self.run.reached.by(&piece.spec) })
     }
 
     /// The lookup tables of a launch.
@@ -910,7 +912,7 @@ impl SegmentRun {
             SinkSpec::MaterialiseAndMark { .. } => Some(self.marks_of_kept(stream)?),
             _ => None,
         };
-        let input = Input { marks: marks.as_ref(), variant: how.variant, ..launch.input(piece, from) };
+        let input = Input { marks: marks.as_ref(), variant: how.variant, ..launch.input(from) };
         let made = self.run.made(&piece.spec, &input, stream)?;
         let input = Input { arena: made.as_ref().map(Made::view), ..input };
         pipeline.materialise(input, &buffer, &layout, stream)?;

@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use millpond_kernels::codegen::ir::{
-    ColumnSpec, Extents, Literal, LookupSpec, NodeId, Physical, PipelineSpec, Repr, SinkSpec, Ty,
+    ColumnSpec, Extents, LookupSpec, NodeId, Physical, PipelineSpec, Repr, SinkSpec, Ty,
 };
 
 use crate::column::{ColumnInfo, DictionaryId, Form, storage};
-use crate::expr::{Dictionaries, LookupTable, Lowering, Scope};
+use crate::expr::{Dictionaries, LookupTable, Lowering, Parameter, Scope};
 use crate::program::build_side::{BuildForm, KeyForm, KeySlice};
 use crate::program::given::Details;
 use crate::program::segments::{Origin, Program};
@@ -26,8 +26,8 @@ use crate::reason::Reason;
 #[derive(Debug, Clone)]
 pub struct Piece {
     pub spec: PipelineSpec,
-    /// Values of the parameter slots.
-    pub literals: Vec<Literal>,
+    /// What fills the parameter slots.
+    pub parameters: Vec<Parameter>,
     /// Lookup tables and join tables, as the spec numbers them.
     pub lookups: Vec<LookupTable>,
     pub tables: Vec<usize>,
@@ -188,8 +188,8 @@ impl<'d> PieceBuilder<'d> {
 
     /// Ends the piece; gives back the dictionaries.
     pub fn close(self, sink: SinkSpec) -> (Piece, &'d mut Dictionaries) {
-        let Lowering { graph, literals, lookups, tables, dictionaries, .. } = self.lowering;
-        let (literal_types, literals) = literals.into_iter().unzip();
+        let Lowering { graph, parameters, lookups, tables, dictionaries, .. } = self.lowering;
+        let (literal_types, parameters) = parameters.into_iter().unzip();
         let (tables, table_specs) = tables.into_iter().unzip();
         let spec = PipelineSpec {
             extents: Extents::One,
@@ -202,7 +202,7 @@ impl<'d> PieceBuilder<'d> {
             filters: self.filters,
             sink,
         };
-        (Piece { spec, literals, lookups, tables }, dictionaries)
+        (Piece { spec, parameters, lookups, tables }, dictionaries)
     }
 }
 
@@ -215,7 +215,7 @@ impl Piece {
     pub fn pruned(self) -> Piece {
         let pruned = self.spec.pruned();
         Piece {
-            literals: pruned.literals.iter().map(|slot| self.literals[*slot]).collect(),
+            parameters: pruned.literals.iter().map(|slot| self.parameters[*slot].clone()).collect(),
             lookups: pruned.lookups.iter().map(|table| self.lookups[*table].clone()).collect(),
             tables: pruned.tables.iter().map(|table| self.tables[*table]).collect(),
             spec: pruned.spec,

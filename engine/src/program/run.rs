@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::arrow::array::ArrayRef;
-use millpond_kernels::codegen::ir::PipelineSpec;
+use millpond_kernels::codegen::ir::{Literal, PipelineSpec};
 use millpond_kernels::pipeline::{Input, LookupInput, Pipeline};
 use millpond_kernels::text;
 use millpond_memory::Stream;
@@ -23,6 +23,7 @@ use crate::program::context::RunContext;
 use crate::program::contract::SourceRun;
 use crate::program::extents::Shape;
 use crate::program::failure::Failure;
+use crate::program::lower::Piece;
 use crate::program::movers::Mover;
 use crate::program::prepared::{Lessons, Prepared};
 use crate::program::tables::{HostTable, RunTables};
@@ -104,6 +105,15 @@ impl Run {
     pub fn smaller_extents(&self, rows: usize) {
         let mut lessons = self.lessons();
         lessons.extent_rows = Some(rows.min(lessons.extent_rows.unwrap_or(usize::MAX)));
+    }
+
+    /// The parameters of a launch.
+    ///
+    /// # Errors
+    /// A subquery has no value yet.
+    pub fn literals(&self, piece: &Piece) -> Result<Vec<Literal>, Failure> {
+        let literals = piece.parameters.iter().map(|parameter| parameter.literal(&self.subqueries));
+        Ok(literals.collect::<datafusion::error::Result<_>>()?)
     }
 
     /// Most values of a dictionary that expressions cannot do without.

@@ -21,6 +21,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use tokio::sync::watch;
 
 use crate::column::dictionary::SourceDictionaries;
+use crate::column::is_string;
 use crate::device::Engine;
 use crate::device::learnt::PlanKey;
 use crate::node::REPLACE;
@@ -39,6 +40,7 @@ use crate::program::segments::Program;
 use crate::reason::Reason;
 use crate::result::takeover;
 use crate::source::upload::UploadExec;
+use crate::subqueries::{Subqueries, reads_subquery};
 
 /// Runs the device subtree below it.
 #[derive(Clone)]
@@ -66,6 +68,8 @@ pub struct DownloadExec {
     judged: Arc<Judged>,
     /// Who keeps the rows on the device; nobody if they come home.
     keeper: Option<Arc<dyn Keeps>>,
+    /// Where subqueries have their values; in a copy for another run, which containers stand for the plan's.
+    subqueries: Subqueries,
     /// Runs that have not ended; one whose stream was dropped ends a moment later.
     under_way: Arc<watch::Sender<usize>>,
 }
@@ -117,16 +121,17 @@ impl DownloadExec {
             analyzed: Arc::default(),
             judged: Arc::default(),
             keeper: None,
+            subqueries: Subqueries::default(),
             under_way: Arc::new(watch::Sender::new(0)),
         }
     }
 
-    /// The same border for another run: with metrics and notes of its own, and what has been prepared.
+    /// The same border for another run: with metrics, notes and values of subqueries of its own, and what has been prepared.
     ///
     /// # Errors
     /// DataFusion's, of a plan below that cannot be made ready again.
-    pub(crate) fn as_new(&self) -> Result<Self> {
-        let input = as_new(&self.input)?;
+    pub(crate) fn as_new(&self, subqueries: &Subqueries) -> Result<Self> {
+        let input = as_new(&self.input, subqueries)?;
         let program = Program::of(&input, &self.operators).map(Arc::new).map_err(|error| error.to_string());
         Ok(Self {
             input,
@@ -135,6 +140,7 @@ impl DownloadExec {
             notes: Arc::default(),
             analyzed: Arc::default(),
             judged: Arc::default(),
+            subqueries: subqueries.clone(),
             under_way: Arc::new(watch::Sender::new(0)),
             ..self.clone()
         })
@@ -144,6 +150,18 @@ impl DownloadExec {
     pub(crate) fn kept_by(&self, keeper: Arc<dyn Keeps>) -> Self {
         let stays = |program: &Arc<Program>| Arc::new(Program { stays: true, ..Program::clone(program) });
         Self { program: self.program.as_ref().map(stays).map_err(String::clone), keeper: Some(keeper), ..self.clone() }
+    }
+
+    /// True if its runs can have values of subqueries of their own: what the CPU would take over can be made anew, and nothing that
+    /// is prepared has the value of one.
+    pub(crate) fn lets_subqueries_differ(&self, subqueries: &Subqueries) -> bool {
+        let walked = self.input.exists(|node| Ok(reads_subquery(node.as_ref(), is_string)));
+        subqueries.rewrite(&self.cpu).is_ok() && matches!(walked, Ok(false))
+    }
+
+    /// Where subqueries have their values.
+    pub(crate) fn subqueries(&self) -> &Subqueries {
+        &self.subqueries
     }
 
     /// The CPU plans that are uploaded.
@@ -244,7 +262,8 @@ impl DownloadExec {
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
         let border = Self::new(Arc::clone(&self.engine), Arc::clone(&self.operators), input, Arc::clone(&self.cpu));
-        border.with_reasons(self.reasons.clone()).with_judged(Arc::clone(&self.judged))
+        let border = border.with_reasons(self.reasons.clone()).with_judged(Arc::clone(&self.judged));
+        Self { subqueries: self.subqueries.clone(), ..border }
     }
 
     fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
@@ -253,11 +272,11 @@ impl DownloadExec {
 }
 
 /// A device subtree for another run.
-fn as_new(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+fn as_new(plan: &Arc<dyn ExecutionPlan>, subqueries: &Subqueries) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(upload) = plan.downcast_ref::<UploadExec>() {
-        return Ok(Arc::new(upload.as_new()?));
+        return Ok(Arc::new(upload.as_new(subqueries)?));
     }
-    let children = plan.children().into_iter().map(as_new).collect::<Result<Vec<_>>>()?;
+    let children = plan.children().into_iter().map(|child| as_new(child, subqueries)).collect::<Result<Vec<_>>>()?;
     Arc::clone(plan).replace_children(children, REPLACE)
 }
 
@@ -313,6 +332,10 @@ impl Runs for DownloadExec {
 
     fn keeper(&self) -> Option<&dyn Keeps> {
         self.keeper.as_deref()
+    }
+
+    fn subqueries(&self) -> &Subqueries {
+        &self.subqueries
     }
 
     fn notes(&self) -> Arc<dyn Notes> {

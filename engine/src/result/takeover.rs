@@ -125,7 +125,7 @@ fn spares_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// The subplan that the device subtree stands for, as one partition.
 fn cpu(download: &DownloadExec, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-    let mut cpu = ready_again(Arc::clone(download.cpu()))?;
+    let mut cpu = ready_again(download.subqueries().rewrite(download.cpu())?)?;
     if cpu.output_partitioning().partition_count() > 1 {
         cpu = match cpu.properties().output_ordering().cloned() {
             Some(order) => Arc::new(SortPreservingMergeExec::new(order, cpu)),

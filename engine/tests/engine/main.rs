@@ -43,6 +43,7 @@ mod stored_filters;
 mod stored_host;
 mod stored_troubles;
 mod strategies;
+mod subqueries;
 mod support;
 mod surprises;
 mod text;

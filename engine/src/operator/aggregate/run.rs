@@ -84,7 +84,7 @@ impl SinkRun for AggregateRun {
             let Extent { segment, prepared, from, stream, .. } = extent;
             let last = &prepared.lowered.last;
             let launch = segment.launch(last, &from, stream).await?;
-            Adding { of: self, segment, prepared, stream }.accumulate(launch.input(last, &from)).await
+            Adding { of: self, segment, prepared, stream }.accumulate(launch.input(&from)).await
         }
         .boxed()
     }

@@ -256,10 +256,10 @@ impl Building<'_> {
             }
             lookups.push(table);
         }
-        let texts = run.reached.by(&piece.spec);
+        let (literals, texts) = (run.literals(&piece)?, run.reached.by(&piece.spec));
         let input = Input {
             extents: std::slice::from_ref(&extent),
-            literals: &piece.literals,
+            literals: &literals,
             lookups: &lookups,
             texts: &texts,
             ..Input::default()

@@ -54,7 +54,7 @@ impl SinkRun for MarkRun {
             let Some(marks) = built.marks(&segment.run, stream)? else { return Ok(()) };
             let piece = &prepared.lowered.last;
             let launch = segment.launch(piece, &from, stream).await?;
-            let input = launch.input(piece, &from);
+            let input = launch.input(&from);
             let made = segment.run.made(&piece.spec, &input, stream)?;
             let input = Input { arena: made.as_ref().map(Made::view), ..input };
             prepared.pipeline.mark(input, &marks, built.rows_bound(), stream)?;

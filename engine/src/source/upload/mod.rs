@@ -39,6 +39,7 @@ use crate::source::reset::ready_again;
 use crate::source::stored::StoredRun;
 use crate::source::upload::same::same_scan;
 use crate::store::{Scan, Store};
+use crate::subqueries::Subqueries;
 
 /// Feeds a CPU plan to the device.
 #[derive(Debug, Clone)]
@@ -88,12 +89,12 @@ impl UploadExec {
         &self.metrics
     }
 
-    /// The same for another run, with metrics of its own.
+    /// The same for another run, with metrics and values of subqueries of its own.
     ///
     /// # Errors
     /// DataFusion's, of a plan that cannot be made ready again.
-    pub(crate) fn as_new(&self) -> datafusion::error::Result<Self> {
-        let input = ready_again(Arc::clone(&self.input))?;
+    pub(crate) fn as_new(&self, subqueries: &Subqueries) -> datafusion::error::Result<Self> {
+        let input = ready_again(subqueries.rewrite(&self.input)?)?;
         Ok(Self { input, metrics: ExecutionPlanMetricsSet::new(), ..self.clone() })
     }
 

@@ -1,0 +1,65 @@
+//! Parameters of a pipeline: values that its code reads from where each launch puts them.
+//!
+//!   x < 24             slot of "two digits", filled with 24: another constant of that size compiles nothing
+//!   x < (SELECT …)     slot of the subquery's type, filled with what this run's subquery gave
+//!
+//! NULL     a subquery without a row is NULL.
+
+use std::sync::Arc;
+
+use datafusion::common::ScalarValue;
+use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use millpond_kernels::codegen::ir::Literal;
+
+use crate::column::scalar_integer;
+use crate::error::EngineError;
+use crate::subqueries::Subqueries;
+
+/// What a parameter slot is filled with.
+#[derive(Debug, Clone)]
+pub enum Parameter {
+    /// The same in each run.
+    Value(Literal),
+    /// The one value of this scalar subquery, which is each run's own.
+    Subquery(Arc<dyn PhysicalExpr>),
+}
+
+impl Parameter {
+    /// What a launch of a run puts there.
+    ///
+    /// # Errors
+    /// DataFusion's: the subquery has no value yet.
+    pub fn literal(&self, subqueries: &Subqueries) -> Result<Literal> {
+        match self {
+            Self::Value(literal) => Ok(*literal),
+            Self::Subquery(subquery) => {
+                let value = subqueries.value(subquery)?;
+                let no_form = || EngineError::internal(format!("{value:?} of a subquery has no device form"));
+                Ok(literal(&value).ok_or_else(no_form)?)
+            }
+        }
+    }
+
+    /// True if both fill a slot with the same in each run.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Value(Literal::F32(a)), Self::Value(Literal::F32(b))) => a.to_bits() == b.to_bits(),
+            (Self::Value(Literal::F64(a)), Self::Value(Literal::F64(b))) => a.to_bits() == b.to_bits(),
+            (Self::Value(a), Self::Value(b)) => a == b,
+            (Self::Subquery(a), Self::Subquery(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+/// A value as a parameter has it; `None` for types without one.
+fn literal(value: &ScalarValue) -> Option<Literal> {
+    Some(match value {
+        value if value.is_null() => Literal::Null,
+        ScalarValue::Boolean(Some(v)) => Literal::Bool(*v),
+        ScalarValue::Float32(Some(v)) => Literal::F32(*v),
+        ScalarValue::Float64(Some(v)) => Literal::F64(*v),
+        value => Literal::Int(scalar_integer(value)?),
+    })
+}

@@ -1,0 +1,174 @@
+//! Scalar subqueries of a plan that many runs share: each run has result containers of its own.
+//!
+//!   kept plan   ScalarSubqueryExec ─ results R ─ ScalarSubqueryExpr in the plan below
+//!   a run of it ScalarSubqueryExec ─ results S ─ Subqueries { R → S } ─► device parameters, expressions of nodes on the CPU
+//!
+//! Why      DataFusion's node fills one container, which expressions hold: a second run would find it full, and two runs at once
+//!          would read each other's values.
+//! Device   nodes stay as they are. What is lowered names the plan's container, and a launch asks for the run's value.
+//! CPU      nodes whose expressions read a subquery are made anew where we know how; a plan with others is not kept.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{ScalarValue, internal_datafusion_err};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::Result;
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::logical_expr::physical_planning_context::ScalarSubqueryResults;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
+
+/// Result containers of a plan, and those of one run of it. None: the plan is run itself.
+#[derive(Debug, Clone, Default)]
+pub struct Subqueries {
+    pairs: Vec<(ScalarSubqueryResults, ScalarSubqueryResults)>,
+}
+
+impl Subqueries {
+    /// True if no subquery is around what is looked at.
+    pub fn are_none(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// The same with a container of the run's own for the subqueries of `node`, and that container.
+    pub fn with(&self, node: &ScalarSubqueryExec) -> (Self, ScalarSubqueryResults) {
+        let own = ScalarSubqueryResults::new(node.subqueries().len());
+        let mut pairs = self.pairs.clone();
+        pairs.push((node.results().clone(), own.clone()));
+        (Self { pairs }, own)
+    }
+
+    /// What stands in this run for an expression of the plan; `None` for one that stays.
+    fn of_run(&self, expression: &Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
+        let subquery = expression.downcast_ref::<ScalarSubqueryExpr>()?;
+        let (_, own) = self.pairs.iter().find(|(planned, _)| planned == subquery.results())?;
+        let field = subquery.return_field(&Schema::empty()).ok()?;
+        #[expect(deprecated, reason = "nothing else says which of the results it reads")]
+        let index = subquery.index();
+        Some(Arc::new(ScalarSubqueryExpr::new(field.data_type().clone(), field.is_nullable(), index, own.clone())))
+    }
+
+    /// The value of a subquery in this run.
+    ///
+    /// # Errors
+    /// DataFusion's: it has none yet.
+    pub fn value(&self, subquery: &Arc<dyn PhysicalExpr>) -> Result<ScalarValue> {
+        let own = self.of_run(subquery);
+        match own.as_ref().unwrap_or(subquery).evaluate(&RecordBatch::new_empty(Arc::new(Schema::empty())))? {
+            ColumnarValue::Scalar(value) => Ok(value),
+            ColumnarValue::Array(_) => Err(internal_datafusion_err!("{subquery} is not one value")),
+        }
+    }
+
+    /// An expression of the plan for this run.
+    fn expression(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        let own = |part: Arc<dyn PhysicalExpr>| {
+            Ok(match self.of_run(&part) {
+                Some(own) => Transformed::yes(own),
+                None => Transformed::no(part),
+            })
+        };
+        Arc::clone(expression).transform_up(own).data()
+    }
+
+    /// True if an expression of the node itself reads a subquery that is another's in this run.
+    fn are_read_by(&self, node: &dyn ExecutionPlan) -> bool {
+        !self.are_none() && reads(node, |part| self.of_run(part).is_some())
+    }
+
+    /// A plan on the CPU for this run.
+    ///
+    /// # Errors
+    /// A subquery is read by a node that cannot be made anew.
+    pub fn rewrite(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.are_none() {
+            return Ok(Arc::clone(plan));
+        }
+        let node = |node: Arc<dyn ExecutionPlan>| {
+            Ok(match self.are_read_by(node.as_ref()) {
+                true => Transformed::yes(self.node(&node)?),
+                false => Transformed::no(node),
+            })
+        };
+        Arc::clone(plan).transform_up(node).data()
+    }
+
+    /// The same of a single node.
+    ///
+    /// # Errors
+    /// The node reads a subquery and cannot be made anew.
+    pub fn node(&self, node: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        if !self.are_read_by(node.as_ref()) {
+            return Ok(Arc::clone(node));
+        }
+        let unknown = || internal_datafusion_err!("{} reads a subquery, and is not made for another run", node.name());
+        let join_filter = |filter: &JoinFilter| {
+            let expression = self.expression(filter.expression())?;
+            Ok::<_, datafusion::error::DataFusionError>(JoinFilter::new(
+                expression,
+                filter.column_indices().to_vec(),
+                Arc::clone(filter.schema()),
+            ))
+        };
+        let own: Arc<dyn ExecutionPlan> = if let Some(filter) = node.downcast_ref::<FilterExec>() {
+            let predicate = self.expression(filter.predicate())?;
+            Arc::new(FilterExecBuilder::from(filter).with_predicate(predicate).build()?)
+        } else if let Some(project) = node.downcast_ref::<ProjectionExec>() {
+            let expressions = project.expr().iter();
+            let expressions = expressions
+                .map(|one| Ok(ProjectionExpr { expr: self.expression(&one.expr)?, alias: one.alias.clone() }));
+            let expressions = expressions.collect::<Result<Vec<_>>>()?;
+            Arc::new(ProjectionExec::try_new_with_schema_metadata(
+                expressions,
+                Arc::clone(project.input()),
+                &project.schema(),
+            )?)
+        } else if let Some(join) = node.downcast_ref::<HashJoinExec>() {
+            let filter = join.filter().map(join_filter).transpose()?;
+            join.builder().with_filter(filter).build_exec()?
+        } else if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
+            let filter = join.filter().map(join_filter).transpose()?;
+            Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(filter).build()?)
+        } else if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
+            let files = scan.data_source().downcast_ref::<FileScanConfig>().ok_or_else(unknown)?;
+            let parquet = files.file_source.downcast_ref::<ParquetSource>().ok_or_else(unknown)?;
+            let predicate = self.expression(files.file_source.filter().as_ref().ok_or_else(unknown)?)?;
+            let source = Arc::new(parquet.with_predicate(predicate));
+            let config = FileScanConfigBuilder::from(files.clone()).with_source(source).build();
+            Arc::new(DataSourceExec::new(Arc::new(config)))
+        } else {
+            return Err(unknown());
+        };
+        // What it reads beside what was looked at, such as the keys of a join.
+        if self.are_read_by(own.as_ref()) { Err(unknown()) } else { Ok(own) }
+    }
+}
+
+/// True if an expression of the node itself has a part that `is` what is sought.
+fn reads(node: &dyn ExecutionPlan, is: impl Fn(&Arc<dyn PhysicalExpr>) -> bool) -> bool {
+    let mut found = false;
+    let walked = node.apply_expressions(&mut |expression| {
+        expression.apply(|part| {
+            found |= is(part);
+            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })
+    });
+    // What cannot be looked at may read anything.
+    found || walked.is_err()
+}
+
+/// True if an expression of the node itself reads a subquery whose value is of such a type.
+pub fn reads_subquery(node: &dyn ExecutionPlan, of: impl Fn(&DataType) -> bool) -> bool {
+    let of_type = |part: &Arc<dyn PhysicalExpr>| part.data_type(&Schema::empty()).is_ok_and(|ty| of(&ty));
+    reads(node, |part| part.is::<ScalarSubqueryExpr>() && of_type(part))
+}
