@@ -1,15 +1,19 @@
-//! Plans of statements that were planned before, by their text.
+//! Plans of statements that were planned before, by their text; of what DataFusion plans by itself, by the optimised logical plan.
 //!
-//!   text ─► entry ─ options, relations and functions the same objects? files and batches the same? ─ yes ─► the plan, as new
-//!                                                                                                  └─ no ──► planned anew
+//!   text ──────────┐
+//!   logical plan ──┴► entry ─ options, relations and functions the same objects? files and batches the same? ─ yes ─► the plan, as new
+//!                                                                                                          └─ no ──► planned anew
 //!
 //! Kept      queries over files and in-memory tables of DataFusion's own, of functions that always give the same, whose operators above the
 //!           device keep nothing of a run. Everything else is planned each time, and what defines or sets something empties the cache.
-//! As new    a kept plan is never executed: each run gets a copy with metrics of its own, which shares what was prepared.
+//! As new    a kept plan is never executed: each run gets a copy with metrics and subqueries of its own, which shares what was prepared.
+//! Logical   plans are compared as trees, and the tables and functions in them as objects. What DataFusion has folded, such as now(), is a
+//!           constant by then: another one the next time.
 //! Threads   one lock around the entries, held for no work.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +25,7 @@ use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::{MemTable, source_as_provider};
 use datafusion::error::Result;
+use datafusion::execution::SessionState;
 use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::{
     AggregateUDF, Expr, LogicalPlan, ScalarUDF, Volatility, WindowFunctionDefinition, WindowUDF,
@@ -29,12 +34,17 @@ use datafusion::object_store::ObjectMeta;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::scalar_subquery::{ScalarSubqueryExec, ScalarSubqueryLink};
 use datafusion::physical_plan::union::UnionExec;
+use futures::future::join_all;
 
+use crate::contract::{DeviceOperator, Operators};
+use crate::looks::Looks;
 use crate::node::REPLACE;
 use crate::result::node::DownloadExec;
 use crate::store::{Checks, MadeSource, MadeTable, Rows};
@@ -43,7 +53,7 @@ use crate::subqueries::Subqueries;
 /// Plans of one session.
 #[derive(Default)]
 pub(crate) struct PlanCache {
-    entries: Mutex<HashMap<String, Arc<Entry>>>,
+    entries: Mutex<HashMap<Key, Arc<Entry>>>,
     clock: AtomicU64,
 }
 
@@ -56,6 +66,15 @@ impl fmt::Debug for PlanCache {
 /// Plans that are kept; when there are more, the one that was not used for longest goes.
 const PLANS: usize = 256;
 
+/// Under what a plan is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    /// A statement's text.
+    Text(String),
+    /// The hash of a logical plan, which its entry has.
+    Logical(u64),
+}
+
 /// A plan, and what it was made of.
 struct Entry {
     plan: Arc<dyn ExecutionPlan>,
@@ -63,10 +82,62 @@ struct Entry {
     used: AtomicU64,
 }
 
+/// A session as it is now.
+#[derive(Clone, Copy)]
+pub(crate) enum Now<'a> {
+    Context(&'a SessionContext),
+    State(&'a SessionState),
+}
+
+impl Now<'_> {
+    /// Looks at the session's state; no lock is held longer.
+    fn with<T>(self, look: impl FnOnce(&SessionState) -> T) -> T {
+        match self {
+            Self::Context(context) => look(&context.state_ref().read()),
+            Self::State(state) => look(state),
+        }
+    }
+}
+
+/// A query that is asked for by its logical plan.
+pub(crate) struct Asked {
+    plan: LogicalPlan,
+    tables: Vec<(TableReference, Arc<dyn TableProvider>)>,
+    functions: Functions,
+}
+
+impl Asked {
+    /// A query whose plan may be kept; `None` for what is no query, and for one that need not give the same each time.
+    pub fn of(plan: &LogicalPlan) -> Option<Self> {
+        let (tables, functions) = parts(plan)?;
+        Some(Self { plan: plan.clone(), tables, functions })
+    }
+
+    /// Under what its plan is kept.
+    pub fn key(&self) -> Key {
+        let mut hasher = DefaultHasher::new();
+        self.plan.hash(&mut hasher);
+        Key::Logical(hasher.finish())
+    }
+
+    /// True if it is the same query over the same tables, by the same functions.
+    fn is(&self, other: &Self) -> bool {
+        let tables = self.tables.iter().zip(&other.tables);
+        self.tables.len() == other.tables.len()
+            && tables.into_iter().all(|((_, a), (_, b))| Arc::ptr_eq(a, b))
+            && self.functions.are(&other.functions)
+            && self.plan == other.plan
+    }
+}
+
 /// What a plan is made of.
 pub(crate) struct MadeOf {
     /// The session's, which are another object once one of them is set.
     options: Arc<ConfigOptions>,
+    /// Those that place plans, which are another list once one is added.
+    operators: Option<Arc<[Arc<dyn DeviceOperator>]>>,
+    /// What was planned, where it is kept by that.
+    asked: Option<Asked>,
     /// What the catalog gave for each name.
     named: Vec<(ResolvedTableReference, Arc<dyn TableProvider>)>,
     /// Tables that are read, with their rows as they were.
@@ -85,7 +156,7 @@ enum Version {
 }
 
 /// The functions of a query, by the names under which the session has them.
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Functions {
     scalar: Vec<Arc<ScalarUDF>>,
     aggregate: Vec<Arc<AggregateUDF>>,
@@ -93,7 +164,7 @@ struct Functions {
 }
 
 impl PlanCache {
-    fn entries(&self) -> MutexGuard<'_, HashMap<String, Arc<Entry>>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<Key, Arc<Entry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -103,90 +174,130 @@ impl PlanCache {
     }
 
     /// The plan of a statement, ready to run; `None` if it is not known, or of something that has changed since.
-    pub async fn find(&self, context: &SessionContext, sql: &str) -> Option<Arc<dyn ExecutionPlan>> {
-        let entry = Arc::clone(self.entries().get(sql)?);
-        if entry.made_of.is_fresh(context).await {
+    pub async fn find(&self, now: Now<'_>, key: &Key, asked: Option<&Asked>) -> Option<Arc<dyn ExecutionPlan>> {
+        let entry = Arc::clone(self.entries().get(key)?);
+        let same = match (&entry.made_of.asked, asked) {
+            (Some(known), Some(asked)) => known.is(asked),
+            (known, asked) => known.is_none() && asked.is_none(),
+        };
+        if same && let Some(looks) = entry.made_of.looks_if_fresh(now).await {
             entry.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-            if let Ok(plan) = as_new(&entry.plan, &Subqueries::default()) {
+            if let Ok(plan) = as_new(&entry.plan, &Subqueries::default(), Some(&Arc::new(looks))) {
                 return Some(plan);
             }
         }
-        self.entries().remove(sql);
+        self.entries().remove(key);
         None
     }
 
     /// Keeps the plan of a statement, if it may be run again. What it was made of was looked at before it was made: what has changed
     /// meanwhile shows the next time.
-    pub fn keep(&self, sql: &str, made_of: MadeOf, plan: &Arc<dyn ExecutionPlan>) {
+    pub fn keep(&self, key: Key, made_of: MadeOf, plan: &Arc<dyn ExecutionPlan>) {
         if !keeps_nothing(plan) {
             return;
         }
+        // The plan itself is about to be executed.
+        let Ok(plan) = as_new(plan, &Subqueries::default(), None) else { return };
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
         let mut entries = self.entries();
         if entries.len() >= PLANS {
             let oldest = entries.iter().min_by_key(|(_, entry)| entry.used.load(Ordering::Relaxed));
-            let oldest = oldest.map(|(sql, _)| sql.clone());
-            oldest.iter().for_each(|sql| drop(entries.remove(sql)));
+            let oldest = oldest.map(|(key, _)| key.clone());
+            oldest.iter().for_each(|key| drop(entries.remove(key)));
         }
-        entries.insert(sql.to_string(), Arc::new(Entry { plan: Arc::clone(plan), made_of, used }));
+        entries.insert(key, Arc::new(Entry { plan, made_of, used }));
     }
 }
 
 impl MadeOf {
     /// Of a statement that names these relations, and that is about to be planned; `None` if one is not there.
-    pub async fn begin(context: &SessionContext, names: &[TableReference]) -> Option<Self> {
-        let options = options(context);
+    pub async fn begin(now: Now<'_>, names: &[TableReference]) -> Option<Self> {
+        let (options, operators) = now.with(|state| (options(state), operators(state)));
         let mut named = Vec::with_capacity(names.len());
         for name in names {
-            let catalog = &options.catalog;
-            let name = name.clone().resolve(&catalog.default_catalog, &catalog.default_schema);
-            let provider = provider(context, &name).await?;
+            let name = resolved(name, &options);
+            let provider = provider(now, &name).await?;
             named.push((name, provider));
         }
-        Some(Self { options, named, read: vec![], functions: Functions::default() })
+        let functions = Functions::default();
+        Some(Self { options, operators, asked: None, named, read: vec![], functions })
     }
 
     /// The same with what its query reads and calls; `None` if the query's plan may not be run again.
-    pub async fn read_by(mut self, context: &SessionContext, query: &LogicalPlan) -> Option<Self> {
-        let (providers, functions) = parts(query)?;
-        for provider in providers {
-            if !self.read.iter().any(|(known, _)| Arc::ptr_eq(known, &provider)) {
-                let version = version(context, &provider).await?;
-                self.read.push((provider, version));
-            }
-        }
-        Some(Self { functions, ..self })
+    pub async fn read_by(self, now: Now<'_>, query: &LogicalPlan) -> Option<Self> {
+        let (tables, functions) = parts(query)?;
+        Self { functions, ..self }.reading(now, tables).await
     }
 
-    /// True if planning it again would begin with the same things.
-    async fn is_fresh(&self, context: &SessionContext) -> bool {
-        if !Arc::ptr_eq(&self.options, &options(context)) || !self.functions.are_those_of(context) {
-            return false;
+    /// Of a query that is about to be planned. `None` if it reads what the catalog does not have: such a table is made for it alone.
+    pub async fn asked(now: Now<'_>, asked: Asked) -> Option<Self> {
+        let (options, operators) = now.with(|state| (options(state), operators(state)));
+        let mut named = Vec::with_capacity(asked.tables.len());
+        for (name, table) in &asked.tables {
+            let name = resolved(name, &options);
+            provider(now, &name).await.filter(|known| Arc::ptr_eq(known, table))?;
+            named.push((name, Arc::clone(table)));
+        }
+        let (tables, functions) = (asked.tables.clone(), asked.functions.clone());
+        Self { options, operators, asked: Some(asked), named, read: vec![], functions }.reading(now, tables).await
+    }
+
+    async fn reading(mut self, now: Now<'_>, tables: Vec<(TableReference, Arc<dyn TableProvider>)>) -> Option<Self> {
+        for (_, table) in tables {
+            if !self.read.iter().any(|(known, _)| Arc::ptr_eq(known, &table)) {
+                let (version, _) = version(now, &table).await?;
+                self.read.push((table, version));
+            }
+        }
+        Some(self)
+    }
+
+    /// What its files are, if planning it again would begin with the same things.
+    async fn looks_if_fresh(&self, now: Now<'_>) -> Option<Looks> {
+        let same = now.with(|state| {
+            let operators = match (&self.operators, operators(state)) {
+                (Some(known), Some(now)) => Arc::ptr_eq(known, &now),
+                (known, now) => known.is_none() && now.is_none(),
+            };
+            operators && Arc::ptr_eq(&self.options, &options(state)) && self.functions.are_those_of(state)
+        });
+        if !same {
+            return None;
         }
         for (name, known) in &self.named {
-            if !provider(context, name).await.is_some_and(|now| Arc::ptr_eq(known, &now)) {
-                return false;
+            if !provider(now, name).await.is_some_and(|now| Arc::ptr_eq(known, &now)) {
+                return None;
             }
         }
-        for (table, known) in &self.read {
-            if version(context, table).await.as_ref() != Some(known) {
-                return false;
-            }
+        // Side by side: a look at a file is a trip to another thread, or over a network.
+        let mut looks = Looks::default();
+        let versions = self.read.iter().map(|(table, _)| version(now, table));
+        for (now, (_, known)) in join_all(versions).await.into_iter().zip(&self.read) {
+            let (_, seen) = now.filter(|(version, _)| version == known)?;
+            seen.iter().for_each(|(store, files)| looks.note(store, files));
         }
-        true
+        Some(looks)
     }
 }
 
 impl Functions {
     /// True if the session still has them under their names.
-    fn are_those_of(&self, context: &SessionContext) -> bool {
-        let state = context.state_ref();
-        let state = state.read();
+    fn are_those_of(&self, state: &SessionState) -> bool {
         let scalar = |f: &Arc<ScalarUDF>| state.scalar_functions().get(f.name()).is_some_and(|now| Arc::ptr_eq(f, now));
         let aggregate =
             |f: &Arc<AggregateUDF>| state.aggregate_functions().get(f.name()).is_some_and(|now| Arc::ptr_eq(f, now));
         let window = |f: &Arc<WindowUDF>| state.window_functions().get(f.name()).is_some_and(|now| Arc::ptr_eq(f, now));
         self.scalar.iter().all(scalar) && self.aggregate.iter().all(aggregate) && self.window.iter().all(window)
+    }
+
+    /// True if both are the same objects.
+    fn are(&self, other: &Self) -> bool {
+        fn same<T>(a: &[Arc<T>], b: &[Arc<T>]) -> bool {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+        }
+        same(&self.scalar, &other.scalar)
+            && same(&self.aggregate, &other.aggregate)
+            && same(&self.window, &other.window)
     }
 
     /// Notes the functions of an expression; false for one whose value is not the same each time.
@@ -217,39 +328,53 @@ impl Functions {
     }
 }
 
-fn options(context: &SessionContext) -> Arc<ConfigOptions> {
-    Arc::clone(context.state_ref().read().config().options())
+fn options(state: &SessionState) -> Arc<ConfigOptions> {
+    Arc::clone(state.config().options())
+}
+
+fn operators(state: &SessionState) -> Option<Arc<[Arc<dyn DeviceOperator>]>> {
+    state.config().get_extension::<Operators>().map(|operators| operators.all())
+}
+
+fn resolved(name: &TableReference, options: &ConfigOptions) -> ResolvedTableReference {
+    name.clone().resolve(&options.catalog.default_catalog, &options.catalog.default_schema)
 }
 
 /// What the catalog gives for a name now.
-async fn provider(context: &SessionContext, name: &ResolvedTableReference) -> Option<Arc<dyn TableProvider>> {
-    let schema = {
-        let state = context.state_ref();
-        let catalog = state.read().catalog_list().catalog(&name.catalog)?;
-        catalog.schema(&name.schema)?
-    };
-    schema.table(&name.table).await.ok().flatten()
+async fn provider(now: Now<'_>, name: &ResolvedTableReference) -> Option<Arc<dyn TableProvider>> {
+    let catalog = now.with(|state| state.catalog_list().catalog(&name.catalog))?;
+    catalog.schema(&name.schema)?.table(&name.table).await.ok().flatten()
 }
 
-/// The rows of a table as they are now; `None` for tables of others, and for files that cannot be looked at.
-async fn version(context: &SessionContext, table: &Arc<dyn TableProvider>) -> Option<Version> {
+/// Files, by the address of their store.
+type Seen = Vec<(String, Vec<ObjectMeta>)>;
+
+/// The rows of a table as they are now, and its files where a run would be told the same of each; `None` for tables of others, and for
+/// files that cannot be looked at.
+async fn version(now: Now<'_>, table: &Arc<dyn TableProvider>) -> Option<(Version, Seen)> {
+    let no_files = |version| (version, vec![]);
     if let Some(table) = table.downcast_ref::<MadeTable>() {
         return match table.rows().await {
-            Rows::Made(rows) => Some(Version::Made(rows.number)),
-            Rows::Changed(table) => version_of_batches(&table).await,
+            Rows::Made(rows) => Some(no_files(Version::Made(rows.number))),
+            Rows::Changed(table) => version_of_batches(&table).await.map(no_files),
         };
     }
     if let Some(table) = table.downcast_ref::<MemTable>() {
-        return version_of_batches(table).await;
+        return version_of_batches(table).await.map(no_files);
     }
     let table = table.downcast_ref::<ListingTable>()?;
-    let checks = Checks::of(context.state_ref().read().config());
-    let mut files = Vec::new();
+    let (runtime, checks) = now.with(|state| (Arc::clone(state.runtime_env()), Checks::of(state.config())));
+    let (mut files, mut seen) = (Vec::new(), Vec::new());
     for url in table.table_paths() {
-        let store = context.runtime_env().object_store(url).ok()?;
-        files.extend(checks.files_of(url, &store).await.ok()?);
+        let store = runtime.object_store(url).ok()?;
+        let of = checks.files_of(url, &store).await.ok()?;
+        // Stores of others may say less of a file in a list.
+        if !url.is_collection() || url.scheme() == "file" {
+            seen.push((url.object_store().as_str().to_string(), of.clone()));
+        }
+        files.extend(of);
     }
-    Some(Version::Files(files))
+    Some((Version::Files(files), seen))
 }
 
 async fn version_of_batches(table: &MemTable) -> Option<Version> {
@@ -264,12 +389,12 @@ async fn version_of_batches(table: &MemTable) -> Option<Version> {
 }
 
 /// The tables and functions of a query; `None` for what is no query, and for one that need not give the same each time.
-fn parts(query: &LogicalPlan) -> Option<(Vec<Arc<dyn TableProvider>>, Functions)> {
+fn parts(query: &LogicalPlan) -> Option<(Vec<(TableReference, Arc<dyn TableProvider>)>, Functions)> {
     let (mut tables, mut functions, mut refused) = (Vec::new(), Functions::default(), false);
     let walked = query.apply_with_subqueries(|node| {
         match node {
             LogicalPlan::TableScan(scan) => match source_as_provider(&scan.source) {
-                Ok(provider) => tables.push(provider),
+                Ok(provider) => tables.push((scan.table_name.clone(), provider)),
                 Err(_) => refused = true,
             },
             LogicalPlan::Ddl(_)
@@ -316,6 +441,8 @@ fn may_run_again(
         return !below_upload && plan.children().into_iter().all(&mut again);
     }
     let plain = plan.is::<DataSourceExec>()
+        || plan.is::<PlaceholderRowExec>()
+        || plan.is::<EmptyExec>()
         || plan.is::<CooperativeExec>()
         || plan.is::<ProjectionExec>()
         || plan.is::<FilterExec>()
@@ -328,22 +455,27 @@ fn may_run_again(
 }
 
 /// A copy of a plan that was not executed.
-fn as_new(plan: &Arc<dyn ExecutionPlan>, subqueries: &Subqueries) -> Result<Arc<dyn ExecutionPlan>> {
+fn as_new(
+    plan: &Arc<dyn ExecutionPlan>,
+    subqueries: &Subqueries,
+    looks: Option<&Arc<Looks>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(download) = plan.downcast_ref::<DownloadExec>() {
-        return Ok(Arc::new(download.as_new(subqueries)?));
+        return Ok(Arc::new(download.as_new(subqueries, looks)?));
     }
     if let Some(scan) = MadeSource::as_new(plan.as_ref()) {
         return Ok(scan);
     }
     if let Some(node) = plan.downcast_ref::<ScalarSubqueryExec>() {
         let (subqueries, results) = subqueries.with(node);
-        let input = as_new(node.input(), &subqueries)?;
+        let input = as_new(node.input(), &subqueries, looks)?;
         let links = node
             .subqueries()
             .iter()
-            .map(|link| Ok(ScalarSubqueryLink { plan: as_new(&link.plan, &subqueries)?, index: link.index }));
+            .map(|link| Ok(ScalarSubqueryLink { plan: as_new(&link.plan, &subqueries, looks)?, index: link.index }));
         return Ok(Arc::new(ScalarSubqueryExec::new(input, links.collect::<Result<_>>()?, results)));
     }
-    let children = plan.children().into_iter().map(|child| as_new(child, subqueries)).collect::<Result<Vec<_>>>()?;
+    let children =
+        plan.children().into_iter().map(|child| as_new(child, subqueries, looks)).collect::<Result<Vec<_>>>()?;
     subqueries.node(plan)?.replace_children(children, REPLACE)?.reset_state()
 }

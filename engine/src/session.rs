@@ -36,11 +36,12 @@ use crate::operator::registry;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::panics;
 use crate::placement::PlaceOnDevice;
-use crate::plan_cache::{MadeOf, PlanCache};
+use crate::plan_cache::{Key, MadeOf, Now, PlanCache};
+use crate::planner::KeepingPlanner;
 use crate::profile::{self, Profile, Profiler};
 use crate::report::QueryReport;
 use crate::result::node::DownloadExec;
-use crate::store::{Checks, FreshListings, Store};
+use crate::store::{Checks, Store};
 
 pub use crate::session::create::Created;
 
@@ -178,7 +179,7 @@ impl MillpondBuilder {
             engine.tell_options(&mut options);
             options.device_opened();
         }
-        let operators = registry();
+        let (operators, plans) = (registry(), Arc::<PlanCache>::default());
         self.operators.into_iter().for_each(|operator| operators.add(operator));
         let mut config = self.config.unwrap_or_default();
         config.options_mut().extensions.insert(options);
@@ -190,7 +191,7 @@ impl MillpondBuilder {
             state = state.with_runtime_env(runtime);
         }
         if let Some(engine) = &opened.engine {
-            state = state.with_query_planner(Arc::new(FreshListings::default()));
+            state = state.with_query_planner(Arc::new(KeepingPlanner::new(&plans)));
             state = state.with_physical_optimizer_rules(crate::placement::rules());
             let place = PlaceOnDevice::new(Arc::clone(engine), operators.clone());
             state = state.with_physical_optimizer_rule(Arc::new(place));
@@ -202,7 +203,7 @@ impl MillpondBuilder {
         if let Some(engine) = &opened.engine {
             crate::store::functions::register(&context, engine);
         }
-        Ok(Millpond { context, engine: opened.engine, note: opened.note, operators, plans: Arc::default() })
+        Ok(Millpond { context, engine: opened.engine, note: opened.note, operators, plans })
     }
 }
 
@@ -275,10 +276,11 @@ impl Millpond {
         let state = self.context.state();
         let (statement, names) = crate::sql::statement_and_names(&state, sql)?;
         // Looked at before anything is made of it: what changes meanwhile shows the next time.
-        let begun = panics::caught(async { Ok(MadeOf::begin(&self.context, &names).await) }).await?;
+        let now = Now::Context(&self.context);
+        let begun = panics::caught(async { Ok(MadeOf::begin(now, &names).await) }).await?;
         let query = crate::sql::statement_plan(&state, statement).await?;
         let made_of = match begun {
-            Some(begun) => panics::caught(async { Ok(begun.read_by(&self.context, &query).await) }).await?,
+            Some(begun) => panics::caught(async { Ok(begun.read_by(now, &query).await) }).await?,
             None => None,
         };
         if let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = query {
@@ -292,7 +294,7 @@ impl Millpond {
             // It may be what kept plans were made of.
             self.plans.clear();
         } else if let Some(made_of) = made_of {
-            self.plans.keep(sql, made_of, &plan);
+            self.plans.keep(Key::Text(sql.to_string()), made_of, &plan);
         }
         Ok(plan)
     }
@@ -305,7 +307,8 @@ impl Millpond {
         if !self.keeps_plans() {
             return Ok(None);
         }
-        let found = panics::caught(async { Ok(self.plans.find(&self.context, sql).await) });
+        let (now, key) = (Now::Context(&self.context), Key::Text(sql.to_string()));
+        let found = panics::caught(async { Ok(self.plans.find(now, &key, None).await) });
         recorder::during(profile::step::PLAN, found).await
     }
 

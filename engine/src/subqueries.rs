@@ -48,6 +48,15 @@ impl Subqueries {
         (Self { pairs }, own)
     }
 
+    /// The same for expressions of a plan of which a copy was made before, with the containers of `copy`: that copy is copied.
+    pub fn of_copy(&self, copy: &Self) -> Self {
+        let again = copy.pairs.iter().filter_map(|(planned, copied)| {
+            let (_, own) = self.pairs.iter().find(|(container, _)| container == copied)?;
+            Some((planned.clone(), own.clone()))
+        });
+        Self { pairs: again.chain(self.pairs.iter().cloned()).collect() }
+    }
+
     /// What stands in this run for an expression of the plan; `None` for one that stays.
     fn of_run(&self, expression: &Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
         let subquery = expression.downcast_ref::<ScalarSubqueryExpr>()?;

@@ -32,6 +32,7 @@ const ROOMS: &[(&str, &str)] = &[
     // What all device nodes of a plan have in common.
     ("node.rs", "ground"),
     ("subqueries.rs", "ground"),
+    ("looks.rs", "ground"),
     ("profile/", "profile"),
     ("device/", "device"),
     ("column/", "column"),

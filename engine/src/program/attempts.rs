@@ -14,6 +14,7 @@ use millpond_memory::{Scope, Stream};
 
 use crate::device::Engine;
 use crate::device::learnt::{PlanKey, PlanLearnt, StringForm};
+use crate::looks::Looks;
 use crate::profile;
 use crate::program::context::{Notes, RunContext};
 use crate::program::contract::{Opening, Source, SourceRun};
@@ -54,6 +55,8 @@ pub(crate) trait Runs {
     fn keeper(&self) -> Option<&dyn Keeps>;
     /// Where subqueries have their values, in this copy of the plan.
     fn subqueries(&self) -> &Subqueries;
+    /// Its files, as the planning of this copy has seen them.
+    fn looks(&self) -> Option<Arc<Looks>>;
     /// Where runs tell what a user should hear of.
     fn notes(&self) -> Arc<dyn Notes>;
 }
@@ -69,7 +72,7 @@ pub(crate) async fn run(
     let (key, engine) = (border.key(), border.engine());
     let PlanLearnt { strings, groups } = engine.learnt.get(key);
     let context = RunContext::new(engine, context, scope.clone(), tally, border.notes());
-    let context = Arc::new(context.with_subqueries(border.subqueries()));
+    let context = Arc::new(context.planned_with(border.subqueries(), border.looks()));
     let mut attempts = Attempts { context, out, lessons: Lessons { strings, groups, ..Lessons::default() } };
     let remembered = attempts.lessons.strings.clone();
     for _ in 0..MAX_ATTEMPTS {

@@ -14,6 +14,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use crate::device::Engine;
 use crate::device::host_memory::HostHold;
 use crate::device::memory::MemoryDoor;
+use crate::looks::Looks;
 use crate::options::{Fallback, MillpondOptions};
 use crate::program::counts::Tally;
 use crate::subqueries::Subqueries;
@@ -37,6 +38,8 @@ pub struct RunContext {
     pub memory: MemoryDoor,
     /// Where its subqueries have their values.
     pub subqueries: Subqueries,
+    /// Its files, as its planning has seen them.
+    pub(crate) looks: Option<Arc<Looks>>,
     pub(crate) notes: Arc<dyn Notes>,
 }
 
@@ -75,14 +78,15 @@ impl RunContext {
             tally: Arc::clone(tally),
             memory: MemoryDoor::new(&engine.pool, engine.governor.participant(scope.path(), 0)),
             subqueries: Subqueries::default(),
+            looks: None,
             notes,
             scope,
         }
     }
 
-    /// The same for a run whose subqueries have containers of its own.
-    pub fn with_subqueries(self, subqueries: &Subqueries) -> Self {
-        Self { subqueries: subqueries.clone(), ..self }
+    /// The same for a run whose subqueries have containers of its own, and whose planning has seen its files.
+    pub fn planned_with(self, subqueries: &Subqueries, looks: Option<Arc<Looks>>) -> Self {
+        Self { subqueries: subqueries.clone(), looks, ..self }
     }
 
     /// For work on a device that belongs to no query's run. The engine is to be told when it has ended.

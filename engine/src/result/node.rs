@@ -24,6 +24,7 @@ use crate::column::dictionary::SourceDictionaries;
 use crate::column::is_string;
 use crate::device::Engine;
 use crate::device::learnt::PlanKey;
+use crate::looks::Looks;
 use crate::node::REPLACE;
 use crate::options::Fallback;
 use crate::placement::judged::Judged;
@@ -70,6 +71,8 @@ pub struct DownloadExec {
     keeper: Option<Arc<dyn Keeps>>,
     /// Where subqueries have their values; in a copy for another run, which containers stand for the plan's.
     subqueries: Subqueries,
+    /// The files of this copy's run, as they were when it was planned.
+    looks: Option<Arc<Looks>>,
     /// Runs that have not ended; one whose stream was dropped ends a moment later.
     under_way: Arc<watch::Sender<usize>>,
 }
@@ -122,15 +125,16 @@ impl DownloadExec {
             judged: Arc::default(),
             keeper: None,
             subqueries: Subqueries::default(),
+            looks: None,
             under_way: Arc::new(watch::Sender::new(0)),
         }
     }
 
-    /// The same border for another run: with metrics, notes and values of subqueries of its own, and what has been prepared.
+    /// The same border for another run: with metrics, notes, looks and values of subqueries of its own, and what has been prepared.
     ///
     /// # Errors
     /// DataFusion's, of a plan below that cannot be made ready again.
-    pub(crate) fn as_new(&self, subqueries: &Subqueries) -> Result<Self> {
+    pub(crate) fn as_new(&self, subqueries: &Subqueries, looks: Option<&Arc<Looks>>) -> Result<Self> {
         let input = as_new(&self.input, subqueries)?;
         let program = Program::of(&input, &self.operators).map(Arc::new).map_err(|error| error.to_string());
         Ok(Self {
@@ -140,7 +144,8 @@ impl DownloadExec {
             notes: Arc::default(),
             analyzed: Arc::default(),
             judged: Arc::default(),
-            subqueries: subqueries.clone(),
+            subqueries: subqueries.of_copy(&self.subqueries),
+            looks: looks.cloned(),
             under_way: Arc::new(watch::Sender::new(0)),
             ..self.clone()
         })
@@ -336,6 +341,10 @@ impl Runs for DownloadExec {
 
     fn subqueries(&self) -> &Subqueries {
         &self.subqueries
+    }
+
+    fn looks(&self) -> Option<Arc<Looks>> {
+        self.looks.clone()
     }
 
     fn notes(&self) -> Arc<dyn Notes> {

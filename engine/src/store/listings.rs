@@ -6,46 +6,17 @@
 //! Why  DataFusion lists a folder once and keeps the list: a file that was added would not be seen, and one that has gone be missed.
 //! When columns stay on the device; otherwise a session is as DataFusion's.
 
-use std::fmt;
-use std::sync::Arc;
-
-use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
-use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
-use crate::options::MillpondOptions;
 use crate::store::checks::Checks;
 
-/// DataFusion's planner, after a look at the folders that a query reads.
-#[derive(Default)]
-pub(crate) struct FreshListings(DefaultPhysicalPlanner);
-
-impl fmt::Debug for FreshListings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FreshListings")
-    }
-}
-
-#[async_trait]
-impl QueryPlanner for FreshListings {
-    async fn create_physical_plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = session.config_options().extensions.get::<MillpondOptions>();
-        if options.is_some_and(|options| options.cache.stores()) {
-            look(plan, session).await?;
-        }
-        self.0.create_physical_plan(plan, session).await
-    }
-}
-
 /// Lists the folders of a plan's tables, and puts right what DataFusion remembers of them.
-async fn look(plan: &LogicalPlan, session: &dyn Session) -> Result<()> {
+pub(crate) async fn look(plan: &LogicalPlan, session: &dyn Session) -> Result<()> {
     let runtime = session.runtime_env();
     let Some(remembered) = runtime.cache_manager.get_list_files_cache().filter(|cache| !cache.is_empty()) else {
         return Ok(());

@@ -42,7 +42,7 @@ pub use crate::store::made::{Keeper, MadeRows, MadeSource, MadeTable, Rows};
 pub use crate::store::scan::Scan;
 
 pub(crate) use crate::store::checks::Checks;
-pub(crate) use crate::store::listings::FreshListings;
+pub(crate) use crate::store::listings::look;
 pub(crate) use crate::store::scan::plain_source;
 pub(crate) use crate::store::share::static_part;
 
@@ -272,7 +272,8 @@ impl Store {
                 false => Ok(None),
             };
         }
-        let Ok(identity) = scan.identity(&context.task, Age::Lately).await else { return Ok(None) };
+        let looks = context.looks.as_deref();
+        let Ok(identity) = scan.identity_since(&context.task, Age::Lately, looks).await else { return Ok(None) };
         if scan.is_in_memory() && !self.is_worth_it(scan, &identity) {
             return Ok(None);
         }

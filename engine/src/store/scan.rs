@@ -27,6 +27,7 @@ use futures::future::try_join_all;
 
 use crate::column::{DictionaryId, storage, uploaded_columns};
 use crate::error::EngineError;
+use crate::looks::Looks;
 use crate::store::checks::{Age, Checks};
 use crate::store::identity::{Batches, FileNow, Files, Identity};
 use crate::store::made::MadeSource;
@@ -73,6 +74,14 @@ impl Scan {
     /// # Errors
     /// The store's: a file that is not there, or cannot be reached.
     pub async fn identity(&self, context: &TaskContext, age: Age) -> Result<Identity> {
+        self.identity_since(context, age, None).await
+    }
+
+    /// The same, or as the run's planning has seen it.
+    ///
+    /// # Errors
+    /// As of [`identity`](Self::identity).
+    pub async fn identity_since(&self, context: &TaskContext, age: Age, looks: Option<&Looks>) -> Result<Identity> {
         if let Some(memory) = self.source.downcast_ref::<MemorySourceConfig>() {
             let batches = memory.partitions().iter().flatten();
             let arrays = batches.map(|batch| batch.columns().iter().map(Arc::downgrade).collect()).collect();
@@ -84,7 +93,11 @@ impl Scan {
         let now = whole_files(config).into_iter().map(|file| {
             let (checks, store) = (&checks, &store);
             async move {
-                let meta = checks.head(url, store, &file.object_meta.location, age).await?;
+                let location = &file.object_meta.location;
+                let meta = match looks.and_then(|looks| looks.file(url.as_str(), location)) {
+                    Some(seen) => seen.clone(),
+                    None => checks.head(url, store, location, age).await?,
+                };
                 Ok::<_, datafusion::error::DataFusionError>(FileNow { meta, partition_values: file.partition_values })
             }
         });

@@ -27,6 +27,7 @@ mod operators;
 mod orders;
 mod panics;
 mod placement;
+mod planned_once;
 mod plans;
 mod profile;
 mod queries;
