@@ -10,6 +10,10 @@
 //!             launch    from the placed plan to the first launch: prepare, and what is read and uploaded before it
 //!             run       from the placed plan to the end: everything that the host does, decoding included
 //!   Bounds    none: docs/performance.md has the figures, and the tests count what can be counted
+//!
+//!   first launch   of all 22 queries, over columns that stay: from a repeated statement's text to its first launch, with the look at
+//!                  its files; by `Millpond::execute`, until its plan is there, and by `context().sql()`. The table at the end has
+//!                  the median of each, of all, and the largest.
 //! ```
 //!
 //! `launch` and `run` contain what the simulated driver does for each call, which a real one does faster or slower.
@@ -144,6 +148,89 @@ fn host(criterion: &mut Criterion) {
     }
 }
 
+/// How a statement comes to run.
+#[derive(Clone, Copy)]
+enum Way {
+    /// By `Millpond::execute`.
+    Execute,
+    /// By `Millpond::execute`, until the plan is there.
+    Plan,
+    /// By DataFusion's own door.
+    Sql,
+}
+
+/// From a statement's text to its first launch.
+async fn first_launch(session: &Millpond, sql: &str, way: Way) -> Duration {
+    let sim = session.engine().and_then(|engine| engine.simulated()).expect("a simulated device");
+    let began = Instant::now();
+    let error = match way {
+        Way::Execute => session.execute(sql).await.map(|_| ()),
+        Way::Plan => {
+            session.plan(sql).await.expect("a plan");
+            return began.elapsed();
+        }
+        Way::Sql => session.context().sql(sql).await.expect("a plan").collect().await.map(|_| ()),
+    };
+    let error = error.expect_err("a run without kernels has no answer");
+    assert!(EngineError::find(&error).is_some_and(EngineError::is_skipped), "{error}");
+    sim.first_skipped_launch().expect("there was a launch").duration_since(began)
+}
+
+/// The middle one of some durations, in milliseconds.
+fn median(mut of: Vec<Duration>) -> f64 {
+    of.sort();
+    of.get(of.len() / 2).map_or(f64::NAN, |middle| middle.as_secs_f64() * 1e3)
+}
+
+fn repeated(criterion: &mut Criterion) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    generate(&Options::new(SCALE, folder.path()), &|_, _| ()).expect("the rows are written");
+    let runtime = Runtime::new().expect("a runtime");
+    let session = runtime.block_on(session(folder.path()));
+    let texts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../queries/tpch");
+    let queries: Vec<(String, String)> = (1..=22)
+        .map(|number| format!("q{number:02}"))
+        .map(|name| (std::fs::read_to_string(texts.join(format!("{name}.sql"))).expect("a query's text"), name))
+        .map(|(sql, name)| (name, sql))
+        .collect();
+    runtime.block_on(async {
+        // Columns are loaded and sizes learnt; then what the host reads of the device is kept.
+        for skip in [false, true] {
+            set(&session, "debug_sim_skip_launches", skip).await;
+            for (name, sql) in queries.iter().chain(&queries) {
+                let ended = session.execute(sql).await;
+                assert!(skip || ended.is_ok(), "{name}: {:?}", ended.err());
+            }
+        }
+    });
+    let ways = [("execute", Way::Execute), ("plan", Way::Plan), ("sql", Way::Sql)];
+    let mut table: Vec<(String, Vec<f64>)> = Vec::new();
+    for (name, sql) in &queries {
+        let mut group = criterion.benchmark_group(format!("first launch of {name}"));
+        let mut medians = Vec::new();
+        for (label, way) in ways {
+            let samples = std::cell::RefCell::new(Vec::new());
+            repeat(&mut group, &runtime, label, || async {
+                let took = first_launch(&session, sql, way).await;
+                samples.borrow_mut().push(took);
+                took
+            });
+            medians.push(median(samples.into_inner()));
+        }
+        group.finish();
+        table.push((name.clone(), medians));
+    }
+    println!("ms from a repeated statement to its first launch, and to its plan alone");
+    let line = |name: &str, of: Vec<String>| println!("{name:>8}{}", of.concat());
+    line("", ways.iter().map(|(label, _)| format!("{label:>10}")).collect());
+    let figures = |of: &[f64]| of.iter().map(|ms| format!("{ms:>10.3}")).collect();
+    table.iter().for_each(|(name, medians)| line(name, figures(medians)));
+    let mut columns: Vec<Vec<f64>> = (0..ways.len()).map(|way| table.iter().map(|(_, of)| of[way]).collect()).collect();
+    columns.iter_mut().for_each(|column| column.sort_by(f64::total_cmp));
+    line("median", figures(&columns.iter().map(|of| of[of.len() / 2]).collect::<Vec<_>>()));
+    line("largest", figures(&columns.iter().map(|of| of[of.len() - 1]).collect::<Vec<_>>()));
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default()
@@ -151,6 +238,6 @@ criterion_group! {
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(2))
         .without_plots();
-    targets = host
+    targets = repeated, host
 }
 criterion_main!(benches);
