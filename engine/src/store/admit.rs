@@ -68,16 +68,12 @@ impl Store {
         let budget = if on_host { self.host.limit() } else { budget(context) };
         table.learn_texts(&kin);
         loop {
-            // What is there stays meanwhile.
-            let _there: Vec<Arc<StoredColumn>> = {
+            // What is there stays for this run, whoever clears the table meanwhile.
+            {
                 let stored = lock(&table.stored);
-                stored
-                    .keys(scan, needed)
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|key| stored.columns.get(&key).cloned())
-                    .collect()
-            };
+                let keys = stored.keys(scan, needed).into_iter().flatten();
+                held.extend(keys.filter_map(|key| Some((key, Arc::clone(stored.columns.get(&key)?)))));
+            }
             let (lacking, known) = table.lacking(scan, needed, held, self.now());
             self.hold(&mut kin, &lacking, context)?;
             let files = table.identity.num_files();
@@ -175,6 +171,7 @@ impl Store {
                     held.insert(key, column);
                 }
             } else {
+                held.extend(made.iter().cloned());
                 lock(&table.stored).columns.extend(made);
             }
             origins.into_iter().for_each(Origin::done);

@@ -48,7 +48,7 @@ fn counts(report: &QueryReport) -> [u64; 8] {
     ]
 }
 
-/// Subqueries of these run on the device before the rest does. They are planned anew each time, so that no run is like the next.
+/// Subqueries of these run on the device before the rest does: without kernels the query ends with the first of its parts.
 const IN_TWO_PARTS: [usize; 3] = [11, 15, 22];
 
 /// The path of a query depends on what the host reads, so all 22 take the same one without their kernels.
@@ -58,7 +58,7 @@ async fn every_query_takes_its_path_without_kernels_and_gives_no_answer() {
     let session = session(&data).await;
     let engine = session.engine().expect("a device");
     let sim = engine.simulated().expect("a simulated one");
-    for (number, sql) in queries().into_iter().filter(|(number, _)| !IN_TWO_PARTS.contains(number)) {
+    for (number, sql) in queries() {
         let warm = session.execute(&sql).await.expect("an answer");
         let expected = Answer::new(&warm.schema, &warm.batches);
         set(&session, "debug_sim_skip_launches", "true").await;
@@ -73,9 +73,13 @@ async fn every_query_takes_its_path_without_kernels_and_gives_no_answer() {
         sim.settle().expect("the device works");
         let executed = sim.counters().warp_instructions;
         let (report, error) = skipped(&session, &sql).await;
-        assert_eq!(counts(&report), counts(&kept.report), "Q{number}");
-        // The plan is kept from the run before, with what was prepared for it.
-        assert!(report.lowerings <= kept.report.lowerings, "Q{number}");
+        if IN_TWO_PARTS.contains(&number) {
+            assert!(report.launches < kept.report.launches, "Q{number} has one part");
+        } else {
+            assert_eq!(counts(&report), counts(&kept.report), "Q{number}");
+            // The plan is kept from the run before, with what was prepared for it.
+            assert!(report.lowerings <= kept.report.lowerings, "Q{number}");
+        }
         assert_eq!(sim.counters().warp_instructions, executed, "Q{number} ran kernels");
         assert!(report.findings.is_empty() && report.pool_used_bytes == 0, "Q{number}: {report:?}");
         assert!(error.contains("millpond.debug_sim_skip_launches") && error.contains("no answer"), "{error}");
