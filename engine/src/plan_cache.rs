@@ -99,10 +99,13 @@ impl Now<'_> {
     }
 }
 
+/// Tables, by the names under which a query reads them.
+type Named = Vec<(TableReference, Arc<dyn TableProvider>)>;
+
 /// A query that is asked for by its logical plan.
 pub(crate) struct Asked {
     plan: LogicalPlan,
-    tables: Vec<(TableReference, Arc<dyn TableProvider>)>,
+    tables: Named,
     functions: Functions,
 }
 
@@ -242,7 +245,7 @@ impl MadeOf {
         Self { options, operators, asked: Some(asked), named, read: vec![], functions }.reading(now, tables).await
     }
 
-    async fn reading(mut self, now: Now<'_>, tables: Vec<(TableReference, Arc<dyn TableProvider>)>) -> Option<Self> {
+    async fn reading(mut self, now: Now<'_>, tables: Named) -> Option<Self> {
         for (_, table) in tables {
             if !self.read.iter().any(|(known, _)| Arc::ptr_eq(known, &table)) {
                 let (version, _) = version(now, &table).await?;
@@ -389,7 +392,7 @@ async fn version_of_batches(table: &MemTable) -> Option<Version> {
 }
 
 /// The tables and functions of a query; `None` for what is no query, and for one that need not give the same each time.
-fn parts(query: &LogicalPlan) -> Option<(Vec<(TableReference, Arc<dyn TableProvider>)>, Functions)> {
+fn parts(query: &LogicalPlan) -> Option<(Named, Functions)> {
     let (mut tables, mut functions, mut refused) = (Vec::new(), Functions::default(), false);
     let walked = query.apply_with_subqueries(|node| {
         match node {

@@ -256,7 +256,7 @@ impl Building<'_> {
             }
             lookups.push(table);
         }
-        let (literals, texts) = (run.literals(&piece)?, run.reached.by(&piece.spec));
+        let (literals, texts) = (run.literals(piece)?, run.reached.by(&piece.spec));
         let input = Input {
             extents: std::slice::from_ref(&extent),
             literals: &literals,
