@@ -530,7 +530,7 @@ fn compare_runs(query: &Query, sql: &str, expected: &Ran, actual: Ran) -> Verdic
         (_, Ran::Panic(message)) => differs(Kind::Panic, format!("the device's side panics: {message}")),
         (_, Ran::Hang) => differs(Kind::Hang, format!("no answer after {} seconds", PATIENCE.as_secs())),
         (Ran::Answer(expected, ..), Ran::Answer(actual, report, operators)) => {
-            if let Err(difference) = compare(&expected, &actual, is_ordered(sql)) {
+            if let Err(difference) = compare(expected, &actual, is_ordered(sql)) {
                 return differs(Kind::Answer, difference.to_string());
             }
             let finding = report.findings.first();

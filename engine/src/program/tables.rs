@@ -281,7 +281,7 @@ impl RunTables {
         tables: &mut Tables,
         most: usize,
         (engine, stream): (&Engine, &Stream),
-        kept: &dyn Fn((usize, usize), &HostTable<'_>) -> Result<Option<LookupInput>, Failure>,
+        kept: &KeptTable<'_>,
     ) -> Result<LookupInput, Failure> {
         let known = self.uploaded.iter().position(|(known, ..)| known == lookup);
         if let Some((_, covered, input)) = known.map(|known| &self.uploaded[known])
@@ -344,6 +344,9 @@ fn ranks(values: &ArrayRef) -> Result<UInt32Array> {
     Ok(ranks.into())
 }
 
+/// Asks for a table that stays on the device beside this column of this source.
+pub type KeptTable<'k> = dyn Fn((usize, usize), &HostTable<'_>) -> Result<Option<LookupInput>, Failure> + 'k;
+
 /// A lookup table on the host: one value per code.
 pub struct HostTable<'v> {
     pub values: &'v ArrayRef,
@@ -390,7 +393,8 @@ impl HostTable<'_> {
 }
 
 impl TableBytes {
-    pub fn len(&self) -> u64 {
+    /// Bytes that it takes.
+    pub fn size(&self) -> u64 {
         self.bytes.len() as u64
     }
 

@@ -18,7 +18,7 @@ use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::program::texts;
 use crate::store::checks::Age;
-use crate::store::column::{ColumnForm, StoredColumn, Whole};
+use crate::store::column::{ColumnForm, Whole};
 use crate::store::identity::Identity;
 use crate::store::kin::{self, Kin, Made, Origin};
 use crate::store::load::{self, Read, ReadColumn, Wanted};

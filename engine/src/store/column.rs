@@ -24,7 +24,7 @@ use crate::column::{plain_repr, storage};
 use crate::device::Engine;
 use crate::error::EngineError;
 use crate::program::failure::Failure;
-use crate::store::Entry;
+use crate::store::entry::Entry;
 use crate::store::lookups::KeptLookups;
 
 /// Room for lookup tables over the dictionary of a small column.

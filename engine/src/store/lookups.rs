@@ -95,17 +95,19 @@ impl Store {
             return Ok(Some(known));
         }
         let host = table.bytes()?;
-        let Some(room) = column.room_for_lookups().checked_sub(host.len()) else { return Ok(None) };
+        let Some(room) = column.room_for_lookups().checked_sub(host.size()) else { return Ok(None) };
         column.lookups.shrink_to(room);
-        let over = (self.bytes() + host.len()).saturating_sub(budget(context));
+        let over = (self.bytes() + host.size()).saturating_sub(budget(context));
         column.lookups.shrink_to(column.lookups.bytes().saturating_sub(over));
-        if self.bytes() + host.len() > budget(context) {
+        if self.bytes() + host.size() > budget(context) {
             return Ok(None);
         }
-        let Ok(_promise) = self.participant.try_reserve(Request::device(ByteSize(host.len()))) else { return Ok(None) };
+        let Ok(_promise) = self.participant.try_reserve(Request::device(ByteSize(host.size()))) else {
+            return Ok(None);
+        };
         let (on_device, allocated) = host.upload(&context.engine, stream, &self.scope)?;
         let (values, on_device_too) = (Arc::clone(table.values), on_device.clone());
-        let (physical, ty, bytes) = (table.physical, table.ty, host.len());
+        let (physical, ty, bytes) = (table.physical, table.ty, host.size());
         let kept = KeptLookup { values, physical, ty, on_device, bytes, allocated, _promise };
         // Where another run has brought the same meanwhile, the later one leaves first.
         lock(&column.lookups.0).push(kept);

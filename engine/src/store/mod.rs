@@ -16,6 +16,7 @@ mod admit;
 mod checks;
 mod column;
 mod distinct;
+mod entry;
 pub(crate) mod functions;
 mod host;
 mod identity;
@@ -32,12 +33,12 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use datafusion::execution::TaskContext;
 use millpond_memory::{Participant, Scope, Spillable, Strategy};
 
 pub use crate::store::column::{ColumnForm, StoredColumn};
+pub use crate::store::entry::Entry;
 pub use crate::store::made::{Keeper, MadeRows, MadeSource, MadeTable, Rows};
 pub use crate::store::scan::Scan;
 
@@ -134,24 +135,6 @@ impl View {
     }
 }
 
-/// A stored column as `millpond_cache()` lists it.
-#[derive(Debug, Clone)]
-pub struct Entry {
-    pub table: String,
-    pub column: String,
-    /// Where it is: device or host.
-    pub tier: &'static str,
-    pub bytes: u64,
-    /// Bytes of a value; none for bits and texts.
-    pub width: Option<u32>,
-    /// What is known of its values.
-    pub facts: String,
-    /// Runs that have read it.
-    pub hits: u64,
-    /// Since it was loaded.
-    pub age: Duration,
-}
-
 /// Tables in memory of fewer rows are stored when they are seen a second time: constants of a query never are.
 const ROWS_AT_ONCE: usize = 1 << 16;
 /// Small tables in memory that are remembered.
@@ -215,7 +198,7 @@ impl Store {
             |number: u64| of.is_none_or(|view| view.columns.iter().flatten().any(|column| column.number == number));
         let tables = lock(&self.tables).clone();
         let mut entries: Vec<Entry> = tables.iter().flat_map(|table| table.entries(&is_asked)).collect();
-        entries.extend(made.iter().flat_map(|rows| rows.entries(|number| is_asked(number))));
+        entries.extend(made.iter().flat_map(|rows| rows.entries(is_asked)));
         entries.sort_by(|a, b| (&a.table, &a.column).cmp(&(&b.table, &b.column)));
         entries
     }

@@ -290,12 +290,7 @@ async fn an_insert_is_seen_by_the_next_query() {
     store(&sim).clear();
     assert!(store(&sim).entries(None).iter().all(|entry| entry.table != "t"));
     for change in ["UPDATE t SET size = size + 1 WHERE id % 7 = 0", "DELETE FROM t WHERE id % 3 = 1"] {
-        both(
-            &cpu,
-            &sim,
-            &format!("CREATE OR REPLACE TABLE t AS SELECT id + 1 AS id, size, price, made, name FROM parts"),
-        )
-        .await;
+        both(&cpu, &sim, "CREATE OR REPLACE TABLE t AS SELECT id + 1 AS id, size, price, made, name FROM parts").await;
         equal(&cpu, &sim, SUM).await;
         both(&cpu, &sim, change).await;
         equal(&cpu, &sim, "SELECT * FROM t").await;

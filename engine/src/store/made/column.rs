@@ -23,8 +23,8 @@ use crate::column::{number_repr, storage, text, value_type};
 use crate::device::Engine;
 use crate::error::EngineError;
 use crate::program::failure::Failure;
-use crate::store::Entry;
 use crate::store::column::{About, Held, StoredColumn};
+use crate::store::entry::Entry;
 
 /// A column of a made table.
 pub(super) struct MadeColumn {
