@@ -3,6 +3,7 @@
 mod aggregates;
 mod answers;
 mod beside;
+mod constants;
 mod counted_store;
 mod counts;
 mod edges;
