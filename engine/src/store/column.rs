@@ -25,7 +25,7 @@ use crate::device::Engine;
 use crate::error::EngineError;
 use crate::program::failure::Failure;
 use crate::store::entry::Entry;
-use crate::store::lookups::KeptLookups;
+use crate::store::kept_lookups::KeptLookups;
 
 /// Room for lookup tables over the dictionary of a small column.
 const LEAST_ROOM: u64 = 1 << 20;

@@ -8,75 +8,18 @@
 //!           store none for bytes, those go that were not used for longest.
 //! Threads   one lock for a column's tables, held while they are compared, never while one goes up.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use datafusion::arrow::array::ArrayRef;
-use millpond_kernels::codegen::ir::{Physical, Ty};
 use millpond_kernels::pipeline::LookupInput;
-use millpond_memory::{ByteSize, Request, Reservation, Stream};
+use millpond_memory::{ByteSize, Request, Stream};
 
 use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::program::tables::HostTable;
+use crate::store::Store;
 use crate::store::column::StoredColumn;
+use crate::store::kept_lookups::KeptLookup;
 use crate::store::room::budget;
-use crate::store::{Store, lock};
-
-/// The tables of a column, the one used last at the end.
-#[derive(Debug, Default)]
-pub(super) struct KeptLookups(Mutex<Vec<KeptLookup>>);
-
-#[derive(Debug)]
-struct KeptLookup {
-    /// What it holds, as the last run that asked for it has it.
-    values: ArrayRef,
-    physical: Physical,
-    ty: Ty,
-    on_device: LookupInput,
-    bytes: u64,
-    /// The same with what fills the pool's units.
-    allocated: u64,
-    _promise: Reservation,
-}
-
-impl KeptLookup {
-    fn has_form_of(&self, table: &HostTable<'_>) -> bool {
-        self.physical == table.physical && self.ty == table.ty
-    }
-}
-
-impl KeptLookups {
-    pub fn bytes(&self) -> u64 {
-        lock(&self.0).iter().map(|table| table.bytes).sum()
-    }
-
-    pub fn allocated_bytes(&self) -> u64 {
-        lock(&self.0).iter().map(|table| table.allocated).sum()
-    }
-
-    /// The table that holds the same.
-    fn find(&self, table: &HostTable<'_>) -> Option<LookupInput> {
-        let mut tables = lock(&self.0);
-        // A plan that runs again has the array itself; only another plan's is compared value by value.
-        let is_same = |known: &KeptLookup| known.has_form_of(table) && Arc::ptr_eq(&known.values, table.values);
-        let is_equal = |known: &KeptLookup| known.has_form_of(table) && known.values.as_ref() == table.values.as_ref();
-        let at = tables.iter().position(is_same).or_else(|| tables.iter().position(is_equal))?;
-        let mut known = tables.remove(at);
-        known.values = Arc::clone(table.values);
-        let on_device = known.on_device.clone();
-        tables.push(known);
-        Some(on_device)
-    }
-
-    /// Lets go of those not used for longest, until the others take no more than `bytes`.
-    fn shrink_to(&self, bytes: u64) {
-        let mut tables = lock(&self.0);
-        let mut taken: u64 = tables.iter().map(|table| table.bytes).sum();
-        while taken > bytes && !tables.is_empty() {
-            taken -= tables.remove(0).bytes;
-        }
-    }
-}
 
 impl Store {
     /// A lookup table over the dictionary of a stored column: the one that is there, or one that is uploaded now and stays. `None` where
@@ -110,7 +53,7 @@ impl Store {
         let (physical, ty, bytes) = (table.physical, table.ty, host.size());
         let kept = KeptLookup { values, physical, ty, on_device, bytes, allocated, _promise };
         // Where another run has brought the same meanwhile, the later one leaves first.
-        lock(&column.lookups.0).push(kept);
+        column.lookups.push(kept);
         Ok(Some(on_device_too))
     }
 }

@@ -20,6 +20,7 @@ mod entry;
 pub(crate) mod functions;
 mod host;
 mod identity;
+mod kept_lookups;
 mod kin;
 mod listings;
 mod load;

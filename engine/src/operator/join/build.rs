@@ -34,8 +34,8 @@ use crate::program::run::Run;
 use crate::program::segments::Origin;
 use crate::program::texts;
 
-/// How the table of a build side is made.
-struct Making {
+/// How the table of a build side is filled.
+struct TablePlan {
     spec: TableSpec,
     /// What fills it, but where every row matches every key.
     filling: Option<(Piece, Arc<Pipeline>)>,
@@ -51,12 +51,12 @@ struct Filled {
     promise: Reservation,
 }
 
-/// How an earlier run has made the table of a build side, and what it found of it.
-struct Made {
+/// The table of a build side as an earlier run has made it, and what it found of its keys.
+struct KnownTable {
     rows: u64,
     columns: Vec<ColumnInfo>,
     forms: Vec<KeyForm>,
-    making: Making,
+    plan: TablePlan,
     facts: TableFacts,
 }
 
@@ -90,23 +90,23 @@ impl Run {
         let part = if parts.is_empty() { None } else { Some(self.joined(parts, true, stream)?) };
         let columns = given.columns.as_slice();
         let building = Building { run: self, index, join, columns, part: part.as_ref(), rows, stream };
-        let known = self.known::<Made>(index).filter(|made| made.rows == rows && made.columns == columns);
+        let known = self.known::<KnownTable>(index).filter(|table| table.rows == rows && table.columns == columns);
         let mut filled = None;
-        if let Some(made) = &known {
-            filled = building.fill_as(made)?;
+        if let Some(table) = &known {
+            filled = building.fill_as(table)?;
         }
-        let (made, filled) = match (known, filled) {
-            (Some(made), Some(filled)) => (made, filled),
+        let (known, filled) = match (known, filled) {
+            (Some(known), Some(filled)) => (known, filled),
             _ => {
-                let (made, filled) = building.make().await?;
-                let made = Arc::new(made);
-                self.keep_known(index, Arc::clone(&made) as Thing);
-                (made, filled)
+                let (table, filled) = building.make().await?;
+                let table = Arc::new(table);
+                self.keep_known(index, Arc::clone(&table) as Thing);
+                (table, filled)
             }
         };
         let Filled { table, layout, leaders, facts, promise } = filled;
         let mut promises = vec![promise];
-        let mut spec = made.making.spec.clone();
+        let mut spec = known.plan.spec.clone();
         spec.lists &= facts.has_duplicates;
         let mut lists = None;
         if let Some((leaders, _promise)) = leaders.filter(|_| spec.lists) {
@@ -119,7 +119,7 @@ impl Run {
             build: index,
             columns: given.columns,
             table: spec,
-            keys: made.forms.clone(),
+            keys: known.forms.clone(),
             has_duplicates: facts.has_duplicates,
             has_null_keys: facts.has_null_keys,
             is_empty: rows == 0,
@@ -131,7 +131,7 @@ impl Run {
 
 impl Building<'_> {
     /// Makes the table, of the kind that its keys allow.
-    async fn make(&self) -> Result<(Made, Filled), Failure> {
+    async fn make(&self) -> Result<(KnownTable, Filled), Failure> {
         let Self { run, index, join, columns, part, rows, stream } = *self;
         let forms = run.prepared.keys.get(&index).ok_or_else(|| EngineError::internal("a build side has keys"))?;
         // Ranges of codes are known better by now than when the keys were planned.
@@ -164,25 +164,25 @@ impl Building<'_> {
         if tells_scans {
             run.tell_scans(join, part.is_some().then_some(&measured))?;
         }
-        let (mut making, mut filled) = self.fill(&forms, spec).await?;
-        if filled.facts.has_duplicates && asked.lists && making.spec.kind == TableKind::Bitmap {
+        let (mut plan, mut filled) = self.fill(&forms, spec).await?;
+        if filled.facts.has_duplicates && asked.lists && plan.spec.kind == TableKind::Bitmap {
             // As many matches as rows, after all.
             asked.rows = true;
             drop(filled);
-            (making, filled) = self.fill(&forms, table_spec(join, &keys, asked, room)).await?;
+            (plan, filled) = self.fill(&forms, table_spec(join, &keys, asked, room)).await?;
         }
         let is_outside = ErrorCode::from_word(filled.facts.error).is_some_and(|(code, _)| code == ErrorCode::KeyRange);
-        if is_outside && making.spec.kind != TableKind::Hash {
+        if is_outside && plan.spec.kind != TableKind::Hash {
             drop(filled);
-            let spec = TableSpec { kind: TableKind::Hash, lists: asked.lists, ..making.spec };
-            (making, filled) = self.fill(&forms, spec).await?;
+            let spec = TableSpec { kind: TableKind::Hash, lists: asked.lists, ..plan.spec };
+            (plan, filled) = self.fill(&forms, spec).await?;
         }
         flagged(filled.facts.error)?;
-        Ok((Made { rows, columns: columns.to_vec(), forms, making, facts: filled.facts }, filled))
+        Ok((KnownTable { rows, columns: columns.to_vec(), forms, plan, facts: filled.facts }, filled))
     }
 
     /// Fills a table as `spec` says, and waits for what it says of its keys.
-    async fn fill(&self, forms: &[KeyForm], spec: TableSpec) -> Result<(Making, Filled), Failure> {
+    async fn fill(&self, forms: &[KeyForm], spec: TableSpec) -> Result<(TablePlan, Filled), Failure> {
         let Self { run, join, columns, stream, .. } = *self;
         let filling = match spec.kind {
             TableKind::Every => None,
@@ -193,25 +193,25 @@ impl Building<'_> {
                 Ok::<_, Failure>((piece, pipeline))
             })?),
         };
-        let making = Making { spec, filling };
-        let mut filled = self.launch(&making)?;
-        if making.filling.is_some() {
+        let plan = TablePlan { spec, filling };
+        let mut filled = self.launch(&plan)?;
+        if plan.filling.is_some() {
             let control = filled.table.view(TableLayout::CONTROL)?.download_vec(stream, &run.engine.pinned)?.await?;
             filled.facts = TableLayout::facts(&control)?;
         }
-        Ok((making, filled))
+        Ok((plan, filled))
     }
 
-    /// Fills the table that an earlier run has `made`; `None` if what that found cannot be checked.
-    fn fill_as(&self, made: &Made) -> Result<Option<Filled>, Failure> {
+    /// Fills a table as an earlier run did; `None` if what that found cannot be checked.
+    fn fill_as(&self, known: &KnownTable) -> Result<Option<Filled>, Failure> {
         let Self { run, stream, .. } = *self;
-        if let Some((_, pipeline)) = &made.making.filling {
+        if let Some((_, pipeline)) = &known.plan.filling {
             run.tally.note(pipeline);
         }
-        let mut filled = self.launch(&made.making)?;
-        if made.making.filling.is_some() {
+        let mut filled = self.launch(&known.plan)?;
+        if known.plan.filling.is_some() {
             let control = [filled.table.view(TableLayout::CONTROL)?];
-            let mut facts = made.facts;
+            let mut facts = known.facts;
             if run.is_to_be_wrong() {
                 facts.has_duplicates = !facts.has_duplicates;
             }
@@ -225,14 +225,14 @@ impl Building<'_> {
 
     /// A table with the rows of the build side, which are as many as their bound says. What it says of its keys is not known yet, but
     /// where every row matches.
-    fn launch(&self, making: &Making) -> Result<Filled, Failure> {
+    fn launch(&self, plan: &TablePlan) -> Result<Filled, Failure> {
         let Self { run, part, stream, .. } = *self;
-        let spec = &making.spec;
+        let spec = &plan.spec;
         let bound = part.map_or(0, Part::rows_bound);
         let layout = TableLayout::new(spec, bound)?;
         let tag = &run.tags.joins;
         let facts = TableFacts { error: 0, has_duplicates: bound > 1, has_null_keys: false };
-        let Some((piece, pipeline)) = &making.filling else {
+        let Some((piece, pipeline)) = &plan.filling else {
             let (table, promise) = run.memory.take_zeroed(layout.bytes, tag, stream)?;
             return Ok(Filled { table, layout, leaders: None, facts, promise });
         };
