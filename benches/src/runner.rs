@@ -237,7 +237,7 @@ async fn run_statements(
 
     let mut parts = match query.step {
         Some(_) => tables.made,
-        // What only answers are made of comes home when nobody measures any more.
+        // Tables that only the answers read are downloaded after the clock has stopped.
         None => collected(context, &made).await?,
     };
     let text = step.map(|step| {

@@ -8,7 +8,7 @@
 //! Pinned    blocks for the staging of a first load, two for each core, of 4 MiB each.
 //! Pool      grown by 1 GiB where its strategy keeps what it has, and eight times as much is allowed.
 //! Images    whose assembled code is on disk. None is assembled: the first query may need others first.
-//! Errors    are nobody's here: who needs the thing asks for it again, and says what is wrong.
+//! Errors    are not reported here: the first query that needs the resource asks for it again and reports the error.
 //! Ends      when all is there, or after the step under way when the device is given up. Without a device nothing begins, nor on
 //!           the simulated one, whose allocations tests count.
 

@@ -1,7 +1,7 @@
 //! What earlier runs of a plan waited for, taken for granted by later ones, and checked before their results leave.
 //!
 //!   first run     launch ─► control block ── waits ──► 4,711 rows ─────────────── kept with the plan ─┐
-//!   later ones    launch ─► control block ── copied, nobody waits ─► … ─► last wait: still 4,711? ◄───┘
+//!   later ones    launch ─► control block ── copied, no wait ─► … ─► last wait: still 4,711? ◄───┘
 //!                      └──► go on with 4,711                                │ yes: the result leaves
 //!                                                                           └ no: nothing is kept; again, and wait
 //!

@@ -51,7 +51,7 @@ pub(crate) trait Runs {
         lessons: &mut Lessons,
         tally: &Tally,
     ) -> Result<Arc<Prepared>, Failure>;
-    /// Who keeps the result on the device; nobody if it is to come home.
+    /// Keeps the result on the device; `None` if the result is downloaded.
     fn keeper(&self) -> Option<&dyn Keeps>;
     /// Where subqueries have their values, in this copy of the plan.
     fn subqueries(&self) -> &Subqueries;
