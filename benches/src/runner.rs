@@ -197,7 +197,12 @@ async fn run_statements(
         if let Some(what) = permitted::file_by_name(context, &statement)? {
             return Ok(Err(refused(what)));
         }
-        let plan = sql::statement_plan(&context.state(), statement).await?;
+        // A query of one statement is kept by its text.
+        let planned = if alone { Some(session.statement(&query.sql).await?) } else { None };
+        let plan = match &planned {
+            Some(planned) => planned.plan().clone(),
+            None => sql::statement_plan(&context.state(), statement).await?,
+        };
         if let Some(what) = permitted::refusal(context, &plan, before).await? {
             return Ok(Err(refused(what)));
         }
@@ -214,9 +219,9 @@ async fn run_statements(
                 continue;
             }
             plan => {
-                let result = match alone {
-                    true => session.execute_plan(session.plan(&query.sql).await?).await?,
-                    false => execute(session, &plan).await?,
+                let result = match planned {
+                    Some(planned) => session.execute_plan(session.plan_statement(planned).await?).await?,
+                    None => execute(session, &plan).await?,
                 };
                 answer = Some(rows(&result));
                 result.report

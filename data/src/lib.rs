@@ -14,7 +14,7 @@
 mod error;
 pub mod gpu_bdb;
 mod parquet;
-mod rng;
+pub mod rng;
 pub mod sample;
 pub mod seed;
 pub mod tpch;

@@ -8,23 +8,23 @@
 
 /// The random words of one column.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ColumnRng {
+pub struct ColumnRng {
     key: u64,
 }
 
 impl ColumnRng {
     /// The words of column number `column` under `seed`.
-    pub(crate) fn new(seed: u64, column: u64) -> Self {
+    pub fn new(seed: u64, column: u64) -> Self {
         Self { key: mix(seed ^ mix(column.wrapping_add(1))) }
     }
 
     /// The word of `row`.
-    pub(crate) fn word(self, row: u64) -> u64 {
+    pub fn word(self, row: u64) -> u64 {
         mix(self.key.wrapping_add(row.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     /// A number in `0..bound`, by multiplication (the bias is below bound / 2⁶⁴).
-    pub(crate) fn below(self, row: u64, bound: u64) -> u64 {
+    pub fn below(self, row: u64, bound: u64) -> u64 {
         ((u128::from(self.word(row)) * u128::from(bound)) >> 64) as u64
     }
 }

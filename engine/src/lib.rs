@@ -47,4 +47,4 @@ pub use options::{DeviceChoice, Fallback, MillpondOptions};
 pub use profile::{Profile, Profiler};
 pub use report::QueryReport;
 pub use selftest::{CheckOutcome, SelftestOptions, selftest};
-pub use session::{Created, Millpond, MillpondBuilder, QueryResult, QueryStream};
+pub use session::{Created, Millpond, MillpondBuilder, PlannedStatement, QueryResult, QueryStream};

@@ -148,6 +148,12 @@ pub(crate) struct MadeOf {
     functions: Functions,
 }
 
+impl fmt::Debug for MadeOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MadeOf").field("tables", &self.named.iter().map(|(name, _)| name).collect::<Vec<_>>()).finish()
+    }
+}
+
 /// The rows of a table, in words that change with them.
 #[derive(PartialEq)]
 enum Version {

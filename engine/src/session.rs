@@ -55,6 +55,22 @@ pub struct Millpond {
     plans: Arc<PlanCache>,
 }
 
+/// A statement that [`Millpond::statement`] planned logically.
+#[derive(Debug)]
+pub struct PlannedStatement {
+    sql: String,
+    plan: LogicalPlan,
+    /// Of what, if its physical plan may be kept.
+    made_of: Option<MadeOf>,
+}
+
+impl PlannedStatement {
+    /// What it does.
+    pub fn plan(&self) -> &LogicalPlan {
+        &self.plan
+    }
+}
+
 /// The answer of [`Millpond::execute`].
 pub struct QueryResult {
     pub schema: SchemaRef,
@@ -233,10 +249,10 @@ impl Millpond {
         self.note.as_deref()
     }
 
-    /// Bytes of the device's pool that queries use now, beside the columns that stay; 0 without a device.
+    /// Bytes of the device's pool that queries use now, beside the columns that stay and what start-up holds; 0 without a device.
     pub fn pool_used_bytes(&self) -> u64 {
-        let used = |engine: &Arc<Engine>| engine.pool().used_bytes().as_u64();
-        self.engine.as_ref().map_or(0, |engine| used(engine).saturating_sub(Store::of(engine).allocated_bytes()))
+        let beside = |engine: &Arc<Engine>| engine.used_bytes().saturating_sub(Store::of(engine).allocated_bytes());
+        self.engine.as_ref().map_or(0, beside)
     }
 
     /// Registers a function with a device body, under its own name and its aliases. An earlier function of that name is
@@ -267,22 +283,41 @@ impl Millpond {
     /// # Errors
     /// DataFusion's, of the parser and the planner.
     pub async fn plan(&self, sql: &str) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(plan) = self.kept_plan(sql).await? {
-            return Ok(plan);
+        match self.kept_plan(sql).await? {
+            Some(plan) => Ok(plan),
+            None if self.keeps_plans() => self.plan_statement(self.statement(sql).await?).await,
+            None => crate::sql::plan(&self.context, sql).await,
         }
-        if !self.keeps_plans() {
-            return crate::sql::plan(&self.context, sql).await;
-        }
+    }
+
+    /// One statement, parsed and planned logically, for those who look at what it does before it does it.
+    ///
+    /// # Errors
+    /// DataFusion's, of the parser and the planner.
+    pub async fn statement(&self, sql: &str) -> Result<PlannedStatement> {
         let state = self.context.state();
         let (statement, names) = crate::sql::statement_and_names(&state, sql)?;
         // Looked at before anything is made of it: what changes meanwhile shows the next time.
         let now = Now::Context(&self.context);
-        let begun = panics::caught(async { Ok(MadeOf::begin(now, &names).await) }).await?;
-        let query = crate::sql::statement_plan(&state, statement).await?;
+        let begun = match self.keeps_plans() {
+            true => panics::caught(async { Ok(MadeOf::begin(now, &names).await) }).await?,
+            false => None,
+        };
+        let plan = crate::sql::statement_plan(&state, statement).await?;
         let made_of = match begun {
-            Some(begun) => panics::caught(async { Ok(begun.read_by(now, &query).await) }).await?,
+            Some(begun) => panics::caught(async { Ok(begun.read_by(now, &plan).await) }).await?,
             None => None,
         };
+        Ok(PlannedStatement { sql: sql.to_string(), plan, made_of })
+    }
+
+    /// The physical plan of a statement that was planned logically. Definitions and settings do their work on the way, as in
+    /// [`plan`](Self::plan).
+    ///
+    /// # Errors
+    /// DataFusion's, of the planner.
+    pub async fn plan_statement(&self, statement: PlannedStatement) -> Result<Arc<dyn ExecutionPlan>> {
+        let PlannedStatement { sql, plan: query, made_of } = statement;
         if let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = query {
             self.create_table(create).await?;
             let nothing = LogicalPlanBuilder::empty(false).build()?;
@@ -294,7 +329,7 @@ impl Millpond {
             // It may be what kept plans were made of.
             self.plans.clear();
         } else if let Some(made_of) = made_of {
-            self.plans.keep(Key::Text(sql.to_string()), made_of, &plan);
+            self.plans.keep(Key::Text(sql), made_of, &plan);
         }
         Ok(plan)
     }

@@ -17,6 +17,7 @@ pub mod functions;
 pub mod gpu_bdb;
 pub mod parameters;
 mod suite;
+pub mod tpch;
 
 pub use check::{Agreement, Border, Check, Cut};
 pub use suite::{Query, Suite, SuiteError};

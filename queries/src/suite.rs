@@ -17,6 +17,7 @@ use serde::Deserialize;
 use crate::check::Check;
 use crate::gpu_bdb;
 use crate::parameters::{Parameter, Parameters, names, substitute};
+use crate::tpch;
 
 /// A set of queries over a set of tables.
 #[derive(Debug, Clone)]
@@ -86,6 +87,8 @@ pub enum SuiteError {
     ParameterForm { text: String, example: String },
     #[error("suite {suite} has no parameter '{name}'; it has {known}")]
     UnknownParameter { suite: String, name: String, known: String },
+    #[error("suite {suite} has no other constants for query {query}; the built-in suite tpch has some for each query")]
+    NoOtherConstants { suite: String, query: String },
     #[error("parameter {name} cannot be '{value}': it takes {expected}, such as its default {default}")]
     ParameterValue { name: String, value: String, expected: &'static str, default: String },
 }
@@ -269,6 +272,18 @@ impl Suite {
             let (suite, query, last) = (self.name.clone(), id.to_string(), id_of(self.queries.last()));
             SuiteError::UnknownQuery { suite, query, first, last, example }
         })
+    }
+
+    /// A query with other constants: those of its `run`th run under `seed`, as TPC-H draws them.
+    ///
+    /// # Errors
+    /// [`SuiteError::NoOtherConstants`] for the queries of other suites.
+    pub fn varied(&self, query: &Query, seed: u64, run: u64) -> Result<Query, SuiteError> {
+        let is_tpch = self.name == "tpch";
+        match is_tpch.then(|| tpch::with_parameters(&query.id, &query.sql, seed, run)).flatten() {
+            Some(sql) => Ok(Query { sql, ..query.clone() }),
+            None => Err(SuiteError::NoOtherConstants { suite: self.name.clone(), query: query.id.clone() }),
+        }
     }
 
     /// Gives a parameter another value: `NAME=VALUE` in every query that has it, `QUERY.NAME=VALUE` in one.

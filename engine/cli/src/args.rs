@@ -303,6 +303,10 @@ pub struct RunArgs {
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
 
+    /// tpch: give each run of a query other constants, those that TPC-H draws, beginning at this seed
+    #[arg(long, value_name = "SEED")]
+    pub vary: Option<u64>,
+
     /// How to tell: table, md (Markdown), json (a line for each query)
     #[arg(long, value_enum, default_value_t = ReportForm::Table, value_name = "FORM")]
     pub report: ReportForm,

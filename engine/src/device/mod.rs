@@ -234,7 +234,14 @@ impl Engine {
             strategy: self.strategy,
             images: Arc::clone(&self.images),
             scope: self.device.scope().child("start"),
+            growth: Arc::default(),
         }
+    }
+
+    /// Bytes of the pool in use: those of queries and of columns that stay, without what start-up holds for a moment.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let used = || self.pool.used_bytes().as_u64();
+        self.start_up.get().map_or_else(used, |start_up| start_up.without(used))
     }
 
     /// The device's name, as the driver gives it.

@@ -8,12 +8,13 @@
 //! Pinned    blocks for the staging of a first load, two for each core, of 4 MiB each.
 //! Pool      grown by 1 GiB where its strategy keeps what it has, and eight times as much is allowed.
 //! Images    whose assembled code is on disk. None is assembled: the first query may need others first.
+//! Counted   apart from what queries use: [`StartUp::without`] leaves out by how much the pool grows.
 //! Errors    are not reported here: the first query that needs the resource asks for it again and reports the error.
 //! Ends      when all is there, or after the step under way when the device is given up. Without a device nothing begins, nor on
 //!           the simulated one, whose allocations tests count.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::{self, JoinHandle};
 
 use millpond_kernels::image::{IMAGES, Images};
@@ -36,18 +37,45 @@ pub(crate) struct Start {
     pub images: Arc<Images>,
     /// Under which the pool's growth is counted.
     pub scope: Scope,
+    pub growth: Arc<Growth>,
+}
+
+/// Whether the pool's growth is still to come (0), under way (1) or over (2).
+#[derive(Default)]
+pub(crate) struct Growth(AtomicU8);
+
+impl Growth {
+    fn under_way(&self, grow: impl FnOnce() -> Result<(), MemoryError>) -> Result<(), MemoryError> {
+        // Told before the pool has it and until the pool is without it.
+        self.0.store(1, Ordering::SeqCst);
+        let grown = grow();
+        self.0.store(2, Ordering::SeqCst);
+        grown
+    }
+
+    /// Of the bytes that `used` finds in use, those that are not the growth's.
+    fn without(&self, used: impl Fn() -> u64) -> u64 {
+        loop {
+            let phase = self.0.load(Ordering::SeqCst);
+            let used = used();
+            if self.0.load(Ordering::SeqCst) == phase {
+                return if phase == 1 { used.saturating_sub(GROWTH.as_u64()) } else { used };
+            }
+        }
+    }
 }
 
 /// The thread that makes it. Dropped, it ends after the step under way.
 pub(crate) struct StartUp {
     given_up: Arc<AtomicBool>,
+    growth: Arc<Growth>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl StartUp {
     /// Begins.
     pub fn begin(start: Start) -> Self {
-        let given_up = Arc::new(AtomicBool::new(false));
+        let (given_up, growth) = (Arc::new(AtomicBool::new(false)), Arc::clone(&start.growth));
         let goes_on = {
             let given_up = Arc::clone(&given_up);
             move || !given_up.load(Ordering::Relaxed)
@@ -59,7 +87,12 @@ impl StartUp {
         };
         // Where the system gives no thread, the first query makes what it needs.
         let thread = thread::Builder::new().name("millpond-start".to_string()).spawn(making).ok();
-        Self { given_up, thread }
+        Self { given_up, growth, thread }
+    }
+
+    /// Of the bytes that `used` finds in use, those that are not its own.
+    pub fn without(&self, used: impl Fn() -> u64) -> u64 {
+        self.growth.without(used)
     }
 }
 
@@ -91,7 +124,7 @@ impl Start {
         drop(blocks);
         if self.grows() && goes_on() {
             let stream = Stream::new(self.images.device())?.with_scope(&self.scope);
-            drop(DeviceBuffer::new(GROWTH.as_u64() as usize, &stream, &self.pool)?);
+            self.growth.under_way(|| DeviceBuffer::new(GROWTH.as_u64() as usize, &stream, &self.pool).map(drop))?;
         }
         for image in IMAGES.iter().filter(|image| image.kernels().next().is_some()) {
             if !goes_on() {
@@ -118,6 +151,7 @@ impl Start {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
     use crate::device::Engine;
@@ -155,6 +189,30 @@ mod tests {
         assert_eq!((taken.hits, taken.misses), (made.hits + 1, made.misses), "a first load finds its staging");
         drop(staging);
         assert_eq!(second.take_findings(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_pools_growth_is_counted_for_no_query() {
+        let (growth, used) = (Growth::default(), AtomicU64::new(5));
+        let without = || growth.without(|| used.load(Ordering::SeqCst));
+        assert_eq!(without(), 5);
+        growth
+            .under_way(|| {
+                assert_eq!(without(), 0, "not in use yet");
+                used.store(5 + GROWTH.as_u64(), Ordering::SeqCst);
+                assert_eq!(without(), 5);
+                used.store(5, Ordering::SeqCst);
+                Ok(())
+            })
+            .expect("it grows");
+        assert_eq!(without(), 5);
+        // It begins and ends while somebody asks.
+        let (growth, asked) = (Growth::default(), AtomicU64::new(0));
+        let passing = || match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => growth.under_way(|| Ok(())).map_or(0, |()| 7 + GROWTH.as_u64()),
+            _ => 7,
+        };
+        assert_eq!(growth.without(passing), 7);
     }
 
     #[test]

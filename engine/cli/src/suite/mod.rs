@@ -9,6 +9,7 @@
 //! Turns  allocators take turns query by query, and leave no unused memory to each other.
 //! Seen   with --json or --trace the last run of a query is recorded, and its profile is told.
 //! Valid  every run of a query is compared, repeats too: a time whose answer differs is a problem, not a time.
+//! Varied with --vary each run of a query is a text of its own, compared with the CPU's answer to it or not at all.
 
 mod print;
 mod profile;
@@ -41,6 +42,8 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
         suite.set_parameter(parameter).map_err(suite_error)?;
     }
     let queries = chosen(&suite, &args.queries).map_err(suite_error)?;
+    let queries: Vec<Vec<Query>> =
+        queries.iter().map(|query| runs_of(&suite, query, args)).collect::<Result<_, _>>()?;
     let sessions = one_for_each_allocator(session_args)?;
     let mut reference = match args.validate {
         Some(ValidateWith::Cpu) => Some(Reference::open(&suite, args, session_args).await?),
@@ -67,14 +70,14 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
         }
     }
     let (mut exit, count) = (Exit::Ok, lanes.len());
-    'all: for (first, query) in queries.iter().enumerate() {
+    'all: for (first, texts) in queries.iter().enumerate() {
         // Side by side, and each query begins with another allocator: what a process learns on its way is nobody's advantage.
         for place in (first..first + count).map(|place| place % count) {
             let (session, rows) = &mut lanes[place];
-            let running = run_one(session, reference.as_mut(), query, args.repeat, records, trace.as_mut());
+            let running = run_one(session, reference.as_mut(), texts, records, trace.as_mut());
             let Ok(mut row) = interrupts.or_interrupted(async { Ok(running.await) }).await else {
                 // What has run is told; the query that was interrupted is not among it, for any allocator.
-                eprintln!("{}: interrupted", query.id);
+                eprintln!("{}: interrupted", texts[0].id);
                 exit = Exit::Interrupted;
                 lanes.iter_mut().for_each(|(_, rows)| rows.truncate(first));
                 break 'all;
@@ -123,6 +126,15 @@ fn chosen(suite: &Suite, wanted: &[String]) -> Result<Vec<Query>, SuiteError> {
     Ok(chosen)
 }
 
+/// What each run of a query runs: the same text, or with `--vary` other constants in each.
+fn runs_of(suite: &Suite, query: &Query, args: &RunArgs) -> Result<Vec<Query>, CliError> {
+    let text = |run: u32| match args.vary {
+        Some(seed) => suite.varied(query, seed, run.into()).map_err(suite_error),
+        None => Ok(query.clone()),
+    };
+    (0..args.repeat.max(1)).map(text).collect()
+}
+
 /// A session's flags for each strategy of `--allocator`, which may be several or all.
 fn one_for_each_allocator(session_args: &SessionArgs) -> Result<Vec<SessionArgs>, CliError> {
     let several = session_args.allocator.as_deref().is_some_and(|list| list.contains(',') || list.trim() == "all");
@@ -162,9 +174,10 @@ fn leave_to_others(session: &Millpond) {
     }
 }
 
-/// What the CPU answers, each query once.
+/// What the CPU answers, each text once.
 struct Reference {
     session: Millpond,
+    /// By the text.
     answers: HashMap<String, Result<Outcome, String>>,
 }
 
@@ -176,26 +189,25 @@ impl Reference {
     }
 
     async fn answer(&mut self, query: &Query) -> Result<&Outcome, String> {
-        if !self.answers.contains_key(&query.id) {
+        if !self.answers.contains_key(&query.sql) {
             let ran = run_query(&self.session, query).await.map_err(|error| format!("the CPU's run failed: {error}"));
-            self.answers.insert(query.id.clone(), ran);
+            self.answers.insert(query.sql.clone(), ran);
         }
-        self.answers[&query.id].as_ref().map_err(Clone::clone)
+        self.answers[&query.sql].as_ref().map_err(Clone::clone)
     }
 }
 
-/// Runs a query `repeat` times. What goes wrong in any of them is the row's problem. With `records` the last one is recorded.
+/// Runs a query as often as it has texts. What goes wrong in any of them is the row's problem. With `records` the last one is recorded.
 async fn run_one(
     session: &Millpond,
     mut reference: Option<&mut Reference>,
-    query: &Query,
-    repeat: u32,
+    texts: &[Query],
     records: bool,
     mut trace: Option<&mut Trace>,
 ) -> Row {
-    let mut row = Row::new(&query.id);
-    for time in 1..=repeat.max(1) {
-        let recorded = records && time == repeat.max(1);
+    let mut row = Row::new(&texts[0].id);
+    for (query, time) in texts.iter().zip(1..) {
+        let recorded = records && time == texts.len();
         let ran = match (&mut trace, recorded) {
             (_, false) => run_query(session, query).await,
             (None, true) => {
@@ -233,8 +245,10 @@ async fn run_one(
                 let expected = reference.answer(query).await;
                 Some(expected.and_then(|expected| compared(query, expected, &actual, "the CPU's")))
             }
-            (None, Some(first)) => Some(compared(query, first, &actual, "those of its first run")),
-            (None, None) => None,
+            (None, Some(first)) if query.sql == texts[0].sql => {
+                Some(compared(query, first, &actual, "those of its first run"))
+            }
+            (None, _) => None,
         };
         if reference.is_some() {
             row.validated = Some(row.validated != Some(false) && matches!(verdict, Some(Ok(()))));

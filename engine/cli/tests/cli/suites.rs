@@ -24,6 +24,26 @@ fn generated_tables_run_through_the_suite() {
     );
     assert!(some.stdout.contains("2 queries, 0 with problems"), "{}", some.stdout);
 
+    // Each run has other constants, and the CPU's answer to them.
+    let varied = ["run", "tpch", "--data", out, "--device", "sim", "--query", "1,6,15", "--json", "--repeat", "3"];
+    let told = |more: &[&str]| {
+        let ran = millpond(&[&varied[..], more].concat());
+        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+        assert_eq!(
+            ran.stdout.lines().filter(|line| line.contains("\"status\":\"equal\"")).count(),
+            3,
+            "{}",
+            ran.stdout
+        );
+        let digests =
+            ran.stdout.lines().map(|line| line.split("\"digest\":\"").nth(1).expect("a digest")[..16].to_string());
+        digests.collect::<Vec<_>>()
+    };
+    let plain = told(&["--validate", "cpu"]);
+    let (seven, again) = (told(&["--validate", "cpu", "--vary", "7"]), told(&["--validate", "cpu", "--vary", "7"]));
+    assert_eq!(seven, again);
+    assert!(seven.iter().zip(&plain).all(|(varied, plain)| varied != plain), "{seven:?} {plain:?}");
+
     // What the CPU took over is told, not only counted.
     let lost = ["run", "tpch", "--data", out, "--query", "6", "--device", "sim", "--validate", "cpu"];
     let lost = millpond(&[&lost[..], &["--set", "millpond.debug_sim_lose_at_launch=1"]].concat());
@@ -296,6 +316,9 @@ fn refusals() {
     gen_refused(&["run", "tpcds", "--data", "x"], 2, "no suite named 'tpcds'");
     gen_refused(&["run", "./tpcds", "--data", "x"], 4, "cannot read ./tpcds/suite.toml");
     gen_refused(&["run", "tpch", "--data", "x", "--query", "99"], 2, "no query '99'");
+    let none = "suite gpu-bdb has no other constants for query q01; the built-in suite tpch has some for each query";
+    gen_refused(&["run", "gpu-bdb", "--data", "x", "--vary", "7"], 2, none);
+    gen_refused(&["run", "tpch", "--data", "x", "--vary", "many"], 2, "'many' for '--vary <SEED>'");
     gen_refused(
         &["run", "tpch", "--data", "no-such-folder", "--device", "cpu"],
         4,
