@@ -10,9 +10,9 @@
 //!          temporary name, which goes when the folder is opened an hour later.
 //! Errors   of the disk cost time, never a query: code that cannot be kept is assembled again in the next process.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -51,7 +51,6 @@ pub struct KernelCache {
     most: ByteSize,
     /// Bytes of the files, as far as this process knows.
     bytes: AtomicU64,
-    named: AtomicU64,
     pub(crate) read: AtomicU64,
     pub(crate) assembled: AtomicU64,
     written: AtomicU64,
@@ -104,7 +103,6 @@ impl KernelCache {
             folder: folder.to_path_buf(),
             most,
             bytes: 0.into(),
-            named: 0.into(),
             read: 0.into(),
             assembled: 0.into(),
             written: 0.into(),
@@ -168,28 +166,31 @@ impl KernelCache {
         if known > self.most.as_u64() {
             self.make_room(len);
         }
-        let number = self.named.fetch_add(1, Ordering::Relaxed);
-        let beside = self.folder.join(format!("{}.{}-{number}.tmp", key.hex(), std::process::id()));
-        let written = self.write(&beside, key, code).and_then(|()| fs::rename(&beside, self.path(key)));
-        match written {
+        match self.write(key, code) {
             Ok(()) => {
                 self.written.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
                 tracing::debug!("assembled kernels are not kept in {}: {error}", self.folder.display());
-                let _ = fs::remove_file(beside);
             }
         }
     }
 
-    fn write(&self, path: &Path, key: Key, code: &[u8]) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    /// Writes a file under a temporary name that nobody else has, whoever shares the folder, and renames it.
+    fn write(&self, key: Key, code: &[u8]) -> io::Result<()> {
+        let mut file = tempfile::Builder::new()
+            .prefix(&format!("{}.", key.hex()))
+            .suffix(".tmp")
+            .permissions(Permissions::from_mode(0o600))
+            .tempfile_in(&self.folder)?;
         file.write_all(MAGIC)?;
         file.write_all(&key.0)?;
         file.write_all(&Sha256::digest(code))?;
         file.write_all(code)?;
         // A file that has its name has its bytes, also after a crash of the machine.
-        File::sync_data(&file)
+        file.as_file().sync_data()?;
+        file.persist(self.path(key)).map_err(|error| error.error)?;
+        Ok(())
     }
 
     /// Files of the folder, with what the system says of them.

@@ -156,22 +156,26 @@ fn a_folder_that_others_may_write_is_refused() {
 
 #[test]
 fn processes_share_a_folder_at_the_same_time() {
-    let folder = tempfile::tempdir().unwrap();
-    let kept = folder.path().join("kernels");
     let names: Vec<String> = (0..20).map(|number| format!("kernel_{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    std::thread::scope(|scope| {
-        for begin in 0..8 {
-            let (kept, names) = (&kept, &names);
-            scope.spawn(move || {
-                let mine: Vec<&str> = (0..20).map(|at| names[(at + begin * 3) % 20]).collect();
-                let (did, assembled) = process(kept, &mine);
-                assert_eq!((did.read + did.assembled, did.assembled, did.refused), (20, assembled, 0));
-            });
-        }
-    });
-    assert_eq!(process(&kept, &names), (did(20, 0, 0, 0), 0));
-    assert_eq!(kernels(&kept).len(), 20, "nothing is left under a temporary name");
+    // Caches of one process, too, which have its number in common.
+    for round in 0..8 {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = folder.path().join("kernels");
+        std::thread::scope(|scope| {
+            for begin in 0..8 {
+                let (kept, names) = (&kept, &names);
+                scope.spawn(move || {
+                    let mine: Vec<&str> = (0..20).map(|at| names[(at + begin * round) % 20]).collect();
+                    let (did, assembled) = process(kept, &mine);
+                    assert_eq!((did.read + did.assembled, did.assembled, did.refused), (20, assembled, 0));
+                    assert_eq!(did.written, assembled, "whoever assembles one writes it");
+                });
+            }
+        });
+        assert_eq!(process(&kept, &names), (did(20, 0, 0, 0), 0));
+        assert_eq!(kernels(&kept).len(), 20, "nothing is left under a temporary name");
+    }
 }
 
 #[test]
