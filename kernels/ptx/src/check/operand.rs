@@ -237,7 +237,9 @@ impl<'c, 'a> Operands<'c, 'a> {
                 let integer = matches!(ty.kind(), TypeKind::Bits | TypeKind::Unsigned | TypeKind::Signed);
                 // Windows of 2³² bytes may be addressed by 32-bit registers.
                 let narrow = ty.bits() == 32 && matches!(space, Some(Space::Shared | Space::Local | Space::Const));
-                return if integer && (ty.bits() == 64 || narrow) && space != Some(Space::Param) {
+                // Those of a kernel have addresses; those of a function may be registers.
+                let entry = self.checker.function.is_some_and(|function| function.kind == FunctionKind::Entry);
+                return if integer && (ty.bits() == 64 || narrow) && (space != Some(Space::Param) || entry) {
                     Ok(())
                 } else {
                     Err(format!("{name} is .{}, which holds no address of this space", ty.name()))

@@ -169,22 +169,23 @@ fn initialisers_hold_numbers_floats_and_addresses() {
 
 #[test]
 fn parameters_are_read_by_name_and_by_address() {
-    let text = ".visible .entry k(.param .u32 a, .param .align 8 .b8 s[16], .param .u64 out) {
+    let text = ".visible .entry k(.param .u32 a, .param .align 16 .b8 s[16], .param .u64 out) {
  .reg .b32 %r<9>; .reg .b64 %rd<9>;
  ld.param.u64 %rd1, [out]; ld.param.u32 %r1, [a]; st.global.u32 [%rd1], %r1;
  mov.b64 %rd2, s; ld.param.u32 %r1, [%rd2+4]; st.global.u32 [%rd1+4], %r1;
  ld.param.v2.u32 {%r1, %r2}, [s+8]; st.global.v2.u32 [%rd1+8], {%r2, %r1};
+ cvta.param.u64 %rd3, s; ld.v4.u32 {%r1, %r2, %r3, %r4}, [%rd3]; st.global.v4.u32 [%rd1+16], {%r4, %r3, %r2, %r1};
+ cvta.param.u64 %rd4, %rd2; ld.v2.u32 {%r1, %r2}, [%rd4+8]; st.global.v2.u32 [%rd1+32], {%r1, %r2};
  ret; }";
     let image = load(text).unwrap();
     let info = image.kernel("k").unwrap();
-    assert_eq!(info.params.iter().map(|p| (p.offset, p.size)).collect::<Vec<_>>(), [(0, 4), (8, 16), (24, 8)]);
-    assert_eq!(info.param_bytes, 32);
+    assert_eq!(info.params.iter().map(|p| (p.offset, p.size)).collect::<Vec<_>>(), [(0, 4), (16, 16), (32, 8)]);
+    assert_eq!(info.param_bytes, 40);
     let mut device = Device::new();
-    let out = device.alloc(16);
-    let args = [Arg::U32(1), Arg::U64(0), Arg::U32(2), Arg::U32(3), Arg::U32(4), Arg::U32(0)];
-    let args: Vec<Arg> = [args[0], Arg::U64(2 << 32), Arg::U64(4 << 32 | 3), Arg::U64(out)].to_vec();
+    let out = device.alloc(40);
+    let args = [Arg::U32(1), Arg::U64(0), Arg::U64(2 << 32 | 9), Arg::U64(4 << 32 | 3), Arg::U64(out)];
     expect_ok(device.launch(&image, 1, 1, &args, &Options::default()));
-    assert_eq!(device.download::<u32>(out, 4), [1, 2, 4, 3]);
+    assert_eq!(device.download::<u32>(out, 10), [1, 2, 4, 3, 4, 3, 2, 9, 3, 4]);
 }
 
 #[test]

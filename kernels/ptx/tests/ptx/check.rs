@@ -57,6 +57,7 @@ const ACCEPTED: &[&str] = &[
     "ld.global.u8 %r1, [%d1]; ld.global.nc.v4.f32 {%f1, %f2, %f3, %f4}, [%d1+16]; ld.u16 %d1, [%d2+-4];",
     "ld.global.v2.u32 {%r1, %r2}, [%d1]; ld.shared.u32 %r1, [%r2]; ld.shared.u32 %r1, [counts+4]; ld.const.b32 %r1, [limits];",
     "ld.global.b32 %f1, [%d1]; ld.global.f32 %r1, [%d1]; ld.global.u8 %h1, [%d1]; ld.global.b8 %c1, [%d1];",
+    "mov.u64 %d1, b; ld.param.u32 %r1, [%d1]; cvta.param.u64 %d2, %d1; ld.u32 %r1, [%d2]; cvta.param.u64 %d1, b;",
     "ld.param.u32 %r1, [b]; ld.volatile.global.u32 %r1, [%d1]; ld.acquire.gpu.u32 %r1, [%d1]; ld.relaxed.sys.global.u64 %d1, [%d2];",
     "st.global.u8 [%d1], %r1; st.v2.b64 [%d1], {%d2, %g1}; st.shared.u32 [counts], 5; st.local.f32 [stack], %f1;",
     "st.release.gpu.global.u32 [%d1], %r1; st.global.cs.u16 [%d1], %d2;",
