@@ -85,12 +85,11 @@ impl Bench {
         for (method, limit) in [(Method::Radix, None), (Method::Merge, None), (Method::Top, Some(10))] {
             let key = SortKey { range: values.range(), ..SortKey::new(&column, Physical::U64) };
             let sort = Sort::new(vec![key], rows, limit)?.by(method)?;
-            let descriptors = DeviceBuffer::upload(&sort.descriptors(), on, &self.pool, &self.pinned)?;
             let order = DeviceBuffer::new(sort.order_bytes(), on, &self.pool)?;
             let scratch = DeviceBuffer::new(sort.scratch_bytes(), on, &self.pool)?;
             let known = ExtentRows::Known(rows);
             let ms = self.time(rounds, || {
-                sort.run(&self.images, &descriptors, &[], &known, &order, Some(&scratch), on)?;
+                sort.run(&self.images, &[], &known, &order, Some(&scratch), on)?;
                 Ok(())
             })?;
             let extent = sort.order(&order)?;

@@ -25,13 +25,17 @@ struct SortKey {
 };
 static_assert(sizeof(SortKey) == 64, "sort/key.rs has the same size");
 
+// A parameter of kernels, which read it where it lies (`__grid_constant__`): few keys travel in it themselves.
 struct Keys {
-  const SortKey *keys;
+  SortKey few[SORT_FEW_KEYS];
+  const SortKey *many;  // null: they are few
   u32 count;
   u32 encoded;  // keys that are in the number
   u32 start;    // the leading word begins at this bit of the number
   u32 resume;   // the first key that is not wholly in the leading word
+  __device__ const SortKey *all() const { return many ? many : few; }
 };
+static_assert(sizeof(Keys) == SORT_FEW_KEYS * sizeof(SortKey) + 32, "sort/key.rs has the same size");
 
 // A string: up to 12 bytes in the view, else its first four and where it lies.
 struct __align__(16) View {
@@ -123,7 +127,7 @@ __device__ __noinline__ static i32 compare_views(const View &a, const View &b) {
 __device__ __noinline__ static bool before_by_rest(const Keys &keys, u32 a, u32 b) {
 #pragma unroll 1
   for (u32 k = keys.resume; k < keys.count; k++) {
-    const SortKey &key = keys.keys[k];
+    const SortKey &key = keys.all()[k];
     bool valid_a = bit_of(key.validity, a), valid_b = bit_of(key.validity, b);
     if (valid_a != valid_b) return valid_b == ((key.flags & NULLS_FIRST) != 0);
     if (!valid_a) continue;

@@ -57,8 +57,8 @@ __device__ __noinline__ static u32 sum_before(u32 value, u32 *warp_sums) {
 }
 
 template <typename W>
-__device__ void encode(const SortKey *keys, u32 num_keys, u32 start, u32 digits, W *words, RowLists lists, Plan *plan,
-                       const Plan *previous, u64 total) {
+__device__ void encode(const Keys &keys, u32 start, u32 digits, W *words, RowLists lists, Plan *plan, const Plan *previous,
+                       u64 total) {
   __shared__ u32 counts[8 * BINS], warp_sums[WARPS], shared_active;
   __shared__ bool last;
   u32 done = previous ? previous->done + __popc(previous->active) : 0;
@@ -74,7 +74,7 @@ __device__ void encode(const SortKey *keys, u32 num_keys, u32 start, u32 digits,
     bool live = at < total;
     W word = 0;
     if (live) {
-      word = (W)word_at(keys, num_keys, start, rows ? rows[at] : (u32)at);
+      word = (W)word_at(keys.all(), keys.encoded, start, rows ? rows[at] : (u32)at);
       words[at] = word;
     }
     u32 lanes = __ballot_sync(FULL, live);
@@ -236,11 +236,11 @@ __device__ void pass(Plan *plan, u32 d, u32 tag, bool last_digit, bool last_word
 
 #define ENTRY(width, W)                                                                                                \
   extern "C" __global__ void __launch_bounds__(RADIX_THREADS) radix_encode_##width(                                    \
-      const SortKey *keys, u32 num_keys, u32 start, u32 digits, W *words, u32 *first_rows, u32 *second_rows, Plan *plan, \
-      const Plan *previous, u64 *control, const u64 *source, u64 limit, u64 rows, const u64 *on_device) {              \
+      const __grid_constant__ Keys keys, u32 start, u32 digits, W *words, u32 *first_rows, u32 *second_rows,           \
+      Plan *plan, const Plan *previous, u64 *control, const u64 *source, u64 limit, u64 rows, const u64 *on_device) {  \
     u64 total = row_count(rows, on_device);                                                                            \
     if (control && blockIdx.x == 0 && threadIdx.x == 0) write_control(control, source, total, limit);                  \
-    encode<W>(keys, num_keys, start, digits, words, RowLists{first_rows, second_rows}, plan, previous, total);         \
+    encode<W>(keys, start, digits, words, RowLists{first_rows, second_rows}, plan, previous, total);                   \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(RADIX_THREADS, 2) radix_pass_##width(                                      \
       Plan *plan, u32 digit, u32 tag, u32 last_digit, u32 last_word, W *first_words, W *second_words, u32 *first_rows, \

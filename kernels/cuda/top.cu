@@ -43,14 +43,13 @@ __device__ inline void take(const Keys &order, const Kept &kept, u32 k, bool ful
 }
 
 extern "C" __global__ void __launch_bounds__(SORT_THREADS)
-top_rows(const SortKey *keys, u32 num_keys, u32 encoded, u32 word_start, u32 resume, u32 k, u64 *control,
-         const u64 *source, State *state, u64 *list_words, u32 *list_rows, u32 *out, u64 count, const u64 *on_device) {
+top_rows(const __grid_constant__ Keys keys, u32 k, u64 *control, const u64 *source, State *state, u64 *list_words,
+         u32 *list_rows, u32 *out, u64 count, const u64 *on_device) {
   __shared__ u64 words[SORT_TILE_ROWS];
   __shared__ u32 rows[SORT_TILE_ROWS];
   __shared__ u32 length, list_start;
   __shared__ u64 shared_bar;
   __shared__ bool last;
-  Keys order = {keys, num_keys, encoded, word_start, resume};
   Kept kept = {words, rows, &length};
   u64 total = row_count(count, on_device);
   if (blockIdx.x == 0 && threadIdx.x == 0) write_control(control, source, total, k);
@@ -68,18 +67,18 @@ top_rows(const SortKey *keys, u32 num_keys, u32 encoded, u32 word_start, u32 res
     __syncthreads();
 #pragma unroll 1
     for (u64 tile = first; tile * 2 * SORT_THREADS < items; tile += step) {
-      take(order, kept, k, full, shared_bar, [&](u32 i, u64 &word, u32 &row) {
+      take(keys, kept, k, full, shared_bar, [&](u32 i, u64 &word, u32 &row) {
         u64 at = (tile * 2 + i) * SORT_THREADS + threadIdx.x;
         if (at >= items) return false;
         row = round == 0 ? (u32)at : list_rows[at];
-        word = round == 0 ? word_at(keys, encoded, word_start, row) : list_words[at];
+        word = round == 0 ? word_at(keys.all(), keys.encoded, keys.start, row) : list_words[at];
         return true;
       });
       __syncthreads();
       u32 now = length;
       __syncthreads();
       if (now + 2 * SORT_THREADS > SORT_TILE_ROWS) {
-        sort_block(order, words, rows, now);
+        sort_block(keys, words, rows, now);
         full = now >= k;
         if (threadIdx.x == 0 && full) {
           length = k;
@@ -91,7 +90,7 @@ top_rows(const SortKey *keys, u32 num_keys, u32 encoded, u32 word_start, u32 res
       __syncthreads();
     }
     u32 now = length;
-    sort_block(order, words, rows, now);
+    sort_block(keys, words, rows, now);
     if (now > k) now = k;
     if (round == 1 || gridDim.x == 1) {
       for (u32 i = threadIdx.x; i < now; i += SORT_THREADS) out[i] = rows[i];

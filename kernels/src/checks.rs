@@ -213,23 +213,29 @@ fn reductions(device: &Device) -> Result<(), CheckError> {
 }
 
 fn sorts(device: &Device) -> Result<(), CheckError> {
-    ordered(device, &[0, 1, 2, 33, 2_048], Method::Tile, None)?;
-    ordered(device, &[2_049, 5_000], Method::Merge, None)?;
-    ordered(device, &[5_000], Method::Merge, Some(3_000))
+    ordered(device, &[0, 1, 2, 33, 2_048], 1, Method::Tile, None)?;
+    ordered(device, &[2_049, 5_000], 1, Method::Merge, None)?;
+    ordered(device, &[5_000], 40, Method::Merge, Some(3_000))
 }
 
 fn radix_sorts(device: &Device) -> Result<(), CheckError> {
-    ordered(device, &[0, 1, 31, 33, 4_096, 4_097, 20_000], Method::Radix, None)?;
-    ordered(device, &[20_000], Method::Radix, Some(3_000))
+    ordered(device, &[0, 1, 31, 33, 4_096, 4_097, 20_000], 1, Method::Radix, None)?;
+    ordered(device, &[20_000], 1, Method::Radix, Some(3_000))
 }
 
 fn top_rows(device: &Device) -> Result<(), CheckError> {
-    ordered(device, &[0, 1, 33, 5_000, 40_000], Method::Top, Some(10))?;
-    ordered(device, &[1_000, 40_000], Method::Top, Some(1_024))
+    ordered(device, &[0, 1, 33, 5_000, 40_000], 1, Method::Top, Some(10))?;
+    ordered(device, &[1_000, 40_000], 1, Method::Top, Some(1_024))
 }
 
-/// Rows by a nullable integer, descending and NULLS FIRST, and a float.
-fn ordered(device: &Device, lengths: &[usize], method: Method, limit: Option<u64>) -> Result<(), CheckError> {
+/// Rows by a nullable integer, descending and NULLS FIRST, as often as `repeated` says, and a float.
+fn ordered(
+    device: &Device,
+    lengths: &[usize],
+    repeated: usize,
+    method: Method,
+    limit: Option<u64>,
+) -> Result<(), CheckError> {
     let rig = Rig::new(device)?;
     for &rows in lengths {
         let groups: Vec<i32> = (0..rows as u64).map(|row| (mixed(row) % 17) as i32 - 8).collect();
@@ -238,22 +244,20 @@ fn ordered(device: &Device, lengths: &[usize], method: Method, limit: Option<u64
         let group_view = rig.upload(&groups.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())?;
         let float_view = rig.upload(&floats.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())?;
         let validity = rig.upload(&packed(&valid))?.as_view().clone();
-        let keys = vec![
-            SortKey {
-                validity: Some(validity),
-                range: Some(Range { low: -8, high: 8 }),
-                descending: true,
-                nulls_first: true,
-                ..SortKey::new(&group_view, Physical::I32)
-            },
-            SortKey::new(&float_view, Physical::F64),
-        ];
+        let group = SortKey {
+            validity: Some(validity),
+            range: Some(Range { low: -8, high: 8 }),
+            descending: true,
+            nulls_first: true,
+            ..SortKey::new(&group_view, Physical::I32)
+        };
+        let mut keys = vec![group; repeated];
+        keys.push(SortKey::new(&float_view, Physical::F64));
         let sort = Sort::new(keys, rows as u64, limit)?.by(method)?;
-        let descriptors = rig.upload(&sort.descriptors())?;
         let order = rig.output(sort.order_bytes())?;
         let scratch = rig.output(sort.scratch_bytes())?;
         let number = ExtentRows::Known(rows as u64);
-        sort.run(&rig.images, &descriptors, &[], &number, &order, Some(&scratch), rig.stream())?;
+        sort.run(&rig.images, &[], &number, &order, Some(&scratch), rig.stream())?;
         let mut expected: Vec<u32> = (0..rows as u32).collect();
         expected.sort_by(|a, b| {
             let (a, b) = (*a as usize, *b as usize);

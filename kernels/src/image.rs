@@ -47,6 +47,7 @@ pub const DEFINES: &[(&str, u32)] = &[
     ("RADIX_TILE_ROWS", tune::RADIX_TILE_ROWS),
     ("REDUCE_THREADS", tune::REDUCE_THREADS),
     ("SCAN_THREADS", tune::SCAN_THREADS),
+    ("SORT_FEW_KEYS", tune::SORT_FEW_KEYS),
     ("SORT_THREADS", tune::SORT_THREADS),
     ("SORT_TILE_ROWS", tune::SORT_TILE_ROWS),
     ("STORE_THREADS", tune::STORE_THREADS),

@@ -11,6 +11,7 @@
 //!
 //! NULL     first or last, by key.
 //! Order    stable. Floats by IEEE 754's total order, which is DataFusion's: -NaN, …, -0, +0, …, NaN. Strings by bytes.
+//! Keys     up to 16 travel in the parameters of each launch; more are put into the scratch by launches of 16: nothing is uploaded.
 //! Memory   [`Sort::order_bytes`] for the result, [`Sort::scratch_bytes`] while it runs; a radix sort takes up to 24.5 bytes a row.
 //! Waits    never: the number of rows, and which digits count, stay on the device.
 //! Speed    the bits of the keys decide: say their ranges ([`SortKey::range`]) where they are known.
@@ -20,6 +21,8 @@ mod key;
 mod radix;
 mod top;
 
+use std::ops::Range;
+
 use millpond_memory::{DeviceView, Stream};
 
 use crate::abi;
@@ -27,11 +30,11 @@ use crate::error::KernelError;
 use crate::image::Images;
 use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows};
 use crate::rows::{Rows, bitmap_words, expect_bytes};
-use crate::{Launch, tune};
+use crate::{Launch, LaunchConfig, tune};
 
-pub use key::{KEY_BYTES, SortKey};
+pub use key::SortKey;
 
-use key::Layout;
+use key::{FEW_BYTES, KEY_BYTES, Layout, PARAMETER_ALIGNMENT};
 
 type Result<T> = std::result::Result<T, KernelError>;
 
@@ -145,16 +148,20 @@ impl Sort {
 
     /// Launches that [`Sort::run`] makes.
     pub fn launches(&self) -> u32 {
-        match (self.bound, self.method) {
-            (_, Method::Tile | Method::Top) => 1,
-            (_, Method::Radix) => radix::launches(self),
-            (_, Method::Merge) => 1 + self.doublings(),
-        }
+        let rows = match self.method {
+            Method::Tile | Method::Top => 1,
+            Method::Radix => radix::launches(self),
+            Method::Merge => 1 + self.doublings(),
+        };
+        self.many_bytes().div_ceil(FEW_BYTES) as u32 + rows
     }
 
-    /// The keys' descriptors, to be uploaded: [`KEY_BYTES`] each.
-    pub fn descriptors(&self) -> Vec<u8> {
-        self.layout.descriptors(&self.keys)
+    /// Bytes of the keys' descriptors that are too many for the parameters of a launch.
+    fn many_bytes(&self) -> usize {
+        match self.keys.len() * KEY_BYTES {
+            0..=FEW_BYTES => 0,
+            many => many,
+        }
     }
 
     /// Rows that the order can have.
@@ -169,13 +176,13 @@ impl Sort {
 
     /// Bytes of scratch; none for some.
     pub fn scratch_bytes(&self) -> usize {
-        let bytes = match self.method {
+        let rows = match self.method {
             Method::Tile => 0,
             Method::Top => top::scratch_bytes(self),
             Method::Radix => radix::scratch_bytes(self),
             Method::Merge => compare::scratch_bytes(self),
         };
-        bytes as usize
+        self.many_bytes().next_multiple_of(256) + rows as usize
     }
 
     /// What a next pipeline reads of `order`, once this has run: the row numbers as its one column.
@@ -193,20 +200,17 @@ impl Sort {
     /// Writes to `order` the numbers of the sorted rows and how many they are; an error of the kernel that made the rows is
     /// taken over.
     ///
-    /// | name          | length                    | unit                                                             |
-    /// |---------------|---------------------------|------------------------------------------------------------------|
-    /// | `descriptors` | [`KEY_BYTES`] per key     | bytes on the device: what [`Sort::descriptors`] gives, uploaded  |
-    /// | `reached`     | any                       | the byte buffers of string views                                 |
-    /// | `order`       | [`Sort::order_bytes`]     | bytes; read through [`Sort::order`]                              |
-    /// | `scratch`     | [`Sort::scratch_bytes`]   | bytes; prepared here                                             |
+    /// | name      | length                  | unit                                |
+    /// |-----------|-------------------------|-------------------------------------|
+    /// | `reached` | any                     | the byte buffers of string views    |
+    /// | `order`   | [`Sort::order_bytes`]   | bytes; read through [`Sort::order`] |
+    /// | `scratch` | [`Sort::scratch_bytes`] | bytes; prepared here                |
     ///
     /// # Errors
     /// [`KernelError::Shape`] if a length does not fit.
-    #[expect(clippy::too_many_arguments, reason = "inputs, outputs, scratch, stream, as in every launcher")]
     pub fn run(
         &self,
         images: &Images,
-        descriptors: &DeviceView,
         reached: &[DeviceView],
         rows: &ExtentRows,
         order: &DeviceView,
@@ -217,7 +221,6 @@ impl Sort {
             let why = format!("{} rows where at most {} were to come", rows.upper_bound(), self.bound);
             return Err(KernelError::Shape { what: "sort", why });
         }
-        expect_bytes("sort", "descriptors", descriptors, self.keys.len() as u64 * KEY_BYTES)?;
         expect_bytes("sort", "order", order, self.order_bytes() as u64)?;
         let control = order.view(0..abi::CONTROL_BYTES as usize)?;
         let numbers = order.view(NUMBERS as usize..self.order_bytes())?;
@@ -237,12 +240,36 @@ impl Sort {
             ExtentRows::OnDevice { control, .. } => Some(control.clone()),
             ExtentRows::Known(_) => None,
         };
-        let running = Running { sort: self, images, descriptors, reached, count, source, control, numbers, on };
+        let end_of_many = self.many_bytes().next_multiple_of(256);
+        let part = |of: &DeviceView, range: Range<usize>| (!range.is_empty()).then(|| of.view(range)).transpose();
+        let (many, scratch) = match scratch {
+            Some(scratch) => (part(&scratch, 0..self.many_bytes())?, part(&scratch, end_of_many..wanted)?),
+            None => (None, None),
+        };
+        let keys = self.describe(images, many.as_ref(), on)?;
+        let running = Running { sort: self, images, keys, many, reached, count, source, control, numbers, on };
         match (self.method, scratch) {
             (Method::Top, Some(scratch)) => top::run(&running, &scratch),
             (Method::Radix, Some(scratch)) => radix::run(&running, &scratch),
             (_, scratch) => compare::run(&running, scratch.as_ref()),
         }
+    }
+
+    /// The parameter that brings the keys, which are first put at `many` if they are.
+    fn describe(&self, images: &Images, many: Option<&DeviceView>, on: &Stream) -> Result<Vec<u8>> {
+        let descriptors = self.layout.descriptors(&self.keys);
+        let Some(many) = many else {
+            return Ok(self.layout.parameter(&descriptors, None, self.keys.len()));
+        };
+        let kernel = images.kernel("sort", "sort_keys")?;
+        for (index, few) in descriptors.chunks(FEW_BYTES).enumerate() {
+            let start = index * FEW_BYTES;
+            let launch = Launch::new(&kernel, LaunchConfig::linear(1, tune::SORT_FEW_KEYS));
+            let parameter = self.layout.parameter(few, None, few.len() / KEY_BYTES);
+            let launch = launch.bytes(&parameter, PARAMETER_ALIGNMENT);
+            launch.write(many.view(start..start + few.len())?).submit(on)?;
+        }
+        Ok(self.layout.parameter(&[], Some(many), self.keys.len()))
     }
 }
 
@@ -250,7 +277,9 @@ impl Sort {
 struct Running<'a> {
     sort: &'a Sort,
     images: &'a Images,
-    descriptors: &'a DeviceView,
+    /// The parameter that brings the keys, and where they are if they are too many for it.
+    keys: Vec<u8>,
+    many: Option<DeviceView>,
     reached: &'a [DeviceView],
     count: Rows,
     /// The control block of the rows.
@@ -262,8 +291,9 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Declares what the keys lead to.
-    fn reaches<'k>(&self, mut launch: Launch<'k>) -> Launch<'k> {
+    /// Adds the keys, and declares what they lead to.
+    fn keys<'k>(&self, launch: Launch<'k>) -> Launch<'k> {
+        let mut launch = launch.bytes(&self.keys, PARAMETER_ALIGNMENT);
         for key in &self.sort.keys {
             // The last word of a bitmap may lie in the padding.
             launch = launch.reads(key.values.padded());
@@ -271,14 +301,7 @@ impl Running<'_> {
                 launch = launch.reads(view.padded());
             }
         }
-        self.reached.iter().fold(launch, |launch, view| launch.reads(view))
-    }
-
-    /// Adds the keys' parameters, for comparing.
-    fn keys<'k>(&self, launch: Launch<'k>) -> Launch<'k> {
-        let layout = &self.sort.layout;
-        let launch = launch.read(self.descriptors).value(self.sort.keys.len() as u32);
-        self.reaches(launch.value(layout.encoded()).value(layout.leading()).value(layout.resume))
+        self.many.iter().chain(self.reached).fold(launch, |launch, view| launch.reads(view))
     }
 
     /// Adds the control blocks of order and rows.

@@ -108,6 +108,9 @@ pub const REDUCE_THREADS: u32 = 256;
 /// Blocks that reduce one column at most, and so partial results; the scratch does not depend on the device.
 pub const REDUCE_MAX_BLOCKS: u32 = 1024;
 
+/// Keys of a sort that travel in the parameters, 64 bytes each (CUDA allows 4 KiB for all of them).
+pub const SORT_FEW_KEYS: u32 = 16;
+
 /// Threads of a block that sorts: four rows each, which stay in registers while runs are merged.
 pub const SORT_THREADS: u32 = 512;
 

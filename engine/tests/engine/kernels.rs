@@ -32,6 +32,12 @@ const LAUNCHED_BY: &[(&[&str], &[&str], &str)] = &[
     (&["radix_encode_4", "radix_pass_4"], &[], "SELECT k, w FROM t ORDER BY k, w"),
     (&["radix_encode_8", "radix_pass_8"], &[], "SELECT key FROM many WHERE value < 6000 ORDER BY key"),
     (&["sort_tile"], &[], "SELECT k, count(*) AS n FROM t GROUP BY k ORDER BY n, k"),
+    // More keys than travel with a launch.
+    (
+        &["sort_keys"],
+        &[],
+        "SELECT id FROM t ORDER BY b, c, w, k, k + 1, k + 2, k + 3, k + 4, k + 5, k + 6, k + 7, k + 8, k + 9, i8, u8, i16, i32, id",
+    ),
     // Strings without a dictionary are compared, tile by tile and then in merges.
     (&["sort_tile", "sort_merge", "text_sizes", "text_pack"], TEXTS, "SELECT s, id FROM t ORDER BY s, id"),
     // Columns that stay: values, validity and booleans.

@@ -55,6 +55,24 @@ async fn several_keys_of_all_widths() {
     }
 }
 
+/// More than travel with a launch.
+#[tokio::test]
+async fn forty_keys() {
+    let mut rig = Rig::with_partitions(Fallback::Error, 3).await;
+    // A key tells the rows whose turn it is from those of later turns; the last five are for what is left.
+    let turns = (0..35).map(|turn| {
+        let direction = if turn % 3 == 0 { "DESC" } else { "ASC" };
+        format!("CASE WHEN id % 36 = {turn} THEN NULLIF(w, {}) END {direction} NULLS LAST", turn % 4)
+    });
+    let rest = ["s", "l DESC", "f64 NULLS FIRST", "k DESC", "id"].map(String::from);
+    let keys: Vec<String> = turns.chain(rest).collect();
+    for tail in ["", "LIMIT 20", "LIMIT 1500 OFFSET 7"] {
+        rig.same(&format!("SELECT id FROM t ORDER BY {} {tail}", keys.join(", "))).await;
+        rig.same(&format!("SELECT id FROM t WHERE id < 1000 ORDER BY {} {tail}", keys[18..].join(", "))).await;
+    }
+    rig.finish();
+}
+
 #[tokio::test]
 async fn limits_of_all_sizes_and_offsets() {
     let mut rig = Rig::with_partitions(Fallback::Error, 7).await;

@@ -9,9 +9,14 @@ use millpond_memory::DeviceView;
 
 use crate::codegen::ir::{Physical, Range};
 use crate::error::KernelError;
+use crate::tune;
 
-/// Bytes of one key's descriptor on the device.
-pub const KEY_BYTES: u64 = 64;
+/// `struct SortKey` in keys.cuh.
+pub(super) const KEY_BYTES: usize = 64;
+/// Of `struct Keys`.
+pub(super) const PARAMETER_ALIGNMENT: usize = 16;
+/// The keys that travel in [`Layout::parameter`].
+pub(super) const FEW_BYTES: usize = tune::SORT_FEW_KEYS as usize * KEY_BYTES;
 
 /// One sort key.
 #[derive(Debug, Clone)]
@@ -145,9 +150,21 @@ impl Layout {
         self.bits.saturating_sub(64)
     }
 
+    /// `struct Keys` of keys.cuh: `few` descriptors, or where `many` are.
+    pub fn parameter(&self, few: &[u8], many: Option<&DeviceView>, count: usize) -> Vec<u8> {
+        let mut bytes = few.to_vec();
+        bytes.resize(FEW_BYTES, 0);
+        bytes.extend(many.map_or(0, |view| view.address().0).to_le_bytes());
+        for number in [count as u32, self.encoded(), self.leading(), self.resume] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.resize(bytes.len().next_multiple_of(PARAMETER_ALIGNMENT), 0);
+        bytes
+    }
+
     /// The descriptors of `keys`, as keys.cuh has them.
     pub fn descriptors(&self, keys: &[SortKey]) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(keys.len() * KEY_BYTES as usize);
+        let mut bytes = Vec::with_capacity(keys.len() * KEY_BYTES);
         for (index, key) in keys.iter().enumerate() {
             let address = |view: &Option<DeviceView>| view.as_ref().map_or(0, |view| view.address().0);
             // A key behind a string is in no number, but is compared as if it were.

@@ -88,8 +88,8 @@ pub(super) fn run(running: &Running<'_>, scratch: &DeviceView) -> Result<()> {
         };
         let kernel = running.images.kernel("radix", encode)?;
         let launch = Launch::new(&kernel, LaunchConfig::linear(encode_blocks, tune::RADIX_THREADS));
-        let launch = launch.read(running.descriptors).value(sort.layout.encoded()).value(word.start).value(word.digits);
-        let launch = running.reaches(launch).write(&lists.words[0]).write(&lists.rows[0]).write(&lists.rows[1]);
+        let launch = running.keys(launch).value(word.start).value(word.digits);
+        let launch = launch.write(&lists.words[0]).write(&lists.rows[0]).write(&lists.rows[1]);
         let launch = launch.write(plan);
         let launch = match previous {
             Some(previous) => launch.read(previous).value(0u64).value(0u64),

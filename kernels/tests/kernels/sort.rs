@@ -165,7 +165,6 @@ fn sorted(rig: &Rig, images: &Images, keys: &[Key], case: Case) -> Vec<u32> {
     if let Some(method) = case.method {
         sort = sort.by(method).unwrap_or_else(|error| panic!("{error}"));
     }
-    let descriptors = rig.upload(&sort.descriptors(), &rig.stream);
     let mut control = vec![0; abi::CONTROL_BYTES as usize];
     control[..8].copy_from_slice(&ERROR.to_le_bytes());
     control[8..16].copy_from_slice(&(case.rows as u64).to_le_bytes());
@@ -179,8 +178,7 @@ fn sorted(rig: &Rig, images: &Images, keys: &[Key], case: Case) -> Vec<u32> {
     // What lies there already is nobody's answer.
     scratch.fill(0xa5, &rig.stream).unwrap();
     let launches = rig.stream.scope().counters().launches;
-    sort.run(images, &descriptors, &reached, &rows, &order, Some(&scratch), &rig.stream)
-        .unwrap_or_else(|error| panic!("{error}"));
+    sort.run(images, &reached, &rows, &order, Some(&scratch), &rig.stream).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(rig.stream.scope().counters().launches - launches, u64::from(sort.launches()), "{case:?}");
     let extent = sort.order(&order).unwrap();
     let ExtentRows::OnDevice { control, upper_bound } = &extent.rows else { panic!("counted on the device") };
@@ -476,6 +474,34 @@ fn fewer_rows_on_the_device_than_the_bound() {
 }
 
 #[test]
+fn any_number_of_keys_sorts_and_each_counts() {
+    let rig = Rig::new();
+    let images = Images::new(&rig.device);
+    let few = tune::SORT_FEW_KEYS as usize;
+    let rows = tune::SORT_TILE_ROWS as usize + 200;
+    for num_keys in [few, few + 1, 40] {
+        // A key tells the rows of its turn from those of later turns.
+        let key = |turn: usize| {
+            let own = (0..rows).map(|row| scrambled(row, 8) as usize % (num_keys + 1) == turn);
+            let values = match turn % 3 {
+                0 => Values::Bits(own.collect()),
+                1 => Values::Integers(Physical::I32, own.map(|own| i128::from(own) * 1000).collect()),
+                _ => Values::Strings(own.map(|own| if own { b"own, and long".to_vec() } else { vec![] }).collect()),
+            };
+            let valid = turn.is_multiple_of(4).then(|| (0..rows).map(|row| row % 50 != turn).collect());
+            Key { descending: turn.is_multiple_of(5), nulls_first: turn.is_multiple_of(8), valid, ..Key::new(values) }
+        };
+        let keys: Vec<Key> = (0..num_keys).map(key).collect();
+        check(&rig, &images, &keys, 300);
+        check(&rig, &images, &keys, rows);
+        check_case(&rig, &images, &keys, Case::of(300).first(20).by(Method::Top));
+        let whole: Vec<Key> = keys.into_iter().filter(|key| !matches!(key.values, Values::Strings(_))).collect();
+        check_case(&rig, &images, &whole, Case::of(300).by(Method::Radix));
+    }
+    rig.assert_clean();
+}
+
+#[test]
 fn what_cannot_be_sorted_is_refused() {
     let rig = Rig::new();
     let images = Images::new(&rig.device);
@@ -486,9 +512,8 @@ fn what_cannot_be_sorted_is_refused() {
     let sort = |limit| Sort::new(vec![key.clone()], 2, limit).unwrap();
     assert_eq!(refusal(sort(None).by(Method::Top)), "sort: Top cannot give all of 2 rows by fixed-width keys");
     let short = Sort::new(vec![key.clone()], 2, None).unwrap().by(Method::Radix).unwrap();
-    let descriptors = rig.upload(&short.descriptors(), &rig.stream);
     let order = DeviceBuffer::new(short.order_bytes(), &rig.stream, &rig.pool).unwrap();
-    let run = |rows: u64| short.run(&images, &descriptors, &[], &ExtentRows::Known(rows), &order, None, &rig.stream);
+    let run = |rows: u64| short.run(&images, &[], &ExtentRows::Known(rows), &order, None, &rig.stream);
     let wanted = format!("sort: {} bytes of scratch are needed", short.scratch_bytes());
     assert_eq!(run(2).unwrap_err().to_string(), wanted);
     assert_eq!(run(3).unwrap_err().to_string(), "sort: 3 rows where at most 2 were to come");
@@ -519,6 +544,10 @@ fn the_keys_decide_how_many_launches_there_are() {
     assert_eq!(launches(vec![ranged(0, (1 << 20) - 1), nullable], rows, None), (Method::Radix, 1 + 7));
     assert_eq!(launches(vec![key(Physical::I64), key(Physical::I32)], rows, None), (Method::Radix, 2 + 12));
     assert_eq!(launches(vec![key(Physical::I64)], 3000, None), (Method::Merge, 2));
+    // Sixteen keys travel with a launch.
+    assert_eq!(launches(vec![key(Physical::I64); 16], 2048, None), (Method::Tile, 1));
+    assert_eq!(launches(vec![key(Physical::I64); 17], 2048, None), (Method::Tile, 2 + 1));
+    assert_eq!(launches(vec![key(Physical::I64); 40], rows, Some(10)), (Method::Top, 3 + 1));
     drop((values, rig));
 }
 

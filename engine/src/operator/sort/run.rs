@@ -156,7 +156,6 @@ pub(crate) async fn order_rows(
     stream: &Stream,
 ) -> Result<(ExtentInput, Reservation), Failure> {
     let run = &segment.run;
-    let engine = &run.engine;
     let mut columns = Vec::with_capacity(keys.len());
     for key in keys {
         let column = &part.layout.columns[key.output];
@@ -179,23 +178,17 @@ pub(crate) async fn order_rows(
         });
     }
     let sort = Sort::new(columns, part.rows_bound(), limit.map(|limit| limit as u64))?;
-    // What the sort itself needs goes before the columns are fetched; descriptors and order stay.
-    let descriptors = sort.descriptors();
-    let order = descriptors.len().next_multiple_of(256);
-    let end = order + sort.order_bytes();
-    let (working, promise) = run.memory.take(end, &run.tags.sort, stream)?;
+    // What the sort itself needs goes before the columns are fetched; the order stays.
+    let (order, promise) = run.memory.take(sort.order_bytes(), &run.tags.sort, stream)?;
     let scratch = match sort.scratch_bytes() {
         0 => None,
         bytes => Some(run.memory.take(bytes, &run.tags.sort, stream)?),
     };
-    let descriptor_view = working.view(0..descriptors.len())?;
-    descriptor_view.upload_from(&descriptors, stream, &engine.pinned)?;
-    let order = working.view(order..end)?;
     let scratch = scratch.as_ref().map(|(scratch, _)| scratch.as_view());
     let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
     let rows = part.as_extent()?.rows;
-    sort.run(&engine.images, &descriptor_view, &reached, &rows, &order, scratch, stream)?;
-    Ok((sort.order(&order)?, promise))
+    sort.run(&run.engine.images, &reached, &rows, order.as_view(), scratch, stream)?;
+    Ok((sort.order(order.as_view())?, promise))
 }
 
 /// Columns of `part` in its layout, their rows chosen by `order`; allocated as what waits if it `waits`.
