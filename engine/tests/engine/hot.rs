@@ -93,13 +93,11 @@ async fn settled(session: &Millpond) {
     }
 }
 
-/// Bytes of the descriptors of a sort's keys, which lead to buffers of the run: the only thing that goes up, 64 bytes a key.
-const UP: u64 = 384;
 /// Of a segment or of what fills a table.
 const MOST_LOWERINGS: u64 = 0;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_run_reads_and_compiles_nothing_and_sends_up_keys_of_sorts_alone() {
+async fn a_second_run_reads_compiles_and_sends_up_nothing() {
     let (sim, files) = session("0.01").await;
     let engine = Arc::clone(sim.engine().expect("a device"));
     let driver = Arc::clone(engine.simulated().expect("the simulated device"));
@@ -116,7 +114,7 @@ async fn a_second_run_reads_and_compiles_nothing_and_sends_up_keys_of_sorts_alon
         assert_eq!(after.texts_assembled, before.texts_assembled, "q{number:02} assembles kernels");
         let up = after.uploaded_bytes - before.uploaded_bytes;
         assert_eq!(up, report.uploaded_bytes, "q{number:02}: who copies, if not the query");
-        if up > UP || up % 64 != 0 {
+        if up > 0 {
             broken.push(format!("q{number:02} copies {up} bytes up"));
         }
         let hashed = pipelines_after.hashed - pipelines.hashed;
