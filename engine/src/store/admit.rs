@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datafusion::arrow::datatypes::DataType;
+use futures::future::try_join_all;
 use millpond_memory::{ByteSize, Request, Reservation};
+use tokio::sync::Semaphore;
 
 use crate::error::EngineError;
 use crate::options::Cache;
@@ -103,9 +105,9 @@ impl Store {
             }
             let (read, promises) = match read(scan, &table.identity, context, (&positions, &wanted), &reads).await? {
                 Ok(read) => read,
-                Err(column) => {
-                    // What was read of the others is read again with it.
-                    lock(&table.stored).texts.insert(lacking[column].1);
+                Err(columns) => {
+                    // What was read of the others is read again with them.
+                    lock(&table.stored).texts.extend(columns.into_iter().map(|column| lacking[column].1));
                     continue;
                 }
             };
@@ -180,6 +182,9 @@ impl Store {
     }
 }
 
+/// A row group on disk is seldom smaller where there are several of them.
+const ROW_GROUP_BYTES: u64 = 32 << 20;
+
 /// How column `at` of a scan is to be read.
 fn wanted(scan: &Scan, at: usize, form: ColumnForm, context: &RunContext, needed: &HashSet<usize>) -> Wanted {
     let data_type: DataType = scan.schema.field(at).data_type().clone();
@@ -188,28 +193,69 @@ fn wanted(scan: &Scan, at: usize, form: ColumnForm, context: &RunContext, needed
     Wanted { name: scan.schema.field(at).name().clone(), data_type, form, most, needed }
 }
 
-/// Reads these columns of the scan, each of the files for which it is to be read: what came of each, and what is promised for it. Or the
-/// column that is better off without a dictionary.
+/// What came of reading columns, and what is promised for it; or the columns that are better off without a dictionary.
+type Columns = Result<(Vec<ReadColumn>, Vec<Reservation>), Vec<usize>>;
+
+/// Reads these columns of the scan, each of the files for which it is to be read.
 async fn read(
     scan: &Scan,
     identity: &Identity,
     context: &Arc<RunContext>,
     (positions, wanted): (&[usize], &[Wanted]),
     reads: &[(Vec<usize>, Vec<usize>)],
-) -> Result<Result<(Vec<ReadColumn>, Vec<Reservation>), usize>, Failure> {
+) -> Result<Columns, Failure> {
     let mut columns: Vec<ReadColumn> = wanted.iter().map(|_| ReadColumn::default()).collect();
-    let mut all = Vec::new();
+    let (mut all, mut texts) = (Vec::new(), Vec::new());
+    // As many at once as DataFusion would read at once.
+    let readers = context.task.session_config().target_partitions().max(1);
+    let turns = Arc::new(Semaphore::new(readers));
     for (files, of) in reads {
-        let at: Vec<usize> = of.iter().map(|column| positions[*column]).collect();
-        let wanted: Vec<Wanted> = of.iter().map(|column| wanted[*column].clone()).collect();
-        let (plan, files) = scan.reading(identity, &at, files, &context.task).map_err(Failure::Input)?;
-        match load::read(context, (&plan, &files), &wanted).await? {
-            Read::Columns { columns: read, promises } => {
-                of.iter().zip(read).for_each(|(column, read)| columns[*column] = read);
-                all.extend(promises);
+        let groups = groups(scan.columnar_bytes(identity, files), of, readers);
+        let reading = groups.iter().map(|of| async {
+            let at: Vec<usize> = of.iter().map(|column| positions[*column]).collect();
+            let wanted: Vec<Wanted> = of.iter().map(|column| wanted[*column].clone()).collect();
+            let (plan, files) = scan.reading(identity, &at, files, &context.task).map_err(Failure::Input)?;
+            load::read(context, (&plan, &files), &wanted, &turns).await
+        });
+        for (of, read) in groups.iter().zip(try_join_all(reading).await?) {
+            match read {
+                Read::Columns { columns: read, promises } => {
+                    of.iter().zip(read).for_each(|(column, read)| columns[*column] = read);
+                    all.extend(promises);
+                }
+                Read::Texts(found) => texts.extend(found.into_iter().map(|column| of[column])),
             }
-            Read::Text(column) => return Ok(Err(of[column])),
+        }
+        if !texts.is_empty() {
+            return Ok(Err(texts));
         }
     }
     Ok(Ok((columns, all)))
+}
+
+/// Columns that are read together. A reader has at least a row group to itself: where the files have fewer of them than there are
+/// readers, the columns are spread over the others.
+fn groups(bytes: Option<u64>, columns: &[usize], readers: usize) -> Vec<Vec<usize>> {
+    let row_groups = bytes.map_or(readers, |bytes| bytes.div_ceil(ROW_GROUP_BYTES).max(1) as usize);
+    let groups = readers.div_ceil(row_groups).clamp(1, columns.len().max(1));
+    columns.chunks(columns.len().div_ceil(groups).max(1)).map(<[usize]>::to_vec).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_spread_over_readers_that_have_no_row_group() {
+        let columns: Vec<usize> = (0..7).collect();
+        let counts = |bytes, readers| groups(bytes, &columns, readers).iter().map(Vec::len).collect::<Vec<_>>();
+        let mib = |mib: u64| Some(mib << 20);
+        assert_eq!(counts(mib(2_000), 16), [7], "row groups enough");
+        assert_eq!(counts(mib(121), 16), [2, 2, 2, 1], "four row groups");
+        assert_eq!(counts(mib(1), 16), [1; 7]);
+        assert_eq!(counts(Some(0), 1), [7], "one reader");
+        assert_eq!(counts(None, 16), [7], "read row by row");
+        assert_eq!(groups(mib(1), &columns, 4).concat(), columns);
+        assert_eq!(groups(mib(1), &[], 4), Vec::<Vec<usize>>::new());
+    }
 }

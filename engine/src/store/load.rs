@@ -4,6 +4,7 @@
 //!   strings     reader's own dictionary ── new values only ─────► the column's                                      ├─► whole columns
 //!   order       partition by partition, chunk by chunk: that of the files                                          ─┘
 //!
+//! Strings  a column whose first values are nearly all different is read again without a dictionary, and so are the others that show it.
 //! Threads  each reader converts the rows that it decodes. It locks a column's dictionary only for values that are new to the reader.
 //! Memory   on the device the chunks, until all columns are made of them; on the host a chunk of rows for each reader.
 //! Width    each chunk has that of its own values: nothing is believed, so nothing can be wrong.
@@ -11,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::arrow::array::{Array, ArrayRef, UInt32Array};
 use datafusion::arrow::datatypes::DataType;
@@ -54,8 +56,8 @@ pub(super) struct Wanted {
 pub(super) enum Read {
     /// All rows, on the device, with what is promised for them until all columns are made.
     Columns { columns: Vec<ReadColumn>, promises: Vec<Reservation> },
-    /// This column is better off without a dictionary: nothing was kept.
-    Text(usize),
+    /// These columns are better off without a dictionary: nothing was kept.
+    Texts(Vec<usize>),
 }
 
 /// What was read of a column.
@@ -75,6 +77,8 @@ struct Loading {
     wanted: Vec<Wanted>,
     /// The dictionaries of columns of codes.
     dictionaries: Vec<Option<SharedDictionary>>,
+    /// Columns that turned out to be better off without theirs.
+    texts: Vec<AtomicBool>,
     /// The integers that were seen.
     seen: Vec<Seen>,
     chunk_rows: usize,
@@ -89,7 +93,8 @@ struct Chunk {
 /// Why a reader stops.
 enum Stopped {
     Failed(Failure),
-    Text(usize),
+    /// A column has turned out to be better off without a dictionary.
+    Text,
 }
 
 impl<F: Into<Failure>> From<F> for Stopped {
@@ -98,11 +103,12 @@ impl<F: Into<Failure>> From<F> for Stopped {
     }
 }
 
-/// Reads all rows of `plan`, whose columns are `wanted`, and whose partitions are of these `files`.
+/// Reads all rows of `plan`, whose columns are `wanted`, and whose partitions are of these `files`. Each reader has one of `turns`.
 pub(super) async fn read(
     context: &Arc<RunContext>,
     (plan, files): (&Arc<dyn ExecutionPlan>, &[usize]),
     wanted: &[Wanted],
+    turns: &Arc<Semaphore>,
 ) -> Result<Read, Failure> {
     let partitions = plan.output_partitioning().partition_count();
     let dictionary = |of: &Wanted| (of.form == ColumnForm::Codes).then(|| SharedDictionary::new(of.most));
@@ -110,17 +116,16 @@ pub(super) async fn read(
         context: Arc::clone(context),
         dictionaries: wanted.iter().map(dictionary).collect(),
         wanted: wanted.to_vec(),
+        texts: wanted.iter().map(|_| AtomicBool::new(false)).collect(),
         seen: wanted.iter().map(|_| Seen::default()).collect(),
         chunk_rows: CHUNK_ROWS.min(context.options.max_batch_rows()),
     });
-    // As many at once as DataFusion would read at once.
-    let readers = Arc::new(Semaphore::new(context.task.session_config().target_partitions().max(1)));
     let mut tasks = JoinSet::new();
     let plan = profile::timed_reads(plan);
     for partition in 0..partitions {
-        let (loading, plan, readers) = (Arc::clone(&loading), Arc::clone(&plan), Arc::clone(&readers));
+        let (loading, plan, turns) = (Arc::clone(&loading), Arc::clone(&plan), Arc::clone(turns));
         let reading = async move {
-            let _turn = readers.acquire_owned().await;
+            let _turn = turns.acquire_owned().await;
             (partition, loading.read_partition(&plan, partition).await)
         };
         tasks.spawn(profile::beside("reader", step::READ, reading));
@@ -132,7 +137,7 @@ pub(super) async fn read(
         match read {
             Ok(of) => drop(chunks.insert(partition, of)),
             Err(Stopped::Failed(failure)) => return Err(failure),
-            Err(Stopped::Text(column)) => return Ok(Read::Text(column)),
+            Err(Stopped::Text) => return Ok(Read::Texts(loading.texts())),
         }
     }
     let mut columns: Vec<ReadColumn> = Vec::with_capacity(wanted.len());
@@ -157,6 +162,11 @@ pub(super) async fn read(
 }
 
 impl Loading {
+    /// The columns that are better off without a dictionary, as far as is known.
+    fn texts(&self) -> Vec<usize> {
+        (0..self.texts.len()).filter(|column| self.texts[*column].load(Ordering::Relaxed)).collect()
+    }
+
     async fn read_partition(&self, plan: &Arc<dyn ExecutionPlan>, partition: usize) -> Result<Vec<Chunk>, Stopped> {
         let context = &self.context;
         let opened = profile::timed(step::OPEN, || plan.execute(partition, Arc::clone(&context.task)));
@@ -213,6 +223,10 @@ impl Loading {
                     None => vec![],
                 });
             }
+        }
+        // All columns were looked at: reading begins again once, not for each of them.
+        if !self.texts().is_empty() {
+            return Err(Stopped::Text);
         }
         let narrowing = recorder::step(step::NARROW);
         let mut facts = Vec::with_capacity(coded.len());
@@ -274,7 +288,7 @@ impl Loading {
         Ok(Chunk { pieces, promise })
     }
 
-    /// The codes of a chunk's strings, in the column's dictionary.
+    /// The codes of a chunk's strings, in the column's dictionary; fewer once the column is known to be better off without one.
     fn codes(
         &self,
         column: usize,
@@ -283,13 +297,17 @@ impl Loading {
     ) -> Result<Vec<UInt32Array>, Stopped> {
         let wanted = &self.wanted[column];
         let mut coded = Vec::with_capacity(batches.len());
+        let text = &self.texts[column];
         for batch in batches {
-            coded.push(match own.codes(batch.column(column), wanted.most) {
-                Err(_) if !wanted.needed && own.is_full() => return Err(Stopped::Text(column)),
-                codes => codes?,
-            });
+            if text.load(Ordering::Relaxed) {
+                break;
+            }
+            match own.codes(batch.column(column), wanted.most) {
+                Err(_) if !wanted.needed && own.is_full() => text.store(true, Ordering::Relaxed),
+                codes => coded.push(codes?),
+            }
             if !wanted.needed && own.nearly_all_different() {
-                return Err(Stopped::Text(column));
+                text.store(true, Ordering::Relaxed);
             }
         }
         Ok(coded)

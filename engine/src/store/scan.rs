@@ -133,6 +133,13 @@ impl Scan {
         bytes / config.file_source.table_schema().table_schema().fields().len().max(1) as u64 * columns.len() as u64
     }
 
+    /// How many bytes these files have, where each of their columns is read by itself. Other formats are read row by row.
+    pub(super) fn columnar_bytes(&self, identity: &Identity, files: &[usize]) -> Option<u64> {
+        let Identity::Files(Files { files: now, .. }) = identity else { return None };
+        self.files().ok()?.file_source.downcast_ref::<ParquetSource>()?;
+        Some(files.iter().map(|at| now[*at].meta.size).sum())
+    }
+
     /// The scan of a table that a query has made.
     pub(super) fn made(&self) -> Option<&MadeSource> {
         self.source.downcast_ref()

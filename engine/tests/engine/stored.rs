@@ -9,7 +9,7 @@ use millpond::datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, Stri
 use millpond::datafusion::datasource::MemTable;
 use millpond::datafusion::prelude::{CsvReadOptions, JsonReadOptions, SessionConfig};
 use millpond::store::Store;
-use millpond::{DeviceChoice, Fallback, Millpond};
+use millpond::{DeviceChoice, Fallback, Millpond, Profiler};
 
 use crate::answers::Answer;
 use crate::edges::{edges, write_parquet};
@@ -91,6 +91,42 @@ async fn columns_of_every_type_are_those_of_the_file() {
             }
         }
     }
+}
+
+/// Reading begins again once for all columns whose values are nearly all different, and columns of a small file have readers of their own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_without_a_dictionary_are_found_out_together() {
+    const ROWS: usize = 80_000;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("texts.parquet");
+    let different = |prefix: &str| -> ArrayRef {
+        Arc::new((0..ROWS).map(|row| Some(format!("{prefix}{row}"))).collect::<StringArray>())
+    };
+    let few: ArrayRef = Arc::new((0..ROWS).map(|row| Some(["x", "y", "z"][row % 3])).collect::<StringArray>());
+    let rows = [("a", different("a")), ("b", different("b")), ("c", different("c")), ("few", few)];
+    write_parquet(&RecordBatch::try_from_iter(rows).expect("columns"), &path, ROWS);
+    let sessions = [(DeviceChoice::Cpu, Fallback::Allow), (DeviceChoice::Sim, Fallback::Error)];
+    let [cpu, sim] = sessions.map(|(device, fallback)| session_with(device, 1, fallback));
+    for session in [&cpu, &sim] {
+        let path = path.to_str().expect("a UTF-8 path");
+        session.context().register_parquet("t", path, Default::default()).await.expect("the file is read");
+    }
+    let sql = "SELECT a, b, c, few FROM t WHERE few <> 'z' AND a LIKE '%7%' AND b LIKE '%77%' AND c <> 'c177'";
+    let expected = answer(&cpu, sql).await.0;
+    let profiler = Profiler::begin("load");
+    let first = profiler.around(answer(&sim, sql)).await.0;
+    assert_eq!(expected.difference(&first, false), None);
+    let profile = sim.profile(&profiler);
+    assert_eq!(profile.feeding.readers, 2, "read with dictionaries, and without those of a, b and c");
+
+    // Four readers may work at once, and the file has one row group: each column has some of its own.
+    set(&sim, "datafusion.execution.target_partitions = 4").await;
+    Store::of(sim.engine().expect("a device")).clear();
+    let profiler = Profiler::begin("load");
+    let second = profiler.around(answer(&sim, sql)).await.0;
+    assert_eq!(expected.difference(&second, false), None);
+    let readers = sim.profile(&profiler).feeding.readers;
+    assert_eq!(readers, 2 * 4 * 4, "twice, a reader for each column and each quarter of the file, of which one has rows");
 }
 
 /// Rows that pass a pattern over the names of Q16's parts.
