@@ -11,6 +11,7 @@
 //! Windows  stand alone in a SELECT, with frames of rows, ranges and groups; their sums are exact.
 //! Errors  division by zero, overflow and failed casts happen, but seldom: most casts are TRY_CAST, most divisors NULLIF.
 
+use super::constant::Constant;
 use super::data::COLUMNS;
 use super::rng::Rng;
 use super::source::bare;
@@ -26,6 +27,8 @@ pub struct Expr {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Part {
     Text(String),
+    /// Another one in the query's twin.
+    Constant(Constant),
     Sub(Expr),
 }
 
@@ -37,6 +40,11 @@ impl From<&str> for Part {
 impl From<String> for Part {
     fn from(text: String) -> Self {
         Part::Text(text)
+    }
+}
+impl From<Constant> for Part {
+    fn from(constant: Constant) -> Self {
+        Part::Constant(constant)
     }
 }
 impl From<Expr> for Part {
@@ -54,6 +62,7 @@ impl Expr {
     pub fn text(&self) -> String {
         let part = |part: &Part| match part {
             Part::Text(text) => text.clone(),
+            Part::Constant(constant) => constant.0.clone(),
             Part::Sub(expr) => expr.text(),
         };
         self.parts.iter().map(part).collect()
@@ -67,7 +76,7 @@ impl Expr {
     fn subs(&self) -> impl Iterator<Item = &Expr> {
         self.parts.iter().filter_map(|part| match part {
             Part::Sub(expr) => Some(expr),
-            Part::Text(_) => None,
+            Part::Text(_) | Part::Constant(_) => None,
         })
     }
 
@@ -115,15 +124,19 @@ impl Expr {
 }
 
 /// `expr` in a function that must stay around it when a query becomes smaller.
-fn around(mut expr: Expr, before: &str, after: String) -> Expr {
+fn around(mut expr: Expr, before: &str, after: impl Into<Part>) -> Expr {
     expr.parts.insert(0, before.into());
-    expr.parts.push(after.into());
+    expr.parts.extend([", ".into(), after.into(), ")".into()]);
     expr
 }
 
 /// True for a column that a subquery gives: where it is merged with the query above, its expression stands there.
 fn is_computed(column: &Expr) -> bool {
-    let [Part::Text(name)] = column.parts.as_slice() else { return true };
+    let name = match column.parts.as_slice() {
+        [Part::Text(name)] => name,
+        [Part::Constant(_)] => return false,
+        _ => return true,
+    };
     let name = name.rsplit('.').next().unwrap_or(name);
     name.strip_prefix(['m', 'n', 'o']).is_some_and(|number| number.parse::<u32>().is_ok())
 }
@@ -142,6 +155,12 @@ impl Maker<'_> {
             let (name, ty) = fitting[self.rng.below(fitting.len())].clone();
             sql!(ty; name)
         })
+    }
+
+    /// A constant that is `first` in every query; its twin may have one of `others`.
+    fn known(&mut self, first: &str, others: &[&str]) -> Constant {
+        let other = self.rng.aside(|rng| if rng.chance(50) { first } else { rng.pick(others) });
+        Constant(first.to_string(), other.to_string())
     }
 
     fn leaf(&mut self, ty: Ty) -> Expr {
@@ -319,9 +338,8 @@ impl Maker<'_> {
                     let pattern = self.make(Ty::Text, depth.min(1));
                     return sql!(ty; "(", a, format!(" {op} "), pattern, ")");
                 }
-                let pattern =
-                    self.rng.pick(&["%", "", "_", "%o%", "b%", "%r%l", "__", "100\\%", "%é%", "a\\_b", "%日%"]);
-                sql!(ty; "(", a, format!(" {op} '{pattern}')"))
+                let patterns = ["%", "", "_", "%o%", "b%", "%r%l", "__", "100\\%", "%é%", "a\\_b", "%日%"];
+                sql!(ty; "(", a, format!(" {op} '"), Constant::pattern(self.rng, &patterns), "')")
             }
             _ => match self.rng.below(4) {
                 0 => {
@@ -340,7 +358,7 @@ impl Maker<'_> {
                 }
                 1 => {
                     let a = self.make(Ty::Text, depth.min(1));
-                    sql!(ty; format!("{}(", self.rng.pick(&["starts_with", "ends_with", "contains"])), a, ", 'b')")
+                    sql!(ty; format!("{}(", self.rng.pick(&["starts_with", "ends_with", "contains"])), a, ", '", self.known("b", &["a", "o", ""]), "')")
                 }
                 _ => self.leaf(ty),
             },
@@ -385,7 +403,7 @@ impl Maker<'_> {
             8 | 9 if bits == 32 && signed => {
                 let a = self.make(Ty::Text, depth.min(1));
                 match self.rng.chance(30) {
-                    true => sql!(ty; "strpos(", a, format!(", '{}')", self.rng.pick(&["o", "é", "", "el"]))),
+                    true => sql!(ty; "strpos(", a, ", '", Constant::pick(self.rng, &["o", "é", "", "el"]), "')"),
                     false => sql!(ty; format!("{}(", self.rng.pick(&["length", "octet_length", "ascii"])), a, ")"),
                 }
             }
@@ -417,8 +435,8 @@ impl Maker<'_> {
                 sql!(ty; "arrow_cast(", a, ", 'Int64')")
             }
             _ => {
-                let (a, by) = (self.make(ty, depth), self.rng.below(9));
-                sql!(ty; "(", a, self.rng.pick(&[" << ", " >> "]), format!("arrow_cast({by}, '{ty}'))"))
+                let (a, by) = (self.make(ty, depth), Constant::below(self.rng, 9));
+                sql!(ty; "(", a, self.rng.pick(&[" << ", " >> "]), "arrow_cast(", by, format!(", '{ty}'))"))
             }
         }
     }
@@ -470,7 +488,7 @@ impl Maker<'_> {
                 let b = self.make(ty, depth);
                 sql!(ty; "(", a, self.rng.pick(&[" + ", " - "]), b, ")")
             }
-            1 => sql!(ty; "(", a, format!(" * arrow_cast({}, '{ty}'))", self.rng.between(-4, 4))),
+            1 => sql!(ty; "(", a, " * arrow_cast(", Constant::between(self.rng, -4, 4), format!(", '{ty}'))")),
             2 => sql!(ty; format!("{}(", self.rng.pick(&["floor", "ceil", "round", "trunc", "abs"])), a, ")"),
             _ if ty == Ty::Even64 => {
                 let b = self.make(Ty::Even32, depth);
@@ -486,7 +504,7 @@ impl Maker<'_> {
         let nan = format!("arrow_cast('NaN', '{ty}')");
         match text.len() < 300 && self.rng.chance(40) {
             true => sql!(ty; format!("CASE WHEN isnan({text}) THEN {nan} ELSE {text} END")),
-            false => around(expr, "nanvl(", format!(", {nan})")),
+            false => around(expr, "nanvl(", nan),
         }
     }
 
@@ -591,8 +609,8 @@ impl Maker<'_> {
                     let span = self.make(of, depth.min(1));
                     return sql!(ty; "CAST((", a, self.rng.pick(&[" + ", " - "]), span, ") AS DATE)");
                 }
-                let (n, unit) = (self.rng.between(-40, 40), self.rng.pick(&["day", "month", "year"]));
-                sql!(ty; "CAST((", a, format!(" + INTERVAL '{n}' {unit}) AS DATE)"))
+                let (n, unit) = (Constant::between(self.rng, -40, 40), self.rng.pick(&["day", "month", "year"]));
+                sql!(ty; "CAST((", a, " + INTERVAL '", n, format!("' {unit}) AS DATE)"))
             }
             1 => {
                 let of = if self.rng.chance(25) { self.rng.pick(&ERAS) } else { self.rng.pick(&TIMES[..4]) };
@@ -621,8 +639,9 @@ impl Maker<'_> {
                 sql!(ty; "(", a, self.rng.pick(&[" + ", " - "]), span, ")")
             }
             4 => {
-                let (n, unit) = (self.rng.between(1, 40), self.rng.pick(&["seconds", "minutes", "hours", "days"]));
-                sql!(ty; format!("date_bin(INTERVAL '{n} {unit}', "), a, ")")
+                let n = Constant::between(self.rng, 1, 40);
+                let unit = self.rng.pick(&["seconds", "minutes", "hours", "days"]);
+                sql!(ty; "date_bin(INTERVAL '", n, format!(" {unit}', "), a, ")")
             }
             0 | 1 => {
                 let grain = self.rng.pick(&["second", "minute", "hour", "day", "week", "month", "quarter", "year"]);
@@ -630,8 +649,9 @@ impl Maker<'_> {
                 sql!(ty; format!("date_trunc('{grain}', "), a, ")")
             }
             2 => {
-                let (n, unit) = (self.rng.between(-40, 40), self.rng.pick(&["second", "hour", "day", "month", "year"]));
-                sql!(ty; "(", a, format!(" + INTERVAL '{n}' {unit})"))
+                let n = Constant::between(self.rng, -40, 40);
+                let unit = self.rng.pick(&["second", "hour", "day", "month", "year"]);
+                sql!(ty; "(", a, " + INTERVAL '", n, format!("' {unit})"))
             }
             _ => {
                 let of = self.rng.pick(&TIMES);
@@ -649,7 +669,7 @@ impl Maker<'_> {
             return expr;
         }
         let other = expr.ty.value(self.rng);
-        around(expr, "coalesce(", format!(", {other})"))
+        around(expr, "coalesce(", other)
     }
 
     /// A time of the years 1 to 9999. DataFusion truncates to weeks and longer by way of nanoseconds, which do not reach so far.
@@ -665,8 +685,9 @@ impl Maker<'_> {
                 None => a,
             },
             1 => {
-                let (n, unit) = (self.rng.between(-40, 40), self.rng.pick(&["second", "hour", "day", "month", "year"]));
-                sql!(ty; "(", a, format!(" + INTERVAL '{n}' {unit})"))
+                let n = Constant::between(self.rng, -40, 40);
+                let unit = self.rng.pick(&["second", "hour", "day", "month", "year"]);
+                sql!(ty; "(", a, " + INTERVAL '", n, format!("' {unit})"))
             }
             2 => {
                 let of = match self.rng.chance(50) {
@@ -723,7 +744,7 @@ impl Maker<'_> {
         if self.rng.chance(20) {
             // Texts of two texts that may be equal, as a report's categories are.
             let (when, other) = (self.make(Ty::Bool, depth), self.make(Ty::Bool, depth.min(1)));
-            let mut word = || sql!(ty; format!("'{}'", self.rng.pick(&["a", "b", "bolt"])));
+            let mut word = || sql!(ty; "'", Constant::pick(self.rng, &["a", "b", "bolt"]), "'");
             let (a, b, c) = (word(), word(), word());
             return sql!(ty; "CASE WHEN ", when, " THEN ", a, " WHEN ", other, " THEN ", b, " ELSE ", c, " END");
         }
@@ -746,29 +767,38 @@ impl Maker<'_> {
                 sql!(ty; "replace(", a, ", ", b, ", '+')")
             }
             17 => sql!(ty; "translate(", a, ", 'abo1é', 'ü2')"),
-            18 => sql!(ty; "repeat(", a, format!(", {})", self.rng.pick(&[-1, 0, 1, 2, 3, 4, 7, 19, 70]))),
+            18 => {
+                let times = Constant::pick(self.rng, &[-1, 0, 1, 2, 3, 4, 7, 19, 70]);
+                sql!(ty; "repeat(", a, ", ", times, ")")
+            }
             19 => {
                 let number = self.make(Ty::Int(true, 64), depth.min(1));
                 sql!(ty; "CAST(", number, " AS VARCHAR)")
             }
             8 => {
-                sql!(ty; format!("{}(", self.rng.pick(&["left", "right"])), a, format!(", {})", self.rng.between(-3, 6)))
+                let function = self.rng.pick(&["left(", "right("]);
+                sql!(ty; function, a, ", ", Constant::between(self.rng, -3, 6), ")")
             }
             9 => {
-                let (name, width) = (self.rng.pick(&["lpad", "rpad"]), self.rng.below(9));
-                sql!(ty; format!("{name}("), a, format!(", {width}, 'é*')"))
+                let (name, width) = (self.rng.pick(&["lpad(", "rpad("]), Constant::below(self.rng, 9));
+                sql!(ty; name, a, ", ", width, ", 'é*')")
             }
-            10 => sql!(ty; "split_part(", a, format!(", ' ', {})", self.rng.between(1, 3))),
+            10 => sql!(ty; "split_part(", a, ", ' ', ", Constant::between(self.rng, 1, 3), ")"),
             11 => sql!(ty; format!("{}(", self.rng.pick(&["ltrim", "rtrim", "initcap"])), a, ")"),
             12 => sql!(ty; "btrim(", a, ", 'ab1')"),
             0 => sql!(ty; "upper(", a, ")"),
             1 => sql!(ty; "lower(", a, ")"),
-            2 => sql!(ty; "substr(", a, format!(", {}, {})", self.rng.between(1, 5), self.rng.below(6))),
-            3 => sql!(ty; "concat(", a, ", '-x')"),
-            4 => sql!(ty; "replace(", a, ", 'o', 'ö')"),
+            2 => {
+                let (start, length) = (Constant::between(self.rng, 1, 5), Constant::below(self.rng, 6));
+                sql!(ty; "substr(", a, ", ", start, ", ", length, ")")
+            }
+            3 => sql!(ty; "concat(", a, ", '", self.known("-x", &["", "-y", "日"]), "')"),
+            4 => {
+                sql!(ty; "replace(", a, ", '", self.known("o", &["e", "n0"]), "', '", self.known("ö", &["", "oo"]), "')")
+            }
             5 => sql!(ty; "trim(", a, ")"),
             6 => sql!(ty; "reverse(", a, ")"),
-            _ => sql!(ty; "(", a, " || 'z')"),
+            _ => sql!(ty; "(", a, " || '", self.known("z", &["", "y", "zz"]), "')"),
         }
     }
 
@@ -828,8 +858,8 @@ impl Maker<'_> {
                     (true, _) => sql!(Ty::Number; "median(", a, ")"),
                     (false, true) => sql!(Ty::F64; "median(DISTINCT ", a, ")"),
                     (false, false) => {
-                        let p = self.rng.pick(&["0.0", "0.1", "0.5", "0.73", "1.0"]);
-                        sql!(Ty::F64; "percentile_cont(", a, format!(", {p})"))
+                        let p = Constant::pick(self.rng, &["0.0", "0.1", "0.5", "0.73", "1.0"]);
+                        sql!(Ty::F64; "percentile_cont(", a, ", ", p, ")")
                     }
                 }
             }
@@ -911,28 +941,11 @@ impl Maker<'_> {
                 over.push(format!(", {name}{}", direction(self)).into());
             }
         }
-        let ends = |maker: &mut Self, ends: &[&str]| {
-            let first = maker.rng.below(ends.len() - 1);
-            let last = first + maker.rng.below(ends.len() - first);
-            match (first, last) {
-                (first, 0) => format!("{} AND {}", ends[first], ends[1]),
-                (first, last) => format!("{} AND {}", ends[first], ends[last]),
-            }
-        };
-        const ROWS: [&str; 7] = [
-            "UNBOUNDED PRECEDING",
-            "3 PRECEDING",
-            "1 PRECEDING",
-            "CURRENT ROW",
-            "1 FOLLOWING",
-            "4 FOLLOWING",
-            "UNBOUNDED FOLLOWING",
-        ];
         let frame = match (by_peers, is_range) {
-            _ if self.rng.chance(25) => String::new(),
-            (true, true) => format!(" RANGE BETWEEN {}", ends(self, &ROWS)),
-            (true, false) => format!(" GROUPS BETWEEN {}", ends(self, &ROWS)),
-            (false, _) => format!(" ROWS BETWEEN {}", ends(self, &ROWS)),
+            _ if self.rng.chance(25) => Vec::new(),
+            (true, true) => self.frame(" RANGE BETWEEN "),
+            (true, false) => self.frame(" GROUPS BETWEEN "),
+            (false, _) => self.frame(" ROWS BETWEEN "),
         };
         let mut expr = match self.rng.below(if by_peers { 7 } else { 12 }) {
             0 => sql!(Ty::Int(true, 64); "count(*)"),
@@ -988,7 +1001,8 @@ impl Maker<'_> {
                 let head = self.rng.pick(&["lag(", "lead("]);
                 let mut expr = match self.rng.chance(40) {
                     true => {
-                        sql!(of; head, a, format!(", {}, ", self.rng.below(4)), sql!(of; of.literal(self.rng)), ")")
+                        let by = Constant::below(self.rng, 4);
+                        sql!(of; head, a, ", ", by, ", ", sql!(of; of.literal(self.rng)), ")")
                     }
                     false => sql!(of; head, a, ")"),
                 };
@@ -1000,17 +1014,50 @@ impl Maker<'_> {
                 let of = self.any_type();
                 let a = self.make(of, 1);
                 match self.rng.chance(30) {
-                    true => sql!(of; "nth_value(", a, format!(", {})", self.rng.between(1, 3))),
+                    true => sql!(of; "nth_value(", a, ", ", Constant::between(self.rng, 1, 3), ")"),
                     false => sql!(of; self.rng.pick(&["first_value(", "last_value("]), a, ")"),
                 }
             }
         };
         expr.parts.extend(over);
-        expr.parts.push(format!("{frame})").into());
+        expr.parts.extend(frame);
+        expr.parts.push(")".into());
         // DataFusion 55.2 takes a running min, max, sum or count for sorted although NULLs come first or in between, and then
         // drops an ORDER BY it. It does not look through NULLIF.
         let other = expr.ty.literal(self.rng);
-        around(expr, "nullif(", format!(", {other})"))
+        around(expr, "nullif(", other)
+    }
+
+    /// A window's frame. One that the twin has begins and ends with the same words.
+    fn frame(&mut self, unit: &str) -> Vec<Part> {
+        // The number of the words' rows; that of a twin is not below it, nor beyond the next.
+        const ENDS: [(&str, i64, i64); 7] = [
+            ("UNBOUNDED PRECEDING", 0, 0),
+            (" PRECEDING", 3, 6),
+            (" PRECEDING", 1, 3),
+            ("CURRENT ROW", 0, 0),
+            (" FOLLOWING", 1, 4),
+            (" FOLLOWING", 4, 9),
+            ("UNBOUNDED FOLLOWING", 0, 0),
+        ];
+        let first = self.rng.below(ENDS.len() - 1);
+        let last = first + self.rng.below(ENDS.len() - first);
+        let last = if last == 0 { 1 } else { last };
+        let mut end = |of: usize| -> Vec<Part> {
+            let (words, rows, most) = ENDS[of];
+            let other = self.rng.aside(|rng| rng.between(rows, most));
+            match most {
+                0 => vec![words.into()],
+                _ => vec![Constant(rows.to_string(), other.to_string()).into(), words.into()],
+            }
+        };
+        let (first, last) = match first == last {
+            // One number in both.
+            true => (end(first), None),
+            false => (end(first), Some(end(last))),
+        };
+        let last = last.unwrap_or_else(|| first.clone());
+        [vec![unit.into()], first, vec![" AND ".into()], last].concat()
     }
 
     /// Any column but a float: rows that tie by one may be unequal, as 0.0 and -0.0 are. And no interval to order by: DataFusion

@@ -9,6 +9,7 @@
 //! Again   `cargo fuzz-sql --seed S --first N --queries 1` makes the same tables and the same query again.
 //! Floats  within the tolerance of [`millpond_queries::answer`]; everything else exactly.
 
+pub mod constant;
 pub mod data;
 pub mod expr;
 pub mod lab;

@@ -3,6 +3,7 @@
 //!
 //! Order   an ORDER BY names every output column, so that rows that tie are equal; LIMIT and OFFSET stand only below one.
 
+use super::constant::Constant;
 use super::data::{COLUMNS, columns_of};
 use super::expr::{Expr, Maker, Part, sql};
 use super::rng::Rng;
@@ -47,7 +48,7 @@ pub struct Query {
     pub order: Option<Vec<Order>>,
     /// Rows that are kept and rows that are skipped before them. All the rest are kept in an outermost query only: DataFusion
     /// 55.2 drops `ORDER BY … OFFSET n` of a subquery below a join.
-    pub limit: Option<(Option<usize>, usize)>,
+    pub limit: Option<(Option<Constant<usize>>, Constant<usize>)>,
 }
 
 const SETS: [&str; 6] = ["UNION ALL", "UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"];
@@ -143,8 +144,12 @@ impl Query {
             let order = |_| Order { descending: maker.rng.chance(50), nulls_first: maker.rng.chance(50) };
             query.order = Some((0..query.num_columns()).map(order).collect());
             if maker.rng.chance(if outermost { 45 } else { 70 }) {
-                let kept = (!outermost || maker.rng.chance(85)).then(|| maker.rng.below(40));
-                let skipped = if kept.is_none() || maker.rng.chance(30) { maker.rng.below(20) } else { 0 };
+                let kept = (!outermost || maker.rng.chance(85)).then(|| Constant::draw(maker.rng, |rng| rng.below(40)));
+                let skips = kept.is_none() || maker.rng.chance(30);
+                let skipped = if skips { Constant::draw(maker.rng, |rng| rng.below(20)) } else { Constant::same(0) };
+                // OFFSET 0 is left out, in a twin too.
+                let other = if skipped.0 == 0 { 0 } else { skipped.1.max(1) };
+                let skipped = Constant(skipped.0, other);
                 query.limit = Some((kept, skipped));
             }
             // DataFusion's TopK of each part of a union leaves out what the others have found by the keys that vary within a part,
@@ -217,12 +222,12 @@ impl Query {
             let order: Vec<String> = order.iter().enumerate().map(one).collect();
             sql += &format!(" ORDER BY {}", order.join(", "));
         }
-        if let Some((kept, skipped)) = self.limit {
+        if let Some((kept, skipped)) = &self.limit {
             if let Some(kept) = kept {
-                sql += &format!(" LIMIT {kept}");
+                sql += &format!(" LIMIT {}", kept.0);
             }
-            if skipped > 0 || kept.is_none() {
-                sql += &format!(" OFFSET {skipped}");
+            if skipped.0 > 0 || kept.is_none() {
+                sql += &format!(" OFFSET {}", skipped.0);
             }
         }
         sql
@@ -365,7 +370,7 @@ impl Query {
         all
     }
 
-    fn expressions_mut(&mut self) -> Vec<&mut Expr> {
+    pub(super) fn expressions_mut(&mut self) -> Vec<&mut Expr> {
         let keys = self.keys.iter_mut().flatten();
         let mut all: Vec<&mut Expr> =
             self.filter.iter_mut().chain(keys).chain(&mut self.outputs).chain(&mut self.having).collect();

@@ -1,15 +1,26 @@
 //! Pseudo-random numbers that a seed gives again on every machine (SplitMix64).
 
-/// A stream of numbers.
+/// A stream of numbers, and another one aside.
 #[derive(Debug, Clone)]
-pub struct Rng(u64);
+pub struct Rng(u64, u64);
 
 impl Rng {
     /// The stream of one query, or of one table, of a run.
     pub fn new(seed: u64, number: u64) -> Self {
-        let mut rng = Self(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let state = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut rng = Self(state, !state);
         rng.draw();
         rng
+    }
+
+    /// What `draw` makes of the stream aside; this one goes on as if nothing had been drawn.
+    pub fn aside<T>(&mut self, draw: impl FnOnce(&mut Rng) -> T) -> T {
+        let mut rng = Self(self.1, self.0);
+        // What is drawn further aside is drawn here.
+        rng.1 = rng.draw();
+        let drawn = draw(&mut rng);
+        self.1 = rng.0;
+        drawn
     }
 
     pub fn draw(&mut self) -> u64 {

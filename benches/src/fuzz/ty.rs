@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::constant::Constant;
 use super::rng::Rng;
 
 /// A type. Some are narrower than SQL's, so that an answer does not depend on the order in which rows are added.
@@ -165,12 +166,16 @@ impl Ty {
     }
 
     /// A literal of exactly this type.
-    pub fn literal(self, rng: &mut Rng) -> String {
-        if rng.chance(6) { self.null() } else { self.value(rng) }
+    pub fn literal(self, rng: &mut Rng) -> Constant {
+        if rng.chance(6) { Constant::same(self.null()) } else { self.value(rng) }
     }
 
     /// A literal that is not NULL.
-    pub fn value(self, rng: &mut Rng) -> String {
+    pub fn value(self, rng: &mut Rng) -> Constant {
+        Constant::text(rng, |rng| self.text(rng))
+    }
+
+    fn text(self, rng: &mut Rng) -> String {
         let cast = |text: String| format!("arrow_cast({text}, '{self}')");
         match self {
             Ty::Int(signed, bits) => {

@@ -1,0 +1,300 @@
+//! Constants of random queries, each with two values: a query and its twin differ in these alone.
+//!
+//! ```text
+//!   SELECT … WHERE (k < ⟨3│17⟩) … LIMIT ⟨5│30⟩      left: the query · right: its twin
+//! ```
+//!
+//! Streams  the first value comes from the query's own stream, so that a seed gives the query that it gave without a twin; the second
+//!          from a stream aside.
+//! Shape    both are written alike: a number for a number, a string for a string; a NULL is in both. So both are of one type.
+//! Tests    most random constants change no answer; a query that gets a twin gets one more test in WHERE, [`Query::tested`].
+//! Fixed    numbers on which a type depends (digits of round and trunc), zeros that guard a division, and what `Maker::one_nan` copies.
+
+use super::expr::{Expr, Part, sql};
+use super::query::Query;
+use super::rng::Rng;
+use super::source::{Source, bare};
+use super::ty::Ty;
+
+/// The value in a query, and the one in its twin.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Constant<T = String>(pub T, pub T);
+
+impl<T: Clone> Constant<T> {
+    /// Draws both; in some cases the twin keeps the first, so that parts of two statements stay alike.
+    pub fn draw(rng: &mut Rng, draw: impl Fn(&mut Rng) -> T) -> Self {
+        let first = draw(rng);
+        let other = rng.aside(|rng| if rng.chance(25) { first.clone() } else { draw(rng) });
+        Constant(first, other)
+    }
+
+    /// One value in both.
+    pub fn same(value: T) -> Self {
+        Constant(value.clone(), value)
+    }
+
+    pub fn map<U>(self, of: impl Fn(T) -> U) -> Constant<U> {
+        Constant(of(self.0), of(self.1))
+    }
+
+    fn swap(&mut self) {
+        std::mem::swap(&mut self.0, &mut self.1);
+    }
+}
+
+impl Constant {
+    /// Draws two SQL texts of one shape.
+    pub fn text(rng: &mut Rng, draw: impl Fn(&mut Rng) -> String) -> Self {
+        let first = draw(rng);
+        let wanted = shape(&first);
+        let other = rng.aside(|rng| match rng.chance(25) {
+            true => None,
+            false => (0..8).map(|_| draw(rng)).find(|other| shape(other) == wanted),
+        });
+        let other = other.unwrap_or_else(|| first.clone());
+        Constant(first, other)
+    }
+
+    /// A number from `low` to `high`.
+    pub fn between(rng: &mut Rng, low: i64, high: i64) -> Self {
+        Constant::draw(rng, |rng| rng.between(low, high)).map(|number| number.to_string())
+    }
+
+    /// A number below `limit`.
+    pub fn below(rng: &mut Rng, limit: usize) -> Self {
+        Constant::draw(rng, |rng| rng.below(limit)).map(|number| number.to_string())
+    }
+
+    pub fn pick<T: Copy + ToString>(rng: &mut Rng, of: &[T]) -> Self {
+        Constant::draw(rng, |rng| rng.pick(of)).map(|value| value.to_string())
+    }
+
+    /// A pattern of LIKE: the twin has one of the same form over another letter, or any of them.
+    pub fn pattern(rng: &mut Rng, patterns: &[&str]) -> Self {
+        let first = rng.pick(patterns).to_string();
+        let other = rng.aside(|rng| match rng.below(5) {
+            0 => first.clone(),
+            1 | 2 => rng.pick(patterns).to_string(),
+            _ => {
+                let letter = rng.pick(&["a", "e", "l", "n", "t", "0", "5"]);
+                first.replace(|c: char| c.is_alphanumeric(), letter)
+            }
+        });
+        Constant(first, other)
+    }
+}
+
+/// `text` with one sign for each number, string, and truth value.
+fn shape(text: &str) -> String {
+    let mut shape = String::new();
+    let mut rest = text.chars().peekable();
+    while let Some(letter) = rest.next() {
+        match letter {
+            '\'' => {
+                // Two quotes inside a string are one letter of it.
+                while let Some(inside) = rest.next() {
+                    if inside == '\'' && rest.next_if_eq(&'\'').is_none() {
+                        break;
+                    }
+                }
+                shape.push('\'');
+            }
+            '-' if rest.peek().is_some_and(char::is_ascii_digit) => (),
+            '0'..='9' => {
+                while rest.next_if(|next| next.is_ascii_digit() || *next == '.').is_some() {}
+                shape.push('0');
+            }
+            _ => shape.push(letter),
+        }
+    }
+    shape.replace("true", "?").replace("false", "?")
+}
+
+impl Query {
+    /// The same query with the other value of each constant. The twin of a twin is the query.
+    pub fn twin(&self) -> Query {
+        let mut twin = self.clone();
+        swap_query(&mut twin);
+        twin
+    }
+}
+
+/// Columns with few values, or with as many as rows.
+const TESTED: [&str; 17] =
+    ["id", "id", "k", "n", "g", "i8", "u8", "rare", "early", "j", "s", "v", "grow", "day", "d15", "e32", "ts_s"];
+
+impl Query {
+    /// The same query with one more test of a column against constants, and some of the queries inside FROM with one, too: so that
+    /// a twin has other rows.
+    #[must_use]
+    pub fn tested(mut self, rng: &mut Rng) -> Query {
+        test_query(&mut self, None, rng);
+        self
+    }
+}
+
+fn test_query(query: &mut Query, with: Option<&Query>, rng: &mut Rng) {
+    let inner: Vec<&mut Source> = match &mut query.source {
+        Source::Joins(joins) => {
+            [&mut *joins.first].into_iter().chain(joins.rest.iter_mut().map(|join| &mut join.right)).collect()
+        }
+        source => vec![source],
+    };
+    for source in inner {
+        if let Source::Query(query) = source
+            && rng.chance(60)
+        {
+            test_query(query, None, rng);
+        }
+    }
+    if let Some(with) = &mut query.with
+        && rng.chance(50)
+    {
+        test_query(with, None, rng);
+    }
+    let scope = query.source.columns(query.with.as_deref().or(with));
+    if let Some(test) = test(scope, rng) {
+        query.filter = Some(match query.filter.take() {
+            Some(filter) => sql!(Ty::Bool; "(", test, " AND ", filter, ")"),
+            None => test,
+        });
+    }
+}
+
+/// A test of one of the columns in `scope`.
+fn test(scope: Vec<(String, Ty)>, rng: &mut Rng) -> Option<Expr> {
+    let fits = |ty: Ty| !matches!(ty, Ty::F32 | Ty::F64 | Ty::Wide(..) | Ty::Span(_) | Ty::Number | Ty::Bool);
+    let mut columns: Vec<_> = scope.iter().filter(|(name, _)| TESTED.contains(&bare(name))).collect();
+    if columns.is_empty() {
+        columns = scope.iter().filter(|(_, ty)| fits(*ty)).collect();
+    }
+    if columns.is_empty() {
+        return None;
+    }
+    let (name, ty) = columns[rng.below(columns.len())].clone();
+    let constant = |rng: &mut Rng| match bare(&name) {
+        "id" => Constant::between(rng, 0, 60),
+        "k" | "n" | "g" | "j" | "early" | "rare" if ty.is_integer() => Constant::between(rng, -3, 9),
+        _ => ty.value(rng),
+    };
+    Some(match rng.below(6) {
+        0 => {
+            let (a, b) = (constant(rng), constant(rng));
+            sql!(Ty::Bool; "(", sql!(ty; name), " BETWEEN ", a, " AND ", b, ")")
+        }
+        1 => {
+            let (a, b, c) = (constant(rng), constant(rng), constant(rng));
+            let op = rng.pick(&[" IN (", " NOT IN ("]);
+            sql!(Ty::Bool; "(", sql!(ty; name), op, a, ", ", b, ", ", c, "))")
+        }
+        _ => {
+            let op = rng.pick(&[" = ", " <> ", " < ", " < ", " >= ", " >= "]);
+            let a = constant(rng);
+            sql!(Ty::Bool; "(", sql!(ty; name), op, a, ")")
+        }
+    })
+}
+
+fn swap_query(query: &mut Query) {
+    query.expressions_mut().into_iter().for_each(swap_expr);
+    if let Some((kept, skipped)) = &mut query.limit {
+        kept.iter_mut().for_each(Constant::swap);
+        skipped.swap();
+    }
+    query.with.iter_mut().for_each(|with| swap_query(with));
+    query.set.iter_mut().for_each(|(_, right)| swap_query(right));
+    swap_source(&mut query.source);
+}
+
+/// The queries of a source; its expressions are among those of the query around it.
+fn swap_source(source: &mut Source) {
+    match source {
+        Source::Query(query) => swap_query(query),
+        Source::Joins(joins) => {
+            swap_source(&mut joins.first);
+            joins.rest.iter_mut().for_each(|join| swap_source(&mut join.right));
+        }
+        Source::Table(_) | Source::With | Source::Lateral(..) => (),
+    }
+}
+
+fn swap_expr(expr: &mut Expr) {
+    for part in &mut expr.parts {
+        match part {
+            Part::Constant(constant) => constant.swap(),
+            Part::Sub(expr) => swap_expr(expr),
+            Part::Text(_) => (),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_of_constants() {
+        for (one, two) in [("-7", "12.5"), ("'it''s'", "''"), ("true", "false"), ("DATE '2000-01-01'", "DATE 'x'")] {
+            assert_eq!(shape(one), shape(two));
+        }
+        for (one, two) in [("(- 'NaN')", "'NaN'"), ("1", "'1'"), ("1", "true"), ("a -1", "a - 1"), ("0", "(-0 - 1)")] {
+            assert_ne!(shape(one), shape(two));
+        }
+    }
+
+    #[test]
+    fn a_twin_differs_in_constants_alone() {
+        let mut changed = 0;
+        for number in 0..2000 {
+            let query = Query::random(0xfea7, number);
+            let twin = query.twin();
+            assert_eq!(shape(&query.sql()), shape(&twin.sql()), "{}\n{}", query.sql(), twin.sql());
+            assert_eq!(twin.twin(), query);
+            changed += u32::from(query.sql() != twin.sql());
+        }
+        assert!(changed > 1200, "only {changed} of 2000 twins have other constants");
+    }
+
+    /// Each kind of constant is another one in some twins.
+    #[test]
+    fn every_kind_of_constant_changes() {
+        let pairs: Vec<(String, String)> = (0..4000)
+            .map(|number| Query::random(0xfea7, number))
+            .map(|query| (query.sql(), query.twin().sql()))
+            .collect();
+        for word in
+            [" LIMIT ", " OFFSET ", "LIKE '", "DATE '", "INTERVAL '", "repeat(", "substr(", "PRECEDING", " IN ("]
+        {
+            // Of a short query, whose other constants are few.
+            let changed = pairs.iter().filter(|(one, two)| one != two && one.contains(word) && two.contains(word));
+            let after = |sql: &str| sql.split(word).nth(1).map(|rest| rest.chars().take(12).collect::<String>());
+            let before = |sql: &str| sql.split(word).next().map(|rest| rest.chars().rev().take(12).collect::<String>());
+            let changed = changed.filter(|(one, two)| after(one) != after(two) || before(one) != before(two)).count();
+            assert!(changed > 5, "{word}: {changed}");
+        }
+    }
+
+    #[test]
+    fn a_test_more_has_constants_of_its_own() {
+        let mut changed = 0;
+        for number in 0..1000 {
+            let query = Query::random(0xfea7, number);
+            let tested = query.clone().tested(&mut Rng::new(1, number));
+            let (text, twin) = (tested.sql(), tested.twin().sql());
+            assert_eq!(shape(&text), shape(&twin), "{text}\n{twin}");
+            changed += u32::from(text != twin && text.len() > query.sql().len());
+        }
+        assert!(changed > 850, "only {changed} of 1000");
+    }
+
+    /// A reduced pair is still a pair: both statements lose the same parts.
+    #[test]
+    fn a_smaller_twin_is_the_twin_of_the_smaller_query() {
+        for number in 0..40 {
+            let query = Query::random(3, number);
+            for smaller in query.smaller().iter().take(200) {
+                assert_eq!(shape(&smaller.sql()), shape(&smaller.twin().sql()));
+            }
+        }
+    }
+}
