@@ -5,13 +5,15 @@
 use std::process::ExitCode;
 
 use millpond::DeviceChoice;
-use millpond_bench::fuzz::lab::{Devices, Lab};
+use millpond_bench::fuzz::lab::{Devices, Lab, variant_of};
 use millpond_bench::fuzz::{Options, run};
 
 const USAGE: &str =
     "cargo fuzz-sql [--device sim|cuda|cuda:N] [--seed S] [--first N] [--queries N] [--differences N] [--reduce-runs N]
-               [--workers N] [--verbose]
+               [--workers N] [--variant N|bounds] [--verbose]
 cargo fuzz-sql --seed S --variant N --sql TEXT    prints both answers to one query over the tables of a seed
+Queries run under the variants of sessions in turn. --variant N runs all of them under the N-th; bounds is the one that stores short
+tables and columns of few texts alone. A third of the queries runs in turn with a twin that has other constants.
 Numbers may be hexadecimal (0x5eed). A CUDA device is shared by all workers, of which there are 8 if not said otherwise.
 Exit code 0: no difference; 1: differences; 2: usage.";
 
@@ -24,12 +26,11 @@ fn number(text: &str) -> Option<u64> {
 
 struct Arguments {
     options: Options,
-    variant: usize,
     sql: Option<String>,
 }
 
 fn arguments(mut arguments: impl Iterator<Item = String>) -> Option<Arguments> {
-    let (mut options, mut variant, mut sql, mut workers) = (Options::default(), 0, None, None);
+    let (mut options, mut sql, mut workers) = (Options::default(), None, None);
     while let Some(name) = arguments.next() {
         if name == "--verbose" {
             options.verbose = true;
@@ -47,12 +48,15 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> Option<Arguments> {
             };
             continue;
         }
+        if name == "--variant" {
+            options.variant = Some(variant_of(&arguments.next()?)?);
+            continue;
+        }
         let value = number(&arguments.next()?)?;
         match name.as_str() {
             "--seed" => options.seed = value,
             "--first" => options.first = value,
             "--queries" => options.queries = value,
-            "--variant" => variant = usize::try_from(value).ok()?,
             "--differences" => options.differences = usize::try_from(value).ok()?,
             "--workers" => workers = Some(value.max(1)),
             "--reduce-runs" => options.reduce_runs = usize::try_from(value).ok()?,
@@ -62,12 +66,12 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> Option<Arguments> {
     // A GPU assembles the kernels of a query for some ten milliseconds, on one core.
     let default = if options.device == DeviceChoice::Sim { options.workers } else { 8 };
     options.workers = workers.unwrap_or(default);
-    Some(Arguments { options, variant, sql })
+    Some(Arguments { options, sql })
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Some(Arguments { options, variant, sql }) = arguments(std::env::args().skip(1)) else {
+    let Some(Arguments { options, sql }) = arguments(std::env::args().skip(1)) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
@@ -78,7 +82,7 @@ async fn main() -> ExitCode {
         };
         return match lab {
             Ok(lab) => {
-                println!("{}", lab.both(&sql, variant).await);
+                println!("{}", lab.both(&sql, options.variant.unwrap_or(0)).await);
                 ExitCode::SUCCESS
             }
             Err(error) => {

@@ -15,6 +15,7 @@
 //!          unneeded, so there the device may answer where DataFusion fails. Seldom it is the other way round: DataFusion
 //!          never asks for one side of a join whose other side has no rows, and the device has run it already. Both
 //!          are counted. A failure that is the device's own is a difference.
+//! Pairs    a query may have a twin with other constants ([`Trial::pair`]); the two run in turn, each against its own answer.
 //! Alarms   a finding of the simulated device, bytes of the pool that stay in use, a hang and a panic are differences, a
 //!          panic of DataFusion itself and one on both sides too: the generator avoids the forms that DataFusion panics over.
 
@@ -26,7 +27,7 @@ use millpond::datafusion::arrow::compute::concat_batches;
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::error::{DataFusionError, Result};
-use millpond::datafusion::physical_plan::ExecutionPlan;
+use millpond::datafusion::physical_plan::{ExecutionPlan, collect};
 use millpond::datafusion::prelude::SessionConfig;
 use millpond::device::Engine;
 use millpond::options::Cache;
@@ -36,7 +37,9 @@ use millpond_memory::Strategy;
 use millpond_queries::answer::{Answer, compare};
 
 use super::data::{Folder, TABLES, register, register_rows, rows_of};
+use super::pair::{self, Door, Order, Outcome};
 use super::query::Query;
+use super::rng::Rng;
 use crate::runner::is_ordered;
 
 /// How a session on a device is set up.
@@ -64,6 +67,9 @@ pub struct Variant {
     pub cache_bytes: usize,
     /// Of what a repeated query takes over from earlier runs, so many-th answers are wrong; 0 for none.
     pub surprises: usize,
+    /// Rows and bytes of texts that a stored column may have; 0 for as many as there are outside tests.
+    pub cache_rows: usize,
+    pub cache_text_bytes: usize,
 }
 
 const fn variant(batch_rows: usize, partitions: usize, sim_seed: usize, target_partitions: usize) -> Variant {
@@ -81,6 +87,8 @@ const fn variant(batch_rows: usize, partitions: usize, sim_seed: usize, target_p
         cache: Cache::Auto,
         cache_bytes: 0,
         surprises: 0,
+        cache_rows: 0,
+        cache_text_bytes: 0,
     }
 }
 
@@ -90,7 +98,7 @@ const fn fed(variant: Variant) -> Variant {
 }
 
 /// The variants; query `n` runs under the `n`-th, modulo their number.
-pub const VARIANTS: [Variant; 12] = [
+pub const VARIANTS: [Variant; 13] = [
     variant(0, 4, 0, 4),
     fed(variant(100, 1, 0, 1)),
     Variant { surprises: 2, ..variant(30, 3, 11, 4) },
@@ -104,7 +112,50 @@ pub const VARIANTS: [Variant; 12] = [
     // Columns leave for others all the time.
     Variant { memory_resource: Strategy::Caching, cache_bytes: 16 << 10, ..variant(64, 2, 17, 3) },
     Variant { partitioned: true, memory_resource: Strategy::Arena, ..variant(3, 3, 18, 4) },
+    // Longer tables than m64 are fed, and so are its texts, beside stored ones.
+    Variant { dictionary_values: 3, cache_rows: 100, cache_text_bytes: 400, ..variant(30, 2, 19, 3) },
 ];
+
+/// Variants that have a name.
+pub const NAMED: [(&str, usize); 1] = [("bounds", VARIANTS.len() - 1)];
+
+/// The variant that is called by a name or a number.
+pub fn variant_of(text: &str) -> Option<usize> {
+    let named = NAMED.iter().find(|(name, _)| *name == text).map(|(_, variant)| *variant);
+    named.or_else(|| text.parse().ok()).filter(|variant| *variant < VARIANTS.len())
+}
+
+/// How a query is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trial {
+    /// Index among [`VARIANTS`].
+    pub variant: usize,
+    /// With its twin, in this order; by itself otherwise.
+    pub pair: Option<Order>,
+}
+
+impl Trial {
+    /// Query `number` of a seed, in a variant of its own or in `variant`. Where columns stay, it is with its twin in a third of all
+    /// queries over all variants.
+    pub fn of(seed: u64, number: u64, variant: Option<usize>) -> Trial {
+        let variant = variant.unwrap_or(number as usize % VARIANTS.len());
+        let mut rng = Rng::new(seed ^ 0x7717, number);
+        let pair = (VARIANTS[variant].cache == Cache::Auto && rng.chance(48))
+            .then(|| rng.pick(&[Order::InTurn, Order::InTurn, Order::InRows, Order::Doors]));
+        Trial { variant, pair }
+    }
+
+    pub fn alone(variant: usize) -> Trial {
+        Trial { variant, pair: None }
+    }
+
+    /// Query `number` of a seed, as it is tried: one of a pair has one more test against constants in most cases.
+    pub fn query(&self, seed: u64, number: u64) -> Query {
+        let query = Query::random(seed, number);
+        let mut rng = Rng::new(seed ^ 0x7e57, number);
+        if self.pair.is_some() && rng.chance(70) { query.tested(&mut rng) } else { query }
+    }
+}
 
 /// The devices of a run.
 pub struct Devices {
@@ -166,6 +217,8 @@ impl Devices {
         options.cache = variant.cache;
         options.cache_bytes = variant.cache_bytes;
         options.debug_surprises = variant.surprises;
+        options.debug_cache_rows = variant.cache_rows;
+        options.debug_cache_text_bytes = variant.cache_text_bytes;
         options
     }
 
@@ -265,7 +318,9 @@ pub struct Lab {
     folder: Folder,
 }
 
-enum Ran {
+/// How a run ended.
+#[derive(Debug)]
+pub enum Ran {
     Answer(Answer, Box<QueryReport>, Operators),
     Error(String),
     Panic(String),
@@ -340,18 +395,47 @@ impl Lab {
         Ok(Lab { cpus, devices, shared: on.is_shared(), seed, device_seed, folder })
     }
 
-    /// Runs a query and judges the device by DataFusion.
-    pub async fn judge(&self, query: &Query, variant: usize) -> Verdict {
+    /// Runs a query, or a pair, and judges the device by DataFusion.
+    pub async fn judge(&self, query: &Query, trial: Trial) -> Verdict {
+        match trial.pair {
+            Some(order) => self.judge_pair(query, trial.variant, order).await.verdict,
+            None => self.judge_alone(query, trial.variant).await,
+        }
+    }
+
+    async fn judge_alone(&self, query: &Query, variant: usize) -> Verdict {
         let session = &self.devices[variant % self.devices.len()];
         let sql = query.sql();
-        let expected = run(&self.cpus[variant % self.cpus.len()], &sql).await;
-        let actual = run(session, &sql).await;
+        let expected = run(&self.cpus[variant % self.cpus.len()], &sql, Door::Execute).await;
+        let actual = run(session, &sql, Door::Execute).await;
         let mut verdict = compare_runs(query, &sql, &expected, actual);
         // And again, by a plan that was kept, over columns that were loaded, with what the first run has found.
         let stays = VARIANTS[variant % VARIANTS.len()].cache == Cache::Auto;
         if stays && matches!(verdict, Verdict::Same { .. }) {
-            verdict = compare_runs(query, &sql, &expected, run(session, &sql).await);
+            verdict = compare_runs(query, &sql, &expected, run(session, &sql, Door::Execute).await);
         }
+        self.alarmed(verdict, session).await
+    }
+
+    /// Runs a query and its twin by turns, and judges each run by DataFusion's answer to the same text.
+    pub async fn judge_pair(&self, query: &Query, variant: usize, order: Order) -> Outcome {
+        let (cpu, session) = (&self.cpus[variant % self.cpus.len()], &self.devices[variant % self.devices.len()]);
+        let twin = query.twin();
+        let texts = [query.sql(), twin.sql()];
+        let expected = [run(cpu, &texts[0], Door::Execute).await, run(cpu, &texts[1], Door::Execute).await];
+        let mut actual = Vec::new();
+        for (statement, door) in order.runs() {
+            actual.push(run(session, &texts[*statement], *door).await);
+            if let Some(Ran::Hang | Ran::Panic(_)) = actual.last() {
+                break;
+            }
+        }
+        let Outcome { verdict, apart } = pair::judge([query, &twin], &expected, order, actual);
+        Outcome { verdict: self.alarmed(verdict, session).await, apart }
+    }
+
+    /// `verdict`, if the session's device has nothing to add to it.
+    async fn alarmed(&self, verdict: Verdict, session: &Millpond) -> Verdict {
         let differs = |kind, message| Verdict::Differs { kind, message };
         let findings = session.engine().map(|engine| engine.take_findings()).unwrap_or_default();
         if let Some(finding) = findings.first() {
@@ -393,7 +477,7 @@ impl Lab {
     }
 
     /// The smallest query that differs in the same way, after at most `runs` further runs.
-    pub async fn reduce(&self, query: &Query, variant: usize, kind: Kind, runs: usize) -> (Query, String) {
+    pub async fn reduce(&self, query: &Query, trial: Trial, kind: Kind, runs: usize) -> (Query, String) {
         let (mut smallest, mut why, mut left) = (query.clone(), String::new(), runs);
         'again: loop {
             for candidate in smallest.smaller() {
@@ -401,7 +485,7 @@ impl Lab {
                     return (smallest, why);
                 }
                 left -= 1;
-                if let Verdict::Differs { kind: found, message } = self.judge(&candidate, variant).await
+                if let Verdict::Differs { kind: found, message } = self.judge(&candidate, trial).await
                     && found == kind
                 {
                     (smallest, why) = (candidate, message);
@@ -418,7 +502,8 @@ impl Lab {
     ///
     /// # Errors
     /// When a table cannot be registered.
-    pub async fn reduce_rows(&self, query: &Query, variant: usize, kind: Kind, runs: usize) -> Result<String> {
+    pub async fn reduce_rows(&self, query: &Query, trial: Trial, kind: Kind, runs: usize) -> Result<String> {
+        let variant = trial.variant;
         let (sql, mut left, mut text) = (query.sql(), runs, String::new());
         let device = &self.devices[variant % self.devices.len()];
         let contexts = [self.cpus[variant % self.cpus.len()].context(), device.context()];
@@ -436,7 +521,7 @@ impl Lab {
                     for context in contexts {
                         register_rows(context, name, &fewer)?;
                     }
-                    match self.judge(query, variant).await {
+                    match self.judge(query, trial).await {
                         Verdict::Differs { kind: found, .. } if found == kind => kept = fewer,
                         _ => at = end,
                     }
@@ -494,9 +579,15 @@ fn located(message: &str) -> String {
     place.map_or_else(|| message.to_string(), |(_, place)| format!("{message} ({place})"))
 }
 
-async fn run(session: &Millpond, sql: &str) -> Ran {
+async fn run(session: &Millpond, sql: &str, door: Door) -> Ran {
     let (session, sql) = (session.clone(), sql.to_string());
     caught(async move {
+        if door == Door::Sql {
+            let plan = session.context().sql(&sql).await?.create_physical_plan().await?;
+            let batches = collect(Arc::clone(&plan), session.context().task_ctx()).await?;
+            let answer = Answer::try_new(&plan.schema(), &batches)?;
+            return Ok((answer, QueryReport::default(), operators(&session, &plan)));
+        }
         let result = session.execute(&sql).await?;
         let answer = Answer::try_new(&result.schema, &result.batches)?;
         Ok((answer, result.report, operators(&session, &result.plan)))
@@ -522,7 +613,7 @@ async fn caught(ran: impl Future<Output = Result<(Answer, QueryReport, Operators
     }
 }
 
-fn compare_runs(query: &Query, sql: &str, expected: &Ran, actual: Ran) -> Verdict {
+pub(super) fn compare_runs(query: &Query, sql: &str, expected: &Ran, actual: Ran) -> Verdict {
     let differs = |kind, message| Verdict::Differs { kind, message };
     match (expected, actual) {
         (Ran::Panic(message), Ran::Panic(_)) => differs(Kind::Panic, format!("both sides panic: {message}")),
@@ -601,15 +692,35 @@ mod tests {
                 break;
             }
             if query.source == Source::Table("m33")
-                && let Verdict::Differs { kind: Kind::Answer, .. } = lab.judge(&query, 0).await
+                && let Verdict::Differs { kind: Kind::Answer, .. } = lab.judge(&query, Trial::alone(0)).await
             {
                 caught.push(query);
             }
         }
         assert!(caught.len() > 5, "only {} alarms", caught.len());
         let query = &caught[0];
-        let (smallest, why) = lab.reduce(query, 0, Kind::Answer, 100).await;
+        let (smallest, why) = lab.reduce(query, Trial::alone(0), Kind::Answer, 100).await;
         assert!(smallest.sql().len() <= query.sql().len());
         assert!(!why.is_empty(), "{}", query.sql());
+    }
+
+    #[test]
+    fn a_third_of_the_queries_has_a_twin() {
+        let trials: Vec<Trial> = (0..3000).map(|number| Trial::of(5, number, None)).collect();
+        let pairs = trials.iter().filter(|trial| trial.pair.is_some()).count();
+        assert!((900..1100).contains(&pairs), "{pairs} of 3000");
+        assert!(trials.iter().all(|trial| trial.pair.is_none() || VARIANTS[trial.variant].cache == Cache::Auto));
+        for order in [Order::InTurn, Order::InRows, Order::Doors] {
+            assert!(trials.iter().filter(|trial| trial.pair == Some(order)).count() > 150, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn variants_by_name_and_number() {
+        let bounds = variant_of("bounds").expect("a variant");
+        assert!(VARIANTS[bounds].cache_rows > 0 && VARIANTS[bounds].cache_text_bytes > 0);
+        assert_eq!(variant_of("3"), Some(3));
+        assert_eq!([variant_of("13"), variant_of("tight")], [None, None]);
+        assert_eq!(Trial::of(1, 3, Some(bounds)).variant, bounds);
     }
 }

@@ -6,6 +6,7 @@
 //!                                         └─► differs ─► reduced ─► a line to paste, and what is wrong
 //! ```
 //!
+//! Pairs   a third of the queries has a twin with other constants (`pair.rs`): the two run in turn, on one session.
 //! Again   `cargo fuzz-sql --seed S --first N --queries 1` makes the same tables and the same query again.
 //! Floats  within the tolerance of [`millpond_queries::answer`]; everything else exactly.
 
@@ -13,6 +14,7 @@ pub mod constant;
 pub mod data;
 pub mod expr;
 pub mod lab;
+pub mod pair;
 pub mod query;
 pub mod rng;
 pub mod source;
@@ -27,7 +29,8 @@ use millpond::DeviceChoice;
 use millpond::datafusion::error::{DataFusionError, Result};
 use millpond::device::Engine;
 
-use self::lab::{Devices, Lab, Operators, Verdict};
+use self::lab::{Devices, Lab, Operators, Trial, Verdict};
+use self::pair::Outcome;
 use self::query::Query;
 
 /// What to run.
@@ -45,6 +48,8 @@ pub struct Options {
     pub reduce_runs: usize,
     /// Queries that run at a time, each with sessions and tables of its own.
     pub workers: u64,
+    /// The variant of all queries; `None` for each of them in turn.
+    pub variant: Option<usize>,
     /// Print every query.
     pub verbose: bool,
 }
@@ -52,7 +57,18 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let device = DeviceChoice::Sim;
-        Self { seed: 1, device, first: 0, queries: 1000, differences: 10, reduce_runs: 400, workers: 2, verbose: false }
+        let (differences, reduce_runs) = (10, 400);
+        Self {
+            seed: 1,
+            device,
+            first: 0,
+            queries: 1000,
+            differences,
+            reduce_runs,
+            workers: 2,
+            variant: None,
+            verbose: false,
+        }
     }
 }
 
@@ -68,6 +84,9 @@ pub struct Summary {
     pub both_fail: u64,
     pub device_answers_alone: u64,
     pub device_fails_alone: u64,
+    /// Queries that ran in turn with a twin, and those of them whose two answers are not equal.
+    pub pairs: u64,
+    pub pairs_apart: u64,
     /// One paragraph per difference.
     pub differences: Vec<String>,
     /// Why operators stayed on the CPU, and how often; names of columns and functions are part of a reason.
@@ -85,6 +104,8 @@ impl Summary {
         self.both_fail += other.both_fail;
         self.device_answers_alone += other.device_answers_alone;
         self.device_fails_alone += other.device_fails_alone;
+        self.pairs += other.pairs;
+        self.pairs_apart += other.pairs_apart;
         self.differences.extend(other.differences);
         for (reason, times) in other.reasons {
             *self.reasons.entry(reason).or_default() += times;
@@ -115,7 +136,8 @@ impl fmt::Display for Summary {
         write!(
             f,
             "{} queries: {} same ({} wholly on the device, {} not at all), {} fail on both sides, \
-             {} answered where DataFusion fails over unneeded rows, {} fail where DataFusion does not need the rows, {} differ; {:.0} % wholly on the device",
+             {} answered where DataFusion fails over unneeded rows, {} fail where DataFusion does not need the rows, {} differ; {:.0} % wholly on the device; \
+             {} in turn with a twin of other constants, {} of these with another answer",
             self.queries,
             self.same,
             self.wholly_on_device,
@@ -124,7 +146,9 @@ impl fmt::Display for Summary {
             self.device_answers_alone,
             self.device_fails_alone,
             self.differences.len(),
-            self.share_on_device() * 100.0
+            self.share_on_device() * 100.0,
+            self.pairs,
+            self.pairs_apart
         )
     }
 }
@@ -152,11 +176,14 @@ pub async fn run_on(
 async fn run_over(options: Options, devices: Devices, say: impl Fn(&str) + Clone + Send + 'static) -> Result<Summary> {
     let options = Options { device: devices.choice(), ..options };
     let Options { seed, first, queries, workers, .. } = options;
+    let variants = match options.variant {
+        Some(variant) => format!("variant {variant}, {:?}", lab::VARIANTS[variant]),
+        None => format!("{} variants in turn", lab::VARIANTS.len()),
+    };
     say(&format!(
-        "seed {seed:#x}: queries {first} to {} over {}, {workers} at a time, under {} variants in turn",
+        "seed {seed:#x}: queries {first} to {} over {}, {workers} at a time, under {variants}",
         (first + queries).saturating_sub(1),
         devices.name(),
-        lab::VARIANTS.len()
     ));
     let (found, devices) = (Arc::new(AtomicUsize::new(0)), Arc::new(devices));
     let workers: Vec<_> = (0..workers.clamp(1, queries.max(1)))
@@ -189,12 +216,27 @@ async fn work(
         if found.load(Ordering::Relaxed) >= options.differences {
             break;
         }
-        let query = Query::random(options.seed, number);
-        let variant = number as usize % lab::VARIANTS.len();
+        let mut trial = Trial::of(options.seed, number, options.variant);
+        let query = trial.query(options.seed, number);
+        let twin = query.twin().sql();
+        if twin == query.sql() {
+            trial.pair = None;
+        }
         if options.verbose {
             say(&format!("{number}: {}", query.sql()));
         }
-        let verdict = lab.judge(&query, variant).await;
+        let verdict = match trial.pair {
+            None => lab.judge(&query, trial).await,
+            Some(order) => {
+                if options.verbose {
+                    say(&format!("{number}, its twin: {twin}"));
+                }
+                let Outcome { verdict, apart } = lab.judge_pair(&query, trial.variant, order).await;
+                summary.pairs += 1;
+                summary.pairs_apart += u64::from(apart);
+                verdict
+            }
+        };
         summary.queries += 1;
         match verdict {
             Verdict::Same { wholly, none, reasons, operators, .. } => {
@@ -223,17 +265,30 @@ async fn work(
             }
             Verdict::Differs { kind, message } => {
                 found.fetch_add(1, Ordering::Relaxed);
-                let (smallest, why) = lab.reduce(&query, variant, kind, options.reduce_runs).await;
+                let (smallest, why) = lab.reduce(&query, trial, kind, options.reduce_runs).await;
                 let why = if why.is_empty() { message } else { why };
-                let rows = lab.reduce_rows(&smallest, variant, kind, options.reduce_runs).await?;
+                let rows = lab.reduce_rows(&smallest, trial, kind, options.reduce_runs).await?;
+                let mut again = String::new();
+                if let Some(variant) = options.variant {
+                    again += &format!(" --variant {variant}");
+                }
+                if devices.is_shared() {
+                    again += &format!(" --device {}", options.device);
+                }
+                // Of a pair, both texts.
+                let twin_of = |query: &Query| match trial.pair {
+                    Some(_) => format!("\n  its twin {}", query.twin().sql()),
+                    None => String::new(),
+                };
                 let text = format!(
-                    "{kind:?} differs: cargo fuzz-sql --seed {:#x} --first {number} --queries 1{}    -- {:?}\n  \
-                     query    {}\n  smallest {}\n  because  {why}\n  over     {rows}",
+                    "{kind:?} differs: cargo fuzz-sql --seed {:#x} --first {number} --queries 1{again}    -- {:?}\n  \
+                     query    {}{}\n  smallest {}{}\n  because  {why}\n  over     {rows}",
                     options.seed,
-                    if devices.is_shared() { format!(" --device {}", options.device) } else { String::new() },
-                    lab::VARIANTS[variant],
+                    lab::VARIANTS[trial.variant],
                     query.sql(),
+                    twin_of(&query),
                     smallest.sql(),
+                    twin_of(&smallest),
                 );
                 say(&text);
                 summary.differences.push(text);
@@ -257,6 +312,8 @@ mod tests {
         assert!(summary.differences.is_empty(), "{}", summary.differences.join("\n"));
         assert!(summary.share_on_device() > 0.15, "the generator no longer exercises the device: {summary}");
         assert!(summary.device_fails_alone * 100 < summary.queries, "rows that nobody needs fail too often: {summary}");
+        assert!(summary.pairs * 5 > summary.queries, "too few queries have twins: {summary}");
+        assert!(summary.pairs_apart * 5 > summary.pairs, "twins seldom have another answer: {summary}");
         assert!(summary.both_fail * 4 < summary.queries, "too many queries fail on both sides: {summary}");
     }
 }
