@@ -243,6 +243,9 @@ async fn texts_are_made() {
         "SELECT id, upper(s), lower(v) FROM words WHERE id > 7",
         "SELECT id, initcap(substr(s, 1, 4)) FROM words WHERE s LIKE 'p%' OR s LIKE 'm%'",
         "SELECT id, reverse(s), repeat(v, 3), repeat(s, start) FROM words",
+        // Under a NULL there is no text at all, and nothing is made of it.
+        "SELECT id, repeat(nullif('pond', few), 4), replace(nullif('pond', few), 'o', s), lpad(nullif(s, few), 9, v) FROM words",
+        "SELECT repeat(nullif('pond', few), 4) AS four, count(*) FROM words GROUP BY four",
         "SELECT id, s || '-' || v, concat(s, '/', v, id), concat_ws(', ', s, few, v, id) FROM words",
         "SELECT id, id || ' of ' || start, s || (id > 700) FROM words",
         "SELECT id, CAST(arrow_cast(id * 40 - 9000, 'Date32') AS VARCHAR), few || arrow_cast(start * 1000, 'Date32') FROM words",

@@ -197,7 +197,7 @@ impl Row<'_, '_> {
                     self.fail(id, ErrorCode::Argument, refused)?;
                 }
                 if function.makes() {
-                    self.check_room(id, at)?;
+                    self.check_room(id, at, valid)?;
                 }
                 Number::text(at, bytes)
             }
@@ -219,9 +219,11 @@ impl Row<'_, '_> {
         self.leaves.arena(&mut emit)
     }
 
-    /// Raises the error flag where there was no room for the text at `at`, whatever it is used for.
-    fn check_room(&mut self, id: NodeId, at: Reg) -> Result<(), CodegenError> {
+    /// Raises the error flag where there was no room for the text at `at`, whatever it is used for. Under a NULL nothing is made, and
+    /// the text lies where its argument does, which may be nowhere.
+    fn check_room(&mut self, id: NodeId, at: Reg, valid: Option<Reg>) -> Result<(), CodegenError> {
         let full = self.f.setp(Compare::Eq, at, FULL_ARENA);
+        let full = self.where_valid(full, valid);
         let mut emit = Emit { module: &mut *self.module, f: &mut *self.f };
         self.leaves.raise(&mut emit, ErrorCode::ArenaFull, id, full)
     }
@@ -276,7 +278,7 @@ impl Row<'_, '_> {
         }
         let (arena, room) = self.arena()?;
         let begin = self.call("text_room", &[total.into(), arena.into(), room.into()])?[0].view(Type::U64);
-        self.check_room(id, begin)?;
+        self.check_room(id, begin, None)?;
         let mut end = begin;
         for (at, bytes) in parts {
             end = self.call("text_append", &[end.into(), at, bytes])?[0].view(Type::U64);
