@@ -184,6 +184,8 @@ impl Store {
 
 /// A row group on disk is seldom smaller where there are several of them.
 const ROW_GROUP_BYTES: u64 = 32 << 20;
+/// Of fewer bytes of a file another reader is not worth its launches.
+const LEAST_SPREAD_BYTES: u64 = 4 << 20;
 
 /// How column `at` of a scan is to be read.
 fn wanted(scan: &Scan, at: usize, form: ColumnForm, context: &RunContext, needed: &HashSet<usize>) -> Wanted {
@@ -236,8 +238,9 @@ async fn read(
 /// Columns that are read together. A reader has at least a row group to itself: where the files have fewer of them than there are
 /// readers, the columns are spread over the others.
 fn groups(bytes: Option<u64>, columns: &[usize], readers: usize) -> Vec<Vec<usize>> {
-    let row_groups = bytes.map_or(readers, |bytes| bytes.div_ceil(ROW_GROUP_BYTES).max(1) as usize);
-    let groups = readers.div_ceil(row_groups).clamp(1, columns.len().max(1));
+    let of = |size: u64| bytes.map(|bytes| bytes.div_ceil(size).max(1) as usize);
+    let (row_groups, most) = (of(ROW_GROUP_BYTES).unwrap_or(readers), of(LEAST_SPREAD_BYTES).unwrap_or(1));
+    let groups = readers.div_ceil(row_groups).min(most).clamp(1, columns.len().max(1));
     columns.chunks(columns.len().div_ceil(groups).max(1)).map(<[usize]>::to_vec).collect()
 }
 
@@ -252,10 +255,12 @@ mod tests {
         let mib = |mib: u64| Some(mib << 20);
         assert_eq!(counts(mib(2_000), 16), [7], "row groups enough");
         assert_eq!(counts(mib(121), 16), [2, 2, 2, 1], "four row groups");
-        assert_eq!(counts(mib(1), 16), [1; 7]);
+        assert_eq!(counts(mib(30), 16), [1; 7], "one row group");
+        assert_eq!(counts(mib(8), 16), [4, 3], "of a small file");
+        assert_eq!(counts(mib(1), 16), [7]);
         assert_eq!(counts(Some(0), 1), [7], "one reader");
         assert_eq!(counts(None, 16), [7], "read row by row");
-        assert_eq!(groups(mib(1), &columns, 4).concat(), columns);
+        assert_eq!(groups(mib(30), &columns, 4).concat(), columns);
         assert_eq!(groups(mib(1), &[], 4), Vec::<Vec<usize>>::new());
     }
 }
