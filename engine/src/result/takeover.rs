@@ -22,7 +22,7 @@ use crate::profile;
 use crate::program::attempts::{self, Runs};
 use crate::program::counts::Tally;
 use crate::program::failure::{Failure, Trouble};
-use crate::result::node::{DownloadExec, UnderWay};
+use crate::result::node::DownloadExec;
 use crate::result::results::Output;
 use crate::source::reset::ready_again;
 
@@ -52,16 +52,12 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: O
     let engine = download.engine();
     let skipping = options.is_some_and(|options| options.debug_sim_skip_launches);
     let plan = skipping.then(|| download.key());
+    // Let go of last: whoever waits for the end of the run finds its counts written and the device free.
+    let under_way = download.run_begins();
     let mut turn = engine.null_device.begin(engine.simulated().map(|sim| &**sim), plan)?;
     out.is_mute = turn.skips();
     let scope = download.engine().query_scope();
-    let record = Record {
-        download: download.clone(),
-        scope: scope.clone(),
-        tally: Arc::default(),
-        out: out.clone(),
-        _under_way: download.run_begins(),
-    };
+    let record = Record { download: download.clone(), scope: scope.clone(), tally: Arc::default(), out: out.clone() };
     let run = attempts::run(&download, &context, &scope, &record.tally, &out);
     let ended = recorder::during(profile::step::PREPARE, run).await;
     let (attempts, answers) = (&record.tally.attempts, &record.tally.answers_kept);
@@ -71,6 +67,7 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: O
     drop(record);
     let skipped = turn.skips();
     drop(turn);
+    drop(under_way);
     let fallback = options.map_or(Fallback::Allow, |options| options.fallback);
     let sent = out.sent.load(Ordering::Relaxed) > 0;
     let mut trouble = match ended {
@@ -141,8 +138,6 @@ struct Record {
     scope: Scope,
     tally: Arc<Tally>,
     out: Output,
-    /// Dropped after the counts are written.
-    _under_way: UnderWay,
 }
 
 impl Drop for Record {
