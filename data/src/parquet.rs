@@ -1,9 +1,9 @@
 //! Writes generated parts as the row groups of one Parquet file.
 //!
 //! ```text
-//!   part 0 ─┐ generated in parallel,      a temporary file ──rename──► TABLE.parquet
-//!   part 1 ─┤ a few at a time       ──►   row group 0 | row group 1 | …
-//!   part 2 ─┘
+//!   part 0 ─┐ generated and encoded       a temporary file ──rename──► TABLE.parquet
+//!   part 1 ─┤ in parallel,          ──►   row group 0 | row group 1 | …
+//!   part 2 ─┘ a few at a time
 //! ```
 //!
 //! Errors   a failed write leaves no half-written file under the final name.
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use rayon::prelude::*;
@@ -54,7 +55,7 @@ pub struct WrittenFile {
 
 /// Writes `part(0) … part(num_parts - 1)`, one row group each, and moves the file into place.
 ///
-/// Parts are generated `threads_of_this_pool` at a time. `progress` is called with the rows of each written part.
+/// Parts are generated and encoded `threads_of_this_pool` at a time. `progress` is called with the rows of each written part.
 pub(crate) fn write_parts(
     path: &Path,
     schema: &SchemaRef,
@@ -105,23 +106,48 @@ fn write_to(
         .set_compression(codec.compression())
         .set_statistics_enabled(EnabledStatistics::Page)
         .build();
-    let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).map_err(parquet_error)?;
+    let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).map_err(parquet_error)?;
+    let (mut writer, row_groups) = writer.into_serialized_writer().map_err(parquet_error)?;
+    let encoded = |index| {
+        let batches = part(index)?;
+        let chunks = encode(&row_groups, index, schema, &batches).map_err(parquet_error)?;
+        Ok::<_, DataError>((batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>(), chunks))
+    };
     let mut num_rows = 0;
     let at_once = rayon::current_num_threads().max(1);
     for first in (0..num_parts).step_by(at_once) {
-        let parts: Vec<Vec<RecordBatch>> =
-            (first..num_parts.min(first + at_once)).into_par_iter().map(&part).collect::<Result<_, _>>()?;
-        for batches in parts {
-            let mut part_rows = 0;
-            for batch in &batches {
-                writer.write(batch).map_err(parquet_error)?;
-                part_rows += batch.num_rows() as u64;
+        let parts: Vec<_> =
+            (first..num_parts.min(first + at_once)).into_par_iter().map(encoded).collect::<Result<_, _>>()?;
+        for (part_rows, chunks) in parts {
+            let mut row_group = writer.next_row_group().map_err(parquet_error)?;
+            for chunk in chunks {
+                chunk.append_to_row_group(&mut row_group).map_err(parquet_error)?;
             }
-            writer.flush().map_err(parquet_error)?;
+            row_group.close().map_err(parquet_error)?;
             num_rows += part_rows;
             progress(part_rows);
         }
     }
     writer.close().map_err(parquet_error)?;
     Ok(num_rows)
+}
+
+/// The column chunks of a row group, compressed.
+fn encode(
+    row_groups: &ArrowRowGroupWriterFactory,
+    index: usize,
+    schema: &SchemaRef,
+    batches: &[RecordBatch],
+) -> parquet::errors::Result<Vec<ArrowColumnChunk>> {
+    let mut writers = row_groups.create_column_writers(index)?;
+    for batch in batches {
+        let mut leaves = Vec::with_capacity(writers.len());
+        for (field, column) in schema.fields().iter().zip(batch.columns()) {
+            leaves.extend(compute_leaves(field, column)?);
+        }
+        for (writer, leaf) in writers.iter_mut().zip(&leaves) {
+            writer.write(leaf)?;
+        }
+    }
+    writers.into_iter().map(|writer| writer.close()).collect()
 }
