@@ -17,7 +17,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, UInt32Type};
 use datafusion::error::Result;
 
-use crate::column::is_characters;
+use crate::column::{is_characters, packed};
 use crate::error::EngineError;
 use crate::program::failure::Failure;
 
@@ -247,7 +247,7 @@ impl Interner {
             true => Arc::new(StringArray::try_from_binary(binary)?),
             false => Arc::new(binary),
         };
-        Ok(if plain.data_type() == data_type { plain } else { cast(&plain, data_type)? })
+        packed(plain, data_type)
     }
 }
 

@@ -22,7 +22,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::{DataFusionError, Result};
 use millpond_kernels::codegen::ir::{ColumnSpec, Physical, Range};
 
-use crate::column::{day_time, day_time_of, is_string, month_day_nano, month_day_nano_of, text, value_type};
+use crate::column::{day_time, day_time_of, is_string, month_day_nano, month_day_nano_of, packed, text, value_type};
 use crate::error::EngineError;
 
 /// What the plan relied on and a batch did not keep.
@@ -310,7 +310,7 @@ pub fn read_array(
             None => codes.collect(),
         };
         let strings = take(values, &UInt32Array::new(codes.into(), nulls), None)?;
-        return Ok(if strings.data_type() == data_type { strings } else { cast(&strings, data_type)? });
+        return packed(strings, data_type);
     }
     let plain = value_type(data_type);
     if plain != data_type {

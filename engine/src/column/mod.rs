@@ -12,13 +12,19 @@ pub(crate) mod interner;
 pub mod layout;
 pub mod text;
 
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
     DataType, IntervalDayTime, IntervalMonthDayNano, IntervalUnit, SchemaRef, TimeUnit,
 };
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
+use datafusion::error::Result;
 use millpond_kernels::codegen::ir::{Physical, Range, Repr, Ty};
 
+use crate::error::EngineError;
 use crate::reason::Reason;
 
 /// Names a dictionary of a program: the values of a string column, or what an expression makes of another dictionary.
@@ -114,6 +120,25 @@ fn is_nested(data_type: &DataType) -> bool {
         _ => return false,
     };
     matches!(values, DataType::Dictionary(..) | DataType::RunEndEncoded(..))
+}
+
+/// Values as an array of `data_type`, which holds values of their type. Arrow packs plain values alone into dictionaries: those of
+/// dictionaries or runs are packed from the inside.
+///
+/// # Errors
+/// Arrow's, where the keys of a dictionary are too few.
+pub fn packed(values: ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    if values.data_type() == data_type {
+        return Ok(values);
+    }
+    let DataType::Dictionary(keys, inner) = data_type else { return Ok(cast(&values, data_type)?) };
+    if !is_nested(data_type) {
+        return Ok(cast(&values, data_type)?);
+    }
+    let plain = DataType::Dictionary(keys.clone(), Box::new(value_type(data_type).clone()));
+    let outer = cast(&values, &plain)?;
+    let outer = outer.as_any_dictionary_opt().ok_or_else(|| EngineError::internal("a dictionary was asked for"))?;
+    Ok(outer.with_values(packed(Arc::clone(outer.values()), inner)?))
 }
 
 /// True for the types that live on the device as dictionary codes or as texts.

@@ -17,7 +17,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::error::Result;
 use millpond_kernels::codegen::ir::MAX_TEXT_BYTES;
 
-use crate::column::is_characters;
+use crate::column::{is_characters, packed};
 use crate::error::EngineError;
 
 /// The strings of an array, whatever holds them.
@@ -166,7 +166,7 @@ pub fn read(data_type: &DataType, rows: usize, ends: &[u8], bytes: &[u8], validi
             false => Arc::new(LargeBinaryArray::try_new(offsets, buffer, nulls)?),
         }
     };
-    Ok(if array.data_type() == data_type { array } else { cast(&array, data_type)? })
+    packed(array, data_type)
 }
 
 #[cfg(test)]

@@ -643,3 +643,27 @@ async fn a_long_table_comes_home_in_pieces() {
     equal(&cpu, &sim, "SELECT count(*) AS n, count(s) AS c, sum(k) AS k, min(s) AS l, max(s) AS m FROM t WHERE k >= 0")
         .await;
 }
+
+/// Arrow packs plain values alone into a dictionary; the rows of such a table come home all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dictionaries_of_dictionaries_come_home() {
+    let [cpu, sim] = [(DeviceChoice::Cpu, Fallback::Allow), (DeviceChoice::Sim, Fallback::Allow)]
+        .map(|(device, fallback)| session_with(device, 2, fallback));
+    let make = "CREATE TABLE nested AS SELECT column1 AS id, arrow_cast(arrow_cast(column2, 'Dictionary(UInt32, Utf8)'), \
+                'Dictionary(Int32, Dictionary(UInt32, Utf8))') AS n FROM (VALUES (1, 'a'), (2, 'b'), (3, NULL), (4, 'a'))";
+    for session in [&cpu, &sim] {
+        session.execute(make).await.expect("a table");
+    }
+    for sql in [
+        "SELECT id, n FROM nested",
+        "SELECT initcap(n) AS n, arrow_typeof(n) AS of FROM nested",
+        "SELECT id, n FROM nested WHERE id > 1",
+        "SELECT arrow_cast(n, 'Utf8') AS n, count(*) AS rows FROM nested GROUP BY 1",
+        "SELECT upper(n) AS n FROM nested WHERE id < 4",
+    ] {
+        let expected = cpu.execute(sql).await.unwrap_or_else(|error| panic!("DataFusion refuses {sql}: {error}"));
+        let actual = sim.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        let [expected, actual] = [expected, actual].map(|of| Answer::new(&of.schema, &of.batches));
+        assert_eq!(expected.difference(&actual, false), None, "{sql}");
+    }
+}
