@@ -83,7 +83,7 @@ pub(crate) async fn run(
         if attempts.lessons.strings != remembered {
             // What did not go well is not worth remembering.
             let strings = if ended.is_ok() { attempts.lessons.strings } else { StringForm::default() };
-            engine.learnt.learn(key, |known| known.strings = strings);
+            engine.learnt.learn(key, |known| known.strings.clone_from(&strings));
         }
         let groups = &attempt.lessons().groups;
         if ended.is_ok() && !groups.is_empty() {
