@@ -29,6 +29,8 @@ const SURPRISES: u32 = 3;
 pub enum Question {
     /// How many rows parts have.
     Rows,
+    /// How many rows the only part of a segment has, so that it gets no more room: see [`keep_room`](super::run::Run::keep_room).
+    Room,
     /// How many rows an expansion has.
     Pairs,
     /// How many groups a table has.

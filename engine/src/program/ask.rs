@@ -99,6 +99,23 @@ impl Run {
         found.words.insert((segment, question, first), words);
     }
 
+    /// Keeps that a part of a segment has so many rows: if no other part comes, later runs give it no more room.
+    pub fn keep_room(&self, segment: usize, rows: u64) {
+        let site = (segment, Question::Room, 0);
+        if self.answers().is_some_and(|answers| answers.known().words.contains_key(&site)) {
+            return;
+        }
+        let mut state = self.results.asked.state();
+        state.found.words.entry(site).and_modify(Vec::clear).or_insert_with(|| vec![rows]);
+    }
+
+    /// How many rows the only part of a segment had in an earlier run.
+    pub fn known_room(&self, segment: usize) -> Option<u64> {
+        let words = self.answers()?.known().words.get(&(segment, Question::Room, 0)).cloned()?;
+        let [rows] = words.as_slice() else { return None };
+        Some(if self.is_to_be_wrong() { wrong(*rows) } else { *rows })
+    }
+
     /// Goes on with `words`, which the control blocks `views` will be seen to hold before the result leaves. False if there is no
     /// place for another check.
     pub fn assume(

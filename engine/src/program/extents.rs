@@ -16,6 +16,7 @@ use futures::future::BoxFuture;
 use millpond_kernels::abi::CONTROL_BYTES;
 use millpond_kernels::codegen::ir::{Literal, Regime, Repr, SinkSpec};
 use millpond_kernels::join::{Expansion, TableInput, mark_bits, mark_bytes};
+use millpond_kernels::layout::OutputLayout;
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, Pipeline};
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Stream, recorder};
 
@@ -189,8 +190,31 @@ impl<'a> Extent<'a> {
     /// Writes the rows as dense columns, and keeps them for the segment that reads them.
     pub async fn keep_rows(self) -> Result<(), Failure> {
         let rest = self.rest();
-        let (part, made) = self.materialise(true).await?;
+        let rows = self.rows_foreseen();
+        // One more, so that those that find no room show in the count.
+        let room = rows.map_or(u64::MAX, |rows| rows.saturating_add(1));
+        let (part, made) = self.launch_variant(0, room, true).await?;
+        let lowered = &self.prepared.lowered;
+        let mut part = part.arranged(&lowered.outputs, &lowered.at);
+        drop(self);
+        if let Some(rows) = rows {
+            let ExtentRest { segment, stream, .. } = rest;
+            let control = [part.buffer.view(OutputLayout::CONTROL)?];
+            if segment.run.assume(vec![rows], &control, rows_of_each, stream)? {
+                part.rows_known(rows)?;
+            } else if segment.run.count_rows_of(segment.index, std::slice::from_mut(&mut part), stream).await? > rows {
+                return Err(Failure::Surprise);
+            }
+        }
         rest.keep_part(part, made, true).await
+    }
+
+    /// How many rows will be kept, as an earlier run has found: of the first extent, where that run had no other.
+    fn rows_foreseen(&self) -> Option<u64> {
+        let segment = self.segment;
+        let is_first = segment.foreseen.fetch_add(1, Ordering::Relaxed) == 0;
+        let leaves_some_out = self.prepared.pipeline.compiled().compacts;
+        if is_first && leaves_some_out { segment.run.known_room(segment.index) } else { None }
     }
 }
 
@@ -297,6 +321,8 @@ pub struct SegmentRun {
     /// Passes over the source, one for each part of the table's keys, and which one this is.
     pub(crate) passes: u32,
     pub(crate) pass: AtomicU32,
+    /// Extents whose rows were kept.
+    foreseen: AtomicU32,
     parts: Mutex<Vec<Kept>>,
 }
 
@@ -321,6 +347,7 @@ impl SegmentRun {
             rows_in: AtomicU64::new(0),
             passes: run.passes(index),
             pass: AtomicU32::new(0),
+            foreseen: AtomicU32::new(0),
             parts: Mutex::default(),
         }
     }

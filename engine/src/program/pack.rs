@@ -35,16 +35,19 @@ impl Run {
         })
     }
 
-    /// Asks how many rows the parts of a segment have, and keeps it as their upper bounds; gives the sum.
+    /// Asks how many rows the parts of a segment have, where that is not known, and keeps it as their upper bounds; gives the sum.
     pub async fn count_rows_of(&self, segment: usize, parts: &mut [Part], stream: &Stream) -> Result<u64, Failure> {
-        if parts.is_empty() {
-            return Ok(0);
+        if let Some(rows) = rows_known_of(parts) {
+            return Ok(rows);
         }
         let control = |part: &Part| part.buffer.view(OutputLayout::CONTROL);
         let controls = parts.iter().map(control).collect::<Result<Vec<_>, _>>()?;
         let counts = self.ask((segment, Question::Rows), &controls, rows_of_each, stream).await?;
         for (part, rows) in parts.iter_mut().zip(&counts) {
             part.rows_known(*rows)?;
+        }
+        if let [rows] = counts.as_slice() {
+            self.keep_room(segment, *rows);
         }
         Ok(counts.iter().sum())
     }
@@ -100,8 +103,17 @@ impl Run {
         let input = Input { extents: &extents, descriptors, texts: &texts, ..Input::default() };
         pipeline.materialise(input, &buffer, &layout, stream)?;
         self.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Ok(Part::new(&buffer, layout, vec![]).arranged(&first.outputs, &first.at).promised(promise))
+        let mut packed = Part::new(&buffer, layout, vec![]).arranged(&first.outputs, &first.at).promised(promise);
+        if let Some(rows) = rows_known_of(&parts) {
+            packed.rows_known(rows)?;
+        }
+        Ok(packed)
     }
+}
+
+/// The rows of all parts, if they are known of each.
+fn rows_known_of(parts: &[Part]) -> Option<u64> {
+    parts.iter().map(Part::known_rows).sum()
 }
 
 /// All rows of the extents, as dense columns.

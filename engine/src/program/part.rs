@@ -97,6 +97,11 @@ impl Part {
         Ok(())
     }
 
+    /// How many rows there are, if that is known.
+    pub fn known_rows(&self) -> Option<u64> {
+        self.rows
+    }
+
     /// Upper bound of its rows.
     pub fn rows_bound(&self) -> u64 {
         self.rows.unwrap_or(self.layout.rows_upper_bound)
@@ -130,6 +135,8 @@ pub struct Kept {
     layout: OutputLayout,
     outputs: Vec<ColumnInfo>,
     at: Vec<Option<usize>>,
+    /// How many rows there are, if that is known.
+    rows: Option<u64>,
 }
 
 enum Place {
@@ -142,13 +149,13 @@ impl Kept {
     /// A part that stays on the device until it is used.
     pub fn staying(part: Part) -> Self {
         let (layout, outputs, at) = (part.layout.clone(), part.outputs.clone(), part.at.clone());
-        Self { layout, outputs, at, place: Place::Device(Box::new(part)) }
+        Self { layout, outputs, at, rows: part.rows, place: Place::Device(Box::new(part)) }
     }
 
     /// A part that may leave for host memory until it is used. It was allocated as one that waits. Where nothing can be
     /// spilled, it stays.
     pub fn spillable(part: Part, engine: &Engine) -> Result<Self, MemoryError> {
-        let Part { buffer, layout, outputs, at, promise, .. } = part;
+        let Part { buffer, layout, outputs, at, rows, promise } = part;
         let views = vec![buffer.clone()];
         let registered = match promise {
             Some(promise) => engine.spiller.register_reserved(views, 0, promise),
@@ -159,15 +166,15 @@ impl Kept {
             Err(error) if error.is_device_lost() => return Err(error),
             Err(_) => {
                 let (layout, outputs, at) = (layout.clone(), outputs.clone(), at.clone());
-                Place::Device(Box::new(Part { buffer, layout, outputs, at, rows: None, promise: None }))
+                Place::Device(Box::new(Part { buffer, layout, outputs, at, rows, promise: None }))
             }
         };
-        Ok(Self { place, layout, outputs, at })
+        Ok(Self { place, layout, outputs, at, rows })
     }
 
     /// Upper bound of its rows.
     pub fn rows(&self) -> u64 {
-        self.layout.rows_upper_bound
+        self.rows.unwrap_or(self.layout.rows_upper_bound)
     }
 
     /// The part, back on the device if it had left, and there as long as the answer lives.
@@ -179,7 +186,7 @@ impl Kept {
                 views.first().expect("one view was registered").clone()
             }
         };
-        Ok(Part::of(buffer, self.layout.clone(), self.outputs.clone(), self.at.clone()))
+        Ok(Part { rows: self.rows, ..Part::of(buffer, self.layout.clone(), self.outputs.clone(), self.at.clone()) })
     }
 
     /// Bytes on the device, when it is there.
@@ -194,7 +201,7 @@ impl Kept {
             Place::Anywhere(handle) => {
                 let (mut views, promise) = handle.into_parts(stream)?;
                 let buffer = views.pop().expect("one view was registered, so one comes back");
-                Ok(Part { buffer, layout: self.layout, outputs: self.outputs, at: self.at, rows: None, promise })
+                Ok(Part { buffer, layout: self.layout, outputs: self.outputs, at: self.at, rows: self.rows, promise })
             }
         }
     }

@@ -12,7 +12,8 @@
 //! Parts    of k rows each; some of them together become one again.
 //! Errors   a row that is left out is not computed: where a column could raise an error, no bar is used.
 //! Strings  have no bar as first keys: codes are ranked once all rows are there.
-//! Waits    in a first run: for the number of rows that passed, where there may be more than fit, and once for a first bar.
+//! Waits    in a first run: for the number of rows, where the device alone knows it; for the number of those that passed, where there may
+//!          be more than fit; and once for a first bar.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +28,7 @@ use crate::error::EngineError;
 use crate::expr::{LookupTable, Lowering};
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::sort::run::{SortRun, first_rows};
-use crate::program::answers::Question;
+use crate::program::answers::{Question, rows_of_each};
 use crate::program::extents::{Extent, ExtentRest, SegmentRun};
 use crate::program::failure::{Failure, control_words, flagged};
 use crate::program::part::{Kept, Part};
@@ -138,6 +139,7 @@ impl SortRun {
         keys: &[SortedBy],
         best: Best,
     ) -> Result<(), Failure> {
+        let extent = with_rows_counted(extent).await?;
         let Extent { segment, stream, .. } = extent;
         let wanted = best.rows as usize;
         let rest = extent.rest();
@@ -276,6 +278,20 @@ impl SortRun {
         }
         Ok(Kept::spillable(part, &segment.run.engine)?)
     }
+}
+
+/// The same with as many rows as there are, where they may be few.
+async fn with_rows_counted(extent: Extent<'_>) -> Result<Extent<'_>, Failure> {
+    let Extent { segment, stream, .. } = extent;
+    let ExtentRows::OnDevice { control, upper_bound } = &extent.from.extent.rows else { return Ok(extent) };
+    if *upper_bound <= FEW_ROWS {
+        return Ok(extent);
+    }
+    let control = control.clone();
+    let asked = (segment.index, Question::Rows);
+    let rows = segment.run.ask(asked, std::slice::from_ref(&control), rows_of_each, stream).await?;
+    let upper_bound = rows.iter().sum::<u64>().min(*upper_bound);
+    Ok(extent.with_rows(ExtentRows::OnDevice { control, upper_bound }))
 }
 
 /// How many rows passed.
