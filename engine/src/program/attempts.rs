@@ -168,12 +168,15 @@ impl Attempts<'_> {
             Err(failure) if failure.wants_less() && nothing_left => {
                 let next = attempt.lessons().split_next;
                 match next {
+                    Some(Split::Feeds) => lessons.one_by_one = true,
                     Some(Split::Groups(segment, passes)) => {
-                        lessons.passes.insert(segment, passes.min(tune::MAX_KEY_PARTS))
+                        lessons.passes.insert(segment, passes.min(tune::MAX_KEY_PARTS));
                     }
-                    Some(Split::Join(build, parts)) => lessons.join_parts.insert(build, parts.min(tune::MAX_KEY_PARTS)),
+                    Some(Split::Join(build, parts)) => {
+                        lessons.join_parts.insert(build, parts.min(tune::MAX_KEY_PARTS));
+                    }
                     None => return Err(failure),
-                };
+                }
             }
             other => return Ok(Some(other)),
         }

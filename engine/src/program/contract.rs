@@ -118,6 +118,11 @@ pub trait SourceRun: Send + Sync {
         0
     }
 
+    /// True for rows that are read while the run goes on, where no join has still to tell which of them it will drop.
+    fn feeds_freely(&self) -> bool {
+        false
+    }
+
     /// A lookup table over the dictionary of column `column`, where it stays on the device beside the column. Otherwise the run uploads
     /// one of its own.
     ///

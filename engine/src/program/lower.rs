@@ -243,7 +243,7 @@ impl Piece {
 
 /// The plain column that the engine adds to rows: where matches begin, how many there are.
 pub fn number_column(name: &str, ty: Ty) -> ColumnInfo {
-    ColumnInfo { name: name.to_string(), data_type: DataType::UInt32, form: Form::Plain(ty) }
+    ColumnInfo::new(name.to_string(), DataType::UInt32, Form::Plain(ty))
 }
 
 /// A segment while it is lowered: its stages and its sink add themselves, one after the other.
@@ -330,7 +330,7 @@ impl<'d> SegmentLowering<'_, 'd> {
             let value = match value {
                 Err(reason) if self.input.needed.is_some_and(|needed| !needed[index]) => {
                     let form = Form::Unsupported(reason.clone());
-                    outputs.push(ColumnInfo { name: name.to_string(), data_type: DataType::Null, form });
+                    outputs.push(ColumnInfo::new(name.to_string(), DataType::Null, form));
                     nodes.push(lowering.graph.boolean(false));
                     continue;
                 }
@@ -459,6 +459,10 @@ fn pruned_cuts(cuts: Vec<Cut>, last: &Piece) -> Vec<Cut> {
 pub fn column_spec(column: &ColumnInfo, uploaded: bool) -> ColumnSpec {
     // A column without a device form is in no graph: nothing is known of its values, and it may have NULLs.
     let ty = column.ty().unwrap_or(Ty::new(Repr::Bool).nullable(true));
-    let (physical, base) = if uploaded { storage(ty) } else { (Physical::of(ty), 0) };
+    let (physical, base) = match uploaded {
+        true if column.long && ty.repr == Repr::Text => (Physical::LongText, 0),
+        true => storage(ty),
+        false => (Physical::of(ty), 0),
+    };
     ColumnSpec { physical, has_base: base != 0, ty }
 }

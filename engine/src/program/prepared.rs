@@ -28,6 +28,8 @@ use crate::reason::Reason;
 /// What to take in smaller pieces after memory has run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
+    /// Segments that are fed at the same time, one after the other.
+    Feeds,
     /// The groups of a segment, in so many passes.
     Groups(usize, u32),
     /// The join whose build side a segment builds, in so many parts.
@@ -41,6 +43,8 @@ pub struct Lessons {
     pub wide: bool,
     /// Memory was short beside whole columns: read sources extent by extent.
     pub piecewise: bool,
+    /// Memory was short beside another segment's rows: feed one segment after the other.
+    pub one_by_one: bool,
     /// Least sizes to plan dictionaries for, by source and column.
     pub dictionaries: HashMap<(usize, usize), usize>,
     /// String columns without a dictionary, and those that need one whatever its size.

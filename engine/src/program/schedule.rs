@@ -1,6 +1,7 @@
 //! In which order the segments of a run go, and how often.
 //!
 //!   usually         build ─► probe ─► finish                                        each once, in the order of the program
+//!   rows are fed    what waits for no other segment is fed side by side, each on a stream of its own; no more than `millpond.partitions`
 //!   memory is short [ build part 0 ─ probe part 0 ] [ build part 1 ─ probe part 1 ] …  one part of a join's keys after the other
 //!
 //! Parts   of the keys by a hash: rows with equal keys are of one part on both sides, so every kind of join may be cut so, but
@@ -13,8 +14,10 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use millpond_kernels::tune;
 use millpond_memory::{Stream, recorder};
+use tokio::task::JoinSet;
 
 use crate::error::EngineError;
+use crate::panics;
 use crate::profile;
 use crate::program::build_side::{Build, KeySlice};
 use crate::program::extents::{SegmentRun, SegmentStart};
@@ -70,15 +73,71 @@ impl<'r> Schedule<'r> {
             return Ok(None);
         }
         for index in 0..segments {
-            if self.run.is_deferred(index) {
+            if self.done[index] || self.run.is_deferred(index) {
                 continue;
             }
-            let given = self.produce(index, None).await?;
-            self.keep(index, given);
-            self.finished(index);
+            let beside = self.fed_beside(index);
+            let given = match beside.as_slice() {
+                [] => vec![(index, self.produce(index, None).await?)],
+                _ => self.feed(&beside).await?,
+            };
+            for (index, given) in given {
+                self.keep(index, given);
+                self.finished(index);
+            }
             self.forget();
         }
         self.given.pop().flatten().map(Some).ok_or_else(|| EngineError::internal("the last segment gives rows").into())
+    }
+
+    /// The segments from `first` on that may be fed at the same time, if there are several and it is one of them.
+    fn fed_beside(&self, first: usize) -> Vec<usize> {
+        let run = self.run;
+        let Some(last) = self.done.len().checked_sub(1) else { return vec![] };
+        let lessons = &run.prepared.lessons;
+        if lessons.one_by_one || !lessons.passes.is_empty() || !lessons.join_parts.is_empty() {
+            return vec![];
+        }
+        let may_be_fed = |index: &usize| {
+            let Origin::Source(source) = run.prepared.program.segments[*index].origin else { return false };
+            let mut builds = run.prepared.program.probed(*index);
+            builds.all(|build| self.built.contains_key(&build)) && run.sources[source].feeds_freely()
+        };
+        let fed = (first..last).filter(|index| !self.done[*index]).filter(may_be_fed);
+        let fed: Vec<usize> = fed.take(run.options.partitions).collect();
+        if fed.len() > 1 && fed[0] == first { fed } else { vec![] }
+    }
+
+    /// What segments give that are fed at the same time.
+    async fn feed(&self, segments: &[usize]) -> Result<Vec<(usize, Given)>, Failure> {
+        let mut tasks = JoinSet::new();
+        for index in segments.iter().copied() {
+            let pass = Pass { own: None, probed: None, groups: 0, is_last: true };
+            let active = self.begin(index, pass, None)?;
+            let run = Arc::clone(self.run);
+            let fed = async move {
+                let stream = run.engine.streams.take(&run.scope)?;
+                let name = || run.prepared.program.segment_name(index);
+                let given = profile::segment(name, async {
+                    run.feed(index, &active).await?;
+                    active.end_pass(&stream).await?;
+                    active.finish(&stream).await
+                });
+                Ok::<_, Failure>((index, given.await?))
+            };
+            tasks.spawn(profile::beside("segment", profile::step::FEED, fed));
+        }
+        let mut given = Vec::with_capacity(segments.len());
+        // Dropping the set, when one fails or the run is dropped, ends the others.
+        while let Some(joined) = tasks.join_next().await {
+            let ended = joined.map_err(|error| Failure::from(panics::task_ended(error)))?;
+            given.push(ended.inspect_err(|failure| {
+                if failure.wants_less() {
+                    self.run.lessons().split_next = Some(Split::Feeds);
+                }
+            })?);
+        }
+        Ok(given)
     }
 
     /// Marks a segment as done, and those that ran for it, one part of the keys after the other.
@@ -177,13 +236,8 @@ impl<'r> Schedule<'r> {
         Box::pin(profile::segment(move || run.prepared.program.segment_name(index), produced))
     }
 
-    /// One pass over the source of segment `index`.
-    async fn pass(
-        &mut self,
-        index: usize,
-        pass: Pass,
-        before: Option<Arc<SegmentRun>>,
-    ) -> Result<Arc<SegmentRun>, Failure> {
+    /// Segment `index` before a pass over its source.
+    fn begin(&self, index: usize, pass: Pass, before: Option<Arc<SegmentRun>>) -> Result<Arc<SegmentRun>, Failure> {
         let run = self.run;
         let segment = &run.prepared.program.segments[index];
         let mut start = SegmentStart::over(index, vec![]);
@@ -213,11 +267,20 @@ impl<'r> Schedule<'r> {
         let active = Arc::new(SegmentRun::new(run, start).after(before)?);
         active.begin_pass(pass.groups);
         run.tally.preparing(|| active.compile_ahead());
-        let ended = match &segment.origin {
-            Origin::Source(source) => {
-                let extents = run.sources[*source].extents(*source, &active);
-                recorder::during(profile::step::FEED, extents).await
-            }
+        Ok(active)
+    }
+
+    /// One pass over the source of segment `index`.
+    async fn pass(
+        &mut self,
+        index: usize,
+        pass: Pass,
+        before: Option<Arc<SegmentRun>>,
+    ) -> Result<Arc<SegmentRun>, Failure> {
+        let run = self.run;
+        let active = self.begin(index, pass, before)?;
+        let ended = match &run.prepared.program.segments[index].origin {
+            Origin::Source(_) => run.feed(index, &active).await,
             Origin::Segments(from) => {
                 let mut ended = Ok(());
                 for from in from {
@@ -241,6 +304,13 @@ impl<'r> Schedule<'r> {
 }
 
 impl Run {
+    /// All rows of the source of segment `index`.
+    async fn feed(&self, index: usize, active: &Arc<SegmentRun>) -> Result<(), Failure> {
+        let Origin::Source(source) = self.prepared.program.segments[index].origin else { return Ok(()) };
+        let extents = self.sources[source].extents(source, active);
+        recorder::during(profile::step::FEED, extents).await
+    }
+
     /// Segments that use what segment `build` builds, in order.
     pub fn users(&self, build: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.prepared.program.segments.len())

@@ -17,7 +17,7 @@ use millpond::{DeviceChoice, Fallback, Millpond, QueryResult};
 use tokio::sync::Barrier;
 
 use crate::answers::Answer;
-use crate::support::{session_with, soon};
+use crate::support::{session_with, soon, until};
 use crate::tpch::upload;
 
 /// Batches of a partition. Before each but the first it waits until all partitions have come as far.
@@ -61,21 +61,25 @@ fn batch(from: i64, rows: i64, values: i64) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable([("n", numbers, false), ("s", strings, true)]).expect("a batch")
 }
 
+/// A table of such partitions.
+fn register(session: &Millpond, name: &str, partitions: Vec<Arc<dyn PartitionStream>>) {
+    let table = StreamingTable::try_new(Arc::clone(partitions[0].schema()), partitions).expect("a table");
+    session.context().register_table(name, Arc::new(table)).expect("registered");
+}
+
 /// A table of so many partitions, each of `batches` batches of `rows` rows, on sessions of the CPU and of the device.
 fn sessions(partitions: i64, batches: i64, rows: i64, values: i64, together: bool) -> (Millpond, Millpond) {
-    let register = |device, together: Option<Arc<Barrier>>| {
+    let session = |device, together: Option<Arc<Barrier>>| {
         let session = session_with(device, 2, Fallback::Error);
         let of = |partition: i64| {
             let batches = (0..batches).map(|number| batch((partition * batches + number) * rows, rows, values));
             Arc::new(Partition { batches: batches.collect(), together: together.clone() }) as Arc<dyn PartitionStream>
         };
-        let partitions: Vec<Arc<dyn PartitionStream>> = (0..partitions).map(of).collect();
-        let table = StreamingTable::try_new(Arc::clone(partitions[0].schema()), partitions).expect("a table");
-        session.context().register_table("t", Arc::new(table)).expect("registered");
+        register(&session, "t", (0..partitions).map(of).collect());
         session
     };
     let barrier = together.then(|| Arc::new(Barrier::new(partitions as usize)));
-    (register(DeviceChoice::Cpu, None), register(DeviceChoice::Sim, barrier))
+    (session(DeviceChoice::Cpu, None), session(DeviceChoice::Sim, barrier))
 }
 
 async fn same(cpu: &Millpond, sim: &Millpond, sql: &str, options: &[(&str, usize)]) -> QueryResult {
@@ -142,4 +146,53 @@ async fn rows_of_one_partition_leave_in_their_order() {
     let numbers: Vec<i64> = result.batches.iter().flat_map(numbers).collect();
     assert_eq!(numbers, (0..900).step_by(3).map(|n| n + 1).collect::<Vec<i64>>());
     assert!(extents(&result) >= 13);
+}
+
+/// Joins `f` with `a` and with `b`, both of which build.
+const TWO_BUILDS: &str = "SELECT count(*), sum(a.n + x.m), max(x.s) FROM a \
+    JOIN (SELECT b.n AS n, f.n AS m, f.s AS s FROM b JOIN f ON b.s = f.s) x ON a.n = x.m";
+
+/// Tables `a`, `b` and `f`; batches of `a` and of `b` come together, where they are to.
+fn two_builds(device: DeviceChoice, fallback: Fallback, together: Option<Arc<Barrier>>, rows: i64) -> Millpond {
+    let session = session_with(device, 2, fallback);
+    for (name, from) in [("a", 0), ("b", 3), ("f", 5)] {
+        let batches = (0..5).map(|number| batch(from + number * rows, rows, 700)).collect();
+        let together = together.clone().filter(|_| name != "f");
+        register(&session, name, vec![Arc::new(Partition { batches, together })]);
+    }
+    session
+}
+
+/// Build sides that wait for no other segment are fed at the same time: batches of one come when those of the other have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn independent_builds_are_fed_side_by_side() {
+    let cpu = two_builds(DeviceChoice::Cpu, Fallback::Allow, None, 40);
+    let together = || Some(Arc::new(Barrier::new(2)));
+    let sim = two_builds(DeviceChoice::Sim, Fallback::Error, together(), 40);
+    for options in [[("batch_rows", 0)], [("batch_rows", 30)]] {
+        same(&cpu, &sim, TWO_BUILDS, &options).await;
+        same(&cpu, &sim, TWO_BUILDS, &options).await;
+    }
+    // One batch at a time means one source at a time.
+    let sim = two_builds(DeviceChoice::Sim, Fallback::Error, None, 40);
+    same(&cpu, &sim, TWO_BUILDS, &[("partitions", 1)]).await;
+}
+
+/// Where there is no memory for both at once, one comes after the other; an error of one ends both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn builds_beside_each_other_run_short_or_fail() {
+    let cpu = two_builds(DeviceChoice::Cpu, Fallback::Allow, None, 4000);
+    let sim = two_builds(DeviceChoice::Sim, Fallback::Error, None, 4000);
+    let peak = same(&cpu, &sim, TWO_BUILDS, &[]).await.report.peak_bytes as usize;
+    for part in [2, 3, 4] {
+        same(&cpu, &sim, TWO_BUILDS, &[("memory_limit_bytes", peak / part)]).await;
+    }
+    let sim = two_builds(DeviceChoice::Sim, Fallback::Allow, None, 40);
+    let failing = TWO_BUILDS.replace("FROM b JOIN", "FROM (SELECT n, s FROM b WHERE 5 / (n - 10) < 100) b JOIN");
+    let expected = cpu.execute(&failing).await.err().expect("10 is there").to_string();
+    let actual = soon("an error", sim.execute(&failing)).await.err().expect("10 is there").to_string();
+    assert!(expected.contains("zero") && actual.contains("zero"), "{expected}\n{actual}");
+    let engine = sim.engine().expect("a device");
+    until("giving back what is used", || engine.pool().used_bytes().as_u64() == 0).await;
+    assert_eq!(engine.take_findings(), Vec::<String>::new());
 }

@@ -19,7 +19,9 @@ use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Statistics;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::DynamicFilterTracking;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
@@ -216,6 +218,16 @@ impl SourceRun for UploadRun {
         let columns = uploaded_columns(&self.input.schema(), known.map(AsRef::as_ref), define);
         let rows = known.and_then(|known| known.num_rows.get_value().copied()).unwrap_or(0) as u64;
         SourceFacts { columns, rows, dictionaries: HashMap::new() }
+    }
+
+    fn feeds_freely(&self) -> bool {
+        let told = self.input.apply(|node| {
+            node.apply_expressions(&mut |expression| match DynamicFilterTracking::classify(expression) {
+                DynamicFilterTracking::Watching(_) => Ok(TreeNodeRecursion::Stop),
+                _ => Ok(TreeNodeRecursion::Continue),
+            })
+        });
+        matches!(told, Ok(TreeNodeRecursion::Continue))
     }
 
     fn extents<'a>(&'a self, number: usize, to: &'a Arc<SegmentRun>) -> BoxFuture<'a, Result<(), Failure>> {
