@@ -349,7 +349,7 @@ options! {
         pub batch_bytes: usize, default = 268_435_456
         /// Rows in a device batch, at most 16777216; 0 means that batch_bytes alone decides. Small values are for tests.
         pub batch_rows: usize, default = 0
-        /// Batches of a fed source that are sent up at the same time, each on a stream of its own; no more than the source has partitions. More overlap narrowing, copying and kernels, and each takes pinned and device memory.
+        /// Batches of a fed source that are sent up at the same time, each on a stream of its own; no more than the source has partitions; and, at most, sources that are fed at the same time. More overlap narrowing, copying and kernels, and each takes pinned and device memory.
         pub partitions: usize, default = 16
         /// Sums and averages of floats are exact until they are rounded once, so that neither threads nor batches change a bit. Each group takes 536 bytes for each such sum, and variances and correlations stay on the CPU.
         pub deterministic_floats: bool, default = false
@@ -379,7 +379,7 @@ options! {
         pub cache_host_bytes: usize, default = 0
         /// Seconds for which it holds what a remote store said of a table's files: within them, a file that has changed is not noticed; 0 asks before each run. Local files are always looked at.
         pub cache_check_seconds: u32, default = 0
-        /// Most bytes of a column of strings without a dictionary that stays on the device, for tests; 0 means as many as offsets of 32 bits reach. Longer ones are fed.
+        /// Bytes of a stored column of strings without a dictionary, offsets among them, beyond which its offsets have 64 bits, for tests; 0 means 2 GiB.
         pub debug_cache_text_bytes: usize, default = 0
         /// Most rows of a table whose columns stay on the device, for tests; 0 means 2^31. Longer ones are fed.
         pub debug_cache_rows: usize, default = 0
@@ -505,8 +505,8 @@ impl MillpondOptions {
         if self.debug_dictionary_values == 0 { MAX_DICTIONARY_VALUES } else { self.debug_dictionary_values }
     }
 
-    /// Bytes that a stored column of texts may have.
-    pub fn most_cached_text_bytes(&self) -> u64 {
+    /// Bytes that a stored column of texts may have with offsets of 32 bits.
+    pub fn short_text_bytes(&self) -> u64 {
         if self.debug_cache_text_bytes == 0 { MAX_TEXT_BYTES.into() } else { self.debug_cache_text_bytes as u64 }
     }
 
@@ -681,7 +681,7 @@ mod tests {
 
     #[test]
     fn debug_cache_bounds() {
-        let bounds = |of: MillpondOptions| (of.most_cached_text_bytes(), of.most_cached_rows());
+        let bounds = |of: MillpondOptions| (of.short_text_bytes(), of.most_cached_rows());
         assert_eq!(bounds(MillpondOptions::default()), (u64::from(MAX_TEXT_BYTES), 1 << 31));
         assert_eq!(set("debug_cache_text_bytes", "64KiB").map(|of| bounds(of).0), Ok(1 << 16));
         assert_eq!(set("debug_cache_rows", "1000").map(|of| bounds(of).1), Ok(1000));

@@ -86,11 +86,16 @@ store_bits(const u32 *in, u32 before, u32 *out, u64 first, u64 rows, const u64 *
   }
 }
 
-// The offsets of a chunk's texts, and where the last one ends; `start` is where the first one begins in the column.
+// The offsets of a chunk's texts, U32 or U64, and where the last one ends; `start` is where the first one begins in the column.
 extern "C" __global__ void __launch_bounds__(STORE_THREADS)
-store_offsets(const u32 *in, u32 *out, u32 start, u64 rows, const u64 *on_device) {
+store_offsets(const void *in, u32 kind, void *out, u32 width, u64 start, u64 rows, const u64 *on_device) {
   rows = row_count(rows, on_device);
-  u64 stride = (u64)gridDim.x * STORE_THREADS;
+  Values offsets = {in, kind};
+  u64 add = start - offsets[0], stride = (u64)gridDim.x * STORE_THREADS;
 #pragma unroll 1
-  for (u64 row = (u64)blockIdx.x * STORE_THREADS + threadIdx.x; row <= rows; row += stride) out[row] = in[row] - in[0] + start;
+  for (u64 row = (u64)blockIdx.x * STORE_THREADS + threadIdx.x; row <= rows; row += stride) {
+    u64 offset = offsets[row] + add;
+    if (width == 4) ((u32 *)out)[row] = (u32)offset;
+    else ((u64 *)out)[row] = offset;
+  }
 }

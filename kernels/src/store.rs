@@ -111,28 +111,39 @@ pub fn bits(
 }
 
 /// Writes the offsets of a chunk's texts, of which the first begins at byte `start` of the column, and behind them where the last
-/// one ends.
+/// one ends. Offsets are those of [`Physical::Text`] or of [`Physical::LongText`].
 ///
-/// | name    | length                | unit                                 |
-/// |---------|-----------------------|--------------------------------------|
-/// | `input` | at least `rows` and 1 | u32: offsets from anywhere           |
-/// | `out`   | at least `rows` and 1 | u32: the chunk's place in the column |
+/// | name    | length                | unit                                     |
+/// |---------|-----------------------|------------------------------------------|
+/// | `input` | at least `rows` and 1 | of `from`: offsets from anywhere         |
+/// | `out`   | at least `rows` and 1 | of `to`: the chunk's place in the column |
+///
+/// Offsets that are too large for the column's are cut.
 ///
 /// # Errors
-/// [`KernelError::Shape`] if a length does not fit.
+/// [`KernelError::Shape`] if a length does not fit, or for what has no offsets.
+#[expect(clippy::too_many_arguments, reason = "inputs, outputs, stream, as in every launcher")]
 pub fn offsets(
     images: &Images,
     input: &DeviceView,
+    from: Physical,
     out: &DeviceView,
-    start: u32,
+    to: Physical,
+    start: u64,
     rows: u64,
     on: &Stream,
 ) -> Result<()> {
-    for (what, view) in [("input", input), ("out", out)] {
-        expect_bytes("store_offsets", what, view, (rows + 1) * 4)?;
-    }
+    let integers = |texts: Physical| match texts {
+        Physical::Text => Ok(Physical::U32),
+        Physical::LongText => Ok(Physical::U64),
+        other => Err(KernelError::Shape { what: "store_offsets", why: format!("{other:?} has no offsets") }),
+    };
+    let (from, to) = (integers(from)?, integers(to)?);
+    expect_bytes("store_offsets", "input", input, from.value_bytes(rows + 1))?;
+    expect_bytes("store_offsets", "out", out, to.value_bytes(rows + 1))?;
     let kernel = images.kernel("store", "store_offsets")?;
     let launch = Launch::new(&kernel, striding(images.device(), rows + 1, tune::STORE_THREADS));
-    Rows::known(rows).put(launch.read(input).write(out).value(start)).submit(on)?;
+    let launch = launch.read(input).value(kind(from)?).write(out).value(to.width()).value(start);
+    Rows::known(rows).put(launch).submit(on)?;
     Ok(())
 }

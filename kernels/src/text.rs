@@ -167,14 +167,17 @@ impl Sizes<'_> {
         match graph.node(id) {
             Node::Column { index } => {
                 let stored = self.spec.columns.get(*index as usize).map(|column| column.physical);
-                let column = |extent: &crate::pipeline::ExtentInput| {
+                let column = |extent: &crate::pipeline::ExtentInput, physical: Physical| {
                     let column = extent.columns.get(*index as usize)?.as_ref()?;
-                    Some((column.values.len() as u64).saturating_sub(extent.rows.upper_bound() * 4))
+                    Some(
+                        (column.values.len() as u64)
+                            .saturating_sub(extent.rows.upper_bound() * u64::from(physical.width())),
+                    )
                 };
                 match stored {
                     // Of an expanded pipeline a row may come several times.
-                    Some(Physical::Text) => {
-                        let bytes = self.input.extents.iter().filter_map(column).sum();
+                    Some(physical @ (Physical::Text | Physical::LongText)) => {
+                        let bytes = self.input.extents.iter().filter_map(|extent| column(extent, physical)).sum();
                         if self.spec.expanded { typical.max(bytes) } else { bytes }
                     }
                     _ => typical,

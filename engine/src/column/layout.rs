@@ -378,7 +378,9 @@ fn words(physical: Physical, bytes: &[u8], rows: usize) -> Box<dyn Iterator<Item
         Physical::I32 => stored!(i32, 4),
         Physical::I64 => stored!(i64, 8),
         Physical::I128 => stored!(i128, 16),
-        Physical::Bit | Physical::F32 | Physical::F64 | Physical::Text | Physical::View => Box::new(std::iter::empty()),
+        Physical::Bit | Physical::F32 | Physical::F64 | Physical::Text | Physical::LongText | Physical::View => {
+            Box::new(std::iter::empty())
+        }
     }
 }
 

@@ -76,9 +76,16 @@ pub struct ColumnInfo {
     pub name: String,
     pub data_type: DataType,
     pub form: Form,
+    /// Where it is texts of a stored column, their offsets have 64 bits.
+    pub long: bool,
 }
 
 impl ColumnInfo {
+    /// A column of a device node.
+    pub fn new(name: String, data_type: DataType, form: Form) -> Self {
+        Self { name, data_type, form, long: false }
+    }
+
     /// The device type, unless there is none.
     pub fn ty(&self) -> Result<Ty, Reason> {
         match &self.form {
@@ -234,7 +241,7 @@ pub fn uploaded_columns(
         } else {
             Form::Unsupported(type_unsupported(field.name(), field.data_type()))
         };
-        ColumnInfo { name: field.name().clone(), data_type: field.data_type().clone(), form }
+        ColumnInfo::new(field.name().clone(), field.data_type().clone(), form)
     };
     schema.fields().iter().enumerate().map(column).collect()
 }

@@ -159,7 +159,7 @@ impl<'d> Lowering<'d> {
             Some(id) => Form::Codes(ty, id),
             None => Form::Plain(ty),
         };
-        ColumnInfo { name: name.to_string(), data_type: value.data_type.clone(), form }
+        ColumnInfo::new(name.to_string(), value.data_type.clone(), form)
     }
 
     /// Lowers a filter's predicate, which must be a boolean.

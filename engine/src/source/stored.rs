@@ -48,6 +48,7 @@ impl SourceRun for StoredRun {
         let mut dictionaries = HashMap::new();
         for (index, (info, stored)) in columns.iter_mut().zip(&self.view.columns).enumerate() {
             let Some(stored) = stored else { continue };
+            info.long = stored.long;
             info.form = match (&info.form, stored.form) {
                 (Form::Plain(_), ColumnForm::Plain) => Form::Plain(stored.ty),
                 (Form::Codes(_, id), ColumnForm::Codes) => {

@@ -141,9 +141,9 @@ impl Store {
                     return Err(EngineError::internal("a file gives as many rows each time it is read").into());
                 }
             }
-            let most_text = context.options.most_cached_text_bytes();
-            let bytes = |column: &Whole| column.sizes(most_text).map_or(NEVER, |(values, validity)| values + validity);
-            let bytes: Vec<u64> = columns.iter().map(bytes).collect();
+            let short_text = context.options.short_text_bytes();
+            let bytes = |column: &Whole| column.sizes(short_text);
+            let bytes: Vec<u64> = columns.iter().map(bytes).map(|(values, validity)| values + validity).collect();
             let effort = columns.iter().map(Whole::effort).sum();
             let new = Newcomers { bytes: bytes.iter().sum(), effort: Some(effort) };
             let room = if on_host { None } else { self.make_room(new, budget, &going) };
@@ -160,7 +160,8 @@ impl Store {
                 let _step = millpond_memory::recorder::step(step::COPY);
                 let promise = self.participant.try_reserve(Request::device(ByteSize(bytes.next_multiple_of(256))))?;
                 let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-                let stored = whole.store(number, promise, &context.engine, (&stream, &self.scope)).await?;
+                let stored =
+                    whole.store((number, short_text), promise, &context.engine, (&stream, &self.scope)).await?;
                 made.push(((*column, *form), Arc::new(stored)));
             }
             // Chunks are freed behind the launches that read them.

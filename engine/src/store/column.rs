@@ -13,7 +13,7 @@ use std::time::Instant;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use datafusion::arrow::compute::{concat, sort_to_indices, take};
 use datafusion::arrow::datatypes::DataType;
-use millpond_kernels::codegen::ir::{MAX_TEXT_BYTES, Physical, Range, Repr, Ty};
+use millpond_kernels::codegen::ir::{Physical, Range, Repr, Ty};
 use millpond_kernels::pipeline::ColumnInput;
 use millpond_kernels::store::{self as kernels, Stored};
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Reservation, Resident, Scope, Stream};
@@ -58,6 +58,8 @@ pub struct About {
     /// Of codes; its values are sorted.
     pub dictionary: Option<SharedDictionary>,
     pub(super) base: i64,
+    /// Its texts are so many bytes that offsets have 64 bits.
+    pub long: bool,
     /// Its rows, file by file.
     parts: Vec<Part>,
     pub bytes: u64,
@@ -180,37 +182,45 @@ impl Whole {
         ty_of(self.form, &self.data_type, facts.nulls > 0, codes.or(facts.range))
     }
 
-    fn text_bytes(&self, rows: u64) -> u64 {
-        (rows + 1) * 4 + self.pieces.iter().map(Piece::text_bytes).sum::<u64>()
+    /// Bytes of offsets, one more than rows, and of texts.
+    fn text_bytes(&self, physical: Physical) -> u64 {
+        let bytes: u64 = self.pieces.iter().map(Piece::text_bytes).sum();
+        (self.facts().rows + 1) * u64::from(physical.width()) + bytes
     }
 
-    /// Bytes of values and of validity; `None` for texts of more than `most_text` bytes.
-    pub(super) fn sizes(&self, most_text: u64) -> Option<(u64, u64)> {
+    /// How its values lie, with what is subtracted from each. Texts of more than `short_text` bytes with their offsets have long ones.
+    fn storage(&self, short_text: u64) -> (Physical, i64) {
+        match storage(self.ty(&self.facts())) {
+            (Physical::Text, base) if self.text_bytes(Physical::Text) > short_text => (Physical::LongText, base),
+            short => short,
+        }
+    }
+
+    /// Bytes of values and of validity.
+    pub(super) fn sizes(&self, short_text: u64) -> (u64, u64) {
         let facts = self.facts();
         let bitmap = facts.rows.div_ceil(32) * 4;
-        let values = match storage(self.ty(&facts)).0 {
+        let values = match self.storage(short_text).0 {
             Physical::Bit => bitmap,
-            Physical::Text => self.text_bytes(facts.rows),
+            texts @ (Physical::Text | Physical::LongText) => self.text_bytes(texts),
             physical => physical.value_bytes(facts.rows),
         };
-        if self.form == ColumnForm::Text && values > most_text {
-            return None;
-        }
-        Some((values.max(1), if facts.nulls > 0 { bitmap } else { 0 }))
+        (values.max(1), if facts.nulls > 0 { bitmap } else { 0 })
     }
 
-    /// Puts the pieces together; what is launched counts as the stream's, what stays as the scope's.
+    /// Puts the pieces together; what is launched counts as the stream's, what stays as the scope's. `short_text` as in
+    /// [`sizes`](Self::sizes).
     pub(super) async fn store(
         self,
-        number: u64,
+        (number, short_text): (u64, u64),
         promise: Reservation,
         engine: &Engine,
         (stream, scope): (&Stream, &Scope),
     ) -> Result<StoredColumn, Failure> {
         let facts = self.facts();
         let ty = self.ty(&facts);
-        let (physical, base) = storage(ty);
-        let (value_bytes, validity_bytes) = self.sizes(MAX_TEXT_BYTES.into()).unwrap_or_default();
+        let (physical, base) = self.storage(short_text);
+        let (value_bytes, validity_bytes) = self.sizes(short_text);
         let to = Stored { physical, base };
         let mut allocated = 0;
         let mut new = |bytes: u64| {
@@ -224,7 +234,8 @@ impl Whole {
         for ranks in self.dictionaries.iter().flat_map(|of| &of.ranks) {
             remaps.push(upload(ranks, engine, stream).await?);
         }
-        let (mut first, mut text_at) = (0_u64, (facts.rows + 1) * 4);
+        let offset_bytes = u64::from(physical.width());
+        let (mut first, mut text_at) = (0_u64, (facts.rows + 1) * offset_bytes);
         for piece in &self.pieces {
             let rows = piece.facts.rows;
             match physical {
@@ -232,10 +243,10 @@ impl Whole {
                     let (from, before) = (Some(&piece.values), piece.bits_before);
                     kernels::bits(&engine.images, from, before, &values, first, rows, stream)?;
                 }
-                Physical::Text => {
-                    let at = first as usize * 4;
-                    let out = values.view(at..at + (rows as usize + 1) * 4)?;
-                    kernels::offsets(&engine.images, &piece.values, &out, text_at as u32, rows, stream)?;
+                Physical::Text | Physical::LongText => {
+                    let out = (first * offset_bytes) as usize..((first + rows + 1) * offset_bytes) as usize;
+                    let (from, out, images) = (piece.stored.physical, values.view(out)?, &engine.images);
+                    kernels::offsets(images, &piece.values, from, &out, physical, text_at, rows, stream)?;
                     if let Some(texts) = piece.texts.as_ref().filter(|texts| !texts.is_empty()) {
                         let to = values.view(text_at as usize..text_at as usize + texts.len())?;
                         texts.copy_to(&to, stream)?;
@@ -266,6 +277,7 @@ impl Whole {
             distinct: facts.distinct_if_sorted().or(self.distinct).filter(|_| facts.range.is_some()),
             dictionary: self.dictionaries.map(|of| of.sorted),
             base,
+            long: physical == Physical::LongText,
             parts,
             bytes: value_bytes + validity_bytes,
             uses: AtomicU64::new(0),
@@ -319,8 +331,8 @@ impl StoredColumn {
     /// The memory's, for rows that are not there.
     pub fn input(&self, first: u64, rows: u64) -> Result<ColumnInput, Failure> {
         let bits = |view: &DeviceView| view.view((first / 8) as usize..((first / 32 + rows.div_ceil(32)) * 4) as usize);
-        let values = match storage(self.ty).0 {
-            Physical::Text => self.values.clone(),
+        let values = match self.physical() {
+            Physical::Text | Physical::LongText => self.values.clone(),
             Physical::Bit => bits(&self.values)?,
             physical => {
                 let width = u64::from(physical.width());
@@ -354,19 +366,17 @@ impl StoredColumn {
         let first: u64 = before.iter().map(|part| part.facts.rows).sum();
         let end = first + part.facts.rows;
         let bits = |view: &DeviceView| view.view((first / 32 * 4) as usize..(end.div_ceil(32) * 4) as usize);
-        let physical = storage(self.ty).0;
+        let physical = self.physical();
+        let width = u64::from(physical.width());
         let mut texts = None;
         let values = match physical {
             Physical::Bit => bits(&self.values)?,
-            Physical::Text => {
-                let start = (self.facts.rows + 1) * 4 + before.iter().map(|part| part.text_bytes).sum::<u64>();
+            Physical::Text | Physical::LongText => {
+                let start = (self.facts.rows + 1) * width + before.iter().map(|part| part.text_bytes).sum::<u64>();
                 texts = Some(self.values.view(start as usize..(start + part.text_bytes) as usize)?);
-                self.values.view(first as usize * 4..(end as usize + 1) * 4)?
+                self.values.view((first * width) as usize..((end + 1) * width) as usize)?
             }
-            physical => {
-                let width = u64::from(physical.width());
-                self.values.view((first * width) as usize..(end * width) as usize)?
-            }
+            _ => self.values.view((first * width) as usize..(end * width) as usize)?,
         };
         Ok(Piece {
             values,
@@ -400,6 +410,11 @@ impl About {
         self.effort() as f64 / self.bytes.max(1) as f64
     }
 
+    /// How its values lie.
+    pub(super) fn physical(&self) -> Physical {
+        if self.long { Physical::LongText } else { storage(self.ty).0 }
+    }
+
     /// No two of its rows have the same integer, and none is NULL.
     pub fn is_unique(&self) -> bool {
         self.facts.nulls == 0 && self.distinct == Some(self.facts.rows)
@@ -419,7 +434,7 @@ impl About {
                 let values = self.dictionary.as_ref().map_or(0, |dictionary| dictionary.lock().len());
                 facts.push(format!("{values} values, sorted"));
             }
-            (ColumnForm::Text, _) => facts.push("texts".to_string()),
+            (ColumnForm::Text, _) => facts.push(if self.long { "long texts" } else { "texts" }.to_string()),
             (ColumnForm::Plain, None) => {}
         }
         if self.facts.nulls > 0 {
@@ -435,8 +450,9 @@ impl About {
         if let Some(distinct) = self.distinct.filter(|_| !self.is_unique()) {
             facts.push(format!("{distinct} different"));
         }
-        let physical = storage(self.ty).0;
-        let width = (!matches!(physical, Physical::Text | Physical::Bit)).then(|| physical.width());
+        let physical = self.physical();
+        let has_width = !matches!(physical, Physical::Text | Physical::LongText | Physical::Bit);
+        let width = has_width.then(|| physical.width());
         Entry {
             table,
             column: self.name.clone(),

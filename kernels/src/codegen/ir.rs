@@ -87,6 +87,8 @@ pub enum Physical {
     /// A `u32` per row and one more, then bytes: row `i` has those from the `i`-th to the next offset, both counted from where
     /// the column begins. Offsets never fall; a NULL row has some, too.
     Text,
+    /// The same with a `u64` for each offset: the bytes of all rows may be any number.
+    LongText,
     /// Sixteen bytes: the number of bytes (u32), then up to twelve of them; of longer texts the first four, then the address
     /// of all (u64). NULL rows have no bytes.
     View,
@@ -120,8 +122,8 @@ impl Physical {
     pub fn value_bytes(self, rows: u64) -> u64 {
         match self {
             Physical::Bit => rows.div_ceil(8),
-            Physical::Text if rows == 0 => 0,
-            Physical::Text => (rows + 1) * 4,
+            Physical::Text | Physical::LongText if rows == 0 => 0,
+            Physical::Text | Physical::LongText => (rows + 1) * u64::from(self.width()),
             other => rows * other.width() as u64,
         }
     }
@@ -133,7 +135,7 @@ impl Physical {
             Physical::U8 | Physical::I8 => 1,
             Physical::U16 | Physical::I16 => 2,
             Physical::U32 | Physical::I32 | Physical::F32 | Physical::Text => 4,
-            Physical::U64 | Physical::I64 | Physical::F64 => 8,
+            Physical::U64 | Physical::I64 | Physical::F64 | Physical::LongText => 8,
             Physical::I128 | Physical::View => 16,
         }
     }
@@ -150,7 +152,9 @@ impl Physical {
             Physical::I32 => Repr::I32,
             Physical::I64 => Repr::I64,
             Physical::I128 => Repr::I128,
-            Physical::Bit | Physical::F32 | Physical::F64 | Physical::Text | Physical::View => return None,
+            Physical::Bit | Physical::F32 | Physical::F64 | Physical::Text | Physical::LongText | Physical::View => {
+                return None;
+            }
         }
         .bounds()
     }

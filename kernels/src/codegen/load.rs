@@ -37,7 +37,7 @@ pub(crate) fn stored_type(physical: Physical) -> Type {
         Physical::U8 => Type::U8,
         Physical::U16 => Type::U16,
         Physical::U32 | Physical::Text => Type::U32,
-        Physical::U64 | Physical::View => Type::U64,
+        Physical::U64 | Physical::View | Physical::LongText => Type::U64,
         Physical::I8 => Type::S8,
         Physical::I16 => Type::S16,
         Physical::I32 => Type::S32,
@@ -507,18 +507,21 @@ fn load_text(
             let (from, to) = (load(f, Type::U32, 0), load(f, Type::U32, 4));
             let bytes = f.sub(to, from);
             let from = f.convert(Type::U64, from);
-            (f.add(values, from), bytes)
+            (f.add(values, from), f.convert(Type::U64, bytes))
+        }
+        Physical::LongText => {
+            let (from, to) = (load(f, Type::U64, 0), load(f, Type::U64, 8));
+            (f.add(values, from), f.sub(to, from))
         }
         Physical::View => {
             let bytes = load(f, Type::U32, 0);
             let inside = f.setp(Compare::Le, bytes, abi::INLINE_TEXT_BYTES);
             let at = f.add(address, abi::INLINE_TEXT_OFFSET);
             f.guarded(inside, false, |f| f.load_into("ld.global.nc", Type::U64, at, address.at(8)));
-            (at, bytes)
+            (at, f.convert(Type::U64, bytes))
         }
         other => return Err(format!("{other:?} cannot hold texts")),
     };
-    let bytes = f.convert(Type::U64, bytes);
     Ok(Value { lane: Lane::Text, low: at, high: Some(bytes.view(Type::S64)), valid: None })
 }
 
@@ -558,7 +561,7 @@ fn load_value(
     base: Option<Reg>,
 ) -> Result<Value, String> {
     let lane = lane(ty);
-    if matches!(physical, Physical::Text | Physical::View) || lane == Lane::Text {
+    if matches!(physical, Physical::Text | Physical::LongText | Physical::View) || lane == Lane::Text {
         return Err(format!("{physical:?} cannot hold {:?}", ty.repr));
     }
     let address = f.element(values, index, physical.width());

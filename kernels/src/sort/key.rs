@@ -60,7 +60,7 @@ impl SortKey {
             Physical::F64 => 11,
             Physical::View => 12,
             // Refused before a descriptor is made: offsets have no order of their own.
-            Physical::Text => u32::MAX,
+            Physical::Text | Physical::LongText => u32::MAX,
         }
     }
 
@@ -77,7 +77,7 @@ impl SortKey {
         match self.physical {
             Physical::Bit => return (0, 1),
             Physical::F32 => return (0, 32),
-            Physical::F64 | Physical::View | Physical::Text => return (0, 64),
+            Physical::F64 | Physical::View | Physical::Text | Physical::LongText => return (0, 64),
             _ => {}
         }
         let stored = if self.ranks.is_some() { Physical::U32 } else { self.physical };
@@ -94,7 +94,7 @@ impl SortKey {
     pub(super) fn check(&self) -> Result<(), KernelError> {
         let codes = [Physical::U8, Physical::U16, Physical::U32];
         let why = match self.physical {
-            Physical::Text => "texts are sorted by their views".to_string(),
+            Physical::Text | Physical::LongText => "texts are sorted by their views".to_string(),
             physical if self.ranks.is_some() && !codes.contains(&physical) => {
                 format!("ranks are for dictionary codes, not for {physical:?}")
             }

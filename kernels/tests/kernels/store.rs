@@ -113,12 +113,20 @@ fn bits_of_chunks_share_words() {
 fn offsets_of_a_chunk_begin_where_the_column_has_its_texts() {
     let rig = Rig::new();
     let images = Images::new(&rig.device);
-    let offsets: Vec<u32> = (0..=600).map(|row| 2404 + row * row % 17 * 3 + row * 60).collect();
-    let bytes: Vec<u8> = offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect();
-    let (input, out) = (rig.upload(&bytes, &rig.stream), rig.upload(&vec![0; bytes.len()], &rig.stream));
-    store::offsets(&images, &input, &out, 77_000, 600, &rig.stream).expect("launched");
-    let expected: Vec<u8> = offsets.iter().flat_map(|offset| (offset - 2404 + 77_000).to_le_bytes()).collect();
-    assert_eq!(rig.download(&out), expected);
+    let offsets: Vec<u64> = (0..=600).map(|row| 2404 + row * row % 17 * 3 + row * 60).collect();
+    let stored = |offsets: &[u64], form: Physical| -> Vec<u8> {
+        let bytes = offsets.iter().map(|offset| offset.to_le_bytes());
+        bytes.flat_map(|bytes| bytes[..form.width() as usize].to_vec()).collect()
+    };
+    let (short, long) = (Physical::Text, Physical::LongText);
+    for (from, to, start) in [(short, short, 77_000), (short, long, 5 << 32), (long, long, 5 << 32), (long, short, 3)] {
+        let input = rig.upload(&stored(&offsets, from), &rig.stream);
+        let moved: Vec<u64> = offsets.iter().map(|offset| offset - 2404 + start).collect();
+        let expected = stored(&moved, to);
+        let out = rig.upload(&vec![0; expected.len()], &rig.stream);
+        store::offsets(&images, &input, from, &out, to, start, 600, &rig.stream).expect("launched");
+        assert_eq!(rig.download(&out), expected, "{from:?} to {to:?}");
+    }
 }
 
 #[test]
@@ -135,5 +143,6 @@ fn lengths_and_kinds_that_do_not_fit_are_refused() {
     // Whole words are read, up to the end of the allocation.
     let all = bytes.padded().len() as u64 * 8;
     assert!(store::bits(&images, Some(&bytes), 31, &bytes, 0, all - 30, &rig.stream).is_err());
-    assert!(store::offsets(&images, &bytes, &bytes, 0, 16, &rig.stream).is_err());
+    assert!(store::offsets(&images, &bytes, Physical::Text, &bytes, Physical::Text, 0, 16, &rig.stream).is_err());
+    assert!(store::offsets(&images, &bytes, Physical::U32, &bytes, Physical::Text, 0, 1, &rig.stream).is_err());
 }

@@ -155,7 +155,7 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
     for (index, ty) in types.iter().enumerate().skip(spec.keys.len()) {
         let name = format!("accumulator {}", index - spec.keys.len());
         let data_type = lane_type(ty.repr);
-        emitted.push(ColumnInfo { name, data_type, form: Form::Plain(*ty) });
+        emitted.push(ColumnInfo::new(name, data_type, Form::Plain(*ty)));
     }
     let variants = of.variants.len() as u32;
     let mut lowered = LoweredAggregate {
@@ -664,7 +664,7 @@ impl Sink for RankSink {
             for node in &lowered.ranked {
                 let ty = lowering.graph.ty(*node);
                 sorted.push(key(place(&nodes)));
-                outputs.push(ColumnInfo { name: "ranked".into(), data_type: DataType::Null, form: Form::Plain(ty) });
+                outputs.push(ColumnInfo::new("ranked".into(), DataType::Null, Form::Plain(ty)));
                 nodes.push(*node);
             }
             let mut keys = Vec::new();

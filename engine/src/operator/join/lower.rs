@@ -234,7 +234,7 @@ fn cut<'d>(
             Err(reason) => {
                 // Nothing reads it; a column needs a node all the same, and loses it when the outputs are restricted.
                 let form = Form::Unsupported(reason.clone());
-                columns.push(ColumnInfo { name: name.to_string(), data_type: DataType::Null, form });
+                columns.push(ColumnInfo::new(name.to_string(), DataType::Null, form));
                 nodes.push(count);
             }
         }

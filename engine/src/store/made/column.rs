@@ -19,7 +19,7 @@ use millpond_memory::{ByteSize, HostKind, MemoryError, Scope, SpillHandle, Strea
 
 use crate::column::dictionary::SharedDictionary;
 use crate::column::layout::{read_array, with_base};
-use crate::column::{number_repr, storage, text, value_type};
+use crate::column::{number_repr, text, value_type};
 use crate::device::Engine;
 use crate::error::EngineError;
 use crate::program::failure::Failure;
@@ -127,16 +127,20 @@ impl MadeColumn {
             _ => Some(self.read(VALIDITY, bits.clone(), engine, scope).await?),
         };
         let (validity, count) = (validity.as_deref(), rows as usize);
-        let physical = storage(self.about.ty).0;
-        if physical == Physical::Text {
-            let offsets = (first * 4) as usize..((first + rows + 1) * 4) as usize;
+        let physical = self.about.physical();
+        if matches!(physical, Physical::Text | Physical::LongText) {
+            let width = u64::from(physical.width());
+            let offsets = (first * width) as usize..((first + rows + 1) * width) as usize;
             let offsets = self.read(VALUES, offsets, engine, scope).await?;
-            let offsets: Vec<u32> = offsets.as_chunks::<4>().0.iter().map(|at| u32::from_le_bytes(*at)).collect();
+            let offsets: Vec<u64> = match physical {
+                Physical::Text => offsets.as_chunks::<4>().0.iter().map(|at| u32::from_le_bytes(*at).into()).collect(),
+                _ => offsets.as_chunks::<8>().0.iter().map(|at| u64::from_le_bytes(*at)).collect(),
+            };
             let (Some(start), Some(end)) = (offsets.first(), offsets.last()) else {
                 return Err(EngineError::internal("texts have an offset more than rows").into());
             };
             let bytes = self.read(VALUES, *start as usize..*end as usize, engine, scope).await?;
-            let ends: Vec<u8> = offsets[1..].iter().flat_map(|end| u64::from(end - start).to_le_bytes()).collect();
+            let ends: Vec<u8> = offsets[1..].iter().flat_map(|end| (end - start).to_le_bytes()).collect();
             return Ok(text::read(&self.data_type, count, &ends, &bytes, validity)?);
         }
         if physical == Physical::Bit {

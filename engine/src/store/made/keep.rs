@@ -140,10 +140,9 @@ impl Keeper {
         stream: &Stream,
     ) -> Result<Option<Arc<MadeRows>>, Failure> {
         let store = Store::of(&self.engine);
-        let most_text = run.options.most_cached_text_bytes();
-        let bytes = |column: &Whole| column.sizes(most_text).map(|(values, validity)| values + validity);
-        let sizes: Option<Vec<u64>> = columns.iter().map(bytes).collect();
-        let Some(sizes) = sizes else { return Ok(None) };
+        let short_text = run.options.short_text_bytes();
+        let bytes = |column: &Whole| column.sizes(short_text);
+        let sizes: Vec<u64> = columns.iter().map(bytes).map(|(values, validity)| values + validity).collect();
         let effort = columns.iter().map(Whole::effort).sum();
         let new = Newcomers { bytes: sizes.iter().sum(), effort: Some(effort) };
         let Some(_room) = store.make_room(new, budget(run), &HashSet::new()) else { return Ok(None) };
@@ -153,7 +152,7 @@ impl Keeper {
             let wanted = Request::device(ByteSize(bytes.next_multiple_of(256))).spillable();
             let promise = store.participant.try_reserve(wanted)?;
             let number = store.numbers.fetch_add(1, Ordering::Relaxed);
-            let stored = whole.store(number, promise, &self.engine, (stream, &store.scope)).await?;
+            let stored = whole.store((number, short_text), promise, &self.engine, (stream, &store.scope)).await?;
             made.push(MadeColumn::new(stored, field.data_type().clone(), now, &self.engine)?);
         }
         let made = Arc::new(MadeRows {
@@ -329,7 +328,7 @@ fn look_at(
     };
     let validity = input.validity.as_ref();
     match column.physical {
-        Physical::Bit | Physical::Text => {
+        Physical::Bit | Physical::Text | Physical::LongText => {
             let bits = validity.map(|bits| bits.view(0..extent.rows.upper_bound().div_ceil(8) as usize)).transpose()?;
             looked.bits = bits.map(|bits| wanted.add(bits));
         }

@@ -226,11 +226,8 @@ fn judge(
 
 /// What the device knows of the columns of [`schema`].
 fn columns() -> Vec<ColumnInfo> {
-    let column = |field: &Arc<Field>| ColumnInfo {
-        name: field.name().clone(),
-        data_type: field.data_type().clone(),
-        form: Form::Plain(Ty::new(Repr::I64)),
-    };
+    let form = Form::Plain(Ty::new(Repr::I64));
+    let column = |field: &Arc<Field>| ColumnInfo::new(field.name().clone(), field.data_type().clone(), form.clone());
     schema().fields().iter().map(column).collect()
 }
 
