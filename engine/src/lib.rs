@@ -30,12 +30,14 @@ pub mod program;
 pub mod reason;
 pub mod report;
 pub mod result;
+mod rewrite;
 mod selftest;
 pub mod session;
 pub mod source;
 pub mod sql;
 pub mod store;
 pub mod subqueries;
+mod template;
 
 pub use datafusion;
 // The language of kernels, and device memory: operators of other crates are written with them.
@@ -44,6 +46,7 @@ pub use {millpond_kernels as kernels, millpond_memory as memory};
 pub use error::EngineError;
 pub use expr::udf::{DeviceFunction, NullHandling, UdfError};
 pub use options::{DeviceChoice, Fallback, MillpondOptions};
+pub use plan_cache::PlansFound;
 pub use profile::{Profile, Profiler};
 pub use report::QueryReport;
 pub use selftest::{CheckOutcome, SelftestOptions, selftest};

@@ -55,6 +55,31 @@ use crate::subqueries::Subqueries;
 pub(crate) struct PlanCache {
     entries: Mutex<HashMap<Key, Arc<Entry>>>,
     clock: AtomicU64,
+    /// Templates that have no entry, by their hashes.
+    sights: Mutex<HashMap<u64, Sight>>,
+    /// Statements that had a plan of their own, and those that had one of a template.
+    found: AtomicU64,
+    by_template: AtomicU64,
+}
+
+/// How statements of a session came to their plans.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlansFound {
+    /// As they had been planned before.
+    pub kept: u64,
+    /// As one had been that differs in constants alone.
+    pub by_template: u64,
+}
+
+/// What is known of a template without a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// It has not been seen, or has been forgotten.
+    New,
+    /// A statement of it has been planned.
+    Seen,
+    /// It cannot be planned without its constants, or not wholly on the device.
+    Refused,
 }
 
 impl fmt::Debug for PlanCache {
@@ -62,6 +87,9 @@ impl fmt::Debug for PlanCache {
         f.debug_struct("PlanCache").field("plans", &self.entries().len()).finish()
     }
 }
+
+/// Templates without a plan that are remembered; when there are more, all are forgotten.
+const SIGHTS: usize = 1 << 10;
 
 /// Plans that are kept; when there are more, the one that was not used for longest goes.
 const PLANS: usize = 256;
@@ -73,6 +101,8 @@ pub(crate) enum Key {
     Text(String),
     /// The hash of a logical plan, which its entry has.
     Logical(u64),
+    /// The hash of a template, which its entry has as a logical plan.
+    Template(u64),
 }
 
 /// A plan, and what it was made of.
@@ -113,6 +143,12 @@ impl Asked {
     /// A query whose plan may be kept; `None` for what is no query, and for one that need not give the same each time.
     pub fn of(plan: &LogicalPlan) -> Option<Self> {
         let (tables, functions) = parts(plan)?;
+        Some(Self { plan: plan.clone(), tables, functions })
+    }
+
+    /// The template `plan` of a query.
+    pub fn of_template(query: &LogicalPlan, plan: &LogicalPlan) -> Option<Self> {
+        let (tables, functions) = parts(query)?;
         Some(Self { plan: plan.clone(), tables, functions })
     }
 
@@ -177,6 +213,17 @@ impl PlanCache {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many plans were found.
+    pub fn plans_found(&self) -> PlansFound {
+        let (kept, by_template) = (&self.found, &self.by_template);
+        PlansFound { kept: kept.load(Ordering::Relaxed), by_template: by_template.load(Ordering::Relaxed) }
+    }
+
+    /// Counts a statement whose plan is that of a template.
+    pub fn found_by_template(&self) {
+        self.by_template.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Forgets all plans.
     pub fn clear(&self) {
         self.entries().clear();
@@ -192,11 +239,38 @@ impl PlanCache {
         if same && let Some(looks) = entry.made_of.looks_if_fresh(now).await {
             entry.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
             if let Ok(plan) = as_new(&entry.plan, &Subqueries::default(), Some(&Arc::new(looks))) {
+                if !matches!(key, Key::Template(_)) {
+                    self.found.fetch_add(1, Ordering::Relaxed);
+                }
                 return Some(plan);
             }
         }
         self.entries().remove(key);
         None
+    }
+
+    /// What is known of a template; it has been seen from now on.
+    pub fn sight(&self, template: u64) -> Sight {
+        let mut sights = self.sights.lock().unwrap_or_else(PoisonError::into_inner);
+        if sights.len() >= SIGHTS && !sights.contains_key(&template) {
+            sights.clear();
+        }
+        let known = sights.get(&template).copied();
+        if known.is_none() {
+            sights.insert(template, Sight::Seen);
+        }
+        known.unwrap_or(Sight::New)
+    }
+
+    /// Notes that a template is of no use.
+    pub fn refuse(&self, template: u64) {
+        self.entries().remove(&Key::Template(template));
+        self.sights.lock().unwrap_or_else(PoisonError::into_inner).insert(template, Sight::Refused);
+    }
+
+    /// Keeps the plan of a template, which is made ready for each run.
+    pub fn keep_template(&self, template: u64, made_of: MadeOf, plan: &Arc<dyn ExecutionPlan>) {
+        self.insert(Key::Template(template), made_of, Arc::clone(plan));
     }
 
     /// Keeps the plan of a statement, if it may be run again. What it was made of was looked at before it was made: what has changed
@@ -207,6 +281,10 @@ impl PlanCache {
         }
         // The plan itself is about to be executed.
         let Ok(plan) = as_new(plan, &Subqueries::default(), None) else { return };
+        self.insert(key, made_of, plan);
+    }
+
+    fn insert(&self, key: Key, made_of: MadeOf, plan: Arc<dyn ExecutionPlan>) {
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
         let mut entries = self.entries();
         if entries.len() >= PLANS {

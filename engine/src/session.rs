@@ -17,7 +17,7 @@ use std::time::Duration;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
@@ -36,12 +36,13 @@ use crate::operator::registry;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::panics;
 use crate::placement::PlaceOnDevice;
-use crate::plan_cache::{Key, MadeOf, Now, PlanCache};
+use crate::plan_cache::{Asked, Key, MadeOf, Now, PlanCache, PlansFound, Sight};
 use crate::planner::KeepingPlanner;
 use crate::profile::{self, Profile, Profiler};
 use crate::report::QueryReport;
 use crate::result::node::DownloadExec;
 use crate::store::{Checks, Store};
+use crate::template::Template;
 
 pub use crate::session::create::Created;
 
@@ -324,7 +325,14 @@ impl Millpond {
             return crate::sql::plan_logical(&self.context, nothing).await;
         }
         let defines = crate::sql::defines(&query);
-        let plan = crate::sql::plan_logical(&self.context, query).await?;
+        let by_template = match &made_of {
+            Some(_) => panics::caught(async { Ok(self.plan_by_template(&query).await) }).await?,
+            None => None,
+        };
+        let plan = match by_template {
+            Some(plan) => plan,
+            None => crate::sql::plan_logical(&self.context, query).await?,
+        };
         if defines {
             // It may be what kept plans were made of.
             self.plans.clear();
@@ -332,6 +340,51 @@ impl Millpond {
             self.plans.keep(Key::Text(sql), made_of, &plan);
         }
         Ok(plan)
+    }
+
+    /// The plan of a query whose plan may be kept, by that of queries that differ in constants alone; `None` where there is none.
+    async fn plan_by_template(&self, query: &LogicalPlan) -> Option<Arc<dyn ExecutionPlan>> {
+        let state = self.context.state();
+        let template = Template::of(query, &state)?;
+        let (number, now) = (template.hash(), Now::State(&state));
+        match self.plans.sight(number) {
+            Sight::Seen => {}
+            Sight::New | Sight::Refused => return None,
+        }
+        let asked = Asked::of_template(query, &template.plan)?;
+        let known = self.plans.find(now, &Key::Template(number), Some(&asked)).await;
+        let is_known = known.is_some();
+        let bound = async {
+            let (plan, made_of) = match known {
+                Some(plan) => (plan, None),
+                None => {
+                    // Looked at before anything is made of it: what changes meanwhile shows the next time.
+                    let made_of = MadeOf::asked(now, asked).await;
+                    crate::store::look(query, &state).await?;
+                    (template.planned(&state).await?, made_of)
+                }
+            };
+            let bound = template.bound(Arc::clone(&plan), &state)?;
+            Ok::<_, DataFusionError>((bound, plan, made_of))
+        };
+        match recorder::during(profile::step::PLAN, bound).await {
+            Ok((Some(bound), plan, made_of)) => {
+                if let Some(made_of) = made_of {
+                    self.plans.keep_template(number, made_of, &plan);
+                }
+                tracing::debug!("planned by template {number:x}");
+                self.plans.found_by_template();
+                Some(bound)
+            }
+            // Other constants of a template that is of use may be.
+            _ if is_known => None,
+            refused => {
+                let why = refused.err().map_or("not wholly on the device".to_string(), |error| error.to_string());
+                tracing::debug!("statements that differ in constants alone are planned each time: {why}");
+                self.plans.refuse(number);
+                None
+            }
+        }
     }
 
     /// A copy of the plan that this statement had before, if there is one and nothing has changed since.
@@ -345,6 +398,11 @@ impl Millpond {
         let (now, key) = (Now::Context(&self.context), Key::Text(sql.to_string()));
         let found = panics::caught(async { Ok(self.plans.find(now, &key, None).await) });
         recorder::during(profile::step::PLAN, found).await
+    }
+
+    /// How many statements had plans that were there.
+    pub fn plans_found(&self) -> PlansFound {
+        self.plans.plans_found()
     }
 
     /// Where columns stay on the device, plans of statements are kept, too.

@@ -12,21 +12,17 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{ScalarValue, internal_datafusion_err};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileScanConfigBuilder, ParquetSource};
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::logical_expr::physical_planning_context::ScalarSubqueryResults;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
-use datafusion::physical_plan::joins::utils::JoinFilter;
-use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
-use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
+
+use crate::rewrite::{reads, with_expressions};
 
 /// Result containers of a plan, and those of one run of it. None: the plan is run itself.
 #[derive(Debug, Clone, Default)]
@@ -121,59 +117,10 @@ impl Subqueries {
             return Ok(Arc::clone(node));
         }
         let unknown = || internal_datafusion_err!("{} reads a subquery, and is not made for another run", node.name());
-        let join_filter = |filter: &JoinFilter| {
-            let expression = self.expression(filter.expression())?;
-            Ok::<_, datafusion::error::DataFusionError>(JoinFilter::new(
-                expression,
-                filter.column_indices().to_vec(),
-                Arc::clone(filter.schema()),
-            ))
-        };
-        let own: Arc<dyn ExecutionPlan> = if let Some(filter) = node.downcast_ref::<FilterExec>() {
-            let predicate = self.expression(filter.predicate())?;
-            Arc::new(FilterExecBuilder::from(filter).with_predicate(predicate).build()?)
-        } else if let Some(project) = node.downcast_ref::<ProjectionExec>() {
-            let expressions = project.expr().iter();
-            let expressions = expressions
-                .map(|one| Ok(ProjectionExpr { expr: self.expression(&one.expr)?, alias: one.alias.clone() }));
-            let expressions = expressions.collect::<Result<Vec<_>>>()?;
-            Arc::new(ProjectionExec::try_new_with_schema_metadata(
-                expressions,
-                Arc::clone(project.input()),
-                &project.schema(),
-            )?)
-        } else if let Some(join) = node.downcast_ref::<HashJoinExec>() {
-            let filter = join.filter().map(join_filter).transpose()?;
-            join.builder().with_filter(filter).build_exec()?
-        } else if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
-            let filter = join.filter().map(join_filter).transpose()?;
-            Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(filter).build()?)
-        } else if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
-            let files = scan.data_source().downcast_ref::<FileScanConfig>().ok_or_else(unknown)?;
-            let parquet = files.file_source.downcast_ref::<ParquetSource>().ok_or_else(unknown)?;
-            let predicate = self.expression(files.file_source.filter().as_ref().ok_or_else(unknown)?)?;
-            let source = Arc::new(parquet.with_predicate(predicate));
-            let config = FileScanConfigBuilder::from(files.clone()).with_source(source).build();
-            Arc::new(DataSourceExec::new(Arc::new(config)))
-        } else {
-            return Err(unknown());
-        };
+        let own = with_expressions(node, &|expression, _| self.expression(expression))?.ok_or_else(unknown)?;
         // What it reads beside what was looked at, such as the keys of a join.
         if self.are_read_by(own.as_ref()) { Err(unknown()) } else { Ok(own) }
     }
-}
-
-/// True if an expression of the node itself has a part that `is` what is sought.
-fn reads(node: &dyn ExecutionPlan, is: impl Fn(&Arc<dyn PhysicalExpr>) -> bool) -> bool {
-    let mut found = false;
-    let walked = node.apply_expressions(&mut |expression| {
-        expression.apply(|part| {
-            found |= is(part);
-            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-        })
-    });
-    // What cannot be looked at may read anything.
-    found || walked.is_err()
 }
 
 /// True if an expression of the node itself reads a subquery whose value is of such a type.

@@ -48,6 +48,7 @@ mod strategies;
 mod subqueries;
 mod support;
 mod surprises;
+mod templates;
 mod text;
 mod tops;
 mod tpch;

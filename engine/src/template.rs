@@ -1,0 +1,331 @@
+//! Plans of statements that differ in the constants of their conditions alone.
+//!
+//!   WHERE a < 7 AND b LIKE 'x%' ─► a < $0 AND b LIKE $1, [7, 'x%'] ─ first time: noted
+//!                                           │                      └ second: DataFusion plans it once, the constants unknown
+//!   WHERE a < 9 AND b LIKE 'y%' ─► the same ┘ ─► that plan with 9 and 'y%' in it ─► placed on the device
+//!
+//! Constants  what a condition of WHERE, HAVING or ON compares with: whole constant operands, computed, of a type that has other values
+//!            than two. Their types, the length of lists, NULL and all other constants are part of the template.
+//! Unknown    to DataFusion while it plans: no rule of its has seen a value, so the plan is right for all of them. No scan of it has a
+//!            condition with a constant, and none a filter that comes while it runs.
+//! Bound      for each statement: scans are told of its constants, and it is placed. What placement and lowering read of constants, they
+//!            read of those at hand.
+//! Kept       for statements whose plans may be kept, wholly on the device. Others are planned each time.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, ScalarValue, internal_err};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::source_as_provider;
+use datafusion::error::Result;
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::expr::{Between, BinaryExpr, InList, Like, Placeholder};
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, TableProviderFilterPushDown, Volatility,
+};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::physical_expr::expressions::{Literal, lit};
+use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
+use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
+
+use crate::node::REPLACE;
+use crate::placement::plan_reasons;
+use crate::rewrite::{reads, with_expressions};
+
+/// The rule that places plans, which a template comes before.
+const PLACES: &str = "place_on_device";
+/// Rules that tell scans what the filters and joins above them leave out: they are asked again once constants are there.
+const TELL_SCANS: [&str; 2] = ["FilterPushdown", "FilterPushdown(Post)"];
+
+/// A statement without the constants of its conditions, and these.
+pub(crate) struct Template {
+    /// With a placeholder for each of them.
+    pub plan: LogicalPlan,
+    values: Vec<ScalarValue>,
+}
+
+impl Template {
+    /// The template of a query, as DataFusion's SQL planner made it; `None` for one without such constants.
+    pub fn of(query: &LogicalPlan, state: &SessionState) -> Option<Self> {
+        let mut values = vec![];
+        let context = SimplifyContext::builder().with_config_options(Arc::clone(state.config().options())).build();
+        let mut constants = Constants { values: &mut values, simplifier: ExprSimplifier::new(context) };
+        let plan = query.clone().transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Filter(_) | LogicalPlan::Join(_) => node.map_expressions(|expr| constants.condition(expr)),
+            other => Ok(Transformed::no(other)),
+        });
+        let plan = plan.data().ok()?;
+        (!values.is_empty()).then_some(Self { plan, values })
+    }
+
+    /// A number that another template seldom has.
+    pub fn hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.plan.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Plans it, the constants unknown; not yet placed.
+    ///
+    /// # Errors
+    /// DataFusion's, and an internal one for a plan that would know constants.
+    pub async fn planned(&self, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
+        let rules = state.physical_optimizers().iter().take_while(|rule| rule.name() != PLACES).cloned();
+        let mut unplaced =
+            SessionStateBuilder::new_from_existing(state.clone()).with_physical_optimizer_rules(rules.collect());
+        // Its own: with another configuration the builder would give the session an empty catalog.
+        let optimizer = &mut unplaced.config().get_or_insert_default().options_mut().optimizer;
+        optimizer.enable_dynamic_filter_pushdown = false;
+        optimizer.enable_join_dynamic_filter_pushdown = false;
+        optimizer.enable_topk_dynamic_filter_pushdown = false;
+        optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+        let unplaced = unplaced.build();
+        let optimised = self.callable(unplaced.optimize(&self.plan)?)?;
+        let plan = DefaultPhysicalPlanner::default().create_physical_plan(&optimised, &unplaced).await?;
+        let is_known = |node: &Arc<dyn ExecutionPlan>| {
+            let is_leaf = node.children().is_empty();
+            !is_leaf || node.is::<DataSourceExec>() || node.is::<EmptyExec>() || node.is::<PlaceholderRowExec>()
+        };
+        if plan.exists(|node| Ok(!is_known(node)))? {
+            return internal_err!("a leaf that may not be ready to run again");
+        }
+        Ok(plan)
+    }
+
+    /// The same plan with a function for each placeholder, which DataFusion can plan; scans have no condition with one.
+    fn callable(&self, optimised: LogicalPlan) -> Result<LogicalPlan> {
+        let call = |part: Expr| {
+            let Expr::Placeholder(placeholder) = &part else { return Ok(Transformed::no(part)) };
+            let Some(index) = index_of(placeholder) else { return Ok(Transformed::no(part)) };
+            let Some(value) = self.values.get(index) else { return internal_err!("{} has no value", placeholder.id) };
+            let parameter =
+                Parameter { index, value: value.clone(), signature: Signature::nullary(Volatility::Volatile) };
+            Ok(Transformed::yes(ScalarUDF::new_from_impl(parameter).call(vec![])))
+        };
+        let node = |node: LogicalPlan| {
+            if let LogicalPlan::TableScan(mut scan) = node {
+                let provider = source_as_provider(&scan.source)?;
+                let mut kept = vec![];
+                for filter in std::mem::take(&mut scan.filters) {
+                    if !filter.exists(|part| Ok(matches!(part, Expr::Placeholder(_))))? {
+                        kept.push(filter);
+                    } else if provider.supports_filters_pushdown(&[&filter])? != [TableProviderFilterPushDown::Inexact]
+                    {
+                        return internal_err!("a scan that tests a constant by itself");
+                    }
+                }
+                scan.filters = kept;
+                return Ok(Transformed::yes(LogicalPlan::TableScan(scan)));
+            }
+            node.map_expressions(|expr| expr.transform_up(call))
+        };
+        optimised.transform_up_with_subqueries(node).data()
+    }
+
+    /// A plan of this template, made ready to run, with the statement's own constants, and placed; `None` if it is not wholly on the
+    /// device, or would be planned otherwise.
+    ///
+    /// # Errors
+    /// DataFusion's, where a constant does not fit; those of the placement.
+    pub fn bound(&self, plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let mut plan = self.with_values(&plan)?;
+        let mut places = false;
+        for rule in state.physical_optimizers() {
+            places |= rule.name() == PLACES;
+            if places || TELL_SCANS.contains(&rule.name()) {
+                plan = rule.optimize(plan, state.config_options())?;
+            }
+        }
+        let reasons = plan_reasons(&plan);
+        Ok(reasons.is_empty().then_some(plan))
+    }
+
+    fn with_values(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let children = plan.children().into_iter().map(|child| self.with_values(child)).collect::<Result<Vec<_>>>()?;
+        let is_parameter = |part: &Arc<dyn PhysicalExpr>| parameter(part).is_some();
+        let mut own = Arc::clone(plan);
+        if reads(plan.as_ref(), is_parameter) {
+            let change =
+                |expression: &Arc<dyn PhysicalExpr>, schema: Option<&Schema>| self.value_in(expression, schema);
+            own = match with_expressions(plan, &change)? {
+                Some(own) if !reads(own.as_ref(), is_parameter) => own,
+                _ => return internal_err!("{} reads a parameter, and is not made for another", plan.name()),
+            };
+        }
+        own.replace_children(children, REPLACE)
+    }
+
+    /// An expression with constants, and what follows from them.
+    fn value_in(&self, expression: &Arc<dyn PhysicalExpr>, schema: Option<&Schema>) -> Result<Arc<dyn PhysicalExpr>> {
+        let value = |part: Arc<dyn PhysicalExpr>| {
+            let Some(parameter) = parameter(&part) else { return Ok(Transformed::no(part)) };
+            let Some(value) = self.values.get(parameter.index) else { return internal_err!("a parameter has a value") };
+            Ok(Transformed::yes(lit(value.clone())))
+        };
+        let bound = Arc::clone(expression).transform_up(value).data()?;
+        let Some(schema) = schema else { return Ok(bound) };
+        let simple = PhysicalExprSimplifier::new(schema).simplify(bound)?;
+        // What fails of constants alone, as the cast of a word to a number, fails while DataFusion plans.
+        let nothing = RecordBatch::new_empty(Arc::new(Schema::empty()));
+        simple.apply(|part| {
+            let of = part.children();
+            if !of.is_empty() && of.into_iter().all(|child| child.is::<Literal>()) {
+                part.evaluate(&nothing)?;
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(simple)
+    }
+}
+
+/// Takes the constants out of conditions.
+struct Constants<'v> {
+    values: &'v mut Vec<ScalarValue>,
+    simplifier: ExprSimplifier,
+}
+
+impl Constants<'_> {
+    /// A condition, or what has conditions in it.
+    fn condition(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
+        expr.transform_down(|part| {
+            let taken = match part {
+                Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) => {
+                    let (left, right) = self.sides(*left, *right);
+                    Expr::BinaryExpr(BinaryExpr { left: Box::new(left), op, right: Box::new(right) })
+                }
+                Expr::Between(Between { expr, negated, low, high }) if !is_constant(&expr) => {
+                    let (low, high) = (self.operand(*low), self.operand(*high));
+                    Expr::Between(Between { expr, negated, low: Box::new(low), high: Box::new(high) })
+                }
+                Expr::InList(InList { expr, list, negated }) if !is_constant(&expr) => {
+                    let list = list.into_iter().map(|item| self.operand(item)).collect();
+                    Expr::InList(InList { expr, list, negated })
+                }
+                Expr::Like(Like { negated, expr, pattern, escape_char, case_insensitive }) if !is_constant(&expr) => {
+                    let pattern = Box::new(self.operand(*pattern));
+                    Expr::Like(Like { negated, expr, pattern, escape_char, case_insensitive })
+                }
+                other => return Ok(Transformed::no(other)),
+            };
+            // What else is in its operands stays as it is.
+            Ok(Transformed::new(taken, true, TreeNodeRecursion::Jump))
+        })
+    }
+
+    fn sides(&mut self, left: Expr, right: Expr) -> (Expr, Expr) {
+        match (is_constant(&left), is_constant(&right)) {
+            (false, true) => (left, self.operand(right)),
+            (true, false) => (self.operand(left), right),
+            _ => (left, right),
+        }
+    }
+
+    /// A placeholder for a constant; anything else as it is.
+    fn operand(&mut self, expr: Expr) -> Expr {
+        if !is_constant(&expr) {
+            return expr;
+        }
+        let computed = self.simplifier.coerce(expr.clone(), &DFSchema::empty());
+        let computed = computed.and_then(|expr| self.simplifier.simplify(expr));
+        let Ok(Expr::Literal(value, None)) = computed else { return expr };
+        if value.is_null() || !has_values(&value.data_type()) {
+            return expr;
+        }
+        let field = Arc::new(Field::new("", value.data_type(), false));
+        self.values.push(value);
+        Expr::Placeholder(Placeholder::new_with_field(format!("{PREFIX}{}", self.values.len() - 1), Some(field)))
+    }
+}
+
+const PREFIX: &str = "$millpond_";
+
+fn index_of(placeholder: &Placeholder) -> Option<usize> {
+    placeholder.id.strip_prefix(PREFIX)?.parse().ok()
+}
+
+fn is_comparison(op: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+}
+
+/// True for an expression of constants alone.
+fn is_constant(expr: &Expr) -> bool {
+    let other = expr.exists(|part| {
+        Ok(!matches!(
+            part,
+            Expr::Literal(_, None)
+                | Expr::BinaryExpr(_)
+                | Expr::Cast(_)
+                | Expr::TryCast(_)
+                | Expr::Negative(_)
+                | Expr::ScalarFunction(_)
+        ))
+    });
+    matches!(other, Ok(false))
+}
+
+/// Types of which a statement may have any value: rules look at the two booleans.
+fn has_values(data_type: &DataType) -> bool {
+    data_type.is_numeric()
+        || matches!(
+            data_type,
+            DataType::Date32
+                | DataType::Date64
+                | DataType::Timestamp(..)
+                | DataType::Time32(_)
+                | DataType::Time64(_)
+                | DataType::Utf8
+                | DataType::LargeUtf8
+                | DataType::Utf8View
+        )
+}
+
+/// The constant of a template's plan, with the value that it had when that was made.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Parameter {
+    index: usize,
+    value: ScalarValue,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Parameter {
+    fn name(&self) -> &str {
+        "millpond_parameter"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    // As the placeholder in whose place it stands.
+    fn schema_name(&self, _args: &[Expr]) -> Result<String> {
+        Ok(format!("{PREFIX}{}", self.index))
+    }
+
+    fn return_type(&self, _args: &[DataType]) -> Result<DataType> {
+        Ok(self.value.data_type())
+    }
+
+    fn return_field_from_args(&self, _args: ReturnFieldArgs) -> Result<FieldRef> {
+        Ok(Arc::new(Field::new("", self.value.data_type(), false)))
+    }
+
+    fn invoke_with_args(&self, _args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        internal_err!("a parameter of a template is no function that runs")
+    }
+}
+
+/// The parameter that an expression is.
+fn parameter(expression: &Arc<dyn PhysicalExpr>) -> Option<&Parameter> {
+    expression.downcast_ref::<ScalarFunctionExpr>()?.fun().inner().downcast_ref()
+}
