@@ -113,6 +113,11 @@ pub trait SourceRun: Send + Sync {
         None
     }
 
+    /// How many different values a column has, if that is known.
+    fn distinct(&self, _column: usize) -> Option<u64> {
+        None
+    }
+
     /// What is prepared for one source serves any other with the same stamp in its place: their facts are the same.
     fn stamp(&self) -> u64 {
         0

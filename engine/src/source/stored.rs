@@ -70,6 +70,10 @@ impl SourceRun for StoredRun {
         Some(self.view.columns.iter().enumerate().filter_map(is_text).collect())
     }
 
+    fn distinct(&self, column: usize) -> Option<u64> {
+        self.view.columns.get(column)?.as_ref()?.different()
+    }
+
     fn stamp(&self) -> u64 {
         self.view.stamp()
     }

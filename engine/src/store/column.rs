@@ -415,6 +415,12 @@ impl About {
         if self.long { Physical::LongText } else { storage(self.ty).0 }
     }
 
+    /// How many different values it has, if that is known; NULL is none of them.
+    pub fn different(&self) -> Option<u64> {
+        let values = |dictionary: &SharedDictionary| dictionary.lock().len() as u64;
+        self.distinct.or_else(|| self.dictionary.as_ref().map(values))
+    }
+
     /// No two of its rows have the same integer, and none is NULL.
     pub fn is_unique(&self) -> bool {
         self.facts.nulls == 0 && self.distinct == Some(self.facts.rows)

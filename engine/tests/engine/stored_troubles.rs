@@ -295,3 +295,33 @@ async fn facts_of_integers_in_no_order() {
         assert!(listed.contains(facts), "{facts}\n{listed}");
     }
 }
+
+/// 150,000 groups by two keys: where loads have counted their values, the table is large enough from the start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_of_groups_begin_with_the_values_of_their_keys() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("t.parquet");
+    let keys = |of: &dyn Fn(i64) -> i64| Arc::new((0..150_000).map(of).collect::<Int64Array>()) as ArrayRef;
+    let columns = [("a", keys(&|row| row % 500 * 15_000)), ("b", keys(&|row| row / 500 * 7 % 300 * 20_000))];
+    write_parquet(&RecordBatch::try_from_iter(columns).expect("columns"), &path, 30_000);
+    let session = async |device| {
+        let session = session_with(device, 2, Fallback::Allow);
+        let path = path.to_str().expect("UTF-8");
+        session.context().register_parquet("t", path, Default::default()).await.expect("read");
+        session
+    };
+    let (cpu, sim) = (session(DeviceChoice::Cpu).await, session(DeviceChoice::Sim).await);
+    sim.execute("SELECT * FROM millpond_cache_warm('t')").await.expect("warmed");
+    let mut launches = vec![];
+    for sql in [
+        "SELECT a, b, count(*) AS c FROM t GROUP BY a, b",
+        // Of a key that is computed nothing is known.
+        "SELECT a + 1 AS a, b, count(*) AS c FROM t GROUP BY a + 1, b",
+    ] {
+        let expected = answer(&cpu, sql).await;
+        let result = sim.execute(sql).await.expect("an answer");
+        assert_eq!(expected.difference(&Answer::new(&result.schema, &result.batches), false), None, "{sql}");
+        launches.push(result.report.launches);
+    }
+    assert!(launches[0] < launches[1], "{launches:?} launches");
+}

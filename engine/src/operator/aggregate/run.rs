@@ -5,8 +5,8 @@
 //!                             └─ grow: 8 times at first, twice when large ─► the rows that were left, again
 //!   one table for all keys does not fit ─► one after the other for 2, 4, … 256 parts of the keys, over the same rows again
 //!
-//! Size     a hash table starts small, whatever the extent's rows: with what an earlier run of the plan needed, else with room for
-//!          65,536 groups. It is never more than twice as large as its groups ask for, once it is large.
+//! Size     a hash table starts small, whatever the extent's rows: with what an earlier run of the plan needed, else with as many groups
+//!          as its keys have values, where that is known and not very many, else with room for 65,536. It is never more than twice as large as its groups ask for, once it is large.
 //! Waits    in a first run: for the number of rows left over, where there might be any; before a large output, for the number of groups.
 //! Memory   promised by the governor before it is allocated; while a table grows, the old one and the new. Where there is none to
 //!          grow, the table fills up to seven eighths before the run begins again with fewer keys at a time.
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use millpond_kernels::codegen::ir::{Regime, SinkSpec};
+use millpond_kernels::codegen::ir::{Node, Regime, SinkSpec};
 use millpond_kernels::layout::{KeyPart, StateLayout};
 use millpond_kernels::pipeline::{Input, Leftover, Pipeline};
 use millpond_kernels::tune;
@@ -32,10 +32,13 @@ use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::lower::LoweredSegment;
 use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
+use crate::program::segments::Origin;
 use crate::program::texts::Made;
 
 /// Groups that a hash table has room for at first, unless the rows are fewer.
 const GROUPS_AT_FIRST: u64 = 1 << 16;
+/// And where rows may be left out before they get there, though their keys have more values.
+const GROUPS_OF_SOME_ROWS: u64 = 1 << 20;
 /// A table grows by this factor while it is small, since every turn asks the device and reads the rows that were left again.
 const FAST_GROWTH: u64 = 8;
 /// Bytes up to which a table is small.
@@ -264,12 +267,13 @@ impl Adding<'_> {
             } else {
                 None
             };
-            let made = match learnt {
-                Some(learnt) => self.zeroed_state(self.layout(pipeline, learnt.max(first))?),
+            let known = learnt.or_else(|| self.known_groups(pipeline, rows));
+            let made = match known {
+                Some(known) => self.zeroed_state(self.layout(pipeline, known.max(first))?),
                 None => self.zeroed_state(self.layout(pipeline, rows.min(first))?),
             };
             *slot = Some(match made {
-                Err(failure) if failure.is_out_of_memory() && learnt.is_some() => {
+                Err(failure) if failure.is_out_of_memory() && known.is_some() => {
                     self.zeroed_state(self.layout(pipeline, rows.min(first))?)?
                 }
                 made => made?,
@@ -279,6 +283,35 @@ impl Adding<'_> {
             }
         }
         Ok(slot.as_mut().ok_or_else(|| EngineError::internal("the table was just made"))?)
+    }
+
+    /// How many groups there may be of `rows` rows, by how many values each key has, if that is known and more than a table begins with.
+    fn known_groups(&self, pipeline: &Pipeline, rows: u64) -> Option<u64> {
+        let (segment, spec) = (self.segment, &self.prepared.lowered.last.spec);
+        let program = &segment.run.prepared.program;
+        let (Origin::Source(source), SinkSpec::Aggregate(aggregate)) =
+            (&program.segments[segment.index].origin, &spec.sink)
+        else {
+            return None;
+        };
+        let is_small = segment.passes > 1 || segment.run.options.debug_groups_at_first > 0;
+        if is_small || !self.prepared.lowered.cuts.is_empty() {
+            return None;
+        }
+        let mut groups = 1_u64;
+        for key in &aggregate.keys {
+            let mut node = *key;
+            while let Node::Convert { of, .. } = spec.graph.node(node) {
+                node = *of;
+            }
+            let Node::Column { index } = spec.graph.node(node) else { return None };
+            let values = segment.run.sources[*source].distinct(*index as usize)?;
+            groups = groups.saturating_mul(values + u64::from(spec.graph.ty(node).nullable));
+        }
+        let most = if spec.filters.is_empty() { rows } else { rows.min(GROUPS_OF_SOME_ROWS) };
+        let groups = groups.min(most);
+        let fits = self.layout(pipeline, groups).is_ok_and(|layout| layout.bytes <= SMALL_TABLE_BYTES);
+        (groups > GROUPS_AT_FIRST && fits).then_some(groups)
     }
 
     /// Makes room for more groups in a full table. `left` rows at least are still to come.
