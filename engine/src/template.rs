@@ -19,6 +19,7 @@ use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue, internal_err};
+use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
@@ -115,13 +116,22 @@ impl Template {
         let node = |node: LogicalPlan| {
             if let LogicalPlan::TableScan(mut scan) = node {
                 let provider = source_as_provider(&scan.source)?;
+                let partitions =
+                    provider.downcast_ref::<ListingTable>().map(|table| &table.options().table_partition_cols);
+                let is_partition = |part: &Expr| match part {
+                    Expr::Column(column) => {
+                        partitions.is_some_and(|of| of.iter().any(|(name, _)| *name == column.name))
+                    }
+                    _ => false,
+                };
                 let mut kept = vec![];
                 for filter in std::mem::take(&mut scan.filters) {
                     if !filter.exists(|part| Ok(matches!(part, Expr::Placeholder(_))))? {
                         kept.push(filter);
                     } else if provider.supports_filters_pushdown(&[&filter])? != [TableProviderFilterPushDown::Inexact]
+                        || filter.exists(|part| Ok(is_partition(part)))?
                     {
-                        return internal_err!("a scan that tests a constant by itself");
+                        return internal_err!("a scan that tests a constant by itself, or chooses files by it");
                     }
                 }
                 scan.filters = kept;

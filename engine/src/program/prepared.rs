@@ -9,7 +9,7 @@
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::column::dictionary::SourceDictionaries;
 use crate::column::{ColumnInfo, DictionaryId};
@@ -220,6 +220,15 @@ impl Prepared {
     pub fn answers_hold(&self) -> bool {
         let stay = self.stamps.iter().all(|stamp| *stamp != 0);
         stay && self.lessons.takes_all_at_once() && !self.program.streams_out()
+    }
+
+    /// The same, if nobody has them at the moment.
+    pub fn tables_now(&self) -> Option<MutexGuard<'_, Tables>> {
+        match self.tables.try_lock() {
+            Ok(tables) => Some(tables),
+            Err(TryLockError::Poisoned(tables)) => Some(tables.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// The tables that its runs share.

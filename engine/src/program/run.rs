@@ -18,6 +18,9 @@ use tokio::sync::RwLock;
 
 use crate::column::{ColumnInfo, DictionaryId, Form};
 use crate::expr::{Dictionary, Lookup};
+use crate::panics;
+use crate::profile;
+use crate::profile::step::PREPARE;
 use crate::program::answers::Asked;
 use crate::program::context::RunContext;
 use crate::program::contract::SourceRun;
@@ -121,8 +124,20 @@ impl Run {
         self.options.most_dictionary_values() * texts::IF_NEEDED
     }
 
-    /// A table of a launch over a dictionary, as far as the dictionary goes.
-    pub fn lookup(&self, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
+    /// A table of a launch over a dictionary, as far as the dictionary goes. Where it is to be evaluated, or somebody does that now, this
+    /// is done on a thread that may be blocked.
+    pub async fn lookup(self: &Arc<Self>, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
+        let is_there = self.prepared.tables_now().is_some_and(|tables| tables.is_evaluated(lookup));
+        if is_there {
+            return self.lookup_here(lookup, stream);
+        }
+        let (run, lookup, stream) = (Arc::clone(self), lookup.clone(), stream.clone());
+        let evaluate = profile::beside_call("dictionary", PREPARE, move || run.lookup_here(&lookup, &stream));
+        let evaluated = tokio::task::spawn_blocking(evaluate).await;
+        evaluated.map_err(|error| Failure::from(panics::task_ended(error)))?
+    }
+
+    fn lookup_here(&self, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
         let (mut own, most) = (self.tables(), self.most_values_if_needed());
         let kept = |(source, column): (usize, usize), table: &HostTable<'_>| match self.sources.get(source) {
             Some(source) => source.lookup(column, table, &self.context, stream),

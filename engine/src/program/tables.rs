@@ -7,6 +7,7 @@
 //!   Run ──────► RunTables: tables on the device, ranks that states keep                               gone with the run
 //!
 //! Threads   one lock around a program's tables, so that each value is interned and evaluated once. A run locks its own tables first.
+//!           Expressions are evaluated on threads that may be blocked, not on those of the runtime.
 //! Limit     a column with more values than the options allow starts the run again without a dictionary, or with a larger one; in
 //!           the end the CPU takes over.
 //! Order     codes are given in order of first appearance, so they differ from program to program; answers do not.
@@ -132,6 +133,12 @@ impl Tables {
             }),
             None => Err(EngineError::internal(format!("dictionary {} is not defined", id.0)).into()),
         }
+    }
+
+    /// True if what a lookup has is there for each code of its dictionary: no expression is to be evaluated.
+    pub fn is_evaluated(&self, lookup: &Lookup) -> bool {
+        let known = self.known.iter().find(|(known, _)| known == lookup);
+        known.is_some_and(|(_, values)| values.len() == self.len(lookup.dictionary))
     }
 
     /// What a lookup has for each code of its dictionary so far.

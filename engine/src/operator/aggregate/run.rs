@@ -37,8 +37,8 @@ use crate::program::texts::Made;
 
 /// Groups that a hash table has room for at first, unless the rows are fewer.
 const GROUPS_AT_FIRST: u64 = 1 << 16;
-/// And where rows may be left out before they get there, though their keys have more values.
-const GROUPS_OF_SOME_ROWS: u64 = 1 << 20;
+/// It begins with as many as its keys have values up to so many, where rows may be left out before they get there.
+const GROUPS_OF_SOME_ROWS: u64 = 1 << 18;
 /// A table grows by this factor while it is small, since every turn asks the device and reads the rows that were left again.
 const FAST_GROWTH: u64 = 8;
 /// Bytes up to which a table is small.
@@ -308,10 +308,10 @@ impl Adding<'_> {
             let values = segment.run.sources[*source].distinct(*index as usize)?;
             groups = groups.saturating_mul(values + u64::from(spec.graph.ty(node).nullable));
         }
+        // Keys with more values together than there are rows have far fewer groups; and so may those of rows that pass a filter.
         let most = if spec.filters.is_empty() { rows } else { rows.min(GROUPS_OF_SOME_ROWS) };
-        let groups = groups.min(most);
-        let fits = self.layout(pipeline, groups).is_ok_and(|layout| layout.bytes <= SMALL_TABLE_BYTES);
-        (groups > GROUPS_AT_FIRST && fits).then_some(groups)
+        let fits = || self.layout(pipeline, groups).is_ok_and(|layout| layout.bytes <= SMALL_TABLE_BYTES);
+        (groups > GROUPS_AT_FIRST && groups <= most && fits()).then_some(groups)
     }
 
     /// Makes room for more groups in a full table. `left` rows at least are still to come.
