@@ -14,10 +14,13 @@
 //!   first launch   of all 22 queries, over columns that stay: from a repeated statement's text to its first launch, with the look at
 //!                  its files; by `Millpond::execute`, until its plan is there, and by `context().sql()`. The table at the end has
 //!                  the median of each, of all, and the largest.
+//!   other constants   of all 22 queries, each time with others: from a statement's text to its placed plan, planned alone, and by the
+//!                  plan of statements that differ in constants alone.
 //! ```
 //!
 //! `launch` and `run` contain what the simulated driver does for each call, which a real one does faster or slower.
 
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +33,7 @@ use millpond::datafusion::prelude::{ParquetReadOptions, SessionConfig};
 use millpond::placement::PlaceOnDevice;
 use millpond::{DeviceChoice, EngineError, Fallback, Millpond, QueryReport};
 use millpond_data::tpch::{Options, Table, generate};
+use millpond_queries::Suite;
 use tokio::runtime::Runtime;
 
 const QUERIES: [&str; 6] = ["q01", "q03", "q06", "q09", "q18", "q21"];
@@ -187,6 +191,54 @@ fn median(mut of: Vec<Duration>) -> f64 {
     of.get(of.len() / 2).map_or(f64::NAN, |middle| middle.as_secs_f64() * 1e3)
 }
 
+/// Medians of each query, then of all of them, and the largest.
+fn print_table(labels: &[&str], mut rows: Vec<(String, Vec<f64>)>) {
+    let line = |name: &str, of: Vec<String>| println!("{name:>8}{}", of.concat());
+    line("", labels.iter().map(|label| format!("{label:>10}")).collect());
+    let figures = |of: &[f64]| of.iter().map(|ms| format!("{ms:>10.3}")).collect();
+    let mut columns: Vec<Vec<f64>> = (0..labels.len()).map(|at| rows.iter().map(|(_, of)| of[at]).collect()).collect();
+    columns.iter_mut().for_each(|column| column.sort_by(f64::total_cmp));
+    rows.push(("median".into(), columns.iter().map(|of| of[of.len() / 2]).collect()));
+    rows.push(("largest".into(), columns.iter().map(|of| of[of.len() - 1]).collect()));
+    rows.iter().for_each(|(name, medians)| line(name, figures(medians)));
+}
+
+fn other_constants(criterion: &mut Criterion) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    generate(&Options::new(SCALE, folder.path()), &|_, _| ()).expect("the rows are written");
+    let runtime = Runtime::new().expect("a runtime");
+    let (alone, by_template) = runtime.block_on(async { (session(folder.path()).await, session(folder.path()).await) });
+    let suite = Suite::named("tpch").expect("a suite");
+    let mut table: Vec<(String, Vec<f64>)> = Vec::new();
+    for query in &suite.queries {
+        let run = Cell::new(0);
+        let statement = || {
+            run.set(run.get() + 1);
+            suite.varied(query, 7, run.get()).expect("a query of TPC-H").sql
+        };
+        let mut group = criterion.benchmark_group(format!("other constants of {}", query.id));
+        let mut medians = Vec::new();
+        for is_alone in [true, false] {
+            let samples = RefCell::new(Vec::new());
+            repeat(&mut group, &runtime, if is_alone { "alone" } else { "template" }, || async {
+                let sql = statement();
+                let began = Instant::now();
+                match is_alone {
+                    true => drop(planned(&alone, &sql).await),
+                    false => drop(by_template.plan(&sql).await.expect("a plan")),
+                }
+                samples.borrow_mut().push(began.elapsed());
+                began.elapsed()
+            });
+            medians.push(median(samples.into_inner()));
+        }
+        group.finish();
+        table.push((query.id.clone(), medians));
+    }
+    println!("ms from a statement with other constants to its placed plan");
+    print_table(&["alone", "template"], table);
+}
+
 fn repeated(criterion: &mut Criterion) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     generate(&Options::new(SCALE, folder.path()), &|_, _| ()).expect("the rows are written");
@@ -214,7 +266,7 @@ fn repeated(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(format!("first launch of {name}"));
         let mut medians = Vec::new();
         for (label, way) in ways {
-            let samples = std::cell::RefCell::new(Vec::new());
+            let samples = RefCell::new(Vec::new());
             repeat(&mut group, &runtime, label, || async {
                 let took = first_launch(&session, sql, way).await;
                 samples.borrow_mut().push(took);
@@ -226,14 +278,7 @@ fn repeated(criterion: &mut Criterion) {
         table.push((name.clone(), medians));
     }
     println!("ms from a repeated statement to its first launch, and to its plan alone");
-    let line = |name: &str, of: Vec<String>| println!("{name:>8}{}", of.concat());
-    line("", ways.iter().map(|(label, _)| format!("{label:>10}")).collect());
-    let figures = |of: &[f64]| of.iter().map(|ms| format!("{ms:>10.3}")).collect();
-    table.iter().for_each(|(name, medians)| line(name, figures(medians)));
-    let mut columns: Vec<Vec<f64>> = (0..ways.len()).map(|way| table.iter().map(|(_, of)| of[way]).collect()).collect();
-    columns.iter_mut().for_each(|column| column.sort_by(f64::total_cmp));
-    line("median", figures(&columns.iter().map(|of| of[of.len() / 2]).collect::<Vec<_>>()));
-    line("largest", figures(&columns.iter().map(|of| of[of.len() - 1]).collect::<Vec<_>>()));
+    print_table(&ways.map(|(label, _)| label), table);
 }
 
 criterion_group! {
@@ -243,6 +288,6 @@ criterion_group! {
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(2))
         .without_plots();
-    targets = repeated, host
+    targets = repeated, other_constants, host
 }
 criterion_main!(benches);

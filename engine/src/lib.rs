@@ -38,6 +38,7 @@ pub mod sql;
 pub mod store;
 pub mod subqueries;
 mod template;
+mod workers;
 
 pub use datafusion;
 // The language of kernels, and device memory: operators of other crates are written with them.

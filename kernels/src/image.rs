@@ -71,12 +71,21 @@ impl Image {
 pub struct Images {
     device: Device,
     modules: Vec<Mutex<Option<Module>>>,
+    blocking: Blocking,
 }
+
+/// Runs what may block the thread for long: assembling an image, or waiting for somebody who does.
+pub type Blocking = fn(&mut dyn FnMut());
 
 impl Images {
     /// Loads nothing yet.
     pub fn new(device: &Device) -> Images {
-        Images { device: device.clone(), modules: IMAGES.iter().map(|_| Mutex::new(None)).collect() }
+        Self::blocking_by(device, |work| work())
+    }
+
+    /// The same for threads that must know when they are about to be blocked.
+    pub fn blocking_by(device: &Device, blocking: Blocking) -> Images {
+        Images { device: device.clone(), modules: IMAGES.iter().map(|_| Mutex::new(None)).collect(), blocking }
     }
 
     pub fn device(&self) -> &Device {
@@ -103,11 +112,20 @@ impl Images {
     /// What the driver says about loading the image or finding the kernel.
     pub fn kernel(&self, image: &str, name: &str) -> Result<Kernel> {
         let at = IMAGES.iter().position(|known| known.name == image).expect("an image of this crate");
-        let mut module = self.modules[at].lock().unwrap_or_else(PoisonError::into_inner);
-        let loaded = match &mut *module {
-            Some(loaded) => loaded,
-            empty => empty.insert(self.device.load_module(IMAGES[at].text)?),
-        };
-        loaded.kernel(name)
+        if let Ok(module) = self.modules[at].try_lock()
+            && let Some(loaded) = &*module
+        {
+            return loaded.kernel(name);
+        }
+        let mut kernel = None;
+        (self.blocking)(&mut || {
+            let mut module = self.modules[at].lock().unwrap_or_else(PoisonError::into_inner);
+            let loaded = match &mut *module {
+                Some(loaded) => Ok(loaded),
+                empty => self.device.load_module(IMAGES[at].text).map(|module| empty.insert(module)),
+            };
+            kernel = Some(loaded.and_then(|module| module.kernel(name)));
+        });
+        kernel.expect("the work was done")
     }
 }

@@ -20,6 +20,7 @@
 //!          panic of DataFusion itself and one on both sides too: the generator avoids the forms that DataFusion panics over.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
@@ -141,7 +142,7 @@ impl Trial {
         let variant = variant.unwrap_or(number as usize % VARIANTS.len());
         let mut rng = Rng::new(seed ^ 0x7717, number);
         let pair = (VARIANTS[variant].cache == Cache::Auto && rng.chance(48))
-            .then(|| rng.pick(&[Order::InTurn, Order::InTurn, Order::InRows, Order::Doors]));
+            .then(|| rng.pick(&[Order::InTurn, Order::InRows, Order::Doors, Order::Anew]));
         Trial { variant, pair }
     }
 
@@ -580,7 +581,12 @@ fn located(message: &str) -> String {
 }
 
 async fn run(session: &Millpond, sql: &str, door: Door) -> Ran {
-    let (session, sql) = (session.clone(), sql.to_string());
+    static ANEW: AtomicU64 = AtomicU64::new(0);
+    let session = session.clone();
+    let sql = match door {
+        Door::Execute | Door::Sql => sql.to_string(),
+        Door::Anew => format!("{sql} -- {}", ANEW.fetch_add(1, Ordering::Relaxed)),
+    };
     caught(async move {
         if door == Door::Sql {
             let plan = session.context().sql(&sql).await?.create_physical_plan().await?;
@@ -710,7 +716,7 @@ mod tests {
         let pairs = trials.iter().filter(|trial| trial.pair.is_some()).count();
         assert!((900..1100).contains(&pairs), "{pairs} of 3000");
         assert!(trials.iter().all(|trial| trial.pair.is_none() || VARIANTS[trial.variant].cache == Cache::Auto));
-        for order in [Order::InTurn, Order::InRows, Order::Doors] {
+        for order in [Order::InTurn, Order::InRows, Order::Doors, Order::Anew] {
             assert!(trials.iter().filter(|trial| trial.pair == Some(order)).count() > 150, "{order:?}");
         }
     }

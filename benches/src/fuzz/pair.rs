@@ -4,6 +4,7 @@
 //!   A: … k < 3      DataFusion: a        in turn   A B A B        each run against the answer of its own text
 //!   B: … k < 17     DataFusion: b        in rows   A A B B A
 //!                                        doors     A B, then A B by DataFusion's own door
+//!                                        anew      A B, then A B in other spaces: by the plan that both have without their constants
 //! ```
 //!
 //! Kept     plans by text, plans by optimised logical plan (DataFusion's own door), columns, and what earlier runs have found.
@@ -21,6 +22,8 @@ use crate::runner::is_ordered;
 pub enum Door {
     /// The engine's own: plans are kept by text.
     Execute,
+    /// The same with a text that it has not seen: it has the plan of statements that differ in constants alone.
+    Anew,
     /// DataFusion's: it parses and optimises, and plans are kept by what comes of that.
     Sql,
 }
@@ -31,23 +34,30 @@ pub enum Order {
     InTurn,
     InRows,
     Doors,
+    Anew,
 }
 
 impl Order {
     /// Which of the two statements runs (0 or 1), and by which door.
     pub fn runs(self) -> &'static [(usize, Door)] {
-        use Door::{Execute, Sql};
+        use Door::{Anew, Execute, Sql};
         match self {
             Order::InTurn => &[(0, Execute), (1, Execute), (0, Execute), (1, Execute)],
             Order::InRows => &[(0, Execute), (0, Execute), (1, Execute), (1, Execute), (0, Execute)],
             Order::Doors => &[(0, Execute), (1, Execute), (0, Sql), (1, Sql), (0, Sql)],
+            Order::Anew => &[(0, Execute), (1, Execute), (0, Anew), (1, Anew)],
         }
     }
 
     /// As a difference names it.
     fn text(self) -> String {
         let one = |(statement, door): &(usize, Door)| {
-            format!("{}{}", ["A", "B"][*statement], if *door == Door::Sql { " by sql()" } else { "" })
+            let door = match door {
+                Door::Execute => "",
+                Door::Anew => " anew",
+                Door::Sql => " by sql()",
+            };
+            format!("{}{door}", ["A", "B"][*statement])
         };
         self.runs().iter().map(one).collect::<Vec<_>>().join(", ")
     }
@@ -112,7 +122,7 @@ mod tests {
     use super::*;
     use crate::fuzz::lab::Operators;
 
-    const ORDERS: [Order; 3] = [Order::InTurn, Order::InRows, Order::Doors];
+    const ORDERS: [Order; 4] = [Order::InTurn, Order::InRows, Order::Doors, Order::Anew];
 
     fn answered(value: i64) -> Ran {
         let column = Arc::new(Int64Array::from(vec![value])) as ArrayRef;

@@ -32,6 +32,8 @@ const ROOMS: &[(&str, &str)] = &[
     // What all device nodes of a plan have in common.
     ("node.rs", "ground"),
     ("subqueries.rs", "ground"),
+    ("rewrite.rs", "ground"),
+    ("workers.rs", "ground"),
     ("looks.rs", "ground"),
     ("profile/", "profile"),
     ("device/", "device"),

@@ -36,6 +36,7 @@ use crate::device::start::{Start, StartUp};
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, DeviceTimeout, MillpondOptions};
 use crate::profile::DeviceFacts;
+use crate::workers::off_workers;
 
 /// One device with its pools, shared by the queries that run on it.
 pub struct Engine {
@@ -186,7 +187,7 @@ impl Engine {
         spiller.serve(&governor);
         let streams = StreamPool::new(&device);
         let pipelines = Arc::new(PipelineCache::new(&device));
-        let images = Arc::new(Images::new(&device));
+        let images = Arc::new(Images::blocking_by(&device, |work| off_workers(work)));
         let name = if sim.is_some() { "simulated device".to_string() } else { device.limits().name.clone() };
         let (strategy, log_path) = (options.memory_resource, options.memory_log.clone());
         Ok(Self {

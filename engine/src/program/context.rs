@@ -9,7 +9,6 @@ use millpond_kernels::KernelError;
 use millpond_kernels::codegen::ir::PipelineSpec;
 use millpond_kernels::pipeline::Pipeline;
 use millpond_memory::Scope;
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::device::Engine;
 use crate::device::host_memory::HostHold;
@@ -18,6 +17,7 @@ use crate::looks::Looks;
 use crate::options::{Fallback, MillpondOptions};
 use crate::program::counts::Tally;
 use crate::subqueries::Subqueries;
+use crate::workers::off_workers;
 
 /// Where a run tells what a user should hear of.
 pub trait Notes: Send + Sync {
@@ -112,54 +112,5 @@ impl RunContext {
         };
         self.tally.note(&pipeline);
         Ok(pipeline)
-    }
-}
-
-/// Does work that takes a thread for milliseconds. The other tasks of the worker thread that it is on go to another one meanwhile.
-fn off_workers<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current() {
-        Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
-        _ => work(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    #[test]
-    fn work_off_the_workers_stops_no_other_task() {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().expect("a runtime");
-        let (sender, receiver) = mpsc::channel();
-        let (begun, begins) = tokio::sync::oneshot::channel();
-        let working = runtime.spawn(async move {
-            off_workers(|| {
-                begun.send(()).expect("somebody waits");
-                receiver.recv().expect("the other task goes on")
-            })
-        });
-        // Without another worker thread this task would not run before the first one ends.
-        let other = runtime.spawn(async move {
-            begins.await.expect("it begins");
-            sender.send(7).expect("somebody waits");
-        });
-        let both = async { (working.await.expect("it ends"), other.await.expect("it ends")) };
-        assert_eq!(
-            runtime
-                .block_on(async { tokio::time::timeout(std::time::Duration::from_secs(60), both).await })
-                .expect("in time")
-                .0,
-            7
-        );
-    }
-
-    #[test]
-    fn a_runtime_of_one_thread_works_itself() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        assert_eq!(runtime.block_on(async { off_workers(|| 7) }), 7);
-        assert_eq!(off_workers(|| 7), 7);
     }
 }

@@ -896,7 +896,7 @@ impl SegmentRun {
     /// A table over a dictionary. Where there is no pinned memory for a large one, it waits until some has come back.
     pub(crate) async fn dictionary_table(&self, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
         loop {
-            match self.run.lookup(lookup, stream).await {
+            match self.run.lookup(lookup, stream) {
                 Err(Failure::Pinned(_)) => {
                     drop(self.run.engine.pinned.take(HostKind::Upload, LARGE_TABLE_BYTES).await?);
                 }

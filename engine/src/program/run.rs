@@ -18,9 +18,6 @@ use tokio::sync::RwLock;
 
 use crate::column::{ColumnInfo, DictionaryId, Form};
 use crate::expr::{Dictionary, Lookup};
-use crate::panics;
-use crate::profile;
-use crate::profile::step::PREPARE;
 use crate::program::answers::Asked;
 use crate::program::context::RunContext;
 use crate::program::contract::SourceRun;
@@ -32,6 +29,7 @@ use crate::program::prepared::{Lessons, Prepared};
 use crate::program::tables::{HostTable, RunTables};
 use crate::program::texts::{self, Made, Reached};
 use crate::result::results::{Output, Results};
+use crate::workers::off_workers;
 
 /// One attempt at running a program.
 pub struct Run {
@@ -125,16 +123,13 @@ impl Run {
     }
 
     /// A table of a launch over a dictionary, as far as the dictionary goes. Where it is to be evaluated, or somebody does that now, this
-    /// is done on a thread that may be blocked.
-    pub async fn lookup(self: &Arc<Self>, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
+    /// is done beside the runtime's tasks.
+    pub fn lookup(&self, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
         let is_there = self.prepared.tables_now().is_some_and(|tables| tables.is_evaluated(lookup));
-        if is_there {
-            return self.lookup_here(lookup, stream);
+        match is_there {
+            true => self.lookup_here(lookup, stream),
+            false => off_workers(|| self.lookup_here(lookup, stream)),
         }
-        let (run, lookup, stream) = (Arc::clone(self), lookup.clone(), stream.clone());
-        let evaluate = profile::beside_call("dictionary", PREPARE, move || run.lookup_here(&lookup, &stream));
-        let evaluated = tokio::task::spawn_blocking(evaluate).await;
-        evaluated.map_err(|error| Failure::from(panics::task_ended(error)))?
     }
 
     fn lookup_here(&self, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {

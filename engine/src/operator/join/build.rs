@@ -62,7 +62,7 @@ struct KnownTable {
 
 /// A build side while its table is made.
 struct Building<'a> {
-    run: &'a Arc<Run>,
+    run: &'a Run,
     index: usize,
     join: &'a DeviceJoinExec,
     columns: &'a [ColumnInfo],
@@ -75,7 +75,7 @@ struct Building<'a> {
 impl Run {
     /// Builds the table of segment `index` from the rows it gave.
     pub async fn build(
-        self: &Arc<Self>,
+        &self,
         index: usize,
         join: &DeviceJoinExec,
         given: Given,
@@ -93,7 +93,7 @@ impl Run {
         let known = self.known::<KnownTable>(index).filter(|table| table.rows == rows && table.columns == columns);
         let mut filled = None;
         if let Some(table) = &known {
-            filled = building.fill_as(table).await?;
+            filled = building.fill_as(table)?;
         }
         let (known, filled) = match (known, filled) {
             (Some(known), Some(filled)) => (known, filled),
@@ -194,7 +194,7 @@ impl Building<'_> {
             })?),
         };
         let plan = TablePlan { spec, filling };
-        let mut filled = self.launch(&plan).await?;
+        let mut filled = self.launch(&plan)?;
         if plan.filling.is_some() {
             let control = filled.table.view(TableLayout::CONTROL)?.download_vec(stream, &run.engine.pinned)?.await?;
             filled.facts = TableLayout::facts(&control)?;
@@ -203,12 +203,12 @@ impl Building<'_> {
     }
 
     /// Fills a table as an earlier run did; `None` if what that found cannot be checked.
-    async fn fill_as(&self, known: &KnownTable) -> Result<Option<Filled>, Failure> {
+    fn fill_as(&self, known: &KnownTable) -> Result<Option<Filled>, Failure> {
         let Self { run, stream, .. } = *self;
         if let Some((_, pipeline)) = &known.plan.filling {
             run.tally.note(pipeline);
         }
-        let mut filled = self.launch(&known.plan).await?;
+        let mut filled = self.launch(&known.plan)?;
         if known.plan.filling.is_some() {
             let control = [filled.table.view(TableLayout::CONTROL)?];
             let mut facts = known.facts;
@@ -225,7 +225,7 @@ impl Building<'_> {
 
     /// A table with the rows of the build side, which are as many as their bound says. What it says of its keys is not known yet, but
     /// where every row matches.
-    async fn launch(&self, plan: &TablePlan) -> Result<Filled, Failure> {
+    fn launch(&self, plan: &TablePlan) -> Result<Filled, Failure> {
         let Self { run, part, stream, .. } = *self;
         let spec = &plan.spec;
         let bound = part.map_or(0, Part::rows_bound);
@@ -250,7 +250,7 @@ impl Building<'_> {
             let LookupTable::Dictionary(lookup) = lookup else {
                 return Err(EngineError::internal("keys of a build side look into dictionaries only").into());
             };
-            let table = run.lookup(lookup, stream).await?;
+            let table = run.lookup(lookup, stream)?;
             if lookup.kind == LookupKind::Text {
                 run.reached.keep(&table.values, None);
             }
