@@ -227,6 +227,7 @@ impl PlanCache {
     /// Forgets all plans.
     pub fn clear(&self) {
         self.entries().clear();
+        self.sights.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// The plan of a statement, ready to run; `None` if it is not known, or of something that has changed since.

@@ -41,6 +41,7 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
 use crate::node::REPLACE;
 use crate::placement::plan_reasons;
+use crate::result::node::DownloadExec;
 use crate::rewrite::{reads, with_expressions};
 
 /// The rule that places plans, which a template comes before.
@@ -156,8 +157,8 @@ impl Template {
                 plan = rule.optimize(plan, state.config_options())?;
             }
         }
-        let reasons = plan_reasons(&plan);
-        Ok(reasons.is_empty().then_some(plan))
+        let is_placed = plan.exists(|node| Ok(node.is::<DownloadExec>()))?;
+        Ok((is_placed && plan_reasons(&plan).is_empty()).then_some(plan))
     }
 
     fn with_values(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
