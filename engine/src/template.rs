@@ -26,6 +26,7 @@ use datafusion::error::Result;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::expr::{Between, BinaryExpr, InList, Like, Placeholder};
 use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature, TableProviderFilterPushDown, Volatility,
@@ -127,7 +128,7 @@ impl Template {
                 };
                 let mut kept = vec![];
                 for filter in std::mem::take(&mut scan.filters) {
-                    if !filter.exists(|part| Ok(matches!(part, Expr::Placeholder(_))))? {
+                    if !has_placeholder(&filter) {
                         kept.push(filter);
                     } else if provider.supports_filters_pushdown(&[&filter])? != [TableProviderFilterPushDown::Inexact]
                         || filter.exists(|part| Ok(is_partition(part)))?
@@ -138,7 +139,13 @@ impl Template {
                 scan.filters = kept;
                 return Ok(Transformed::yes(LogicalPlan::TableScan(scan)));
             }
-            node.map_expressions(|expr| expr.transform_up(call))
+            node.map_expressions(|expr| {
+                // DataFusion may test such a condition below an aggregation, which then gives a row all the same.
+                if split_conjunction(&expr).into_iter().any(|part| has_placeholder(part) && !has_column(part)) {
+                    return internal_err!("a condition of constants alone");
+                }
+                expr.transform_up(call)
+            })
         };
         optimised.transform_up_with_subqueries(node).data()
     }
@@ -214,15 +221,15 @@ impl Constants<'_> {
                     let (left, right) = self.sides(*left, *right);
                     Expr::BinaryExpr(BinaryExpr { left: Box::new(left), op, right: Box::new(right) })
                 }
-                Expr::Between(Between { expr, negated, low, high }) if !is_constant(&expr) => {
+                Expr::Between(Between { expr, negated, low, high }) if has_column(&expr) => {
                     let (low, high) = (self.operand(*low), self.operand(*high));
                     Expr::Between(Between { expr, negated, low: Box::new(low), high: Box::new(high) })
                 }
-                Expr::InList(InList { expr, list, negated }) if !is_constant(&expr) => {
+                Expr::InList(InList { expr, list, negated }) if has_column(&expr) => {
                     let list = list.into_iter().map(|item| self.operand(item)).collect();
                     Expr::InList(InList { expr, list, negated })
                 }
-                Expr::Like(Like { negated, expr, pattern, escape_char, case_insensitive }) if !is_constant(&expr) => {
+                Expr::Like(Like { negated, expr, pattern, escape_char, case_insensitive }) if has_column(&expr) => {
                     let pattern = Box::new(self.operand(*pattern));
                     Expr::Like(Like { negated, expr, pattern, escape_char, case_insensitive })
                 }
@@ -234,9 +241,9 @@ impl Constants<'_> {
     }
 
     fn sides(&mut self, left: Expr, right: Expr) -> (Expr, Expr) {
-        match (is_constant(&left), is_constant(&right)) {
-            (false, true) => (left, self.operand(right)),
-            (true, false) => (self.operand(left), right),
+        match (has_column(&left), has_column(&right)) {
+            (true, false) => (left, self.operand(right)),
+            (false, true) => (self.operand(left), right),
             _ => (left, right),
         }
     }
@@ -267,6 +274,15 @@ fn index_of(placeholder: &Placeholder) -> Option<usize> {
 fn is_comparison(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+}
+
+fn has_placeholder(expr: &Expr) -> bool {
+    matches!(expr.exists(|part| Ok(matches!(part, Expr::Placeholder(_)))), Ok(true))
+}
+
+fn has_column(expr: &Expr) -> bool {
+    let is_column = |part: &Expr| matches!(part, Expr::Column(_) | Expr::OuterReferenceColumn(..));
+    matches!(expr.exists(|part| Ok(is_column(part))), Ok(true))
 }
 
 /// True for an expression of constants alone.

@@ -113,6 +113,17 @@ const STATEMENTS: &[(&str, &[&str], u64)] = &[
     ("SELECT id, n > 5 AS big FROM r WHERE (n > {}) = (d > 3)", &["3", "50"], 0),
     ("SELECT sum(CASE WHEN n > {} THEN 1 ELSE 0 END) AS s FROM r", &["3", "50"], 0),
     ("SELECT id FROM r WHERE (s = 'word 3') = {}", &["true", "false"], 0),
+    (
+        "SELECT m FROM (SELECT max(n) AS m FROM r) AS q WHERE CASE WHEN false THEN 1 ELSE 2 END < {}",
+        &["1", "5", "0"],
+        0,
+    ),
+    ("SELECT m FROM (SELECT max(n) AS m FROM r) AS q WHERE CASE WHEN true THEN 2 ELSE m END < {}", &["1", "5", "0"], 0),
+    (
+        "SELECT m FROM (SELECT max(n) AS m, min(id) AS id FROM r WHERE d > 1) AS q WHERE m + id < {}",
+        &["1", "500", "99"],
+        2,
+    ),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
