@@ -57,24 +57,24 @@ pub(crate) struct PlanCache {
     clock: AtomicU64,
     /// Templates that have no entry, by their hashes.
     sights: Mutex<HashMap<u64, Sight>>,
-    /// Statements that had a plan of their own, and those that had one of a template.
+    /// Statements that took a plan of their own, and those that took one of a template.
     found: AtomicU64,
     by_template: AtomicU64,
 }
 
-/// How statements of a session came to their plans.
+/// How many statements of a session took a plan that was kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlansFound {
-    /// As they had been planned before.
+    /// The statement's own plan.
     pub kept: u64,
-    /// As one had been that differs in constants alone.
+    /// The plan of statements that differ from it in constants alone.
     pub by_template: u64,
 }
 
 /// What is known of a template without a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// It has not been seen, or has been forgotten.
+    /// No statement of it has been planned, as far as is remembered.
     New,
     /// A statement of it has been planned.
     Seen,
@@ -142,11 +142,10 @@ pub(crate) struct Asked {
 impl Asked {
     /// A query whose plan may be kept; `None` for what is no query, and for one that need not give the same each time.
     pub fn of(plan: &LogicalPlan) -> Option<Self> {
-        let (tables, functions) = parts(plan)?;
-        Some(Self { plan: plan.clone(), tables, functions })
+        Self::of_template(plan, plan)
     }
 
-    /// The template `plan` of a query.
+    /// The template `plan` of a query, which has the query's tables and functions.
     pub fn of_template(query: &LogicalPlan, plan: &LogicalPlan) -> Option<Self> {
         let (tables, functions) = parts(query)?;
         Some(Self { plan: plan.clone(), tables, functions })
@@ -213,7 +212,7 @@ impl PlanCache {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many plans were found.
+    /// How many statements took a plan that was kept.
     pub fn plans_found(&self) -> PlansFound {
         let (kept, by_template) = (&self.found, &self.by_template);
         PlansFound { kept: kept.load(Ordering::Relaxed), by_template: by_template.load(Ordering::Relaxed) }

@@ -376,7 +376,7 @@ impl Millpond {
                 self.plans.found_by_template();
                 Some(bound)
             }
-            // Other constants of a template that is of use may be.
+            // The constants of this statement do not suit the template; those of others may.
             _ if is_known => None,
             refused => {
                 let why = refused.err().map_or("not wholly on the device".to_string(), |error| error.to_string());
@@ -400,7 +400,7 @@ impl Millpond {
         recorder::during(profile::step::PLAN, found).await
     }
 
-    /// How many statements had plans that were there.
+    /// How many statements took a plan that was kept.
     pub fn plans_found(&self) -> PlansFound {
         self.plans.plans_found()
     }

@@ -6,7 +6,7 @@
 //!
 //! Constants  what a condition of WHERE, HAVING or ON compares with: whole constant operands, computed, of a type that has other values
 //!            than two. Their types, the length of lists, NULL and all other constants are part of the template.
-//! Unknown    to DataFusion while it plans: no rule of its has seen a value, so the plan is right for all of them. No scan of it has a
+//! Unknown    to DataFusion while it plans: none of its rules has seen a value, so the plan is right for all of them. No scan of it has a
 //!            condition with a constant, and none a filter that comes while it runs.
 //! Bound      for each statement: scans are told of its constants, and it is placed. What placement and lowering read of constants, they
 //!            read of those at hand.
@@ -41,12 +41,10 @@ use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
 use crate::node::REPLACE;
-use crate::placement::plan_reasons;
+use crate::placement::{RULE, plan_reasons};
 use crate::result::node::DownloadExec;
 use crate::rewrite::{reads, with_expressions};
 
-/// The rule that places plans, which a template comes before.
-const PLACES: &str = "place_on_device";
 /// Rules that tell scans what the filters and joins above them leave out: they are asked again once constants are there.
 const TELL_SCANS: [&str; 2] = ["FilterPushdown", "FilterPushdown(Post)"];
 
@@ -71,7 +69,7 @@ impl Template {
         (!values.is_empty()).then_some(Self { plan, values })
     }
 
-    /// A number that another template seldom has.
+    /// A hash of the template; equal templates have equal ones.
     pub fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.plan.hash(&mut hasher);
@@ -83,7 +81,7 @@ impl Template {
     /// # Errors
     /// DataFusion's, and an internal one for a plan that would know constants.
     pub async fn planned(&self, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
-        let rules = state.physical_optimizers().iter().take_while(|rule| rule.name() != PLACES).cloned();
+        let rules = state.physical_optimizers().iter().take_while(|rule| rule.name() != RULE).cloned();
         let mut unplaced =
             SessionStateBuilder::new_from_existing(state.clone()).with_physical_optimizer_rules(rules.collect());
         // Its own: with another configuration the builder would give the session an empty catalog.
@@ -159,7 +157,7 @@ impl Template {
         let mut plan = self.with_values(&plan)?;
         let mut places = false;
         for rule in state.physical_optimizers() {
-            places |= rule.name() == PLACES;
+            places |= rule.name() == RULE;
             if places || TELL_SCANS.contains(&rule.name()) {
                 plan = rule.optimize(plan, state.config_options())?;
             }

@@ -1,6 +1,6 @@
 //! Work that takes a thread for long, and the runtime whose threads are few.
 //!
-//!   worker ─ task A ─ off_workers { assemble, evaluate, wait for who does } ─ task A
+//!   worker ─ task A ─ off_workers { assemble, evaluate, wait for a lock } ─ task A
 //!        └─ tasks B, C ─► another thread                      meanwhile
 
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -27,14 +27,14 @@ mod tests {
         let (begun, begins) = tokio::sync::oneshot::channel();
         let working = runtime.spawn(async move {
             off_workers(|| {
-                begun.send(()).expect("somebody waits");
+                begun.send(()).expect("the other task waits");
                 receiver.recv().expect("the other task goes on")
             })
         });
         // Without another worker thread this task would not run before the first one ends.
         let other = runtime.spawn(async move {
             begins.await.expect("it begins");
-            sender.send(7).expect("somebody waits");
+            sender.send(7).expect("the first task waits");
         });
         let both = async { (working.await.expect("it ends"), other.await.expect("it ends")) };
         assert_eq!(

@@ -74,7 +74,7 @@ pub struct Images {
     blocking: Blocking,
 }
 
-/// Runs what may block the thread for long: assembling an image, or waiting for somebody who does.
+/// Runs work that may block the thread for long: it assembles an image, or waits until another thread has.
 pub type Blocking = fn(&mut dyn FnMut());
 
 impl Images {

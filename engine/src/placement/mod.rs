@@ -43,6 +43,9 @@ pub use crate::placement::bridge::plan_reasons;
 pub(crate) use crate::placement::fence::rules;
 pub use crate::placement::walk::Placing;
 
+/// The name of the rule that places plans.
+pub(crate) const RULE: &str = "place_on_device";
+
 /// The physical optimizer rule.
 pub struct PlaceOnDevice {
     engine: Arc<Engine>,
@@ -116,7 +119,7 @@ impl PhysicalOptimizerRule for PlaceOnDevice {
     }
 
     fn name(&self) -> &str {
-        "place_on_device"
+        RULE
     }
 
     fn schema_check(&self) -> bool {

@@ -222,7 +222,7 @@ impl Prepared {
         stay && self.lessons.takes_all_at_once() && !self.program.streams_out()
     }
 
-    /// The same, if nobody has them at the moment.
+    /// The tables that its runs share, unless another thread holds their lock.
     pub fn tables_now(&self) -> Option<MutexGuard<'_, Tables>> {
         match self.tables.try_lock() {
             Ok(tables) => Some(tables),

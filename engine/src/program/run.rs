@@ -122,8 +122,8 @@ impl Run {
         self.options.most_dictionary_values() * texts::IF_NEEDED
     }
 
-    /// A table of a launch over a dictionary, as far as the dictionary goes. Where it is to be evaluated, or somebody does that now, this
-    /// is done beside the runtime's tasks.
+    /// A table of a launch over a dictionary, as far as the dictionary goes. While its values are computed, here or by another thread, the
+    /// runtime's other tasks go on elsewhere.
     pub fn lookup(&self, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
         let is_there = self.prepared.tables_now().is_some_and(|tables| tables.is_evaluated(lookup));
         match is_there {

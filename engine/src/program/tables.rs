@@ -7,7 +7,7 @@
 //!   Run ──────► RunTables: tables on the device, ranks that states keep                               gone with the run
 //!
 //! Threads   one lock around a program's tables, so that each value is interned and evaluated once. A run locks its own tables first.
-//!           Who evaluates expressions lets the runtime's other tasks go to another thread.
+//!           While a thread evaluates expressions, the runtime's other tasks go on elsewhere.
 //! Limit     a column with more values than the options allow starts the run again without a dictionary, or with a larger one; in
 //!           the end the CPU takes over.
 //! Order     codes are given in order of first appearance, so they differ from program to program; answers do not.

@@ -644,7 +644,7 @@ async fn a_long_table_comes_home_in_pieces() {
         .await;
 }
 
-/// Arrow packs plain values alone into a dictionary; the rows of such a table come home all the same.
+/// Arrow cannot pack dictionaries into a dictionary; a table of such columns is read back nevertheless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dictionaries_of_dictionaries_come_home() {
     let [cpu, sim] = [(DeviceChoice::Cpu, Fallback::Allow), (DeviceChoice::Sim, Fallback::Allow)]

@@ -5,9 +5,9 @@
 //!                             └─ grow: 8 times at first, twice when large ─► the rows that were left, again
 //!   one table for all keys does not fit ─► one after the other for 2, 4, … 256 parts of the keys, over the same rows again
 //!
-//! Size     a hash table starts small, whatever the extent's rows: with what an earlier run of the plan needed, else with as many groups
-//!          as its keys have values, where that is known and not very many, else with room for 65,536. It is never more than twice as
-//!          large as its groups ask for, once it is large.
+//! Size     a hash table begins with room for the groups that an earlier run of the plan found. Without one it begins with room for as many
+//!          groups as its keys have values, if that is known and not very many; else for 65,536. Once it is large, it is never more than
+//!          twice as large as its groups ask for.
 //! Waits    in a first run: for the number of rows left over, where there might be any; before a large output, for the number of groups.
 //! Memory   promised by the governor before it is allocated; while a table grows, the old one and the new. Where there is none to
 //!          grow, the table fills up to seven eighths before the run begins again with fewer keys at a time.
