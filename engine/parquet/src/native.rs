@@ -1,0 +1,99 @@
+//! The integers that physical values become before they are narrowed, and the words they are stored in.
+//!
+//!   i32  INT32            u32  UINT_32           i64  INT64, INT96, FIXED(1..=8)
+//!   u64  UINT_64          i128 FIXED(9..=16)     u8 u16 u32 u64 u128  what is stored: value − base, cut
+
+/// An integer as the column's type has it.
+pub(crate) trait Native: Copy + Default + PartialOrd + 'static {
+    const LEAST: Self;
+    const MOST: Self;
+
+    fn wide(self) -> i128;
+
+    /// The low 64 bits of `self - base`.
+    fn less(self, base: i64) -> u64;
+
+    /// All bits of `self - base`.
+    fn less_wide(self, base: i64) -> u128 {
+        self.wide().wrapping_sub(i128::from(base)) as u128
+    }
+}
+
+macro_rules! native {
+    ($($ty:ty),*) => {
+        $(impl Native for $ty {
+            const LEAST: Self = <$ty>::MIN;
+            const MOST: Self = <$ty>::MAX;
+
+            #[inline(always)]
+            fn wide(self) -> i128 {
+                self as i128
+            }
+
+            #[inline(always)]
+            fn less(self, base: i64) -> u64 {
+                (self as i64 as u64).wrapping_sub(base as u64)
+            }
+        })*
+    };
+}
+native!(i32, u32, i64, u64, i128);
+
+/// A word that a value is stored in, little-endian.
+pub(crate) trait Stored: Copy + Default + 'static {
+    const BYTES: usize;
+
+    /// `value - base`, cut.
+    fn cut<N: Native>(value: N, base: i64) -> Self;
+
+    /// Writes `values` to the front of `out`, one after the other.
+    fn write(values: &[Self], out: &mut [u8]);
+}
+
+macro_rules! stored {
+    ($($ty:ty => $cut:ident),*) => {
+        $(impl Stored for $ty {
+            const BYTES: usize = size_of::<$ty>();
+
+            #[inline(always)]
+            fn cut<N: Native>(value: N, base: i64) -> Self {
+                value.$cut(base) as $ty
+            }
+
+            #[inline]
+            fn write(values: &[Self], out: &mut [u8]) {
+                for (out, value) in out.as_chunks_mut::<{ size_of::<$ty>() }>().0.iter_mut().zip(values) {
+                    *out = value.to_le_bytes();
+                }
+            }
+        })*
+    };
+}
+stored!(u8 => less, u16 => less, u32 => less, u64 => less, u128 => less_wide);
+
+/// A big-endian two's complement number of at most 16 bytes; 0 of none.
+pub(crate) fn big_endian(bytes: &[u8]) -> i128 {
+    let sign = bytes.first().map_or(0, |first| (*first as i8 >> 7) as u8);
+    let mut wide = [sign; 16];
+    let length = bytes.len().min(16);
+    wide[16 - length..].copy_from_slice(&bytes[bytes.len() - length..]);
+    i128::from_be_bytes(wide)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn big_endian_numbers_keep_their_sign() {
+        assert_eq!([&[][..], &[0xff], &[0x01, 0x00], &[0xff, 0x00]].map(big_endian), [0, -1, 256, -256]);
+        assert_eq!(big_endian(&i128::MIN.to_be_bytes()), i128::MIN);
+    }
+
+    #[test]
+    fn values_are_stored_less_a_base() {
+        assert_eq!((u8::cut(1_200_i32, 1_000), u16::cut(-1_i64, 0), u64::cut(u64::MAX, 0)), (200, 0xffff, u64::MAX));
+        assert_eq!(u128::cut(i128::MIN, 0), i128::MIN as u128);
+        assert_eq!(u128::cut(-5_i32, 0), -5_i128 as u128);
+    }
+}
