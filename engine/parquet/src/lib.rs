@@ -10,20 +10,29 @@
 //! Errors   any damaged byte ends in a [`PageError`]; nothing panics, and every loop is bounded by bytes or rows.
 //! Flat     columns only: nested ones, and types that [`Conversion::of`] refuses, stay with parquet's own reader.
 
+mod codec;
+mod column;
 mod conversion;
+mod decode;
+mod delta;
 mod error;
 mod facts;
 mod native;
 mod out;
 mod pages;
 mod reader;
+mod rle;
 mod statistics;
+mod strings;
 mod thrift;
+mod unpack;
 
+pub use codec::decompress;
+pub use column::{Intern, Layout};
 pub use conversion::{Conversion, Unsupported};
 pub use error::{PageError, ReadError, Stopped};
 pub use facts::Facts;
 pub use out::Out;
 pub use pages::{MOST_PAGE_BYTES, Page, PageKind, Pages, walk};
-pub use reader::{ColumnReader, Intern, Layout, decompress, dictionary};
+pub use reader::{ColumnReader, dictionary};
 pub use statistics::{Bounds, is_all_dictionary, statistics};

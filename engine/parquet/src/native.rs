@@ -39,9 +39,21 @@ macro_rules! native {
 }
 native!(i32, u32, i64, u64, i128);
 
+/// Vectors of each width, of which a column uses one.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    of_1: Vec<u8>,
+    of_2: Vec<u16>,
+    of_4: Vec<u32>,
+    of_8: Vec<u64>,
+    of_16: Vec<u128>,
+}
+
 /// A word that a value is stored in, little-endian.
 pub(crate) trait Stored: Copy + Default + 'static {
     const BYTES: usize;
+
+    fn words(all: &mut Words) -> &mut Vec<Self>;
 
     /// `value - base`, cut.
     fn cut<N: Native>(value: N, base: i64) -> Self;
@@ -51,9 +63,13 @@ pub(crate) trait Stored: Copy + Default + 'static {
 }
 
 macro_rules! stored {
-    ($($ty:ty => $cut:ident),*) => {
+    ($($ty:ty => $cut:ident $words:ident),*) => {
         $(impl Stored for $ty {
             const BYTES: usize = size_of::<$ty>();
+
+            fn words(all: &mut Words) -> &mut Vec<Self> {
+                &mut all.$words
+            }
 
             #[inline(always)]
             fn cut<N: Native>(value: N, base: i64) -> Self {
@@ -69,7 +85,7 @@ macro_rules! stored {
         })*
     };
 }
-stored!(u8 => less, u16 => less, u32 => less, u64 => less, u128 => less_wide);
+stored!(u8 => less of_1, u16 => less of_2, u32 => less of_4, u64 => less of_8, u128 => less_wide of_16);
 
 /// A big-endian two's complement number of at most 16 bytes; 0 of none.
 pub(crate) fn big_endian(bytes: &[u8]) -> i128 {
