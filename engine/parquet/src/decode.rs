@@ -103,10 +103,9 @@ impl Decode for i64 {
 }
 
 impl Decode for i128 {
-    fn plain(_: Kind, bytes: &[u8], out: &mut [Self]) {
-        let length = bytes.len() / out.len().max(1);
-        if length > 0 {
-            out.iter_mut().zip(bytes.chunks_exact(length)).for_each(|(out, bytes)| *out = big_endian(bytes));
+    fn plain(kind: Kind, bytes: &[u8], out: &mut [Self]) {
+        if let Kind::Fixed128 { bytes: length } = kind {
+            fixed_wide(length, bytes, out);
         }
     }
 
@@ -127,22 +126,23 @@ fn int96(bytes: [u8; 12], per_second: i64) -> i64 {
     day.wrapping_mul(DAY_SECONDS * per_second).wrapping_add(nanos / (1_000_000_000 / per_second))
 }
 
-/// Big-endian numbers of 1 to 8 bytes: loaded with what lies in front of them, which a shift takes away.
-fn fixed(length: u8, bytes: &[u8], out: &mut [i64]) {
-    macro_rules! of {
-        ($($length:literal)*) => {
+/// Big-endian numbers of a length that the compiler knows: a shift takes away what lies behind them.
+macro_rules! big_endian_of {
+    ($name:ident, $wide:ident: $($length:literal)*) => {
+        fn $name(length: u8, bytes: &[u8], out: &mut [$wide]) {
             match length {
                 $($length => each(bytes, out, |bytes: [u8; $length]| {
-                    let mut wide = [0; 8];
+                    let mut wide = [0; size_of::<$wide>()];
                     wide[..$length].copy_from_slice(&bytes);
-                    i64::from_be_bytes(wide) >> (64 - 8 * $length)
+                    $wide::from_be_bytes(wide) >> ($wide::BITS - 8 * $length)
                 }),)*
                 _ => {}
             }
-        };
-    }
-    of!(1 2 3 4 5 6 7 8)
+        }
+    };
 }
+big_endian_of!(fixed, i64: 1 2 3 4 5 6 7 8);
+big_endian_of!(fixed_wide, i128: 9 10 11 12 13 14 15 16);
 
 #[cfg(test)]
 mod tests {

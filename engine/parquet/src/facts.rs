@@ -92,15 +92,7 @@ impl<N: Native> Tracker<N> {
         if self.is_sorted {
             self.see_order(values);
         }
-        let (mut least, mut most) = (*first, *first);
-        if self.is_sorted {
-            most = *last;
-        } else {
-            for value in values {
-                least = if *value < least { *value } else { least };
-                most = if *value > most { *value } else { most };
-            }
-        }
+        let (least, most) = if self.is_sorted { (*first, *last) } else { N::extremes(values) };
         if self.allowed.is_some_and(|(low, high)| least.wide() < low || most.wide() > high) {
             return Err(PageError::OutOfRange);
         }

@@ -17,11 +17,55 @@ pub(crate) trait Native: Copy + Default + PartialOrd + 'static {
     fn less_wide(self, base: i64) -> u128 {
         self.wide().wrapping_sub(i128::from(base)) as u128
     }
+
+    /// The least and the largest of `values`; if there are none, the largest and the least there are.
+    fn extremes(values: &[Self]) -> (Self, Self) {
+        extremes(values)
+    }
+}
+
+#[inline(always)]
+fn extremes<N: Native>(values: &[N]) -> (N, N) {
+    let (mut least, mut most) = (N::MOST, N::LEAST);
+    for value in values {
+        least = if *value < least { *value } else { least };
+        most = if *value > most { *value } else { most };
+    }
+    (least, most)
+}
+
+/// Extremes of wide integers by way of narrow ones, where they lie near the first of them: there are vector instructions
+/// that compare 32 bits on every machine.
+macro_rules! by_distance {
+    () => {
+        fn extremes(values: &[Self]) -> (Self, Self) {
+            let middle: Self = 1 << 31;
+            let Some(first) = values.first() else { return extremes(values) };
+            let origin = first.wrapping_sub(middle);
+            let mut beyond = 0;
+            let (mut least, mut most) = (i32::MAX, i32::MIN);
+            for value in values {
+                let distance = value.wrapping_sub(origin);
+                beyond |= distance >> 32;
+                let low = distance as u32 as i32 ^ i32::MIN;
+                least = if low < least { low } else { least };
+                most = if low > most { low } else { most };
+            }
+            // Distances below 2³² keep the order, unless the type wraps around between them.
+            if beyond != 0 || origin.checked_add(2 * middle).is_none() || first.checked_sub(middle).is_none() {
+                return extremes(values);
+            }
+            let of = |low: i32| origin + Self::from((low ^ i32::MIN) as u32);
+            (of(least), of(most))
+        }
+    };
 }
 
 macro_rules! native {
-    ($($ty:ty),*) => {
+    ($($ty:ty $(, $extremes:ident)?;)*) => {
         $(impl Native for $ty {
+            $($extremes!();)?
+
             const LEAST: Self = <$ty>::MIN;
             const MOST: Self = <$ty>::MAX;
 
@@ -37,7 +81,7 @@ macro_rules! native {
         })*
     };
 }
-native!(i32, u32, i64, u64, i128);
+native!(i32; u32; i64, by_distance; u64, by_distance; i128;);
 
 /// Vectors of each width, of which a column uses one.
 #[derive(Debug, Default)]
@@ -104,6 +148,19 @@ mod tests {
     fn big_endian_numbers_keep_their_sign() {
         assert_eq!([&[][..], &[0xff], &[0x01, 0x00], &[0xff, 0x00]].map(big_endian), [0, -1, 256, -256]);
         assert_eq!(big_endian(&i128::MIN.to_be_bytes()), i128::MIN);
+    }
+
+    #[test]
+    fn extremes_near_and_far() {
+        let of = |values: &[i64]| i64::extremes(values);
+        assert_eq!(of(&[]), (i64::MAX, i64::MIN));
+        assert_eq!(of(&[5, -3, 9]), (-3, 9));
+        assert_eq!(of(&[0, 1 << 31]), (0, 1 << 31));
+        assert_eq!(of(&[0, (1 << 31) - 1, -(1 << 31)]), (-(1 << 31), (1 << 31) - 1));
+        assert_eq!(of(&[i64::MIN, i64::MAX, 7]), (i64::MIN, i64::MAX));
+        assert_eq!(of(&[i64::MAX, i64::MAX - 1]), (i64::MAX - 1, i64::MAX));
+        assert_eq!(u64::extremes(&[3, u64::MAX]), (3, u64::MAX));
+        assert_eq!(u64::extremes(&[1 << 40, (1 << 40) + 9, (1 << 40) - 9]), ((1 << 40) - 9, (1 << 40) + 9));
     }
 
     #[test]

@@ -33,10 +33,10 @@ fn unpack_by<const WIDTH: usize>(bytes: &[u8], first: usize, out: &mut [u32]) {
     // A group's last load may read 7 bytes behind it.
     let whole = (groups.len().saturating_sub(8) / WIDTH).min(out.len() / 8);
     let (fast, rest) = out.split_at_mut(whole * 8);
+    let mask = (1_u64 << WIDTH) - 1;
     for (group, out) in fast.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         let from = &groups[group * WIDTH..group * WIDTH + WIDTH + 8];
-        let load = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| from[at + i]));
-        let mask = (1_u64 << WIDTH) - 1;
+        let load = |at: usize| u64::from_le_bytes(*from[at..].first_chunk().unwrap_or(&[0; 8]));
         if WIDTH <= 8 {
             let all = load(0);
             for (i, out) in out.iter_mut().enumerate() {

@@ -118,11 +118,13 @@ pub(crate) fn window(values: &mut [u8], first: u64, rows: usize, width: usize) -
 
 /// Looks up `codes` in `table`.
 pub(crate) fn look_up<T: Copy>(table: &[T], codes: &[u32], out: &mut [T]) -> Result<()> {
+    let entries = u32::try_from(table.len()).unwrap_or(u32::MAX);
+    // Apart from the look-ups, and without an early end: so it is done for several codes at once.
+    if codes.iter().fold(false, |is_beyond, code| is_beyond | (*code >= entries)) {
+        return Err(PageError::Malformed("a code lies behind the end of the dictionary"));
+    }
     for (out, code) in out.iter_mut().zip(codes) {
-        match table.get(*code as usize) {
-            Some(value) => *out = *value,
-            None => return Err(PageError::Malformed("a code lies behind the end of the dictionary")),
-        }
+        *out = table[*code as usize];
     }
     Ok(())
 }
@@ -158,10 +160,11 @@ impl Spread {
                 continue;
             }
             for (i, row) in rows.iter_mut().enumerate() {
-                let bit = word >> i & 1;
-                // `next` is at most the number of valid values, and `dense` has room for one more.
-                *row = if bit == 1 { dense[next] } else { S::default() };
-                next += bit as usize;
+                let is_valid = word >> i & 1 == 1;
+                // Loaded in any case, so that no branch depends on it: `dense` has room for one value more.
+                let value = dense[next];
+                *row = if is_valid { value } else { S::default() };
+                next += usize::from(is_valid);
             }
         }
         S::write(&rows[..block.rows], out);

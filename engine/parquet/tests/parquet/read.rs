@@ -24,14 +24,6 @@ impl Intern for Numbering {
     }
 }
 
-pub struct Nobody;
-
-impl Intern for Nobody {
-    fn codes(&mut self, _: &ArrayRef) -> Result<Vec<u32>, Stopped> {
-        Err(Stopped)
-    }
-}
-
 /// A step through a chunk: rows to skip, then rows to read.
 pub type Step = (u64, u64);
 
@@ -147,6 +139,9 @@ pub fn check(file: &File, layout: Layout, mut step: impl FnMut() -> Step) {
         assert!(reader.skip(1).is_err() && reader.read(1, 0, &mut out, &mut codes).is_err());
         check_statistics(meta, &conversion, &expected[start..start + rows as usize]);
         start += rows as usize;
+    }
+    if file.chunks().is_empty() {
+        return;
     }
     let (expected_bytes, expected_texts) = stored(&kept, as_stored, &codes);
     assert!(buffer[..expected_bytes.len()] == expected_bytes, "values differ");
