@@ -5,6 +5,7 @@
 //!
 //! Memory   the output has the size that the page's header promises, no byte more; another size is an error.
 
+use std::cell::RefCell;
 use std::io::Read;
 
 use parquet::basic::CompressionCodec;
@@ -26,10 +27,11 @@ pub fn decompress(page: &Page, chunk: &[u8], codec: CompressionCodec, into: &mut
     // What lies in `into` is overwritten, so only growth costs anything.
     into.resize(page.raw as usize, 0);
     if !page.is_compressed {
-        return match body.len() == into.len() {
-            true => Ok(into.copy_from_slice(body)),
-            false => Err(PageError::Malformed("a stored page has two sizes")),
-        };
+        if body.len() != into.len() {
+            return Err(PageError::Malformed("a stored page has two sizes"));
+        }
+        into.copy_from_slice(body);
+        return Ok(());
     }
     let levels = page.level_bytes.0 as usize + page.level_bytes.1 as usize;
     if levels > body.len() || levels > into.len() {
@@ -48,7 +50,7 @@ fn inflate(body: &[u8], codec: CompressionCodec, out: &mut [u8]) -> Result<()> {
         CompressionCodec::SNAPPY => snappy(body, out),
         CompressionCodec::LZ4_RAW => lz4_flex::block::decompress_into(body, out).map_err(|error| error.to_string()),
         CompressionCodec::LZ4 => lz4(body, out),
-        CompressionCodec::ZSTD => zstd::bulk::decompress_to_buffer(body, out).map_err(|error| error.to_string()),
+        CompressionCodec::ZSTD => zstd(body, out),
         CompressionCodec::GZIP => fill(flate2::read::MultiGzDecoder::new(body), out),
         CompressionCodec::BROTLI => fill(brotli::Decompressor::new(body, 1 << 16), out),
         CompressionCodec::UNCOMPRESSED | CompressionCodec::LZO => {
@@ -69,6 +71,21 @@ fn snappy(body: &[u8], out: &mut [u8]) -> std::result::Result<usize, String> {
         Ok(length) => Ok(length),
         Err(error) => Err(error.to_string()),
     }
+}
+
+thread_local! {
+    /// Its tables are too large to be made anew for each page.
+    static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+fn zstd(body: &[u8], out: &mut [u8]) -> std::result::Result<usize, String> {
+    ZSTD.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            None => kept.insert(zstd::bulk::Decompressor::new().map_err(|error| error.to_string())?),
+        };
+        decompressor.decompress_to_buffer(body, out).map_err(|error| error.to_string())
+    })
 }
 
 fn lz4(body: &[u8], out: &mut [u8]) -> std::result::Result<usize, String> {

@@ -126,23 +126,42 @@ fn int96(bytes: [u8; 12], per_second: i64) -> i64 {
     day.wrapping_mul(DAY_SECONDS * per_second).wrapping_add(nanos / (1_000_000_000 / per_second))
 }
 
-/// Big-endian numbers of a length that the compiler knows: a shift takes away what lies behind them.
-macro_rules! big_endian_of {
-    ($name:ident, $wide:ident: $($length:literal)*) => {
-        fn $name(length: u8, bytes: &[u8], out: &mut [$wide]) {
+/// Big-endian numbers of 1 to 8 bytes, a length that the compiler knows: a shift takes away what lies behind them.
+fn fixed(length: u8, bytes: &[u8], out: &mut [i64]) {
+    macro_rules! of {
+        ($($length:literal)*) => {
+            match length {
+                $($length => each(bytes, out, |bytes: [u8; $length]| high(&bytes)),)*
+                _ => {}
+            }
+        };
+    }
+    of!(1 2 3 4 5 6 7 8)
+}
+
+/// Big-endian numbers of 9 to 16 bytes: the last 8 of them, and those in front.
+fn fixed_wide(length: u8, bytes: &[u8], out: &mut [i128]) {
+    macro_rules! of {
+        ($($length:literal)*) => {
             match length {
                 $($length => each(bytes, out, |bytes: [u8; $length]| {
-                    let mut wide = [0; size_of::<$wide>()];
-                    wide[..$length].copy_from_slice(&bytes);
-                    $wide::from_be_bytes(wide) >> ($wide::BITS - 8 * $length)
+                    let (front, low) = bytes.split_last_chunk().unwrap_or((&[], &[0; 8]));
+                    i128::from(high(front)) << 64 | i128::from(u64::from_be_bytes(*low))
                 }),)*
                 _ => {}
             }
-        }
-    };
+        };
+    }
+    of!(9 10 11 12 13 14 15 16)
 }
-big_endian_of!(fixed, i64: 1 2 3 4 5 6 7 8);
-big_endian_of!(fixed_wide, i128: 9 10 11 12 13 14 15 16);
+
+/// A big-endian number of 1 to 8 bytes.
+#[inline(always)]
+fn high(bytes: &[u8]) -> i64 {
+    let mut wide = [0; 8];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    i64::from_be_bytes(wide) >> (64 - 8 * bytes.len())
+}
 
 #[cfg(test)]
 mod tests {

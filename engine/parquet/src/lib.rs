@@ -10,6 +10,8 @@
 //! Errors   any damaged byte ends in a [`PageError`]; nothing panics, and every loop is bounded by bytes or rows.
 //! Flat     columns only: nested ones, and types that [`Conversion::of`] refuses, stay with parquet's own reader.
 
+#![forbid(unsafe_code)]
+
 mod codec;
 mod column;
 mod conversion;

@@ -260,7 +260,7 @@ fn levels(page: &Page, body: &[u8], is_nullable: bool) -> Result<(Option<Range<u
 /// The first `rows` bits of `words`, and zeros.
 fn masked(words: &[u32; BLOCK / 32], rows: usize) -> [u32; BLOCK / 32] {
     let mut masked = *words;
-    if rows % 32 > 0 {
+    if !rows.is_multiple_of(32) {
         masked[rows / 32] &= (1 << (rows % 32)) - 1;
     }
     masked

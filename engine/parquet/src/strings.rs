@@ -161,11 +161,37 @@ pub(crate) fn unsplit(bytes: &[u8], width: usize, first: usize, count: usize, ou
     }
     out.clear();
     out.resize(count * width, 0);
-    for (k, stream) in bytes.chunks_exact(values.max(1)).take(width).enumerate() {
-        let stream = &stream[first..first + count];
-        out.chunks_exact_mut(width).zip(stream).for_each(|(value, byte)| value[k] = *byte);
+    let streams = || bytes.chunks_exact(values.max(1)).take(width).map(|stream| &stream[first..first + count]);
+    match width {
+        4 => meet::<4, u32>(streams(), out, |word, k, byte| word | u32::from(byte) << (8 * k), u32::to_le_bytes),
+        8 => meet::<8, u64>(streams(), out, |word, k, byte| word | u64::from(byte) << (8 * k), u64::to_le_bytes),
+        _ => {
+            for (k, stream) in streams().enumerate() {
+                out.chunks_exact_mut(width).zip(stream).for_each(|(value, byte)| value[k] = *byte);
+            }
+        }
     }
     Ok(())
+}
+
+/// Puts streams together as words, which takes a stream's bytes several at once.
+fn meet<'b, const WIDTH: usize, W: Copy + Default>(
+    streams: impl Iterator<Item = &'b [u8]> + Clone,
+    out: &mut [u8],
+    add: impl Fn(W, usize, u8) -> W,
+    bytes: impl Fn(W) -> [u8; WIDTH],
+) {
+    const STEP: usize = 256;
+    let mut words = [W::default(); STEP];
+    for (step, out) in out.as_chunks_mut::<WIDTH>().0.chunks_mut(STEP).enumerate() {
+        let words = &mut words[..out.len()];
+        words.fill(W::default());
+        for (k, stream) in streams.clone().enumerate() {
+            let stream = &stream[step * STEP..];
+            words.iter_mut().zip(stream).for_each(|(word, byte)| *word = add(*word, k, *byte));
+        }
+        out.iter_mut().zip(words).for_each(|(out, word)| *out = bytes(*word));
+    }
 }
 
 /// Appends the strings to `texts`.

@@ -79,7 +79,7 @@ pub(crate) fn wide_at(bytes: &[u8], width: u8, index: usize) -> u64 {
     let low = bits_at(bytes, bit);
     match width {
         0 => 0,
-        ..=56 => low & ((1 << width) - 1),
+        1..=56 => low & ((1 << width) - 1),
         _ => {
             let high = bits_at(bytes, bit + 32) << 32;
             (low & 0xffff_ffff | high) & (u64::MAX >> (64 - width))

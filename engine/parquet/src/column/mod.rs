@@ -123,7 +123,15 @@ pub(crate) fn look_up<T: Copy>(table: &[T], codes: &[u32], out: &mut [T]) -> Res
     if codes.iter().fold(false, |is_beyond, code| is_beyond | (*code >= entries)) {
         return Err(PageError::Malformed("a code lies behind the end of the dictionary"));
     }
-    for (out, code) in out.iter_mut().zip(codes) {
+    let (out, out_rest) = out[..codes.len()].as_chunks_mut::<8>();
+    let (codes, codes_rest) = codes.as_chunks::<8>();
+    // Eight at a time: such a loop is not unrolled by itself.
+    for (out, codes) in out.iter_mut().zip(codes) {
+        for i in 0..8 {
+            out[i] = table[codes[i] as usize];
+        }
+    }
+    for (out, code) in out_rest.iter_mut().zip(codes_rest) {
         *out = table[*code as usize];
     }
     Ok(())

@@ -12,7 +12,7 @@ use crate::decode::Decode;
 use crate::delta::Deltas;
 use crate::error::{PageError, ReadError, Result};
 use crate::facts::{Facts, Tracker};
-use crate::native::{Native, Stored, Words};
+use crate::native::{Native, Stored, Words, extremes};
 use crate::out::Out;
 use crate::rle::Runs;
 use crate::strings::{Piece, Strings, unsplit};
@@ -29,6 +29,9 @@ pub(crate) struct Numbers<N> {
     tracker: Tracker<N>,
     codes: Box<[u32; BLOCK]>,
     values: Box<[N; BLOCK]>,
+    /// Values less the base, while 32 bits hold them.
+    near: Box<[u32; BLOCK]>,
+    is_near: bool,
     spread: Spread,
     /// Values of BYTE_STREAM_SPLIT, put together.
     whole: Vec<u8>,
@@ -55,7 +58,14 @@ struct Dictionary<N> {
 impl<N: Decode + Send> Numbers<N> {
     pub(crate) fn integers(kind: Kind, layout: Layout) -> Self {
         let Layout::Integers { width, base, range } = layout else { return Self::floats(kind, 8) };
-        Self { is_integer: true, width, base, range, tracker: Tracker::new(true, range), ..Self::floats(kind, width) }
+        Self {
+            is_integer: true,
+            is_near: N::has_near(base),
+            base,
+            range,
+            tracker: Tracker::new(true, range),
+            ..Self::floats(kind, width)
+        }
     }
 
     pub(crate) fn floats(kind: Kind, width: u8) -> Self {
@@ -70,6 +80,8 @@ impl<N: Decode + Send> Numbers<N> {
             tracker: Tracker::new(false, None),
             codes: Box::new([0; BLOCK]),
             values: Box::new([N::default(); BLOCK]),
+            near: Box::new([0; BLOCK]),
+            is_near: false,
             spread: Spread::default(),
             whole: Vec::new(),
         }
@@ -137,11 +149,22 @@ impl<N: Decode + Send> Numbers<N> {
             look_up(S::words(&mut dictionary.stored), codes, self.spread.dense())?;
         } else {
             self.decode(body, count)?;
-            let values = &self.values[..count];
-            if self.is_integer {
-                self.tracker.see(values)?;
+            let (values, near) = (&self.values[..count], &mut self.near[..count]);
+            // One block of far values is enough to try no more.
+            self.is_near = self.is_near && N::near(values, self.base, near);
+            if self.is_near {
+                let between = || {
+                    let (least, most) = extremes(near);
+                    (N::at(self.base, least), N::at(self.base, most))
+                };
+                self.tracker.see_between(values, between)?;
+                cut::<u32, S>(near, 0, self.spread.dense());
+            } else {
+                if self.is_integer {
+                    self.tracker.see(values)?;
+                }
+                cut::<N, S>(values, self.base, self.spread.dense());
             }
-            cut::<N, S>(values, self.base, self.spread.dense());
         }
         self.spread.dense::<S>();
         self.spread.write::<S>(block, out);
@@ -187,15 +210,15 @@ impl<N: Decode + Send> Column for Numbers<N> {
             Some(_) => Source::Plain { at: entries.at },
             None => Source::Digits(Strings::Plain { at: entries.at }),
         };
-        // A value has at least a byte, so damaged counts do not allocate much.
-        let mut all = Vec::with_capacity(entries.count.min(entries.body.len()));
+        // Damaged counts allocate no more than there are bytes for.
+        let most = entries.body.len() / self.kind.fixed_bytes().unwrap_or(4);
+        let mut all = Vec::with_capacity(entries.count.min(most));
         while all.len() < entries.count {
             let count = (entries.count - all.len()).min(BLOCK);
             self.decode(entries.body, count)?;
             all.extend_from_slice(&self.values[..count]);
         }
-        let least = all.iter().fold(N::MOST, |least, value| if *value < least { *value } else { least });
-        let most = all.iter().fold(N::LEAST, |most, value| if *value > most { *value } else { most });
+        let (least, most) = extremes(&all);
         let mut stored = Words::default();
         by_width!(self.width, Self::cut_dictionary(self, &all, &mut stored));
         self.dictionary = Some(Dictionary { entries: all, least, most, stored });

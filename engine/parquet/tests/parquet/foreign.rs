@@ -16,6 +16,7 @@ use parquet::schema::parser::parse_message_type;
 
 use crate::cases::Random;
 use crate::file::File;
+use crate::matrix::layout;
 use crate::read::check;
 
 /// A file of a column declared as `column`, with half of the rows NULL if it is optional.
@@ -140,6 +141,41 @@ fn bytes_without_a_type_become_strings() {
             check(&file, Layout::Codes, || (0, 1_500));
         }
     });
+}
+
+/// Files of one column that other writers wrote. Needs a folder of them: `MILLPOND_FILES=… cargo test files_of_others`.
+#[test]
+fn files_of_others() {
+    let Ok(folder) = std::env::var("MILLPOND_FILES") else {
+        return eprintln!("skipped: MILLPOND_FILES names no folder");
+    };
+    let (mut read, mut refused, mut failed) = (0, Vec::new(), Vec::new());
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let bytes = std::fs::read(&path).expect("a file");
+        let result = std::panic::catch_unwind(|| {
+            let file = File::of(bytes, None);
+            let column = file.chunks()[0].1.column_descr();
+            if let Err(why) = Conversion::of(column, &file.data_type) {
+                return Some(why.to_string());
+            }
+            for seed in 0..4 {
+                let random = &mut Random(seed);
+                let layout = layout(random, &file);
+                let step =
+                    |random: &mut Random| (random.one_of(&[0, 0, 100]), random.one_of(&[1_000, 5_000, u64::MAX]));
+                check(&file, layout, || step(random));
+            }
+            None
+        });
+        match result {
+            Ok(None) => read += 1,
+            Ok(Some(why)) => refused.push(why),
+            Err(_) => failed.push(path),
+        }
+    }
+    println!("{read} files read, {} refused: {refused:?}", refused.len());
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 /// The first column of a schema.

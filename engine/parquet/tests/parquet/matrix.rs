@@ -22,12 +22,7 @@ pub fn layout(random: &mut Random, file: &File) -> Layout {
             let range = numbers.iter().min().copied().zip(numbers.iter().max().copied());
             let base = range.and_then(|(low, _)| i64::try_from(low).ok()).filter(|_| random.is_one_in(2)).unwrap_or(0);
             let span = range.map_or(0, |(low, high)| high.wrapping_sub(low) as u128);
-            let narrow = match span {
-                ..=0xff => 1,
-                ..=0xffff => 2,
-                ..=0xffff_ffff => 4,
-                _ => 8,
-            };
+            let narrow = [1, 2, 4].into_iter().find(|width| span >> (8 * width) == 0).unwrap_or(8);
             let width = random.one_of(&[narrow, narrow, 16]);
             Layout::Integers { width, base, range: range.filter(|_| random.is_one_in(2)) }
         }
