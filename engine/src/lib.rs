@@ -22,6 +22,7 @@ pub mod node;
 pub mod operator;
 pub mod options;
 pub mod panics;
+mod parquet;
 pub mod placement;
 mod plan_cache;
 mod planner;

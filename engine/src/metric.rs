@@ -27,5 +27,11 @@ pub const SPILLED_BYTES: &str = "spilled_bytes";
 pub const RESTORED_BYTES: &str = "restored_bytes";
 /// Runs that the CPU did again because the device could not finish them.
 pub const TAKEN_OVER: &str = "taken_over_by_cpu";
-/// On an `UploadExec`: extents that went up.
+/// On a `DeviceScanExec`: row groups that its decoder read, row groups of wrong bytes and whole files that DataFusion read.
+pub const ROW_GROUPS: &str = "row_groups_decoded";
+pub const FOREIGN_ROW_GROUPS: &str = "row_groups_by_datafusion";
+pub const FOREIGN_FILES: &str = "files_by_datafusion";
+/// On a `DeviceScanExec`: columns of row groups that the device decoded.
+pub const COLUMNS_ON_DEVICE: &str = "columns_decoded_on_device";
+/// On an `UploadExec` or a `DeviceScanExec`: extents that went up.
 pub const EXTENTS: &str = "extents";

@@ -135,6 +135,40 @@ impl FromStr for Cache {
     }
 }
 
+/// Who decodes Parquet pages of columns that do not stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ParquetDecoder {
+    /// The device, where it has kernels for them; the host on the simulated device, which is slow.
+    #[default]
+    Auto,
+    /// The host.
+    Host,
+    /// The device, where it has kernels for them.
+    Device,
+}
+
+impl fmt::Display for ParquetDecoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Host => "host",
+            Self::Device => "device",
+        })
+    }
+}
+
+impl FromStr for ParquetDecoder {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "auto" => Ok(Self::Auto),
+            "host" => Ok(Self::Host),
+            "device" => Ok(Self::Device),
+            _ => Err("auto, host or device".to_string()),
+        }
+    }
+}
+
 /// How long nothing may complete on the device while a query waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceTimeout {
@@ -230,6 +264,15 @@ impl Value for DeviceChoice {
 }
 
 impl Value for Cache {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+    fn print(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl Value for ParquetDecoder {
     fn read(text: &str) -> Result<Self, String> {
         text.parse()
     }
@@ -379,6 +422,8 @@ options! {
         pub cache_host_bytes: usize, default = 0
         /// Seconds for which it holds what a remote store said of a table's files: within them, a file that has changed is not noticed; 0 asks before each run. Local files are always looked at.
         pub cache_check_seconds: u32, default = 0
+        /// Who decodes Parquet pages of columns that do not stay: auto (the device, where it has kernels for them; on the simulated device the host), host, or device.
+        pub parquet_decoder: ParquetDecoder, default = ParquetDecoder::Auto
         /// Bytes of a stored column of strings without a dictionary, offsets among them, beyond which its offsets have 64 bits, for tests; 0 means 2 GiB.
         pub debug_cache_text_bytes: usize, default = 0
         /// Most rows of a table whose columns stay on the device, for tests; 0 means 2^31. Longer ones are fed.
@@ -655,6 +700,16 @@ mod tests {
         assert_eq!(
             set("cache", "disk").map(|_| ()),
             Err("option millpond.cache cannot be 'disk': it takes auto, off or host".into())
+        );
+    }
+
+    #[test]
+    fn parquet_decoder() {
+        assert_eq!(MillpondOptions::default().parquet_decoder, ParquetDecoder::Auto);
+        assert_eq!(set("parquet_decoder", "Device").map(|o| o.parquet_decoder), Ok(ParquetDecoder::Device));
+        assert_eq!(
+            set("parquet_decoder", "both").map(|_| ()),
+            Err("option millpond.parquet_decoder cannot be 'both': it takes auto, host or device".into())
         );
     }
 

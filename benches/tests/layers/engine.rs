@@ -1,7 +1,7 @@
 //! Holds the arrows inside the engine: circles of files, what each room may import, what `program` may name, and how much `Run` holds.
 //!
 //! ```text
-//!   ground ← device, column ← expr ← program ← store ← source, result ← placement ← operator, report ← front
+//!   ground ← device, column ← expr ← program ← parquet ← store ← source, result ← placement ← operator, report ← front
 //! ```
 //!
 //! Numbers   are those of today and may only fall: a change that lowers one writes it here. `cargo layers -- --nocapture` prints them all.
@@ -40,6 +40,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("column/", "column"),
     ("expr/", "expr"),
     ("operator/", "operator"),
+    ("parquet/", "parquet"),
     ("source/", "source"),
     ("store/", "store"),
     ("result/", "result"),
@@ -61,8 +62,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("expr", &["ground", "column"]),
     ("program", &["ground", "profile", "device", "column", "expr"]),
     ("operator", &["ground", "column", "expr", "program", "placement"]),
-    ("store", &["ground", "profile", "device", "column", "program"]),
-    ("source", &["ground", "profile", "device", "column", "program", "store"]),
+    ("parquet", &["ground", "profile", "device", "column", "program"]),
+    ("store", &["ground", "profile", "device", "column", "program", "parquet"]),
+    ("source", &["ground", "profile", "device", "column", "program", "parquet", "store"]),
     ("result", &["ground", "profile", "device", "column", "program"]),
     ("placement", &["ground", "profile", "device", "column", "expr", "program", "source", "result"]),
     ("report", &["ground", "result", "placement"]),

@@ -23,6 +23,21 @@ pub struct Conversion {
     pub(crate) kind: Kind,
 }
 
+/// Values of a file that are numbers as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Raw {
+    Boolean,
+    Int32,
+    UInt32,
+    Int64,
+    Float,
+    Double,
+    /// Nanoseconds since 1970, once they are put together.
+    Int96,
+    /// A signed number of so many bytes, the highest first.
+    Fixed(u8),
+}
+
 /// How the physical values are understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -129,6 +144,21 @@ impl Conversion {
     /// They are whole numbers, dates, times or decimals.
     pub fn is_integer(&self) -> bool {
         !matches!(self.kind, Kind::Bool | Kind::Float32 | Kind::Float64 | Kind::Text { .. } | Kind::FixedText { .. })
+    }
+
+    /// What the file has, where a device can make values of it that need no more than to be cut to a width.
+    pub fn raw(&self) -> Option<Raw> {
+        Some(match self.kind {
+            Kind::Bool => Raw::Boolean,
+            Kind::Float32 => Raw::Float,
+            Kind::Float64 => Raw::Double,
+            Kind::Int32(Cut::None) => Raw::Int32,
+            Kind::UInt32 => Raw::UInt32,
+            Kind::Int64 => Raw::Int64,
+            Kind::Int96 { per_second: 1_000_000_000 } => Raw::Int96,
+            Kind::Fixed64 { bytes } | Kind::Fixed128 { bytes } => Raw::Fixed(bytes),
+            _ => return None,
+        })
     }
 
     /// They are strings or binary values.

@@ -31,7 +31,7 @@ mod unpack;
 
 pub use codec::decompress;
 pub use column::{Intern, Layout};
-pub use conversion::{Conversion, Unsupported};
+pub use conversion::{Conversion, Raw, Unsupported};
 pub use error::{PageError, ReadError, Stopped};
 pub use facts::Facts;
 pub use out::Out;

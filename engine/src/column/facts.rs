@@ -7,7 +7,7 @@ use datafusion::arrow::array::types::*;
 use datafusion::arrow::array::{Array, ArrayRef, ArrowPrimitiveType};
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::error::Result;
-use millpond_kernels::codegen::ir::Range;
+use millpond_kernels::codegen::ir::{Physical, Range};
 
 use crate::column::layout::{Narrow, by_type, primitive, stored};
 
@@ -44,6 +44,22 @@ impl Facts {
     /// Of codes of at most `most`.
     pub fn of_codes(rows: u64, nulls: u64, most: u32) -> Self {
         Self { range: Some(Range::new(0, i128::from(most))), ..Self::of_others(rows, nulls) }
+    }
+
+    /// As a decoder found them: rows, NULLs and range; whether they are sorted and ascending, and how many different ones they are while
+    /// sorted; the first and the last.
+    pub fn decoded(
+        (rows, nulls, range): (u64, u64, Option<Range>),
+        (sorted, ascending, steps): (bool, bool, u64),
+        ends: Option<(i128, i128)>,
+    ) -> Self {
+        Self { rows, nulls, range, sorted, ascending, steps: if sorted { steps } else { 0 }, ends }
+    }
+
+    /// Of rows that all have one integer.
+    pub fn constant(rows: u64, value: i128) -> Self {
+        let (range, ends) = (Some(Range::new(value, value)), Some((value, value)));
+        Self { rows, nulls: 0, range, sorted: true, ascending: rows <= 1, steps: 1, ends }
     }
 
     /// Of an array's values.
@@ -137,6 +153,42 @@ pub(crate) fn mark(array: &ArrayRef, low: i64, bits: &mut [u64]) -> Result<()> {
     }
     by_type!(array.data_type(), integers, { _ => {} });
     Ok(())
+}
+
+/// The same of integers that are stored in some width less a base, and valid where their bit says so.
+pub(crate) fn mark_stored(
+    (physical, base): (Physical, i64),
+    bytes: &[u8],
+    validity: Option<&[u8]>,
+    low: i64,
+    bits: &mut [u64],
+) {
+    let less = low.wrapping_sub(base);
+    let mut mark = |row: usize, value: i64| {
+        if validity.is_none_or(|validity| validity[row / 8] >> (row % 8) & 1 == 1) {
+            let at = value.wrapping_sub(less) as usize;
+            bits[at / 64] |= 1 << (at % 64);
+        }
+    };
+    macro_rules! each {
+        ($ty:ty, $n:literal) => {
+            for (row, word) in bytes.as_chunks::<$n>().0.iter().enumerate() {
+                mark(row, <$ty>::from_le_bytes(*word) as i64);
+            }
+        };
+    }
+    match physical {
+        Physical::U8 => each!(u8, 1),
+        Physical::U16 => each!(u16, 2),
+        Physical::U32 => each!(u32, 4),
+        Physical::U64 => each!(u64, 8),
+        Physical::I8 => each!(i8, 1),
+        Physical::I16 => each!(i16, 2),
+        Physical::I32 => each!(i32, 4),
+        Physical::I64 => each!(i64, 8),
+        Physical::I128 => each!(i128, 16),
+        Physical::Bit | Physical::F32 | Physical::F64 | Physical::Text | Physical::LongText | Physical::View => {}
+    }
 }
 
 fn mark_integers<T: ArrowPrimitiveType>(array: &ArrayRef, low: i64, bits: &mut [u64])

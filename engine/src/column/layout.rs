@@ -50,10 +50,33 @@ pub struct ExtentLayout {
 
 const ALIGNMENT: usize = 256;
 
+/// What of a column decides how much room it takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    pub physical: Physical,
+    /// Of texts, their offsets included.
+    pub text_bytes: usize,
+    pub has_nulls: bool,
+}
+
 impl ExtentLayout {
     /// Lays out the columns `used` of `batches`, stored as `specs` says.
     pub fn new(batches: &[RecordBatch], specs: &[ColumnSpec], used: &[bool]) -> Self {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let shape = |(index, spec): (usize, &ColumnSpec)| {
+            used[index].then(|| {
+                let arrays = || batches.iter().map(|batch| batch.column(index));
+                let text_bytes = if spec.physical == Physical::Text { text::stored_bytes(arrays()) } else { 0 };
+                let has_nulls = arrays().any(|array| array.logical_null_count() > 0);
+                Shape { physical: spec.physical, text_bytes, has_nulls }
+            })
+        };
+        let shapes: Vec<Option<Shape>> = specs.iter().enumerate().map(shape).collect();
+        Self::of(rows, &shapes)
+    }
+
+    /// Lays out columns of these shapes.
+    pub fn of(rows: usize, shapes: &[Option<Shape>]) -> Self {
         let mut end = 0_usize;
         let mut place = |bytes: usize| {
             let start = end.next_multiple_of(ALIGNMENT);
@@ -61,19 +84,21 @@ impl ExtentLayout {
             start..end
         };
         let bitmap = rows.div_ceil(32) * 4;
-        let columns = specs.iter().enumerate().map(|(index, spec)| {
-            used[index].then(|| {
-                let values = place(match spec.physical {
-                    Physical::Bit => bitmap,
-                    Physical::Text => text::stored_bytes(batches.iter().map(|batch| batch.column(index))),
-                    physical => physical.width() as usize * rows,
-                });
-                let nulls = batches.iter().any(|batch| batch.column(index).logical_null_count() > 0);
-                Region { values, validity: nulls.then(|| place(bitmap)) }
-            })
-        });
-        let columns = columns.collect();
+        let mut region = |shape: &Shape| {
+            let values = place(match shape.physical {
+                Physical::Bit => bitmap,
+                Physical::Text => shape.text_bytes,
+                physical => physical.width() as usize * rows,
+            });
+            Region { values, validity: shape.has_nulls.then(|| place(bitmap)) }
+        };
+        let columns = shapes.iter().map(|shape| shape.as_ref().map(&mut region)).collect();
         Self { bytes: end.next_multiple_of(ALIGNMENT), rows, columns }
+    }
+
+    /// A region with the padding behind it: it is written whole, the padding with zeros, because kernels load it in wide words.
+    pub fn padded(range: &ByteRange<usize>) -> ByteRange<usize> {
+        range.start..range.end.next_multiple_of(ALIGNMENT)
     }
 
     /// Writes column `index` of `batches` into `out`, which is the whole extent. `codes` turns a string column's arrays
@@ -92,10 +117,8 @@ impl ExtentLayout {
             return Ok(Err(Violation::Range(index)));
         }
         let Some(region) = &self.columns[index] else { return Ok(Ok(())) };
-        // Whole regions are written, the padding with zeros: kernels load it in wide words.
-        let padded = |range: &ByteRange<usize>| range.start..range.end.next_multiple_of(ALIGNMENT);
         if let Some(validity) = &region.validity {
-            let bits = &mut out[padded(validity)];
+            let bits = &mut out[Self::padded(validity)];
             bits.fill(0);
             let mut row = 0;
             for batch in batches {
@@ -107,7 +130,7 @@ impl ExtentLayout {
                 row += array.len();
             }
         }
-        let values = &mut out[padded(&region.values)];
+        let values = &mut out[Self::padded(&region.values)];
         let used = region.values.len();
         values[used..].fill(0);
         if spec.physical == Physical::Bit {
@@ -283,6 +306,34 @@ where
         4 => chunks::<4>(out).zip(values).for_each(|(o, v)| *o = (v.minus(base) as u32).to_le_bytes()),
         8 => chunks::<8>(out).zip(values).for_each(|(o, v)| *o = v.minus(base).to_le_bytes()),
         _ => chunks::<16>(out).zip(values).for_each(|(o, v)| *o = v.wide().to_le_bytes()),
+    }
+    true
+}
+
+/// Writes 32-bit codes in the width of their column; false when one of a valid row lies outside its range. `validity` has a bit for each
+/// row from `first` rows before them on.
+pub(crate) fn write_codes(
+    out: &mut [u8],
+    codes: &[u8],
+    validity: Option<&[u8]>,
+    first: usize,
+    (physical, base, range): (Physical, i64, Range),
+) -> bool {
+    let words = || codes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+    let is_valid = |row: usize| validity.is_none_or(|bits| bits[(first + row) / 8] >> ((first + row) % 8) & 1 == 1);
+    let most = match validity {
+        None => words().max(),
+        Some(_) => words().enumerate().filter(|(row, _)| is_valid(*row)).map(|(_, code)| code).max(),
+    };
+    if most.is_some_and(|most| i128::from(most) > range.high) {
+        return false;
+    }
+    let less = |code: u32| i64::from(code) - base;
+    match physical.width() {
+        1 => out.iter_mut().zip(words()).for_each(|(o, code)| *o = less(code) as u8),
+        2 => chunks::<2>(out).zip(words()).for_each(|(o, code)| *o = (less(code) as u16).to_le_bytes()),
+        _ if base == 0 => out.copy_from_slice(codes),
+        _ => chunks::<4>(out).zip(words()).for_each(|(o, code)| *o = (less(code) as u32).to_le_bytes()),
     }
     true
 }

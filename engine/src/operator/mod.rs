@@ -21,11 +21,13 @@ pub mod union;
 use std::sync::Arc;
 
 use crate::contract::Operators;
+use crate::source::parquet::Scan;
 use crate::source::upload::Upload;
 
 /// The engine's own operators. A session adds others with [`MillpondBuilder::operator`](crate::MillpondBuilder::operator).
 pub fn registry() -> Operators {
     Operators::new([
+        Arc::new(Scan) as _,
         Arc::new(Upload) as _,
         Arc::new(filter::Filter) as _,
         Arc::new(project::Project) as _,

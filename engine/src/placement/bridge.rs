@@ -24,6 +24,7 @@ use crate::placement::walk::{Borders, with_children};
 use crate::program::contract::Cut;
 use crate::reason::Reason;
 use crate::result::node::DownloadExec;
+use crate::source::parquet::DeviceScanExec;
 use crate::source::upload::UploadExec;
 
 /// Makes borders for one device.
@@ -72,7 +73,10 @@ impl Borders for Bridge<'_> {
         reasons: Vec<Reason>,
         statistics: Option<Arc<Statistics>>,
     ) -> Arc<dyn ExecutionPlan> {
-        Arc::new(UploadExec::new(plan, reasons).with_statistics(statistics))
+        match DeviceScanExec::of(&plan, statistics.clone()) {
+            Ok(scan) => Arc::new(scan),
+            Err(why) => Arc::new(UploadExec::new(plan, reasons).with_statistics(statistics).read_because(why)),
+        }
     }
 
     fn download(&self, tree: DeviceTree, reasons: Vec<Reason>, hashed: bool) -> Result<Arc<dyn ExecutionPlan>> {

@@ -124,9 +124,9 @@ impl<'a> Placing<'a> {
         self.stay(plan, children, reason.or_else(|| computed_in_scan(plan.as_ref())))
     }
 
-    /// A scan that filters as a filter above a scan, where its columns may be stored: what is stored has all rows.
+    /// A scan that filters as a filter above a scan: what is stored, and what the device decodes, has all rows.
     pub fn apart(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
-        if self.options.cache.stores() { apart(plan) } else { None }
+        apart(plan)
     }
 
     /// The session's options.

@@ -9,6 +9,7 @@
 //! Threads  each reader has its own. No lock is held while rows are looked at.
 
 use datafusion::arrow::array::{Array, ArrayRef, UInt32Array};
+use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::datatypes::DataType;
 
 use crate::column::dictionary::SharedDictionary;
@@ -41,16 +42,34 @@ impl ReaderCodes {
     /// # Errors
     /// There are more, or they take too many bytes: see [`is_full`](Self::is_full).
     pub fn codes(&mut self, array: &ArrayRef, most: usize) -> Result<UInt32Array, Failure> {
+        self.count_rows(array.len());
+        let (codes, nulls) = self.shared_codes(array, most)?;
+        Ok(UInt32Array::new(codes.into(), nulls))
+    }
+
+    /// The codes of values that are no rows: those of a dictionary page, or of rows that [`count_rows`](Self::count_rows) counts.
+    ///
+    /// # Errors
+    /// As of [`codes`](Self::codes).
+    pub fn of_values(&mut self, values: &ArrayRef, most: usize) -> Result<Vec<u32>, Failure> {
+        Ok(self.shared_codes(values, most)?.0)
+    }
+
+    /// Adds rows that are looked up.
+    pub fn count_rows(&self, rows: usize) {
+        self.shared.count_rows(rows);
+    }
+
+    fn shared_codes(&mut self, array: &ArrayRef, most: usize) -> Result<(Vec<u32>, Option<NullBuffer>), Failure> {
         if self.cache.len() > CACHED_VALUES || self.cache.bytes() > CACHED_BYTES {
             self.cache = Interner::new(usize::MAX);
             self.codes.clear();
         }
-        self.shared.count_rows(array.len());
         let own = self.cache.codes(array)?;
         self.share(most)?;
         // What lies below a NULL is no code of the cache either.
         let shared = |code: &u32| self.codes.get(*code as usize).copied().unwrap_or(0);
-        Ok(UInt32Array::new(own.values().iter().map(shared).collect(), own.nulls().cloned()))
+        Ok((own.values().iter().map(shared).collect(), own.nulls().cloned()))
     }
 
     /// Finds the shared codes of what is new in the cache.

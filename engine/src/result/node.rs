@@ -40,6 +40,7 @@ use crate::program::prepared::{Lessons, Prepared};
 use crate::program::segments::Program;
 use crate::reason::Reason;
 use crate::result::takeover;
+use crate::source::parquet::DeviceScanExec;
 use crate::source::upload::UploadExec;
 use crate::subqueries::{Subqueries, reads_subquery};
 
@@ -169,17 +170,14 @@ impl DownloadExec {
         &self.subqueries
     }
 
-    /// The CPU plans that are uploaded.
+    /// The CPU plans that are uploaded, and the scans that the device reads.
     pub(crate) fn host_inputs(&self) -> Vec<Arc<dyn ExecutionPlan>> {
         let mut inputs = Vec::new();
         let walked = self.input.apply(|node| {
-            Ok(match node.downcast_ref::<UploadExec>() {
-                Some(upload) => {
-                    inputs.push(Arc::clone(upload.input()));
-                    TreeNodeRecursion::Jump
-                }
-                None => TreeNodeRecursion::Continue,
-            })
+            let upload = node.downcast_ref::<UploadExec>().map(UploadExec::input);
+            let read = upload.or_else(|| node.downcast_ref::<DeviceScanExec>().map(DeviceScanExec::input));
+            inputs.extend(read.cloned());
+            Ok(if read.is_some() { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue })
         });
         debug_assert!(walked.is_ok(), "the walk above returns no error");
         inputs
@@ -280,6 +278,9 @@ impl DownloadExec {
 fn as_new(plan: &Arc<dyn ExecutionPlan>, subqueries: &Subqueries) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(upload) = plan.downcast_ref::<UploadExec>() {
         return Ok(Arc::new(upload.as_new(subqueries)?));
+    }
+    if let Some(scan) = plan.downcast_ref::<DeviceScanExec>() {
+        return Ok(Arc::new(scan.as_new(subqueries)?));
     }
     let children = plan.children().into_iter().map(|child| as_new(child, subqueries)).collect::<Result<Vec<_>>>()?;
     Arc::clone(plan).replace_children(children, REPLACE)

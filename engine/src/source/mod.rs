@@ -1,6 +1,20 @@
 //! Where rows come from.
 
+mod codes;
+mod extent;
 pub(crate) mod filtered;
+pub mod parquet;
 pub(crate) mod reset;
+mod same;
 pub(crate) mod stored;
 pub mod upload;
+
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::source::parquet::DeviceScanExec;
+use crate::source::upload::UploadExec;
+
+/// True for the nodes that bring rows to the device.
+pub fn is_source(node: &dyn ExecutionPlan) -> bool {
+    node.is::<UploadExec>() || node.is::<DeviceScanExec>()
+}

@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -18,12 +19,13 @@ use millpond_memory::Stream;
 
 use crate::column::{DictionaryId, Form, uploaded_columns};
 use crate::metric;
+use crate::options::MAX_BATCH_ROWS;
 use crate::program::context::RunContext;
-use crate::program::contract::{SourceFacts, SourceRun};
+use crate::program::contract::{Opening, SourceFacts, SourceRun};
 use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
 use crate::program::tables::HostTable;
-use crate::store::{ColumnForm, Store, StoredColumn, View};
+use crate::store::{ColumnForm, Scan, Store, StoredColumn, View};
 
 /// Rows are taken at least so many at a time.
 const LEAST_ROWS: u64 = 1 << 12;
@@ -35,11 +37,23 @@ pub(super) struct StoredRun {
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl StoredRun {
-    /// The columns of a scan of `schema`.
-    pub(super) fn new(view: View, schema: SchemaRef, metrics: ExecutionPlanMetricsSet) -> Self {
-        Self { view, schema, metrics }
+/// The columns of the scan `plan`, where they stay on the device, or come there to stay.
+///
+/// # Errors
+/// A device that is lost.
+pub(super) async fn stored(
+    plan: &Arc<dyn ExecutionPlan>,
+    metrics: &ExecutionPlanMetricsSet,
+    attempt: &Opening<'_>,
+) -> Result<Option<StoredRun>, Failure> {
+    let Opening { context, needed, streams_out, piecewise } = attempt;
+    if !context.options.cache.stores() || *piecewise {
+        return Ok(None);
     }
+    let Some(scan) = Scan::of(plan) else { return Ok(None) };
+    let view = Store::of(&context.engine).view(&scan, context, needed).await?;
+    let view = view.filter(|view| !(*streams_out && view.rows > MAX_BATCH_ROWS as u64));
+    Ok(view.map(|view| StoredRun { view, schema: scan.schema, metrics: metrics.clone() }))
 }
 
 impl SourceRun for StoredRun {

@@ -11,7 +11,8 @@ use std::sync::Mutex;
 use datafusion::arrow::array::ArrayRef;
 use datafusion::error::Result;
 
-use crate::column::facts::{Facts, mark};
+use crate::column::facts::{Facts, mark, mark_stored};
+use crate::parquet::{Decoded, Values};
 use crate::store::lock;
 
 /// Bits for one column, at most.
@@ -35,7 +36,12 @@ enum State {
 
 impl Seen {
     /// Notes the values of a chunk, of which these facts are true.
-    pub(super) fn add<'a>(&self, facts: &Facts, arrays: impl Iterator<Item = &'a ArrayRef>) -> Result<()> {
+    pub(super) fn add<'a>(&self, facts: &Facts, mut arrays: impl Iterator<Item = &'a ArrayRef>) -> Result<()> {
+        self.note(facts, |low, own| arrays.try_for_each(|array| mark(array, low, own)))
+    }
+
+    /// Notes values of which these facts are true; `mark` sets their bits, from a number on.
+    fn note(&self, facts: &Facts, mark: impl FnOnce(i64, &mut [u64]) -> Result<()>) -> Result<()> {
         // Of no valid values there is nothing to note.
         let Some(range) = facts.range else { return Ok(()) };
         let whole = |bound: i128| i64::try_from(bound).ok().filter(|bound| bound.unsigned_abs() < 1 << 62);
@@ -53,7 +59,7 @@ impl Seen {
             return Ok(());
         }
         let mut own = vec![0_u64; num_words(low, high)];
-        arrays.into_iter().try_for_each(|array| mark(array, low, &mut own))?;
+        mark(low, &mut own)?;
         let mut state = lock(&self.0);
         if let State::Nothing = *state {
             *state = State::Bits { low, words: own };
@@ -72,6 +78,16 @@ impl Seen {
         let at = ((low - least) / 64) as usize;
         words[at..].iter_mut().zip(own).for_each(|(word, own)| *word |= own);
         Ok(())
+    }
+
+    /// The same for values as they are stored.
+    pub(super) fn add_decoded(&self, of: &Decoded) {
+        let Values::Fixed { physical, base, bytes } = &of.values else { return };
+        let noted = self.note(&of.facts, |low, own| {
+            mark_stored((*physical, *base), bytes, of.validity.as_deref(), low, own);
+            Ok(())
+        });
+        debug_assert!(noted.is_ok(), "marking returns no error");
     }
 
     /// Different values so far; `None` if they are not counted.

@@ -1,8 +1,9 @@
 //! Reads columns of a scan and puts them on the device, to stay.
 //!
-//!   partitions ── a reader each ──► chunks of up to 2^17 rows: facts, codes, narrowed into pinned memory ─► device ─┐
-//!   strings     reader's own dictionary ── new values only ─────► the column's                                      ├─► whole columns
-//!   order       partition by partition, chunk by chunk: that of the files                                          ─┘
+//!   row groups ─ readers ─ decode ──► chunks: values in the width of their own range, codes, facts ─► pinned memory ─► device ─┐
+//!   partitions ─ a reader each ─────► the same of up to 2^17 rows, where DataFusion reads                                      │
+//!   strings    reader's own dictionary ── new values only ─────► the column's                                                  ├─► whole columns
+//!   order      file by file, chunk by chunk                                                                                   ─┘
 //!
 //! Strings  a column whose first values are nearly all different is read again without a dictionary, and so are the others that show it.
 //! Threads  each reader converts the rows that it decodes. It locks a column's dictionary only for values that are new to the reader.
@@ -10,16 +11,18 @@
 //! Width    each chunk has that of its own values: nothing is believed, so nothing can be wrong.
 //! Ends     with an error of the file or of the device nothing stays; dropped, its readers end.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::arrow::array::{Array, ArrayRef, UInt32Array};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-use futures::StreamExt;
-use millpond_kernels::codegen::ir::{ColumnSpec, Physical, Ty};
+use futures::future::{BoxFuture, try_join_all};
+use futures::{FutureExt, StreamExt};
+use millpond_kernels::codegen::ir::{ColumnSpec, Physical, Range, Ty};
 use millpond_kernels::store::Stored;
 use millpond_memory::{HostKind, Reservation, Stream, recorder};
 use tokio::sync::Semaphore;
@@ -27,18 +30,22 @@ use tokio::task::JoinSet;
 
 use crate::column::dictionary::SharedDictionary;
 use crate::column::facts::Facts;
-use crate::column::layout::ExtentLayout;
+use crate::column::layout::{ExtentLayout, Shape};
 use crate::column::storage;
 use crate::panics;
+use crate::parquet::{Chunks, Decoded, Decoding, Interning, ParquetScan, Room, Target, Undecoded, Units, Values};
 use crate::profile::{self, step};
 use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::program::interning::ReaderCodes;
 use crate::store::column::{ColumnForm, Piece, ty_of};
 use crate::store::distinct::Seen;
+use crate::store::lock;
+use crate::workers::off_workers;
 
-/// Rows of a chunk, at most.
+/// Rows of a chunk, at most, where DataFusion reads, and where the decoder does.
 const CHUNK_ROWS: usize = 1 << 17;
+const UNIT_ROWS: usize = 1 << 20;
 
 /// A column to be read.
 #[derive(Debug, Clone)]
@@ -81,7 +88,10 @@ struct Loading {
     texts: Vec<AtomicBool>,
     /// The integers that were seen.
     seen: Vec<Seen>,
+    /// Rows of a chunk, at most: of batches, and of a row group.
     chunk_rows: usize,
+    unit_rows: usize,
+    room: Arc<Room>,
 }
 
 /// A chunk on the device, by column, with what the governor promised for it.
@@ -110,7 +120,6 @@ pub(super) async fn read(
     wanted: &[Wanted],
     turns: &Arc<Semaphore>,
 ) -> Result<Read, Failure> {
-    let partitions = plan.output_partitioning().partition_count();
     let dictionary = |of: &Wanted| (of.form == ColumnForm::Codes).then(|| SharedDictionary::new(of.most));
     let loading = Arc::new(Loading {
         context: Arc::clone(context),
@@ -119,23 +128,19 @@ pub(super) async fn read(
         texts: wanted.iter().map(|_| AtomicBool::new(false)).collect(),
         seen: wanted.iter().map(|_| Seen::default()).collect(),
         chunk_rows: CHUNK_ROWS.min(context.options.max_batch_rows()),
+        unit_rows: UNIT_ROWS.min(context.options.max_batch_rows()),
+        room: Room::of(&context.engine),
     });
     let mut tasks = JoinSet::new();
-    let plan = profile::timed_reads(plan);
-    for partition in 0..partitions {
-        let (loading, plan, turns) = (Arc::clone(&loading), Arc::clone(&plan), Arc::clone(turns));
-        let reading = async move {
-            let _turn = turns.acquire_owned().await;
-            (partition, loading.read_partition(&plan, partition).await)
-        };
-        tasks.spawn(profile::beside("reader", step::READ, reading));
+    match ParquetScan::of(plan) {
+        Ok(scan) => loading.begin_units(scan, turns, &mut tasks).await?,
+        Err(_) => loading.begin_partitions(plan, turns, &mut tasks),
     }
-    let mut chunks: BTreeMap<usize, Vec<Chunk>> = BTreeMap::new();
+    let mut chunks: BTreeMap<Place, Vec<Chunk>> = BTreeMap::new();
     // Dropping the set, when a reader fails or the run is dropped, ends the others.
     while let Some(joined) = tasks.join_next().await {
-        let (partition, read) = joined.map_err(|error| Failure::from(panics::task_ended(error)))?;
-        match read {
-            Ok(of) => drop(chunks.insert(partition, of)),
+        match joined.map_err(|error| Failure::from(panics::task_ended(error)))? {
+            Ok(of) => chunks.extend(of),
             Err(Stopped::Failed(failure)) => return Err(failure),
             Err(Stopped::Text) => return Ok(Read::Texts(loading.texts())),
         }
@@ -150,7 +155,7 @@ pub(super) async fn read(
         columns.push(ReadColumn { pieces: vec![], values, distinct });
     }
     let mut promises = vec![];
-    for (partition, chunks) in chunks {
+    for ((partition, _), chunks) in chunks {
         for chunk in chunks {
             for (column, piece) in columns.iter_mut().zip(chunk.pieces) {
                 column.pieces.push(Piece { file: files[partition], ..piece });
@@ -161,10 +166,200 @@ pub(super) async fn read(
     Ok(Read::Columns { columns, promises })
 }
 
+/// Where chunks belong: their partition, and which of its row groups they are.
+type Place = (usize, usize);
+/// What a reader has read.
+type ReadChunks = Result<Vec<(Place, Vec<Chunk>)>, Stopped>;
+
 impl Loading {
     /// The columns that are better off without a dictionary, as far as is known.
     fn texts(&self) -> Vec<usize> {
         (0..self.texts.len()).filter(|column| self.texts[*column].load(Ordering::Relaxed)).collect()
+    }
+
+    /// A reader for each partition, where DataFusion reads.
+    fn begin_partitions(
+        self: &Arc<Self>,
+        plan: &Arc<dyn ExecutionPlan>,
+        turns: &Arc<Semaphore>,
+        tasks: &mut JoinSet<ReadChunks>,
+    ) {
+        let plan = profile::timed_reads(plan);
+        for partition in 0..plan.output_partitioning().partition_count() {
+            let (loading, plan, turns) = (Arc::clone(self), Arc::clone(&plan), Arc::clone(turns));
+            let reading = async move {
+                let _turn = turns.acquire_owned().await;
+                Ok(vec![((partition, 0), loading.read_partition(&plan, partition).await?)])
+            };
+            tasks.spawn(profile::beside("reader", step::READ, reading));
+        }
+    }
+
+    /// Readers that take one row group after the other, and one for each file that DataFusion reads.
+    async fn begin_units(
+        self: &Arc<Self>,
+        scan: ParquetScan,
+        turns: &Arc<Semaphore>,
+        tasks: &mut JoinSet<ReadChunks>,
+    ) -> Result<(), Failure> {
+        let (unseen, used) = (ExecutionPlanMetricsSet::new(), vec![true; self.wanted.len()]);
+        let opening = (0..scan.partitions()).map(|partition| {
+            let (scan, used, unseen) = (&scan, &used, &unseen);
+            async move { scan.open((Some(partition), used), &self.context.task, unseen).await }.boxed()
+        });
+        let opening: Vec<BoxFuture<'_, _>> = opening.collect();
+        let opened = recorder::during(step::OPEN, try_join_all(opening)).await.map_err(Failure::Input)?;
+        let (mut units, num_partitions) = (VecDeque::new(), opened.len().max(1));
+        let readers = self.context.task.session_config().target_partitions().max(1);
+        for (partition, opened) in opened.into_iter().enumerate() {
+            let together = Units::together(opened.units, readers.div_ceil(num_partitions), self.unit_rows as u64);
+            let num_units = together.len();
+            units.extend(together.into_iter().enumerate().map(|(at, units)| ((partition, at), units)));
+            for (at, (file, _)) in opened.foreign.into_iter().enumerate() {
+                let (loading, turns, plan) = (Arc::clone(self), Arc::clone(turns), scan.of_files(vec![file]));
+                let reading = async move {
+                    let _turn = turns.acquire_owned().await;
+                    Ok(vec![((partition, num_units + at), loading.read_partition(&plan, 0).await?)])
+                };
+                tasks.spawn(profile::beside("reader", step::READ, reading));
+            }
+        }
+        let readers = readers.min(units.len().max(1));
+        let (units, scan) = (Arc::new(Mutex::new(units)), Arc::new(scan));
+        for _ in 0..readers {
+            let (loading, turns) = (Arc::clone(self), Arc::clone(turns));
+            let (units, scan) = (Arc::clone(&units), Arc::clone(&scan));
+            let reading = async move {
+                let own = |of: &Option<SharedDictionary>| of.clone().map(ReaderCodes::new);
+                let mut own: Vec<Option<ReaderCodes>> = loading.dictionaries.iter().map(own).collect();
+                let (mut chunks, mut stream) = (Vec::new(), None);
+                let next = || lock(&units).pop_front();
+                while let Some((place, units)) = next() {
+                    let _turn = Arc::clone(&turns).acquire_owned().await;
+                    chunks.push((place, loading.read_units(&scan, &units, &mut own, &mut stream).await?));
+                }
+                Ok(chunks)
+            };
+            tasks.spawn(profile::beside("reader", step::READ, reading));
+        }
+        Ok(())
+    }
+
+    /// The rows of row groups.
+    async fn read_units(
+        &self,
+        scan: &ParquetScan,
+        units: &Units,
+        own: &mut [Option<ReaderCodes>],
+        stream: &mut Option<Stream>,
+    ) -> Result<Vec<Chunk>, Stopped> {
+        let mut chunks = Vec::new();
+        let read = units.read(&self.room).await.map_err(Failure::Input)?;
+        let mut held = self.context.host_memory("load");
+        let (mut first, mut wrong) = (0, read.as_ref().is_err());
+        while let (Ok(read), true, false) = (&read, first < units.rows(), wrong) {
+            let rows = (units.rows() - first).min(self.unit_rows as u64) as usize;
+            // It is about to be here, whatever others hold.
+            held.grow(read.iter().map(Chunks::bytes).sum());
+            let parts = units.parts(first, rows as u64);
+            let decoding = Decoding { units, chunks: read, parts: &parts, rows, room: &self.room };
+            let decoded = off_workers(|| self.decode(&decoding, own));
+            // All columns were looked at: reading begins again once, not for each of them.
+            if !self.texts().is_empty() {
+                return Err(Stopped::Text);
+            }
+            match decoded {
+                Ok(decoded) => {
+                    held.grow(decoded.iter().map(Decoded::bytes).sum());
+                    chunks.push(self.put(&decoded, rows, stream).await?);
+                    first += rows as u64;
+                }
+                Err(Undecoded::Page(_) | Undecoded::Range) => wrong = true,
+                Err(Undecoded::Codes(failure)) => return Err(failure.into()),
+            }
+            held.free();
+        }
+        if wrong {
+            for rest in units.rest(scan, first, units.rows() - first) {
+                chunks.extend(self.read_partition(&rest, 0).await?);
+            }
+        }
+        Ok(chunks)
+    }
+
+    /// Decodes rows: each column in the width that its chunks' statistics promise, else in its own.
+    fn decode(
+        &self,
+        decoding: &Decoding<'_>,
+        own: &mut [Option<ReaderCodes>],
+    ) -> Result<Vec<Decoded>, Undecoded> {
+        let _step = recorder::step(step::DECODE);
+        let mut decoded = Vec::with_capacity(self.wanted.len());
+        for (column, (wanted, own)) in self.wanted.iter().zip(own).enumerate() {
+            let one = |target: Target, may_be_null: bool, codes: Option<&mut Interning<'_>>| {
+                decoding.column(column, (target, may_be_null), codes)
+            };
+            let of = match (wanted.form, own) {
+                (ColumnForm::Codes, Some(own)) => {
+                    if self.texts[column].load(Ordering::Relaxed) {
+                        continue;
+                    }
+                    let of = one(Target::Codes, true, Some(&mut Interning::new(own, wanted.most)));
+                    own.count_rows(decoding.rows);
+                    let full = matches!(of, Err(Undecoded::Codes(_))) && own.is_full();
+                    if !wanted.needed && (full || own.nearly_all_different()) {
+                        self.texts[column].store(true, Ordering::Relaxed);
+                        continue;
+                    }
+                    of?
+                }
+                (ColumnForm::Text, _) => one(Target::Text, true, None)?,
+                _ => {
+                    let (range, may_be_null) = decoding.units.bounds(column);
+                    let target = |range: Option<Range>, may_be_null: bool| {
+                        let within = ty_of(wanted.form, &wanted.data_type, may_be_null, range);
+                        let within = if range.is_none() { Ty::new(within.repr) } else { within };
+                        let (physical, base) = storage(within);
+                        Target::Fixed { physical, base, range }
+                    };
+                    // Statistics may be wrong.
+                    let of = match one(target(range, may_be_null), may_be_null, None) {
+                        Err(Undecoded::Range) => one(target(None, true), true, None)?,
+                        of => of?,
+                    };
+                    self.seen[column].add_decoded(&of);
+                    of
+                }
+            };
+            decoded.push(of);
+        }
+        Ok(decoded)
+    }
+
+    /// Puts decoded rows on the device.
+    async fn put(&self, decoded: &[Decoded], rows: usize, stream: &mut Option<Stream>) -> Result<Chunk, Stopped> {
+        let facts: Vec<Facts> = decoded.iter().map(|of| of.facts).collect();
+        let spec = |(wanted, of): (&Wanted, &Decoded)| match &of.values {
+            Values::Fixed { physical, base, .. } => {
+                let repr = ty_of(wanted.form, &wanted.data_type, false, None).repr;
+                let ty = Ty::new(repr).nullable(of.facts.nulls > 0);
+                (ColumnSpec { physical: *physical, has_base: *base != 0, ty }, *base)
+            }
+            _ => spec(wanted, &of.facts),
+        };
+        let specs: Vec<(ColumnSpec, i64)> = self.wanted.iter().zip(decoded).map(spec).collect();
+        let shapes: Vec<Option<Shape>> =
+            decoded.iter().zip(&specs).map(|(of, (spec, _))| Some(of.shape(spec.physical, 0, rows))).collect();
+        let layout = ExtentLayout::of(rows, &shapes);
+        self.send(&layout, &specs, facts, stream, |out| {
+            for ((column, of), (spec, base)) in decoded.iter().enumerate().zip(&specs) {
+                let range = of.facts.range.unwrap_or(Range::new(0, i128::from(u32::MAX)));
+                let Some(region) = &layout.columns[column] else { continue };
+                of.write(out, region, (0, rows), (spec.physical, *base, range))?;
+            }
+            Ok(())
+        })
+        .await
     }
 
     async fn read_partition(&self, plan: &Arc<dyn ExecutionPlan>, partition: usize) -> Result<Vec<Chunk>, Stopped> {
@@ -213,7 +408,6 @@ impl Loading {
         own: &mut [Option<ReaderCodes>],
         stream: &mut Option<Stream>,
     ) -> Result<Chunk, Stopped> {
-        let context = &self.context;
         let mut coded: Vec<Vec<UInt32Array>> = Vec::with_capacity(own.len());
         {
             let _step = recorder::step(step::INTERN);
@@ -243,20 +437,36 @@ impl Loading {
         let only: Vec<ColumnSpec> = specs.iter().map(|(spec, _)| *spec).collect();
         let layout = ExtentLayout::new(batches, &only, &vec![true; only.len()]);
         drop(narrowing);
-        let mut staging = context.engine.pinned.take(HostKind::Upload, layout.bytes).await?;
-        {
-            let _step = recorder::step(step::NARROW);
-            let mut bytes = staging.write()?;
+        self.send(&layout, &specs, facts, stream, |bytes| {
             for (column, ((spec, base), codes)) in specs.iter().zip(coded).enumerate() {
                 let mut codes = codes.into_iter();
                 let next = |_: &ArrayRef| {
                     let missing = || crate::EngineError::internal("every batch's strings were interned").into();
                     codes.next().ok_or_else(missing)
                 };
-                let written = layout.write(&mut bytes, column, spec, *base, batches, next).map_err(Failure::from)?;
-                written
-                    .map_err(|_| Failure::from(crate::EngineError::internal("a chunk's facts hold for its values")))?;
+                let written = layout.write(bytes, column, spec, *base, batches, next).map_err(Failure::from)?;
+                let kept = "a chunk's facts hold for its values";
+                written.map_err(|_| Failure::from(crate::EngineError::internal(kept)))?;
             }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Sends what `write` writes to the device, as pieces of the columns.
+    async fn send(
+        &self,
+        layout: &ExtentLayout,
+        specs: &[(ColumnSpec, i64)],
+        facts: Vec<Facts>,
+        stream: &mut Option<Stream>,
+        write: impl FnOnce(&mut [u8]) -> Result<(), Failure>,
+    ) -> Result<Chunk, Stopped> {
+        let context = &self.context;
+        let mut staging = context.engine.pinned.take(HostKind::Upload, layout.bytes).await?;
+        {
+            let _step = recorder::step(step::NARROW);
+            write(&mut staging.write()?)?;
         }
         let stream = match stream {
             Some(stream) => stream,
@@ -266,7 +476,7 @@ impl Loading {
         let (buffer, promise) = context.memory.take(layout.bytes, &context.tags.extents, stream)?;
         staging.enqueue_to_device(0..layout.bytes, buffer.as_view(), stream)?;
         let mut pieces = Vec::with_capacity(specs.len());
-        for ((region, (spec, base)), facts) in layout.columns.iter().zip(&specs).zip(facts) {
+        for ((region, (spec, base)), facts) in layout.columns.iter().zip(specs).zip(facts) {
             let Some(region) = region else { continue };
             let (mut values, mut texts) = (region.values.clone(), None);
             if spec.physical == Physical::Text {

@@ -10,7 +10,6 @@ use millpond::datafusion::arrow::datatypes::{Int64Type, SchemaRef};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::catalog::streaming::StreamingTable;
 use millpond::datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use millpond::datafusion::physical_plan::ExecutionPlan;
 use millpond::datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use millpond::datafusion::physical_plan::streaming::PartitionStream;
 use millpond::{DeviceChoice, Fallback, Millpond, QueryResult};

@@ -16,7 +16,7 @@ use millpond::datafusion::arrow::util::pretty::pretty_format_batches;
 use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::datasource::MemTable;
 use millpond::datafusion::prelude::SessionConfig;
-use millpond::source::upload::UploadExec;
+use millpond::source::is_source;
 use millpond::{DeviceChoice, Fallback, Millpond};
 
 use crate::answers::Answer;
@@ -293,7 +293,7 @@ async fn scans_of_a_probe_side_leave_out_row_groups() {
         assert_eq!(counts.collect::<Vec<_>>(), [10, (2500..2510).sum::<i64>()]);
         let mut fed = 0;
         let walked = result.plan.apply(|node| {
-            if node.is::<UploadExec>() {
+            if is_source(node.as_ref()) {
                 let metrics = node.metrics().unwrap_or_default();
                 fed += metrics.sum_by_name("output_rows").map_or(0, |rows| rows.as_usize());
             }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::operator::sort::DeviceSortExec;
-use millpond::source::upload::UploadExec;
+use millpond::source::is_source;
 use millpond::{DeviceChoice, Fallback, QueryResult};
 
 use crate::tpch::{config, data, parquet_session, queries};
@@ -28,7 +28,7 @@ const INSTRUCTIONS_PER_QUERY: u64 = 2500;
 fn of_plan(result: &QueryResult) -> (u64, u64) {
     let (mut extents, mut sorts) = (0, 0);
     let walked = result.plan.apply(|node| {
-        if node.is::<UploadExec>() {
+        if is_source(node.as_ref()) {
             let metrics = node.metrics().unwrap_or_default();
             extents += metrics.sum_by_name("extents").map_or(0, |value| value.as_usize() as u64);
         }

@@ -27,6 +27,7 @@ mod null_device;
 mod operators;
 mod orders;
 mod panics;
+mod parquet;
 mod placement;
 mod planned_once;
 mod plans;

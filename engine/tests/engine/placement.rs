@@ -55,7 +55,7 @@ async fn filter_project_aggregate_go_to_the_device() {
         "DownloadExec\n\
          \x20 DeviceAggregateExec: gby=[], aggr=[sum(parts.price * Int64(2))]\n\
          \x20   DeviceFilterExec: size@0 > 10, projection=[price@1]\n\
-         \x20     UploadExec\n\
+         \x20     DeviceScanExec\n\
          \x20       DataSourceExec"
     );
 }
@@ -68,7 +68,7 @@ async fn repartitions_and_merges_vanish() {
          \x20 DeviceProjectExec: expr=[name@0 as name, count(Int64(1))@1 as n]\n\
          \x20   DeviceSortExec: TopK(fetch=3), expr=[count(Int64(1))@1 DESC]\n\
          \x20     DeviceAggregateExec: gby=[name@0 as name], aggr=[count(Int64(1))]\n\
-         \x20       UploadExec\n\
+         \x20       DeviceScanExec\n\
          \x20         DataSourceExec"
     );
 }
@@ -83,10 +83,10 @@ async fn a_join_of_two_subtrees_is_one_subtree() {
          \x20     DeviceJoinExec: join_type=Inner, build=left, on=[(CAST(b.size AS Int64)@1, id@0)], columns=[]\n\
          \x20       DeviceProjectExec: expr=[size@0 as size, CAST(size@0 AS Int64) as CAST(b.size AS Int64)]\n\
          \x20         DeviceFilterExec: good@1, projection=[size@0]\n\
-         \x20           UploadExec\n\
+         \x20           DeviceScanExec\n\
          \x20             DataSourceExec\n\
          \x20       DeviceFilterExec: weight@1 > 3, projection=[id@0]\n\
-         \x20         UploadExec\n\
+         \x20         DeviceScanExec\n\
          \x20           DataSourceExec"
     );
 }
@@ -150,7 +150,7 @@ async fn rows_behind_a_limit_are_out_of_sight() {
          \x20     DeviceProjectExec: expr=[size@1 as x, id@0 as id]\n\
          \x20       DeviceSortExec: TopK(fetch=10), expr=[id@0 ASC NULLS LAST]\n\
          \x20         DeviceFilterExec: size@1 > 3\n\
-         \x20           UploadExec\n\
+         \x20           DeviceScanExec\n\
          \x20             DataSourceExec"
     );
     // A filter that stops early may have more.

@@ -23,7 +23,8 @@ use millpond::program::segments::Program;
 use millpond::reason::Reason;
 use millpond::result::node::DownloadExec;
 use millpond::session::QueryResult;
-use millpond::source::upload::UploadExec;
+use millpond::source::is_source;
+use millpond::source::parquet::DeviceScanExec;
 use millpond::{DeviceChoice, Fallback, Millpond};
 use millpond_data::tpch::{Options, Table, generate};
 use millpond_kernels::codegen::compile;
@@ -259,10 +260,11 @@ fn download(plan: &Arc<dyn ExecutionPlan>) -> DownloadExec {
     found.expect("the plan has a download")
 }
 
-pub fn upload(plan: &Arc<dyn ExecutionPlan>) -> UploadExec {
+/// The first node of a plan that brings rows to the device.
+pub fn upload(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     let mut found = None;
     plan.apply(|node| {
-        found = found.take().or_else(|| node.downcast_ref::<UploadExec>().cloned());
+        found = found.take().or_else(|| is_source(node.as_ref()).then(|| Arc::clone(node)));
         Ok(TreeNodeRecursion::Continue)
     })
     .expect("the walk returns no error");
@@ -346,6 +348,7 @@ async fn q1s_kernel_is_small_and_64_bits_wide() {
     let program = Program::of(download(&plan).input(), &millpond::operator::registry().cuts()).expect("a program");
     let mut dictionaries = Dictionaries::default();
     let scan = upload(download(&plan).input());
+    let scan = scan.downcast_ref::<DeviceScanExec>().expect("Parquet is decoded");
     let statistics = scan.statistics().map(AsRef::as_ref);
     let mut columns = uploaded_columns(&scan.schema(), statistics, |column, data_type| {
         dictionaries.add(Dictionary::Source { upload: 0, column, data_type })

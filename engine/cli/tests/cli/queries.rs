@@ -225,7 +225,7 @@ fn explain_shows_device_nodes_and_reasons() {
     let sql = format!("EXPLAIN SELECT quantity, count(*) FROM {SALES} WHERE quantity > 3 GROUP BY quantity");
     let ended = millpond(&["-q", "--device", "sim", "-c", &sql]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    for node in ["DownloadExec", "DeviceAggregateExec", "DeviceFilterExec", "UploadExec"] {
+    for node in ["DownloadExec", "DeviceAggregateExec", "DeviceFilterExec", "DeviceScanExec"] {
         assert!(ended.stdout.contains(node), "{node}:\n{}", ended.stdout);
     }
     let sql = format!("EXPLAIN SELECT to_hex(quantity) FROM {SALES} WHERE quantity > 3");

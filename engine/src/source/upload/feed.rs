@@ -12,7 +12,6 @@
 //!          than four feeders.
 //! Waits    for its turn to send, holding rows and nothing else.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::arrow::array::UInt32Array;
@@ -22,29 +21,25 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder}
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
-use millpond_memory::{Stream, recorder};
+use millpond_memory::recorder;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::column::{ColumnInfo, Form, storage};
 use crate::device::host_memory::HostHold;
 use crate::panics;
 use crate::profile::{self, step};
 use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
-use crate::program::interning::ReaderCodes;
 use crate::program::run::Run;
-use crate::program::texts;
+use crate::source::codes::Codes;
+use crate::source::extent::Sending;
 use crate::source::upload::rows::Rows;
 
 /// Batches that are decoded before their feeder wants them, where another task decodes.
 const BATCHES_AHEAD: usize = 2;
-/// Feeders that share memory as if they were so many, at least and at most.
-const FEEDERS: std::ops::RangeInclusive<usize> = 4..=64;
 
 /// Feeds all rows of `input`, the plan below upload `upload`, to a segment.
-pub(super) async fn feed(
+pub(in crate::source) async fn feed(
     segment: &Arc<SegmentRun>,
     upload: usize,
     input: &Arc<dyn ExecutionPlan>,
@@ -69,17 +64,8 @@ pub(super) async fn feed(
 }
 
 /// What the feeders of one upload share.
-pub(super) struct Feeding {
-    pub segment: Arc<SegmentRun>,
-    pub upload: usize,
-    pub metrics: ExecutionPlanMetricsSet,
-    /// Rows and decoded bytes of an extent, at most.
-    most_rows: usize,
-    most_bytes: usize,
-    /// Who sends an extent has one.
-    pub turns: Semaphore,
-    /// Streams that no turn uses.
-    pub streams: Mutex<Vec<Stream>>,
+struct Feeding {
+    sending: Sending,
     rest: Mutex<Rest>,
 }
 
@@ -92,48 +78,36 @@ struct Rest {
 
 impl Feeding {
     fn new(segment: &Arc<SegmentRun>, upload: usize, feeders: usize, metrics: &ExecutionPlanMetricsSet) -> Self {
-        let run = &segment.run;
-        let share = feeders.clamp(*FEEDERS.start(), *FEEDERS.end());
-        let batch_bytes = run.options.batch_bytes / (share / FEEDERS.start());
-        let texts = run.prepared.sources[upload].columns.iter().any(ColumnInfo::is_text);
-        Self {
-            segment: Arc::clone(segment),
-            upload,
-            metrics: metrics.clone(),
-            most_rows: rows_of_an_extent(run, upload, batch_bytes, share),
-            most_bytes: if texts { batch_bytes } else { usize::MAX },
-            turns: Semaphore::new(run.options.partitions.min(feeders).max(1)),
-            streams: Mutex::default(),
-            rest: Mutex::new(Rest { collected: Collected::new(run), feeders }),
-        }
+        let rest = Rest { collected: Collected::new(&segment.run), feeders };
+        Self { sending: Sending::new(segment, upload, feeders, metrics), rest: Mutex::new(rest) }
     }
 
-    pub fn run(&self) -> &Run {
-        &self.segment.run
+    fn run(&self) -> &Run {
+        self.sending.run()
     }
 
     /// Sends all rows of a partition up, but for the last ones.
     async fn feed(&self, input: &Arc<dyn ExecutionPlan>, partition: usize, ahead: bool) -> Result<(), Failure> {
-        let rows_metric = MetricBuilder::new(&self.metrics).global_counter("output_rows");
+        let rows_metric = MetricBuilder::new(&self.sending.metrics).global_counter("output_rows");
         let mut batches = match ahead {
             true => self.decoded_ahead(input, partition)?,
             false => self.open(input, partition)?,
         };
         let path = if ahead { None } else { recorder::current() };
-        let mut codes = Codes::of(self.run(), self.upload);
+        let mut codes = Codes::of(self.run(), self.sending.source);
         let mut collected = Collected::new(self.run());
         while let Some(batch) = profile::decoded(&path, batches.next()).await {
             let batch = batch.map_err(Failure::Input)?;
             rows_metric.add(batch.num_rows());
-            match profile::timed(step::INTERN, || codes.intern(self.run(), &batch)) {
+            match profile::timed(step::INTERN, || intern(&mut codes, self.run(), &batch)) {
                 Ok(coded) => self.collect(Rows::of(batch, coded), &mut collected).await?,
                 Err(failure) => {
-                    self.extents(collected.take()).await?;
+                    self.sending.extents(collected.take()).await?;
                     collected.free();
-                    self.instead(failure, &[batch]).await?;
+                    self.sending.instead(failure, &[batch]).await?;
                 }
             }
-            if self.segment.has_enough() {
+            if self.sending.segment.has_enough() {
                 return Ok(());
             }
         }
@@ -168,18 +142,13 @@ impl Feeding {
         Ok(reader.build())
     }
 
-    /// Rows of an extent, now.
-    fn most_rows(&self) -> usize {
-        self.most_rows.min(self.run().extent_rows())
-    }
-
     /// Collects rows, and sends up what has become an extent.
     async fn collect(&self, mut rows: Rows, collected: &mut Collected) -> Result<(), Failure> {
         while rows.len() > 0 {
-            let room = self.most_rows().saturating_sub(collected.rows.len());
+            let room = self.sending.most_rows().saturating_sub(collected.rows.len());
             let taken = rows.len().min(room);
-            if taken == 0 || collected.bytes >= self.most_bytes || !collected.add(rows.slice(0, taken))? {
-                self.extents(collected.take()).await?;
+            if taken == 0 || collected.bytes >= self.sending.most_bytes || !collected.add(rows.slice(0, taken))? {
+                self.sending.extents(collected.take()).await?;
                 collected.free();
                 continue;
             }
@@ -199,16 +168,16 @@ impl Feeding {
                     rest.collected.take_from(&mut last);
                 }
                 let is_last = *is_last.get_or_insert(rest.feeders == 0);
-                let most = self.most_rows();
+                let most = self.sending.most_rows();
                 if rest.collected.rows.len() == 0 || !is_last && rest.collected.rows.len() < most {
                     return Ok(());
                 }
                 last.split_from(&mut rest.collected, most);
             }
-            if self.segment.has_enough() {
+            if self.sending.segment.has_enough() {
                 return Ok(());
             }
-            self.extents(last.take()).await?;
+            self.sending.extents(last.take()).await?;
             last.free();
         }
     }
@@ -218,83 +187,9 @@ impl Feeding {
     }
 }
 
-/// Rows that the options allow in an extent, and the limits of device and pinned memory: every feeder has one under way, the next
-/// one begun, and room for an output.
-fn rows_of_an_extent(run: &Run, upload: usize, batch_bytes: usize, feeders: usize) -> usize {
-    let (columns, used) = (&run.prepared.sources[upload].columns, &run.prepared.used[upload]);
-    let columns = columns.iter().zip(used).filter(|(_, used)| **used);
-    let widths = columns.filter_map(|(column, _)| {
-        let bytes = if column.is_text() { texts::TYPICAL_BYTES } else { 0 };
-        Some(storage(column.ty().ok()?).0.width().max(1) as usize + bytes)
-    });
-    let row_bytes = widths.sum::<usize>().max(1);
-    let limit = run.engine.pool.limit().as_u64().min(run.engine.pinned.limit().as_u64());
-    let share = usize::try_from(limit).unwrap_or(usize::MAX) / (feeders * 4);
-    (batch_bytes.min(share) / row_bytes).clamp(1, run.options.max_batch_rows())
-}
-
-/// A feeder's way to the codes of its string columns.
-struct Codes {
-    upload: usize,
-    columns: Vec<Option<ColumnCodes>>,
-}
-
-struct ColumnCodes {
-    codes: ReaderCodes,
-    /// An expression needs them, however many values there are.
-    needed: bool,
-}
-
-impl Codes {
-    fn of(run: &Run, upload: usize) -> Self {
-        let (columns, used) = (&run.prepared.sources[upload].columns, &run.prepared.used[upload]);
-        let needed: HashSet<usize> = run.lessons().strings.needed_of(upload);
-        let tables = run.prepared.tables();
-        let of = |(index, column): (usize, &ColumnInfo)| match column.form {
-            Form::Codes(_, id) if used[index] => {
-                let codes = ReaderCodes::new(tables.source(id)?);
-                Some(ColumnCodes { codes, needed: needed.contains(&index) })
-            }
-            _ => None,
-        };
-        Self { upload, columns: columns.iter().enumerate().map(of).collect() }
-    }
-
-    /// The codes of a batch's strings, by column.
-    ///
-    /// # Errors
-    /// [`Failure::Texts`] where some are better off without a dictionary, as long as no row has left; later a dictionary may
-    /// become larger.
-    fn intern(&mut self, run: &Run, batch: &RecordBatch) -> Result<Vec<Option<UInt32Array>>, Failure> {
-        loop {
-            let mut texts = Vec::new();
-            let mut coded = Vec::with_capacity(self.columns.len());
-            for (index, column) in self.columns.iter_mut().enumerate() {
-                let Some(ColumnCodes { codes, needed }) = column else {
-                    coded.push(None);
-                    continue;
-                };
-                let most = if *needed { run.most_values_if_needed() } else { run.options.most_dictionary_values() };
-                match codes.codes(batch.column(index), most) {
-                    Ok(_) if !*needed && codes.nearly_all_different() => texts.push((self.upload, index)),
-                    Ok(codes) => coded.push(Some(codes)),
-                    Err(_) if !*needed && codes.is_full() => texts.push((self.upload, index)),
-                    Err(failure) => return Err(failure),
-                }
-            }
-            if texts.is_empty() {
-                return Ok(coded);
-            }
-            if run.results.give_up(&texts) {
-                return Err(Failure::Texts(texts));
-            }
-            // Rows have left, and it is too late to do without.
-            for (_, index) in &texts {
-                self.columns[*index].iter_mut().for_each(|column| column.needed = true);
-            }
-            run.lessons().strings.needed.extend(texts);
-        }
-    }
+/// The codes of a batch's strings, by column.
+fn intern(codes: &mut Codes, run: &Run, batch: &RecordBatch) -> Result<Vec<Option<UInt32Array>>, Failure> {
+    codes.intern(run, |index, codes, most| codes.codes(batch.column(index), most))
 }
 
 /// Rows of an extent to be, with what the session's memory pool holds for them.

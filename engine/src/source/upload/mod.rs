@@ -7,10 +7,8 @@
 //! Shows    why what lies below stayed on the CPU.
 //! Known    the statistics of what lies below, read once for a plan.
 
-mod extent;
-mod feed;
+pub(in crate::source) mod feed;
 mod rows;
-mod same;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -31,16 +29,14 @@ use futures::future::BoxFuture;
 use crate::column::{DictionaryId, uploaded_columns};
 use crate::contract::DeviceOperator;
 use crate::error::EngineError;
-use crate::options::MAX_BATCH_ROWS;
 use crate::program::contract::{Cut, Opening, Source, SourceFacts, SourceRun};
 use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
 use crate::program::segments::{Open, Segments};
 use crate::reason::Reason;
 use crate::source::reset::ready_again;
-use crate::source::stored::StoredRun;
-use crate::source::upload::same::same_scan;
-use crate::store::{Scan, Store};
+use crate::source::stored::stored;
+use crate::source::same::same_scan;
 use crate::subqueries::Subqueries;
 
 /// Feeds a CPU plan to the device.
@@ -52,6 +48,8 @@ pub struct UploadExec {
     metrics: ExecutionPlanMetricsSet,
     /// What DataFusion knows of the input's rows, once it has been asked.
     statistics: OnceLock<Option<Arc<Statistics>>>,
+    /// Why DataFusion reads a scan of Parquet files.
+    read_because: Option<String>,
 }
 
 /// What DataFusion knows of the rows of `plan`. A failure to estimate is not an error of the query.
@@ -63,12 +61,18 @@ impl UploadExec {
     /// A border above `input`, which stayed on the CPU for `reasons` (none for a scan).
     pub fn new(input: Arc<dyn ExecutionPlan>, reasons: Vec<Reason>) -> Self {
         let properties = crate::node::properties(input.schema(), None);
-        Self { reasons, input, properties, metrics: ExecutionPlanMetricsSet::new(), statistics: OnceLock::new() }
+        let (metrics, statistics) = (ExecutionPlanMetricsSet::new(), OnceLock::new());
+        Self { reasons, input, properties, metrics, statistics, read_because: None }
     }
 
     /// The same, with the statistics of its input, which have been read.
     pub fn with_statistics(self, statistics: Option<Arc<Statistics>>) -> Self {
         Self { statistics: OnceLock::from(statistics), ..self }
+    }
+
+    /// The same above a scan of Parquet files that DataFusion reads, with the reason.
+    pub fn read_because(self, why: Option<String>) -> Self {
+        Self { read_because: why, ..self }
     }
 
     /// Why operators below stayed on the CPU.
@@ -104,7 +108,8 @@ impl UploadExec {
         // Other rows have other statistics.
         let same = Arc::ptr_eq(&input, &self.input);
         let statistics = if same { self.statistics.clone() } else { OnceLock::new() };
-        Self { statistics, ..Self::new(input, self.reasons.clone()) }
+        let read_because = self.read_because.clone();
+        Self { statistics, read_because, ..Self::new(input, self.reasons.clone()) }
     }
 
     fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
@@ -118,7 +123,10 @@ impl DisplayAs for UploadExec {
         match (t, reasons.is_empty()) {
             (DisplayFormatType::TreeRender, true) => Ok(()),
             (DisplayFormatType::TreeRender, false) => write!(f, "CPU below: {reasons}"),
-            (_, true) => write!(f, "UploadExec"),
+            (_, true) => match &self.read_because {
+                Some(why) => write!(f, "UploadExec: DataFusion reads below because {why}"),
+                None => write!(f, "UploadExec"),
+            },
             (_, false) => write!(f, "UploadExec: below stays on the CPU because {reasons}"),
         }
     }
@@ -183,16 +191,10 @@ struct UploadSource {
 
 impl Source for UploadSource {
     fn open<'a>(&'a self, attempt: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn SourceRun>, Failure>> {
-        let node = self.node.clone();
         async move {
-            let Opening { context, needed, streams_out, piecewise } = attempt;
-            if context.options.cache.stores()
-                && !piecewise
-                && let Some(scan) = Scan::of(&node.input)
-                && let Some(view) = Store::of(&context.engine).view(&scan, context, &needed).await?
-                && !(streams_out && view.rows > MAX_BATCH_ROWS as u64)
-            {
-                return Ok(Box::new(StoredRun::new(view, scan.schema, node.metrics)) as _);
+            let node = self.node.clone();
+            if let Some(run) = stored(&node.input, &node.metrics, &attempt).await? {
+                return Ok(Box::new(run) as _);
             }
             let again = self.begun.swap(true, Ordering::Relaxed);
             let input = Arc::clone(&node.input);

@@ -3,8 +3,16 @@
 //!   batches   [ l_shipmode: MAIL AIR | l_quantity: 7 1 ] [ … ]
 //!   codes     [ 0 1                  | –               ] [ … ]        of the columns that are codes
 
-use datafusion::arrow::array::{Array, UInt32Array};
+use datafusion::arrow::array::{Array, ArrayRef, UInt32Array};
 use datafusion::arrow::record_batch::RecordBatch;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use millpond_kernels::codegen::ir::ColumnSpec;
+
+use crate::column::layout::ExtentLayout;
+use crate::error::EngineError;
+use crate::program::failure::Failure;
+use crate::source::extent::HostRows;
 
 /// Rows of one source, in their order.
 #[derive(Default)]
@@ -23,10 +31,6 @@ impl Rows {
 
     pub fn len(&self) -> usize {
         self.rows
-    }
-
-    pub fn batches(&self) -> &[RecordBatch] {
-        &self.batches
     }
 
     /// The codes of a column, batch by batch.
@@ -71,6 +75,40 @@ impl Rows {
     }
 }
 
+impl HostRows for Rows {
+    fn len(&self) -> usize {
+        self.rows
+    }
+
+    fn halves(&self, first: usize) -> (Self, Self) {
+        Self::halves(self, first)
+    }
+
+    fn layout(&self, specs: &[ColumnSpec], used: &[bool]) -> ExtentLayout {
+        ExtentLayout::new(&self.batches, specs, used)
+    }
+
+    fn write(
+        &self,
+        layout: &ExtentLayout,
+        out: &mut [u8],
+        index: usize,
+        spec: &ColumnSpec,
+        base: i64,
+    ) -> Result<(), Failure> {
+        let mut codes = self.codes(index);
+        let next = |_: &ArrayRef| {
+            codes.next().ok_or_else(|| EngineError::internal("every batch's strings were interned").into())
+        };
+        let written = layout.write(out, index, spec, base, &self.batches, next)?;
+        written.map_err(|_| Failure::Ranges)
+    }
+
+    fn batches(&self) -> BoxFuture<'_, Result<Vec<RecordBatch>, Failure>> {
+        ready(Ok(self.batches.clone())).boxed()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -100,7 +138,7 @@ mod tests {
             assert_eq!((one.len(), other.len()), (first.min(9), 9 - first.min(9)));
             for half in [&one, &other] {
                 let lengths: Vec<usize> = half.codes(0).map(|codes| codes.len()).collect();
-                let batches: Vec<usize> = half.batches().iter().map(RecordBatch::num_rows).collect();
+                let batches: Vec<usize> = half.batches.iter().map(RecordBatch::num_rows).collect();
                 assert_eq!(lengths, batches);
             }
             let all: Vec<u32> = codes(&one).into_iter().chain(codes(&other)).collect();

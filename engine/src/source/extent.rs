@@ -1,4 +1,4 @@
-//! Sends collected rows to the device, extent by extent.
+//! Sends rows to the device, extent by extent.
 //!
 //!   rows ─► turn ─► staging: pinned, narrowed values ─► device memory ─► pipeline
 //!
@@ -9,31 +9,132 @@
 //! Waits    for a turn, for pinned memory, and in a program without a sink of its own for each extent's result. What waits for
 //!          pinned memory holds none of it, and no device memory.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion::physical_plan::metrics::MetricBuilder;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
+use futures::future::BoxFuture;
+use millpond_kernels::codegen::ir::ColumnSpec;
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
-use millpond_memory::{HostKind, MemoryError, Stream, recorder};
-use tokio::sync::RwLockWriteGuard;
+use millpond_memory::{DeviceBuffer, HostKind, MemoryError, Reservation, Stream, recorder};
+use tokio::sync::{RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit};
 
-use crate::column::ColumnInfo;
+use crate::column::{ColumnInfo, storage};
 use crate::column::layout::ExtentLayout;
 use crate::error::EngineError;
 use crate::metric;
 use crate::options::Fallback;
 use crate::profile::{self, step};
+use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
-use crate::source::upload::feed::Feeding;
-use crate::source::upload::rows::Rows;
+use crate::program::run::Run;
+use crate::program::texts;
 
 /// An extent is not made smaller than this.
 const LEAST_ROWS: usize = 64;
 
-impl Feeding {
+/// Feeders that share memory as if they were so many, at least and at most.
+const FEEDERS: std::ops::RangeInclusive<usize> = 4..=64;
+
+/// Rows on the host, on their way into an extent.
+pub(super) trait HostRows: Sized + Send + Sync {
+    fn len(&self) -> usize;
+
+    /// The first `first` rows, and the others.
+    fn halves(&self, first: usize) -> (Self, Self);
+
+    /// Where the columns `used` of them lie in an extent, stored as `specs` says.
+    fn layout(&self, specs: &[ColumnSpec], used: &[bool]) -> ExtentLayout;
+
+    /// Writes column `index` into `out`, which is the whole extent.
+    ///
+    /// # Errors
+    /// [`Failure::Ranges`] for a value that the column's spec leaves out.
+    fn write(
+        &self,
+        layout: &ExtentLayout,
+        out: &mut [u8],
+        index: usize,
+        spec: &ColumnSpec,
+        base: i64,
+    ) -> Result<(), Failure>;
+
+    /// The same rows as batches.
+    ///
+    /// # Errors
+    /// DataFusion's, where they are read again.
+    fn batches(&self) -> BoxFuture<'_, Result<Vec<RecordBatch>, Failure>>;
+}
+
+/// The way of a source's rows to a segment, which its feeders share.
+pub(super) struct Sending {
+    pub segment: Arc<SegmentRun>,
+    /// The source's number in the segment's program.
+    pub source: usize,
+    pub metrics: ExecutionPlanMetricsSet,
+    /// Rows and decoded bytes of an extent, at most.
+    most_rows: usize,
+    pub most_bytes: usize,
+    /// Who sends an extent has one.
+    turns: Semaphore,
+    /// Streams that no turn uses.
+    streams: Mutex<Vec<Stream>>,
+}
+
+/// While an extent is sent.
+pub(super) struct Turn<'a> {
+    sending: &'a Sending,
+    stream: Option<Stream>,
+    _permit: SemaphorePermit<'a>,
+    /// Nobody sends alone meanwhile.
+    _gate: RwLockReadGuard<'a, ()>,
+}
+
+impl Turn<'_> {
+    pub fn stream(&self) -> &Stream {
+        self.stream.as_ref().expect("a turn has its stream until it ends")
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.sending.streams.lock().unwrap_or_else(PoisonError::into_inner).extend(self.stream.take());
+    }
+}
+
+impl Sending {
+    pub fn new(
+        segment: &Arc<SegmentRun>,
+        source: usize,
+        feeders: usize,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Self {
+        let run = &segment.run;
+        let share = feeders.clamp(*FEEDERS.start(), *FEEDERS.end());
+        let batch_bytes = run.options.batch_bytes / (share / FEEDERS.start());
+        let texts = run.prepared.sources[source].columns.iter().any(ColumnInfo::is_text);
+        Self {
+            segment: Arc::clone(segment),
+            source,
+            metrics: metrics.clone(),
+            most_rows: rows_of_an_extent(run, source, batch_bytes, share),
+            most_bytes: if texts { batch_bytes } else { usize::MAX },
+            turns: Semaphore::new(run.options.partitions.min(feeders).max(1)),
+            streams: Mutex::default(),
+        }
+    }
+
+    pub fn run(&self) -> &Run {
+        &self.segment.run
+    }
+
+    /// Rows of an extent, now.
+    pub fn most_rows(&self) -> usize {
+        self.most_rows.min(self.run().extent_rows())
+    }
+
     /// Sends rows up as one extent, or as several where memory is short.
-    pub async fn extents(&self, rows: Rows) -> Result<(), Failure> {
+    pub async fn extents(&self, rows: impl HostRows) -> Result<(), Failure> {
         if rows.len() == 0 {
             return Ok(());
         }
@@ -47,7 +148,7 @@ impl Feeding {
     }
 
     /// The same in its turn. A stream is taken with the first extent: a device that is lost by then costs an extent.
-    async fn extents_on(&self, rows: Rows, stream: &mut Option<Stream>) -> Result<(), Failure> {
+    async fn extents_on(&self, rows: impl HostRows, stream: &mut Option<Stream>) -> Result<(), Failure> {
         let _step = recorder::step(step::LAUNCH);
         let run = self.run();
         let mut waiting = vec![rows];
@@ -63,7 +164,7 @@ impl Feeding {
             let Err(failure) = done else { continue };
             drop(beside);
             if !failure.is_out_of_memory() {
-                self.instead(failure, rows.batches()).await?;
+                self.instead(failure, &rows.batches().await?).await?;
                 continue;
             }
             if alone.is_none() {
@@ -78,7 +179,7 @@ impl Feeding {
                 in_turn = true;
                 waiting.push(rows);
             } else {
-                self.instead(failure, rows.batches()).await?;
+                self.instead(failure, &rows.batches().await?).await?;
             }
         }
         Ok(())
@@ -121,15 +222,14 @@ impl Feeding {
     }
 
     /// One extent: up it goes, and the pipeline runs over it. When there is no memory for it, nothing has happened.
-    async fn extent(&self, rows: &Rows, stream: &Stream, in_turn: bool) -> Result<(), Failure> {
+    async fn extent(&self, rows: &impl HostRows, stream: &Stream, in_turn: bool) -> Result<(), Failure> {
         let run = self.run();
-        let (columns, used) = (&run.prepared.sources[self.upload].columns, &run.prepared.used[self.upload]);
-        let batches = rows.batches();
+        let used = &run.prepared.used[self.source];
         // Strings have their codes by now: the pipeline's shape may depend on how many values a dictionary has.
         let prepared = self.segment.ready(rows.len() as u64).await?;
         self.segment.check_bounds(&prepared)?;
         let specs = &prepared.lowered.first().spec.columns;
-        let layout = ExtentLayout::new(batches, specs, used);
+        let layout = rows.layout(specs, used);
 
         // What waits for pinned memory holds no device memory.
         let mut pinned_held = run.host_memory("staging");
@@ -148,12 +248,7 @@ impl Feeding {
                 if spec.has_base {
                     bases[index] = spec.ty.range.and_then(|range| i64::try_from(range.low).ok()).unwrap_or(0);
                 }
-                let mut codes = rows.codes(index);
-                let next = |_: &ArrayRef| {
-                    codes.next().ok_or_else(|| EngineError::internal("every batch's strings were interned").into())
-                };
-                let written = layout.write(&mut bytes, index, spec, bases[index], batches, next)?;
-                written.map_err(|_| Failure::Ranges)?;
+                rows.write(&layout, &mut bytes, index, spec, bases[index])?;
             }
         }
         let (memory, tag) = (&run.memory, &run.tags.extents);
@@ -173,6 +268,20 @@ impl Feeding {
         });
         let inputs = inputs.collect::<Result<Vec<_>, MemoryError>>()?;
         let extent = ExtentInput { rows: ExtentRows::Known(layout.rows as u64), columns: inputs };
+        self.process(extent, (buffer, promise), stream).await?;
+        drop(pinned_held);
+        Ok(())
+    }
+
+    /// Launches the pipeline over an extent that is up, in `buffer`.
+    pub async fn process(
+        &self,
+        extent: ExtentInput,
+        (buffer, promise): (DeviceBuffer, Reservation),
+        stream: &Stream,
+    ) -> Result<(), Failure> {
+        let run = self.run();
+        let (columns, used) = (&run.prepared.sources[self.source].columns, &run.prepared.used[self.source]);
         // Views may lead to the texts of this extent while it is processed, and as long as the segment's rows are kept.
         let texts = columns.iter().zip(used).any(|(column, used)| *used && ColumnInfo::is_text(column));
         if texts {
@@ -189,8 +298,35 @@ impl Feeding {
             self.segment.process(extent, stream, true).await?;
             drop(promise);
         }
-        drop(pinned_held);
         MetricBuilder::new(&self.metrics).global_counter(metric::EXTENTS).add(1);
         Ok(())
     }
+
+    /// A turn to send, with a stream.
+    pub async fn turn(&self) -> Result<Turn<'_>, Failure> {
+        let ended = |_| EngineError::internal("turns end with their feeders");
+        let permit = recorder::during(step::WAIT, self.turns.acquire()).await.map_err(ended)?;
+        let gate = recorder::during(step::WAIT, self.run().gate.read()).await;
+        let free = self.streams.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let stream = match free {
+            Some(stream) => stream,
+            None => self.run().engine.streams.take(&self.run().tags.extents)?,
+        };
+        Ok(Turn { sending: self, stream: Some(stream), _permit: permit, _gate: gate })
+    }
+}
+
+/// Rows that the options allow in an extent, and the limits of device and pinned memory: every feeder has one under way, the next
+/// one begun, and room for an output.
+fn rows_of_an_extent(run: &Run, source: usize, batch_bytes: usize, feeders: usize) -> usize {
+    let (columns, used) = (&run.prepared.sources[source].columns, &run.prepared.used[source]);
+    let columns = columns.iter().zip(used).filter(|(_, used)| **used);
+    let widths = columns.filter_map(|(column, _)| {
+        let bytes = if column.is_text() { texts::TYPICAL_BYTES } else { 0 };
+        Some(storage(column.ty().ok()?).0.width().max(1) as usize + bytes)
+    });
+    let row_bytes = widths.sum::<usize>().max(1);
+    let limit = run.engine.pool.limit().as_u64().min(run.engine.pinned.limit().as_u64());
+    let share = usize::try_from(limit).unwrap_or(usize::MAX) / (feeders * 4);
+    (batch_bytes.min(share) / row_bytes).clamp(1, run.options.max_batch_rows())
 }

@@ -1,0 +1,258 @@
+//! One Parquet file of a scan: its footer, where each column of the scan comes from, and its bytes.
+//!
+//!   table  a Int64 | b Utf8View | c Date32 | day=…        file  b BYTE_ARRAY | a INT64
+//!   ─►     a: leaf 1 │ b: leaf 0 │ c: NULL │ day: the partition's value
+//!
+//! Types    a column of the file has the table's type, or one that DataFusion's reader turns into it: strings of another kind, INT96 in
+//!          another unit. A file with any other is DataFusion's to read, with a reason.
+//! Bytes    of a local file by positioned reads, of others by DataFusion's reader.
+//! Changed  a file that is not the planned one any more is an error that names it.
+
+use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::common::{ScalarValue, exec_datafusion_err};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::ParquetFileReaderFactory;
+use datafusion::error::Result;
+use datafusion::object_store::{GetOptions, GetResultPayload, PutPayload};
+use datafusion::parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use datafusion::parquet::arrow::async_reader::AsyncFileReader;
+use datafusion::parquet::arrow::parquet_column;
+use datafusion::parquet::basic::Type as PhysicalType;
+use datafusion::parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use millpond_parquet::Conversion;
+
+use crate::column::is_characters;
+use crate::parquet::room::{Room, Scratch};
+use crate::parquet::scan::Opening;
+
+/// Where the values of a scan's column come from in one file.
+#[derive(Debug, Clone)]
+pub(crate) enum ColumnSource {
+    /// A leaf of the file, and how its values are read.
+    Leaf(usize, Conversion),
+    /// The value of a partition column, or NULL for a column that the file lacks.
+    Constant(ScalarValue),
+    /// Nothing reads it.
+    Unused,
+}
+
+/// A reader of a file's bytes.
+pub(crate) type Reader = Box<dyn AsyncFileReader>;
+/// The bytes of a range, by the type that readers give.
+type Bytes = <PutPayload as IntoIterator>::Item;
+
+/// A file whose footer was read.
+pub(crate) struct OpenFile {
+    pub file: PartitionedFile,
+    pub metadata: Arc<ParquetMetaData>,
+    /// The file's columns as the reader gives them, those of the table with its types.
+    pub schema: SchemaRef,
+    /// By the scan's columns.
+    pub columns: Vec<ColumnSource>,
+    bytes: Source,
+}
+
+/// Where a file's bytes are read.
+enum Source {
+    Local(File, Option<SystemTime>),
+    Readers { factory: Arc<dyn ParquetFileReaderFactory>, partition: usize, metrics: ExecutionPlanMetricsSet },
+}
+
+/// The bytes of a range of a file.
+pub(crate) enum FileBytes {
+    Own(Scratch),
+    Shared(Bytes),
+}
+
+impl FileBytes {
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.object_meta.location)
+    }
+}
+
+impl Opening<'_> {
+    pub fn reader(&self, partition: usize, file: &PartitionedFile) -> Result<Reader> {
+        let options = &self.scan.source().table_parquet_options().global;
+        let hint = file.metadata_size_hint.or(options.metadata_size_hint);
+        Ok(self.factory.create_reader(partition, file.clone(), hint, self.metrics)?)
+    }
+
+    /// Reads the footer of a file, and finds its columns; or why DataFusion has to read it.
+    ///
+    /// # Errors
+    /// Of a file that has changed since it was planned.
+    pub async fn open(
+        &self,
+        partition: usize,
+        file: &PartitionedFile,
+    ) -> Result<std::result::Result<OpenFile, String>> {
+        let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Skip);
+        let mut reader = self.reader(partition, file)?;
+        let footer = ArrowReaderMetadata::load_async(&mut reader, options);
+        // What is wrong with it DataFusion says in its own words.
+        let footer = match footer.await {
+            Ok(footer) => footer,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let columns = match self.columns(file, &footer) {
+            Ok(columns) => columns,
+            Err(why) => return Ok(Err(why)),
+        };
+        let schema = self.file_schema(&footer);
+        let bytes = self.source(partition, file).await?;
+        Ok(Ok(OpenFile { file: file.clone(), metadata: Arc::clone(footer.metadata()), schema, columns, bytes }))
+    }
+
+    /// Where the scan's columns come from; or why they cannot be read here.
+    fn columns(
+        &self,
+        file: &PartitionedFile,
+        footer: &ArrowReaderMetadata,
+    ) -> std::result::Result<Vec<ColumnSource>, String> {
+        let table = self.scan.table();
+        let (of_files, in_files) = (table.file_schema(), table.file_schema().fields().len());
+        let find = |(at, used): (&usize, &bool)| {
+            if !used {
+                return Ok(ColumnSource::Unused);
+            }
+            if let Some(partition) = at.checked_sub(in_files) {
+                let value = file.partition_values.get(partition).cloned();
+                return value.map(ColumnSource::Constant).ok_or_else(|| "a partition column has no value".to_string());
+            }
+            let field = of_files.field(*at);
+            let name = field.name();
+            if footer.schema().index_of(name).is_err() {
+                let null = ScalarValue::try_from(field.data_type()).ok().filter(|_| field.is_nullable());
+                return null.map(ColumnSource::Constant).ok_or_else(|| format!("it lacks column {name}"));
+            }
+            let Some((leaf, own)) = parquet_column(footer.parquet_schema(), footer.schema(), name) else {
+                return Err(format!("column {name} is nested"));
+            };
+            let descriptor = footer.parquet_schema().column(leaf);
+            let is_int96 = descriptor.physical_type() == PhysicalType::INT96;
+            if !reads_as(own.data_type(), field.data_type(), is_int96) {
+                return Err(format!("column {name} is {} there and {} here", own.data_type(), field.data_type()));
+            }
+            let conversion = Conversion::of(&descriptor, field.data_type());
+            conversion.map(|how| ColumnSource::Leaf(leaf, how)).map_err(|why| format!("column {name}: {}", why.0))
+        };
+        self.scan.columns.iter().zip(self.used).map(find).collect()
+    }
+
+    /// The file's own schema, with the table's types where the reader gives them.
+    fn file_schema(&self, footer: &ArrowReaderMetadata) -> SchemaRef {
+        let of_files = self.scan.table().file_schema();
+        let own = footer.schema();
+        let field = |field: &datafusion::arrow::datatypes::FieldRef| {
+            let leaf = parquet_column(footer.parquet_schema(), own, field.name());
+            let is_int96 = leaf.is_some_and(|(leaf, _)| {
+                footer.parquet_schema().column(leaf).physical_type() == PhysicalType::INT96
+            });
+            match of_files.field_with_name(field.name()) {
+                Ok(table) if reads_as(field.data_type(), table.data_type(), is_int96) => {
+                    Arc::new(field.as_ref().clone().with_data_type(table.data_type().clone()))
+                }
+                _ => Arc::clone(field),
+            }
+        };
+        let fields: Vec<_> = own.fields().iter().map(field).collect();
+        Arc::new(Schema::new_with_metadata(fields, own.metadata().clone()))
+    }
+
+    async fn source(&self, partition: usize, file: &PartitionedFile) -> Result<Source> {
+        let readers = || {
+            let (factory, metrics) = (Arc::clone(&self.factory), self.metrics.clone());
+            Source::Readers { factory, partition, metrics }
+        };
+        // A store that is not the file system's would begin to send the whole file.
+        if !self.reads_store || !self.scan.is_local() {
+            return Ok(readers());
+        }
+        let location = &file.object_meta.location;
+        let got = self.store.get_opts(location, GetOptions::default()).await?;
+        let GetResultPayload::File(local, _) = got.payload else { return Ok(readers()) };
+        if got.meta.size != file.object_meta.size || got.meta.last_modified != file.object_meta.last_modified {
+            return Err(changed(file));
+        }
+        let modified = local.metadata().and_then(|now| now.modified()).ok();
+        Ok(Source::Local(local, modified))
+    }
+}
+
+/// Whether DataFusion's reader gives a column of type `own` as the table's type itself, with nothing computed behind it.
+fn reads_as(own: &DataType, table: &DataType, is_int96: bool) -> bool {
+    let is_bytes = |of: &DataType| matches!(of, DataType::Binary | DataType::LargeBinary | DataType::BinaryView);
+    let is_text = |of: &DataType| is_characters(of) && !matches!(of, DataType::Dictionary(..));
+    own == table
+        || is_text(own) && is_text(table)
+        || is_bytes(own) && (is_bytes(table) || is_text(table))
+        || is_int96 && matches!(table, DataType::Timestamp(..))
+}
+
+fn changed(file: &PartitionedFile) -> datafusion::error::DataFusionError {
+    let location = &file.object_meta.location;
+    exec_datafusion_err!("file {location} has changed since the query was planned; run the query again")
+}
+
+impl OpenFile {
+    /// How many rows of a row group are NULL in a column of the table, if the footer tells.
+    pub fn nulls(&self, row_group: usize, column: &str) -> Option<u64> {
+        let leaves = self.metadata.file_metadata().schema_descr();
+        let (leaf, field) = parquet_column(leaves, &self.schema, column)?;
+        match field.is_nullable() {
+            true => self.chunk(row_group, leaf).statistics()?.null_count_opt(),
+            false => Some(0),
+        }
+    }
+
+    pub fn chunk(&self, row_group: usize, leaf: usize) -> &ColumnChunkMetaData {
+        self.metadata.row_group(row_group).column(leaf)
+    }
+
+    /// Reads ranges of a local file, on this thread; `None` for others.
+    ///
+    /// # Errors
+    /// The system's, and that the file has changed.
+    pub fn read_local(&self, ranges: &[Range<u64>], room: &Arc<Room>) -> Option<Result<Vec<FileBytes>>> {
+        let Source::Local(local, modified) = &self.bytes else { return None };
+        let read = |range: &Range<u64>| {
+            let mut bytes = room.take((range.end - range.start) as usize);
+            match local.read_exact_at(&mut bytes, range.start) {
+                Ok(()) => Ok(FileBytes::Own(bytes)),
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Err(changed(&self.file)),
+                Err(error) => Err(error.into()),
+            }
+        };
+        let read: Result<Vec<FileBytes>> = ranges.iter().map(read).collect();
+        let now = local.metadata().ok();
+        let same = now.is_some_and(|now| now.len() == self.file.object_meta.size && now.modified().ok() == *modified);
+        Some(if same { read } else { read.and(Err(changed(&self.file))) })
+    }
+
+    /// Reads ranges of a file that is not local.
+    ///
+    /// # Errors
+    /// The reader's.
+    pub async fn read_remote(&self, ranges: Vec<Range<u64>>) -> Result<Vec<FileBytes>> {
+        let Source::Readers { factory, partition, metrics } = &self.bytes else { return Ok(vec![]) };
+        let mut reader = factory.create_reader(*partition, self.file.clone(), None, metrics)?;
+        Ok(reader.get_byte_ranges(ranges).await?.into_iter().map(FileBytes::Shared).collect())
+    }
+}

@@ -1,0 +1,370 @@
+//! Feeders: each takes the next row group, decodes it, and sends it up.
+//!
+//!   row groups that may have rows ─┬─► feeder: read ─ codes ─ numbers ──► extents          small ones together
+//!                                  ├─► feeder: …
+//!                                  └─► wrong bytes ─┐
+//!   files that the decoder does not read ───────────┴─► DataFusion ─► upload's feeders
+//!
+//! Order    none.
+//! Threads  as many feeders as the session reads partitions at once. A row group that joins have ruled out meanwhile is not read.
+//! Memory   the session's pool counts what a feeder holds; short of it a feeder decodes fewer rows at once.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
+use millpond_memory::recorder;
+use millpond_parquet::PageError;
+use tokio::task::JoinSet;
+
+use crate::column::{ColumnInfo, Form, storage};
+use crate::device::host_memory::HostHold;
+use crate::error::EngineError;
+use crate::metric;
+use crate::options::{Fallback, ParquetDecoder};
+use crate::panics;
+use crate::parquet::{
+    Chunks, Decoded, Decoding, DeviceColumn, Interning, ParquetScan, Room, Target, Undecoded, Unit, Units,
+};
+use crate::profile::{self, step};
+use crate::program::extents::SegmentRun;
+use crate::program::failure::Failure;
+use crate::source::codes::Codes;
+use crate::source::extent::{HostRows, Sending};
+use crate::source::parquet::device::{Columns, Sent};
+use crate::source::parquet::rows::{DecodedRows, Of};
+use crate::source::upload;
+use crate::workers::off_workers;
+
+/// Rows are decoded at least so many at a time, whatever the session's pool has room for.
+const LEAST_ROWS: usize = 1 << 13;
+
+/// Feeds all rows of the scan `input`, source `source` of a segment.
+pub(super) async fn feed(
+    segment: &Arc<SegmentRun>,
+    source: usize,
+    input: &Arc<dyn ExecutionPlan>,
+    metrics: &ExecutionPlanMetricsSet,
+) -> Result<(), Failure> {
+    let run = &segment.run;
+    let scan = ParquetScan::of(input).map_err(|_| EngineError::internal("the scan was looked at when it was placed"))?;
+    let used = &run.prepared.used[source];
+    let opened = scan.open((None, used), &run.task, metrics).await.map_err(Failure::Input)?;
+    let readers = run.task.session_config().target_partitions().max(1);
+    let units = Units::together(opened.units, readers, run.options.max_batch_rows() as u64);
+    let feeders = readers.min(units.len().max(1));
+    let feeding = Arc::new(Feeding {
+        sending: Sending::new(segment, source, feeders, metrics),
+        left: AtomicUsize::new(scan.limit.unwrap_or(usize::MAX)),
+        is_told_more: scan.is_told_more(),
+        on_device: match run.options.parquet_decoder {
+            ParquetDecoder::Auto => !run.engine.is_simulated(),
+            ParquetDecoder::Host => false,
+            ParquetDecoder::Device => true,
+        },
+        scan,
+        units: Mutex::new(units.into()),
+        room: Room::of(&run.engine),
+    });
+    for (file, why) in &opened.foreign {
+        let note = format!("file {}: {why} – DataFusion read it", file.object_meta.location);
+        run.notes.note_once(note, Fallback::Allow);
+    }
+    let files: Vec<_> = opened.foreign.into_iter().map(|(file, _)| file).collect();
+    let mut tasks = JoinSet::new();
+    for _ in 0..feeders {
+        let feeding = Arc::clone(&feeding);
+        tasks.spawn(profile::beside("feeder", step::LAUNCH, async move { feeding.feed().await }));
+    }
+    if !files.is_empty() {
+        let foreign = MetricBuilder::new(metrics).global_counter(metric::FOREIGN_FILES);
+        foreign.add(files.len());
+        upload::feed::feed(segment, source, &feeding.scan.of_files(files), metrics).await?;
+    }
+    // Dropping the set, when a feeder fails or the run is dropped, ends the others.
+    while let Some(joined) = tasks.join_next().await {
+        joined.map_err(|error| Failure::from(panics::task_ended(error)))??;
+    }
+    Ok(())
+}
+
+/// What the feeders of one scan share.
+struct Feeding {
+    sending: Sending,
+    scan: ParquetScan,
+    units: Mutex<VecDeque<Units>>,
+    /// Rows that the scan has still to give.
+    left: AtomicUsize,
+    /// Operators above may leave out row groups while others are read.
+    is_told_more: bool,
+    /// Pages go up as the file has them, where the device has kernels for them.
+    on_device: bool,
+    room: Arc<Room>,
+}
+
+/// Why a row group is not decoded to its end.
+enum Stopped {
+    Failed(Failure),
+    Page(PageError),
+}
+
+impl<F: Into<Failure>> From<F> for Stopped {
+    fn from(failure: F) -> Self {
+        Self::Failed(failure.into())
+    }
+}
+
+impl From<Undecoded> for Stopped {
+    fn from(undecoded: Undecoded) -> Self {
+        match undecoded {
+            Undecoded::Page(error) => Self::Page(error),
+            Undecoded::Range => Self::Failed(Failure::Ranges),
+            Undecoded::Codes(failure) => Self::Failed(failure),
+        }
+    }
+}
+
+impl Feeding {
+    fn next(&self) -> Option<Units> {
+        self.units.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Row groups, one after the other, until there are none.
+    async fn feed(&self) -> Result<(), Failure> {
+        let run = self.sending.run();
+        let mut codes = Codes::of(run, self.sending.source);
+        let mut held = run.host_memory("scan");
+        while let Some(mut units) = self.next() {
+            if self.sending.segment.has_enough() || self.left.load(Ordering::Relaxed) == 0 {
+                return Ok(());
+            }
+            if self.is_told_more {
+                units.retain(|unit| self.scan.may_have_rows(&unit.file, unit.row_group));
+            }
+            if units.is_empty() {
+                continue;
+            }
+            let mut sent = 0;
+            let count = |name| MetricBuilder::new(&self.sending.metrics).global_counter(name);
+            match self.units(&units, &mut codes, &mut held, &mut sent).await {
+                Ok(()) => count(metric::ROW_GROUPS).add(units.iter().count()),
+                Err(Stopped::Failed(failure)) => return Err(failure),
+                Err(Stopped::Page(error)) => {
+                    let location = &units.file().file.object_meta.location;
+                    run.notes.note_once(format!("file {location}: {error} – DataFusion read it"), Fallback::Allow);
+                    for rest in units.rest(&self.scan, sent, units.rows() - sent) {
+                        count(metric::FOREIGN_ROW_GROUPS).add(1);
+                        let (segment, source) = (&self.sending.segment, self.sending.source);
+                        upload::feed::feed(segment, source, &rest, &self.sending.metrics).await?;
+                    }
+                }
+            }
+            held.free();
+        }
+        Ok(())
+    }
+
+    /// The rows of row groups; `sent` counts those that have gone up.
+    async fn units(
+        &self,
+        units: &Units,
+        codes: &mut Codes,
+        held: &mut HostHold,
+        sent: &mut u64,
+    ) -> Result<(), Stopped> {
+        let run = self.sending.run();
+        let (columns, used) = (self.columns(), &run.prepared.used[self.sending.source]);
+        units.iter().try_for_each(|unit| self.check_unused(unit, columns, used))?;
+        let chunks = units.read(&self.room).await.map_err(Failure::Input)?.map_err(Stopped::Page)?;
+        let bytes = chunks.iter().map(Chunks::bytes).sum();
+        held.grow(bytes);
+        let row_bytes = self.row_bytes(units, columns, used);
+        while *sent < units.rows() {
+            let rows = self.rows_now((units.rows() - *sent) as usize, row_bytes, held)?;
+            let rows = self.take_left(rows);
+            if rows == 0 || self.sending.segment.has_enough() {
+                return Ok(());
+            }
+            let parts = units.parts(*sent, rows as u64);
+            let decoding = Decoding { units, chunks: &chunks, parts: &parts, rows, room: &self.room };
+            let columns = off_workers(|| self.decode(&decoding, codes))?;
+            let up = match columns.device.is_empty() {
+                true => Sent::No,
+                false => self.sending.decode_up(&decoding, &columns).await?,
+            };
+            MetricBuilder::new(&self.sending.metrics).global_counter("output_rows").add(rows);
+            if let Sent::No = up {
+                let decoded = off_workers(|| self.decode_rest(&decoding, columns, codes))?;
+                let of = Of { units: units.clone(), scan: self.scan.clone(), task: Arc::clone(&run.task) };
+                self.sending.extents(DecodedRows::new(decoded, (*sent, rows), of)).await?;
+            }
+            *sent += rows as u64;
+            held.free();
+            held.grow(bytes);
+        }
+        Ok(())
+    }
+
+    fn columns(&self) -> &[ColumnInfo] {
+        &self.sending.run().prepared.sources[self.sending.source].columns
+    }
+
+    /// A plan may count the values of a column that nothing reads by counting rows: it must not have NULLs that were not expected.
+    fn check_unused(&self, unit: &Unit, columns: &[ColumnInfo], used: &[bool]) -> Result<(), Failure> {
+        let schema = self.scan.table().table_schema();
+        for ((at, column), used) in self.scan.columns.iter().zip(columns).zip(used) {
+            if *used || column.ty().is_ok_and(|ty| ty.nullable) || !schema.field(*at).is_nullable() {
+                continue;
+            }
+            if unit.file.nulls(unit.row_group, schema.field(*at).name()) != Some(0) {
+                return Err(Failure::Ranges);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of a row, decoded, about.
+    fn row_bytes(&self, units: &Units, columns: &[ColumnInfo], used: &[bool]) -> usize {
+        let bytes = |(index, column): (usize, &ColumnInfo)| match target(column) {
+            Some(Target::Text) => 4 + units.text_bytes(index),
+            Some(Target::Codes) => 4,
+            Some(Target::Fixed { physical, .. }) => physical.width().max(1) as usize,
+            None => 0,
+        };
+        let used = columns.iter().enumerate().filter(|(index, _)| used[*index]);
+        used.map(bytes).sum::<usize>().max(1)
+    }
+
+    /// Rows that are decoded next, of `left`: as many as an extent and the session's pool have room for.
+    fn rows_now(&self, left: usize, row_bytes: usize, held: &mut HostHold) -> Result<usize, Failure> {
+        let bytes = |rows: usize| rows.saturating_mul(row_bytes);
+        let mut rows = left.min(self.sending.most_rows()).min((self.sending.most_bytes / row_bytes).max(1));
+        while !held.try_grow(bytes(rows)) {
+            if rows <= LEAST_ROWS {
+                if !held.could_hold(bytes(rows)) {
+                    return Err(Failure::from(held.refused()));
+                }
+                held.grow(bytes(rows));
+                break;
+            }
+            rows = (rows / 2).max(LEAST_ROWS);
+        }
+        Ok(rows)
+    }
+
+    /// So many rows, or fewer where the scan stops before.
+    fn take_left(&self, rows: usize) -> usize {
+        let take = |left: usize| Some(left - rows.min(left));
+        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        rows.min(before.unwrap_or(0))
+    }
+
+    /// Decodes rows, but for the columns that the device will: columns of codes first, which may find that they are better off without.
+    fn decode(&self, decoding: &Decoding<'_>, codes: &mut Codes) -> Result<Columns, Stopped> {
+        let (run, columns) = (self.sending.run(), self.columns());
+        let used = &run.prepared.used[self.sending.source];
+        let _step = recorder::step(step::DECODE);
+        let on_device = |index: usize, target: Target, codes: Option<&mut Interning<'_>>| match self.on_device {
+            true => decoding.on_device(index, target, codes),
+            false => Ok(None),
+        };
+        let mut wrong = None;
+        let coded = codes.intern(run, |index, codes, most| {
+            let mut interning = Interning::new(codes, most);
+            let decoded = match on_device(index, Target::Codes, Some(&mut interning)) {
+                Ok(Some(column)) => Ok(Either::Device(column)),
+                Ok(None) => self.column(decoding, index, Target::Codes, Some(&mut interning)).map(Either::Host),
+                Err(undecoded) => Err(undecoded),
+            };
+            codes.count_rows(decoding.rows);
+            decoded.map_err(|undecoded| undecoded.into_failure(&mut wrong))
+        });
+        if let Some(error) = wrong {
+            return Err(Stopped::Page(error));
+        }
+        let mut all = Columns { host: Vec::with_capacity(columns.len()), device: vec![] };
+        for (index, (info, coded)) in columns.iter().zip(coded?).enumerate() {
+            let either = match (coded, target(info)) {
+                (Some(coded), _) => Some(coded),
+                (None, Some(target)) if used[index] => match on_device(index, target, None)? {
+                    Some(column) => Some(Either::Device(column)),
+                    None => Some(Either::Host(self.column(decoding, index, target, None)?)),
+                },
+                _ => None,
+            };
+            all.host.push(match either {
+                Some(Either::Host(decoded)) => Some(decoded),
+                Some(Either::Device(column)) => {
+                    all.device.push((index, column));
+                    None
+                }
+                None => None,
+            });
+        }
+        Ok(all)
+    }
+
+    /// Decodes what was left to the device.
+    fn decode_rest(
+        &self,
+        decoding: &Decoding<'_>,
+        columns: Columns,
+        codes: &mut Codes,
+    ) -> Result<Vec<Option<Decoded>>, Stopped> {
+        let left: HashSet<usize> = columns.device.iter().map(|(index, _)| *index).collect();
+        let mut decoded = columns.host;
+        let mut wrong = None;
+        let coded = codes.intern(self.sending.run(), |index, codes, most| {
+            if !left.contains(&index) {
+                return Ok(None);
+            }
+            let decoded = self.column(decoding, index, Target::Codes, Some(&mut Interning::new(codes, most)));
+            decoded.map(Some).map_err(|undecoded| undecoded.into_failure(&mut wrong))
+        });
+        if let Some(error) = wrong {
+            return Err(Stopped::Page(error));
+        }
+        for ((index, coded), info) in coded?.into_iter().enumerate().zip(self.columns()) {
+            match (coded.flatten(), target(info)) {
+                (Some(coded), _) => decoded[index] = Some(coded),
+                (None, Some(target)) if left.contains(&index) => {
+                    decoded[index] = Some(self.column(decoding, index, target, None)?);
+                }
+                _ => {}
+            }
+        }
+        Ok(decoded)
+    }
+
+    fn column(
+        &self,
+        decoding: &Decoding<'_>,
+        index: usize,
+        target: Target,
+        codes: Option<&mut Interning<'_>>,
+    ) -> Result<Decoded, Undecoded> {
+        let may_be_null = self.columns()[index].ty().is_ok_and(|ty| ty.nullable);
+        decoding.column(index, (target, may_be_null), codes)
+    }
+}
+
+/// A column that is decoded, or will be.
+enum Either {
+    Host(Decoded),
+    Device(DeviceColumn),
+}
+
+/// How a fed column is decoded; `None` for one without a device form.
+fn target(column: &ColumnInfo) -> Option<Target> {
+    match &column.form {
+        Form::Codes(..) => Some(Target::Codes),
+        Form::Plain(_) if column.is_text() => Some(Target::Text),
+        Form::Plain(ty) => {
+            let (physical, base) = storage(*ty);
+            Some(Target::Fixed { physical, base, range: ty.range })
+        }
+        Form::Unsupported(_) => None,
+    }
+}

@@ -1,0 +1,333 @@
+//! Scans of Parquet files by the engine's own decoder: which files it reads, what it leaves to DataFusion, and that answers are equal.
+//!
+//!   files ─► DeviceScanExec ─┬─ decoded            row groups, counted
+//!                            └─ DataFusion's       files of other types, row groups of wrong bytes: with a note
+//!
+//! Oracle  DataFusion on the CPU, over the same files.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use millpond::datafusion::arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use millpond::datafusion::datasource::file_format::parquet::ParquetFormat;
+use millpond::datafusion::datasource::listing::ListingOptions;
+use millpond::datafusion::arrow::datatypes::DataType;
+use millpond::datafusion::parquet::arrow::ArrowWriter;
+use millpond::datafusion::parquet::basic::Compression;
+use millpond::datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use millpond::datafusion::prelude::ParquetReadOptions;
+use millpond::source::parquet::DeviceScanExec;
+use millpond::source::upload::UploadExec;
+use millpond::{DeviceChoice, Fallback, Millpond, QueryResult};
+
+use crate::answers::Answer;
+use crate::edges::edges;
+use crate::support::{plan_text, session_with};
+use crate::tpch::{config, data, parquet_session, queries};
+
+fn write(path: &Path, batches: &[RecordBatch], properties: WriterProperties) {
+    let file = fs::File::create(path).expect("a new file");
+    let mut writer = ArrowWriter::try_new(file, batches[0].schema(), Some(properties)).expect("a writer");
+    batches.iter().for_each(|batch| writer.write(batch).expect("rows are written"));
+    writer.close().expect("the file is written");
+}
+
+/// Row groups of 500 rows, pages of 100.
+fn small_pages() -> millpond::datafusion::parquet::file::properties::WriterPropertiesBuilder {
+    WriterProperties::builder()
+        .set_max_row_group_row_count(Some(500))
+        .set_data_page_row_count_limit(100)
+        .set_write_batch_size(50)
+        .set_compression(Compression::SNAPPY)
+}
+
+async fn set(session: &Millpond, setting: &str) {
+    session.context().sql(&format!("SET {setting}")).await.expect("the option is taken");
+}
+
+async fn over(device: DeviceChoice, path: &Path) -> Millpond {
+    let session = session_with(device, 3, Fallback::Allow);
+    let path = path.to_str().expect("a UTF-8 path");
+    session.context().register_parquet("t", path, ParquetReadOptions::default()).await.expect("the files are read");
+    session
+}
+
+/// What a plan's scans have counted under a name.
+fn counted(result: &QueryResult, name: &str) -> usize {
+    let mut sum = 0;
+    let walked = result.plan.apply(|node| {
+        if node.is::<DeviceScanExec>() {
+            sum += node.metrics().and_then(|metrics| metrics.sum_by_name(name)).map_or(0, |value| value.as_usize());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    walked.expect("the walk returns no error");
+    sum
+}
+
+/// How many scans of a plan are of each kind: the decoder's, and those of which DataFusion gives the rows.
+fn scans(result: &QueryResult) -> (usize, usize) {
+    let (mut own, mut uploads) = (0, 0);
+    let walked = result.plan.apply(|node| {
+        own += usize::from(node.is::<DeviceScanExec>());
+        uploads += usize::from(node.is::<UploadExec>());
+        Ok(TreeNodeRecursion::Continue)
+    });
+    walked.expect("the walk returns no error");
+    (own, uploads)
+}
+
+async fn run(session: &Millpond, sql: &str) -> (Answer, QueryResult) {
+    let result = session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    assert_eq!(result.report.findings, Vec::<String>::new(), "{sql}");
+    (Answer::new(&result.schema, &result.batches), result)
+}
+
+/// The answers of both, with the cache off and pages decoded on the host and on the device, with the cache filled, and found filled; gives
+/// the result of pages that the device decoded.
+async fn same(cpu: &Millpond, sim: &Millpond, sql: &str) -> QueryResult {
+    let expected = run(cpu, sql).await.0;
+    set(sim, "millpond.cache = off").await;
+    let fed = run(sim, sql).await.0;
+    assert_eq!(expected.difference(&fed, false), None, "{sql}, fed");
+    set(sim, "millpond.parquet_decoder = device").await;
+    let (fed, result) = run(sim, sql).await;
+    assert_eq!(expected.difference(&fed, false), None, "{sql}, fed and decoded on the device");
+    set(sim, "millpond.parquet_decoder = auto").await;
+    set(sim, "millpond.cache = auto").await;
+    for time in ["first", "second"] {
+        let stored = run(sim, sql).await.0;
+        assert_eq!(expected.difference(&stored, false), None, "{sql}, stored, {time} run");
+    }
+    result
+}
+
+const ALL: &str = "SELECT * FROM t WHERE id >= 0";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_type_in_every_page_version_and_codec_is_decoded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let versions = [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0];
+    let codecs = [Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::LZ4_RAW, Compression::ZSTD(Default::default())];
+    for (at, version) in versions.into_iter().enumerate() {
+        for (codec, compression) in codecs.into_iter().enumerate() {
+            for statistics in [EnabledStatistics::Chunk, EnabledStatistics::None] {
+                let path = folder.path().join(format!("{at}{codec}{statistics:?}.parquet"));
+                let properties = small_pages()
+                    .set_writer_version(version)
+                    .set_compression(compression)
+                    .set_statistics_enabled(statistics)
+                    .set_dictionary_page_size_limit(512)
+                    .build();
+                write(&path, &[edges()], properties);
+                let (cpu, sim) = (over(DeviceChoice::Cpu, &path).await, over(DeviceChoice::Sim, &path).await);
+                let result = same(&cpu, &sim, ALL).await;
+                assert_eq!(scans(&result), (1, 0));
+                assert_eq!(counted(&result, "row_groups_decoded"), 6, "{version:?} {compression:?} {statistics:?}");
+                assert_eq!(counted(&result, "row_groups_by_datafusion"), 0, "{:?}", result.report.notes);
+                assert_eq!(counted(&result, "files_by_datafusion"), 0, "{:?}", result.report.notes);
+                let on_device = counted(&result, "columns_decoded_on_device");
+                let has_kernels = !matches!(compression, Compression::ZSTD(_));
+                assert_eq!(on_device > 0, has_kernels, "{version:?} {compression:?}: {on_device} columns on the device");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_scan_of_tpch_is_decoded() {
+    let cpu = parquet_session(DeviceChoice::Cpu, Fallback::Error, config(4), &data("0.001")).await;
+    let session = parquet_session(DeviceChoice::Sim, Fallback::Error, config(4), &data("0.001")).await;
+    set(&session, "millpond.cache = off").await;
+    for ((number, sql), (decoder, values)) in
+        queries().into_iter().flat_map(|query| [("host", 0), ("host", 3), ("device", 0)].map(|how| (query.clone(), how)))
+    {
+        set(&session, &format!("millpond.parquet_decoder = {decoder}")).await;
+        set(&session, &format!("millpond.debug_dictionary_values = {values}")).await;
+        let (answer, result) = run(&session, &sql).await;
+        let expected = run(&cpu, &sql).await.0;
+        assert_eq!(expected.difference(&answer, false), None, "Q{number} {decoder} {values}");
+        let (own, uploads) = scans(&result);
+        assert!(own > 0 && uploads == 0, "Q{number}: {own} scans are decoded, {uploads} are uploaded");
+        let foreign = counted(&result, "row_groups_by_datafusion") + counted(&result, "files_by_datafusion");
+        assert_eq!(foreign, 0, "Q{number}: {:?}", result.report.notes);
+        assert!(counted(&result, "row_groups_decoded") > 0, "Q{number}");
+    }
+}
+
+fn ids(from: i64, rows: i64) -> ArrayRef {
+    Arc::new((from..from + rows).collect::<Int64Array>())
+}
+
+fn names(rows: i64, every: i64) -> ArrayRef {
+    Arc::new((0..rows).map(|row| (row % every != 0).then(|| format!("name {}", row % 40))).collect::<StringArray>())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_other_schemas_are_read_by_who_can() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, columns: Vec<(&str, ArrayRef)>| {
+        let nullable = columns.into_iter().map(|(name, array)| (name, array, true));
+        let batch = RecordBatch::try_from_iter_with_nullable(nullable).expect("columns of one length");
+        write(&folder.path().join(name), &[batch], small_pages().build());
+    };
+    file("a.parquet", vec![("id", ids(0, 1000)), ("x", Arc::new((0..1000).collect::<Int64Array>())), ("s", names(1000, 7))]);
+    // Another order of columns, one that lacks, one of another type.
+    file("b.parquet", vec![("s", names(700, 5)), ("id", ids(1000, 700))]);
+    file("c.parquet", vec![("id", ids(2000, 600)), ("x", Arc::new((0..600).collect::<Int32Array>())), ("s", names(600, 3))]);
+    let over = async |device| {
+        let session = session_with(device, 3, Fallback::Allow);
+        let path = folder.path().to_str().expect("a UTF-8 path");
+        let columns = "id BIGINT, x BIGINT, s VARCHAR";
+        let sql = format!("CREATE EXTERNAL TABLE t ({columns}) STORED AS PARQUET LOCATION '{path}/'");
+        session.context().sql(&sql).await.expect("the table is made");
+        session
+    };
+    let (cpu, sim) = (over(DeviceChoice::Cpu).await, over(DeviceChoice::Sim).await);
+    let result = same(&cpu, &sim, ALL).await;
+    assert_eq!(counted(&result, "files_by_datafusion"), 1);
+    let notes = result.report.notes.join("\n");
+    assert!(notes.contains("c.parquet: column x is Int32 there and Int64 here – DataFusion read it"), "{notes}");
+    assert_eq!(counted(&result, "row_groups_decoded"), 4);
+    for sql in [
+        "SELECT s, count(*), sum(x), min(id) FROM t GROUP BY s",
+        "SELECT count(x), count(*) FROM t",
+        "SELECT id FROM t WHERE x IS NULL AND s > 'name 3'",
+    ] {
+        same(&cpu, &sim, sql).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partition_columns_are_constants_of_their_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (day, rows) in [("2024-01-01", 400), ("2024-01-02", 300), ("__HIVE_DEFAULT_PARTITION__", 200)] {
+        for store in [1, 22] {
+            let path = folder.path().join(format!("day={day}/store={store}"));
+            fs::create_dir_all(&path).expect("a folder");
+            let batch = RecordBatch::try_from_iter([("id", ids(rows, rows)), ("s", names(rows, 9))]).expect("columns");
+            write(&path.join("part.parquet"), &[batch], small_pages().build());
+        }
+    }
+    let session = async |device| {
+        let session = session_with(device, 3, Fallback::Allow);
+        let columns = vec![("day".to_string(), DataType::Utf8), ("store".to_string(), DataType::Int32)];
+        let options = ListingOptions::new(Arc::new(ParquetFormat::default())).with_table_partition_cols(columns);
+        let path = folder.path().to_str().expect("a UTF-8 path").to_string();
+        session.context().register_listing_table("t", path, options, None, None).await.expect("the folder is read");
+        session
+    };
+    let (cpu, sim) = (session(DeviceChoice::Cpu).await, session(DeviceChoice::Sim).await);
+    for sql in [
+        "SELECT * FROM t WHERE id > 250",
+        "SELECT day, store, count(*), sum(id) FROM t GROUP BY day, store",
+        "SELECT id, day FROM t WHERE store = 22 AND day = '2024-01-02'",
+        "SELECT count(*), count(day) FROM t WHERE s = 'name 3' OR store < 5",
+    ] {
+        let result = same(&cpu, &sim, sql).await;
+        assert_eq!(counted(&result, "files_by_datafusion"), 0, "{sql}: {:?}", result.report.notes);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_are_left_out_as_datafusion_leaves_them_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.parquet");
+    let rows = 4000;
+    let hashed: ArrayRef = Arc::new((0..rows).map(|row| row * 7919 % 100_003).collect::<Int64Array>());
+    let batch = RecordBatch::try_from_iter([("id", ids(0, rows)), ("h", hashed), ("s", names(rows, 11))]).expect("rows");
+    write(&path, &[batch], small_pages().set_bloom_filter_enabled(true).build());
+    let (cpu, sim) = (over(DeviceChoice::Cpu, &path).await, over(DeviceChoice::Sim, &path).await);
+    for (sql, most) in [
+        // Statistics of row groups, and of pages within them.
+        ("SELECT id, s FROM t WHERE id BETWEEN 1220 AND 1280", 100),
+        ("SELECT sum(h) FROM t WHERE id >= 3900 OR id < 50", 1000),
+        // A value that only bloom filters know to be in one row group.
+        ("SELECT id FROM t WHERE h = 7919", 500),
+        ("SELECT id FROM t WHERE id < 0", 0),
+    ] {
+        let result = same(&cpu, &sim, sql).await;
+        let read = counted(&result, "output_rows");
+        assert!(read <= most, "{sql} reads {read} rows");
+    }
+    // What a build side tells while the query runs.
+    let sql = "SELECT count(*), sum(b.h) FROM t a JOIN t b ON a.id = b.id WHERE a.h = 7919 * 2";
+    let result = same(&cpu, &sim, sql).await;
+    let read = counted(&result, "output_rows");
+    assert!(read <= 1000, "{sql} reads {read} rows");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_stops_after_its_limit_and_filters_on_the_device() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.parquet");
+    let batch = RecordBatch::try_from_iter([("id", ids(0, 3000)), ("s", names(3000, 11))]).expect("rows");
+    write(&path, &[batch], small_pages().build());
+    let sim = over(DeviceChoice::Sim, &path).await;
+    set(&sim, "millpond.cache = off").await;
+    let sql = "SELECT count(*), min(id) >= 0 FROM (SELECT id FROM t LIMIT 70)";
+    let (answer, _) = run(&sim, sql).await;
+    let cpu = over(DeviceChoice::Cpu, &path).await;
+    assert_eq!(run(&cpu, sql).await.0.difference(&answer, false), None);
+    set(&sim, "datafusion.execution.parquet.pushdown_filters = true").await;
+    let path = path.to_str().expect("a UTF-8 path");
+    sim.context().register_parquet("u", path, Default::default()).await.expect("read");
+    let sql = "SELECT s FROM u WHERE id > 2900";
+    let plan = plan_text(&sim, sql).await;
+    assert!(plan.contains("DeviceFilterExec") && plan.contains("DeviceScanExec"), "{plan}");
+    let rows: usize = run(&sim, sql).await.1.batches.iter().map(RecordBatch::num_rows).sum();
+    assert_eq!(rows, 99);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_bytes_are_datafusions_to_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.parquet");
+    let batch = RecordBatch::try_from_iter([("id", ids(0, 3000)), ("s", names(3000, 11))]).expect("rows");
+    write(&path, &[batch], small_pages().set_dictionary_enabled(false).build());
+    let bytes = fs::read(&path).expect("the file");
+    // The middle of the first row group's pages.
+    for at in [200, 900, 3000] {
+        let mut wrong = bytes.clone();
+        wrong[at..at + 40].iter_mut().for_each(|byte| *byte ^= 0x5a);
+        let path = folder.path().join(format!("wrong{at}.parquet"));
+        fs::write(&path, wrong).expect("the file is written");
+        let cpu = over(DeviceChoice::Cpu, &path).await;
+        let expected = cpu.execute(ALL).await;
+        for cache in ["off", "auto"] {
+            let sim = over(DeviceChoice::Sim, &path).await;
+            set(&sim, &format!("millpond.cache = {cache}")).await;
+            match (&expected, sim.execute(ALL).await) {
+                (Ok(expected), Ok(result)) => {
+                    let (a, b) = (Answer::new(&expected.schema, &expected.batches), Answer::new(&result.schema, &result.batches));
+                    assert_eq!(a.difference(&b, false), None, "byte {at}, cache {cache}");
+                }
+                (Err(expected), Err(error)) => assert_eq!(error.to_string(), expected.to_string(), "byte {at}, cache {cache}"),
+                (expected, result) => panic!("byte {at}, cache {cache}: {:?} {:?}", expected.as_ref().err(), result.err()),
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_changes_or_shrinks_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.parquet");
+    let rows = |from| RecordBatch::try_from_iter([("id", ids(from, 3000)), ("s", names(3000, 11))]).expect("rows");
+    for cut in [true, false] {
+        write(&path, &[rows(0)], small_pages().build());
+        let sim = over(DeviceChoice::Sim, &path).await;
+        set(&sim, "millpond.cache = off").await;
+        let planned = sim.plan(ALL).await.expect("a plan");
+        let bytes = fs::read(&path).expect("the file");
+        match cut {
+            true => fs::write(&path, &bytes[..bytes.len() / 3]).expect("the file is cut"),
+            false => write(&path, &[rows(7), rows(9)], small_pages().build()),
+        }
+        let error = sim.execute_plan(planned).await.err().unwrap_or_else(|| panic!("cut: {cut}: rows of a file that has changed"));
+        let message = error.to_string();
+        assert!(message.contains("t.parquet has changed since the query was planned"), "cut: {cut}: {message}");
+    }
+}
