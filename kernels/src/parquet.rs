@@ -298,14 +298,17 @@ impl PageError {
     }
 }
 
+/// Kernels may read so many bytes behind a page, whatever lies there.
+const OVERRUN_BYTES: u64 = 16;
+
 /// Decodes the pages of a plan to its columns.
 ///
-/// | name          | length                    | contents                                                             |
-/// |---------------|---------------------------|----------------------------------------------------------------------|
-/// | `descriptors` | the plan's descriptors    | those                                                                |
-/// | `staging`     | up to the last page's end | bytes of pages; its padding of 16 bytes and more is read, and ignored |
-/// | `scratch`     | [`Plan::scratch_bytes`]   | any                                                                  |
-/// | `results`     | [`Plan::result_bytes`]    | any before; then what [`Plan::outcome`] reads                        |
+/// | name          | length                                                | contents                                     |
+/// |---------------|-------------------------------------------------------|----------------------------------------------|
+/// | `descriptors` | the plan's descriptors                                | those                                        |
+/// | `staging`     | the last page's end, 16 more in it or in its padding  | bytes of pages; the 16 are read, and ignored |
+/// | `scratch`     | [`Plan::scratch_bytes`]                               | any                                          |
+/// | `results`     | [`Plan::result_bytes`]                                | any; then what [`Plan::outcome`] reads       |
 ///
 /// Bits of the columns (validity, booleans) are zero before. What is wrong with a page is no error here, but in the outcome.
 ///
@@ -321,7 +324,7 @@ pub fn decode(
     on: &Stream,
 ) -> Result<()> {
     expect_bytes("parquet", "descriptors", descriptors, plan.descriptors.len() as u64)?;
-    expect_bytes("parquet", "staging", staging, plan.staging_bytes)?;
+    expect_bytes("parquet", "staging", &staging.padded(), plan.staging_bytes + OVERRUN_BYTES)?;
     expect_bytes("parquet", "scratch", scratch, plan.scratch_bytes)?;
     expect_bytes("parquet", "results", results, plan.result_bytes())?;
     for view in [descriptors, staging, scratch, results] {

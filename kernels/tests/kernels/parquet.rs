@@ -1,7 +1,8 @@
 //! Pages of Parquet files become columns, against plain Rust.
 
+use millpond_kernels::Images;
 use millpond_kernels::codegen::ir::Physical;
-use millpond_kernels::parquet::{Codec, Encoding, Fault, Source};
+use millpond_kernels::parquet::{self, Codec, ColumnOutput, Encoding, Fault, PageInput, Plan, Source};
 
 use crate::parquet_pages::{Batch, ColumnSpec, Decoded, Form, Random, Runs, deltas, hybrid};
 use crate::pipeline_rig::Rig;
@@ -537,7 +538,7 @@ fn damaged_pages_have_an_error_and_others_are_decoded() {
     let rows = 300;
     let values: Vec<i64> = (0..rows as i64).collect();
     let plain = little(&values, 8);
-    type Damage = fn(&mut Batch);
+    type Case<'a> = (&'a str, Encoding, Form, &'a [u8], fn(&mut Batch), &'a [Fault]);
     let page = |batch: &mut Batch, encoding: Encoding, form: Form, values: &[u8]| {
         let spec = ColumnSpec { range: Some((0, 299)), ..ColumnSpec::new(Source::Int64, Physical::U16, rows) };
         let column = batch.column(spec);
@@ -546,7 +547,7 @@ fn damaged_pages_have_an_error_and_others_are_decoded() {
     let snappy = Form { codec: Codec::Snappy, ..Form::PLAIN };
     let leveled = Form { has_levels: true, ..Form::PLAIN };
     let codes = [vec![4], hybrid(&vec![3; rows], 4, Runs::Packed(1))].concat();
-    let cases: Vec<(&str, Encoding, Form, &[u8], Damage, &[Fault])> = vec![
+    let cases: Vec<Case> = vec![
         ("no values", Encoding::Plain, Form::PLAIN, &[], |_| {}, &[Fault::Short]),
         ("one byte less", Encoding::Plain, Form::PLAIN, &plain[1..], |_| {}, &[Fault::Short]),
         ("another size", Encoding::Plain, snappy, &plain, |batch| batch.pages[0].raw_bytes += 8, &[Fault::Size]),
@@ -720,4 +721,72 @@ fn any_bytes_at_all_are_survived() {
         }
     }
     assert!(errors as u64 >= rounds, "{errors} errors in {rounds} rounds");
+}
+
+#[test]
+fn pages_that_do_not_fit_are_refused() {
+    let rig = Rig::new();
+    let values = rig.upload(&[0; 800], &rig.stream).as_view().clone();
+    let column = ColumnOutput {
+        source: Source::Int64,
+        stored: Physical::I64,
+        values: values.clone(),
+        validity: None,
+        base: 0,
+        range: None,
+        rows: 100,
+        facts: false,
+    };
+    let page = PageInput {
+        bytes: 0..800,
+        raw_bytes: 800,
+        codec: Codec::Stored,
+        encoding: Encoding::Plain,
+        level_bytes: None,
+        has_levels: false,
+        values: 100,
+        skip: 0,
+        rows: 100,
+        first_row: 0,
+        column: 0,
+        dictionary: None,
+    };
+    let plan = |page: &PageInput, column: &ColumnOutput| Plan::of(&[page.clone()], &[column.clone()], &[]);
+    assert_eq!(plan(&page, &column).unwrap().num_launches(), 2);
+    let pages = [
+        PageInput { column: 1, ..page.clone() },
+        PageInput { raw_bytes: 799, ..page.clone() },
+        PageInput { raw_bytes: 1 << 30, codec: Codec::Snappy, ..page.clone() },
+        PageInput { level_bytes: Some(801), ..page.clone() },
+        PageInput { skip: 1, ..page.clone() },
+        PageInput { first_row: 1, ..page.clone() },
+        PageInput { dictionary: Some(0), ..page.clone() },
+        PageInput { encoding: Encoding::Dictionary, ..page.clone() },
+        PageInput { encoding: Encoding::RleBoolean, ..page.clone() },
+        PageInput { encoding: Encoding::DeltaLength, ..page.clone() },
+    ];
+    for page in pages {
+        assert!(plan(&page, &column).is_err(), "{page:?}");
+    }
+    let columns = [
+        ColumnOutput { rows: 101, ..column.clone() },
+        ColumnOutput { values: values.view(4..800).unwrap(), rows: 99, ..column.clone() },
+        ColumnOutput { stored: Physical::View, ..column.clone() },
+        ColumnOutput { stored: Physical::Bit, ..column.clone() },
+        ColumnOutput { stored: Physical::F64, base: 1, ..column.clone() },
+        ColumnOutput { source: Source::Text, ..column.clone() },
+    ];
+    for column in columns {
+        assert!(plan(&page, &column).is_err(), "{column:?}");
+    }
+    // Nothing is known of what lies behind the last page, but it must be there.
+    let images = Images::new(&rig.device);
+    let plan = plan(&page, &column).unwrap();
+    let room = |bytes: usize| rig.upload(&vec![0; bytes], &rig.stream);
+    let (descriptors, scratch, results) =
+        (room(plan.descriptors().len()), room(plan.scratch_bytes() as usize), room(plan.result_bytes() as usize));
+    for (staging, fits) in [(room(799), true), (room(500), false)] {
+        let decoded = parquet::decode(&images, &plan, &descriptors, &staging, &scratch, &results, &rig.stream);
+        assert_eq!(decoded.is_ok(), fits);
+    }
 }

@@ -292,7 +292,7 @@ impl Batch {
             })
             .collect();
         let plan = Plan::of(&self.pages, &columns, &dictionaries).unwrap_or_else(|error| panic!("{error}"));
-        let staging = rig.upload(&self.staging, &rig.stream);
+        let staging = rig.upload(&[&self.staging[..], &[0; 16]].concat(), &rig.stream);
         let descriptors = rig.upload(plan.descriptors(), &rig.stream);
         let scratch = DeviceBuffer::new(plan.scratch_bytes() as usize, &rig.stream, &rig.pool).unwrap();
         let results = DeviceBuffer::new(plan.result_bytes() as usize, &rig.stream, &rig.pool).unwrap();
