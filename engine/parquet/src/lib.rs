@@ -1,0 +1,40 @@
+//! Column chunks of Parquet files, decoded straight into the layout that lies on a device.
+//!
+//!   footer ──► statistics, is_all_dictionary            what to expect: ranges, NULLs, dictionaries
+//!   chunk  ──► walk ──► Pages ──► ColumnReader::read ──► values | validity | texts, and Facts
+//!                         └─────► dictionary, decompress   for a device that decodes the rest itself
+//!
+//! NULL     a NULL row is stored as 0, and its validity bit is 0.
+//! Memory   what the chunk's metadata and page headers promise, checked before it is allocated; one page at a time.
+//! Output   is written from front to back and never read, as write-combined memory wants it.
+//! Errors   any damaged byte ends in a [`PageError`]; nothing panics, and every loop is bounded by bytes or rows.
+//! Flat     columns only: nested ones, and types that [`Conversion::of`] refuses, stay with parquet's own reader.
+
+#![forbid(unsafe_code)]
+
+mod codec;
+mod column;
+mod conversion;
+mod decode;
+mod delta;
+mod error;
+mod facts;
+mod native;
+mod out;
+mod pages;
+mod reader;
+mod rle;
+mod statistics;
+mod strings;
+mod thrift;
+mod unpack;
+
+pub use codec::decompress;
+pub use column::{Intern, Layout};
+pub use conversion::{Conversion, Unsupported};
+pub use error::{PageError, ReadError, Stopped};
+pub use facts::Facts;
+pub use out::Out;
+pub use pages::{MOST_PAGE_BYTES, Page, PageKind, Pages, walk};
+pub use reader::{ColumnReader, dictionary};
+pub use statistics::{Bounds, is_all_dictionary, statistics};

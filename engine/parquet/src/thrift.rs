@@ -1,0 +1,222 @@
+//! Reads the compact form of Thrift, as far as page headers use it.
+//!
+//!   15 04     field 1 (delta 1, type i32), zigzag varint 2
+//!   19 2c …   field 2 (delta 1, list): two structs
+//!   00        the struct ends
+//!
+//! Bounds   every read is checked, nesting is limited, and a skip takes no more steps than there are bytes.
+
+use crate::error::{PageError, Result};
+
+/// Deeper nesting than statistics of geometries have.
+const DEPTH: u32 = 16;
+
+pub(crate) struct Compact<'a> {
+    bytes: &'a [u8],
+    pub(crate) at: usize,
+    /// Where the header begins, for messages.
+    start: usize,
+}
+
+/// What a field's header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Field {
+    pub(crate) id: i16,
+    kind: u8,
+}
+
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
+const BYTE: u8 = 3;
+const I16: u8 = 4;
+const I32: u8 = 5;
+const I64: u8 = 6;
+const DOUBLE: u8 = 7;
+const BINARY: u8 = 8;
+const LIST: u8 = 9;
+const SET: u8 = 10;
+const MAP: u8 = 11;
+const STRUCT: u8 = 12;
+const UUID: u8 = 13;
+
+impl<'a> Compact<'a> {
+    pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
+        Self { bytes, at, start: at }
+    }
+
+    pub(crate) fn malformed(&self, what: &'static str) -> PageError {
+        PageError::Header { at: self.start, what }
+    }
+
+    fn byte(&mut self) -> Result<u8> {
+        let byte = *self.bytes.get(self.at).ok_or_else(|| self.malformed("is cut short"))?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn varint(&mut self) -> Result<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(self.malformed("has a number of more than 64 bits"))
+    }
+
+    fn zigzag(&mut self) -> Result<i64> {
+        let value = self.varint()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    fn advance(&mut self, bytes: u64) -> Result<()> {
+        let left = (self.bytes.len() - self.at) as u64;
+        if bytes > left {
+            return Err(self.malformed("is cut short"));
+        }
+        self.at += bytes as usize;
+        Ok(())
+    }
+
+    /// The next field of a struct, or `None` where it ends. `last` is the id of the one before, 0 at first.
+    pub(crate) fn field(&mut self, last: i16) -> Result<Option<Field>> {
+        let byte = self.byte()?;
+        if byte & 0x0f == 0 {
+            return Ok(None);
+        }
+        let id = match i16::from(byte >> 4) {
+            0 => {
+                i16::try_from(self.zigzag()?).map_err(|_| self.malformed("has a field number of more than 16 bits"))?
+            }
+            delta => last.checked_add(delta).ok_or_else(|| self.malformed("has too many fields"))?,
+        };
+        Ok(Some(Field { id, kind: byte & 0x0f }))
+    }
+
+    pub(crate) fn i32(&mut self, field: Field) -> Result<i32> {
+        if field.kind != I32 {
+            return Err(self.malformed("has a field of an unexpected type"));
+        }
+        i32::try_from(self.zigzag()?).map_err(|_| self.malformed("has a number of more than 32 bits"))
+    }
+
+    /// A number that cannot be negative.
+    pub(crate) fn size(&mut self, field: Field) -> Result<u32> {
+        u32::try_from(self.i32(field)?).map_err(|_| self.malformed("has a negative size"))
+    }
+
+    pub(crate) fn bool(&mut self, field: Field) -> Result<bool> {
+        match field.kind {
+            TRUE => Ok(true),
+            FALSE => Ok(false),
+            _ => Err(self.malformed("has a field of an unexpected type")),
+        }
+    }
+
+    /// Calls `read` for each field of a struct. What it returns false for is skipped.
+    pub(crate) fn fields(&mut self, mut read: impl FnMut(&mut Self, Field) -> Result<bool>) -> Result<()> {
+        let mut last = 0;
+        while let Some(field) = self.field(last)? {
+            last = field.id;
+            if !read(self, field)? {
+                self.skip(field.kind, DEPTH)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The struct that `field` is.
+    pub(crate) fn structure(&mut self, field: Field, read: impl FnMut(&mut Self, Field) -> Result<bool>) -> Result<()> {
+        if field.kind != STRUCT {
+            return Err(self.malformed("has a field of an unexpected type"));
+        }
+        self.fields(read)
+    }
+
+    fn skip(&mut self, kind: u8, depth: u32) -> Result<()> {
+        let Some(depth) = depth.checked_sub(1) else { return Err(self.malformed("is nested too deeply")) };
+        match kind {
+            TRUE | FALSE => Ok(()),
+            BYTE => self.advance(1),
+            I16 | I32 | I64 => self.varint().map(|_| ()),
+            DOUBLE => self.advance(8),
+            UUID => self.advance(16),
+            BINARY => {
+                let bytes = self.varint()?;
+                self.advance(bytes)
+            }
+            LIST | SET => {
+                let byte = self.byte()?;
+                let length = match byte >> 4 {
+                    15 => self.varint()?,
+                    length => length.into(),
+                };
+                for _ in 0..length {
+                    self.skip_element(byte & 0x0f, depth)?;
+                }
+                Ok(())
+            }
+            MAP => {
+                let length = self.varint()?;
+                let kinds = if length > 0 { self.byte()? } else { 0 };
+                for _ in 0..length {
+                    self.skip_element(kinds >> 4, depth)?;
+                    self.skip_element(kinds & 0x0f, depth)?;
+                }
+                Ok(())
+            }
+            STRUCT => {
+                let mut last = 0;
+                while let Some(field) = self.field(last)? {
+                    last = field.id;
+                    self.skip(field.kind, depth)?;
+                }
+                Ok(())
+            }
+            _ => Err(self.malformed("has a field of an unknown type")),
+        }
+    }
+
+    /// Booleans in lists have a byte, unlike those in structs: so each element has one, and the bytes bound the steps.
+    fn skip_element(&mut self, kind: u8, depth: u32) -> Result<()> {
+        match kind {
+            TRUE | FALSE => self.advance(1),
+            kind => self.skip(kind, depth),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_fields_of_every_type_are_skipped() {
+        // 1: i32 2 · 2: list of two structs · 3: map of bytes to binaries · 4: double · 5: true · 6: i32 −1
+        let bytes = [
+            0x15, 0x04, 0x19, 0x2c, 0x15, 0x02, 0x00, 0x00, 0x1b, 0x01, 0x38, 0x07, 0x01, b'x', 0x17, 0, 0, 0, 0, 0, 0,
+            0, 0, 0x11, 0x15, 0x01, 0x00,
+        ];
+        let mut reader = Compact::new(&bytes, 0);
+        let mut found = Vec::new();
+        let read = |reader: &mut Compact<'_>, field: Field| {
+            if field.id == 1 || field.id == 6 {
+                found.push(reader.i32(field)?);
+                return Ok(true);
+            }
+            Ok(false)
+        };
+        reader.fields(read).unwrap();
+        assert_eq!((found, reader.at), (vec![2, -1], bytes.len()));
+    }
+
+    #[test]
+    fn lists_longer_than_the_bytes_end_at_once() {
+        let bytes = [0x19, 0xf1, 0xff, 0xff, 0xff, 0xff, 0x0f];
+        assert!(Compact::new(&bytes, 0).fields(|_, _| Ok(false)).is_err());
+        let nested = [0x1c; 100];
+        assert!(Compact::new(&nested, 0).fields(|_, _| Ok(false)).is_err());
+    }
+}
