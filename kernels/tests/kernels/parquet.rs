@@ -751,7 +751,9 @@ fn pages_that_do_not_fit_are_refused() {
         column: 0,
         dictionary: None,
     };
-    let plan = |page: &PageInput, column: &ColumnOutput| Plan::of(&[page.clone()], &[column.clone()], &[]);
+    let plan = |page: &PageInput, column: &ColumnOutput| {
+        Plan::of(std::slice::from_ref(page), std::slice::from_ref(column), &[])
+    };
     assert_eq!(plan(&page, &column).unwrap().num_launches(), 2);
     let pages = [
         PageInput { column: 1, ..page.clone() },
