@@ -7,6 +7,7 @@
 
 mod memory_order;
 mod nans;
+mod parquet;
 mod predicates;
 mod text;
 mod vectors;
@@ -41,7 +42,7 @@ const THOROUGH: [Check; 1] = [Check {
     run: predicates::all_formulas,
 }];
 
-const CHECKS: [Check; 22] = [
+const CHECKS: [Check; 23] = [
     Check {
         name: "kernels/vectors",
         claim: "each instruction that kernels use gives the values recorded on another GPU",
@@ -94,6 +95,11 @@ const CHECKS: [Check; 22] = [
         name: "kernels/top",
         claim: "the first rows of an order are found without sorting the others",
         run: top_rows,
+    },
+    Check {
+        name: "kernels/parquet",
+        claim: "compressed pages with NULLs become numbers, codes and texts; a damaged one is reported, and harms no other",
+        run: parquet::pages_become_columns,
     },
     Check { name: "pipelines/materialise", claim: "filtered and computed rows keep their order", run: materialise },
     Check {

@@ -135,6 +135,15 @@ pub const TOP_TILES_PER_BLOCK: u32 = 8;
 /// Thread blocks of such a search at most: four for each multiprocessor of an H200.
 pub const TOP_MAX_BLOCKS: u32 = 528;
 
+/// Threads of a block that decodes pages: eight warps, each with its own work.
+pub const PARQUET_THREADS: u32 = 256;
+
+/// Threads of a block that decompresses pages: one warp parses, the other copies. The source has the same number.
+pub const PARQUET_PAGE_THREADS: u32 = 64;
+
+/// Such blocks on a multiprocessor: what 64 registers a thread leave room for.
+pub const PARQUET_BLOCKS: u32 = 16;
+
 /// Threads of a block that only moves values.
 pub const MOVE_THREADS: u32 = 256;
 

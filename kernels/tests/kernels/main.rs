@@ -15,6 +15,8 @@ mod expr_text;
 mod image_text;
 mod join;
 mod launch;
+mod parquet;
+mod parquet_pages;
 mod pipeline_aggregate;
 mod pipeline_blocks;
 mod pipeline_exact;
