@@ -10,13 +10,16 @@
 //! Errors   any damaged byte ends in a [`PageError`]; nothing panics, and every loop is bounded by bytes or rows.
 //! Flat     columns only: nested ones, and types that [`Conversion::of`] refuses, stay with parquet's own reader.
 
+pub mod check;
 mod conversion;
 mod error;
 mod facts;
+pub mod file;
 mod native;
 mod out;
 mod pages;
 mod reader;
+pub mod rewrite;
 mod statistics;
 mod thrift;
 
