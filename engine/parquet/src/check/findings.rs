@@ -16,6 +16,8 @@ const MOST_PAGE_ROWS: u64 = 40_000;
 /// Pages with fewer rows are headers for the most part, unless their rows are long.
 const LEAST_PAGE_ROWS: u64 = 4_096;
 const LEAST_PAGE_BYTES: u64 = 64 << 10;
+/// Compressed bytes of a chunk below these are no matter.
+const LEAST_CHUNK_BYTES: u64 = 16 << 10;
 /// Fewer small files than these are no matter.
 const MANY_FILES: u64 = 8;
 
@@ -259,7 +261,10 @@ fn small_pages(table: &TableReport) -> Option<Finding> {
 
 fn hardly_compressed(table: &TableReport) -> Option<Finding> {
     let is = |column: &ColumnReport| {
-        column.is_read_by_device() && column.hardly_compressed_bytes * 10 > column.device_compressed_bytes
+        let hardly = column.hardly_compressed_bytes;
+        let is_much =
+            hardly / column.chunks.max(1) >= LEAST_CHUNK_BYTES && hardly * 10 > column.device_compressed_bytes;
+        column.is_read_by_device() && is_much
     };
     let way_out = WayOut::RewriteWith("stores such pages as they are; --codec none stores all");
     about(table, FindingKind::HardlyCompressed, way_out, is, |columns| {

@@ -12,6 +12,8 @@
 
 pub mod cost;
 mod findings;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};

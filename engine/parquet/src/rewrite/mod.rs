@@ -13,6 +13,8 @@
 
 mod layout;
 mod probe;
+#[cfg(test)]
+mod tests;
 
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -344,7 +346,8 @@ impl<'a> File<'a> {
             let mut left = rows;
             while left > 0 {
                 self.go_on()?;
-                let array = self.next(root, left)?;
+                // A batch ends where a page does, so that pages have the same rows whatever row groups the input has.
+                let array = self.next(root, left.min(PAGE_ROWS - (rows - left) % PAGE_ROWS))?;
                 let leaves = compute_leaves(&root.field, &array).map_err(refused)?;
                 for (writer, leaf) in writers.iter_mut().zip(&leaves) {
                     writer.write(leaf).map_err(refused)?;
