@@ -13,6 +13,7 @@
 
 mod error;
 pub mod gpu_bdb;
+pub mod matrix;
 mod parquet;
 pub mod rng;
 pub mod sample;

@@ -94,10 +94,11 @@ impl Conversion {
     /// # Errors
     /// [`Unsupported`] where they cannot, or not here.
     pub fn of(column: &ColumnDescriptor, to: &DataType) -> Result<Self, Unsupported> {
+        let name = column.path().parts().join(".");
         if column.max_rep_level() > 0 || column.max_def_level() > 1 || column.path().parts().len() > 1 {
-            return Err(Unsupported(format!("{} is nested", column.path())));
+            return Err(Unsupported(format!("{name} is nested")));
         }
-        let refused = || Unsupported(format!("{} {} is not read as {to}", column.physical_type(), column.path()));
+        let refused = || Unsupported(format!("{} {name} is not read as {to}", column.physical_type()));
         Self::kind_of(column, to).map(|kind| Self { kind }).ok_or_else(refused)
     }
 

@@ -6,7 +6,7 @@
 //! The range of dictionary coded values is known to be the dictionary's as soon as both its ends were seen.
 
 use crate::error::{PageError, Result};
-use crate::native::Native;
+use crate::native::{Native, extremes};
 
 /// What is true of some rows of a column, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,19 +88,16 @@ impl<N: Native> Tracker<N> {
 
     /// Sees the valid values of a block that was counted.
     pub(crate) fn see(&mut self, values: &[N]) -> Result<()> {
+        self.see_between(values, || extremes(values))
+    }
+
+    /// The same, with a faster way to their least and largest.
+    pub(crate) fn see_between(&mut self, values: &[N], extremes: impl FnOnce() -> (N, N)) -> Result<()> {
         let (Some(first), Some(last)) = (values.first(), values.last()) else { return Ok(()) };
         if self.is_sorted {
             self.see_order(values);
         }
-        let (mut least, mut most) = (*first, *first);
-        if self.is_sorted {
-            most = *last;
-        } else {
-            for value in values {
-                least = if *value < least { *value } else { least };
-                most = if *value > most { *value } else { most };
-            }
-        }
+        let (least, most) = if self.is_sorted { (*first, *last) } else { extremes() };
         if self.allowed.is_some_and(|(low, high)| least.wide() < low || most.wide() > high) {
             return Err(PageError::OutOfRange);
         }

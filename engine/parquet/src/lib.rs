@@ -10,8 +10,14 @@
 //! Errors   any damaged byte ends in a [`PageError`]; nothing panics, and every loop is bounded by bytes or rows.
 //! Flat     columns only: nested ones, and types that [`Conversion::of`] refuses, stay with parquet's own reader.
 
+#![forbid(unsafe_code)]
+
 pub mod check;
+mod codec;
+mod column;
 mod conversion;
+mod decode;
+mod delta;
 mod error;
 mod facts;
 pub mod file;
@@ -20,13 +26,18 @@ mod out;
 mod pages;
 mod reader;
 pub mod rewrite;
+mod rle;
 mod statistics;
+mod strings;
 mod thrift;
+mod unpack;
 
+pub use codec::decompress;
+pub use column::{Intern, Layout};
 pub use conversion::{Conversion, Unsupported};
 pub use error::{PageError, ReadError, Stopped};
 pub use facts::Facts;
 pub use out::Out;
 pub use pages::{MOST_PAGE_BYTES, Page, PageKind, Pages, walk};
-pub use reader::{ColumnReader, Intern, Layout, decompress, dictionary};
+pub use reader::{ColumnReader, dictionary};
 pub use statistics::{Bounds, is_all_dictionary, statistics};

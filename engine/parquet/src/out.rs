@@ -44,7 +44,7 @@ pub(crate) struct Bits {
 impl Bits {
     /// The next bits are those of row `first`.
     pub(crate) fn start(&mut self, first: u64) -> Result<()> {
-        if first % 32 == 0 {
+        if first.is_multiple_of(32) {
             (self.at, self.pending) = (first, 0);
         }
         match first == self.at {
@@ -72,7 +72,7 @@ impl Bits {
             pending >>= 32;
         }
         self.at += count as u64;
-        if self.at % 32 == 0 {
+        if self.at.is_multiple_of(32) {
             self.pending = 0;
         }
         Ok(())

@@ -1,0 +1,267 @@
+//! Chooses the combinations of the matrix: few files in which each pair of choices occurs.
+//!
+//! ```text
+//!   goals      all legal pairs · (kind, encoding) with each other choice, with version and codec, with version and NULLs
+//!              · (encoding, NULLs, values, pages)
+//!   a case     the first goal that is open, completed at random in a dozen ways; the way that meets most goals is taken
+//!              up to three more columns of related kinds, under the same choices of the file
+//!   ends       once all goals are met, at TARGET files or more
+//! ```
+//!
+//! Same     no clock and no hash order takes part: the list is the same each time.
+//! After    Bryce and Colbourn 2007, "A density algorithm for pairwise interaction testing" (the greedy idea)
+
+use std::collections::HashMap;
+
+use super::choice::{
+    Bloom, Compress, Dictionary, Encoding, Groups, Index, Nulls, Pages, ROWS, Statistics, Values, Version,
+};
+use super::kind::Kind;
+use crate::rng::ColumnRng;
+use parquet::basic::Type as Physical;
+
+const SEED: u64 = 0x7061_7271_7565_7421;
+/// Files that the cover is filled up to once all goals are met.
+const TARGET: usize = 1_700;
+/// Completions that are compared for the first column of a file; the others have half as many.
+const ATTEMPTS: usize = 12;
+
+pub(super) const KIND: usize = 0;
+pub(super) const ENCODING: usize = 1;
+pub(super) const DICTIONARY: usize = 2;
+pub(super) const NULLS: usize = 3;
+pub(super) const VALUES: usize = 4;
+pub(super) const BLOOM: usize = 5;
+/// Choices from here on are the file's, and the same for all of its columns.
+pub(super) const CODEC: usize = 6;
+pub(super) const VERSION: usize = 7;
+pub(super) const NUM_ROWS: usize = 8;
+pub(super) const PAGES: usize = 9;
+pub(super) const GROUPS: usize = 10;
+pub(super) const STATISTICS: usize = 11;
+pub(super) const INDEX: usize = 12;
+pub(super) const FACTORS: usize = 13;
+
+/// One number for each factor: a place in its list.
+pub(super) type Choices = [u8; FACTORS];
+type Partial = [Option<u8>; FACTORS];
+
+/// How many choices a factor has.
+pub(super) fn size(factor: usize) -> usize {
+    match factor {
+        KIND => Kind::combined().len(),
+        ENCODING => Encoding::ALL.len(),
+        DICTIONARY => Dictionary::ALL.len(),
+        NULLS => Nulls::ALL.len(),
+        VALUES => Values::ALL.len(),
+        BLOOM => Bloom::ALL.len(),
+        CODEC => Compress::ALL.len(),
+        VERSION => Version::ALL.len(),
+        NUM_ROWS => ROWS.len(),
+        PAGES => Pages::ALL.len(),
+        GROUPS => Groups::ALL.len(),
+        STATISTICS => Statistics::ALL.len(),
+        INDEX => Index::ALL.len(),
+        _ => unreachable!("there are {FACTORS} factors"),
+    }
+}
+
+/// False when two or three choices that are made already exclude each other; what is still open excludes nothing.
+fn is_legal(partial: &Partial) -> bool {
+    let kind = partial[KIND].map(|at| Kind::ALL[at as usize]);
+    let encoding = partial[ENCODING].map(|at| Encoding::ALL[at as usize]);
+    let dictionary = partial[DICTIONARY].map(|at| Dictionary::ALL[at as usize]);
+    let version = partial[VERSION].map(|at| Version::ALL[at as usize]);
+    let rows = partial[NUM_ROWS].map(|at| ROWS[at as usize]);
+    let pages = partial[PAGES].map(|at| Pages::ALL[at as usize]);
+    let is = |factor: usize, at: u8| partial[factor] == Some(at);
+    let few_rows = rows.is_some_and(|rows| rows < 1_000);
+
+    let wrong_encoding =
+        matches!((kind, encoding), (Some(kind), Some(encoding)) if !kind.encodings().contains(&encoding));
+    let wrong_dictionary = matches!((encoding, dictionary), (Some(encoding), Some(dictionary))
+        if (encoding == Encoding::Dictionary) != (dictionary != Dictionary::Unused));
+    // parquet-rs writes no dictionary of fixed-length values in version 1.
+    let fixed = kind.is_some_and(|kind| kind.physical() == Physical::FIXED_LEN_BYTE_ARRAY);
+    let no_such_dictionary = fixed && encoding == Some(Encoding::Dictionary) && version == Some(Version::V1);
+    // A dictionary gives up only after some hundred values.
+    let never_full = few_rows && dictionary.is_some_and(|dictionary| dictionary.limit_bytes().is_some());
+    // The format defines no hash for booleans and INT96.
+    let no_hash = matches!(kind, Some(Kind::Boolean | Kind::Int96)) && is(BLOOM, Bloom::With as u8);
+    let no_second_page = is(NULLS, Nulls::FirstPage as u8) && (few_rows || pages == Some(Pages::Whole));
+    let groups = partial[GROUPS].map(|at| Groups::ALL[at as usize]);
+    let wrong_groups = match (groups, rows) {
+        (Some(Groups::Of24), Some(rows)) => !(31..=33).contains(&rows),
+        (Some(Groups::Of333 | Groups::Of512), Some(_)) => few_rows,
+        _ => false,
+    };
+    // parquet-rs writes the offset index whenever it writes the column index.
+    let by_page = is(STATISTICS, Statistics::Page as u8) || is(STATISTICS, Statistics::PageHeader as u8);
+    let index_comes_along = by_page && is(INDEX, Index::Without as u8);
+    !(wrong_encoding
+        || wrong_dictionary
+        || no_such_dictionary
+        || never_full
+        || no_hash
+        || no_second_page
+        || wrong_groups
+        || index_comes_along)
+}
+
+/// Words in a row; the only state of the search.
+struct Words {
+    rng: ColumnRng,
+    next: u64,
+}
+
+impl Words {
+    fn below(&mut self, bound: usize) -> usize {
+        self.next += 1;
+        self.rng.below(self.next, bound as u64) as usize
+    }
+}
+
+/// Fills in what is open, or says that nothing legal contains `partial`.
+fn complete(partial: Partial, words: &mut Words) -> Option<Choices> {
+    let Some(factor) = (0..FACTORS).find(|&factor| partial[factor].is_none()) else {
+        return Some(partial.map(|at| at.expect("all are chosen")));
+    };
+    let size = size(factor);
+    // The first two numbers of rows show most, so that they come up in two of three files.
+    let first = match factor {
+        NUM_ROWS if words.below(2) == 0 => words.below(2),
+        _ => words.below(size),
+    };
+    (0..size).find_map(|step| {
+        let mut partial = partial;
+        partial[factor] = Some(((first + step) % size) as u8);
+        is_legal(&partial).then(|| complete(partial, words)).flatten()
+    })
+}
+
+/// A few choices that are to occur together.
+pub(super) type Goal = Vec<(usize, u8)>;
+
+/// A number for the choices, which must be in the order of their factors.
+fn key(goal: impl IntoIterator<Item = (usize, u8)>) -> u64 {
+    goal.into_iter().fold(1, |key, (factor, at)| key << 12 | (factor as u64) << 8 | u64::from(at))
+}
+
+/// The sets of factors whose legal combinations all occur: each pair, (kind, encoding) with each other, and three of four.
+fn sets() -> Vec<Vec<usize>> {
+    let pairs = (0..FACTORS).flat_map(|one| (one + 1..FACTORS).map(move |other| vec![one, other]));
+    let triples = (ENCODING + 1..FACTORS).map(|other| vec![KIND, ENCODING, other]);
+    let quadruples = [
+        vec![KIND, ENCODING, NULLS, VERSION],
+        vec![KIND, ENCODING, CODEC, VERSION],
+        vec![ENCODING, NULLS, VALUES, PAGES],
+    ];
+    pairs.chain(triples).chain(quadruples).collect()
+}
+
+/// The legal combinations of a set of factors.
+fn combinations(factors: &[usize], words: &mut Words) -> Vec<Goal> {
+    let mut partials: Vec<Partial> = vec![[None; FACTORS]];
+    for &factor in factors {
+        partials = partials
+            .iter()
+            .flat_map(|partial| {
+                (0..size(factor) as u8).map(|at| {
+                    let mut partial = *partial;
+                    partial[factor] = Some(at);
+                    partial
+                })
+            })
+            .filter(is_legal)
+            .collect();
+    }
+    partials.retain(|partial| complete(*partial, words).is_some());
+    let goal = |partial: Partial| factors.iter().map(|&factor| (factor, partial[factor].expect("chosen"))).collect();
+    partials.into_iter().map(goal).collect()
+}
+
+/// The combinations that must occur: the tests ask for them again.
+pub(super) fn goals() -> Vec<Goal> {
+    let mut words = Words { rng: ColumnRng::new(SEED, 0), next: 0 };
+    sets().iter().flat_map(|factors| combinations(factors, &mut words)).collect()
+}
+
+/// Whether a column with these choices shows the choices of some factors. One of no rows, of one row or of NULLs alone
+/// has few values to show: it counts only where the number of rows, or the NULLs, are among the factors.
+pub(super) fn shows(choices: &Choices, factors: &[usize]) -> bool {
+    let has_rows = ROWS[choices[NUM_ROWS] as usize] > 1 || factors.contains(&NUM_ROWS);
+    let has_values = choices[NULLS] != Nulls::All as u8 || factors.contains(&NULLS);
+    has_rows && has_values
+}
+
+/// Which goals are met.
+struct Goals {
+    sets: Vec<Vec<usize>>,
+    list: Vec<Goal>,
+    places: HashMap<u64, usize>,
+    met: Vec<bool>,
+}
+
+impl Goals {
+    fn new() -> Goals {
+        let list = goals();
+        let places = list.iter().enumerate().map(|(at, goal)| (key(goal.iter().copied()), at)).collect();
+        Goals { sets: sets(), met: vec![false; list.len()], list, places }
+    }
+
+    /// The goals that `choices` shows.
+    fn of<'a>(&'a self, choices: &'a Choices) -> impl Iterator<Item = usize> + 'a {
+        let shown = self.sets.iter().filter(|set| shows(choices, set));
+        shown.map(|set| self.places[&key(set.iter().map(|&factor| (factor, choices[factor])))])
+    }
+
+    fn num_new(&self, choices: &Choices) -> usize {
+        self.of(choices).filter(|&at| !self.met[at]).count()
+    }
+
+    fn meet(&mut self, choices: &Choices) {
+        let places: Vec<usize> = self.of(choices).collect();
+        places.into_iter().for_each(|at| self.met[at] = true);
+    }
+
+    /// The best of some completions.
+    fn best(&self, partial: Partial, attempts: usize, words: &mut Words) -> Option<Choices> {
+        let attempts = (0..attempts).filter_map(|_| complete(partial, words));
+        attempts.reduce(|best, next| if self.num_new(&next) > self.num_new(&best) { next } else { best })
+    }
+}
+
+/// The columns of each file, beside the row number.
+pub(super) fn files() -> Vec<Vec<Choices>> {
+    let mut words = Words { rng: ColumnRng::new(SEED, 1), next: 0 };
+    let mut goals = Goals::new();
+    let mut files = Vec::with_capacity(TARGET);
+    let mut open = 0;
+    loop {
+        while open < goals.list.len() && goals.met[open] {
+            open += 1;
+        }
+        if open >= goals.list.len() && files.len() >= TARGET {
+            return files;
+        }
+        let mut partial: Partial = [None; FACTORS];
+        for &(factor, at) in goals.list.get(open).into_iter().flatten() {
+            partial[factor] = Some(at);
+        }
+        let first = goals.best(partial, ATTEMPTS, &mut words).expect("a goal is legal");
+        goals.meet(&first);
+        let mut columns = vec![first];
+        for _ in 0..words.below(4) {
+            let related = Kind::ALL[first[KIND] as usize].related();
+            let mut partial: Partial = [None; FACTORS];
+            partial[KIND] = Some(related[words.below(related.len())] as u8);
+            for factor in CODEC..FACTORS {
+                partial[factor] = Some(first[factor]);
+            }
+            let column = goals.best(partial, ATTEMPTS / 2, &mut words).expect("PLAIN is legal in each file");
+            goals.meet(&column);
+            columns.push(column);
+        }
+        files.push(columns);
+    }
+}
