@@ -12,8 +12,6 @@
 
 pub mod cost;
 mod findings;
-#[cfg(test)]
-mod tests;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -13,8 +13,6 @@
 
 mod layout;
 mod probe;
-#[cfg(test)]
-mod tests;
 
 use std::fs::{self, Permissions};
 use std::io::{self, Write};

@@ -3,20 +3,25 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{
-    Date32Array, Decimal128Array, Float64Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray,
+    Array, ArrayRef, Date32Array, Decimal128Array, Float64Array, Int64Array, ListArray, RecordBatch, StringArray,
+    StructArray,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
-use parquet::basic::{Compression, CompressionCodec, Encoding};
+use millpond_parquet::check::{self, check};
+use millpond_parquet::file::FileError;
+use millpond_parquet::rewrite::{Codec, Options, PAGE_ROWS, rewrite};
+use millpond_parquet::{PageKind, Pages, is_all_dictionary, walk};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::{ARROW_SCHEMA_META_KEY, ArrowWriter};
+use parquet::basic::{Compression, CompressionCodec, Encoding, Type as Physical};
+use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion};
-
-use super::*;
-use crate::check::{self, check};
-use crate::pages::{PageKind, Pages, walk};
 
 const ROWS: i64 = 300_000;
 
@@ -66,13 +71,19 @@ fn rows_of(path: &Path) -> RecordBatch {
     concat_batches(&schema, &batches).unwrap()
 }
 
+fn metadata_of(path: &Path) -> ParquetMetaData {
+    ParquetMetaDataReader::new().parse_and_finish(&fs::File::open(path).unwrap()).unwrap()
+}
+
 /// Column, row group and pages of each flat chunk.
 fn pages_of(path: &Path) -> Vec<(String, usize, Pages)> {
-    let opened = Opened::open(path, false).unwrap();
+    let (bytes, metadata) = (fs::read(path).unwrap(), metadata_of(path));
     let mut found = Vec::new();
-    for (number, group) in opened.metadata.row_groups().iter().enumerate() {
+    for (number, group) in metadata.row_groups().iter().enumerate() {
         for chunk in group.columns().iter().filter(|chunk| chunk.column_descr().max_rep_level() == 0) {
-            let pages = walk(&opened.chunk(chunk).unwrap(), chunk, group.num_rows() as u64).unwrap();
+            let (start, length) = chunk.byte_range();
+            let bytes = &bytes[start as usize..(start + length) as usize];
+            let pages = walk(bytes, chunk, group.num_rows() as u64).unwrap();
             found.push((chunk.column_path().string(), number, pages));
         }
     }
@@ -115,7 +126,7 @@ fn rows_stay_and_the_layout_is_the_promised_one() {
     assert_eq!(names, ["to.parquet"]);
 
     assert_eq!(rows_of(&to), rows_of(&from));
-    let metadata = Opened::open(&to, true).unwrap().metadata;
+    let metadata = metadata_of(&to);
     let pairs = metadata.file_metadata().key_value_metadata().unwrap();
     assert!(pairs.iter().any(|pair| pair.key == "note" && pair.value.as_deref() == Some("kept")));
     assert_eq!(pairs.iter().filter(|pair| pair.key == ARROW_SCHEMA_META_KEY).count(), 1);
@@ -127,7 +138,7 @@ fn rows_stay_and_the_layout_is_the_promised_one() {
             assert!(chunk.column_index_offset().is_some());
         }
     }
-    assert_eq!(metadata.row_group(0).column(6).column_type(), parquet::basic::Type::INT64, "decimals are integers");
+    assert_eq!(metadata.row_group(0).column(6).column_type(), Physical::INT64, "decimals are integers");
 
     let expected = HashMap::from([
         ("key", Encoding::DELTA_BINARY_PACKED),
@@ -167,7 +178,7 @@ fn every_codec_keeps_the_rows() {
         let to = folder.path().join(format!("{codec:?}.parquet"));
         rewrite(&from, &to, &Options { codec, ..Options::default() }, &|_, _| {}).unwrap();
         assert_eq!(rows_of(&to), rows_of(&from), "{codec:?}");
-        let metadata = Opened::open(&to, false).unwrap().metadata;
+        let metadata = metadata_of(&to);
         assert!(metadata.row_group(0).columns().iter().all(|chunk| chunk.compression_codec() == stored));
     }
 }
@@ -209,7 +220,7 @@ fn a_dictionary_that_overflows_later_is_given_up_from_its_row_group_on() {
     let (codes, lengths) = (vec![Encoding::RLE_DICTIONARY], vec![Encoding::DELTA_LENGTH_BYTE_ARRAY]);
     assert_eq!(encodings("text"), [codes.clone(), lengths.clone(), lengths.clone(), lengths]);
     assert_eq!(encodings("few"), [codes.clone(), codes.clone(), codes.clone(), codes]);
-    let metadata = Opened::open(&to, false).unwrap().metadata;
+    let metadata = metadata_of(&to);
     for group in metadata.row_groups() {
         let list = group.column(1);
         assert!(list.dictionary_page_offset().is_none() || is_all_dictionary(list));

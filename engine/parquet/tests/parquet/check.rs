@@ -2,9 +2,14 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arrow::array::{ArrayRef, Float16Array, Int64Array, ListArray, RecordBatch, StringArray};
 use arrow::datatypes::{ArrowPrimitiveType, Float16Type, Int64Type};
+use millpond_parquet::check::{FindingKind, Options, Report, WayOut, check};
+use millpond_parquet::file::FileError;
+use millpond_parquet::rewrite::{self, rewrite};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{FixedLenByteArray, FixedLenByteArrayType, Int96, Int96Type};
@@ -14,8 +19,6 @@ use parquet::file::statistics::Statistics;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use tempfile::TempDir;
-
-use super::*;
 
 /// A file of its own folder.
 struct Made {
@@ -237,7 +240,7 @@ fn types_that_cost_more_than_they_hold_are_found() {
     assert_eq!(made.findings(), expected);
 
     let to = made.folder.path().join("to.parquet");
-    crate::rewrite::rewrite(&made.path, &to, &crate::rewrite::Options::default(), &|_, _| {}).unwrap();
+    rewrite(&made.path, &to, &rewrite::Options::default(), &|_, _| {}).unwrap();
     let made = Made { path: to, ..made };
     assert_eq!(made.findings(), []);
     let report = made.report(false);
