@@ -1,7 +1,7 @@
 //! Holds the import arrows between the crates, and the fences around cudarc, DataFusion and `unsafe`; `engine` those inside the engine.
 //!
 //! ```text
-//!   ptx ← memory ← kernels ← engine ← queries ← benches ← cli          data stands alone
+//!   ptx ← memory ← kernels ← engine ← queries ← benches ← cli          parquet ← engine, cli; data stands alone
 //! ```
 
 mod engine;
@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each crate, and the crates of ours it may import.
-const MAY_IMPORT: [(&str, &[&str]); 8] = [
+const MAY_IMPORT: [(&str, &[&str]); 9] = [
     ("millpond-ptx", &[]),
     ("millpond-memory", &["millpond-ptx"]),
     ("millpond-kernels", &["millpond-ptx", "millpond-memory"]),
-    ("millpond", &["millpond-kernels", "millpond-memory"]),
+    ("millpond-parquet", &[]),
+    ("millpond", &["millpond-kernels", "millpond-memory", "millpond-parquet"]),
     ("millpond-queries", &["millpond", "millpond-kernels", "millpond-data"]),
     (
         "millpond-bench",
@@ -25,7 +26,15 @@ const MAY_IMPORT: [(&str, &[&str]); 8] = [
     ),
     (
         "millpond-cli",
-        &["millpond-bench", "millpond-queries", "millpond", "millpond-kernels", "millpond-memory", "millpond-data"],
+        &[
+            "millpond-bench",
+            "millpond-queries",
+            "millpond",
+            "millpond-kernels",
+            "millpond-memory",
+            "millpond-parquet",
+            "millpond-data",
+        ],
     ),
     ("millpond-data", &[]),
 ];

@@ -71,7 +71,7 @@ impl Estimate {
         for column in columns {
             if column.is_read_by_device() {
                 estimate.link += (column.device_bytes() as f64) / LINK;
-                estimate.host += column.host_decompression;
+                estimate.host += column.host_decompression + decoding(column.host_page_raw_bytes);
                 decompressed += column.device_compressed_bytes;
             } else {
                 estimate.link += column.raw_bytes as f64 / LINK;

@@ -386,8 +386,7 @@ impl<'a> File<'a> {
     ) -> Result<Vec<T>, FileError> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(roots.len());
         // Wide columns take longest, and begin first where they come first; who is free takes the next.
-        let jobs: Vec<Mutex<(&mut Root, Option<Result<T, FileError>>)>> =
-            roots.iter_mut().map(|root| Mutex::new((root, None))).collect();
+        let jobs: Vec<_> = roots.iter_mut().map(|root| Mutex::new((root, None))).collect();
         let next = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..threads {
