@@ -366,7 +366,8 @@ impl<'a> File<'a> {
                 Some(Ok(batch)) => Arc::clone(batch.column(0)),
                 Some(Err(error)) => {
                     let text = error.to_string();
-                    return Err(refused(text.strip_prefix("Parquet argument error: ").unwrap_or(&text).to_string()));
+                    let text = text.strip_prefix("Parquet argument error: ").unwrap_or(&text);
+                    return Err(refused(text.strip_prefix("Parquet error: ").unwrap_or(text).to_string()));
                 }
                 None => return Err(refused(format!("column {} has fewer rows than the file", root.field.name()))),
             },
