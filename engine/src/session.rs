@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::parquet_config::DFParquetWriterVersion;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::SessionContext;
@@ -27,6 +28,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use futures::{Stream, StreamExt, TryStreamExt};
 use millpond_memory::recorder::{self, Path};
+use millpond_parquet::rewrite::{DICTIONARY_BYTES, PAGE_ROWS, ROW_GROUP_ROWS};
 
 use crate::contract::{DeviceOperator, Operators};
 use crate::device::{Engine, Opened};
@@ -89,6 +91,23 @@ pub struct QueryStream {
     batches: Option<SendableRecordBatchStream>,
 }
 
+/// DataFusion's settings of a session that is given none. They differ from DataFusion's own in the Parquet files that COPY, INSERT
+/// and `DataFrame::write_parquet` write: those have the layout of `millpond parquet rewrite`, as far as it can be set for all columns.
+pub fn default_config() -> SessionConfig {
+    let mut config = SessionConfig::new();
+    let parquet = &mut config.options_mut().execution.parquet;
+    parquet.writer_version = DFParquetWriterVersion::V2_0;
+    parquet.max_row_group_size = ROW_GROUP_ROWS;
+    parquet.data_page_row_count_limit = PAGE_ROWS;
+    parquet.dictionary_page_size_limit = DICTIONARY_BYTES;
+    parquet.statistics_enabled = Some("page".to_string());
+    // ZSTD, DataFusion's own choice, is decompressed on the host.
+    parquet.compression = Some("snappy".to_string());
+    // Pages behind a dictionary that is given up. In V2 the writer would take DELTA_BYTE_ARRAY for strings, which the host decodes.
+    parquet.encoding = Some("plain".to_string());
+    config
+}
+
 /// Collects what a session is made of.
 #[derive(Default)]
 pub struct MillpondBuilder {
@@ -131,7 +150,7 @@ impl MillpondBuilder {
         Ok(self)
     }
 
-    /// DataFusion's own settings; none of them is changed.
+    /// DataFusion's own settings, in the place of [`default_config`]; none of them is changed.
     pub fn with_config(mut self, config: SessionConfig) -> Self {
         self.config = Some(config);
         self
@@ -198,7 +217,7 @@ impl MillpondBuilder {
         }
         let (operators, plans) = (registry(), Arc::<PlanCache>::default());
         self.operators.into_iter().for_each(|operator| operators.add(operator));
-        let mut config = self.config.unwrap_or_default();
+        let mut config = self.config.unwrap_or_else(default_config);
         config.options_mut().extensions.insert(options);
         // Here a crate that is handed the DataFusion session alone finds the list, and adds to it.
         config.set_extension(Arc::new(operators.clone()));

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use millpond_parquet::rewrite::{ROW_GROUP_ROWS, ROW_GROUP_ROWS_RANGE};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 ok; 1 SQL or run-time error; 2 usage, a bad flag or option; 3 a device asked for is absent, or a
@@ -12,6 +13,16 @@ const BENCH_HELP: &str = "\
 Every strategy (--allocator, all by default) in every case of every pattern, in interleaved rounds. On a GPU: time per call
 on the host (median, p99, least), driver calls, host waits, peaks, fragmentation, and multiples of cuda and cuda_async. On
 the simulated device (--device sim): counts alone, the same for the same seed; its time says nothing.";
+
+const CHECK_HELP: &str = "\
+Times are estimates for a scan of all columns: 55 GB/s over the link, 0.15 GB/s of compressed bytes for each page in flight and
+300 GB/s for a device, 16 host cores. Findings only rank what to mend first; a device may be faster or slower.";
+
+const REWRITE_HELP: &str = "\
+Row groups of 1,048,576 rows, V2 pages of 16,384 rows, a page index and statistics; a dictionary only where it holds all values
+of a chunk, DELTA_BINARY_PACKED for sorted integer keys, DELTA_LENGTH_BYTE_ARRAY for other strings, decimals up to 18 digits as
+integers. Rows, their order, the Arrow schema and the file's key-value metadata stay. COPY writes what of this can be set for all
+columns.";
 
 const REPLAY_HELP: &str = "\
 Calls follow each other at once, in the order of the log and with its waits between streams; what a replay takes is not
@@ -154,6 +165,80 @@ pub enum Command {
     /// Compare strategies of device memory, and replay what a query did to it
     #[command(subcommand)]
     Mem(MemCommand),
+    /// Check the layout of Parquet files, and write them again in one that a device reads fast
+    #[command(subcommand)]
+    Parquet(ParquetCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ParquetCommand {
+    /// Say what in the layout of files limits a scan on a device, what it costs and how to mend it
+    #[command(after_help = CHECK_HELP)]
+    Check(ParquetCheckArgs),
+    /// Write files again in a layout that a device reads fast
+    #[command(after_help = REWRITE_HELP)]
+    Rewrite(ParquetRewriteArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ParquetCheckArgs {
+    /// A Parquet file, or a folder: the .parquet files below it
+    pub path: PathBuf,
+
+    /// Show every file, finding and column, not the first 20
+    #[arg(long)]
+    pub all: bool,
+
+    /// Read footers only, not the headers of pages: faster, and silent about pages where no page index counts them
+    #[arg(long)]
+    pub footers_only: bool,
+
+    /// How to tell
+    #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
+    pub format: CheckFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CheckFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub struct ParquetRewriteArgs {
+    /// A Parquet file, or a folder: the .parquet files below it
+    #[arg(value_name = "IN")]
+    pub from: PathBuf,
+
+    /// The file or folder to write; folders are made when missing, and each input file becomes one output file
+    #[arg(value_name = "OUT")]
+    pub to: PathBuf,
+
+    /// Compression of pages; pages that gain less than a tenth are stored as they are. The host decompresses zstd
+    #[arg(long, value_enum, default_value_t = RewriteCodec::Snappy)]
+    pub codec: RewriteCodec,
+
+    /// Rows of a row group
+    #[arg(long, value_name = "N", default_value_t = ROW_GROUP_ROWS, value_parser = row_group_rows())]
+    pub row_group_rows: usize,
+
+    /// Replace files that exist
+    #[arg(long)]
+    pub force: bool,
+}
+
+fn row_group_rows() -> clap::builder::RangedU64ValueParser<usize> {
+    let (least, most) = (*ROW_GROUP_ROWS_RANGE.start() as u64, *ROW_GROUP_ROWS_RANGE.end() as u64);
+    clap::builder::RangedU64ValueParser::new().range(least..=most)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RewriteCodec {
+    None,
+    Snappy,
+    #[value(name = "lz4_raw")]
+    Lz4Raw,
+    Zstd,
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use millpond::datafusion::datasource::file_format::options::ArrowReadOptions;
 use millpond::datafusion::execution::context::SessionContext;
-use millpond::datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionConfig};
+use millpond::datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions};
+use millpond::session::default_config;
 use millpond::{DeviceChoice, Millpond, MillpondBuilder};
 
 use crate::args::SessionArgs;
@@ -50,7 +51,7 @@ async fn opened(
 /// Exit 2 for an unknown option or value.
 pub fn builder(args: &SessionArgs) -> Result<MillpondBuilder, CliError> {
     let mut builder = Millpond::builder().with_environment()?;
-    let mut config = SessionConfig::new().with_information_schema(true);
+    let mut config = default_config().with_information_schema(true);
     config.options_mut().sql_parser.collect_spans = true;
     if let Some(device) = &args.device {
         builder = builder.with_option("device", device).map_err(|error| flag("--device", error))?;

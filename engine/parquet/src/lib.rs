@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod check;
 mod codec;
 mod column;
 mod conversion;
@@ -19,10 +20,12 @@ mod decode;
 mod delta;
 mod error;
 mod facts;
+pub mod file;
 mod native;
 mod out;
 mod pages;
 mod reader;
+pub mod rewrite;
 mod rle;
 mod statistics;
 mod strings;

@@ -6,6 +6,7 @@ mod errors;
 mod mem;
 mod output;
 mod pages;
+mod parquet;
 mod profile;
 mod queries;
 mod selftest;

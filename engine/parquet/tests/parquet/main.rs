@@ -6,9 +6,11 @@
 //! A failing case prints its number: `MILLPOND_CASE=17 cargo test -p millpond-parquet matrix`.
 
 mod cases;
+mod check;
 mod damage;
 mod file;
 mod foreign;
 mod layouts;
 mod matrix;
 mod read;
+mod rewrite;

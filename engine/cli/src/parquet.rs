@@ -1,0 +1,186 @@
+//! `millpond parquet`: what in the layout of Parquet files limits a scan on a device, and files in a better one.
+//!
+//! ```text
+//!   parquet check sales.parquet             what is so, what it costs, how to mend it
+//!   parquet rewrite sales.parquet fast/     fast/sales.parquet
+//! ```
+//!
+//! Prints    the report, or one line per file written; a bar while it works, on a terminal.
+//! Errors    exit 4 for files, one that exists without --force among them; 2 for options. Findings are no error.
+//! Ctrl-C    ends it with exit 130: finished files stay, half-written ones go.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use millpond_parquet::check::{self, ColumnReport, Estimate, FileReport, Finding, Report, TableReport, WayOut};
+use millpond_parquet::file::FileError;
+use millpond_parquet::rewrite;
+use serde_json::{Value, json};
+
+use crate::args::{CheckFormat, ParquetCheckArgs, ParquetCommand, ParquetRewriteArgs, RewriteCodec};
+use crate::error::{CliError, Exit};
+use crate::interrupt::Interrupts;
+use crate::query::bytes;
+use crate::unreadable::missing_file;
+
+/// Runs one of the commands.
+///
+/// # Errors
+/// Exit 4 when a file cannot be read or written, 2 for an option, 130 when interrupted.
+pub fn run(command: &ParquetCommand, quiet: bool) -> Result<Exit, CliError> {
+    match command {
+        ParquetCommand::Check(args) => run_check(args, quiet),
+        ParquetCommand::Rewrite(args) => run_rewrite(args, quiet),
+    }
+}
+
+fn run_check(args: &ParquetCheckArgs, quiet: bool) -> Result<Exit, CliError> {
+    refuse_missing(&args.path)?;
+    let options = check::Options { footers_only: args.footers_only, stop: Interrupts::listen()?.flag() };
+    let bar = bar("{wide_bar} {binary_bytes}/{binary_total_bytes}, {eta} left", quiet);
+    let report = check::check(&args.path, &options, &|done, all| advance(&bar, done, all));
+    bar.finish_and_clear();
+    let report = report.map_err(cli)?;
+    match args.format {
+        CheckFormat::Text => print!("{}", report.text(args.all)),
+        CheckFormat::Json => println!("{}", report_json(&report)),
+    }
+    Ok(Exit::Ok)
+}
+
+fn run_rewrite(args: &ParquetRewriteArgs, quiet: bool) -> Result<Exit, CliError> {
+    refuse_missing(&args.from)?;
+    let options = rewrite::Options {
+        codec: codec(args.codec),
+        row_group_rows: args.row_group_rows,
+        force: args.force,
+        stop: Interrupts::listen()?.flag(),
+    };
+    let bar = bar("{wide_bar} {human_pos}/{human_len} rows, {eta} left", quiet);
+    let files = rewrite::rewrite(&args.from, &args.to, &options, &|done, all| advance(&bar, done, all));
+    bar.finish_and_clear();
+    for file in files.map_err(cli)? {
+        println!(
+            "{}: {} rows, {} row group{}, {} (was {})",
+            file.path.display(),
+            file.num_rows,
+            file.num_row_groups,
+            if file.num_row_groups == 1 { "" } else { "s" },
+            bytes(file.bytes),
+            bytes(file.bytes_before)
+        );
+    }
+    Ok(Exit::Ok)
+}
+
+fn codec(codec: RewriteCodec) -> rewrite::Codec {
+    match codec {
+        RewriteCodec::None => rewrite::Codec::None,
+        RewriteCodec::Snappy => rewrite::Codec::Snappy,
+        RewriteCodec::Lz4Raw => rewrite::Codec::Lz4Raw,
+        RewriteCodec::Zstd => rewrite::Codec::Zstd,
+    }
+}
+
+/// # Errors
+/// Exit 4, with the words of statements about such a file.
+fn refuse_missing(path: &Path) -> Result<(), CliError> {
+    if path.exists() { Ok(()) } else { Err(CliError::file(missing_file(&path.display().to_string()))) }
+}
+
+fn cli(error: FileError) -> CliError {
+    if error.is_stopped() {
+        return CliError::interrupted();
+    }
+    if error.is_usage() {
+        return CliError::usage(error.to_string());
+    }
+    CliError::file(error.to_string())
+}
+
+/// A bar whose length is known once the work has begun; hidden when quiet or not on a terminal.
+fn bar(template: &str, quiet: bool) -> ProgressBar {
+    let show = !quiet && std::io::stderr().is_terminal();
+    let target = if show { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template(template).expect("the template is well formed");
+    ProgressBar::with_draw_target(Some(0), target).with_style(style)
+}
+
+fn advance(bar: &ProgressBar, done: u64, all: u64) {
+    bar.set_length(all);
+    bar.inc(done);
+}
+
+fn report_json(report: &Report) -> Value {
+    json!({
+        "files": report.files.iter().map(file_json).collect::<Vec<_>>(),
+        "tables": report.tables.iter().map(table_json).collect::<Vec<_>>(),
+        "findings": report.findings.iter().map(finding_json).collect::<Vec<_>>(),
+    })
+}
+
+fn file_json(file: &FileReport) -> Value {
+    json!({
+        "path": file.path.display().to_string(),
+        "bytes": file.bytes,
+        "rows": file.rows,
+        "row_groups": file.row_groups,
+        "largest_row_group_rows": file.most_group_rows,
+        "created_by": file.created_by,
+        "estimate": estimate_json(&file.estimate),
+        "columns": file.columns.iter().map(column_json).collect::<Vec<_>>(),
+    })
+}
+
+fn table_json(table: &TableReport) -> Value {
+    json!({
+        "name": table.name,
+        "files": table.files,
+        "bytes": table.bytes,
+        "rows": table.rows,
+        "row_groups": table.row_groups,
+        "estimate": estimate_json(&table.estimate),
+    })
+}
+
+fn estimate_json(estimate: &Estimate) -> Value {
+    json!({
+        "seconds": estimate.total(),
+        "link_seconds": estimate.link,
+        "device_seconds": estimate.device,
+        "host_seconds": estimate.host,
+    })
+}
+
+fn column_json(column: &ColumnReport) -> Value {
+    json!({
+        "name": column.name,
+        "physical": column.physical,
+        "type": column.data_type,
+        "read_by": if column.is_read_by_device() { "device" } else { "host" },
+        "host_reason": column.host_reason,
+        "chunks": column.chunks,
+        "compressed_bytes": column.compressed_bytes,
+        "raw_bytes": column.raw_bytes,
+        "codecs": column.codecs,
+        "pages": column.pages,
+        "encodings": column.encodings,
+    })
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    let instead = match finding.way_out {
+        WayOut::Rewrite => None,
+        WayOut::RewriteWith(how) | WayOut::Other(how) => Some(how),
+    };
+    json!({
+        "kind": finding.kind.name(),
+        "table": finding.table,
+        "columns": finding.columns,
+        "what": finding.what,
+        "estimated_seconds": finding.seconds,
+        "mended_by_rewrite": finding.way_out.is_rewrite(),
+        "way_out": instead,
+    })
+}

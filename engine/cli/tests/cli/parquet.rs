@@ -1,0 +1,150 @@
+//! `parquet check` and `parquet rewrite`, and the layout that COPY writes.
+
+use std::path::Path;
+
+use crate::{Ended, millpond};
+
+const SALES: &str = "data/samples/sales.parquet";
+
+fn ran(args: &[&str]) -> Ended {
+    let ended = millpond(args);
+    assert_eq!(ended.code, 0, "{args:?}: {}", ended.stderr);
+    ended
+}
+
+fn refused(args: &[&str], code: i32, says: &[&str]) {
+    let ended = millpond(args);
+    assert_eq!(ended.code, code, "{args:?}: {}{}", ended.stdout, ended.stderr);
+    for text in says {
+        assert!(ended.stderr.contains(text), "{args:?} does not say {text:?}:\n{}", ended.stderr);
+    }
+    assert_eq!(ended.stdout, "", "{args:?} printed data");
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+}
+
+/// The report on a file or a folder.
+fn checked(path: &str) -> serde_json::Value {
+    let ended = ran(&["parquet", "check", path, "--format", "json"]);
+    assert_eq!(ended.stderr, "");
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error} in {}", ended.stdout))
+}
+
+fn kinds(report: &serde_json::Value) -> Vec<&str> {
+    report["findings"]
+        .as_array()
+        .expect("findings")
+        .iter()
+        .map(|finding| finding["kind"].as_str().expect("a kind"))
+        .collect()
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("UTF-8").to_string()
+}
+
+#[test]
+fn a_file_is_checked_rewritten_and_then_has_no_findings() {
+    let told = ran(&["parquet", "check", SALES]).stdout;
+    for line in [
+        "60,000 rows in 6 row groups, 11 columns, ",
+        "ZSTD is decompressed on the host",
+        "6 row groups with 10,000 rows",
+    ] {
+        assert!(told.contains(line), "{told}");
+    }
+    assert!(told.contains("mend     millpond parquet rewrite"), "{told}");
+    assert_eq!(kinds(&checked(SALES)), ["host_codec", "small_row_groups"]);
+    let footers = ran(&["parquet", "check", SALES, "--footers-only", "--all"]).stdout;
+    assert!(footers.contains("ZSTD is decompressed on the host"), "{footers}");
+
+    let folder = tempfile::tempdir().expect("folder");
+    let to = text(&folder.path().join("made/sales.parquet"));
+    let ended = ran(&["parquet", "rewrite", SALES, &to]);
+    assert!(ended.stdout.starts_with(&format!("{to}: 60000 rows, 1 row group, ")), "{}", ended.stdout);
+    assert_eq!(ended.stderr, "");
+    assert!(ran(&["parquet", "check", &to]).stdout.contains("no findings"));
+    let report = checked(&to);
+    let columns = report["files"][0]["columns"].as_array().expect("columns");
+    assert!(columns.iter().all(|column| column["codecs"] == serde_json::json!(["SNAPPY"])), "{columns:?}");
+
+    let rows =
+        |file: &str| ran(&["-q", "--device", "cpu", "-c", &format!("SELECT * FROM '{file}' ORDER BY sale_id")]).stdout;
+    assert_eq!(rows(&to), rows(SALES));
+
+    // Nothing is replaced unasked.
+    refused(&["parquet", "rewrite", SALES, &to], 4, &[&to, "--force replaces it"]);
+    ran(&["parquet", "rewrite", SALES, &to, "--force", "--codec", "lz4_raw", "--row-group-rows", "16384"]);
+    let report = checked(&to);
+    assert_eq!(report["files"][0]["row_groups"], 4);
+    assert_eq!(report["files"][0]["columns"][0]["codecs"], serde_json::json!(["LZ4_RAW"]));
+}
+
+#[test]
+fn folders_keep_their_files() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    std::fs::create_dir_all(from.join("year=2024")).expect("folders");
+    for name in ["a.parquet", "year=2024/b.parquet"] {
+        std::fs::copy(crate::root().join(SALES), from.join(name)).expect("a copy");
+    }
+    let ended = ran(&["parquet", "rewrite", &text(&from), &text(&to), "--codec", "none"]);
+    assert_eq!(ended.stdout.lines().count(), 2, "{}", ended.stdout);
+    assert!(to.join("a.parquet").is_file() && to.join("year=2024/b.parquet").is_file());
+    let report = checked(&text(&to));
+    assert_eq!((report["tables"][0]["files"].as_u64(), report["tables"][0]["rows"].as_u64()), (Some(2), Some(120_000)));
+}
+
+#[test]
+fn bad_files_and_options_are_refused_by_name() {
+    let folder = tempfile::tempdir().expect("folder");
+    let at = |name: &str| text(&folder.path().join(name));
+    let whole = std::fs::read(crate::root().join(SALES)).expect("sample");
+    std::fs::write(folder.path().join("empty.parquet"), "").expect("file");
+    std::fs::write(folder.path().join("words.parquet"), "words, and no Parquet file at all").expect("file");
+    std::fs::write(folder.path().join("cut.parquet"), &whole[..whole.len() - 100]).expect("file");
+    std::fs::create_dir(folder.path().join("nothing")).expect("folder");
+    let to = at("to.parquet");
+    for (name, reason) in [
+        ("empty.parquet", "the file is empty"),
+        ("words.parquet", "no Parquet file"),
+        ("cut.parquet", "cut short"),
+        ("nowhere.parquet", "does not exist"),
+        ("nothing", "no .parquet files"),
+    ] {
+        let path = at(name);
+        refused(&["parquet", "check", &path], 4, &[&path, reason]);
+        refused(&["parquet", "rewrite", &path, &to], 4, &[&path, reason]);
+    }
+    assert!(!Path::new(&to).exists());
+    refused(&["parquet", "rewrite", SALES, &to, "--row-group-rows", "5"], 2, &["--row-group-rows"]);
+    refused(&["parquet", "rewrite", SALES, &to, "--codec", "gzip"], 2, &["--codec", "lz4_raw"]);
+    refused(&["parquet", "rewrite", SALES], 2, &["OUT"]);
+}
+
+#[test]
+fn copy_writes_the_layout_unless_it_is_told_otherwise() {
+    let folder = tempfile::tempdir().expect("folder");
+    let codecs_of = |name: &str, more: &[&str], options: &str| {
+        let path = text(&folder.path().join(name));
+        // A text of its own for each row, so that the dictionary is given up.
+        let rows = "SELECT i, 'a text of some length, number ' || i AS note FROM (SELECT value AS i FROM generate_series(1, 100000))";
+        let copy = format!("COPY ({rows}) TO '{path}' STORED AS PARQUET {options}");
+        ran(&[&["-q", "--device", "cpu"], more, &["-c", &copy]].concat());
+        let report = checked(&path);
+        let columns = report["files"][0]["columns"].as_array().expect("columns").clone();
+        assert!(
+            columns.iter().all(|column| !column["encodings"].to_string().contains("DELTA_BYTE_ARRAY")),
+            "{columns:?}"
+        );
+        (columns[0]["codecs"].to_string(), columns[0]["pages"].as_u64().expect("pages"))
+    };
+    let (codec, pages) = codecs_of("default.parquet", &[], "");
+    // Pages of 16,384 rows, and one more where two threads wrote.
+    assert!(codec == r#"["SNAPPY"]"# && (7..=8).contains(&pages), "{codec} {pages}");
+    let set = ["--set", "datafusion.execution.parquet.compression=zstd(1)"];
+    assert_eq!(codecs_of("set.parquet", &set, "").0, r#"["ZSTD"]"#);
+    assert_eq!(
+        codecs_of("option.parquet", &[], "OPTIONS ('format.compression' 'uncompressed')").0,
+        r#"["UNCOMPRESSED"]"#
+    );
+}
