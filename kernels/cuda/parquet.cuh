@@ -32,6 +32,7 @@ enum Fault : u32 {
   BAD_LENGTH,  // a text that is longer than what is left
   BAD_ROOM,    // more bytes of texts than there is room for
   BAD_DELTA,   // a header of deltas that makes no sense
+  BAD_BYTE,    // a byte that is not ASCII, in a column where all have to be
 };
 enum Stage : u32 { DECOMPRESS, PREPARE, UNPACK, FIXED_VALUES, TEXTS, DELTAS };
 
@@ -42,7 +43,7 @@ struct Header {
 struct Column {
   u64 values, validity; // addresses; no validity: 0
   u64 bytes, room;      // of texts
-  i64 base, low, high;  // what is subtracted, and between what values lie before that
+  i64 base, low, high;  // what is subtracted, and between what values lie before that; texts: the largest byte
   u64 rows;
   u32 source, width_in, width_out, first_offset; // width_out: 0 for bits
   u32 stored, facts, pages, pages_at;            // kind of what is stored; texts: their pages in the order of rows

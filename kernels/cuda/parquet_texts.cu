@@ -212,6 +212,7 @@ parquet_texts_gather(const u8 *descriptors, const u8 *staging, u8 *scratch, u8 *
     bool usable = state.usable;
     u32 first = max(segment.first, page.skip), last = min(segment.first + SEGMENT, page.skip + page.rows);
     u32 before = usable && page.skip ? ends[page.skip - 1] : 0, base = (u32)state.text_base - before;
+    u64 seen = 0; // all bytes, one over the other
 #pragma unroll 1
     for (u32 row = first; row < last; row += 32) {
       bool here = row + lane < last;
@@ -236,7 +237,10 @@ parquet_texts_gather(const u8 *descriptors, const u8 *staging, u8 *scratch, u8 *
           for (u32 step = 16; step > 0; step /= 2)
             if (__shfl_sync(FULL, own, found + step) <= at) found += step;
           u32 source = __shfl_sync(FULL, begin, found), skipped = __shfl_sync(FULL, own, found);
-          if (at < all) to[at] = from[source + (at - skipped)];
+          if (at < all) {
+            u8 byte = from[source + (at - skipped)];
+            to[at] = byte, seen |= byte;
+          }
         }
         continue;
       }
@@ -247,7 +251,7 @@ parquet_texts_gather(const u8 *descriptors, const u8 *staging, u8 *scratch, u8 *
         u8 *target = bytes + (base + own_start);
         // Bytes up to the first word of the output, whole words, the bytes behind the last one.
         u32 head = min((0 - (u32)(u64)target) & 7, length), words = (length - head) / 8;
-        if (lane < head) target[lane] = source[lane];
+        if (lane < head) target[lane] = source[lane], seen |= source[lane];
         u32 skew = ((u32)(u64)(source + head) & 7) * 8;
         const u64 *aligned = (const u64 *)((u64)(source + head) & ~7ull);
 #pragma unroll 2
@@ -255,10 +259,13 @@ parquet_texts_gather(const u8 *descriptors, const u8 *staging, u8 *scratch, u8 *
           u64 value = aligned[word] >> skew;
           if (skew) value |= aligned[word + 1] << (64 - skew);
           *(u64 *)(target + head + 8 * word) = value;
+          seen |= value;
         }
         u32 tail = head + words * 8;
-        if (lane < length - tail) target[tail + lane] = source[tail + lane];
+        if (lane < length - tail) target[tail + lane] = source[tail + lane], seen |= source[tail + lane];
       }
     }
+    bool is_ascii = (seen & 0x8080808080808080ull) == 0;
+    if (column.high < 128 && !__all_sync(FULL, is_ascii) && lane == 0) raise(batch.error(segment.page), BAD_BYTE, TEXTS, first);
   }
 }

@@ -148,7 +148,8 @@ pub struct ColumnOutput {
     pub validity: Option<DeviceView>,
     /// Subtracted from each integer.
     pub base: i64,
-    /// What integers lie between, both included, as statistics have it: others are errors. So is what `stored` cannot hold.
+    /// What integers lie between, both included, as statistics have it: others are errors. So is what `stored` cannot hold. Of texts the
+    /// bytes: up to 127 where all have to be ASCII.
     pub range: Option<(i64, i64)>,
     pub rows: u64,
     /// Look for [`Facts`].
@@ -195,6 +196,8 @@ pub enum Fault {
     Room,
     /// A header of deltas that makes no sense.
     Delta,
+    /// A byte of a text above the largest that may be.
+    Byte,
     /// A number that no kernel writes.
     Unknown(u32),
 }
@@ -292,6 +295,7 @@ impl PageError {
             12 => Fault::Length,
             13 => Fault::Room,
             14 => Fault::Delta,
+            15 => Fault::Byte,
             other => Fault::Unknown(other),
         };
         Some(PageError { page, fault, stage: word >> 6 & 15, position: word >> 10 })

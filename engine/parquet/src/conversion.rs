@@ -161,6 +161,11 @@ impl Conversion {
         })
     }
 
+    /// They are strings of characters, which are checked.
+    pub fn is_utf8(&self) -> bool {
+        matches!(self.kind, Kind::Text { utf8: true })
+    }
+
     /// They are strings or binary values.
     pub fn is_text(&self) -> bool {
         matches!(self.kind, Kind::Text { .. } | Kind::FixedText { .. })

@@ -13,6 +13,7 @@ use arrow::util::bit_mask;
 use datafusion::arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
 use millpond_kernels::codegen::ir::{ColumnSpec, MAX_TEXT_BYTES, Physical, Range};
+use millpond_memory::recorder;
 use millpond_parquet::{Facts as PageFacts, Intern, Layout, Out, PageError, ReadError, Stopped};
 
 use crate::column::facts::Facts;
@@ -22,6 +23,7 @@ use crate::error::EngineError;
 use crate::parquet::file::ColumnSource;
 use crate::parquet::room::{Room, Scratch};
 use crate::parquet::unit::{Chunks, Part, Units};
+use crate::profile::step;
 use crate::program::failure::Failure;
 use crate::program::interning::ReaderCodes;
 
@@ -127,6 +129,7 @@ impl<'a> Interning<'a> {
 
 impl Intern for Interning<'_> {
     fn codes(&mut self, values: &ArrayRef) -> Result<Vec<u32>, Stopped> {
+        let _step = recorder::step(step::INTERN);
         match self.codes.of_values(values, self.most) {
             Ok(codes) => Ok(codes),
             Err(failure) => {

@@ -20,4 +20,4 @@ pub(crate) use decode::{Decoded, Decoding, Interning, Target, Undecoded, Values}
 pub(crate) use pages::{DeviceColumn, DevicePart};
 pub(crate) use room::Room;
 pub(crate) use scan::ParquetScan;
-pub(crate) use unit::{Chunks, Part, Unit, Units};
+pub(crate) use unit::{Chunks, Unit, Units};

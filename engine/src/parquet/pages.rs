@@ -4,11 +4,12 @@
 //!   up                     table             page 1 …         its first rows are left out
 //!
 //! On the host   dictionaries: strings are interned there, and a table of codes or narrowed numbers goes up.
-//! Refused       codecs and encodings without a kernel, and strings that are in no dictionary: the host decodes the column.
+//! Strings       without a dictionary are texts: those of characters have to be ASCII there, because no kernel checks UTF-8.
+//! Refused       codecs and encodings without a kernel, and chunks of strings in several forms: the host decodes the column.
 
 use std::ops::Range;
 
-use datafusion::parquet::basic::{Compression, Encoding as PageEncoding};
+use datafusion::parquet::basic::{Compression, Encoding as PageEncoding, Type};
 use millpond_kernels::parquet::{Codec, Encoding, Source};
 use millpond_parquet::{Conversion, Page, PageKind, Raw, ReadError, dictionary, is_all_dictionary};
 
@@ -21,7 +22,16 @@ pub(crate) struct DeviceColumn {
     pub source: Source,
     /// Rows may be NULL: pages have levels.
     pub has_levels: bool,
+    /// Texts, each byte of which has to be ASCII.
+    pub is_ascii: bool,
     pub parts: Vec<DevicePart>,
+}
+
+impl DeviceColumn {
+    /// Bytes of its texts, at most.
+    pub fn most_text_bytes(&self) -> usize {
+        self.parts.iter().flat_map(|part| &part.pages).map(|page| page.raw_bytes as usize).sum()
+    }
 }
 
 /// A chunk of it.
@@ -61,16 +71,17 @@ impl Decoding<'_> {
         mut codes: Option<&mut Interning<'_>>,
     ) -> Result<Option<DeviceColumn>, Undecoded> {
         let ColumnSource::Leaf(leaf, conversion) = &self.units.file().columns[column] else { return Ok(None) };
+        let descriptor = self.units.file().metadata.file_metadata().schema_descr().column(*leaf);
         let is_coded = |part: &Part| {
             let unit = self.units.unit(part.unit);
             is_all_dictionary(unit.file.chunk(unit.row_group, *leaf))
         };
         let source = match (target, conversion.raw()) {
             (Target::Codes, _) if conversion.is_text() && self.parts.iter().all(is_coded) => Source::Text,
+            (Target::Text, _) if conversion.is_text() && descriptor.physical_type() == Type::BYTE_ARRAY => Source::Text,
             (Target::Fixed { .. }, Some(raw)) => source(raw),
             _ => return Ok(None),
         };
-        let descriptor = self.units.file().metadata.file_metadata().schema_descr().column(*leaf);
         let (mut parts, mut first_row) = (Vec::with_capacity(self.parts.len()), 0);
         for part in self.parts {
             let chunks = &self.chunks[part.unit];
@@ -84,7 +95,8 @@ impl Decoding<'_> {
             parts.push(on_device);
             first_row += part.rows();
         }
-        Ok(Some(DeviceColumn { source, has_levels: descriptor.max_def_level() > 0, parts }))
+        let is_ascii = target == Target::Text && conversion.is_utf8();
+        Ok(Some(DeviceColumn { source, has_levels: descriptor.max_def_level() > 0, is_ascii, parts }))
     }
 }
 
@@ -108,7 +120,7 @@ impl Chunks {
         let mut pages = Vec::new();
         for (page, overlap) in overlaps(&chunk.pages.data, &part.spans) {
             let of = Overlap { first_row: overlap.first_row + first_row, ..overlap };
-            let Some(page) = device_page(page, codec, source, of) else { return Ok(None) };
+            let Some(page) = device_page(page, codec, (source, target), of) else { return Ok(None) };
             pages.push(page);
         }
         let table = match pages.iter().any(|page| page.encoding == Encoding::Dictionary) {
@@ -202,10 +214,13 @@ fn overlaps<'p>(pages: &'p [Page], spans: &[Span]) -> Vec<(&'p Page, Overlap)> {
 }
 
 /// A page as the kernels know it; `None` for one that they do not decode.
-fn device_page(page: &Page, codec: Codec, source: Source, of: Overlap) -> Option<DevicePage> {
+fn device_page(page: &Page, codec: Codec, (source, target): (Source, Target), of: Overlap) -> Option<DevicePage> {
     let encoding = match page.encoding {
-        PageEncoding::PLAIN if source != Source::Text => Encoding::Plain,
+        PageEncoding::PLAIN if target != Target::Codes => Encoding::Plain,
+        PageEncoding::DELTA_LENGTH_BYTE_ARRAY if target == Target::Text => Encoding::DeltaLength,
+        _ if source == Source::Text && target != Target::Codes => return None,
         PageEncoding::PLAIN_DICTIONARY | PageEncoding::RLE_DICTIONARY => Encoding::Dictionary,
+        _ if source == Source::Text => return None,
         PageEncoding::RLE if source == Source::Boolean => Encoding::RleBoolean,
         PageEncoding::DELTA_BINARY_PACKED => Encoding::DeltaBinary,
         PageEncoding::BYTE_STREAM_SPLIT => Encoding::StreamSplit,

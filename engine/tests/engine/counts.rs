@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use millpond::source::upload::UploadExec;
+use millpond::source::is_source;
 use millpond::{DeviceChoice, Fallback, Millpond, QueryResult};
 
 use crate::tpch::{config, data, parquet_session, queries};
@@ -20,7 +20,7 @@ fn counts(result: &QueryResult) -> Vec<(&'static str, u64)> {
     let report = &result.report;
     let mut extents = 0;
     let walked = result.plan.apply(|node| {
-        if node.is::<UploadExec>() {
+        if is_source(node.as_ref()) {
             let metrics = node.metrics().unwrap_or_default();
             extents += metrics.sum_by_name("extents").map_or(0, |value| value.as_usize() as u64);
         }

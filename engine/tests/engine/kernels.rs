@@ -6,14 +6,22 @@
 //! Seen   by the simulated device, which counts the launches of each kernel by its name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use millpond::Fallback;
+use millpond::datafusion::arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use millpond::datafusion::parquet::arrow::ArrowWriter;
+use millpond::datafusion::parquet::basic::{Compression, Encoding};
+use millpond::datafusion::parquet::file::properties::WriterProperties;
 use millpond_kernels::image::IMAGES;
 
 use crate::sql_features::Rig;
 
 /// Strings have no dictionary here: columns of texts.
 const TEXTS: &[&str] = &["millpond.debug_dictionary_values = 3"];
+
+/// Pages are decoded on the device.
+const DECODED: &[&str] = &["millpond.cache = off", "millpond.parquet_decoder = device"];
 
 /// Kernels, the settings that they need, and a query that launches all of them. `t` has 3,000 rows, `many` 120,000.
 const LAUNCHED_BY: &[(&[&str], &[&str], &str)] = &[
@@ -44,14 +52,53 @@ const LAUNCHED_BY: &[(&[&str], &[&str], &str)] = &[
     (&["store_values", "store_bits"], &["millpond.cache = auto"], "SELECT sum(i64), count(b) FROM t"),
     // The same of texts.
     (&["store_offsets"], TEXTS, "SELECT count(DISTINCT s) FROM t"),
+    // Pages of columns that do not stay: numbers and codes, and texts.
+    (
+        &["parquet_prepare", "parquet_values_codes", "parquet_values_numbers"],
+        DECODED,
+        "SELECT s, sum(i64), max(x), count(c) FROM t GROUP BY s",
+    ),
+    (
+        &["parquet_texts_measure", "parquet_texts_place", "parquet_texts_gather"],
+        &["millpond.cache = off", "millpond.parquet_decoder = device", "millpond.debug_dictionary_values = 3"],
+        "SELECT a FROM plain WHERE a > '2'",
+    ),
+    (&["parquet_decompress_snappy"], DECODED, "SELECT sum(k), max(d) FROM snappy"),
+    (&["parquet_decompress_lz4", "parquet_values_deltas"], DECODED, "SELECT sum(k), max(d) FROM deltas"),
     (&["top_rows"], &["millpond.batch_rows = 3000"], "SELECT id, i64 FROM t ORDER BY i64, id LIMIT 10"),
 ];
+
+/// Tables whose pages want other kernels: plain texts, compressed numbers, differences.
+async fn pages_of_every_kind(rig: &Rig) {
+    let k: ArrayRef = Arc::new((0..3000_i64).map(|row| row * 7 % 1001).collect::<Int64Array>());
+    let d: ArrayRef = Arc::new((0..3000).collect::<Int32Array>());
+    let a: ArrayRef = Arc::new((0..3000).map(|row| Some(format!("{row} bolts"))).collect::<StringArray>());
+    let batch = RecordBatch::try_from_iter([("k", k), ("d", d), ("a", a)]).expect("columns");
+    let plain = || WriterProperties::builder().set_dictionary_enabled(false);
+    let deltas = plain().set_encoding(Encoding::DELTA_BINARY_PACKED).set_column_encoding("a".into(), Encoding::PLAIN);
+    for (name, properties) in [
+        ("plain", plain()),
+        ("snappy", plain().set_compression(Compression::SNAPPY)),
+        ("deltas", deltas.set_compression(Compression::LZ4_RAW)),
+    ] {
+        let path = rig.folder.path().join(format!("{name}.parquet"));
+        let file = std::fs::File::create(&path).expect("a new file");
+        let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties.build())).expect("a writer");
+        writer.write(&batch).expect("rows are written");
+        writer.close().expect("the file is written");
+        for session in [&rig.cpu, &rig.sim] {
+            let path = path.to_str().expect("a UTF-8 path");
+            session.context().register_parquet(name, path, Default::default()).await.expect("the file is read");
+        }
+    }
+}
 
 #[tokio::test]
 async fn every_compiled_kernel_is_launched_by_a_query() {
     let (mut unfulfilled, mut named) = (Vec::new(), BTreeSet::new());
     for (kernels, settings, sql) in LAUNCHED_BY {
         let rig = Rig::with_partitions(Fallback::Error, 2).await;
+        pages_of_every_kind(&rig).await;
         for setting in *settings {
             rig.set(setting).await;
         }

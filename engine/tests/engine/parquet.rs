@@ -142,7 +142,7 @@ async fn every_scan_of_tpch_is_decoded() {
     let session = parquet_session(DeviceChoice::Sim, Fallback::Error, config(4), &data("0.001")).await;
     set(&session, "millpond.cache = off").await;
     for ((number, sql), (decoder, values)) in
-        queries().into_iter().flat_map(|query| [("host", 0), ("host", 3), ("device", 0)].map(|how| (query.clone(), how)))
+        queries().into_iter().flat_map(|query| [("host", 0), ("host", 3), ("device", 0), ("device", 3)].map(|how| (query.clone(), how)))
     {
         set(&session, &format!("millpond.parquet_decoder = {decoder}")).await;
         set(&session, &format!("millpond.debug_dictionary_values = {values}")).await;

@@ -68,9 +68,10 @@ async fn the_steps_of_a_query_add_up_to_its_wall_time() {
         }
         let feeding = &profile.feeding;
         assert_sum(&what, &feeding.steps, feeding.ns);
-        assert!(feeding.feeders > 0 && feeding.readers >= feeding.feeders, "{what}: {feeding:?}");
+        assert!(feeding.feeders > 0 && feeding.readers > 0, "{what}: {feeding:?}");
         let names: Vec<&str> = feeding.steps.iter().map(|(step, _)| *step).collect();
-        for step in [step::OPEN, step::READ, step::DECODE, step::INTERN, step::NARROW, step::COPY] {
+        let strings = (number != 6).then_some(step::INTERN);
+        for step in [step::OPEN, step::READ, step::DECODE, step::NARROW, step::COPY].into_iter().chain(strings) {
             assert!(names.contains(&step), "{what} has no {step}: {names:?}");
         }
 

@@ -372,7 +372,7 @@ impl ColumnOutput {
         if self.base != 0 && (width == 16 || is_text || !self.is_integer()) {
             return Err(format!("a base of {} for {:?}", self.base, self.stored));
         }
-        let (low, high) = self.bounds();
+        let (low, high) = if is_text { self.range.unwrap_or((0, 255)) } else { self.bounds() };
         Ok(raw::Column {
             values: self.values.address().0,
             validity: self.validity.as_ref().map_or(0, |validity| validity.address().0),

@@ -11,7 +11,7 @@
 use std::ops::Range as ByteRange;
 
 use datafusion::physical_plan::metrics::MetricBuilder;
-use millpond_kernels::codegen::ir::{ColumnSpec, Physical};
+use millpond_kernels::codegen::ir::{ColumnSpec, MAX_TEXT_BYTES, Physical};
 use millpond_kernels::parquet::{self as kernels, ColumnOutput, Dictionary, Fault, PageInput, Plan};
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
 use millpond_memory::{DeviceView, HostKind, MemoryError, recorder};
@@ -114,7 +114,11 @@ impl Sending {
             }
             let (_, column) = columns.device.iter().find(|(at, _)| *at == index)?;
             let has_nulls = spec.ty.nullable && column.has_levels && decoding.units.bounds(index).1;
-            Some(Shape { physical: spec.physical, text_bytes: 0, has_nulls })
+            let text_bytes = match spec.physical {
+                Physical::Text => (rows + 1) * 4 + column.most_text_bytes(),
+                _ => 0,
+            };
+            Some(Shape { physical: spec.physical, text_bytes, has_nulls })
         };
         let shapes: Vec<Option<Shape>> = specs.iter().enumerate().map(shape).collect();
         let layout = ExtentLayout::of(rows, &shapes);
@@ -243,17 +247,23 @@ impl Sending {
         let (mut outputs, mut dictionaries, mut pages) = (Vec::new(), Vec::new(), Vec::new());
         for ((index, column), places) in columns.device.iter().zip(&staging.parts) {
             let (Some(input), spec) = (&inputs[*index], &specs[*index]) else { return Ok(None) };
+            if spec.physical == Physical::Text && input.values.len() > MAX_TEXT_BYTES as usize {
+                return Ok(None);
+            }
             let number = outputs.len() as u32;
             let whole = |bound: i128| i64::try_from(bound).ok();
-            let is_code = column.source == kernels::Source::Text;
-            let range = spec.ty.range.filter(|_| !is_code);
+            let range = match (column.source, spec.physical) {
+                (kernels::Source::Text, Physical::Text) => column.is_ascii.then_some((0, i64::from(i8::MAX))),
+                (kernels::Source::Text, _) => None,
+                _ => spec.ty.range.and_then(|range| whole(range.low).zip(whole(range.high))),
+            };
             outputs.push(ColumnOutput {
                 source: column.source,
                 stored: spec.physical,
                 values: input.values.clone(),
                 validity: input.validity.clone(),
                 base: input.base,
-                range: range.and_then(|range| whole(range.low).zip(whole(range.high))),
+                range,
                 rows: rows as u64,
                 facts: false,
             });

@@ -32,7 +32,7 @@ use crate::profile::{self, step};
 use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
 use crate::source::codes::Codes;
-use crate::source::extent::{HostRows, Sending};
+use crate::source::extent::Sending;
 use crate::source::parquet::device::{Columns, Sent};
 use crate::source::parquet::rows::{DecodedRows, Of};
 use crate::source::upload;
@@ -51,7 +51,11 @@ pub(super) async fn feed(
     let run = &segment.run;
     let scan = ParquetScan::of(input).map_err(|_| EngineError::internal("the scan was looked at when it was placed"))?;
     let used = &run.prepared.used[source];
-    let opened = scan.open((None, used), &run.task, metrics).await.map_err(Failure::Input)?;
+    let opening = {
+        let (scan, used, task, metrics) = (scan.clone(), used.clone(), Arc::clone(&run.task), metrics.clone());
+        async move { scan.open((None, &used), &task, &metrics).await }
+    };
+    let opened = profile::beside("reader", step::OPEN, opening).await.map_err(Failure::Input)?;
     let readers = run.task.session_config().target_partitions().max(1);
     let units = Units::together(opened.units, readers, run.options.max_batch_rows() as u64);
     let feeders = readers.min(units.len().max(1));
