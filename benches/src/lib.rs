@@ -8,5 +8,6 @@
 
 pub mod faults;
 pub mod fuzz;
+pub mod matrix;
 mod permitted;
 pub mod runner;

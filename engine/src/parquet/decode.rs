@@ -27,6 +27,9 @@ use crate::profile::step;
 use crate::program::failure::Failure;
 use crate::program::interning::ReaderCodes;
 
+/// Bytes of texts for which there is room before they are decoded, at most.
+const MOST_AHEAD: usize = 1 << 28;
+
 /// How the values of a column are to lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -102,17 +105,26 @@ pub(crate) fn bitmap_bytes(rows: usize) -> usize {
     rows.div_ceil(32) * 4
 }
 
-/// Gives codes to strings by a reader's own cache and its column's dictionary.
+/// Gives codes to strings by a reader's own cache and its column's dictionary, until they are nearly all different.
 pub(crate) struct Interning<'a> {
-    pub codes: &'a mut ReaderCodes,
+    codes: &'a mut ReaderCodes,
     /// Values of the dictionary, at most.
-    pub most: usize,
+    most: usize,
+    /// An expression needs codes, however many there are.
+    needed: bool,
+    /// Rows that the entries of the next dictionary page stand for.
+    coded_rows: usize,
     failure: Option<Failure>,
 }
 
 impl<'a> Interning<'a> {
-    pub fn new(codes: &'a mut ReaderCodes, most: usize) -> Self {
-        Self { codes, most, failure: None }
+    pub fn new(codes: &'a mut ReaderCodes, most: usize, needed: bool) -> Self {
+        Self { codes, most, needed, coded_rows: 0, failure: None }
+    }
+
+    /// A chunk begins, of which so many rows are codes of its dictionary.
+    pub(super) fn begin(&mut self, coded_rows: usize) {
+        self.coded_rows = coded_rows;
     }
 
     /// Why reading with these codes ended.
@@ -120,8 +132,8 @@ impl<'a> Interning<'a> {
         match error {
             ReadError::Page(error) => Undecoded::of_page(error),
             ReadError::Stopped => {
-                let internal = || EngineError::internal("codes are refused for a reason").into();
-                Undecoded::Codes(self.failure.take().unwrap_or_else(internal))
+                let different = || Failure::trouble("strings are nearly all different");
+                Undecoded::Codes(self.failure.take().unwrap_or_else(different))
             }
         }
     }
@@ -130,7 +142,13 @@ impl<'a> Interning<'a> {
 impl Intern for Interning<'_> {
     fn codes(&mut self, values: &ArrayRef) -> Result<Vec<u32>, Stopped> {
         let _step = recorder::step(step::INTERN);
+        // A dictionary comes first, once for its rows; then pages, value by value.
+        self.codes.count_rows(match std::mem::take(&mut self.coded_rows) {
+            0 => values.len(),
+            rows => rows,
+        });
         match self.codes.of_values(values, self.most) {
+            Ok(_) if !self.needed && self.codes.nearly_all_different() => Err(Stopped),
             Ok(codes) => Ok(codes),
             Err(failure) => {
                 self.failure = Some(failure);
@@ -200,7 +218,10 @@ impl Decoding<'_> {
         }
         let mut values = self.room.take(target.bytes(self.rows));
         let mut validity = may_be_null.then(|| self.room.take(bitmap_bytes(self.rows)));
-        let mut texts = Vec::new();
+        let mut texts = match target {
+            Target::Text => Vec::with_capacity(self.units.text_bytes(column).saturating_mul(self.rows).min(MOST_AHEAD)),
+            _ => Vec::new(),
+        };
         let mut no_codes = NoCodes;
         let mut codes = codes;
         let (mut facts, mut first) = (Facts::default(), 0_u64);
@@ -209,6 +230,9 @@ impl Decoding<'_> {
             let reader = self.chunks[part.unit].reader(self.units.unit(part.unit), column, target.layout());
             let reader = reader.map_err(Undecoded::of_page)?;
             let mut reader = reader.ok_or_else(|| Undecoded::internal("a column that is read has a chunk"))?;
+            if let Some(codes) = &mut codes {
+                codes.begin(self.chunks[part.unit].coded_rows(column));
+            }
             for span in &part.spans {
                 let read = match reader.skip(span.skip) {
                     Ok(()) => match &mut codes {
@@ -367,6 +391,7 @@ fn constant(
         _ if null => {}
         Target::Codes => {
             let codes = codes.ok_or_else(|| internal("a column of codes has a dictionary"))?;
+            codes.codes.count_rows(rows);
             let found = codes.codes.of_values(&array()?, codes.most).map_err(Undecoded::Codes)?;
             let code = found.first().copied().unwrap_or(0);
             values.as_chunks_mut::<4>().0.iter_mut().for_each(|out| *out = code.to_le_bytes());

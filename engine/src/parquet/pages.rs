@@ -129,6 +129,7 @@ impl Chunks {
                 let (bytes, layout) = (chunk.bytes.as_slice(), target.layout());
                 let read = match codes {
                     Some(codes) => {
+                        codes.begin(self.coded_rows(column));
                         let read = dictionary(bytes, &chunk.pages, meta, conversion, layout, codes);
                         read.map_err(|error| codes.failed(error))
                     }

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
 use datafusion::error::Result;
 use datafusion::parquet::arrow::arrow_reader::{RowSelection, RowSelector};
+use datafusion::parquet::basic::Encoding;
 use datafusion::physical_plan::ExecutionPlan;
 use millpond_memory::recorder;
 use millpond_kernels::codegen::ir::Range as ValueRange;
-use millpond_parquet::{ColumnReader, Layout, PageError, Pages, statistics, walk};
+use millpond_parquet::{ColumnReader, Layout, Page, PageError, Pages, statistics, walk};
 
 use crate::column::scalar_integer;
 use crate::parquet::file::{ColumnSource, FileBytes, OpenFile};
@@ -21,6 +22,7 @@ use crate::parquet::room::Room;
 use crate::parquet::scan::ParquetScan;
 use crate::profile::step;
 use crate::program::texts;
+use crate::workers::off_workers;
 
 /// Units that are decoded together have at least and at most so many rows, where there are as many.
 const LEAST_TOGETHER: u64 = 1 << 16;
@@ -106,10 +108,11 @@ impl Unit {
             Err(error) => return Ok(Err(error)),
         };
         let only: Vec<Range<u64>> = ranges.iter().flatten().cloned().collect();
-        let local = {
+        // A worker that reads would keep the task that it has just woken waiting.
+        let local = off_workers(|| {
             let _step = recorder::step(step::READ);
             self.file.read_local(&only, room)
-        };
+        });
         let read = match local {
             Some(read) => read?,
             None => recorder::during(step::READ, self.file.read_remote(only)).await?,
@@ -300,6 +303,13 @@ impl Chunks {
     /// Bytes of all chunks.
     pub fn bytes(&self) -> usize {
         self.chunks.iter().flatten().map(|chunk| chunk.bytes.as_slice().len()).sum()
+    }
+
+    /// Rows of a column whose pages are codes of its chunk's dictionary.
+    pub fn coded_rows(&self, column: usize) -> usize {
+        let is_coded = |page: &&Page| matches!(page.encoding, Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY);
+        let pages = self.chunks[column].iter().flat_map(|chunk| &chunk.pages.data);
+        pages.filter(is_coded).map(|page| page.values as usize).sum()
     }
 
     /// A reader of column `column` of the scan's, from its first row on; `None` for one that is in no chunk.

@@ -38,7 +38,7 @@ impl Codes {
         Self { source, columns: columns.iter().enumerate().map(of).collect() }
     }
 
-    /// What `code` makes of each column of codes, given how many values its dictionary may have.
+    /// What `code` makes of each column of codes, given how many values its dictionary may have, and whether it is needed.
     ///
     /// # Errors
     /// [`Failure::Texts`] where some are better off without a dictionary, as long as no row has left; later a dictionary may
@@ -46,7 +46,7 @@ impl Codes {
     pub fn intern<T>(
         &mut self,
         run: &Run,
-        mut code: impl FnMut(usize, &mut ReaderCodes, usize) -> Result<T, Failure>,
+        mut code: impl FnMut(usize, &mut ReaderCodes, (usize, bool)) -> Result<T, Failure>,
     ) -> Result<Vec<Option<T>>, Failure> {
         loop {
             let mut texts = Vec::new();
@@ -57,8 +57,8 @@ impl Codes {
                     continue;
                 };
                 let most = if *needed { run.most_values_if_needed() } else { run.options.most_dictionary_values() };
-                match code(index, codes, most) {
-                    Ok(_) if !*needed && codes.nearly_all_different() => texts.push((self.source, index)),
+                match code(index, codes, (most, *needed)) {
+                    _ if !*needed && codes.nearly_all_different() => texts.push((self.source, index)),
                     Ok(codes) => coded.push(Some(codes)),
                     Err(_) if !*needed && codes.is_full() => texts.push((self.source, index)),
                     Err(failure) => return Err(failure),

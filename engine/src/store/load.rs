@@ -304,8 +304,7 @@ impl Loading {
                     if self.texts[column].load(Ordering::Relaxed) {
                         continue;
                     }
-                    let of = one(Target::Codes, true, Some(&mut Interning::new(own, wanted.most)));
-                    own.count_rows(decoding.rows);
+                    let of = one(Target::Codes, true, Some(&mut Interning::new(own, wanted.most, wanted.needed)));
                     let full = matches!(of, Err(Undecoded::Codes(_))) && own.is_full();
                     if !wanted.needed && (full || own.nearly_all_different()) {
                         self.texts[column].store(true, Ordering::Relaxed);

@@ -17,6 +17,7 @@ use millpond::datafusion::arrow::datatypes::DataType;
 use millpond::datafusion::parquet::arrow::ArrowWriter;
 use millpond::datafusion::parquet::basic::Compression;
 use millpond::datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use millpond::datafusion::parquet::file::reader::{FileReader, SerializedFileReader};
 use millpond::datafusion::prelude::ParquetReadOptions;
 use millpond::source::parquet::DeviceScanExec;
 use millpond::source::upload::UploadExec;
@@ -329,5 +330,38 @@ async fn a_file_that_changes_or_shrinks_is_named() {
         let error = sim.execute_plan(planned).await.err().unwrap_or_else(|| panic!("cut: {cut}: rows of a file that has changed"));
         let message = error.to_string();
         assert!(message.contains("t.parquet has changed since the query was planned"), "cut: {cut}: {message}");
+    }
+}
+
+/// What goes up of a column is what the file has of it, or what is stored of it: no more than a twentieth and 4 KiB besides.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_column_goes_up_as_the_file_has_it_or_as_it_is_stored() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.parquet");
+    let rows = 200_000_i64;
+    let column = |of: &dyn Fn(i64) -> i64| Arc::new((0..rows).map(of).collect::<Int64Array>()) as ArrayRef;
+    let hash = |row: i64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64).rotate_left(31);
+    let columns = [
+        ("few", column(&|row| hash(row).rem_euclid(50)), 1),
+        ("many", column(&|row| hash(row).rem_euclid(3000)), 2),
+        ("wide", column(&hash), 8),
+        ("sorted", column(&|row| row / 3), 4),
+    ];
+    let batch = RecordBatch::try_from_iter(columns.iter().map(|(name, array, _)| (*name, Arc::clone(array))));
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
+    write(&path, &[batch.expect("columns")], properties.set_max_row_group_row_count(Some(100_000)).build());
+    let footer = SerializedFileReader::new(fs::File::open(&path).expect("the file")).expect("a footer");
+    let compressed = |column: usize| -> u64 {
+        footer.metadata().row_groups().iter().map(|group| group.column(column).compressed_size() as u64).sum()
+    };
+    let sim = over(DeviceChoice::Sim, &path).await;
+    set(&sim, "millpond.cache = off").await;
+    for (index, (name, _, width)) in columns.iter().enumerate() {
+        for (decoder, bytes) in [("host", rows as u64 * width), ("device", compressed(index))] {
+            set(&sim, &format!("millpond.parquet_decoder = {decoder}")).await;
+            let up = run(&sim, &format!("SELECT sum({name} % 7), max({name}) FROM t")).await.1.report.uploaded_bytes;
+            assert!(up <= bytes + bytes / 20 + 4096, "{name}, {decoder}: {up} bytes up for {bytes}");
+            assert!(up > bytes / 2, "{name}, {decoder}: {up} bytes up for {bytes}");
+        }
     }
 }

@@ -203,7 +203,9 @@ impl Sending {
         });
         written?;
         let copying = recorder::step(step::COPY);
-        pinned.enqueue_to_device(0..staging.bytes, up.as_view(), stream)?;
+        for part in [0..plan.descriptors().len(), staging.descriptors..staging.bytes] {
+            pinned.enqueue_to_device(part.clone(), &up.view(part)?, stream)?;
+        }
         for (_, region, at) in &host {
             pinned.enqueue_to_device(*at..*at + region.len(), &extent.view(region.clone())?, stream)?;
         }

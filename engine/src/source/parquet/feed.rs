@@ -275,14 +275,13 @@ impl Feeding {
             false => Ok(None),
         };
         let mut wrong = None;
-        let coded = codes.intern(run, |index, codes, most| {
-            let mut interning = Interning::new(codes, most);
+        let coded = codes.intern(run, |index, codes, (most, needed)| {
+            let mut interning = Interning::new(codes, most, needed);
             let decoded = match on_device(index, Target::Codes, Some(&mut interning)) {
                 Ok(Some(column)) => Ok(Either::Device(column)),
                 Ok(None) => self.column(decoding, index, Target::Codes, Some(&mut interning)).map(Either::Host),
                 Err(undecoded) => Err(undecoded),
             };
-            codes.count_rows(decoding.rows);
             decoded.map_err(|undecoded| undecoded.into_failure(&mut wrong))
         });
         if let Some(error) = wrong {
@@ -320,11 +319,11 @@ impl Feeding {
         let left: HashSet<usize> = columns.device.iter().map(|(index, _)| *index).collect();
         let mut decoded = columns.host;
         let mut wrong = None;
-        let coded = codes.intern(self.sending.run(), |index, codes, most| {
+        let coded = codes.intern(self.sending.run(), |index, codes, (most, needed)| {
             if !left.contains(&index) {
                 return Ok(None);
             }
-            let decoded = self.column(decoding, index, Target::Codes, Some(&mut Interning::new(codes, most)));
+            let decoded = self.column(decoding, index, Target::Codes, Some(&mut Interning::new(codes, most, needed)));
             decoded.map(Some).map_err(|undecoded| undecoded.into_failure(&mut wrong))
         });
         if let Some(error) = wrong {

@@ -189,7 +189,7 @@ impl Feeding {
 
 /// The codes of a batch's strings, by column.
 fn intern(codes: &mut Codes, run: &Run, batch: &RecordBatch) -> Result<Vec<Option<UInt32Array>>, Failure> {
-    codes.intern(run, |index, codes, most| codes.codes(batch.column(index), most))
+    codes.intern(run, |index, codes, (most, _)| codes.codes(batch.column(index), most))
 }
 
 /// Rows of an extent to be, with what the session's memory pool holds for them.
