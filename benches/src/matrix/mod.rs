@@ -82,7 +82,7 @@ impl Input {
 /// How files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Of the reader's options, and of the simulated device's schedule; 0 is the fixed order.
+    /// Of the reader's options, and of the simulated device's schedule; 0 is the fixed order, in which few races show.
     pub seed: u64,
     pub device: DeviceChoice,
     /// Give up after this many differences.
@@ -93,7 +93,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 0, device: DeviceChoice::Sim, differences: 10, workers: 2 }
+        Self { seed: 1, device: DeviceChoice::Sim, differences: 10, workers: 2 }
     }
 }
 

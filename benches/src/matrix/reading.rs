@@ -15,7 +15,7 @@ pub struct Reading {
     pub coerce_int96: &'static str,
     /// Files are cut into ranges of bytes, however small they are.
     pub repartition: bool,
-    /// Rows of a device batch; 0 for as many as there are outside tests.
+    /// Rows of a device batch, or a fortieth of a longer file; 0 for as many as there are outside tests.
     pub batch_rows: usize,
 }
 
@@ -34,8 +34,8 @@ impl Reading {
         }
     }
 
-    /// The `SET` statements of a session.
-    pub(super) fn settings(&self, on_device: bool) -> Vec<String> {
+    /// What is to be `SET` in DataFusion's session, or in the device's, to read a file of so many rows.
+    pub(super) fn settings(&self, on_device: bool, num_rows: u64) -> Vec<String> {
         let parquet = |name: &str, value: &dyn fmt::Display| format!("datafusion.execution.parquet.{name} = {value}");
         let mut settings = vec![
             parquet("pushdown_filters", &self.pushdown_filters),
@@ -47,7 +47,9 @@ impl Reading {
             format!("datafusion.optimizer.repartition_file_min_size = {}", if self.repartition { 0 } else { 10 << 20 }),
         ];
         if on_device {
-            settings.push(format!("millpond.batch_rows = {}", self.batch_rows));
+            // A page that several batches need is decompressed for each of them.
+            let batch_rows = if self.batch_rows == 0 { 0 } else { (num_rows as usize / 40).max(self.batch_rows) };
+            settings.push(format!("millpond.batch_rows = {batch_rows}"));
         }
         settings
     }

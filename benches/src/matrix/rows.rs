@@ -8,8 +8,10 @@
 //! Floats  are equal when their bits are: NaN equals a NaN of the same payload, and the two zeros differ.
 //! Types   must be the same, and the names of columns.
 
+use std::sync::Arc;
+
 use millpond::datafusion::arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
-use millpond::datafusion::arrow::compute::{concat_batches, sort_to_indices, take_record_batch};
+use millpond::datafusion::arrow::compute::{concat_batches, take_record_batch};
 use millpond::datafusion::arrow::datatypes::SchemaRef;
 use millpond::datafusion::arrow::error::ArrowError;
 use millpond::datafusion::arrow::row::{RowConverter, SortField};
@@ -34,11 +36,10 @@ impl Rows {
             }
         }
         let all = concat_batches(schema, batches)?;
-        let order = match all.column_by_name(ROW_ID) {
-            Some(row_ids) => sort_to_indices(row_ids, None, None)?,
-            None if all.num_columns() == 0 => return Ok(Rows(all)),
-            None => order(&all)?,
-        };
+        if all.num_columns() == 0 {
+            return Ok(Rows(all));
+        }
+        let order = order(&all)?;
         Ok(Rows(take_record_batch(&all, &order)?))
     }
 
@@ -94,19 +95,21 @@ fn text(array: &ArrayRef, row: usize) -> String {
     if short.len() < text.len() { format!("{short:?}… of {} bytes", text.len()) } else { format!("{short:?}") }
 }
 
-/// The order of rows by all of their columns; by their text where some type has no order.
+/// The order of rows by their number and all other columns; by their text where some type has no order.
 fn order(all: &RecordBatch) -> Result<UInt32Array, ArrowError> {
-    let fields: Vec<SortField> =
-        all.schema().fields().iter().map(|field| SortField::new(field.data_type().clone())).collect();
+    let mut columns: Vec<&ArrayRef> = all.columns().iter().collect();
+    columns.sort_by_key(|column| all.column_by_name(ROW_ID).is_none_or(|row_id| !Arc::ptr_eq(row_id, column)));
+    let fields: Vec<SortField> = columns.iter().map(|column| SortField::new(column.data_type().clone())).collect();
     let mut order: Vec<u32> = (0..all.num_rows() as u32).collect();
     if RowConverter::supports_fields(&fields) {
-        let rows = RowConverter::new(fields)?.convert_columns(all.columns())?;
+        let columns: Vec<ArrayRef> = columns.into_iter().cloned().collect();
+        let rows = RowConverter::new(fields)?.convert_columns(&columns)?;
         order.sort_by(|a, b| rows.row(*a as usize).cmp(&rows.row(*b as usize)));
     } else {
         let options = FormatOptions::default().with_null("NULL");
-        let columns = all.columns().iter().map(|column| ArrayFormatter::try_new(column, &options));
-        let columns = columns.collect::<Result<Vec<_>, _>>()?;
-        let text = |row: &u32| columns.iter().map(|column| column.value(*row as usize).to_string()).collect::<Vec<_>>();
+        let texts = columns.iter().map(|column| ArrayFormatter::try_new(*column, &options));
+        let texts = texts.collect::<Result<Vec<_>, _>>()?;
+        let text = |row: &u32| texts.iter().map(|column| column.value(*row as usize).to_string()).collect::<Vec<_>>();
         order.sort_by_cached_key(text);
     }
     Ok(order.into())
@@ -114,8 +117,6 @@ fn order(all: &RecordBatch) -> Result<UInt32Array, ArrowError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use millpond::datafusion::arrow::array::{Float64Array, Int32Array, StringArray};
 
     use super::*;
