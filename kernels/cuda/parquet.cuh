@@ -4,7 +4,7 @@
 //   descriptors   header │ columns │ dictionaries │ pages │ work lists           written by the host; parquet/descriptors.rs has the same
 //   staging       bytes of pages as the file has them
 //   scratch       states │ bytes of decompressed pages │ validity, prefixes, runs of each page
-//   results       tickets │ error words │ facts                                  zeroed before, read by the host
+//   results       tickets │ error words                                          zeroed before, read by the host
 //
 // Bytes     whatever they are, nothing is read outside a page but up to 16 bytes behind it, and nothing is written outside its room
 // Errors    the first one of a page wins; its rows become zeros from there on
@@ -37,18 +37,18 @@ enum Fault : u32 {
 enum Stage : u32 { DECOMPRESS, PREPARE, UNPACK, FIXED_VALUES, TEXTS, DELTAS };
 
 struct Header {
-  u32 columns, columns_at, dictionaries, dictionaries_at, pages, pages_at, errors_at, facts_at;
+  u32 columns, columns_at, dictionaries, dictionaries_at, pages, pages_at, errors_at;
 };
+static_assert(sizeof(Header) == 28, "parquet/descriptors.rs has the same size");
 
 struct Column {
   u64 values, validity; // addresses; no validity: 0
   u64 bytes, room;      // of texts
   i64 base, low, high;  // what is subtracted, and between what values lie before that; texts: the largest byte
-  u64 rows;
   u32 source, width_in, width_out, first_offset; // width_out: 0 for bits
-  u32 stored, facts, pages, pages_at;            // kind of what is stored; texts: their pages in the order of rows
+  u32 pages, pages_at;                           // texts: their pages in the order of rows
 };
-static_assert(sizeof(Column) == 96, "parquet/descriptors.rs has the same size");
+static_assert(sizeof(Column) == 80, "parquet/descriptors.rs has the same size");
 
 struct Dictionary {
   u64 values, bytes; // numbers: a table; texts: offsets of u32 and bytes

@@ -3,10 +3,10 @@
 //! ```text
 //!   staging      bytes of pages, as the file has them ──► decompress ─► prepare ─► codes · numbers · texts ──► columns
 //!   Plan         what each page is, and where its rows go: uploaded as one buffer
-//!   results      an error word per page │ facts per column                                  ──► one copy home
+//!   results      an error word per page                                                      ──► one copy home
 //! ```
 //!
-//! Pages      of any columns, encodings and codecs in one batch; as many launches as it has kinds of work, ten at most
+//! Pages      of any columns, encodings and codecs in one batch; as many launches as it has kinds of work, nine at most
 //! NULL       rows without a value are 0 in validity, and 0 in the values; texts have no bytes there
 //! Errors     a page that is damaged, or that statistics lied about, has an error word and zeros from some row on. The caller
 //!            decodes it otherwise: nothing else of the batch is wrong
@@ -152,8 +152,6 @@ pub struct ColumnOutput {
     /// bytes: up to 127 where all have to be ASCII.
     pub range: Option<(i64, i64)>,
     pub rows: u64,
-    /// Look for [`Facts`].
-    pub facts: bool,
 }
 
 /// What codes of a chunk mean.
@@ -214,37 +212,11 @@ pub struct PageError {
     pub position: u32,
 }
 
-/// What is true of the values of a column, as they are stored: with the base subtracted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
-    pub nulls: u64,
-    /// The least and the greatest of the integers that are not NULL.
-    pub range: Option<(i128, i128)>,
-    /// Rows whose value is smaller than the one before it: 0 if the column is sorted. NULL rows count as 0.
-    pub falls: u64,
-    /// Rows whose value is larger than the one before it.
-    pub rises: u64,
-}
-
-impl Facts {
-    /// No integer is smaller than one before it, and none is NULL.
-    pub fn is_sorted(&self) -> bool {
-        self.nulls == 0 && self.falls == 0
-    }
-
-    /// The same, and none of `rows` is equal to one before it.
-    pub fn is_ascending(&self, rows: u64) -> bool {
-        self.is_sorted() && self.rises + 1 >= rows
-    }
-}
-
 /// What a batch came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// Of the pages that were not decoded, in their order.
     pub errors: Vec<PageError>,
-    /// For each column that wanted them.
-    pub facts: Vec<Option<Facts>>,
 }
 
 impl Plan {
@@ -257,23 +229,9 @@ impl Plan {
             return Err(shape(format!("{} bytes of results, not {}", results.len(), self.result_bytes())));
         }
         let word = |at: usize| u32::from_le_bytes(results[at..at + 4].try_into().expect("four bytes"));
-        let wide = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         let at = descriptors::TICKET_BYTES as usize;
         let errors = (0..self.num_pages).filter_map(|page| PageError::of(page, word(at + 4 * page as usize)));
-        let facts = self.columns.iter().enumerate().map(|(number, column)| {
-            let at = self.facts_at() as usize + number * descriptors::FACT_BYTES as usize;
-            let present = wide(at);
-            let sign = match column.stored {
-                Physical::I8 | Physical::I16 | Physical::I32 | Physical::I64 => i128::from(i64::MIN),
-                _ => 0,
-            };
-            let ordered = crate::abi::integer_kind(column.stored).is_some_and(|kind| kind < 8);
-            let range =
-                (ordered && present > 0).then(|| (i128::from(!wide(at + 8)) + sign, i128::from(wide(at + 16)) + sign));
-            let nulls = column.rows - present;
-            self.facts[number].then(|| Facts { nulls, range, falls: wide(at + 24), rises: wide(at + 32) })
-        });
-        Ok(Outcome { errors: errors.collect(), facts: facts.collect() })
+        Ok(Outcome { errors: errors.collect() })
     }
 }
 
@@ -354,9 +312,7 @@ pub fn decode(
     batch.launch("parquet_values", "numbers", plan.numbers, warps(plan.numbers.len), 0, Reach::Values)?;
     batch.launch("parquet_texts", "measure", plan.texts, warps(plan.texts.len), 0, Reach::Values)?;
     batch.launch("parquet_texts", "place", plan.text_columns, warps(plan.text_columns.len), 0, Reach::Values)?;
-    batch.launch("parquet_texts", "gather", plan.text_segments, warps(plan.text_segments.len), 0, Reach::Values)?;
-    let pieces = striding(device, u64::from(plan.fact_pieces.len) * 256, tune::PARQUET_THREADS);
-    batch.launch("parquet_facts", "", plan.fact_pieces, pieces, 0, Reach::Facts)
+    batch.launch("parquet_texts", "gather", plan.text_segments, warps(plan.text_segments.len), 0, Reach::Values)
 }
 
 /// Which buffers a kernel reaches by addresses in the descriptors.
@@ -367,8 +323,6 @@ enum Reach {
     Validity,
     /// Values of columns are written, dictionaries are read.
     Values,
-    /// Both are read.
-    Facts,
 }
 
 struct Decode<'a> {
@@ -401,9 +355,6 @@ impl Decode<'_> {
             launch = match (reach, validity) {
                 (Reach::Validity, Some(validity)) => launch.writes(validity),
                 (Reach::Values, _) => launch.writes(column.values.padded()),
-                (Reach::Facts, validity) => {
-                    validity.into_iter().fold(launch.reads(column.values.padded()), |launch, bits| launch.reads(bits))
-                }
                 _ => launch,
             };
         }

@@ -2,9 +2,8 @@
 
 use millpond_memory::DeviceView;
 
-use super::descriptors::{self as raw, FACT_BYTES, FACT_ROWS, NONE, SEGMENT, STATE_BYTES, Segment, TICKET_BYTES};
+use super::descriptors::{self as raw, NONE, SEGMENT, STATE_BYTES, Segment, TICKET_BYTES};
 use super::{Codec, ColumnOutput, Dictionary, Encoding, PageInput, Result, Source, shape};
-use crate::abi;
 use crate::codegen::ir::Physical;
 
 /// No page has as many bytes.
@@ -26,7 +25,6 @@ pub struct Plan {
     pub(super) num_pages: u32,
     pub(super) staging_bytes: u64,
     pub(super) scratch_bytes: u64,
-    pub(super) facts: Vec<bool>,
     pub(super) snappy: List,
     pub(super) lz4: List,
     pub(super) deltas: List,
@@ -35,7 +33,6 @@ pub struct Plan {
     pub(super) texts: List,
     pub(super) text_columns: List,
     pub(super) text_segments: List,
-    pub(super) fact_pieces: List,
 }
 
 impl Plan {
@@ -58,7 +55,7 @@ impl Plan {
         }
         let mut described_columns = Vec::with_capacity(columns.len());
         for (number, column) in columns.iter().enumerate() {
-            let described = column.described(number as u32);
+            let described = column.described();
             described_columns.push(described.map_err(|why| shape(format!("column {number}: {why}")))?);
         }
 
@@ -111,18 +108,6 @@ impl Plan {
         let numbers = segments(&|page| !is_code(page) && !is_text(page));
         let text_segments = segments(&is_text);
 
-        let facts: Vec<bool> = columns.iter().map(|column| column.facts).collect();
-        let at = bytes.part();
-        let mut len = 0;
-        for (number, column) in columns.iter().enumerate().filter(|(_, column)| column.facts) {
-            for first in 0..column.rows.div_ceil(FACT_ROWS) as u32 {
-                Segment { page: number as u32, first }.put(&mut bytes.0);
-                len += 1;
-            }
-        }
-        let fact_pieces = List { at, len };
-
-        let errors_at = TICKET_BYTES as u32;
         let header = raw::Header {
             columns: columns.len() as u32,
             columns_at,
@@ -130,8 +115,7 @@ impl Plan {
             dictionaries_at,
             pages: pages.len() as u32,
             pages_at,
-            errors_at,
-            facts_at: (errors_at + 4 * pages.len() as u32).next_multiple_of(8),
+            errors_at: TICKET_BYTES as u32,
         };
         let mut head = Vec::new();
         header.put(&mut head);
@@ -149,7 +133,6 @@ impl Plan {
             num_pages: pages.len() as u32,
             staging_bytes,
             scratch_bytes: scratch.end,
-            facts,
             snappy,
             lz4,
             deltas,
@@ -158,7 +141,6 @@ impl Plan {
             texts,
             text_columns,
             text_segments,
-            fact_pieces,
         })
     }
 
@@ -172,20 +154,16 @@ impl Plan {
         self.scratch_bytes
     }
 
-    /// Bytes that the caller allocates for error words and facts, and copies home: see [`Plan::outcome`].
+    /// Bytes that the caller allocates for error words, and copies home: see [`Plan::outcome`].
     pub fn result_bytes(&self) -> u64 {
-        self.facts_at() + FACT_BYTES * self.columns.len() as u64
+        TICKET_BYTES + 4 * u64::from(self.num_pages)
     }
 
     /// Launches that [`decode`](super::decode) makes.
     pub fn num_launches(&self) -> usize {
-        let once = [self.snappy, self.lz4, self.deltas, self.codes, self.numbers, self.fact_pieces];
+        let once = [self.snappy, self.lz4, self.deltas, self.codes, self.numbers];
         let texts = if self.texts.len > 0 { 3 } else { 0 };
         usize::from(self.num_pages > 0) + once.iter().filter(|list| list.len > 0).count() + texts
-    }
-
-    pub(super) fn facts_at(&self) -> u64 {
-        (TICKET_BYTES + 4 * u64::from(self.num_pages)).next_multiple_of(8)
     }
 }
 
@@ -344,7 +322,7 @@ impl Dictionary {
 }
 
 impl ColumnOutput {
-    fn described(&self, number: u32) -> std::result::Result<raw::Column, String> {
+    fn described(&self) -> std::result::Result<raw::Column, String> {
         let at_least = |what: &str, view: &DeviceView, wanted: u64| match view.len() as u64 {
             found if found < wanted => Err(format!("{what} has {found} bytes but {wanted} are needed")),
             _ => Ok(()),
@@ -381,13 +359,10 @@ impl ColumnOutput {
             base: self.base,
             low,
             high,
-            rows: self.rows,
             source: self.source.number(),
             width_in: self.source.width(),
             width_out: if self.stored == Physical::Bit { 0 } else { width },
             first_offset: if is_text { wanted as u32 } else { 0 },
-            stored: abi::integer_kind(self.stored).unwrap_or(8),
-            facts: number,
             ..raw::Column::default()
         })
     }

@@ -252,42 +252,12 @@ fn null_rows_have_no_values_in_the_page() {
     let decoded = run(&batch);
     for (column, (spec, cells)) in expected.iter().enumerate() {
         expect(&decoded, column, spec, cells);
-        let facts = decoded.outcome.facts[column].unwrap();
-        assert_eq!(facts.nulls, cells.iter().filter(|cell| cell.is_none()).count() as u64);
-        let (low, high) = (cells.iter().flatten().min(), cells.iter().flatten().max());
-        assert_eq!(facts.range, low.copied().zip(high.copied()));
     }
 }
 
 /// BYTE_STREAM_SPLIT.
 fn split(bytes: &[u8], width: usize) -> Vec<u8> {
     (0..width).flat_map(|byte| bytes.iter().skip(byte).step_by(width).copied().collect::<Vec<_>>()).collect()
-}
-
-#[test]
-fn facts_tell_how_values_follow_one_another() {
-    let cases: [(&[i64], bool, bool); 4] =
-        [(&[1, 2, 3, 9], true, true), (&[1, 1, 4], true, false), (&[3, 2, 9], false, false), (&[5], true, true)];
-    for stored in [Physical::I64, Physical::U8, Physical::I32] {
-        for (values, sorted, ascending) in cases {
-            // Far apart, so that blocks and warps meet.
-            let values: Vec<i64> = (0..20_000).map(|row| values[row * values.len() / 20_000]).collect();
-            let values = if ascending && values[0] != 5 { (0..256).collect() } else { values };
-            let values = if values[0] == 5 { vec![5] } else { values };
-            let base = if stored == Physical::U8 { 0 } else { 3 };
-            let spec = ColumnSpec { base, ..ColumnSpec::new(Source::Int64, stored, values.len()) };
-            let mut batch = Batch::default();
-            batch.column(spec);
-            batch.page(0, Encoding::Plain, Form::PLAIN, &vec![true; values.len()], &little(&values, 8), 0);
-            let facts = run(&batch).outcome.facts[0].unwrap();
-            let (low, high) = (*values.iter().min().unwrap() - base, *values.iter().max().unwrap() - base);
-            assert_eq!(facts.range, Some((low.into(), high.into())));
-            assert_eq!((facts.is_sorted(), facts.is_ascending(values.len() as u64)), (sorted, ascending), "{values:?}");
-            let count =
-                |wanted: fn(&i64, &i64) -> bool| values.windows(2).filter(|w| wanted(&w[1], &w[0])).count() as u64;
-            assert_eq!((facts.rises, facts.falls), (count(i64::gt), count(i64::lt)));
-        }
-    }
 }
 
 fn some_texts(rows: usize, random: &mut Random) -> Vec<String> {
@@ -735,7 +705,6 @@ fn pages_that_do_not_fit_are_refused() {
         base: 0,
         range: None,
         rows: 100,
-        facts: false,
     };
     let page = PageInput {
         bytes: 0..800,

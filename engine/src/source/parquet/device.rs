@@ -267,7 +267,6 @@ impl Sending {
                 base: input.base,
                 range,
                 rows: rows as u64,
-                facts: false,
             });
             for (part, (table, at)) in column.parts.iter().zip(places) {
                 let dictionary = match &part.table {
