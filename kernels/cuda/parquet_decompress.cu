@@ -249,7 +249,8 @@ __device__ inline void parse_lz4(Parse &p, Elements &to) {
 __device__ inline void copy_long(const u8 *in, u8 *out, u32 start, u32 bytes, u32 from) {
   u32 lane = lane_id();
   u8 *to = out + start;
-  if (!(from & LITERAL) && from < bytes) {
+  // What is read in words ends up to 7 bytes behind the source, which must not be what other lanes write.
+  if (!(from & LITERAL) && from < bytes + 8) {
     const u8 *source = to - from;
 #pragma unroll 1
     for (u32 i = lane; i < bytes; i += 32) to[i] = source[i % from];

@@ -250,6 +250,7 @@ parquet_prepare(const u8 *descriptors, const u8 *staging, u8 *scratch, u8 *resul
     State own = {};
     own.usable = *prepare.error == 0 && prepare.prepare(own, data);
     own.data = data;
+    __syncwarp(); // all have read the state
     if (lane_id() == 0) state = own;
   }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Deltas {
     /// Values that are still to come, the pending first one among them.
     left: usize,
     is_first: bool,
+    /// Of the type: no number has more.
+    bits: u8,
     last: i64,
     least: i64,
     /// Where the widths of the block are, and the mini-blocks of it that have begun.
@@ -39,9 +41,17 @@ struct Mini {
     left: usize,
 }
 
+/// A number of a type of 32 or 64 bits.
+fn within(bits: u8, number: i64) -> Result<i64> {
+    match bits {
+        32 if i32::try_from(number).is_err() => Err(PageError::Malformed("a difference has more bits than its type")),
+        _ => Ok(number),
+    }
+}
+
 impl Deltas {
-    /// Begins at byte `at`.
-    pub(crate) fn new(bytes: &[u8], at: usize) -> Result<Self> {
+    /// Begins at byte `at`; the numbers have 32 or 64 `bits`. Some writers make differences of more: parquet's own reader refuses them.
+    pub(crate) fn new(bytes: &[u8], at: usize, bits: u8) -> Result<Self> {
         let mut at = at;
         let mut number = || varint(bytes, &mut at).ok_or(CUT_SHORT);
         let (block, minis, values) = (number()?, number()?, number()?);
@@ -56,7 +66,8 @@ impl Deltas {
             minis: minis as usize,
             left: values as usize,
             is_first: true,
-            last: unzigzag(first),
+            bits,
+            last: within(bits, unzigzag(first))?,
             least: 0,
             widths: 0,
             begun: minis as usize,
@@ -67,15 +78,15 @@ impl Deltas {
     /// Begins the next mini-block, and the next block if need be.
     fn advance(&mut self, bytes: &[u8]) -> Result<()> {
         if self.begun == self.minis {
-            self.least = unzigzag(varint(bytes, &mut self.at).ok_or(CUT_SHORT)?);
+            self.least = within(self.bits, unzigzag(varint(bytes, &mut self.at).ok_or(CUT_SHORT)?))?;
             self.widths = self.at;
             self.at += self.minis;
             self.begun = 0;
         }
         let width = *bytes.get(self.widths + self.begun).ok_or(CUT_SHORT)?;
         self.begun += 1;
-        if width > 64 {
-            return Err(PageError::Malformed("differences are packed with more than 64 bits"));
+        if width > self.bits {
+            return Err(PageError::Malformed("differences are packed with more bits than their type has"));
         }
         let values = self.per_mini.min(self.left);
         // The last mini-block is padded, but not by every writer.
@@ -173,7 +184,7 @@ mod tests {
         // 128 values a block in 4 mini-blocks, 8 values: 7 5 3 1 2 3 4 5
         let mut bytes = vec![0x80, 0x01, 4, 8, 14, 3, 2, 0, 0, 0];
         bytes.extend([0b1100_0000, 0b1111_1111, 0b11, 0, 0, 0, 0, 0]);
-        let mut deltas = Deltas::new(&bytes, 0).unwrap();
+        let mut deltas = Deltas::new(&bytes, 0, 64).unwrap();
         assert_eq!(deltas.end(&bytes).unwrap(), bytes.len());
         let mut out = [0; 8];
         deltas.read(&bytes, &mut out[..3]).unwrap();
@@ -181,16 +192,16 @@ mod tests {
         assert_eq!((out, deltas.left), ([7, 5, 3, 1, 2, 3, 4, 5], 0));
         assert!(deltas.read(&bytes, &mut [0]).is_err());
         // The padding may be missing, the values may not.
-        assert_eq!(Deltas::new(&bytes[..12], 0).unwrap().lengths(&bytes[..12], 8).unwrap()[7], 5);
-        assert!(Deltas::new(&bytes[..11], 0).unwrap().lengths(&bytes[..11], 8).is_err());
+        assert_eq!(Deltas::new(&bytes[..12], 0, 64).unwrap().lengths(&bytes[..12], 8).unwrap()[7], 5);
+        assert!(Deltas::new(&bytes[..11], 0, 64).unwrap().lengths(&bytes[..11], 8).is_err());
     }
 
     #[test]
     fn damaged_headers_are_refused() {
         for bytes in [&[0x80, 0x01, 0, 8, 14][..], &[0, 4, 8, 14], &[0x80, 0x01, 3, 8, 14], &[0x80], &[]] {
-            assert!(Deltas::new(bytes, 0).is_err());
+            assert!(Deltas::new(bytes, 0, 64).is_err());
         }
         let negative = [0x80, 0x01, 4, 1, 1];
-        assert!(Deltas::new(&negative, 0).unwrap().lengths(&negative, 1).is_err());
+        assert!(Deltas::new(&negative, 0, 64).unwrap().lengths(&negative, 1).is_err());
     }
 }

@@ -43,7 +43,7 @@ impl Strings {
                 return Ok(Self::Listed { pieces: same(length, count), next: 0, own: Some(own) });
             }
             (Encoding::DELTA_LENGTH_BYTE_ARRAY, None) => {
-                let lengths = Deltas::new(bytes, at)?;
+                let lengths = Deltas::new(bytes, at, 32)?;
                 let start = lengths.end(bytes)?;
                 (pieces_of(lengths.lengths(bytes, count)?, start, bytes.len())?, None)
             }
@@ -128,10 +128,10 @@ fn same(length: u32, count: usize) -> Vec<Piece> {
 
 /// Strings that share their front with the one before: written out.
 fn fronted(bytes: &[u8], at: usize, count: usize) -> Result<(Vec<Piece>, Vec<u8>)> {
-    let fronts = Deltas::new(bytes, at)?;
+    let fronts = Deltas::new(bytes, at, 32)?;
     let backs = fronts.end(bytes)?;
     let fronts = fronts.lengths(bytes, count)?;
-    let backs = Deltas::new(bytes, backs)?;
+    let backs = Deltas::new(bytes, backs, 32)?;
     let start = backs.end(bytes)?;
     let backs = pieces_of(backs.lengths(bytes, count)?, start, bytes.len())?;
     let total: u64 = fronts.iter().zip(&backs).map(|(front, (_, back))| u64::from(*front) + u64::from(*back)).sum();

@@ -162,9 +162,8 @@ impl Opening<'_> {
         let own = footer.schema();
         let field = |field: &datafusion::arrow::datatypes::FieldRef| {
             let leaf = parquet_column(footer.parquet_schema(), own, field.name());
-            let is_int96 = leaf.is_some_and(|(leaf, _)| {
-                footer.parquet_schema().column(leaf).physical_type() == PhysicalType::INT96
-            });
+            let is_int96 = leaf
+                .is_some_and(|(leaf, _)| footer.parquet_schema().column(leaf).physical_type() == PhysicalType::INT96);
             match of_files.field_with_name(field.name()) {
                 Ok(table) if reads_as(field.data_type(), table.data_type(), is_int96) => {
                     Arc::new(field.as_ref().clone().with_data_type(table.data_type().clone()))

@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::common::ScalarValue;
+use datafusion::datasource::physical_plan::ParquetFileMetrics;
 use datafusion::datasource::physical_plan::parquet::{
     BloomFilterStatistics, PagePruningAccessPlanFilter, ParquetAccessPlan, RowGroupAccessPlanFilter,
 };
-use datafusion::datasource::physical_plan::ParquetFileMetrics;
 use datafusion::error::Result;
 use datafusion::parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use datafusion::parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
@@ -140,7 +140,13 @@ impl ParquetScan {
         let mut access = RowGroupAccessPlanFilter::new(one);
         let unseen = datafusion::physical_plan::metrics::ExecutionPlanMetricsSet::new();
         let metrics = ParquetFileMetrics::new(0, "", &unseen);
-        access.prune_by_statistics(&file.schema, file.metadata.file_metadata().schema_descr(), groups, &pruning, &metrics);
+        access.prune_by_statistics(
+            &file.schema,
+            file.metadata.file_metadata().schema_descr(),
+            groups,
+            &pruning,
+            &metrics,
+        );
         !access.is_empty()
     }
 }

@@ -12,8 +12,8 @@ use datafusion::error::Result;
 use datafusion::parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 use datafusion::parquet::basic::Encoding;
 use datafusion::physical_plan::ExecutionPlan;
-use millpond_memory::recorder;
 use millpond_kernels::codegen::ir::Range as ValueRange;
+use millpond_memory::recorder;
 use millpond_parquet::{ColumnReader, Layout, Page, PageError, Pages, statistics, walk};
 
 use crate::column::scalar_integer;

@@ -60,6 +60,7 @@ impl Codes {
                 match code(index, codes, (most, *needed)) {
                     _ if !*needed && codes.nearly_all_different() => texts.push((self.source, index)),
                     Ok(codes) => coded.push(Some(codes)),
+                    Err(Failure::Texts(_)) => texts.push((self.source, index)),
                     Err(_) if !*needed && codes.is_full() => texts.push((self.source, index)),
                     Err(failure) => return Err(failure),
                 }

@@ -19,8 +19,8 @@ use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows};
 use millpond_memory::{DeviceBuffer, HostKind, MemoryError, Reservation, Stream, recorder};
 use tokio::sync::{RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit};
 
-use crate::column::{ColumnInfo, storage};
 use crate::column::layout::ExtentLayout;
+use crate::column::{ColumnInfo, storage};
 use crate::error::EngineError;
 use crate::metric;
 use crate::options::Fallback;
@@ -103,12 +103,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Sending {
-    pub fn new(
-        segment: &Arc<SegmentRun>,
-        source: usize,
-        feeders: usize,
-        metrics: &ExecutionPlanMetricsSet,
-    ) -> Self {
+    pub fn new(segment: &Arc<SegmentRun>, source: usize, feeders: usize, metrics: &ExecutionPlanMetricsSet) -> Self {
         let run = &segment.run;
         let share = feeders.clamp(*FEEDERS.start(), *FEEDERS.end());
         let batch_bytes = run.options.batch_bytes / (share / FEEDERS.start());

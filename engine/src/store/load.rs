@@ -12,8 +12,8 @@
 //! Ends     with an error of the file or of the device nothing stays; dropped, its readers end.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use datafusion::arrow::array::{Array, ArrayRef, UInt32Array};
 use datafusion::arrow::datatypes::DataType;
@@ -45,7 +45,7 @@ use crate::workers::off_workers;
 
 /// Rows of a chunk, at most, where DataFusion reads, and where the decoder does.
 const CHUNK_ROWS: usize = 1 << 17;
-const UNIT_ROWS: usize = 1 << 20;
+const UNIT_ROWS: usize = 1 << 18;
 
 /// A column to be read.
 #[derive(Debug, Clone)]
@@ -288,11 +288,7 @@ impl Loading {
     }
 
     /// Decodes rows: each column in the width that its chunks' statistics promise, else in its own.
-    fn decode(
-        &self,
-        decoding: &Decoding<'_>,
-        own: &mut [Option<ReaderCodes>],
-    ) -> Result<Vec<Decoded>, Undecoded> {
+    fn decode(&self, decoding: &Decoding<'_>, own: &mut [Option<ReaderCodes>]) -> Result<Vec<Decoded>, Undecoded> {
         let _step = recorder::step(step::DECODE);
         let mut decoded = Vec::with_capacity(self.wanted.len());
         for (column, (wanted, own)) in self.wanted.iter().zip(own).enumerate() {
@@ -306,7 +302,8 @@ impl Loading {
                     }
                     let of = one(Target::Codes, true, Some(&mut Interning::new(own, wanted.most, wanted.needed)));
                     let full = matches!(of, Err(Undecoded::Codes(_))) && own.is_full();
-                    if !wanted.needed && (full || own.nearly_all_different()) {
+                    let given_up = matches!(of, Err(Undecoded::Codes(Failure::Texts(_))));
+                    if given_up || !wanted.needed && (full || own.nearly_all_different()) {
                         self.texts[column].store(true, Ordering::Relaxed);
                         continue;
                     }

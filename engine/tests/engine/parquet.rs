@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use millpond::datafusion::arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use millpond::datafusion::arrow::datatypes::DataType;
 use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::datasource::file_format::parquet::ParquetFormat;
 use millpond::datafusion::datasource::listing::ListingOptions;
-use millpond::datafusion::arrow::datatypes::DataType;
 use millpond::datafusion::parquet::arrow::ArrowWriter;
 use millpond::datafusion::parquet::basic::Compression;
 use millpond::datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
@@ -111,7 +111,8 @@ const ALL: &str = "SELECT * FROM t WHERE id >= 0";
 async fn every_type_in_every_page_version_and_codec_is_decoded() {
     let folder = tempfile::tempdir().expect("a folder");
     let versions = [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0];
-    let codecs = [Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::LZ4_RAW, Compression::ZSTD(Default::default())];
+    let codecs =
+        [Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::LZ4_RAW, Compression::ZSTD(Default::default())];
     for (at, version) in versions.into_iter().enumerate() {
         for (codec, compression) in codecs.into_iter().enumerate() {
             for statistics in [EnabledStatistics::Chunk, EnabledStatistics::None] {
@@ -131,7 +132,11 @@ async fn every_type_in_every_page_version_and_codec_is_decoded() {
                 assert_eq!(counted(&result, "files_by_datafusion"), 0, "{:?}", result.report.notes);
                 let on_device = counted(&result, "columns_decoded_on_device");
                 let has_kernels = !matches!(compression, Compression::ZSTD(_));
-                assert_eq!(on_device > 0, has_kernels, "{version:?} {compression:?}: {on_device} columns on the device");
+                assert_eq!(
+                    on_device > 0,
+                    has_kernels,
+                    "{version:?} {compression:?}: {on_device} columns on the device"
+                );
             }
         }
     }
@@ -142,8 +147,9 @@ async fn every_scan_of_tpch_is_decoded() {
     let cpu = parquet_session(DeviceChoice::Cpu, Fallback::Error, config(4), &data("0.001")).await;
     let session = parquet_session(DeviceChoice::Sim, Fallback::Error, config(4), &data("0.001")).await;
     set(&session, "millpond.cache = off").await;
-    for ((number, sql), (decoder, values)) in
-        queries().into_iter().flat_map(|query| [("host", 0), ("host", 3), ("device", 0), ("device", 3)].map(|how| (query.clone(), how)))
+    for ((number, sql), (decoder, values)) in queries()
+        .into_iter()
+        .flat_map(|query| [("host", 0), ("host", 3), ("device", 0), ("device", 3)].map(|how| (query.clone(), how)))
     {
         set(&session, &format!("millpond.parquet_decoder = {decoder}")).await;
         set(&session, &format!("millpond.debug_dictionary_values = {values}")).await;
@@ -174,10 +180,16 @@ async fn files_of_other_schemas_are_read_by_who_can() {
         let batch = RecordBatch::try_from_iter_with_nullable(nullable).expect("columns of one length");
         write(&folder.path().join(name), &[batch], small_pages().build());
     };
-    file("a.parquet", vec![("id", ids(0, 1000)), ("x", Arc::new((0..1000).collect::<Int64Array>())), ("s", names(1000, 7))]);
+    file(
+        "a.parquet",
+        vec![("id", ids(0, 1000)), ("x", Arc::new((0..1000).collect::<Int64Array>())), ("s", names(1000, 7))],
+    );
     // Another order of columns, one that lacks, one of another type.
     file("b.parquet", vec![("s", names(700, 5)), ("id", ids(1000, 700))]);
-    file("c.parquet", vec![("id", ids(2000, 600)), ("x", Arc::new((0..600).collect::<Int32Array>())), ("s", names(600, 3))]);
+    file(
+        "c.parquet",
+        vec![("id", ids(2000, 600)), ("x", Arc::new((0..600).collect::<Int32Array>())), ("s", names(600, 3))],
+    );
     let over = async |device| {
         let session = session_with(device, 3, Fallback::Allow);
         let path = folder.path().to_str().expect("a UTF-8 path");
@@ -238,7 +250,8 @@ async fn rows_are_left_out_as_datafusion_leaves_them_out() {
     let path = folder.path().join("t.parquet");
     let rows = 4000;
     let hashed: ArrayRef = Arc::new((0..rows).map(|row| row * 7919 % 100_003).collect::<Int64Array>());
-    let batch = RecordBatch::try_from_iter([("id", ids(0, rows)), ("h", hashed), ("s", names(rows, 11))]).expect("rows");
+    let batch =
+        RecordBatch::try_from_iter([("id", ids(0, rows)), ("h", hashed), ("s", names(rows, 11))]).expect("rows");
     write(&path, &[batch], small_pages().set_bloom_filter_enabled(true).build());
     let (cpu, sim) = (over(DeviceChoice::Cpu, &path).await, over(DeviceChoice::Sim, &path).await);
     for (sql, most) in [
@@ -302,11 +315,18 @@ async fn wrong_bytes_are_datafusions_to_name() {
             set(&sim, &format!("millpond.cache = {cache}")).await;
             match (&expected, sim.execute(ALL).await) {
                 (Ok(expected), Ok(result)) => {
-                    let (a, b) = (Answer::new(&expected.schema, &expected.batches), Answer::new(&result.schema, &result.batches));
+                    let (a, b) = (
+                        Answer::new(&expected.schema, &expected.batches),
+                        Answer::new(&result.schema, &result.batches),
+                    );
                     assert_eq!(a.difference(&b, false), None, "byte {at}, cache {cache}");
                 }
-                (Err(expected), Err(error)) => assert_eq!(error.to_string(), expected.to_string(), "byte {at}, cache {cache}"),
-                (expected, result) => panic!("byte {at}, cache {cache}: {:?} {:?}", expected.as_ref().err(), result.err()),
+                (Err(expected), Err(error)) => {
+                    assert_eq!(error.to_string(), expected.to_string(), "byte {at}, cache {cache}")
+                }
+                (expected, result) => {
+                    panic!("byte {at}, cache {cache}: {:?} {:?}", expected.as_ref().err(), result.err())
+                }
             }
         }
     }
@@ -327,7 +347,11 @@ async fn a_file_that_changes_or_shrinks_is_named() {
             true => fs::write(&path, &bytes[..bytes.len() / 3]).expect("the file is cut"),
             false => write(&path, &[rows(7), rows(9)], small_pages().build()),
         }
-        let error = sim.execute_plan(planned).await.err().unwrap_or_else(|| panic!("cut: {cut}: rows of a file that has changed"));
+        let error = sim
+            .execute_plan(planned)
+            .await
+            .err()
+            .unwrap_or_else(|| panic!("cut: {cut}: rows of a file that has changed"));
         let message = error.to_string();
         assert!(message.contains("t.parquet has changed since the query was planned"), "cut: {cut}: {message}");
     }

@@ -311,7 +311,9 @@ async fn q1_and_q6_keep_their_counts() {
                 // Feeders take row groups as they come to them, so one may have none.
                 (0, _) => assert!((1..=4).contains(&extents), "{extents} extents of 4 readers"),
                 // The last rows of a row group go up alone.
-                (rows, _) => assert!((fed_rows.div_ceil(rows)..=fed_rows.div_ceil(rows) + 4).contains(&extents), "{extents}"),
+                (rows, _) => {
+                    assert!((fed_rows.div_ceil(rows)..=fed_rows.div_ceil(rows) + 4).contains(&extents), "{extents}")
+                }
             }
             let report = &result.report;
             let what = format!("Q{number} with {extents} extents of {feeders} feeders: {report:?}");

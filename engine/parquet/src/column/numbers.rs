@@ -245,7 +245,10 @@ impl<N: Decode + Send> Column for Numbers<N> {
             Encoding::BYTE_STREAM_SPLIT if self.kind.fixed_bytes().is_some_and(|bytes| bytes != 12) => {
                 Source::Split { at, next: 0 }
             }
-            Encoding::DELTA_BINARY_PACKED if is_whole => Source::Deltas(Deltas::new(body, at)?),
+            Encoding::DELTA_BINARY_PACKED if is_whole => {
+                let bits = if matches!(self.kind, Kind::Int64 | Kind::UInt64) { 64 } else { 32 };
+                Source::Deltas(Deltas::new(body, at, bits)?)
+            }
             Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY => Source::Codes(coded(body, at)?),
             _ if is_digits => Source::Digits(Strings::new(self.kind, encoding, body, at, count)?),
             _ => return Err(unknown().into()),

@@ -86,11 +86,7 @@ impl Sending {
     ///
     /// # Errors
     /// [`Failure::Ranges`] where statistics were wrong, the device's where it is lost, the pipeline's.
-    pub(super) async fn decode_up(
-        &self,
-        decoding: &Decoding<'_>,
-        columns: &Columns,
-    ) -> Result<Sent, Failure> {
+    pub(super) async fn decode_up(&self, decoding: &Decoding<'_>, columns: &Columns) -> Result<Sent, Failure> {
         let turn = self.turn().await?;
         match self.decode_in_turn(decoding, columns, turn.stream()).await {
             Err(failure) if failure.is_out_of_memory() => Ok(Sent::No),
@@ -148,7 +144,7 @@ impl Sending {
             return Ok(Sent::No);
         }
         let mut pinned = run.engine.pinned.take(HostKind::Upload, end).await?;
-        let errors = columns.pages() * 4 + 4096 + columns.device.len() * 64;
+        let errors = columns.pages() * 4 + 4096;
         let home = run.engine.pinned.take(HostKind::Download, errors).await?;
         let base = |spec: &ColumnSpec| match spec.has_base {
             true => spec.ty.range.and_then(|range| i64::try_from(range.low).ok()).unwrap_or(0),
@@ -228,7 +224,11 @@ impl Sending {
         if let Some(error) = outcome.errors.first() {
             tracing::debug!(file = ?decoding.units.file(), "not decoded on the device: {error:?}");
             let lied = |fault: Fault| matches!(fault, Fault::Range | Fault::Null);
-            return if outcome.errors.iter().any(|error| lied(error.fault)) { Err(Failure::Ranges) } else { Ok(Sent::No) };
+            return if outcome.errors.iter().any(|error| lied(error.fault)) {
+                Err(Failure::Ranges)
+            } else {
+                Ok(Sent::No)
+            };
         }
         drop((up, room));
         let input = ExtentInput { rows: ExtentRows::Known(rows as u64), columns: inputs };

@@ -49,7 +49,8 @@ pub(super) async fn feed(
     metrics: &ExecutionPlanMetricsSet,
 ) -> Result<(), Failure> {
     let run = &segment.run;
-    let scan = ParquetScan::of(input).map_err(|_| EngineError::internal("the scan was looked at when it was placed"))?;
+    let scan =
+        ParquetScan::of(input).map_err(|_| EngineError::internal("the scan was looked at when it was placed"))?;
     let used = &run.prepared.used[source];
     let opening = {
         let (scan, used, task, metrics) = (scan.clone(), used.clone(), Arc::clone(&run.task), metrics.clone());

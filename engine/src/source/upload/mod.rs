@@ -35,8 +35,8 @@ use crate::program::failure::Failure;
 use crate::program::segments::{Open, Segments};
 use crate::reason::Reason;
 use crate::source::reset::ready_again;
-use crate::source::stored::stored;
 use crate::source::same::same_scan;
+use crate::source::stored::stored;
 use crate::subqueries::Subqueries;
 
 /// Feeds a CPU plan to the device.
