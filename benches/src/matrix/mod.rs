@@ -51,7 +51,7 @@ impl Input {
                 files.push(Input::File(path));
             }
         }
-        files.sort_by(|a, b| a.name().cmp(&b.name()));
+        files.sort_by_key(Input::name);
         Ok(files)
     }
 
@@ -179,7 +179,7 @@ async fn work(shared: Arc<Shared>, say: impl Fn(&str)) -> Result<Summary> {
         let Some(input) = shared.inputs.get(at).filter(|_| shared.found.load(Ordering::Relaxed) < differences) else {
             return Ok(summary);
         };
-        if at > 0 && at % 100 == 0 {
+        if at > 0 && at.is_multiple_of(100) {
             say(&format!("{at} of {} files", shared.inputs.len()));
         }
         let path = match input {

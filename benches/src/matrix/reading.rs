@@ -30,7 +30,7 @@ impl Reading {
             page_index: rng.chance(70),
             coerce_int96: rng.pick(&["us", "ns"]),
             repartition: rng.chance(25),
-            batch_rows: if number % 7 == 0 { 64 } else { 0 },
+            batch_rows: if number.is_multiple_of(7) { 64 } else { 0 },
         }
     }
 

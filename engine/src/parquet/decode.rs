@@ -435,7 +435,7 @@ fn constant(
 /// Sets the first `rows` bits of zeroed bytes.
 fn set_bits(bits: &mut [u8], rows: usize) {
     bits[..rows / 8].fill(0xff);
-    if rows % 8 > 0 {
+    if !rows.is_multiple_of(8) {
         bits[rows / 8] = (1 << (rows % 8)) - 1;
     }
 }
