@@ -2,7 +2,7 @@
 //!
 //!   DataSourceExec: file_groups, projection=[b, a], predicate=b > 3 ──► ParquetScan { columns of the table, predicate, options }
 //!
-//! Left to DataFusion  computed columns, filters that the scan itself applies, rows chosen from outside, encryption, readers of others.
+//! Left to DataFusion  limits, computed columns, filters that the scan itself applies, rows chosen from outside, encryption, readers of others.
 
 use std::sync::Arc;
 
@@ -36,8 +36,6 @@ pub(crate) struct ParquetScan {
     source: ParquetSource,
     /// Which column of the table each of the scan's is: columns of the files, then partition columns.
     pub columns: Vec<usize>,
-    /// Rows of the scan, at most.
-    pub limit: Option<usize>,
 }
 
 /// How the files of a scan, or of one of its partitions, are read.
@@ -87,8 +85,9 @@ impl ParquetScan {
         if options.global.pushdown_filters && FileSource::filter(source).is_some() {
             return refused("the scan itself filters rows");
         }
-        if config.limit.is_some() && (config.preserve_order || !config.output_ordering.is_empty()) {
-            return refused("it stops after some rows of an order");
+        // Its rows are counted over all files, also those that DataFusion reads.
+        if config.limit.is_some() {
+            return refused("it stops after some rows");
         }
         let chosen = |file: &PartitionedFile| !file.extensions.is_empty() || file.arrow_schema.is_some();
         if config.file_groups.iter().flat_map(FileGroup::iter).any(chosen) {
@@ -99,7 +98,7 @@ impl ParquetScan {
         let columns = projection.iter().map(|one| column(&one.expr)).collect::<Option<Vec<usize>>>();
         let Some(columns) = columns else { return refused("it computes columns") };
         let (config, source) = (config.clone(), source.clone());
-        Ok(Self { limit: config.limit, columns, config, source })
+        Ok(Self { columns, config, source })
     }
 
     /// Partitions of the scan.

@@ -199,6 +199,10 @@ async fn files_of_other_schemas_are_read_by_who_can() {
         session
     };
     let (cpu, sim) = (over(DeviceChoice::Cpu).await, over(DeviceChoice::Sim).await);
+    // Rows are counted over all files, whoever reads them.
+    for limit in [5, 900, 1700, 2200] {
+        same(&cpu, &sim, &format!("SELECT count(*), count(id) FROM (SELECT id FROM t LIMIT {limit})")).await;
+    }
     let result = same(&cpu, &sim, ALL).await;
     assert_eq!(counted(&result, "files_by_datafusion"), 1);
     let notes = result.report.notes.join("\n");

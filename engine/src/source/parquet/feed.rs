@@ -10,7 +10,6 @@
 //! Memory   the session's pool counts what a feeder holds; short of it a feeder decodes fewer rows at once.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::physical_plan::ExecutionPlan;
@@ -62,7 +61,6 @@ pub(super) async fn feed(
     let feeders = readers.min(units.len().max(1));
     let feeding = Arc::new(Feeding {
         sending: Sending::new(segment, source, feeders, metrics),
-        left: AtomicUsize::new(scan.limit.unwrap_or(usize::MAX)),
         is_told_more: scan.is_told_more(),
         on_device: match run.options.parquet_decoder {
             ParquetDecoder::Auto => !run.engine.is_simulated(),
@@ -100,8 +98,6 @@ struct Feeding {
     sending: Sending,
     scan: ParquetScan,
     units: Mutex<VecDeque<Units>>,
-    /// Rows that the scan has still to give.
-    left: AtomicUsize,
     /// Operators above may leave out row groups while others are read.
     is_told_more: bool,
     /// Pages go up as the file has them, where the device has kernels for them.
@@ -142,7 +138,7 @@ impl Feeding {
         let mut codes = Codes::of(run, self.sending.source);
         let mut held = run.host_memory("scan");
         while let Some(mut units) = self.next() {
-            if self.sending.segment.has_enough() || self.left.load(Ordering::Relaxed) == 0 {
+            if self.sending.segment.has_enough() {
                 return Ok(());
             }
             if self.is_told_more {
@@ -188,8 +184,7 @@ impl Feeding {
         let row_bytes = self.row_bytes(units, columns, used);
         while *sent < units.rows() {
             let rows = self.rows_now((units.rows() - *sent) as usize, row_bytes, held)?;
-            let rows = self.take_left(rows);
-            if rows == 0 || self.sending.segment.has_enough() {
+            if self.sending.segment.has_enough() {
                 return Ok(());
             }
             let parts = units.parts(*sent, rows as u64);
@@ -257,13 +252,6 @@ impl Feeding {
             rows = (rows / 2).max(LEAST_ROWS);
         }
         Ok(rows)
-    }
-
-    /// So many rows, or fewer where the scan stops before.
-    fn take_left(&self, rows: usize) -> usize {
-        let take = |left: usize| Some(left - rows.min(left));
-        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        rows.min(before.unwrap_or(0))
     }
 
     /// Decodes rows, but for the columns that the device will: columns of codes first, which may find that they are better off without.
