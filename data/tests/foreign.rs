@@ -91,14 +91,3 @@ fn broken_files_never_panic() {
         .collect();
     assert_eq!(read, [21_186]);
 }
-
-#[test]
-#[ignore = "reads the folder that MILLPOND_PARQUET_FILES names, such as all files of make.py or a clone of parquet-testing"]
-fn folder_of_the_environment_is_read() {
-    let folder = PathBuf::from(std::env::var_os("MILLPOND_PARQUET_FILES").expect("MILLPOND_PARQUET_FILES"));
-    let files = files(&folder);
-    let errors = files.iter().filter_map(|path| Some(format!("{}: {}", path.display(), read(path).err()?)));
-    let errors: Vec<String> = errors.collect();
-    println!("{} files, of which parquet-rs refuses {}", files.len(), errors.len());
-    errors.iter().for_each(|line| println!("{line}"));
-}

@@ -102,7 +102,7 @@ impl Counts {
         }
     }
 
-    /// Counts a note, whatever numbers it has.
+    /// Counts a note; notes that differ in numbers alone count as one.
     fn note(&mut self, note: &str) {
         let numbers = note.split(' ').map(|word| if word.parse::<u64>().is_ok() { "N" } else { word });
         *self.notes.entry(numbers.collect::<Vec<_>>().join(" ")).or_default() += 1;

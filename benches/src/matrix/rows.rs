@@ -4,7 +4,7 @@
 //!   batches ──► one batch ──► sorted by row_id, or by all columns ──► equal bytes?  else the first row that differs
 //! ```
 //!
-//! NULL    equals NULL, whatever bytes lie below it.
+//! NULL    equals NULL; the bytes below it are not compared.
 //! Floats  are equal when their bits are: NaN equals a NaN of the same payload, and the two zeros differ.
 //! Types   must be the same, and the names of columns.
 

@@ -83,7 +83,7 @@ pub(crate) enum Cut {
     U16,
 }
 
-/// What a column of the file is, whatever it becomes.
+/// The logical type of a column of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Logical {
     Integer {

@@ -56,7 +56,12 @@ impl Deltas {
         let mut number = || varint(bytes, &mut at).ok_or(CUT_SHORT);
         let (block, minis, values) = (number()?, number()?, number()?);
         let first = number()?;
-        let is_sane = block > 0 && minis > 0 && block % minis == 0 && (block / minis) % 8 == 0 && block <= 1 << 30;
+        let is_sane = block > 0
+            && minis > 0
+            && block % 128 == 0
+            && block % minis == 0
+            && (block / minis) % 32 == 0
+            && block <= 1 << 30;
         if !is_sane || minis > 1 << 20 || values > 1 << 32 {
             return Err(PageError::Malformed("blocks of differences have no sane size"));
         }

@@ -16,7 +16,7 @@ pub struct Facts {
     /// Of the valid values, where they are integers. Of codes: 0 and the largest code of any string that was offered, used
     /// or not.
     pub range: Option<(i128, i128)>,
-    /// No integer is smaller than one before it, and none is NULL. False may mean that nobody looked.
+    /// No integer is smaller than one before it, and none is NULL. False may also mean that it was not tested.
     pub sorted: bool,
     /// The same, and none is equal to one before it.
     pub ascending: bool,

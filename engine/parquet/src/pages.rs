@@ -152,7 +152,7 @@ impl Header {
         Ok((header, reader.at))
     }
 
-    /// The page whose body lies at `bytes`; `None` of index pages, which nobody reads.
+    /// The page whose body lies at `bytes`; `None` of index pages, which are not read.
     fn page(self, bytes: Range<usize>, at: usize) -> Result<Option<Page>> {
         let refused = |what| PageError::Header { at, what };
         let (kind, body) = match self.kind {

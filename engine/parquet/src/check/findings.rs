@@ -30,7 +30,7 @@ pub struct Finding {
     pub columns: Vec<String>,
     /// What is so, with its number.
     pub what: String,
-    /// Estimated seconds that a scan of all columns takes longer; `None` where nobody estimates it.
+    /// Estimated seconds that a scan of all columns takes longer; `None` where there is no estimate.
     pub seconds: Option<f64>,
     pub way_out: WayOut,
 }

@@ -379,7 +379,7 @@ fn look(opened: &Opened, job: &Job, footers_only: bool) -> Result<Chunk, FileErr
     let is_bounded = statistics
         .is_some_and(|statistics| statistics.min_bytes_opt().is_some() || statistics.max_bytes_opt().is_some());
     let is_all_null = nulls == Some(meta.num_values().max(0) as u64);
-    // Floats may all be NaN, and then have no bounds; INT96 has none that anybody trusts.
+    // Floats may all be NaN, and then have no bounds; the bounds of INT96 cannot be trusted.
     let has_bounds = match meta.column_type() {
         Physical::INT96 => true,
         Physical::FLOAT | Physical::DOUBLE => statistics.is_some(),
@@ -421,7 +421,7 @@ fn look(opened: &Opened, job: &Job, footers_only: bool) -> Result<Chunk, FileErr
 impl Chunk {
     fn by_footer(&mut self, meta: &ColumnChunkMetaData, index: Option<&OffsetIndexMetaData>) {
         self.pages = index.map(|index| index.page_locations().len() as u64);
-        // Without statistics of encodings nobody knows which of them the data pages have.
+        // Without statistics of encodings it is unknown which of them the data pages have.
         let encodings: Option<Vec<Encoding>> = meta.page_encoding_stats_mask().map(|mask| mask.encodings().collect());
         for encoding in encodings.iter().flatten() {
             *self.encodings.entry(encoding.to_string()).or_default() += 1;
