@@ -422,7 +422,7 @@ options! {
         pub cache_host_bytes: usize, default = 0
         /// Seconds for which it holds what a remote store said of a table's files: within them, a file that has changed is not noticed; 0 asks before each run. Local files are always looked at.
         pub cache_check_seconds: u32, default = 0
-        /// Who decodes Parquet pages of columns that do not stay: auto (the device, where it has kernels for them; on the simulated device the host), host, or device.
+        /// Who decodes Parquet pages: auto (the device, where it has kernels for them; on the simulated device the host), host, or device.
         pub parquet_decoder: ParquetDecoder, default = ParquetDecoder::Auto
         /// Bytes of a stored column of strings without a dictionary, offsets among them, beyond which its offsets have 64 bits, for tests; 0 means 2 GiB.
         pub debug_cache_text_bytes: usize, default = 0

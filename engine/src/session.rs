@@ -424,8 +424,13 @@ impl Millpond {
         self.plans.plans_found()
     }
 
-    /// Where columns stay on the device, plans of statements are kept, too.
+    /// Where there is a device that works, plans of statements are kept.
     fn keeps_plans(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| !engine.device().is_lost())
+    }
+
+    /// Columns stay on the device.
+    fn keeps_columns(&self) -> bool {
         let state = self.context.state_ref();
         let state = state.read();
         let options = state.config_options().extensions.get::<MillpondOptions>();

@@ -4,7 +4,7 @@
 //   descriptors   header │ columns │ dictionaries │ pages │ work lists           written by the host; parquet/descriptors.rs has the same
 //   staging       bytes of pages as the file has them
 //   scratch       states │ bytes of decompressed pages │ validity, prefixes, runs of each page
-//   results       tickets │ error words                                          zeroed before, read by the host
+//   results       tickets │ error words │ facts                                  zeroed before, read by the host
 //
 // Bytes     whatever they are, nothing is read outside a page but up to 16 bytes behind it, and nothing is written outside its room
 // Errors    the first one of a page wins; its rows become zeros from there on
@@ -32,23 +32,31 @@ enum Fault : u32 {
   BAD_LENGTH,  // a text that is longer than what is left
   BAD_ROOM,    // more bytes of texts than there is room for
   BAD_DELTA,   // a header of deltas that makes no sense
-  BAD_BYTE,    // a byte that is not ASCII, in a column where all have to be
+  BAD_UTF8,    // a text that is not UTF-8, in a column of characters
 };
 enum Stage : u32 { DECOMPRESS, PREPARE, UNPACK, FIXED_VALUES, TEXTS, DELTAS };
 
 struct Header {
-  u32 columns, columns_at, dictionaries, dictionaries_at, pages, pages_at, errors_at;
+  u32 columns, columns_at, dictionaries, dictionaries_at, pages, pages_at, errors_at, facts_at;
 };
-static_assert(sizeof(Header) == 28, "parquet/descriptors.rs has the same size");
 
 struct Column {
   u64 values, validity; // addresses; no validity: 0
   u64 bytes, room;      // of texts
-  i64 base, low, high;  // what is subtracted, and between what values lie before that; texts: the largest byte
+  i64 base, low, high;  // what is subtracted, and between what values lie before that
+  u64 rows;
   u32 source, width_in, width_out, first_offset; // width_out: 0 for bits
-  u32 pages, pages_at;                           // texts: their pages in the order of rows
+  u32 stored, utf8, pages, pages_at;             // kind of what is stored; texts: are characters, their pages in the order of rows
 };
-static_assert(sizeof(Column) == 80, "parquet/descriptors.rs has the same size");
+static_assert(sizeof(Column) == 96, "parquet/descriptors.rs has the same size");
+
+// What is true of a column's rows.
+struct Facts {
+  u64 present, least, most; // complement of the smallest key; the largest key
+  u64 falls, rises;         // rows smaller, and larger, than the row before
+  u64 text_bytes;
+};
+static_assert(sizeof(Facts) == 48, "parquet/descriptors.rs has the same size");
 
 struct Dictionary {
   u64 values, bytes; // numbers: a table; texts: offsets of u32 and bytes
@@ -103,6 +111,7 @@ struct Batch {
   __device__ const Page &page(u32 i) const { return ((const Page *)(descriptors + header().pages_at))[i]; }
   __device__ State &state(u32 i) const { return ((State *)scratch)[i]; }
   __device__ u32 *error(u32 page) const { return (u32 *)(results + header().errors_at) + page; }
+  __device__ Facts *facts(u32 column) const { return (Facts *)(results + header().facts_at) + column; }
 };
 
 __device__ inline void raise(u32 *error, Fault fault, Stage stage, u64 position) {

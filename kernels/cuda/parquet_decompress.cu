@@ -8,6 +8,7 @@
 // Launch    PARQUET_PAGE_THREADS threads, two warps; a grid of any size, pages by a ticket, largest first. The first warp parses what the second copies next
 // Traffic   compressed bytes read once; of the output, what copies reach back to is read again
 // Copies    from bytes of the same 128 are chains within these: pointers double until each byte knows the first of its chain
+// Pieces    of a page that do not reach back before themselves are decompressed apart, each by a block of its own
 // Literals  of more than 64 bytes are copied by whole words; a page that is one literal is not copied at all
 // After     cuDF's unsnap (warps that parse and copy), CODAG (arXiv 2307.03760)
 #include "parquet.cuh"
@@ -27,6 +28,12 @@ __shared__ __align__(16) u32 shared_ring[RING_WORDS];
 __shared__ __align__(16) Elements shared_elements[2];
 __shared__ __align__(16) u8 chunk_bytes[128], chunk_from[128];
 __shared__ u32 shared_ticket;
+
+// Compressed bytes of a page, behind its levels, and where they go.
+struct Piece {
+  u32 page, at, bytes, out, raw; // at: 0 for a whole page, sizes in front included
+};
+static_assert(sizeof(Piece) == 20, "parquet/descriptors.rs has the same size");
 
 // What both codecs know of a page while they parse it.
 struct Parse {
@@ -361,18 +368,19 @@ __device__ inline void copy_elements(const u8 *in, u8 *out, const Elements &from
   }
 }
 
-// Opens a page: true if it has to be decompressed. Warp 0 comes here.
-template <Codec CODEC> __device__ inline bool open(const Batch &batch, const Page &page, u32 number, Parse &p) {
-  State &state = batch.state(number);
-  const u8 *in = batch.staging + page.source + page.level_bytes;
-  u32 bytes = page.compressed - page.level_bytes;
-  p.raw = page.raw - page.level_bytes;
-  p.error = batch.error(number);
+// Opens a piece: true if it has to be decompressed. Warp 0 comes here.
+template <Codec CODEC> __device__ inline bool open(const Batch &batch, const Page &page, const Piece &piece, Parse &p) {
+  State &state = batch.state(piece.page);
+  const u8 *in = batch.staging + page.source + page.level_bytes + piece.at;
+  u32 bytes = piece.bytes;
+  bool whole = piece.at == 0;
+  p.raw = piece.raw;
+  p.error = batch.error(piece.page);
   p.out = 0;
   p.half = false;
   u32 start = 0, size = p.raw;
-  if (lane_id() == 0) state.data = (u64)(batch.scratch + page.scratch);
-  if (CODEC == SNAPPY && !(varint(in, start, bytes, size) && size == p.raw && (start < bytes || size == 0))) {
+  if (lane_id() == 0 && piece.out == 0) state.data = (u64)(batch.scratch + page.scratch);
+  if (CODEC == SNAPPY && whole && !(varint(in, start, bytes, size) && size == p.raw && (start < bytes || size == 0))) {
     p.at = p.end = 0;
     p.fail(BAD_SIZE);
     return false;
@@ -382,7 +390,7 @@ template <Codec CODEC> __device__ inline bool open(const Batch &batch, const Pag
     if (p.raw != 0) p.fail(BAD_SIZE);
     return false;
   }
-  if (CODEC == SNAPPY) {
+  if (CODEC == SNAPPY && whole) {
     u64 word = 0;
     for (u32 i = 0; i < 5 && start + i < bytes; i++) word |= (u64)in[start + i] << (8 * i);
     Tag tag(word);
@@ -398,7 +406,7 @@ template <Codec CODEC> __device__ inline bool open(const Batch &batch, const Pag
 }
 
 template <Codec CODEC> __device__ inline void decompress(const Batch &batch, u32 list_at, u32 count, u32 ticket_at) {
-  const u32 *list = (const u32 *)(batch.descriptors + list_at);
+  const Piece *list = (const Piece *)(batch.descriptors + list_at);
   u32 *ticket = (u32 *)batch.results + ticket_at;
   u32 warp = threadIdx.x / 32, lane = lane_id();
 #pragma unroll 1
@@ -407,12 +415,12 @@ template <Codec CODEC> __device__ inline void decompress(const Batch &batch, u32
     if (threadIdx.x == 0) shared_ticket = atomicAdd(ticket, 1u);
     __syncthreads();
     if (shared_ticket >= count) return;
-    u32 number = list[shared_ticket];
-    const Page &page = batch.page(number);
-    const u8 *in = batch.staging + page.source + page.level_bytes;
-    u8 *out = batch.scratch + page.scratch;
+    const Piece &piece = list[shared_ticket];
+    const Page &page = batch.page(piece.page);
+    const u8 *in = batch.staging + page.source + page.level_bytes + piece.at;
+    u8 *out = batch.scratch + page.scratch + piece.out;
     Parse p;
-    bool parsing = warp == 0 && open<CODEC>(batch, page, number, p);
+    bool parsing = warp == 0 && open<CODEC>(batch, page, piece, p);
     if (warp == 0 && !parsing && lane == 0) {
       Elements &none = shared_elements[0];
       none.begin = none.end = none.long_bytes = 0;
@@ -430,7 +438,7 @@ template <Codec CODEC> __device__ inline void decompress(const Batch &batch, u32
       if (elements.last) break;
     }
     // Readers go a little over the end.
-    if (warp == 1) out[page.raw - page.level_bytes + lane] = 0;
+    if (warp == 1 && piece.out + piece.raw == page.raw - page.level_bytes) out[piece.raw + lane] = 0;
   }
 }
 

@@ -7,6 +7,7 @@
 //
 // Launch    measure: a warp per page; place: a warp per column; gather: a warp per SEGMENT of rows
 // Chain     each length of a plain page says where the next one lies: one warp follows it, through a window that is loaded ahead
+// UTF-8     in a column of characters: texts of 4,096 rows with a byte above 127 among them are checked, each by a lane
 // Traffic   the page twice, eight bytes a row between the launches, what is written
 #include "parquet.cuh"
 
@@ -188,7 +189,34 @@ parquet_texts_place(const u8 *descriptors, const u8 *staging, u8 *scratch, u8 *r
     }
     sum = __shfl_sync(FULL, end, 31);
   }
-  if (lane == 0 && column.pages) *(u32 *)column.values = column.first_offset;
+  if (lane == 0 && column.pages) {
+    *(u32 *)column.values = column.first_offset;
+    batch.facts(list[i])->text_bytes = min(sum, most);
+  }
+}
+
+// Whether a text is UTF-8: Unicode 16, table 3-7.
+__device__ inline bool is_utf8(const u8 *at, u32 bytes) {
+  u32 i = 0;
+#pragma unroll 1
+  while (i < bytes) {
+    u32 byte = at[i++], low = 0x80, high = 0xbf, more;
+    if (byte < 0x80) continue;
+    if (byte < 0xc2 || byte > 0xf4) return false;
+    more = byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
+    if (byte == 0xe0) low = 0xa0;
+    if (byte == 0xed) high = 0x9f;
+    if (byte == 0xf0) low = 0x90;
+    if (byte == 0xf4) high = 0x8f;
+    if (more > bytes - i) return false;
+#pragma unroll 1
+    for (; more > 0; more--) {
+      u32 next = at[i++];
+      if (next < low || next > high) return false;
+      low = 0x80, high = 0xbf;
+    }
+  }
+  return true;
 }
 
 // Texts of a warp whose bytes together are fewer are copied in the order of the output, so that neighbours write neighbours.
@@ -265,7 +293,13 @@ parquet_texts_gather(const u8 *descriptors, const u8 *staging, u8 *scratch, u8 *
         if (lane < length - tail) target[tail + lane] = source[tail + lane], seen |= source[tail + lane];
       }
     }
-    bool is_ascii = (seen & 0x8080808080808080ull) == 0;
-    if (column.high < 128 && !__all_sync(FULL, is_ascii) && lane == 0) raise(batch.error(segment.page), BAD_BYTE, TEXTS, first);
+    // Of a dictionary the host has checked each entry.
+    bool is_ascii = (seen & 0x8080808080808080ull) == 0, checked = !column.utf8 || page.encoding == DICTIONARY;
+    if (checked || __all_sync(FULL, is_ascii)) continue;
+#pragma unroll 1
+    for (u32 row = first + lane; row < last; row += 32) {
+      u32 start = row > 0 ? ends[row - 1] : 0;
+      if (!is_utf8(from + begins[row], ends[row] - start)) raise(batch.error(segment.page), BAD_UTF8, TEXTS, row);
+    }
   }
 }

@@ -505,6 +505,9 @@ __device__ inline bool varint64(const u8 *bytes, u32 &at, u32 end, u64 &value) {
 
 __device__ inline u64 unzigzag(u64 value) { return value >> 1 ^ (0 - (value & 1)); }
 
+// A signed number of 64 bits has no more than W has.
+template <typename W> __device__ inline bool fits(u64 value) { return sizeof(W) == 8 || (u64)(i64)(i32)value == value; }
+
 // The numbers of a stream of deltas, in their own width; `at` is behind the stream then. False where it makes no sense.
 template <typename W>
 __device__ inline bool deltas(const u8 *bytes, u32 &at, u32 end, u32 present, W *out) {
@@ -517,12 +520,14 @@ __device__ inline bool deltas(const u8 *bytes, u32 &at, u32 end, u32 present, W 
   if (total != present) return false;
   u32 part = block / parts, done = 1;
   u64 last = unzigzag(value);
+  if (!fits<W>(last)) return false;
   if (lane == 0 && present) out[0] = (W)last;
 #pragma unroll 1
   while (done < total) {
     u64 least;
     if (!varint64(bytes, at, end, least) || parts > end - at) return false;
     least = unzigzag(least);
+    if (!fits<W>(least)) return false;
     u32 widths = at;
     at += parts;
 #pragma unroll 1

@@ -99,3 +99,32 @@ store_offsets(const void *in, u32 kind, void *out, u32 width, u64 start, u64 row
     else ((u64 *)out)[row] = offset;
   }
 }
+
+// Sets bit `value + shift` of each value that is not NULL, where there is such a bit; words of the bits lie at multiples of 8.
+extern "C" __global__ void __launch_bounds__(STORE_THREADS)
+store_mark(const void *in, u32 kind, const u32 *validity, i64 shift, u32 *bits, u64 num_bits, u64 rows, const u64 *on_device) {
+  rows = row_count(rows, on_device);
+  Values values = {in, kind};
+  u64 stride = (u64)gridDim.x * STORE_THREADS;
+#pragma unroll 1
+  for (u64 row = (u64)blockIdx.x * STORE_THREADS + threadIdx.x; row < rows; row += stride) {
+    u64 at = values[row] + (u64)shift;
+    if (at >= num_bits || !bit_of(validity, row)) continue;
+    // Nearly all are set before: looking is cheap where many rows have few values.
+    if (load_relaxed((const u64 *)bits + at / 64) >> (at & 63) & 1) continue;
+    atomicOr(bits + at / 32, 1u << (at & 31));
+  }
+}
+
+// Adds the number of bits that are set.
+extern "C" __global__ void __launch_bounds__(STORE_THREADS)
+store_count(const u32 *bits, u64 *count, u64 words, const u64 *on_device) {
+  words = row_count(words, on_device);
+  u64 stride = (u64)gridDim.x * STORE_THREADS;
+  u32 own = 0;
+#pragma unroll 1
+  for (u64 word = (u64)blockIdx.x * STORE_THREADS + threadIdx.x; word < words; word += stride) own += __popc(bits[word]);
+#pragma unroll
+  for (u32 step = 16; step > 0; step /= 2) own += __shfl_xor_sync(FULL, own, step);
+  if ((threadIdx.x & 31) == 0 && own) atomicAdd(count, (u64)own);
+}

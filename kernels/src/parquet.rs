@@ -3,10 +3,10 @@
 //! ```text
 //!   staging      bytes of pages, as the file has them ──► decompress ─► prepare ─► codes · numbers · texts ──► columns
 //!   Plan         what each page is, and where its rows go: uploaded as one buffer
-//!   results      an error word per page                                                      ──► one copy home
+//!   results      an error word per page │ facts per column                                  ──► one copy home
 //! ```
 //!
-//! Pages      of any columns, encodings and codecs in one batch; as many launches as it has kinds of work, nine at most
+//! Pages      of any columns, encodings and codecs in one batch; as many launches as it has kinds of work, ten at most
 //! NULL       rows without a value are 0 in validity, and 0 in the values; texts have no bytes there
 //! Errors     a page that is damaged, or that statistics lied about, has an error word and zeros from some row on. The caller
 //!            decodes it otherwise: nothing else of the batch is wrong
@@ -132,6 +132,9 @@ pub struct PageInput {
     pub column: u32,
     /// Of the plan's dictionaries, for codes.
     pub dictionary: Option<u32>,
+    /// Of a page of version 1 that Snappy has compressed: where blocks of it begin that do not reach back before themselves, in its
+    /// bytes and in what they decompress to. None: it is decompressed as a whole.
+    pub blocks: Vec<(u32, u32)>,
 }
 
 /// Where the rows of a column go, and how they lie there.
@@ -148,16 +151,19 @@ pub struct ColumnOutput {
     pub validity: Option<DeviceView>,
     /// Subtracted from each integer.
     pub base: i64,
-    /// What integers lie between, both included, as statistics have it: others are errors. So is what `stored` cannot hold. Of texts the
-    /// bytes: up to 127 where all have to be ASCII.
+    /// What integers lie between, both included, as statistics have it: others are errors. So is what `stored` cannot hold.
     pub range: Option<(i64, i64)>,
+    /// Texts have to be UTF-8.
+    pub utf8: bool,
     pub rows: u64,
+    /// Look for [`Facts`].
+    pub facts: bool,
 }
 
 /// What codes of a chunk mean.
 #[derive(Debug, Clone)]
 pub enum Dictionary {
-    /// A value for each code, as the column stores it.
+    /// A value for each code, as the column stores it; it may be the values of another column of the plan that has no codes.
     Table { values: DeviceView, entries: u32 },
     /// An offset (u32) for each code and one more, and the bytes that they lead to: offsets never fall and stay inside.
     Texts { offsets: DeviceView, bytes: DeviceView },
@@ -194,8 +200,8 @@ pub enum Fault {
     Room,
     /// A header of deltas that makes no sense.
     Delta,
-    /// A byte of a text above the largest that may be.
-    Byte,
+    /// A text that is not UTF-8.
+    Utf8,
     /// A number that no kernel writes.
     Unknown(u32),
 }
@@ -212,11 +218,39 @@ pub struct PageError {
     pub position: u32,
 }
 
+/// What is true of the values of a column, as they are stored: with the base subtracted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    pub nulls: u64,
+    /// The least and the greatest of the integers that are not NULL.
+    pub range: Option<(i128, i128)>,
+    /// Rows whose value is smaller than the one before it: 0 if the column is sorted. NULL rows count as 0.
+    pub falls: u64,
+    /// Rows whose value is larger than the one before it.
+    pub rises: u64,
+    /// Of texts, their bytes.
+    pub text_bytes: u64,
+}
+
+impl Facts {
+    /// No integer is smaller than one before it, and none is NULL.
+    pub fn is_sorted(&self) -> bool {
+        self.nulls == 0 && self.falls == 0
+    }
+
+    /// The same, and none of `rows` is equal to one before it.
+    pub fn is_ascending(&self, rows: u64) -> bool {
+        self.is_sorted() && self.rises + 1 >= rows
+    }
+}
+
 /// What a batch came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// Of the pages that were not decoded, in their order.
     pub errors: Vec<PageError>,
+    /// For each column that wanted them.
+    pub facts: Vec<Option<Facts>>,
 }
 
 impl Plan {
@@ -229,9 +263,24 @@ impl Plan {
             return Err(shape(format!("{} bytes of results, not {}", results.len(), self.result_bytes())));
         }
         let word = |at: usize| u32::from_le_bytes(results[at..at + 4].try_into().expect("four bytes"));
+        let wide = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         let at = descriptors::TICKET_BYTES as usize;
         let errors = (0..self.num_pages).filter_map(|page| PageError::of(page, word(at + 4 * page as usize)));
-        Ok(Outcome { errors: errors.collect() })
+        let facts = self.columns.iter().enumerate().map(|(number, column)| {
+            let at = self.facts_at() as usize + number * descriptors::FACT_BYTES as usize;
+            let present = wide(at);
+            let sign = match column.stored {
+                Physical::I8 | Physical::I16 | Physical::I32 | Physical::I64 => i128::from(i64::MIN),
+                _ => 0,
+            };
+            let ordered = crate::abi::integer_kind(column.stored).is_some_and(|kind| kind < 8);
+            let range =
+                (ordered && present > 0).then(|| (i128::from(!wide(at + 8)) + sign, i128::from(wide(at + 16)) + sign));
+            let nulls = column.rows - present;
+            let (falls, rises, text_bytes) = (wide(at + 24), wide(at + 32), wide(at + 40));
+            self.facts[number].then_some(Facts { nulls, range, falls, rises, text_bytes })
+        });
+        Ok(Outcome { errors: errors.collect(), facts: facts.collect() })
     }
 }
 
@@ -253,7 +302,7 @@ impl PageError {
             12 => Fault::Length,
             13 => Fault::Room,
             14 => Fault::Delta,
-            15 => Fault::Byte,
+            15 => Fault::Utf8,
             other => Fault::Unknown(other),
         };
         Some(PageError { page, fault, stage: word >> 6 & 15, position: word >> 10 })
@@ -308,11 +357,14 @@ pub fn decode(
     batch.launch("parquet_decompress", "lz4", plan.lz4, pages(plan.lz4.len), 1, Reach::Nothing)?;
     batch.launch("parquet_prepare", "", all, warps(all.len), 0, Reach::Validity)?;
     batch.launch("parquet_values", "deltas", plan.deltas, warps(plan.deltas.len), 0, Reach::Nothing)?;
-    batch.launch("parquet_values", "codes", plan.codes, warps(plan.codes.len), 0, Reach::Values)?;
+    // Numbers may be the tables of codes.
     batch.launch("parquet_values", "numbers", plan.numbers, warps(plan.numbers.len), 0, Reach::Values)?;
+    batch.launch("parquet_values", "codes", plan.codes, warps(plan.codes.len), 0, Reach::Values)?;
     batch.launch("parquet_texts", "measure", plan.texts, warps(plan.texts.len), 0, Reach::Values)?;
     batch.launch("parquet_texts", "place", plan.text_columns, warps(plan.text_columns.len), 0, Reach::Values)?;
-    batch.launch("parquet_texts", "gather", plan.text_segments, warps(plan.text_segments.len), 0, Reach::Values)
+    batch.launch("parquet_texts", "gather", plan.text_segments, warps(plan.text_segments.len), 0, Reach::Values)?;
+    let pieces = striding(device, u64::from(plan.fact_pieces.len) * 256, tune::PARQUET_THREADS);
+    batch.launch("parquet_facts", "", plan.fact_pieces, pieces, 0, Reach::Facts)
 }
 
 /// Which buffers a kernel reaches by addresses in the descriptors.
@@ -323,6 +375,8 @@ enum Reach {
     Validity,
     /// Values of columns are written, dictionaries are read.
     Values,
+    /// Both are read.
+    Facts,
 }
 
 struct Decode<'a> {
@@ -355,6 +409,9 @@ impl Decode<'_> {
             launch = match (reach, validity) {
                 (Reach::Validity, Some(validity)) => launch.writes(validity),
                 (Reach::Values, _) => launch.writes(column.values.padded()),
+                (Reach::Facts, validity) => {
+                    validity.into_iter().fold(launch.reads(column.values.padded()), |launch, bits| launch.reads(bits))
+                }
                 _ => launch,
             };
         }

@@ -147,3 +147,53 @@ pub fn offsets(
     Rows::known(rows).put(launch).submit(on)?;
     Ok(())
 }
+
+/// Counts how many different integers there are among `rows` values, which were stored less `base` and lie from `low` on: each sets
+/// its bit, and the bits that are set are counted.
+///
+/// | name       | length                  | unit                                                         |
+/// |------------|-------------------------|--------------------------------------------------------------|
+/// | `input`    | at least `rows`         | integers of `from.physical`                                  |
+/// | `validity` | at least `rows`         | bits, in whole 32-bit words; `None`: nothing is NULL         |
+/// | `bits`     | a multiple of 8 bytes   | a bit for each integer from `low` on, all zero before        |
+/// | `count`    | 1                       | u64, zero before                                             |
+///
+/// Integers without a bit are not counted.
+///
+/// # Errors
+/// [`KernelError::Shape`] if a length does not fit, or if the values are no integers.
+#[expect(clippy::too_many_arguments, reason = "inputs, outputs, stream, as in every launcher")]
+pub fn count_different(
+    images: &Images,
+    input: &DeviceView,
+    from: Stored,
+    validity: Option<&DeviceView>,
+    low: i64,
+    bits: &DeviceView,
+    count: &DeviceView,
+    rows: u64,
+    on: &Stream,
+) -> Result<()> {
+    let what = "store_mark";
+    let all = Rows::known(rows);
+    let kind = abi::integer_kind(from.physical)
+        .ok_or_else(|| KernelError::Shape { what, why: format!("{:?} are no integers", from.physical) })?;
+    expect_bytes(what, "input", input, from.physical.value_bytes(rows))?;
+    expect_bytes(what, "bits", bits, (bits.len() as u64).next_multiple_of(8))?;
+    expect_bytes(what, "count", count, 8)?;
+    let validity = validity.map(|validity| bitmap_words(what, "validity", validity, &all)).transpose()?;
+    let kernel = images.kernel("store", what)?;
+    let launch = Launch::new(&kernel, striding(images.device(), rows, tune::STORE_THREADS));
+    let launch = launch.read(input).value(kind);
+    let launch = match &validity {
+        Some(validity) => launch.read(validity),
+        None => launch.value(0u64),
+    };
+    let shift = from.base.wrapping_sub(low);
+    all.put(launch.value(shift).write(bits).value(bits.len() as u64 * 8)).submit(on)?;
+    let words = Rows::known(bits.len() as u64 / 4);
+    let kernel = images.kernel("store", "store_count")?;
+    let launch = Launch::new(&kernel, striding(images.device(), bits.len() as u64 / 4, tune::STORE_THREADS));
+    words.put(launch.read(bits).write(count)).submit(on)?;
+    Ok(())
+}

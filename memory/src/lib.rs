@@ -218,7 +218,7 @@ pub use module::{Kernel, KernelAttributes, Module};
 pub use order::{Position, Waited};
 pub use peer::{PeerAccess, PeerUse};
 pub use pending::Pending;
-pub use pinned::{HostReadGuard, HostWriteGuard, PinnedBuffer, PinnedPool};
+pub use pinned::{HostReadGuard, HostWriteGuard, PinnedBuffer, PinnedBytes, PinnedPool};
 pub use pool::{DriverPool, Location, MaxSize, MemoryPool, MemoryPoolBuilder, ReleaseThreshold, ReusePolicy};
 pub use pressure::{OomAction, OomCallback, OomContext, PoolBytes, PressureStatistics};
 pub use recorder::{Recorder, Recording};

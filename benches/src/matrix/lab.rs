@@ -5,6 +5,7 @@
 //!   file ──┤                                                                  ├─► Counts · Difference
 //!          └─► device: cache off, pages by the host ─────────► rows or error ─┤
 //!              device: cache off, pages by the device ───────► rows or error ─┤
+//!              device: loaded by the device ─────────────────► rows or error ─┤
 //!              device: columns stored, and found stored ─────► rows or error ─┘
 //! ```
 //!
@@ -119,15 +120,17 @@ pub struct Difference {
 }
 
 /// A setting of the device's session: its name, its options, and whether all queries run under it or only that of all rows.
-const SETTINGS: [(&str, &[&str], bool); 4] = [
+const SETTINGS: [(&str, &[&str], bool); 5] = [
     ("cache off, pages by the host", &["millpond.cache = off", "millpond.parquet_decoder = host"], true),
     ("cache off, pages by the device", &["millpond.parquet_decoder = device"], true),
-    ("cache auto, first run", &["millpond.cache = auto", "millpond.parquet_decoder = auto"], false),
+    ("cache auto, loaded by the device", &["millpond.cache = auto"], false),
+    ("cache auto, first run", &["millpond.parquet_decoder = auto"], false),
     ("cache auto, second run", &[], false),
 ];
 const HOST: usize = 0;
 const DEVICE: usize = 1;
-const SECOND: usize = 3;
+const LOAD: usize = 3;
+const SECOND: usize = 4;
 
 /// The sessions of a worker.
 pub struct Lab {
@@ -236,6 +239,11 @@ impl Lab {
                     continue;
                 }
                 set(&self.device, options).await.map_err(|error| differs(error.to_string()))?;
+                if setting == LOAD {
+                    // It is loaded again, by the host.
+                    let cleared = self.device.execute("SELECT * FROM millpond_cache_clear()").await;
+                    cleared.map_err(|error| differs(error.to_string()))?;
+                }
                 counts.queries += 1;
                 let result = match (&expected, run(&self.device, sql).await) {
                     (Ran::Lost(why), _) => return Err(differs(format!("DataFusion alone: {why}"))),

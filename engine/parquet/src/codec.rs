@@ -43,6 +43,50 @@ pub fn decompress(page: &Page, chunk: &[u8], codec: CompressionCodec, into: &mut
     if values.is_empty() { Ok(()) } else { inflate(&body[levels..], codec, values) }
 }
 
+/// Where the blocks of a Snappy stream begin, in the stream and in what it decompresses to, if it is made of blocks of 64 KiB that do not
+/// reach back before themselves: format_description.txt of Snappy allows more, its compressors do not do it. `None` for others, and for
+/// what is no such stream.
+pub fn snappy_blocks(stream: &[u8]) -> Option<Vec<(u32, u32)>> {
+    const BLOCK: usize = 1 << 16;
+    let (mut size, mut at) = (0_usize, 0);
+    loop {
+        let byte = *stream.get(at)?;
+        size |= usize::from(byte & 127).checked_shl(7 * at as u32).filter(|_| at < 5)?;
+        at += 1;
+        if byte < 128 {
+            break;
+        }
+    }
+    let (mut blocks, mut begin, mut out) = (vec![(at as u32, 0)], 0, 0);
+    while at < stream.len() {
+        let tag = usize::from(stream[at]);
+        let argument = |bytes: usize| {
+            let all = stream.get(at + 1..at + 1 + bytes)?;
+            Some(all.iter().rev().fold(0_usize, |number, byte| number << 8 | usize::from(*byte)))
+        };
+        let (length, step, back) = match (tag & 3, tag >> 2) {
+            (0, short @ ..60) => (short + 1, short + 2, 0),
+            (0, long) => {
+                let length = argument(long - 59)? + 1;
+                (length, 1 + long - 59 + length, 0)
+            }
+            (1, more) => (4 + (more & 7), 2, (tag >> 5) << 8 | argument(1)?),
+            (2, more) => (1 + more, 3, argument(2)?),
+            (_, more) => (1 + more, 5, argument(4)?),
+        };
+        if back > out - begin || out + length > begin + BLOCK {
+            return None;
+        }
+        out += length;
+        at += step;
+        if out == begin + BLOCK && at < stream.len() {
+            begin = out;
+            blocks.push((at as u32, out as u32));
+        }
+    }
+    (out == size && at == stream.len()).then_some(blocks)
+}
+
 fn inflate(body: &[u8], codec: CompressionCodec, out: &mut [u8]) -> Result<()> {
     let failed = |message: String| PageError::Codec { codec, message };
     let size = out.len();
@@ -134,5 +178,52 @@ fn fill(mut from: impl Read, out: &mut [u8]) -> std::result::Result<usize, Strin
     match from.read(&mut [0]) {
         Ok(more) => Ok(at + more),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_snappy_decompress_by_themselves() {
+        for len in [0, 1, 1000, 65_536, 65_537, 300_000] {
+            // Some of it repeats, some does not.
+            let bytes: Vec<u8> = (0..len as u32).map(|at| ((at / 7 * 31) ^ (at.wrapping_mul(at) >> 9)) as u8).collect();
+            let stream = snap::raw::Encoder::new().compress_vec(&bytes).unwrap();
+            let blocks = snappy_blocks(&stream).expect("the compressor works block by block");
+            assert_eq!(blocks.len(), (len as usize).div_ceil(65_536).max(1), "{len} bytes");
+            let ends = blocks.iter().skip(1).copied().chain([(stream.len() as u32, len as u32)]);
+            for ((at, out), (end, out_end)) in blocks.iter().copied().zip(ends) {
+                // With a size of its own in front, each is a stream.
+                let mut alone = Vec::new();
+                let mut size = out_end - out;
+                while size >= 128 {
+                    alone.push(size as u8 | 128);
+                    size >>= 7;
+                }
+                alone.push(size as u8);
+                alone.extend_from_slice(&stream[at as usize..end as usize]);
+                let found = snap::raw::Decoder::new().decompress_vec(&alone).unwrap();
+                assert!(found == bytes[out as usize..out_end as usize]);
+            }
+        }
+    }
+
+    #[test]
+    fn streams_that_reach_back_or_end_early_have_no_blocks() {
+        let mut long = vec![0x80, 0x80, 0x08];
+        // 131,072 bytes: literals of 2^16, then copies from the block before.
+        long.extend([61 << 2, 0xff, 0xff]);
+        long.extend(vec![7; 65_536]);
+        for _ in 0..1024 {
+            long.extend([63 << 2 | 2, 0, 1]);
+        }
+        assert_eq!(snap::raw::Decoder::new().decompress_vec(&long).unwrap().len(), 131_072);
+        assert_eq!(snappy_blocks(&long), None);
+        let stream = snap::raw::Encoder::new().compress_vec(&[5; 70_000]).unwrap();
+        for end in 0..stream.len() {
+            assert_eq!(snappy_blocks(&stream[..end]), None, "{end} bytes");
+        }
     }
 }

@@ -32,12 +32,12 @@ mod strings;
 mod thrift;
 mod unpack;
 
-pub use codec::decompress;
+pub use codec::{decompress, snappy_blocks};
 pub use column::{Intern, Layout};
 pub use conversion::{Conversion, Raw, Unsupported};
 pub use error::{PageError, ReadError, Stopped};
 pub use facts::Facts;
 pub use out::Out;
 pub use pages::{MOST_PAGE_BYTES, Page, PageKind, Pages, walk};
-pub use reader::{ColumnReader, dictionary};
+pub use reader::{ColumnReader, dictionary, dictionary_bytes};
 pub use statistics::{Bounds, is_all_dictionary, statistics};

@@ -283,12 +283,23 @@ fn load_dictionary(
     column.dictionary(&Values { encoding: Encoding::PLAIN, body, at: 0, count: page.values as usize }, intern)
 }
 
-/// The entries of a chunk's dictionary as `layout` stores values: integers less the base and cut, floats, or codes of
-/// 4 bytes. Nothing if the chunk has no dictionary.
+/// The bytes of a chunk's dictionary page, decompressed.
 ///
 /// # Errors
-/// [`PageError::OutOfRange`] if an entry lies outside the range, used or not. [`PageError::Unsupported`] of layouts
-/// without such a form: bits and texts.
+/// Why it cannot be decompressed, or that there is none.
+pub fn dictionary_bytes(chunk: &[u8], pages: &Pages, meta: &ColumnChunkMetaData) -> Result<Vec<u8>> {
+    let page = pages.dictionary.as_ref().ok_or(PageError::Malformed("codes without a dictionary"))?;
+    let mut raw = Vec::new();
+    decompress(page, chunk, meta.compression_codec(), &mut raw)?;
+    Ok(raw)
+}
+
+/// The entries of a chunk's dictionary as `layout` stores values: integers less the base and cut, floats, codes of
+/// 4 bytes, or offsets of 4 bytes, one more than entries, with the bytes behind them. Nothing if the chunk has no dictionary.
+///
+/// # Errors
+/// [`PageError::OutOfRange`] if an entry lies outside the range, used or not. [`PageError::Unsupported`] of bits, which
+/// have no such form.
 pub fn dictionary(
     chunk: &[u8],
     pages: &Pages,

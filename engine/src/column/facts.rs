@@ -7,7 +7,7 @@ use datafusion::arrow::array::types::*;
 use datafusion::arrow::array::{Array, ArrayRef, ArrowPrimitiveType};
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::error::Result;
-use millpond_kernels::codegen::ir::{Physical, Range};
+use millpond_kernels::codegen::ir::Range;
 
 use crate::column::layout::{Narrow, by_type, primitive, stored};
 
@@ -138,73 +138,6 @@ where
         false => 0,
     };
     Facts { rows: values.len() as u64, nulls, range, sorted, ascending, steps, ends }
-}
-
-/// Sets the bit of each valid integer of an array, counted from `low`: all of them are at least that, and have a bit.
-///
-/// # Errors
-/// Arrow's, of a dictionary that cannot be taken apart.
-pub(crate) fn mark(array: &ArrayRef, low: i64, bits: &mut [u64]) -> Result<()> {
-    let array = &stored(array)?;
-    macro_rules! integers {
-        ($ty:ty) => {
-            mark_integers::<$ty>(array, low, bits)
-        };
-    }
-    by_type!(array.data_type(), integers, { _ => {} });
-    Ok(())
-}
-
-/// The same of integers that are stored in some width less a base, and valid where their bit says so.
-pub(crate) fn mark_stored(
-    (physical, base): (Physical, i64),
-    bytes: &[u8],
-    validity: Option<&[u8]>,
-    low: i64,
-    bits: &mut [u64],
-) {
-    let less = low.wrapping_sub(base);
-    let mut mark = |row: usize, value: i64| {
-        if validity.is_none_or(|validity| validity[row / 8] >> (row % 8) & 1 == 1) {
-            let at = value.wrapping_sub(less) as usize;
-            bits[at / 64] |= 1 << (at % 64);
-        }
-    };
-    macro_rules! each {
-        ($ty:ty, $n:literal) => {
-            for (row, word) in bytes.as_chunks::<$n>().0.iter().enumerate() {
-                mark(row, <$ty>::from_le_bytes(*word) as i64);
-            }
-        };
-    }
-    match physical {
-        Physical::U8 => each!(u8, 1),
-        Physical::U16 => each!(u16, 2),
-        Physical::U32 => each!(u32, 4),
-        Physical::U64 => each!(u64, 8),
-        Physical::I8 => each!(i8, 1),
-        Physical::I16 => each!(i16, 2),
-        Physical::I32 => each!(i32, 4),
-        Physical::I64 => each!(i64, 8),
-        Physical::I128 => each!(i128, 16),
-        Physical::Bit | Physical::F32 | Physical::F64 | Physical::Text | Physical::LongText | Physical::View => {}
-    }
-}
-
-fn mark_integers<T: ArrowPrimitiveType>(array: &ArrayRef, low: i64, bits: &mut [u64])
-where
-    T::Native: Narrow,
-{
-    let array = primitive::<T>(array);
-    let mut mark = |value: T::Native| {
-        let at = value.minus(low) as usize;
-        bits[at / 64] |= 1 << (at % 64);
-    };
-    let values: &[T::Native] = array.values();
-    match array.nulls().filter(|nulls| nulls.null_count() > 0) {
-        None => values.iter().for_each(|value| mark(*value)),
-        Some(valid) => valid.valid_indices().for_each(|row| mark(values[row])),
-    }
 }
 
 #[cfg(test)]

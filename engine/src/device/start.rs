@@ -5,8 +5,8 @@
 //!                  └─ thread:  pinned memory ─ pool ─ images ───► ends           └─ waits for that alone, if it is under way
 //! ```
 //!
-//! Pinned    blocks for the staging of a first load, two for each core, of 4 MiB each.
-//! Pool      grown by 1 GiB where its strategy keeps what it has, and eight times as much is allowed.
+//! Pinned    for each core a block of 4 MiB for what is written, and one of 32 MiB for what is read of files.
+//! Pool      grown by 4 GiB, or by 1 GiB, where its strategy keeps what it has and sixteen or eight times as much is allowed.
 //! Images    whose assembled code is on disk. None is assembled: the first query may need others first.
 //! Counted   apart from what queries use: [`StartUp::without`] leaves out by how much the pool grows.
 //! Errors    are not reported here: the first query that needs the resource asks for it again and reports the error.
@@ -14,20 +14,17 @@
 //!           the simulated one, whose allocations tests count.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use millpond_kernels::image::{IMAGES, Images};
 use millpond_memory::{ByteSize, DeviceBuffer, HostKind, MemoryError, MemoryPool, PinnedPool, Scope, Strategy, Stream};
 
-/// Bytes of a pinned block, and blocks for each core.
-const BLOCK: ByteSize = ByteSize::mib(4);
-const BLOCKS_PER_CORE: usize = 2;
-/// Of the limit of pinned memory, blocks take at most this share.
-const SHARE_OF_PINNED: u64 = 4;
+/// A block of pinned memory for each core: of which kind, how large, and what share of the limit these take at most.
+const BLOCKS: [(HostKind, ByteSize, u64); 2] =
+    [(HostKind::Download, ByteSize::mib(32), 2), (HostKind::Upload, ByteSize::mib(4), 4)];
 /// The pool grows by so much, where it may have so many times as much.
-const GROWTH: ByteSize = ByteSize::gib(1);
-const TIMES_GROWTH: u64 = 8;
+const GROWTHS: [(ByteSize, u64); 2] = [(ByteSize::gib(4), 16), (ByteSize::gib(1), 8)];
 
 /// What is made beside the session.
 pub(crate) struct Start {
@@ -40,16 +37,16 @@ pub(crate) struct Start {
     pub growth: Arc<Growth>,
 }
 
-/// Whether the pool's growth is still to come (0), under way (1) or over (2).
+/// Whether the pool's growth is still to come (0), under way (its bytes) or over (1).
 #[derive(Default)]
-pub(crate) struct Growth(AtomicU8);
+pub(crate) struct Growth(AtomicU64);
 
 impl Growth {
-    fn under_way(&self, grow: impl FnOnce() -> Result<(), MemoryError>) -> Result<(), MemoryError> {
+    fn under_way(&self, bytes: ByteSize, grow: impl FnOnce() -> Result<(), MemoryError>) -> Result<(), MemoryError> {
         // Told before the pool has it and until the pool is without it.
-        self.0.store(1, Ordering::SeqCst);
+        self.0.store(bytes.as_u64(), Ordering::SeqCst);
         let grown = grow();
-        self.0.store(2, Ordering::SeqCst);
+        self.0.store(1, Ordering::SeqCst);
         grown
     }
 
@@ -59,7 +56,7 @@ impl Growth {
             let phase = self.0.load(Ordering::SeqCst);
             let used = used();
             if self.0.load(Ordering::SeqCst) == phase {
-                return if phase == 1 { used.saturating_sub(GROWTH.as_u64()) } else { used };
+                return if phase > 1 { used.saturating_sub(phase) } else { used };
             }
         }
     }
@@ -110,21 +107,18 @@ impl Drop for StartUp {
 impl Start {
     /// Makes everything, as long as it goes on.
     pub fn make(&self, goes_on: &dyn Fn() -> bool) -> Result<(), MemoryError> {
-        let mut blocks = Vec::new();
-        for _ in 0..self.blocks() {
-            if !goes_on() {
-                return Ok(());
-            }
-            blocks.push(self.pinned.take_now(HostKind::Upload, BLOCK.as_u64() as usize)?);
+        for (kind, bytes, share) in BLOCKS {
+            let blocks = self.blocks(bytes, share);
+            while goes_on() && self.pinned.prepare(kind, bytes.as_u64() as usize, blocks)? {}
             if self.pinned.statistics().pageable > 0 {
                 // The system locks no more pages.
                 break;
             }
         }
-        drop(blocks);
-        if self.grows() && goes_on() {
+        if let Some(bytes) = self.grows().filter(|_| goes_on()) {
             let stream = Stream::new(self.images.device())?.with_scope(&self.scope);
-            self.growth.under_way(|| DeviceBuffer::new(GROWTH.as_u64() as usize, &stream, &self.pool).map(drop))?;
+            let grow = || DeviceBuffer::new(bytes.as_u64() as usize, &stream, &self.pool).map(drop);
+            self.growth.under_way(bytes, grow)?;
         }
         for image in IMAGES.iter().filter(|image| image.kernels().next().is_some()) {
             if !goes_on() {
@@ -135,23 +129,22 @@ impl Start {
         Ok(())
     }
 
-    fn blocks(&self) -> usize {
+    fn blocks(&self, bytes: ByteSize, share: u64) -> usize {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let most = self.pinned.limit().as_u64() / SHARE_OF_PINNED / BLOCK.as_u64();
-        (cores * BLOCKS_PER_CORE).min(most as usize)
+        cores.min((self.pinned.limit().as_u64() / share / bytes.as_u64()) as usize)
     }
 
-    /// True where the pool keeps what it has grown by.
-    fn grows(&self) -> bool {
+    /// By how much the pool grows, where it keeps what it has grown by.
+    fn grows(&self) -> Option<ByteSize> {
         let keeps = matches!(self.strategy, Strategy::CudaAsync | Strategy::Caching | Strategy::Binning);
-        keeps && self.pool.limit().as_u64() >= GROWTH.as_u64() * TIMES_GROWTH
+        let has_room = |(bytes, times): &&(ByteSize, u64)| self.pool.limit().as_u64() / bytes.as_u64() >= *times;
+        GROWTHS.iter().find(has_room).map(|(bytes, _)| *bytes).filter(|_| keeps)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::sync::atomic::AtomicU64;
 
     use super::*;
     use crate::device::Engine;
@@ -182,7 +175,7 @@ mod tests {
         let kernels = second.kernel_cache().expect("a folder").statistics();
         assert_eq!((kernels.read, kernels.assembled), (1, 0), "one image is on disk");
         let made = second.pinned.statistics();
-        assert!(made.held >= BLOCK && made.lent == ByteSize::ZERO, "{made:?}");
+        assert!(made.held >= ByteSize::mib(36) && made.lent == ByteSize::ZERO, "{made:?}");
         assert_eq!(second.pool.used_bytes(), ByteSize::ZERO);
         let staging = second.pinned.take_now(HostKind::Upload, 3 << 20).expect("a buffer");
         let taken = second.pinned.statistics();
@@ -196,10 +189,11 @@ mod tests {
         let (growth, used) = (Growth::default(), AtomicU64::new(5));
         let without = || growth.without(|| used.load(Ordering::SeqCst));
         assert_eq!(without(), 5);
+        let bytes = ByteSize::gib(4);
         growth
-            .under_way(|| {
+            .under_way(bytes, || {
                 assert_eq!(without(), 0, "not in use yet");
-                used.store(5 + GROWTH.as_u64(), Ordering::SeqCst);
+                used.store(5 + bytes.as_u64(), Ordering::SeqCst);
                 assert_eq!(without(), 5);
                 used.store(5, Ordering::SeqCst);
                 Ok(())
@@ -209,7 +203,7 @@ mod tests {
         // It begins and ends while somebody asks.
         let (growth, asked) = (Growth::default(), AtomicU64::new(0));
         let passing = || match asked.fetch_add(1, Ordering::SeqCst) {
-            0 => growth.under_way(|| Ok(())).map_or(0, |()| 7 + GROWTH.as_u64()),
+            0 => growth.under_way(bytes, || Ok(())).map_or(0, |()| 7 + bytes.as_u64()),
             _ => 7,
         };
         assert_eq!(growth.without(passing), 7);
@@ -233,7 +227,7 @@ mod tests {
 
         let lost = engine(None, &[("debug_sim_fail_allocation", "1")]);
         let made = lost.start().make(&|| true);
-        assert_eq!(made.is_err(), lost.start().grows(), "{made:?}");
+        assert_eq!(made.is_err(), lost.start().grows().is_some(), "{made:?}");
         lost.start_up();
     }
 

@@ -27,6 +27,7 @@ use datafusion::parquet::arrow::parquet_column;
 use datafusion::parquet::basic::Type as PhysicalType;
 use datafusion::parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use millpond_memory::PinnedBytes;
 use millpond_parquet::Conversion;
 
 use crate::column::is_characters;
@@ -70,6 +71,8 @@ enum Source {
 pub(crate) enum FileBytes {
     Own(Scratch),
     Shared(Bytes),
+    /// In memory from which the device copies.
+    Pinned(Arc<PinnedBytes>, Range<usize>),
 }
 
 impl FileBytes {
@@ -77,6 +80,7 @@ impl FileBytes {
         match self {
             Self::Own(bytes) => bytes,
             Self::Shared(bytes) => bytes,
+            Self::Pinned(bytes, range) => &bytes[range.clone()],
         }
     }
 }
@@ -225,24 +229,49 @@ impl OpenFile {
         self.metadata.row_group(row_group).column(leaf)
     }
 
+    /// Its bytes are read on the reader's own thread.
+    pub fn is_local(&self) -> bool {
+        matches!(self.bytes, Source::Local(..))
+    }
+
     /// Reads ranges of a local file, on this thread; `None` for others.
     ///
     /// # Errors
     /// The system's, and that the file has changed.
     pub fn read_local(&self, ranges: &[Range<u64>], room: &Arc<Room>) -> Option<Result<Vec<FileBytes>>> {
-        let Source::Local(local, modified) = &self.bytes else { return None };
         let read = |range: &Range<u64>| {
             let mut bytes = room.take((range.end - range.start) as usize);
-            match local.read_exact_at(&mut bytes, range.start) {
-                Ok(()) => Ok(FileBytes::Own(bytes)),
-                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Err(changed(&self.file)),
-                Err(error) => Err(error.into()),
-            }
+            self.read_exact(range, &mut bytes)?;
+            Ok(FileBytes::Own(bytes))
         };
-        let read: Result<Vec<FileBytes>> = ranges.iter().map(read).collect();
+        self.is_local().then(|| {
+            let read: Result<Vec<FileBytes>> = ranges.iter().map(read).collect();
+            self.is_as_planned().and(read)
+        })
+    }
+
+    /// The bytes of a range of a local file.
+    ///
+    /// # Errors
+    /// The system's, and that the file ends before.
+    pub fn read_exact(&self, range: &Range<u64>, into: &mut [u8]) -> Result<()> {
+        let Source::Local(local, _) = &self.bytes else { return Err(changed(&self.file)) };
+        match local.read_exact_at(into, range.start) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Err(changed(&self.file)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Looks at a local file again, once its bytes were read.
+    ///
+    /// # Errors
+    /// It has changed since it was planned.
+    pub fn is_as_planned(&self) -> Result<()> {
+        let Source::Local(local, modified) = &self.bytes else { return Ok(()) };
         let now = local.metadata().ok();
         let same = now.is_some_and(|now| now.len() == self.file.object_meta.size && now.modified().ok() == *modified);
-        Some(if same { read } else { read.and(Err(changed(&self.file))) })
+        if same { Ok(()) } else { Err(changed(&self.file)) }
     }
 
     /// Reads ranges of a file that is not local.

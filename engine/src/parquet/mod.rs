@@ -9,6 +9,7 @@
 //! Wrong      bytes that cannot be decoded are read again by DataFusion, whose message is then the user's.
 
 mod decode;
+mod device;
 mod file;
 mod pages;
 mod prune;
@@ -17,7 +18,8 @@ mod scan;
 mod unit;
 
 pub(crate) use decode::{Decoded, Decoding, Interning, Target, Undecoded, Values};
-pub(crate) use pages::{DeviceColumn, DevicePart};
+pub(crate) use device::{Columns, OnDevice, Refused, Spec, Up};
+pub(crate) use pages::DeviceColumn;
 pub(crate) use room::Room;
 pub(crate) use scan::ParquetScan;
-pub(crate) use unit::{Chunks, Unit, Units};
+pub(crate) use unit::{Chunks, Together, Unit, Units};

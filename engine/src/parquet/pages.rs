@@ -3,43 +3,58 @@
 //!   chunk   [ dictionary │ page 0 │ page 1 │ page 2 ]        rows 25,000..40,000 are wanted
 //!   up                     table             page 1 …         its first rows are left out
 //!
-//! On the host   dictionaries: strings are interned there, and a table of codes or narrowed numbers goes up.
-//! Strings       without a dictionary are texts: those of characters have to be ASCII there, because no kernel checks UTF-8.
-//! Refused       codecs and encodings without a kernel, and chunks of strings in several forms: the host decodes the column.
+//! Dictionaries  of numbers are pages like others; strings are interned on the host, and a table of codes goes up.
+//! Strings       that are to be texts may be in a dictionary, too: its offsets and bytes go up, which the host has checked.
+//! Refused       codecs and encodings without a kernel, and codes of chunks that are not all in a dictionary: the host decodes the column.
 
 use std::ops::Range;
 
 use datafusion::parquet::basic::{Compression, Encoding as PageEncoding, Type};
+use millpond_kernels::codegen::ir::MAX_TEXT_BYTES;
 use millpond_kernels::parquet::{Codec, Encoding, Source};
-use millpond_parquet::{Conversion, Page, PageKind, Raw, ReadError, dictionary, is_all_dictionary};
+use millpond_parquet::{
+    Conversion, Page, PageKind, Raw, ReadError, dictionary, dictionary_bytes, is_all_dictionary, snappy_blocks,
+};
 
 use crate::parquet::decode::{Decoding, Interning, NoCodes, Target, Undecoded};
 use crate::parquet::file::ColumnSource;
-use crate::parquet::unit::{Chunks, Part, Span, Units};
+use crate::parquet::unit::{Chunks, Part, Span, Unit, Units};
 
 /// A column that the device decodes.
 pub(crate) struct DeviceColumn {
     pub source: Source,
     /// Rows may be NULL: pages have levels.
     pub has_levels: bool,
-    /// Texts, each byte of which has to be ASCII.
-    pub is_ascii: bool,
+    /// Texts of characters, which have to be UTF-8.
+    pub is_utf8: bool,
     pub parts: Vec<DevicePart>,
+    /// Bytes of its texts, at most.
+    pub most_text_bytes: usize,
 }
 
 impl DeviceColumn {
-    /// Bytes of its texts, at most.
-    pub fn most_text_bytes(&self) -> usize {
-        self.parts.iter().flat_map(|part| &part.pages).map(|page| page.raw_bytes as usize).sum()
+    /// The largest code that its tables give to a string.
+    pub fn most_code(&self) -> u32 {
+        let codes = self.parts.iter().filter_map(|part| part.table.as_ref());
+        let codes = codes.flat_map(|table| table.bytes.as_chunks::<4>().0);
+        codes.map(|code| u32::from_le_bytes(*code)).max().unwrap_or(0)
     }
+}
+
+/// What a chunk's codes mean.
+pub(crate) struct Table {
+    /// Codes of 32 bits; offsets of 32 bits, one more than entries, and the bytes of texts; the bytes of a large page of numbers.
+    pub bytes: Vec<u8>,
+    pub entries: usize,
+    /// Numbers, as they are in the file or decompressed.
+    pub page: Option<DevicePage>,
 }
 
 /// A chunk of it.
 pub(crate) struct DevicePart {
     /// The unit.
     pub unit: usize,
-    /// What codes mean: numbers as they are stored, or codes of 32 bits.
-    pub table: Option<Vec<u8>>,
+    pub table: Option<Table>,
     pub pages: Vec<DevicePage>,
     /// The bytes of the chunk that go up.
     pub bytes: Range<usize>,
@@ -57,9 +72,22 @@ pub(crate) struct DevicePage {
     pub skip: u32,
     pub rows: u32,
     pub first_row: u64,
+    /// Blocks that are decompressed apart.
+    pub blocks: Vec<(u32, u32)>,
 }
 
+/// Dictionaries of more bytes are decompressed block by block, or on the host.
+const MOST_DICTIONARY: u32 = 1 << 16;
+
+/// So many rows with codes tell whether values are nearly all different.
+const LEAST_CODED: usize = 1 << 12;
+
 impl Decoding<'_> {
+    /// True for a column of strings that is better off without codes, by the headers of its pages.
+    pub fn is_mostly_text(&self, column: usize) -> bool {
+        self.parts.iter().any(|part| self.chunks[part.unit].is_mostly_text(column))
+    }
+
     /// The same column for the device; `None` where the host has to decode it.
     ///
     /// # Errors
@@ -82,7 +110,7 @@ impl Decoding<'_> {
             (Target::Fixed { .. }, Some(raw)) => source(raw),
             _ => return Ok(None),
         };
-        let (mut parts, mut first_row) = (Vec::with_capacity(self.parts.len()), 0);
+        let (mut parts, mut first_row, mut most_text_bytes) = (Vec::with_capacity(self.parts.len()), 0, 0);
         for part in self.parts {
             let chunks = &self.chunks[part.unit];
             let on_device = chunks.on_device(
@@ -92,11 +120,67 @@ impl Decoding<'_> {
                 codes.as_deref_mut(),
             );
             let Some(on_device) = on_device? else { return Ok(None) };
+            if target == Target::Text {
+                most_text_bytes += on_device.most_text_bytes(self.units.unit(part.unit), part, *leaf);
+            }
             parts.push(on_device);
             first_row += part.rows();
         }
-        let is_ascii = target == Target::Text && conversion.is_utf8();
-        Ok(Some(DeviceColumn { source, has_levels: descriptor.max_def_level() > 0, is_ascii, parts }))
+        let is_utf8 = target == Target::Text && conversion.is_utf8();
+        let has_levels = descriptor.max_def_level() > 0;
+        Ok(Some(DeviceColumn { source, has_levels, is_utf8, parts, most_text_bytes }))
+    }
+}
+
+impl DevicePart {
+    fn new(unit: usize, table: Option<Table>, pages: Vec<DevicePage>) -> Self {
+        let of_file = |table: &&Table| table.bytes.is_empty();
+        let table_page = || table.iter().filter(of_file).filter_map(|table| table.page.as_ref());
+        let all = || table_page().chain(&pages).map(|page| &page.bytes);
+        let (begin, end) = (all().map(|bytes| bytes.start).min(), all().map(|bytes| bytes.end).max());
+        Self { unit, bytes: begin.unwrap_or(0)..end.unwrap_or(0), table, pages }
+    }
+
+    /// Bytes of its texts, at most: what its pages have room for, those in a dictionary with the longest entry in each row, and what the footer
+    /// says of all rows. More than an extent may have are refused.
+    fn most_text_bytes(&self, unit: &Unit, part: &Part, leaf: usize) -> usize {
+        let meta = unit.file.chunk(unit.row_group, leaf);
+        let known = meta.unencoded_byte_array_data_bytes().and_then(|bytes| usize::try_from(bytes).ok());
+        let known = known.filter(|_| part.rows() == meta.num_values() as u64).unwrap_or(usize::MAX);
+        let longest = self.table.as_ref().map_or(0, Table::longest);
+        let bytes = |page: &DevicePage| match page.encoding {
+            Encoding::Dictionary => longest.saturating_mul(page.values as usize),
+            _ => page.raw_bytes as usize,
+        };
+        let room = self.pages.iter().map(bytes).fold(0, usize::saturating_add);
+        known.min(room).min(MAX_TEXT_BYTES as usize)
+    }
+}
+
+impl DevicePage {
+    /// The entries of a dictionary, plain.
+    fn of_dictionary(page: &Page, codec: Codec) -> Self {
+        Self {
+            bytes: page.bytes.clone(),
+            raw_bytes: page.raw,
+            codec: if page.is_compressed { codec } else { Codec::Stored },
+            encoding: Encoding::Plain,
+            level_bytes: None,
+            values: page.values,
+            skip: 0,
+            rows: page.values,
+            first_row: 0,
+            blocks: vec![],
+        }
+    }
+}
+
+impl Table {
+    /// Bytes of its longest text.
+    fn longest(&self) -> usize {
+        let offsets = &self.bytes.as_chunks::<4>().0[..self.entries + 1];
+        let lengths = offsets.windows(2).map(|ends| u32::from_le_bytes(ends[1]) - u32::from_le_bytes(ends[0]));
+        lengths.max().unwrap_or(0) as usize
     }
 }
 
@@ -111,12 +195,7 @@ impl Chunks {
         let Some(chunk) = &self.chunks[column] else { return Ok(None) };
         let unit = units.unit(part.unit);
         let meta = unit.file.chunk(unit.row_group, leaf);
-        let codec = match meta.compression() {
-            Compression::UNCOMPRESSED => Codec::Stored,
-            Compression::SNAPPY => Codec::Snappy,
-            Compression::LZ4_RAW => Codec::Lz4Raw,
-            _ => return Ok(None),
-        };
+        let Some(codec) = codec(meta.compression()) else { return Ok(None) };
         let mut pages = Vec::new();
         for (page, overlap) in overlaps(&chunk.pages.data, &part.spans) {
             let of = Overlap { first_row: overlap.first_row + first_row, ..overlap };
@@ -127,7 +206,29 @@ impl Chunks {
             false => None,
             true => {
                 let (bytes, layout) = (chunk.bytes.as_slice(), target.layout());
+                let Some(page) = &chunk.pages.dictionary else { return Ok(None) };
+                let entries = page.values as usize;
+                // Room is made for as many as the page says, before anybody has read them.
+                if page.values > page.raw {
+                    return Ok(None);
+                }
                 let read = match codes {
+                    _ if source != Source::Text => {
+                        let mut page = DevicePage::of_dictionary(page, codec);
+                        let mut decompressed = vec![];
+                        // A single block would follow it for long, and all others wait.
+                        let is_large = page.codec != Codec::Stored && page.raw_bytes > MOST_DICTIONARY;
+                        if is_large && page.codec == Codec::Snappy {
+                            let find = || snappy_blocks(&bytes[page.bytes.clone()]).unwrap_or_default();
+                            page.blocks = chunk.pages.blocks(find).to_vec();
+                        }
+                        if is_large && page.blocks.is_empty() {
+                            decompressed = dictionary_bytes(bytes, &chunk.pages, meta).map_err(Undecoded::of_page)?;
+                            (page.codec, page.bytes) = (Codec::Stored, 0..decompressed.len());
+                        }
+                        let table = Table { bytes: decompressed, entries, page: Some(page) };
+                        return Ok(Some(DevicePart::new(part.unit, Some(table), pages)));
+                    }
                     Some(codes) => {
                         codes.begin(self.coded_rows(column));
                         let read = dictionary(bytes, &chunk.pages, meta, conversion, layout, codes);
@@ -137,25 +238,38 @@ impl Chunks {
                         let read = dictionary(bytes, &chunk.pages, meta, conversion, layout, &mut NoCodes);
                         read.map_err(|error| match error {
                             ReadError::Page(error) => Undecoded::of_page(error),
-                            ReadError::Stopped => Undecoded::internal("numbers ask for codes"),
+                            ReadError::Stopped => Undecoded::internal("texts ask for codes"),
                         })
                     }
                 };
-                match read {
-                    // An entry that no row has may lie outside: the host looks at rows.
-                    Err(Undecoded::Range) => return Ok(None),
-                    read => Some(read?),
-                }
+                Some(Table { bytes: read?, entries, page: None })
             }
         };
-        let begin = pages.iter().map(|page| page.bytes.start).min().unwrap_or(0);
-        let end = pages.iter().map(|page| page.bytes.end).max().unwrap_or(0);
-        Ok(Some(DevicePart { unit: part.unit, table, pages, bytes: begin..end }))
+        Ok(Some(DevicePart::new(part.unit, table, pages)))
+    }
+
+    /// True for a column of strings whose writer has given up its dictionary after values that were nearly all different.
+    fn is_mostly_text(&self, column: usize) -> bool {
+        let Some(chunk) = &self.chunks[column] else { return false };
+        let entries = chunk.pages.dictionary.as_ref().map_or(0, |page| page.values as usize);
+        let rows: usize = chunk.pages.data.iter().map(|page| page.values as usize).sum();
+        let coded = self.coded_rows(column);
+        coded >= LEAST_CODED && coded < rows / 2 && entries > coded / 2
     }
 
     /// Bytes of a column's chunk.
     pub fn bytes_of(&self, column: usize, range: Range<usize>) -> &[u8] {
         self.chunks[column].as_ref().map_or(&[], |chunk| &chunk.bytes.as_slice()[range])
+    }
+}
+
+/// What the kernels call a codec; `None` for one that they do not have.
+pub(super) fn codec(of: Compression) -> Option<Codec> {
+    match of {
+        Compression::UNCOMPRESSED => Some(Codec::Stored),
+        Compression::SNAPPY => Some(Codec::Snappy),
+        Compression::LZ4_RAW => Some(Codec::Lz4Raw),
+        _ => None,
     }
 }
 
@@ -219,7 +333,6 @@ fn device_page(page: &Page, codec: Codec, (source, target): (Source, Target), of
     let encoding = match page.encoding {
         PageEncoding::PLAIN if target != Target::Codes => Encoding::Plain,
         PageEncoding::DELTA_LENGTH_BYTE_ARRAY if target == Target::Text => Encoding::DeltaLength,
-        _ if source == Source::Text && target != Target::Codes => return None,
         PageEncoding::PLAIN_DICTIONARY | PageEncoding::RLE_DICTIONARY => Encoding::Dictionary,
         _ if source == Source::Text => return None,
         PageEncoding::RLE if source == Source::Boolean => Encoding::RleBoolean,
@@ -244,5 +357,6 @@ fn device_page(page: &Page, codec: Codec, (source, target): (Source, Target), of
         skip: u32::try_from(of.skip).ok()?,
         rows: u32::try_from(of.rows).ok()?,
         first_row: of.first_row,
+        blocks: vec![],
     })
 }

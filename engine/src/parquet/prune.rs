@@ -24,9 +24,15 @@ use datafusion::physical_expr_adapter::{
     DefaultPhysicalExprAdapterFactory, PhysicalExprAdapterFactory, replace_columns_with_literals,
 };
 use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
+use rayon::iter::ParallelIterator;
+use rayon::slice::ParallelSlice;
 
 use crate::parquet::file::OpenFile;
 use crate::parquet::scan::{Opening, ParquetScan};
+use crate::workers::off_workers;
+
+/// Pages of more row groups are looked at by several threads.
+const LEAST_BESIDE: usize = 4;
 
 impl Opening<'_> {
     /// The rows of a file to read.
@@ -65,7 +71,24 @@ impl Opening<'_> {
             return Ok(access.build());
         }
         let indexed = self.page_index(file, partition).await?;
-        Ok(pages.prune_plan_with_page_index(access.build(), schema, leaves, &indexed, &metrics))
+        let prune = |plan| pages.prune_plan_with_page_index(plan, schema, leaves, &indexed, &metrics);
+        let plan = access.build();
+        let left = plan.row_group_indexes();
+        let share = left.len().div_ceil(rayon::current_num_threads().max(1));
+        if left.len() <= LEAST_BESIDE {
+            return Ok(prune(plan));
+        }
+        // Row groups do not know of each other.
+        let mut all = plan.into_inner();
+        let some = |of: &[usize]| {
+            let mut plan = ParquetAccessPlan::new_none(all.len());
+            of.iter().for_each(|at| plan.set(*at, all[*at].clone()));
+            let pruned = prune(plan).into_inner();
+            of.iter().map(|at| (*at, pruned[*at].clone())).collect::<Vec<_>>()
+        };
+        let pruned: Vec<Vec<_>> = off_workers(|| left.par_chunks(share).map(some).collect());
+        pruned.into_iter().flatten().for_each(|(at, access)| all[at] = access);
+        Ok(ParquetAccessPlan::new(all))
     }
 
     /// The footer of a file with its page index.

@@ -1,12 +1,17 @@
-//! Host memory that readers use again: bytes of files, and values on their way to the device.
+//! What readers use again: host memory for bytes of files and values on their way to the device, and where the pages of chunks lie.
 //!
 //!   take(4 MiB) ─► the smallest that is large enough, else a new one ─► Scratch ─ dropped ─► kept, up to a limit
 //!
 //! Why     memory that is new to a process costs more to touch than the values in it to decode.
 //! Limit   what readers have given back beyond it goes to the system.
+//! Pages   of a local file are known as long as DataFusion keeps its footer: who reads the bytes looks whether the file is still that one.
 
+use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use datafusion::parquet::file::metadata::ParquetMetaData;
+use millpond_parquet::{PageError, Pages};
 
 use crate::device::Engine;
 
@@ -17,9 +22,69 @@ const TOO_LARGE: usize = 8;
 /// Buffers have a multiple of so many bytes.
 const UNIT: usize = 1 << 16;
 
-/// Buffers that wait to be used again.
+/// What waits to be used again.
 #[derive(Debug, Default)]
-pub(crate) struct Room(Mutex<Vec<Vec<u8>>>);
+pub(crate) struct Room {
+    buffers: Mutex<Vec<Vec<u8>>>,
+    /// By the address of the footer.
+    files: Mutex<HashMap<usize, KnownFile>>,
+}
+
+/// A file's footer, and where its pages lie.
+type KnownFile = (Weak<ParquetMetaData>, Arc<FilePages>);
+
+/// Where the pages of a file's chunks lie: row group by row group, leaf by leaf.
+#[derive(Debug, Default)]
+pub(crate) struct FilePages {
+    leaves: usize,
+    chunks: Vec<OnceLock<Arc<ChunkPages>>>,
+}
+
+/// Where the pages of a chunk lie.
+#[derive(Debug)]
+pub(crate) struct ChunkPages {
+    pages: Pages,
+    /// Blocks of its dictionary that are decompressed apart.
+    blocks: OnceLock<Vec<(u32, u32)>>,
+}
+
+impl FilePages {
+    /// The pages of a chunk, found by `walk` the first time.
+    ///
+    /// # Errors
+    /// Those of `walk`.
+    pub fn chunk(
+        &self,
+        row_group: usize,
+        leaf: usize,
+        walk: impl FnOnce() -> Result<Pages, PageError>,
+    ) -> Result<Arc<ChunkPages>, PageError> {
+        let slot = self.chunks.get(row_group * self.leaves + leaf);
+        if let Some(known) = slot.and_then(OnceLock::get) {
+            return Ok(Arc::clone(known));
+        }
+        let found = Arc::new(ChunkPages { pages: walk()?, blocks: OnceLock::new() });
+        Ok(match slot {
+            Some(slot) => Arc::clone(slot.get_or_init(|| found)),
+            None => found,
+        })
+    }
+}
+
+impl ChunkPages {
+    /// Blocks of its dictionary that are decompressed apart, found by `find` the first time.
+    pub fn blocks(&self, find: impl FnOnce() -> Vec<(u32, u32)>) -> &[(u32, u32)] {
+        self.blocks.get_or_init(find)
+    }
+}
+
+impl Deref for ChunkPages {
+    type Target = Pages;
+
+    fn deref(&self) -> &Pages {
+        &self.pages
+    }
+}
 
 /// A buffer; what is in it is of no meaning until it is written.
 pub(crate) struct Scratch {
@@ -34,10 +99,27 @@ impl Room {
         engine.beside(|_| Arc::new(Self::default()))
     }
 
+    /// Where the pages of a file lie, as far as they are known.
+    pub fn pages(&self, footer: &Arc<ParquetMetaData>) -> Arc<FilePages> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = Arc::as_ptr(footer).addr();
+        if let Some((of, known)) = files.get(&at)
+            && of.upgrade().is_some_and(|of| Arc::ptr_eq(&of, footer))
+        {
+            return Arc::clone(known);
+        }
+        files.retain(|_, (of, _)| of.strong_count() > 0);
+        let leaves = footer.file_metadata().schema_descr().num_columns();
+        let chunks = (0..footer.num_row_groups() * leaves).map(|_| OnceLock::new()).collect();
+        let new = Arc::new(FilePages { leaves, chunks });
+        files.insert(at, (Arc::downgrade(footer), Arc::clone(&new)));
+        new
+    }
+
     /// A buffer of `len` bytes.
     pub fn take(self: &Arc<Self>, len: usize) -> Scratch {
         let found = {
-            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
             let fits = |bytes: &Vec<u8>| bytes.len() >= len && bytes.len() / TOO_LARGE <= len.max(UNIT);
             let best = kept.iter().enumerate().filter(|(_, bytes)| fits(bytes)).min_by_key(|(_, bytes)| bytes.len());
             best.map(|(at, _)| at).map(|at| kept.swap_remove(at))
@@ -49,7 +131,7 @@ impl Room {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let mut kept = self.of.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.of.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.iter().map(Vec::len).sum::<usize>() + self.bytes.len() <= MOST_KEPT {
             kept.push(std::mem::take(&mut self.bytes));
         }

@@ -13,20 +13,27 @@ use datafusion::parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 use datafusion::parquet::basic::Encoding;
 use datafusion::physical_plan::ExecutionPlan;
 use millpond_kernels::codegen::ir::Range as ValueRange;
-use millpond_memory::recorder;
-use millpond_parquet::{ColumnReader, Layout, Page, PageError, Pages, statistics, walk};
+use millpond_memory::{HostKind, PinnedBytes, PinnedPool, recorder};
+use millpond_parquet::{ColumnReader, Layout, Page, PageError, statistics, walk};
 
 use crate::column::scalar_integer;
 use crate::parquet::file::{ColumnSource, FileBytes, OpenFile};
-use crate::parquet::room::Room;
+use crate::parquet::room::{ChunkPages, FilePages, Room};
 use crate::parquet::scan::ParquetScan;
 use crate::profile::step;
 use crate::program::texts;
 use crate::workers::off_workers;
 
-/// Units that are decoded together have at least and at most so many rows, where there are as many.
+/// Units that are decoded together have at least so many rows, where there are as many.
 const LEAST_TOGETHER: u64 = 1 << 16;
-const MOST_TOGETHER: u64 = 1 << 20;
+/// Their chunks have at most so many bytes in the file: with what lies between them in pinned memory, a block of 32 MiB.
+const MOST_BYTES: u64 = (32 << 20) - (1 << 16);
+/// Chunks in pinned memory begin at multiples of so many bytes.
+const ALIGNMENT: usize = 64;
+/// So many bytes of it lie behind the last chunk.
+pub(super) const OVERRUN: usize = 16;
+/// What is read into pinned memory takes at most such a part of it.
+const PINNED_SHARE: u64 = 8;
 
 /// Rows of a row group.
 #[derive(Debug, Clone)]
@@ -62,7 +69,17 @@ pub(crate) struct Chunks {
 
 pub(super) struct Chunk {
     pub(super) bytes: FileBytes,
-    pub(super) pages: Pages,
+    pub(super) pages: Arc<ChunkPages>,
+}
+
+/// Where chunks lie in a file, by the scan's columns.
+type Ranges = Vec<Option<Range<u64>>>;
+
+/// How many rows are decoded together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Together {
+    pub readers: usize,
+    pub most_rows: u64,
 }
 
 impl Unit {
@@ -81,6 +98,24 @@ impl Unit {
         self.spans.iter().map(|span| span.rows).sum()
     }
 
+    /// Bytes of the chunks that are read.
+    fn bytes(&self) -> u64 {
+        let bytes = |source: &ColumnSource| match source {
+            ColumnSource::Leaf(leaf, _) => self.file.chunk(self.row_group, *leaf).compressed_size().max(0) as u64,
+            _ => 0,
+        };
+        self.file.columns.iter().map(bytes).sum()
+    }
+
+    /// True if the device may decode some of the chunks as the file has them.
+    fn has_device_form(&self) -> bool {
+        let codec = |leaf: usize| self.file.chunk(self.row_group, leaf).compression();
+        self.file.columns.iter().any(|source| match source {
+            ColumnSource::Leaf(leaf, _) => crate::parquet::pages::codec(codec(*leaf)).is_some(),
+            _ => false,
+        })
+    }
+
     /// Rows `first..first + rows` of those to read, for a reader at the beginning of the row group.
     fn spans(&self, first: u64, rows: u64) -> Vec<Span> {
         let (mut before, mut left, mut skip, mut spans) = (first, rows, 0, Vec::new());
@@ -97,46 +132,49 @@ impl Unit {
         spans
     }
 
-    /// Reads the chunks of the columns that are read from leaves, and finds their pages. The second error is of bytes that are there and
-    /// wrong.
+    /// Reads the chunks of the columns that are read from leaves, which lie in these ranges.
     ///
     /// # Errors
     /// The system's or the store's, and of a file that has changed.
-    async fn read(&self, room: &Arc<Room>) -> Result<std::result::Result<Chunks, PageError>> {
-        let ranges = match self.ranges() {
-            Ok(ranges) => ranges,
-            Err(error) => return Ok(Err(error)),
-        };
+    async fn read(&self, ranges: &Ranges, room: &Arc<Room>) -> Result<Vec<FileBytes>> {
         let only: Vec<Range<u64>> = ranges.iter().flatten().cloned().collect();
         // A worker that reads would keep the task that it has just woken waiting.
         let local = off_workers(|| {
             let _step = recorder::step(step::READ);
             self.file.read_local(&only, room)
         });
-        let read = match local {
-            Some(read) => read?,
-            None => recorder::during(step::READ, self.file.read_remote(only)).await?,
-        };
+        match local {
+            Some(read) => read,
+            None => recorder::during(step::READ, self.file.read_remote(only)).await,
+        }
+    }
+
+    /// Finds the pages of its chunks.
+    fn chunks(
+        &self,
+        ranges: &Ranges,
+        read: Vec<FileBytes>,
+        known: &FilePages,
+    ) -> std::result::Result<Chunks, PageError> {
         let mut read = read.into_iter();
         let rows = self.file.metadata.row_group(self.row_group).num_rows().max(0) as u64;
         let mut chunks = Vec::with_capacity(ranges.len());
-        for (source, range) in self.file.columns.iter().zip(&ranges) {
+        for (source, range) in self.file.columns.iter().zip(ranges) {
             let (ColumnSource::Leaf(leaf, _), Some(_), Some(bytes)) =
                 (source, range, if range.is_some() { read.next() } else { None })
             else {
                 chunks.push(None);
                 continue;
             };
-            match walk(bytes.as_slice(), self.file.chunk(self.row_group, *leaf), rows) {
-                Ok(pages) => chunks.push(Some(Chunk { bytes, pages })),
-                Err(error) => return Ok(Err(error)),
-            }
+            let find = || walk(bytes.as_slice(), self.file.chunk(self.row_group, *leaf), rows);
+            let pages = known.chunk(self.row_group, *leaf, find)?;
+            chunks.push(Some(Chunk { bytes, pages }));
         }
-        Ok(Ok(Chunks { chunks }))
+        Ok(Chunks { chunks })
     }
 
     /// Where the chunks lie in the file, by the scan's columns.
-    fn ranges(&self) -> std::result::Result<Vec<Option<Range<u64>>>, PageError> {
+    fn ranges(&self) -> std::result::Result<Ranges, PageError> {
         let size = self.file.file.object_meta.size;
         let range = |source: &ColumnSource| {
             let ColumnSource::Leaf(leaf, _) = source else { return Ok(None) };
@@ -198,19 +236,30 @@ impl Unit {
 }
 
 impl Units {
-    /// Units in the order in which they come, together where they are small: no more than `most` rows of one file, and about as many as
-    /// each of `readers` gets.
-    pub fn together(units: impl IntoIterator<Item = Unit>, readers: usize, most: u64) -> Vec<Self> {
+    /// Units in the order in which they come, together where they are small: of one file, within the limits, and so many that each
+    /// reader gets them once.
+    pub fn together(units: impl IntoIterator<Item = Unit>, limits: Together) -> Vec<Self> {
         let units: Vec<Unit> = units.into_iter().collect();
-        let share = units.iter().map(Unit::rows).sum::<u64>() / readers.max(1) as u64;
-        let most = share.clamp(LEAST_TOGETHER, MOST_TOGETHER).min(most);
+        let (rows, largest) = (units.iter().map(Unit::rows), units.iter().map(Unit::rows).max().unwrap_or(0));
+        let share = rows.sum::<u64>() / limits.readers.max(1) as u64;
+        // A reader that gets one more than its share is better than one that gets a second turn.
+        let most = (share + largest.saturating_sub(1)).max(LEAST_TOGETHER).min(limits.most_rows);
         let mut all: Vec<Self> = Vec::new();
+        let mut bytes = 0;
         for unit in units {
-            match all.last_mut() {
-                Some(last) if Arc::ptr_eq(last.file(), &unit.file) && last.rows() + unit.rows() <= most => {
+            let more = unit.bytes();
+            let fits = |last: &Self| {
+                Arc::ptr_eq(last.file(), &unit.file) && last.rows() + unit.rows() <= most && bytes + more <= MOST_BYTES
+            };
+            match all.last_mut().filter(|last| fits(last)) {
+                Some(last) => {
                     last.0.push(unit);
+                    bytes += more;
                 }
-                _ => all.push(Self(vec![unit])),
+                None => {
+                    all.push(Self(vec![unit]));
+                    bytes = more;
+                }
             }
         }
         all
@@ -218,6 +267,11 @@ impl Units {
 
     pub fn file(&self) -> &Arc<OpenFile> {
         &self.0[0].file
+    }
+
+    /// True if the device may decode some of the chunks as the file has them.
+    pub fn has_device_form(&self) -> bool {
+        self.iter().any(Unit::has_device_form)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Unit> {
@@ -257,19 +311,74 @@ impl Units {
         parts
     }
 
-    /// Reads the chunks of each unit. The second error is of bytes that are there and wrong.
+    /// Reads the chunks of each unit, of a local file into pinned memory where there is some. The second error is of bytes that are there
+    /// and wrong.
     ///
     /// # Errors
-    /// As of [`Unit::read`].
-    pub async fn read(&self, room: &Arc<Room>) -> Result<std::result::Result<Vec<Chunks>, PageError>> {
-        let mut all = Vec::with_capacity(self.0.len());
-        for unit in self.iter() {
-            match unit.read(room).await? {
-                Ok(chunks) => all.push(chunks),
-                Err(error) => return Ok(Err(error)),
+    /// The system's or the store's, and of a file that has changed.
+    pub async fn read(
+        &self,
+        room: &Arc<Room>,
+        pinned: Option<&PinnedPool>,
+    ) -> Result<std::result::Result<Vec<Chunks>, PageError>> {
+        let ranges: std::result::Result<Vec<Ranges>, PageError> = self.iter().map(Unit::ranges).collect();
+        let ranges = match ranges {
+            Ok(ranges) => ranges,
+            Err(error) => return Ok(Err(error)),
+        };
+        let read = match pinned {
+            Some(pool) => self.read_pinned(&ranges, pool).await?,
+            None => None,
+        };
+        let read = match read {
+            Some(read) => read,
+            None => {
+                let mut all = Vec::with_capacity(ranges.len());
+                for (unit, ranges) in self.iter().zip(&ranges) {
+                    all.push(unit.read(ranges, room).await?);
+                }
+                all
             }
+        };
+        let units = self.iter().zip(&ranges).zip(read);
+        // Only local files are checked for changes when they are read.
+        let known = if self.file().is_local() { room.pages(&self.file().metadata) } else { Arc::default() };
+        Ok(units.map(|((unit, ranges), read)| unit.chunks(ranges, read, &known)).collect())
+    }
+
+    /// The same into pinned memory; `None` if there is too little of it, or if the file is not local.
+    async fn read_pinned(&self, ranges: &[Ranges], pool: &PinnedPool) -> Result<Option<Vec<Vec<FileBytes>>>> {
+        let file = self.file();
+        let len = |range: &Range<u64>| ((range.end - range.start) as usize).next_multiple_of(ALIGNMENT);
+        let bytes: usize = ranges.iter().flatten().flatten().map(len).sum();
+        // Of few sizes, so that they serve each other's queries.
+        let block = (bytes + OVERRUN).next_power_of_two();
+        if !file.is_local() || bytes == 0 || block as u64 > pool.limit().as_u64() / PINNED_SHARE {
+            return Ok(None);
         }
-        Ok(Ok(all))
+        // A device that is lost says so where something is launched.
+        let Ok(mut buffer) = pool.take(HostKind::Download, block).await else { return Ok(None) };
+        let read = off_workers(|| {
+            let _step = recorder::step(step::READ);
+            let Ok(mut out) = buffer.write() else { return Ok(false) };
+            let mut at = 0;
+            for range in ranges.iter().flatten().flatten() {
+                file.read_exact(range, &mut out[at..at + (range.end - range.start) as usize])?;
+                at += len(range);
+            }
+            file.is_as_planned().map(|()| true)
+        });
+        if !read? {
+            return Ok(None);
+        }
+        let Ok(frozen) = buffer.freeze() else { return Ok(None) };
+        let (frozen, mut at) = (Arc::new(frozen), 0);
+        let mut piece = |range: &Range<u64>| {
+            let bytes = at..at + (range.end - range.start) as usize;
+            at += len(range);
+            FileBytes::Pinned(Arc::clone(&frozen), bytes)
+        };
+        Ok(Some(ranges.iter().map(|of| of.iter().flatten().map(&mut piece).collect()).collect()))
     }
 
     /// Scans of rows `first..first + rows` of those to read, as DataFusion reads them.
@@ -300,6 +409,29 @@ impl Part {
 }
 
 impl Chunks {
+    /// The pinned memory that its chunks lie in, and where.
+    pub fn pinned(&self, column: usize) -> Option<(&Arc<PinnedBytes>, &Range<usize>)> {
+        match &self.chunks[column].as_ref()?.bytes {
+            FileBytes::Pinned(bytes, range) => Some((bytes, range)),
+            _ => None,
+        }
+    }
+
+    pub fn is_pinned(&self) -> bool {
+        (0..self.chunks.len()).any(|column| self.pinned(column).is_some())
+    }
+
+    /// Leaves pinned memory: who waits for some holds none.
+    pub fn unpin(&mut self, room: &Arc<Room>) {
+        for chunk in self.chunks.iter_mut().flatten() {
+            if let FileBytes::Pinned(..) = &chunk.bytes {
+                let mut own = room.take(chunk.bytes.as_slice().len());
+                own.copy_from_slice(chunk.bytes.as_slice());
+                chunk.bytes = FileBytes::Own(own);
+            }
+        }
+    }
+
     /// Bytes of all chunks.
     pub fn bytes(&self) -> usize {
         self.chunks.iter().flatten().map(|chunk| chunk.bytes.as_slice().len()).sum()

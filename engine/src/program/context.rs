@@ -14,7 +14,7 @@ use crate::device::Engine;
 use crate::device::host_memory::HostHold;
 use crate::device::memory::MemoryDoor;
 use crate::looks::Looks;
-use crate::options::{Fallback, MillpondOptions};
+use crate::options::{Fallback, MillpondOptions, ParquetDecoder};
 use crate::program::counts::Tally;
 use crate::subqueries::Subqueries;
 use crate::workers::off_workers;
@@ -96,6 +96,15 @@ impl RunContext {
             fn note_once(&self, _note: String, _fallback: Fallback) {}
         }
         Self::new(engine, task, engine.query_scope(), &Arc::default(), Arc::new(Unheard))
+    }
+
+    /// Pages of Parquet files go to the device as they are, where it has kernels for them.
+    pub fn decodes_on_device(&self) -> bool {
+        match self.options.parquet_decoder {
+            ParquetDecoder::Auto => !self.engine.is_simulated(),
+            ParquetDecoder::Host => false,
+            ParquetDecoder::Device => true,
+        }
     }
 
     /// What the session's own memory pool holds for this run's bytes on the host: none at first.

@@ -86,7 +86,7 @@ impl Millpond {
             return (plan, None);
         };
         // An arena takes nothing back while anything of it is in use.
-        if !self.keeps_plans() || engine.memory_resource() == Strategy::Arena || !schema.contains(&plan.schema()) {
+        if !self.keeps_columns() || engine.memory_resource() == Strategy::Arena || !schema.contains(&plan.schema()) {
             return (plan, None);
         }
         let keeper = Arc::new(Keeper::new(engine, create.name.to_string(), Arc::clone(schema)));

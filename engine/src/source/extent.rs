@@ -72,8 +72,9 @@ pub(super) struct Sending {
     /// The source's number in the segment's program.
     pub source: usize,
     pub metrics: ExecutionPlanMetricsSet,
-    /// Rows and decoded bytes of an extent, at most.
+    /// Rows and decoded bytes of an extent, at most; and rows of one that the device decodes, which pinned memory does not hold.
     most_rows: usize,
+    most_rows_on_device: usize,
     pub most_bytes: usize,
     /// Who sends an extent has one.
     turns: Semaphore,
@@ -108,11 +109,15 @@ impl Sending {
         let share = feeders.clamp(*FEEDERS.start(), *FEEDERS.end());
         let batch_bytes = run.options.batch_bytes / (share / FEEDERS.start());
         let texts = run.prepared.sources[source].columns.iter().any(ColumnInfo::is_text);
+        let device = run.engine.pool.limit().as_u64();
+        let limit = device.min(run.engine.pinned.limit().as_u64());
+        let rows = |limit| rows_of_an_extent(run, source, (batch_bytes, limit), share);
         Self {
             segment: Arc::clone(segment),
             source,
             metrics: metrics.clone(),
-            most_rows: rows_of_an_extent(run, source, batch_bytes, share),
+            most_rows: rows(limit),
+            most_rows_on_device: rows(device),
             most_bytes: if texts { batch_bytes } else { usize::MAX },
             turns: Semaphore::new(run.options.partitions.min(feeders).max(1)),
             streams: Mutex::default(),
@@ -297,6 +302,11 @@ impl Sending {
         Ok(())
     }
 
+    /// Rows of an extent that the device decodes, now.
+    pub fn most_rows_on_device(&self) -> usize {
+        self.most_rows_on_device.min(self.run().extent_rows())
+    }
+
     /// A turn to send, with a stream.
     pub async fn turn(&self) -> Result<Turn<'_>, Failure> {
         let ended = |_| EngineError::internal("turns end with their feeders");
@@ -311,9 +321,9 @@ impl Sending {
     }
 }
 
-/// Rows that the options allow in an extent, and the limits of device and pinned memory: every feeder has one under way, the next
-/// one begun, and room for an output.
-fn rows_of_an_extent(run: &Run, source: usize, batch_bytes: usize, feeders: usize) -> usize {
+/// Rows that the options allow in an extent, and the limit of the memory: every feeder has one under way, the next one begun, and room
+/// for an output.
+fn rows_of_an_extent(run: &Run, source: usize, (batch_bytes, limit): (usize, u64), feeders: usize) -> usize {
     let (columns, used) = (&run.prepared.sources[source].columns, &run.prepared.used[source]);
     let columns = columns.iter().zip(used).filter(|(_, used)| **used);
     let widths = columns.filter_map(|(column, _)| {
@@ -321,7 +331,6 @@ fn rows_of_an_extent(run: &Run, source: usize, batch_bytes: usize, feeders: usiz
         Some(storage(column.ty().ok()?).0.width().max(1) as usize + bytes)
     });
     let row_bytes = widths.sum::<usize>().max(1);
-    let limit = run.engine.pool.limit().as_u64().min(run.engine.pinned.limit().as_u64());
     let share = usize::try_from(limit).unwrap_or(usize::MAX) / (feeders * 4);
     (batch_bytes.min(share) / row_bytes).clamp(1, run.options.max_batch_rows())
 }

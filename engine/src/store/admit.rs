@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use datafusion::arrow::datatypes::DataType;
 use futures::future::try_join_all;
-use millpond_memory::{ByteSize, Request, Reservation};
+use millpond_memory::{ByteSize, DeviceBuffer, HostKind, Request, Reservation, recorder};
 use tokio::sync::Semaphore;
 
 use crate::error::EngineError;
@@ -20,7 +20,7 @@ use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::program::texts;
 use crate::store::checks::Age;
-use crate::store::column::{ColumnForm, Whole};
+use crate::store::column::{ColumnForm, StoredColumn, Whole};
 use crate::store::identity::Identity;
 use crate::store::kin::{self, Kin, Made, Origin};
 use crate::store::load::{self, Read, ReadColumn, Wanted};
@@ -155,14 +155,27 @@ impl Store {
                 return Ok(false);
             }
             let stream = context.engine.streams.take(&context.tags.extents)?;
-            let mut made = Vec::with_capacity(columns.len());
-            for ((whole, bytes), (_, column, form)) in columns.into_iter().zip(bytes).zip(&lacking) {
+            let mut made: Vec<((usize, ColumnForm), Arc<StoredColumn>)> = Vec::with_capacity(columns.len());
+            let counts =
+                DeviceBuffer::zeroed(8 * columns.len(), &stream.with_scope(&self.scope), &context.engine.pool)?;
+            let of_columns = columns.into_iter().zip(bytes).zip(&lacking).enumerate();
+            for (at, ((whole, bytes), (_, column, form))) in of_columns {
                 let _step = millpond_memory::recorder::step(step::COPY);
                 let promise = self.participant.try_reserve(Request::device(ByteSize(bytes.next_multiple_of(256))))?;
                 let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-                let stored =
-                    whole.store((number, short_text), promise, &context.engine, (&stream, &self.scope)).await?;
+                let (engine, count) = (&context.engine, Some(counts.view(8 * at..8 * at + 8)?));
+                let stored = whole.store((number, short_text, count), promise, engine, (&stream, &self.scope)).await?;
                 made.push(((*column, *form), Arc::new(stored)));
+            }
+            if made.iter().any(|(_, column)| column.is_counting()) {
+                let home = context.engine.pinned.take(HostKind::Download, counts.len()).await?;
+                let home = recorder::during(step::WAIT, home.copy_to_host(&counts, &stream)?.feeding()).await?;
+                let counts = home.read()?;
+                for ((_, column), count) in made.iter().zip(counts.as_chunks::<8>().0) {
+                    if column.is_counting() {
+                        column.count_is(u64::from_le_bytes(*count));
+                    }
+                }
             }
             // Chunks are freed behind the launches that read them.
             drop(promises);
@@ -209,8 +222,7 @@ async fn read(
 ) -> Result<Columns, Failure> {
     let mut columns: Vec<ReadColumn> = wanted.iter().map(|_| ReadColumn::default()).collect();
     let (mut all, mut texts) = (Vec::new(), Vec::new());
-    // As many at once as DataFusion would read at once.
-    let readers = context.task.session_config().target_partitions().max(1);
+    let readers = load::readers(context);
     let turns = Arc::new(Semaphore::new(readers));
     for (files, of) in reads {
         let groups = groups(scan.columnar_bytes(identity, files), of, readers);

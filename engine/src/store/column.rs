@@ -6,8 +6,8 @@
 //! Waits    for pinned memory, where a table of codes goes up.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
@@ -53,8 +53,8 @@ pub struct About {
     /// The device type, with the range of its values.
     pub ty: Ty,
     pub facts: Facts,
-    /// How many different integers there are, if that is known.
-    pub distinct: Option<u64>,
+    /// How many different integers there are, if that is known; found once the column is stored.
+    pub(super) distinct: OnceLock<Option<u64>>,
     /// Of codes; its values are sorted.
     pub dictionary: Option<SharedDictionary>,
     pub(super) base: i64,
@@ -133,8 +133,6 @@ pub(super) struct Whole {
     pub pieces: Vec<Piece>,
     /// The values behind the codes of the pieces.
     pub dictionaries: Option<Merged>,
-    /// How many different integers there are, if they were counted.
-    pub distinct: Option<u64>,
 }
 
 /// Dictionaries as one.
@@ -208,11 +206,12 @@ impl Whole {
         (values.max(1), if facts.nulls > 0 { bitmap } else { 0 })
     }
 
-    /// Puts the pieces together; what is launched counts as the stream's, what stays as the scope's. `short_text` as in
+    /// Puts the pieces together. Where different integers have to be counted, `count`, 8 bytes of zeros, will have the number, and nothing is
+    /// known of it before [`About::count_is`] is told. What is launched counts as the stream's, what stays as the scope's. `short_text` as in
     /// [`sizes`](Self::sizes).
     pub(super) async fn store(
         self,
-        (number, short_text): (u64, u64),
+        (number, short_text, count): (u64, u64, Option<DeviceView>),
         promise: Reservation,
         engine: &Engine,
         (stream, scope): (&Stream, &Scope),
@@ -266,6 +265,16 @@ impl Whole {
             }
             first += rows;
         }
+        let input = ColumnInput { values: values.clone(), validity: validity.clone(), base };
+        let distinct = OnceLock::new();
+        let steps = facts.distinct_if_sorted().filter(|_| facts.range.is_some());
+        let is_counted = match count.filter(|_| self.form == ColumnForm::Plain && steps.is_none()) {
+            Some(count) => count_different(&input, physical, &facts, &count, engine, (stream, scope))?,
+            None => false,
+        };
+        if !is_counted {
+            distinct.get_or_init(|| steps);
+        }
         let parts = self.parts();
         let about = About {
             number,
@@ -274,7 +283,7 @@ impl Whole {
             form: self.form,
             ty,
             facts,
-            distinct: facts.distinct_if_sorted().or(self.distinct).filter(|_| facts.range.is_some()),
+            distinct,
             dictionary: self.dictionaries.map(|of| of.sorted),
             base,
             long: physical == Physical::LongText,
@@ -415,15 +424,30 @@ impl About {
         if self.long { Physical::LongText } else { storage(self.ty).0 }
     }
 
+    /// Its different integers are still counted.
+    pub(super) fn is_counting(&self) -> bool {
+        self.distinct.get().is_none()
+    }
+
+    /// They are so many.
+    pub(super) fn count_is(&self, different: u64) {
+        self.distinct.get_or_init(|| Some(different));
+    }
+
+    /// How many different integers it has, if that is known.
+    fn distinct(&self) -> Option<u64> {
+        self.distinct.get().copied().flatten()
+    }
+
     /// How many different values it has, if that is known; NULL is none of them.
     pub fn different(&self) -> Option<u64> {
         let values = |dictionary: &SharedDictionary| dictionary.lock().len() as u64;
-        self.distinct.or_else(|| self.dictionary.as_ref().map(values))
+        self.distinct().or_else(|| self.dictionary.as_ref().map(values))
     }
 
     /// No two of its rows have the same integer, and none is NULL.
     pub fn is_unique(&self) -> bool {
-        self.facts.nulls == 0 && self.distinct == Some(self.facts.rows)
+        self.facts.nulls == 0 && self.distinct() == Some(self.facts.rows)
     }
 
     /// What it takes to read it.
@@ -453,7 +477,7 @@ impl About {
             _ if self.is_unique() => facts.push("unique".to_string()),
             _ => {}
         }
-        if let Some(distinct) = self.distinct.filter(|_| !self.is_unique()) {
+        if let Some(distinct) = self.distinct().filter(|_| !self.is_unique()) {
             facts.push(format!("{distinct} different"));
         }
         let physical = self.physical();
@@ -549,6 +573,31 @@ impl Merged {
     pub(super) fn len(&self) -> usize {
         self.sorted.lock().len()
     }
+}
+
+/// Bits with which the different integers of a column are counted, at most.
+const MOST_BITS: i128 = 1 << 23;
+
+/// Counts how many different integers a column has, where their range takes no more than a mebibyte of bits; false where it takes more.
+fn count_different(
+    of: &ColumnInput,
+    physical: Physical,
+    facts: &Facts,
+    count: &DeviceView,
+    engine: &Engine,
+    (stream, scope): (&Stream, &Scope),
+) -> Result<bool, Failure> {
+    let Some(range) = facts.range.filter(|_| physical.bounds().is_some()) else { return Ok(false) };
+    let (span, low) = (range.high.saturating_sub(range.low), i64::try_from(range.low));
+    let Some(low) = low.ok().filter(|_| span < MOST_BITS) else { return Ok(false) };
+    let bits = DeviceBuffer::zeroed((span as usize / 64 + 1) * 8, &stream.with_scope(scope), &engine.pool);
+    let bits = match bits.map_err(Failure::from) {
+        Err(failure) if failure.is_out_of_memory() => return Ok(false),
+        bits => bits?,
+    };
+    let (images, stored) = (&engine.images, Stored { physical, base: of.base });
+    kernels::count_different(images, &of.values, stored, of.validity.as_ref(), low, &bits, count, facts.rows, stream)?;
+    Ok(true)
 }
 
 /// Uploads a table, once there is pinned memory for it.

@@ -151,8 +151,6 @@ impl Origin {
                 pieces.push(column.piece(*at, file, dictionary)?);
             }
         }
-        // Of files that are copied, only dictionaries say what they have, and that may be more.
-        let distinct = read.distinct.filter(|_| numbers.is_empty());
         let dictionaries = match wanted.form {
             ColumnForm::Codes => match Merged::of(&dictionaries)? {
                 Some(merged) if merged.len() <= wanted.most => Some(merged),
@@ -162,7 +160,7 @@ impl Origin {
             _ => None,
         };
         let (name, form, data_type) = (wanted.name.clone(), wanted.form, wanted.data_type.clone());
-        Ok(Made::Whole(Whole { name, form, data_type, files: self.stored.len(), pieces, dictionaries, distinct }))
+        Ok(Made::Whole(Whole { name, form, data_type, files: self.stored.len(), pieces, dictionaries }))
     }
 }
 

@@ -1,14 +1,14 @@
 //! Reads columns of a scan and puts them on the device, to stay.
 //!
-//!   row groups ─ readers ─ decode ──► chunks: values in the width of their own range, codes, facts ─► pinned memory ─► device ─┐
-//!   partitions ─ a reader each ─────► the same of up to 2^17 rows, where DataFusion reads                                      │
-//!   strings    reader's own dictionary ── new values only ─────► the column's                                                  ├─► whole columns
-//!   order      file by file, chunk by chunk                                                                                   ─┘
+//!   row groups ─ readers ─ pages, what the host has decoded ─► pinned memory ─► device ─ decode ─► chunks, facts ─┐
+//!   partitions ─ a reader each ─ up to 2^17 rows, where DataFusion reads ─► pinned memory ─► device ─────────────────┤
+//!   strings    reader's own dictionary ── new values only ─────► the column's                                        ├─► whole columns
+//!   order      file by file, chunk by chunk                                                                         ─┘
 //!
 //! Strings  a column whose first values are nearly all different is read again without a dictionary, and so are the others that show it.
 //! Threads  each reader converts the rows that it decodes. It locks a column's dictionary only for values that are new to the reader.
 //! Memory   on the device the chunks, until all columns are made of them; on the host a chunk of rows for each reader.
-//! Width    each chunk has that of its own values: nothing is believed, so nothing can be wrong.
+//! Width    each chunk has that of its own values, or that which its row groups' statistics promise: what lies outside is decoded again.
 //! Ends     with an error of the file or of the device nothing stays; dropped, its readers end.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +23,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::future::{BoxFuture, try_join_all};
 use futures::{FutureExt, StreamExt};
 use millpond_kernels::codegen::ir::{ColumnSpec, Physical, Range, Ty};
+use millpond_kernels::parquet::Facts as DeviceFacts;
 use millpond_kernels::store::Stored;
 use millpond_memory::{HostKind, Reservation, Stream, recorder};
 use tokio::sync::Semaphore;
@@ -30,22 +31,26 @@ use tokio::task::JoinSet;
 
 use crate::column::dictionary::SharedDictionary;
 use crate::column::facts::Facts;
-use crate::column::layout::{ExtentLayout, Shape};
+use crate::column::layout::ExtentLayout;
 use crate::column::storage;
+use crate::error::EngineError;
 use crate::panics;
-use crate::parquet::{Chunks, Decoded, Decoding, Interning, ParquetScan, Room, Target, Undecoded, Units, Values};
+use crate::parquet::{
+    Chunks, Columns, Decoded, Decoding, DeviceColumn, Interning, OnDevice, ParquetScan, Refused, Room, Spec, Target,
+    Together, Undecoded, Units, Up, Values,
+};
 use crate::profile::{self, step};
 use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::program::interning::ReaderCodes;
 use crate::store::column::{ColumnForm, Piece, ty_of};
-use crate::store::distinct::Seen;
 use crate::store::lock;
 use crate::workers::off_workers;
 
-/// Rows of a chunk, at most, where DataFusion reads, and where the decoder does.
+/// Rows of a chunk, at most: where DataFusion reads, where the host decodes, and where the device does.
 const CHUNK_ROWS: usize = 1 << 17;
 const UNIT_ROWS: usize = 1 << 18;
+const DEVICE_ROWS: usize = 1 << 21;
 
 /// A column to be read.
 #[derive(Debug, Clone)]
@@ -74,8 +79,6 @@ pub(super) struct ReadColumn {
     pub pieces: Vec<Piece>,
     /// The values behind codes.
     pub values: Option<ArrayRef>,
-    /// How many different integers there are, if they were counted.
-    pub distinct: Option<u64>,
 }
 
 /// A load under way, as its readers know it.
@@ -86,8 +89,8 @@ struct Loading {
     dictionaries: Vec<Option<SharedDictionary>>,
     /// Columns that turned out to be better off without theirs.
     texts: Vec<AtomicBool>,
-    /// The integers that were seen.
-    seen: Vec<Seen>,
+    /// Columns that the device decodes, until it refuses a page of them.
+    on_device: Vec<AtomicBool>,
     /// Rows of a chunk, at most: of batches, and of a row group.
     chunk_rows: usize,
     unit_rows: usize,
@@ -98,6 +101,15 @@ struct Loading {
 struct Chunk {
     pieces: Vec<Piece>,
     promise: Reservation,
+}
+
+/// How it went to put rows on the device.
+enum Put {
+    Done(Chunk),
+    /// The host has to decode some columns.
+    Refused(Refused),
+    /// Chunks are to leave pinned memory.
+    Unpin,
 }
 
 /// Why a reader stops.
@@ -120,15 +132,16 @@ pub(super) async fn read(
     wanted: &[Wanted],
     turns: &Arc<Semaphore>,
 ) -> Result<Read, Failure> {
+    let decodes = context.decodes_on_device();
     let dictionary = |of: &Wanted| (of.form == ColumnForm::Codes).then(|| SharedDictionary::new(of.most));
     let loading = Arc::new(Loading {
         context: Arc::clone(context),
         dictionaries: wanted.iter().map(dictionary).collect(),
         wanted: wanted.to_vec(),
         texts: wanted.iter().map(|_| AtomicBool::new(false)).collect(),
-        seen: wanted.iter().map(|_| Seen::default()).collect(),
+        on_device: wanted.iter().map(|_| AtomicBool::new(decodes)).collect(),
         chunk_rows: CHUNK_ROWS.min(context.options.max_batch_rows()),
-        unit_rows: UNIT_ROWS.min(context.options.max_batch_rows()),
+        unit_rows: if decodes { DEVICE_ROWS } else { UNIT_ROWS }.min(context.options.max_batch_rows()),
         room: Room::of(&context.engine),
     });
     let mut tasks = JoinSet::new();
@@ -146,13 +159,12 @@ pub(super) async fn read(
         }
     }
     let mut columns: Vec<ReadColumn> = Vec::with_capacity(wanted.len());
-    for ((of, dictionary), seen) in wanted.iter().zip(&loading.dictionaries).zip(&loading.seen) {
+    for dictionary in &loading.dictionaries {
         let values = match dictionary {
             Some(dictionary) => Some(dictionary.lock().array(0, &DataType::Binary)?),
             None => None,
         };
-        let distinct = if of.form == ColumnForm::Plain { seen.count() } else { None };
-        columns.push(ReadColumn { pieces: vec![], values, distinct });
+        columns.push(ReadColumn { pieces: vec![], values });
     }
     let mut promises = vec![];
     for ((partition, _), chunks) in chunks {
@@ -210,9 +222,11 @@ impl Loading {
         let opening: Vec<BoxFuture<'_, _>> = opening.collect();
         let opened = recorder::during(step::OPEN, try_join_all(opening)).await.map_err(Failure::Input)?;
         let (mut units, num_partitions) = (VecDeque::new(), opened.len().max(1));
-        let readers = self.context.task.session_config().target_partitions().max(1);
+        let readers = readers(&self.context);
         for (partition, opened) in opened.into_iter().enumerate() {
-            let together = Units::together(opened.units, readers.div_ceil(num_partitions), self.unit_rows as u64);
+            let readers = readers.div_ceil(num_partitions);
+            let limits = Together { readers, most_rows: self.unit_rows as u64 };
+            let together = Units::together(opened.units, limits);
             let num_units = together.len();
             units.extend(together.into_iter().enumerate().map(|(at, units)| ((partition, at), units)));
             for (at, (file, _)) in opened.foreign.into_iter().enumerate() {
@@ -254,31 +268,44 @@ impl Loading {
         stream: &mut Option<Stream>,
     ) -> Result<Vec<Chunk>, Stopped> {
         let mut chunks = Vec::new();
-        let read = units.read(&self.room).await.map_err(Failure::Input)?;
+        let decodes = self.on_device.iter().any(|column| column.load(Ordering::Relaxed)) && units.has_device_form();
+        let pinned = decodes.then_some(&self.context.engine.pinned);
+        let mut read = units.read(&self.room, pinned).await.map_err(Failure::Input)?;
         let mut held = self.context.host_memory("load");
         let (mut first, mut wrong) = (0, read.as_ref().is_err());
-        while let (Ok(read), true, false) = (&read, first < units.rows(), wrong) {
+        let mut may_be_on_device = true;
+        while let (Ok(read), true, false) = (&mut read, first < units.rows(), wrong) {
             let rows = (units.rows() - first).min(self.unit_rows as u64) as usize;
             // It is about to be here, whatever others hold.
             held.grow(read.iter().map(Chunks::bytes).sum());
             let parts = units.parts(first, rows as u64);
             let decoding = Decoding { units, chunks: read, parts: &parts, rows, room: &self.room };
-            let decoded = off_workers(|| self.decode(&decoding, own));
+            let decoded = off_workers(|| self.decode(&decoding, own, may_be_on_device));
             // All columns were looked at: reading begins again once, not for each of them.
             if !self.texts().is_empty() {
                 return Err(Stopped::Text);
             }
             match decoded {
-                Ok(decoded) => {
-                    held.grow(decoded.iter().map(Decoded::bytes).sum());
-                    chunks.push(self.put(&decoded, rows, stream).await?);
-                    first += rows as u64;
+                Ok((columns, specs)) => {
+                    held.grow(columns.host.iter().flatten().map(Decoded::bytes).sum());
+                    match self.put(&decoding, &columns, &specs, stream).await? {
+                        Put::Done(chunk) => {
+                            chunks.push(chunk);
+                            first += rows as u64;
+                        }
+                        Put::Unpin => read.iter_mut().for_each(|chunks| chunks.unpin(&self.room)),
+                        Put::Refused(refused) => {
+                            refused.columns.iter().for_each(|at| self.on_device[*at].store(false, Ordering::Relaxed));
+                            may_be_on_device = !refused.columns.is_empty();
+                        }
+                    }
                 }
                 Err(Undecoded::Page(_) | Undecoded::Range) => wrong = true,
                 Err(Undecoded::Codes(failure)) => return Err(failure.into()),
             }
             held.free();
         }
+        drop(read);
         if wrong {
             for rest in units.rest(scan, first, units.rows() - first) {
                 chunks.extend(self.read_partition(&rest, 0).await?);
@@ -287,75 +314,172 @@ impl Loading {
         Ok(chunks)
     }
 
-    /// Decodes rows: each column in the width that its chunks' statistics promise, else in its own.
-    fn decode(&self, decoding: &Decoding<'_>, own: &mut [Option<ReaderCodes>]) -> Result<Vec<Decoded>, Undecoded> {
+    /// Decodes rows, or describes them for the device: each column in the width that its chunks' statistics promise, else in its own.
+    fn decode(
+        &self,
+        decoding: &Decoding<'_>,
+        own: &mut [Option<ReaderCodes>],
+        may_be_on_device: bool,
+    ) -> Result<(Columns, Vec<Spec>), Undecoded> {
         let _step = recorder::step(step::DECODE);
-        let mut decoded = Vec::with_capacity(self.wanted.len());
-        for (column, (wanted, own)) in self.wanted.iter().zip(own).enumerate() {
-            let one = |target: Target, may_be_null: bool, codes: Option<&mut Interning<'_>>| {
-                decoding.column(column, (target, may_be_null), codes)
+        let mut columns = Columns { host: Vec::with_capacity(self.wanted.len()), device: vec![] };
+        let mut specs = Vec::with_capacity(self.wanted.len());
+        for (at, (wanted, own)) in self.wanted.iter().zip(own).enumerate() {
+            let on_device = may_be_on_device && self.on_device[at].load(Ordering::Relaxed);
+            let one = |target: Target, may_be_null: bool, mut codes: Option<&mut Interning<'_>>| {
+                if on_device && let Some(column) = decoding.on_device(at, target, codes.as_deref_mut())? {
+                    return Ok(Either::Device(column));
+                }
+                decoding.column(at, (target, may_be_null), codes).map(Either::Host)
             };
             let of = match (wanted.form, own) {
                 (ColumnForm::Codes, Some(own)) => {
-                    if self.texts[column].load(Ordering::Relaxed) {
+                    if !wanted.needed && decoding.is_mostly_text(at) {
+                        self.texts[at].store(true, Ordering::Relaxed);
+                    }
+                    if self.texts[at].load(Ordering::Relaxed) {
                         continue;
                     }
                     let of = one(Target::Codes, true, Some(&mut Interning::new(own, wanted.most, wanted.needed)));
                     let full = matches!(of, Err(Undecoded::Codes(_))) && own.is_full();
                     let given_up = matches!(of, Err(Undecoded::Codes(Failure::Texts(_))));
                     if given_up || !wanted.needed && (full || own.nearly_all_different()) {
-                        self.texts[column].store(true, Ordering::Relaxed);
+                        self.texts[at].store(true, Ordering::Relaxed);
                         continue;
                     }
                     of?
                 }
                 (ColumnForm::Text, _) => one(Target::Text, true, None)?,
                 _ => {
-                    let (range, may_be_null) = decoding.units.bounds(column);
-                    let target = |range: Option<Range>, may_be_null: bool| {
-                        let within = ty_of(wanted.form, &wanted.data_type, may_be_null, range);
-                        let within = if range.is_none() { Ty::new(within.repr) } else { within };
-                        let (physical, base) = storage(within);
-                        Target::Fixed { physical, base, range }
-                    };
+                    let (range, may_be_null) = decoding.units.bounds(at);
                     // Statistics may be wrong.
-                    let of = match one(target(range, may_be_null), may_be_null, None) {
-                        Err(Undecoded::Range) => one(target(None, true), true, None)?,
+                    match self.fixed(decoding, at, range, may_be_null, on_device) {
+                        Err(Undecoded::Range) => self.fixed(decoding, at, None, true, false)?,
                         of => of?,
-                    };
-                    self.seen[column].add_decoded(&of);
-                    of
+                    }
                 }
             };
-            decoded.push(of);
+            specs.push(self.spec(at, &of, decoding));
+            columns.host.push(match of {
+                Either::Host(decoded) => Some(decoded),
+                Either::Device(column) => {
+                    columns.device.push((at, column));
+                    None
+                }
+            });
         }
-        Ok(decoded)
+        Ok((columns, specs))
     }
 
-    /// Puts decoded rows on the device.
-    async fn put(&self, decoded: &[Decoded], rows: usize, stream: &mut Option<Stream>) -> Result<Chunk, Stopped> {
-        let facts: Vec<Facts> = decoded.iter().map(|of| of.facts).collect();
-        let spec = |(wanted, of): (&Wanted, &Decoded)| match &of.values {
-            Values::Fixed { physical, base, .. } => {
-                let repr = ty_of(wanted.form, &wanted.data_type, false, None).repr;
-                let ty = Ty::new(repr).nullable(of.facts.nulls > 0);
-                (ColumnSpec { physical: *physical, has_base: *base != 0, ty }, *base)
+    /// A column of numbers or bits, whose valid values lie in the range.
+    fn fixed(
+        &self,
+        decoding: &Decoding<'_>,
+        at: usize,
+        range: Option<Range>,
+        may_be_null: bool,
+        on_device: bool,
+    ) -> Result<Either, Undecoded> {
+        let (physical, base) = storage(self.within(at, range, may_be_null));
+        let target = Target::Fixed { physical, base, range };
+        // No kernel finds the range of such wide integers.
+        if on_device
+            && physical != Physical::I128
+            && let Some(column) = decoding.on_device(at, target, None)?
+        {
+            return Ok(Either::Device(column));
+        }
+        decoding.column(at, (target, may_be_null), None).map(Either::Host)
+    }
+
+    /// The device type of values in a range, if one is known.
+    fn within(&self, at: usize, range: Option<Range>, may_be_null: bool) -> Ty {
+        let wanted = &self.wanted[at];
+        let within = ty_of(wanted.form, &wanted.data_type, may_be_null, range);
+        if range.is_none() { Ty::new(within.repr).nullable(within.nullable) } else { within }
+    }
+
+    /// How a column is to lie on the device.
+    fn spec(&self, at: usize, of: &Either, decoding: &Decoding<'_>) -> Spec {
+        let wanted = &self.wanted[at];
+        match of {
+            Either::Host(of) => match &of.values {
+                Values::Fixed { physical, base, .. } => {
+                    let repr = ty_of(wanted.form, &wanted.data_type, false, None).repr;
+                    let ty = Ty::new(repr).nullable(of.facts.nulls > 0);
+                    (ColumnSpec { physical: *physical, has_base: *base != 0, ty }, *base)
+                }
+                _ => spec(wanted, &of.facts),
+            },
+            Either::Device(column) => {
+                let (range, may_be_null) = decoding.units.bounds(at);
+                let ty = match wanted.form {
+                    ColumnForm::Codes => self.within(at, Some(Range::new(0, column.most_code().into())), true),
+                    ColumnForm::Text => self.within(at, None, true),
+                    ColumnForm::Plain => self.within(at, range, may_be_null),
+                };
+                let (physical, base) = storage(ty);
+                (ColumnSpec { physical, has_base: base != 0, ty }, base)
             }
-            _ => spec(wanted, &of.facts),
+        }
+    }
+
+    /// Puts rows on the device; or what of them the host has to decode.
+    async fn put(
+        &self,
+        decoding: &Decoding<'_>,
+        columns: &Columns,
+        specs: &[Spec],
+        stream: &mut Option<Stream>,
+    ) -> Result<Put, Stopped> {
+        let (context, rows) = (&self.context, decoding.rows);
+        let stream = match stream {
+            Some(stream) => stream,
+            None => stream.insert(context.engine.streams.take(&context.tags.extents)?),
         };
-        let specs: Vec<(ColumnSpec, i64)> = self.wanted.iter().zip(decoded).map(spec).collect();
-        let shapes: Vec<Option<Shape>> =
-            decoded.iter().zip(&specs).map(|(of, (spec, _))| Some(of.shape(spec.physical, 0, rows))).collect();
-        let layout = ExtentLayout::of(rows, &shapes);
-        self.send(&layout, &specs, facts, stream, |out| {
-            for ((column, of), (spec, base)) in decoded.iter().enumerate().zip(&specs) {
-                let range = of.facts.range.unwrap_or(Range::new(0, i128::from(u32::MAX)));
-                let Some(region) = &layout.columns[column] else { continue };
-                of.write(out, region, (0, rows), (spec.physical, *base, range))?;
+        let up = match decoding.up(context, columns, specs, (stream, true)).await? {
+            Up::Yes(up) => up,
+            Up::No(refused) => return Ok(Put::Refused(refused)),
+            Up::Unpin => return Ok(Put::Unpin),
+        };
+        let OnDevice { buffer: _, promise, inputs, facts } = *up;
+        let mut of_device = columns.device.iter().zip(facts);
+        let mut pieces = Vec::with_capacity(specs.len());
+        for ((host, input), (spec, base)) in columns.host.iter().zip(inputs).zip(specs) {
+            let Some(input) = input else { continue };
+            let (facts, text_bytes) = match host {
+                Some(of) => (of.facts, None),
+                None => {
+                    let Some(((at, column), Some(found))) = of_device.next() else {
+                        return Err(EngineError::internal("the device finds the facts of what it decodes").into());
+                    };
+                    let facts = match self.wanted[*at].form {
+                        ColumnForm::Codes => Facts::of_codes(rows as u64, found.nulls, column.most_code()),
+                        ColumnForm::Text => Facts::of_others(rows as u64, found.nulls),
+                        ColumnForm::Plain => facts_of_numbers(rows as u64, (spec, *base), &found),
+                    };
+                    (facts, Some(found.text_bytes as usize))
+                }
+            };
+            let (mut values, mut texts) = (input.values, None);
+            if spec.physical == Physical::Text {
+                let offsets = (rows + 1) * 4;
+                let end = text_bytes.map_or(values.len(), |bytes| offsets + bytes);
+                texts = Some(values.view(offsets..end)?);
+                values = values.view(0..offsets)?;
             }
-            Ok(())
-        })
-        .await
+            pieces.push(Piece {
+                values,
+                texts,
+                validity: input.validity.filter(|_| facts.nulls > 0),
+                bits_before: 0,
+                stored: Stored { physical: spec.physical, base: *base },
+                facts,
+                file: 0,
+                dictionary: 0,
+            });
+        }
+        Ok(Put::Done(Chunk { pieces, promise }))
     }
 
     async fn read_partition(&self, plan: &Arc<dyn ExecutionPlan>, partition: usize) -> Result<Vec<Chunk>, Stopped> {
@@ -423,9 +547,6 @@ impl Loading {
         for (column, (wanted, codes)) in self.wanted.iter().zip(&coded).enumerate() {
             let arrays = || batches.iter().map(|batch| batch.column(column));
             let of = facts_of(wanted, arrays(), codes)?;
-            if wanted.form == ColumnForm::Plain {
-                self.seen[column].add(&of, arrays()).map_err(Failure::from)?;
-            }
             facts.push(of);
         }
         let specs: Vec<(ColumnSpec, i64)> =
@@ -518,6 +639,28 @@ impl Loading {
         }
         Ok(coded)
     }
+}
+
+/// How many read at once.
+pub(super) fn readers(context: &RunContext) -> usize {
+    context.task.session_config().target_partitions().max(1)
+}
+
+/// A column that the host has decoded, or that the device will.
+enum Either {
+    Host(Decoded),
+    Device(DeviceColumn),
+}
+
+/// What is true of numbers that the device has decoded.
+fn facts_of_numbers(rows: u64, (spec, base): (&ColumnSpec, i64), of: &DeviceFacts) -> Facts {
+    if !spec.ty.repr.is_integer() {
+        return Facts::of_others(rows, of.nulls);
+    }
+    let ends = of.range.map(|(low, high)| (low + i128::from(base), high + i128::from(base)));
+    let range = ends.map(|(low, high)| Range::new(low, high));
+    let (sorted, ascending) = (of.is_sorted(), of.is_ascending(rows));
+    Facts::decoded((rows, of.nulls, range), (sorted, ascending, of.rises + 1), ends.filter(|_| sorted))
 }
 
 /// What is true of a column's values in a chunk.

@@ -15,7 +15,6 @@
 mod admit;
 mod checks;
 mod column;
-mod distinct;
 mod entry;
 pub(crate) mod functions;
 mod host;

@@ -48,8 +48,14 @@ const LAUNCHED_BY: &[(&[&str], &[&str], &str)] = &[
     ),
     // Strings without a dictionary are compared, tile by tile and then in merges.
     (&["sort_tile", "sort_merge", "text_sizes", "text_pack"], TEXTS, "SELECT s, id FROM t ORDER BY s, id"),
-    // Columns that stay: values, validity and booleans.
-    (&["store_values", "store_bits"], &["millpond.cache = auto"], "SELECT sum(i64), count(b) FROM t"),
+    // Columns that stay: values, validity and booleans; different values of those that are not sorted.
+    (
+        &["store_values", "store_bits", "store_mark", "store_count"],
+        &["millpond.cache = auto"],
+        "SELECT sum(i64), count(b), max(k) FROM t",
+    ),
+    // What is true of those that the device has decoded.
+    (&["parquet_facts"], &["millpond.parquet_decoder = device"], "SELECT sum(k), max(d) FROM snappy"),
     // The same of texts.
     (&["store_offsets"], TEXTS, "SELECT count(DISTINCT s) FROM t"),
     // Pages of columns that do not stay: numbers and codes, and texts.

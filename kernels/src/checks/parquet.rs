@@ -82,6 +82,7 @@ impl Made {
             first_row: 0,
             column,
             dictionary: (encoding == Encoding::Dictionary).then_some(0),
+            blocks: vec![],
         });
     }
 }
@@ -123,7 +124,9 @@ pub(super) fn pages_become_columns(device: &Device) -> Result<(), CheckError> {
                 validity: Some(view(rig.upload(&vec![0; bits])?)),
                 base: if number % 3 == 0 { -5 } else { 0 },
                 range: None,
+                utf8: text,
                 rows: rows as u64,
+                facts: true,
             });
         }
         let table: Vec<u8> = (0..90).collect();
@@ -148,6 +151,8 @@ pub(super) fn pages_become_columns(device: &Device) -> Result<(), CheckError> {
             if let Some(validity) = &column.validity {
                 same(&what(number), rig.download(validity)?, packed(&valid))?;
             }
+            let facts = outcome.facts[number];
+            same("the NULLs", facts.map(|facts| facts.nulls), Some((rows - present) as u64))?;
             if number % 3 == 2 {
                 let mut ends = vec![];
                 let mut bytes = vec![];
@@ -157,10 +162,14 @@ pub(super) fn pages_become_columns(device: &Device) -> Result<(), CheckError> {
                     bytes.extend(cell.map_or("", |cell| cell.1).bytes());
                     ends.extend((start + bytes.len() as u32).to_le_bytes());
                 }
+                same("the bytes of texts", facts.map(|facts| facts.text_bytes), Some(bytes.len() as u64))?;
                 same(&what(number), values, [ends, bytes].concat())?;
             } else {
                 let expected: Vec<u8> = cells.iter().map(|cell| cell.map_or(0, |cell| *cell.0 as u8)).collect();
                 same(&what(number), values, expected)?;
+                let (low, high) = (codes.iter().min(), codes.iter().max());
+                let range = low.zip(high).map(|(low, high)| (i128::from(*low), i128::from(*high)));
+                same("the range", facts.and_then(|facts| facts.range), range)?;
             }
         }
     }

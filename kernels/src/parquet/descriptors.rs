@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   descriptors   header │ columns │ dictionaries │ pages │ lists of work       little-endian, each part at a multiple of 16
-//!   results       tickets │ an error word per page                              zeroed before the first launch
+//!   results       tickets │ an error word per page │ facts per column           zeroed before the first launch
 //! ```
 
 /// A structure that device code reads: its fields, in the order and at the places that C gives them.
@@ -26,7 +26,7 @@ macro_rules! structures {
 
 structures! {
     /// How many there are of each, and at which byte they begin.
-    Header: 28 {
+    Header: 32 {
         columns: u32,
         columns_at: u32,
         dictionaries: u32,
@@ -34,8 +34,9 @@ structures! {
         pages: u32,
         pages_at: u32,
         errors_at: u32,
+        facts_at: u32,
     }
-    Column: 80 {
+    Column: 96 {
         values: u64,
         validity: u64,
         bytes: u64,
@@ -43,10 +44,13 @@ structures! {
         base: i64,
         low: i64,
         high: i64,
+        rows: u64,
         source: u32,
         width_in: u32,
         width_out: u32,
         first_offset: u32,
+        stored: u32,
+        utf8: u32,
         pages: u32,
         pages_at: u32,
     }
@@ -80,6 +84,14 @@ structures! {
         spare_words: u64,
         spare_end: u64,
     }
+    /// Compressed bytes of a page, behind its levels, that one block takes, and where they go.
+    Piece: 20 {
+        page: u32,
+        at: u32,
+        bytes: u32,
+        out: u32,
+        raw: u32,
+    }
     /// Rows of a page that one warp takes.
     Segment: 8 {
         page: u32,
@@ -91,8 +103,12 @@ structures! {
 pub(super) const STATE_BYTES: u64 = 80;
 /// Rows of a page that one warp takes.
 pub(super) const SEGMENT: u32 = 4096;
+/// Rows of a column that one block takes where facts are sought.
+pub(super) const FACT_ROWS: u64 = 16384;
 /// Bytes of the tickets before the error words.
 pub(super) const TICKET_BYTES: u64 = 64;
+/// Bytes of the facts of a column.
+pub(super) const FACT_BYTES: u64 = 48;
 
 /// `Page::flags`.
 pub(super) const V2: u8 = 1;

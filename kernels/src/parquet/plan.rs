@@ -2,8 +2,9 @@
 
 use millpond_memory::DeviceView;
 
-use super::descriptors::{self as raw, NONE, SEGMENT, STATE_BYTES, Segment, TICKET_BYTES};
+use super::descriptors::{self as raw, FACT_BYTES, FACT_ROWS, NONE, SEGMENT, STATE_BYTES, Segment, TICKET_BYTES};
 use super::{Codec, ColumnOutput, Dictionary, Encoding, PageInput, Result, Source, shape};
+use crate::abi;
 use crate::codegen::ir::Physical;
 
 /// No page has as many bytes.
@@ -25,6 +26,7 @@ pub struct Plan {
     pub(super) num_pages: u32,
     pub(super) staging_bytes: u64,
     pub(super) scratch_bytes: u64,
+    pub(super) facts: Vec<bool>,
     pub(super) snappy: List,
     pub(super) lz4: List,
     pub(super) deltas: List,
@@ -33,6 +35,7 @@ pub struct Plan {
     pub(super) texts: List,
     pub(super) text_columns: List,
     pub(super) text_segments: List,
+    pub(super) fact_pieces: List,
 }
 
 impl Plan {
@@ -86,10 +89,19 @@ impl Plan {
         let mut list = |wanted: &dyn Fn(&PageInput) -> bool| {
             bytes.words(largest.iter().copied().filter(|page| wanted(&pages[*page as usize])))
         };
-        let snappy = list(&|page| page.codec == Codec::Snappy);
-        let lz4 = list(&|page| page.codec == Codec::Lz4Raw);
         let deltas = list(&|page| matches!(page.encoding, Encoding::DeltaBinary | Encoding::DeltaLength));
         let texts = list(&is_text);
+
+        let mut pieces = |codec: Codec| {
+            let of = |page: &u32| pages[*page as usize].pieces(*page);
+            let with = |page: &&u32| pages[**page as usize].codec == codec;
+            let mut all: Vec<raw::Piece> = largest.iter().filter(with).flat_map(of).collect();
+            all.sort_by_key(|piece| std::cmp::Reverse(piece.bytes));
+            let at = bytes.part();
+            all.iter().for_each(|piece| piece.put(&mut bytes.0));
+            List { at, len: all.len() as u32 }
+        };
+        let (snappy, lz4) = (pieces(Codec::Snappy), pieces(Codec::Lz4Raw));
 
         let mut segments = |wanted: &dyn Fn(&PageInput) -> bool| {
             let at = bytes.part();
@@ -108,6 +120,18 @@ impl Plan {
         let numbers = segments(&|page| !is_code(page) && !is_text(page));
         let text_segments = segments(&is_text);
 
+        let facts: Vec<bool> = columns.iter().map(|column| column.facts).collect();
+        let at = bytes.part();
+        let mut len = 0;
+        for (number, column) in columns.iter().enumerate().filter(|(_, column)| column.facts) {
+            for first in 0..column.rows.div_ceil(FACT_ROWS) as u32 {
+                Segment { page: number as u32, first }.put(&mut bytes.0);
+                len += 1;
+            }
+        }
+        let fact_pieces = List { at, len };
+
+        let errors_at = TICKET_BYTES as u32;
         let header = raw::Header {
             columns: columns.len() as u32,
             columns_at,
@@ -115,7 +139,8 @@ impl Plan {
             dictionaries_at,
             pages: pages.len() as u32,
             pages_at,
-            errors_at: TICKET_BYTES as u32,
+            errors_at,
+            facts_at: (errors_at + 4 * pages.len() as u32).next_multiple_of(8),
         };
         let mut head = Vec::new();
         header.put(&mut head);
@@ -133,6 +158,7 @@ impl Plan {
             num_pages: pages.len() as u32,
             staging_bytes,
             scratch_bytes: scratch.end,
+            facts,
             snappy,
             lz4,
             deltas,
@@ -141,6 +167,7 @@ impl Plan {
             texts,
             text_columns,
             text_segments,
+            fact_pieces,
         })
     }
 
@@ -154,16 +181,20 @@ impl Plan {
         self.scratch_bytes
     }
 
-    /// Bytes that the caller allocates for error words, and copies home: see [`Plan::outcome`].
+    /// Bytes that the caller allocates for error words and facts, and copies home: see [`Plan::outcome`].
     pub fn result_bytes(&self) -> u64 {
-        TICKET_BYTES + 4 * u64::from(self.num_pages)
+        self.facts_at() + FACT_BYTES * self.columns.len() as u64
     }
 
     /// Launches that [`decode`](super::decode) makes.
     pub fn num_launches(&self) -> usize {
-        let once = [self.snappy, self.lz4, self.deltas, self.codes, self.numbers];
+        let once = [self.snappy, self.lz4, self.deltas, self.codes, self.numbers, self.fact_pieces];
         let texts = if self.texts.len > 0 { 3 } else { 0 };
         usize::from(self.num_pages > 0) + once.iter().filter(|list| list.len > 0).count() + texts
+    }
+
+    pub(super) fn facts_at(&self) -> u64 {
+        (TICKET_BYTES + 4 * u64::from(self.num_pages)).next_multiple_of(8)
     }
 }
 
@@ -218,6 +249,15 @@ impl PageInput {
         if self.first_row.checked_add(self.rows.into()).is_none_or(|end| end > column.rows) {
             return Err(format!("{} rows from {} on, but the column has {}", self.rows, self.first_row, column.rows));
         }
+        let ends = self.blocks.iter().skip(1).map(|(at, out)| (*at, *out)).chain([(compressed as u32, self.raw_bytes)]);
+        let grow = |((at, out), (end, raw)): (&(u32, u32), (u32, u32))| *at > 0 && *at < end && *out < raw;
+        let is_split = !self.blocks.is_empty();
+        let begins = self.blocks.first().is_none_or(|(_, out)| *out == 0);
+        if is_split && (self.codec != Codec::Snappy || self.level_bytes.is_some() || !begins)
+            || !self.blocks.iter().zip(ends).all(grow)
+        {
+            return Err(format!("no such blocks: {:?}", self.blocks));
+        }
         let dictionary = match self.dictionary {
             None => None,
             Some(at) => {
@@ -256,6 +296,24 @@ impl PageInput {
             (Encoding::DeltaLength, _) => false,
         };
         if fits { Ok(()) } else { Err(no_kernel()) }
+    }
+
+    /// What is decompressed apart.
+    fn pieces(&self, page: u32) -> Vec<raw::Piece> {
+        let levels = self.level_bytes.unwrap_or(0);
+        let (bytes, raw) = ((self.bytes.end - self.bytes.start) as u32 - levels, self.raw_bytes - levels);
+        let ends = self.blocks.iter().skip(1).copied().chain([(bytes, raw)]);
+        let block = |((at, out), (end, raw_end)): (&(u32, u32), (u32, u32))| raw::Piece {
+            page,
+            at: *at,
+            bytes: end - at,
+            out: *out,
+            raw: raw_end - out,
+        };
+        match self.blocks.is_empty() {
+            true => vec![raw::Piece { page, at: 0, bytes, out: 0, raw }],
+            false => self.blocks.iter().zip(ends).map(block).collect(),
+        }
     }
 
     fn described(&self, column: &ColumnOutput, scratch: &mut Room) -> raw::Page {
@@ -350,7 +408,7 @@ impl ColumnOutput {
         if self.base != 0 && (width == 16 || is_text || !self.is_integer()) {
             return Err(format!("a base of {} for {:?}", self.base, self.stored));
         }
-        let (low, high) = if is_text { self.range.unwrap_or((0, 255)) } else { self.bounds() };
+        let (low, high) = self.bounds();
         Ok(raw::Column {
             values: self.values.address().0,
             validity: self.validity.as_ref().map_or(0, |validity| validity.address().0),
@@ -359,10 +417,13 @@ impl ColumnOutput {
             base: self.base,
             low,
             high,
+            rows: self.rows,
             source: self.source.number(),
             width_in: self.source.width(),
             width_out: if self.stored == Physical::Bit { 0 } else { width },
             first_offset: if is_text { wanted as u32 } else { 0 },
+            stored: abi::integer_kind(self.stored).unwrap_or(8),
+            utf8: self.utf8.into(),
             ..raw::Column::default()
         })
     }

@@ -252,12 +252,42 @@ fn null_rows_have_no_values_in_the_page() {
     let decoded = run(&batch);
     for (column, (spec, cells)) in expected.iter().enumerate() {
         expect(&decoded, column, spec, cells);
+        let facts = decoded.outcome.facts[column].unwrap();
+        assert_eq!(facts.nulls, cells.iter().filter(|cell| cell.is_none()).count() as u64);
+        let (low, high) = (cells.iter().flatten().min(), cells.iter().flatten().max());
+        assert_eq!(facts.range, low.copied().zip(high.copied()));
     }
 }
 
 /// BYTE_STREAM_SPLIT.
 fn split(bytes: &[u8], width: usize) -> Vec<u8> {
     (0..width).flat_map(|byte| bytes.iter().skip(byte).step_by(width).copied().collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn facts_tell_how_values_follow_one_another() {
+    let cases: [(&[i64], bool, bool); 4] =
+        [(&[1, 2, 3, 9], true, true), (&[1, 1, 4], true, false), (&[3, 2, 9], false, false), (&[5], true, true)];
+    for stored in [Physical::I64, Physical::U8, Physical::I32] {
+        for (values, sorted, ascending) in cases {
+            // Far apart, so that blocks and warps meet.
+            let values: Vec<i64> = (0..20_000).map(|row| values[row * values.len() / 20_000]).collect();
+            let values = if ascending && values[0] != 5 { (0..256).collect() } else { values };
+            let values = if values[0] == 5 { vec![5] } else { values };
+            let base = if stored == Physical::U8 { 0 } else { 3 };
+            let spec = ColumnSpec { base, ..ColumnSpec::new(Source::Int64, stored, values.len()) };
+            let mut batch = Batch::default();
+            batch.column(spec);
+            batch.page(0, Encoding::Plain, Form::PLAIN, &vec![true; values.len()], &little(&values, 8), 0);
+            let facts = run(&batch).outcome.facts[0].unwrap();
+            let (low, high) = (*values.iter().min().unwrap() - base, *values.iter().max().unwrap() - base);
+            assert_eq!(facts.range, Some((low.into(), high.into())));
+            assert_eq!((facts.is_sorted(), facts.is_ascending(values.len() as u64)), (sorted, ascending), "{values:?}");
+            let count =
+                |wanted: fn(&i64, &i64) -> bool| values.windows(2).filter(|w| wanted(&w[1], &w[0])).count() as u64;
+            assert_eq!((facts.rises, facts.falls), (count(i64::gt), count(i64::lt)));
+        }
+    }
 }
 
 fn some_texts(rows: usize, random: &mut Random) -> Vec<String> {
@@ -321,6 +351,9 @@ fn texts_become_offsets_and_bytes() {
     assert_eq!(decoded.outcome.errors, []);
     for (column, cells) in expected.iter().enumerate() {
         assert!(decoded.texts(column, &batch.columns[column]) == *cells, "column {column}");
+        let facts = decoded.outcome.facts[column].unwrap();
+        assert_eq!(facts.text_bytes, batch.columns[column].text_room);
+        assert_eq!(facts.nulls, cells.iter().filter(|cell| cell.is_none()).count() as u64);
     }
     // A byte less than all of them take.
     batch.columns[1].text_room -= 1;
@@ -328,6 +361,80 @@ fn texts_become_offsets_and_bytes() {
     assert_eq!(decoded.outcome.errors.iter().map(|error| error.fault).collect::<Vec<_>>(), [Fault::Room]);
     assert!(decoded.texts(0, &batch.columns[0]) == expected[0]);
     decoded.texts(1, &batch.columns[1]);
+}
+
+#[test]
+fn blocks_of_a_page_are_decompressed_apart() {
+    let mut random = Random(23);
+    let rows = 30_000;
+    let values: Vec<i64> = (0..rows).map(|row| row as i64 * 1000 + random.below(50) as i64).collect();
+    let raw = little(&values, 8);
+    let mut stream = Vec::new();
+    crate::parquet_pages::varint(raw.len() as u64, &mut stream);
+    let mut blocks = Vec::new();
+    for (number, part) in raw.chunks(1 << 16).enumerate() {
+        blocks.push((stream.len() as u32, (number << 16) as u32));
+        let alone = snap::raw::Encoder::new().compress_vec(part).unwrap();
+        let mut size = Vec::new();
+        crate::parquet_pages::varint(part.len() as u64, &mut size);
+        stream.extend(&alone[size.len()..]);
+    }
+    assert_eq!(blocks.len(), 4);
+    let with = |blocks: &[(u32, u32)], stream: &[u8]| {
+        let mut batch = Batch::default();
+        let column = batch.column(ColumnSpec::new(Source::Int64, Physical::I64, rows));
+        batch.page(column, Encoding::Plain, Form::PLAIN, &vec![true; rows], &[], 0);
+        batch.staging = [&[0xee; 5], stream].concat();
+        let page = &mut batch.pages[0];
+        (page.bytes, page.raw_bytes) = (5..batch.staging.len() as u64, raw.len() as u32);
+        (page.codec, page.blocks) = (Codec::Snappy, blocks.to_vec());
+        batch
+    };
+    let cells: Vec<Option<i128>> = values.iter().map(|value| Some(i128::from(*value))).collect();
+    for blocks in [&blocks[..], &[]] {
+        let batch = with(blocks, &stream);
+        let decoded = run(&batch);
+        assert_eq!(decoded.outcome.errors, []);
+        assert!(decoded.cells(0, &batch.columns[0]) == cells, "{} blocks", blocks.len());
+    }
+    // Blocks that are none: elements go on behind them, or reach back to what others write.
+    for wrong in [[blocks[0], (blocks[1].0 + 1, blocks[1].1)], [blocks[0], (blocks[1].0, blocks[1].1 + 8)]] {
+        let decoded = run(&with(&wrong, &stream));
+        let faults: Vec<Fault> = decoded.outcome.errors.iter().map(|error| error.fault).collect();
+        let known = [Fault::Size, Fault::Input, Fault::Output, Fault::Offset];
+        assert!(matches!(faults[..], [fault] if known.contains(&fault)), "{faults:?}");
+    }
+    let damaged: Vec<u8> =
+        stream.iter().enumerate().map(|(at, byte)| if at % 999 == 7 { !byte } else { *byte }).collect();
+    run(&with(&blocks, &damaged));
+}
+
+#[test]
+fn texts_of_characters_are_utf8() {
+    let mut random = Random(19);
+    let words: [&[u8]; 8] =
+        [b"a", "é".as_bytes(), "日".as_bytes(), "😀".as_bytes(), b"\xc3", b"\xa9", b"\xed\xa0\x80", b"\xf4\x8f"];
+    let text = |choices: u64, random: &mut Random| -> Vec<u8> {
+        (0..random.below(6)).flat_map(|_| words[random.below(choices) as usize].to_vec()).collect()
+    };
+    for round in 0..40 {
+        // The first four words are valid by themselves, of the others few together.
+        let texts: Vec<Vec<u8>> =
+            (0..100).map(|row| text(if row == 7 * round % 100 { 8 } else { 4 }, &mut random)).collect();
+        let is_valid = texts.iter().all(|text| std::str::from_utf8(text).is_ok());
+        for utf8 in [false, true] {
+            let mut batch = Batch::default();
+            let text_room = texts.iter().map(|text| text.len() as u64).sum();
+            let spec = ColumnSpec { text_room, utf8, ..ColumnSpec::new(Source::Text, Physical::Text, texts.len()) };
+            let column = batch.column(spec);
+            let values: Vec<u8> =
+                texts.iter().flat_map(|text| [&(text.len() as u32).to_le_bytes(), &text[..]].concat()).collect();
+            batch.page(column, Encoding::Plain, Form::PLAIN, &[true; 100], &values, 0);
+            let decoded = run(&batch);
+            let faults: Vec<Fault> = decoded.outcome.errors.iter().map(|error| error.fault).collect();
+            assert_eq!(faults, if utf8 && !is_valid { vec![Fault::Utf8] } else { vec![] }, "{texts:?}");
+        }
+    }
 }
 
 #[test]
@@ -704,7 +811,9 @@ fn pages_that_do_not_fit_are_refused() {
         validity: None,
         base: 0,
         range: None,
+        utf8: false,
         rows: 100,
+        facts: false,
     };
     let page = PageInput {
         bytes: 0..800,
@@ -719,6 +828,7 @@ fn pages_that_do_not_fit_are_refused() {
         first_row: 0,
         column: 0,
         dictionary: None,
+        blocks: vec![],
     };
     let plan = |page: &PageInput, column: &ColumnOutput| {
         Plan::of(std::slice::from_ref(page), std::slice::from_ref(column), &[])
@@ -726,6 +836,10 @@ fn pages_that_do_not_fit_are_refused() {
     assert_eq!(plan(&page, &column).unwrap().num_launches(), 2);
     let pages = [
         PageInput { column: 1, ..page.clone() },
+        PageInput { blocks: vec![(2, 0)], ..page.clone() },
+        PageInput { blocks: vec![(2, 0), (2, 100)], codec: Codec::Snappy, ..page.clone() },
+        PageInput { blocks: vec![(2, 0), (801, 100)], codec: Codec::Snappy, ..page.clone() },
+        PageInput { blocks: vec![(2, 8)], codec: Codec::Snappy, ..page.clone() },
         PageInput { raw_bytes: 799, ..page.clone() },
         PageInput { raw_bytes: 1 << 30, codec: Codec::Snappy, ..page.clone() },
         PageInput { level_bytes: Some(801), ..page.clone() },

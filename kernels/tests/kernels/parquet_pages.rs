@@ -156,11 +156,13 @@ pub struct ColumnSpec {
     pub range: Option<(i64, i64)>,
     pub rows: u64,
     pub text_room: u64,
+    pub utf8: bool,
 }
 
 impl ColumnSpec {
     pub fn new(source: Source, stored: Physical, rows: usize) -> ColumnSpec {
-        ColumnSpec { source, stored, nullable: false, base: 0, range: None, rows: rows as u64, text_room: 0 }
+        let (base, rows) = (0, rows as u64);
+        ColumnSpec { source, stored, nullable: false, base, range: None, rows, text_room: 0, utf8: true }
     }
 }
 
@@ -234,6 +236,7 @@ impl Batch {
             first_row: first_row as u64,
             column,
             dictionary: None,
+            blocks: vec![],
         });
         // Pages begin anywhere.
         self.staging.resize(self.staging.len() + 1 + self.pages.len() % 7, 0xee);
@@ -274,7 +277,8 @@ impl Batch {
                 let values = view(&rig.upload(&vec![fill; bytes as usize], &rig.stream));
                 let validity = spec.nullable.then(|| view(&rig.upload(&vec![0; words(spec.rows)], &rig.stream)));
                 let (source, stored, base, range) = (spec.source, spec.stored, spec.base, spec.range);
-                ColumnOutput { source, stored, values, validity, base, range, rows: spec.rows }
+                let (rows, utf8) = (spec.rows, spec.utf8);
+                ColumnOutput { source, stored, values, validity, base, range, utf8, rows, facts: true }
             })
             .collect();
         let little = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
@@ -298,7 +302,7 @@ impl Batch {
         let results = DeviceBuffer::new(plan.result_bytes() as usize, &rig.stream, &rig.pool).unwrap();
         parquet::decode(&images, &plan, &descriptors, &staging, &scratch, &results, &rig.stream).unwrap();
         let outcome = plan.outcome(&rig.download(&results)).unwrap();
-        assert!(plan.num_launches() <= 9);
+        assert!(plan.num_launches() <= 10);
         Decoded {
             values: columns.iter().map(|column| rig.download(&column.values)).collect(),
             validity: columns.iter().map(|column| column.validity.as_ref().map(|bits| rig.download(bits))).collect(),

@@ -146,3 +146,48 @@ fn lengths_and_kinds_that_do_not_fit_are_refused() {
     assert!(store::offsets(&images, &bytes, Physical::Text, &bytes, Physical::Text, 0, 16, &rig.stream).is_err());
     assert!(store::offsets(&images, &bytes, Physical::U32, &bytes, Physical::Text, 0, 1, &rig.stream).is_err());
 }
+
+#[test]
+fn different_integers_are_counted_once() {
+    let rig = Rig::new();
+    let images = Images::new(&rig.device);
+    for (physical, base) in
+        [(Physical::U8, 100), (Physical::I16, 0), (Physical::U32, -7), (Physical::I64, 0), (Physical::I128, 0)]
+    {
+        for rows in LENGTHS {
+            let bounds = physical.bounds().expect("integers");
+            let value = |row: i128| (row * row % 701 - 40).clamp(bounds.low, bounds.high) + i128::from(base);
+            let values: Vec<i128> = (0..rows as i128).map(value).collect();
+            let valid: Vec<bool> = (0..rows).map(|row| row % 5 != 3).collect();
+            let words: Vec<u8> = valid
+                .chunks(32)
+                .flat_map(|of| {
+                    of.iter().enumerate().fold(0_u32, |word, (at, bit)| word | u32::from(*bit) << at).to_le_bytes()
+                })
+                .collect();
+            let low = *values.iter().min().expect("rows") as i64 - 3;
+            let input = rig.upload(&lying(&values, physical, base), &rig.stream);
+            let validity = rig.upload(&words, &rig.stream);
+            for (validity, with_nulls) in [(None, true), (Some(validity.as_view()), false)] {
+                // The last values have no bit.
+                let bits = rig.upload(&[0; 64], &rig.stream);
+                let count = rig.upload(&[0; 8], &rig.stream);
+                let from = Stored { physical, base };
+                let (bits, view) = (bits.as_view(), count.as_view());
+                store::count_different(&images, &input, from, validity, low, bits, view, rows as u64, &rig.stream)
+                    .expect("launched");
+                let counted = values
+                    .iter()
+                    .zip(&valid)
+                    .filter(|(value, valid)| (with_nulls || **valid) && **value - i128::from(low) < 512);
+                let expected = counted.map(|(value, _)| *value).collect::<std::collections::BTreeSet<_>>().len() as u64;
+                let found = rig.download(&count);
+                assert_eq!(
+                    found,
+                    expected.to_le_bytes(),
+                    "{rows} rows of {physical:?} from {base}, NULL counted: {with_nulls}"
+                );
+            }
+        }
+    }
+}

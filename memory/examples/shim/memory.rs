@@ -309,6 +309,19 @@ exports! {
         Ok(shim.driver.host_free(&block, site())?)
     }
 
+    fn cuMemHostRegister_v2(shim, _memory: *mut c_void, _bytes: usize, _flags: c_uint) {
+        let _ = shim;
+        current()?;
+        // Ordinary memory is not simulated here; callers go on with `cuMemHostAlloc`.
+        Err(DriverCode::NOT_SUPPORTED.into())
+    }
+
+    fn cuMemHostUnregister(shim, _memory: *mut c_void) {
+        let _ = shim;
+        current()?;
+        Err(DriverCode::INVALID_VALUE.into())
+    }
+
     fn cuMemHostGetDevicePointer_v2(shim, ptr: Out<'_, u64>, memory: *mut c_void, flags: c_uint) {
         current()?;
         if flags != 0 {

@@ -24,10 +24,15 @@ use cudarc::driver::sys;
 use super::*;
 use crate::error::DriverUnavailable;
 use functions::{Functions, NAMES};
+use large_pages::LargePages;
 use numbers::*;
 
 mod functions;
+mod large_pages;
 mod numbers;
+
+/// Blocks of pinned memory of so many bytes are made of large pages.
+const LEAST_LARGE: usize = 4 << 20;
 
 /// CUDA 12.2, which driver 535 brings.
 const MIN_VERSION: u32 = 12020;
@@ -82,8 +87,8 @@ pub struct CudaDriver {
     open: Mutex<HashMap<u32, u32>>,
     /// Their primary contexts, as addresses; 0 where there is none. Read at every call, so without a lock.
     contexts: Box<[AtomicUsize]>,
-    /// On which device a block of pinned memory was made.
-    blocks: Mutex<HashMap<u64, DeviceId>>,
+    /// On which device a block of pinned memory was made, and of which memory of ours.
+    blocks: Mutex<HashMap<u64, (DeviceId, Option<LargePages>)>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -198,6 +203,26 @@ fn ready(result: Result<()>) -> Result<bool> {
 fn c_name(call: &'static str, name: &str) -> Result<CString> {
     CString::new(name)
         .map_err(|_| DriverError::new(call, DriverCode::INVALID_VALUE).with_detail(format!("{name:?} has a zero byte")))
+}
+
+impl CudaDriver {
+    /// A large block of pinned memory, page-locked as such; `None` where that is not to be had.
+    fn register_large_pages(&self, device: DeviceId, bytes: NonZeroUsize, kind: HostKind) -> Option<Arc<HostBlock>> {
+        if bytes.get() < LEAST_LARGE {
+            return None;
+        }
+        let pages = LargePages::map(bytes.get())?;
+        let at = pages.address();
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+        if call!(self, cuMemHostRegister_v2(at.as_ptr().cast(), pages.bytes(), flags)).is_err() {
+            pages.unmap();
+            return None;
+        }
+        // SAFETY: `bytes` zeroed bytes or more, aligned to a page, which stay until `host_free`, whose callers give up the block.
+        let block = unsafe { HostBlock::from_driver(at, bytes.get(), kind) };
+        lock(&self.blocks).insert(block.id(), (device, Some(pages)));
+        Some(block)
+    }
 }
 
 impl Driver for CudaDriver {
@@ -682,6 +707,9 @@ impl Driver for CudaDriver {
 
     fn host_alloc(&self, device: DeviceId, bytes: NonZeroUsize, kind: HostKind, _: Site) -> Result<Arc<HostBlock>> {
         self.enter(device)?;
+        if let Some(block) = self.register_large_pages(device, bytes, kind) {
+            return Ok(block);
+        }
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE
             | match kind {
                 HostKind::Upload => sys::CU_MEMHOSTALLOC_WRITECOMBINED,
@@ -699,7 +727,7 @@ impl Driver for CudaDriver {
             memory.write_bytes(0, bytes.get());
             HostBlock::from_driver(memory, bytes.get(), kind)
         };
-        lock(&self.blocks).insert(block.id(), device);
+        lock(&self.blocks).insert(block.id(), (device, None));
         Ok(block)
     }
 
@@ -707,9 +735,14 @@ impl Driver for CudaDriver {
         if !block.is_page_locked() {
             return Ok(());
         }
-        let device = lock(&self.blocks).remove(&block.id());
-        self.enter(device.ok_or(DriverError::new("cuMemFreeHost", DriverCode::INVALID_VALUE))?)?;
-        call!(self, cuMemFreeHost(block.address() as *mut c_void))
+        let known = lock(&self.blocks).remove(&block.id());
+        let (device, pages) = known.ok_or(DriverError::new("cuMemFreeHost", DriverCode::INVALID_VALUE))?;
+        self.enter(device)?;
+        let at = block.address() as *mut c_void;
+        let Some(pages) = pages else { return call!(self, cuMemFreeHost(at)) };
+        call!(self, cuMemHostUnregister(at))?;
+        pages.unmap();
+        Ok(())
     }
 
     fn copy(&self, copy: &CopyOp, stream: StreamHandle, _: Site) -> Result<()> {

@@ -154,6 +154,14 @@ impl HostBlock {
         Ok(HostWriteGuard { block: self, len })
     }
 
+    /// Lends the bytes for reading as long as what is given back lives.
+    pub fn freeze(self: &Arc<Self>) -> Result<FrozenBlock> {
+        let guard = self.read()?;
+        // The reader that the guard has counted is the frozen block's from now on.
+        std::mem::forget(guard);
+        Ok(FrozenBlock(Arc::clone(self)))
+    }
+
     fn check(&self, offset: usize, len: usize) -> Result<()> {
         match offset.checked_add(len) {
             Some(end) if end <= self.len => Ok(()),
@@ -290,6 +298,25 @@ impl Drop for HostReadGuard<'_> {
     }
 }
 
+/// A block whose bytes are read, and by nobody written.
+pub struct FrozenBlock(Arc<HostBlock>);
+
+impl Deref for FrozenBlock {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: initialised bytes; writers are kept out while this reader is counted.
+        unsafe { std::slice::from_raw_parts(self.0.ptr.as_ptr(), self.0.len) }
+    }
+}
+
+impl Drop for FrozenBlock {
+    fn drop(&mut self) {
+        if let State::Bytes { readers } = &mut *self.0.state() {
+            *readers -= 1;
+        }
+    }
+}
+
 /// The bytes of a block, lent for writing.
 pub struct HostWriteGuard<'a> {
     block: &'a HostBlock,
@@ -343,6 +370,18 @@ mod tests {
         let mut out = [0; 2];
         block.copy_out(0, &mut out).unwrap();
         assert_eq!(out, [9, 0]);
+    }
+
+    #[test]
+    fn a_frozen_block_is_read_and_copied_from() {
+        let block = HostBlock::in_process(16, HostKind::Download);
+        block.copy_in(0, &[1, 2]).unwrap();
+        let frozen = block.freeze().unwrap();
+        assert_eq!((&frozen[..3], frozen.len()), (&[1, 2, 0][..], 16));
+        assert!(block.write().is_err() && block.copy_in(0, &[1]).is_err());
+        assert!(block.read().is_ok() && block.copy_out(0, &mut [0]).is_ok());
+        drop(frozen);
+        assert!(block.write().is_ok());
     }
 
     #[test]

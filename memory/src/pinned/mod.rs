@@ -6,7 +6,8 @@
 //!        └──────────────────────────────┴─── once the device is past its copies ──┘
 //! ```
 //!
-//! Kinds      upload memory is write-combined: the host writes it in order and never reads it; download memory is cached.
+//! Kinds      upload memory is write-combined: the host writes it in order and never reads it; download memory is cached, and is what
+//!            bytes are read into that the host looks at before they go up: frozen, they are shared by all who read.
 //! Bound      page-locked memory is taken from the system for good, so the pool holds at most its limit; `take` waits its
 //!            turn, `take_now` refuses. Buffers of up to 64 KiB (descriptors, results) are always given. By default the limit
 //!            follows the machine (`limit`).
@@ -31,7 +32,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-pub use block::{HostBlock, HostReadGuard, HostSpan, HostWriteGuard};
+pub use block::{FrozenBlock, HostBlock, HostReadGuard, HostSpan, HostWriteGuard};
 
 use crate::buffer::{DeviceBuffer, DeviceView, UseGuard};
 use crate::device::Device;
@@ -80,6 +81,8 @@ impl PinnedPoolBuilder {
 #[derive(Default)]
 struct PoolState {
     free: HashMap<(HostKind, usize), Vec<Arc<HostBlock>>>,
+    /// Page-locked blocks of a class, lent or free, and those being made.
+    blocks: HashMap<(HostKind, usize), usize>,
     /// Page-locked, lent or free.
     held: u64,
     /// Lent, or in flight.
@@ -91,6 +94,14 @@ struct PoolState {
 }
 
 impl PoolState {
+    /// A block of the class comes, or goes.
+    fn count(&mut self, kind: HostKind, class: usize, more: isize) {
+        let blocks = self.blocks.entry((kind, class)).or_default();
+        *blocks = blocks.saturating_add_signed(more);
+        let bytes = class as u64;
+        self.held = if more > 0 { self.held + bytes } else { self.held - bytes };
+    }
+
     /// A free block of the class, or else the smallest of up to twice its size.
     fn free_block(&mut self, kind: HostKind, class: usize, limit: ByteSize) -> Option<Arc<HostBlock>> {
         if let Some(block) = self.free.get_mut(&(kind, class)).and_then(Vec::pop) {
@@ -140,11 +151,11 @@ impl PoolInner {
                 let largest = state.free.iter().filter(|(_, blocks)| !blocks.is_empty());
                 let Some(key) = largest.max_by_key(|((_, class), _)| *class).map(|(key, _)| *key) else { break };
                 let block = state.free.get_mut(&key).and_then(Vec::pop).expect("not empty");
-                state.held -= block.len() as u64;
+                state.count(block.kind(), block.len(), -1);
                 evicted.push(block);
             }
         }
-        state.held += bytes;
+        state.count(kind, class, 1);
         state.lent += bytes;
         state.misses += 1;
         drop(state);
@@ -153,16 +164,46 @@ impl PoolInner {
         match made {
             Ok(block) if block.is_page_locked() => Ok(Some(block)),
             Ok(block) => {
-                state.held -= bytes;
+                state.count(kind, class, -1);
                 state.pageable += 1;
                 Ok(Some(block))
             }
             Err(error) => {
-                state.held -= bytes;
+                state.count(kind, class, -1);
                 state.lent -= bytes;
                 Err(error)
             }
         }
+    }
+
+    /// Makes a free block of the class, unless there are `count` of it or no room for another; false then, or where the system locks no
+    /// more pages.
+    fn prepare(&self, kind: HostKind, class: usize, count: usize, site: Site) -> Result<bool> {
+        self.device.alive()?;
+        {
+            let mut state = self.state();
+            let there = state.blocks.get(&(kind, class)).copied().unwrap_or(0);
+            if there >= count || state.held + class as u64 > self.limit.as_u64() {
+                return Ok(false);
+            }
+            state.count(kind, class, 1);
+        }
+        let made = self.make(kind, class, site);
+        let mut state = self.state();
+        let block = match made {
+            Ok(block) if block.is_page_locked() => block,
+            made => {
+                state.count(kind, class, -1);
+                state.pageable += u64::from(made.is_ok());
+                return made.map(|_| false);
+            }
+        };
+        state.misses += 1;
+        state.free.entry((kind, class)).or_default().push(block);
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+        Ok(true)
     }
 
     /// Frees blocks that are out of the lists.
@@ -182,7 +223,7 @@ impl PoolInner {
         let free: Vec<Arc<HostBlock>> = {
             let mut state = self.state();
             let free: Vec<_> = std::mem::take(&mut state.free).into_values().flatten().collect();
-            state.held -= free.iter().map(|block| block.len() as u64).sum::<u64>();
+            free.iter().for_each(|block| state.count(block.kind(), block.len(), -1));
             free
         };
         if !free.is_empty() {
@@ -284,6 +325,17 @@ impl PinnedPool {
             misses: state.misses,
             pageable: state.pageable,
         }
+    }
+
+    /// Makes one free block for buffers of `len` bytes ahead of those who ask for it; false if there are `count` such blocks, lent ones
+    /// included, if there is no room, or if the system locks no more pages.
+    ///
+    /// # Errors
+    /// The driver's.
+    #[track_caller]
+    pub fn prepare(&self, kind: HostKind, len: usize, count: usize) -> Result<bool> {
+        let class = class_of(len).ok_or_else(|| self.exhausted(len))?;
+        self.inner.prepare(kind, class, count, Location::caller())
     }
 
     /// A buffer of `len` bytes, or an error if there is no room for it now.
@@ -573,6 +625,51 @@ impl Drop for Returning {
         if let Some(block) = self.block.take() {
             self.pool.recycle(block);
         }
+    }
+}
+
+/// Pinned host memory that many read, and that goes up in pieces meanwhile.
+pub struct PinnedBytes {
+    bytes: FrozenBlock,
+    buffer: Mutex<PinnedBuffer>,
+    len: usize,
+}
+
+impl PinnedBuffer {
+    /// Ends writing. Nothing is copied into it from now on.
+    ///
+    /// # Errors
+    /// [`MemoryError::HostBusy`] while a copy from or into it runs.
+    #[track_caller]
+    pub fn freeze(self) -> Result<PinnedBytes> {
+        self.host_access(Access::Read, Location::caller())?;
+        let (bytes, len) = (self.block().freeze()?, self.len);
+        Ok(PinnedBytes { bytes, buffer: Mutex::new(self), len })
+    }
+}
+
+impl PinnedBytes {
+    /// Copies part of it to `to`; it may be dropped before the copy has finished.
+    ///
+    /// # Errors
+    /// [`MemoryError::Range`] if the lengths differ.
+    #[track_caller]
+    pub fn enqueue_to_device(&self, range: Range<usize>, to: &DeviceView, stream: &Stream) -> Result<()> {
+        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        buffer.enqueue(Direction::Up, range, to, stream, Location::caller())
+    }
+}
+
+impl std::ops::Deref for PinnedBytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl fmt::Debug for PinnedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pinned bytes that are read", self.len)
     }
 }
 

@@ -80,7 +80,9 @@ impl Column for Texts {
     }
 
     fn table(&mut self) -> Result<Vec<u8>> {
-        Err(PageError::Unsupported("the entries of a dictionary have no offsets and bytes".into()))
+        let Some(Dictionary { pieces, bytes }) = self.dictionary.take() else { return Ok(vec![0; 4]) };
+        let ends = pieces.iter().map(|(start, length)| start + length);
+        Ok(std::iter::once(0).chain(ends).flat_map(u32::to_le_bytes).chain(bytes).collect())
     }
 
     fn open(&mut self, values: &Values<'_>, _: &mut dyn Intern) -> std::result::Result<(), ReadError> {

@@ -111,7 +111,7 @@ fn dictionaries_are_stored_as_their_values_are() {
     assert_eq!(of(floats, Layout::Floats).unwrap(), 1.5_f64.to_le_bytes());
     let texts: ArrayRef = Arc::new(StringArray::from(vec!["x", "y", "x"]));
     assert_eq!(of(Arc::clone(&texts), Layout::Codes).unwrap(), [1, 0, 0, 0, 2, 0, 0, 0]);
-    assert!(of(texts, Layout::Texts).is_err());
+    assert_eq!(of(texts, Layout::Texts).unwrap(), b"\0\0\0\0\x01\0\0\0\x02\0\0\0xy");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! Memory   the session's pool counts what a feeder holds; short of it a feeder decodes fewer rows at once.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::physical_plan::ExecutionPlan;
@@ -22,23 +23,28 @@ use crate::column::{ColumnInfo, Form, storage};
 use crate::device::host_memory::HostHold;
 use crate::error::EngineError;
 use crate::metric;
-use crate::options::{Fallback, ParquetDecoder};
+use crate::options::Fallback;
 use crate::panics;
 use crate::parquet::{
-    Chunks, Decoded, Decoding, DeviceColumn, Interning, ParquetScan, Room, Target, Undecoded, Unit, Units,
+    Chunks, Columns, Decoded, Decoding, DeviceColumn, Interning, ParquetScan, Refused, Room, Target, Together,
+    Undecoded, Unit, Units,
 };
 use crate::profile::{self, step};
 use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
 use crate::source::codes::Codes;
 use crate::source::extent::Sending;
-use crate::source::parquet::device::{Columns, Sent};
+use crate::source::parquet::device::Sent;
 use crate::source::parquet::rows::{DecodedRows, Of};
 use crate::source::upload;
 use crate::workers::off_workers;
 
 /// Rows are decoded at least so many at a time, whatever the session's pool has room for.
 const LEAST_ROWS: usize = 1 << 13;
+
+/// Row groups that are decoded together have at most so many rows, where the device decodes and where the host does.
+const MOST_TOGETHER: u64 = 1 << 22;
+const MOST_ON_HOST: u64 = 1 << 20;
 
 /// Feeds all rows of the scan `input`, source `source` of a segment.
 pub(super) async fn feed(
@@ -57,16 +63,16 @@ pub(super) async fn feed(
     };
     let opened = profile::beside("reader", step::OPEN, opening).await.map_err(Failure::Input)?;
     let readers = run.task.session_config().target_partitions().max(1);
-    let units = Units::together(opened.units, readers, run.options.max_batch_rows() as u64);
+    let on_device = run.decodes_on_device();
+    let most = if on_device { MOST_TOGETHER } else { MOST_ON_HOST };
+    let limits = Together { readers, most_rows: most.min(run.options.max_batch_rows() as u64) };
+    let units = Units::together(opened.units, limits);
     let feeders = readers.min(units.len().max(1));
     let feeding = Arc::new(Feeding {
         sending: Sending::new(segment, source, feeders, metrics),
         is_told_more: scan.is_told_more(),
-        on_device: match run.options.parquet_decoder {
-            ParquetDecoder::Auto => !run.engine.is_simulated(),
-            ParquetDecoder::Host => false,
-            ParquetDecoder::Device => true,
-        },
+        on_device,
+        on_host: used.iter().map(|_| AtomicBool::new(false)).collect(),
         scan,
         units: Mutex::new(units.into()),
         room: Room::of(&run.engine),
@@ -102,6 +108,8 @@ struct Feeding {
     is_told_more: bool,
     /// Pages go up as the file has them, where the device has kernels for them.
     on_device: bool,
+    /// By the scan's columns: the kernels have refused a page.
+    on_host: Vec<AtomicBool>,
     room: Arc<Room>,
 }
 
@@ -178,26 +186,45 @@ impl Feeding {
         let run = self.sending.run();
         let (columns, used) = (self.columns(), &run.prepared.used[self.sending.source]);
         units.iter().try_for_each(|unit| self.check_unused(unit, columns, used))?;
-        let chunks = units.read(&self.room).await.map_err(Failure::Input)?.map_err(Stopped::Page)?;
+        // A feeder that holds pinned memory must not wait for another one that waits for such memory: it takes its turn first. Nor for the
+        // reader of the answer, which takes pinned memory for results: rows that stream out are read into ordinary memory.
+        let is_pinned = self.on_device && !run.streams_out() && units.has_device_form();
+        let mut turn = if is_pinned { Some(self.sending.turn().await?) } else { None };
+        let read = units.read(&self.room, is_pinned.then_some(&run.engine.pinned)).await.map_err(Failure::Input)?;
+        let mut chunks = read.map_err(Stopped::Page)?;
         let bytes = chunks.iter().map(Chunks::bytes).sum();
         held.grow(bytes);
         let row_bytes = self.row_bytes(units, columns, used);
         while *sent < units.rows() {
-            let rows = self.rows_now((units.rows() - *sent) as usize, row_bytes, held)?;
+            let left = (units.rows() - *sent) as usize;
+            let rows = self.rows_now((left, is_pinned), row_bytes, held)?;
             if self.sending.segment.has_enough() {
                 return Ok(());
             }
             let parts = units.parts(*sent, rows as u64);
             let decoding = Decoding { units, chunks: &chunks, parts: &parts, rows, room: &self.room };
             let columns = off_workers(|| self.decode(&decoding, codes))?;
-            let up = match columns.device.is_empty() {
-                true => Sent::No,
-                false => self.sending.decode_up(&decoding, &columns).await?,
+            let sent_up = match columns.device.is_empty() {
+                true => Sent::No(Refused::default()),
+                false => {
+                    let turn = match &turn {
+                        Some(turn) => turn,
+                        None => turn.insert(self.sending.turn().await?),
+                    };
+                    self.sending.decode_up(&decoding, &columns, turn).await?
+                }
             };
+            if let Sent::Unpin = sent_up {
+                chunks.iter_mut().for_each(|chunks| chunks.unpin(&self.room));
+                continue;
+            }
             MetricBuilder::new(&self.sending.metrics).global_counter("output_rows").add(rows);
-            if let Sent::No = up {
+            if let Sent::No(refused) = sent_up {
+                refused.columns.iter().for_each(|column| self.on_host[*column].store(true, Ordering::Relaxed));
                 let decoded = off_workers(|| self.decode_rest(&decoding, columns, codes))?;
                 let of = Of { units: units.clone(), scan: self.scan.clone(), task: Arc::clone(&run.task) };
+                chunks.iter_mut().for_each(|chunks| chunks.unpin(&self.room));
+                drop(turn.take());
                 self.sending.extents(DecodedRows::new(decoded, (*sent, rows), of)).await?;
             }
             *sent += rows as u64;
@@ -238,9 +265,15 @@ impl Feeding {
     }
 
     /// Rows that are decoded next, of `left`: as many as an extent and the session's pool have room for.
-    fn rows_now(&self, left: usize, row_bytes: usize, held: &mut HostHold) -> Result<usize, Failure> {
+    fn rows_now(
+        &self,
+        (left, is_pinned): (usize, bool),
+        row_bytes: usize,
+        held: &mut HostHold,
+    ) -> Result<usize, Failure> {
         let bytes = |rows: usize| rows.saturating_mul(row_bytes);
-        let mut rows = left.min(self.sending.most_rows()).min((self.sending.most_bytes / row_bytes).max(1));
+        let most = if is_pinned { self.sending.most_rows_on_device() } else { self.sending.most_rows() };
+        let mut rows = left.min(most).min((self.sending.most_bytes / row_bytes).max(1));
         while !held.try_grow(bytes(rows)) {
             if rows <= LEAST_ROWS {
                 if !held.could_hold(bytes(rows)) {
@@ -259,7 +292,9 @@ impl Feeding {
         let (run, columns) = (self.sending.run(), self.columns());
         let used = &run.prepared.used[self.sending.source];
         let _step = recorder::step(step::DECODE);
-        let on_device = |index: usize, target: Target, codes: Option<&mut Interning<'_>>| match self.on_device {
+        let on_device = |index: usize, target: Target, codes: Option<&mut Interning<'_>>| match self.on_device
+            && !self.on_host[index].load(Ordering::Relaxed)
+        {
             true => decoding.on_device(index, target, codes),
             false => Ok(None),
         };

@@ -152,7 +152,7 @@ impl Keeper {
             let wanted = Request::device(ByteSize(bytes.next_multiple_of(256))).spillable();
             let promise = store.participant.try_reserve(wanted)?;
             let number = store.numbers.fetch_add(1, Ordering::Relaxed);
-            let stored = whole.store((number, short_text), promise, &self.engine, (stream, &store.scope)).await?;
+            let stored = whole.store((number, short_text, None), promise, &self.engine, (stream, &store.scope)).await?;
             made.push(MadeColumn::new(stored, field.data_type().clone(), now, &self.engine)?);
         }
         let made = Arc::new(MadeRows {
@@ -291,7 +291,7 @@ impl<'p> Looked<'p> {
                 }
             }
             let (name, data_type): (String, DataType) = (field.name().clone(), field.data_type().clone());
-            wholes.push(Whole { name, form, data_type, files: 1, pieces, dictionaries, distinct: None });
+            wholes.push(Whole { name, form, data_type, files: 1, pieces, dictionaries });
         }
         Ok(Some((wholes, promises)))
     }

@@ -49,11 +49,20 @@ pub(super) type Register = u64;
 
 /// The register that a name stands for; special registers and everything else are none.
 pub(super) fn register(name: &str) -> Option<Register> {
-    let rest = name.strip_prefix('%')?;
-    let digits = rest.find(|c: char| c.is_ascii_digit())?;
-    let class = ["p", "r", "rd", "f", "fd"].iter().position(|class| *class == &rest[..digits])?;
-    let number: u32 = rest[digits..].parse().ok()?;
-    Some((class as u64) << 32 | u64::from(number))
+    // Asked for each operand many times over.
+    let (class, digits) = match name.as_bytes() {
+        [b'%', b'r', b'd', digits @ ..] => (2, digits),
+        [b'%', b'f', b'd', digits @ ..] => (4, digits),
+        [b'%', b'p', digits @ ..] => (0, digits),
+        [b'%', b'r', digits @ ..] => (1, digits),
+        [b'%', b'f', digits @ ..] => (3, digits),
+        _ => return None,
+    };
+    let mut number = 0_u32;
+    for digit in digits {
+        number = number.checked_mul(10)?.checked_add(digit.checked_sub(b'0').filter(|digit| *digit < 10)?.into())?;
+    }
+    (!digits.is_empty()).then_some(class << 32 | u64::from(number))
 }
 
 /// Instructions that only compute their result from their operands.
@@ -144,7 +153,8 @@ pub(super) fn only_result(instruction: &Instruction) -> Option<(&str, Register)>
 /// Who writes and who reads each register.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    of: HashMap<Register, Uses>,
+    /// By class and number, which are given one after the other.
+    of: [Vec<Uses>; 5],
     /// The region of each statement.
     pub(super) regions: Vec<u32>,
 }
@@ -187,7 +197,7 @@ impl Facts {
                 if let Some(guard) = &instruction.guard
                     && let Some(own) = register(&guard.register)
                 {
-                    self.of.entry(own).or_default().guards += 1;
+                    self.entry(own).guards += 1;
                     self.read(at, own);
                 }
                 let (written, read) = results(instruction);
@@ -201,7 +211,7 @@ impl Facts {
                 for operand in written {
                     names(operand, &mut |name| {
                         if let Some(own) = register(name) {
-                            let uses = self.of.entry(own).or_default();
+                            let uses = self.entry(own);
                             uses.writes += 1;
                             uses.written_at.get_or_insert(at);
                         }
@@ -213,13 +223,21 @@ impl Facts {
     }
 
     fn read(&mut self, at: usize, own: Register) {
-        let uses = self.of.entry(own).or_default();
+        let uses = self.entry(own);
         uses.reads += 1;
         uses.read_at.get_or_insert(at);
     }
 
+    fn entry(&mut self, own: Register) -> &mut Uses {
+        let (of, number) = (&mut self.of[(own >> 32) as usize], own as u32 as usize);
+        if of.len() <= number {
+            of.resize(number + 1, Uses::default());
+        }
+        &mut of[number]
+    }
+
     pub(super) fn uses(&self, own: Register) -> Uses {
-        self.of.get(&own).copied().unwrap_or_default()
+        self.of[(own >> 32) as usize].get(own as u32 as usize).copied().unwrap_or_default()
     }
 
     /// Whether a register is written once, and read after that only.
