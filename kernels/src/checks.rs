@@ -5,6 +5,7 @@
 //! Run by   `cargo test` on the simulated device, and by `millpond selftest` on the device a user has.
 //! Oracle   a few lines of Rust over the same values; nothing of the code generator.
 
+mod damage;
 mod memory_order;
 mod nans;
 mod parquet;
@@ -36,13 +37,20 @@ pub fn thorough_checks() -> &'static [Check] {
     &THOROUGH
 }
 
-const THOROUGH: [Check; 1] = [Check {
-    name: "predicates/all_formulas",
-    claim: "every choice between small formulas of three predicates, and thousands of larger formulas, follow their truth tables",
-    run: predicates::all_formulas,
-}];
+const THOROUGH: [Check; 2] = [
+    Check {
+        name: "predicates/all_formulas",
+        claim: "every choice between small formulas of three predicates, and thousands of larger formulas, follow their truth tables",
+        run: predicates::all_formulas,
+    },
+    Check {
+        name: "kernels/parquet_million",
+        claim: "the same of a million damaged pages; of 2,000 on the simulated device",
+        run: damage::a_million_damaged_pages,
+    },
+];
 
-const CHECKS: [Check; 23] = [
+const CHECKS: [Check; 24] = [
     Check {
         name: "kernels/vectors",
         claim: "each instruction that kernels use gives the values recorded on another GPU",
@@ -100,6 +108,11 @@ const CHECKS: [Check; 23] = [
         name: "kernels/parquet",
         claim: "compressed pages with NULLs become numbers, codes and texts; a damaged one is reported, and harms no other",
         run: parquet::pages_become_columns,
+    },
+    Check {
+        name: "kernels/parquet_damage",
+        claim: "pages with any bytes and sizes end, write to their own rows alone, and harm no other",
+        run: damage::damaged_pages,
     },
     Check { name: "pipelines/materialise", claim: "filtered and computed rows keep their order", run: materialise },
     Check {

@@ -7,7 +7,7 @@ use super::{LENGTHS, Rig, mixed, packed, some_bits};
 use crate::codegen::ir::Physical;
 use crate::parquet::{self, Codec, ColumnOutput, Dictionary, Encoding, Fault, PageInput, Plan, Source};
 
-fn varint(mut value: usize, out: &mut Vec<u8>) {
+pub(super) fn varint(mut value: usize, out: &mut Vec<u8>) {
     while value >= 128 {
         out.push(value as u8 | 128);
         value >>= 7;
@@ -16,7 +16,7 @@ fn varint(mut value: usize, out: &mut Vec<u8>) {
 }
 
 /// Snappy, as far as bytes repeat those eight before them.
-fn snappy(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn snappy(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     varint(bytes.len(), &mut out);
     let literal = |bytes: &[u8], out: &mut Vec<u8>| {
@@ -42,7 +42,7 @@ fn snappy(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Runs of a repeated code, and bit-packed ones of 24 codes, in turn.
-fn hybrid(codes: &[u32], width: u32) -> Vec<u8> {
+pub(super) fn hybrid(codes: &[u32], width: u32) -> Vec<u8> {
     let mut out = Vec::new();
     for (number, codes) in codes.chunks(24).enumerate() {
         if number % 3 == 0 && codes.iter().all(|code| *code == codes[0]) {

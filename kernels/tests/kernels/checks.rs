@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use millpond_kernels::checks::checks;
+use millpond_kernels::checks::{checks, thorough_checks};
 use millpond_memory::Device;
 use millpond_memory::driver::sim::{SimDriver, SimOptions};
 
@@ -21,6 +21,6 @@ fn every_check_passes_under_any_schedule() {
 
 #[test]
 fn names_are_different() {
-    let names: HashSet<&str> = checks().iter().map(|check| check.name).collect();
-    assert_eq!(names.len(), checks().len());
+    let names: HashSet<&str> = checks().iter().chain(thorough_checks()).map(|check| check.name).collect();
+    assert_eq!(names.len(), checks().len() + thorough_checks().len());
 }
