@@ -19,6 +19,7 @@ pub mod expr;
 pub mod looks;
 pub mod metric;
 pub mod node;
+mod object_stores;
 pub mod operator;
 pub mod options;
 pub mod panics;
@@ -47,6 +48,7 @@ pub use {millpond_kernels as kernels, millpond_memory as memory};
 
 pub use error::EngineError;
 pub use expr::udf::{DeviceFunction, NullHandling, UdfError};
+pub use object_stores::ObjectStores;
 pub use options::{DeviceChoice, Fallback, MillpondOptions};
 pub use plan_cache::PlansFound;
 pub use profile::{Profile, Profiler};

@@ -31,6 +31,8 @@ pub const TAKEN_OVER: &str = "taken_over_by_cpu";
 pub const ROW_GROUPS: &str = "row_groups_decoded";
 pub const FOREIGN_ROW_GROUPS: &str = "row_groups_by_datafusion";
 pub const FOREIGN_FILES: &str = "files_by_datafusion";
+/// On a `DeviceScanExec`: rows that a predicate left out by the dictionaries of its columns.
+pub const ROWS_BY_DICTIONARY: &str = "rows_left_out_by_dictionaries";
 /// On a `DeviceScanExec`: columns of row groups that the device decoded.
 pub const COLUMNS_ON_DEVICE: &str = "columns_decoded_on_device";
 /// On an `UploadExec` or a `DeviceScanExec`: extents that went up.

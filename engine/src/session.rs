@@ -20,7 +20,7 @@ use datafusion::common::parquet_config::DFParquetWriterVersion;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::SessionContext;
-use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::analyze::AnalyzeExec;
@@ -34,6 +34,7 @@ use crate::contract::{DeviceOperator, Operators};
 use crate::device::{Engine, Opened};
 use crate::error::EngineError;
 use crate::expr::udf::{DeviceFunction, UdfError};
+use crate::object_stores::ObjectStores;
 use crate::operator::registry;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::panics;
@@ -156,7 +157,7 @@ impl MillpondBuilder {
         self
     }
 
-    /// DataFusion's memory pool, object stores and caches.
+    /// DataFusion's memory pool, object stores and caches, in the place of its defaults and of [`ObjectStores`] from the environment.
     pub fn with_runtime_env(mut self, runtime: Arc<RuntimeEnv>) -> Self {
         self.runtime = Some(runtime);
         self
@@ -222,10 +223,16 @@ impl MillpondBuilder {
         // Here a crate that is handed the DataFusion session alone finds the list, and adds to it.
         config.set_extension(Arc::new(operators.clone()));
         Checks::add_to(&mut config);
-        let mut state = SessionStateBuilder::new().with_default_features().with_config(config);
-        if let Some(runtime) = self.runtime {
-            state = state.with_runtime_env(runtime);
-        }
+        let runtime = match self.runtime {
+            Some(runtime) => runtime,
+            None => {
+                let stores = Arc::new(ObjectStores::from_environment());
+                let built = RuntimeEnvBuilder::new().with_object_store_registry(stores).build_arc();
+                built.map_err(|error| EngineError::internal(format!("no runtime: {error}")))?
+            }
+        };
+        let state = SessionStateBuilder::new().with_default_features().with_config(config);
+        let mut state = state.with_runtime_env(runtime);
         if let Some(engine) = &opened.engine {
             state = state.with_query_planner(Arc::new(KeepingPlanner::new(&plans)));
             state = state.with_physical_optimizer_rules(crate::placement::rules());

@@ -121,7 +121,16 @@ pub async fn planning_error(session: &Millpond, statement: &Statement, error: &D
     }
     for table in tables_in(session, &statement.sql).into_iter().filter(names_a_file) {
         let path = table.table().to_string();
-        if is_remote(&path) || path.contains(['*', '?', '[']) {
+        if path.contains(['*', '?', '[']) {
+            continue;
+        }
+        if is_remote(&path) {
+            // The query's own error says no more than that there is no such table.
+            if session.context().table_provider(table).await.is_err()
+                && let Err(error) = session.context().read_parquet(path.as_str(), ParquetReadOptions::default()).await
+            {
+                return CliError::file(format!("cannot read '{path}': {}", CliError::reason(&error)));
+            }
             continue;
         }
         let Ok(metadata) = fs::metadata(&path) else { return CliError::file(missing_file(&path)) };

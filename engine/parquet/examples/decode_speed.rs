@@ -63,7 +63,7 @@ fn measure(name: &str, array: ArrayRef, properties: WriterPropertiesBuilder, lay
     let width = match layout {
         Layout::Integers { width, .. } => width.into(),
         Layout::Floats => 8,
-        Layout::Bits | Layout::Codes | Layout::Texts => 4,
+        Layout::Bits | Layout::Codes | Layout::Texts | Layout::Positions => 4,
     };
     let mut values = vec![0; (ROWS + 1) * width];
     let mut validity = vec![0; ROWS / 8];

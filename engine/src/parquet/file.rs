@@ -5,7 +5,7 @@
 //!
 //! Types    a column of the file has the table's type, or one that DataFusion's reader turns into it: strings of another kind, INT96 in
 //!          another unit. A file with any other is DataFusion's to read, with a reason.
-//! Bytes    of a local file by positioned reads, of others by DataFusion's reader.
+//! Bytes    of a local file by positioned reads, of one in a store by ranges of it, of what a reader of others gives by that reader.
 //! Changed  a file that is not the planned one any more is an error that names it.
 
 use std::fmt;
@@ -20,7 +20,10 @@ use datafusion::common::{ScalarValue, exec_datafusion_err};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::ParquetFileReaderFactory;
 use datafusion::error::Result;
-use datafusion::object_store::{GetOptions, GetResultPayload, PutPayload};
+use datafusion::object_store::{
+    GetOptions, GetResultPayload, OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload,
+    coalesce_ranges,
+};
 use datafusion::parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use datafusion::parquet::arrow::async_reader::AsyncFileReader;
 use datafusion::parquet::arrow::parquet_column;
@@ -64,6 +67,7 @@ pub(crate) struct OpenFile {
 /// Where a file's bytes are read.
 enum Source {
     Local(File, Option<SystemTime>),
+    Store(Arc<dyn ObjectStore>),
     Readers { factory: Arc<dyn ParquetFileReaderFactory>, partition: usize, metrics: ExecutionPlanMetricsSet },
 }
 
@@ -184,9 +188,12 @@ impl Opening<'_> {
             let (factory, metrics) = (Arc::clone(&self.factory), self.metrics.clone());
             Source::Readers { factory, partition, metrics }
         };
-        // A store that is not the file system's would begin to send the whole file.
-        if !self.reads_store || !self.scan.is_local() {
+        if !self.reads_store {
             return Ok(readers());
+        }
+        // A store that is not the file system's would begin to send the whole file.
+        if !self.scan.is_local() {
+            return Ok(Source::Store(Arc::clone(&self.store)));
         }
         let location = &file.object_meta.location;
         let got = self.store.get_opts(location, GetOptions::default()).await?;
@@ -220,8 +227,16 @@ impl OpenFile {
         let leaves = self.metadata.file_metadata().schema_descr();
         let (leaf, field) = parquet_column(leaves, &self.schema, column)?;
         match field.is_nullable() {
-            true => self.chunk(row_group, leaf).statistics()?.null_count_opt(),
+            true => self.chunk_nulls(row_group, leaf),
             false => Some(0),
+        }
+    }
+
+    /// The same of a leaf, by the chunk's statistics.
+    pub fn chunk_nulls(&self, row_group: usize, leaf: usize) -> Option<u64> {
+        match self.metadata.file_metadata().schema_descr().column(leaf).max_def_level() {
+            0 => Some(0),
+            _ => self.chunk(row_group, leaf).statistics()?.null_count_opt(),
         }
     }
 
@@ -277,10 +292,38 @@ impl OpenFile {
     /// Reads ranges of a file that is not local.
     ///
     /// # Errors
-    /// The reader's.
+    /// The store's or the reader's, and that the file has changed since it was planned.
     pub async fn read_remote(&self, ranges: Vec<Range<u64>>) -> Result<Vec<FileBytes>> {
-        let Source::Readers { factory, partition, metrics } = &self.bytes else { return Ok(vec![]) };
-        let mut reader = factory.create_reader(*partition, self.file.clone(), None, metrics)?;
-        Ok(reader.get_byte_ranges(ranges).await?.into_iter().map(FileBytes::Shared).collect())
+        let read = match &self.bytes {
+            Source::Local(..) => vec![],
+            Source::Store(store) => {
+                let fetch = |range| self.fetch(store.as_ref(), range);
+                coalesce_ranges(&ranges, fetch, OBJECT_STORE_COALESCE_DEFAULT).await?
+            }
+            Source::Readers { factory, partition, metrics } => {
+                let mut reader = factory.create_reader(*partition, self.file.clone(), None, metrics)?;
+                reader.get_byte_ranges(ranges).await?
+            }
+        };
+        Ok(read.into_iter().map(FileBytes::Shared).collect())
+    }
+
+    async fn fetch(&self, store: &dyn ObjectStore, range: Range<u64>) -> Result<Bytes> {
+        let planned = &self.file.object_meta;
+        let is_planned = |now: &ObjectMeta| {
+            let tags = now.e_tag.as_ref().zip(planned.e_tag.as_ref());
+            let same = tags.map_or(now.last_modified == planned.last_modified, |(now, planned)| now == planned);
+            same && now.size == planned.size
+        };
+        let options = GetOptions::new().with_range(Some(range)).with_if_match(planned.e_tag.clone());
+        match store.get_opts(&planned.location, options).await {
+            Ok(got) if is_planned(&got.meta) => Ok(got.bytes().await?),
+            Ok(_) => Err(changed(&self.file)),
+            // A range behind the end of a file that has become shorter is refused in many words.
+            Err(error) => match store.head(&planned.location).await {
+                Ok(now) if !is_planned(&now) => Err(changed(&self.file)),
+                _ => Err(error.into()),
+            },
+        }
     }
 }

@@ -15,6 +15,7 @@ mod pages;
 mod prune;
 mod room;
 mod scan;
+mod survivors;
 mod unit;
 
 pub(crate) use decode::{Decoded, Decoding, Interning, Target, Undecoded, Values};
@@ -22,4 +23,5 @@ pub(crate) use device::{Columns, OnDevice, Refused, Spec, Up};
 pub(crate) use pages::DeviceColumn;
 pub(crate) use room::Room;
 pub(crate) use scan::ParquetScan;
+pub(crate) use survivors::Worth;
 pub(crate) use unit::{Chunks, Together, Unit, Units};

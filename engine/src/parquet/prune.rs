@@ -136,7 +136,7 @@ impl Opening<'_> {
 
 impl ParquetScan {
     /// The predicate over the columns of a file, with the values of its partition columns.
-    fn predicate_of(&self, file: &OpenFile) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    pub(super) fn predicate_of(&self, file: &OpenFile) -> Result<Option<Arc<dyn PhysicalExpr>>> {
         let Some(predicate) = self.predicate() else { return Ok(None) };
         let table = self.table();
         let values = table.table_partition_cols().iter().zip(&file.file.partition_values);

@@ -41,7 +41,7 @@ pub(crate) struct Unit {
     pub file: Arc<OpenFile>,
     pub row_group: usize,
     /// In the order of the row group; no two neighbours of a kind.
-    spans: Vec<Span>,
+    pub(super) spans: Vec<Span>,
 }
 
 /// Row groups of one file that are decoded together, in the order of the file.
@@ -137,7 +137,14 @@ impl Unit {
     /// # Errors
     /// The system's or the store's, and of a file that has changed.
     async fn read(&self, ranges: &Ranges, room: &Arc<Room>) -> Result<Vec<FileBytes>> {
-        let only: Vec<Range<u64>> = ranges.iter().flatten().cloned().collect();
+        self.read_ranges(ranges.iter().flatten().cloned().collect(), room).await
+    }
+
+    /// Reads ranges of its file.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub(super) async fn read_ranges(&self, only: Vec<Range<u64>>, room: &Arc<Room>) -> Result<Vec<FileBytes>> {
         // A worker that reads would keep the task that it has just woken waiting.
         let local = off_workers(|| {
             let _step = recorder::step(step::READ);
@@ -276,6 +283,10 @@ impl Units {
 
     pub fn iter(&self) -> impl Iterator<Item = &Unit> {
         self.0.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Unit> {
+        self.0.iter_mut()
     }
 
     pub fn unit(&self, at: usize) -> &Unit {

@@ -24,6 +24,8 @@ mod medians;
 mod memory;
 mod no_device;
 mod null_device;
+#[cfg(feature = "object-stores")]
+mod object_stores;
 mod operators;
 mod orders;
 mod panics;

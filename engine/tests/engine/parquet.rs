@@ -9,7 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use millpond::datafusion::arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use millpond::datafusion::arrow::array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringArray};
+use millpond::datafusion::arrow::compute::cast;
 use millpond::datafusion::arrow::datatypes::DataType;
 use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::datasource::file_format::parquet::ParquetFormat;
@@ -28,7 +29,7 @@ use crate::edges::edges;
 use crate::support::{plan_text, session_with};
 use crate::tpch::{config, data, parquet_session, queries};
 
-fn write(path: &Path, batches: &[RecordBatch], properties: WriterProperties) {
+pub fn write(path: &Path, batches: &[RecordBatch], properties: WriterProperties) {
     let file = fs::File::create(path).expect("a new file");
     let mut writer = ArrowWriter::try_new(file, batches[0].schema(), Some(properties)).expect("a writer");
     batches.iter().for_each(|batch| writer.write(batch).expect("rows are written"));
@@ -36,7 +37,7 @@ fn write(path: &Path, batches: &[RecordBatch], properties: WriterProperties) {
 }
 
 /// Row groups of 500 rows, pages of 100.
-fn small_pages() -> millpond::datafusion::parquet::file::properties::WriterPropertiesBuilder {
+pub fn small_pages() -> millpond::datafusion::parquet::file::properties::WriterPropertiesBuilder {
     WriterProperties::builder()
         .set_max_row_group_row_count(Some(500))
         .set_data_page_row_count_limit(100)
@@ -56,16 +57,8 @@ async fn over(device: DeviceChoice, path: &Path) -> Millpond {
 }
 
 /// What a plan's scans have counted under a name.
-fn counted(result: &QueryResult, name: &str) -> usize {
-    let mut sum = 0;
-    let walked = result.plan.apply(|node| {
-        if node.is::<DeviceScanExec>() {
-            sum += node.metrics().and_then(|metrics| metrics.sum_by_name(name)).map_or(0, |value| value.as_usize());
-        }
-        Ok(TreeNodeRecursion::Continue)
-    });
-    walked.expect("the walk returns no error");
-    sum
+pub fn counted(result: &QueryResult, name: &str) -> usize {
+    millpond::source::parquet::counted(&result.plan, name)
 }
 
 /// How many scans of a plan are of each kind: the decoder's, and those of which DataFusion gives the rows.
@@ -163,6 +156,71 @@ async fn large_dictionaries_are_decoded_on_the_device() {
         let result = same(&cpu, &sim, ALL).await;
         assert_eq!(counted(&result, "columns_decoded_on_device"), 2, "{compression:?}: {:?}", result.report.notes);
     }
+}
+
+/// Values of 10,000 in 20,000 rows a row group: statistics tell nothing of one of them, and a dictionary where it is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_dictionaries_leave_out_are_not_decoded() {
+    const ROWS: i64 = 20_000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.parquet");
+    let batch = |group: i64| {
+        // Even ones in even row groups, odd ones in the others; NULL here and there.
+        let of = move |row: i64| (row * 7919 % 10_000) * 2 + group % 2;
+        let rows = || 0..ROWS;
+        let ids: ArrayRef = Arc::new(rows().map(|row| group * ROWS + row).collect::<Int64Array>());
+        let texts: ArrayRef = Arc::new(rows().map(|row| Some(format!("k{:05}", of(row)))).collect::<StringArray>());
+        let numbers: ArrayRef =
+            Arc::new(rows().map(|row| (row % 97 != 3).then(|| of(row) * 1001)).collect::<Int64Array>());
+        let prices = rows().map(|row| i128::from(of(row))).collect::<Decimal128Array>();
+        let prices: ArrayRef = Arc::new(prices.with_precision_and_scale(12, 2).expect("a decimal"));
+        let days: ArrayRef = Arc::new(rows().map(|row| of(row) as i32).collect::<Int32Array>());
+        let days = cast(&days, &DataType::Date32).expect("dates");
+        let payload: ArrayRef =
+            Arc::new(rows().map(|row| format!("payload of {row}")).map(Some).collect::<StringArray>());
+        let columns =
+            [("id", ids), ("kind", texts), ("n", numbers), ("price", prices), ("day", days), ("payload", payload)];
+        RecordBatch::try_from_iter(columns).expect("columns")
+    };
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(ROWS as usize))
+        .set_data_page_row_count_limit(4_000)
+        .set_compression(Compression::SNAPPY)
+        .set_column_dictionary_enabled("id".into(), false)
+        .set_column_dictionary_enabled("payload".into(), false);
+    write(&path, &(0..4).map(batch).collect::<Vec<_>>(), properties.build());
+    let (cpu, sim) = (over(DeviceChoice::Cpu, &path).await, over(DeviceChoice::Sim, &path).await);
+    let all = 4 * ROWS as usize;
+    // Of a row group with an even value, two pieces of 4,096 rows have it; those with odd ones go.
+    let few = all / 2 + 2 * (ROWS as usize - 2 * 4096)..all;
+    for (filter, left_out) in [
+        ("kind = 'k01234'", few.clone()),
+        ("n = 1234 * 1001", few.clone()),
+        ("price = 12.34", few.clone()),
+        ("day = date '1970-01-01' + 1234", few.clone()),
+        ("kind = 'k01234' AND n + id > 0", few),
+        // None at all, though all lie between the least and the greatest.
+        ("kind = 'k01234x'", all..all + 1),
+        // Many values pass: nothing is left out, and nobody goes on asking.
+        ("(kind LIKE '%2' OR kind LIKE '%3') AND id >= 0", 0..1),
+        // NULL passes as well.
+        ("(n = 1234 * 1001 OR n IS NULL) AND id >= 0", 0..1),
+        ("n IS NOT NULL AND id >= 0", 0..1),
+    ] {
+        let result = same(&cpu, &sim, &format!("SELECT * FROM t WHERE {filter}")).await;
+        let found = counted(&result, "rows_left_out_by_dictionaries");
+        assert!(left_out.contains(&found), "{filter}: {found} of {all} rows are left out, not {left_out:?}");
+        assert!(counted(&result, "output_rows") <= all - found, "{filter}");
+    }
+    let whole = session_with(DeviceChoice::Sim, 3, Fallback::Allow);
+    for setting in ["datafusion.execution.parquet.pruning = false", "millpond.cache = off"] {
+        set(&whole, setting).await;
+    }
+    let path = path.to_str().expect("a UTF-8 path");
+    whole.context().register_parquet("t", path, ParquetReadOptions::default()).await.expect("the files are read");
+    let result = run(&whole, "SELECT * FROM t WHERE kind = 'k01234'").await.1;
+    assert_eq!(counted(&result, "rows_left_out_by_dictionaries"), 0, "pruning is off");
+    assert_eq!(counted(&result, "output_rows"), all);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,6 +22,22 @@ fn missing_file() {
 }
 
 #[test]
+fn missing_store() {
+    let sql = "SELECT * FROM 'ftp://bucket/t.parquet'";
+    refused(
+        &["-c", sql],
+        4,
+        &["cannot read 'ftp://bucket/t.parquet'", "no store for ftp://bucket; addresses begin with s3"],
+    );
+    if cfg!(feature = "object-stores") {
+        return;
+    }
+    let says = ["cannot read 's3://bucket/t.parquet'", "for s3://bucket build it with --features object-stores"];
+    refused(&["-c", "SELECT * FROM 's3://bucket/t.parquet'"], 4, &says);
+    refused(&["--table", "t=s3://bucket/t.parquet", "-c", "SELECT 1"], 4, &says);
+}
+
+#[test]
 fn corrupt_file() {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("broken.parquet");

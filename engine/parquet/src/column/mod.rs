@@ -3,11 +3,12 @@
 //!   page    open ─► block ─► block ─► …     body and position; the levels are already read
 //!   block   valid values in L1 scratch ─► facts ─► cut to their width ─► spread over NULL rows ─► one copy to the output
 //!
-//! Numbers: integers and floats.  Flags: booleans.  Codes: strings by dictionary.  Texts: offsets and bytes.
+//! Numbers: integers and floats.  Flags: booleans.  Codes: strings by dictionary.  Texts: offsets and bytes.  Positions: places in a dictionary.
 
 mod codes;
 mod flags;
 mod numbers;
+mod positions;
 mod texts;
 
 use parquet::basic::Encoding;
@@ -35,6 +36,8 @@ pub enum Layout {
     Codes,
     /// Strings as offsets of 4 bytes, and bytes.
     Texts,
+    /// Places in the dictionary, of 4 bytes; of chunks whose values are all in it.
+    Positions,
 }
 
 /// Gives codes to strings.
@@ -89,6 +92,7 @@ pub(crate) trait Column: Send {
 pub(crate) fn of(conversion: Conversion, layout: Layout) -> Result<Box<dyn Column>> {
     let kind = conversion.kind;
     Ok(match (layout, kind) {
+        (Layout::Positions, _) => Box::new(positions::Positions::default()),
         (Layout::Bits, Kind::Bool) => Box::new(flags::Flags::new()),
         (Layout::Codes, _) if conversion.is_text() => Box::new(codes::Codes::new(kind)),
         (Layout::Texts, _) if conversion.is_text() => Box::new(texts::Texts::new(kind)),

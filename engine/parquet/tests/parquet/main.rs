@@ -8,6 +8,7 @@
 mod cases;
 mod check;
 mod damage;
+mod entries;
 mod file;
 mod foreign;
 mod layouts;

@@ -7,6 +7,7 @@
 //!
 //! Order    none.
 //! Threads  as many feeders as the session reads partitions at once. A row group that joins have ruled out meanwhile is not read.
+//! Few      rows pass the predicate? Those that its columns' dictionaries leave out are not decoded.
 //! Memory   the session's pool counts what a feeder holds; short of it a feeder decodes fewer rows at once.
 
 use std::collections::{HashSet, VecDeque};
@@ -27,7 +28,7 @@ use crate::options::Fallback;
 use crate::panics;
 use crate::parquet::{
     Chunks, Columns, Decoded, Decoding, DeviceColumn, Interning, ParquetScan, Refused, Room, Target, Together,
-    Undecoded, Unit, Units,
+    Undecoded, Unit, Units, Worth,
 };
 use crate::profile::{self, step};
 use crate::program::extents::SegmentRun;
@@ -76,6 +77,7 @@ pub(super) async fn feed(
         scan,
         units: Mutex::new(units.into()),
         room: Room::of(&run.engine),
+        worth: Worth::default(),
     });
     for (file, why) in &opened.foreign {
         let note = format!("file {}: {why} – DataFusion read it", file.object_meta.location);
@@ -111,6 +113,7 @@ struct Feeding {
     /// By the scan's columns: the kernels have refused a page.
     on_host: Vec<AtomicBool>,
     room: Arc<Room>,
+    worth: Worth,
 }
 
 /// Why a row group is not decoded to its end.
@@ -152,11 +155,15 @@ impl Feeding {
             if self.is_told_more {
                 units.retain(|unit| self.scan.may_have_rows(&unit.file, unit.row_group));
             }
+            let count = |name| MetricBuilder::new(&self.sending.metrics).global_counter(name);
+            let left_out = units.ask_dictionaries(&self.scan, &self.worth, &self.room).await;
+            if left_out > 0 {
+                count(metric::ROWS_BY_DICTIONARY).add(left_out as usize);
+            }
             if units.is_empty() {
                 continue;
             }
             let mut sent = 0;
-            let count = |name| MetricBuilder::new(&self.sending.metrics).global_counter(name);
             match self.units(&units, &mut codes, &mut held, &mut sent).await {
                 Ok(()) => count(metric::ROW_GROUPS).add(units.iter().count()),
                 Err(Stopped::Failed(failure)) => return Err(failure),

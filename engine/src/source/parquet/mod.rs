@@ -21,6 +21,7 @@ use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Statistics;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
@@ -127,6 +128,19 @@ crate::node::device_node!(DeviceScanExec, {
         Some(self.metrics.clone_inner())
     }
 });
+
+/// What the scans of an executed plan have counted under a name of [`metric`](crate::metric).
+pub fn counted(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
+    let mut sum = 0;
+    let walked = plan.apply(|node| {
+        if let Some(scan) = node.downcast_ref::<DeviceScanExec>() {
+            sum += scan.metrics.clone_inner().sum_by_name(name).map_or(0, |value| value.as_usize());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    debug_assert!(walked.is_ok(), "the walk above returns no error");
+    sum
+}
 
 /// How scans of Parquet files become sources.
 #[derive(Debug)]

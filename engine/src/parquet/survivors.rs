@@ -1,0 +1,226 @@
+//! Rows that a predicate can leave, by the dictionaries of the columns that it looks at.
+//!
+//!   mode = 'air' AND price < 10
+//!     mode   dictionary  [rail, truck]        ──► none passes: the row group has no rows, and nothing else of it is read
+//!     price  dictionary  [3, 99, 12, … 9,000] ──► bitmap 100…  ──► codes of the chunk ──► 4,096 rows with one that passes · 4,096 without · …
+//!
+//! Right    DataFusion asks each entry, and NULL, once. Rows that are left out are those that the filter above would drop; it may get others.
+//! Worth    only where few entries pass: codes are looked at where most pieces of rows may be without one. A scan that gains nothing stops.
+//! Errors   none: what cannot be read or asked leaves out nothing, and who decodes the rows finds it again.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::arrow::array::{AsArray, RecordBatch, new_null_array};
+use datafusion::arrow::compute::concat;
+use datafusion::arrow::datatypes::{Field, Schema};
+use datafusion::common::cast::as_boolean_array;
+use datafusion::parquet::arrow::parquet_column;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns, split_conjunction};
+use datafusion::physical_expr_common::physical_expr::{is_volatile, snapshot_physical_expr};
+use millpond_parquet::{ColumnReader, Conversion, Layout, Out, ReadError, entries, is_all_dictionary, walk};
+
+use crate::parquet::decode::NoCodes;
+use crate::parquet::file::OpenFile;
+use crate::parquet::room::Room;
+use crate::parquet::scan::ParquetScan;
+use crate::parquet::unit::{Span, Unit, Units};
+use crate::workers::off_workers;
+
+/// Rows that stay or go together: about a quarter of a page of common writers.
+const PIECE: u64 = 1 << 12;
+/// Dictionaries of more bytes are not asked.
+const MOST_DICTIONARY: u64 = 1 << 20;
+/// A scan tries so many row groups, and eight times as many as have been of use.
+const LEAST_TRIED: u64 = 4;
+
+/// Whether a scan's dictionaries are worth asking.
+#[derive(Debug, Default)]
+pub(crate) struct Worth {
+    tried: AtomicU64,
+    of_use: AtomicU64,
+}
+
+impl Worth {
+    fn is_worth(&self) -> bool {
+        self.tried.load(Ordering::Relaxed) < LEAST_TRIED + 8 * self.of_use.load(Ordering::Relaxed)
+    }
+}
+
+/// What a predicate asks of one column of a file.
+struct Question {
+    /// Over a batch of that column alone.
+    exprs: Vec<Arc<dyn PhysicalExpr>>,
+    schema: Arc<Schema>,
+    leaf: usize,
+    conversion: Conversion,
+}
+
+/// The values that pass.
+struct Passing {
+    /// By their places in the dictionary.
+    entries: Vec<bool>,
+    null: bool,
+}
+
+impl Passing {
+    fn count(&self) -> u64 {
+        self.entries.iter().filter(|passes| **passes).count() as u64
+    }
+
+    /// Whether one of `rows` rows passes: places of 4 bytes, and bits of those that are not NULL.
+    fn has_one(&self, rows: usize, places: &[u8], validity: &[u8]) -> bool {
+        let passes = |(row, place): (usize, &[u8; 4])| match validity[row / 8] >> (row % 8) & 1 {
+            0 => self.null,
+            _ => self.entries.get(u32::from_le_bytes(*place) as usize).is_none_or(|passes| *passes),
+        };
+        places.as_chunks::<4>().0[..rows].iter().enumerate().any(passes)
+    }
+}
+
+impl ParquetScan {
+    /// What the predicate, as it is now, asks of single columns of a file.
+    fn questions(&self, file: &OpenFile) -> Vec<Question> {
+        let options = &self.source().table_parquet_options().global;
+        let predicate = self.predicate_of(file).ok().flatten().filter(|_| options.pruning);
+        let Some(predicate) = predicate.and_then(|predicate| snapshot_physical_expr(predicate).ok()) else {
+            return vec![];
+        };
+        let leaves = file.metadata.file_metadata().schema_descr();
+        let mut questions: BTreeMap<usize, Question> = BTreeMap::new();
+        for expr in split_conjunction(&predicate) {
+            let columns = collect_columns(expr);
+            let (Some(column), 1) = (columns.iter().next(), columns.len()) else { continue };
+            let Some((leaf, _)) = parquet_column(leaves, &file.schema, column.name()) else { continue };
+            let Ok(field) = file.schema.field_with_name(column.name()) else { continue };
+            let Ok(conversion) = Conversion::of(&leaves.column(leaf), field.data_type()) else { continue };
+            let schema = Arc::new(Schema::new(vec![Field::clone(field).with_nullable(true)]));
+            let Ok(expr) = reassign_expr_columns(Arc::clone(expr), &schema) else { continue };
+            if is_volatile(&expr) {
+                continue;
+            }
+            let question = questions.entry(leaf).or_insert(Question { exprs: vec![], schema, leaf, conversion });
+            question.exprs.push(expr);
+        }
+        questions.into_values().collect()
+    }
+}
+
+impl Question {
+    /// The entries of a dictionary, in the first bytes of its chunk, that pass.
+    fn ask(&self, chunk: &[u8], unit: &Unit) -> Option<Passing> {
+        let meta = unit.file.chunk(unit.row_group, self.leaf);
+        let pages = walk(chunk, meta, 0).ok()?;
+        let data_type = self.schema.field(0).data_type();
+        let found = entries(chunk, &pages, meta, (&self.conversion, data_type)).ok()?;
+        // NULL behind the last of them.
+        let asked = concat(&[found.as_ref(), new_null_array(data_type, 1).as_ref()]).ok()?;
+        let rows = asked.len();
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), vec![asked]).ok()?;
+        let mut passing = vec![true; rows];
+        for expr in &self.exprs {
+            let answer = expr.evaluate(&batch).and_then(|answer| answer.into_array(rows)).ok()?;
+            as_boolean_array(&answer).ok()?;
+            let passes = answer.as_boolean().iter().map(|passes| passes == Some(true));
+            passing.iter_mut().zip(passes).for_each(|(all, one)| *all &= one);
+        }
+        let null = passing.pop()?;
+        Some(Passing { entries: passing, null })
+    }
+
+    /// The rows of a unit in pieces of which some row passes.
+    fn pieces(&self, chunk: &[u8], unit: &Unit, passing: &Passing) -> Result<Vec<Span>, ReadError> {
+        let meta = unit.file.chunk(unit.row_group, self.leaf);
+        let rows = unit.file.metadata.row_group(unit.row_group).num_rows().max(0) as u64;
+        let pages = walk(chunk, meta, rows)?;
+        let mut reader =
+            ColumnReader::new(chunk, &pages, meta, meta.column_descr(), &self.conversion, Layout::Positions)?;
+        let (mut places, mut validity) = (vec![0; PIECE as usize * 4], vec![0; PIECE as usize / 8]);
+        let (mut spans, mut skip): (Vec<Span>, u64) = (vec![], 0);
+        for span in &unit.spans {
+            reader.skip(span.skip)?;
+            skip += span.skip;
+            let mut left = span.rows;
+            while left > 0 {
+                let rows = left.min(PIECE);
+                reader.read(rows, 0, &mut Out::new(&mut places, Some(&mut validity), None), &mut NoCodes)?;
+                left -= rows;
+                if !passing.has_one(rows as usize, &places, &validity) {
+                    skip += rows;
+                    continue;
+                }
+                match spans.last_mut().filter(|_| skip == 0) {
+                    Some(last) => last.rows += rows,
+                    None => spans.push(Span { skip: std::mem::take(&mut skip), rows }),
+                }
+            }
+        }
+        Ok(spans)
+    }
+}
+
+impl Unit {
+    /// Where a column's dictionary lies, and its chunk; `None` where not all values are in one.
+    fn dictionary(&self, leaf: usize) -> Option<(Range<u64>, Range<u64>)> {
+        let meta = self.file.chunk(self.row_group, leaf);
+        let start = u64::try_from(meta.dictionary_page_offset()?).ok()?;
+        let data = u64::try_from(meta.data_page_offset()).ok()?;
+        let end = start.checked_add(u64::try_from(meta.compressed_size()).ok()?)?;
+        let is_there = start < data && data <= end && end <= self.file.file.object_meta.size;
+        (is_there && data - start <= MOST_DICTIONARY && is_all_dictionary(meta)).then_some((start..data, start..end))
+    }
+
+    /// Leaves out rows that do not pass; says whether there were any.
+    async fn ask(&mut self, questions: &[Question], room: &Arc<Room>) -> bool {
+        let before = self.rows();
+        for question in questions {
+            let Some((dictionary, chunk)) = self.dictionary(question.leaf) else { continue };
+            let Ok(read) = self.read_ranges(vec![dictionary], room).await else { continue };
+            let Some(bytes) = read.first() else { continue };
+            let Some(passing) = off_workers(|| question.ask(bytes.as_slice(), self)) else { continue };
+            let (count, all) = (passing.count(), passing.entries.len() as u64);
+            let has_null = passing.null && self.file.chunk_nulls(self.row_group, question.leaf) != Some(0);
+            if count == 0 && !has_null {
+                self.spans.clear();
+                return true;
+            }
+            // Half of the pieces or more would stay.
+            if has_null || count * PIECE * 2 > all {
+                continue;
+            }
+            let Ok(read) = self.read_ranges(vec![chunk], room).await else { continue };
+            let Some(bytes) = read.first() else { continue };
+            if let Ok(spans) = off_workers(|| question.pieces(bytes.as_slice(), self, &passing)) {
+                self.spans = spans;
+            }
+            if self.spans.is_empty() {
+                break;
+            }
+        }
+        self.rows() < before
+    }
+}
+
+impl Units {
+    /// Leaves out rows that the scan's predicate drops by the dictionaries of their columns; says how many.
+    pub async fn ask_dictionaries(&mut self, scan: &ParquetScan, worth: &Worth, room: &Arc<Room>) -> u64 {
+        if self.is_empty() || !worth.is_worth() {
+            return 0;
+        }
+        let questions = scan.questions(self.file());
+        let before = self.rows();
+        for unit in self.iter_mut() {
+            if questions.is_empty() || !worth.is_worth() {
+                break;
+            }
+            let was_of_use = unit.ask(&questions, room).await;
+            worth.tried.fetch_add(1, Ordering::Relaxed);
+            worth.of_use.fetch_add(u64::from(was_of_use), Ordering::Relaxed);
+        }
+        self.retain(|unit| unit.rows() > 0);
+        before - self.rows()
+    }
+}
