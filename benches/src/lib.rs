@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod decode;
 pub mod faults;
 pub mod fuzz;
 pub mod matrix;

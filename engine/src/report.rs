@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::datasource::physical_plan::ParquetSource;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::contract::Operators;
 use crate::placement::judged::Judged;
 use crate::placement::plan_reasons;
 use crate::result::node::DownloadExec;
+use crate::source::parquet::DeviceScanExec;
 
 pub use crate::metric;
 
@@ -63,6 +66,9 @@ pub struct QueryReport {
     /// ran again did not run on the device.
     pub operators_on_device: usize,
     pub operators: usize,
+    /// Scans of Parquet files that the engine's own decoder or its store serves, and those that DataFusion reads.
+    pub parquet_scans: usize,
+    pub parquet_scans_by_datafusion: usize,
     /// Why operators stayed on the CPU; sorted, each once.
     pub reasons: Vec<String>,
     /// What happened while it ran, such as a subplan that was run again on the CPU.
@@ -78,6 +84,7 @@ impl QueryReport {
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>, operators: &Operators) -> Self {
         let mut report = Self { reasons: plan_reasons(plan), ..Self::default() };
         report.count_operators(plan, operators, false);
+        report.count_scans(plan);
         let mut placed: Vec<Arc<Judged>> = Vec::new();
         let walked = plan.apply(|node| {
             if let Some(download) = node.downcast_ref::<DownloadExec>() {
@@ -125,6 +132,18 @@ impl QueryReport {
         report
     }
 
+    /// Counts the scans of Parquet files in `plan`.
+    fn count_scans(&mut self, plan: &Arc<dyn ExecutionPlan>) {
+        if plan.is::<DeviceScanExec>() {
+            self.parquet_scans += 1;
+            return;
+        }
+        let scan = plan.downcast_ref::<DataSourceExec>();
+        let is_parquet = scan.is_some_and(|scan| scan.downcast_to_file_source::<ParquetSource>().is_some());
+        self.parquet_scans_by_datafusion += usize::from(is_parquet);
+        plan.children().into_iter().for_each(|child| self.count_scans(child));
+    }
+
     /// Counts the operators of `plan`; with `taken_over` its device nodes are below a border whose rows the CPU gave after all.
     fn count_operators(&mut self, plan: &Arc<dyn ExecutionPlan>, operators: &Operators, taken_over: bool) {
         if operators.counts(plan.as_ref()) {
@@ -169,6 +188,8 @@ impl QueryReport {
         self.restored_bytes += next.restored_bytes;
         self.operators_on_device += next.operators_on_device;
         self.operators += next.operators;
+        self.parquet_scans += next.parquet_scans;
+        self.parquet_scans_by_datafusion += next.parquet_scans_by_datafusion;
         self.reasons.extend(next.reasons);
         self.reasons.sort();
         self.reasons.dedup();

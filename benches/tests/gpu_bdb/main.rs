@@ -73,7 +73,7 @@ async fn every_query_gives_the_cpus_rows_on_the_simulated_device() {
     for (session, setting) in [(&fed, "cache = off"), (&evicting, "cache_bytes = 300000")] {
         session.context().sql(&format!("SET millpond.{setting}")).await.expect("the option is taken");
     }
-    let mut places = String::new();
+    let (mut places, mut scans) = (String::new(), 0);
     for query in &suite().queries {
         let expected = run(&cpu, query).await;
         assert!(expected.answer.num_rows() > 0, "{} gives no rows", query.id);
@@ -85,8 +85,13 @@ async fn every_query_gives_the_cpus_rows_on_the_simulated_device() {
         }
         let (report, reasons) = (&actual.report, actual.report.reasons.join("; ").replace('|', "\\|"));
         let place = format!("{}/{}", report.operators_on_device, report.operators);
+        // One scan of 123 feeds UNNEST over a function of the CPU, and nothing else.
+        let by_datafusion = usize::from(query.id == "q10");
+        assert_eq!(report.parquet_scans_by_datafusion, by_datafusion, "{}", query.id);
+        scans += report.parquet_scans;
         places.push_str(&format!("| {} | {place} | {reasons} |\n", query.id));
     }
+    assert_eq!(scans, 122, "scans that the engine's own decoder or its store serves");
     check_table("places", &places);
 }
 

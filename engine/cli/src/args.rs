@@ -18,6 +18,12 @@ const CHECK_HELP: &str = "\
 Times are estimates for a scan of all columns: 55 GB/s over the link, 0.15 GB/s of compressed bytes for each page in flight and
 300 GB/s for a device, 16 host cores. Findings only rank what to mend first; a device may be faster or slower.";
 
+const MEASURE_HELP: &str = "\
+A column's time is the least of a query that compares each value with a constant: reading the file (from the page cache, unless it
+is larger), headers, copies, decompression and decoding. parquet-rs reads the same chunks into Arrow arrays on all cores. GB/s are of
+values as Arrow has them, strings as offsets and bytes; where strings get codes, fewer bytes are written. The simulated device's times
+say nothing.";
+
 const REWRITE_HELP: &str = "\
 Row groups of 1,048,576 rows, V2 pages of 16,384 rows, a page index and statistics; a dictionary only where it holds all values
 of a chunk, DELTA_BINARY_PACKED for sorted integer keys, DELTA_LENGTH_BYTE_ARRAY for other strings, decimals up to 18 digits as
@@ -165,7 +171,7 @@ pub enum Command {
     /// Compare strategies of device memory, and replay what a query did to it
     #[command(subcommand)]
     Mem(MemCommand),
-    /// Check the layout of Parquet files, and write them again in one that a device reads fast
+    /// Check the layout of Parquet files, measure how fast they are decoded, and write them again in one that a device reads fast
     #[command(subcommand)]
     Parquet(ParquetCommand),
 }
@@ -175,6 +181,9 @@ pub enum ParquetCommand {
     /// Say what in the layout of files limits a scan on a device, what it costs and how to mend it
     #[command(after_help = CHECK_HELP)]
     Check(ParquetCheckArgs),
+    /// Measure how fast each column of files is decoded, beside parquet-rs on all cores
+    #[command(after_help = MEASURE_HELP)]
+    Measure(ParquetMeasureArgs),
     /// Write files again in a layout that a device reads fast
     #[command(after_help = REWRITE_HELP)]
     Rewrite(ParquetRewriteArgs),
@@ -202,6 +211,24 @@ pub struct ParquetCheckArgs {
 pub enum CheckFormat {
     Text,
     Json,
+}
+
+#[derive(Debug, Args)]
+pub struct ParquetMeasureArgs {
+    /// A Parquet file, or a folder: the .parquet files below it, those with the same columns together
+    pub path: PathBuf,
+
+    /// Columns to measure, separated by commas; all flat ones by default
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub columns: Vec<String>,
+
+    /// Runs of each column, after one that does not count
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+
+    /// How to tell
+    #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
+    pub format: CheckFormat,
 }
 
 #[derive(Debug, Args)]

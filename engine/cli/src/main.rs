@@ -3,7 +3,7 @@
 //! ```text
 //!   millpond [-c SQL | -f FILE]   statements            millpond gen    data
 //!   millpond info, selftest       devices               millpond run    a suite, with counts
-//!   millpond mem bench, replay    device memory         millpond parquet check, rewrite    files
+//!   millpond mem bench, replay    device memory         millpond parquet check, measure, rewrite    files
 //! ```
 //!
 //! Standard output carries data alone; notes, errors and footers go to standard error.
@@ -83,7 +83,7 @@ async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
         Some(Command::Gen(args)) => generate::run(args, cli.session.quiet).map(|()| Exit::Ok),
         Some(Command::Run(args)) => suite::run(args, &cli.session).await,
         Some(Command::Mem(command)) => mem::run(command, &cli.session),
-        Some(Command::Parquet(command)) => parquet::run(command, cli.session.quiet),
+        Some(Command::Parquet(command)) => parquet::run(command, &cli.session).await,
         None if nothing_to_run(cli) => {
             let _ = Cli::command().print_help();
             Ok(Exit::Usage)

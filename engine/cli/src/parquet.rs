@@ -1,13 +1,16 @@
-//! `millpond parquet`: what in the layout of Parquet files limits a scan on a device, and files in a better one.
+//! `millpond parquet`: what in the layout of Parquet files limits a scan on a device, how fast it is, and files in a better one.
 //!
 //! ```text
 //!   parquet check sales.parquet             what is so, what it costs, how to mend it
+//!   parquet measure sales.parquet           how fast each column is decoded, here and by parquet-rs
 //!   parquet rewrite sales.parquet fast/     fast/sales.parquet
 //! ```
 //!
 //! Prints    the report, or one line per file written; a bar while it works, on a terminal.
 //! Errors    exit 4 for files, one that exists without --force among them; 2 for options. Findings are no error.
 //! Ctrl-C    ends it with exit 130: finished files stay, half-written ones go.
+
+mod measure;
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -18,7 +21,7 @@ use millpond_parquet::file::FileError;
 use millpond_parquet::rewrite;
 use serde_json::{Value, json};
 
-use crate::args::{CheckFormat, ParquetCheckArgs, ParquetCommand, ParquetRewriteArgs, RewriteCodec};
+use crate::args::{CheckFormat, ParquetCheckArgs, ParquetCommand, ParquetRewriteArgs, RewriteCodec, SessionArgs};
 use crate::error::{CliError, Exit};
 use crate::interrupt::Interrupts;
 use crate::query::bytes;
@@ -28,10 +31,11 @@ use crate::unreadable::missing_file;
 ///
 /// # Errors
 /// Exit 4 when a file cannot be read or written, 2 for an option, 130 when interrupted.
-pub fn run(command: &ParquetCommand, quiet: bool) -> Result<Exit, CliError> {
+pub async fn run(command: &ParquetCommand, session: &SessionArgs) -> Result<Exit, CliError> {
     match command {
-        ParquetCommand::Check(args) => run_check(args, quiet),
-        ParquetCommand::Rewrite(args) => run_rewrite(args, quiet),
+        ParquetCommand::Check(args) => run_check(args, session.quiet),
+        ParquetCommand::Measure(args) => measure::run(args, session).await,
+        ParquetCommand::Rewrite(args) => run_rewrite(args, session.quiet),
     }
 }
 

@@ -23,7 +23,7 @@ use millpond_kernels::codegen::ir::Regime;
 use millpond_kernels::image::Images;
 use millpond_kernels::pipeline::{CacheStatistics, PipelineCache};
 use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
-use millpond_memory::measure::memory_bandwidth;
+use millpond_memory::measure::{link_bandwidth, memory_bandwidth};
 use millpond_memory::watch::system_clock;
 use millpond_memory::{
     ByteSize, Clock, Device, DeviceOptions, Driver, IdleTrim, KernelCache, MemoryError, MemoryGovernor, MemoryLog,
@@ -264,6 +264,12 @@ impl Engine {
     /// device, and where the first call found no room for it.
     pub fn memory_bandwidth(&self) -> Option<f64> {
         *self.bandwidth.get_or_init(|| memory_bandwidth(&self.device, &self.pool).ok().flatten())
+    }
+
+    /// Bytes that the link brings from pinned memory to the device in a second, by a few copies. Nothing on the simulated device, and where
+    /// there is no room for them.
+    pub fn link_bandwidth(&self) -> Option<f64> {
+        link_bandwidth(&self.device, &self.pool, &self.pinned).ok().flatten()
     }
 
     /// What profiles say of the device.

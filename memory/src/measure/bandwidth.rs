@@ -1,13 +1,16 @@
-//! How fast a device's memory is: a short copy on the device, timed by its own clock.
+//! How fast a device's memory is, and the link to it: short copies, timed by the device's clock.
 //!
-//!   a ─ copy ─► b      once to warm up, then a few times: the fastest counts, each byte as read and as written
+//!   a ─ copy ─► b           once to warm up, then a few times: the fastest counts, each byte as read and as written
+//!   pinned ─ copy ─► a      the same, each byte once
 //!
 //! Not a limit: a kernel that reads more than it writes may be a little faster than a copy.
 
 use crate::buffer::DeviceBuffer;
 use crate::device::Device;
-use crate::driver::DriverKind;
+use crate::driver::{DriverKind, HostKind};
 use crate::error::Result;
+use crate::event::TimeMark;
+use crate::pinned::PinnedPool;
 use crate::pool::MemoryPool;
 use crate::stream::Stream;
 
@@ -16,6 +19,8 @@ const BYTES: u64 = 256 << 20;
 /// Less than this says more about caches than about memory.
 const LEAST_BYTES: u64 = 16 << 20;
 const COPIES: u32 = 5;
+/// Bytes of a copy over the link, as queries make them.
+const LINK_BYTES: usize = 32 << 20;
 
 /// Bytes of its memory that the device reads and writes in a second. Nothing on the simulated device, and where `pool` has no
 /// room to spare. Waits for the device, a few milliseconds.
@@ -41,9 +46,36 @@ pub fn memory_bandwidth(device: &Device, pool: &MemoryPool) -> Result<Option<f64
         marks.push(stream.mark_time()?);
     }
     stream.record()?.wait_uncounted()?;
+    Ok(fastest(&marks)?.map(|seconds| 2.0 * bytes as f64 / seconds))
+}
+
+/// Bytes that go from pinned memory to the device in a second, while nothing else does. Nothing on the simulated device. Waits for the device,
+/// some milliseconds.
+///
+/// # Errors
+/// What the device says, also that it has no memory for the copy.
+pub fn link_bandwidth(device: &Device, pool: &MemoryPool, pinned: &PinnedPool) -> Result<Option<f64>> {
+    if device.driver().kind() == DriverKind::Sim {
+        return Ok(None);
+    }
+    let stream = Stream::new(device)?;
+    let to = DeviceBuffer::new(LINK_BYTES, &stream, pool)?;
+    let mut from = pinned.take_now(HostKind::Upload, LINK_BYTES)?;
+    from.write()?.fill(1);
+    let mut marks = vec![];
+    for _ in 0..=COPIES {
+        from.enqueue_to_device(0..LINK_BYTES, to.as_view(), &stream)?;
+        marks.push(stream.mark_time()?);
+    }
+    stream.record()?.wait_uncounted()?;
+    Ok(fastest(&marks)?.map(|seconds| LINK_BYTES as f64 / seconds))
+}
+
+/// The shortest time between two marks, in seconds; nothing if there is none that is longer than no time.
+fn fastest(marks: &[TimeMark]) -> Result<Option<f64>> {
     let mut best = f64::INFINITY;
     for pair in marks.windows(2) {
         best = best.min(f64::from(pair[1].ms_since(&pair[0])?) / 1e3);
     }
-    Ok((best > 0.0 && best.is_finite()).then(|| 2.0 * bytes as f64 / best))
+    Ok((best > 0.0 && best.is_finite()).then_some(best))
 }

@@ -21,7 +21,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use bandwidth::memory_bandwidth;
+pub use bandwidth::{link_bandwidth, memory_bandwidth};
 pub use events::EventFigure;
 pub use pattern::Work;
 pub use samples::{Samples, Summary};

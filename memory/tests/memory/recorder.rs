@@ -1,7 +1,7 @@
 //! Who records sees what was asked of the device, on which path, and when; nobody else pays for it.
 
 use millpond_memory::driver::sim::SimDriver;
-use millpond_memory::measure::memory_bandwidth;
+use millpond_memory::measure::{link_bandwidth, memory_bandwidth};
 use millpond_memory::recorder::{Recorder, Recording, WAIT, WorkKind};
 use millpond_memory::{Device, DeviceBuffer, HostKind, MemoryPool, PinnedPool, Stream};
 
@@ -58,6 +58,7 @@ fn work_is_recorded_on_the_path_that_submits_it() {
     assert!(recording.work.iter().all(|work| work.device.is_none()), "the simulated device has no time");
     let pool = MemoryPool::builder(&device).build().unwrap();
     assert_eq!(memory_bandwidth(&device, &pool).unwrap(), None);
+    assert_eq!(link_bandwidth(&device, &pool, &PinnedPool::builder(&device).build()).unwrap(), None);
 }
 
 /// In the process whose libcuda is the shim: the calls that time work are made, though all times are 0 there.
@@ -76,6 +77,8 @@ fn shim_work_stands_between_events_with_a_clock() {
     }
     let pool = MemoryPool::builder(&device).build().unwrap();
     assert_eq!(memory_bandwidth(&device, &pool).unwrap(), None, "a copy that takes no time has no speed");
+    let pinned = PinnedPool::builder(&device).build();
+    assert_eq!(link_bandwidth(&device, &pool, &pinned).unwrap(), None, "nor has the link");
 }
 
 #[cfg(target_os = "linux")]

@@ -144,6 +144,8 @@ impl Row {
             "pool_used_bytes": report.map(|r| r.pool_used_bytes),
             "operators_on_device": report.map(|r| r.operators_on_device),
             "operators": report.map(|r| r.operators),
+            "parquet_scans": report.map(|r| r.parquet_scans),
+            "parquet_scans_by_datafusion": report.map(|r| r.parquet_scans_by_datafusion),
             "reasons": report.map(|r| r.reasons.clone()),
             "notes": report.map(|r| r.notes.clone()),
             "findings": report.map(|r| r.findings.clone()),

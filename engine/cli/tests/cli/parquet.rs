@@ -1,4 +1,4 @@
-//! `parquet check` and `parquet rewrite`, and the layout that COPY writes.
+//! `parquet check`, `parquet measure` and `parquet rewrite`, and the layout that COPY writes.
 
 use std::path::Path;
 
@@ -147,4 +147,53 @@ fn copy_writes_the_layout_unless_it_is_told_otherwise() {
         codecs_of("option.parquet", &[], "OPTIONS ('format.compression' 'uncompressed')").0,
         r#"["UNCOMPRESSED"]"#
     );
+}
+
+#[test]
+fn columns_are_measured() {
+    let folder = tempfile::tempdir().expect("folder");
+    let at = |name: &str| text(&folder.path().join(name));
+    ran(&["parquet", "rewrite", SALES, &at("a.parquet")]);
+    ran(&["parquet", "rewrite", SALES, &at("b.parquet"), "--codec", "none"]);
+    let measure = |device: &str, path: &str, more: &[&str]| {
+        let args = ["parquet", "measure", path, "--device", device, "--repeat", "1", "--format", "json"];
+        let ended = ran(&[&args, more].concat());
+        serde_json::from_str::<serde_json::Value>(&ended.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", ended.stdout))
+    };
+    let told = measure("sim", &text(folder.path()), &["--set", "millpond.parquet_decoder=device"]);
+    let tables = told["tables"].as_array().expect("tables");
+    assert_eq!(tables.len(), 1, "files with the same columns are measured together: {told}");
+    let columns = tables[0]["columns"].as_array().expect("columns");
+    assert_eq!(columns.len(), 11);
+    let checked = checked(&text(folder.path()));
+    for (at, column) in columns.iter().enumerate() {
+        assert_eq!((&column["rows"], &column["read_by"]), (&120_000.into(), &"device".into()), "{column}");
+        let bytes = |file: usize| checked["files"][file]["columns"][at]["compressed_bytes"].as_u64().expect("bytes");
+        assert_eq!(column["file_bytes"].as_u64(), Some(bytes(0) + bytes(1)), "{column}");
+        let decoded = column["decoded_bytes"].as_u64().expect("bytes");
+        let width = match column["type"].as_str().expect("a type") {
+            "Int64" | "Float64" => Some(8),
+            "Int32" | "Date32" => Some(4),
+            _ => None,
+        };
+        // Bits of rows that are not NULL lie beside them.
+        let beside = width.map_or(0, |width| decoded - width * 120_000);
+        assert!(beside <= 120_000 / 8 + 64, "{column}");
+    }
+    // The host decodes for the simulated device, if nothing else is said; DataFusion, where there is none.
+    let of = |told: &serde_json::Value| told["tables"][0]["columns"][0]["read_by"].clone();
+    assert_eq!(of(&measure("sim", &at("a.parquet"), &["--columns", "sale_id,product"])), "host");
+    assert_eq!(of(&measure("cpu", &at("a.parquet"), &["--columns", "sale_id"])), "DataFusion");
+    let printed =
+        ran(&["parquet", "measure", &at("a.parquet"), "--device", "cpu", "--columns", "price", "--repeat", "1"]);
+    assert!(printed.stdout.contains("a.parquet: 60000 rows; CPU\n"), "{}", printed.stdout);
+    assert!(printed.stdout.contains("price"), "{}", printed.stdout);
+    refused(
+        &["parquet", "measure", &at("a.parquet"), "--columns", "prize"],
+        1,
+        &["there is no column prize: the files have sale_id, "],
+    );
+    refused(&["parquet", "measure", &at("none.parquet")], 4, &["does not exist"]);
+    refused(&["parquet", "measure", &at("a.parquet"), "--repeat", "0"], 2, &["--repeat"]);
 }
