@@ -58,7 +58,7 @@ impl ObjectStores {
 
     fn find(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
         Err(plan_datafusion_err!(
-            "this Millpond reads local files alone: for {} build it with --features object-stores, or copy the files into a local folder",
+            "this Millpond reads local files alone: for {} build it with the cargo feature object-stores, or copy the files into a local folder",
             address(url)
         ))
     }

@@ -27,12 +27,21 @@ use crate::options::{DeviceChoice, Fallback};
 use crate::session::Millpond;
 
 /// How far a self-test goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SelftestOptions {
     /// Larger sets of values, queries and extents; minutes instead of seconds.
     pub thorough: bool,
     /// Chooses what a thorough test takes samples of.
     pub seed: u64,
+    /// Only checks whose names begin so; all, if it is empty.
+    pub only: String,
+}
+
+impl SelftestOptions {
+    /// True for a check that is wanted.
+    pub fn wants(&self, name: &str) -> bool {
+        name.starts_with(&self.only)
+    }
 }
 
 /// What came of one check.
@@ -152,7 +161,7 @@ pub async fn selftest(
         outcomes.push(outcome);
     };
     // What is undefined on purpose is for tests, and no promise of a device.
-    for claim in conformance::claims().iter().filter(|claim| claim.finds.is_none()) {
+    for claim in conformance::claims().iter().filter(|claim| claim.finds.is_none() && options.wants(claim.name)) {
         let skipped = claim.unfit(engine.device());
         let result = match skipped {
             Some(_) => Ok(()),
@@ -161,13 +170,13 @@ pub async fn selftest(
         tell(claim.name, claim.claim, skipped, result);
     }
     let more = if options.thorough { millpond_kernels::checks::thorough_checks() } else { &[] };
-    for check in millpond_kernels::checks::checks().iter().chain(more) {
+    for check in millpond_kernels::checks::checks().iter().chain(more).filter(|check| options.wants(check.name)) {
         tell(check.name, check.claim, None, blocking(engine, check.run).await);
     }
-    let sizes = extent_rows(options);
+    let sizes = extent_rows(&options);
     let opened: Result<Vec<_>> = sizes.iter().map(|rows| sessions(engine, *rows)).collect();
     let opened = opened.map_err(|error| EngineError::internal(error.strip_backtrace()))?;
-    for check in &SQL_CHECKS {
+    for check in SQL_CHECKS.iter().filter(|check| options.wants(check.name)) {
         let mut result = Ok(());
         for (rows, sessions) in sizes.iter().zip(&opened) {
             result = same_answer(check.sql, sessions).await;
@@ -182,7 +191,7 @@ pub async fn selftest(
 }
 
 /// Rows of the extents that queries run over.
-fn extent_rows(options: SelftestOptions) -> Vec<usize> {
+fn extent_rows(options: &SelftestOptions) -> Vec<usize> {
     match options.thorough {
         true => vec![2000, 30 + (options.seed % 71) as usize, 500 + (options.seed % 997) as usize, 6000],
         false => vec![2000],

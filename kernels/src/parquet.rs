@@ -132,8 +132,8 @@ pub struct PageInput {
     pub column: u32,
     /// Of the plan's dictionaries, for codes.
     pub dictionary: Option<u32>,
-    /// Of a page of version 1 that Snappy has compressed: where blocks of it begin that do not reach back before themselves, in its
-    /// bytes and in what they decompress to. None: it is decompressed as a whole.
+    /// Of a page that Snappy has compressed: where blocks of it begin that do not reach back before themselves, in its bytes behind
+    /// the levels of version 2 and in what they decompress to. None: it is decompressed as a whole.
     pub blocks: Vec<(u32, u32)>,
 }
 

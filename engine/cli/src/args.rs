@@ -144,6 +144,10 @@ pub struct SelftestArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = seed)]
     pub seed: u64,
 
+    /// Only the checks whose names begin so, such as kernels/parquet
+    #[arg(long, value_name = "NAME")]
+    pub only: Option<String>,
+
     /// Random queries, for tests
     #[arg(long, value_name = "N", hide = true)]
     pub queries: Option<u64>,

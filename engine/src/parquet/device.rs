@@ -27,8 +27,8 @@ use crate::workers::off_workers;
 
 /// Parts of a buffer that the kernels read begin at multiples of so many bytes.
 const ALIGNMENT: usize = 256;
-/// Descriptors take at most so many bytes for a batch, a column, a page, and 4,096 rows of a column.
-const DESCRIPTOR_BYTES: [usize; 4] = [8192, 1024, 512, 64];
+/// Descriptors take at most so many bytes for a batch, a column, a page, a block of a page, and 4,096 rows of a column.
+const DESCRIPTOR_BYTES: [usize; 5] = [8192, 1024, 512, 32, 64];
 
 /// Columns of some rows: those that the host has decoded, and those that the device will.
 pub(crate) struct Columns {
@@ -73,6 +73,13 @@ impl Columns {
         self.device.iter().flat_map(|(_, column)| &column.parts).map(|part| part.pages.len()).sum()
     }
 
+    /// Blocks of pages that are decompressed apart.
+    fn blocks(&self) -> usize {
+        let parts = self.device.iter().flat_map(|(_, column)| &column.parts);
+        let pages = parts.flat_map(|part| part.pages.iter().chain(part.table.iter().flat_map(|table| &table.page)));
+        pages.map(|page| page.blocks.len()).sum()
+    }
+
     fn on_device(&self, index: usize) -> Option<&DeviceColumn> {
         self.device.iter().find(|(at, _)| *at == index).map(|(_, column)| column)
     }
@@ -107,11 +114,11 @@ const GAP: usize = 1 << 16;
 
 impl Staging {
     fn of(decoding: &Decoding<'_>, columns: &Columns, specs: &[Spec]) -> Self {
-        let [batch, column, page, segment] = DESCRIPTOR_BYTES;
+        let [batch, column, page, block, segment] = DESCRIPTOR_BYTES;
         let pages = columns.pages();
         let chunks: usize = columns.device.iter().map(|(_, column)| column.parts.len()).sum();
         let segments = columns.device.len() * decoding.rows.div_ceil(4096);
-        let descriptors = batch + column * chunks + page * pages + segment * segments;
+        let descriptors = batch + column * chunks + page * pages + block * columns.blocks() + segment * segments;
         let mut end = descriptors;
         let mut place = |bytes: usize| {
             let start = end.next_multiple_of(ALIGNMENT);

@@ -78,6 +78,10 @@ pub(crate) struct DevicePage {
 
 /// Dictionaries of more bytes are decompressed block by block, or on the host.
 const MOST_DICTIONARY: u32 = 1 << 16;
+/// Data pages of more bytes are decompressed block by block. The host has to walk their elements for that, once: of a chunk that is decoded
+/// for the first time, it does so for those that everybody would wait for.
+const LARGE_PAGE: u32 = 1 << 19;
+const LARGE_KNOWN_PAGE: u32 = 1 << 17;
 
 /// So many rows with codes tell whether values are nearly all different.
 const LEAST_CODED: usize = 1 << 12;
@@ -197,10 +201,19 @@ impl Chunks {
         let meta = unit.file.chunk(unit.row_group, leaf);
         let Some(codec) = codec(meta.compression()) else { return Ok(None) };
         let mut pages = Vec::new();
-        for (page, overlap) in overlaps(&chunk.pages.data, &part.spans) {
+        let is_known = chunk.pages.decode_again();
+        for (at, overlap) in overlaps(&chunk.pages.data, &part.spans) {
             let of = Overlap { first_row: overlap.first_row + first_row, ..overlap };
-            let Some(page) = device_page(page, codec, (source, target), of) else { return Ok(None) };
-            pages.push(page);
+            let page = &chunk.pages.data[at];
+            let Some(mut device) = device_page(page, codec, (source, target), of) else { return Ok(None) };
+            let least = if is_known { LARGE_KNOWN_PAGE } else { LARGE_PAGE };
+            if device.codec == Codec::Snappy && device.raw_bytes > least {
+                // The levels of a page of version 2 stand before what is compressed.
+                let from = page.bytes.start + device.level_bytes.unwrap_or(0) as usize;
+                let find = || snappy_blocks(&chunk.bytes.as_slice()[from..page.bytes.end]).unwrap_or_default();
+                device.blocks = chunk.pages.blocks(at, find).to_vec();
+            }
+            pages.push(device);
         }
         let table = match pages.iter().any(|page| page.encoding == Encoding::Dictionary) {
             false => None,
@@ -220,7 +233,7 @@ impl Chunks {
                         let is_large = page.codec != Codec::Stored && page.raw_bytes > MOST_DICTIONARY;
                         if is_large && page.codec == Codec::Snappy {
                             let find = || snappy_blocks(&bytes[page.bytes.clone()]).unwrap_or_default();
-                            page.blocks = chunk.pages.blocks(find).to_vec();
+                            page.blocks = chunk.pages.dictionary_blocks(find).to_vec();
                         }
                         if is_large && page.blocks.is_empty() {
                             decompressed = dictionary_bytes(bytes, &chunk.pages, meta).map_err(Undecoded::of_page)?;
@@ -294,7 +307,7 @@ struct Overlap {
 }
 
 /// Pages with rows in spans, which begin at the chunk's first row.
-fn overlaps<'p>(pages: &'p [Page], spans: &[Span]) -> Vec<(&'p Page, Overlap)> {
+fn overlaps(pages: &[Page], spans: &[Span]) -> Vec<(usize, Overlap)> {
     let mut found = Vec::new();
     let (mut at, mut first_row) = (0, 0);
     let mut wanted = spans.iter().map(|span| {
@@ -306,14 +319,14 @@ fn overlaps<'p>(pages: &'p [Page], spans: &[Span]) -> Vec<(&'p Page, Overlap)> {
     });
     let Some(mut span) = wanted.next() else { return found };
     let mut page_at = 0;
-    for page in pages {
+    for (number, page) in pages.iter().enumerate() {
         let end = page_at + u64::from(page.values);
         loop {
             let (rows, first_row) = &span;
             let (low, high) = (rows.start.max(page_at), rows.end.min(end));
             if low < high {
                 let first_row = first_row + (low - rows.start);
-                found.push((page, Overlap { skip: low - page_at, rows: high - low, first_row }));
+                found.push((number, Overlap { skip: low - page_at, rows: high - low, first_row }));
             }
             if rows.end > end {
                 break;

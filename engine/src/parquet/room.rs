@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use datafusion::parquet::file::metadata::ParquetMetaData;
@@ -44,9 +45,14 @@ pub(crate) struct FilePages {
 #[derive(Debug)]
 pub(crate) struct ChunkPages {
     pages: Pages,
-    /// Blocks of its dictionary that are decompressed apart.
-    blocks: OnceLock<Vec<(u32, u32)>>,
+    /// Blocks that are decompressed apart: of its dictionary, and of its data pages.
+    blocks: Vec<OnceLock<Blocks>>,
+    /// Somebody has decoded it.
+    was_decoded: AtomicBool,
 }
+
+/// Where blocks of a page begin that are decompressed apart, in its bytes and in what they decompress to.
+type Blocks = Vec<(u32, u32)>;
 
 impl FilePages {
     /// The pages of a chunk, found by `walk` the first time.
@@ -63,7 +69,9 @@ impl FilePages {
         if let Some(known) = slot.and_then(OnceLock::get) {
             return Ok(Arc::clone(known));
         }
-        let found = Arc::new(ChunkPages { pages: walk()?, blocks: OnceLock::new() });
+        let pages = walk()?;
+        let blocks = (0..=pages.data.len()).map(|_| OnceLock::new()).collect();
+        let found = Arc::new(ChunkPages { pages, blocks, was_decoded: AtomicBool::new(false) });
         Ok(match slot {
             Some(slot) => Arc::clone(slot.get_or_init(|| found)),
             None => found,
@@ -72,9 +80,19 @@ impl FilePages {
 }
 
 impl ChunkPages {
-    /// Blocks of its dictionary that are decompressed apart, found by `find` the first time.
-    pub fn blocks(&self, find: impl FnOnce() -> Vec<(u32, u32)>) -> &[(u32, u32)] {
-        self.blocks.get_or_init(find)
+    /// Blocks of its dictionary, found by `find` the first time.
+    pub fn dictionary_blocks(&self, find: impl FnOnce() -> Blocks) -> &[(u32, u32)] {
+        self.blocks[0].get_or_init(find)
+    }
+
+    /// The same of a data page.
+    pub fn blocks(&self, page: usize, find: impl FnOnce() -> Blocks) -> &[(u32, u32)] {
+        self.blocks[page + 1].get_or_init(find)
+    }
+
+    /// Says whether it was decoded before, as this will do.
+    pub fn decode_again(&self) -> bool {
+        self.was_decoded.swap(true, Ordering::Relaxed)
     }
 }
 

@@ -16,7 +16,7 @@ use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::datasource::file_format::parquet::ParquetFormat;
 use millpond::datafusion::datasource::listing::ListingOptions;
 use millpond::datafusion::parquet::arrow::ArrowWriter;
-use millpond::datafusion::parquet::basic::Compression;
+use millpond::datafusion::parquet::basic::{Compression, Encoding};
 use millpond::datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use millpond::datafusion::parquet::file::reader::{FileReader, SerializedFileReader};
 use millpond::datafusion::prelude::ParquetReadOptions;
@@ -155,6 +155,42 @@ async fn large_dictionaries_are_decoded_on_the_device() {
         let (cpu, sim) = (over(DeviceChoice::Cpu, &path).await, over(DeviceChoice::Sim, &path).await);
         let result = same(&cpu, &sim, ALL).await;
         assert_eq!(counted(&result, "columns_decoded_on_device"), 2, "{compression:?}: {:?}", result.report.notes);
+    }
+}
+
+/// One page a column, as DuckDB writes them: more than 512 KiB, which go up in blocks that are decompressed apart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_pages_are_decoded_in_blocks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ids: ArrayRef = Arc::new((0..70_000_i64).collect::<Int64Array>());
+    let numbers: ArrayRef =
+        Arc::new((0..70_000_i64).map(|row| (row % 7 != 2).then_some(row * 7919 % 100_003)).collect::<Int64Array>());
+    let texts: ArrayRef = Arc::new(
+        (0..70_000_i64)
+            .map(|row| (row % 11 != 5).then(|| format!("{} of {row}", row * row % 977)))
+            .collect::<StringArray>(),
+    );
+    let batch = RecordBatch::try_from_iter([("id", ids), ("n", numbers), ("text", texts)]).expect("columns");
+    for (version, compression) in [
+        (WriterVersion::PARQUET_1_0, Compression::SNAPPY),
+        (WriterVersion::PARQUET_2_0, Compression::SNAPPY),
+        (WriterVersion::PARQUET_1_0, Compression::LZ4_RAW),
+    ] {
+        let path = folder.path().join(format!("{version:?}{compression:?}.parquet"));
+        let properties = WriterProperties::builder()
+            .set_writer_version(version)
+            .set_compression(compression)
+            .set_dictionary_enabled(false)
+            .set_encoding(Encoding::PLAIN)
+            .set_data_page_row_count_limit(usize::MAX)
+            .set_data_page_size_limit(1 << 30)
+            .set_write_batch_size(1 << 20);
+        write(&path, std::slice::from_ref(&batch), properties.build());
+        let (cpu, sim) = (over(DeviceChoice::Cpu, &path).await, over(DeviceChoice::Sim, &path).await);
+        // Strings without codes.
+        set(&sim, "millpond.debug_dictionary_values = 3").await;
+        let result = same(&cpu, &sim, ALL).await;
+        assert_eq!(counted(&result, "columns_decoded_on_device"), 3, "{version:?}: {:?}", result.report.notes);
     }
 }
 

@@ -249,13 +249,12 @@ impl PageInput {
         if self.first_row.checked_add(self.rows.into()).is_none_or(|end| end > column.rows) {
             return Err(format!("{} rows from {} on, but the column has {}", self.rows, self.first_row, column.rows));
         }
-        let ends = self.blocks.iter().skip(1).map(|(at, out)| (*at, *out)).chain([(compressed as u32, self.raw_bytes)]);
+        let (bytes, raw) = (compressed as u32 - levels as u32, self.raw_bytes - levels as u32);
+        let ends = self.blocks.iter().skip(1).map(|(at, out)| (*at, *out)).chain([(bytes, raw)]);
         let grow = |((at, out), (end, raw)): (&(u32, u32), (u32, u32))| *at > 0 && *at < end && *out < raw;
         let is_split = !self.blocks.is_empty();
         let begins = self.blocks.first().is_none_or(|(_, out)| *out == 0);
-        if is_split && (self.codec != Codec::Snappy || self.level_bytes.is_some() || !begins)
-            || !self.blocks.iter().zip(ends).all(grow)
-        {
+        if is_split && (self.codec != Codec::Snappy || !begins) || !self.blocks.iter().zip(ends).all(grow) {
             return Err(format!("no such blocks: {:?}", self.blocks));
         }
         let dictionary = match self.dictionary {

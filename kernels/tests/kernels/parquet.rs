@@ -397,6 +397,16 @@ fn blocks_of_a_page_are_decompressed_apart() {
         assert_eq!(decoded.outcome.errors, []);
         assert!(decoded.cells(0, &batch.columns[0]) == cells, "{} blocks", blocks.len());
     }
+    // Behind the levels of a page of version 2, which are not compressed.
+    let levels = hybrid(&vec![1; rows], 1, Runs::Packed(63));
+    let mut batch = with(&blocks, &stream);
+    batch.staging = [&levels[..], &stream].concat();
+    let page = &mut batch.pages[0];
+    (page.has_levels, page.level_bytes) = (true, Some(levels.len() as u32));
+    (page.bytes, page.raw_bytes) = (0..batch.staging.len() as u64, (raw.len() + levels.len()) as u32);
+    let decoded = run(&batch);
+    assert_eq!(decoded.outcome.errors, []);
+    assert!(decoded.cells(0, &batch.columns[0]) == cells, "version 2");
     // Blocks that are none: elements go on behind them, or reach back to what others write.
     for wrong in [[blocks[0], (blocks[1].0 + 1, blocks[1].1)], [blocks[0], (blocks[1].0, blocks[1].1 + 8)]] {
         let decoded = run(&with(&wrong, &stream));

@@ -32,7 +32,7 @@ fn missing_store() {
     if cfg!(feature = "object-stores") {
         return;
     }
-    let says = ["cannot read 's3://bucket/t.parquet'", "for s3://bucket build it with --features object-stores"];
+    let says = ["cannot read 's3://bucket/t.parquet'", "for s3://bucket build it with the cargo feature object-stores"];
     refused(&["-c", "SELECT * FROM 's3://bucket/t.parquet'"], 4, &says);
     refused(&["--table", "t=s3://bucket/t.parquet", "-c", "SELECT 1"], 4, &says);
 }

@@ -46,3 +46,18 @@ fn a_seed_is_a_number() {
     assert_eq!(ended.code, 2, "{}", ended.stderr);
     assert!(ended.stderr.contains("0x5eed"), "{}", ended.stderr);
 }
+
+#[test]
+fn checks_are_chosen_by_name() {
+    let ended = millpond(&["selftest", "--device", "sim", "--only", "kernels/parquet_d"]);
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.starts_with("ok     kernels/parquet_damage"), "{}", ended.stdout);
+    assert!(
+        ended.stdout.ends_with("1 checks on simulated device: 1 passed, 0 failed, 0 skipped\n"),
+        "{}",
+        ended.stdout
+    );
+    let ended = millpond(&["selftest", "--device", "sim", "--only", "kernels/none"]);
+    assert_eq!(ended.code, 2, "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("no check begins with 'kernels/none'"), "{}", ended.stderr);
+}
