@@ -195,8 +195,75 @@ __device__ inline bool more_length(Parse &p, u32 &length) {
   }
 }
 
-// Sequences of a literal and a match, one after the other: each half is an element, if it has bytes. Ends with a long one.
+// A sequence of LZ4 without more bytes of lengths, if one began at a byte.
+struct Sequence {
+  u32 literal, match;
+  bool plain;
+
+  __device__ Sequence(u32 token) : literal(token >> 4 & 15), match((token & 15) + 4) { plain = literal < 15 && match < 19; }
+  __device__ u32 size() const { return 3 + literal; }
+};
+
+// So many bytes in front of the end are parsed one sequence after the other: the last has no match.
+constexpr u32 LZ4_TAIL = 64;
+
+// The sequences that begin in the next 32 bytes, up to one with more bytes of lengths; false if that is the first.
+__device__ inline bool parse_lz4_together(Parse &p, Elements &to) {
+  u32 lane = lane_id(), below = lanes_below();
+  if (p.half || p.end - p.at < LZ4_TAIL) return false;
+  p.window.seek(p.at);
+  Sequence of(p.window.word32(p.at + lane) & 255);
+  // Where such a one stands the others end: it leads to its own place, from 64 on.
+  u32 next = of.plain ? lane + of.size() : 64 + lane, reached;
+  follow(reached, next);
+  u32 exit = __shfl_sync(FULL, next, 0);
+  u32 here = __shfl_sync(FULL, reached, 0) & __ballot_sync(FULL, of.plain);
+  if (here == 0) return false;
+  if (exit >= 64) exit -= 64;
+  bool is_here = here >> lane & 1;
+  u32 length = is_here ? of.literal + of.match : 0, sums = length;
+#pragma unroll
+  for (u32 step = 1; step < 32; step *= 2) {
+    u32 other = __shfl_up_sync(FULL, sums, step);
+    if (lane >= step) sums += other;
+  }
+  u32 total = __shfl_sync(FULL, sums, 31), start = p.out + sums - length;
+  u32 back = p.window.word32(p.at + lane + 1 + (of.plain ? of.literal : 0)) & 0xffff;
+  u32 fault = NO_FAULT;
+  if (is_here) {
+    if (length > p.raw - p.out || start > p.raw - length) fault = BAD_OUTPUT;
+    else if (back == 0 || back > start + of.literal) fault = BAD_OFFSET;
+  }
+  u32 faults = __ballot_sync(FULL, fault);
+  clear_starts(to);
+  if (faults) {
+    fault = __shfl_sync(FULL, fault, __ffs(faults) - 1);
+    if (lane == 0) to.begin = to.end = p.out, to.long_bytes = 0, to.last = 1;
+    p.fail((Fault)fault);
+    return true;
+  }
+  // A literal of no bytes is no element.
+  u32 literals = __ballot_sync(FULL, is_here && of.literal > 0);
+  if (is_here) {
+    u32 rank = __popc(here & below) + __popc(literals & below);
+    if (of.literal > 0) put_element(to, rank++, p.out, start, LITERAL | (p.at - p.skew + lane + 1));
+    put_element(to, rank, p.out, start + of.literal, back);
+  }
+  if (lane == 0) {
+    to.begin = p.out;
+    to.end = p.out + total;
+    to.long_bytes = 0;
+    to.last = 0;
+  }
+  p.out += total;
+  p.at += exit;
+  return true;
+}
+
+// Sequences of a literal and a match, one after the other: each half is an element, if it has bytes. Ends with a long one, and before
+// a sequence that can be parsed with others.
 __device__ inline void parse_lz4(Parse &p, Elements &to) {
+  if (parse_lz4_together(p, to)) return;
   u32 lane = lane_id(), begin = p.out, count = 0, long_bytes = 0, long_from = 0;
   Fault fault = NO_FAULT;
   clear_starts(to);
@@ -206,6 +273,7 @@ __device__ inline void parse_lz4(Parse &p, Elements &to) {
     u32 length, from;
     if (!p.half) {
       p.token = p.window.word32(p.at) & 255;
+      if (count > 0 && p.end - p.at >= LZ4_TAIL && Sequence(p.token).plain) break;
       p.at++;
       length = p.token >> 4;
       if (length == 15 && !more_length(p, length)) fault = BAD_INPUT;

@@ -137,6 +137,68 @@ fn pages_are_decompressed() {
     }
 }
 
+/// Sequences of LZ4 of every length and from every distance, written one by one: many in a few bytes, none, and those with more bytes of
+/// lengths, in any order; the last without a match.
+#[test]
+fn every_sequence_of_lz4_is_known() {
+    let mut batch = Batch::default();
+    let mut expected = Vec::new();
+    for seed in 0..40 {
+        let mut random = Random(seed);
+        let (mut page, mut raw): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
+        let more = |page: &mut Vec<u8>, length: u64, most: u64| {
+            if length >= most {
+                let rest = length - most;
+                page.extend(std::iter::repeat_n(255, (rest / 255) as usize));
+                page.push((rest % 255) as u8);
+            }
+        };
+        let share = [0, 1, 5, 50][seed as usize % 4];
+        for number in 0..1_500 {
+            let long = random.below(100) < share;
+            let mut length = |least: u64, short: u64| match long && random.below(2) == 0 {
+                true => least + random.below(700),
+                false => least + random.below(short),
+            };
+            let literal = if number == 0 { 20 } else { length(0, [3, 15, 16][number % 3]) };
+            let matched = length(4, [15, 8, 20][number / 7 % 3]);
+            page.push((literal.min(15) << 4 | (matched - 4).min(15)) as u8);
+            more(&mut page, literal, 15);
+            for _ in 0..literal {
+                let byte = random.below(4) as u8 + b'a';
+                (page.push(byte), raw.push(byte));
+            }
+            let near = [1, 8, 40, 65_535][random.below(4) as usize].min(raw.len() as u64);
+            let back = 1 + random.below(near) as usize;
+            page.extend_from_slice(&(back as u16).to_le_bytes());
+            more(&mut page, matched - 4, 15);
+            for _ in 0..matched {
+                raw.push(raw[raw.len() - back]);
+            }
+        }
+        // Literals to the end of a value.
+        let last = 8 - raw.len() % 8 + [0, 8, 16][seed as usize % 3];
+        page.push((last.min(15) << 4) as u8);
+        more(&mut page, last as u64, 15);
+        (page.extend(vec![b'z'; last]), raw.extend(vec![b'z'; last]));
+        assert_eq!(lz4_flex::block::decompress(&page, raw.len()).expect("it is LZ4"), raw, "seed {seed}");
+        let spec = ColumnSpec::new(Source::Int64, Physical::I64, raw.len() / 8);
+        let column = batch.column(spec.clone());
+        batch.page(column, Encoding::Plain, Form::PLAIN, &vec![true; raw.len() / 8], &[], 0);
+        let at = batch.staging.len() as u64;
+        batch.staging.extend(&page);
+        let input = batch.pages.last_mut().expect("a page");
+        (input.bytes, input.raw_bytes, input.codec) = (at..at + page.len() as u64, raw.len() as u32, Codec::Lz4Raw);
+        let cells = raw.as_chunks::<8>().0.iter().map(|word| Some(i128::from(u64::from_le_bytes(*word))));
+        expected.push((spec, cells.collect::<Vec<_>>()));
+    }
+    let decoded = run(&batch);
+    assert_eq!(decoded.outcome.errors, []);
+    for (column, (spec, cells)) in expected.iter().enumerate() {
+        expect(&decoded, column, spec, cells);
+    }
+}
+
 /// Elements that encoders rarely write.
 #[test]
 fn every_element_of_snappy_is_known() {
