@@ -194,6 +194,32 @@ async fn large_pages_are_decoded_in_blocks() {
     }
 }
 
+/// A row group with more bytes than there is pinned memory goes up piece by piece.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_larger_than_pinned_memory_are_decoded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.parquet");
+    let texts: ArrayRef = Arc::new((0..140).map(|row| Some(format!("{row}").repeat(1 << 18))).collect::<StringArray>());
+    let batch = RecordBatch::try_from_iter([("id", ids(0, 140)), ("text", texts)]).expect("columns");
+    let properties =
+        WriterProperties::builder().set_dictionary_enabled(false).set_compression(Compression::UNCOMPRESSED);
+    write(&path, &[batch], properties.build());
+    let builder = Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Allow);
+    let builder = builder.with_option("pinned_bytes", &(64 << 20).to_string()).expect("an option");
+    let sim = builder.build().expect("a session");
+    let file = path.to_str().expect("a UTF-8 path");
+    sim.context().register_parquet("t", file, ParquetReadOptions::default()).await.expect("the files are read");
+    for setting in ["cache = off", "parquet_decoder = device", "debug_dictionary_values = 3"] {
+        set(&sim, &format!("millpond.{setting}")).await;
+    }
+    let sql = "SELECT id, octet_length(text) AS bytes FROM t WHERE text LIKE '1%'";
+    let expected = run(&over(DeviceChoice::Cpu, &path).await, sql).await.0;
+    let (answer, result) = run(&sim, sql).await;
+    assert_eq!(expected.difference(&answer, false), None);
+    assert_eq!(result.report.notes, Vec::<String>::new(), "the CPU did not take over");
+    assert!(result.report.launches > 0);
+}
+
 /// Values of 10,000 in 20,000 rows a row group: statistics tell nothing of one of them, and a dictionary where it is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_dictionaries_leave_out_are_not_decoded() {

@@ -34,7 +34,10 @@ impl Sending {
         turn: &Turn<'_>,
     ) -> Result<Sent, Failure> {
         match self.decode_in_turn(decoding, columns, turn.stream()).await {
-            Err(failure) if failure.is_out_of_memory() => Ok(Sent::No(Refused::default())),
+            // Nothing has been launched. Pages may be larger than all of pinned memory: the host decodes them piece by piece.
+            Err(failure) if failure.is_out_of_memory() || matches!(failure, Failure::Pinned(_)) => {
+                Ok(Sent::No(Refused::default()))
+            }
             sent => sent,
         }
     }
