@@ -166,7 +166,8 @@ fn every_sequence_of_lz4_is_known() {
             more(&mut page, literal, 15);
             for _ in 0..literal {
                 let byte = random.below(4) as u8 + b'a';
-                (page.push(byte), raw.push(byte));
+                page.push(byte);
+                raw.push(byte);
             }
             let near = [1, 8, 40, 65_535][random.below(4) as usize].min(raw.len() as u64);
             let back = 1 + random.below(near) as usize;
@@ -180,7 +181,8 @@ fn every_sequence_of_lz4_is_known() {
         let last = 8 - raw.len() % 8 + [0, 8, 16][seed as usize % 3];
         page.push((last.min(15) << 4) as u8);
         more(&mut page, last as u64, 15);
-        (page.extend(vec![b'z'; last]), raw.extend(vec![b'z'; last]));
+        page.extend(vec![b'z'; last]);
+        raw.extend(vec![b'z'; last]);
         assert_eq!(lz4_flex::block::decompress(&page, raw.len()).expect("it is LZ4"), raw, "seed {seed}");
         let spec = ColumnSpec::new(Source::Int64, Physical::I64, raw.len() / 8);
         let column = batch.column(spec.clone());
