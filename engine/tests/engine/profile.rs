@@ -84,12 +84,16 @@ async fn the_steps_of_a_query_add_up_to_its_wall_time() {
         let allocations = profile.recording.work.iter().filter(|work| matches!(work.kind, WorkKind::Allocate));
         assert_eq!(allocations.count() as u64, report.allocations, "{what}");
         assert!(profile.attempts > profile.learnt.len(), "{what}: {:?}", profile.learnt);
+        // A segment whose rows dictionaries leave out writes nothing.
+        let mut written = 0;
         for segment in profile.segments.iter().filter(|segment| segment.launches > 0) {
             assert!(segment.name.contains("segment "), "{what}: {}", segment.name);
             assert!(segment.device_ns.is_none(), "the simulated device has no time");
             let figures = segment.figures.expect("the simulated device counts");
-            assert!(figures.warp_instructions > 0 && figures.sectors_written + figures.sectors_atomic > 0, "{what}");
+            assert!(figures.warp_instructions > 0, "{what}: {}", segment.name);
+            written += figures.sectors_written + figures.sectors_atomic;
         }
+        assert!(written > 0, "{what}");
         for kernel in &profile.kernels {
             assert!(kernel.registers > 0 && kernel.blocks_per_multiprocessor > 0, "{what}: {kernel:?}");
         }
