@@ -1,19 +1,24 @@
 //! Stores of files, found by their addresses.
 //!
 //!   's3://bucket/sales/*.parquet' ─► registered? ─ yes ─► that one
-//!                                         └─ no ──► S3 · Google Cloud Storage · Azure · HTTP, from options and the environment; kept
+//!                                         └─ no ──► S3 · Google Cloud Storage · Azure · HTTP, from options and the environment
+//!
+//! Kept      by all that stands before the path: of `abfss://container@account/` the container is part of it.
 //!
 //! Features  without `object-stores` an address of one is an error that says how to build a Millpond that reads it.
 //! Settings  `AWS_*`, `GOOGLE_*` and `AZURE_*` of the environment, as `object_store` names them; options come before these.
 //! Plain     an http:// address is read without encryption; a store of another scheme only if its settings allow that.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::common::{not_impl_err, plan_datafusion_err};
 use datafusion::error::Result;
 use datafusion::execution::object_store::{DefaultObjectStoreRegistry, ObjectStoreRegistry};
 use datafusion::object_store::ObjectStore;
-use url::Url;
+#[cfg(feature = "object-stores")]
+use object_store::{ClientConfigKey, http::HttpBuilder};
+use url::{Position, Url};
 
 /// Addresses of stores that the feature reads.
 const SCHEMES: [&str; 10] = ["s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"];
@@ -22,6 +27,8 @@ const SCHEMES: [&str; 10] = ["s3", "s3a", "gs", "az", "adl", "azure", "abfs", "a
 #[derive(Debug, Default)]
 pub struct ObjectStores {
     registered: DefaultObjectStoreRegistry,
+    /// Those that an address has led to.
+    found: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
     #[cfg(feature = "object-stores")]
     options: Vec<(String, String)>,
 }
@@ -32,19 +39,27 @@ impl ObjectStores {
     pub fn from_environment() -> Self {
         let prefixes = ["aws_", "google_", "azure_"];
         let is_setting = |name: &str| prefixes.iter().any(|prefix| name.to_ascii_lowercase().starts_with(prefix));
-        Self::with_options(std::env::vars().filter(|(name, _)| is_setting(name)))
+        // A variable that is no text is no setting.
+        let texts =
+            std::env::vars_os().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()));
+        Self::with_options(texts.filter(|(name, _)| is_setting(name)))
     }
 
     /// Stores with these settings: names of `object_store`, such as `aws_endpoint`. A store leaves out the names that it does not know.
     pub fn with_options(options: impl IntoIterator<Item = (String, String)>) -> Self {
-        Self { registered: DefaultObjectStoreRegistry::default(), options: options.into_iter().collect() }
+        Self { options: options.into_iter().collect(), ..Self::default() }
     }
 
     fn find(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
-        let plain = (url.scheme() == "http").then(|| ("allow_http".to_string(), "true".to_string()));
-        let options = self.options.iter().cloned().chain(plain);
-        let found = object_store::parse_url_opts(url, options);
-        let (store, _) = found.map_err(|error| plan_datafusion_err!("{} cannot be opened: {error}", address(url)))?;
+        let refused = |error| plan_datafusion_err!("{} cannot be opened: {error}", address(url));
+        if matches!(url.scheme(), "http" | "https") {
+            // Any server, also one whose name `object_store` would take for a cloud's: here there is no path with a bucket in it.
+            let builder = HttpBuilder::new().with_url(&url[..Position::BeforePath]);
+            let plain = (url.scheme() == "http").to_string();
+            let store = builder.with_config(ClientConfigKey::AllowHttp, plain).build().map_err(refused)?;
+            return Ok(Arc::new(store));
+        }
+        let (store, _) = object_store::parse_url_opts(url, self.options.iter().cloned()).map_err(refused)?;
         Ok(Arc::from(store))
     }
 }
@@ -64,13 +79,22 @@ impl ObjectStores {
     }
 }
 
+impl ObjectStores {
+    fn found(&self) -> MutexGuard<'_, HashMap<String, Arc<dyn ObjectStore>>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl ObjectStoreRegistry for ObjectStores {
     fn register_store(&self, url: &Url, store: Arc<dyn ObjectStore>) -> Option<Arc<dyn ObjectStore>> {
         self.registered.register_store(url, store)
     }
 
     fn deregister_store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
-        self.registered.deregister_store(url)
+        match self.found().remove(&key(url)) {
+            Some(store) => Ok(store),
+            None => self.registered.deregister_store(url),
+        }
     }
 
     fn get_store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
@@ -80,13 +104,21 @@ impl ObjectStoreRegistry for ObjectStores {
         if !SCHEMES.contains(&url.scheme()) {
             return not_impl_err!("no store for {}; addresses begin with {}", address(url), SCHEMES.join(", "));
         }
+        if let Some(store) = self.found().get(&key(url)) {
+            return Ok(Arc::clone(store));
+        }
         let store = self.find(url)?;
-        self.registered.register_store(url, Arc::clone(&store));
+        self.found().insert(key(url), Arc::clone(&store));
         Ok(store)
     }
 }
 
+/// By what a store is kept.
+fn key(url: &Url) -> String {
+    url[..Position::BeforePath].to_string()
+}
+
 /// The store of an address, without a path, a user or a password.
 fn address(url: &Url) -> String {
-    format!("{}://{}", url.scheme(), &url[url::Position::BeforeHost..url::Position::AfterPort])
+    format!("{}://{}", url.scheme(), &url[Position::BeforeHost..Position::AfterPort])
 }

@@ -216,6 +216,11 @@ fn reads_as(own: &DataType, table: &DataType, is_int96: bool) -> bool {
         || is_int96 && matches!(table, DataType::Timestamp(..))
 }
 
+/// A tag without what listings and answers write differently: quotes, and that it is weak.
+fn bare(tag: &str) -> &str {
+    tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"')
+}
+
 fn changed(file: &PartitionedFile) -> datafusion::error::DataFusionError {
     let location = &file.object_meta.location;
     exec_datafusion_err!("file {location} has changed since the query was planned; run the query again")
@@ -274,7 +279,7 @@ impl OpenFile {
         match local.read_exact_at(into, range.start) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Err(changed(&self.file)),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(exec_datafusion_err!("file {} cannot be read: {error}", self.file.object_meta.location)),
         }
     }
 
@@ -312,10 +317,13 @@ impl OpenFile {
         let planned = &self.file.object_meta;
         let is_planned = |now: &ObjectMeta| {
             let tags = now.e_tag.as_ref().zip(planned.e_tag.as_ref());
-            let same = tags.map_or(now.last_modified == planned.last_modified, |(now, planned)| now == planned);
+            let same =
+                tags.map_or(now.last_modified == planned.last_modified, |(now, planned)| bare(now) == bare(planned));
             same && now.size == planned.size
         };
-        let options = GetOptions::new().with_range(Some(range)).with_if_match(planned.e_tag.clone());
+        // A weak tag matches nothing there, and one without quotes, as Azure's listings have it, is none; the answer's is compared below.
+        let strong = planned.e_tag.clone().filter(|tag| tag.starts_with('"'));
+        let options = GetOptions::new().with_range(Some(range)).with_if_match(strong);
         match store.get_opts(&planned.location, options).await {
             Ok(got) if is_planned(&got.meta) => Ok(got.bytes().await?),
             Ok(_) => Err(changed(&self.file)),

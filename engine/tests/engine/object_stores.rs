@@ -31,7 +31,8 @@ struct Shelf {
     wholes: AtomicUsize,
 }
 
-/// GET with and without ranges, HEAD, and the lists of S3's second version: what the four kinds of stores ask to read.
+/// GET with and without ranges and conditions, HEAD, and the lists of S3's second version and of Azure: what the four kinds of stores ask to
+/// read. Files in folders named `weak` have weak tags, which match no condition.
 struct Server {
     shelf: Arc<Shelf>,
     address: String,
@@ -84,12 +85,13 @@ impl Shelf {
     fn answer(&self, connection: &TcpStream) -> Option<()> {
         let mut lines = BufReader::new(connection).lines();
         let first = lines.next()?.ok()?;
-        let (mut range, mut length) = (None, 0);
+        let (mut range, mut condition, mut length) = (None, None, 0);
         for line in lines.by_ref() {
             let line = line.ok()?;
             let Some((name, value)) = line.split_once(':') else { break };
             match name.to_ascii_lowercase().as_str() {
                 "range" => range = value.trim().strip_prefix("bytes=").map(str::to_string),
+                "if-match" => condition = Some(value.trim().to_string()),
                 "content-length" => length = value.trim().parse().ok()?,
                 _ => {}
             }
@@ -100,11 +102,12 @@ impl Shelf {
         let (method, target) = (words.next()?, words.next()?);
         let target = target.replace("%2F", "/").replace("%2E", ".");
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-        let (status, headers, body) = match query.contains("list-type=2") {
-            true => ("200 OK", String::new(), self.list(path, query).into_bytes()),
-            false => self.file(path, range.as_deref()),
+        let (list, azures) = (query.contains("list-type=2"), query.contains("comp=list"));
+        let (status, headers, body) = match list || azures {
+            true => ("200 OK", String::new(), self.list(path, query, azures).into_bytes()),
+            false => self.file(path, range.as_deref(), condition.as_deref()),
         };
-        if method == "GET" && status == "200 OK" && !query.contains("list-type") {
+        if method == "GET" && status == "200 OK" && !list && !azures {
             self.wholes.fetch_add(1, Ordering::Relaxed);
         }
         let length = body.len();
@@ -115,12 +118,17 @@ impl Shelf {
         Some(())
     }
 
-    fn file(&self, path: &str, range: Option<&str>) -> (&'static str, String, Vec<u8>) {
+    fn file(&self, path: &str, range: Option<&str>, condition: Option<&str>) -> (&'static str, String, Vec<u8>) {
         let files = self.files.lock().expect("no panic");
         let Some((bytes, version)) = files.get(path.trim_start_matches('/')) else {
             return ("404 Not Found", String::new(), b"there is no such file".to_vec());
         };
-        let mut headers = format!("etag: \"{version}\"\r\nlast-modified: Mon, 01 Jan 2024 00:00:0{version} GMT\r\n");
+        let weak = if path.contains("weak") { "W/" } else { "" };
+        let tag = format!("{weak}\"{version}\"");
+        if condition.is_some_and(|condition| condition != tag || !weak.is_empty()) {
+            return ("412 Precondition Failed", String::new(), b"the tag is another one".to_vec());
+        }
+        let mut headers = format!("etag: {tag}\r\nlast-modified: Mon, 01 Jan 2024 00:00:0{version} GMT\r\n");
         let Some(range) = range else { return ("200 OK", headers, bytes.clone()) };
         self.ranges.fetch_add(1, Ordering::Relaxed);
         let (begin, last) = match range.split_once('-').expect("a range has two ends") {
@@ -136,20 +144,32 @@ impl Shelf {
         ("206 Partial Content", headers, bytes[begin..=last].to_vec())
     }
 
-    fn list(&self, bucket: &str, query: &str) -> String {
+    fn list(&self, bucket: &str, query: &str, azures: bool) -> String {
         let bucket = format!("{}/", bucket.trim_matches('/'));
         let prefix = query.split('&').find_map(|part| part.strip_prefix("prefix=")).unwrap_or("");
-        let mut found = String::from("<ListBucketResult><IsTruncated>false</IsTruncated>");
+        let mut found = String::new();
         for (path, (bytes, version)) in self.files.lock().expect("no panic").iter() {
             let Some(key) = path.strip_prefix(&bucket).filter(|key| key.starts_with(prefix)) else { continue };
-            let _ = write!(
-                found,
-                "<Contents><Key>{key}</Key><Size>{}</Size><ETag>\"{version}\"</ETag>\
-                 <LastModified>2024-01-01T00:00:0{version}.000Z</LastModified></Contents>",
-                bytes.len()
-            );
+            let size = bytes.len();
+            let _ = match azures {
+                false => write!(
+                    found,
+                    "<Contents><Key>{key}</Key><Size>{size}</Size><ETag>\"{version}\"</ETag>\
+                     <LastModified>2024-01-01T00:00:0{version}.000Z</LastModified></Contents>"
+                ),
+                // Without the quotes that its other answers have.
+                true => write!(
+                    found,
+                    "<Blob><Name>{key}</Name><Properties><Last-Modified>Mon, 01 Jan 2024 00:00:0{version} GMT</Last-Modified>\
+                     <Etag>{version}</Etag><Content-Length>{size}</Content-Length><Content-Type>text/plain</Content-Type>\
+                     </Properties></Blob>"
+                ),
+            };
         }
-        found + "</ListBucketResult>"
+        match azures {
+            false => format!("<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>"),
+            true => format!("<EnumerationResults><Blobs>{found}</Blobs></EnumerationResults>"),
+        }
     }
 }
 
@@ -216,16 +236,55 @@ async fn each_kind_of_store_is_read_by_ranges() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_of_a_store_is_listed() {
-    let server = Server::start();
     let half = edges().num_rows() / 2;
     let files = [file(0..half), file(half..edges().num_rows())];
-    files.iter().enumerate().for_each(|(at, bytes)| server.put(&format!("bucket/t/{at}.parquet"), bytes.clone()));
-    server.put("bucket/other/1.parquet", b"no Parquet".to_vec());
-    let sim = server.session(DeviceChoice::Sim);
-    let made = "CREATE EXTERNAL TABLE t STORED AS PARQUET LOCATION 's3://bucket/t/'";
-    sim.context().sql(made).await.expect("the table is made");
     let sql = "SELECT * FROM t WHERE id >= 0 ORDER BY id";
-    assert_eq!(expected(&files, sql).await.difference(&answer(&sim, sql).await, false), None);
+    let expected = expected(&files, sql).await;
+    for (bucket, address) in [("bucket", "s3://bucket/t/"), ("account/bucket", "az://bucket/t/")] {
+        let server = Server::start();
+        files.iter().enumerate().for_each(|(at, bytes)| server.put(&format!("{bucket}/t/{at}.parquet"), bytes.clone()));
+        server.put(&format!("{bucket}/other/1.parquet"), b"no Parquet".to_vec());
+        let sim = server.session(DeviceChoice::Sim);
+        let made = format!("CREATE EXTERNAL TABLE t STORED AS PARQUET LOCATION '{address}'");
+        sim.context().sql(&made).await.unwrap_or_else(|error| panic!("{address}: {error}"));
+        assert_eq!(expected.difference(&answer(&sim, sql).await, false), None, "{address}");
+    }
+}
+
+/// The container stands where an address has its user.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn containers_of_one_account_are_stores_of_their_own() {
+    let server = Server::start();
+    let half = edges().num_rows() / 2;
+    let sql = |container: &str| {
+        format!("SELECT count(*) FROM 'abfss://{container}@account.dfs.core.windows.net/t.parquet' WHERE id >= 0")
+    };
+    let (few, many) = (file(0..10), file(0..half));
+    server.put("account/few/t.parquet", few.clone());
+    server.put("account/many/t.parquet", many.clone());
+    let sim = server.session(DeviceChoice::Sim);
+    for (container, bytes) in [("few", &few), ("many", &many), ("few", &few)] {
+        let expected = expected(std::slice::from_ref(bytes), "SELECT count(*) FROM t WHERE id >= 0").await;
+        assert_eq!(expected.difference(&answer(&sim, &sql(container)).await, false), None, "{container}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_weak_tags_is_read() {
+    let server = Server::start();
+    let bytes = file(0..edges().num_rows());
+    server.put("weak/t.parquet", bytes.clone());
+    let sim = server.session(DeviceChoice::Sim);
+    let sql = |table: &str| format!("SELECT * FROM {table} WHERE id >= 100 ORDER BY id");
+    let expected = expected(&[bytes], &sql("t")).await;
+    let address = format!("'http://{}/weak/t.parquet'", server.address);
+    assert_eq!(expected.difference(&answer(&sim, &sql(&address)).await, false), None);
+    // Another version is noticed by the answer's tag.
+    sim.context().sql("SET millpond.cache = off").await.expect("the option is taken");
+    let plan = sim.plan(&sql(&address)).await.expect("the query is planned");
+    server.put("weak/t.parquet", file(1..edges().num_rows()));
+    let error = sim.execute_plan(plan).await.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("t.parquet has changed since the query was planned"), "{error}");
 }
 
 /// A file that is replaced once its query is planned: an error that names it, whether it has become longer or shorter; never rows of both.
