@@ -448,6 +448,11 @@ template <Codec CODEC> __device__ inline bool open(const Batch &batch, const Pag
   p.half = false;
   u32 start = 0, size = p.raw;
   if (lane_id() == 0 && piece.out == 0) state.data = (u64)(batch.scratch + page.scratch);
+  if (bytes == 0 && p.raw == 0) {
+    // A page of NULLs need not have the compressed form of nothing.
+    p.at = p.end = 0;
+    return false;
+  }
   if (CODEC == SNAPPY && whole && !(varint(in, start, bytes, size) && size == p.raw && (start < bytes || size == 0))) {
     p.at = p.end = 0;
     p.fail(BAD_SIZE);

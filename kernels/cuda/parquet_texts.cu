@@ -166,32 +166,34 @@ extern "C" __global__ void __launch_bounds__(PARQUET_THREADS)
 parquet_texts_place(const u8 *descriptors, const u8 *staging, u8 *scratch, u8 *results, u32 list_at, u32 count, u32 ticket) {
   Batch batch = {descriptors, staging, scratch, results};
   const u32 *list = (const u32 *)(descriptors + list_at);
-  u32 lane = lane_id(), i = (blockIdx.x * PARQUET_THREADS + threadIdx.x) / 32;
-  if (i >= count) return;
-  const Column &column = batch.column(list[i]);
-  const u32 *pages = (const u32 *)(descriptors + column.pages_at);
-  u64 sum = 0, most = min(column.room, (u64)(FULL - column.first_offset));
+  u32 lane = lane_id(), warps = gridDim.x * (PARQUET_THREADS / 32);
 #pragma unroll 1
-  for (u32 first = 0; first < column.pages; first += 32) {
-    u64 bytes = 0;
-    u32 number = first + lane < column.pages ? pages[first + lane] : FULL;
-    if (number != FULL) bytes = batch.state(number).text_bytes;
-    u64 end = sum + running(bytes);
-    // What finds no room has no bytes, nor has what comes behind it.
-    bool full = end > most;
-    if (number != FULL) {
-      State &state = batch.state(number);
-      if (full) {
-        raise(batch.error(number), BAD_ROOM, TEXTS, 0);
-        state.usable = 0;
+  for (u32 i = (blockIdx.x * PARQUET_THREADS + threadIdx.x) / 32; i < count; i += warps) {
+    const Column &column = batch.column(list[i]);
+    const u32 *pages = (const u32 *)(descriptors + column.pages_at);
+    u64 sum = 0, most = min(column.room, (u64)(FULL - column.first_offset));
+#pragma unroll 1
+    for (u32 first = 0; first < column.pages; first += 32) {
+      u64 bytes = 0;
+      u32 number = first + lane < column.pages ? pages[first + lane] : FULL;
+      if (number != FULL) bytes = batch.state(number).text_bytes;
+      u64 end = sum + running(bytes);
+      // What finds no room has no bytes, nor has what comes behind it.
+      bool full = end > most;
+      if (number != FULL) {
+        State &state = batch.state(number);
+        if (full) {
+          raise(batch.error(number), BAD_ROOM, TEXTS, 0);
+          state.usable = 0;
+        }
+        state.text_base = full ? most : end - bytes;
       }
-      state.text_base = full ? most : end - bytes;
+      sum = __shfl_sync(FULL, end, 31);
     }
-    sum = __shfl_sync(FULL, end, 31);
-  }
-  if (lane == 0 && column.pages) {
-    *(u32 *)column.values = column.first_offset;
-    batch.facts(list[i])->text_bytes = min(sum, most);
+    if (lane == 0 && column.pages) {
+      *(u32 *)column.values = column.first_offset;
+      batch.facts(list[i])->text_bytes = min(sum, most);
+    }
   }
 }
 

@@ -7,6 +7,9 @@ use super::{Codec, ColumnOutput, Dictionary, Encoding, PageInput, Result, Source
 use crate::abi;
 use crate::codegen::ir::Physical;
 
+/// Blocks of a page begin at multiples of so many bytes of what they are decompressed to.
+const BLOCK_ALIGNMENT: u32 = 16;
+
 /// No page has as many bytes.
 const MAX_PAGE_BYTES: u64 = 1 << 30;
 
@@ -251,7 +254,10 @@ impl PageInput {
         }
         let (bytes, raw) = (compressed as u32 - levels as u32, self.raw_bytes - levels as u32);
         let ends = self.blocks.iter().skip(1).map(|(at, out)| (*at, *out)).chain([(bytes, raw)]);
-        let grow = |((at, out), (end, raw)): (&(u32, u32), (u32, u32))| *at > 0 && *at < end && *out < raw;
+        // Kernels store words where a block begins.
+        let grow = |((at, out), (end, raw)): (&(u32, u32), (u32, u32))| {
+            *at > 0 && *at < end && *out < raw && out.is_multiple_of(BLOCK_ALIGNMENT)
+        };
         let is_split = !self.blocks.is_empty();
         let begins = self.blocks.first().is_none_or(|(_, out)| *out == 0);
         if is_split && (self.codec != Codec::Snappy || !begins) || !self.blocks.iter().zip(ends).all(grow) {

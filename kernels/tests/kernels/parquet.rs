@@ -323,6 +323,21 @@ fn null_rows_have_no_values_in_the_page() {
     }
 }
 
+/// A writer may leave it out: no value is no byte.
+#[test]
+fn a_page_of_nulls_needs_no_compressed_form_of_nothing() {
+    for codec in [Codec::Snappy, Codec::Lz4Raw] {
+        let mut batch = Batch::default();
+        let spec = ColumnSpec { nullable: true, ..ColumnSpec::new(Source::Int64, Physical::U32, 500) };
+        let column = batch.column(spec.clone());
+        let form = Form { codec, version: 2, has_levels: true, level_runs: Runs::Repeated };
+        batch.page(column, Encoding::Plain, form, &[false; 500], &[], 0);
+        let page = batch.pages.last_mut().expect("a page");
+        page.bytes.end = page.bytes.start + u64::from(page.level_bytes.expect("version 2"));
+        expect(&run(&batch), 0, &spec, &vec![None; 500]);
+    }
+}
+
 /// BYTE_STREAM_SPLIT.
 fn split(bytes: &[u8], width: usize) -> Vec<u8> {
     (0..width).flat_map(|byte| bytes.iter().skip(byte).step_by(width).copied().collect::<Vec<_>>()).collect()
@@ -427,6 +442,24 @@ fn texts_become_offsets_and_bytes() {
     decoded.texts(1, &batch.columns[1]);
 }
 
+/// More than a launch has warps.
+#[test]
+fn any_number_of_columns_of_texts_has_its_place() {
+    let mut batch = Batch::default();
+    let texts: Vec<String> = (0..600).map(|column| format!("column {column}")).collect();
+    for text in &texts {
+        let room = text.len() as u64;
+        let column = batch.column(ColumnSpec { text_room: room, ..ColumnSpec::new(Source::Text, Physical::Text, 1) });
+        let values = [&(room as u32).to_le_bytes(), text.as_bytes()].concat();
+        batch.page(column, Encoding::Plain, Form::PLAIN, &[true], &values, 0);
+    }
+    let decoded = run(&batch);
+    assert_eq!(decoded.outcome.errors, []);
+    for (column, text) in texts.iter().enumerate() {
+        assert!(decoded.texts(column, &batch.columns[column]) == [Some(text.clone().into_bytes())], "{text}");
+    }
+}
+
 #[test]
 fn blocks_of_a_page_are_decompressed_apart() {
     let mut random = Random(23);
@@ -472,7 +505,7 @@ fn blocks_of_a_page_are_decompressed_apart() {
     assert_eq!(decoded.outcome.errors, []);
     assert!(decoded.cells(0, &batch.columns[0]) == cells, "version 2");
     // Blocks that are none: elements go on behind them, or reach back to what others write.
-    for wrong in [[blocks[0], (blocks[1].0 + 1, blocks[1].1)], [blocks[0], (blocks[1].0, blocks[1].1 + 8)]] {
+    for wrong in [[blocks[0], (blocks[1].0 + 1, blocks[1].1)], [blocks[0], (blocks[1].0, blocks[1].1 + 16)]] {
         let decoded = run(&with(&wrong, &stream));
         let faults: Vec<Fault> = decoded.outcome.errors.iter().map(|error| error.fault).collect();
         let known = [Fault::Size, Fault::Input, Fault::Output, Fault::Offset];

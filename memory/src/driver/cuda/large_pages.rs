@@ -56,7 +56,8 @@ impl LargePages {
             let touch = |share: &mut [u8]| share.iter_mut().step_by(4096).for_each(|byte| *byte = 0);
             let own = shares.next();
             for share in shares {
-                scope.spawn(move || touch(share));
+                // Where the system gives no thread, who first writes there waits for the pages.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, move || touch(share));
             }
             own.into_iter().for_each(touch);
         });
