@@ -57,6 +57,8 @@ pub(crate) trait Runs {
     fn subqueries(&self) -> &Subqueries;
     /// Its files, as the planning of this copy has seen them.
     fn looks(&self) -> Option<Arc<Looks>>;
+    /// Counts a run as under way until it is dropped.
+    fn under_way(&self) -> Box<dyn Send + Sync>;
     /// Where runs tell what a user should hear of.
     fn notes(&self) -> Arc<dyn Notes>;
 }
@@ -72,7 +74,8 @@ pub(crate) async fn run(
     let (key, engine) = (border.key(), border.engine());
     let PlanLearnt { strings, groups } = engine.learnt.get(key);
     let context = RunContext::new(engine, context, scope.clone(), tally, border.notes());
-    let context = Arc::new(context.planned_with(border.subqueries(), border.looks()));
+    let context = context.planned_with(border.subqueries(), border.looks());
+    let context = Arc::new(context.counted_by(border.under_way()));
     let mut attempts = Attempts { context, out, lessons: Lessons { strings, groups, ..Lessons::default() } };
     let remembered = attempts.lessons.strings.clone();
     for _ in 0..MAX_ATTEMPTS {

@@ -41,6 +41,8 @@ pub struct RunContext {
     /// Its files, as its planning has seen them.
     pub(crate) looks: Option<Arc<Looks>>,
     pub(crate) notes: Arc<dyn Notes>,
+    /// Counts the run as under way until the last of its tasks has let go of this: also those that it has given up.
+    _under_way: Option<Box<dyn Send + Sync>>,
 }
 
 /// The kinds of buffers of a run.
@@ -81,12 +83,18 @@ impl RunContext {
             looks: None,
             notes,
             scope,
+            _under_way: None,
         }
     }
 
     /// The same for a run whose subqueries have containers of its own, and whose planning has seen its files.
     pub fn planned_with(self, subqueries: &Subqueries, looks: Option<Arc<Looks>>) -> Self {
         Self { subqueries: subqueries.clone(), looks, ..self }
+    }
+
+    /// The same for a run that has ended when `under_way` is dropped.
+    pub fn counted_by(self, under_way: Box<dyn Send + Sync>) -> Self {
+        Self { _under_way: Some(under_way), ..self }
     }
 
     /// For work on a device that belongs to no query's run. The engine is to be told when it has ended.

@@ -348,6 +348,10 @@ impl Runs for DownloadExec {
         self.looks.clone()
     }
 
+    fn under_way(&self) -> Box<dyn Send + Sync> {
+        Box::new(self.run_begins())
+    }
+
     fn notes(&self) -> Arc<dyn Notes> {
         Arc::clone(&self.notes) as _
     }
