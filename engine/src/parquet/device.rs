@@ -14,7 +14,9 @@ use std::ops::Range as ByteRange;
 use millpond_kernels::codegen::ir::{ColumnSpec, MAX_TEXT_BYTES, Physical};
 use millpond_kernels::parquet::{self as kernels, ColumnOutput, Dictionary, Facts, Fault, PageError, PageInput, Plan};
 use millpond_kernels::pipeline::ColumnInput;
-use millpond_memory::{DeviceBuffer, DeviceView, HostKind, MemoryError, Reservation, Stream, recorder};
+use millpond_memory::{
+    DeviceBuffer, DeviceView, HostKind, MemoryError, PinnedBuffer, PinnedPool, Reservation, Stream, recorder,
+};
 
 use crate::column::layout::{ExtentLayout, Region, Shape, write_codes};
 use crate::parquet::decode::{Decoded, Decoding};
@@ -25,6 +27,8 @@ use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::workers::off_workers;
 
+/// So often pinned memory is asked for in both orders.
+const MOST_TRIES: usize = 8;
 /// Parts of a buffer that the kernels read begin at multiples of so many bytes.
 const ALIGNMENT: usize = 256;
 /// Descriptors take at most so many bytes for a batch, a column, a page, a block of a page, and 4,096 rows of a column.
@@ -243,7 +247,10 @@ impl Decoding<'_> {
                 Err(error) => return Err(error.into()),
             }
         } else {
-            (pool.take(HostKind::Upload, end).await?, pool.take(HostKind::Download, errors).await?)
+            match take_both(pool, end, errors).await? {
+                Some(both) => both,
+                None => return Ok(Up::No(Refused::default())),
+            }
         };
 
         let (memory, tag) = (&context.memory, &context.tags.extents);
@@ -330,8 +337,12 @@ impl Decoding<'_> {
             tracing::debug!(file = ?self.units.file(), "not decoded on the device: {:?}", outcome.errors[0]);
             // An entry of a dictionary that no row has may lie outside the range: the host looks at rows.
             let of_rows = |error: &&PageError| !page_columns[error.page as usize].1;
-            let mut faults = outcome.errors.iter().filter(of_rows).map(|error| error.fault);
-            let lied = faults.any(|fault| matches!(fault, Fault::Range | Fault::Null));
+            let lied = outcome.errors.iter().filter(of_rows).any(|error| match error.fault {
+                Fault::Range => true,
+                // Where NULLs are allowed for, only the room for them was left out: the host makes it.
+                Fault::Null => !specs[page_columns[error.page as usize].0].0.ty.nullable,
+                _ => false,
+            });
             let mut columns: Vec<usize> =
                 outcome.errors.iter().map(|error| page_columns[error.page as usize].0).collect();
             columns.sort_unstable();
@@ -340,6 +351,32 @@ impl Decoding<'_> {
         }
         Ok(Up::Yes(Box::new(OnDevice { buffer, promise, inputs, facts: outcome.facts })))
     }
+}
+
+/// Pinned memory to write what goes up, and for what comes home; `None` where there is never enough for both. Who waits for one of them
+/// holds none.
+async fn take_both(
+    pool: &PinnedPool,
+    up: usize,
+    home: usize,
+) -> Result<Option<(PinnedBuffer, PinnedBuffer)>, MemoryError> {
+    let now = |kind, bytes| match pool.take_now(kind, bytes) {
+        Ok(buffer) => Ok(Some(buffer)),
+        Err(MemoryError::PinnedExhausted { .. }) => Ok(None),
+        Err(error) => Err(error),
+    };
+    for _ in 0..MOST_TRIES {
+        let first = pool.take(HostKind::Upload, up).await?;
+        if let Some(second) = now(HostKind::Download, home)? {
+            return Ok(Some((first, second)));
+        }
+        drop(first);
+        let second = pool.take(HostKind::Download, home).await?;
+        if let Some(first) = now(HostKind::Upload, up)? {
+            return Ok(Some((first, second)));
+        }
+    }
+    Ok(None)
 }
 
 /// Where a column of an extent lies, with its padding.

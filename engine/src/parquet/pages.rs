@@ -82,6 +82,8 @@ const MOST_DICTIONARY: u32 = 1 << 16;
 /// for the first time, it does so for those that everybody would wait for.
 const LARGE_PAGE: u32 = 1 << 19;
 const LARGE_KNOWN_PAGE: u32 = 1 << 17;
+/// Of a page at most so many parts are decoded by the device.
+const MOST_PARTS: usize = 4;
 
 /// So many rows with codes tell whether values are nearly all different.
 const LEAST_CODED: usize = 1 << 12;
@@ -202,7 +204,12 @@ impl Chunks {
         let Some(codec) = codec(meta.compression()) else { return Ok(None) };
         let mut pages = Vec::new();
         let is_known = chunk.pages.decode_again();
-        for (at, overlap) in overlaps(&chunk.pages.data, &part.spans) {
+        let cut = overlaps(&chunk.pages.data, &part.spans);
+        // Each part of a page is decompressed by itself, where the host decompresses a page once.
+        if cut.chunk_by(|a, b| a.0 == b.0).any(|parts| parts.len() > MOST_PARTS) {
+            return Ok(None);
+        }
+        for (at, overlap) in cut {
             let of = Overlap { first_row: overlap.first_row + first_row, ..overlap };
             let page = &chunk.pages.data[at];
             let Some(mut device) = device_page(page, codec, (source, target), of) else { return Ok(None) };

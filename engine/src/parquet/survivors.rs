@@ -113,7 +113,7 @@ impl Question {
     /// The entries of a dictionary, in the first bytes of its chunk, that pass.
     fn ask(&self, chunk: &[u8], unit: &Unit) -> Option<Passing> {
         let meta = unit.file.chunk(unit.row_group, self.leaf);
-        let pages = walk(chunk, meta, 0).ok()?;
+        let pages = walk(chunk, meta, 0).ok().filter(|pages| pages.dictionary.is_some())?;
         let data_type = self.schema.field(0).data_type();
         let found = entries(chunk, &pages, meta, (&self.conversion, data_type)).ok()?;
         // NULL behind the last of them.

@@ -252,20 +252,21 @@ impl Units {
         // A reader that gets one more than its share is better than one that gets a second turn.
         let most = (share + largest.saturating_sub(1)).max(LEAST_TOGETHER).min(limits.most_rows);
         let mut all: Vec<Self> = Vec::new();
-        let mut bytes = 0;
+        // Of the last of them.
+        let (mut rows, mut bytes) = (0, 0);
         for unit in units {
-            let more = unit.bytes();
+            let (more_rows, more) = (unit.rows(), unit.bytes());
             let fits = |last: &Self| {
-                Arc::ptr_eq(last.file(), &unit.file) && last.rows() + unit.rows() <= most && bytes + more <= MOST_BYTES
+                Arc::ptr_eq(last.file(), &unit.file) && rows + more_rows <= most && bytes + more <= MOST_BYTES
             };
             match all.last_mut().filter(|last| fits(last)) {
                 Some(last) => {
                     last.0.push(unit);
-                    bytes += more;
+                    (rows, bytes) = (rows + more_rows, bytes + more);
                 }
                 None => {
                     all.push(Self(vec![unit]));
-                    bytes = more;
+                    (rows, bytes) = (more_rows, more);
                 }
             }
         }

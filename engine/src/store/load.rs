@@ -51,6 +51,8 @@ use crate::workers::off_workers;
 const CHUNK_ROWS: usize = 1 << 17;
 const UNIT_ROWS: usize = 1 << 18;
 const DEVICE_ROWS: usize = 1 << 21;
+/// However little pinned memory there is.
+const LEAST_ROWS: u64 = 1 << 13;
 
 /// A column to be read.
 #[derive(Debug, Clone)]
@@ -269,13 +271,15 @@ impl Loading {
     ) -> Result<Vec<Chunk>, Stopped> {
         let mut chunks = Vec::new();
         let decodes = self.on_device.iter().any(|column| column.load(Ordering::Relaxed)) && units.has_device_form();
+        let host_rows = UNIT_ROWS.min(self.unit_rows) as u64;
+        let mut most = if decodes { self.unit_rows as u64 } else { host_rows };
         let pinned = decodes.then_some(&self.context.engine.pinned);
         let mut read = units.read(&self.room, pinned).await.map_err(Failure::Input)?;
         let mut held = self.context.host_memory("load");
         let (mut first, mut wrong) = (0, read.as_ref().is_err());
         let mut may_be_on_device = true;
         while let (Ok(read), true, false) = (&mut read, first < units.rows(), wrong) {
-            let rows = (units.rows() - first).min(self.unit_rows as u64) as usize;
+            let rows = (units.rows() - first).min(most) as usize;
             // It is about to be here, whatever others hold.
             held.grow(read.iter().map(Chunks::bytes).sum());
             let parts = units.parts(first, rows as u64);
@@ -288,7 +292,14 @@ impl Loading {
             match decoded {
                 Ok((columns, specs)) => {
                     held.grow(columns.host.iter().flatten().map(Decoded::bytes).sum());
-                    match self.put(&decoding, &columns, &specs, stream).await? {
+                    let put = match self.put(&decoding, &columns, &specs, stream).await {
+                        Err(Stopped::Failed(failure)) if is_short(&failure, &columns, rows) => {
+                            most = (rows as u64 / 2).max(LEAST_ROWS).min(host_rows);
+                            Put::Refused(Refused::default())
+                        }
+                        put => put?,
+                    };
+                    match put {
                         Put::Done(chunk) => {
                             chunks.push(chunk);
                             first += rows as u64;
@@ -297,6 +308,9 @@ impl Loading {
                         Put::Refused(refused) => {
                             refused.columns.iter().for_each(|at| self.on_device[*at].store(false, Ordering::Relaxed));
                             may_be_on_device = !refused.columns.is_empty();
+                            if !may_be_on_device {
+                                most = most.min(host_rows);
+                            }
                         }
                     }
                 }
@@ -650,6 +664,15 @@ pub(super) fn readers(context: &RunContext) -> usize {
 enum Either {
     Host(Decoded),
     Device(DeviceColumn),
+}
+
+/// True if rows may well find room once the host decodes them, and fewer of them at once.
+fn is_short(failure: &Failure, columns: &Columns, rows: usize) -> bool {
+    let device = !columns.device.is_empty();
+    match failure {
+        Failure::Pinned(_) => device || rows as u64 > LEAST_ROWS,
+        failure => failure.is_out_of_memory() && device,
+    }
 }
 
 /// What is true of numbers that the device has decoded.

@@ -9,7 +9,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use millpond::datafusion::arrow::array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringArray};
+use millpond::datafusion::arrow::array::{
+    ArrayRef, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+};
 use millpond::datafusion::arrow::compute::cast;
 use millpond::datafusion::arrow::datatypes::DataType;
 use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -512,13 +514,33 @@ async fn a_column_goes_up_as_the_file_has_it_or_as_it_is_stored() {
     let rows = 200_000_i64;
     let column = |of: &dyn Fn(i64) -> i64| Arc::new((0..rows).map(of).collect::<Int64Array>()) as ArrayRef;
     let hash = |row: i64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64).rotate_left(31);
+    let money = (0..rows).map(|row| i128::from(hash(row).rem_euclid(1 << 24))).collect::<Decimal128Array>();
+    let money = money.with_precision_and_scale(15, 2).expect("they fit");
+    let texts = |of: &dyn Fn(i64) -> String| -> ArrayRef {
+        Arc::new((0..rows).map(|row| Some(of(row))).collect::<StringArray>())
+    };
+    let number = "sum(# % 7), max(#)";
+    let text = "count(*) FILTER (WHERE # LIKE '%7%'), count(#)";
+    let long = texts(&|row| format!("{:016x} {:016x}", hash(row), hash(!row)));
     let columns = [
-        ("few", column(&|row| hash(row).rem_euclid(50)), 1),
-        ("many", column(&|row| hash(row).rem_euclid(3000)), 2),
-        ("wide", column(&hash), 8),
-        ("sorted", column(&|row| row / 3), 4),
+        ("few", column(&|row| hash(row).rem_euclid(50)), 1, number),
+        ("many", column(&|row| hash(row).rem_euclid(3000)), 2, number),
+        ("wide", column(&hash), 8, number),
+        ("sorted", column(&|row| row / 3), 4, number),
+        ("double", Arc::new((0..rows).map(|row| hash(row) as f64).collect::<Float64Array>()), 8, "sum(#)"),
+        (
+            "date",
+            Arc::new(Date32Array::from_iter_values((0..rows).map(|row| hash(row).rem_euclid(2500) as i32))),
+            2,
+            "count(*) FILTER (WHERE # > DATE '1972-01-01')",
+        ),
+        ("money", Arc::new(money), 4, "sum(#), max(#)"),
+        // Codes of 32 bits, while rows are fed: how many there will be is not known.
+        ("word", texts(&|row| format!("word {}", hash(row).rem_euclid(200))), 4, text),
+        // Offsets and bytes.
+        ("long", long, 4 + 33, text),
     ];
-    let batch = RecordBatch::try_from_iter(columns.iter().map(|(name, array, _)| (*name, Arc::clone(array))));
+    let batch = RecordBatch::try_from_iter(columns.iter().map(|(name, array, ..)| (*name, Arc::clone(array))));
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
     write(&path, &[batch.expect("columns")], properties.set_max_row_group_row_count(Some(100_000)).build());
     let footer = SerializedFileReader::new(fs::File::open(&path).expect("the file")).expect("a footer");
@@ -527,10 +549,10 @@ async fn a_column_goes_up_as_the_file_has_it_or_as_it_is_stored() {
     };
     let sim = over(DeviceChoice::Sim, &path).await;
     set(&sim, "millpond.cache = off").await;
-    for (index, (name, _, width)) in columns.iter().enumerate() {
+    for (index, (name, _, width, question)) in columns.iter().enumerate() {
         for (decoder, bytes) in [("host", rows as u64 * width), ("device", compressed(index))] {
             set(&sim, &format!("millpond.parquet_decoder = {decoder}")).await;
-            let up = run(&sim, &format!("SELECT sum({name} % 7), max({name}) FROM t")).await.1.report.uploaded_bytes;
+            let up = run(&sim, &format!("SELECT {} FROM t", question.replace('#', name))).await.1.report.uploaded_bytes;
             assert!(up <= bytes + bytes / 20 + 4096, "{name}, {decoder}: {up} bytes up for {bytes}");
             assert!(up > bytes / 2, "{name}, {decoder}: {up} bytes up for {bytes}");
         }

@@ -34,10 +34,8 @@ impl Sending {
         turn: &Turn<'_>,
     ) -> Result<Sent, Failure> {
         match self.decode_in_turn(decoding, columns, turn.stream()).await {
-            // Nothing has been launched. Pages may be larger than all of pinned memory: the host decodes them piece by piece.
-            Err(failure) if failure.is_out_of_memory() || matches!(failure, Failure::Pinned(_)) => {
-                Ok(Sent::No(Refused::default()))
-            }
+            // Nothing has come of it: what runs out of memory once there are effects says so.
+            Err(failure) if failure.is_out_of_memory() => Ok(Sent::No(Refused::default())),
             sent => sent,
         }
     }
@@ -56,11 +54,14 @@ impl Sending {
             (*spec, low.unwrap_or(0))
         });
         let specs: Vec<Spec> = specs.collect();
-        let up = match decoding.up(self.run(), columns, &specs, (stream, false)).await? {
-            Up::Yes(up) => up,
-            Up::No(refused) if refused.lied => return Err(Failure::Ranges),
-            Up::No(refused) => return Ok(Sent::No(refused)),
-            Up::Unpin => return Ok(Sent::Unpin),
+        let up = match decoding.up(self.run(), columns, &specs, (stream, false)).await {
+            Ok(Up::Yes(up)) => up,
+            Ok(Up::No(refused)) if refused.lied => return Err(Failure::Ranges),
+            Ok(Up::No(refused)) => return Ok(Sent::No(refused)),
+            Ok(Up::Unpin) => return Ok(Sent::Unpin),
+            // Pages may be larger than all of pinned memory: the host decodes them piece by piece.
+            Err(Failure::Pinned(_)) => return Ok(Sent::No(Refused::default())),
+            Err(failure) => return Err(failure),
         };
         let input = ExtentInput { rows: ExtentRows::Known(rows), columns: up.inputs };
         self.process(input, (up.buffer, up.promise), stream).await?;

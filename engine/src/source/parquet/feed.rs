@@ -223,6 +223,8 @@ impl Feeding {
             };
             if let Sent::Unpin = sent_up {
                 chunks.iter_mut().for_each(|chunks| chunks.unpin(&self.room));
+                held.free();
+                held.grow(bytes);
                 continue;
             }
             MetricBuilder::new(&self.sending.metrics).global_counter("output_rows").add(rows);
