@@ -16,12 +16,14 @@ pub mod alu;
 mod fault;
 mod footprint;
 mod heap;
+mod history;
 mod image;
 mod launch;
 mod load;
 mod machine;
 mod op;
 mod order;
+mod random;
 mod shadow;
 
 pub use fault::{Fault, FaultKind};

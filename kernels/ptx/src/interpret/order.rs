@@ -8,6 +8,8 @@
 //!            know lies in their views.
 //! Releases   leave the releasing thread's view at the address (a message). Read-modify-writes carry older messages on.
 //! Acquires   take the message into the reader's view. A relaxed read takes it on approval, until a fence.
+//! Fences     of two `fence.sc` the second knows what the first did, although no message tells it. That holds old values off
+//!            (see `history`); a race stays one, for the fences might have come the other way round.
 //! Shuffles   votes and matches order nothing, as PTX says; `bar.warp.sync` does.
 
 use std::collections::HashMap;
@@ -111,6 +113,8 @@ pub(super) struct View {
 }
 
 const WHOLE_BLOCK: u64 = 0;
+/// In a key: known by the order of two `fence.sc` alone.
+const BY_FENCE: u64 = 1 << 63;
 
 fn warp_key(block: u32, warp: u32) -> u64 {
     u64::from(block) << 12 | u64::from(warp + 1)
@@ -144,6 +148,34 @@ impl View {
             Some(lane) => self.clock(thread_key(block, epoch.warp() << 5 | lane)) >= clock,
             None => (0..32).any(|lane| self.clock(thread_key(block, epoch.warp() << 5 | lane)) >= clock),
         }
+    }
+
+    /// The same, counting the order of fences.
+    fn knows(&self, epoch: Epoch) -> bool {
+        self.covers(epoch, 0) || self.clock(BY_FENCE | u64::from(epoch.block()) << 12) >= epoch.clock()
+    }
+
+    /// Whether it knows anything that a block did at this clock or later.
+    fn knows_of(&self, block: u32, clock: u32) -> bool {
+        [0, BY_FENCE].into_iter().any(|how| {
+            let first = how | u64::from(block) << 12;
+            let from = self.entries.partition_point(|entry| entry.0 < first);
+            self.entries[from..].iter().take_while(|entry| entry.0 < first + (1 << 12)).any(|entry| entry.1 >= clock)
+        })
+    }
+
+    /// What a later `fence.sc` knows of this view: whole blocks, for the view of all fences must stay small.
+    pub fn by_fence(&self) -> View {
+        let mut entries: Vec<(u64, u32)> = Vec::new();
+        let keys = self.entries.iter().map(|&(key, clock)| (BY_FENCE | key >> 12 << 12, clock));
+        entries.extend(keys);
+        entries.sort_unstable();
+        entries.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            kept.1 = if same { kept.1.max(later.1) } else { kept.1 };
+            same
+        });
+        View { entries }
     }
 
     fn includes(&self, other: &View) -> bool {
@@ -279,6 +311,25 @@ impl Observer<'_> {
             None => false,
         }
     }
+
+    /// A strong access of a lane, now.
+    pub fn epoch(&self, lane: u32) -> Epoch {
+        Epoch::new(self.block, self.warp, lane, ONE_LANE, self.clock)
+    }
+
+    fn view(&self, lane: u32) -> Option<&View> {
+        self.views.and_then(|views| views.known[lane as usize].as_deref())
+    }
+
+    /// Whether the earlier access of one lane happened before `lane` gets here, counting the order of fences.
+    pub fn knows(&self, earlier: Epoch, lane: u32) -> bool {
+        self.ordered(earlier, 0, lane) || self.view(lane).is_some_and(|view| view.knows(earlier))
+    }
+
+    /// Whether `lane` has learned anything that another block did at this clock or later.
+    pub fn knows_of(&self, block: u32, clock: u32, lane: u32) -> bool {
+        self.view(lane).is_some_and(|view| view.knows_of(block, clock))
+    }
 }
 
 /// Entries that tell of lanes and warps, for barriers that only some take part in.
@@ -318,5 +369,15 @@ mod tests {
         let other = Rc::new(View::of(vec![(thread_key(2, 0), 5)]));
         let both = join(&Some(view.clone()), &Some(other)).unwrap();
         assert!(both.covers(Epoch::new(2, 0, 0, ONE_LANE, 5), 0) && both.includes(&view));
+    }
+
+    #[test]
+    fn what_fences_tell_is_known_and_orders_no_accesses() {
+        let mut mark = Mark { block: 3, thread: 40, clock: 9, full: 4, sync: 6, ..Mark::default() };
+        let view = mark.tell().by_fence();
+        let at = |clock| Epoch::new(3, 1, 8, ONE_LANE, clock);
+        assert!(view.knows(at(9)) && !view.knows(at(10)) && !view.covers(at(1), 0));
+        assert!(view.knows_of(3, 9) && !view.knows_of(3, 10) && !view.knows_of(2, 1));
+        assert_eq!(view.by_fence(), view);
     }
 }

@@ -8,6 +8,7 @@ mod calls;
 mod device;
 mod faults;
 mod lanes;
+mod litmus;
 mod memory;
 mod mutants;
 mod order;

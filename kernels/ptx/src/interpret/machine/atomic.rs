@@ -13,6 +13,7 @@ use super::region::{Doing, misaligned};
 use super::strong::key;
 use super::warp::{Group, Warp, lanes_of};
 use super::{FaultKind, Machine, Trouble};
+use crate::interpret::history::{Held, Place};
 use crate::interpret::op::{Atomic, AtomicKind, MemorySpace, SINK, Scope};
 
 impl Machine<'_> {
@@ -52,7 +53,7 @@ impl Machine<'_> {
                 return Err(misaligned(address, size as u64, lane as u32, Doing::Update, self.heap.find(address)));
             }
             let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);
-            let (old, new) = {
+            let (old, new, writer) = {
                 let mut region = if in_shared {
                     self.shared_region(common)
                 } else {
@@ -60,17 +61,27 @@ impl Machine<'_> {
                 };
                 let offset = region.check(address, size as u64, size as u64, lane as u32, Doing::Update)?;
                 region.check_written(offset, size, size as u64, lane as u32, size as u64)?;
-                region.touch_strong(&coordinates, (offset, size, lane as u32), (true, true), scope, &observer)?;
+                let place = (offset, size, lane as u32);
+                let writer = region.touch_strong(&coordinates, place, (true, true), scope, &observer)?;
                 let old = get(region.bytes, offset, size);
                 let new = apply(atomic.kind, size, old, operands[lane], seconds[lane], in_shared);
                 put(region.bytes, offset, size, new);
-                (old, new)
+                (old, new, writer)
             };
             changed |= old != get(&new.to_le_bytes(), 0, size);
             let key = key(in_shared, number, address);
             self.take_message(warp, key, number, lane, atomic.strength.acquire);
             let failed =
                 atomic.kind == AtomicKind::CompareSwap && old != operands[lane] & (u64::MAX >> (64 - size * 8));
+            if self.is_weak(in_shared, scope) {
+                let (place, before) = (Place { address, bytes: size }, Held { bits: old, writer });
+                if failed {
+                    let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);
+                    self.histories.saw_newest(place, &before, &observer);
+                } else {
+                    self.keep_older(common, warp, lane, place, Some(before), new);
+                }
+            }
             if !failed {
                 self.leave_message(common, warp, key, lane, atomic.strength, true);
             }

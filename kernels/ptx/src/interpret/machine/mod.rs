@@ -21,12 +21,15 @@ mod warp;
 
 use super::alu::Row;
 use super::heap::{AllocationInfo, Heap};
+use super::history::Histories;
 use super::image::{Image, Kernel};
 use super::op::Relocation;
-use super::order::Messages;
+use super::order::{Messages, View};
+use super::random::Random;
 use super::shadow::Shadow;
 use super::{Fault, FaultKind, Footprint, Launch, Options, Report};
 use block::{Block, Turn};
+use std::rc::Rc;
 
 /// The generic address space below [`Heap::LOWEST`].
 pub(super) const SHARED_WINDOW: u64 = 0x0100_0000;
@@ -54,6 +57,10 @@ pub(super) struct Machine<'a> {
     /// By the heap's slots.
     pub tracks: Vec<Track>,
     pub messages: Messages,
+    /// Older values of global memory, where a seed chooses and races are looked for.
+    pub histories: Histories,
+    /// What the next `fence.sc` knows.
+    pub fenced: Option<Rc<View>>,
     pub random: Random,
     pub warp_instructions: u64,
     pub lane_instructions: u64,
@@ -83,37 +90,6 @@ pub(super) struct Trouble {
 impl Trouble {
     pub fn new(kind: FaultKind, lane: u32, message: impl Into<String>) -> Box<Trouble> {
         Box::new(Trouble { kind, lane, address: None, allocation: None, message: message.into() })
-    }
-}
-
-/// A small generator (splitmix64), so that a seed means the same schedule everywhere.
-#[derive(Debug, Clone)]
-pub(super) struct Random {
-    state: u64,
-    pub on: bool,
-}
-
-impl Random {
-    fn new(seed: Option<u64>) -> Random {
-        Random { state: seed.unwrap_or(0), on: seed.is_some() }
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// Mostly short, sometimes long: 1 up to about 2^`most`.
-    pub fn span(&mut self, most: u64) -> u64 {
-        let bits = self.below(most + 1);
-        1 + self.below(1 << bits)
     }
 }
 
@@ -231,6 +207,8 @@ impl<'a> Machine<'a> {
             hints: vec![0; image.steps.len()],
             tracks,
             messages: Messages::default(),
+            histories: Histories::default(),
+            fenced: None,
             random: Random::new(options.seed),
             warp_instructions: 0,
             lane_instructions: 0,

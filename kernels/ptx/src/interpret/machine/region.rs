@@ -13,7 +13,7 @@ use crate::interpret::Footprint;
 use crate::interpret::footprint::SECTOR_BYTES;
 use crate::interpret::heap::{AllocationInfo, Heap, first_clear, set_bits};
 use crate::interpret::op::Scope;
-use crate::interpret::order::Observer;
+use crate::interpret::order::{Epoch, Observer};
 use crate::interpret::shadow::{Conflict, Shadow};
 
 /// A memory that lanes share, for one access.
@@ -177,7 +177,7 @@ impl Region<'_> {
         trouble
     }
 
-    /// A strong access of one lane.
+    /// A strong access of one lane. Gives the last strong write before, as `Shadow::strong` does.
     pub fn touch_strong(
         &mut self,
         machine: &Coordinates,
@@ -185,15 +185,16 @@ impl Region<'_> {
         (reads, writes): (bool, bool),
         scope: Scope,
         observer: &Observer<'_>,
-    ) -> Result<(), Box<Trouble>> {
+    ) -> Result<Epoch, Box<Trouble>> {
         self.mark_footprint(offset, bytes, Doing::Update);
-        if let Some(shadow) = &mut self.shadow {
-            let result = shadow.strong(offset, bytes, lane, (reads, writes), scope == Scope::Block, observer);
-            if let Err(conflict) = result {
-                return Err(self.race(machine, conflict, observer, "strong access"));
-            }
-        }
-        Ok(())
+        let Some(shadow) = &mut self.shadow else { return Ok(Epoch::NONE) };
+        let result = shadow.strong(offset, bytes, lane, (reads, writes), scope == Scope::Block, observer);
+        result.map_err(|conflict| self.race(machine, conflict, observer, "strong access"))
+    }
+
+    /// Whether all these bytes were written.
+    pub fn is_written(&self, offset: usize, len: usize) -> bool {
+        first_clear(self.written, offset, len).is_none()
     }
 }
 

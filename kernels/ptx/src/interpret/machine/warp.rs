@@ -314,7 +314,7 @@ impl Warp {
         let rest = group.mask & !active;
         match op {
             Op::Atomic(atomic) => machine.atomic(common, self, atomic, group, active)?,
-            Op::Fence { scope } => machine.fence(common, self, *scope, active)?,
+            Op::Fence { scope, sequential } => machine.fence(common, self, (*scope, *sequential), active)?,
             Op::Move { to, from } => {
                 let row = *from.row(&self.registers[group.frame..], &machine.constants);
                 blend(&mut self.registers[group.frame + *to as usize], &row, active);
