@@ -1,4 +1,4 @@
-//! Read-modify-writes, lane after lane in the order of lanes.
+//! Read-modify-writes, lane after lane: in the order of lanes, or with a seed in any.
 //!
 //!   atom.add.u32 %r1, [%rd1], 1;     memory 7   ─►   lane 0 gets 7, lane 1 gets 8, …   memory 39
 //!
@@ -11,7 +11,7 @@ use super::block::Common;
 use super::memory::{get, put};
 use super::region::{Doing, misaligned};
 use super::strong::key;
-use super::warp::{Group, Warp, lanes_of};
+use super::warp::{Group, Warp};
 use super::{FaultKind, Machine, Trouble};
 use crate::interpret::history::{Held, Place};
 use crate::interpret::op::{Atomic, AtomicKind, MemorySpace, SINK, Scope};
@@ -45,7 +45,7 @@ impl Machine<'_> {
         let operands = *atomic.operand.row(&warp.registers[group.frame..], &self.constants);
         let seconds = *atomic.second.row(&warp.registers[group.frame..], &self.constants);
         let mut changed = false;
-        for lane in lanes_of(mask) {
+        for lane in self.in_some_order(mask) {
             let in_shared = shared >> lane & 1 == 1;
             let address = addresses[lane];
             let number = common.number;

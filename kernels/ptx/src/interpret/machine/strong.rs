@@ -70,6 +70,22 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// The lanes of a mask as they reach memory: PTX gives those of one instruction no order, so a seed draws one.
+    pub(super) fn in_some_order(&mut self, mask: u32) -> impl Iterator<Item = usize> + use<> {
+        let mut lanes = [0; 32];
+        let mut count = 0;
+        for lane in lanes_of(mask) {
+            lanes[count] = lane as u8;
+            count += 1;
+        }
+        if self.random.on {
+            for last in (1..count).rev() {
+                lanes.swap(last, self.random.below(last as u64 + 1) as usize);
+            }
+        }
+        lanes.into_iter().take(count).map(usize::from)
+    }
+
     /// Whether loads may return older values: where a seed chooses, and where it is known who knows what. Within a block they
     /// never do.
     pub(super) fn is_weak(&self, shared: bool, scope: Scope) -> bool {
@@ -92,8 +108,9 @@ impl Machine<'_> {
         let unit = u64::from(access.size) * u64::from(access.count);
         let scope = access.strength.scope.unwrap_or(Scope::Device);
         let weak = self.is_weak(shared, scope);
+        let lanes = self.in_some_order(mask);
         let constants = std::mem::take(&mut self.constants);
-        for lane in lanes_of(mask) {
+        for lane in lanes {
             let (number, address) = (common.number, addresses[lane]);
             let (block, clock, full) = (common.number & 0xFF_FFFF, common.clock, common.full);
             let change = {
