@@ -20,6 +20,8 @@ pub struct Launch<'a> {
 pub struct Options {
     /// Chooses which block and warp moves next, and for how long. `None`: one fixed order.
     pub seed: Option<u64>,
+    /// Blocks that a device holds at once: the others start when some have ended.
+    pub resident_blocks: u32,
     /// Instructions of warps after which a launch counts as runaway.
     pub max_warp_instructions: u64,
     /// Instructions of warps in which nothing in memory changed and every warp asked what others have written, or read
@@ -38,8 +40,10 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             seed: None,
+            // As many as four multiprocessors hold.
+            resident_blocks: 128,
             max_warp_instructions: 20_000_000_000,
-            max_idle_instructions: 100_000_000,
+            max_idle_instructions: 20_000_000,
             max_call_depth: 256,
             multiprocessors: 4,
             max_shared_bytes: 227 * 1024,

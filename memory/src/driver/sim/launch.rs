@@ -293,16 +293,18 @@ impl State {
         if threads == 0 {
             return Err(DriverError::new(CALL, DriverCode::INVALID_VALUE).with_detail("thread blocks of 0 threads"));
         }
-        if threads > function.max_threads() {
-            return Ok(0);
-        }
-        let threads = threads.next_multiple_of(32);
-        let shared = function.info().static_shared_bytes.saturating_add(shared_bytes).saturating_add(SHARED_RESERVED);
-        let by_threads = THREADS_PER_MULTIPROCESSOR / threads;
-        let by_registers = REGISTERS_PER_MULTIPROCESSOR / (registers(function.info()).max(16) * threads);
-        let by_shared = SHARED_PER_MULTIPROCESSOR / shared;
-        Ok(by_threads.min(by_registers).min(by_shared).min(BLOCKS_PER_MULTIPROCESSOR))
+        Ok(if threads > function.max_threads() { 0 } else { blocks_held(function.info(), threads, shared_bytes) })
     }
+}
+
+/// How many blocks a multiprocessor holds.
+fn blocks_held(kernel: &KernelInfo, threads: u32, shared_bytes: u32) -> u32 {
+    let threads = threads.next_multiple_of(32);
+    let shared = kernel.static_shared_bytes.saturating_add(shared_bytes).saturating_add(SHARED_RESERVED);
+    let by_threads = THREADS_PER_MULTIPROCESSOR / threads;
+    let by_registers = REGISTERS_PER_MULTIPROCESSOR / (registers(kernel) * threads);
+    let by_shared = SHARED_PER_MULTIPROCESSOR / shared;
+    by_threads.min(by_registers).min(by_shared).min(BLOCKS_PER_MULTIPROCESSOR)
 }
 
 /// An assembler allocates far fewer registers than PTX declares; this is a plausible number, the same every time.
@@ -376,15 +378,18 @@ impl State {
     }
 
     pub(super) fn execute_launch(&mut self, device: u32, moment: &Moment, by: &Arc<Submission>, launch: &QueuedLaunch) {
+        let kernel = &launch.loaded.image.kernels()[launch.kernel];
+        let held = blocks_held(kernel, launch.block.iter().product(), launch.shared_bytes);
         let options = interpret::Options {
             seed: launch.seed,
+            // A launch is refused where not even one block fits.
+            resident_blocks: held.max(1) * self.options.multiprocessors.max(1),
             max_warp_instructions: self.options.max_warp_instructions,
             multiprocessors: self.options.multiprocessors,
             max_shared_bytes: SHARED_PER_BLOCK_OPTIN,
             checks: self.options.checks,
             ..interpret::Options::default()
         };
-        let kernel = &launch.loaded.image.kernels()[launch.kernel];
         let run = interpret::Launch {
             kernel: &kernel.name,
             grid: launch.grid,

@@ -6,8 +6,8 @@
 //!
 //! Order      without a seed a block runs as long as it can, and the next starts when one is done or has had its turn. With a
 //!            seed the order of blocks, warps and the length of turns are drawn.
-//! Progress   every resident block gets turns; while none finishes, more blocks are admitted, so that a block may wait for
-//!            any other. A launch in which nothing changes any more is a deadlock.
+//! Progress   every resident block gets turns, and no other does: as on a GPU, blocks that fill the device and wait for one that
+//!            has not started wait for ever. A launch in which nothing changes any more is a deadlock.
 
 mod atomic;
 mod block;
@@ -37,10 +37,8 @@ pub(super) const LOCAL_WINDOW: u64 = 0x0200_0000;
 pub(super) const PARAM_WINDOW: u64 = 0x0400_0000;
 pub(super) const WINDOWS_END: u64 = 0x0500_0000;
 
-/// Blocks that are resident at first, and that are added when none of them finishes.
-const RESIDENT: usize = 64;
-/// Rounds of turns without a finished block after which more are admitted.
-const PATIENT_ROUNDS: u32 = 4;
+/// With a seed the next block to start is drawn from so many.
+const WINDOW: usize = 64;
 /// The longest turn of a block, in instructions of its warps.
 const LONG_TURN: u64 = 1 << 20;
 
@@ -223,14 +221,14 @@ impl<'a> Machine<'a> {
         let mut queue = Admission { next: 0, total, window: Vec::new() };
         let mut resident: Vec<Block> = Vec::new();
         let mut spare: Vec<Block> = Vec::new();
-        let mut allowed = RESIDENT;
-        let mut barren_rounds = 0;
+        let most = self.options.resident_blocks.max(1) as usize;
+        let mut barren = false;
         loop {
             // Without a seed blocks start one by one while each finishes in its turn, and in numbers when they wait.
             let room = match self.random.on {
-                false if barren_rounds == 0 => resident.len().max(1).min(allowed),
-                false => (resident.len() * 2).min(allowed),
-                true => allowed,
+                true => most,
+                false if barren => (resident.len() * 2).min(most),
+                false => resident.len().max(1),
             };
             while resident.len() < room {
                 let Some(number) = queue.take(&mut self.random) else { break };
@@ -247,7 +245,7 @@ impl<'a> Machine<'a> {
             if resident.is_empty() {
                 return Ok(());
             }
-            let mut finished = false;
+            barren = true;
             if self.random.on {
                 for last in (1..resident.len()).rev() {
                     let other = self.random.below(last as u64 + 1) as usize;
@@ -260,32 +258,25 @@ impl<'a> Machine<'a> {
                 match resident[index].turn(self, turn)? {
                     Turn::Finished => {
                         spare.push(resident.swap_remove(index));
-                        finished = true;
+                        barren = false;
                     }
                     Turn::Over => index += 1,
                 }
             }
-            barren_rounds = if finished { 0 } else { barren_rounds + 1 };
-            if barren_rounds > PATIENT_ROUNDS && resident.len() >= allowed {
-                allowed *= 2;
-                barren_rounds = 0;
-            }
             let idle = self.options.max_idle_instructions;
-            let stuck = self.warp_instructions - self.changed_at.max(self.busy_at) > idle;
-            if stuck && (queue.next == total && queue.window.is_empty()) {
-                return Err(resident[0].stuck(
-                    self,
-                    FaultKind::Deadlock,
-                    format!("{idle} instructions changed nothing: every thread waits for another"),
-                ));
+            let Some(first) = resident.first() else { continue };
+            let full = resident.len() >= most || queue.waiting() == 0;
+            if full && self.warp_instructions - self.changed_at.max(self.busy_at) > idle {
+                let waiting = queue.waiting();
+                let mut message = format!("{idle} instructions changed nothing: every thread waits for another");
+                if waiting > 0 {
+                    message += &format!(", and {waiting} blocks for one of the {} that run to end", resident.len());
+                }
+                return Err(first.stuck(self, FaultKind::Deadlock, message));
             }
             if self.warp_instructions > self.options.max_warp_instructions {
                 let most = self.options.max_warp_instructions;
-                return Err(resident[0].stuck(
-                    self,
-                    FaultKind::Runaway,
-                    format!("more than {most} instructions of warps"),
-                ));
+                return Err(first.stuck(self, FaultKind::Runaway, format!("more than {most} instructions of warps")));
             }
         }
     }
@@ -322,6 +313,11 @@ struct Admission {
 }
 
 impl Admission {
+    /// How many have not started.
+    fn waiting(&self) -> usize {
+        (self.total - self.next) as usize + self.window.len()
+    }
+
     fn take(&mut self, random: &mut Random) -> Option<u32> {
         if !random.on {
             let number = self.next;
@@ -330,7 +326,7 @@ impl Admission {
                 number
             });
         }
-        while self.window.len() < RESIDENT && self.next < self.total {
+        while self.window.len() < WINDOW && self.next < self.total {
             self.window.push(self.next);
             self.next += 1;
         }
