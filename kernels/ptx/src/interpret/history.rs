@@ -239,3 +239,82 @@ impl Histories {
         Some(history)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::order::ONE_LANE;
+    use super::*;
+    use std::collections::HashMap;
+
+    /// More blocks and values than are kept, and places that share a slot of the table.
+    const BLOCKS: u32 = 12;
+
+    fn addresses() -> Vec<u64> {
+        let base = 0x7_0000_0000_u64;
+        let same = (1..).map(|n| base + 8 * n).filter(|address| slot(address / 8) == slot(base / 8)).take(2);
+        [base, base + 4, base + 64, base + 128].into_iter().chain(same).collect()
+    }
+
+    fn observer(block: u32, clock: u32) -> Observer<'static> {
+        Observer { block, warp: 0, clock, full: 0, sync: 0, views: None, launch: (0, BLOCKS) }
+    }
+
+    #[test]
+    fn no_block_goes_back_whatever_is_forgotten() {
+        let mut random = Random::new(Some(5));
+        let mut histories = Histories::default();
+        let addresses = addresses();
+        // The n-th value stored is n. By block and address: the newest that the block has seen.
+        let mut held: HashMap<u64, Held> =
+            addresses.iter().map(|&at| (at, Held { bits: 0, writer: Epoch::NONE })).collect();
+        let mut seen: HashMap<(u32, u64), u64> = HashMap::new();
+        let mut older = 0;
+        for clock in 1..40_000 {
+            let block = random.below(BLOCKS.into()) as u32;
+            let address = addresses[random.below(addresses.len() as u64) as usize];
+            let place = Place { address, bytes: 4 };
+            let observer = observer(block, clock);
+            let held = held.get_mut(&address).unwrap();
+            let floor = seen.entry((block, address)).or_default();
+            match random.below(20) {
+                0..5 => {
+                    let writer = Epoch::new(block, 0, 0, ONE_LANE, clock);
+                    let bits = held.bits + 1;
+                    let before = std::mem::replace(held, Held { bits, writer });
+                    histories.push(place, Some(before), None, bits, writer, &observer);
+                    *floor = bits;
+                }
+                5 => histories.forget(address, 16),
+                // A plain store of somebody who knows of all before it: nobody may find older values afterwards.
+                6 => *held = Held { bits: held.bits, writer: Epoch::NONE },
+                _ => {
+                    let loaded = histories.load(place, held, &observer, 0, &mut random);
+                    older += usize::from(loaded.is_some());
+                    let value = loaded.map_or(held.bits, |loaded| loaded.bits);
+                    assert!((*floor..=held.bits).contains(&value), "{value} after {floor}, of {}", held.bits);
+                    *floor = value;
+                }
+            }
+        }
+        assert!(older > 100, "{older}");
+    }
+
+    #[test]
+    fn a_store_that_is_known_hides_what_it_overwrote() {
+        let place = Place { address: 0x7_0000_0000, bytes: 8 };
+        let writer = |clock| Epoch::new(1, 0, 0, ONE_LANE, clock);
+        let load = |seed, block| {
+            let mut histories = Histories::default();
+            histories.push(place, None, None, 1, writer(1), &observer(1, 1));
+            let held = Held { bits: 1, writer: writer(1) };
+            histories.push(place, Some(held), None, 2, writer(2), &observer(1, 2));
+            let held = Held { bits: 2, writer: writer(2) };
+            let older = histories.load(place, &held, &observer(block, 9), 0, &mut Random::new(Some(seed)));
+            older.map(|older| older.bits)
+        };
+        // Nothing wrote the place before, so there is no older value than 1; and block 1 stored 2 itself.
+        assert!((0..50).all(|seed| load(seed, 1).is_none()));
+        let other: Vec<u64> = (0..50).filter_map(|seed| load(seed, 2)).collect();
+        assert!(other.len() > 3 && other.iter().all(|&bits| bits == 1), "{other:?}");
+    }
+}

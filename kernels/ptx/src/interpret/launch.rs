@@ -1,4 +1,4 @@
-//! One launch: what is asked for, and what came of it.
+//! A launch: what is asked for, and what came of it; and launches that run at the same time.
 
 use super::{Fault, Footprint, Heap, Image, machine};
 
@@ -13,6 +13,15 @@ pub struct Launch<'a> {
     pub params: &'a [u8],
     /// Addresses of the image's module variables, in the order of [`Image::globals`].
     pub globals: &'a [u64],
+}
+
+/// A launch that runs beside others.
+#[derive(Debug, Clone, Copy)]
+pub struct Running<'a> {
+    pub image: &'a Image,
+    pub launch: Launch<'a>,
+    /// Of its blocks so many fill the device, in place of [`Options::resident_blocks`].
+    pub resident_blocks: u32,
 }
 
 /// How to run.
@@ -81,5 +90,21 @@ pub struct Report {
 /// # Errors
 /// The first [`Fault`]. Writes up to that point stay in the heap.
 pub fn run(image: &Image, launch: &Launch<'_>, heap: &mut Heap, options: &Options) -> Result<Report, Box<Fault>> {
-    machine::run(image, launch, heap, options)
+    let running = Running { image, launch: *launch, resident_blocks: options.resident_blocks };
+    let mut reports = run_together(&[running], heap, options).map_err(|(_, fault)| fault)?;
+    Ok(reports.pop().unwrap_or_default())
+}
+
+/// Runs launches to their ends at the same time: their blocks share the device and take turns as the seed draws them, or one
+/// launch after the other without a seed, as far as they do not wait. What two of them touch plainly is not compared: that is
+/// up to whoever knows what orders them. A report for each, in their order.
+///
+/// # Errors
+/// The first [`Fault`], and which launch it is of.
+pub fn run_together(
+    launches: &[Running<'_>],
+    heap: &mut Heap,
+    options: &Options,
+) -> Result<Vec<Report>, (usize, Box<Fault>)> {
+    machine::run(launches, heap, options)
 }

@@ -29,6 +29,8 @@ const SOME_LANE: u32 = 6;
 /// One lane, by a strong access of block scope.
 pub(super) const BLOCK_SCOPE: u32 = 7;
 
+/// The bits of a block's number that an epoch keeps.
+pub(super) const BLOCK_NUMBER: u32 = 0xFF_FFFF;
 /// The last clock: later ones count as this, which can only hide a race.
 const LAST_CLOCK: u32 = (1 << 26) - 1;
 
@@ -40,7 +42,7 @@ impl Epoch {
         Epoch(
             1 | u64::from(shift) << 1
                 | u64::from(warp << 5 | lane & 31) << 4
-                | u64::from(block & 0xFF_FFFF) << 14
+                | u64::from(block & BLOCK_NUMBER) << 14
                 | u64::from(clock.min(LAST_CLOCK)) << 38,
         )
     }
@@ -67,7 +69,7 @@ impl Epoch {
 
     #[inline(always)]
     pub fn block(self) -> u32 {
-        (self.0 >> 14) as u32 & 0xFF_FFFF
+        (self.0 >> 14) as u32 & BLOCK_NUMBER
     }
 
     #[inline(always)]
@@ -290,12 +292,21 @@ pub(super) struct Observer<'a> {
     pub full: u32,
     pub sync: u32,
     pub views: Option<&'a LaneViews>,
+    /// The blocks of its launch: the first, and how many.
+    pub launch: (u32, u32),
 }
 
 impl Observer<'_> {
-    /// Whether the earlier access to a byte of a sector happened before `lane` gets here.
+    /// Whether the earlier access to a byte of a sector is no race with one of `lane`: it happened before, or it is another
+    /// launch's, and what orders those is not known here.
     #[inline]
     pub fn ordered(&self, earlier: Epoch, byte: u32, lane: u32) -> bool {
+        self.happened_before(earlier, byte, lane)
+            || earlier.block().wrapping_sub(self.launch.0) & BLOCK_NUMBER >= self.launch.1
+    }
+
+    #[inline]
+    fn happened_before(&self, earlier: Epoch, byte: u32, lane: u32) -> bool {
         if earlier.block() == self.block {
             if earlier.clock() <= self.full {
                 return true;
@@ -323,7 +334,7 @@ impl Observer<'_> {
 
     /// Whether the earlier access of one lane happened before `lane` gets here, counting the order of fences.
     pub fn knows(&self, earlier: Epoch, lane: u32) -> bool {
-        self.ordered(earlier, 0, lane) || self.view(lane).is_some_and(|view| view.knows(earlier))
+        self.happened_before(earlier, 0, lane) || self.view(lane).is_some_and(|view| view.knows(earlier))
     }
 
     /// Whether `lane` has learned anything that another block did at this clock or later.

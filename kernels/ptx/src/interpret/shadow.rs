@@ -465,6 +465,7 @@ mod tests {
                 full: self.full[b],
                 sync: self.sync[b][w],
                 views: Some(&self.views[b][w]),
+                launch: (0, 2),
             };
             act(&mut self.shadow, &observer)
         }

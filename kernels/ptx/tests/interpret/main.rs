@@ -13,3 +13,4 @@ mod memory;
 mod mutants;
 mod order;
 mod progress;
+mod together;

@@ -42,8 +42,8 @@ impl Machine<'_> {
         let coordinates = self.coordinates();
         let size = usize::from(atomic.size);
         let scope = atomic.strength.scope.unwrap_or(Scope::Device);
-        let operands = *atomic.operand.row(&warp.registers[group.frame..], &self.constants);
-        let seconds = *atomic.second.row(&warp.registers[group.frame..], &self.constants);
+        let operands = *atomic.operand.row(&warp.registers[group.frame..], &self.grid.constants);
+        let seconds = *atomic.second.row(&warp.registers[group.frame..], &self.grid.constants);
         let mut changed = false;
         for lane in self.in_some_order(mask) {
             let in_shared = shared >> lane & 1 == 1;
@@ -94,6 +94,9 @@ impl Machine<'_> {
         }
         if changed {
             self.progress();
+        }
+        if shared != mask {
+            self.may_cut();
         }
         Ok(())
     }

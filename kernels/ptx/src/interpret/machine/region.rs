@@ -8,13 +8,13 @@
 //! Faults  say what was being done, where, and to which allocation.
 
 use super::block::Common;
-use super::{FaultKind, Machine, Track, Trouble};
-use crate::interpret::Footprint;
+use super::{FaultKind, Machine, Trouble};
 use crate::interpret::footprint::SECTOR_BYTES;
 use crate::interpret::heap::{AllocationInfo, Heap, first_clear, set_bits};
 use crate::interpret::op::Scope;
-use crate::interpret::order::{Epoch, Observer};
+use crate::interpret::order::{BLOCK_NUMBER, Epoch, Observer};
 use crate::interpret::shadow::{Conflict, Shadow};
+use crate::interpret::{Footprint, Launch};
 
 /// A memory that lanes share, for one access.
 pub(super) struct Region<'m> {
@@ -217,6 +217,7 @@ pub(super) fn misaligned(
 pub(super) struct Coordinates {
     grid: [u32; 3],
     block: [u32; 3],
+    first_block: u32,
 }
 
 impl Coordinates {
@@ -225,6 +226,7 @@ impl Coordinates {
     }
 
     fn block(&self, number: u32) -> [u32; 3] {
+        let number = number.wrapping_sub(self.first_block) & BLOCK_NUMBER;
         [number % self.grid[0], number / self.grid[0] % self.grid[1], number / self.grid[0] / self.grid[1]]
     }
 }
@@ -240,7 +242,7 @@ impl Machine<'_> {
         lane: u32,
         doing: Doing,
     ) -> Result<Region<'_>, Box<Trouble>> {
-        let hint = self.hints[step as usize];
+        let hint = self.grid.hints[step as usize];
         let fits = |slot: u32, heap: &Heap| {
             let allocation = heap.slot(slot);
             address.wrapping_sub(allocation.base) < allocation.bytes.len() as u64
@@ -250,7 +252,7 @@ impl Machine<'_> {
         } else {
             match self.heap.slot_of(address) {
                 Some(slot) => {
-                    self.hints[step as usize] = slot;
+                    self.grid.hints[step as usize] = slot;
                     slot
                 }
                 None => return Err(self.nowhere(address, bytes, lane, doing)),
@@ -258,23 +260,20 @@ impl Machine<'_> {
         };
         let checks = self.options.checks;
         let allocation = self.heap.slot_mut(slot);
-        let track = &mut self.tracks[slot as usize];
-        if track.footprint.is_none() {
-            *track = Track {
-                footprint: Some(Box::new(Footprint {
-                    base: allocation.base,
-                    len: allocation.bytes.len() as u64,
-                    ..Footprint::default()
-                })),
-                shadow: checks.global_races.then(|| Shadow::new(allocation.bytes.len(), false)),
-            };
+        let footprint = self.grid.footprints[slot as usize].get_or_insert_with(|| {
+            let (base, len) = (allocation.base, allocation.bytes.len() as u64);
+            Box::new(Footprint { base, len, ..Footprint::default() })
+        });
+        let shadow = &mut self.shadows[slot as usize];
+        if checks.global_races && shadow.is_none() {
+            *shadow = Some(Shadow::new(allocation.bytes.len(), false));
         }
         Ok(Region {
             base: allocation.base,
             bytes: &mut allocation.bytes,
             written: &mut allocation.initialised,
-            shadow: track.shadow.as_mut(),
-            footprint: track.footprint.as_deref_mut(),
+            shadow: shadow.as_mut(),
+            footprint: Some(footprint),
             check_written: checks.initialised,
             shared: false,
             step,
@@ -305,6 +304,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn coordinates(&self) -> Coordinates {
-        Coordinates { grid: self.launch.grid, block: self.launch.block }
+        let Launch { grid, block, .. } = self.grid.launch;
+        Coordinates { grid, block, first_block: self.grid.blocks.0 }
     }
 }

@@ -14,7 +14,7 @@ use super::{Machine, Trouble};
 use crate::interpret::alu::Row;
 use crate::interpret::history::{Held, Older, Place};
 use crate::interpret::op::{Access, Scope, Strength};
-use crate::interpret::order::{Mark, Message, Observer, join};
+use crate::interpret::order::{BLOCK_NUMBER, Mark, Message, join};
 use std::rc::Rc;
 
 impl Machine<'_> {
@@ -36,15 +36,14 @@ impl Machine<'_> {
         let weak = self.is_weak(shared, scope);
         for lane in lanes_of(mask) {
             let (number, address) = (common.number, addresses[lane]);
-            let (block, clock, full) = (common.number & 0xFF_FFFF, common.clock, common.full);
             let held = {
+                let Warp { registers, views, index, sync, .. } = &mut *warp;
+                let observer = Warp::observer(*index, *sync, views, common);
                 let mut region = if shared {
                     self.shared_region(common)
                 } else {
                     self.region(group.pc, address, unit, lane as u32, Doing::Read)?
                 };
-                let Warp { registers, views, index, sync, .. } = &mut *warp;
-                let observer = Observer { block, warp: *index, clock, full, sync: *sync, views: views.as_deref() };
                 let offset = region.check(address, unit, unit, lane as u32, Doing::Read)?;
                 region.check_written(offset, unit as usize, unit, lane as u32, unit)?;
                 let place = (offset, unit as usize, lane as u32);
@@ -66,6 +65,9 @@ impl Machine<'_> {
                 None => {}
             }
             self.take_message(warp, key(shared, number, address), number, lane, access.strength.acquire);
+        }
+        if !shared {
+            self.may_cut();
         }
         Ok(())
     }
@@ -109,18 +111,16 @@ impl Machine<'_> {
         let scope = access.strength.scope.unwrap_or(Scope::Device);
         let weak = self.is_weak(shared, scope);
         let lanes = self.in_some_order(mask);
-        let constants = std::mem::take(&mut self.constants);
+        let constants = std::mem::take(&mut self.grid.constants);
         for lane in lanes {
             let (number, address) = (common.number, addresses[lane]);
-            let (block, clock, full) = (common.number & 0xFF_FFFF, common.clock, common.full);
             let change = {
+                let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);
                 let mut region = if shared {
                     self.shared_region(common)
                 } else {
                     self.region(group.pc, address, unit, lane as u32, Doing::Write)?
                 };
-                let observer =
-                    Observer { block, warp: warp.index, clock, full, sync: warp.sync, views: warp.views.as_deref() };
                 let offset = region.check(address, unit, unit, lane as u32, Doing::Write)?;
                 let bytes = unit as usize;
                 let writer =
@@ -142,9 +142,12 @@ impl Machine<'_> {
             }
             self.leave_message(common, warp, key(shared, number, address), lane, access.strength, false);
         }
-        self.constants = constants;
+        self.grid.constants = constants;
         if access.strength.release {
             common.tick();
+        }
+        if !shared {
+            self.may_cut();
         }
         Ok(())
     }
@@ -275,7 +278,7 @@ impl Warp {
     /// What a lane would tell at this moment.
     fn mark(&self, common: &Common, lane: usize, block_scope: bool) -> Mark {
         Mark {
-            block: common.number & 0xFF_FFFF,
+            block: common.number & BLOCK_NUMBER,
             thread: self.index << 5 | lane as u32,
             clock: common.clock,
             full: common.full,
