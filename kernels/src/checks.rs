@@ -37,6 +37,15 @@ pub fn thorough_checks() -> &'static [Check] {
     &THOROUGH
 }
 
+/// How often data that is older than its flag was seen, in one launch without releases and acquires: what
+/// `order/message_passing` forbids with them. Only seeds of the simulated device show it for sure.
+///
+/// # Errors
+/// What the device refuses.
+pub fn relaxed_messages(device: &Device) -> Result<u32, CheckError> {
+    memory_order::relaxed_messages(device)
+}
+
 const THOROUGH: [Check; 2] = [
     Check {
         name: "predicates/all_formulas",

@@ -1,7 +1,8 @@
 //! How many lane-instructions a second does the interpreter run, with every check on?
 //!
 //! Varies   kernel: streaming (three columns, coalesced), narrow (bytes), hash (atomics at random places), shared (a block scan)
-//! Holds    one core, a heap made once, checks on
+//!          how: every check on, the same with a seed (order and values are drawn), no checks
+//! Holds    one core, a heap made once
 //! Reports  lane-instructions per second, printed, and criterion's time per launch
 //! Proof    the output's checksum, compared with plain Rust before anything is timed
 
@@ -141,8 +142,10 @@ fn kernels(c: &mut Criterion) {
     group.sample_size(10);
     for (name, text, out_bytes, proof) in cases {
         let mut case = Case::new(text, rows, out_bytes);
-        for (how, checks) in [("checked", Checks::ALL), ("unchecked", Checks::NONE)] {
-            let options = Options { checks, ..Options::default() };
+        let ways =
+            [("checked", Checks::ALL, None), ("seeded", Checks::ALL, Some(1)), ("unchecked", Checks::NONE, None)];
+        for (how, checks, seed) in ways {
+            let options = Options { checks, seed, ..Options::default() };
             let report = case.launch(&options);
             assert!(proof(&case.words()), "{name} gives wrong answers");
             let mut best = 0.0_f64;

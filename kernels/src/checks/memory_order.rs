@@ -10,7 +10,8 @@
 //! Pairs     blocks 2n and 2n + 1, a thread of one against a thread of another warp of the other, over fresh words each round.
 //! Waits     readers look a bounded number of times: nothing depends on which blocks run at once. Only look-back waits, for
 //!           blocks that have their ticket already.
-//! A pass    proves little, a failure everything: that outcome is forbidden. The simulated device has one order for all.
+//! A pass    proves little, a failure everything: that outcome is forbidden. That such checks can fail, the simulated device
+//!           shows: under a seed it gives relaxed loads old values, and stale messages are counted (`relaxed_messages`).
 
 use millpond_memory::checks::{CheckError, same};
 use millpond_memory::{Device, DeviceBuffer, Kernel};
@@ -110,57 +111,87 @@ fn count_wrong(f: &mut FunctionBuilder, wrong: Reg, when: Reg) {
     f.if_(when, |f| f.reduce(Atomic::Add, Space::Global, Type::U32, wrong, 1u32));
 }
 
+/// How a flag is set and looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flag {
+    Released,
+    ByAtomics,
+    /// It tells nothing of the data, which is relaxed, too.
+    Relaxed,
+}
+
 pub(super) fn message_passing(device: &Device) -> Result<(), CheckError> {
+    for flag in [Flag::Released, Flag::ByAtomics] {
+        let stale = stale_messages(device, flag, Size::of(device).launches)?;
+        same(&format!("the number of flags seen before their data, {flag:?}"), stale, 0)?;
+    }
+    Ok(())
+}
+
+/// How many flags are seen before their data in one launch where nothing forbids it.
+pub(super) fn relaxed_messages(device: &Device) -> Result<u32, CheckError> {
+    stale_messages(device, Flag::Relaxed, 1)
+}
+
+fn stale_messages(device: &Device, how: Flag, launches: u32) -> Result<u32, CheckError> {
     let rig = Rig::new(device)?;
     let size = Size::of(device);
-    for by_atomics in [false, true] {
-        let write = |f: &mut FunctionBuilder, [data, flags, _]: [Reg; 3], at: Reg| {
-            let (data, flag) = (f.element(data, at, 4), f.element(flags, at, 4));
-            let value = f.add(at, 7u32);
-            f.store(Space::Global, Type::U32, data, value);
-            match by_atomics {
-                true => {
-                    f.atomic_with("atom.release.gpu.global", Atomic::Exchange, Type::B32, flag, 1u32);
-                }
-                false => f.store_with("st.release.gpu.global", Type::U32, flag, 1u32),
-            }
-        };
-        let read = |f: &mut FunctionBuilder, [data, flags, wrong]: [Reg; 3], at: Reg| {
-            let (data, flag) = (f.element(data, at, 4), f.element(flags, at, 4));
-            let seen = f.copy(Type::U32, 0u32);
-            let looks = f.copy(Type::U32, 0u32);
-            f.loop_(|f| {
-                let word = match by_atomics {
-                    true => {
-                        f.compare_exchange_with("atom.acquire.gpu.global", Type::B32, flag, 2u32, 2u32).view(Type::U32)
-                    }
-                    false => f.load_with("ld.acquire.gpu.global", Type::U32, flag),
-                };
-                f.assign(seen, word);
-                let found = f.setp(Compare::Ne, seen, 0u32);
-                f.break_if(found);
-                let more = f.add(looks, 1u32);
-                f.assign(looks, more);
-                let enough = f.setp(Compare::Ge, looks, LOOKS);
-                f.break_if(enough);
-            });
-            let found = f.setp(Compare::Ne, seen, 0u32);
-            f.if_(found, |f| {
-                let value = f.load(Space::Global, Type::U32, data);
-                let expected = f.add(at, 7u32);
-                let stale = f.setp(Compare::Ne, value, expected);
-                count_wrong(f, wrong, stale);
-            });
-        };
-        let kernel = load(device, paired("message_passing", size.pairs, write, read))?;
-        let wrong = zeroed(&rig, 4)?;
-        for _ in 0..size.launches {
-            let (data, flags) = (zeroed(&rig, size.words())?, zeroed(&rig, size.words())?);
-            Launch::new(&kernel, size.config()).write(&data).write(&flags).write(&wrong).submit(rig.stream())?;
+    let write = |f: &mut FunctionBuilder, [data, flags, _]: [Reg; 3], at: Reg| {
+        let (data, flag) = (f.element(data, at, 4), f.element(flags, at, 4));
+        let value = f.add(at, 7u32);
+        match how {
+            Flag::Relaxed => f.store_with("st.relaxed.gpu.global", Type::U32, data, value),
+            _ => f.store(Space::Global, Type::U32, data, value),
         }
-        same("the number of flags seen before their data", counted(&rig, &wrong)?, 0)?;
+        match how {
+            Flag::ByAtomics => {
+                f.atomic_with("atom.release.gpu.global", Atomic::Exchange, Type::B32, flag, 1u32);
+            }
+            Flag::Released => f.store_with("st.release.gpu.global", Type::U32, flag, 1u32),
+            Flag::Relaxed => f.store_with("st.relaxed.gpu.global", Type::U32, flag, 1u32),
+        }
+    };
+    let read = |f: &mut FunctionBuilder, [data, flags, wrong]: [Reg; 3], at: Reg| {
+        let (data, flag) = (f.element(data, at, 4), f.element(flags, at, 4));
+        let seen = f.copy(Type::U32, 0u32);
+        let looks = f.copy(Type::U32, 0u32);
+        f.loop_(|f| {
+            let word = match how {
+                Flag::ByAtomics => {
+                    f.compare_exchange_with("atom.acquire.gpu.global", Type::B32, flag, 2u32, 2u32).view(Type::U32)
+                }
+                Flag::Released => f.load_with("ld.acquire.gpu.global", Type::U32, flag),
+                Flag::Relaxed => f.load_with("ld.relaxed.gpu.global", Type::U32, flag),
+            };
+            f.assign(seen, word);
+            let found = f.setp(Compare::Ne, seen, 0u32);
+            f.break_if(found);
+            let more = f.add(looks, 1u32);
+            f.assign(looks, more);
+            let enough = f.setp(Compare::Ge, looks, LOOKS);
+            f.break_if(enough);
+        });
+        let found = f.setp(Compare::Ne, seen, 0u32);
+        f.if_(found, |f| {
+            let value = match how {
+                Flag::Relaxed => f.load_with("ld.relaxed.gpu.global", Type::U32, data),
+                _ => f.load(Space::Global, Type::U32, data),
+            };
+            let expected = f.add(at, 7u32);
+            let stale = f.setp(Compare::Ne, value, expected);
+            count_wrong(f, wrong, stale);
+        });
+    };
+    let kernel = load(device, paired("message_passing", size.pairs, write, read))?;
+    let wrong = zeroed(&rig, 4)?;
+    for _ in 0..launches {
+        let (data, flags) = (zeroed(&rig, size.words())?, zeroed(&rig, size.words())?);
+        Launch::new(&kernel, size.config()).write(&data).write(&flags).write(&wrong).submit(rig.stream())?;
     }
-    rig.base.finish()
+    let stale = counted(&rig, &wrong)?;
+    drop(wrong);
+    rig.base.finish()?;
+    Ok(stale)
 }
 
 pub(super) fn store_buffering(device: &Device) -> Result<(), CheckError> {

@@ -37,6 +37,7 @@ mod sim_hand_over;
 mod sim_ipc;
 mod sim_launch;
 mod sim_lazy;
+mod sim_overlap;
 mod sim_pool;
 mod sim_pools;
 mod sim_refusals;

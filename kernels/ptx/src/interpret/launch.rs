@@ -1,4 +1,4 @@
-//! One launch: what is asked for, and what came of it.
+//! A launch: what is asked for, and what came of it; and launches that run at the same time.
 
 use super::{Fault, Footprint, Heap, Image, machine};
 
@@ -15,11 +15,22 @@ pub struct Launch<'a> {
     pub globals: &'a [u64],
 }
 
+/// A launch that runs beside others.
+#[derive(Debug, Clone, Copy)]
+pub struct Running<'a> {
+    pub image: &'a Image,
+    pub launch: Launch<'a>,
+    /// Of its blocks so many fill the device, in place of [`Options::resident_blocks`].
+    pub resident_blocks: u32,
+}
+
 /// How to run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Chooses which block and warp moves next, and for how long. `None`: one fixed order.
     pub seed: Option<u64>,
+    /// Blocks that a device holds at once: the others start when some have ended.
+    pub resident_blocks: u32,
     /// Instructions of warps after which a launch counts as runaway.
     pub max_warp_instructions: u64,
     /// Instructions of warps in which nothing in memory changed and every warp asked what others have written, or read
@@ -38,8 +49,10 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             seed: None,
+            // As many as four multiprocessors hold.
+            resident_blocks: 128,
             max_warp_instructions: 20_000_000_000,
-            max_idle_instructions: 100_000_000,
+            max_idle_instructions: 20_000_000,
             max_call_depth: 256,
             multiprocessors: 4,
             max_shared_bytes: 227 * 1024,
@@ -77,5 +90,21 @@ pub struct Report {
 /// # Errors
 /// The first [`Fault`]. Writes up to that point stay in the heap.
 pub fn run(image: &Image, launch: &Launch<'_>, heap: &mut Heap, options: &Options) -> Result<Report, Box<Fault>> {
-    machine::run(image, launch, heap, options)
+    let running = Running { image, launch: *launch, resident_blocks: options.resident_blocks };
+    let mut reports = run_together(&[running], heap, options).map_err(|(_, fault)| fault)?;
+    Ok(reports.pop().unwrap_or_default())
+}
+
+/// Runs launches to their ends at the same time: their blocks share the device and take turns as the seed draws them, or one
+/// launch after the other without a seed, as far as they do not wait. What two of them touch plainly is not compared: that is
+/// up to whoever knows what orders them. A report for each, in their order.
+///
+/// # Errors
+/// The first [`Fault`], and which launch it is of.
+pub fn run_together(
+    launches: &[Running<'_>],
+    heap: &mut Heap,
+    options: &Options,
+) -> Result<Vec<Report>, (usize, Box<Fault>)> {
+    machine::run(launches, heap, options)
 }

@@ -29,6 +29,8 @@ pub(super) enum Op {
     Atomic(Box<Atomic>),
     Fence {
         scope: Scope,
+        /// `fence.sc` and `membar`: all of them have one order.
+        sequential: bool,
     },
     /// A move of an address that differs from frame to frame, or of a plain row.
     Move {

@@ -8,6 +8,8 @@
 //!            know lies in their views.
 //! Releases   leave the releasing thread's view at the address (a message). Read-modify-writes carry older messages on.
 //! Acquires   take the message into the reader's view. A relaxed read takes it on approval, until a fence.
+//! Fences     of two `fence.sc` the second knows what the first did, although no message tells it. That holds old values off
+//!            (see `history`); a race stays one, for the fences might have come the other way round.
 //! Shuffles   votes and matches order nothing, as PTX says; `bar.warp.sync` does.
 
 use std::collections::HashMap;
@@ -27,6 +29,8 @@ const SOME_LANE: u32 = 6;
 /// One lane, by a strong access of block scope.
 pub(super) const BLOCK_SCOPE: u32 = 7;
 
+/// The bits of a block's number that an epoch keeps.
+pub(super) const BLOCK_NUMBER: u32 = 0xFF_FFFF;
 /// The last clock: later ones count as this, which can only hide a race.
 const LAST_CLOCK: u32 = (1 << 26) - 1;
 
@@ -38,7 +42,7 @@ impl Epoch {
         Epoch(
             1 | u64::from(shift) << 1
                 | u64::from(warp << 5 | lane & 31) << 4
-                | u64::from(block & 0xFF_FFFF) << 14
+                | u64::from(block & BLOCK_NUMBER) << 14
                 | u64::from(clock.min(LAST_CLOCK)) << 38,
         )
     }
@@ -65,7 +69,7 @@ impl Epoch {
 
     #[inline(always)]
     pub fn block(self) -> u32 {
-        (self.0 >> 14) as u32 & 0xFF_FFFF
+        (self.0 >> 14) as u32 & BLOCK_NUMBER
     }
 
     #[inline(always)]
@@ -111,6 +115,8 @@ pub(super) struct View {
 }
 
 const WHOLE_BLOCK: u64 = 0;
+/// In a key: known by the order of two `fence.sc` alone.
+const BY_FENCE: u64 = 1 << 63;
 
 fn warp_key(block: u32, warp: u32) -> u64 {
     u64::from(block) << 12 | u64::from(warp + 1)
@@ -144,6 +150,34 @@ impl View {
             Some(lane) => self.clock(thread_key(block, epoch.warp() << 5 | lane)) >= clock,
             None => (0..32).any(|lane| self.clock(thread_key(block, epoch.warp() << 5 | lane)) >= clock),
         }
+    }
+
+    /// The same, counting the order of fences.
+    fn knows(&self, epoch: Epoch) -> bool {
+        self.covers(epoch, 0) || self.clock(BY_FENCE | u64::from(epoch.block()) << 12) >= epoch.clock()
+    }
+
+    /// Whether it knows anything that a block did at this clock or later.
+    fn knows_of(&self, block: u32, clock: u32) -> bool {
+        [0, BY_FENCE].into_iter().any(|how| {
+            let first = how | u64::from(block) << 12;
+            let from = self.entries.partition_point(|entry| entry.0 < first);
+            self.entries[from..].iter().take_while(|entry| entry.0 < first + (1 << 12)).any(|entry| entry.1 >= clock)
+        })
+    }
+
+    /// What a later `fence.sc` knows of this view: whole blocks, for the view of all fences must stay small.
+    pub fn by_fence(&self) -> View {
+        let mut entries: Vec<(u64, u32)> = Vec::new();
+        let keys = self.entries.iter().map(|&(key, clock)| (BY_FENCE | key >> 12 << 12, clock));
+        entries.extend(keys);
+        entries.sort_unstable();
+        entries.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            kept.1 = if same { kept.1.max(later.1) } else { kept.1 };
+            same
+        });
+        View { entries }
     }
 
     fn includes(&self, other: &View) -> bool {
@@ -258,12 +292,21 @@ pub(super) struct Observer<'a> {
     pub full: u32,
     pub sync: u32,
     pub views: Option<&'a LaneViews>,
+    /// The blocks of its launch: the first, and how many.
+    pub launch: (u32, u32),
 }
 
 impl Observer<'_> {
-    /// Whether the earlier access to a byte of a sector happened before `lane` gets here.
+    /// Whether the earlier access to a byte of a sector is no race with one of `lane`: it happened before, or it is another
+    /// launch's, and what orders those is not known here.
     #[inline]
     pub fn ordered(&self, earlier: Epoch, byte: u32, lane: u32) -> bool {
+        self.happened_before(earlier, byte, lane)
+            || earlier.block().wrapping_sub(self.launch.0) & BLOCK_NUMBER >= self.launch.1
+    }
+
+    #[inline]
+    fn happened_before(&self, earlier: Epoch, byte: u32, lane: u32) -> bool {
         if earlier.block() == self.block {
             if earlier.clock() <= self.full {
                 return true;
@@ -278,6 +321,25 @@ impl Observer<'_> {
             Some(views) => views.known[lane as usize].as_ref().is_some_and(|view| view.covers(earlier, byte)),
             None => false,
         }
+    }
+
+    /// A strong access of a lane, now.
+    pub fn epoch(&self, lane: u32) -> Epoch {
+        Epoch::new(self.block, self.warp, lane, ONE_LANE, self.clock)
+    }
+
+    fn view(&self, lane: u32) -> Option<&View> {
+        self.views.and_then(|views| views.known[lane as usize].as_deref())
+    }
+
+    /// Whether the earlier access of one lane happened before `lane` gets here, counting the order of fences.
+    pub fn knows(&self, earlier: Epoch, lane: u32) -> bool {
+        self.happened_before(earlier, 0, lane) || self.view(lane).is_some_and(|view| view.knows(earlier))
+    }
+
+    /// Whether `lane` has learned anything that another block did at this clock or later.
+    pub fn knows_of(&self, block: u32, clock: u32, lane: u32) -> bool {
+        self.view(lane).is_some_and(|view| view.knows_of(block, clock))
     }
 }
 
@@ -318,5 +380,15 @@ mod tests {
         let other = Rc::new(View::of(vec![(thread_key(2, 0), 5)]));
         let both = join(&Some(view.clone()), &Some(other)).unwrap();
         assert!(both.covers(Epoch::new(2, 0, 0, ONE_LANE, 5), 0) && both.includes(&view));
+    }
+
+    #[test]
+    fn what_fences_tell_is_known_and_orders_no_accesses() {
+        let mut mark = Mark { block: 3, thread: 40, clock: 9, full: 4, sync: 6, ..Mark::default() };
+        let view = mark.tell().by_fence();
+        let at = |clock| Epoch::new(3, 1, 8, ONE_LANE, clock);
+        assert!(view.knows(at(9)) && !view.knows(at(10)) && !view.covers(at(1), 0));
+        assert!(view.knows_of(3, 9) && !view.knows_of(3, 10) && !view.knows_of(2, 1));
+        assert_eq!(view.by_fence(), view);
     }
 }

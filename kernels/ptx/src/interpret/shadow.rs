@@ -260,7 +260,8 @@ impl Shadow {
         Ok(())
     }
 
-    /// One lane reads, writes, or both, by a strong access.
+    /// One lane reads, writes, or both, by a strong access. Gives the last strong write before of all these bytes: nobody where
+    /// they had several, or a plain one came later.
     #[inline]
     pub fn strong(
         &mut self,
@@ -270,13 +271,14 @@ impl Shadow {
         (reads, writes): (bool, bool),
         block_scope: bool,
         observer: &Observer<'_>,
-    ) -> Result<(), Conflict> {
+    ) -> Result<Epoch, Conflict> {
         let mask = (u32::MAX >> (32 - bytes)) << (offset % 32);
         let shift = if block_scope { BLOCK_SCOPE } else { ONE_LANE };
         let epoch = Epoch::new(observer.block, observer.warp, lane, shift, observer.clock);
         let (first, shift) = self.cells_of(offset / 32, epoch, mask);
         let from = offset as u32 % 32;
         let mut byte = from & !((1 << shift) - 1);
+        let mut last_write = self.cells[first + (byte >> shift) as usize].strong_writes[0];
         while byte < from + bytes as u32 {
             let cell = &mut self.cells[first + (byte >> shift) as usize];
             let conflict = |earlier: Epoch, earlier_kind| {
@@ -304,6 +306,9 @@ impl Shadow {
                     return conflict(earlier, "strong access of block scope");
                 }
             }
+            if cell.strong_writes[0] != last_write {
+                last_write = Epoch::NONE;
+            }
             if writes {
                 keep(&mut cell.strong_writes, epoch, byte, lane, observer);
             } else if reads {
@@ -311,7 +316,7 @@ impl Shadow {
             }
             byte += 1 << shift;
         }
-        Ok(())
+        Ok(last_write)
     }
 }
 
@@ -460,6 +465,7 @@ mod tests {
                 full: self.full[b],
                 sync: self.sync[b][w],
                 views: Some(&self.views[b][w]),
+                launch: (0, 2),
             };
             act(&mut self.shadow, &observer)
         }
@@ -544,7 +550,7 @@ mod tests {
                         let (at, len) = if two { (8, 4) } else { (at, 1 << size) };
                         let raced = plain.touch(thread(block, warp, lane), at..at + len, writes, true);
                         let found = fast.with(block, warp, |shadow, observer| {
-                            shadow.strong(at, len, lane, (true, writes), false, observer)
+                            shadow.strong(at, len, lane, (true, writes), false, observer).map(|_| ())
                         });
                         (raced, found)
                     }

@@ -2,6 +2,7 @@
 
 use crate::device::*;
 use millpond_ptx::interpret::{FaultKind, Options};
+use std::collections::BTreeSet;
 
 /// Runs 32 lanes; each stores `%r20` and `%r21`.
 fn lanes(body: &str) -> Vec<(u32, u32)> {
@@ -182,4 +183,29 @@ fn a_mask_that_names_a_lane_that_never_comes_is_a_deadlock() {
 other: bar.sync 0;
 done:";
     expect_fault(Device::new().body(1, 32, &[], body), FaultKind::Deadlock);
+}
+
+#[test]
+fn lanes_reach_memory_in_any_order() {
+    // Who gets which ticket of one atomic, and whose store to one word stays: of strong accesses nothing tells.
+    let body = "ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1]; mov.u32 %r1, %laneid; mul.wide.u32 %rd3, %r1, 4; add.s64 %rd4, %rd2, %rd3;
+ atom.global.add.u32 %r2, [%rd1], 1; st.global.u32 [%rd4], %r2; st.relaxed.gpu.global.u32 [%rd1+4], %r1;
+ .shared .align 4 .b8 word[4]; st.volatile.shared.u32 [word], %r1; ld.volatile.shared.u32 %r3, [word]; st.relaxed.gpu.global.u32 [%rd1+8], %r3;";
+    let image = load(&kernel(2, body)).unwrap();
+    let run = |options: &Options| {
+        let mut device = Device::new();
+        let (words, tickets) = (device.zeros(12), device.zeros(128));
+        expect_ok(device.launch(&image, 1, 32, &[Arg::U64(words), Arg::U64(tickets)], options));
+        let last = device.download::<u32>(words, 3);
+        (device.download::<u32>(tickets, 32), last[1], last[2])
+    };
+    assert_eq!(run(&Options::default()), ((0..32).collect(), 31, 31), "without a seed one after the other");
+    let runs: Vec<_> = (0..40).map(|seed| run(&seeded(seed))).collect();
+    for (tickets, _, _) in &runs {
+        let mut sorted = tickets.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..32).collect::<Vec<_>>());
+    }
+    let different = |by: fn(&(Vec<u32>, u32, u32)) -> u32| runs.iter().map(by).collect::<BTreeSet<_>>().len();
+    assert!(different(|run| run.0[0]) > 10 && different(|run| run.1) > 10 && different(|run| run.2) > 10, "{runs:?}");
 }

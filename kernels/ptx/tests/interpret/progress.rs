@@ -1,7 +1,7 @@
 //! Everyone moves on, whoever they wait for; and what threads do together comes out right under every schedule.
 
 use crate::device::*;
-use millpond_ptx::interpret::Options;
+use millpond_ptx::interpret::{FaultKind, Options};
 use std::collections::HashMap;
 
 const SEEDS: u64 = 100;
@@ -51,7 +51,7 @@ fn a_lock_without_an_acquire_is_a_race() {
     let mut device = Device::new();
     let (lock, counter) = (device.zeros(4), device.zeros(4));
     let found = fault(device.body(2, 32, &[lock, counter], &body));
-    assert_eq!(found.kind, millpond_ptx::interpret::FaultKind::GlobalRace, "{found}");
+    assert_eq!(found.kind, FaultKind::GlobalRace, "{found}");
 }
 
 /// A single-pass prefix sum with decoupled look-back (Merrill & Garland 2016): 64 values per block, blocks in any order.
@@ -126,7 +126,7 @@ fn look_back_without_its_release_is_found() {
         if seed.is_some() {
             assert!(!found.is_empty());
         }
-        assert!(found.iter().all(|fault| fault.kind == millpond_ptx::interpret::FaultKind::GlobalRace));
+        assert!(found.iter().all(|fault| fault.kind == FaultKind::GlobalRace));
     }
 }
 
@@ -159,8 +159,13 @@ fn a_concurrent_hash_table_counts_its_keys() {
     }
 }
 
+/// A device that holds so many blocks, and sees soon that nobody moves.
+fn holding(resident_blocks: u32, seed: Option<u64>) -> Options {
+    Options { seed, resident_blocks, max_idle_instructions: 1_000_000, ..Options::default() }
+}
+
 #[test]
-fn a_block_may_wait_for_any_other() {
+fn a_block_may_wait_for_any_other_that_fits_beside_it() {
     // Block 0 waits for the last of 300, and the last for block 0's answer.
     let body = "ld.param.u64 %rd1, [p0]; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %nctaid.x; sub.u32 %r2, %r2, 1;
  setp.eq.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r1, %r2; @%p1 bra first; @%p2 bra last; bra done;
@@ -170,11 +175,63 @@ last: st.release.gpu.global.u32 [%rd1], 1;
 answer: ld.acquire.gpu.global.u32 %r3, [%rd1+4]; setp.eq.u32 %p3, %r3, 0; @%p3 bra answer;
 done:";
     let image = load(&kernel(1, body)).unwrap();
-    for seed in [None, Some(1), Some(2), Some(3)] {
+    let run = |resident, seed| {
         let mut device = Device::new();
         let flags = device.zeros(8);
-        expect_ok(device.launch(&image, 300, 64, &[Arg::U64(flags)], &Options { seed, ..Options::default() }));
+        device.launch(&image, 300, 64, &[Arg::U64(flags)], &holding(resident, seed))
+    };
+    for seed in [None, Some(1), Some(2), Some(3)] {
+        expect_ok(run(2, seed));
+        expect_ok(run(64, seed));
+        let fault = expect_fault(run(1, seed), FaultKind::Deadlock);
+        assert!(fault.message.contains("blocks for one of the 1 that run to end"), "{fault}");
     }
+}
+
+#[test]
+fn blocks_that_fill_the_device_and_wait_for_one_that_has_not_started_are_a_deadlock() {
+    // All wait for the last.
+    let body = "ld.param.u64 %rd1, [p0]; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %nctaid.x; sub.u32 %r2, %r2, 1;
+ setp.eq.u32 %p1, %r1, %r2; @%p1 st.release.gpu.global.u32 [%rd1], 1;
+wait: ld.acquire.gpu.global.u32 %r3, [%rd1]; setp.eq.u32 %p2, %r3, 0; @%p2 bra wait;";
+    let image = load(&kernel(1, body)).unwrap();
+    for seed in [None, Some(1), Some(2), Some(3)] {
+        let run = |resident| {
+            let mut device = Device::new();
+            let flag = device.zeros(4);
+            device.launch(&image, 200, 32, &[Arg::U64(flag)], &holding(resident, seed))
+        };
+        expect_ok(run(200));
+        expect_fault(run(128), FaultKind::Deadlock);
+    }
+}
+
+#[test]
+fn whoever_takes_a_ticket_waits_only_for_blocks_that_run() {
+    let by_number = load(&kernel(6, LOOK_BACK)).unwrap();
+    let ticket = ".shared .align 4 .b8 ticket[4]; ld.param.u64 %rd20, [p5]; mov.u32 %r2, %tid.x; setp.ne.u32 %p9, %r2, 0; @%p9 bra taken;
+ atom.global.add.u32 %r1, [%rd20], 1; st.shared.u32 [ticket], %r1;
+taken: bar.sync 0; ld.shared.u32 %r1, [ticket];";
+    let by_ticket = load(&kernel(6, &LOOK_BACK.replace("mov.u32 %r1, %ctaid.x;", ticket))).unwrap();
+    let run = |image, seed| {
+        let mut device = Device::new();
+        let input = vec![1_u32; 20 * 64];
+        let args = [
+            device.upload(&input),
+            device.alloc(20 * 256),
+            device.alloc(80),
+            device.alloc(80),
+            device.zeros(80),
+            device.zeros(4),
+        ];
+        let ended = device.launch(image, 20, 64, &args.map(Arg::U64), &holding(3, Some(seed)));
+        ended.map(|_| device.download::<u32>(args[1], 20 * 64)).map_err(|fault| fault.kind)
+    };
+    for seed in 0..20 {
+        assert_eq!(run(&by_ticket, seed), Ok((1..=20 * 64).collect()), "seed {seed}");
+    }
+    // Blocks start in no order, so those that wait by their numbers may be all that run.
+    assert!((0..20).any(|seed| run(&by_number, seed) == Err(FaultKind::Deadlock)));
 }
 
 #[test]

@@ -1,8 +1,6 @@
-//! Loads PTX, launches kernels, and holds a launch to what it declared.
+//! Loads PTX, and submits launches.
 //!
-//!   launch { kernel, params, accesses } ─► refusals of CUDA ─► queue ─► interpreter ─► footprints
-//!                                                                                  ├─ declared? ─► stream order
-//!                                                                                  └─ fault ─► finding, device lost
+//!   launch { kernel, params, accesses } ─► refusals of CUDA ─► queue ─► run (interpreter ─► footprints ─► declared? ordered?)
 //!
 //! Declared     every byte range that a kernel may touch, by reading, writing or atomics. Writing includes reading back.
 //! Footprints   what the interpreter saw, per 32-byte sector: so partitions may write disjoint parts of one buffer.
@@ -10,16 +8,15 @@
 
 use super::clock::Moment;
 use super::heap::Origin;
-use super::order::{Classes, Run, SECTOR_BYTES, Touch, merge_runs};
 use super::pool::BLOCK_BYTES;
 use super::queue::Work;
 use super::report::{Submission, What};
 use super::state::State;
 use crate::driver::{
-    Access, DeclaredAccess, DeviceId, DevicePtr, DriverCode, DriverError, FindingKind, FunctionAttribute,
-    FunctionHandle, KernelLaunch, LaunchFigures, ModuleHandle, ParamLayout, Result, StreamHandle,
+    DeclaredAccess, DeviceId, DevicePtr, DriverCode, DriverError, FindingKind, FunctionAttribute, FunctionHandle,
+    KernelLaunch, LaunchFigures, ModuleHandle, ParamLayout, Result, StreamHandle,
 };
-use millpond_ptx::interpret::{self, Fault, FaultKind, Footprint, Image, KernelInfo, SectorSet};
+use millpond_ptx::interpret::{self, Image, KernelInfo, Running};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -43,7 +40,7 @@ const NEWEST_TARGET: u32 = 90;
 #[derive(Debug)]
 pub(super) struct Loaded {
     device: u32,
-    image: Image,
+    pub(super) image: Image,
     /// Number and address of each variable's buffer, in the image's order.
     buffers: Vec<u64>,
     addresses: Vec<u64>,
@@ -76,17 +73,35 @@ pub(super) struct Modules {
 /// A launch that waits for its turn.
 #[derive(Debug)]
 pub(super) struct QueuedLaunch {
-    loaded: Arc<Loaded>,
+    pub(super) loaded: Arc<Loaded>,
     kernel: usize,
     grid: [u32; 3],
     block: [u32; 3],
     shared_bytes: u32,
     params: Vec<u8>,
-    accesses: Vec<DeclaredAccess>,
+    pub(super) accesses: Vec<DeclaredAccess>,
     /// Chooses which block and warp moves next.
-    seed: Option<u64>,
+    pub(super) seed: Option<u64>,
     /// Where its counts go.
-    figures: Option<Arc<OnceLock<LaunchFigures>>>,
+    pub(super) figures: Option<Arc<OnceLock<LaunchFigures>>>,
+}
+
+impl QueuedLaunch {
+    /// The launch as the interpreter takes it.
+    pub(super) fn running(&self, multiprocessors: u32) -> Running<'_> {
+        let kernel = &self.loaded.image.kernels()[self.kernel];
+        let held = blocks_held(kernel, self.block.iter().product(), self.shared_bytes);
+        let launch = interpret::Launch {
+            kernel: &kernel.name,
+            grid: self.grid,
+            block: self.block,
+            dynamic_shared_bytes: self.shared_bytes,
+            params: &self.params,
+            globals: &self.loaded.addresses,
+        };
+        // CUDA refuses a launch where not even one block fits.
+        Running { image: &self.loaded.image, launch, resident_blocks: held.max(1) * multiprocessors.max(1) }
+    }
 }
 
 /// How code of the simulated device begins: as that of NVIDIA's does.
@@ -293,16 +308,18 @@ impl State {
         if threads == 0 {
             return Err(DriverError::new(CALL, DriverCode::INVALID_VALUE).with_detail("thread blocks of 0 threads"));
         }
-        if threads > function.max_threads() {
-            return Ok(0);
-        }
-        let threads = threads.next_multiple_of(32);
-        let shared = function.info().static_shared_bytes.saturating_add(shared_bytes).saturating_add(SHARED_RESERVED);
-        let by_threads = THREADS_PER_MULTIPROCESSOR / threads;
-        let by_registers = REGISTERS_PER_MULTIPROCESSOR / (registers(function.info()).max(16) * threads);
-        let by_shared = SHARED_PER_MULTIPROCESSOR / shared;
-        Ok(by_threads.min(by_registers).min(by_shared).min(BLOCKS_PER_MULTIPROCESSOR))
+        Ok(if threads > function.max_threads() { 0 } else { blocks_held(function.info(), threads, shared_bytes) })
     }
+}
+
+/// How many blocks a multiprocessor holds.
+fn blocks_held(kernel: &KernelInfo, threads: u32, shared_bytes: u32) -> u32 {
+    let threads = threads.next_multiple_of(32);
+    let shared = kernel.static_shared_bytes.saturating_add(shared_bytes).saturating_add(SHARED_RESERVED);
+    let by_threads = THREADS_PER_MULTIPROCESSOR / threads;
+    let by_registers = REGISTERS_PER_MULTIPROCESSOR / (registers(kernel) * threads);
+    let by_shared = SHARED_PER_MULTIPROCESSOR / shared;
+    by_threads.min(by_registers).min(by_shared).min(BLOCKS_PER_MULTIPROCESSOR)
 }
 
 /// An assembler allocates far fewer registers than PTX declares; this is a plausible number, the same every time.
@@ -374,126 +391,6 @@ impl State {
         }
         self.memory.name(label.id, by);
     }
-
-    pub(super) fn execute_launch(&mut self, device: u32, moment: &Moment, by: &Arc<Submission>, launch: &QueuedLaunch) {
-        let options = interpret::Options {
-            seed: launch.seed,
-            max_warp_instructions: self.options.max_warp_instructions,
-            multiprocessors: self.options.multiprocessors,
-            max_shared_bytes: SHARED_PER_BLOCK_OPTIN,
-            checks: self.options.checks,
-            ..interpret::Options::default()
-        };
-        let kernel = &launch.loaded.image.kernels()[launch.kernel];
-        let run = interpret::Launch {
-            kernel: &kernel.name,
-            grid: launch.grid,
-            block: launch.block,
-            dynamic_shared_bytes: launch.shared_bytes,
-            params: &launch.params,
-            globals: &launch.loaded.addresses,
-        };
-        let report = match interpret::run(&launch.loaded.image, &run, &mut self.memory.heap, &options) {
-            Ok(report) => report,
-            Err(fault) => return self.report_fault(device, by, &fault),
-        };
-        self.counters.warp_instructions += report.warp_instructions;
-        self.counters.lane_instructions += report.lane_instructions;
-        if let Some(figures) = &launch.figures {
-            // Set once: a launch runs once.
-            let _ = figures.set(figures_of(&report));
-        }
-        let lines = report.footprints.iter().filter_map(|footprint| {
-            let line = |step: Option<u32>| launch.loaded.image.line_of(step?);
-            Some((self.memory.on_device(footprint.base)?.label.id, footprint.first_steps.map(line)))
-        });
-        // Set once: a submission runs once.
-        let _ = by.lines.set(lines.collect());
-        for footprint in &report.footprints {
-            let Some(buffer) = self.memory.on_device(footprint.base) else { continue };
-            let (label, origin, owner) = (buffer.label.clone(), buffer.origin, buffer.device);
-            let runs = merge_runs(&footprint.reads.runs(), &footprint.writes.runs(), &footprint.atomics.runs());
-            if self.is_shut_out(device, origin) {
-                let user = self.device_id(device);
-                let message = format!("{by} on {user} touches {label} on the host, to which it has no access");
-                self.reports.add(FindingKind::OutOfBounds, label.id, Some(by), None, message.clone());
-                return self.lose(device, DriverCode::ILLEGAL_ADDRESS, message);
-            }
-            if owner != device && !self.reaches(device, owner, origin, label.id, by.number) {
-                let (user, home) = (self.device_id(device), self.device_id(owner));
-                let whose = if self.process_of(device) == self.process_of(owner) { "" } else { " and another process" };
-                let message = format!("{by} on {user} touches {label} of {home}{whose}, to which it has no access");
-                self.reports.add(FindingKind::OutOfBounds, label.id, Some(by), None, message.clone());
-                return self.lose(device, DriverCode::ILLEGAL_ADDRESS, message);
-            }
-            if self.options.must_declare
-                && origin != Origin::Module
-                && let Some(run) = first_undeclared(&runs, &declared_ranges(&launch.accesses, label.base, label.len))
-            {
-                let start = u64::from(run.start) * SECTOR_BYTES;
-                let end = (u64::from(run.end) * SECTOR_BYTES).min(label.len);
-                let (verb, touch) = match () {
-                    () if run.classes.has(Classes::WRITE) => ("writes", Touch::Write),
-                    () if run.classes.has(Classes::ATOMIC) => ("changes atomically", Touch::Atomic),
-                    () => ("reads", Touch::Read),
-                };
-                let message = format!("{by} {verb} bytes {start}..{end} of {label} without having declared it");
-                let line = by.line(label.id, touch);
-                if let Some(finding) = self.reports.add(FindingKind::Undeclared, label.id, Some(by), None, message) {
-                    finding.ptx_line = line;
-                }
-            }
-            self.touch_buffer(label.id, moment, by, &runs);
-        }
-    }
-
-    /// A kernel could not go on. The device is lost with it, as it would be on CUDA, or should be.
-    fn report_fault(&mut self, device: u32, by: &Arc<Submission>, fault: &Fault) {
-        let (kind, code) = match fault.kind {
-            FaultKind::OutOfBounds => (FindingKind::OutOfBounds, DriverCode::ILLEGAL_ADDRESS),
-            FaultKind::Misaligned => (FindingKind::Misaligned, DriverCode::MISALIGNED_ADDRESS),
-            FaultKind::Uninitialised => (FindingKind::Uninitialised, DriverCode::LAUNCH_FAILED),
-            FaultKind::ReadOnly => (FindingKind::Fault, DriverCode::INVALID_ADDRESS_SPACE),
-            FaultKind::SharedRace => (FindingKind::SharedRace, DriverCode::LAUNCH_FAILED),
-            FaultKind::GlobalRace => (FindingKind::GlobalRace, DriverCode::LAUNCH_FAILED),
-            FaultKind::Deadlock | FaultKind::Runaway => (FindingKind::Fault, DriverCode::LAUNCH_TIMEOUT),
-            FaultKind::Call => (FindingKind::Fault, DriverCode::HARDWARE_STACK_ERROR),
-            _ => (FindingKind::Fault, DriverCode::LAUNCH_FAILED),
-        };
-        let mut text = fault.to_string();
-        if let Some(buffer) = fault.allocation.and_then(|near| self.memory.on_device(near.base)) {
-            text.push_str(&format!("\n  near {}", buffer.label));
-        }
-        // The finding says the kind by itself.
-        let said = text.strip_prefix(fault.kind.name()).map_or(text.as_str(), |rest| rest.trim_start_matches(": "));
-        let said = said.to_owned();
-        // An address that was freed, or whose allocation has not run, tells more than "out of bounds".
-        let explained = match fault.address {
-            Some(address) if kind == FindingKind::OutOfBounds && self.memory.on_device(address).is_none() => {
-                self.memory.formerly(address).is_some()
-                    || self.memory.in_program(DevicePtr(address)).is_some_and(|buffer| buffer.allocated.is_some())
-            }
-            _ => false,
-        };
-        if explained {
-            self.missing(by, fault.address.unwrap_or_default(), 1);
-        } else if let Some(finding) = self.reports.add(kind, 0, Some(by), None, said) {
-            finding.ptx_line = (fault.line > 0).then_some(fault.line);
-        }
-        self.lose(device, code, text);
-    }
-}
-
-fn figures_of(report: &interpret::Report) -> LaunchFigures {
-    let sectors =
-        |of: fn(&Footprint) -> &SectorSet| report.footprints.iter().map(|footprint| of(footprint).len()).sum();
-    LaunchFigures {
-        warp_instructions: report.warp_instructions,
-        lane_instructions: report.lane_instructions,
-        sectors_read: sectors(|footprint| &footprint.reads),
-        sectors_written: sectors(|footprint| &footprint.writes),
-        sectors_atomic: sectors(|footprint| &footprint.atomics),
-    }
 }
 
 /// What CUDA refuses at once.
@@ -537,85 +434,4 @@ fn refusal(launch: &KernelLaunch<'_>, function: &Function, device: u32) -> Optio
         ));
     }
     None
-}
-
-/// The declared ranges that lie in a buffer, in sectors, with what they allow.
-fn declared_ranges(accesses: &[DeclaredAccess], base: u64, len: u64) -> Vec<Run> {
-    let all = Classes::READ.with(Classes::WRITE).with(Classes::ATOMIC);
-    accesses
-        .iter()
-        .filter(|access| access.ptr.0 < base + len && access.ptr.0 + access.len as u64 > base)
-        .map(|access| {
-            let start = access.ptr.0.saturating_sub(base);
-            let end = (access.ptr.0 + access.len as u64).min(base + len) - base;
-            let classes = if access.access == Access::Read { Classes::READ } else { all };
-            super::order::run_over(start, end - start, classes)
-        })
-        .collect()
-}
-
-/// The first sectors that are touched otherwise than declared.
-fn first_undeclared(runs: &[Run], declared: &[Run]) -> Option<Run> {
-    let class_is_open = |run: &Run, class: Classes| {
-        if !run.classes.has(class) {
-            return None;
-        }
-        let mut allowed: Vec<&Run> = declared.iter().filter(|range| range.classes.has(class)).collect();
-        allowed.sort_unstable_by_key(|range| range.start);
-        let mut at = run.start;
-        for range in allowed {
-            if range.start > at {
-                break;
-            }
-            at = at.max(range.end);
-        }
-        (at < run.end).then_some(Run { start: at, end: run.end, classes: class })
-    };
-    // Nearly every launch declares whole buffers for all that it does there.
-    runs.iter().find_map(|run| {
-        if declared
-            .iter()
-            .any(|range| range.start <= run.start && range.end >= run.end && range.classes.covers(run.classes))
-        {
-            return None;
-        }
-        [Classes::WRITE, Classes::ATOMIC, Classes::READ].into_iter().find_map(|class| class_is_open(run, class))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(start: u32, end: u32, classes: Classes) -> Run {
-        Run { start, end, classes }
-    }
-
-    #[test]
-    fn touches_must_lie_in_ranges_that_allow_them() {
-        let all = Classes::READ.with(Classes::WRITE).with(Classes::ATOMIC);
-        let declared = [run(10, 20, Classes::READ), run(20, 30, all), run(4, 12, Classes::READ)];
-        assert_eq!(first_undeclared(&[run(4, 30, Classes::READ)], &declared), None);
-        assert_eq!(first_undeclared(&[run(20, 30, all)], &declared), None);
-        assert_eq!(
-            first_undeclared(&[run(4, 32, Classes::READ)], &declared),
-            Some(run(30, 32, Classes::READ)),
-            "past the end"
-        );
-        assert_eq!(
-            first_undeclared(&[run(18, 22, Classes::WRITE)], &declared),
-            Some(run(18, 22, Classes::WRITE)),
-            "a write where only reading is allowed"
-        );
-        assert_eq!(first_undeclared(&[run(0, 1, Classes::ATOMIC)], &[]), Some(run(0, 1, Classes::ATOMIC)));
-    }
-
-    #[test]
-    fn declarations_are_cut_to_the_buffer() {
-        let access = |ptr, len, access| DeclaredAccess { ptr: DevicePtr(ptr), len, access };
-        let accesses = [access(96, 64, Access::Read), access(128, 32, Access::Write), access(4096, 8, Access::Write)];
-        let ranges = declared_ranges(&accesses, 128, 64);
-        let all = Classes::READ.with(Classes::WRITE).with(Classes::ATOMIC);
-        assert_eq!(ranges, [run(0, 1, Classes::READ), run(0, 1, all)]);
-    }
 }

@@ -2,6 +2,7 @@
 //!
 //!   submit ─► queues, one per stream ─► (somebody waits) ─► any order that events allow ─► interpreter ─► checks ─► findings
 //!
+//! Overlap     launches that nothing orders may run at the same time: their blocks take turns, and share the multiprocessors.
 //! Lazy        work runs when somebody waits for it, in an order chosen by the seed, so nothing looks ready that is not.
 //! Checks      bounds, bytes never written, races inside a launch (the interpreter's); lifetime, stream order per 32-byte
 //!             sector, declarations, pinned memory and handles (here).
@@ -24,6 +25,7 @@ mod pool;
 mod pools;
 mod queue;
 mod report;
+mod run;
 mod skip;
 mod state;
 mod transfer;
@@ -52,7 +54,8 @@ pub struct SimOptions {
     pub multiprocessors: u32,
     /// Checks of the interpreter. Bounds, lifetime and stream order are always checked.
     pub checks: Checks,
-    /// Interleave the blocks and warps of a launch by the seed; otherwise always in the same order.
+    /// Interleave the blocks and warps of a launch, and launches that nothing orders, by the seed, and let strong loads return
+    /// older values; otherwise launches run one by one, always in the same order.
     pub shuffle_blocks: bool,
     /// Instructions of warps after which a launch counts as hung.
     pub max_warp_instructions: u64,

@@ -275,6 +275,19 @@ impl Queues {
         if self.hangs(lane) { None } else { self.lanes[lane as usize].pending.pop_front() }
     }
 
+    /// Takes what a lane would do next, if that takes no time: a record, or a wait for what has run.
+    pub(super) fn take_instant(&mut self, lane: u32) -> Option<Queued> {
+        let instant = matches!(self.pending(lane).next()?.work, Work::Wait { .. } | Work::Record);
+        if instant && self.blocked_by(lane).is_none() { self.lanes[lane as usize].pending.pop_front() } else { None }
+    }
+
+    /// Takes the launch that a lane would run next, if there is one, and `may` says so of its moment.
+    pub(super) fn take_launch(&mut self, lane: u32, may: impl Fn(&Moment) -> bool) -> Option<Queued> {
+        let next = self.pending(lane).next()?;
+        let is_launch = matches!(next.work, Work::Launch(_)) && may(&next.moment);
+        if is_launch { self.lanes[lane as usize].pending.pop_front() } else { None }
+    }
+
     /// Notes that work has run.
     pub(super) fn finish(&mut self, epoch: Epoch) {
         self.lanes[epoch.lane as usize].finished = epoch.seq;

@@ -86,6 +86,11 @@ impl Launches {
         matches!(self.mode, Mode::Skip { .. })
     }
 
+    /// Whether launches may run at the same time: what the host reads is neither kept nor given.
+    pub(super) fn may_overlap(&self) -> bool {
+        matches!(self.mode, Mode::Run)
+    }
+
     /// True where a launch is skipped; notes when the host has got as far as the first.
     pub(super) fn is_skipped(&mut self) -> bool {
         if self.are_skipped() {

@@ -11,6 +11,7 @@ use super::heap::{Label, Origin};
 use super::order::{Classes, Conflict, Run, SECTOR_BYTES, Touch, run_over};
 use super::queue::{Queued, Work};
 use super::report::Submission;
+use super::run::Started;
 use super::state::State;
 use crate::driver::{FindingKind, HostSpan};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ impl State {
         let Queued { moment, by, work } = queued;
         let device = self.queues.lane(moment.epoch.lane).device;
         match work {
+            Work::Launch(launch) => return self.execute_launch(device, Started { moment, by, launch }),
             Work::Wait { .. } | Work::Record | Work::Hang | Work::Skipped => {}
             Work::Allocate { block } => {
                 if let Err(error) = self.memory.begin(block) {
@@ -68,9 +70,8 @@ impl State {
             Work::Word { word, value } => {
                 self.host_bytes(&by, &word, |word| word.block().store_word(word.offset(), value));
             }
-            Work::Launch(launch) => self.execute_launch(device, &moment, &by, &launch),
         }
-        // A launch that faulted has lost the device, and everything on its lanes counts as over.
+        // Who has lost the device has abandoned its lanes, and everything there counts as over.
         if self.devices[device as usize].lost.is_none() {
             self.queues.finish(moment.epoch);
         }

@@ -213,17 +213,20 @@ impl Body<'_> {
 
     pub fn fence(&mut self, instruction: &Instruction) -> Result<Op, LoadError> {
         let mut scope = None;
+        // PTX makes a `membar` a `fence.sc` since sm_70.
+        let mut sequential = instruction.opcode.name == "membar";
         for modifier in &instruction.opcode.modifiers {
             match modifier.as_str() {
                 "cta" => scope = Some(Scope::Block),
                 "gl" | "gpu" | "sys" | "cluster" => scope = Some(Scope::Device),
-                "sc" | "acq_rel" | "acquire" | "release" => {}
+                "sc" => sequential = true,
+                "acq_rel" | "acquire" | "release" => {}
                 "proxy" => return Ok(Op::Nothing),
                 other => return self.fail(format!("the modifier `.{other}` is not known")),
             }
         }
         match scope {
-            Some(scope) => Ok(Op::Fence { scope }),
+            Some(scope) => Ok(Op::Fence { scope, sequential }),
             None => self.fail("names no scope"),
         }
     }

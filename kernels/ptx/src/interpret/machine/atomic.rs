@@ -1,4 +1,4 @@
-//! Read-modify-writes, lane after lane in the order of lanes.
+//! Read-modify-writes, lane after lane: in the order of lanes, or with a seed in any.
 //!
 //!   atom.add.u32 %r1, [%rd1], 1;     memory 7   ─►   lane 0 gets 7, lane 1 gets 8, …   memory 39
 //!
@@ -11,8 +11,9 @@ use super::block::Common;
 use super::memory::{get, put};
 use super::region::{Doing, misaligned};
 use super::strong::key;
-use super::warp::{Group, Warp, lanes_of};
+use super::warp::{Group, Warp};
 use super::{FaultKind, Machine, Trouble};
+use crate::interpret::history::{Held, Place};
 use crate::interpret::op::{Atomic, AtomicKind, MemorySpace, SINK, Scope};
 
 impl Machine<'_> {
@@ -41,10 +42,10 @@ impl Machine<'_> {
         let coordinates = self.coordinates();
         let size = usize::from(atomic.size);
         let scope = atomic.strength.scope.unwrap_or(Scope::Device);
-        let operands = *atomic.operand.row(&warp.registers[group.frame..], &self.constants);
-        let seconds = *atomic.second.row(&warp.registers[group.frame..], &self.constants);
+        let operands = *atomic.operand.row(&warp.registers[group.frame..], &self.grid.constants);
+        let seconds = *atomic.second.row(&warp.registers[group.frame..], &self.grid.constants);
         let mut changed = false;
-        for lane in lanes_of(mask) {
+        for lane in self.in_some_order(mask) {
             let in_shared = shared >> lane & 1 == 1;
             let address = addresses[lane];
             let number = common.number;
@@ -52,7 +53,7 @@ impl Machine<'_> {
                 return Err(misaligned(address, size as u64, lane as u32, Doing::Update, self.heap.find(address)));
             }
             let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);
-            let (old, new) = {
+            let (old, new, writer) = {
                 let mut region = if in_shared {
                     self.shared_region(common)
                 } else {
@@ -60,17 +61,27 @@ impl Machine<'_> {
                 };
                 let offset = region.check(address, size as u64, size as u64, lane as u32, Doing::Update)?;
                 region.check_written(offset, size, size as u64, lane as u32, size as u64)?;
-                region.touch_strong(&coordinates, (offset, size, lane as u32), (true, true), scope, &observer)?;
+                let place = (offset, size, lane as u32);
+                let writer = region.touch_strong(&coordinates, place, (true, true), scope, &observer)?;
                 let old = get(region.bytes, offset, size);
                 let new = apply(atomic.kind, size, old, operands[lane], seconds[lane], in_shared);
                 put(region.bytes, offset, size, new);
-                (old, new)
+                (old, new, writer)
             };
             changed |= old != get(&new.to_le_bytes(), 0, size);
             let key = key(in_shared, number, address);
             self.take_message(warp, key, number, lane, atomic.strength.acquire);
             let failed =
                 atomic.kind == AtomicKind::CompareSwap && old != operands[lane] & (u64::MAX >> (64 - size * 8));
+            if self.is_weak(in_shared, scope) {
+                let (place, before) = (Place { address, bytes: size }, Held { bits: old, writer });
+                if failed {
+                    let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);
+                    self.histories.saw_newest(place, &before, &observer);
+                } else {
+                    self.keep_older(common, warp, lane, place, Some(before), new);
+                }
+            }
             if !failed {
                 self.leave_message(common, warp, key, lane, atomic.strength, true);
             }
@@ -83,6 +94,9 @@ impl Machine<'_> {
         }
         if changed {
             self.progress();
+        }
+        if shared != mask {
+            self.may_cut();
         }
         Ok(())
     }

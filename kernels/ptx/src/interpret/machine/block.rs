@@ -8,7 +8,7 @@ use super::warp::{Outcome, Warp};
 use super::{FaultKind, Machine, Trouble};
 use crate::interpret::Fault;
 use crate::interpret::op::{Barrier, BarrierReduction};
-use crate::interpret::order::{View, join, lanes_entry, warp_entry};
+use crate::interpret::order::{BLOCK_NUMBER, View, join, lanes_entry, warp_entry};
 use crate::interpret::shadow::Shadow;
 use std::rc::Rc;
 
@@ -28,6 +28,8 @@ pub(super) enum Turn {
 }
 
 pub(super) struct Block {
+    /// Of which of the machine's launches.
+    pub launch: usize,
     pub common: Common,
     pub warps: Vec<Warp>,
     next_warp: usize,
@@ -37,8 +39,10 @@ pub(super) struct Block {
 
 /// What the warps of a block share.
 pub(super) struct Common {
-    /// Number in the grid.
+    /// Number among the blocks of all launches that run together.
     pub number: u32,
+    /// The first of its launch, and how many that has.
+    pub launch: (u32, u32),
     pub coordinates: [u32; 3],
     pub threads: u32,
     pub shared: Vec<u8>,
@@ -144,9 +148,9 @@ impl Common {
 
 impl Block {
     pub fn new(machine: &mut Machine<'_>, number: u32) -> Block {
-        let threads: u32 = machine.launch.block.iter().product();
+        let threads: u32 = machine.grid.launch.block.iter().product();
         let num_warps = threads.div_ceil(32);
-        let bytes = machine.shared_bytes as usize;
+        let bytes = machine.grid.shared_bytes as usize;
         let state = BarrierState {
             waiting: vec![0; num_warps as usize],
             arrived: vec![0; num_warps as usize],
@@ -155,8 +159,10 @@ impl Block {
         };
         let shadow_bytes = if machine.options.checks.shared_races { bytes } else { 0 };
         let mut block = Block {
+            launch: machine.grid.index,
             common: Common {
                 number,
+                launch: machine.grid.blocks,
                 coordinates: [0; 3],
                 threads,
                 shared: vec![0; bytes],
@@ -179,7 +185,7 @@ impl Block {
     pub fn restart(&mut self, machine: &mut Machine<'_>, number: u32) {
         let common = &mut self.common;
         common.number = number;
-        common.coordinates = machine.block_coordinates(number);
+        common.coordinates = machine.grid.block_coordinates(number);
         common.shared.fill(0xA5);
         common.shared_written.fill(0);
         common.shadow.clear();
@@ -231,10 +237,8 @@ impl Block {
                 if self.common.arrival {
                     self.barriers(machine)?;
                 }
-                if let Outcome::Yielded = outcome
-                    && num_warps == 1
-                {
-                    // Someone else may be waited for.
+                // Who yields may wait for someone else.
+                if outcome == Outcome::Cut || outcome == Outcome::Yielded && num_warps == 1 {
                     return Ok(Turn::Over);
                 }
                 let now = machine.warp_instructions;
@@ -300,7 +304,7 @@ impl Block {
                 continue;
             }
             let first = waiting.trailing_zeros();
-            let step = &machine.image.steps[warp.pc[first as usize] as usize];
+            let step = &machine.grid.image.steps[warp.pc[first as usize] as usize];
             if !warp.barrier_at(step).is_some_and(|barrier| barrier.aligned) {
                 continue;
             }
@@ -337,7 +341,7 @@ impl Block {
             let mut entries = Vec::new();
             for (index, warp) in warps.iter().enumerate() {
                 let mask = state.waiting[index] | state.arrived[index];
-                let block = common.number & 0xFF_FFFF;
+                let block = common.number & BLOCK_NUMBER;
                 // Who waits has done nothing since; who only arrived may have.
                 let clock = if state.arrived[index] == 0 { common.clock } else { state.arrived_at[index] };
                 if mask != 0 && warp.live & !mask == 0 {
@@ -362,7 +366,7 @@ impl Block {
                 }
             }
             for lane in (0..32usize).filter(|lane| waiting >> lane & 1 == 1) {
-                let step = &machine.image.steps[warp.pc[lane] as usize];
+                let step = &machine.grid.image.steps[warp.pc[lane] as usize];
                 if let Some(Barrier { reduce: Some((kind, _, _, to)), .. }) = warp.barrier_at(step) {
                     let value = match kind {
                         BarrierReduction::Count => truths,
@@ -404,14 +408,14 @@ impl Block {
 
     fn fault(&self, machine: &Machine<'_>, warp: usize, trouble: Trouble) -> Box<Fault> {
         let pc = self.warps[warp].pc[trouble.lane as usize & 31];
-        let (line, instruction) = machine.image.origin(pc);
+        let (line, instruction) = machine.grid.image.origin(pc);
         Box::new(Fault {
             kind: trouble.kind,
-            kernel: machine.kernel.info.name.clone(),
+            kernel: machine.grid.kernel.info.name.clone(),
             line,
             instruction,
             block: self.common.coordinates,
-            thread: machine.thread_coordinates(warp as u32 * 32 + trouble.lane),
+            thread: machine.grid.thread_coordinates(warp as u32 * 32 + trouble.lane),
             address: trouble.address,
             allocation: trouble.allocation,
             message: trouble.message,

@@ -23,12 +23,12 @@ impl Warp {
             let (target, mask) = match &site.target {
                 CallTarget::Function(target) => (*target, pending),
                 CallTarget::Address(source) => {
-                    let row = source.row(&self.registers[group.frame..], &machine.constants);
+                    let row = source.row(&self.registers[group.frame..], &machine.grid.constants);
                     let address = row[first];
                     let mask = lanes_of(pending).filter(|&l| row[l] == address).fold(0, |m, l| m | 1 << l);
                     let index = address.wrapping_sub(FUNCTION_BASE) / FUNCTION_STRIDE;
-                    let fits = address % FUNCTION_STRIDE == 0 && index < machine.image.functions.len() as u64;
-                    let kernel = fits && machine.image.kernels.iter().any(|k| u64::from(k.function) == index);
+                    let fits = address % FUNCTION_STRIDE == 0 && index < machine.grid.image.functions.len() as u64;
+                    let kernel = fits && machine.grid.image.kernels.iter().any(|k| u64::from(k.function) == index);
                     if !fits || kernel {
                         let message = format!("a call through {address:#x}, where no function is");
                         return Err(Trouble::new(FaultKind::Call, first as u32, message));
@@ -51,8 +51,8 @@ impl Warp {
         mask: u32,
     ) -> Result<(), Box<Trouble>> {
         let first = mask.trailing_zeros() as usize;
-        let callee = &machine.image.functions[target as usize];
-        let caller = &machine.image.functions[self.function[first] as usize];
+        let callee = &machine.grid.image.functions[target as usize];
+        let caller = &machine.grid.image.functions[self.function[first] as usize];
         let bad = |message: String| Err(Trouble::new(FaultKind::Call, first as u32, message));
         if site.arguments.len() != callee.formals.len() || site.results.len() > callee.results.len() {
             return bad(format!(
@@ -125,7 +125,7 @@ impl Warp {
         (formal, to_frame, to_local): (Formal, usize, u32),
     ) {
         let value = match actual {
-            Actual::Value(source) => source.row(&self.registers[from_frame..], &machine.constants)[lane],
+            Actual::Value(source) => source.row(&self.registers[from_frame..], &machine.grid.constants)[lane],
             Actual::Register(row) => self.registers[from_frame + row as usize][lane],
             Actual::Memory { offset, size } => {
                 if let Formal::Memory { offset: to, size: to_size } = formal {
@@ -148,10 +148,10 @@ impl Warp {
         for lane in lanes_of(active) {
             // Only functions that were called return; a kernel's `ret` is an exit.
             let Some(caller) = self.callers[lane].pop() else { continue };
-            let callee = &machine.image.functions[self.function[lane] as usize];
+            let callee = &machine.grid.image.functions[self.function[lane] as usize];
             let (from_frame, from_local) = (self.frame[lane] as usize, self.local_frame[lane]);
             let (to_frame, to_local) = (caller.frame as usize, caller.local);
-            if let Op::Call(site) = &machine.image.steps[caller.pc as usize - 1].op {
+            if let Op::Call(site) = &machine.grid.image.steps[caller.pc as usize - 1].op {
                 for (actual, formal) in site.results.iter().zip(&callee.results) {
                     match (*formal, *actual) {
                         (Formal::Memory { offset, size }, Actual::Memory { offset: to, size: to_size }) => {

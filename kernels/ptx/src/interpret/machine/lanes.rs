@@ -13,7 +13,7 @@ use super::warp::{Flow, Group, Warp, blend, lanes_of, lanes_true};
 use super::{FaultKind, Machine, Trouble, atomic};
 use crate::interpret::alu::Row;
 use crate::interpret::op::{Match, Op, Shuffle, ShuffleMode, VoteMode};
-use crate::interpret::order::{View, join, lanes_entry};
+use crate::interpret::order::{BLOCK_NUMBER, View, join, lanes_entry};
 use std::rc::Rc;
 
 const POISON: u64 = 0xDEAD_BEEF;
@@ -59,7 +59,7 @@ impl Warp {
         while self.converging & !seen != 0 {
             let first = (self.converging & !seen).trailing_zeros() as usize;
             let mask = self.convergence[first];
-            let image = machine.image;
+            let image = machine.grid.image;
             let op = &image.steps[self.pc[first] as usize].op;
             let barrier = matches!(op, Op::WarpBarrier { .. });
             let mut here = 0;
@@ -86,7 +86,7 @@ impl Warp {
 
     /// Does it, for exactly the lanes of `mask`.
     fn act(&mut self, machine: &Machine<'_>, common: &mut Common, op: &Op, frame: usize, mask: u32) {
-        let constants = &machine.constants;
+        let constants = &machine.grid.constants;
         match op {
             Op::WarpBarrier { .. } => self.synchronise(common, mask),
             Op::Shuffle(shuffle) => {
@@ -145,7 +145,7 @@ impl Warp {
         if mask == self.live {
             self.sync = common.clock;
         } else {
-            let block = common.number & 0xFF_FFFF;
+            let block = common.number & BLOCK_NUMBER;
             let entries = lanes_of(mask).map(|lane| lanes_entry(block, self.index, lane as u32, common.clock));
             told = join(&told, &Some(Rc::new(View::of(entries.collect()))));
         }

@@ -21,7 +21,7 @@ impl Machine<'_> {
         addresses: &Row,
         mask: u32,
     ) -> Result<(), Box<Trouble>> {
-        let params = self.launch.params;
+        let params = self.grid.launch.params;
         let (size, unit) = (usize::from(access.size), u64::from(access.size) * u64::from(access.count));
         let first = mask.trailing_zeros() as usize;
         let uniform = lanes_of(mask).all(|lane| addresses[lane] == addresses[first]);
@@ -64,7 +64,7 @@ impl Machine<'_> {
         doing: Doing,
     ) -> Result<u64, Box<Trouble>> {
         let start = if frame { u64::from(warp.local_frame[lane]) * 8 } else { 0 };
-        let words = self.image.functions[warp.function[lane] as usize].local_words;
+        let words = self.grid.image.functions[warp.function[lane] as usize].local_words;
         let end = u64::from(warp.local_frame[lane] + words) * 8;
         let at = address.wrapping_add(start);
         if at > end || unit > end - at {
@@ -128,7 +128,8 @@ impl Machine<'_> {
             for number in 0..u64::from(access.count) {
                 let at = at + number * size;
                 let (word, byte) = ((at / 8) as usize, (at % 8) as u32);
-                let value = access.values[number as usize].row(&warp.registers[group.frame..], &self.constants)[lane];
+                let value =
+                    access.values[number as usize].row(&warp.registers[group.frame..], &self.grid.constants)[lane];
                 let keep = (u64::MAX >> (64 - size * 8)) << (byte * 8);
                 let old = warp.local[word][lane];
                 warp.local[word][lane] = old & !keep | value << (byte * 8) & keep;

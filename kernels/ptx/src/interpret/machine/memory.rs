@@ -149,7 +149,7 @@ impl Machine<'_> {
     /// The addresses of all lanes.
     #[inline]
     pub(super) fn addresses(&self, warp: &Warp, group: Group, base: Source, offset: i64, narrow: bool) -> Row {
-        let base = base.row(&warp.registers[group.frame..], &self.constants);
+        let base = base.row(&warp.registers[group.frame..], &self.grid.constants);
         let mut addresses = *base;
         for address in &mut addresses {
             *address = address.wrapping_add_signed(offset);
@@ -270,11 +270,9 @@ impl Machine<'_> {
             return self.load_strong(common, warp, access, group, addresses, mask, true);
         }
         let coordinates = self.coordinates();
-        let observer = (common.number & 0xFF_FFFF, warp.index, common.clock, common.full, warp.sync);
+        let Warp { registers, views, index, sync, .. } = warp;
+        let observer = Warp::observer(*index, *sync, views, common);
         let mut region = self.shared_region(common);
-        let Warp { registers, views, .. } = warp;
-        let (block, warp, clock, full, sync) = observer;
-        let observer = Observer { block, warp, clock, full, sync, views: views.as_deref() };
         match pattern(addresses, mask, u64::from(access.size) * u64::from(access.count)) {
             Pattern::Row { first, lanes } => {
                 load_row(&mut region, &coordinates, access, registers, group, addresses, (first, lanes), &observer)
@@ -352,10 +350,9 @@ impl Machine<'_> {
             return self.store_strong(common, warp, access, group, addresses, mask, true);
         }
         let coordinates = self.coordinates();
-        let (block, clock, full) = (common.number & 0xFF_FFFF, common.clock, common.full);
-        let observer = Observer { block, warp: warp.index, clock, full, sync: warp.sync, views: warp.views.as_deref() };
+        let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);
         let mut region = self.shared_region(common);
-        let values = Values { access, registers: &warp.registers[group.frame..], constants: &self.constants };
+        let values = Values { access, registers: &warp.registers[group.frame..], constants: &self.grid.constants };
         match pattern(addresses, mask, u64::from(access.size) * u64::from(access.count)) {
             Pattern::Row { first, lanes } => {
                 store_row(&mut region, &coordinates, &values, addresses, (first, lanes), &observer)
@@ -383,10 +380,10 @@ impl Machine<'_> {
         }
         let coordinates = self.coordinates();
         let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);
-        let constants = std::mem::take(&mut self.constants);
+        let constants = std::mem::take(&mut self.grid.constants);
         let values = Values { access, registers: &warp.registers[group.frame..], constants: &constants };
         let result = self.store_rows(group.pc, &coordinates, &values, addresses, mask, &observer);
-        self.constants = constants;
+        self.grid.constants = constants;
         result
     }
 

@@ -1,17 +1,20 @@
-//! Runs one launch: admits blocks, lets them take turns, and turns trouble into faults.
+//! Runs launches: admits their blocks, lets them take turns, and turns trouble into faults.
 //!
 //!   grid   0 1 2 3 4 5 …  ──admit──►  resident blocks  ──a turn each──►  warps  ──►  lanes
-//!                                          ▲                │ not done
+//!   grid   0 1 2 …        ──admit──►       ▲                │ not done
 //!                                          └────────────────┘
 //!
 //! Order      without a seed a block runs as long as it can, and the next starts when one is done or has had its turn. With a
-//!            seed the order of blocks, warps and the length of turns are drawn.
-//! Progress   every resident block gets turns; while none finishes, more blocks are admitted, so that a block may wait for
-//!            any other. A launch in which nothing changes any more is a deadlock.
+//!            seed the order of blocks, warps and the length of turns are drawn; a turn may end right after a strong access.
+//! Together   launches that run at the same time share the device, its memory, and the order of turns. What is of one of them
+//!            lies in its `grid`.
+//! Progress   every resident block gets turns, and no other does: as on a GPU, blocks that fill the device and wait for one that
+//!            has not started wait for ever. A launch in which nothing changes any more is a deadlock.
 
 mod atomic;
 mod block;
 mod call;
+mod grid;
 mod lanes;
 mod local;
 mod memory;
@@ -19,14 +22,16 @@ mod region;
 mod strong;
 mod warp;
 
-use super::alu::Row;
 use super::heap::{AllocationInfo, Heap};
-use super::image::{Image, Kernel};
-use super::op::Relocation;
-use super::order::Messages;
+use super::history::Histories;
+use super::launch::Running;
+use super::order::{Messages, View};
+use super::random::Random;
 use super::shadow::Shadow;
-use super::{Fault, FaultKind, Footprint, Launch, Options, Report};
+use super::{Fault, FaultKind, Options, Report};
 use block::{Block, Turn};
+use grid::{DEVICE, Grid};
+use std::rc::Rc;
 
 /// The generic address space below [`Heap::LOWEST`].
 pub(super) const SHARED_WINDOW: u64 = 0x0100_0000;
@@ -34,40 +39,34 @@ pub(super) const LOCAL_WINDOW: u64 = 0x0200_0000;
 pub(super) const PARAM_WINDOW: u64 = 0x0400_0000;
 pub(super) const WINDOWS_END: u64 = 0x0500_0000;
 
-/// Blocks that are resident at first, and that are added when none of them finishes.
-const RESIDENT: usize = 64;
-/// Rounds of turns without a finished block after which more are admitted.
-const PATIENT_ROUNDS: u32 = 4;
 /// The longest turn of a block, in instructions of its warps.
 const LONG_TURN: u64 = 1 << 20;
+/// After one strong access in so many a turn ends; never for 0. A seed chooses one of these.
+const ODDS_OF_CUTS: [u64; 4] = [0, 64, 8, 2];
 
 pub(super) struct Machine<'a> {
-    pub image: &'a Image,
-    pub kernel: &'a Kernel,
-    pub launch: &'a Launch<'a>,
+    /// The launch whose block has its turn, and those that run beside it.
+    grid: Grid<'a>,
+    others: Vec<Grid<'a>>,
     pub options: &'a Options,
     pub heap: &'a mut Heap,
-    pub constants: Vec<Row>,
-    pub shared_bytes: u32,
-    /// For each step, the allocation it touched last.
-    pub hints: Vec<u32>,
-    /// By the heap's slots.
-    pub tracks: Vec<Track>,
+    /// Who touched which bytes, by the heap's slots.
+    pub shadows: Vec<Option<Shadow>>,
     pub messages: Messages,
+    /// Older values of global memory, where a seed chooses and races are looked for.
+    pub histories: Histories,
+    /// What the next `fence.sc` knows.
+    pub fenced: Option<Rc<View>>,
     pub random: Random,
+    odds_of_cuts: u64,
+    /// The turn is to end here.
+    pub cut: bool,
     pub warp_instructions: u64,
     pub lane_instructions: u64,
     /// The count of instructions when something last changed that others may wait for.
     pub changed_at: u64,
     /// The same when a warp was last seen to wait for nobody.
     pub busy_at: u64,
-}
-
-/// What the launch did to one allocation.
-#[derive(Default)]
-pub(super) struct Track {
-    pub footprint: Option<Box<Footprint>>,
-    pub shadow: Option<Shadow>,
 }
 
 /// Something went wrong in an instruction; the warp adds who and where.
@@ -86,190 +85,73 @@ impl Trouble {
     }
 }
 
-/// A small generator (splitmix64), so that a seed means the same schedule everywhere.
-#[derive(Debug, Clone)]
-pub(super) struct Random {
-    state: u64,
-    pub on: bool,
-}
-
-impl Random {
-    fn new(seed: Option<u64>) -> Random {
-        Random { state: seed.unwrap_or(0), on: seed.is_some() }
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// Mostly short, sometimes long: 1 up to about 2^`most`.
-    pub fn span(&mut self, most: u64) -> u64 {
-        let bits = self.below(most + 1);
-        1 + self.below(1 << bits)
-    }
-}
-
-fn invalid(launch: &Launch<'_>, message: String) -> Box<Fault> {
-    Box::new(Fault {
-        kind: FaultKind::InvalidLaunch,
-        kernel: launch.kernel.into(),
-        line: 0,
-        instruction: String::new(),
-        block: [0; 3],
-        thread: [0; 3],
-        address: None,
-        allocation: None,
-        message,
-    })
-}
-
-/// Runs the launch to its end.
+/// Runs launches to their ends, all at the same time. A fault comes with the number of its launch.
 pub(super) fn run(
-    image: &Image,
-    launch: &Launch<'_>,
+    launches: &[Running<'_>],
     heap: &mut Heap,
     options: &Options,
-) -> Result<Report, Box<Fault>> {
-    let mut machine = Machine::new(image, launch, heap, options)?;
-    machine.grid()?;
-    Ok(machine.report())
+) -> Result<Vec<Report>, (usize, Box<Fault>)> {
+    let mut grids = Vec::with_capacity(launches.len());
+    let mut first_block: u32 = 0;
+    for (index, running) in launches.iter().enumerate() {
+        let grid = Grid::new(index, running, first_block, heap, options).map_err(|fault| (index, fault))?;
+        first_block = first_block.wrapping_add(grid.blocks.1);
+        grids.push(grid);
+    }
+    let mut grids = grids.into_iter();
+    let Some(grid) = grids.next() else { return Ok(Vec::new()) };
+    let mut machine = Machine::new(grid, grids.collect(), heap, options);
+    machine.go().map_err(|fault| (machine.grid.index, fault))?;
+    let Machine { grid, mut others, .. } = machine;
+    others.push(grid);
+    others.sort_by_key(|grid| grid.index);
+    Ok(others.into_iter().map(Grid::report).collect())
 }
 
 impl<'a> Machine<'a> {
-    fn new(
-        image: &'a Image,
-        launch: &'a Launch<'a>,
-        heap: &'a mut Heap,
-        options: &'a Options,
-    ) -> Result<Machine<'a>, Box<Fault>> {
-        let Some(kernel) = image.kernels.iter().find(|kernel| kernel.info.name == launch.kernel) else {
-            let names: Vec<_> = image.infos.iter().map(|info| info.name.as_str()).collect();
-            return Err(invalid(launch, format!("no kernel `{}` in this module; it has {names:?}", launch.kernel)));
-        };
-        let info = &kernel.info;
-        let threads: u64 = launch.block.iter().map(|&n| u64::from(n)).product();
-        let [x, y, z] = launch.block;
-        if threads == 0 || threads > 1024 || x > 1024 || y > 1024 || z > 64 {
-            return Err(invalid(launch, format!("a block of {x} × {y} × {z} threads; 1 to 1024 can be run")));
-        }
-        if let Some(required) = info.required_threads
-            && required != launch.block
-        {
-            return Err(invalid(launch, format!("a block of {x} × {y} × {z} threads; the kernel wants {required:?}")));
-        }
-        if let Some(most) = info.max_threads
-            && threads > u64::from(most)
-        {
-            return Err(invalid(launch, format!("a block of {threads} threads; the kernel allows {most}")));
-        }
-        let [x, y, z] = launch.grid;
-        if x == 0 || y == 0 || z == 0 || x > i32::MAX as u32 || y > 65_535 || z > 65_535 {
-            return Err(invalid(launch, format!("a grid of {x} × {y} × {z} blocks")));
-        }
-        if u64::from(x) * u64::from(y) * u64::from(z) > u64::from(u32::MAX) {
-            return Err(invalid(launch, format!("a grid of {x} × {y} × {z} blocks is too large to run here")));
-        }
-        if launch.params.len() != info.param_bytes as usize {
-            return Err(invalid(
-                launch,
-                format!("{} bytes of parameters; the kernel has {}", launch.params.len(), info.param_bytes),
-            ));
-        }
-        if launch.globals.len() != image.globals.len() {
-            return Err(invalid(
-                launch,
-                format!(
-                    "{} addresses of module variables; the module has {}",
-                    launch.globals.len(),
-                    image.globals.len()
-                ),
-            ));
-        }
-        let shared_bytes = match launch.dynamic_shared_bytes {
-            0 => Some(info.static_shared_bytes),
-            dynamic => kernel.dynamic_offset.checked_add(dynamic),
-        };
-        let shared_bytes = match shared_bytes {
-            Some(bytes) if bytes <= options.max_shared_bytes => bytes,
-            _ => {
-                return Err(invalid(
-                    launch,
-                    format!(
-                        "{} bytes of static and {} of dynamic shared memory; a block has {}",
-                        info.static_shared_bytes, launch.dynamic_shared_bytes, options.max_shared_bytes
-                    ),
-                ));
-            }
-        };
-        let mut constants = image.constants.rows.clone();
-        for &(row, relocation) in &image.constants.relocations {
-            let value = match relocation {
-                Relocation::Global { global, offset } => launch.globals[global as usize].wrapping_add_signed(offset),
-                Relocation::Shared { shared, offset } => {
-                    u64::from(kernel.shared_offsets[shared as usize]).wrapping_add_signed(offset)
-                }
-            };
-            constants[row as usize] = [value; 32];
-        }
-        let tracks = std::iter::repeat_with(Track::default).take(heap.num_slots()).collect();
-        Ok(Machine {
-            image,
-            kernel,
-            launch,
+    fn new(grid: Grid<'a>, others: Vec<Grid<'a>>, heap: &'a mut Heap, options: &'a Options) -> Machine<'a> {
+        let mut random = Random::new(options.seed);
+        let odds_of_cuts = if random.on { ODDS_OF_CUTS[random.below(ODDS_OF_CUTS.len() as u64) as usize] } else { 0 };
+        Machine {
+            grid,
+            others,
             options,
+            shadows: std::iter::repeat_with(|| None).take(heap.num_slots()).collect(),
             heap,
-            constants,
-            shared_bytes,
-            hints: vec![0; image.steps.len()],
-            tracks,
             messages: Messages::default(),
-            random: Random::new(options.seed),
+            histories: Histories::default(),
+            fenced: None,
+            random,
+            odds_of_cuts,
+            cut: false,
             warp_instructions: 0,
             lane_instructions: 0,
             changed_at: 0,
             busy_at: 0,
-        })
+        }
     }
 
-    fn grid(&mut self) -> Result<(), Box<Fault>> {
-        let [x, y, z] = self.launch.grid;
-        let total = x * y * z;
-        let mut queue = Admission { next: 0, total, window: Vec::new() };
+    fn go(&mut self) -> Result<(), Box<Fault>> {
         let mut resident: Vec<Block> = Vec::new();
-        let mut spare: Vec<Block> = Vec::new();
-        let mut allowed = RESIDENT;
-        let mut barren_rounds = 0;
+        let mut taken = 0;
+        let mut barren = false;
         loop {
             // Without a seed blocks start one by one while each finishes in its turn, and in numbers when they wait.
             let room = match self.random.on {
-                false if barren_rounds == 0 => resident.len().max(1).min(allowed),
-                false => (resident.len() * 2).min(allowed),
-                true => allowed,
+                true => usize::MAX,
+                false if barren => resident.len() * 2,
+                false => resident.len().max(1),
             };
-            while resident.len() < room {
-                let Some(number) = queue.take(&mut self.random) else { break };
-                let block = match spare.pop() {
-                    Some(mut block) => {
-                        block.restart(self, number);
-                        block
-                    }
-                    None => Block::new(self, number),
-                };
+            while resident.len() < room
+                && let Some(block) = self.admit(&mut taken)
+            {
                 resident.push(block);
                 self.changed_at = self.warp_instructions;
             }
             if resident.is_empty() {
                 return Ok(());
             }
-            let mut finished = false;
+            barren = true;
             if self.random.on {
                 for last in (1..resident.len()).rev() {
                     let other = self.random.below(last as u64 + 1) as usize;
@@ -278,45 +160,74 @@ impl<'a> Machine<'a> {
             }
             let mut index = 0;
             while index < resident.len() {
-                let turn = if self.random.on { self.random.span(14) } else { LONG_TURN };
-                match resident[index].turn(self, turn)? {
+                match self.turn(&mut resident[index])? {
                     Turn::Finished => {
-                        spare.push(resident.swap_remove(index));
-                        finished = true;
+                        let block = resident.swap_remove(index);
+                        taken -= self.grid.block_takes;
+                        self.grid.spare.push(block);
+                        barren = false;
                     }
                     Turn::Over => index += 1,
                 }
             }
-            barren_rounds = if finished { 0 } else { barren_rounds + 1 };
-            if barren_rounds > PATIENT_ROUNDS && resident.len() >= allowed {
-                allowed *= 2;
-                barren_rounds = 0;
-            }
-            let idle = self.options.max_idle_instructions;
-            let stuck = self.warp_instructions - self.changed_at.max(self.busy_at) > idle;
-            if stuck && (queue.next == total && queue.window.is_empty()) {
-                return Err(resident[0].stuck(
-                    self,
-                    FaultKind::Deadlock,
-                    format!("{idle} instructions changed nothing: every thread waits for another"),
-                ));
-            }
-            if self.warp_instructions > self.options.max_warp_instructions {
-                let most = self.options.max_warp_instructions;
-                return Err(resident[0].stuck(
-                    self,
-                    FaultKind::Runaway,
-                    format!("more than {most} instructions of warps"),
-                ));
+            if let Some(first) = resident.first() {
+                self.look_for_deadlock(first, resident.len(), taken)?;
             }
         }
     }
 
-    fn report(self) -> Report {
-        let mut footprints: Vec<Footprint> =
-            self.tracks.into_iter().filter_map(|track| track.footprint).map(|footprint| *footprint).collect();
-        footprints.sort_by_key(|footprint| footprint.base);
-        Report { warp_instructions: self.warp_instructions, lane_instructions: self.lane_instructions, footprints }
+    /// Starts a block, if there is one for which there is room: with a seed of any launch, else of the first.
+    fn admit(&mut self, taken: &mut u64) -> Option<Block> {
+        let fitting = (0..=self.others.len()).filter(|&index| self.fits(index, *taken));
+        let nth = match fitting.count() {
+            0 => return None,
+            count if self.random.on && count > 1 => self.random.below(count as u64) as usize,
+            _ => 0,
+        };
+        let index = (0..=self.others.len()).filter(|&index| self.fits(index, *taken)).nth(nth)?;
+        self.enter(index);
+        *taken += self.grid.block_takes;
+        self.next_block()
+    }
+
+    /// Whether a launch has a block to start, and the device room for it.
+    fn fits(&self, index: usize, taken: u64) -> bool {
+        let grid = self.grids().find(|grid| grid.index == index);
+        grid.is_some_and(|grid| grid.num_waiting() > 0 && taken + grid.block_takes <= DEVICE)
+    }
+
+    fn turn(&mut self, block: &mut Block) -> Result<Turn, Box<Fault>> {
+        self.enter(block.launch);
+        let budget = if self.random.on { self.random.span(14) } else { LONG_TURN };
+        let before = (self.warp_instructions, self.lane_instructions);
+        let turn = block.turn(self, budget)?;
+        self.grid.warp_instructions += self.warp_instructions - before.0;
+        self.grid.lane_instructions += self.lane_instructions - before.1;
+        let most = self.options.max_warp_instructions;
+        if self.grid.warp_instructions > most && matches!(turn, Turn::Over) {
+            return Err(block.stuck(self, FaultKind::Runaway, format!("more than {most} instructions of warps")));
+        }
+        Ok(turn)
+    }
+
+    fn look_for_deadlock(&mut self, first: &Block, num_resident: usize, taken: u64) -> Result<(), Box<Fault>> {
+        let idle = self.options.max_idle_instructions;
+        if self.warp_instructions - self.changed_at.max(self.busy_at) <= idle
+            || (0..=self.others.len()).any(|index| self.fits(index, taken))
+        {
+            return Ok(());
+        }
+        let waiting: usize = self.grids().map(Grid::num_waiting).sum();
+        let mut message = format!("{idle} instructions changed nothing: every thread waits for another");
+        if waiting > 0 {
+            message += &format!(", and {waiting} blocks for one of the {num_resident} that run to end");
+        }
+        self.enter(first.launch);
+        Err(first.stuck(self, FaultKind::Deadlock, message))
+    }
+
+    fn grids(&self) -> impl Iterator<Item = &Grid<'a>> {
+        std::iter::once(&self.grid).chain(&self.others)
     }
 
     /// Something changed that another thread may wait for.
@@ -325,41 +236,11 @@ impl<'a> Machine<'a> {
         self.changed_at = self.warp_instructions;
     }
 
-    pub fn block_coordinates(&self, number: u32) -> [u32; 3] {
-        let [x, y, _] = self.launch.grid;
-        [number % x, number / x % y, number / x / y]
-    }
-
-    pub fn thread_coordinates(&self, thread: u32) -> [u32; 3] {
-        let [x, y, _] = self.launch.block;
-        [thread % x, thread / x % y, thread / x / y]
-    }
-}
-
-/// Blocks that have not started. With a seed the next one is drawn from the first few.
-struct Admission {
-    next: u32,
-    total: u32,
-    window: Vec<u32>,
-}
-
-impl Admission {
-    fn take(&mut self, random: &mut Random) -> Option<u32> {
-        if !random.on {
-            let number = self.next;
-            return (number < self.total).then(|| {
-                self.next += 1;
-                number
-            });
+    /// After a strong access in global memory a turn may end, so that those of different blocks mix finely.
+    #[inline]
+    pub fn may_cut(&mut self) {
+        if self.odds_of_cuts > 0 && self.random.below(self.odds_of_cuts) == 0 {
+            self.cut = true;
         }
-        while self.window.len() < RESIDENT && self.next < self.total {
-            self.window.push(self.next);
-            self.next += 1;
-        }
-        if self.window.is_empty() {
-            return None;
-        }
-        let index = random.below(self.window.len() as u64) as usize;
-        Some(self.window.swap_remove(index))
     }
 }

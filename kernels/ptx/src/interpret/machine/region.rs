@@ -8,13 +8,13 @@
 //! Faults  say what was being done, where, and to which allocation.
 
 use super::block::Common;
-use super::{FaultKind, Machine, Track, Trouble};
-use crate::interpret::Footprint;
+use super::{FaultKind, Machine, Trouble};
 use crate::interpret::footprint::SECTOR_BYTES;
 use crate::interpret::heap::{AllocationInfo, Heap, first_clear, set_bits};
 use crate::interpret::op::Scope;
-use crate::interpret::order::Observer;
+use crate::interpret::order::{BLOCK_NUMBER, Epoch, Observer};
 use crate::interpret::shadow::{Conflict, Shadow};
+use crate::interpret::{Footprint, Launch};
 
 /// A memory that lanes share, for one access.
 pub(super) struct Region<'m> {
@@ -177,7 +177,7 @@ impl Region<'_> {
         trouble
     }
 
-    /// A strong access of one lane.
+    /// A strong access of one lane. Gives the last strong write before, as `Shadow::strong` does.
     pub fn touch_strong(
         &mut self,
         machine: &Coordinates,
@@ -185,15 +185,16 @@ impl Region<'_> {
         (reads, writes): (bool, bool),
         scope: Scope,
         observer: &Observer<'_>,
-    ) -> Result<(), Box<Trouble>> {
+    ) -> Result<Epoch, Box<Trouble>> {
         self.mark_footprint(offset, bytes, Doing::Update);
-        if let Some(shadow) = &mut self.shadow {
-            let result = shadow.strong(offset, bytes, lane, (reads, writes), scope == Scope::Block, observer);
-            if let Err(conflict) = result {
-                return Err(self.race(machine, conflict, observer, "strong access"));
-            }
-        }
-        Ok(())
+        let Some(shadow) = &mut self.shadow else { return Ok(Epoch::NONE) };
+        let result = shadow.strong(offset, bytes, lane, (reads, writes), scope == Scope::Block, observer);
+        result.map_err(|conflict| self.race(machine, conflict, observer, "strong access"))
+    }
+
+    /// Whether all these bytes were written.
+    pub fn is_written(&self, offset: usize, len: usize) -> bool {
+        first_clear(self.written, offset, len).is_none()
     }
 }
 
@@ -216,6 +217,7 @@ pub(super) fn misaligned(
 pub(super) struct Coordinates {
     grid: [u32; 3],
     block: [u32; 3],
+    first_block: u32,
 }
 
 impl Coordinates {
@@ -224,6 +226,7 @@ impl Coordinates {
     }
 
     fn block(&self, number: u32) -> [u32; 3] {
+        let number = number.wrapping_sub(self.first_block) & BLOCK_NUMBER;
         [number % self.grid[0], number / self.grid[0] % self.grid[1], number / self.grid[0] / self.grid[1]]
     }
 }
@@ -239,7 +242,7 @@ impl Machine<'_> {
         lane: u32,
         doing: Doing,
     ) -> Result<Region<'_>, Box<Trouble>> {
-        let hint = self.hints[step as usize];
+        let hint = self.grid.hints[step as usize];
         let fits = |slot: u32, heap: &Heap| {
             let allocation = heap.slot(slot);
             address.wrapping_sub(allocation.base) < allocation.bytes.len() as u64
@@ -249,7 +252,7 @@ impl Machine<'_> {
         } else {
             match self.heap.slot_of(address) {
                 Some(slot) => {
-                    self.hints[step as usize] = slot;
+                    self.grid.hints[step as usize] = slot;
                     slot
                 }
                 None => return Err(self.nowhere(address, bytes, lane, doing)),
@@ -257,23 +260,20 @@ impl Machine<'_> {
         };
         let checks = self.options.checks;
         let allocation = self.heap.slot_mut(slot);
-        let track = &mut self.tracks[slot as usize];
-        if track.footprint.is_none() {
-            *track = Track {
-                footprint: Some(Box::new(Footprint {
-                    base: allocation.base,
-                    len: allocation.bytes.len() as u64,
-                    ..Footprint::default()
-                })),
-                shadow: checks.global_races.then(|| Shadow::new(allocation.bytes.len(), false)),
-            };
+        let footprint = self.grid.footprints[slot as usize].get_or_insert_with(|| {
+            let (base, len) = (allocation.base, allocation.bytes.len() as u64);
+            Box::new(Footprint { base, len, ..Footprint::default() })
+        });
+        let shadow = &mut self.shadows[slot as usize];
+        if checks.global_races && shadow.is_none() {
+            *shadow = Some(Shadow::new(allocation.bytes.len(), false));
         }
         Ok(Region {
             base: allocation.base,
             bytes: &mut allocation.bytes,
             written: &mut allocation.initialised,
-            shadow: track.shadow.as_mut(),
-            footprint: track.footprint.as_deref_mut(),
+            shadow: shadow.as_mut(),
+            footprint: Some(footprint),
             check_written: checks.initialised,
             shared: false,
             step,
@@ -304,6 +304,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn coordinates(&self) -> Coordinates {
-        Coordinates { grid: self.launch.grid, block: self.launch.block }
+        let Launch { grid, block, .. } = self.grid.launch;
+        Coordinates { grid, block, first_block: self.grid.blocks.0 }
     }
 }

@@ -3,16 +3,18 @@
 //!   st.release  ─► the thread's view lies at the address      ld.acquire  ─► the view becomes the reader's
 //!   fence, st.relaxed  ─► the view at the fence               ld.relaxed, fence  ─► at the fence
 //!
-//! Lane after lane: each may carry a message of its own (see `order`).
+//! Lane after lane: each may carry a message of its own (see `order`). With a seed a load from global memory may return an
+//! older value (see `history`).
 
 use super::block::{Common, memory_tag};
-use super::memory::{Values, fetch};
+use super::memory::{Values, destination, extend, fetch, get};
 use super::region::Doing;
 use super::warp::{Group, Warp, lanes_of};
 use super::{Machine, Trouble};
 use crate::interpret::alu::Row;
+use crate::interpret::history::{Held, Older, Place};
 use crate::interpret::op::{Access, Scope, Strength};
-use crate::interpret::order::{Mark, Message, Observer, join};
+use crate::interpret::order::{BLOCK_NUMBER, Mark, Message, join};
 use std::rc::Rc;
 
 impl Machine<'_> {
@@ -31,26 +33,65 @@ impl Machine<'_> {
         let coordinates = self.coordinates();
         let unit = u64::from(access.size) * u64::from(access.count);
         let scope = access.strength.scope.unwrap_or(Scope::Device);
+        let weak = self.is_weak(shared, scope);
         for lane in lanes_of(mask) {
             let (number, address) = (common.number, addresses[lane]);
-            let (block, clock, full) = (common.number & 0xFF_FFFF, common.clock, common.full);
-            {
+            let held = {
+                let Warp { registers, views, index, sync, .. } = &mut *warp;
+                let observer = Warp::observer(*index, *sync, views, common);
                 let mut region = if shared {
                     self.shared_region(common)
                 } else {
                     self.region(group.pc, address, unit, lane as u32, Doing::Read)?
                 };
-                let Warp { registers, views, index, sync, .. } = &mut *warp;
-                let observer = Observer { block, warp: *index, clock, full, sync: *sync, views: views.as_deref() };
                 let offset = region.check(address, unit, unit, lane as u32, Doing::Read)?;
                 region.check_written(offset, unit as usize, unit, lane as u32, unit)?;
                 let place = (offset, unit as usize, lane as u32);
-                region.touch_strong(&coordinates, place, (true, false), scope, &observer)?;
+                let writer = region.touch_strong(&coordinates, place, (true, false), scope, &observer)?;
                 fetch(&region, access, registers, group, offset, lane);
+                (weak && access.count == 1).then(|| Held { bits: get(region.bytes, offset, unit as usize), writer })
+            };
+            match held {
+                Some(held) => {
+                    let place = Place { address, bytes: unit as usize };
+                    let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);
+                    let Machine { histories, random, .. } = &mut *self;
+                    if let Some(older) = histories.load(place, &held, &observer, lane as u32, random) {
+                        warp.load_older(access, group, lane, number, &older);
+                        continue;
+                    }
+                }
+                None if weak => self.histories.forget(address, unit as usize),
+                None => {}
             }
             self.take_message(warp, key(shared, number, address), number, lane, access.strength.acquire);
         }
+        if !shared {
+            self.may_cut();
+        }
         Ok(())
+    }
+
+    /// The lanes of a mask as they reach memory: PTX gives those of one instruction no order, so a seed draws one.
+    pub(super) fn in_some_order(&mut self, mask: u32) -> impl Iterator<Item = usize> + use<> {
+        let mut lanes = [0; 32];
+        let mut count = 0;
+        for lane in lanes_of(mask) {
+            lanes[count] = lane as u8;
+            count += 1;
+        }
+        if self.random.on {
+            for last in (1..count).rev() {
+                lanes.swap(last, self.random.below(last as u64 + 1) as usize);
+            }
+        }
+        lanes.into_iter().take(count).map(usize::from)
+    }
+
+    /// Whether loads may return older values: where a seed chooses, and where it is known who knows what. Within a block they
+    /// never do.
+    pub(super) fn is_weak(&self, shared: bool, scope: Scope) -> bool {
+        self.random.on && self.options.checks.global_races && !shared && scope == Scope::Device
     }
 
     /// Stores with `.relaxed`, `.release` or `.volatile`.
@@ -68,51 +109,73 @@ impl Machine<'_> {
         let coordinates = self.coordinates();
         let unit = u64::from(access.size) * u64::from(access.count);
         let scope = access.strength.scope.unwrap_or(Scope::Device);
-        let constants = std::mem::take(&mut self.constants);
-        for lane in lanes_of(mask) {
+        let weak = self.is_weak(shared, scope);
+        let lanes = self.in_some_order(mask);
+        let constants = std::mem::take(&mut self.grid.constants);
+        for lane in lanes {
             let (number, address) = (common.number, addresses[lane]);
-            let (block, clock, full) = (common.number & 0xFF_FFFF, common.clock, common.full);
-            {
+            let change = {
+                let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);
                 let mut region = if shared {
                     self.shared_region(common)
                 } else {
                     self.region(group.pc, address, unit, lane as u32, Doing::Write)?
                 };
-                let observer =
-                    Observer { block, warp: warp.index, clock, full, sync: warp.sync, views: warp.views.as_deref() };
                 let offset = region.check(address, unit, unit, lane as u32, Doing::Write)?;
-                let place = (offset, unit as usize, lane as u32);
-                region.touch_strong(&coordinates, place, (false, true), scope, &observer)?;
+                let bytes = unit as usize;
+                let writer =
+                    region.touch_strong(&coordinates, (offset, bytes, lane as u32), (false, true), scope, &observer)?;
                 let values = Values { access, registers: &warp.registers[group.frame..], constants: &constants };
+                let one = weak && access.count == 1;
+                let before = (one && region.is_written(offset, bytes))
+                    .then(|| Held { bits: get(region.bytes, offset, bytes), writer });
                 values.put(&mut region, offset, lane);
+                one.then(|| (before, get(region.bytes, offset, bytes)))
+            };
+            match change {
+                Some((before, bits)) => {
+                    let place = Place { address, bytes: unit as usize };
+                    self.keep_older(common, warp, lane, place, before, bits);
+                }
+                None if weak => self.histories.forget(address, unit as usize),
+                None => {}
             }
             self.leave_message(common, warp, key(shared, number, address), lane, access.strength, false);
         }
-        self.constants = constants;
+        self.grid.constants = constants;
         if access.strength.release {
             common.tick();
+        }
+        if !shared {
+            self.may_cut();
         }
         Ok(())
     }
 
-    /// What a strong read finds at an address besides the value.
+    /// A strong write put `bits` in the place of `before`: a later load may still return that.
+    pub(super) fn keep_older(
+        &mut self,
+        common: &Common,
+        warp: &Warp,
+        lane: usize,
+        place: Place,
+        before: Option<Held>,
+        bits: u64,
+    ) {
+        let observer = Warp::observer(warp.index, warp.sync, &warp.views, common);
+        let writer = observer.epoch(lane as u32);
+        let message = self.messages.get(&place.address);
+        self.histories.push(place, before, message, bits, writer, &observer);
+    }
+
+    /// What a strong read of the newest value finds at an address besides it.
     pub(super) fn take_message(&mut self, warp: &mut Warp, key: u64, block: u32, lane: usize, acquire: bool) {
         warp.reads = 0;
         if self.messages.is_empty() {
             return;
         }
-        let Some(message) = self.messages.get(&key) else { return };
-        if message.only_block.is_some_and(|only| only != block) {
-            return;
-        }
-        let views = warp.views.get_or_insert_default();
-        if !acquire {
-            views.pending[lane] = join(&views.pending[lane], &Some(message.view.clone()));
-            return;
-        }
-        if !views.taken[lane].as_ref().is_some_and(|taken| Rc::ptr_eq(taken, &message.view)) {
-            views.known[lane] = join(&views.known[lane], &Some(message.view.clone()));
-            views.taken[lane] = Some(message.view.clone());
+        if let Some(message) = self.messages.get(&key) {
+            warp.take(message, block, lane, acquire);
         }
     }
 
@@ -155,15 +218,22 @@ impl Machine<'_> {
         &mut self,
         common: &mut Common,
         warp: &mut Warp,
-        scope: Scope,
+        (scope, sequential): (Scope, bool),
         mask: u32,
     ) -> Result<(), Box<Trouble>> {
+        let in_order = sequential && self.is_weak(false, scope);
         for lane in lanes_of(mask) {
             let views = warp.views.get_or_insert_default();
             if let Some(pending) = views.pending[lane].take() {
                 views.known[lane] = join(&views.known[lane], &Some(pending));
             }
-            let mark = warp.mark(common, lane, scope == Scope::Block);
+            if in_order {
+                views.known[lane] = join(&views.known[lane], &self.fenced);
+            }
+            let mut mark = warp.mark(common, lane, scope == Scope::Block);
+            if in_order {
+                self.fenced = join(&self.fenced, &Some(Rc::new(mark.tell().by_fence())));
+            }
             if let Some(views) = &mut warp.views {
                 views.fence[lane] = Some(Box::new(mark));
             }
@@ -174,10 +244,41 @@ impl Machine<'_> {
 }
 
 impl Warp {
+    /// A lane takes a message: at once, or on approval.
+    fn take(&mut self, message: &Message, block: u32, lane: usize, acquire: bool) {
+        if message.only_block.is_some_and(|only| only != block) {
+            return;
+        }
+        let views = self.views.get_or_insert_default();
+        if !acquire {
+            views.pending[lane] = join(&views.pending[lane], &Some(message.view.clone()));
+            return;
+        }
+        if !views.taken[lane].as_ref().is_some_and(|taken| Rc::ptr_eq(taken, &message.view)) {
+            views.known[lane] = join(&views.known[lane], &Some(message.view.clone()));
+            views.taken[lane] = Some(message.view.clone());
+        }
+    }
+
+    /// Puts an older value in the place of the newest, with the message that belongs to it.
+    fn load_older(&mut self, access: &Access, group: Group, lane: usize, block: u32, older: &Older) {
+        self.reads = 0;
+        if let Some(to) = destination(access, 0) {
+            let value = match access.extend {
+                0 => older.bits,
+                bits => extend(older.bits, access.size, bits),
+            };
+            self.registers[group.frame + to][lane] = value;
+        }
+        if let Some(message) = &older.message {
+            self.take(message, block, lane, access.strength.acquire);
+        }
+    }
+
     /// What a lane would tell at this moment.
     fn mark(&self, common: &Common, lane: usize, block_scope: bool) -> Mark {
         Mark {
-            block: common.number & 0xFF_FFFF,
+            block: common.number & BLOCK_NUMBER,
             thread: self.index << 5 | lane as u32,
             clock: common.clock,
             full: common.full,

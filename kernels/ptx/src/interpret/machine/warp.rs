@@ -10,7 +10,7 @@
 use super::{FaultKind, Machine, Trouble, block::Common};
 use crate::interpret::alu::Row;
 use crate::interpret::op::{Barrier, NO_GUARD, Op, Special, Step};
-use crate::interpret::order::{LaneViews, Observer};
+use crate::interpret::order::{BLOCK_NUMBER, LaneViews, Observer};
 
 /// Instructions of divergence until the lane that waited longest runs, and how long it then runs. The first is short when
 /// nothing changed meanwhile: the lanes that run may be waiting for the one that does not.
@@ -25,6 +25,8 @@ pub(super) enum Outcome {
     Over,
     /// It asked to give way.
     Yielded,
+    /// The turn of its block ends, after a strong access.
+    Cut,
 }
 
 /// Where a lane goes when its function returns.
@@ -85,7 +87,7 @@ pub(super) struct Group {
 impl Warp {
     pub fn new(machine: &Machine<'_>, index: u32, threads: u32) -> Warp {
         let lanes = (threads - index * 32).min(32);
-        let function = &machine.image.functions[machine.kernel.function as usize];
+        let function = &machine.grid.image.functions[machine.grid.kernel.function as usize];
         Warp {
             index,
             present: u32::MAX >> (32 - lanes),
@@ -113,13 +115,13 @@ impl Warp {
     }
 
     pub fn restart(&mut self, machine: &Machine<'_>) {
-        let kernel = machine.kernel.function;
+        let kernel = machine.grid.kernel.function;
         self.live = self.present;
         self.ready = self.present;
         self.converging = 0;
         self.registers.fill([0; 32]);
         self.local_written.fill([0; 32]);
-        self.pc = [machine.image.functions[kernel as usize].entry; 32];
+        self.pc = [machine.grid.image.functions[kernel as usize].entry; 32];
         self.frame = [0; 32];
         self.local_frame = [0; 32];
         self.function = [kernel; 32];
@@ -198,7 +200,7 @@ impl Warp {
         budget: u64,
     ) -> Result<Outcome, Box<Trouble>> {
         let end = machine.warp_instructions + budget;
-        let image = machine.image;
+        let image = machine.grid.image;
         'groups: while self.ready != 0 {
             let mut group = self.select(machine);
             let diverged = group.mask != self.ready;
@@ -226,7 +228,7 @@ impl Warp {
                 match &step.op {
                     Op::Alu(op) => {
                         if active != 0 {
-                            op.apply(&mut self.registers[group.frame..], &machine.constants, active);
+                            op.apply(&mut self.registers[group.frame..], &machine.grid.constants, active);
                         }
                         group.pc += 1;
                     }
@@ -252,6 +254,10 @@ impl Warp {
                             machine.load(common, self, access, group, active)?;
                         }
                         group.pc += 1;
+                        if std::mem::take(&mut machine.cut) {
+                            self.park(group);
+                            return Ok(Outcome::Cut);
+                        }
                     }
                     Op::Store(access) => {
                         if active != 0 {
@@ -259,6 +265,10 @@ impl Warp {
                             machine.store(common, self, access, group, active)?;
                         }
                         group.pc += 1;
+                        if std::mem::take(&mut machine.cut) {
+                            self.park(group);
+                            return Ok(Outcome::Cut);
+                        }
                     }
                     Op::Nothing => group.pc += 1,
                     _ if active == 0 => group.pc += 1,
@@ -269,10 +279,10 @@ impl Warp {
                         match outcome {
                             Flow::Next => group.pc += 1,
                             Flow::Moved => continue 'groups,
-                            Flow::Yield => {
+                            Flow::Yield | Flow::Cut => {
                                 group.pc += 1;
                                 self.park(group);
-                                return Ok(Outcome::Yielded);
+                                return Ok(if outcome == Flow::Cut { Outcome::Cut } else { Outcome::Yielded });
                             }
                         }
                     }
@@ -313,10 +323,15 @@ impl Warp {
     ) -> Result<Flow, Box<Trouble>> {
         let rest = group.mask & !active;
         match op {
-            Op::Atomic(atomic) => machine.atomic(common, self, atomic, group, active)?,
-            Op::Fence { scope } => machine.fence(common, self, *scope, active)?,
+            Op::Atomic(atomic) => {
+                machine.atomic(common, self, atomic, group, active)?;
+                if std::mem::take(&mut machine.cut) {
+                    return Ok(Flow::Cut);
+                }
+            }
+            Op::Fence { scope, sequential } => machine.fence(common, self, (*scope, *sequential), active)?,
             Op::Move { to, from } => {
-                let row = *from.row(&self.registers[group.frame..], &machine.constants);
+                let row = *from.row(&self.registers[group.frame..], &machine.grid.constants);
                 blend(&mut self.registers[group.frame + *to as usize], &row, active);
             }
             Op::LocalAddress { to, offset } => {
@@ -329,18 +344,18 @@ impl Warp {
                 blend(&mut self.registers[group.frame + *to as usize], &row, active);
             }
             Op::Convert { to, from, space, to_generic } => {
-                let row = from.row(&self.registers[group.frame..], &machine.constants);
+                let row = from.row(&self.registers[group.frame..], &machine.grid.constants);
                 let window = super::memory::window(*space);
                 let row = row.map(|v| if *to_generic { v.wrapping_add(window) } else { v.wrapping_sub(window) });
                 blend(&mut self.registers[group.frame + *to as usize], &row, active);
             }
             Op::IsSpace { to, from, space } => {
-                let row = from.row(&self.registers[group.frame..], &machine.constants);
+                let row = from.row(&self.registers[group.frame..], &machine.grid.constants);
                 let row = row.map(|address| u64::from(super::memory::is_in(address, *space)));
                 blend(&mut self.registers[group.frame + *to as usize], &row, active);
             }
             Op::BranchIndexed { index, targets } => {
-                let row = *index.row(&self.registers[group.frame..], &machine.constants);
+                let row = *index.row(&self.registers[group.frame..], &machine.grid.constants);
                 self.set_pc(rest, group.pc + 1);
                 for lane in lanes_of(active) {
                     let at = row[lane] as u32 as usize;
@@ -380,7 +395,7 @@ impl Warp {
                 return Ok(Flow::Moved);
             }
             Op::WarpBarrier { .. } | Op::Vote(_) | Op::Match(_) | Op::Reduce(_) | Op::Shuffle(_) => {
-                let row = *mask_of(op).row(&self.registers[group.frame..], &machine.constants);
+                let row = *mask_of(op).row(&self.registers[group.frame..], &machine.grid.constants);
                 return self.meet(machine, common, op, row, group, active);
             }
             Op::ActiveMask { to } => {
@@ -401,10 +416,10 @@ impl Warp {
         active: u32,
     ) -> Result<(), Box<Trouble>> {
         let rows = &self.registers[group.frame..];
-        let ids = barrier.id.row(rows, &machine.constants);
-        let counts = barrier.count.map(|count| count.row(rows, &machine.constants));
+        let ids = barrier.id.row(rows, &machine.grid.constants);
+        let counts = barrier.count.map(|count| count.row(rows, &machine.grid.constants));
         let truths = match barrier.reduce {
-            Some((_, predicate, negated, _)) => lanes_true(predicate.row(rows, &machine.constants), negated),
+            Some((_, predicate, negated, _)) => lanes_true(predicate.row(rows, &machine.grid.constants), negated),
             None => 0,
         };
         let mut pending = active;
@@ -428,22 +443,25 @@ impl Warp {
 
     pub fn observer<'w>(index: u32, sync: u32, views: &'w Option<Box<LaneViews>>, common: &Common) -> Observer<'w> {
         Observer {
-            block: common.number & 0xFF_FFFF,
+            block: common.number & BLOCK_NUMBER,
             warp: index,
             clock: common.clock,
             full: common.full,
             sync,
             views: views.as_deref(),
+            launch: common.launch,
         }
     }
 
     fn special_register(&self, machine: &Machine<'_>, common: &Common, what: Special) -> Row {
-        let launch = machine.launch;
+        let launch = &machine.grid.launch;
         let all = |value: u64| [value; 32];
         let lanes = |f: &dyn Fn(u32) -> u32| std::array::from_fn(|lane| u64::from(f(lane as u32)));
         let clock = machine.warp_instructions;
         match what {
-            Special::Thread(axis) => lanes(&|lane| machine.thread_coordinates(self.index * 32 + lane)[axis as usize]),
+            Special::Thread(axis) => {
+                lanes(&|lane| machine.grid.thread_coordinates(self.index * 32 + lane)[axis as usize])
+            }
             Special::Threads(axis) => all(u64::from(launch.block[axis as usize])),
             Special::Block(axis) => all(u64::from(common.coordinates[axis as usize])),
             Special::Blocks(axis) => all(u64::from(launch.grid[axis as usize])),
@@ -462,7 +480,7 @@ impl Warp {
             Special::ClockHigh => all(clock >> 32),
             Special::Clock64 | Special::Nanoseconds => all(clock),
             Special::DynamicShared => all(u64::from(launch.dynamic_shared_bytes)),
-            Special::TotalShared => all(u64::from(machine.shared_bytes)),
+            Special::TotalShared => all(u64::from(machine.grid.shared_bytes)),
         }
     }
 }
@@ -474,6 +492,8 @@ pub(super) enum Flow {
     /// Their places have been written down already.
     Moved,
     Yield,
+    /// The turn is to end.
+    Cut,
 }
 
 /// The source of the lane mask that an instruction of the whole warp names.
