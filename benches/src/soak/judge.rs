@@ -21,6 +21,11 @@ pub struct Bound {
 }
 
 impl Bound {
+    /// The same, and `more` of the figure's unit.
+    pub fn and(self, more: f64) -> Self {
+        Self { least: self.least + more, ..self }
+    }
+
     /// So many, whatever the figure.
     pub const fn of(least: f64) -> Self {
         Self { least, share: 0.0 }
@@ -48,6 +53,14 @@ pub enum Trend {
 }
 
 impl Trend {
+    /// By how much the last third is above the middle one; 0 if it is not.
+    pub fn gained(&self) -> f64 {
+        match self {
+            Trend::Unknown => 0.0,
+            Trend::Flat { middle, last, .. } | Trend::Grows { middle, last, .. } => (last - middle).max(0.0),
+        }
+    }
+
     pub fn grows(&self) -> bool {
         matches!(self, Trend::Grows { .. })
     }
@@ -151,6 +164,14 @@ mod tests {
     fn a_third_handle_is_one_too_many() {
         let handles = |gained: f64| judge(&series(|n| 40.0 + if n < 40 { 0.0 } else { gained }), Bound::of(2.0));
         assert!(!handles(2.0).grows() && handles(3.0).grows());
+    }
+
+    #[test]
+    fn what_is_allowed_beside_is_added() {
+        let steady = series(|n| 100.0 + n as f64);
+        assert_eq!(judge(&steady, BOUND).gained(), 20.0);
+        assert!(judge(&steady, BOUND.and(5.0)).grows() && !judge(&steady, BOUND.and(10.0)).grows());
+        assert_eq!(judge(&series(|n| -(n as f64)), BOUND).gained(), 0.0);
     }
 
     #[test]

@@ -16,19 +16,20 @@ pub mod session;
 pub mod sighting;
 pub mod workload;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use millpond::MillpondOptions;
 use millpond::datafusion::error::Result;
 use millpond::device::Engine;
 use millpond::store::Store;
+use millpond::{MillpondOptions, QueryReport};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::judge::Trend;
-use self::sighting::{FIGURES, Sighting, files_below};
+use self::judge::{Bound, Trend};
+use self::sighting::{FIGURES, Figure, OF_A_THREAD, RESIDENT, Sighting, files_below, most_threads};
 use self::workload::{Source, Workload};
 use crate::fuzz::lab::note_panics;
 
@@ -69,9 +70,8 @@ pub struct Tally {
     pub made: u64,
     /// Options that were set.
     pub set: u64,
-    /// Statements that launched a kernel, and those that the CPU took over.
+    /// Statements that launched a kernel.
     pub on_device: u64,
-    pub taken_over: u64,
     /// Of the simulated device.
     pub findings: u64,
     /// Statements that are not as they should be; the first [`FAILURES_TOLD`] are told.
@@ -99,6 +99,8 @@ pub struct Failure {
 
 /// More of them tell nothing new.
 pub const FAILURES_TOLD: usize = 20;
+/// Notes have numbers in them.
+const NOTES_TOLD: usize = 40;
 
 /// How a run ended.
 #[derive(Debug, Clone)]
@@ -109,6 +111,8 @@ pub struct Report {
     pub interrupted: bool,
     pub tally: Tally,
     pub failures: Vec<Failure>,
+    /// What statements noted, such as why the CPU took over, and how often.
+    pub notes: BTreeMap<String, u64>,
     pub seen: Vec<Sighting>,
     /// Of each figure that is judged or told.
     pub trends: Vec<(&'static str, Option<Trend>)>,
@@ -150,20 +154,35 @@ pub(crate) struct Shared {
     pub(crate) plans: Vec<AtomicU64>,
     tally: Mutex<Tally>,
     failures: Mutex<Vec<Failure>>,
+    notes: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Shared {
     pub(crate) fn tally(&self, change: impl FnOnce(&mut Tally)) {
-        change(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut lock(&self.tally));
     }
 
     fn tallied(&self) -> Tally {
-        *self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.tally)
+    }
+
+    /// Counts what a statement's report says.
+    pub(crate) fn count(&self, report: &QueryReport) {
+        self.tally(|tally| {
+            tally.on_device += u64::from(report.launches > 0);
+            tally.findings += report.findings.len() as u64;
+        });
+        let mut notes = lock(&self.notes);
+        for note in &report.notes {
+            if notes.len() < NOTES_TOLD || notes.contains_key(note) {
+                *notes.entry(note.clone()).or_default() += 1;
+            }
+        }
     }
 
     pub(crate) fn fail(&self, failure: Failure) {
         self.tally(|tally| tally.failures += 1);
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = lock(&self.failures);
         if failures.len() < FAILURES_TOLD {
             failures.push(failure);
         }
@@ -217,6 +236,7 @@ pub async fn run(
         plans: (0..sessions).map(|_| AtomicU64::new(0)).collect(),
         tally: Mutex::default(),
         failures: Mutex::default(),
+        notes: Mutex::default(),
     });
     let (end, ended) = watch::channel(false);
     let mut workers = JoinSet::new();
@@ -260,19 +280,31 @@ pub async fn run(
     if files > 0 {
         left.push(format!("{files} temporary files stay"));
     }
-    let trends = FIGURES.map(|(name, of, bound)| {
-        // The last one is of a device at rest.
-        let figures: Vec<f64> = seen[..seen.len() - 1].iter().map(|seen| of(seen) as f64).collect();
-        (name, bound.map(|bound| judge::judge(&figures, bound)))
-    });
+    // The last one is of a device at rest.
+    let trends = trends(&seen[..seen.len() - 1]);
+    let threads = seen.iter().map(|seen| seen.threads).max().unwrap_or(0);
+    if threads > most_threads(sessions) {
+        left.push(format!("{threads} threads of {sessions} sessions, more than {}", most_threads(sessions)));
+    }
     let (tally, failures) = (shared.tallied(), std::mem::take(&mut *lock(&shared.failures)));
+    let notes = std::mem::take(&mut *lock(&shared.notes));
     let engine = Arc::downgrade(&shared.engine);
     drop(shared);
     if !is_gone(&engine).await {
         left.push("the device stays open".to_string());
     }
-    let trends = trends.to_vec();
-    Ok(Report { device, seconds, interrupted, tally, failures, seen, trends, left })
+    Ok(Report { device, seconds, interrupted, tally, failures, notes, seen, trends, left })
+}
+
+/// Where each figure goes. A thread more is a heap more.
+fn trends(seen: &[Sighting]) -> Vec<(&'static str, Option<Trend>)> {
+    let series = |of: fn(&Sighting) -> u64| seen.iter().map(|seen| of(seen) as f64).collect::<Vec<_>>();
+    let threads = judge::judge(&series(|seen| seen.threads), Bound::of(0.0)).gained();
+    let trend = |(name, of, bound): Figure| {
+        let more = if name == RESIDENT { threads * OF_A_THREAD } else { 0.0 };
+        (name, bound.map(|bound| judge::judge(&series(of), bound.and(more))))
+    };
+    FIGURES.map(trend).to_vec()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -314,4 +346,40 @@ async fn is_gone(engine: &Weak<Engine>) -> bool {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     engine.strong_count() == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Sixty sightings, from these figures of each.
+    fn seen(of: impl Fn(u64) -> (u64, u64, u64)) -> Vec<Sighting> {
+        let one = |n| {
+            let (resident_bytes, threads, descriptors) = of(n);
+            Sighting { at_ms: n * 1000, resident_bytes, threads, descriptors, ..Sighting::default() }
+        };
+        (0..60).map(one).collect()
+    }
+
+    fn growing(seen: &[Sighting]) -> Vec<&'static str> {
+        let grows =
+            |(name, trend): (&'static str, Option<Trend>)| trend.is_some_and(|trend| trend.grows()).then_some(name);
+        trends(seen).into_iter().filter_map(grows).collect()
+    }
+
+    #[test]
+    fn memory_and_handles_that_grow_are_told_by_name() {
+        assert_eq!(growing(&seen(|_| (500 * MIB, 40, 16))), Vec::<&str>::new());
+        assert_eq!(growing(&seen(|n| (500 * MIB + 5 * n * MIB, 40, 16))), ["resident bytes"]);
+        assert_eq!(growing(&seen(|n| (500 * MIB, 40, 16 + n / 6))), ["descriptors"]);
+    }
+
+    #[test]
+    fn threads_bring_their_heaps() {
+        // 20 threads more from third to third, with 18 MiB each; and without a thread more.
+        assert_eq!(growing(&seen(|n| (500 * MIB + 18 * n * MIB, 40 + n, 16))), Vec::<&str>::new());
+        assert_eq!(growing(&seen(|n| (500 * MIB + 18 * n * MIB, 40, 16))), ["resident bytes"]);
+    }
 }

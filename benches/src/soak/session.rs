@@ -174,11 +174,7 @@ impl Lane<'_> {
             (Query::Suite(query), Expected::Suite(expected)) => {
                 let actual = run_query(session, query).await.map_err(|error| error.to_string());
                 if let Ok(outcome) = &actual {
-                    self.shared.tally(|tally| {
-                        tally.on_device += u64::from(outcome.report.launches > 0);
-                        tally.findings += outcome.report.findings.len() as u64;
-                        tally.taken_over += taken_over(&outcome.report.notes);
-                    });
+                    self.shared.count(&outcome.report);
                 }
                 let same = match (&**expected, &actual) {
                     (Ok(expected), Ok(actual)) if actual.report.findings.is_empty() => {
@@ -247,11 +243,7 @@ impl Lane<'_> {
 
     fn count(&self, ran: &Ran) {
         if let Ran::Answer(_, report, _) = ran {
-            self.shared.tally(|tally| {
-                tally.on_device += u64::from(report.launches > 0);
-                tally.findings += report.findings.len() as u64;
-                tally.taken_over += taken_over(&report.notes);
-            });
+            self.shared.count(report);
         }
     }
 
@@ -283,10 +275,6 @@ impl Lane<'_> {
             what: what.to_string(),
         });
     }
-}
-
-fn taken_over(notes: &[String]) -> u64 {
-    u64::from(notes.iter().any(|note| note.contains("on the CPU")))
 }
 
 /// Makes a table, and reads all of it.

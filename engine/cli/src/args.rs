@@ -45,8 +45,9 @@ const SOAK_HELP: &str = "\
 Sessions open, ask, set options, cancel, make and drop tables, and close, all on one device. Every answer is compared with
 DataFusion's; resident bytes, descriptors, threads, temporary files, and what queries use of device and pinned memory are looked at
 sixty times. A figure grows if the median of the last third of the time exceeds that of the middle third: bytes by more than 64 MiB and
-5 %, descriptors and files by more than 2, threads by more than 4. When all sessions have gone, nothing may be in use. Exit 1 says what
-differs, grows or is left, with the statements and their settings. Ctrl-C ends it early, with the figures so far.";
+5 %, and resident ones by 24 MiB more for each thread that was added; descriptors and files by more than 2. There may be 64 threads, and
+32 for each session. When all sessions have gone, nothing may be in use. Exit 1 says what differs, grows or is left, with the statements
+and their settings. Ctrl-C ends it early, with the figures so far.";
 
 const SELFTEST_HELP: &str = "\
 The last check runs random queries on the device and compares their answers with DataFusion's. A seed gives the same tables

@@ -178,7 +178,8 @@ fn print(args: &SoakArgs, report: &Report) {
         "  equal {}   fail alike {}   one side fails {}   cancelled {}   made tables {}   set options {}",
         tally.same, tally.both_fail, tally.one_fails, tally.cancelled, tally.made, tally.set
     );
-    println!("  on the device {}   taken over by the CPU {}", tally.on_device, tally.taken_over);
+    println!("  on the device {}", tally.on_device);
+    report.notes.iter().for_each(|(note, times)| println!("  note {times} × {note}"));
     println!("{:26} {:>14} {:>14} {:>12}", "figure", "middle third", "last third", "may gain");
     for ((name, trend), (_, of, _)) in report.trends.iter().zip(FIGURES) {
         let [middle, last, bound, word] = match trend {
@@ -242,7 +243,7 @@ fn as_json(args: &SoakArgs, report: &Report) -> Value {
         "statements": tally.statements(), "equal": tally.same, "fail_alike": tally.both_fail,
         "one_side_fails": tally.one_fails, "cancelled": tally.cancelled, "made_tables": tally.made,
         "set_options": tally.set, "sessions_opened": tally.sessions, "on_device": tally.on_device,
-        "taken_over": tally.taken_over, "findings": tally.findings, "failed": tally.failures,
+        "notes": report.notes, "findings": tally.findings, "failed": tally.failures,
         "trends": report.trends.iter().map(|(name, of)| (name.replace(' ', "_"), trend(of))).collect::<serde_json::Map<_, _>>(),
         "failures": failures.collect::<Vec<_>>(), "seen": seen.collect::<Vec<_>>(),
     })
