@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Noise     a median ignores peaks that last for less than half of a third, up and down.
-//! Sawteeth  a figure that rises and falls again within a third has the same median in both. One whose teeth are longer than that looks
+//! Sawteeth  of a figure that rises and falls again within a third both medians differ by a step at most. One whose teeth are longer looks
 //!           like growth, and only a longer run can tell.
 //! Short     fewer than [`LEAST_SEEN`] sightings are not judged: [`Trend::Unknown`].
 //! Missed    what grows by less than the bound from one third to the next. A run twice as long sees half of that.
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_sawtooth_does_not_grow_and_one_on_a_slope_does() {
-        let tooth = |n: usize| 50.0 * (n % 6) as f64;
+        let tooth = |n: usize| 8.0 * (n % 6) as f64;
         assert!(!judged(|n| 100.0 + tooth(n)).grows());
         assert!(judged(|n| 100.0 + tooth(n) + 2.0 * n as f64).grows());
     }
