@@ -12,3 +12,4 @@ pub mod fuzz;
 pub mod matrix;
 mod permitted;
 pub mod runner;
+pub mod soak;

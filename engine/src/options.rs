@@ -434,6 +434,8 @@ options! {
         pub debug_rows_per_state: usize, default = 0
         /// Every how many-th answer that a run takes over from an earlier one is falsified, so that it must begin again; 0: none.
         pub debug_surprises: usize, default = 0
+        /// Ranks of strings that move under a state go unseen, for tests that must then see a wrong answer.
+        pub debug_forget_ranks: bool, default = false
         /// Simulated device: seed of the schedule of streams, blocks and warps; 0 means the fixed order.
         pub debug_sim_seed: usize, default = 0
         /// Simulated device: its memory in bytes; 0 means the device's own default.
@@ -748,6 +750,13 @@ mod tests {
         assert_eq!(MillpondOptions::default().debug_rows_per_state, 0);
         assert_eq!(set("debug_rows_per_state", "8").map(|o| o.debug_rows_per_state), Ok(8));
         assert!(set("debug_rows_per_state", "few").is_err());
+    }
+
+    #[test]
+    fn debug_forget_ranks() {
+        assert!(!MillpondOptions::default().debug_forget_ranks);
+        assert_eq!(set("debug_forget_ranks", "true").map(|o| o.debug_forget_ranks), Ok(true));
+        assert!(set("debug_forget_ranks", "some").is_err());
     }
 
     #[test]

@@ -218,6 +218,11 @@ impl PlanCache {
         PlansFound { kept: kept.load(Ordering::Relaxed), by_template: by_template.load(Ordering::Relaxed) }
     }
 
+    /// How many plans are kept.
+    pub fn kept(&self) -> usize {
+        self.entries().len()
+    }
+
     /// Counts a statement whose plan is that of a template.
     pub fn found_by_template(&self) {
         self.by_template.fetch_add(1, Ordering::Relaxed);

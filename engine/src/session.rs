@@ -431,6 +431,11 @@ impl Millpond {
         self.plans.plans_found()
     }
 
+    /// How many plans this session keeps.
+    pub fn plans_kept(&self) -> usize {
+        self.plans.kept()
+    }
+
     /// Where there is a device that works, plans of statements are kept.
     fn keeps_plans(&self) -> bool {
         self.engine.as_ref().is_some_and(|engine| !engine.device().is_lost())

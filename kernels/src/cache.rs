@@ -276,6 +276,11 @@ impl PipelineCache {
         }
     }
 
+    /// How many pipelines are there.
+    pub fn kept(&self) -> usize {
+        lock(&self.pipelines).len()
+    }
+
     /// Where the aggregates that are there keep their groups, in no order.
     pub fn regimes(&self) -> Vec<Regime> {
         lock(&self.pipelines).values().filter_map(|known| known.pipeline.regime()).collect()

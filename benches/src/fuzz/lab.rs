@@ -36,6 +36,7 @@ use millpond::store::Store;
 use millpond::{DeviceChoice, Fallback, Millpond, MillpondOptions, QueryReport};
 use millpond_memory::Strategy;
 use millpond_queries::answer::{Answer, compare};
+use tokio::task::AbortHandle;
 
 use super::data::{Folder, TABLES, register, register_rows, rows_of};
 use super::pair::{self, Door, Order, Outcome};
@@ -332,7 +333,7 @@ fn outside(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionE
     DataFusionError::External(Box::new(error))
 }
 
-fn config(target_partitions: usize, partitioned: bool) -> SessionConfig {
+pub(crate) fn config(target_partitions: usize, partitioned: bool) -> SessionConfig {
     let mut config = SessionConfig::new().with_target_partitions(target_partitions);
     // It keeps -0.0 and 0.0 apart, which DataFusion's groups without a LIMIT do not: the oracle would contradict itself.
     config.options_mut().optimizer.enable_topk_aggregation = false;
@@ -556,7 +557,7 @@ fn columns_in(rows: &RecordBatch, sql: &str) -> Result<String> {
 static PANICS: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
 /// Notes the places of panics from here on; the hook that was there still runs.
-fn note_panics() {
+pub(crate) fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
@@ -580,7 +581,7 @@ fn located(message: &str) -> String {
     place.map_or_else(|| message.to_string(), |(_, place)| format!("{message} ({place})"))
 }
 
-async fn run(session: &Millpond, sql: &str, door: Door) -> Ran {
+pub(crate) async fn run(session: &Millpond, sql: &str, door: Door) -> Ran {
     static ANEW: AtomicU64 = AtomicU64::new(0);
     let session = session.clone();
     let sql = match door {
@@ -601,15 +602,21 @@ async fn run(session: &Millpond, sql: &str, door: Door) -> Ran {
     .await
 }
 
+/// Dropped, it ends a task: one that nobody waits for any more does not go on.
+struct Ends(AbortHandle);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// Waits for a run in a task of its own, so that a panic is an outcome.
-async fn caught(ran: impl Future<Output = Result<(Answer, QueryReport, Operators)>> + Send + 'static) -> Ran {
+pub(crate) async fn caught(ran: impl Future<Output = Result<(Answer, QueryReport, Operators)>> + Send + 'static) -> Ran {
     let task = tokio::spawn(ran);
-    let stop = task.abort_handle();
+    let _ends = Ends(task.abort_handle());
     match tokio::time::timeout(PATIENCE, task).await {
-        Err(_) => {
-            stop.abort();
-            Ran::Hang
-        }
+        Err(_) => Ran::Hang,
         Ok(Err(panic)) => Ran::Panic(located(&panic.to_string())),
         Ok(Ok(Err(error))) => {
             let message = error.strip_backtrace();
@@ -619,7 +626,7 @@ async fn caught(ran: impl Future<Output = Result<(Answer, QueryReport, Operators
     }
 }
 
-pub(super) fn compare_runs(query: &Query, sql: &str, expected: &Ran, actual: Ran) -> Verdict {
+pub(crate) fn compare_runs(query: &Query, sql: &str, expected: &Ran, actual: Ran) -> Verdict {
     let differs = |kind, message| Verdict::Differs { kind, message };
     match (expected, actual) {
         (Ran::Panic(message), Ran::Panic(_)) => differs(Kind::Panic, format!("both sides panic: {message}")),

@@ -41,6 +41,14 @@ const RUN_HELP: &str = "\
 their sums and times are told side by side. A suite's suite.toml holds its tables, the defaults of its parameters and what
 makes two answers equal. Times are those of the host's clock, and of real devices only.";
 
+const SOAK_HELP: &str = "\
+Sessions open, ask, set options, cancel, make and drop tables, and close, all on one device. Every answer is compared with
+DataFusion's; resident bytes, descriptors, threads, temporary files, and what queries use of device and pinned memory are looked at
+sixty times. A figure grows if the median of the last third of the time exceeds that of the middle third: bytes by more than 64 MiB and
+5 %, and resident ones by 24 MiB more for each thread that was added; descriptors and files by more than 2. There may be 64 threads, and
+32 for each session. When all sessions have gone, nothing may be in use. Exit 1 says what differs, grows or is left, with the statements
+and their settings. Ctrl-C ends it early, with the figures so far.";
+
 const SELFTEST_HELP: &str = "\
 The last check runs random queries on the device and compares their answers with DataFusion's. A seed gives the same tables
 and queries again; the outcome names it.";
@@ -153,6 +161,35 @@ pub struct SelftestArgs {
     pub queries: Option<u64>,
 }
 
+/// What `soak` runs, and for how long.
+#[derive(Debug, Clone, Args)]
+pub struct SoakArgs {
+    /// How long sessions run
+    #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=2_592_000))]
+    pub seconds: u64,
+
+    /// Sessions at a time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub sessions: u32,
+
+    /// A folder with the tables of a suite; may be given more than once
+    #[arg(long, value_name = "DIR")]
+    pub data: Vec<PathBuf>,
+
+    /// What sessions run in turn, separated by commas: random, tpch, gpu-bdb, or a folder with a suite.toml; by default random
+    /// queries over tables of their own, and the suites whose tables are there
+    #[arg(long = "suite", value_delimiter = ',', value_name = "NAMES")]
+    pub suites: Vec<String>,
+
+    /// Chooses tables, statements and settings; may be hexadecimal (0x5eed)
+    #[arg(long, value_name = "N", default_value = "1", value_parser = seed)]
+    pub seed: u64,
+
+    /// Print JSON: every figure that was seen
+    #[arg(long)]
+    pub json: bool,
+}
+
 fn seed(text: &str) -> Result<u64, String> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -168,6 +205,9 @@ pub enum Command {
     /// Prove a device: driver, memory, kernels, queries
     #[command(after_help = SELFTEST_HELP)]
     Selftest(SelftestArgs),
+    /// Run random statements from many sessions for a stated time, and judge answers, memory, handles and files
+    #[command(after_help = SOAK_HELP)]
+    Soak(SoakArgs),
     /// Generate data
     Gen(GenArgs),
     /// Run a suite, with counts and a digest per query

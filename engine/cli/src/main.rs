@@ -4,6 +4,7 @@
 //!   millpond [-c SQL | -f FILE]   statements            millpond gen    data
 //!   millpond info, selftest       devices               millpond run    a suite, with counts
 //!   millpond mem bench, replay    device memory         millpond parquet check, measure, rewrite    files
+//!   millpond soak                 many sessions, for long
 //! ```
 //!
 //! Standard output carries data alone; notes, errors and footers go to standard error.
@@ -25,6 +26,7 @@ mod query;
 mod reads;
 mod selftest;
 mod session;
+mod soak;
 mod statements;
 mod suite;
 mod table;
@@ -80,6 +82,7 @@ async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
     match &cli.command {
         Some(Command::Info(args)) => info::run(args, &cli.session),
         Some(Command::Selftest(args)) => selftest::run(args, &cli.session).await,
+        Some(Command::Soak(args)) => soak::run(args, &cli.session).await,
         Some(Command::Gen(args)) => generate::run(args, cli.session.quiet).map(|()| Exit::Ok),
         Some(Command::Run(args)) => suite::run(args, &cli.session).await,
         Some(Command::Mem(command)) => mem::run(command, &cli.session),

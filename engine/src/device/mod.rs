@@ -368,6 +368,11 @@ impl Engine {
         self.pipelines.statistics()
     }
 
+    /// How many pipelines it keeps.
+    pub fn pipelines_kept(&self) -> usize {
+        self.pipelines.kept()
+    }
+
     /// Where the aggregates among the pipelines compiled so far keep their groups, in no order.
     pub fn regimes(&self) -> Vec<Regime> {
         self.pipelines.regimes()

@@ -148,7 +148,7 @@ impl Run {
 
     /// True when a state holds ranks that no longer are what they were when a launch read them.
     pub fn ranks_moved(&self) -> bool {
-        self.tables().ranks_moved()
+        self.tables().ranks_moved() && !self.options.debug_forget_ranks
     }
 
     /// The pipeline that moves rows so; its spec is made when it is asked for the first time.

@@ -22,6 +22,7 @@ mod limits;
 mod made_tables;
 mod medians;
 mod memory;
+mod mutations;
 mod no_device;
 mod null_device;
 #[cfg(feature = "object-stores")]

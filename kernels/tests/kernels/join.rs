@@ -198,12 +198,22 @@ const KINDS: [TableKind; 3] = [TableKind::Bitmap, TableKind::Array, TableKind::H
 
 /// Builds and probes in every way that gives pairs, and for whether there is one.
 fn check(build_side: Vec<Column>, probe: Vec<Column>, keys: usize, kind: TableKind, nulls_equal: bool) {
-    let rig = Rig::seeded(build_side[0].cells.len() as u64 + 3);
-    let built = build(&rig, &build_side, keys, kind, nulls_equal);
+    check_on(&Rig::seeded(build_side[0].cells.len() as u64 + 3), build_side, probe, keys, kind, nulls_equal);
+}
+
+pub fn check_on(
+    rig: &Rig,
+    build_side: Vec<Column>,
+    probe: Vec<Column>,
+    keys: usize,
+    kind: TableKind,
+    nulls_equal: bool,
+) {
+    let built = build(rig, &build_side, keys, kind, nulls_equal);
     assert_eq!(built.facts.error, 0);
     for left in [false, true].into_iter().filter(|_| kind != TableKind::Bitmap) {
         let expected = expected_pairs(&build_side, &probe, keys, nulls_equal, left);
-        assert_eq!(device_pairs(&rig, &built, &probe, left), expected, "{kind:?} left {left}");
+        assert_eq!(device_pairs(rig, &built, &probe, left), expected, "{kind:?} left {left}");
     }
     // Semi and anti: rows with, and rows without a match.
     let matching = matching(&build_side, &probe, keys, nulls_equal);
@@ -214,7 +224,7 @@ fn check(build_side: Vec<Column>, probe: Vec<Column>, keys: usize, kind: TableKi
         case.spec.filters.push(passes);
         case.spec.sink = SinkSpec::Materialise { outputs: vec![id] };
         let extent = rig.extent(&probe, &rig.stream);
-        let (columns, _) = materialise(&rig, &case, &extent, &[], std::slice::from_ref(&built.table), None);
+        let (columns, _) = materialise(rig, &case, &extent, &[], std::slice::from_ref(&built.table), None);
         let rows = (0..probe[0].cells.len()).filter(|&row| matching[row].is_empty() != wanted);
         assert_eq!(columns[0], rows.map(|row| probe[keys].cells[row]).collect::<Vec<_>>(), "{kind:?} {test:?}");
     }
@@ -467,7 +477,11 @@ fn an_error_travels_through_an_expansion() {
 #[test]
 fn running_sums_over_many_tiles() {
     let rig = Rig::seeded(4);
-    for rows in [0usize, 1, 1023, 1024, 1025, 5000] {
+    check_sums(&rig, &[0, 1, 1023, 1024, 1025, 5000]);
+}
+
+pub fn check_sums(rig: &Rig, lengths: &[usize]) {
+    for &rows in lengths {
         let counts: Vec<u32> = (0..rows).map(|i| if i % 100 == 0 { u32::MAX } else { i as u32 % 5 }).collect();
         let bytes: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
         let counts_on_device = rig.upload(&bytes, &rig.stream);

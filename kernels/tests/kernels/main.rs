@@ -15,6 +15,7 @@ mod expr_text;
 mod image_text;
 mod join;
 mod launch;
+mod mutations;
 mod parquet;
 mod parquet_pages;
 mod pipeline_aggregate;

@@ -12,7 +12,7 @@ use millpond_memory::{DeviceBuffer, Stream};
 use super::pipeline_rig::*;
 
 /// Groups by `keys`; sums, counts and bounds of the last column, which is an I64.
-fn grouped(columns: Vec<Column>, keys: u32, regime: Option<Regime>) -> Case {
+pub fn grouped(columns: Vec<Column>, keys: u32, regime: Option<Regime>) -> Case {
     let last = columns.len() as u32 - 1;
     let mut case = Case::new(columns);
     let x = case.column(last);
@@ -23,7 +23,7 @@ fn grouped(columns: Vec<Column>, keys: u32, regime: Option<Regime>) -> Case {
 }
 
 /// The same in plain Rust.
-fn expected(columns: &[Column], keys: usize) -> Vec<Vec<Cell>> {
+pub fn expected(columns: &[Column], keys: usize) -> Vec<Vec<Cell>> {
     let mut groups: BTreeMap<Vec<Cell>, (i128, Vec<i128>)> = BTreeMap::new();
     for row in 0..columns[0].cells.len() {
         let key = columns[..keys].iter().map(|column| canonical(column.cells[row])).collect();
@@ -299,7 +299,7 @@ fn floats_of_groups_add_up() {
 }
 
 /// Runs a hash aggregation that starts small and grows whenever a launch could overfill it; feeds alternate between streams.
-fn growing(rig: &Rig, case: &Case, feeds: &[Vec<Column>], streams: &[Stream]) -> (Vec<Vec<Cell>>, usize) {
+pub fn growing(rig: &Rig, case: &Case, feeds: &[Vec<Column>], streams: &[Stream]) -> (Vec<Vec<Cell>>, usize) {
     let pipeline = rig.pipeline(&case.spec);
     let mut layout = pipeline.state_layout(0).unwrap();
     let mut state = DeviceBuffer::zeroed(layout.bytes, &streams[0], &rig.pool).unwrap();
@@ -328,7 +328,7 @@ fn growing(rig: &Rig, case: &Case, feeds: &[Vec<Column>], streams: &[Stream]) ->
     (rows, grown)
 }
 
-fn split(columns: &[Column], parts: &[usize]) -> Vec<Vec<Column>> {
+pub fn split(columns: &[Column], parts: &[usize]) -> Vec<Vec<Column>> {
     let mut from = 0;
     let mut list = Vec::new();
     for &rows in parts {
@@ -340,7 +340,7 @@ fn split(columns: &[Column], parts: &[usize]) -> Vec<Vec<Column>> {
 }
 
 /// Many distinct keys of two columns, one nullable.
-fn many_keys(rows: usize, seed: u64) -> Vec<Column> {
+pub fn many_keys(rows: usize, seed: u64) -> Vec<Column> {
     let mut random = Random(seed);
     let a = (0..rows).map(|_| (random.below(10) > 0).then(|| random.below(rows as u64) as i64)).collect::<Vec<_>>();
     let b = (0..rows).map(|_| random.below(2) as i32).collect::<Vec<_>>();

@@ -6,7 +6,7 @@ use millpond_kernels::reduce::{self, Reduction};
 use millpond_kernels::{Images, Rows};
 use millpond_memory::DeviceBuffer;
 
-fn run(
+pub fn run(
     rig: &Rig,
     images: &Images,
     physical: Physical,

@@ -585,3 +585,12 @@ proptest! {
         rig.assert_clean();
     }
 }
+
+/// The first few of many rows, or all of them: by words of 64 bits, and by those of 32.
+pub fn check_many(rig: &Rig, method: Method, limit: Option<u64>, rows: usize) {
+    let images = Images::new(&rig.device);
+    let (few, distinct) = few_and_distinct(rows);
+    for key in [distinct, Key { ranged: true, ..few }] {
+        check_case(rig, &images, &[key], Case { limit, ..Case::of(rows) }.by(method));
+    }
+}

@@ -10,6 +10,7 @@ mod parquet;
 mod profile;
 mod queries;
 mod selftest;
+mod soak;
 mod suites;
 
 use std::io::Write;

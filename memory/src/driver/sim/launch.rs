@@ -140,7 +140,8 @@ impl State {
     pub(super) fn module_load(&mut self, device: DeviceId, ptx: &str) -> Result<ModuleHandle> {
         const CALL: &str = "cuModuleLoadData";
         let device = self.usable(CALL, device)?;
-        let image = assembled(CALL, ptx)?;
+        let mutated = self.mutations.of_text(ptx);
+        let image = assembled(CALL, mutated.as_deref().unwrap_or(ptx))?;
         self.counters.texts_assembled += 1;
         self.place_module(CALL, device, image)
     }

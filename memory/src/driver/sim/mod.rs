@@ -20,6 +20,7 @@ mod heap;
 mod host;
 mod ipc;
 mod launch;
+mod mutation;
 mod order;
 mod pool;
 mod pools;
@@ -34,6 +35,7 @@ mod work;
 
 pub use fault::{FailAllocation, FailureLasts};
 pub use millpond_ptx::interpret::Checks;
+pub use mutation::{Mutated, Mutation};
 pub use skip::KeptDownloads;
 
 use crate::driver::{DeviceId, Finding, KernelLaunch, PoolAttribute, Result, StreamHandle};

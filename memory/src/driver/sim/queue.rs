@@ -196,6 +196,14 @@ impl Queues {
         lane.pending.push_back(queued);
     }
 
+    /// Whether an order of `lane` after `record` says more than there is already.
+    pub(super) fn is_news(&self, lane: u32, record: &Moment) -> bool {
+        let mut seen = (*self.lanes[lane as usize].seen).clone();
+        // What the host has seen finish is before every submission.
+        seen.join(&self.host);
+        record.epoch.lane != lane && seen.join(&record.knowledge())
+    }
+
     /// Orders everything that is submitted to `lane` from now on after `record`.
     pub(super) fn order_after(&mut self, lane: u32, record: &Moment) {
         let queue = &mut self.lanes[lane as usize];

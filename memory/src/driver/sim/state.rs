@@ -15,6 +15,7 @@ use super::heap::{Buffer, Memory};
 use super::host::HostMemory;
 use super::ipc::Ipc;
 use super::launch::Modules;
+use super::mutation::Mutations;
 use super::pool::{Ground, Pool};
 use super::queue::{Queued, Queues, Work};
 use super::report::{Reports, Submission, What};
@@ -112,6 +113,7 @@ pub(super) struct State {
     pub(super) host: HostMemory,
     pub(super) modules: Modules,
     pub(super) faults: Faults,
+    pub(super) mutations: Mutations,
     pub(super) launches: Launches,
     pub(super) reports: Reports,
     pub(super) counters: SimCounters,
@@ -140,6 +142,7 @@ impl State {
             host: HostMemory::default(),
             modules: Modules::default(),
             faults: Faults::new(&options),
+            mutations: Mutations::default(),
             launches: Launches::default(),
             reports: Reports::new(options.seed),
             counters: SimCounters::default(),

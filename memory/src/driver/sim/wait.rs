@@ -39,7 +39,7 @@ impl State {
             return done;
         }
         self.counters.stream_waits += 1;
-        if self.faults.wait_is_ignored() {
+        if self.faults.wait_is_ignored() || self.wait_is_left_out(lane, recorded.as_ref()) {
             return Ok(());
         }
         if let Some(record) = &recorded {

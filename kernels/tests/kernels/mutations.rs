@@ -1,0 +1,257 @@
+//! Orders that are left out of kernels, one at a time: each must be noticed, by a check or by a wrong answer.
+//!
+//! ```text
+//!   st.release ─► st.relaxed        ld.acquire ─► ld.relaxed        ─┐
+//!   atom.release, .acquire ─► .relaxed      membar ─► nothing        ├─► the same work under many seeds ─► finding │ wrong answer │ hang
+//!   ld.relaxed, st.relaxed ─► plain ones                            ─┘
+//! ```
+//!
+//! Places    each place of a text is mutated by itself. What is noticed in some of its places and not in others is said with its reason.
+//! Unchanged the same work under the same seeds finds nothing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use millpond_kernels::Images;
+use millpond_kernels::codegen::ir::*;
+use millpond_kernels::image::IMAGES;
+use millpond_kernels::sort::Method;
+use millpond_kernels::tune;
+use millpond_memory::driver::sim::{Mutation, SimOptions};
+
+use super::pipeline_rig::*;
+use super::{join, pipeline_groups, reduce, sort};
+
+/// Work of one family of kernels, which panics if its answer is wrong.
+type Work = fn(&Rig);
+
+/// Under how many schedules a mutation must be noticed at least once.
+const SEEDS: u64 = 24;
+
+fn rig(seed: u64) -> Rig {
+    Rig::with(SimOptions { seed, max_warp_instructions: 3_000_000, ..SimOptions::default() })
+}
+
+/// Whether `work` goes on as if nothing were missing, and how many places there are.
+fn unnoticed(work: Work, seed: u64, mutation: Option<Mutation>) -> (bool, u64) {
+    let rig = rig(seed);
+    rig.driver.mutate(mutation);
+    let ended = catch_unwind(AssertUnwindSafe(|| work(&rig)));
+    let findings = rig.driver.take_findings();
+    (ended.is_ok() && findings.is_empty(), rig.driver.mutate(None).places)
+}
+
+/// Places of `from` in the work's kernels that nobody misses under any seed.
+fn survivors(work: Work, from: &'static str, to: &'static str) -> (Vec<u64>, u64) {
+    let (_, places) = unnoticed(work, 1, Some(Mutation::Text { from, to, nth: u64::MAX }));
+    let survives = |nth: &u64| {
+        let mutation = Some(Mutation::Text { from, to, nth: *nth });
+        (1..=SEEDS).all(|seed| unnoticed(work, seed, mutation).0)
+    };
+    ((1..=places).filter(survives).collect(), places)
+}
+
+/// A text that stands for an order, what it becomes, and the places in which nobody misses it.
+type Order = (&'static str, &'static str, &'static [u64]);
+
+fn are_missed(work: Work, orders: &[Order]) {
+    let mut wrong = Vec::new();
+    for &(from, to, known) in orders {
+        let (survivors, places) = survivors(work, from, to);
+        if survivors != known || places <= known.len() as u64 {
+            wrong.push(format!("{from} → {to:?}: nobody misses {survivors:?} of {places} places, not {known:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+// The work.
+
+/// Rows of the same few keys, from many thread blocks into one table.
+fn groups(rig: &Rig) {
+    let rows = 1500;
+    let mut columns = pipeline_groups::many_keys(rows, 5);
+    for (row, cell) in columns[0].cells.iter_mut().enumerate() {
+        *cell = Cell::Int((row * 7 % 23) as i128);
+    }
+    let case = pipeline_groups::grouped(columns.clone(), 2, Some(Regime::Hash));
+    let streams = std::slice::from_ref(&rig.stream);
+    let feeds = pipeline_groups::split(&columns, &[900, 600]);
+    assert_eq!(pipeline_groups::growing(rig, &case, &feeds, streams).0, pipeline_groups::expected(&columns, 2));
+}
+
+/// Groups of three rows, each in another thread block and at the same place of it: they come at nearly the same time, and each group is
+/// one more chance to go wrong.
+const GROUPS: i64 = 512;
+const ROWS: i64 = 3 * GROUPS;
+
+/// High and low part of a row's value: of the three of a group, one has a small high part and the largest low one, and of the two that
+/// tie by the high part one has a small low one. They come in all orders.
+fn parts(row: i64) -> (i64, i64) {
+    [(1, 90), (2, 10), (2, 50)][((row / GROUPS + row % GROUPS) % 3) as usize]
+}
+
+/// The greatest of 128 bits in many groups.
+fn greatest_wide(rig: &Rig) {
+    let wide = |row: i64| i128::from(parts(row).0) << 64 | i128::from(parts(row).1);
+    let keys = column(Repr::I64, (0..ROWS).map(|row| row % GROUPS));
+    let mut case = Case::new(vec![keys, column(Repr::I128, (0..ROWS).map(wide))]);
+    let x = case.column(1);
+    let case = case.group(&[0], Some(Regime::Hash), |_| vec![all(Aggregate::Max(x))]);
+    let expected: Vec<Vec<Cell>> = (0..GROUPS).map(|key| cells([i128::from(key), 2 << 64 | 50])).collect();
+    assert_eq!(rig.aggregate(&case), expected);
+}
+
+/// The row that comes first in each of many groups, by two keys.
+fn first_rows(rig: &Rig) {
+    let mut case = Case::new(vec![
+        column(Repr::I64, (0..ROWS).map(|row| row % GROUPS)),
+        column(Repr::I64, (0..ROWS).map(|row| parts(row).0)),
+        column(Repr::I64, (0..ROWS).map(|row| parts(row).1)),
+        column(Repr::I64, 0..ROWS),
+    ]);
+    let nodes: Vec<NodeId> = (0..4).map(|at| case.column(at)).collect();
+    let order = [nodes[1], nodes[2]].map(|node| OrderKey { node, descending: true, nulls_first: false });
+    let key = nodes[0];
+    let mut spec =
+        AggregateSpec { regime: Some(Regime::Hash), orders: vec![order.to_vec()], ..AggregateSpec::new(vec![key]) };
+    spec.accumulate(&case.spec.graph, all(Aggregate::First { of: nodes[3], order: 0, skip_nulls: false }));
+    case.spec.sink = SinkSpec::Aggregate(spec);
+    let best = |of: i64| (0..ROWS).filter(|row| row % GROUPS == of).max_by_key(|&row| parts(row)).expect("has rows");
+    let expected: Vec<Vec<Cell>> = (0..GROUPS).map(|key| cells([key, best(key)])).collect();
+    assert_eq!(rig.aggregate(&case), expected);
+}
+
+/// Rows of the same few keys, from many thread blocks into the slots of a join's table.
+fn slots(rig: &Rig) {
+    let side: Vec<i64> = (0..1200).map(|row| row * 7 % 37).collect();
+    let payload = column(Repr::I64, 0..1200i64);
+    let probe = vec![column(Repr::I64, (0..50).map(|key| key - 5)), column(Repr::I64, 0..50i64)];
+    join::check_on(rig, vec![column(Repr::I64, side), payload], probe, 1, TableKind::Hash, false);
+}
+
+fn sums(rig: &Rig) {
+    join::check_sums(rig, &[5000]);
+}
+
+/// A filter that keeps some rows of every tile.
+fn kept_rows(rig: &Rig) {
+    let rows = 6000i64;
+    let case = Case::new(vec![column(Repr::I64, (0..rows).map(|row| row * 31 % 97)), column(Repr::I64, 0..rows)]);
+    let case = case.filter(|case| {
+        let x = case.column(0);
+        let bound = case.graph().integer(50, Repr::I64);
+        case.graph().compare(Comparison::Less, x, bound).unwrap()
+    });
+    let kept: Vec<i64> = (0..rows).filter(|row| row * 31 % 97 < 50).collect();
+    assert_eq!(rig.materialise(&case)[1], cells(kept));
+}
+
+/// Sums of many thread blocks, which the last of them adds up.
+fn reduction(rig: &Rig) {
+    let images = Images::new(&rig.device);
+    let values: Vec<i64> = (0..20_000).map(|row| row * 12_345 % 1009).collect();
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let reduced = reduce::run(rig, &images, Physical::I64, &bytes, None, values.len());
+    let sum: i128 = values.iter().map(|value| i128::from(*value)).sum();
+    assert_eq!((reduced.sum, reduced.min, reduced.max), (sum, 0, 1008));
+    rig.assert_clean();
+}
+
+fn digits(rig: &Rig) {
+    sort::check_many(rig, Method::Radix, None, 3 * tune::RADIX_TILE_ROWS as usize + 3);
+}
+
+fn first_few(rig: &Rig) {
+    let block = 2 * tune::SORT_THREADS * tune::TOP_TILES_PER_BLOCK;
+    sort::check_many(rig, Method::Top, Some(10), 2 * block as usize + 3);
+}
+
+const WORK: [(&str, Work); 9] = [
+    ("groups", groups),
+    ("greatest_wide", greatest_wide),
+    ("first_rows", first_rows),
+    ("slots", slots),
+    ("sums", sums),
+    ("kept_rows", kept_rows),
+    ("reduction", reduction),
+    ("digits", digits),
+    ("first_few", first_few),
+];
+
+// The claims.
+
+#[test]
+fn nothing_is_found_where_nothing_is_left_out() {
+    for (name, work) in WORK {
+        for seed in 1..=SEEDS {
+            assert!(unnoticed(work, seed, None).0, "{name}, seed {seed}");
+        }
+    }
+}
+
+const RELEASE_32: (&str, &str) = ("st.release.gpu.global.u32", "st.relaxed.gpu.global.u32");
+const RELEASE_64: (&str, &str) = ("st.release.gpu.global.u64", "st.relaxed.gpu.global.u64");
+const ACQUIRE_32: (&str, &str) = ("ld.acquire.gpu.global.u32", "ld.relaxed.gpu.global.u32");
+const ACQUIRE_64: (&str, &str) = ("ld.acquire.gpu.global.u64", "ld.relaxed.gpu.global.u64");
+const LOCK: (&str, &str) = ("atom.acquire.gpu.global", "atom.relaxed.gpu.global");
+const TAKE: (&str, &str) = ("atom.release.gpu.global", "atom.relaxed.gpu.global");
+const FENCE: (&str, &str) = ("membar.gl;", "");
+
+const fn everywhere((from, to): (&'static str, &'static str)) -> Order {
+    (from, to, &[])
+}
+
+/// A group's keys are published with its tag. The second place of each is the one that rehashes: there all keys are different, and only
+/// tags of 30 bits that collide would be compared.
+#[test]
+fn a_group_needs_its_release_and_its_acquire() {
+    are_missed(groups, &[(RELEASE_32.0, RELEASE_32.1, &[2]), (ACQUIRE_32.0, ACQUIRE_32.1, &[2])]);
+}
+
+/// A row's keys are published with its slot.
+#[test]
+fn a_slot_needs_its_release_and_its_acquire() {
+    are_missed(slots, &[everywhere(TAKE), everywhere(ACQUIRE_64)]);
+}
+
+/// Halves of 128 bits are written low first, and read high first. The second reading is under the lock, and needs no order of its own.
+#[test]
+fn wide_bounds_need_their_lock_and_the_order_of_their_halves() {
+    are_missed(greatest_wide, &[everywhere(RELEASE_64), (ACQUIRE_64.0, ACQUIRE_64.1, &[2]), everywhere(LOCK)]);
+}
+
+/// Keys and what they bring are replaced under a lock, and looked at without: there the first key is read before the second. What is read
+/// under the lock needs no order of its own, nothing is read behind the last word, and behind the first, which says that there is a row,
+/// old words are those of less rows.
+#[test]
+fn first_rows_need_their_lock_and_the_order_of_their_keys() {
+    are_missed(first_rows, &[everywhere(RELEASE_64), (ACQUIRE_64.0, ACQUIRE_64.1, &[1, 3, 4, 5, 6]), everywhere(LOCK)]);
+}
+
+/// What thread blocks have written is read by the last of them behind two fences and its ticket.
+#[test]
+fn the_last_block_needs_its_fences() {
+    for work in [reduction as Work, digits, first_few] {
+        are_missed(work, &[everywhere(FENCE)]);
+    }
+}
+
+/// A status word carries value and state: it needs no order, but everybody must see the same words.
+#[test]
+fn a_look_back_needs_words_that_others_see() {
+    for work in [sums as Work, kept_rows, digits] {
+        are_missed(work, &[("st.relaxed.gpu.global.u64", "st.global.u64", &[])]);
+        are_missed(work, &[("ld.relaxed.gpu.global.u64", "ld.global.u64", &[])]);
+    }
+}
+
+/// Where this does not hold any more, an order has come that needs a mutation of its own.
+#[test]
+fn kernels_of_pages_and_columns_have_no_order_between_thread_blocks() {
+    let of_pages = IMAGES.iter().filter(|image| image.name.starts_with("parquet_") || image.name == "store");
+    for image in of_pages {
+        for word in ["membar", "fence.", ".release", ".acquire", ".acq_rel"] {
+            assert!(!image.text.contains(word), "{} has {word}", image.name);
+        }
+    }
+}
