@@ -15,7 +15,7 @@ use millpond::session::QueryResult;
 use millpond::store::Store;
 use millpond::{DeviceChoice, Fallback, Millpond, QueryReport};
 use millpond_data::tpch::{self, Table};
-use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver};
+use millpond_memory::driver::sim::{CallKind, FailCall, FailureLasts, SimDriver};
 use millpond_queries::answer::{Answer, compare};
 
 use super::queries::Named;
@@ -41,12 +41,12 @@ impl Fault {
         }
     }
 
-    fn order(self, nth: u64) -> FailAllocation {
+    fn order(self, nth: u64) -> FailCall {
         let lasts = match self {
             Fault::Once => FailureLasts::Once,
             Fault::UntilFree => FailureLasts::UntilFree,
         };
-        FailAllocation { nth, lasts }
+        FailCall::new(CallKind::Allocate, nth, lasts)
     }
 }
 
@@ -131,10 +131,10 @@ impl Lab {
     pub async fn expected(&self, query: &Named) -> Result<(Answer, u64), String> {
         let text = |e: DataFusionError| e.strip_backtrace();
         let expected = self.cpu.execute(&query.sql).await.and_then(|result| answer(&result)).map_err(text)?;
-        self.sim.order_failure(None);
+        self.sim.take_order_back(CallKind::Allocate);
         // With the CPU forbidden: a join that it takes over is an error already here.
         let result = self.error.execute(&query.sql).await.map_err(text)?;
-        let tried = self.sim.order_failure(None);
+        let tried = self.sim.take_order_back(CallKind::Allocate);
         let actual = answer(&result).map_err(text)?;
         compare(&expected, &actual, is_ordered(&query.sql)).map_err(|difference| difference.to_string())?;
         self.nothing_is_left().await?;
@@ -157,9 +157,9 @@ impl Lab {
         fallback: Fallback,
     ) -> Result<Ended, String> {
         let session = if fallback == Fallback::Error { &self.error } else { &self.allow };
-        self.sim.order_failure(Some(fault.order(nth)));
+        self.sim.order_failure(fault.order(nth));
         let ran = run(session, &query.sql).await;
-        let reached = self.sim.order_failure(None) >= nth;
+        let reached = self.sim.take_order_back(CallKind::Allocate) >= nth;
         let ended = self.ended(query, expected, fault, fallback, ran?)?;
         self.nothing_is_left().await?;
         let after = run(session, AFTERWARDS).await?.map_err(|error| format!("the next query fails: {error}"))?;

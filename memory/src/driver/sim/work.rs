@@ -21,6 +21,7 @@ impl State {
         let device = self.queues.lane(moment.epoch.lane).device;
         match work {
             Work::Wait { .. } | Work::Record | Work::Hang | Work::Skipped => {}
+            Work::Fail { code } => self.lose(device, code, format!("{by} failed on order")),
             Work::Allocate { block } => {
                 if let Err(error) = self.memory.begin(block) {
                     self.reports.add(FindingKind::Fault, block, Some(&by), None, format!("{by}: {error}"));
