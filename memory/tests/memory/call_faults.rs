@@ -200,6 +200,22 @@ fn a_device_that_is_lost_at_any_call_leaves_nothing() {
     }
 }
 
+/// Who frees may be the first to hear of it, and has nothing to report that others will not be told.
+#[test]
+fn a_free_that_finds_the_device_lost_is_no_error() {
+    for strategy in Strategy::ALL {
+        let world = World::open(1, strategy);
+        let stream = Stream::new(&world.device).unwrap();
+        let buffer = DeviceBuffer::zeroed(BYTES, &stream, &world.pool).unwrap();
+        world.driver.lose_device(world.device.id());
+        drop(buffer);
+        assert_eq!(world.left(), None, "{strategy}");
+        assert!(stream.synchronize().unwrap_err().is_device_lost(), "{strategy}");
+        drop(stream);
+        assert_eq!(world.close(), None, "{strategy}");
+    }
+}
+
 #[test]
 fn work_that_fails_on_the_device_is_never_taken_for_an_answer() {
     let calls = undisturbed(&World::open(1, Strategy::default()));
