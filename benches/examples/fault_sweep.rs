@@ -1,12 +1,15 @@
-//! Every allocation of twenty queries fails once, in turn: `cargo fault-sweep [--query Q] [--fault F] [--nth N] …`.
+//! Every call of the driver fails, in turn, under twenty queries: `cargo fault-sweep [--query Q] [--call C] [--fault F] [--nth N] …`.
 
 use std::process::ExitCode;
 
 use millpond_bench::faults::lab::Fault;
 use millpond_bench::faults::{Options, run};
+use millpond_memory::driver::sim::CallKind;
 
-const USAGE: &str =
-    "cargo fault-sweep [--query NAME] [--fault once|until-free] [--nth N] [--stride N] [--seed S] [--verbose]
+const USAGE: &str = "cargo fault-sweep [--query NAME] [--call KIND] [--fault once|until-free|forever|lost|late] [--nth N]
+                  [--sample N] [--one-in N] [--seed S] [--verbose]
+KIND is Allocate, StreamCreate, EventRecord, Launch, … as `CallKind` names them. --sample takes so many calls of each kind, fault and
+query; --one-in takes one of so many kinds and faults.
 Exit code 0: every run ended as it should; 1: some did not; 2: usage.";
 
 fn arguments(mut arguments: impl Iterator<Item = String>) -> Option<Options> {
@@ -21,7 +24,9 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> Option<Options> {
             "--query" => options.query = Some(value),
             "--fault" => options.fault = Some(Fault::ALL.into_iter().find(|fault| fault.name() == value)?),
             "--nth" => options.nth = Some(value.parse().ok()?),
-            "--stride" => options.stride = value.parse().ok()?,
+            "--call" => options.call = Some(*CallKind::ALL.iter().find(|call| format!("{call:?}") == value)?),
+            "--sample" => options.sample = Some(value.parse().ok()?),
+            "--one-in" => options.one_in = value.parse().ok()?,
             "--seed" => options.seed = value.parse().ok()?,
             _ => return None,
         }

@@ -11,8 +11,9 @@
 //!            the last write and the readers, but not for other sharers. Allocation counts as the first write.
 //! Guards     hold a use from before it is submitted until after. Launches and copies take theirs themselves. A use
 //!            of another thread that conflicts waits for the guard on the host, briefly; on one thread it is an error.
-//! Drop       frees in stream order, on the stream of the newest use, behind all the others. Never panics; when an order
-//!            cannot be made, the memory is leaked and the device told. Host code may drop while kernels run.
+//! Drop       frees in stream order, on the stream of the newest use, behind all the others. Never panics; where the driver
+//!            refuses an event the host waits instead, and when no order can be made the memory is leaked and the device
+//!            told. Host code may drop while kernels run.
 //! Empty      buffers of no bytes have no allocation and no order.
 
 use std::cell::Cell;
@@ -155,7 +156,7 @@ impl Allocation {
             other = Stream::of(self.device(), cell, self.home.scope().clone());
             &other
         };
-        let ordered = on.usable("a free").and_then(|()| before.iter().try_for_each(|p| on.wait_for(*p).map(|_| ())));
+        let ordered = on.usable("a free").and_then(|()| before.iter().try_for_each(|p| on.free_after(*p)));
         match ordered {
             Ok(()) => {}
             Err(error) if error.is_capturing() => {
@@ -181,8 +182,9 @@ impl Drop for Allocation {
         if self.device().is_lost() || *self.leaked.get_mut() {
             return self.pool.abandon(raw);
         }
+        // Memory of a device that tells now that it is lost has gone with it.
         let freed = self.free(raw);
-        if let Err(error) = freed {
+        if let Err(error) = freed.or_else(|error| if error.is_device_lost() { Ok(()) } else { Err(error) }) {
             self.home.scope().add(|c| &c.leaked_bytes, bytes);
             self.device().report(error);
         }

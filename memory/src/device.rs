@@ -401,7 +401,9 @@ impl Device {
             if !self.inner.limits.write_word {
                 return None;
             }
-            let block = self.inner.driver.host_alloc(self.inner.id, WORDS_BYTES, HostKind::Download, site).ok()?;
+            let block = self.inner.driver.host_alloc(self.inner.id, WORDS_BYTES, HostKind::Download, site);
+            // Without, a device does; but it may tell here that it is lost.
+            let block = self.check(block).ok()?;
             block.claim_words().ok()?;
             Some(block)
         });

@@ -69,6 +69,11 @@ impl DriverCode {
         self.harm() == Harm::Lost
     }
 
+    /// True if it speaks of a capture that is going on, or of what was captured.
+    pub(crate) fn is_of_capture(self) -> bool {
+        (DriverCode::STREAM_CAPTURE_UNSUPPORTED..=DriverCode::STREAM_CAPTURE_WRONG_THREAD).contains(&self)
+    }
+
     /// True if the device is lost when a call that submits, asks about or waits for work gives this code: all sticky codes,
     /// trouble of the driver's service, and codes that nobody knows here. Such a call also tells errors of earlier work, so a
     /// code that may be one counts as one.

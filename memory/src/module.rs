@@ -62,6 +62,8 @@ impl Drop for ModuleInner {
                 .and_then(|cell| Stream::of(&device, cell, device.scope().clone()).event_behind(position));
             match event {
                 Ok(event) => drop(Pending::behind(event, Arc::clone(&loaded))),
+                // A lost device keeps what it has; without an event the host waits instead.
+                Err(_) if device.is_lost() || device.wait_without_event(position).is_ok() => {}
                 Err(error) => {
                     std::mem::forget(Arc::clone(&loaded));
                     device.report(error);

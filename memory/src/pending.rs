@@ -8,7 +8,8 @@
 //!
 //! Waits      an `.await` never blocks a worker; `wait()` blocks its thread and is for tests and tools.
 //! Dropped    at any time: what the device still writes or reads is kept by the poller until the device is past it.
-//! Lost       when the device is lost, every `Pending` ends in `DeviceLost`. A device that hangs is lost after its time limit.
+//! Lost       when the device is lost, every `Pending` ends in `DeviceLost`. A device that hangs is lost after its time limit,
+//!            and so is one that refuses again and again to say how far it is.
 //! Spins      for 200 µs after the last thing that passed or came, then it looks every 20 µs, and the system's own delay.
 //! Word       the device stores its progress into pinned memory, which costs the host a load to see; the event then
 //!            confirms it, and carries errors. Without words, or on the simulated device, events alone are asked.
@@ -221,11 +222,16 @@ impl<T: 'static> fmt::Debug for Pending<T> {
     }
 }
 
+/// A question about an event may be refused; so often in a row, and the device counts as lost, for nobody can tell what it still
+/// uses.
+const MOST_REFUSALS: u32 = 16;
+
 struct Watched {
     event: Event,
     began: Began,
     word: Option<HostSpan>,
     completion: Arc<Completion>,
+    refusals: u32,
 }
 
 impl Watched {
@@ -234,7 +240,7 @@ impl Watched {
     }
 
     /// Whether it has passed. `ask` says whether to ask the driver even though the word says no.
-    fn passed(&self, ask: bool) -> Option<Result<()>> {
+    fn passed(&mut self, ask: bool) -> Option<Result<()>> {
         if self.event.is_known_done() {
             return Some(Ok(()));
         }
@@ -251,7 +257,14 @@ impl Watched {
         }
         match self.event.query() {
             Ok(true) => Some(Ok(())),
-            Ok(false) => self.event.device().check_time(self.began).err().map(Err),
+            Ok(false) => {
+                self.refusals = 0;
+                self.event.device().check_time(self.began).err().map(Err)
+            }
+            Err(MemoryError::Driver { error, .. }) if !error.code.is_of_capture() => {
+                self.refusals += 1;
+                (self.refusals >= MOST_REFUSALS).then(|| Err(self.event.device().lose(error)))
+            }
             Err(error) => Some(Err(error)),
         }
     }
@@ -296,7 +309,7 @@ impl Poller {
         });
         let began = event.device().watchdog().begin();
         let mut inbox = self.shared.inbox();
-        inbox.watched.push(Watched { event, began, word, completion });
+        inbox.watched.push(Watched { event, began, word, completion, refusals: 0 });
         if !inbox.running {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name("millpond-poller".into()).spawn(move || look(&shared));
@@ -377,7 +390,7 @@ fn look(shared: &Shared) {
         let ask = shared.kind == DriverKind::Sim || idle % 16 == 15;
         let mut progress = false;
         for queue in streams.values_mut() {
-            while let Some(result) = queue.front().and_then(|head| head.passed(ask)) {
+            while let Some(result) = queue.front_mut().and_then(|head| head.passed(ask)) {
                 let head = queue.pop_front().expect("looked at");
                 head.completion.finish(result);
                 progress = true;

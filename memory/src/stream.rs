@@ -226,6 +226,18 @@ impl Stream {
         self.cell().order().host_saw(&clock);
     }
 
+    /// Makes a free on this stream come after `position`. A free cannot be put off: where the driver refuses the event that a wait
+    /// of the device needs, the host waits instead.
+    #[track_caller]
+    pub(crate) fn free_after(&self, position: Position) -> Result<()> {
+        match self.wait_for(position) {
+            Err(error) if !error.is_capturing() && !error.is_device_lost() => {
+                self.core.device.wait_without_event(position).map_err(|_| error)
+            }
+            waited => waited.map(|_| ()),
+        }
+    }
+
     /// True if everything up to `position` is ordered before what is submitted to this stream next.
     pub fn is_after(&self, position: Position) -> bool {
         if position.stream == self.id() {

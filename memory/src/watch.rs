@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::device::Device;
 use crate::driver::{DriverCode, DriverError};
 use crate::error::{MemoryError, Result};
+use crate::order::Position;
 use crate::pending::pause;
 
 /// Tells how much time has passed.
@@ -121,6 +122,31 @@ impl Device {
             rest(looks);
             looks = looks.saturating_add(1);
         }
+        Ok(())
+    }
+
+    /// Blocks until everything that was submitted to the stream of `position` so far has finished, without an event: for when the
+    /// driver refuses one, and what the stream uses has to go. No call here waits inside the driver.
+    ///
+    /// # Errors
+    /// If the stream is somebody else's, which may be gone; what the driver says.
+    pub(crate) fn wait_without_event(&self, position: Position) -> Result<()> {
+        let cell = self.stream_cell(position.stream)?;
+        if cell.external.is_some() {
+            return Err(MemoryError::StreamGone { stream: cell.id });
+        }
+        let (began, reached, clock) = (self.watchdog().begin(), cell.position(), cell.clock());
+        let mut looks = 0u32;
+        while !self.check_on(cell.id, self.harmless(|driver| driver.stream_query(cell.handle)))? {
+            self.check_time(began)?;
+            rest(looks);
+            looks = looks.saturating_add(1);
+        }
+        if let Some(log) = self.log() {
+            log.synchronized(reached);
+        }
+        self.watchdog().progressed();
+        self.host_saw(&clock);
         Ok(())
     }
 

@@ -1,12 +1,12 @@
-//! Allocations that fail, one after the other, in every query: no run may end in a wrong answer, a leak or a hang.
+//! Calls of the driver that fail, one after the other, in every query: no run may end in a wrong answer, a leak or a hang.
 //!
 //! ```text
-//!   20 queries × { the n-th allocation fails once │ the n-th and all later ones, until something is freed } × every n
-//!        └─► the right answer │ a clear error, or the CPU's answer with a note, where nothing is left to free
+//!   20 queries × 26 kinds of calls × { once │ until something is freed │ for ever │ lost │ late } × every n
+//!        └─► the right answer │ the CPU's answer with a note │ a clear error, where the CPU may not take over
 //! ```
 //!
-//! Again   `cargo fault-sweep --query Q --fault F --nth N` runs one case once more.
-//! Sample  with a stride, every so many-th n, beginning at one that the seed chooses per query and fault.
+//! Again   `cargo fault-sweep --query Q --call C --fault F --nth N` runs one case once more.
+//! Sample  some of the kinds and faults of each query, and of these some n, by a seed.
 
 pub mod lab;
 pub mod queries;
@@ -16,8 +16,9 @@ use std::fmt;
 
 use millpond::Fallback;
 use millpond::datafusion::error::Result;
+use millpond_memory::driver::sim::CallKind;
 
-use self::lab::{Ended, Fault, Lab};
+use self::lab::{Case, Ended, Fault, Lab, Undisturbed};
 use self::queries::queries;
 use crate::fuzz::rng::Rng;
 
@@ -26,13 +27,17 @@ use crate::fuzz::rng::Rng;
 pub struct Options {
     /// Only the query of this name.
     pub query: Option<String>,
+    /// Only calls of this kind.
+    pub call: Option<CallKind>,
     /// Only this fault.
     pub fault: Option<Fault>,
-    /// Only this allocation.
+    /// Only this call.
     pub nth: Option<u64>,
-    /// Every so many-th allocation.
-    pub stride: u64,
-    /// Chooses where a stride begins.
+    /// So many calls of each kind, fault and query; `None` is every one.
+    pub sample: Option<usize>,
+    /// Of the kinds and faults of each query one in so many.
+    pub one_in: usize,
+    /// Chooses the sample.
     pub seed: u64,
     /// Print every case.
     pub verbose: bool,
@@ -40,7 +45,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { query: None, fault: None, nth: None, stride: 1, seed: 1, verbose: false }
+        let (query, call, fault, nth) = (None, None, None, None);
+        Self { query, call, fault, nth, sample: None, one_in: 1, seed: 1, verbose: false }
     }
 }
 
@@ -48,35 +54,63 @@ impl Default for Options {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     pub queries: u64,
-    /// Allocations of these queries when nothing fails.
-    pub allocations: u64,
-    pub ended: BTreeMap<(&'static str, Ended), u64>,
+    /// Calls of these queries when nothing fails.
+    pub calls: u64,
+    pub ended: BTreeMap<(CallKind, Fault, Ended), u64>,
     /// One line per case that is not as it should be.
     pub failures: Vec<String>,
 }
 
 impl Summary {
-    /// Cases of `fault` that ended so.
-    pub fn count(&self, fault: Fault, ended: Ended) -> u64 {
-        self.ended.get(&(fault.name(), ended)).copied().unwrap_or(0)
+    /// Cases that ended so, of those that `of` chooses.
+    pub fn count(&self, of: impl Fn(CallKind, Fault) -> bool, ended: Ended) -> u64 {
+        self.ended.iter().filter(|((call, fault, how), _)| *how == ended && of(*call, *fault)).map(|(_, n)| n).sum()
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} queries with {} allocations", self.queries, self.allocations)?;
-        for fault in Fault::ALL {
+        write!(f, "{} queries with {} calls", self.queries, self.calls)?;
+        let line = |of: &dyn Fn(CallKind, Fault) -> bool| {
             let [missed, answered, noted, refused] =
-                [Ended::NotReached, Ended::Answered, Ended::Noted, Ended::Refused].map(|e| self.count(fault, e));
-            write!(
-                f,
-                "\n  {:10} {answered} answered by the device, {noted} by the CPU with a note, {refused} clear errors, \
-                 {missed} not reached",
-                fault.name()
-            )?;
+                [Ended::NotReached, Ended::Answered, Ended::Noted, Ended::Refused].map(|ended| self.count(of, ended));
+            format!(
+                "{answered} answered by the device, {noted} by the CPU with a note, {refused} clear errors, {missed} not reached"
+            )
+        };
+        for fault in Fault::ALL {
+            write!(f, "\n  {:17} {}", fault.name(), line(&|_, of| of == fault))?;
+        }
+        for call in CallKind::ALL {
+            write!(f, "\n  {:17} {}", format!("{call:?}"), line(&|of, _| of == *call))?;
         }
         write!(f, "\n  {} failures", self.failures.len())
     }
+}
+
+/// The cases of one query.
+fn cases(options: &Options, number: u64, undisturbed: &Undisturbed) -> Vec<Case> {
+    let mut rng = Rng::new(options.seed, number);
+    let mut cases = Vec::new();
+    for &call in CallKind::ALL.iter().filter(|call| options.call.is_none_or(|only| only == **call)) {
+        for fault in Fault::ALL.into_iter().filter(|fault| options.fault.is_none_or(|only| only == *fault)) {
+            let calls = undisturbed.calls(call, fault);
+            if calls == 0 || !fault.is_of(call) || rng.below(options.one_in.max(1)) != 0 {
+                continue;
+            }
+            let all: Vec<u64> = match (options.nth, options.sample) {
+                (Some(nth), _) => vec![nth],
+                (None, None) => (1..=calls).collect(),
+                (None, Some(some)) => (0..some).map(|_| 1 + rng.draw() % calls).collect(),
+            };
+            for nth in all {
+                let fallbacks = [Fallback::Allow, Fallback::Error];
+                let some = if options.sample.is_some() { vec![rng.pick(&fallbacks)] } else { fallbacks.to_vec() };
+                cases.extend(some.into_iter().map(|fallback| Case { call, fault, nth, fallback }));
+            }
+        }
+    }
+    cases
 }
 
 /// Runs the cases, telling `say` about each failure as it is found.
@@ -84,14 +118,14 @@ impl fmt::Display for Summary {
 /// # Errors
 /// When the sessions or tables cannot be made; a case that fails is an outcome.
 pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Summary> {
-    let lab = Lab::open().await?;
+    let mut lab = Lab::open().await?;
     let mut summary = Summary::default();
-    for (number, query) in queries().into_iter().enumerate() {
+    for (number, query) in (0..).zip(queries()) {
         if options.query.as_ref().is_some_and(|name| name != query.name) {
             continue;
         }
-        let (expected, allocations) = match lab.expected(&query).await {
-            Ok(expected) => expected,
+        let undisturbed = match lab.undisturbed(&query).await {
+            Ok(undisturbed) => undisturbed,
             Err(why) => {
                 summary.failures.push(format!("{} without a failure: {why}", query.name));
                 say(&summary.failures[summary.failures.len() - 1]);
@@ -99,33 +133,24 @@ pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Summary
             }
         };
         summary.queries += 1;
-        summary.allocations += allocations;
-        for fault in Fault::ALL.into_iter().filter(|fault| options.fault.is_none_or(|only| only == *fault)) {
-            let stride = options.stride.max(1);
-            let first = 1 + Rng::new(options.seed, number as u64 * 2 + fault as u64).draw() % stride;
-            let all: Vec<u64> = match options.nth {
-                Some(nth) => vec![nth],
-                None => (first..=allocations).step_by(stride as usize).collect(),
-            };
-            for nth in all {
-                for fallback in [Fallback::Allow, Fallback::Error] {
-                    let case = format!(
-                        "cargo fault-sweep --query {} --fault {} --nth {nth}    -- fallback {fallback}",
-                        query.name,
-                        fault.name()
-                    );
-                    match lab.judge(&query, &expected, fault, nth, fallback).await {
-                        Ok(ended) => {
-                            *summary.ended.entry((fault.name(), ended)).or_default() += 1;
-                            if options.verbose {
-                                say(&format!("{case}: {ended:?}"));
-                            }
-                        }
-                        Err(why) => {
-                            summary.failures.push(format!("{case}\n  {why}"));
-                            say(&summary.failures[summary.failures.len() - 1]);
-                        }
+        summary.calls += undisturbed.fresh.values().sum::<u64>();
+        for case in cases(options, number, &undisturbed) {
+            let Case { call, fault, nth, fallback } = case;
+            let again = format!(
+                "cargo fault-sweep --query {} --call {call:?} --fault {} --nth {nth}    -- fallback {fallback}",
+                query.name,
+                fault.name()
+            );
+            match lab.judge(&query, &undisturbed.answer, case).await {
+                Ok(ended) => {
+                    *summary.ended.entry((call, fault, ended)).or_default() += 1;
+                    if options.verbose {
+                        say(&format!("{again}: {ended:?}"));
                     }
+                }
+                Err(why) => {
+                    summary.failures.push(format!("{again}\n  {why}"));
+                    say(&summary.failures[summary.failures.len() - 1]);
                 }
             }
         }
@@ -139,15 +164,29 @@ mod tests {
 
     /// The sample of CI; `cargo fault-sweep` runs all of them.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn allocations_that_fail_leave_no_wrong_answer_and_nothing_behind() {
-        let options = Options { stride: 5, seed: 0x5eed, ..Options::default() };
+    async fn calls_that_fail_leave_no_wrong_answer_and_nothing_behind() {
+        let options = Options { sample: Some(1), one_in: 4, seed: 0x5eed, ..Options::default() };
         let summary = run(&options, |line| println!("{line}")).await.expect("the lab opens");
         println!("{summary}");
         assert!(summary.failures.is_empty(), "{}", summary.failures.join("\n"));
         assert_eq!(summary.queries, 20);
-        // One failure is cured by the next try.
-        assert_eq!((summary.count(Fault::Once, Ended::Noted), summary.count(Fault::Once, Ended::Refused)), (0, 0));
-        assert!(summary.count(Fault::Once, Ended::Answered) > 20, "{summary}");
-        assert!(summary.count(Fault::UntilFree, Ended::Answered) > 0, "{summary}");
+        for fault in Fault::ALL {
+            assert!(summary.ended.keys().any(|(_, of, _)| *of == fault), "no case of {fault:?}: {summary}");
+        }
+        // A device that is lost has answered nothing, and where the CPU may take over there are no errors.
+        assert!(summary.count(|_, fault| fault == Fault::Once, Ended::Answered) > 20, "{summary}");
+        assert!(summary.count(|_, fault| fault == Fault::Lost, Ended::Noted) > 0, "{summary}");
+        assert!(summary.count(|_, fault| fault == Fault::Late, Ended::Refused) > 0, "{summary}");
+    }
+
+    /// Every allocation of a query, each failing once: the next try cures it.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn one_allocation_that_fails_is_cured_by_the_next_try() {
+        let call = Some(CallKind::Allocate);
+        let options = Options { query: Some("q01".into()), call, fault: Some(Fault::Once), ..Options::default() };
+        let summary = run(&options, |line| println!("{line}")).await.expect("the lab opens");
+        assert!(summary.failures.is_empty(), "{}", summary.failures.join("\n"));
+        assert_eq!((summary.count(|_, _| true, Ended::Noted), summary.count(|_, _| true, Ended::Refused)), (0, 0));
+        assert!(summary.count(|_, _| true, Ended::Answered) > 20, "{summary}");
     }
 }

@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 use millpond_kernels::codegen::ir::Regime;
 use millpond_kernels::image::Images;
 use millpond_kernels::pipeline::{CacheStatistics, PipelineCache};
-use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
+use millpond_memory::driver::sim::{CallKind, FailCall, FailureLasts, SimDriver, SimOptions};
 use millpond_memory::measure::{link_bandwidth, memory_bandwidth};
 use millpond_memory::watch::system_clock;
 use millpond_memory::{
-    ByteSize, Clock, Device, DeviceOptions, Driver, IdleTrim, KernelCache, MemoryError, MemoryGovernor, MemoryLog,
-    MemoryPool, PinnedPool, Scope, SpillOptions, Spiller, Strategy, StreamPool,
+    ByteSize, Clock, Device, DeviceOptions, Driver, DriverCode, IdleTrim, KernelCache, MemoryError, MemoryGovernor,
+    MemoryLog, MemoryPool, PinnedPool, Scope, SpillOptions, Spiller, Strategy, StreamPool,
 };
 
 use crate::device::learnt::Learnt;
@@ -452,6 +452,7 @@ fn spill_options(options: &MillpondOptions) -> SpillOptions {
 
 fn sim_options(options: &MillpondOptions) -> SimOptions {
     let defaults = SimOptions::default();
+    let lasts = if options.debug_sim_fail_until_free { FailureLasts::UntilFree } else { FailureLasts::Once };
     SimOptions {
         seed: options.debug_sim_seed as u64,
         shuffle_blocks: options.debug_sim_seed != 0,
@@ -459,15 +460,15 @@ fn sim_options(options: &MillpondOptions) -> SimOptions {
             0 => defaults.memory_bytes,
             bytes => bytes as u64,
         },
-        fail_allocation: (options.debug_sim_fail_allocation > 0).then_some(FailAllocation {
-            nth: options.debug_sim_fail_allocation as u64,
-            lasts: if options.debug_sim_fail_until_free { FailureLasts::UntilFree } else { FailureLasts::Once },
-        }),
-        lose_device_at_launch: (options.debug_sim_lose_at_launch > 0)
-            .then_some(options.debug_sim_lose_at_launch as u64),
+        fail_calls: [
+            FailCall::new(CallKind::Allocate, options.debug_sim_fail_allocation as u64, lasts),
+            FailCall::new(CallKind::AllocatePinned, options.debug_sim_fail_pinned as u64, FailureLasts::Forever),
+            FailCall::with_code(CallKind::Launch, options.debug_sim_lose_at_launch as u64, DriverCode::LAUNCH_FAILED),
+        ]
+        .into_iter()
+        .filter(|fail| fail.nth > 0)
+        .collect(),
         hang_at_launch: (options.debug_sim_hang_at_launch > 0).then_some(options.debug_sim_hang_at_launch as u64),
-        fail_pinned_allocation: (options.debug_sim_fail_pinned > 0)
-            .then_some(FailAllocation { nth: options.debug_sim_fail_pinned as u64, lasts: FailureLasts::Forever }),
         ..defaults
     }
 }

@@ -19,7 +19,7 @@ use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::{ScalarValue, exec_datafusion_err};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::ParquetFileReaderFactory;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::object_store::{
     GetOptions, GetResultPayload, OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload,
     coalesce_ranges,
@@ -196,7 +196,8 @@ impl Opening<'_> {
             return Ok(Source::Store(Arc::clone(&self.store)));
         }
         let location = &file.object_meta.location;
-        let got = self.store.get_opts(location, GetOptions::default()).await?;
+        let got =
+            self.store.get_opts(location, GetOptions::default()).await.map_err(|error| unreadable(file, error))?;
         let GetResultPayload::File(local, _) = got.payload else { return Ok(readers()) };
         if got.meta.size != file.object_meta.size || got.meta.last_modified != file.object_meta.last_modified {
             return Err(changed(file));
@@ -221,9 +222,14 @@ fn bare(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"')
 }
 
-fn changed(file: &PartitionedFile) -> datafusion::error::DataFusionError {
+fn changed(file: &PartitionedFile) -> DataFusionError {
     let location = &file.object_meta.location;
     exec_datafusion_err!("file {location} has changed since the query was planned; run the query again")
+}
+
+/// Neither the system nor a store says of which file it could not give bytes.
+fn unreadable(file: &PartitionedFile, error: impl Into<DataFusionError>) -> DataFusionError {
+    error.into().context(format!("file {} cannot be read", file.object_meta.location))
 }
 
 impl OpenFile {
@@ -279,7 +285,7 @@ impl OpenFile {
         match local.read_exact_at(into, range.start) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Err(changed(&self.file)),
-            Err(error) => Err(exec_datafusion_err!("file {} cannot be read: {error}", self.file.object_meta.location)),
+            Err(error) => Err(unreadable(&self.file, error)),
         }
     }
 
@@ -307,7 +313,7 @@ impl OpenFile {
             }
             Source::Readers { factory, partition, metrics } => {
                 let mut reader = factory.create_reader(*partition, self.file.clone(), None, metrics)?;
-                reader.get_byte_ranges(ranges).await?
+                reader.get_byte_ranges(ranges).await.map_err(|error| unreadable(&self.file, error))?
             }
         };
         Ok(read.into_iter().map(FileBytes::Shared).collect())
@@ -325,12 +331,12 @@ impl OpenFile {
         let strong = planned.e_tag.clone().filter(|tag| tag.starts_with('"'));
         let options = GetOptions::new().with_range(Some(range)).with_if_match(strong);
         match store.get_opts(&planned.location, options).await {
-            Ok(got) if is_planned(&got.meta) => Ok(got.bytes().await?),
+            Ok(got) if is_planned(&got.meta) => got.bytes().await.map_err(|error| unreadable(&self.file, error)),
             Ok(_) => Err(changed(&self.file)),
             // A range behind the end of a file that has become shorter is refused in many words.
             Err(error) => match store.head(&planned.location).await {
                 Ok(now) if !is_planned(&now) => Err(changed(&self.file)),
-                _ => Err(error.into()),
+                _ => Err(unreadable(&self.file, error)),
             },
         }
     }

@@ -78,10 +78,15 @@ pub(crate) async fn run(
     let context = Arc::new(context.counted_by(border.under_way()));
     let mut attempts = Attempts { context, out, lessons: Lessons { strings, groups, ..Lessons::default() } };
     let remembered = attempts.lessons.strings.clone();
+    let mut trouble = None;
     for _ in 0..MAX_ATTEMPTS {
         tally.attempts.fetch_add(1, Ordering::Relaxed);
         let attempt = Arc::new(attempts.begin(border).await?);
         let ended = profile::attempt(run_once(&attempt, border.keeper()), Failure::lesson).await;
+        trouble = match &ended {
+            Err(Failure::Trouble(trouble) | Failure::Midway(trouble)) => Some(trouble.clone()),
+            _ => None,
+        };
         let Some(ended) = attempts.learn(&attempt, ended)? else { continue };
         if attempts.lessons.strings != remembered {
             // What did not go well is not worth remembering.
@@ -94,9 +99,12 @@ pub(crate) async fn run(
         }
         return ended;
     }
-    Err(Failure::trouble(format!(
-        "gave up after {MAX_ATTEMPTS} attempts: what is planned from the values kept changing"
-    )))
+    // What the last one lacked, however little it took, or else what it learnt.
+    Err(trouble.map(Failure::Trouble).unwrap_or_else(|| {
+        Failure::trouble(format!(
+            "gave up after {MAX_ATTEMPTS} attempts: what is planned from the values kept changing"
+        ))
+    }))
 }
 
 /// Attempts at running one program: what they share.

@@ -1,10 +1,10 @@
-//! An object store in memory that counts who asks for what.
+//! An object store in memory that counts who asks for what, and fails when it is told to.
 //!
 //!   Counted ─ heads, lists, reads by file ─► InMemory          clones of the memory serve sessions that are not counted
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -51,6 +51,19 @@ pub struct Counted {
     asked: Mutex<Asked>,
     before_read: Mutex<Option<Hook>>,
     lists_fail: AtomicBool,
+    /// Reads until one fails; 0: none will.
+    good_reads: AtomicUsize,
+    /// No read succeeds after one that failed.
+    goes_away: AtomicBool,
+    is_full: AtomicBool,
+}
+
+/// What a store says that cannot be reached, and one that has no room.
+pub const UNREACHABLE: &str = "connection reset by peer";
+pub const FULL: &str = "no space left on device";
+
+fn failure(words: &'static str) -> Error {
+    Error::Generic { store: "Counted", source: words.into() }
 }
 
 impl fmt::Debug for Counted {
@@ -63,7 +76,8 @@ impl Counted {
     pub fn over(inner: &Arc<InMemory>) -> Arc<Self> {
         let inner = Arc::clone(inner);
         let (asked, before_read, lists_fail) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { inner, asked, before_read, lists_fail })
+        let (good_reads, goes_away, is_full) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { inner, asked, before_read, lists_fail, good_reads, goes_away, is_full })
     }
 
     /// From now on `hook` is called with the file before bytes of it are read.
@@ -74,6 +88,23 @@ impl Counted {
     /// From now on folders cannot be listed, or can again.
     pub fn fail_lists(&self, fail: bool) {
         self.lists_fail.store(fail, Ordering::Relaxed);
+    }
+
+    /// The n-th read from now on fails, counted from 1, and all later ones if the store then goes away.
+    pub fn fail_read(&self, nth: usize, goes_away: bool) {
+        self.goes_away.store(goes_away, Ordering::Relaxed);
+        self.good_reads.store(nth, Ordering::Relaxed);
+    }
+
+    /// Reads succeed again. Returns how many more would have without that.
+    pub fn come_back(&self) -> usize {
+        self.goes_away.store(false, Ordering::Relaxed);
+        self.good_reads.swap(0, Ordering::Relaxed).saturating_sub(1)
+    }
+
+    /// From now on nothing can be written, or can again.
+    pub fn fill_up(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
     }
 
     pub fn asked(&self) -> Asked {
@@ -90,10 +121,16 @@ impl fmt::Display for Counted {
 #[async_trait]
 impl ObjectStore for Counted {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(failure(FULL));
+        }
         self.inner.put_opts(location, payload, opts).await
     }
 
     async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(failure(FULL));
+        }
         self.inner.put_multipart_opts(location, opts).await
     }
 
@@ -110,6 +147,11 @@ impl ObjectStore for Counted {
         {
             hook(location);
         }
+        let goes_away = self.goes_away.load(Ordering::Relaxed);
+        let count = |left: usize| if left == 1 && goes_away { Some(1) } else { left.checked_sub(1) };
+        if !options.head && self.good_reads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) == Ok(1) {
+            return Err(failure(UNREACHABLE));
+        }
         self.inner.get_opts(location, options).await
     }
 
@@ -120,8 +162,7 @@ impl ObjectStore for Counted {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         self.asked.lock().expect("nobody panics").lists += 1;
         if self.lists_fail.load(Ordering::Relaxed) {
-            let error = Error::Generic { store: "Counted", source: "no lists today".into() };
-            return futures::stream::once(async { Err(error) }).boxed();
+            return futures::stream::once(async { Err(failure("no lists today")) }).boxed();
         }
         self.inner.list(prefix)
     }

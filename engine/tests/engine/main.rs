@@ -13,6 +13,7 @@ mod found;
 mod functions;
 mod groups;
 mod hot;
+mod interruptions;
 mod joins;
 mod kept_plans;
 mod kernel_cache;

@@ -17,7 +17,7 @@ use millpond::datafusion::prelude::{SessionConfig, SessionContext};
 use millpond::session::QueryResult;
 use millpond::{DeviceChoice, Fallback, Millpond, error};
 use millpond_memory::MemorySpace;
-use millpond_memory::driver::sim::{FailAllocation, FailureLasts};
+use millpond_memory::driver::sim::{CallKind, FailCall, FailureLasts};
 
 use crate::answers::Answer;
 use crate::edges::write_parquet;
@@ -347,18 +347,18 @@ async fn failures_where_memory_is_short_leave_nothing_behind() {
     let peak = open(DeviceChoice::Sim, 0).await.execute(sql).await.expect("the device's answer").report.peak_bytes;
     let tight = open(DeviceChoice::Sim, peak / 12).await;
     let driver = Arc::clone(tight.engine().and_then(|engine| engine.simulated()).expect("a simulated device"));
-    driver.order_failure(None);
+    driver.take_order_back(CallKind::Allocate);
     let undisturbed = tight.execute(sql).await.expect("the device's answer");
     assert_eq!(expected.difference(&answer(&undisturbed), false), None);
     assert!(undisturbed.report.spilled_bytes > 0, "{:?}", undisturbed.report);
-    let tried = driver.order_failure(None);
+    let tried = driver.take_order_back(CallKind::Allocate);
     let (mut answered, mut refused) = (0, 0);
     for lasts in [FailureLasts::Once, FailureLasts::UntilFree] {
         for nth in (1..=tried).step_by(1 + tried as usize / 12) {
             let what = format!("allocation {nth} of {tried} fails {lasts:?}");
-            driver.order_failure(Some(FailAllocation { nth, lasts }));
+            driver.order_failure(FailCall::new(CallKind::Allocate, nth, lasts));
             let result = soon(&what, tight.execute(sql)).await;
-            driver.order_failure(None);
+            driver.take_order_back(CallKind::Allocate);
             match result {
                 Ok(result) => {
                     assert_eq!(expected.difference(&answer(&result), false), None, "{what}");

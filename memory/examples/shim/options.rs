@@ -29,7 +29,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millpond_memory::driver::DriverCode;
-use millpond_memory::driver::sim::SimOptions;
+use millpond_memory::driver::sim::{CallKind, FailCall, SimOptions};
 
 pub(crate) struct Options {
     pub(crate) version: i32,
@@ -52,6 +52,10 @@ fn variable<T: FromStr>(name: &str) -> Option<T> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} cannot be \"{text}\"")))
 }
 
+fn lose_at_launch(nth: u64) -> FailCall {
+    FailCall::with_code(CallKind::Launch, nth, DriverCode::LAUNCH_FAILED)
+}
+
 impl Options {
     pub(crate) fn from_environment() -> Self {
         let defaults = SimOptions::default();
@@ -62,7 +66,7 @@ impl Options {
             seed: variable("CUDA_SHIM_SEED").unwrap_or(defaults.seed),
             devices: visible(devices, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref()),
             memory_bytes: variable("CUDA_SHIM_MEMORY_BYTES").unwrap_or(defaults.memory_bytes),
-            lose_device_at_launch: variable("CUDA_SHIM_LOSE_AT_LAUNCH"),
+            fail_calls: variable("CUDA_SHIM_LOSE_AT_LAUNCH").map(lose_at_launch).into_iter().collect(),
             hang_at_launch: variable("CUDA_SHIM_HANG_AT_LAUNCH"),
             ignore_wait: variable("CUDA_SHIM_IGNORE_WAIT"),
             refuse_peers: variable("CUDA_SHIM_REFUSE_PEERS") == Some(1),

@@ -683,12 +683,17 @@ impl Drop for PinnedBuffer {
         match stream.event_behind(position) {
             // Dropped at once: the poller keeps the block until the device is past it.
             Ok(event) => drop(Pending::behind(event, returning)),
-            // Only a lost device refuses an event, and `recycle` keeps its blocks out of use; anything else leaks.
+            // `recycle` keeps the blocks of a lost device out of use.
             Err(error) if error.is_device_lost() => {}
-            Err(error) => {
-                std::mem::forget(returning);
-                self.pool.device.report(error);
-            }
+            // Without an event the host waits instead; a copy whose end cannot be seen keeps its block.
+            Err(error) => match stream.device().wait_without_event(position) {
+                Ok(()) => {}
+                Err(lost) if lost.is_device_lost() => {}
+                Err(_) => {
+                    std::mem::forget(returning);
+                    self.pool.device.report(error);
+                }
+            },
         }
     }
 }

@@ -48,7 +48,12 @@ impl DeviceMemoryResource for CudaMemoryResource {
 
     fn deallocate(&self, raw: RawAllocation, stream: &Stream, site: Site) -> Result<()> {
         check_device(&self.device, stream)?;
-        stream.synchronize()?;
+        match stream.synchronize() {
+            Err(error) if !error.is_capturing() && !error.is_device_lost() => {
+                self.device.wait_without_event(stream.position()).map_err(|_| error)?;
+            }
+            waited => waited?,
+        }
         self.device.check(self.device.driver().free_sync(raw.ptr, site))?;
         self.held.lower(raw.len.get() as u64);
         Ok(())

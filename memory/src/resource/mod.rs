@@ -147,7 +147,7 @@ fn give_back(
     let on = after.first().map_or(home, |first| first.stream);
     let stream = Stream::of(device, device.stream_cell(on)?, device.scope().clone());
     for position in after {
-        stream.wait_for(*position)?;
+        stream.free_after(*position)?;
     }
     upstream.deallocate(raw, &stream, site)
 }

@@ -10,7 +10,7 @@ use millpond_memory::adaptor::{
     LoggingResourceAdaptor, PoisonResourceAdaptor, StatisticsResourceAdaptor, TrackingResourceAdaptor,
 };
 use millpond_memory::driver::Driver;
-use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
+use millpond_memory::driver::sim::{CallKind, FailCall, FailureLasts, SimDriver, SimOptions};
 use millpond_memory::{
     ByteSize, Device, DeviceBuffer, DeviceMemoryResource, MemoryError, MemoryPool, OomAction, PinnedPool, Strategy,
     Stream,
@@ -53,8 +53,8 @@ fn limit_counts_the_same_on_the_way_out_and_back() {
 
 #[test]
 fn limit_does_not_count_what_failed_below() {
-    let fail_allocation = Some(FailAllocation { nth: 1, lasts: FailureLasts::Once });
-    let (_driver, device, stream) = open(SimOptions { fail_allocation, ..SimOptions::default() });
+    let fail_calls = vec![FailCall::new(CallKind::Allocate, 1, FailureLasts::Once)];
+    let (_driver, device, stream) = open(SimOptions { fail_calls, ..SimOptions::default() });
     let limiting = LimitingResourceAdaptor::new(Strategy::Cuda.create(&device).unwrap(), ByteSize::kib(4));
     assert!(limiting.allocate(len(4096), &stream, Location::caller()).unwrap_err().is_out_of_memory());
     assert_eq!(limiting.used_bytes(), ByteSize::ZERO);

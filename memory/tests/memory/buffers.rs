@@ -233,16 +233,40 @@ fn copies_of_unequal_length_are_refused() {
     assert!(error.to_string().contains("8 bytes") && error.to_string().contains("9 bytes"), "{error}");
 }
 
+/// A buffer that two streams read.
+fn read_twice(Setup { driver, device, pool, a, b }: &Setup) -> DeviceBuffer {
+    let buffer = DeviceBuffer::zeroed(256, a, pool).unwrap();
+    let other = DeviceBuffer::zeroed(256, b, pool).unwrap();
+    buffer.copy_to(&other, b).unwrap();
+    let c = Stream::new(device).unwrap();
+    buffer.copy_to(&DeviceBuffer::new(256, &c, pool).unwrap(), &c).unwrap();
+    drop(other);
+    driver.take();
+    buffer
+}
+
+/// For want of an event the host waits, for each stream that the free comes after.
+#[test]
+fn memory_whose_event_is_refused_is_freed_once_the_host_has_seen_its_uses_done() {
+    for refused in ["stream_wait", "event_record", "event_create"] {
+        let setup = setup();
+        let buffer = read_twice(&setup);
+        setup.driver.fail(refused, u32::MAX, DriverCode::INVALID_HANDLE);
+        drop(buffer);
+        setup.driver.fail("none", 0, DriverCode::SUCCESS);
+        assert_eq!(count(&setup.driver.take(), |call| matches!(call, Call::Free { .. })), 1, "{refused}");
+        assert_eq!((setup.device.counters().leaked_bytes, setup.pool.used_bytes().as_u64()), (0, 0), "{refused}");
+        assert_eq!(setup.device.take_errors().len(), 0, "{refused}");
+    }
+}
+
 #[test]
 fn memory_that_cannot_be_ordered_is_leaked_and_reported() {
-    let Setup { driver, device, pool, a, b } = setup();
-    let buffer = DeviceBuffer::zeroed(256, &a, &pool).unwrap();
-    let other = DeviceBuffer::zeroed(256, &b, &pool).unwrap();
-    buffer.copy_to(&other, &b).unwrap();
-    let c = Stream::new(&device).unwrap();
-    buffer.copy_to(&DeviceBuffer::new(256, &c, &pool).unwrap(), &c).unwrap();
-    driver.take();
+    let setup = setup();
+    let buffer = read_twice(&setup);
+    let Setup { driver, device, .. } = setup;
     driver.fail("stream_wait", u32::MAX, DriverCode::INVALID_HANDLE);
+    driver.fail_too("stream_query", u32::MAX, DriverCode::INVALID_HANDLE);
     drop(buffer);
     driver.fail("none", 0, DriverCode::SUCCESS);
     assert_eq!(count(&driver.take(), |call| matches!(call, Call::Free { .. })), 0, "its readers are not done");

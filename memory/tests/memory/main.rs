@@ -4,6 +4,7 @@ mod recording;
 
 mod adaptors;
 mod buffers;
+mod call_faults;
 mod conformance;
 mod counters;
 mod cuda;

@@ -9,7 +9,7 @@ use millpond_memory::{
     ByteSize, Device, DeviceBuffer, DriverCode, HostKind, MemoryError, MemoryPool, PinnedPool, Stream,
 };
 
-use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
+use millpond_memory::driver::sim::{CallKind, FailCall, FailureLasts, SimDriver, SimOptions};
 
 use crate::pending::block_on;
 use crate::recording::{Call, Recording};
@@ -274,8 +274,8 @@ fn no_host_memory_at_all_is_the_hosts_trouble() {
 fn bytes_are_right_without_pinned_memory() {
     for lasts in [FailureLasts::Once, FailureLasts::UntilFree, FailureLasts::Forever] {
         for nth in 1..=4 {
-            let fail_pinned_allocation = Some(FailAllocation { nth, lasts });
-            let driver = SimDriver::new(SimOptions { seed: nth, fail_pinned_allocation, ..SimOptions::default() });
+            let fail_calls = vec![FailCall::new(CallKind::AllocatePinned, nth, lasts)];
+            let driver = SimDriver::new(SimOptions { seed: nth, fail_calls, ..SimOptions::default() });
             {
                 let device = Device::open(driver.clone(), 0).unwrap();
                 let pool = MemoryPool::builder(&device).build().unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use millpond_memory::adaptor::Count;
-use millpond_memory::driver::sim::{FailAllocation, FailureLasts, SimDriver, SimOptions};
+use millpond_memory::driver::sim::{CallKind, FailCall, FailureLasts, SimDriver, SimOptions};
 use millpond_memory::driver::{Driver, Site};
 use millpond_memory::resource::{RawAllocation, ResourceStatistics};
 use millpond_memory::{
@@ -373,8 +373,8 @@ fn fragments_are_told_apart_from_exhaustion() {
 #[test]
 fn a_failure_that_lasts_until_something_is_freed_is_survived_under_every_strategy() {
     for strategy in Strategy::ALL {
-        let fail_allocation = Some(FailAllocation { nth: 3, lasts: FailureLasts::UntilFree });
-        let (driver, device) = simulated(SimOptions { fail_allocation, ..SimOptions::default() });
+        let fail_calls = vec![FailCall::new(CallKind::Allocate, 3, FailureLasts::UntilFree)];
+        let (driver, device) = simulated(SimOptions { fail_calls, ..SimOptions::default() });
         let pool = MemoryPool::builder(&device).strategy(strategy).build().unwrap();
         let stream = Stream::new(&device).unwrap();
         // Beyond the largest bins, chunks and segments, so that each is an allocation of the driver's.

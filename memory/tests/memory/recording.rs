@@ -43,7 +43,7 @@ struct State {
     strict: bool,
     /// Events that pass although the others are held.
     passed: BTreeSet<EventHandle>,
-    fail: Option<(&'static str, u32, DriverCode)>,
+    fail: Vec<(&'static str, u32, DriverCode)>,
     reserved: u64,
 }
 
@@ -122,9 +122,14 @@ impl Recording {
         self.state().passed.insert(event);
     }
 
-    /// The next `times` calls of `call` fail.
+    /// The next `times` calls of `call` fail, and no others.
     pub fn fail(&self, call: &'static str, times: u32, code: DriverCode) {
-        self.state().fail = Some((call, times, code));
+        self.state().fail = vec![(call, times, code)];
+    }
+
+    /// The next `times` calls of `call` fail as well.
+    pub fn fail_too(&self, call: &'static str, times: u32, code: DriverCode) {
+        self.state().fail.push((call, times, code));
     }
 
     fn check(&self, call: &'static str) -> Result<()> {
@@ -132,10 +137,8 @@ impl Recording {
             return Ok(());
         }
         let mut state = self.state();
-        if let Some((failing, times, code)) = &mut state.fail
-            && *failing == call
-            && *times > 0
-        {
+        let ordered = state.fail.iter_mut().find(|(failing, times, _)| *failing == call && *times > 0);
+        if let Some((_, times, code)) = ordered {
             *times -= 1;
             return Err(DriverError::new(call, *code));
         }

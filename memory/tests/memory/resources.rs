@@ -196,11 +196,11 @@ pub fn out_of_memory_passes(strategy: Strategy) {
 
 /// A fault of one allocation of the device, whichever it is, leaves a resource that works.
 pub fn one_failed_allocation_is_survived(strategy: Strategy) {
-    use millpond_memory::driver::sim::{FailAllocation, FailureLasts};
+    use millpond_memory::driver::sim::{CallKind, FailCall, FailureLasts};
     for nth in 1..6 {
         for lasts in [FailureLasts::Once, FailureLasts::UntilFree] {
-            let fail_allocation = Some(FailAllocation { nth, lasts });
-            let driver = SimDriver::new(SimOptions { fail_allocation, ..SimOptions::default() });
+            let fail_calls = vec![FailCall::new(CallKind::Allocate, nth, lasts)];
+            let driver = SimDriver::new(SimOptions { fail_calls, ..SimOptions::default() });
             let device = Device::open(driver.clone(), 0).unwrap();
             let pool = pool(strategy, &device);
             let streams = streams(&device, 2);

@@ -1,7 +1,7 @@
 //! Kernels on the simulated device: they run, they are held to what they declared, and what they touch is ordered.
 
 use super::sim_rig::{DEVICE, Rig, declare, seeds};
-use millpond_memory::driver::sim::SimOptions;
+use millpond_memory::driver::sim::{CallKind, FailCall, SimOptions};
 use millpond_memory::driver::*;
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -462,7 +462,8 @@ fn ill_typed_instructions_are_refused_as_an_assembler_would() {
 
 #[test]
 fn the_nth_launch_loses_the_device() {
-    let rig = Rig::with(SimOptions { lose_device_at_launch: Some(2), ..SimOptions::default() });
+    let fail_calls = vec![FailCall::with_code(CallKind::Launch, 2, DriverCode::LAUNCH_FAILED)];
+    let rig = Rig::with(SimOptions { fail_calls, ..SimOptions::default() });
     let count = rig.kernel(KERNELS, "count");
     let s = rig.stream();
     let a = rig.alloc(64, s);

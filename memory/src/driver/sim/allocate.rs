@@ -20,13 +20,6 @@ pub(super) const PAGE_BYTES: u64 = 2 << 20;
 
 // 1. Buffers.
 impl State {
-    fn allocation_fails(&mut self, call: &'static str, bytes: usize) -> Result<()> {
-        if self.faults.allocation_fails() {
-            return refuse(call, DriverCode::OUT_OF_MEMORY, format!("failed on order: {bytes} bytes"));
-        }
-        Ok(())
-    }
-
     pub(super) fn pool_alloc(
         &mut self,
         handle: PoolHandle,
@@ -48,7 +41,6 @@ impl State {
         if unreachable && !on_host {
             return refuse(CALL, DriverCode::INVALID_DEVICE, "access was set for a device that cannot have it");
         }
-        self.allocation_fails(CALL, bytes)?;
         let moment = self.queues.next_moment(lane);
         let State { pools, devices, host_used_bytes, next_address, options, queues, random, .. } = self;
         let pool = pools.get_mut(&handle).expect("looked up above");
@@ -166,7 +158,6 @@ impl State {
         const CALL: &str = "cuMemAlloc";
         self.unsafe_under_capture(CALL)?;
         let device = self.usable(CALL, device)?;
-        self.allocation_fails(CALL, bytes)?;
         let Some(address) =
             self.place_here(device, (bytes as u64).checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX))
         else {

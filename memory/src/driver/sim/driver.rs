@@ -1,12 +1,13 @@
 //! The driver's calls, one by one, under the lock.
 
+use super::fault::Place;
 use super::queue::Queues;
 use super::state::{Event, State, refuse};
-use super::{SimDriver, launch};
+use super::{CallKind, SimDriver, launch};
 use crate::driver::*;
 use std::num::NonZeroUsize;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 const COMPUTE_CAPABILITY: (i32, i32) = (9, 0);
 
@@ -89,7 +90,7 @@ impl Driver for SimDriver {
 
     fn device_synchronize(&self, device: DeviceId) -> Result<()> {
         const CALL: &str = "cuCtxSynchronize";
-        let mut state = self.state();
+        let mut state = self.called(CallKind::DeviceSynchronize, device)?;
         let device = state.usable(CALL, device)?;
         state.no_captures_on(CALL, device)?;
         let lanes = state.queues.lanes_of(device);
@@ -98,7 +99,7 @@ impl Driver for SimDriver {
     }
 
     fn memory_info(&self, device: DeviceId) -> Result<MemoryInfo> {
-        let state = self.state();
+        let state = self.called(CallKind::MemoryInfo, device)?;
         let device = state.usable("cuMemGetInfo", device)?;
         let total_bytes = self.options.memory_bytes;
         Ok(MemoryInfo { free_bytes: total_bytes - State::used_of(&state.devices, &state.options, device), total_bytes })
@@ -111,7 +112,7 @@ impl Driver for SimDriver {
     }
 
     fn stream_create(&self, device: DeviceId, _priority: StreamPriority) -> Result<StreamHandle> {
-        let mut state = self.state();
+        let mut state = self.called(CallKind::StreamCreate, device)?;
         let device = state.usable("cuStreamCreateWithPriority", device)?;
         let old = if self.options.reuse_stream_handles { state.old_streams.pop() } else { None };
         let stream = old.unwrap_or_else(|| StreamHandle(state.new_handle()));
@@ -180,12 +181,12 @@ impl Driver for SimDriver {
     }
 
     fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
-        self.state().stream_query(stream)
+        self.called(CallKind::StreamQuery, stream)?.stream_query(stream)
     }
 
     fn stream_synchronize(&self, stream: StreamHandle) -> Result<()> {
         const CALL: &str = "cuStreamSynchronize";
-        let mut state = self.state();
+        let mut state = self.called(CallKind::StreamSynchronize, stream)?;
         let lane = state.lane(CALL, stream)?;
         state.not_captured(CALL, lane)?;
         state.unsafe_under_capture(CALL)?;
@@ -193,11 +194,11 @@ impl Driver for SimDriver {
     }
 
     fn stream_wait(&self, stream: StreamHandle, event: EventHandle, site: Site) -> Result<()> {
-        self.state().stream_wait(stream, event, site)
+        self.called(CallKind::StreamWait, stream)?.stream_wait(stream, event, site)
     }
 
     fn event_create(&self, device: DeviceId, flags: EventFlags) -> Result<EventHandle> {
-        let mut state = self.state();
+        let mut state = self.called(CallKind::EventCreate, device)?;
         let device = state.usable("cuEventCreate", device)?;
         if flags.timing && flags.interprocess {
             let detail = "an event for other processes cannot take times: leave `timing` out";
@@ -223,15 +224,15 @@ impl Driver for SimDriver {
     }
 
     fn event_record(&self, event: EventHandle, stream: StreamHandle, site: Site) -> Result<()> {
-        self.state().event_record(event, stream, site)
+        self.called(CallKind::EventRecord, stream)?.event_record(event, stream, site)
     }
 
     fn event_query(&self, event: EventHandle) -> Result<bool> {
-        self.state().event_query(event)
+        self.called(CallKind::EventQuery, event)?.event_query(event)
     }
 
     fn event_synchronize(&self, event: EventHandle) -> Result<()> {
-        self.state().event_synchronize(event)
+        self.called(CallKind::EventSynchronize, event)?.event_synchronize(event)
     }
 
     fn event_elapsed_ms(&self, start: EventHandle, end: EventHandle) -> Result<f32> {
@@ -239,7 +240,11 @@ impl Driver for SimDriver {
     }
 
     fn pool_create(&self, properties: &PoolProperties) -> Result<PoolHandle> {
-        self.state().pool_create(properties)
+        let place = match properties.location {
+            PoolLocation::Device(device) => device,
+            PoolLocation::HostNuma(_) => DeviceId::default(),
+        };
+        self.called(CallKind::PoolCreate, place)?.pool_create(properties)
     }
 
     fn pool_destroy(&self, pool: PoolHandle) -> Result<()> {
@@ -267,15 +272,15 @@ impl Driver for SimDriver {
     }
 
     fn pool_attribute(&self, pool: PoolHandle, attribute: PoolAttribute) -> Result<u64> {
-        self.state().pool_attribute(pool, attribute)
+        self.called(CallKind::PoolAttribute, pool)?.pool_attribute(pool, attribute)
     }
 
     fn pool_set_attribute(&self, pool: PoolHandle, attribute: PoolAttribute, value: u64) -> Result<()> {
-        self.state().pool_set_attribute(pool, attribute, value)
+        self.called(CallKind::PoolAttribute, pool)?.pool_set_attribute(pool, attribute, value)
     }
 
     fn pool_trim(&self, pool: PoolHandle, keep_bytes: u64) -> Result<()> {
-        self.state().pool_trim(pool, keep_bytes)
+        self.called(CallKind::PoolTrim, pool)?.pool_trim(pool, keep_bytes)
     }
 
     fn pool_set_access(&self, pool: PoolHandle, peer: DeviceId, accessible: bool) -> Result<()> {
@@ -307,11 +312,11 @@ impl Driver for SimDriver {
     }
 
     fn pool_alloc(&self, pool: PoolHandle, bytes: NonZeroUsize, stream: StreamHandle, site: Site) -> Result<DevicePtr> {
-        self.state().pool_alloc(pool, bytes.get(), stream, site)
+        self.called(CallKind::Allocate, stream)?.pool_alloc(pool, bytes.get(), stream, site)
     }
 
     fn alloc_current(&self, bytes: NonZeroUsize, stream: StreamHandle, site: Site) -> Result<DevicePtr> {
-        self.state().alloc_current(bytes.get(), stream, site)
+        self.called(CallKind::Allocate, stream)?.alloc_current(bytes.get(), stream, site)
     }
 
     fn free_async(&self, ptr: DevicePtr, stream: StreamHandle, site: Site) -> Result<()> {
@@ -319,7 +324,7 @@ impl Driver for SimDriver {
     }
 
     fn alloc_sync(&self, device: DeviceId, bytes: NonZeroUsize, site: Site) -> Result<DevicePtr> {
-        self.state().alloc_sync(device, bytes.get(), site)
+        self.called(CallKind::Allocate, device)?.alloc_sync(device, bytes.get(), site)
     }
 
     fn free_sync(&self, ptr: DevicePtr, site: Site) -> Result<()> {
@@ -327,13 +332,9 @@ impl Driver for SimDriver {
     }
 
     fn host_alloc(&self, device: DeviceId, bytes: NonZeroUsize, kind: HostKind, site: Site) -> Result<Arc<HostBlock>> {
-        let mut state = self.state();
+        let mut state = self.called(CallKind::AllocatePinned, device)?;
         state.unsafe_under_capture("cuMemHostAlloc")?;
         let device = state.usable("cuMemHostAlloc", device)?;
-        if state.faults.pinned_allocation_fails() {
-            let detail = format!("{bytes} bytes, failed on order");
-            return refuse("cuMemHostAlloc", DriverCode::OUT_OF_MEMORY, detail);
-        }
         let block = HostBlock::in_process(bytes.get(), kind);
         state.host.add(&block, device, site);
         Ok(block)
@@ -364,15 +365,15 @@ impl Driver for SimDriver {
     }
 
     fn copy(&self, copy: &CopyOp, stream: StreamHandle, site: Site) -> Result<()> {
-        self.state().copy(copy, stream, site)
+        self.state().submit(CallKind::of_copy(copy), stream, |state| state.copy(copy, stream, site))
     }
 
     fn fill(&self, ptr: DevicePtr, byte: u8, len: usize, stream: StreamHandle, site: Site) -> Result<()> {
-        self.state().fill(ptr, byte, len as u64, stream, site)
+        self.state().submit(CallKind::Fill, stream, |state| state.fill(ptr, byte, len as u64, stream, site))
     }
 
     fn write_word(&self, word: &HostSpan, value: u32, stream: StreamHandle, site: Site) -> Result<()> {
-        self.state().write_word(word, value, stream, site)
+        self.state().submit(CallKind::WriteWord, stream, |state| state.write_word(word, value, stream, site))
     }
 
     #[expect(unsafe_code, reason = "the trait's promise; a simulated launch checks it instead of trusting it")]
@@ -381,15 +382,15 @@ impl Driver for SimDriver {
     }
 
     fn module_load(&self, device: DeviceId, ptx: &str) -> Result<ModuleHandle> {
-        self.state().module_load(device, ptx)
+        self.called(CallKind::ModuleLoad, device)?.module_load(device, ptx)
     }
 
     fn assemble(&self, device: DeviceId, ptx: &str) -> Result<Vec<u8>> {
-        self.state().assemble(device, ptx)
+        self.called(CallKind::Assemble, device)?.assemble(device, ptx)
     }
 
     fn module_load_code(&self, device: DeviceId, code: &[u8]) -> Result<ModuleHandle> {
-        self.state().module_load_code(device, code)
+        self.called(CallKind::CodeLoad, device)?.module_load_code(device, code)
     }
 
     fn module_unload(&self, module: ModuleHandle) -> Result<()> {
@@ -397,7 +398,7 @@ impl Driver for SimDriver {
     }
 
     fn module_function(&self, module: ModuleHandle, name: &str) -> Result<FunctionHandle> {
-        self.state().module_function(module, name)
+        self.called(CallKind::ModuleFunction, module)?.module_function(module, name)
     }
 
     fn module_global(&self, module: ModuleHandle, name: &str) -> Result<(DevicePtr, usize)> {
@@ -405,11 +406,11 @@ impl Driver for SimDriver {
     }
 
     fn function_attribute(&self, function: FunctionHandle, attribute: FunctionAttribute) -> Result<i32> {
-        self.state().function_attribute(function, attribute)
+        self.called(CallKind::FunctionAttribute, function)?.function_attribute(function, attribute)
     }
 
     fn function_set_max_dynamic_shared(&self, function: FunctionHandle, bytes: u32) -> Result<()> {
-        self.state().function_set_max_dynamic_shared(function, bytes)
+        self.called(CallKind::FunctionAttribute, function)?.function_set_max_dynamic_shared(function, bytes)
     }
 
     fn function_params(&self, function: FunctionHandle) -> Option<Vec<ParamLayout>> {
@@ -417,7 +418,7 @@ impl Driver for SimDriver {
     }
 
     fn occupancy(&self, function: FunctionHandle, block_threads: u32, shared_bytes: u32) -> Result<u32> {
-        self.state().occupancy(function, block_threads, shared_bytes)
+        self.called(CallKind::FunctionAttribute, function)?.occupancy(function, block_threads, shared_bytes)
     }
 
     fn findings(&self) -> Vec<Finding> {
@@ -440,6 +441,13 @@ impl Driver for SimDriver {
 }
 
 impl SimDriver {
+    /// The state, for a call that was not ordered to fail.
+    fn called(&self, call: CallKind, place: impl Place) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.state();
+        state.called(call, place)?;
+        Ok(state)
+    }
+
     fn existing(&self, call: &'static str, device: DeviceId) -> Result<()> {
         if device.0 < self.options.devices {
             return Ok(());

@@ -70,6 +70,16 @@ pub(super) struct Modules {
     functions: BTreeMap<FunctionHandle, Function>,
 }
 
+impl Modules {
+    pub(super) fn device_of(&self, module: ModuleHandle) -> Option<u32> {
+        self.loaded.get(&module).map(|loaded| loaded.device)
+    }
+
+    pub(super) fn device_of_function(&self, function: FunctionHandle) -> Option<u32> {
+        self.functions.get(&function).map(|function| function.loaded.device)
+    }
+}
+
 /// A launch that waits for its turn.
 #[derive(Debug)]
 pub(super) struct QueuedLaunch {
@@ -343,11 +353,6 @@ impl State {
         }
         self.counters.launches += 1;
         *self.launched.entry(function.info().name.clone()).or_default() += 1;
-        if self.faults.launch_loses_device() {
-            let detail = format!("lost on order at launch {} (`{}`)", self.counters.launches, launch.name);
-            self.lose(device, DriverCode::LAUNCH_FAILED, detail);
-            return self.alive(CALL, device);
-        }
         let what = What::Launch(function.info().name.as_str().into());
         let (moment, by) = self.prepare(lane, what, Some(launch.site));
         if self.launches.is_skipped() {
@@ -371,7 +376,8 @@ impl State {
             figures: launch.figures.cloned(),
         };
         let queued = Box::new(queued);
-        self.push(moment, by, if self.faults.launch_hangs() { Work::Hang } else { Work::Launch(queued) });
+        let work = if self.faults.launch_hangs() { Work::Hang } else { Work::Launch(queued) };
+        self.push(moment, by, work);
         Ok(())
     }
 

@@ -12,6 +12,7 @@
 //! Time        is not simulated: `event_elapsed_ms` is 0, and clock rates are 0.
 
 mod allocate;
+mod call;
 mod capture;
 mod clock;
 mod driver;
@@ -33,7 +34,7 @@ mod transfer;
 mod wait;
 mod work;
 
-pub use fault::{FailAllocation, FailureLasts};
+pub use call::{CallKind, FailCall, FailureLasts};
 pub use millpond_ptx::interpret::Checks;
 pub use mutation::{Mutated, Mutation};
 pub use skip::KeptDownloads;
@@ -83,14 +84,11 @@ pub struct SimOptions {
     pub reuse_stream_handles: bool,
     /// Launches declare what they touch, and are held to it. A C interface has no way to declare.
     pub must_declare: bool,
-    pub fail_allocation: Option<FailAllocation>,
-    /// The launch with this number, counted from 1, loses its device.
-    pub lose_device_at_launch: Option<u64>,
+    /// Calls that fail, one order for each kind of call.
+    pub fail_calls: Vec<FailCall>,
     /// The launch with this number, counted from 1, never ends, and neither does what comes after it. A call that would wait
     /// for it inside the driver panics instead: a real one would not come back.
     pub hang_at_launch: Option<u64>,
-    /// Allocations of pinned memory fail, counted by themselves.
-    pub fail_pinned_allocation: Option<FailAllocation>,
     /// The wait of a stream for an event with this number, counted from 1, does nothing: then a check must fire.
     pub ignore_wait: Option<u64>,
     /// Setting this attribute of a pool does nothing: then a claim must fail.
@@ -118,10 +116,8 @@ impl Default for SimOptions {
             default_stream: false,
             reuse_stream_handles: false,
             must_declare: true,
-            fail_allocation: None,
-            lose_device_at_launch: None,
+            fail_calls: Vec::new(),
             hang_at_launch: None,
-            fail_pinned_allocation: None,
             ignore_wait: None,
             forget_attribute: None,
         }
@@ -231,7 +227,7 @@ impl SimDriver {
     /// # Errors
     /// What CUDA refuses at once. What a kernel does wrong is a finding.
     pub fn launch_checked(&self, launch: &KernelLaunch<'_>, stream: StreamHandle) -> Result<()> {
-        self.state().launch(launch, stream)
+        self.state().submit(CallKind::Launch, stream, |state| state.launch(launch, stream))
     }
 
     /// The handle by which the default stream of a device is known here.
@@ -245,15 +241,15 @@ impl SimDriver {
         self.state().pass_time()
     }
 
-    /// Orders an allocation to fail, counted from now; `None` takes an earlier order back. Returns how many allocations
-    /// were tried since the last order, those that failed among them. One live driver can so serve a whole sweep.
-    pub fn order_failure(&self, fail: Option<FailAllocation>) -> u64 {
-        self.state().faults.order_allocation(fail)
+    /// Orders a call to fail, counted from now. Returns how many of its kind there were since the last order for it, those that
+    /// failed among them. One live driver can so serve a whole sweep.
+    pub fn order_failure(&self, fail: FailCall) -> u64 {
+        self.state().faults.order(fail.call, Some(fail))
     }
 
-    /// The same for allocations of pinned memory.
-    pub fn order_pinned_failure(&self, fail: Option<FailAllocation>) -> u64 {
-        self.state().faults.order_pinned_allocation(fail)
+    /// Takes the order for a kind of call back. Returns how many there were since it was given.
+    pub fn take_order_back(&self, call: CallKind) -> u64 {
+        self.state().faults.order(call, None)
     }
 
     /// Keeps what the host reads from now on, until [`Self::run_launches`].

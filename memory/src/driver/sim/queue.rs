@@ -14,7 +14,7 @@ use super::fault::Random;
 use super::launch::QueuedLaunch;
 use super::report::Submission;
 use super::skip::Read;
-use crate::driver::{DevicePtr, HostSpan, PoolHandle, StreamHandle};
+use crate::driver::{DevicePtr, DriverCode, HostSpan, PoolHandle, StreamHandle};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -65,6 +65,10 @@ pub(super) enum Work {
     Launch(Box<QueuedLaunch>),
     /// A launch that never ends.
     Hang,
+    /// A launch or a copy that fails on the device, and loses it.
+    Fail {
+        code: DriverCode,
+    },
     /// What is not run where launches are skipped.
     Skipped,
     Wait {
@@ -202,6 +206,13 @@ impl Queues {
         // What the host has seen finish is before every submission.
         seen.join(&self.host);
         record.epoch.lane != lane && seen.join(&record.knowledge())
+    }
+
+    /// Puts a failure in the place of what was submitted to `lane` last.
+    pub(super) fn fail_last(&mut self, lane: u32, code: DriverCode) {
+        if let Some(last) = self.lanes[lane as usize].pending.back_mut() {
+            last.work = Work::Fail { code };
+        }
     }
 
     /// Orders everything that is submitted to `lane` from now on after `record`.

@@ -23,6 +23,7 @@ impl State {
         match work {
             Work::Launch(launch) => return self.execute_launch(device, Started { moment, by, launch }),
             Work::Wait { .. } | Work::Record | Work::Hang | Work::Skipped => {}
+            Work::Fail { code } => self.lose(device, code, format!("{by} failed on order")),
             Work::Allocate { block } => {
                 if let Err(error) = self.memory.begin(block) {
                     self.reports.add(FindingKind::Fault, block, Some(&by), None, format!("{by}: {error}"));
