@@ -12,11 +12,14 @@
 //! Not here   memory, and what callees do: a call reads arguments and writes results.
 
 mod decode;
+mod live;
 mod names;
 
 use crate::ast::{Function, Instruction};
 use std::fmt;
 use std::ops::Range;
+
+pub(crate) use live::{most_words, unwritten};
 
 /// The register that the carry flag is.
 pub(crate) const CARRY: u32 = 0;
@@ -134,6 +137,14 @@ impl<'a> Flow<'a> {
 
     pub fn steps_of(&self, block: &Block) -> &[Step<'a>] {
         &self.steps[block.steps.start as usize..block.steps.end as usize]
+    }
+
+    /// 32-bit registers that a register takes.
+    fn words(&self, register: u32) -> u32 {
+        match self.registers[register as usize].bits {
+            1 => 0,
+            bits => bits.div_ceil(32),
+        }
     }
 
     /// By register, how many instructions write it.

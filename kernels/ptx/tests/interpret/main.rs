@@ -8,6 +8,7 @@ mod calls;
 mod device;
 mod faults;
 mod lanes;
+mod leftovers;
 mod memory;
 mod mutants;
 mod order;

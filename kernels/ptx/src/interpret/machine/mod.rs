@@ -13,6 +13,7 @@ mod atomic;
 mod block;
 mod call;
 mod lanes;
+mod leftover;
 mod local;
 mod memory;
 mod region;
