@@ -15,4 +15,4 @@ mod strip;
 pub use check::{check, check_assigned};
 pub use error::PtxError;
 pub use parse::parse;
-pub use strip::strip;
+pub use strip::{static_shared_bytes, strip};
