@@ -74,6 +74,9 @@ fn what_is_assigned_under_a_guard_is_read_under_it() {
         ("@%p0 mov.u32 %r1, 1; @!%p0 st.u32 [%d0], %r1;", "%r1"),
         ("@%p0 mov.u32 %r1, 1; @%p1 st.u32 [%d0], %r1;", "%r1"),
         ("@%p0 mov.u32 %r1, 1; selp.b32 %r2, 0, %r1, %p0;", "%r1"),
+        // The guard gets another value by the same instruction.
+        ("@%p0 setp.eq.u32 %p0|%p2, %r0, 5; @%p0 add.u32 %r0, %r0, 1; @%p2 st.u32 [%d0], %r0;", "%p2"),
+        ("@%p0 setp.eq.u32 %p0|%p2, %r0, 5; and.pred %p3, %p0, %p2;", "%p2"),
         // The predicate is another one by then.
         ("@%p0 mov.u32 %r1, 1; setp.eq.u32 %p0, %r0, 5; @%p0 st.u32 [%d0], %r1;", "%r1"),
     ]);
@@ -168,6 +171,7 @@ fn loops_are_walked_until_nothing_changes() {
     refused(&[
         ("again: @%p0 bra end; add.u32 %r1, %r1, 1; bra again; end:", "%r1"),
         ("mov.u32 %r2, 0; again: @%p0 st.u32 [%d0], %r1; mov.u32 %r1, 5; bra again;", "%r1"),
+        ("again: and.pred %p2, %p2, %p0; @!%p2 bra end; bra again; end:", "%p2 is not assigned on every way"),
         // Under the predicate of the turn before.
         (
             "mov.pred %p2, 1; again: @%p2 st.u32 [%d0], %r1; setp.eq.u32 %p2, %r0, 5; @%p2 mov.u32 %r1, 1; bra again;",

@@ -153,13 +153,16 @@ impl Walk<'_, '_> {
 
     /// What is true after the step.
     fn step(&self, state: &mut State, step: &Step<'_>) {
-        for &register in self.flow.writes(step) {
-            if self.flow.is_predicate(register) {
-                state.forget(self.predicates, register);
-            }
+        let writes = self.flow.writes(step);
+        for &register in writes.iter().filter(|register| self.flow.is_predicate(**register)) {
+            state.forget(self.predicates, register);
+        }
+        // Where the guard held cannot be told any more once it has another value.
+        let is_lost = step.guard.is_some_and(|guard| writes.contains(&guard.register()));
+        for &register in writes.iter().filter(|_| !is_lost) {
             self.assign(state, register, step.guard);
         }
-        if let (Some(formula), None, [own]) = (step.formula, step.guard, self.flow.writes(step)) {
+        if let (Some(formula), None, [own]) = (step.formula, step.guard, writes) {
             state.define(self.predicates, *own, formula);
         }
     }

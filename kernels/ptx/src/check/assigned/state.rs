@@ -37,7 +37,12 @@ impl Predicates {
                 Formula::Same(of) => (of, None),
                 Formula::And(a, b) | Formula::Or(a, b) => (a, b),
             };
-            for literal in [Some(first), second].into_iter().flatten() {
+            let mentioned = || [Some(first), second].into_iter().flatten();
+            // Of its own old value nothing is known.
+            if mentioned().any(|literal| literal.register() == *own) {
+                continue;
+            }
+            for literal in mentioned() {
                 all.users[literal.register() as usize].push(all.count as u32);
             }
             all.formulas[*own as usize] = Some((all.count as u32, formula));
