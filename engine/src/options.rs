@@ -14,6 +14,7 @@ use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions}
 use datafusion::error::Result;
 use millpond_kernels::codegen::ir::MAX_TEXT_BYTES;
 use millpond_memory::Strategy;
+use millpond_memory::driver::sim::Shape;
 
 use crate::error::EngineError;
 
@@ -314,6 +315,18 @@ impl Value for Strategy {
     }
 }
 
+impl Value for Shape {
+    fn read(text: &str) -> Result<Self, String> {
+        Shape::named(&text.trim().to_ascii_lowercase()).ok_or_else(|| {
+            let [most @ .., last] = Shape::ALL.map(Shape::name);
+            format!("{} or {last}", most.join(", "))
+        })
+    }
+    fn print(&self) -> Option<String> {
+        Some(self.name())
+    }
+}
+
 impl Value for String {
     fn read(text: &str) -> Result<Self, String> {
         Ok(text.to_string())
@@ -438,6 +451,8 @@ options! {
         pub debug_forget_ranks: bool, default = false
         /// Simulated device: seed of the schedule of streams, blocks and warps; 0 means the fixed order.
         pub debug_sim_seed: usize, default = 0
+        /// Simulated device: the limits of thread blocks that it has: those of sm_70, sm_75, sm_86, sm_90 or sm_120.
+        pub debug_sim_shape: Shape, default = Shape::SM_90
         /// Simulated device: its memory in bytes; 0 means the device's own default.
         pub debug_sim_memory_bytes: usize, default = 0
         /// Simulated device: the n-th allocation fails, counted from 1; 0 means none.
@@ -771,6 +786,17 @@ mod tests {
         assert_eq!(MillpondOptions::default().debug_groups_at_first, 0);
         assert_eq!(set("debug_groups_at_first", "8").map(|o| o.debug_groups_at_first), Ok(8));
         assert!(set("debug_groups_at_first", "few").is_err());
+    }
+
+    #[test]
+    fn debug_sim_shape() {
+        assert_eq!(MillpondOptions::default().debug_sim_shape, Shape::SM_90);
+        assert_eq!(set("debug_sim_shape", "SM_75").map(|o| o.debug_sim_shape), Ok(Shape::SM_75));
+        assert_eq!(
+            set("debug_sim_shape", "sm_60").map(|_| ()),
+            Err("option millpond.debug_sim_shape cannot be 'sm_60': it takes sm_70, sm_75, sm_86, sm_90 or sm_120"
+                .into())
+        );
     }
 
     #[test]

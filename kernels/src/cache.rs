@@ -178,7 +178,7 @@ impl PipelineCache {
         let (mut compiled, mut module) = compile_module(spec)?;
         let limits = self.device.limits();
         let optin = limits.shared_bytes_per_block_optin.max(limits.shared_bytes_per_block);
-        if shared_bytes(&compiled) > optin as u64
+        if shared_bytes(&compiled) + compiled.pipeline.static_shared_bytes > optin as u64
             && let SinkSpec::Aggregate(aggregate) = &spec.sink
         {
             let direct = AggregateSpec { regime: Some(Regime::Direct), ..aggregate.clone() };
@@ -238,7 +238,7 @@ impl PipelineCache {
             };
             let find = |kernel: &Option<CompiledKernel>| kernel.as_ref().map(named).transpose();
             let (emit, rehash) = (find(&compiled.emit)?, find(&compiled.rehash)?);
-            kernels.push(Arc::new(Kernels::new(named(&compiled.pipeline)?, emit, rehash)));
+            kernels.push(Arc::new(Kernels::new(named(&compiled.pipeline)?, &compiled.pipeline, emit, rehash)));
         }
         let mut texts = lock(&self.texts);
         for ((compiled, _), kernels) in all.iter().zip(&kernels) {

@@ -624,8 +624,9 @@ impl Pipeline {
 }
 
 impl Kernels {
-    pub fn new(pipeline: Kernel, emit: Option<Kernel>, rehash: Option<Kernel>) -> Kernels {
-        Kernels { pipeline, emit, rehash, allowed_shared: AtomicU64::new(tune::SHARED_WITHOUT_ASKING) }
+    pub fn new(pipeline: Kernel, compiled: &CompiledKernel, emit: Option<Kernel>, rehash: Option<Kernel>) -> Kernels {
+        let allowed = tune::SHARED_WITHOUT_ASKING.saturating_sub(compiled.static_shared_bytes);
+        Kernels { pipeline, emit, rehash, allowed_shared: AtomicU64::new(allowed) }
     }
 
     /// Raises what launches of `pipeline` may ask for to at least `bytes`.

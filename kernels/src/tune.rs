@@ -84,7 +84,7 @@ pub const MAX_ROWS_PER_STATE: u64 = 1 << 32;
 /// Rows that one thread may accumulate in one launch: sums of addends below 2^37 stay exact in 64 bits.
 pub const MAX_ROWS_PER_THREAD: u64 = 1 << 26;
 
-/// Dynamic shared memory that every launch may have without asking for more.
+/// Shared memory, static and dynamic, that every launch may have without asking for more.
 pub const SHARED_WITHOUT_ASKING: u64 = 48 * 1024;
 
 /// Slots of the smallest hash table.

@@ -612,7 +612,9 @@ impl Drop for Ends {
 }
 
 /// Waits for a run in a task of its own, so that a panic is an outcome.
-pub(crate) async fn caught(ran: impl Future<Output = Result<(Answer, QueryReport, Operators)>> + Send + 'static) -> Ran {
+pub(crate) async fn caught(
+    ran: impl Future<Output = Result<(Answer, QueryReport, Operators)>> + Send + 'static,
+) -> Ran {
     let task = tokio::spawn(ran);
     let _ends = Ends(task.abort_handle());
     match tokio::time::timeout(PATIENCE, task).await {

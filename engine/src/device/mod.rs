@@ -456,6 +456,7 @@ fn sim_options(options: &MillpondOptions) -> SimOptions {
     SimOptions {
         seed: options.debug_sim_seed as u64,
         shuffle_blocks: options.debug_sim_seed != 0,
+        shape: options.debug_sim_shape,
         memory_bytes: match options.debug_sim_memory_bytes {
             0 => defaults.memory_bytes,
             bytes => bytes as u64,

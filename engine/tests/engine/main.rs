@@ -39,6 +39,7 @@ mod profile;
 mod queries;
 mod random_expressions;
 mod selftest;
+mod shapes;
 mod shared;
 mod skew;
 mod sorting;

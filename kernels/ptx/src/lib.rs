@@ -5,13 +5,14 @@ pub mod ast;
 pub mod build;
 mod check;
 mod error;
+mod flow;
 pub mod interpret;
 mod lex;
 mod parse;
 mod print;
 mod strip;
 
-pub use check::check;
+pub use check::{check, check_assigned};
 pub use error::PtxError;
 pub use parse::parse;
-pub use strip::strip;
+pub use strip::{static_shared_bytes, strip};

@@ -50,6 +50,35 @@ pub fn strip(module: &mut Module) {
     });
 }
 
+/// Bytes of shared memory that a kernel declares, with all that it calls; what the launch adds is not among them.
+pub fn static_shared_bytes(module: &Module, kernel: &str) -> u64 {
+    let is_static = |variable: &&Variable| variable.space == Space::Shared && variable.linkage != Linkage::Extern;
+    let variables: HashMap<&str, u64> = (module.variables().filter(is_static))
+        .map(|variable| (variable.name.as_str(), variable.size().unwrap_or(u64::MAX)))
+        .collect();
+    let functions: HashMap<&str, &Function> =
+        (module.functions().filter(|function| function.body.is_some())).map(|f| (f.name.as_str(), f)).collect();
+    let mut reached = HashSet::new();
+    let mut open = vec![kernel];
+    let mut bytes = 0_u64;
+    while let Some(name) = open.pop() {
+        let (function, variable) = (functions.get(name), variables.get(name));
+        if function.is_none() && variable.is_none() || !reached.insert(name) {
+            continue;
+        }
+        bytes = bytes.saturating_add(variable.copied().unwrap_or(0));
+        for statement in function.iter().flat_map(|function| function.body.iter().flatten()) {
+            statement_names(statement, &mut open);
+            if let Statement::Variable(variable) = statement
+                && is_static(&variable)
+            {
+                bytes = bytes.saturating_add(variable.size().unwrap_or(u64::MAX));
+            }
+        }
+    }
+    bytes
+}
+
 fn statement_names<'a>(statement: &'a Statement, names: &mut Vec<&'a str>) {
     match statement {
         Statement::Instruction(instruction) => {
@@ -106,5 +135,21 @@ mod tests {
         strip(&mut module);
         let kept: Vec<_> = module.variables().map(|v| &v.name).chain(module.functions().map(|f| &f.name)).collect();
         assert_eq!(kept, ["deep", "pointer", "counts", "helper", "helper", "pasted", "k"]);
+    }
+
+    #[test]
+    fn a_kernel_declares_the_shared_memory_that_it_reaches() {
+        let text = "
+            .version 8.2 .target sm_70 .address_size 64
+            .shared .b32 counts[4];
+            .shared .b64 others[4];
+            .extern .shared .align 16 .b8 dynamic[];
+            .func helper() { .reg .b32 %r; ld.shared.u32 %r, [counts]; ld.shared.u32 %r, [counts+4]; ret; }
+            .visible .entry plain() { .reg .b32 %r; ld.shared.u32 %r, [dynamic]; ret; }
+            .visible .entry calls() { .shared .b32 own[3]; call helper; call helper; ret; }
+            .visible .entry all() { .reg .b64 %d; mov.u64 %d, others; call helper; ret; }";
+        let module = crate::parse(text).unwrap();
+        let bytes = ["plain", "calls", "all"].map(|kernel| static_shared_bytes(&module, kernel));
+        assert_eq!(bytes, [0, 12 + 16, 32 + 16]);
     }
 }

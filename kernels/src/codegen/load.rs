@@ -354,6 +354,10 @@ impl Leaves for RowLeaves<'_> {
             None => load(f),
         }
         .map_err(malformed)?;
+        let value = match code.valid {
+            Some(valid) if text.is_none() => or_zero(f, valid, value),
+            _ => value,
+        };
         let valid = match (code.valid, entry_valid) {
             (Some(a), Some(b)) => Some(f.and(a, b)),
             (a, b) => a.or(b),
@@ -455,6 +459,17 @@ fn source_row(f: &mut FunctionBuilder, ends: Reg, rows: Reg, first: Reg, row: Re
     f.guarded(later, true, |f| f.load_into("ld.global.nc", Type::U64, start, at.at(-8)));
     let ordinal = f.sub(wide, start);
     (low, f.convert(Type::U32, ordinal))
+}
+
+/// A value that was loaded where `valid` holds; zero elsewhere, for it is stored and compared there, too.
+fn or_zero(f: &mut FunctionBuilder, valid: Reg, value: Value) -> Value {
+    let mut own = |word: Reg| match word.ty() {
+        Type::Pred => f.and(word, valid),
+        Type::F32 => f.select(valid, word, 0f32),
+        Type::F64 => f.select(valid, word, 0f64),
+        _ => f.select(valid, word, 0u32),
+    };
+    Value { low: own(value.low), high: value.high.map(own), ..value }
 }
 
 /// Sets the error word where `when` holds, unless it is set.

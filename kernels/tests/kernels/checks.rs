@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use millpond_kernels::checks::{checks, relaxed_messages, thorough_checks};
 use millpond_memory::Device;
-use millpond_memory::driver::sim::{SimDriver, SimOptions};
+use millpond_memory::driver::sim::{Shape, SimDriver, SimOptions};
 
 #[test]
 fn every_check_passes_under_any_schedule() {
@@ -15,6 +15,23 @@ fn every_check_passes_under_any_schedule() {
             assert!(ended.is_ok(), "{check:?} with seed {seed}: {}", ended.unwrap_err());
             let findings = driver.take_findings();
             assert!(findings.is_empty(), "{check:?} with seed {seed}: {findings:#?}");
+        }
+    }
+}
+
+/// What each instruction gives, the order of memory, and what damaged pages do: the long ones, which no limit of blocks touches.
+const ALIKE_EVERYWHERE: [&str; 3] = ["kernels/vectors", "order/", "kernels/parquet_damage"];
+
+#[test]
+fn checks_pass_on_devices_of_every_shape() {
+    let is_alike = |name: &str| ALIKE_EVERYWHERE.iter().any(|start| name.starts_with(start));
+    for shape in Shape::ALL.into_iter().filter(|shape| *shape != SimOptions::default().shape) {
+        for check in checks().iter().filter(|check| !is_alike(check.name)) {
+            let driver = SimDriver::new(SimOptions { shape, ..SimOptions::default() });
+            let ended = (check.run)(&Device::open(driver.clone(), 0).unwrap());
+            assert!(ended.is_ok(), "{check:?} on {}: {}", shape.name(), ended.unwrap_err());
+            let findings = driver.take_findings();
+            assert!(findings.is_empty(), "{check:?} on {}: {findings:#?}", shape.name());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Compiled and generated kernels against their meaning in plain Rust, on the simulated device.
 
+mod assigned;
 mod checks;
 mod expr_bench;
 mod expr_date;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use millpond_kernels::codegen::ir::*;
 use millpond_kernels::tune;
+use millpond_memory::driver::sim::{Shape, SimOptions};
 
 use super::pipeline_rig::*;
 
@@ -202,6 +203,27 @@ fn blocks_without_room_use_the_direct_table() {
     let (case, expected) = counted(20_000, 1_000, None, Some(Regime::Block));
     assert_eq!(rig.pipeline(&case.spec).regime(), Some(Regime::Direct));
     assert_eq!(rig.aggregate(&case), expected);
+}
+
+/// Tables of exactly what a launch may have without asking, and of exactly what a device has for those that ask.
+#[test]
+fn blocks_keep_what_fits_the_device_and_leave_the_rest_to_the_direct_table() {
+    for shape in Shape::ALL {
+        let rig = Rig::with(SimOptions { shape, ..SimOptions::default() });
+        let optin = u64::from(shape.shared_bytes_per_block_optin);
+        let bins = tune::PRIVATE_BIN_BYTES / 16 / u64::from(tune::AGGREGATE_THREADS);
+        for groups in [bins, bins + 1, (48 << 10) / 16, (48 << 10) / 16 + 1, optin / 16, optin / 16 + 1] {
+            let bytes = 16 * if groups <= bins { groups * u64::from(tune::AGGREGATE_THREADS) } else { groups };
+            let wanted = match groups {
+                _ if bytes > optin || bytes > tune::BLOCK_TABLE_BYTES => Regime::Direct,
+                _ if groups <= bins => Regime::Private,
+                _ => Regime::Block,
+            };
+            let (case, expected) = counted(groups as i64, 2_000, None, None);
+            assert_eq!(rig.pipeline(&case.spec).regime(), Some(wanted), "{groups} groups on {}", shape.name());
+            assert_eq!(rig.aggregate(&case), expected, "{groups} groups on {}", shape.name());
+        }
+    }
 }
 
 /// What takes a lock, or a value that all threads know, stays in the table in device memory.

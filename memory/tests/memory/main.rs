@@ -43,6 +43,7 @@ mod sim_pool;
 mod sim_pools;
 mod sim_refusals;
 mod sim_rig;
+mod sim_shape;
 mod sim_skip;
 mod spill;
 mod suite;

@@ -19,7 +19,8 @@
 //!           another type of its width at no cost. Bits agree with everything of their width.
 //! Narrow    values of 8 and 16 bits live in 32-bit registers; loads extend, stores truncate.
 //! Floats    every operation names its rounding, so that nothing is contracted into a fused multiply-add.
-//! Errors    an ill-typed instruction is remembered, with its function and number, and `finish` returns the first one.
+//! Errors    an ill-typed instruction is remembered, with its function and number, and `finish` returns the first one; so is
+//!           one that reads a register which is not assigned on every way there.
 //! Calls     `ModuleBuilder::paste` merges a compiled helper, with all that it needs, under names of its own.
 
 mod control;
@@ -39,8 +40,8 @@ pub use merge::{merge, merged_name};
 pub use paste::{Callee, fingerprint};
 pub use predicates::risky_predicates;
 
-use crate::PtxError;
 use crate::ast::{Item, Linkage, Module, Space, Type, Variable};
+use crate::{PtxError, check_assigned};
 
 /// A virtual register, read as a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -213,7 +214,7 @@ impl ModuleBuilder {
     pub fn add(&mut self, function: FunctionBuilder) -> Callee {
         let (function, error) = function.finish();
         if self.error.is_none() {
-            self.error = error;
+            self.error = error.or_else(|| check_assigned(&function).err());
         }
         if self.module.function(&function.name).is_some() {
             self.refuse(&function.name, "a function of this name is there already".to_string());

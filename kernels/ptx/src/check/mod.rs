@@ -7,14 +7,18 @@
 //! Names     declared once per scope; functions before their calls; labels may be used before they stand.
 //! Types     the manual's rules: equal width and compatible kind; wider registers in ld, st and cvt.
 //! Place     a line and column where the module was read from text, else the function and the instruction's number.
+//! Apart     whether registers are assigned before they are read, which an assembler does not ask: `assigned`.
 //! Not here  launch limits, alignment of computed addresses, which architecture has which instruction.
 
+mod assigned;
 mod form;
 mod operand;
 
 use crate::{PtxError, ast::*};
 use operand::Operands;
 use std::collections::HashMap;
+
+pub use assigned::check_assigned;
 
 /// Checks a whole module.
 ///
@@ -30,6 +34,16 @@ pub fn check(module: &Module) -> Result<(), PtxError> {
         checker.item(item)?;
     }
     Ok(())
+}
+
+/// A broken rule, with its place as far as it is known.
+fn broken(span: Span, function: Option<&Function>, number: usize, message: String) -> PtxError {
+    let place = match function {
+        _ if span.line > 0 => format!("line {}, column {}", span.line, span.column),
+        Some(function) => format!("function {}, instruction {number}", function.name),
+        None => "module".to_string(),
+    };
+    PtxError::Rule { span, place, message }
 }
 
 /// What a name stands for.
@@ -59,12 +73,7 @@ struct Checker<'a> {
 // 1. Items.
 impl<'a> Checker<'a> {
     fn rule(&self, span: Span, message: impl Into<String>) -> PtxError {
-        let place = match self.function {
-            _ if span.line > 0 => format!("line {}, column {}", span.line, span.column),
-            Some(function) => format!("function {}, instruction {}", function.name, self.number),
-            None => "module".to_string(),
-        };
-        PtxError::Rule { span, place, message: message.into() }
+        broken(span, self.function, self.number, message.into())
     }
 
     fn item(&mut self, item: &'a Item) -> Result<(), PtxError> {

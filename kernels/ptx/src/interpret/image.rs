@@ -54,8 +54,15 @@ pub struct KernelInfo {
     pub local_bytes: u32,
     /// Registers the PTX declares per thread; a real assembler allocates fewer.
     pub registers: u32,
+    /// 32-bit registers that hold something at once, in the kernel or in what it calls: fewer an assembler cannot do with,
+    /// unless it computes things again or keeps them in memory.
+    pub live_words: u32,
     /// The product of `.maxntid` or `.reqntid`.
     pub max_threads: Option<u32>,
+    /// `.minnctapersm`: blocks that a multiprocessor must hold.
+    pub min_blocks: Option<u32>,
+    /// `.maxnreg`.
+    pub max_registers: Option<u32>,
     /// `.reqntid`: the only block size that may be launched.
     pub required_threads: Option<[u32; 3]>,
 }

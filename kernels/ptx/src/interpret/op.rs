@@ -323,6 +323,10 @@ pub(super) struct Function {
     pub entry: u32,
     /// Register rows of a frame.
     pub rows: u32,
+    /// Rows that some way reads before it writes them, and the bits that each may have.
+    pub unwritten: Vec<(u32, u64)>,
+    /// 32-bit registers that hold something at once.
+    pub live_words: u32,
     /// Words (8 bytes) of local memory of a frame.
     pub local_words: u32,
     pub formals: Vec<Formal>,

@@ -8,6 +8,7 @@ mod calls;
 mod device;
 mod faults;
 mod lanes;
+mod leftovers;
 mod litmus;
 mod memory;
 mod mutants;

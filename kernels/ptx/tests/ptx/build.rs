@@ -299,6 +299,21 @@ fn refused(build: impl FnOnce(&mut FunctionBuilder)) -> String {
 }
 
 #[test]
+fn registers_that_some_way_leaves_unassigned_are_refused() {
+    let mut f = FunctionBuilder::kernel("wrong");
+    let thread = f.thread_index();
+    let low = f.setp(Compare::Lt, thread, 7u32);
+    let sum = f.register(Type::U32);
+    f.if_(low, |f| f.assign(sum, 1u32));
+    let both = f.add(sum, thread);
+    f.store(Space::Shared, Type::U32, both, both);
+    let mut module = ModuleBuilder::new();
+    module.add(f);
+    let error = module.finish().expect_err("a register is not assigned").to_string();
+    assert!(error.contains("wrong: %r1 is assigned only where %p0 holds"), "{error}");
+}
+
+#[test]
 fn ill_typed_instructions_are_refused() {
     let regs = |f: &mut FunctionBuilder| {
         (

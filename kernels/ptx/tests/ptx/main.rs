@@ -1,5 +1,6 @@
 //! What the crate promises about PTX text: it reads what compilers write, writes what it has read, and refuses the rest.
 
+mod assigned;
 mod build;
 mod check;
 mod malformed;

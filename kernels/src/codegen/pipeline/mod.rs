@@ -17,6 +17,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use millpond_ptx::ast::{Function, FunctionKind, Item, Module, Statement};
 use millpond_ptx::build::{FunctionBuilder, ModuleBuilder, risky_predicates};
+use millpond_ptx::static_shared_bytes;
 
 use super::ahead::RowAhead;
 use super::ir::*;
@@ -40,6 +41,8 @@ pub struct CompiledKernel {
     pub rows_per_thread: u32,
     /// Instructions in its text.
     pub instructions: u32,
+    /// Shared memory that it has whatever a launch asks for.
+    pub static_shared_bytes: u64,
 }
 
 /// A function that kernels of a module call.
@@ -148,6 +151,8 @@ fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<(CompiledPi
     for kernel in std::iter::once(&mut pipeline).chain(others.into_iter().flatten()) {
         kernel.instructions =
             functions(&module).filter(|function| function.name == kernel.name).map(num_instructions).sum();
+        // What a launch adds begins behind it, aligned.
+        kernel.static_shared_bytes = static_shared_bytes(&module, kernel.name).next_multiple_of(16);
     }
     let helpers = functions(&module).filter(|function| function.kind == FunctionKind::Func).map(helper).collect();
     let text = String::new();
@@ -177,7 +182,7 @@ fn add(module: &mut ModuleBuilder, mut f: FunctionBuilder, params: ParamList, th
     };
     f.tidy();
     module.add(f);
-    CompiledKernel { name, params, threads, rows_per_thread: 1, instructions: 0 }
+    CompiledKernel { name, params, threads, rows_per_thread: 1, instructions: 0, static_shared_bytes: 0 }
 }
 
 /// The functions of a module that have a body, kernels too.

@@ -2,14 +2,13 @@
 
 use super::fault::Place;
 use super::queue::Queues;
+use super::shape::{MAX_THREADS_PER_BLOCK, REGISTERS_PER_MULTIPROCESSOR};
 use super::state::{Event, State, refuse};
 use super::{CallKind, SimDriver, launch};
 use crate::driver::*;
 use std::num::NonZeroUsize;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, MutexGuard};
-
-const COMPUTE_CAPABILITY: (i32, i32) = (9, 0);
 
 impl Driver for SimDriver {
     fn kind(&self) -> DriverKind {
@@ -36,17 +35,18 @@ impl Driver for SimDriver {
     fn attribute(&self, device: DeviceId, attribute: DeviceAttribute) -> Result<i32> {
         self.existing("cuDeviceGetAttribute", device)?;
         let unknown = Err(DriverError::new("cuDeviceGetAttribute", DriverCode::INVALID_VALUE));
+        let shape = self.options.shape;
         let value = match attribute {
-            DeviceAttribute::ComputeCapabilityMajor => return Ok(COMPUTE_CAPABILITY.0),
-            DeviceAttribute::ComputeCapabilityMinor => return Ok(COMPUTE_CAPABILITY.1),
+            DeviceAttribute::ComputeCapabilityMajor => shape.compute_capability.0,
+            DeviceAttribute::ComputeCapabilityMinor => shape.compute_capability.1,
             DeviceAttribute::MultiprocessorCount => self.options.multiprocessors,
             DeviceAttribute::WarpSize => 32,
-            DeviceAttribute::MaxThreadsPerBlock => launch::MAX_THREADS_PER_BLOCK,
-            DeviceAttribute::MaxThreadsPerMultiprocessor => launch::THREADS_PER_MULTIPROCESSOR,
-            DeviceAttribute::MaxRegistersPerMultiprocessor => launch::REGISTERS_PER_MULTIPROCESSOR,
-            DeviceAttribute::MaxSharedMemoryPerBlock => launch::SHARED_PER_BLOCK,
-            DeviceAttribute::MaxSharedMemoryPerBlockOptin => launch::SHARED_PER_BLOCK_OPTIN,
-            DeviceAttribute::MaxSharedMemoryPerMultiprocessor => launch::SHARED_PER_MULTIPROCESSOR,
+            DeviceAttribute::MaxThreadsPerBlock => MAX_THREADS_PER_BLOCK,
+            DeviceAttribute::MaxThreadsPerMultiprocessor => shape.threads_per_multiprocessor,
+            DeviceAttribute::MaxRegistersPerMultiprocessor => REGISTERS_PER_MULTIPROCESSOR,
+            DeviceAttribute::MaxSharedMemoryPerBlock => shape.shared_bytes_per_block,
+            DeviceAttribute::MaxSharedMemoryPerBlockOptin => shape.shared_bytes_per_block_optin,
+            DeviceAttribute::MaxSharedMemoryPerMultiprocessor => shape.shared_bytes_per_multiprocessor,
             DeviceAttribute::MaxGridDimX => launch::MAX_GRID_X,
             DeviceAttribute::L2CacheBytes => 4 << 20,
             DeviceAttribute::ClockRateKhz | DeviceAttribute::MemoryClockRateKhz => 0,

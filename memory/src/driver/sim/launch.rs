@@ -11,6 +11,7 @@ use super::heap::Origin;
 use super::pool::BLOCK_BYTES;
 use super::queue::Work;
 use super::report::{Submission, What};
+use super::shape::{MAX_THREADS_PER_BLOCK, REGISTERS_PER_MULTIPROCESSOR, Shape, registers};
 use super::state::State;
 use crate::driver::{
     DeclaredAccess, DeviceId, DevicePtr, DriverCode, DriverError, FindingKind, FunctionAttribute, FunctionHandle,
@@ -20,21 +21,11 @@ use millpond_ptx::interpret::{self, Image, KernelInfo, Running};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-pub(super) const MAX_THREADS_PER_BLOCK: u32 = 1024;
-pub(super) const SHARED_PER_BLOCK: u32 = 48 << 10;
-pub(super) const SHARED_PER_BLOCK_OPTIN: u32 = 227 << 10;
-pub(super) const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
-pub(super) const THREADS_PER_MULTIPROCESSOR: u32 = 2048;
-pub(super) const REGISTERS_PER_MULTIPROCESSOR: u32 = 65536;
 pub(super) const MAX_GRID_X: u32 = i32::MAX as u32;
 const MAX_GRID_YZ: u32 = 65535;
-const BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
-/// What the driver keeps of the shared memory of each resident block.
-const SHARED_RESERVED: u32 = 1024;
 
-/// The newest PTX that a driver of this version reads, and the newest target it makes code for.
+/// The newest PTX that a driver of this version reads.
 const NEWEST_PTX: (u32, u32) = (8, 2);
-const NEWEST_TARGET: u32 = 90;
 
 /// A module on a device.
 #[derive(Debug)]
@@ -60,7 +51,8 @@ impl Function {
     }
 
     fn max_threads(&self) -> u32 {
-        self.info().max_threads.unwrap_or(MAX_THREADS_PER_BLOCK).min(MAX_THREADS_PER_BLOCK)
+        let declared = self.info().max_threads.unwrap_or(MAX_THREADS_PER_BLOCK).min(MAX_THREADS_PER_BLOCK);
+        declared.min(REGISTERS_PER_MULTIPROCESSOR / Shape::block_registers(self.info(), 32) * 32)
     }
 }
 
@@ -98,9 +90,9 @@ pub(super) struct QueuedLaunch {
 
 impl QueuedLaunch {
     /// The launch as the interpreter takes it.
-    pub(super) fn running(&self, multiprocessors: u32) -> Running<'_> {
+    pub(super) fn running(&self, shape: Shape, multiprocessors: u32) -> Running<'_> {
         let kernel = &self.loaded.image.kernels()[self.kernel];
-        let held = blocks_held(kernel, self.block.iter().product(), self.shared_bytes);
+        let held = shape.resident_blocks(kernel, self.block.iter().product(), self.shared_bytes);
         let launch = interpret::Launch {
             kernel: &kernel.name,
             grid: self.grid,
@@ -117,8 +109,8 @@ impl QueuedLaunch {
 /// How code of the simulated device begins: as that of NVIDIA's does.
 const CODE: &[u8] = b"\x7fELF";
 
-/// What an assembler makes of PTX.
-fn assembled(call: &'static str, ptx: &str) -> Result<Image> {
+/// What an assembler makes of PTX for devices of a shape.
+fn assembled(call: &'static str, ptx: &str, shape: Shape) -> Result<Image> {
     let refused = |code, detail: String| Err(DriverError::new(call, code).with_detail(detail));
     let module = match millpond_ptx::parse(ptx) {
         Ok(module) => module,
@@ -133,8 +125,8 @@ fn assembled(call: &'static str, ptx: &str) -> Result<Image> {
     for target in &module.target {
         let digits: String =
             target.strip_prefix("sm_").unwrap_or("").chars().take_while(char::is_ascii_digit).collect();
-        if digits.parse().is_ok_and(|target: u32| target > NEWEST_TARGET) {
-            let detail = format!("target {target} is newer than this device, sm_{NEWEST_TARGET}");
+        if digits.parse().is_ok_and(|target: u32| target > shape.target()) {
+            let detail = format!("target {target} is newer than this device, {}", shape.name());
             return refused(DriverCode::NO_BINARY_FOR_GPU, detail);
         }
     }
@@ -151,7 +143,7 @@ impl State {
         const CALL: &str = "cuModuleLoadData";
         let device = self.usable(CALL, device)?;
         let mutated = self.mutations.of_text(ptx);
-        let image = assembled(CALL, mutated.as_deref().unwrap_or(ptx))?;
+        let image = assembled(CALL, mutated.as_deref().unwrap_or(ptx), self.options.shape)?;
         self.counters.texts_assembled += 1;
         self.place_module(CALL, device, image)
     }
@@ -160,7 +152,7 @@ impl State {
     pub(super) fn assemble(&mut self, device: DeviceId, ptx: &str) -> Result<Vec<u8>> {
         const CALL: &str = "cuLinkComplete";
         self.usable(CALL, device)?;
-        assembled(CALL, ptx)?;
+        assembled(CALL, ptx, self.options.shape)?;
         self.counters.texts_assembled += 1;
         Ok([CODE, ptx.as_bytes()].concat())
     }
@@ -172,7 +164,7 @@ impl State {
         let Some(ptx) = ptx else {
             return Err(DriverError::new(CALL, DriverCode::INVALID_IMAGE).with_detail("it is no code of this device"));
         };
-        let image = assembled(CALL, ptx)?;
+        let image = assembled(CALL, ptx, self.options.shape)?;
         self.place_module(CALL, device, image)
     }
 
@@ -255,7 +247,8 @@ impl State {
             return Ok(handle);
         }
         let handle = FunctionHandle(self.new_handle());
-        let max_dynamic_shared = SHARED_PER_BLOCK.saturating_sub(loaded.image.kernels()[kernel].static_shared_bytes);
+        let shared = self.options.shape.shared_bytes_per_block;
+        let max_dynamic_shared = shared.saturating_sub(loaded.image.kernels()[kernel].static_shared_bytes);
         self.modules.functions.insert(handle, Function { module, loaded, kernel, max_dynamic_shared });
         Ok(handle)
     }
@@ -294,12 +287,11 @@ impl State {
 
     pub(super) fn function_set_max_dynamic_shared(&mut self, function: FunctionHandle, bytes: u32) -> Result<()> {
         const CALL: &str = "cuFuncSetAttribute";
+        let most = self.options.shape.shared_bytes_per_block_optin;
         let function = self.function(CALL, function)?;
         let fixed = function.info().static_shared_bytes;
-        if bytes > SHARED_PER_BLOCK_OPTIN.saturating_sub(fixed) {
-            let detail = format!(
-                "{bytes} bytes of dynamic and {fixed} of static shared memory; {SHARED_PER_BLOCK_OPTIN} at most"
-            );
+        if bytes > most.saturating_sub(fixed) {
+            let detail = format!("{bytes} bytes of dynamic and {fixed} of static shared memory; {most} at most");
             return Err(DriverError::new(CALL, DriverCode::INVALID_VALUE).with_detail(detail));
         }
         function.max_dynamic_shared = bytes;
@@ -315,27 +307,14 @@ impl State {
 
     pub(super) fn occupancy(&mut self, function: FunctionHandle, threads: u32, shared_bytes: u32) -> Result<u32> {
         const CALL: &str = "cuOccupancyMaxActiveBlocksPerMultiprocessor";
+        let shape = self.options.shape;
         let function = self.function(CALL, function)?;
         if threads == 0 {
             return Err(DriverError::new(CALL, DriverCode::INVALID_VALUE).with_detail("thread blocks of 0 threads"));
         }
-        Ok(if threads > function.max_threads() { 0 } else { blocks_held(function.info(), threads, shared_bytes) })
+        let fits = threads <= function.max_threads();
+        Ok(if fits { shape.resident_blocks(function.info(), threads, shared_bytes) } else { 0 })
     }
-}
-
-/// How many blocks a multiprocessor holds.
-fn blocks_held(kernel: &KernelInfo, threads: u32, shared_bytes: u32) -> u32 {
-    let threads = threads.next_multiple_of(32);
-    let shared = kernel.static_shared_bytes.saturating_add(shared_bytes).saturating_add(SHARED_RESERVED);
-    let by_threads = THREADS_PER_MULTIPROCESSOR / threads;
-    let by_registers = REGISTERS_PER_MULTIPROCESSOR / (registers(kernel) * threads);
-    let by_shared = SHARED_PER_MULTIPROCESSOR / shared;
-    by_threads.min(by_registers).min(by_shared).min(BLOCKS_PER_MULTIPROCESSOR)
-}
-
-/// An assembler allocates far fewer registers than PTX declares; this is a plausible number, the same every time.
-fn registers(kernel: &KernelInfo) -> u32 {
-    (kernel.registers / 2).clamp(16, 64)
 }
 
 // 2. Launching.
@@ -420,6 +399,14 @@ fn refusal(launch: &KernelLaunch<'_>, function: &Function, device: u32) -> Optio
             "a grid of {:?}: each at least 1, x at most 2^31-1, y and z at most 65535",
             launch.grid
         ));
+    }
+    let registers = Shape::block_registers(info, threads as u32);
+    if registers > REGISTERS_PER_MULTIPROCESSOR {
+        let detail = format!(
+            "a thread block of {:?} takes {registers} registers; a multiprocessor has {REGISTERS_PER_MULTIPROCESSOR}",
+            launch.block
+        );
+        return Some((DriverCode::LAUNCH_OUT_OF_RESOURCES, detail));
     }
     if threads > u64::from(function.max_threads())
         || info.required_threads.is_some_and(|required| required != launch.block)

@@ -28,6 +28,7 @@ mod pools;
 mod queue;
 mod report;
 mod run;
+mod shape;
 mod skip;
 mod state;
 mod transfer;
@@ -37,6 +38,7 @@ mod work;
 pub use call::{CallKind, FailCall, FailureLasts};
 pub use millpond_ptx::interpret::Checks;
 pub use mutation::{Mutated, Mutation};
+pub use shape::Shape;
 pub use skip::KeptDownloads;
 
 use crate::driver::{DeviceId, Finding, KernelLaunch, PoolAttribute, Result, StreamHandle};
@@ -55,6 +57,8 @@ pub struct SimOptions {
     pub memory_bytes: u64,
     /// Multiprocessors of each device: persistent grids scale with it, and so does the work to interpret them.
     pub multiprocessors: u32,
+    /// Their kind, and with it the limits of thread blocks.
+    pub shape: Shape,
     /// Checks of the interpreter. Bounds, lifetime and stream order are always checked.
     pub checks: Checks,
     /// Interleave the blocks and warps of a launch, and launches that nothing orders, by the seed, and let strong loads return
@@ -102,6 +106,7 @@ impl Default for SimOptions {
             devices: 1,
             memory_bytes: 8 << 30,
             multiprocessors: 4,
+            shape: Shape::SM_90,
             checks: Checks::ALL,
             shuffle_blocks: true,
             max_warp_instructions: 20_000_000_000,

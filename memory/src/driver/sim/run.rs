@@ -12,7 +12,7 @@
 use super::clock::Moment;
 use super::fault::Random;
 use super::heap::Origin;
-use super::launch::{QueuedLaunch, SHARED_PER_BLOCK_OPTIN};
+use super::launch::QueuedLaunch;
 use super::order::{Classes, Run, SECTOR_BYTES, Touch, merge_runs};
 use super::queue::{Queued, Work};
 use super::report::Submission;
@@ -36,16 +36,17 @@ impl State {
     pub(super) fn execute_launch(&mut self, device: u32, first: Started) {
         let mut started = vec![first];
         self.join_others(device, &mut started);
+        let (shape, multiprocessors) = (self.options.shape, self.options.multiprocessors);
         let options = interpret::Options {
             seed: started[0].launch.seed,
             max_warp_instructions: self.options.max_warp_instructions,
-            multiprocessors: self.options.multiprocessors,
-            max_shared_bytes: SHARED_PER_BLOCK_OPTIN,
+            multiprocessors,
+            max_shared_bytes: shape.shared_bytes_per_block_optin,
             checks: self.options.checks,
             ..interpret::Options::default()
         };
         let running: Vec<Running<'_>> =
-            started.iter().map(|started| started.launch.running(self.options.multiprocessors)).collect();
+            started.iter().map(|started| started.launch.running(shape, multiprocessors)).collect();
         match interpret::run_together(&running, &mut self.memory.heap, &options) {
             Ok(reports) => {
                 for (started, report) in started.iter().zip(&reports) {

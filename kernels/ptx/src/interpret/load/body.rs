@@ -7,6 +7,7 @@
 
 use super::{FUNCTION_BASE, FUNCTION_STRIDE, Loader, MOST_LOCAL, MOST_ROWS, Symbol, data, error};
 use crate::ast::{self, AddressBase, FunctionKind, Instruction, Operand, Space, Statement, Variable};
+use crate::flow::{self, Flow};
 use crate::interpret::alu::{self, Names, Register, Source};
 use crate::interpret::image::LoadError;
 use crate::interpret::op::*;
@@ -18,6 +19,8 @@ pub(super) struct Body<'a> {
     pub kernel: bool,
     scopes: Vec<Scope>,
     rows: u32,
+    /// Rows of declared registers, in the order of their declarations, and their widths.
+    declared: Vec<(u32, u32)>,
     local_bytes: u32,
     /// Step numbers of labels, by label number; `u32::MAX` until seen.
     labels: Vec<u32>,
@@ -59,6 +62,7 @@ impl Loader {
             kernel: function.kind == FunctionKind::Entry,
             scopes: vec![Scope::default()],
             rows: 0,
+            declared: Vec::new(),
             local_bytes: 0,
             labels: Vec::new(),
             patches: Vec::new(),
@@ -92,10 +96,14 @@ impl Loader {
         let last = if body.kernel { Op::Exit } else { Op::Return };
         body.push(NO_GUARD, last);
         body.patch()?;
+        let flow = Flow::of(function);
+        let unwritten = flow::unwritten(&flow).into_iter().filter_map(|register| body.row_of(register)).collect();
         let done = Function {
             name: function.name.clone(),
             entry,
             rows: body.rows,
+            unwritten,
+            live_words: flow::most_words(&flow),
             local_words: body.local_bytes.div_ceil(8),
             formals,
             results,
@@ -137,6 +145,7 @@ impl Body<'_> {
                         return error(line, format!("`{}`: more than {MOST_ROWS} registers", variable.name));
                     }
                     self.rows += count;
+                    self.declared.extend((first..self.rows).map(|row| (row, bits)));
                     scope.ranges.insert(variable.name.clone(), (count, first, bits));
                     return Ok(());
                 }
@@ -148,9 +157,11 @@ impl Body<'_> {
                         }
                     }
                     self.rows += u32::from(elements);
+                    self.declared.extend((first..self.rows).map(|row| (row, bits)));
                     return Ok(());
                 }
                 self.rows += 1;
+                self.declared.push((first, bits));
                 Symbol::Register { row: first, bits }
             }
             Space::Local | Space::Param => {
@@ -507,6 +518,15 @@ impl Body<'_> {
         };
         let base = self.symbol_value(name, 0)?;
         Ok(Place { base, narrow: false, offset: *offset, space: Some(space) })
+    }
+
+    /// The row of a register of the function's [`Flow`], and the bits that it may have.
+    fn row_of(&self, register: u32) -> Option<(u32, u64)> {
+        let (row, bits) = match register {
+            flow::CARRY => (self.carry?, 1),
+            declared => self.declared[declared as usize - 1],
+        };
+        Some((row, u64::MAX >> (64 - bits)))
     }
 
     pub fn fresh_row(&mut self) -> u32 {

@@ -233,11 +233,13 @@ impl Loader {
         let mut reached = vec![false; self.functions.len()];
         let mut pending = vec![index];
         let mut used = vec![false; self.shared.len()];
+        let mut live_words = 0;
         while let Some(at) = pending.pop() {
             if std::mem::replace(&mut reached[at as usize], true) {
                 continue;
             }
             let function = &self.functions[at as usize];
+            live_words = live_words.max(function.live_words);
             function.shared.iter().for_each(|&shared| used[shared as usize] = true);
             pending.extend(&function.calls);
             if function.calls_any {
@@ -270,6 +272,7 @@ impl Loader {
         }
         let mut max_threads = None;
         let mut required_threads = None;
+        let (mut min_blocks, mut max_registers) = (None, None);
         for directive in &function.directives {
             match directive {
                 Directive::MaxThreads(extents) => max_threads = Some(extents.iter().product()),
@@ -278,6 +281,8 @@ impl Loader {
                     let at = |i: usize| extents.get(i).copied().unwrap_or(1);
                     required_threads = Some([at(0), at(1), at(2)]);
                 }
+                Directive::MinBlocksPerSm(blocks) => min_blocks = Some(*blocks),
+                Directive::MaxRegisters(registers) => max_registers = Some(*registers),
                 _ => {}
             }
         }
@@ -293,7 +298,10 @@ impl Loader {
                 static_shared_bytes: end,
                 local_bytes: frame.local_words * 8,
                 registers: frame.rows,
+                live_words,
                 max_threads,
+                min_blocks,
+                max_registers,
                 required_threads,
             },
         })

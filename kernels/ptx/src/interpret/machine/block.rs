@@ -194,7 +194,7 @@ impl Block {
         common.arrival = false;
         common.barriers.iter_mut().for_each(BarrierState::reset);
         for warp in &mut self.warps {
-            warp.restart(machine);
+            warp.restart(machine, number);
         }
         self.next_warp = 0;
         self.idle = false;

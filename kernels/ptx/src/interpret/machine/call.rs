@@ -4,6 +4,7 @@
 //!
 //! Lanes of one call may go to different functions (a call through an address): each goes with those that go where it goes.
 
+use super::leftover::Leftovers;
 use super::warp::{Caller, Group, Warp, lanes_of};
 use super::{FaultKind, Machine, Trouble};
 use crate::interpret::load::{FUNCTION_BASE, FUNCTION_STRIDE, MOST_LOCAL};
@@ -80,6 +81,8 @@ impl Warp {
         if rows > self.registers.len() {
             self.registers.resize(rows, [0; 32]);
         }
+        let mut leftovers = Leftovers::of(machine, machine.warp_instructions << 5 | u64::from(self.index));
+        leftovers.in_registers(&mut self.registers[frame..rows], callee, mask);
         let mut most_words = 0;
         for lane in lanes_of(mask) {
             let caller_function = self.function[lane];
@@ -102,7 +105,9 @@ impl Warp {
         }
         for lane in lanes_of(mask) {
             let start = self.local_frame[lane] as usize;
-            for word in start..start + callee.local_words as usize {
+            let words = start..start + callee.local_words as usize;
+            leftovers.in_memory(&mut self.local[words.clone()], 1 << lane);
+            for word in words {
                 self.local_written[word][lane] = 0;
             }
         }

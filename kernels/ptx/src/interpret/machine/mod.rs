@@ -16,6 +16,7 @@ mod block;
 mod call;
 mod grid;
 mod lanes;
+mod leftover;
 mod local;
 mod memory;
 mod region;

@@ -5,9 +5,10 @@
 //! Convergence  the deepest call runs first, in it the lowest instruction: lanes that went ahead wait for those behind.
 //! Progress     after a while of divergence the lane that has waited longest has its turn, wherever it is: a lane that spins
 //!              on a lock of its neighbour does not keep the neighbour from letting go.
+//! Begin        registers and local memory hold what `leftover` says.
 //! Frames       a call moves the lane's frame up by the caller's rows; lanes in different frames run apart.
 
-use super::{FaultKind, Machine, Trouble, block::Common};
+use super::{FaultKind, Machine, Trouble, block::Common, leftover::Leftovers};
 use crate::interpret::alu::Row;
 use crate::interpret::op::{Barrier, NO_GUARD, Op, Special, Step};
 use crate::interpret::order::{BLOCK_NUMBER, LaneViews, Observer};
@@ -114,12 +115,14 @@ impl Warp {
         }
     }
 
-    pub fn restart(&mut self, machine: &Machine<'_>) {
+    pub fn restart(&mut self, machine: &Machine<'_>, block: u32) {
         let kernel = machine.grid.kernel.function;
         self.live = self.present;
         self.ready = self.present;
         self.converging = 0;
-        self.registers.fill([0; 32]);
+        let mut leftovers = Leftovers::of(machine, u64::from(block) << 5 | u64::from(self.index));
+        leftovers.in_registers(&mut self.registers, &machine.grid.image.functions[kernel as usize], self.present);
+        leftovers.in_memory(&mut self.local, self.present);
         self.local_written.fill([0; 32]);
         self.pc = [machine.grid.image.functions[kernel as usize].entry; 32];
         self.frame = [0; 32];

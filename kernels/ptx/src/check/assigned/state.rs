@@ -1,0 +1,282 @@
+//! What is known of registers and predicates at one place of a function.
+//!
+//!   assigned   %r1 %r4 …                  conditions   %r7 where %p1 · %r9 where !%p2
+//!   facts      %p1 · !%p3                 fresh        %p5 = %p1 & %p4, as both still are
+//!
+//! Meeting    what both states know is left. After some meetings states only lose, so that walking comes to an end.
+
+use crate::flow::{Flow, Formula, Literal};
+
+/// How deep formulas of formulas are followed.
+const DEEPEST: u32 = 6;
+/// Conditions of a register that are kept.
+const MOST_CONDITIONS: usize = 6;
+/// Meetings after which no condition is added any more: else two of them might go back and forth.
+const MOST_MEETINGS: u32 = 8;
+
+/// Formulas of the predicates that one unguarded instruction writes.
+pub(super) struct Predicates {
+    formulas: Vec<Option<(u32, Formula)>>,
+    /// By register, the formulas that mention it.
+    users: Vec<Vec<u32>>,
+    count: usize,
+}
+
+impl Predicates {
+    pub fn of(flow: &Flow<'_>) -> Predicates {
+        let registers = flow.registers.len();
+        let writers = flow.writers();
+        let mut all = Predicates { formulas: vec![None; registers], users: vec![Vec::new(); registers], count: 0 };
+        for step in flow.steps.iter().filter(|step| step.guard.is_none()) {
+            let (Some(formula), [own]) = (step.formula, flow.writes(step)) else { continue };
+            if writers[*own as usize] != 1 {
+                continue;
+            }
+            let (first, second) = match formula {
+                Formula::Constant(_) => continue,
+                Formula::Same(of) => (of, None),
+                Formula::And(a, b) | Formula::Or(a, b) => (a, b),
+            };
+            let mentioned = || [Some(first), second].into_iter().flatten();
+            // Of its own old value nothing is known.
+            if mentioned().any(|literal| literal.register() == *own) {
+                continue;
+            }
+            for literal in mentioned() {
+                all.users[literal.register() as usize].push(all.count as u32);
+            }
+            all.formulas[*own as usize] = Some((all.count as u32, formula));
+            all.count += 1;
+        }
+        all
+    }
+
+    pub fn count(&self) -> usize {
+        self.count
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    assigned: Vec<u64>,
+    /// Where those are assigned that are not in `assigned`: each of a register's conditions is enough. Ascending.
+    conditions: Vec<(u32, Literal)>,
+    /// What holds for everybody here, the latest last.
+    facts: Vec<Literal>,
+    /// Formulas that are true of the values that their predicates have here.
+    fresh: Vec<u64>,
+    /// How often it met another one.
+    meetings: u32,
+}
+
+fn has(set: &[u64], at: u32) -> bool {
+    set[at as usize / 64] >> (at % 64) & 1 == 1
+}
+
+impl State {
+    pub fn new(registers: usize, formulas: usize) -> State {
+        State {
+            assigned: vec![0; registers.div_ceil(64)],
+            conditions: Vec::new(),
+            facts: Vec::new(),
+            fresh: vec![0; formulas.div_ceil(64)],
+            meetings: 0,
+        }
+    }
+
+    /// Each of these is enough for a register to be assigned.
+    pub fn conditions(&self, register: u32) -> impl Iterator<Item = Literal> {
+        let first = self.conditions.partition_point(|(own, _)| *own < register);
+        self.conditions[first..].iter().take_while(move |(own, _)| *own == register).map(|(_, literal)| *literal)
+    }
+
+    /// Whether a register is assigned where all of `here` hold.
+    pub fn is_assigned(&self, predicates: &Predicates, register: u32, here: [Option<Literal>; 2]) -> bool {
+        has(&self.assigned, register)
+            || self.conditions(register).any(|literal| self.follows(predicates, literal, here, DEEPEST))
+    }
+
+    /// A register is written, in the threads where `guard` holds.
+    pub fn assign(&mut self, predicates: &Predicates, register: u32, guard: Option<Literal>) {
+        if has(&self.assigned, register) {
+            return;
+        }
+        if let Some(guard) = guard {
+            let follows = |here| self.follows(predicates, guard, [here, None], DEEPEST);
+            if !follows(None) && !self.conditions(register).any(|literal| follows(Some(literal.not()))) {
+                let place = self.conditions.binary_search(&(register, guard));
+                if let Err(at) = place
+                    && self.conditions(register).count() < MOST_CONDITIONS
+                {
+                    self.conditions.insert(at, (register, guard));
+                }
+                return;
+            }
+        }
+        self.settle(register);
+    }
+
+    fn settle(&mut self, register: u32) {
+        self.assigned[register as usize / 64] |= 1 << (register % 64);
+        self.conditions.retain(|(own, _)| *own != register);
+    }
+
+    /// A predicate gets another value.
+    pub fn forget(&mut self, predicates: &Predicates, predicate: u32) {
+        self.conditions.retain(|(_, literal)| literal.register() != predicate);
+        self.facts.retain(|literal| literal.register() != predicate);
+        let own = predicates.formulas[predicate as usize].map(|(number, _)| number);
+        for &formula in predicates.users[predicate as usize].iter().chain(&own) {
+            self.fresh[formula as usize / 64] &= !(1 << (formula % 64));
+        }
+    }
+
+    /// A predicate got its value by a formula.
+    pub fn define(&mut self, predicates: &Predicates, predicate: u32, formula: Formula) {
+        if let Formula::Constant(truth) = formula {
+            self.learn(predicates, Literal::new(predicate, !truth));
+        }
+        if let Some((number, known)) = predicates.formulas[predicate as usize]
+            && known == formula
+        {
+            self.fresh[number as usize / 64] |= 1 << (number % 64);
+        }
+    }
+
+    /// From here on `fact` holds.
+    pub fn learn(&mut self, predicates: &Predicates, fact: Literal) {
+        self.facts.retain(|literal| *literal != fact);
+        self.facts.push(fact);
+        let settled: Vec<u32> = (self.conditions.iter())
+            .filter(|(_, literal)| self.follows(predicates, *literal, [None, None], DEEPEST))
+            .map(|(register, _)| *register)
+            .collect();
+        settled.into_iter().for_each(|register| self.settle(register));
+    }
+
+    fn formula(&self, predicates: &Predicates, predicate: u32) -> Option<Formula> {
+        let (number, formula) = predicates.formulas[predicate as usize]?;
+        has(&self.fresh, number).then_some(formula)
+    }
+
+    /// Whether a literal holds where the facts and all of `here` do.
+    fn follows(&self, predicates: &Predicates, wanted: Literal, here: [Option<Literal>; 2], depth: u32) -> bool {
+        let known = || self.facts.iter().copied().chain(here.into_iter().flatten());
+        if known().any(|fact| fact == wanted) || known().any(|fact| self.implies(predicates, fact, wanted, DEEPEST)) {
+            return true;
+        }
+        if depth == 0 {
+            return false;
+        }
+        let flip = wanted.is_negated();
+        let all = |a: Literal| self.follows(predicates, a.flipped(flip), here, depth - 1);
+        match self.formula(predicates, wanted.register()) {
+            Some(Formula::Same(of)) => all(of),
+            Some(Formula::And(a, b)) if !flip => all(a) && b.is_some_and(all),
+            Some(Formula::And(a, b)) => all(a) || b.is_some_and(all),
+            Some(Formula::Or(a, b)) if flip => all(a) && b.is_some_and(all),
+            Some(Formula::Or(a, b)) => all(a) || b.is_some_and(all),
+            Some(Formula::Constant(_)) | None => false,
+        }
+    }
+
+    /// Whether one literal makes another one hold by the formulas behind it.
+    fn implies(&self, predicates: &Predicates, fact: Literal, wanted: Literal, depth: u32) -> bool {
+        if fact == wanted {
+            return true;
+        }
+        if depth == 0 {
+            return false;
+        }
+        let flip = fact.is_negated();
+        let each = |a: Literal| self.implies(predicates, a.flipped(flip), wanted, depth - 1);
+        match self.formula(predicates, fact.register()) {
+            Some(Formula::Same(of)) => each(of),
+            Some(Formula::And(a, b)) if !flip => each(a) || b.is_some_and(each),
+            Some(Formula::Or(a, b)) if flip => each(a) || b.is_some_and(each),
+            _ => false,
+        }
+    }
+
+    /// Somebody comes here in another state: what both know is left. Returns whether that is another state than before.
+    pub fn meet(&mut self, predicates: &Predicates, other: &State) -> bool {
+        self.meetings += 1;
+        let is_late = self.meetings > MOST_MEETINGS;
+        // Where one of them holds, nobody is here who came without the register.
+        let (only_here, only_there) = (other.told_apart(predicates, self), self.told_apart(predicates, other));
+        let mut changed = false;
+        let mut assigned = self.assigned.clone();
+        let mut conditions = Vec::new();
+        for register in self.touched(other) {
+            let (mine, theirs) = (has(&self.assigned, register), has(&other.assigned, register));
+            if mine && theirs {
+                continue;
+            }
+            assigned[register as usize / 64] &= !(1 << (register % 64));
+            if !mine && !theirs && self.conditions(register).eq(other.conditions(register)) {
+                conditions.extend(self.conditions(register).map(|literal| (register, literal)));
+                continue;
+            }
+            let before: Vec<Literal> = self.conditions(register).collect();
+            let told: &[Literal] = if mine { &only_here } else { &only_there };
+            let mut both: Vec<Literal> = before.iter().copied().chain(other.conditions(register)).collect();
+            if mine || theirs {
+                both.extend(told);
+            }
+            both.retain(|literal| !is_late || mine || before.contains(literal));
+            both.retain(|literal| {
+                self.is_assigned_where(predicates, register, *literal)
+                    && other.is_assigned_where(predicates, register, *literal)
+            });
+            both.sort_unstable();
+            both.dedup();
+            both.truncate(MOST_CONDITIONS);
+            changed |= mine || before != both;
+            conditions.extend(both.into_iter().map(|literal| (register, literal)));
+        }
+        self.assigned = assigned;
+        self.conditions = conditions;
+        let facts = self.facts.len();
+        self.facts.retain(|fact| other.follows(predicates, *fact, [None, None], 0));
+        changed |= self.facts.len() != facts;
+        for (mine, theirs) in self.fresh.iter_mut().zip(&other.fresh) {
+            changed |= *mine & !theirs != 0;
+            *mine &= theirs;
+        }
+        changed
+    }
+
+    /// Registers of which two states do not know the same, or know conditions; ascending.
+    fn touched(&self, other: &State) -> Vec<u32> {
+        let mut registers: Vec<u32> =
+            self.conditions.iter().chain(&other.conditions).map(|(register, _)| *register).collect();
+        for (at, (mine, theirs)) in self.assigned.iter().zip(&other.assigned).enumerate() {
+            let mut differ = mine ^ theirs;
+            while differ != 0 {
+                registers.push(at as u32 * 64 + differ.trailing_zeros());
+                differ &= differ - 1;
+            }
+        }
+        registers.sort_unstable();
+        registers.dedup();
+        registers
+    }
+
+    /// What holds in `with` and does not here, the latest first; something that does not hold here where there is nothing.
+    fn told_apart(&self, predicates: &Predicates, with: &State) -> Vec<Literal> {
+        let opposites = || self.facts.iter().rev().map(|fact| fact.not());
+        let mut told: Vec<Literal> =
+            opposites().filter(|literal| with.follows(predicates, *literal, [None, None], 2)).collect();
+        if told.is_empty() {
+            told.extend(opposites().next());
+        }
+        told.truncate(MOST_CONDITIONS);
+        told
+    }
+
+    /// Whether a register is assigned for those who are here and for whom `literal` holds; if there are any.
+    fn is_assigned_where(&self, predicates: &Predicates, register: u32, literal: Literal) -> bool {
+        self.is_assigned(predicates, register, [Some(literal), None])
+            || self.follows(predicates, literal.not(), [None, None], DEEPEST)
+    }
+}
