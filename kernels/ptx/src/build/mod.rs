@@ -214,7 +214,9 @@ impl ModuleBuilder {
     pub fn add(&mut self, function: FunctionBuilder) -> Callee {
         let (function, error) = function.finish();
         if self.error.is_none() {
-            self.error = error.or_else(|| check_assigned(&function).err());
+            // A mistake of the generator: tests are to find it, not who runs a query.
+            let unassigned = || if cfg!(debug_assertions) { check_assigned(&function).err() } else { None };
+            self.error = error.or_else(unassigned);
         }
         if self.module.function(&function.name).is_some() {
             self.refuse(&function.name, "a function of this name is there already".to_string());

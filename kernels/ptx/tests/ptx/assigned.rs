@@ -36,6 +36,24 @@ fn refused(bodies: &[(&str, &str)]) {
     }
 }
 
+/// A flag goes up behind many tests; what the last of them does not touch was assigned before it.
+#[test]
+fn a_flag_tells_of_what_was_assigned_before_the_last_test() {
+    let nested = |tests: usize, read: &str| {
+        let tests: String = (0..tests)
+            .map(|test| format!("setp.eq.u32 %p{}, %r0, {test}; @!%p{} bra out; ", test % 4 + 2, test % 4 + 2))
+            .collect();
+        format!(
+            "setp.ne.u32 %p6, 0, 0; {tests} mov.u32 %r1, 7; setp.eq.u32 %p8, %r0, 3; @!%p8 bra out;
+             setp.eq.u32 %p6, 0, 0; out: and.pred %p7, %p6, %p1; @!%p7 bra end; {read} end:"
+        )
+    };
+    for tests in [0, 1, 2, 7, 30] {
+        fine(&[&nested(tests, "st.u32 [%d0], %r1;")]);
+        refused(&[(&nested(tests, "st.u32 [%d0], %r2;"), "%r2")]);
+    }
+}
+
 #[test]
 fn straight_lines_assign_before_they_read() {
     fine(&[

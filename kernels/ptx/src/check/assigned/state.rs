@@ -10,15 +10,18 @@ use crate::flow::{Flow, Formula, Literal};
 /// How deep formulas of formulas are followed.
 const DEEPEST: u32 = 6;
 /// Conditions of a register that are kept.
-const MOST_CONDITIONS: usize = 6;
-/// Meetings after which no condition is added any more: else two of them might go back and forth.
-const MOST_MEETINGS: u32 = 8;
+const MOST_CONDITIONS: usize = 8;
+/// Meetings after which no condition is added any more: else two of them might go back and forth. Many ways lead to where tests that are
+/// nested end.
+const MOST_MEETINGS: u32 = 128;
 
 /// Formulas of the predicates that one unguarded instruction writes.
 pub(super) struct Predicates {
     formulas: Vec<Option<(u32, Formula)>>,
     /// By register, the formulas that mention it.
     users: Vec<Vec<u32>>,
+    /// By register: a constant is written to it somewhere.
+    flags: Vec<bool>,
     count: usize,
 }
 
@@ -26,9 +29,11 @@ impl Predicates {
     pub fn of(flow: &Flow<'_>) -> Predicates {
         let registers = flow.registers.len();
         let writers = flow.writers();
-        let mut all = Predicates { formulas: vec![None; registers], users: vec![Vec::new(); registers], count: 0 };
+        let (users, flags) = (vec![Vec::new(); registers], vec![false; registers]);
+        let mut all = Predicates { formulas: vec![None; registers], users, flags, count: 0 };
         for step in flow.steps.iter().filter(|step| step.guard.is_none()) {
             let (Some(formula), [own]) = (step.formula, flow.writes(step)) else { continue };
+            all.flags[*own as usize] |= matches!(formula, Formula::Constant(_));
             if writers[*own as usize] != 1 {
                 continue;
             }
@@ -262,7 +267,8 @@ impl State {
         registers
     }
 
-    /// What holds in `with` and does not here, the latest first; something that does not hold here where there is nothing.
+    /// What holds in `with` and does not here, the latest first; something that does not hold here where there is nothing. And flags that
+    /// are down here: `with` may have forgotten which way its own are, but not what it has assigned.
     fn told_apart(&self, predicates: &Predicates, with: &State) -> Vec<Literal> {
         let opposites = || self.facts.iter().rev().map(|fact| fact.not());
         let mut told: Vec<Literal> =
@@ -271,6 +277,7 @@ impl State {
             told.extend(opposites().next());
         }
         told.truncate(MOST_CONDITIONS);
+        told.extend(opposites().filter(|literal| predicates.flags[literal.register() as usize]));
         told
     }
 
