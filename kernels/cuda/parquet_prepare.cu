@@ -248,7 +248,9 @@ parquet_prepare(const u8 *descriptors, const u8 *staging, u8 *scratch, u8 *resul
     Prepare prepare = {batch, page, batch.error(number), lane_id()};
     u64 data = page.codec == STORED ? (u64)(staging + page.source + page.level_bytes) : state.data;
     State own = {};
-    own.usable = *prepare.error == 0 && prepare.prepare(own, data);
+    bool fine = *prepare.error == 0;
+    __syncwarp(); // all have read the error before lane 0 may write one
+    own.usable = fine && prepare.prepare(own, data);
     own.data = data;
     __syncwarp(); // all have read the state
     if (lane_id() == 0) state = own;
