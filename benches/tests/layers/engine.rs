@@ -67,7 +67,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("source", &["ground", "profile", "device", "column", "program", "parquet", "store"]),
     ("result", &["ground", "profile", "device", "column", "program"]),
     ("placement", &["ground", "profile", "device", "column", "expr", "program", "source", "result"]),
-    ("report", &["ground", "result", "placement"]),
+    ("report", &["ground", "source", "result", "placement"]),
     ("front", &["ground", "profile", "device", "expr", "operator", "result", "placement", "report", "store"]),
 ];
 

@@ -1,5 +1,6 @@
 //! What a multiprocessor holds, by compute capability: how large thread blocks may be, and how many of them fit.
 //!
+//! ```text
 //!            shared memory, KiB                      threads  blocks
 //!            multiprocessor   block   if asked for
 //!   sm_70          96          48          96         2,048     32      V100
@@ -7,6 +8,7 @@
 //!   sm_86         100          48          99         1,536     16      A10, RTX 30
 //!   sm_90         228          48         227         2,048     32      H100, H200: the default
 //!   sm_120        100          48          99         1,536     24      RTX 50
+//! ```
 //!
 //! All of them  65,536 registers of 32 bits, 255 a thread at most, handed out eight a thread at a time; blocks of 1,024 threads.
 //! Driver       keeps 1 KiB of shared memory of each resident block, from sm_80 on.
