@@ -147,7 +147,11 @@ impl MillpondBuilder {
 
     /// Takes every `MILLPOND_*` variable of the process.
     pub fn with_environment(mut self) -> Result<Self, EngineError> {
-        self.options.apply_environment(std::env::vars())?;
+        // Names that are no text are of others; a value of ours that is none is refused like any that means nothing.
+        let variables = std::env::vars_os();
+        let texts =
+            variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into())));
+        self.options.apply_environment(texts)?;
         Ok(self)
     }
 

@@ -268,7 +268,7 @@ impl Bench {
         let orders = case.orders();
         orders.iter().for_each(|order| _ = self.sim.order_failure(*order));
         let ran = run(session, &query.sql).await;
-        let seen = orders.iter().map(|order| self.sim.take_order_back(order.call)).last();
+        let seen = orders.iter().fold(None, |_, order| Some(self.sim.take_order_back(order.call)));
         let reached = case.is_reached(seen.unwrap_or(0));
         let ended = ended(query, expected, case, ran?)?;
         self.nothing_is_left().await?;

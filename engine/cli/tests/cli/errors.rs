@@ -1,6 +1,6 @@
 //! Bad input: a message that names the thing, the value and the way out, and the right exit code.
 
-use crate::{Ended, millpond, millpond_in, millpond_reading};
+use crate::{Ended, command, millpond, millpond_in, millpond_reading};
 
 fn refused(args: &[&str], code: i32, says: &[&str]) -> Ended {
     let ended = millpond(args);
@@ -296,4 +296,16 @@ fn a_panic_ends_one_statement() {
             assert!(told.code == 1 && told.stderr.contains("stack backtrace"), "{}", told.stderr);
         }
     }
+}
+
+/// A variable that is no text belongs to somebody else.
+#[test]
+#[cfg(unix)]
+fn variables_that_are_no_text_are_left_alone() {
+    use std::os::unix::ffi::OsStringExt;
+
+    let value = std::ffi::OsString::from_vec(vec![0xff]);
+    let mut command = command(&["-q", "--device", "cpu", "-c", "SELECT 1"]);
+    let ended = command.env("NO_TEXT", value).output().expect("the binary starts");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }

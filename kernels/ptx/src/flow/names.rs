@@ -61,7 +61,7 @@ impl<'a> Names<'a> {
     pub fn declare(&mut self, variable: &'a Variable) -> Option<u32> {
         let first = self.registers.len() as u32;
         let (stem, bits) = (variable.name.as_str(), variable.ty.bits());
-        let Some(scope) = self.scopes.last_mut() else { return None };
+        let scope = self.scopes.last_mut()?;
         if variable.space != Space::Reg {
             scope.names.insert(stem, None);
             return None;
