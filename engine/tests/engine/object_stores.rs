@@ -240,8 +240,8 @@ async fn a_folder_of_a_store_is_listed() {
     let files = [file(0..half), file(half..edges().num_rows())];
     let sql = "SELECT * FROM t WHERE id >= 0 ORDER BY id";
     let expected = expected(&files, sql).await;
-    for (bucket, address) in [("bucket", "s3://bucket/t/"), ("account/bucket", "az://bucket/t/")] {
-        let server = Server::start();
+    for address in ["s3://bucket/t/", "az://bucket/t/"] {
+        let (server, bucket) = (Server::start(), "bucket");
         files.iter().enumerate().for_each(|(at, bytes)| server.put(&format!("{bucket}/t/{at}.parquet"), bytes.clone()));
         server.put(&format!("{bucket}/other/1.parquet"), b"no Parquet".to_vec());
         let sim = server.session(DeviceChoice::Sim);
@@ -260,8 +260,8 @@ async fn containers_of_one_account_are_stores_of_their_own() {
         format!("SELECT count(*) FROM 'abfss://{container}@account.dfs.core.windows.net/t.parquet' WHERE id >= 0")
     };
     let (few, many) = (file(0..10), file(0..half));
-    server.put("account/few/t.parquet", few.clone());
-    server.put("account/many/t.parquet", many.clone());
+    server.put("few/t.parquet", few.clone());
+    server.put("many/t.parquet", many.clone());
     let sim = server.session(DeviceChoice::Sim);
     for (container, bytes) in [("few", &few), ("many", &many), ("few", &few)] {
         let expected = expected(std::slice::from_ref(bytes), "SELECT count(*) FROM t WHERE id >= 0").await;
