@@ -602,7 +602,7 @@ pub(crate) async fn run(session: &Millpond, sql: &str, door: Door) -> Ran {
     .await
 }
 
-/// Dropped, it ends a task: one that nobody waits for any more does not go on.
+/// Ends its task when it is dropped, so that a query without a reader stops.
 struct Ends(AbortHandle);
 
 impl Drop for Ends {

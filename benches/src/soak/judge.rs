@@ -26,7 +26,7 @@ impl Bound {
         Self { least: self.least + more, ..self }
     }
 
-    /// So many, whatever the figure.
+    /// This number, for every figure.
     pub const fn of(least: f64) -> Self {
         Self { least, share: 0.0 }
     }

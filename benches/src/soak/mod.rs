@@ -107,7 +107,7 @@ const NOTES_TOLD: usize = 40;
 pub struct Report {
     pub device: String,
     pub seconds: f64,
-    /// Before its time, by whoever asked.
+    /// Ended early, on request.
     pub interrupted: bool,
     pub tally: Tally,
     pub failures: Vec<Failure>,
@@ -189,7 +189,7 @@ impl Shared {
     }
 
     fn sighting(&self, began: Instant) -> Sighting {
-        // What no report took: a query that failed or was dropped leaves it to whoever asks.
+        // Findings that no report took: a query that failed or was dropped leaves them to the next caller.
         let findings = self.engine.take_findings();
         if let Some(first) = findings.first() {
             self.tally(|tally| tally.findings += findings.len() as u64);
@@ -339,7 +339,7 @@ async fn in_use(shared: &Shared) -> Vec<String> {
     left
 }
 
-/// True once nobody holds the device any more.
+/// True once no session holds the device.
 async fn is_gone(engine: &Weak<Engine>) -> bool {
     let began = Instant::now();
     while engine.strong_count() > 0 && began.elapsed() < ENDING {

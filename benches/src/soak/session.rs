@@ -71,7 +71,7 @@ const LIFE: (i64, i64) = (10, 120);
 /// The table that sessions make and drop.
 const MADE: &str = "soak_made";
 
-/// Runs sessions, one after the other, until nobody polls this any more.
+/// Runs sessions one after the other, until it is dropped.
 pub(super) async fn sessions(shared: &Shared, number: usize) {
     let workload = Arc::clone(&shared.workloads[number % shared.workloads.len()]);
     let mut rng = Rng::new(shared.options.seed ^ 0x50ac, number as u64);
