@@ -16,9 +16,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::StreamExt;
-use millpond::Millpond;
 use millpond::datafusion::error::Result;
 use millpond::datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use millpond::{Millpond, QueryReport};
 use millpond_queries::answer::Answer;
 
 use super::workload::{Expected, Query, Statement, Workload};
@@ -67,6 +67,9 @@ const SETTINGS: [(&str, &[&str], &[&str]); 9] = [
 
 /// Statements of one session, at least and at most.
 const LIFE: (i64, i64) = (10, 120);
+
+/// How an internal error begins in the notes of a report.
+const INTERNAL: &str = "internal error of the engine";
 
 /// The table that sessions make and drop.
 const MADE: &str = "soak_made";
@@ -168,13 +171,13 @@ impl Lane<'_> {
         match (&statement.query, &expected) {
             (Query::Random(query), Expected::Random(expected)) => {
                 let actual = lab::run(session, &statement.text, door).await;
-                self.count(&actual);
+                self.count(statement, &actual);
                 self.judge(statement, &lab::compare_runs(query, &statement.text, expected, actual));
             }
             (Query::Suite(query), Expected::Suite(expected)) => {
                 let actual = run_query(session, query).await.map_err(|error| error.to_string());
                 if let Ok(outcome) = &actual {
-                    self.shared.count(&outcome.report);
+                    self.count_report(statement, &outcome.report);
                 }
                 let same = match (&**expected, &actual) {
                     (Ok(expected), Ok(actual)) if actual.report.findings.is_empty() => {
@@ -215,7 +218,7 @@ impl Lane<'_> {
         let expected = self.workload.expected(statement).await;
         let text = statement.text.trim_end().trim_end_matches(';');
         let actual = made(session.clone(), format!("CREATE TABLE {MADE} AS {text}")).await;
-        self.count(&actual);
+        self.count(statement, &actual);
         // Rows of a table have no order.
         let unordered = format!("SELECT * FROM {MADE}");
         match (&statement.query, &expected) {
@@ -241,9 +244,17 @@ impl Lane<'_> {
         }
     }
 
-    fn count(&self, ran: &Ran) {
+    fn count(&self, statement: &Statement, ran: &Ran) {
         if let Ran::Answer(_, report, _) = ran {
-            self.shared.count(report);
+            self.count_report(statement, report);
+        }
+    }
+
+    /// The CPU takes over after an internal error, too, and its answer is right: what broke is told all the same.
+    fn count_report(&self, statement: &Statement, report: &QueryReport) {
+        self.shared.count(report);
+        if let Some(note) = report.notes.iter().find(|note| note.contains(INTERNAL)) {
+            self.fail(&statement.text, note);
         }
     }
 

@@ -22,6 +22,7 @@ use millpond::device::Engine;
 use millpond::session::default_config;
 use millpond::{DeviceChoice, Millpond, MillpondOptions};
 use millpond_queries::Suite;
+use tokio::sync::RwLock;
 
 use crate::fuzz::data::{Folder, TABLES, register};
 use crate::fuzz::lab::{self, Ran};
@@ -44,6 +45,8 @@ pub struct Workload {
     pub name: String,
     of: Of,
     cpu: Millpond,
+    /// Held alone by statements that make tables: a query drops what is new in its session when it ends.
+    cpu_tables: RwLock<()>,
     /// By the text.
     known: Mutex<HashMap<String, Expected>>,
 }
@@ -109,7 +112,7 @@ impl Workload {
                 (suite.name.clone(), Of::Suite { suite, data, seed }, cpu)
             }
         };
-        Ok(Self { name, of, cpu, known: Mutex::default() })
+        Ok(Self { name, of, cpu, cpu_tables: RwLock::default(), known: Mutex::default() })
     }
 
     /// A session on the device over the same tables. Random ones are the same arrays and files in all sessions.
@@ -184,6 +187,11 @@ impl Workload {
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(expected) = known().get(&statement.text) {
             return expected.clone();
+        }
+        let (_alone, _among);
+        match statement.is_single {
+            true => _among = self.cpu_tables.read().await,
+            false => _alone = self.cpu_tables.write().await,
         }
         let expected = match &statement.query {
             Query::Random(_) => Expected::Random(Arc::new(lab::run(&self.cpu, &statement.text, Door::Execute).await)),
