@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use millpond_kernels::codegen::ir::Regime;
 use millpond_kernels::image::Images;
 use millpond_kernels::pipeline::{CacheStatistics, PipelineCache};
-use millpond_memory::driver::sim::{CallKind, FailCall, FailureLasts, SimDriver, SimOptions};
+use millpond_memory::driver::sim::{CallKind, FailCall, FailureLasts, SimDriver, SimOptions, test_seed};
 use millpond_memory::measure::{link_bandwidth, memory_bandwidth};
 use millpond_memory::watch::system_clock;
 use millpond_memory::{
@@ -453,9 +453,13 @@ fn spill_options(options: &MillpondOptions) -> SpillOptions {
 fn sim_options(options: &MillpondOptions) -> SimOptions {
     let defaults = SimOptions::default();
     let lasts = if options.debug_sim_fail_until_free { FailureLasts::UntilFree } else { FailureLasts::Once };
+    let seed = match options.debug_sim_seed {
+        0 => test_seed(),
+        seed => Some(seed as u64),
+    };
     SimOptions {
-        seed: options.debug_sim_seed as u64,
-        shuffle_blocks: options.debug_sim_seed != 0,
+        seed: seed.unwrap_or(0),
+        shuffle_blocks: seed.is_some(),
         shape: options.debug_sim_shape,
         memory_bytes: match options.debug_sim_memory_bytes {
             0 => defaults.memory_bytes,

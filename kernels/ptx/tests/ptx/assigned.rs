@@ -122,6 +122,23 @@ fn masked_predicates_may_be_anything() {
 }
 
 #[test]
+fn a_copy_is_assigned_where_its_original_is() {
+    fine(&[
+        "@%p0 setp.eq.u32 %p2, %r0, 7; not.pred %p3, %p2; and.pred %p4, %p0, %p3; @%p4 st.u32 [%d0], %r0;",
+        "@%p0 setp.eq.u32 %p2, %r0, 7; not.pred %p3, %p2; @%p0 bra yes; bra end; yes: @%p3 st.u32 [%d0], %r0; end:",
+        // Nobody reads it.
+        "not.pred %p3, %p2;",
+    ]);
+    refused(&[
+        ("@%p0 setp.eq.u32 %p2, %r0, 7; not.pred %p3, %p2; and.pred %p4, %p1, %p3;", "%p3 is assigned only where %p0"),
+        ("@%p0 setp.eq.u32 %p2, %r0, 7; not.pred %p3, %p2; @%p3 st.u32 [%d0], %r0;", "%p3"),
+        ("not.pred %p3, %p2; not.pred %p4, %p3; @%p4 st.u32 [%d0], %r0;", "%p4"),
+        // It had another value before.
+        ("mov.pred %p3, %p0; not.pred %p3, %p2; @%p3 st.u32 [%d0], %r0;", "%p3"),
+    ]);
+}
+
+#[test]
 fn predicates_imply_what_they_are_made_of() {
     fine(&[
         "@%p0 mov.u32 %r1, 1; and.pred %p2, %p0, %p1; @%p2 st.u32 [%d0], %r1;",

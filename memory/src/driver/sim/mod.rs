@@ -44,13 +44,14 @@ pub use skip::KeptDownloads;
 use crate::driver::{DeviceId, Finding, KernelLaunch, PoolAttribute, Result, StreamHandle};
 use state::State;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// How a simulated driver behaves. The default is one patient device with all checks on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SimOptions {
-    /// Chooses the order of work, the reuse of memory and the interleaving of blocks. Printed with every finding.
+    /// Chooses the order of work, the reuse of memory and the interleaving of blocks. Printed with every finding. By default that of
+    /// [`test_seed`], or 0.
     pub seed: u64,
     pub devices: u32,
     /// Memory of each device.
@@ -99,10 +100,23 @@ pub struct SimOptions {
     pub forget_attribute: Option<PoolAttribute>,
 }
 
+/// The seed of tests that name none: the number in the variable `MILLPOND_TEST_SIM_SEED`, if it is there and not 0.
+///
+/// # Panics
+/// If it is no number: a test run under another seed than its user asked for would be worse.
+pub fn test_seed() -> Option<u64> {
+    static SEED: OnceLock<Option<u64>> = OnceLock::new();
+    *SEED.get_or_init(|| {
+        let text = std::env::var("MILLPOND_TEST_SIM_SEED").ok()?;
+        let seed: u64 = text.parse().unwrap_or_else(|error| panic!("MILLPOND_TEST_SIM_SEED={text}: {error}"));
+        (seed != 0).then_some(seed)
+    })
+}
+
 impl Default for SimOptions {
     fn default() -> Self {
         Self {
-            seed: 0,
+            seed: test_seed().unwrap_or(0),
             devices: 1,
             memory_bytes: 8 << 30,
             multiprocessors: 4,

@@ -9,8 +9,8 @@
 //!
 //! States     assigned; assigned where one of some predicates is true, or false; not. Where ways meet, what both know.
 //! Flags      %p4 = false; … %r2 = 7; %p4 = true; …    where %p4 holds, %r2 is assigned: constants are facts, too.
-//! Masks      what another operand makes irrelevant may be anything: `and.pred d, a, b` reads `b` where `a` holds. `not.pred` of anything
-//!            is let through: what comes of it is masked by an instruction further down.
+//! Masks      what another operand makes irrelevant may be anything: `and.pred d, a, b` reads `b` where `a` holds.
+//! Copies     `not.pred d, a` reads nothing yet: `d` is assigned where `a` is.
 //! Predicates that are written again take with them what was known by their old value.
 //! After      forward dataflow by Kildall: a block is walked again when somebody comes with less.
 //! Cost       registers that are written in the first block, or in each block that reads them, are never followed.
@@ -19,7 +19,7 @@ mod state;
 
 use crate::PtxError;
 use crate::ast::Function;
-use crate::flow::{Flow, Literal, Read, Step};
+use crate::flow::{Flow, Formula, Literal, Read, Step};
 use state::{Predicates, State};
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ pub fn check_assigned(function: &Function) -> Result<(), PtxError> {
         let Some(mut state) = begin else { continue };
         for (offset, step) in flow.steps_of(block).iter().enumerate() {
             if let Some((register, own)) = walk.unassigned(&state, step)
-                && !is_negation(step)
+                && copied(step).is_none()
             {
                 let message = walk.message(register, own);
                 let message = format!("{}: {message}; it is read by `{}`", function.name, step.instruction);
@@ -55,9 +55,12 @@ pub fn check_assigned(function: &Function) -> Result<(), PtxError> {
     Ok(())
 }
 
-/// `not.pred` of what is assigned under a guard: the generator masks what comes of it, later than is followed here.
-fn is_negation(step: &Step<'_>) -> bool {
-    step.instruction.to_string().contains("not.pred ")
+/// The predicate of which a step, in every thread, makes another one.
+fn copied(step: &Step<'_>) -> Option<u32> {
+    match (step.formula, step.guard) {
+        (Some(Formula::Same(of)), None) => Some(of.register()),
+        _ => None,
+    }
 }
 
 /// By register, its number among those to be followed, and how many those are.
@@ -82,6 +85,13 @@ fn followed(flow: &Flow<'_>) -> (Vec<Option<u32>>, usize) {
                 }
             }
         }
+    }
+    // A copy is no better than what it is a copy of.
+    while let Some(copy) = flow.steps.iter().find_map(|step| {
+        let (Some(of), [own]) = (copied(step), flow.writes(step)) else { return None };
+        (is_followed[of as usize] && !is_followed[*own as usize]).then_some(*own)
+    }) {
+        is_followed[copy as usize] = true;
     }
     let mut count = 0;
     let numbers = is_followed.into_iter().map(|is_followed| {
@@ -162,17 +172,30 @@ impl Walk<'_, '_> {
     /// What is true after the step.
     fn step(&self, state: &mut State, step: &Step<'_>) {
         let writes = self.flow.writes(step);
+        let copy = self.copy_of_unassigned(state, step);
         for &register in writes.iter().filter(|register| self.flow.is_predicate(**register)) {
             state.forget(self.predicates, register);
         }
         // Where the guard held cannot be told any more once it has another value.
         let is_lost = step.guard.is_some_and(|guard| writes.contains(&guard.register()));
-        for &register in writes.iter().filter(|_| !is_lost) {
-            self.assign(state, register, step.guard);
+        match copy {
+            Some((own, conditions)) => state.assign_where(self.predicates, own, &conditions),
+            None => writes.iter().filter(|_| !is_lost).for_each(|own| self.assign(state, *own, step.guard)),
         }
         if let (Some(formula), None, [own]) = (step.formula, step.guard, writes) {
             state.define(self.predicates, *own, formula);
         }
+    }
+
+    /// Of a step that copies what may be unassigned: the copy, and where the original is assigned.
+    fn copy_of_unassigned(&self, state: &State, step: &Step<'_>) -> Option<(u32, Vec<Literal>)> {
+        let (Some(of), [own]) = (copied(step), self.flow.writes(step)) else { return None };
+        let (number, copy) = (self.followed[of as usize]?, self.followed[*own as usize]?);
+        if state.is_assigned(self.predicates, number, [None, None]) {
+            return None;
+        }
+        // Of its own old value nothing is known.
+        Some((copy, state.conditions(number).filter(|literal| literal.register() != *own).collect()))
     }
 
     fn assign(&self, state: &mut State, register: u32, guard: Option<Literal>) {

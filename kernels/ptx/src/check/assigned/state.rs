@@ -121,6 +121,13 @@ impl State {
         self.settle(register);
     }
 
+    /// A register is written in every thread, with what is a value only where one of `conditions` holds.
+    pub fn assign_where(&mut self, predicates: &Predicates, register: u32, conditions: &[Literal]) {
+        self.assigned[register as usize / 64] &= !(1 << (register % 64));
+        self.conditions.retain(|(own, _)| *own != register);
+        conditions.iter().for_each(|literal| self.assign(predicates, register, Some(*literal)));
+    }
+
     fn settle(&mut self, register: u32) {
         self.assigned[register as usize / 64] |= 1 << (register % 64);
         self.conditions.retain(|(own, _)| *own != register);
