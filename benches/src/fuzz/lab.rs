@@ -274,6 +274,8 @@ pub enum Kind {
     Hang,
     Finding,
     Leak,
+    /// The engine met what it holds to be impossible. The CPU took over, and its answer is right.
+    Internal,
 }
 
 /// Operators of executed plans by name: how many ran on the device, and how many on the CPU.
@@ -628,6 +630,11 @@ pub(crate) async fn caught(
     }
 }
 
+/// The note of an internal error that the CPU took over from.
+pub(crate) fn internal_error(report: &QueryReport) -> Option<&str> {
+    report.notes.iter().map(String::as_str).find(|note| note.contains("internal error of the engine"))
+}
+
 pub(crate) fn compare_runs(query: &Query, sql: &str, expected: &Ran, actual: Ran) -> Verdict {
     let differs = |kind, message| Verdict::Differs { kind, message };
     match (expected, actual) {
@@ -642,6 +649,9 @@ pub(crate) fn compare_runs(query: &Query, sql: &str, expected: &Ran, actual: Ran
             let finding = report.findings.first();
             if let Some(finding) = finding {
                 return differs(Kind::Finding, finding.clone());
+            }
+            if let Some(note) = internal_error(&report) {
+                return differs(Kind::Internal, note.to_string());
             }
             let wholly =
                 report.launches > 0 && report.operators_on_device == report.operators && report.notes.is_empty();

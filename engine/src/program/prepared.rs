@@ -19,7 +19,7 @@ use crate::program::answers::Answers;
 use crate::program::build_side::{BuildForm, KeyForm};
 use crate::program::contract::{SourceFacts, SourceRun};
 use crate::program::given::Details;
-use crate::program::lower::{Builds, SegmentInput, WholeSegment};
+use crate::program::lower::{Builds, LoweredSegment, SegmentInput, WholeSegment};
 use crate::program::movers::Movers;
 use crate::program::segments::{Origin, Program};
 use crate::program::tables::Tables;
@@ -281,7 +281,7 @@ impl<'a> Planning<'a> {
     fn plan(&mut self) -> Result<(), Reason> {
         let program = self.program;
         let mut given: Vec<(Vec<ColumnInfo>, Details)> = Vec::new();
-        let mut whole: Vec<WholeSegment> = Vec::new();
+        let mut whole: Vec<[Option<WholeSegment>; 2]> = Vec::new();
         for (index, segment) in program.segments.iter().enumerate() {
             if let Some(columns) = segment.sink.columns_on_demand() {
                 self.needed.insert(index, vec![false; columns]);
@@ -311,31 +311,19 @@ impl<'a> Planning<'a> {
             self.lowerings.fetch_add(1, Ordering::Relaxed);
             let lowered = program.lower_whole(index, &input, &mut self.definitions, &mut builds)?;
             self.key_codes.push(lowered.key_codes.clone());
+            let mut lowered_for_one = None;
+            if segment.stages.iter().any(|stage| stage.reads_by_matches()) {
+                self.lowerings.fetch_add(1, Ordering::Relaxed);
+                let mut builds = UniqueForms(&self.forms);
+                lowered_for_one = program.lower_whole(index, &input, &mut self.definitions, &mut builds).ok();
+            }
             given.push((lowered.outputs.clone(), Arc::clone(&lowered.details)));
-            whole.push(lowered);
+            whole.push([Some(lowered), lowered_for_one]);
         }
         for (index, lowered) in whole.into_iter().enumerate().rev() {
-            let segment = &program.segments[index];
-            let lowered = lowered.restricted(self.needed.get(&index).map(Vec::as_slice));
-            let columns_read = match &segment.origin {
-                Origin::Source(source) => Some(&mut self.used[*source]),
-                _ => program.on_demand(index).and_then(|from| self.needed.get_mut(&from)),
-            };
-            if let Some(columns) = columns_read {
-                // Behind the columns of ranked rows lies what was added to them, which is always there.
-                for column in lowered.first().spec.used_columns() {
-                    if let Some(column) = columns.get_mut(column as usize) {
-                        *column = true;
-                    }
-                }
-            }
-            for table in lowered.pieces().flat_map(|piece| &piece.lookups) {
-                if let LookupTable::BuildColumn { build, column, .. } = table
-                    && let Some(needed) = self.needed.get_mut(build)
-                {
-                    needed[*column] = true;
-                    self.payload.insert(*build);
-                }
+            for lowered in lowered.into_iter().flatten() {
+                let lowered = lowered.restricted(self.needed.get(&index).map(Vec::as_slice));
+                self.note_columns(index, &lowered);
             }
             // What the keys of a build side read is needed, too.
             for build in program.probed(index) {
@@ -349,6 +337,30 @@ impl<'a> Planning<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Notes what segment `index` reads: of its source, and of build sides.
+    fn note_columns(&mut self, index: usize, lowered: &LoweredSegment) {
+        let columns_read = match &self.program.segments[index].origin {
+            Origin::Source(source) => Some(&mut self.used[*source]),
+            _ => self.program.on_demand(index).and_then(|from| self.needed.get_mut(&from)),
+        };
+        if let Some(columns) = columns_read {
+            // Behind the columns of ranked rows lies what was added to them, which is always there.
+            for column in lowered.first().spec.used_columns() {
+                if let Some(column) = columns.get_mut(column as usize) {
+                    *column = true;
+                }
+            }
+        }
+        for table in lowered.pieces().flat_map(|piece| &piece.lookups) {
+            if let LookupTable::BuildColumn { build, column, .. } = table
+                && let Some(needed) = self.needed.get_mut(build)
+            {
+                needed[*column] = true;
+                self.payload.insert(*build);
+            }
+        }
     }
 
     /// The columns that segment `index` reads.
@@ -382,6 +394,23 @@ impl Builds for PlannedForms<'_> {
         };
         let form = plan(columns)?;
         self.forms.insert(build, form.clone());
+        Ok(form)
+    }
+}
+
+/// The same build sides, should no key of theirs have several rows.
+struct UniqueForms<'a>(&'a HashMap<usize, BuildForm>);
+
+impl Builds for UniqueForms<'_> {
+    fn form(
+        &mut self,
+        build: usize,
+        _plan: &mut dyn FnMut(&[ColumnInfo]) -> Result<BuildForm, Reason>,
+    ) -> Result<BuildForm, Reason> {
+        let form = self.0.get(&build).cloned();
+        let mut form = form.ok_or_else(|| Reason::NodeUnsupported { node: format!("a join with segment {build}") })?;
+        form.has_duplicates = false;
+        form.table.lists = false;
         Ok(form)
     }
 }

@@ -167,3 +167,21 @@ mod tests {
         assert_eq!(answer(&[None], &[1.0]).difference(&answer(&[], &[]), false).unwrap(), "0 rows instead of 1");
     }
 }
+
+/// True where ORDER BY is the query's own: behind that of a subquery comes a parenthesis which that did not open.
+pub fn orders_its_rows(sql: &str) -> bool {
+    let Some((_, behind)) = sql.rsplit_once("ORDER BY") else { return false };
+    let mut open = 0;
+    behind.chars().all(|c| {
+        open += i32::from(c == '(') - i32::from(c == ')');
+        open >= 0
+    })
+}
+
+#[test]
+fn an_order_of_a_subquery_is_none_of_the_query() {
+    assert!(orders_its_rows("SELECT id FROM t ORDER BY abs(k), id LIMIT 11"));
+    assert!(orders_its_rows("SELECT * FROM (SELECT id FROM t ORDER BY k LIMIT 100) ORDER BY id DESC"));
+    assert!(!orders_its_rows("SELECT a.id FROM (SELECT k, id FROM t ORDER BY id LIMIT 50) a JOIN t b ON a.k = b.k"));
+    assert!(!orders_its_rows("SELECT id FROM t"));
+}

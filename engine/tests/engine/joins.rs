@@ -19,7 +19,7 @@ use millpond::datafusion::prelude::SessionConfig;
 use millpond::source::is_source;
 use millpond::{DeviceChoice, Fallback, Millpond};
 
-use crate::answers::Answer;
+use crate::answers::{Answer, orders_its_rows};
 use crate::edges::write_parquet;
 use crate::support::session_with;
 
@@ -119,7 +119,7 @@ impl Rig {
         for (sim, name) in self.sims.iter().zip(["large", "tiny"]) {
             let failure = match sim.execute(sql).await {
                 Err(error) => Some(error.strip_backtrace()),
-                Ok(result) => match expected.difference(&answer(&result), sql.contains("ORDER BY")) {
+                Ok(result) => match expected.difference(&answer(&result), orders_its_rows(sql)) {
                     Some(difference) => Some(difference),
                     None if !result.report.findings.is_empty() => Some(result.report.findings.join(" | ")),
                     None if result.report.pool_used_bytes > 0 => Some("bytes left in the pool".to_string()),

@@ -7,6 +7,7 @@ use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use millpond::{DeviceChoice, Fallback, Millpond, QueryResult};
 
+use crate::answers::orders_its_rows;
 use crate::support::{register_parquet, session_with};
 
 /// Rows as text, sorted unless the query orders them.
@@ -37,7 +38,7 @@ pub async fn same(sql: &str) -> QueryResult {
     let sim = session_with(DeviceChoice::Sim, 4, Fallback::Error);
     register_parquet(cpu.context(), &folder).await;
     register_parquet(sim.context(), &folder).await;
-    let ordered = sql.contains("ORDER BY");
+    let ordered = orders_its_rows(sql);
     let expected = rows(&run(&cpu, sql).await.batches, ordered);
     let result = run(&sim, sql).await;
     assert_eq!(rows(&result.batches, ordered), expected, "{sql}");

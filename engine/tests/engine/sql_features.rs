@@ -11,7 +11,7 @@ use std::sync::Arc;
 use millpond::datafusion::catalog::TableProvider;
 use millpond::{DeviceChoice, Fallback, Millpond};
 
-use crate::answers::Answer;
+use crate::answers::{Answer, orders_its_rows};
 use crate::edges::{edges, many, write_parquet};
 use crate::support::session_with;
 
@@ -79,7 +79,7 @@ impl Rig {
             self.cpu.execute(sql).await.map_err(|e| format!("the CPU refuses it: {}", e.strip_backtrace()))?;
         let actual = self.sim.execute(sql).await.map_err(|e| e.strip_backtrace())?;
         let answer = |result: &millpond::session::QueryResult| Answer::new(&result.schema, &result.batches);
-        let ordered = sql.contains("ORDER BY");
+        let ordered = orders_its_rows(sql);
         let report = actual.report.clone();
         match answer(&expected).difference(&answer(&actual), ordered) {
             Some(difference) => Err(difference),

@@ -13,7 +13,7 @@ use millpond::datafusion::arrow::array::{
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::{DeviceChoice, Fallback, Millpond};
 
-use crate::answers::Answer;
+use crate::answers::{Answer, orders_its_rows};
 use crate::edges::write_parquet;
 use crate::support::session_with;
 use crate::tpch;
@@ -82,7 +82,7 @@ impl Rig {
         let actual = self.sim.execute(sql).await.map_err(|e| e.strip_backtrace())?;
         let answer = |result: &millpond::session::QueryResult| Answer::new(&result.schema, &result.batches);
         let report = actual.report.clone();
-        match answer(&expected).difference(&answer(&actual), sql.contains("ORDER BY")) {
+        match answer(&expected).difference(&answer(&actual), orders_its_rows(sql)) {
             Some(difference) => Err(difference),
             None if !report.findings.is_empty() => Err(format!("findings: {}", report.findings.join(" | "))),
             None if report.pool_used_bytes > 0 => Err(format!("{} bytes left in the pool", report.pool_used_bytes)),
