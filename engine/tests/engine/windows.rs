@@ -221,6 +221,43 @@ async fn windows_among_other_operators() {
     rig.finish();
 }
 
+/// DataFusion finds the first rows of each partition without a whole sort where it is told to.
+#[tokio::test]
+async fn first_rows_of_each_partition() {
+    let mut rig = Rig::with_partitions(Fallback::Error, 3).await;
+    for session in [&rig.cpu, &rig.sim] {
+        let setting = "SET datafusion.optimizer.enable_window_topn = true";
+        session.context().sql(setting).await.expect("the option is taken");
+    }
+    for (function, keys) in [("row_number()", "i64, id"), ("rank()", "w DESC NULLS LAST")] {
+        rig.same(&format!(
+            "SELECT * FROM (SELECT id, k, s, {function} OVER (PARTITION BY k, b ORDER BY {keys}) AS n FROM t) WHERE n <= 2 ORDER BY id"
+        ))
+        .await;
+    }
+    rig.finish();
+}
+
+/// FILTER is a part of the argument on the device.
+#[tokio::test]
+async fn filters_of_windows() {
+    let mut rig = Rig::with_partitions(Fallback::Error, 3).await;
+    let functions = [
+        "count(*) FILTER (WHERE b)",
+        "count(s) FILTER (WHERE k > 5)",
+        "sum(k) FILTER (WHERE s LIKE 'a%' OR w IS NULL)",
+        "avg(d9) FILTER (WHERE false)",
+        "min(s) FILTER (WHERE w = 1)",
+        "max(day) FILTER (WHERE i8 > 0)",
+    ];
+    for frame in
+        ["", "ROWS BETWEEN 5 PRECEDING AND 1 FOLLOWING", "GROUPS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"]
+    {
+        rig.same(&query(&functions, &format!("PARTITION BY w ORDER BY id {frame}"), "id < 500")).await;
+    }
+    rig.finish();
+}
+
 #[tokio::test]
 async fn variances_of_frames() {
     let mut rig = Rig::with_partitions(Fallback::Error, 3).await;

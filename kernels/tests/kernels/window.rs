@@ -19,6 +19,8 @@ struct Rows {
     part: Vec<i64>,
     key: Vec<Option<i64>>,
     value: Vec<Option<i64>>,
+    /// Of each row: its partition, its peers, and the number of its group.
+    places: Vec<((usize, usize), (usize, usize), i64)>,
 }
 
 impl Rows {
@@ -35,29 +37,44 @@ impl Rows {
         rows.sort_unstable();
         let value = (0..count).map(|row| (next(4) > 0).then(|| next(1000) as i64 - 500 + row as i64 % 3)).collect();
         let key = rows.iter().map(|(_, null, key)| (!null).then_some(*key)).collect();
-        Rows { part: rows.iter().map(|row| row.0).collect(), key, value }
+        let part = rows.iter().map(|row| row.0).collect();
+        let mut rows = Rows { part, key, value, places: vec![] };
+        for row in 0..count {
+            let last = rows.places.last().map(|place| (place.1.1, place.2));
+            let (partition, peers) = (rows.find(row, |_| 0), rows.find(row, |row| rows.key[row].unwrap_or(-1) + 1));
+            let group = match last {
+                Some((end, group)) if end > row => group,
+                Some((_, group)) => group + 1,
+                None => 0,
+            };
+            rows.places.push((partition, peers, group));
+        }
+        rows
     }
 
     fn len(&self) -> usize {
         self.part.len()
     }
 
-    fn partition(&self, row: usize) -> (usize, usize) {
-        let same = |other: &usize| self.part[*other] == self.part[row];
+    /// The rows around `row` of one partition that `key` does not tell apart.
+    fn find(&self, row: usize, key: impl Fn(usize) -> i64) -> (usize, usize) {
+        let same = |other: &usize| self.part[*other] == self.part[row] && key(*other) == key(row);
         ((0..row).rev().take_while(same).last().unwrap_or(row), (row..self.len()).take_while(same).last().unwrap() + 1)
     }
 
+    fn partition(&self, row: usize) -> (usize, usize) {
+        self.places[row].0
+    }
+
     fn peers(&self, row: usize) -> (usize, usize) {
-        let (first, end) = self.partition(row);
-        let same = |other: &usize| self.key[*other] == self.key[row];
-        ((first..row).rev().take_while(same).last().unwrap_or(row), (row..end).take_while(same).last().unwrap() + 1)
+        self.places[row].1
     }
 
     /// The rows of a frame, each asked whether it is inside.
     fn frame(&self, row: usize, frame: &Frame) -> Vec<usize> {
         let (first, end) = self.partition(row);
         let peers = self.peers(row);
-        let group = |row: usize| (first..=row).filter(|other| self.peers(*other).0 == *other).count() as i64;
+        let group = |row: usize| self.places[row].2;
         let from = |other: usize| match frame.units {
             Units::Rows => other as i64 - row as i64,
             Units::Groups => group(other) - group(row),
@@ -184,7 +201,7 @@ fn ranks() {
         let first = |row: usize| rows.partition(row).0;
         assert_eq!(rank(Ranking::RowNumber), expect(&|row| (row - first(row) + 1) as u64));
         assert_eq!(rank(Ranking::Rank), expect(&|row| (rows.peers(row).0 - first(row) + 1) as u64));
-        let dense = |row: usize| (first(row)..=row).filter(|other| rows.peers(*other).0 == *other).count() as u64;
+        let dense = |row: usize| (rows.places[row].2 - rows.places[first(row)].2 + 1) as u64;
         assert_eq!(rank(Ranking::DenseRank), expect(&dense));
         let share = |row: usize| {
             let (first, end) = rows.partition(row);
@@ -222,7 +239,7 @@ fn frames(ordered: &Ordered<'_>) -> Vec<Frame> {
 #[test]
 fn frames_are_folded() {
     let rig = Rig::new();
-    for (length, partitions, keys) in [(1, 1, 1), (33, 2, 9), (700, 3, 60), (1300, 1, 4)] {
+    for (length, partitions, keys) in [(1, 1, 1), (33, 2, 9), (150, 3, 30)] {
         let rows = Rows::new(length, partitions, keys);
         let ordered = Ordered::new(&rig, &rows);
         let window = ordered.window();
@@ -254,7 +271,7 @@ fn frames_are_folded() {
 #[test]
 fn values_of_other_rows_are_taken() {
     let rig = Rig::new();
-    for (length, partitions, keys) in [(1, 1, 1), (33, 2, 9), (1100, 3, 60)] {
+    for (length, partitions, keys) in [(1, 1, 1), (33, 2, 9), (120, 3, 20)] {
         let rows = Rows::new(length, partitions, keys);
         let ordered = Ordered::new(&rig, &rows);
         let window = ordered.window();

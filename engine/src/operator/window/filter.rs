@@ -53,8 +53,20 @@ fn filtered(expr: &Expr) -> Option<&WindowFunction> {
     let WindowFunctionDefinition::AggregateUDF(aggregate) = &function.fun else { return None };
     let passes_over_null = matches!(
         aggregate.name(),
-        "count" | "sum" | "avg" | "min" | "max" | "bool_and" | "bool_or" | "bit_and" | "bit_or" | "bit_xor" | "var" | "var_pop"
-            | "stddev" | "stddev_pop"
+        "count"
+            | "sum"
+            | "avg"
+            | "min"
+            | "max"
+            | "bool_and"
+            | "bool_or"
+            | "bit_and"
+            | "bit_or"
+            | "bit_xor"
+            | "var"
+            | "var_pop"
+            | "stddev"
+            | "stddev_pop"
     );
     let params = &function.params;
     let fits = passes_over_null && is_own_aggregate(aggregate) && !params.distinct && params.filter.is_some();

@@ -15,12 +15,13 @@
 //!          becomes NaN, this does not.
 //! Memory   the materialised input, once more as one, once more in order beside the results; see `run`.
 //! Limit    fewer than 2³¹ rows, 16 keys.
-//! Stands for WindowAggExec and BoundedWindowAggExec, and for PartitionedTopKExec where a window above it reads its rows.
+//! Stands for WindowAggExec and BoundedWindowAggExec, and with a filter above it for PartitionedTopKExec (`top.rs`).
 
 mod describe;
 pub(crate) mod filter;
 mod lower;
 mod run;
+mod top;
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, WindowExpr};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 
@@ -104,12 +106,16 @@ impl DeviceOperator for Windows {
     }
 
     fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
+        if let Some(top) = node.downcast_ref::<PartitionedTopKExec>() {
+            return Some(top::place(node, top, to));
+        }
         let (functions, input) = functions_of(node.as_ref())?;
         Some(place(node, functions, input, to))
     }
 
     fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
-        (functions_of(node).is_some() || node.is::<DeviceWindowExec>()).then_some(true)
+        let own = node.is::<DeviceWindowExec>() || node.is::<PartitionedTopKExec>();
+        (functions_of(node).is_some() || own).then_some(true)
     }
 
     fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
