@@ -229,34 +229,30 @@ struct Folded {
   const void *values;  // null: there is no argument
   const u32 *validity;
   const u32 *ranks;  // of strings that are codes, which compare by rank
-  const u32 *chosen, *chosen_validity;  // FILTER: rows for which it is true; null: all
   u32 kind, op;
 };
-static_assert(sizeof(Folded) == 48, "window.rs has the same size");
+static_assert(sizeof(Folded) == 32, "window.rs has the same size");
 
 __device__ inline double as_double(u64 bits) { return __longlong_as_double((i64)bits); }
 
 __device__ __noinline__ static double float_at(const Folded &of, u32 row) {
   if (of.kind == F64) return ((const double *)of.values)[row];
   if (of.kind == F32) return ((const float *)of.values)[row];
-  return (double)(i64)number_at(of.values, of.kind, row);
+  return (double)(i64)number_at(of.values, of.kind, row).low;
 }
 
 __device__ __noinline__ static State state_of_row(const Folded &of, u32 row) {
-  bool counts = bit_of(of.validity, row) && bit_of(of.chosen, row) && bit_of(of.chosen_validity, row);
+  bool counts = bit_of(of.validity, row);
   State state = {0, 0, 0, counts};
   if (!counts || of.op == COUNT) return state;
   if (of.op == SUM_FLOATS || of.op == MOMENTS) {
     state.a = bits_of(float_at(of, row));
     return state;
   }
-  i128 number = number_at(of.values, of.kind, row);
-  if (of.ranks) {
-    state.c = (u64)number;
-    number = of.ranks[state.c];
-  }
-  state.a = (u64)number;
-  state.b = (u64)(number >> 64);
+  Wide number = number_at(of.values, of.kind, row);
+  state.a = of.ranks ? of.ranks[number.low] : number.low;
+  state.b = number.high;
+  state.c = number.low;
   return state;
 }
 
@@ -326,12 +322,12 @@ struct Fold {
   u32 bytes;   // of a result; 0: a bit
   u64 factor;  // AS_DECIMAL_MEAN: what the sum is multiplied by; AS_VARIANCE, AS_DEVIATION: what is taken off the count
 };
-static_assert(sizeof(Fold) == 56 + 48 + 8 * WINDOW_LEVELS + 16, "window.rs has the same size");
+static_assert(sizeof(Fold) == 56 + 32 + 8 * WINDOW_LEVELS + 16, "window.rs has the same size");
 
 __device__ __noinline__ static State fold(const Fold &with, Span span) {
   u32 start = span.start, end = span.end;
   State total = {};
-  if (!with.of.values && !with.of.chosen) {
+  if (!with.of.values) {
     total.count = end - start;
     return total;
   }

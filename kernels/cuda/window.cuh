@@ -43,40 +43,41 @@ struct Span {
 __device__ inline u64 ordered(u64 bits, u64 top) { return bits & top ? ~bits & (top | (top - 1)) : bits ^ top; }
 __device__ inline u64 unordered(u64 number, u64 top) { return number & top ? number ^ top : ~number & (top | (top - 1)); }
 
+__device__ inline Wide words(i128 number) { return Wide{(u64)number, (u64)(number >> 64)}; }
+__device__ inline i128 whole(Wide words) { return (i128)((u128)words.high << 64 | words.low); }
+
 // An integer, or a float as a number in its order.
-__device__ __noinline__ static i128 number_at(const void *values, u32 kind, u32 row) {
+__device__ __noinline__ static Wide number_at(const void *values, u32 kind, u32 row) {
+  u64 value = 0;
   switch (kind) {
-  case BIT: return ((const u32 *)values)[row >> 5] >> (row & 31) & 1;
-  case U8: return ((const u8 *)values)[row];
-  case U16: return ((const u16 *)values)[row];
-  case U32: return ((const u32 *)values)[row];
-  case U64: return ((const u64 *)values)[row];
-  case I8: return ((const i8 *)values)[row];
-  case I16: return ((const i16 *)values)[row];
-  case I32: return ((const i32 *)values)[row];
-  case I64: return ((const i64 *)values)[row];
-  case F32: return ordered(((const u32 *)values)[row], 1ull << 31);
-  case F64: return ordered(((const u64 *)values)[row], 1ull << 63);
-  default: {
-    Wide wide = ((const Wide *)values)[row];
-    return (i128)((u128)wide.high << 64 | wide.low);
+  case BIT: value = ((const u32 *)values)[row >> 5] >> (row & 31) & 1; break;
+  case U8: value = ((const u8 *)values)[row]; break;
+  case U16: value = ((const u16 *)values)[row]; break;
+  case U32: value = ((const u32 *)values)[row]; break;
+  case U64: case I64: value = ((const u64 *)values)[row]; break;
+  case I8: value = (u64)(i64)((const i8 *)values)[row]; break;
+  case I16: value = (u64)(i64)((const i16 *)values)[row]; break;
+  case I32: value = (u64)(i64)((const i32 *)values)[row]; break;
+  case I128: return ((const Wide *)values)[row];
+  case F32: value = ordered(((const u32 *)values)[row], 1ull << 31); break;
+  case F64: value = ordered(((const u64 *)values)[row], 1ull << 63); break;
   }
-  }
+  return Wide{value, kind >= I8 && kind <= I64 ? (u64)((i64)value >> 63) : 0};
 }
 
 // The number at `distance` from that of `row`; false where it is outside of the type.
-__device__ __noinline__ static bool reach(const Frame &frame, u32 row, u64 distance, bool up, i128 *target) {
-  i128 number = number_at(frame.key, frame.kind, row);
+__device__ __noinline__ static bool reach(const Frame &frame, u32 row, u64 distance, bool up, Wide *target) {
+  i128 number = whole(number_at(frame.key, frame.kind, row));
   if (frame.kind == F64) {
     double value = ((const double *)frame.key)[row], by = __longlong_as_double((i64)distance);
     if (value == value) number = ordered((u64)__double_as_longlong(up ? value + by : value - by), 1ull << 63);
-    *target = number;
+    *target = words(number);
     return true;
   }
   if (frame.kind == F32) {
     float value = ((const float *)frame.key)[row], by = __int_as_float((i32)distance);
     if (value == value) number = ordered((u32)__float_as_int(up ? value + by : value - by), 1ull << 31);
-    *target = number;
+    *target = words(number);
     return true;
   }
   bool is_signed = frame.kind >= I8;
@@ -85,17 +86,17 @@ __device__ __noinline__ static bool reach(const Frame &frame, u32 row, u64 dista
   number = up ? number + (i128)distance : number - (i128)distance;
   // Unsigned numbers end at zero.
   if (!is_signed && number < 0) number = 0;
-  *target = number;
+  *target = words(number);
   return number >= low && number <= high;
 }
 
 // The first row of `from` to `to` that does not come before `target`, or that comes after it.
-__device__ __noinline__ static u32 search(const Frame &frame, u32 from, u32 to, i128 target, bool after) {
+__device__ __noinline__ static u32 search(const Frame &frame, u32 from, u32 to, Wide target, bool after) {
 #pragma unroll 1
   while (from < to) {
     u32 middle = from + (to - from) / 2;
-    i128 number = number_at(frame.key, frame.kind, middle);
-    bool equal = number == target, before = frame.flags & DESCENDING ? number > target : number < target;
+    i128 number = whole(number_at(frame.key, frame.kind, middle)), sought = whole(target);
+    bool equal = number == sought, before = frame.flags & DESCENDING ? number > sought : number < sought;
     if (before || (after && equal)) from = middle + 1;
     else to = middle;
   }
@@ -109,7 +110,7 @@ __device__ __noinline__ static u32 range_bound(const Positions &at, const Frame 
   u32 from = first, to = last;
   if (!bit_of(frame.key_validity, first)) from = at.peers_end(first);
   else if (!bit_of(frame.key_validity, last - 1)) to = at.peers_start(last - 1);
-  i128 target;
+  Wide target;
   bool up = preceding == ((frame.flags & DESCENDING) != 0);
   if (!reach(frame, row, by, up, &target)) return preceding ? (end ? from : first) : last;
   return search(frame, from, to, target, end);

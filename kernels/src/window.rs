@@ -145,8 +145,6 @@ pub struct Argument {
     pub column: Option<Column>,
     /// Of strings that are codes (u32), which compare by rank.
     pub ranks: Option<DeviceView>,
-    /// FILTER: bits, and which of them are valid.
-    pub chosen: Option<Column>,
 }
 
 /// An aggregate of an argument.
@@ -560,17 +558,16 @@ impl Frame {
 
 impl Argument {
     fn check(&self, rows: u64) -> Result<()> {
-        self.column.iter().chain(&self.chosen).try_for_each(|column| column.check("an argument", rows))
+        self.column.iter().try_for_each(|column| column.check("an argument", rows))
     }
 
     /// False where all rows count.
     pub fn needs_states(&self) -> bool {
-        self.column.is_some() || self.chosen.is_some()
+        self.column.is_some()
     }
 
     fn read_by<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
-        let columns = self.column.iter().chain(&self.chosen);
-        let launch = columns.fold(launch, |launch, column| column.read_by(launch));
+        let launch = self.column.iter().fold(launch, |launch, column| column.read_by(launch));
         self.ranks.iter().fold(launch, |launch, ranks| launch.reads(ranks.padded()))
     }
 }
@@ -578,13 +575,11 @@ impl Argument {
 impl Folding {
     /// `struct Folded` in window.cu.
     fn bytes(&self) -> Vec<u8> {
-        let Argument { column, ranks, chosen } = &self.argument;
-        let mut bytes = Vec::with_capacity(48);
+        let Argument { column, ranks } = &self.argument;
+        let mut bytes = Vec::with_capacity(32);
         put_address(&mut bytes, column.as_ref().map(|column| &column.values));
         put_address(&mut bytes, column.as_ref().and_then(|column| column.validity.as_ref()));
         put_address(&mut bytes, ranks.as_ref());
-        put_address(&mut bytes, chosen.as_ref().map(|chosen| &chosen.values));
-        put_address(&mut bytes, chosen.as_ref().and_then(|chosen| chosen.validity.as_ref()));
         bytes.extend(column.as_ref().map_or(0, |column| kind(column.physical)).to_le_bytes());
         bytes.extend(self.operation.code().to_le_bytes());
         bytes

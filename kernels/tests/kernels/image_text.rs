@@ -120,7 +120,7 @@ const KNOWN_FORMS: &str = "
     div.rn.f64 div.u32 div.u64 ex2.approx.ftz.f32 fma.rn.f64 ld.f32 ld.f64 ld.global.nc.f64 ld.global.nc.u64
     ld.global.s16 ld.global.s32 ld.global.s8 ld.global.u16 ld.global.u32 ld.global.u64 ld.global.u8 ld.global.v2.u32
     ld.global.v2.u64 ld.global.v4.u32 ld.local.u32 ld.local.u64 ld.local.v2.u64 ld.param.b32 ld.param.b64 ld.param.f64
-    ld.param.s8 ld.param.u16 ld.param.u32 ld.param.u64 ld.param.u8 ld.param.v2.b64 ld.param.v2.u64 ld.param.v4.u32
+    ld.param.s8 ld.param.u16 ld.param.u32 ld.param.u64 ld.param.u8 ld.param.v4.u32
     ld.relaxed.gpu.global.u64 ld.s16 ld.s32 ld.s8 ld.shared.u32 ld.shared.u64 ld.shared.u8 ld.shared.v2.u32
     ld.shared.v2.u64 ld.shared.v4.u32 ld.u16 ld.u32 ld.u64 ld.u8 ld.v2.u32 ld.v2.u64 ld.v4.u32 lg2.approx.ftz.f32
     mad.lo.cc.u32 mad.lo.s32 madc.hi.cc.u32 madc.hi.u32 madc.lo.cc.u32 match.any.sync.b32 max.f64 max.s64 max.u32

@@ -250,7 +250,7 @@ fn frames_are_folded() {
             (Operation::BitXor, |values| values.iter().fold(0, |a, b| a ^ b)),
             (Operation::DecimalMean(100), |values| 100 * values.iter().sum::<i64>() / values.len() as i64),
         ] {
-            let argument = Argument { column: Some(ordered.value.clone()), ranks: None, chosen: None };
+            let argument = Argument { column: Some(ordered.value.clone()), ranks: None };
             let folding = Folding { argument, operation };
             let tree = rig.buffer(tree_bytes(length as u64));
             window.grow(&folding, tree.as_view()).unwrap();

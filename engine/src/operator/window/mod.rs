@@ -149,6 +149,7 @@ fn place(
     let found = input.output_ordering().map(|order| order.to_vec()).unwrap_or_default();
     let sort = functions.first().map(|function| function.sort(&found)).unwrap_or_default();
     if !sort.is_empty()
+        && to.counts(node.as_ref())
         && let Some(child) = to.in_any_order(|| to.place(input))?
     {
         let child = to.after_limit(child)?;

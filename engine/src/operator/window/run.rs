@@ -51,7 +51,10 @@ impl SinkRun for WindowRun {
                 let lowered = prepared.lowered.details::<LoweredWindow>();
                 let lowered = lowered.ok_or_else(|| EngineError::internal("a window is lowered as one"))?;
                 let part = segment.run.together(parts, stream)?;
-                parts = vec![Kept::staying(Windows { segment, lowered, stream }.over(part).await?)];
+                parts = match part.rows_bound() {
+                    0 => vec![],
+                    _ => vec![Kept::staying(Windows { segment, lowered, stream }.over(part).await?)],
+                };
             }
             segment.given(parts)
         }
@@ -176,7 +179,7 @@ impl Windows<'_> {
                     let lookup = Lookup { dictionary: *dictionary, kind: LookupKind::Rank, ty };
                     ranks = Some(self.segment.dictionary_table(&lookup, self.stream).await?.values);
                 }
-                let argument = Argument { column: of, ranks, chosen: None };
+                let argument = Argument { column: of, ranks };
                 let folding = Folding { argument, operation: *operation };
                 let mut tree = None;
                 if folding.argument.needs_states() {
