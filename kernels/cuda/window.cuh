@@ -43,7 +43,6 @@ struct Span {
 __device__ inline u64 ordered(u64 bits, u64 top) { return bits & top ? ~bits & (top | (top - 1)) : bits ^ top; }
 __device__ inline u64 unordered(u64 number, u64 top) { return number & top ? number ^ top : ~number & (top | (top - 1)); }
 
-__device__ inline Wide words(i128 number) { return Wide{(u64)number, (u64)(number >> 64)}; }
 __device__ inline i128 whole(Wide words) { return (i128)((u128)words.high << 64 | words.low); }
 
 // An integer, or a float as a number in its order.
@@ -65,20 +64,23 @@ __device__ __noinline__ static Wide number_at(const void *values, u32 kind, u32 
   return Wide{value, kind >= I8 && kind <= I64 ? (u64)((i64)value >> 63) : 0};
 }
 
-// The number at `distance` from that of `row`; false where it is outside of the type.
-__device__ __noinline__ static bool reach(const Frame &frame, u32 row, u64 distance, bool up, Wide *target) {
+// What a distance leads to, and whether the type holds it.
+struct Reached {
+  u64 low, high, fits;
+};
+
+// The number at `distance` from that of `row`.
+__device__ __noinline__ static Reached reach(const Frame &frame, u32 row, u64 distance, bool up) {
   i128 number = whole(number_at(frame.key, frame.kind, row));
   if (frame.kind == F64) {
     double value = ((const double *)frame.key)[row], by = __longlong_as_double((i64)distance);
     if (value == value) number = ordered((u64)__double_as_longlong(up ? value + by : value - by), 1ull << 63);
-    *target = words(number);
-    return true;
+    return Reached{(u64)number, (u64)(number >> 64), true};
   }
   if (frame.kind == F32) {
     float value = ((const float *)frame.key)[row], by = __int_as_float((i32)distance);
     if (value == value) number = ordered((u32)__float_as_int(up ? value + by : value - by), 1ull << 31);
-    *target = words(number);
-    return true;
+    return Reached{(u64)number, (u64)(number >> 64), true};
   }
   bool is_signed = frame.kind >= I8;
   u32 bits = 8u << (is_signed ? frame.kind - I8 : frame.kind - U8);
@@ -86,8 +88,7 @@ __device__ __noinline__ static bool reach(const Frame &frame, u32 row, u64 dista
   number = up ? number + (i128)distance : number - (i128)distance;
   // Unsigned numbers end at zero.
   if (!is_signed && number < 0) number = 0;
-  *target = words(number);
-  return number >= low && number <= high;
+  return Reached{(u64)number, (u64)(number >> 64), number >= low && number <= high};
 }
 
 // The first row of `from` to `to` that does not come before `target`, or that comes after it.
@@ -110,10 +111,10 @@ __device__ __noinline__ static u32 range_bound(const Positions &at, const Frame 
   u32 from = first, to = last;
   if (!bit_of(frame.key_validity, first)) from = at.peers_end(first);
   else if (!bit_of(frame.key_validity, last - 1)) to = at.peers_start(last - 1);
-  Wide target;
   bool up = preceding == ((frame.flags & DESCENDING) != 0);
-  if (!reach(frame, row, by, up, &target)) return preceding ? (end ? from : first) : last;
-  return search(frame, from, to, target, end);
+  Reached target = reach(frame, row, by, up);
+  if (!target.fits) return preceding ? (end ? from : first) : last;
+  return search(frame, from, to, Wide{target.low, target.high}, end);
 }
 
 __device__ __noinline__ static Span span_of(const Positions &at, const Frame &frame, u32 row) {

@@ -269,8 +269,8 @@ fn shift(
     let seen = evaluator.get_range(row, rows).map_err(|e| refused(expr.name(), e.strip_backtrace()))?;
     let lags = evaluator.is_causal();
     let skips_nulls = by != 0 && if lags { seen.start == 0 } else { seen.end == rows };
-    if by == 0 && seen.end != row {
-        return Err(refused(expr.name(), "it skips NULLs, and looks at its own row"));
+    if by == 0 && otherwise.is_some() {
+        return Err(refused(expr.name(), "it looks at its own row, and may put something in the place of NULL"));
     }
     if skips_nulls && !lags && by > 1 {
         return Err(refused(

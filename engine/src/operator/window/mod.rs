@@ -20,6 +20,7 @@
 mod describe;
 pub(crate) mod filter;
 mod lower;
+mod merge;
 mod run;
 mod top;
 
@@ -27,9 +28,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
-use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, WindowExpr};
@@ -177,16 +176,17 @@ fn judge(
     check_rows(&input.cpu, input.aggregated, None, to)?;
     let results = results(functions, &sort, &input.columns, to)?;
     let columns: Vec<ColumnInfo> = input.columns.iter().cloned().chain(results).collect();
-    let device = match merged(functions, &sort, input, node) {
-        Some(device) => device,
+    let (plan, order) = match merge::merged(functions, &sort, input, node) {
+        Some(merged) => merged,
         None => {
             let keeps = input.plan.output_ordering().filter(|_| input.sorted && sort.is_empty()).cloned();
-            DeviceWindowExec::new(sort, functions.to_vec(), keeps, Arc::clone(&input.plan), node.schema())
+            let order = LexOrdering::new(sort.clone()).or_else(|| keeps.clone());
+            let window = DeviceWindowExec::new(sort, functions.to_vec(), keeps, Arc::clone(&input.plan), node.schema());
+            (Arc::new(window) as Arc<dyn ExecutionPlan>, order)
         }
     };
-    let order = LexOrdering::new(device.sort.clone()).or_else(|| device.keeps.clone());
     let tree = DeviceTree {
-        plan: Arc::new(device),
+        plan,
         cpu: Arc::clone(node),
         columns,
         row_limit: None,
@@ -216,37 +216,6 @@ fn results(
     let scope = lowering.scope();
     let nodes = (0..input.len()).map(|index| scope.column(index).map(|value| value.node)).collect::<Result<_, _>>()?;
     lower::lower(&mut lowering, &scope, nodes, sort, functions).map(|(_, _, columns)| columns)
-}
-
-/// One node for `functions` and those of the window right below, where one order serves both and neither reads the other's results.
-fn merged(
-    functions: &[Function],
-    sort: &[PhysicalSortExpr],
-    input: &DeviceTree,
-    node: &Arc<dyn ExecutionPlan>,
-) -> Option<DeviceWindowExec> {
-    let below = input.plan.downcast_ref::<DeviceWindowExec>()?;
-    let width = below.input.schema().fields().len();
-    if !functions.iter().all(|function| reads_only(function, width)) || below.keeps.is_some() {
-        return None;
-    }
-    let all: Vec<Function> = below.functions.iter().chain(functions).cloned().collect();
-    let serves = |sort: &&[PhysicalSortExpr]| all.iter().all(|function| function.keys_in(sort).is_some());
-    let sort = [below.sort.as_slice(), sort].into_iter().find(serves)?.to_vec();
-    Some(DeviceWindowExec::new(sort, all, None, Arc::clone(&below.input), node.schema()))
-}
-
-/// True where a function reads the first `width` columns alone.
-fn reads_only(function: &Function, width: usize) -> bool {
-    let mut only = true;
-    for expression in function.expressions() {
-        let visited = expression.apply(|part| {
-            only &= part.downcast_ref::<Column>().is_none_or(|column| column.index() < width);
-            Ok(TreeNodeRecursion::Continue)
-        });
-        only &= visited.is_ok();
-    }
-    only
 }
 
 impl Cut for Windows {
