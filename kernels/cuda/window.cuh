@@ -92,11 +92,11 @@ __device__ __noinline__ static Reached reach(const Frame &frame, u32 row, u64 di
 }
 
 // The first row of `from` to `to` that does not come before `target`, or that comes after it.
-__device__ __noinline__ static u32 search(const Frame &frame, u32 from, u32 to, Wide target, bool after) {
+__device__ __noinline__ static u32 search(const Frame &frame, u32 from, u32 to, Reached target, bool after) {
 #pragma unroll 1
   while (from < to) {
     u32 middle = from + (to - from) / 2;
-    i128 number = whole(number_at(frame.key, frame.kind, middle)), sought = whole(target);
+    i128 number = whole(number_at(frame.key, frame.kind, middle)), sought = (i128)((u128)target.high << 64 | target.low);
     bool equal = number == sought, before = frame.flags & DESCENDING ? number > sought : number < sought;
     if (before || (after && equal)) from = middle + 1;
     else to = middle;
@@ -114,7 +114,7 @@ __device__ __noinline__ static u32 range_bound(const Positions &at, const Frame 
   bool up = preceding == ((frame.flags & DESCENDING) != 0);
   Reached target = reach(frame, row, by, up);
   if (!target.fits) return preceding ? (end ? from : first) : last;
-  return search(frame, from, to, Wide{target.low, target.high}, end);
+  return search(frame, from, to, target, end);
 }
 
 __device__ __noinline__ static Span span_of(const Positions &at, const Frame &frame, u32 row) {

@@ -137,9 +137,9 @@ const KNOWN_FORMS: &str = "
     setp.ne.s64 setp.neu.f64 shf.r.wrap.b32 shfl.sync.bfly.b32 shfl.sync.down.b32 shfl.sync.idx.b32 shfl.sync.up.b32
     shl.b32 shl.b64 shr.b64 shr.s32 shr.s64 shr.u16 shr.u32 shr.u64 sqrt.rn.f64 st.global.u16 st.global.u32
     st.global.u64 st.global.u8 st.global.v2.u32 st.global.v2.u64 st.global.v4.u32 st.local.u32 st.local.u64
-    st.param.b32 st.param.b64 st.param.f64 st.param.v2.b64 st.relaxed.gpu.global.u64 st.shared.u32 st.shared.u64
-    st.shared.u8 st.shared.v2.u32 st.shared.v2.u64 st.shared.v4.u32 st.u16 st.u32 st.u64 st.u8 st.v2.u64 sub.cc.s64
-    sub.cc.u32 sub.f64 sub.s32 sub.s64 sub.u32 subc.cc.s64 subc.cc.u32 subc.u32 vote.sync.all.pred vote.sync.any.pred
+    st.param.b32 st.param.b64 st.param.f64 st.relaxed.gpu.global.u64 st.shared.u32 st.shared.u64 st.shared.u8
+    st.shared.v2.u32 st.shared.v2.u64 st.shared.v4.u32 st.u16 st.u32 st.u64 st.u8 st.v2.u64 sub.cc.s64 sub.cc.u32
+    sub.f64 sub.s32 sub.s64 sub.u32 subc.cc.s64 subc.cc.u32 subc.u32 vote.sync.all.pred vote.sync.any.pred
     vote.sync.ballot.b32 xor.b32 xor.b64 xor.pred
 ";
 
