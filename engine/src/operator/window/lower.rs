@@ -12,7 +12,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, IntervalDayTime, IntervalMonthDayNano, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
-use millpond_kernels::codegen::ir::{NodeId, Repr, Ty};
+use millpond_kernels::codegen::ir::{NodeId, Physical, Range, Repr, Ty};
 use millpond_kernels::window::{Bound, MAX_KEYS, Operation, Ranking, Units};
 
 use crate::column::{ColumnInfo, DictionaryId, Form, number_repr};
@@ -172,11 +172,11 @@ impl Columns<'_, '_> {
                     false => {
                         let plain = value.dictionary.is_none() && number_repr(&function.data_type) == Some(ty.repr);
                         let bits = bits(otherwise).filter(|_| plain);
-                        let why = || {
-                            refused(&function.name, "of what it gives where there is no row the type is not lowered")
-                        };
-                        ty = Ty::new(ty.repr).nullable(true);
-                        Some(bits.ok_or_else(why)?)
+                        let with = bits.and_then(|bits| with_value(ty, bits).map(|with| (bits, with)));
+                        let why = "of what it gives where there is no row the type is not lowered";
+                        let (bits, with) = with.ok_or_else(|| refused(&function.name, why))?;
+                        ty = with;
+                        Some(bits)
                     }
                 };
                 let form = match value.dictionary {
@@ -371,6 +371,16 @@ fn distance(by: &ScalarValue, key: &Value, ty: Ty) -> Option<u64> {
         },
         _ => None,
     }
+}
+
+/// A type with room for one more value; `None` where its values would lie otherwise.
+fn with_value(ty: Ty, bits: u128) -> Option<Ty> {
+    let one = Range { low: bits as i128, high: bits as i128 };
+    let mut with = Ty::new(ty.repr).nullable(true);
+    if let Some(range) = ty.range.map(|range| range.union(one)) {
+        with = with.within(range.low, range.high);
+    }
+    (Physical::of(with) == Physical::of(ty)).then_some(with)
 }
 
 fn nanoseconds_of(unit: TimeUnit) -> i64 {
