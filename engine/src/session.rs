@@ -239,6 +239,7 @@ impl MillpondBuilder {
         let mut state = state.with_runtime_env(runtime);
         if let Some(engine) = &opened.engine {
             state = state.with_query_planner(Arc::new(KeepingPlanner::new(&plans)));
+            state = state.with_optimizer_rule(crate::operator::window::filter::rule());
             state = state.with_physical_optimizer_rules(crate::placement::rules());
             let place = PlaceOnDevice::new(Arc::clone(engine), operators.clone());
             state = state.with_physical_optimizer_rule(Arc::new(place));

@@ -28,7 +28,7 @@ macro_rules! images {
 
 /// Every image, by name.
 pub const IMAGES: &[Image] = images! {
-    "join" "math" "parquet_decompress" "parquet_facts" "parquet_prepare" "parquet_texts" "parquet_values" "radix" "reduce" "scan" "sort" "store" "text" "top"
+    "join" "math" "parquet_decompress" "parquet_facts" "parquet_prepare" "parquet_texts" "parquet_values" "radix" "reduce" "scan" "sort" "store" "text" "top" "window"
 };
 
 /// What the compiler is told, besides [`DEFINES`].
@@ -54,6 +54,9 @@ pub const DEFINES: &[(&str, u32)] = &[
     ("SORT_TILE_ROWS", tune::SORT_TILE_ROWS),
     ("STORE_THREADS", tune::STORE_THREADS),
     ("TOP_MAX_ROWS", tune::TOP_MAX_ROWS),
+    ("WINDOW_FANOUT", tune::WINDOW_FANOUT),
+    ("WINDOW_LEVELS", tune::WINDOW_LEVELS),
+    ("WINDOW_THREADS", tune::WINDOW_THREADS),
 ];
 
 impl Image {

@@ -76,6 +76,27 @@ impl OutputLayout {
 }
 
 impl OutputLayout {
+    /// The same with more columns behind its own, which the launch does not write.
+    #[must_use]
+    pub fn beside(mut self, types: &[Ty]) -> OutputLayout {
+        let rows = self.rows_upper_bound;
+        let mut end = self.bytes as u64;
+        let mut place = |bytes: u64| {
+            let start = end.next_multiple_of(ALIGNMENT);
+            end = (start + bytes).next_multiple_of(ALIGNMENT);
+            start as usize..(start + bytes) as usize
+        };
+        let bitmap = rows.div_ceil(32) * 4;
+        for &ty in types {
+            let physical = Physical::of(ty);
+            let validity = ty.nullable.then(|| place(bitmap));
+            let values = place(if physical == Physical::Bit { bitmap } else { physical.value_bytes(rows) });
+            self.columns.push(OutputColumn { ty, physical, values, validity });
+        }
+        self.bytes = end as usize;
+        self
+    }
+
     /// Of a control block that was brought home: rows that passed, whether the output had room for them or not.
     pub fn passed(control: &[u8]) -> Option<u64> {
         let at = abi::CONTROL_PASSED as usize;

@@ -21,6 +21,7 @@ pub mod store;
 pub mod text;
 pub mod tune;
 pub mod vectors;
+pub mod window;
 
 pub use error::KernelError;
 pub use image::Images;

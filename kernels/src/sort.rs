@@ -33,8 +33,9 @@ use crate::rows::{Rows, bitmap_words, expect_bytes};
 use crate::{Launch, LaunchConfig, tune};
 
 pub use key::SortKey;
+pub(crate) use key::{PARAMETER_ALIGNMENT, kind};
 
-use key::{FEW_BYTES, KEY_BYTES, Layout, PARAMETER_ALIGNMENT};
+use key::{FEW_BYTES, KEY_BYTES, Layout};
 
 type Result<T> = std::result::Result<T, KernelError>;
 
@@ -271,6 +272,23 @@ impl Sort {
         }
         Ok(self.layout.parameter(&[], Some(many), self.keys.len()))
     }
+}
+
+/// `struct Keys` of keys.cuh with keys that all travel in it, for kernels that only compare.
+///
+/// # Errors
+/// [`KernelError::Shape`] for more than [`tune::SORT_FEW_KEYS`] keys, and for those that cannot be compared.
+pub(crate) fn few_keys(keys: &[SortKey], rows: u64) -> Result<Vec<u8>> {
+    if keys.len() > tune::SORT_FEW_KEYS as usize {
+        let why = format!("{} keys are more than the {} of a launch", keys.len(), tune::SORT_FEW_KEYS);
+        return Err(KernelError::Shape { what: "keys", why });
+    }
+    for key in keys {
+        key.check()?;
+        expect_bytes("keys", "a key", &key.values.padded(), key.value_bytes(rows))?;
+    }
+    let layout = Layout::of(keys);
+    Ok(layout.parameter(&layout.descriptors(keys), None, keys.len()))
 }
 
 /// What all launches of one sort have in common.

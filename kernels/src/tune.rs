@@ -135,6 +135,16 @@ pub const TOP_TILES_PER_BLOCK: u32 = 8;
 /// Thread blocks of such a search at most: four for each multiprocessor of an H200.
 pub const TOP_MAX_BLOCKS: u32 = 528;
 
+/// Threads of a block that works on windows; where it scans, four rows each.
+pub const WINDOW_THREADS: u32 = 256;
+
+/// Rows of a window's state, and states of one a level up: a frame reads twice seven of a level at most, and all levels take 4.6
+/// bytes a row.
+pub const WINDOW_FANOUT: u32 = 8;
+
+/// Levels of such states for the most rows that a window takes.
+pub const WINDOW_LEVELS: u32 = 10;
+
 /// Threads of a block that decodes pages: eight warps, each with its own work.
 pub const PARQUET_THREADS: u32 = 256;
 

@@ -1,7 +1,7 @@
-//! The twenty queries of the sweeps: ten of TPC-H, and ten of our own over its tables.
+//! The queries of the sweeps: ten of TPC-H, and eleven of our own over its tables.
 //!
 //! ```text
-//!   aggregates  scalar · few groups · direct · hash · over another aggregate      rows  home as they come · sorted
+//!   aggregates  scalar · few groups · direct · hash · over another aggregate      rows  home as they come · sorted · windows
 //!   strings     as keys · computed · least and greatest                           joins      of up to six tables
 //! ```
 
@@ -16,7 +16,7 @@ pub struct Named {
 
 const TPCH: [&str; 10] = ["q01", "q06", "q03", "q05", "q10", "q12", "q14", "q15", "q18", "q19"];
 
-const OWN: [(&str, &str); 10] = [
+const OWN: [(&str, &str); 11] = [
     (
         "groups",
         "SELECT l_extendedprice, count(*), sum(l_quantity), min(l_shipdate) FROM lineitem GROUP BY l_extendedprice",
@@ -49,10 +49,15 @@ const OWN: [(&str, &str); 10] = [
         "SELECT upper(l_shipmode), substr(l_comment, 1, 2), count(*) FROM lineitem \
          WHERE l_comment LIKE '%e%' GROUP BY upper(l_shipmode), substr(l_comment, 1, 2)",
     ),
+    (
+        "window",
+        "SELECT l_orderkey, l_linenumber, rank() OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber) AS r, \
+         sum(l_quantity) OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber ROWS 3 PRECEDING) AS s FROM lineitem",
+    ),
     ("least_text", "SELECT l_shipmode, min(l_comment), max(l_shipinstruct) FROM lineitem GROUP BY l_shipmode"),
 ];
 
-/// All twenty.
+/// All of them.
 pub fn queries() -> Vec<Named> {
     let suite = Suite::named("tpch").expect("the suite travels inside the crate");
     let tpch = TPCH.iter().map(|name| {

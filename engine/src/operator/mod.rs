@@ -17,6 +17,7 @@ pub mod limit;
 pub mod project;
 pub mod sort;
 pub mod union;
+pub mod window;
 
 use std::sync::Arc;
 
@@ -36,5 +37,6 @@ pub fn registry() -> Operators {
         Arc::new(join::Join) as _,
         Arc::new(union::Union) as _,
         Arc::new(limit::Limit) as _,
+        Arc::new(window::Windows) as _,
     ])
 }

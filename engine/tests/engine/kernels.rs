@@ -71,6 +71,22 @@ const LAUNCHED_BY: &[(&[&str], &[&str], &str)] = &[
     ),
     (&["parquet_decompress_snappy"], DECODED, "SELECT sum(k), max(d) FROM snappy"),
     (&["parquet_decompress_lz4", "parquet_values_deltas"], DECODED, "SELECT sum(k), max(d) FROM deltas"),
+    (
+        &["window_heads", "window_rank"],
+        &[],
+        "SELECT id, rank() OVER (PARTITION BY k ORDER BY w) AS n FROM t ORDER BY id",
+    ),
+    (
+        &["window_valid", "window_take"],
+        &[],
+        "SELECT id, lag(i32) IGNORE NULLS OVER (PARTITION BY k ORDER BY id) AS n FROM t ORDER BY id",
+    ),
+    (
+        &["window_leaves", "window_nodes", "window_fold"],
+        &[],
+        "SELECT id, sum(k) OVER (ORDER BY id) AS n FROM t ORDER BY id",
+    ),
+    (&["window_identity"], &[], "SELECT count(*) OVER () AS n FROM t ORDER BY n"),
     (&["top_rows"], &["millpond.batch_rows = 3000"], "SELECT id, i64 FROM t ORDER BY i64, id LIMIT 10"),
 ];
 

@@ -14,9 +14,30 @@ use crate::tune;
 /// `struct SortKey` in keys.cuh.
 pub(super) const KEY_BYTES: usize = 64;
 /// Of `struct Keys`.
-pub(super) const PARAMETER_ALIGNMENT: usize = 16;
+pub(crate) const PARAMETER_ALIGNMENT: usize = 16;
 /// The keys that travel in [`Layout::parameter`].
 pub(super) const FEW_BYTES: usize = tune::SORT_FEW_KEYS as usize * KEY_BYTES;
+
+/// The number of `enum Kind` in keys.cuh.
+pub(crate) fn kind(physical: Physical) -> u32 {
+    match physical {
+        Physical::Bit => 0,
+        Physical::U8 => 1,
+        Physical::U16 => 2,
+        Physical::U32 => 3,
+        Physical::U64 => 4,
+        Physical::I8 => 5,
+        Physical::I16 => 6,
+        Physical::I32 => 7,
+        Physical::I64 => 8,
+        Physical::I128 => 9,
+        Physical::F32 => 10,
+        Physical::F64 => 11,
+        Physical::View => 12,
+        // Refused before a descriptor is made: offsets have no order of their own.
+        Physical::Text | Physical::LongText => u32::MAX,
+    }
+}
 
 /// One sort key.
 #[derive(Debug, Clone)]
@@ -45,23 +66,7 @@ impl SortKey {
 
     /// The number of `enum Kind` in keys.cuh.
     fn code(&self) -> u32 {
-        match self.physical {
-            Physical::Bit => 0,
-            Physical::U8 => 1,
-            Physical::U16 => 2,
-            Physical::U32 => 3,
-            Physical::U64 => 4,
-            Physical::I8 => 5,
-            Physical::I16 => 6,
-            Physical::I32 => 7,
-            Physical::I64 => 8,
-            Physical::I128 => 9,
-            Physical::F32 => 10,
-            Physical::F64 => 11,
-            Physical::View => 12,
-            // Refused before a descriptor is made: offsets have no order of their own.
-            Physical::Text | Physical::LongText => u32::MAX,
-        }
+        kind(self.physical)
     }
 
     /// Bytes of values that `rows` rows have.

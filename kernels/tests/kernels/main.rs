@@ -38,3 +38,4 @@ mod text_bench;
 mod text_keys;
 mod text_made;
 mod vectors;
+mod window;

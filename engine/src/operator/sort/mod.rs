@@ -269,7 +269,7 @@ fn judge(order: &LexOrdering, input: &[ColumnInfo], dictionaries: &mut Dictionar
 
 /// Refuses to sort more rows than the device can. Rows of a scan are counted beforehand; groups are not. A sort that keeps the first
 /// few rows takes any number.
-fn check_rows(
+pub(crate) fn check_rows(
     input: &Arc<dyn ExecutionPlan>,
     aggregated: bool,
     fetch: Option<usize>,

@@ -156,6 +156,28 @@ pub(crate) async fn order_rows(
     stream: &Stream,
 ) -> Result<(ExtentInput, Reservation), Failure> {
     let run = &segment.run;
+    let columns = sort_keys(segment, part, keys, stream).await?;
+    let sort = Sort::new(columns, part.rows_bound(), limit.map(|limit| limit as u64))?;
+    // What the sort itself needs goes before the columns are fetched; the order stays.
+    let (order, promise) = run.memory.take(sort.order_bytes(), &run.tags.sort, stream)?;
+    let scratch = match sort.scratch_bytes() {
+        0 => None,
+        bytes => Some(run.memory.take(bytes, &run.tags.sort, stream)?),
+    };
+    let scratch = scratch.as_ref().map(|(scratch, _)| scratch.as_view());
+    let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
+    let rows = part.as_extent()?.rows;
+    sort.run(&run.engine.images, &reached, &rows, order.as_view(), scratch, stream)?;
+    Ok((sort.order(order.as_view())?, promise))
+}
+
+/// The columns of `part` that `keys` name, as kernels compare them: strings by the rank of their codes.
+pub(crate) async fn sort_keys(
+    segment: &SegmentRun,
+    part: &Part,
+    keys: &[SortedBy],
+    stream: &Stream,
+) -> Result<Vec<sort::SortKey>, Failure> {
     let mut columns = Vec::with_capacity(keys.len());
     for key in keys {
         let column = &part.layout.columns[key.output];
@@ -177,18 +199,7 @@ pub(crate) async fn order_rows(
             ..sort::SortKey::new(&values, column.physical)
         });
     }
-    let sort = Sort::new(columns, part.rows_bound(), limit.map(|limit| limit as u64))?;
-    // What the sort itself needs goes before the columns are fetched; the order stays.
-    let (order, promise) = run.memory.take(sort.order_bytes(), &run.tags.sort, stream)?;
-    let scratch = match sort.scratch_bytes() {
-        0 => None,
-        bytes => Some(run.memory.take(bytes, &run.tags.sort, stream)?),
-    };
-    let scratch = scratch.as_ref().map(|(scratch, _)| scratch.as_view());
-    let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
-    let rows = part.as_extent()?.rows;
-    sort.run(&run.engine.images, &reached, &rows, order.as_view(), scratch, stream)?;
-    Ok((sort.order(order.as_view())?, promise))
+    Ok(columns)
 }
 
 /// Columns of `part` in its layout, their rows chosen by `order`; allocated as what waits if it `waits`.
@@ -197,6 +208,19 @@ pub(crate) fn fetch_rows(
     part: &Part,
     columns: std::ops::Range<usize>,
     order: &ExtentInput,
+    waits: bool,
+    stream: &Stream,
+) -> Result<Part, Failure> {
+    fetch_rows_beside(run, part, columns, order, &[], waits, stream)
+}
+
+/// The same beside columns of the types `more`, which somebody else writes.
+pub(crate) fn fetch_rows_beside(
+    run: &Run,
+    part: &Part,
+    columns: std::ops::Range<usize>,
+    order: &ExtentInput,
+    more: &[Ty],
     waits: bool,
     stream: &Stream,
 ) -> Result<Part, Failure> {
@@ -212,12 +236,13 @@ pub(crate) fn fetch_rows(
     let fetch = run.mover(mover, || fetching(&specs).map_err(|e| Failure::trouble(e.to_string())))?;
     let extents = std::slice::from_ref(order);
     let layout = fetch.output_layout(extents);
-    let (buffer, promise) = run.output(&layout, waits, stream)?;
+    let whole = layout.clone().beside(more);
+    let (buffer, promise) = run.output(&whole, waits, stream)?;
     let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
     let input = Input { extents, lookups: &tables, texts: &reached, ..Input::default() };
     fetch.materialise(input, &buffer, &layout, stream)?;
     run.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    Ok(Part::new(&buffer, layout, vec![]).promised(promise))
+    Ok(Part::new(&buffer, whole, vec![]).promised(promise))
 }
 
 /// Columns of these forms, by row numbers.

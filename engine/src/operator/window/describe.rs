@@ -1,0 +1,344 @@
+//! Window functions as data: what placement finds in DataFusion's nodes, and programs lower.
+//!
+//!   BoundedWindowAggExec: [sum(x), lag(y, 2)]   ──►   Function { calls, PARTITION BY, ORDER BY, frame }
+//!
+//! Asked    DataFusion tells neither whether a function skips NULLs nor whether it is reversed. Its evaluator, given a few rows, shows
+//!          both.
+//! Refused  what has no device form, with a reason.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use datafusion::arrow::array::{ArrayRef, Int64Array};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use datafusion::functions_window::all_default_window_functions;
+use datafusion::logical_expr::{PartitionEvaluator, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowUDF};
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::windows::{WindowExpr, WindowUDFExpr};
+use millpond_kernels::window::{Ranking, Units};
+
+use crate::expr::builtin::is_own_aggregate;
+use crate::reason::Reason;
+
+/// A row of a frame further from its end than this stays on the CPU.
+const MOST_NTH: i64 = 1 << 16;
+
+/// One window function.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// As DataFusion's plans print it: the name of its column.
+    pub name: String,
+    pub data_type: DataType,
+    pub call: Call,
+    pub partition: Vec<Arc<dyn PhysicalExpr>>,
+    /// Without keys of the partition, and each once.
+    pub order: Vec<PhysicalSortExpr>,
+    pub frame: FrameOf,
+}
+
+/// What a function does.
+#[derive(Debug, Clone)]
+pub enum Call {
+    Rank(Ranking),
+    Take { argument: Arc<dyn PhysicalExpr>, from: From, skips_nulls: bool, otherwise: ScalarValue },
+    Aggregate { function: Arc<AggregateFunctionExpr>, arguments: Vec<Arc<dyn PhysicalExpr>> },
+}
+
+/// Which row's value is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// So many rows further on in the partition.
+    Row(i64),
+    /// From the first row of the frame, which is 1, or from the last, which is -1.
+    Frame(i64),
+}
+
+/// A frame as SQL has it.
+#[derive(Debug, Clone)]
+pub struct FrameOf {
+    pub units: Units,
+    pub start: Edge,
+    pub end: Edge,
+}
+
+/// One end of a frame.
+#[derive(Debug, Clone)]
+pub enum Edge {
+    Unbounded,
+    Preceding(ScalarValue),
+    Current,
+    Following(ScalarValue),
+}
+
+impl Function {
+    /// What `expr` asks for.
+    ///
+    /// # Errors
+    /// Why it has no device form.
+    pub fn of(expr: &Arc<dyn WindowExpr>) -> Result<Function, Reason> {
+        let field = expr.field().map_err(|e| refused(expr.name(), e.strip_backtrace()))?;
+        let call = call(expr)?;
+        let mut order: Vec<PhysicalSortExpr> = Vec::new();
+        for key in expr.order_by() {
+            let known =
+                expr.partition_by().iter().any(|of| of == &key.expr) || order.iter().any(|of| of.expr.eq(&key.expr));
+            if !known {
+                order.push(key.clone());
+            }
+        }
+        Ok(Function {
+            name: expr.name().to_string(),
+            data_type: field.data_type().clone(),
+            call,
+            partition: expr.partition_by().to_vec(),
+            order,
+            frame: FrameOf::of(expr.get_window_frame(), expr.order_by().len()),
+        })
+    }
+
+    /// Its arguments.
+    pub fn arguments(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        match &self.call {
+            Call::Rank(_) => vec![],
+            Call::Take { argument, .. } => vec![Arc::clone(argument)],
+            Call::Aggregate { arguments, .. } => arguments.clone(),
+        }
+    }
+
+    /// Every expression over the input.
+    pub fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        let order = self.order.iter().map(|key| Arc::clone(&key.expr));
+        self.arguments().into_iter().chain(self.partition.iter().cloned()).chain(order).collect()
+    }
+
+    /// How many keys of `sort` tell its partitions apart, and how many its peers, if rows in that order are in its own.
+    pub fn keys_in(&self, sort: &[PhysicalSortExpr]) -> Option<(usize, usize)> {
+        let mut partition: Vec<&Arc<dyn PhysicalExpr>> = Vec::new();
+        for key in &self.partition {
+            if !partition.contains(&key) {
+                partition.push(key);
+            }
+        }
+        let parts = partition.len();
+        let leading = sort.get(..parts)?;
+        let peers = sort.get(parts..parts + self.order.len())?;
+        let fits = leading.iter().all(|key| partition.contains(&&key.expr)) && peers == self.order;
+        fits.then_some((parts, parts + self.order.len()))
+    }
+
+    /// An order in which it finds its rows: that of `found` where it serves.
+    pub fn sort(&self, found: &[PhysicalSortExpr]) -> Vec<PhysicalSortExpr> {
+        if let Some((_, peers)) = self.keys_in(found) {
+            return found[..peers].to_vec();
+        }
+        let mut sort: Vec<PhysicalSortExpr> = Vec::new();
+        for key in &self.partition {
+            if !sort.iter().any(|of| of.expr.eq(key)) {
+                let options = datafusion::arrow::compute::SortOptions { descending: false, nulls_first: false };
+                sort.push(PhysicalSortExpr { expr: Arc::clone(key), options });
+            }
+        }
+        sort.extend(self.order.iter().cloned());
+        sort
+    }
+}
+
+impl FrameOf {
+    fn of(frame: &WindowFrame, order_keys: usize) -> FrameOf {
+        let edge = |bound: &WindowFrameBound| match bound {
+            WindowFrameBound::CurrentRow => Edge::Current,
+            WindowFrameBound::Preceding(by) | WindowFrameBound::Following(by) if by.is_null() => Edge::Unbounded,
+            WindowFrameBound::Preceding(by) => Edge::Preceding(by.clone()),
+            WindowFrameBound::Following(by) => Edge::Following(by.clone()),
+        };
+        let units = match frame.units {
+            WindowFrameUnits::Rows => Units::Rows,
+            WindowFrameUnits::Groups => Units::Groups,
+            WindowFrameUnits::Range => Units::Range,
+        };
+        let (start, end) = (edge(&frame.start_bound), edge(&frame.end_bound));
+        // Without an order all rows of a partition are peers.
+        match (units, order_keys) {
+            (Units::Range, 0) => FrameOf { units, start: Edge::Unbounded, end: Edge::Unbounded },
+            _ => FrameOf { units, start, end },
+        }
+    }
+}
+
+pub(super) fn refused(function: &str, why: impl Into<String>) -> Reason {
+    Reason::ExprUnsupported { expr: function.to_string(), why: why.into() }
+}
+
+fn call(expr: &Arc<dyn WindowExpr>) -> Result<Call, Reason> {
+    let any = expr.as_any();
+    if let Some(standard) = any.downcast_ref::<StandardWindowExpr>() {
+        let function = standard.get_standard_func_expr();
+        return match function.as_any().downcast_ref::<WindowUDFExpr>() {
+            Some(function) if is_own(function.fun()) => of_rows(expr, function),
+            _ => Err(refused(expr.name(), "it is a window function of the session's own, not DataFusion's")),
+        };
+    }
+    let function = if let Some(plain) = any.downcast_ref::<PlainAggregateWindowExpr>() {
+        plain.get_aggregate_expr()
+    } else if let Some(sliding) = any.downcast_ref::<SlidingAggregateWindowExpr>() {
+        sliding.get_aggregate_expr()
+    } else {
+        return Err(refused(expr.name(), "it is no window function of DataFusion's"));
+    };
+    if !is_own_aggregate(function.fun()) {
+        return Err(refused(expr.name(), "it is a function of the session's own, not DataFusion's"));
+    }
+    // DataFusion shows the filter of a window in its debug text alone.
+    if !format!("{expr:?}").trim_end_matches([' ', '}']).ends_with("filter: None") {
+        return Err(refused(expr.name(), "FILTER of a window is not shown to the device"));
+    }
+    if function.is_distinct() {
+        return Err(refused(expr.name(), "DISTINCT in a window is not lowered"));
+    }
+    Ok(Call::Aggregate { function: Arc::new(function.clone()), arguments: function.expressions() })
+}
+
+/// True unless another function has taken the name of one of DataFusion's.
+fn is_own(function: &WindowUDF) -> bool {
+    static KNOWN: LazyLock<HashMap<String, TypeId>> = LazyLock::new(|| {
+        all_default_window_functions().iter().map(|known| (known.name().to_string(), body(known))).collect()
+    });
+    KNOWN.get(function.name()).is_some_and(|known| *known == body(function))
+}
+
+fn body(function: &WindowUDF) -> TypeId {
+    let body: &dyn Any = function.inner().as_ref();
+    body.type_id()
+}
+
+/// A function of the order of rows.
+fn of_rows(expr: &Arc<dyn WindowExpr>, function: &WindowUDFExpr) -> Result<Call, Reason> {
+    let name = function.fun().name();
+    let arguments = function.args();
+    let other = || refused(expr.name(), format!("{name} is not lowered"));
+    let evaluator = || {
+        let made =
+            expr.as_any().downcast_ref::<StandardWindowExpr>().map(|e| e.get_standard_func_expr().create_evaluator());
+        made.ok_or_else(other)?.map_err(|e| refused(expr.name(), e.strip_backtrace()))
+    };
+    let ranking = match name {
+        "row_number" => Ranking::RowNumber,
+        "rank" => Ranking::Rank,
+        "dense_rank" => Ranking::DenseRank,
+        "percent_rank" => Ranking::PercentRank,
+        "cume_dist" => Ranking::CumeDist,
+        "ntile" => Ranking::Ntile(literal(arguments.first()).and_then(unsigned).filter(|n| *n > 0).ok_or_else(other)?),
+        "lag" | "lead" => {
+            let argument = expr.expressions().into_iter().next().ok_or_else(other)?;
+            let by = match arguments.get(1) {
+                None => 1,
+                given => literal(given).and_then(signed).ok_or_else(other)?,
+            };
+            return shift(expr, evaluator()?.as_ref(), argument, by, arguments.get(2));
+        }
+        "first_value" | "last_value" | "nth_value" => {
+            let argument = arguments.first().cloned().ok_or_else(other)?;
+            let number = match name {
+                "first_value" => 1,
+                "last_value" => -1,
+                _ => literal(arguments.get(1)).and_then(signed).ok_or_else(other)?,
+            };
+            return nth(expr, &evaluator, argument, number);
+        }
+        _ => return Err(other()),
+    };
+    Ok(Call::Rank(ranking))
+}
+
+/// LAG and LEAD. Where their evaluator would look tells the direction, and whether NULLs count.
+fn shift(
+    expr: &Arc<dyn WindowExpr>,
+    evaluator: &dyn PartitionEvaluator,
+    argument: Arc<dyn PhysicalExpr>,
+    by: i64,
+    otherwise: Option<&Arc<dyn PhysicalExpr>>,
+) -> Result<Call, Reason> {
+    let (row, rows) = (1usize << 40, 1usize << 41);
+    let by = i64::try_from(by.unsigned_abs()).ok().filter(|by| (*by as usize) < row);
+    let by = by.ok_or_else(|| refused(expr.name(), "it looks too far"))?;
+    let seen = evaluator.get_range(row, rows).map_err(|e| refused(expr.name(), e.strip_backtrace()))?;
+    let lags = evaluator.is_causal();
+    let skips_nulls = by != 0 && if lags { seen.start == 0 } else { seen.end == rows };
+    if by == 0 && otherwise.is_some() {
+        return Err(refused(expr.name(), "it looks at its own row, and may put something in the place of NULL"));
+    }
+    if skips_nulls && !lags && by > 1 {
+        return Err(refused(
+            expr.name(),
+            "DataFusion loses count where it skips NULLs ahead by more than one, and the device does not",
+        ));
+    }
+    let null = || ScalarValue::try_from(&DataType::Null);
+    let otherwise = match otherwise {
+        None => null(),
+        Some(value) => match literal(Some(value)) {
+            Some(value) if value.is_null() => null(),
+            Some(value) => expr.field().and_then(|field| value.cast_to(field.data_type())),
+            None => return Err(refused(expr.name(), "what it gives where there is no row is no literal")),
+        },
+    };
+    let otherwise = otherwise.map_err(|e| refused(expr.name(), e.strip_backtrace()))?;
+    Ok(Call::Take { argument, from: From::Row(if lags { -by } else { by }), skips_nulls, otherwise })
+}
+
+/// FIRST_VALUE, LAST_VALUE and NTH_VALUE. What their evaluator makes of a few rows tells from which end it counts, and whether NULLs
+/// count.
+fn nth(
+    expr: &Arc<dyn WindowExpr>,
+    evaluator: &dyn Fn() -> Result<Box<dyn PartitionEvaluator>, Reason>,
+    argument: Arc<dyn PhysicalExpr>,
+    number: i64,
+) -> Result<Call, Reason> {
+    let far = i64::try_from(number.unsigned_abs()).ok().filter(|far| *far <= MOST_NTH);
+    let far = far.ok_or_else(|| refused(expr.name(), "it looks too far"))?;
+    let evaluate = |values: Vec<Option<i64>>| {
+        let rows = values.len();
+        let array: ArrayRef = Arc::new(Int64Array::from(values));
+        let value =
+            evaluator()?.evaluate(&[array], &(0..rows)).map_err(|e| refused(expr.name(), e.strip_backtrace()))?;
+        match value {
+            ScalarValue::Int64(value) => Ok(value),
+            _ => Err(refused(expr.name(), "it changes the type of its argument")),
+        }
+    };
+    let rows: Vec<Option<i64>> = (0..=far).map(Some).collect();
+    let from_start = match evaluate(rows.clone())? {
+        _ if far == 0 => return Err(refused(expr.name(), "there is no row 0")),
+        Some(value) if value == far - 1 => true,
+        Some(1) => false,
+        _ => return Err(refused(expr.name(), "its evaluator says something else")),
+    };
+    let mut with_null = rows;
+    let last = with_null.len() - 1;
+    with_null[if from_start { 0 } else { last }] = None;
+    let found = evaluate(with_null)?;
+    let skips_nulls = found == Some(if from_start { far } else { 0 });
+    let from = From::Frame(if from_start { far } else { -far });
+    Ok(Call::Take { argument, from, skips_nulls, otherwise: ScalarValue::Null })
+}
+
+fn literal(expr: Option<&Arc<dyn PhysicalExpr>>) -> Option<&ScalarValue> {
+    expr?.downcast_ref::<Literal>().map(Literal::value)
+}
+
+/// An integer literal.
+fn signed(value: &ScalarValue) -> Option<i64> {
+    match value.cast_to(&DataType::Int64) {
+        Ok(ScalarValue::Int64(number)) if value.data_type().is_integer() => number,
+        _ => None,
+    }
+}
+
+fn unsigned(value: &ScalarValue) -> Option<u64> {
+    signed(value).and_then(|value| u64::try_from(value).ok())
+}

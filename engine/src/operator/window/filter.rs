@@ -1,0 +1,101 @@
+//! FILTER of a window function, as a part of its argument.
+//!
+//!   sum(x) FILTER (WHERE p) OVER w   ──►   sum(CASE WHEN p THEN x END) OVER w AS "sum(x) FILTER (WHERE p) …"
+//!
+//! Why    DataFusion's physical window functions do not show their filter to others.
+//! Which  DataFusion's own that pass over NULL, of a column or a literal: nothing is computed that was not computed before, so that
+//!        errors stay what they were. Others keep their filter, and stay on the CPU.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::WindowFunction;
+use datafusion::logical_expr::{Expr, LogicalPlan, Window, WindowFunctionDefinition, when};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+use crate::expr::builtin::is_own_aggregate;
+use crate::options::MillpondOptions;
+
+/// Puts filters of windows into arguments.
+#[derive(Debug)]
+pub(crate) struct FilterInArgument;
+
+impl OptimizerRule for FilterInArgument {
+    fn name(&self) -> &str {
+        "millpond_filter_in_window_argument"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let options = config.options();
+        let enabled = options.extensions.get::<MillpondOptions>().is_some_and(|options| options.enabled);
+        let LogicalPlan::Window(window) = plan else { return Ok(Transformed::no(plan)) };
+        if !enabled || !window.window_expr.iter().any(|expr| filtered(expr).is_some()) {
+            return Ok(Transformed::no(LogicalPlan::Window(window)));
+        }
+        let Window { input, window_expr, schema, .. } = window;
+        let window_expr = window_expr.into_iter().map(without_filter).collect::<Result<Vec<_>>>()?;
+        Ok(Transformed::yes(LogicalPlan::Window(Window { input, window_expr, schema })))
+    }
+}
+
+/// The function of a window expression whose filter may go into its argument.
+fn filtered(expr: &Expr) -> Option<&WindowFunction> {
+    let expr = match expr {
+        Expr::Alias(alias) => alias.expr.as_ref(),
+        expr => expr,
+    };
+    let Expr::WindowFunction(function) = expr else { return None };
+    let WindowFunctionDefinition::AggregateUDF(aggregate) = &function.fun else { return None };
+    let passes_over_null = matches!(
+        aggregate.name(),
+        "count"
+            | "sum"
+            | "avg"
+            | "min"
+            | "max"
+            | "bool_and"
+            | "bool_or"
+            | "bit_and"
+            | "bit_or"
+            | "bit_xor"
+            | "var"
+            | "var_pop"
+            | "stddev"
+            | "stddev_pop"
+    );
+    let params = &function.params;
+    let fits = passes_over_null && is_own_aggregate(aggregate) && !params.distinct && params.filter.is_some();
+    let plain = matches!(params.args.as_slice(), [argument] if is_plain(argument));
+    (fits && plain).then_some(function.as_ref())
+}
+
+/// True for columns and literals, cast or not.
+fn is_plain(expr: &Expr) -> bool {
+    let other = |part: &Expr| Ok(!matches!(part, Expr::Column(_) | Expr::Literal(..) | Expr::Cast(_) | Expr::Alias(_)));
+    expr.exists(other).is_ok_and(|other| !other)
+}
+
+/// The same under its name, with the filter in its argument.
+fn without_filter(expr: Expr) -> Result<Expr> {
+    let Some(function) = filtered(&expr) else { return Ok(expr) };
+    let mut function = function.clone();
+    let (Some(filter), Some(argument)) = (function.params.filter.take(), function.params.args.pop()) else {
+        return Ok(expr);
+    };
+    function.params.args = vec![when(*filter, argument).end()?];
+    let name = match &expr {
+        Expr::Alias(alias) => alias.name.clone(),
+        expr => expr.schema_name().to_string(),
+    };
+    Ok(Expr::WindowFunction(Box::new(function)).alias(name))
+}
+
+/// For a session with a device.
+pub(crate) fn rule() -> Arc<dyn OptimizerRule + Send + Sync> {
+    Arc::new(FilterInArgument)
+}

@@ -1,0 +1,417 @@
+//! Window functions in the kernels' language: dense columns, then arguments, then the keys that sort; and what the run makes of them.
+//!
+//!   written    [ columns of the input │ arguments │ keys ]
+//!   given      [ columns of the input │ a column for each function ]
+//!
+//! Strings    that are codes compare by rank, in keys as in MIN and MAX. Texts without a dictionary are sorted and taken; of their MIN
+//!            and MAX there is none here.
+//! Distances  of RANGE frames are integers in the unit of the key, or floats.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, IntervalDayTime, IntervalMonthDayNano, TimeUnit};
+use datafusion::common::ScalarValue;
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use millpond_kernels::codegen::ir::{NodeId, Physical, Range, Repr, Ty};
+use millpond_kernels::window::{Bound, MAX_KEYS, Operation, Ranking, Units};
+
+use crate::column::{ColumnInfo, DictionaryId, Form, number_repr};
+use crate::expr::{Lowering, Scope, Value};
+use crate::operator::sort::lower::SortedBy;
+use crate::operator::window::describe::{Call, Edge, FrameOf, From, Function, refused};
+use crate::operator::window::run::WindowRun;
+use crate::program::contract::{Sink, SinkRun};
+use crate::program::lower::{LoweredSink, SegmentLowering};
+use crate::reason::Reason;
+
+/// Digits of a decimal whose average may be taken: the sum of all rows that a window takes, scaled, stays within 128 bits.
+const MOST_AVERAGED_DIGITS: u8 = 24;
+
+/// Rows with a column for each function, in an order that all of them share.
+#[derive(Debug, Clone)]
+pub(crate) struct WindowSink {
+    pub sort: Vec<PhysicalSortExpr>,
+    pub functions: Arc<Vec<Function>>,
+}
+
+/// What a window's run must know.
+#[derive(Debug, Clone)]
+pub(crate) struct LoweredWindow {
+    /// So many columns are put in order: those of the input, and arguments.
+    pub ordered: usize,
+    /// Of these so many are the input's.
+    pub inputs: usize,
+    pub sort: Vec<SortedBy>,
+    pub functions: Vec<LoweredFunction>,
+}
+
+/// One function, and its result's type.
+#[derive(Debug, Clone)]
+pub(crate) struct LoweredFunction {
+    /// So many keys tell partitions apart, and so many peers.
+    pub partition: usize,
+    pub peers: usize,
+    pub work: Work,
+    pub ty: Ty,
+}
+
+/// What is computed; columns are numbers among those that are put in order.
+#[derive(Debug, Clone)]
+pub(crate) enum Work {
+    Rank(Ranking),
+    Take { column: usize, from: From, frame: LoweredFrame, skips_nulls: bool, otherwise: Option<u128> },
+    Fold { column: Option<usize>, dictionary: Option<DictionaryId>, operation: Operation, frame: LoweredFrame },
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct LoweredFrame {
+    pub units: Units,
+    pub start: Bound,
+    pub end: Bound,
+    /// Of distances: the key's column, and whether it descends.
+    pub key: Option<(usize, bool)>,
+}
+
+impl Sink for WindowSink {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
+        let (nodes, mut outputs) = segment.outputs()?;
+        let (lowering, scope) = segment.expressions();
+        let (window, nodes, columns) = lower(lowering, scope, nodes, &self.sort, &self.functions)?;
+        outputs.extend(columns);
+        Ok(LoweredSink { details: Arc::new(window), ..LoweredSink::new(segment.write(nodes), outputs) })
+    }
+
+    fn begin(&self) -> Box<dyn SinkRun> {
+        Box::new(WindowRun)
+    }
+
+    fn sorts(&self) -> bool {
+        true
+    }
+}
+
+/// Lowers `functions` beside the columns that `nodes` are; gives what is written, and the functions' columns.
+pub(crate) fn lower(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    nodes: Vec<NodeId>,
+    sort: &[PhysicalSortExpr],
+    functions: &[Function],
+) -> Result<(LoweredWindow, Vec<NodeId>, Vec<ColumnInfo>), Reason> {
+    if sort.len() > MAX_KEYS {
+        let node = format!("a window with {} keys", sort.len());
+        return Err(Reason::NodeUnsupported { node });
+    }
+    let inputs = nodes.len();
+    let mut columns = Columns { lowering, scope, nodes };
+    let (mut lowered, mut outputs) = (Vec::new(), Vec::new());
+    for function in functions {
+        let (work, form) = columns.work(function)?;
+        let (partition, peers) =
+            function.keys_in(sort).ok_or_else(|| refused(&function.name, "its order is not that of the others"))?;
+        let ty = match form {
+            Form::Plain(ty) | Form::Codes(ty, _) => ty,
+            Form::Unsupported(reason) => return Err(reason),
+        };
+        lowered.push(LoweredFunction { partition, peers, work, ty });
+        outputs.push(ColumnInfo::new(function.name.clone(), function.data_type.clone(), form));
+    }
+    let ordered = columns.nodes.len();
+    let mut keys = Vec::new();
+    for key in sort {
+        let (output, value) = columns.add(&key.expr)?;
+        let (descending, nulls_first) = (key.options.descending, key.options.nulls_first);
+        keys.push(SortedBy { output, dictionary: value.dictionary, descending, nulls_first });
+    }
+    let window = LoweredWindow { ordered, inputs, sort: keys, functions: lowered };
+    Ok((window, columns.nodes, outputs))
+}
+
+/// The columns that are written, as far as they were asked for.
+struct Columns<'a, 'd> {
+    lowering: &'a mut Lowering<'d>,
+    scope: &'a Scope,
+    nodes: Vec<NodeId>,
+}
+
+impl Columns<'_, '_> {
+    /// The column of an expression; one that is there already is not written twice.
+    fn add(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<(usize, Value), Reason> {
+        let value = self.lowering.lower(expr, self.scope)?;
+        let known = self.nodes.iter().position(|node| *node == value.node);
+        let column = known.unwrap_or_else(|| {
+            self.nodes.push(value.node);
+            self.nodes.len() - 1
+        });
+        Ok((column, value))
+    }
+
+    fn ty(&self, value: &Value) -> Ty {
+        self.lowering.graph.ty(value.node)
+    }
+
+    /// What a function does, and the form of its result.
+    fn work(&mut self, function: &Function) -> Result<(Work, Form), Reason> {
+        match &function.call {
+            Call::Rank(ranking) => {
+                let ty = match ranking {
+                    Ranking::PercentRank | Ranking::CumeDist => Ty::new(Repr::F64),
+                    _ => Ty::new(Repr::U64).within(0, 1 << 31),
+                };
+                Ok((Work::Rank(*ranking), Form::Plain(ty)))
+            }
+            Call::Take { argument, from, skips_nulls, otherwise } => {
+                let (column, value) = self.add(argument)?;
+                let frame = match from {
+                    From::Row(_) => LoweredFrame::whole(),
+                    From::Frame(_) => self.frame(function)?,
+                };
+                let mut ty = self.ty(&value).nullable(true);
+                let otherwise = match otherwise.is_null() {
+                    true => None,
+                    false => {
+                        let plain = value.dictionary.is_none() && number_repr(&function.data_type) == Some(ty.repr);
+                        let bits = bits(otherwise).filter(|_| plain);
+                        let with = bits.and_then(|bits| with_value(ty, bits).map(|with| (bits, with)));
+                        let why = "of what it gives where there is no row the type is not lowered";
+                        let (bits, with) = with.ok_or_else(|| refused(&function.name, why))?;
+                        ty = with;
+                        Some(bits)
+                    }
+                };
+                let form = match value.dictionary {
+                    Some(id) => Form::Codes(ty, id),
+                    None => Form::Plain(ty),
+                };
+                Ok((Work::Take { column, from: *from, frame, skips_nulls: *skips_nulls, otherwise }, form))
+            }
+            Call::Aggregate { function: aggregate, arguments } => {
+                let frame = self.frame(function)?;
+                let name = aggregate.fun().name();
+                if name == "count" {
+                    return self.count(function, arguments, frame);
+                }
+                let [argument] = arguments.as_slice() else {
+                    return Err(refused(
+                        &function.name,
+                        format!("{name} of several arguments is not lowered in a window"),
+                    ));
+                };
+                let (column, value) = self.add(argument)?;
+                let ty = self.ty(&value);
+                let (operation, form) = operation(function, name, &value, ty)?;
+                let dictionary = value.dictionary;
+                Ok((Work::Fold { column: Some(column), dictionary, operation, frame }, form))
+            }
+        }
+    }
+
+    /// COUNT, of rows or of those where the argument is valid.
+    fn count(
+        &mut self,
+        function: &Function,
+        arguments: &[Arc<dyn PhysicalExpr>],
+        frame: LoweredFrame,
+    ) -> Result<(Work, Form), Reason> {
+        let form = Form::Plain(Ty::new(Repr::I64).within(0, 1 << 31));
+        let literal = |e: &Arc<dyn PhysicalExpr>| {
+            e.downcast_ref::<datafusion::physical_expr::expressions::Literal>().is_some_and(|l| !l.value().is_null())
+        };
+        let column = match arguments {
+            [] => None,
+            [one] if literal(one) => None,
+            [one] => {
+                let value = self.lowering.lower(one, self.scope)?;
+                if self.ty(&value).nullable { Some(self.add(one)?.0) } else { None }
+            }
+            _ => return Err(refused(&function.name, "count of several arguments is not lowered in a window")),
+        };
+        Ok((Work::Fold { column, dictionary: None, operation: Operation::Count, frame }, form))
+    }
+
+    /// The frame of a function.
+    fn frame(&mut self, function: &Function) -> Result<LoweredFrame, Reason> {
+        let FrameOf { units, start, end } = &function.frame;
+        let by_distance = |edge: &Edge| matches!(edge, Edge::Preceding(_) | Edge::Following(_));
+        let mut distances = None;
+        if *units == Units::Range && (by_distance(start) || by_distance(end)) {
+            let [key] = function.order.as_slice() else {
+                return Err(refused(
+                    &function.name,
+                    "a distance in RANGE needs one key that is no key of the partition",
+                ));
+            };
+            let (column, value) = self.add(&key.expr)?;
+            distances = Some((column, key.options.descending, value));
+        }
+        let bound = |edge: &Edge| {
+            let number = |by: &ScalarValue| match &distances {
+                Some((_, _, value)) => distance(by, value, self.lowering.graph.ty(value.node)),
+                None => match by {
+                    ScalarValue::UInt64(Some(rows)) => Some(*rows),
+                    _ => None,
+                },
+            };
+            let why =
+                |by: &ScalarValue| refused(&function.name, format!("a frame of {by} in its order is not lowered"));
+            Ok(match edge {
+                Edge::Unbounded => Bound::Unbounded,
+                Edge::Current => Bound::Current,
+                Edge::Preceding(by) => Bound::Preceding(number(by).ok_or_else(|| why(by))?),
+                Edge::Following(by) => Bound::Following(number(by).ok_or_else(|| why(by))?),
+            })
+        };
+        let (start, end) = (bound(start)?, bound(end)?);
+        Ok(LoweredFrame {
+            units: *units,
+            start,
+            end,
+            key: distances.map(|(column, descending, _)| (column, descending)),
+        })
+    }
+}
+
+impl LoweredFrame {
+    /// The whole partition.
+    fn whole() -> Self {
+        Self { units: Units::Rows, start: Bound::Unbounded, end: Bound::Unbounded, key: None }
+    }
+}
+
+/// What an aggregate of one argument does, and the form of its result.
+fn operation(function: &Function, name: &str, value: &Value, ty: Ty) -> Result<(Operation, Form), Reason> {
+    let repr = ty.repr;
+    let other = || refused(&function.name, format!("{name} of {} is not lowered in a window", value.data_type));
+    if value.dictionary.is_some() || repr == Repr::Text {
+        let operation = match name {
+            "min" => Operation::Min,
+            "max" => Operation::Max,
+            _ => return Err(other()),
+        };
+        let id =
+            value.dictionary.ok_or_else(|| refused(&function.name, "texts without a dictionary have no order here"))?;
+        return Ok((operation, Form::Codes(ty.nullable(true), id)));
+    }
+    let plain = |repr: Repr| Form::Plain(Ty::new(repr).nullable(true));
+    let same = Form::Plain(ty.nullable(true));
+    let integers = repr.is_integer() && number_repr(&value.data_type).is_some();
+    Ok(match name {
+        "min" | "bool_and" if repr == Repr::Bool => (Operation::Min, same),
+        "max" | "bool_or" if repr == Repr::Bool => (Operation::Max, same),
+        "min" if number_repr(&value.data_type).is_some() => (Operation::Min, same),
+        "max" if number_repr(&value.data_type).is_some() => (Operation::Max, same),
+        "bit_and" if integers => (Operation::BitAnd, plain(repr)),
+        "bit_or" if integers => (Operation::BitOr, plain(repr)),
+        "bit_xor" if integers => (Operation::BitXor, plain(repr)),
+        "sum" => match (&function.data_type, &value.data_type) {
+            (DataType::Int64, _) if integers && repr.is_signed() && repr != Repr::I128 => {
+                (Operation::Sum, plain(Repr::I64))
+            }
+            (DataType::UInt64, _) if integers && !repr.is_signed() => (Operation::Sum, plain(Repr::U64)),
+            (DataType::Float64, _) if repr.is_float() => (Operation::SumFloats, plain(Repr::F64)),
+            (DataType::Decimal128(_, s), DataType::Decimal128(_, of)) if s == of => (Operation::Sum, plain(Repr::I128)),
+            (DataType::Decimal64(_, s), DataType::Decimal64(_, of)) if s == of => (Operation::Sum, plain(Repr::I64)),
+            (DataType::Decimal32(_, s), DataType::Decimal32(_, of)) if s == of => (Operation::Sum, plain(Repr::I32)),
+            _ => return Err(other()),
+        },
+        "avg" => match (&function.data_type, &value.data_type) {
+            (DataType::Float64, _) if repr.is_float() => (Operation::Mean, plain(Repr::F64)),
+            (DataType::Decimal128(_, to), DataType::Decimal128(digits, of))
+                if *digits <= MOST_AVERAGED_DIGITS && (0..=8).contains(&(to - of)) =>
+            {
+                (Operation::DecimalMean(10u64.pow((to - of) as u32)), plain(Repr::I128))
+            }
+            _ => return Err(other()),
+        },
+        "var" | "var_pop" | "stddev" | "stddev_pop" if repr.is_float() => {
+            let off = u64::from(matches!(name, "var" | "stddev"));
+            let operation = if name.starts_with("var") { Operation::Variance(off) } else { Operation::Deviation(off) };
+            (operation, plain(Repr::F64))
+        }
+        _ => return Err(other()),
+    })
+}
+
+/// A distance from a key, in the key's unit; `None` where there is no form for it.
+fn distance(by: &ScalarValue, key: &Value, ty: Ty) -> Option<u64> {
+    const DAY: i64 = 86_400_000;
+    let positive = |by: i64| u64::try_from(by).ok();
+    match (by, &key.data_type) {
+        (ScalarValue::Float64(Some(by)), DataType::Float64) if *by >= 0.0 => Some(by.to_bits()),
+        (ScalarValue::Float32(Some(by)), DataType::Float32) if *by >= 0.0 => Some(by.to_bits().into()),
+        (by, data_type) if data_type.is_integer() && by.data_type() == *data_type && ty.repr.is_integer() => {
+            if number_repr(data_type) != Some(ty.repr) {
+                return None;
+            }
+            match by.cast_to(&DataType::UInt64) {
+                Ok(ScalarValue::UInt64(by)) => by,
+                _ => None,
+            }
+        }
+        (ScalarValue::IntervalMonthDayNano(Some(IntervalMonthDayNano { months: 0, days, nanoseconds })), to) => {
+            let (days, nanoseconds) = (i64::from(*days), *nanoseconds);
+            match to {
+                DataType::Date32 if nanoseconds == 0 => positive(days),
+                DataType::Timestamp(unit, None) => {
+                    let unit = nanoseconds_of(*unit);
+                    let whole = days.checked_mul(DAY * 1_000_000)?.checked_add(nanoseconds)?;
+                    (whole % unit == 0).then(|| positive(whole / unit)).flatten()
+                }
+                _ => None,
+            }
+        }
+        (ScalarValue::IntervalDayTime(Some(IntervalDayTime { days, milliseconds })), to) => match to {
+            DataType::Date32 if *milliseconds == 0 => positive((*days).into()),
+            DataType::Timestamp(unit, None) => {
+                let whole = (i64::from(*days) * DAY + i64::from(*milliseconds)).checked_mul(1_000_000)?;
+                let unit = nanoseconds_of(*unit);
+                (whole % unit == 0).then(|| positive(whole / unit)).flatten()
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A type with room for one more value; `None` where its values would lie otherwise.
+fn with_value(ty: Ty, bits: u128) -> Option<Ty> {
+    let one = Range { low: bits as i128, high: bits as i128 };
+    let mut with = Ty::new(ty.repr).nullable(true);
+    if let Some(range) = ty.range.map(|range| range.union(one)) {
+        with = with.within(range.low, range.high);
+    }
+    (Physical::of(with) == Physical::of(ty)).then_some(with)
+}
+
+fn nanoseconds_of(unit: TimeUnit) -> i64 {
+    match unit {
+        TimeUnit::Second => 1_000_000_000,
+        TimeUnit::Millisecond => 1_000_000,
+        TimeUnit::Microsecond => 1000,
+        TimeUnit::Nanosecond => 1,
+    }
+}
+
+/// A literal as it lies in a column.
+fn bits(value: &ScalarValue) -> Option<u128> {
+    Some(match value {
+        ScalarValue::Boolean(Some(v)) => u128::from(*v),
+        ScalarValue::Int8(Some(v)) => *v as u128,
+        ScalarValue::Int16(Some(v)) => *v as u128,
+        ScalarValue::Int32(Some(v)) | ScalarValue::Date32(Some(v)) => *v as u128,
+        ScalarValue::Int64(Some(v))
+        | ScalarValue::Date64(Some(v))
+        | ScalarValue::TimestampSecond(Some(v), _)
+        | ScalarValue::TimestampMillisecond(Some(v), _)
+        | ScalarValue::TimestampMicrosecond(Some(v), _)
+        | ScalarValue::TimestampNanosecond(Some(v), _) => *v as u128,
+        ScalarValue::UInt8(Some(v)) => (*v).into(),
+        ScalarValue::UInt16(Some(v)) => (*v).into(),
+        ScalarValue::UInt32(Some(v)) => (*v).into(),
+        ScalarValue::UInt64(Some(v)) => (*v).into(),
+        ScalarValue::Float32(Some(v)) => v.to_bits().into(),
+        ScalarValue::Float64(Some(v)) => v.to_bits().into(),
+        ScalarValue::Decimal128(Some(v), ..) => *v as u128,
+        _ => return None,
+    })
+}

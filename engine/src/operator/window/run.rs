@@ -1,0 +1,226 @@
+//! Runs windows: rows in order, where partitions and peers begin, then a column for each function.
+//!
+//!   parts ─ together ─► sort row numbers ─► fetch [ input │ arguments ] ──► heads ──► rank, take, fold ─► [ input │ results ]
+//!
+//! Memory   the parts once more as one, once more in order beside the results, 16 bytes a row for each pair of partition and order,
+//!          and 4.6 bytes a row for the states of an aggregate while it is computed.
+//! Waits    never: the number of rows stays on the device.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use millpond_kernels::codegen::ir::{Repr, Ty};
+use millpond_kernels::layout::OutputColumn;
+use millpond_kernels::pipeline::ExtentInput;
+use millpond_kernels::window::{
+    self, Argument, Column, Folding, Frame, FrameKey, Out, Positions, Taken, Window, counted_bytes, identity_bytes,
+    positions_bytes, scratch_bytes, tree_bytes,
+};
+use millpond_memory::{DeviceBuffer, DeviceView, Reservation, Stream};
+
+use crate::error::EngineError;
+use crate::expr::{Lookup, LookupKind};
+use crate::operator::sort::run::{fetch_rows_beside, order_rows, sort_keys};
+use crate::operator::window::describe::From;
+use crate::operator::window::lower::{LoweredFrame, LoweredFunction, LoweredWindow, Work};
+use crate::program::contract::SinkRun;
+use crate::program::extents::{Extent, SegmentRun};
+use crate::program::failure::Failure;
+use crate::program::given::Given;
+use crate::program::part::{Kept, Part};
+
+/// The rows of a window: parts of them, until all are there.
+pub(crate) struct WindowRun;
+
+impl SinkRun for WindowRun {
+    fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        extent.keep_rows().boxed()
+    }
+
+    fn finish<'a>(
+        &'a self,
+        segment: &'a SegmentRun,
+        mut parts: Vec<Kept>,
+        stream: &'a Stream,
+    ) -> BoxFuture<'a, Result<Given, Failure>> {
+        async move {
+            if !parts.is_empty() {
+                let prepared = segment.prepared(0)?;
+                let lowered = prepared.lowered.details::<LoweredWindow>();
+                let lowered = lowered.ok_or_else(|| EngineError::internal("a window is lowered as one"))?;
+                let part = segment.run.together(parts, stream)?;
+                parts = match part.rows_bound() {
+                    0 => vec![],
+                    _ => vec![Kept::staying(Windows { segment, lowered, stream }.over(part).await?)],
+                };
+            }
+            segment.given(parts)
+        }
+        .boxed()
+    }
+}
+
+/// Memory of a run, and what was promised for it.
+type Held = (DeviceBuffer, Reservation);
+
+/// The functions of one segment.
+struct Windows<'a> {
+    segment: &'a SegmentRun,
+    lowered: &'a LoweredWindow,
+    stream: &'a Stream,
+}
+
+impl Windows<'_> {
+    /// The rows of `part` in order, with a column for each function.
+    async fn over(&self, part: Part) -> Result<Part, Failure> {
+        if part.rows_bound() > window::MAX_ROWS {
+            return Err(Failure::trouble(format!("a window of more than {} rows", window::MAX_ROWS)));
+        }
+        let run = &self.segment.run;
+        let (order, _promise) = self.order(&part).await?;
+        let results: Vec<Ty> = self.lowered.functions.iter().map(|function| function.ty).collect();
+        let ordered = fetch_rows_beside(run, &part, 0..self.lowered.ordered, &order, &results, false, self.stream)?;
+        let window = Window { images: &run.engine.images, rows: &order.rows, on: self.stream };
+        let mut found: Vec<(Range<usize>, Positions, Held)> = Vec::new();
+        for function in &self.lowered.functions {
+            let keys = function.partition..function.peers;
+            if !found.iter().any(|(known, ..)| *known == keys) {
+                let (positions, held) = self.heads(&window, &part, &order, &keys).await?;
+                found.push((keys, positions, held));
+            }
+        }
+        drop(part);
+        for (index, function) in self.lowered.functions.iter().enumerate() {
+            let keys = function.partition..function.peers;
+            let (_, positions, _) = found.iter().find(|(known, ..)| *known == keys).expect("it was found above");
+            let out = out(&ordered.layout.columns[self.lowered.ordered + index], &ordered.buffer)?;
+            self.compute(&window, positions, function, &ordered, &out).await?;
+        }
+        let prepared = self.segment.prepared(0)?;
+        let results = self.lowered.ordered..self.lowered.ordered + self.lowered.functions.len();
+        let at: Vec<Option<usize>> = (0..self.lowered.inputs).chain(results).map(Some).collect();
+        Ok(ordered.arranged(&prepared.lowered.outputs, &at))
+    }
+
+    /// The numbers of the rows in order.
+    async fn order(&self, part: &Part) -> Result<(ExtentInput, Reservation), Failure> {
+        if !self.lowered.sort.is_empty() {
+            return order_rows(self.segment, part, &self.lowered.sort, None, self.stream).await;
+        }
+        let run = &self.segment.run;
+        let rows = part.as_extent()?.rows;
+        let bytes = identity_bytes(rows.upper_bound()) as usize;
+        let (order, promise) = run.memory.take(bytes, &run.tags.sort, self.stream)?;
+        self.count(1);
+        let window = Window { images: &run.engine.images, rows: &rows, on: self.stream };
+        Ok((window.identity(order.as_view())?, promise))
+    }
+
+    /// Where partitions and peers are.
+    async fn heads(
+        &self,
+        window: &Window<'_>,
+        part: &Part,
+        order: &ExtentInput,
+        keys: &Range<usize>,
+    ) -> Result<(Positions, Held), Failure> {
+        let run = &self.segment.run;
+        let columns = sort_keys(self.segment, part, &self.lowered.sort[..keys.end], self.stream).await?;
+        let rows = window.rows.upper_bound();
+        let held = run.memory.take(positions_bytes(rows) as usize, &run.tags.sort, self.stream)?;
+        let scratch = run.memory.take(scratch_bytes(rows) as usize, &run.tags.sort, self.stream)?;
+        let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
+        let numbers = order.columns.first().and_then(|column| column.as_ref()).map(|column| &column.values);
+        let (lists, scratch) = (held.0.as_view(), scratch.0.as_view());
+        let positions = window.heads(&columns, keys.start, &reached, numbers, lists, scratch)?;
+        self.count(1);
+        Ok((positions, held))
+    }
+
+    /// Computes the column of one function.
+    async fn compute(
+        &self,
+        window: &Window<'_>,
+        positions: &Positions,
+        function: &LoweredFunction,
+        ordered: &Part,
+        out: &Out,
+    ) -> Result<(), Failure> {
+        let run = &self.segment.run;
+        let rows = window.rows.upper_bound();
+        let column = |index: usize| column(ordered, index);
+        match &function.work {
+            Work::Rank(ranking) => window.rank(positions, *ranking, &out.values)?,
+            Work::Take { column: of, from, frame, skips_nulls, otherwise } => {
+                let of = column(*of)?;
+                let mut counted = None;
+                if let (Some(validity), true) = (&of.validity, *skips_nulls) {
+                    let held = run.memory.take(counted_bytes(rows) as usize, &run.tags.sort, self.stream)?;
+                    let scratch = run.memory.take(scratch_bytes(rows) as usize, &run.tags.sort, self.stream)?;
+                    let found = window.count_valid(validity, held.0.as_view(), scratch.0.as_view())?;
+                    self.count(1);
+                    counted = Some((found, held));
+                }
+                let taken = match from {
+                    From::Row(by) => Taken::Shift(*by),
+                    From::Frame(number) => Taken::Nth(*number, frame_of(frame, ordered)?),
+                };
+                window.take(positions, &of, &taken, counted.as_ref().map(|(found, _)| found), *otherwise, out)?;
+            }
+            Work::Fold { column: of, dictionary, operation, frame } => {
+                let of = of.map(column).transpose()?;
+                let mut ranks = None;
+                if let Some(dictionary) = dictionary
+                    && *operation != window::Operation::Count
+                {
+                    let ty = Ty::new(Repr::U32);
+                    let lookup = Lookup { dictionary: *dictionary, kind: LookupKind::Rank, ty };
+                    ranks = Some(self.segment.dictionary_table(&lookup, self.stream).await?.values);
+                }
+                let argument = Argument { column: of, ranks };
+                let folding = Folding { argument, operation: *operation };
+                let mut tree = None;
+                if folding.argument.needs_states() {
+                    let held = run.memory.take(tree_bytes(rows) as usize, &run.tags.sort, self.stream)?;
+                    window.grow(&folding, held.0.as_view())?;
+                    self.count(window.grow_launches());
+                    tree = Some(held);
+                }
+                let states = tree.as_ref().map(|(states, _)| states.as_view());
+                window.fold(positions, &frame_of(frame, ordered)?, &folding, states, out)?;
+            }
+        }
+        self.count(1);
+        Ok(())
+    }
+
+    fn count(&self, launches: u64) {
+        self.segment.run.tally.launches.fetch_add(launches, Ordering::Relaxed);
+    }
+}
+
+/// Column `index` of the ordered rows.
+fn column(ordered: &Part, index: usize) -> Result<Column, Failure> {
+    let missing = || EngineError::internal("a window reads a column that was not written");
+    let of = ordered.layout.columns.get(index).ok_or_else(missing)?;
+    let view = |range: &Range<usize>| ordered.buffer.view(range.clone());
+    let validity = of.validity.as_ref().map(view).transpose()?;
+    Ok(Column { values: view(&of.values)?, validity, physical: of.physical })
+}
+
+/// Where the column of a function is written.
+fn out(of: &OutputColumn, buffer: &DeviceView) -> Result<Out, Failure> {
+    let view = |range: &Range<usize>| buffer.view(range.clone());
+    let validity = of.validity.as_ref().map(view).transpose()?;
+    Ok(Out { values: view(&of.values)?, validity, physical: of.physical })
+}
+
+fn frame_of(frame: &LoweredFrame, ordered: &Part) -> Result<Frame, Failure> {
+    let key = match frame.key {
+        Some((index, descending)) => Some(FrameKey { column: column(ordered, index)?, descending }),
+        None => None,
+    };
+    Ok(Frame { units: frame.units, start: frame.start, end: frame.end, key })
+}

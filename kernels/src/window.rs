@@ -1,0 +1,619 @@
+//! Windows over ordered rows: ranks, values of other rows, aggregates over frames. Device side: `cuda/window.cu`.
+//!
+//! ```text
+//!   keys, order ── heads ──► Positions   where the partition and the peers of each row begin and end
+//!   Positions ─┬─ rank ────► row_number, rank, dense_rank, percent_rank, cume_dist, ntile
+//!              ├─ take ────► lag, lead, first_value, last_value, nth_value
+//!              └─ fold ────► count, sum, avg, min, max, variances: over a tree of states (Tree)
+//! ```
+//!
+//! NULL     a row whose argument is NULL is in no sum; whether it is taken, the caller says ([`Counted`]).
+//! Memory   [`positions_bytes`], and for each argument [`tree_bytes`] or [`counted_bytes`]; [`scratch_bytes`] for scans.
+//! Waits    never: the number of rows stays on the device.
+//! Cost     of a frame: the logarithm of its rows, at most.
+
+use millpond_memory::{DeviceView, Stream};
+
+use crate::codegen::ir::Physical;
+use crate::error::KernelError;
+use crate::image::Images;
+use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows};
+use crate::rows::{Rows, bitmap_words, expect_bytes, striding};
+use crate::sort::{PARAMETER_ALIGNMENT, SortKey, few_keys, kind};
+use crate::{Launch, LaunchConfig, abi, tune};
+
+type Result<T> = std::result::Result<T, KernelError>;
+
+/// Rows that a thread block scans at a time.
+const TILE_ROWS: u64 = tune::WINDOW_THREADS as u64 * 4;
+/// Most rows of a window: two sums of them fit one status word.
+pub const MAX_ROWS: u64 = (1 << 31) - 1;
+/// Most keys that tell rows apart.
+pub const MAX_KEYS: usize = tune::SORT_FEW_KEYS as usize;
+/// Bytes before the row numbers of an order.
+const IDENTITY_NUMBERS: u64 = 256;
+/// `struct State` in window.cu.
+const STATE_BYTES: u64 = 32;
+
+/// How the ends of a frame are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Units {
+    Rows,
+    /// Of peers.
+    Groups,
+    /// By the distance of the order key; of its value, which may be an integer or the bits of a float.
+    Range,
+}
+
+/// One end of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Bound {
+    Unbounded,
+    Preceding(u64),
+    Current,
+    Following(u64),
+}
+
+/// Which rows of its partition a row sees.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    pub units: Units,
+    pub start: Bound,
+    pub end: Bound,
+    /// What distances of [`Units::Range`] are taken from: the ordered key.
+    pub key: Option<FrameKey>,
+}
+
+/// The only order key, its rows in order.
+#[derive(Debug, Clone)]
+pub struct FrameKey {
+    pub column: Column,
+    pub descending: bool,
+}
+
+/// An ordered column.
+#[derive(Debug, Clone)]
+pub struct Column {
+    pub values: DeviceView,
+    pub validity: Option<DeviceView>,
+    pub physical: Physical,
+}
+
+/// Where partitions and peers lie.
+#[derive(Debug, Clone)]
+pub struct Positions {
+    part_of: DeviceView,
+    group_of: DeviceView,
+    part_starts: DeviceView,
+    group_starts: DeviceView,
+}
+
+/// Of a column with NULLs: how many rows before each are not NULL, and which these are.
+#[derive(Debug, Clone)]
+pub struct Counted {
+    before: DeviceView,
+    places: DeviceView,
+}
+
+/// A function of a row's place alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ranking {
+    RowNumber,
+    Rank,
+    DenseRank,
+    /// A double, as `CumeDist`; the others are u64.
+    PercentRank,
+    CumeDist,
+    Ntile(u64),
+}
+
+/// Which row's value is taken.
+#[derive(Debug, Clone)]
+pub enum Taken {
+    /// So many rows further on in the partition; negative: before.
+    Shift(i64),
+    /// From the first row of the frame, which is 1, or from the last, which is -1.
+    Nth(i64, Frame),
+}
+
+/// What a frame's rows become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    Count,
+    /// Of integers, modulo the width of the result.
+    Sum,
+    /// Of floats, as a double.
+    SumFloats,
+    /// Of floats or integers that floats hold, as a double.
+    Mean,
+    /// Of decimals: the sum times this, divided.
+    DecimalMean(u64),
+    Min,
+    Max,
+    /// With what is taken off the count: 0 or 1.
+    Variance(u64),
+    Deviation(u64),
+    BitAnd,
+    BitOr,
+    BitXor,
+}
+
+/// The argument of an aggregate.
+#[derive(Debug, Clone)]
+pub struct Argument {
+    /// None counts rows.
+    pub column: Option<Column>,
+    /// Of strings that are codes (u32), which compare by rank.
+    pub ranks: Option<DeviceView>,
+}
+
+/// An aggregate of an argument.
+#[derive(Debug, Clone)]
+pub struct Folding {
+    pub argument: Argument,
+    pub operation: Operation,
+}
+
+/// Where a result is written: values of `physical`, and whole words of validity.
+#[derive(Debug, Clone)]
+pub struct Out {
+    pub values: DeviceView,
+    pub validity: Option<DeviceView>,
+    pub physical: Physical,
+}
+
+/// Rows in order, and where launches go.
+#[derive(Clone, Copy)]
+pub struct Window<'a> {
+    pub images: &'a Images,
+    pub rows: &'a ExtentRows,
+    pub on: &'a Stream,
+}
+
+/// Bytes of [`Positions`] of so many rows.
+pub fn positions_bytes(rows: u64) -> u64 {
+    4 * list_bytes(rows)
+}
+
+/// Bytes of an order of so many rows.
+pub fn identity_bytes(rows: u64) -> u64 {
+    IDENTITY_NUMBERS + 4 * rows
+}
+
+/// Bytes of [`Counted`] of so many rows.
+pub fn counted_bytes(rows: u64) -> u64 {
+    2 * list_bytes(rows)
+}
+
+/// Bytes of scratch that a scan of so many rows needs: the ticket and one status word a tile.
+pub fn scratch_bytes(rows: u64) -> u64 {
+    8 + 8 * rows.div_ceil(TILE_ROWS).max(1)
+}
+
+/// Bytes of the states of one argument.
+pub fn tree_bytes(rows: u64) -> u64 {
+    levels(rows).map(|(states, _)| states * STATE_BYTES).sum::<u64>().max(STATE_BYTES)
+}
+
+/// A list with a number (u32) for each row, and one more.
+fn list_bytes(rows: u64) -> u64 {
+    (4 * (rows + 1)).next_multiple_of(256)
+}
+
+/// Of each level: its states, and the rows of one.
+fn levels(rows: u64) -> impl Iterator<Item = (u64, u64)> {
+    let fanout = u64::from(tune::WINDOW_FANOUT);
+    (1..=tune::WINDOW_LEVELS)
+        .map(move |level| fanout.pow(level))
+        .map(move |each| (rows / each, each))
+        .take_while(|level| level.0 > 0)
+}
+
+impl Window<'_> {
+    fn bound(&self) -> u64 {
+        self.rows.upper_bound()
+    }
+
+    /// Finds partitions, which the first `partition` of `keys` tell apart, and peers, which all do. The keys' rows are numbered by
+    /// `order`, or in order themselves. `positions` has [`positions_bytes`], `scratch` [`scratch_bytes`].
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] if a length does not fit, from 2³¹ rows on, and for more than [`MAX_KEYS`] keys.
+    pub fn heads(
+        &self,
+        keys: &[SortKey],
+        partition: usize,
+        reached: &[DeviceView],
+        order: Option<&DeviceView>,
+        positions: &DeviceView,
+        scratch: &DeviceView,
+    ) -> Result<Positions> {
+        let rows = self.bound();
+        if rows > MAX_ROWS {
+            return Err(KernelError::Shape { what: "window", why: format!("{rows} rows are more than {MAX_ROWS}") });
+        }
+        let lists = lists("positions", positions, rows, 4)?;
+        if let Some(order) = order {
+            expect_bytes("window", "the order", order, 4 * rows)?;
+        }
+        let kernel = self.images.kernel("window", "window_heads")?;
+        let launch = Launch::new(&kernel, self.scanning());
+        let mut launch = launch.bytes(&few_keys(keys, rows)?, PARAMETER_ALIGNMENT).value(partition as u32);
+        for key in keys {
+            launch = launch.reads(key.values.padded());
+            for view in key.validity.iter().chain(&key.ranks) {
+                launch = launch.reads(view.padded());
+            }
+        }
+        launch = reached.iter().fold(launch, |launch, view| launch.reads(view));
+        launch = match order {
+            Some(order) => launch.read(order),
+            None => launch.value(0u64),
+        };
+        launch = lists.iter().fold(launch, |launch, list| launch.write(list));
+        self.scan(launch, scratch)?;
+        let [part_of, group_of, part_starts, group_starts] = <[DeviceView; 4]>::try_from(lists).expect("four lists");
+        Ok(Positions { part_of, group_of, part_starts, group_starts })
+    }
+
+    /// The rows in the order in which they are. `order` has [`identity_bytes`]; what comes back reads it.
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] if a length does not fit.
+    pub fn identity(&self, order: &DeviceView) -> Result<ExtentInput> {
+        expect_bytes("window", "an order", order, identity_bytes(self.bound()))?;
+        let control = order.view(0..abi::CONTROL_BYTES as usize)?;
+        let values = order.view(IDENTITY_NUMBERS as usize..identity_bytes(self.bound()) as usize)?;
+        control.fill(0, self.on)?;
+        let kernel = self.images.kernel("window", "window_identity")?;
+        // No rows still give a control block.
+        let launch = Launch::new(&kernel, self.striding(self.bound().max(1))).write(&control);
+        let launch = match self.rows {
+            ExtentRows::OnDevice { control, .. } => launch.read(control),
+            ExtentRows::Known(_) => launch.value(0u64),
+        };
+        self.submit(launch.write(&values))?;
+        let rows = ExtentRows::OnDevice { control, upper_bound: self.bound() };
+        Ok(ExtentInput { rows, columns: vec![Some(ColumnInput { values, validity: None, base: 0 })] })
+    }
+
+    /// Counts the rows that are not NULL. `counted` has [`counted_bytes`], `scratch` [`scratch_bytes`].
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] if a length does not fit.
+    pub fn count_valid(&self, validity: &DeviceView, counted: &DeviceView, scratch: &DeviceView) -> Result<Counted> {
+        let lists = lists("counts", counted, self.bound(), 2)?;
+        let validity = bitmap_words("window", "validity", validity, &Rows::known(self.bound()))?;
+        let kernel = self.images.kernel("window", "window_valid")?;
+        let launch = Launch::new(&kernel, self.scanning()).read(&validity);
+        self.scan(lists.iter().fold(launch, |launch, list| launch.write(list)), scratch)?;
+        let [before, places] = <[DeviceView; 2]>::try_from(lists).expect("two lists");
+        Ok(Counted { before, places })
+    }
+
+    /// Ranks the rows: u64 or doubles, none NULL.
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] if a length does not fit, and for no buckets.
+    pub fn rank(&self, positions: &Positions, ranking: Ranking, out: &DeviceView) -> Result<()> {
+        expect_bytes("window", "ranks", out, 8 * self.bound())?;
+        let (code, buckets) = match ranking {
+            Ranking::RowNumber => (0u32, 1),
+            Ranking::Rank => (1, 1),
+            Ranking::DenseRank => (2, 1),
+            Ranking::PercentRank => (3, 1),
+            Ranking::CumeDist => (4, 1),
+            Ranking::Ntile(0) => return Err(KernelError::Shape { what: "window", why: "no buckets".into() }),
+            Ranking::Ntile(buckets) => (5, buckets),
+        };
+        let kernel = self.images.kernel("window", "window_rank")?;
+        let launch = positions.put(Launch::new(&kernel, self.striding(self.bound())));
+        self.submit(launch.value(code).value(buckets).write(out))
+    }
+
+    /// Takes for each row the value of another; where there is none it is `otherwise`, or NULL. Rows that are NULL do not count
+    /// where `counted` says which.
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] if a length does not fit, and for the row number 0 of a frame.
+    pub fn take(
+        &self,
+        positions: &Positions,
+        of: &Column,
+        taken: &Taken,
+        counted: Option<&Counted>,
+        otherwise: Option<u128>,
+        out: &Out,
+    ) -> Result<()> {
+        of.check("a column", self.bound())?;
+        out.check(self.bound())?;
+        if out.physical.width() != of.physical.width() {
+            return Err(KernelError::Shape { what: "window", why: "values of two widths".into() });
+        }
+        let (by, frame) = match taken {
+            Taken::Shift(by) => (*by, None),
+            Taken::Nth(0, _) => return Err(KernelError::Shape { what: "window", why: "a row 0 of a frame".into() }),
+            Taken::Nth(by, frame) => (*by, Some(frame)),
+        };
+        let mut bytes = frame.map_or(vec![0; FRAME_BYTES], Frame::bytes);
+        bytes.extend(u32::from(frame.is_some()).to_le_bytes());
+        bytes.extend(of.physical.width().to_le_bytes());
+        bytes.extend(by.to_le_bytes());
+        put_address(&mut bytes, Some(&of.values));
+        put_address(&mut bytes, of.validity.as_ref());
+        put_address(&mut bytes, counted.map(|counted| &counted.before));
+        put_address(&mut bytes, counted.map(|counted| &counted.places));
+        bytes.resize(bytes.len().next_multiple_of(16), 0);
+        bytes.extend(otherwise.unwrap_or(0).to_le_bytes());
+        bytes.extend(u64::from(otherwise.is_some()).to_le_bytes());
+        bytes.extend(0u64.to_le_bytes());
+        let kernel = self.images.kernel("window", "window_take")?;
+        let mut launch = positions.put(Launch::new(&kernel, self.striding(self.bound()))).bytes(&bytes, 16);
+        launch = of.read_by(launch);
+        launch = frame.into_iter().fold(launch, |launch, frame| frame.read_by(launch));
+        if let Some(counted) = counted {
+            launch = launch.reads(&counted.before).reads(&counted.places);
+        }
+        self.submit(out.put(launch))
+    }
+
+    /// Makes the states of an argument in `tree`, which has [`tree_bytes`].
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] if a length does not fit.
+    pub fn grow(&self, folding: &Folding, tree: &DeviceView) -> Result<()> {
+        folding.argument.check(self.bound())?;
+        expect_bytes("window", "states", tree, tree_bytes(self.bound()))?;
+        let mut below: Option<DeviceView> = None;
+        let mut end = 0;
+        for (states, each) in levels(self.bound()) {
+            let level = tree.view(end..end + (states * STATE_BYTES) as usize)?;
+            end += level.len();
+            let config = self.striding(states);
+            match &below {
+                None => {
+                    let kernel = self.images.kernel("window", "window_leaves")?;
+                    let launch = Launch::new(&kernel, config).bytes(&folding.bytes(), 8).write(&level);
+                    self.submit(folding.argument.read_by(launch))?;
+                }
+                Some(below) => {
+                    let kernel = self.images.kernel("window", "window_nodes")?;
+                    let launch = Launch::new(&kernel, config).read(below).write(&level).value(folding.operation.code());
+                    let launch = launch.value(each / u64::from(tune::WINDOW_FANOUT));
+                    self.submit(launch)?;
+                }
+            }
+            below = Some(level);
+        }
+        Ok(())
+    }
+
+    /// Launches that [`grow`](Self::grow) makes.
+    pub fn grow_launches(&self) -> u64 {
+        levels(self.bound()).count() as u64
+    }
+
+    /// Folds each row's frame, over the states that [`grow`](Self::grow) made. A count of all rows needs none.
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] if a length does not fit.
+    pub fn fold(
+        &self,
+        positions: &Positions,
+        frame: &Frame,
+        folding: &Folding,
+        tree: Option<&DeviceView>,
+        out: &Out,
+    ) -> Result<()> {
+        folding.argument.check(self.bound())?;
+        out.check(self.bound())?;
+        if tree.is_none() && folding.argument.needs_states() {
+            return Err(KernelError::Shape { what: "window", why: "there are no states".into() });
+        }
+        let mut bytes = frame.bytes();
+        bytes.extend(folding.bytes());
+        let mut end = 0;
+        let mut addresses = [0u64; tune::WINDOW_LEVELS as usize];
+        if let Some(tree) = tree {
+            expect_bytes("window", "states", tree, tree_bytes(self.bound()))?;
+            for ((states, _), address) in levels(self.bound()).zip(&mut addresses) {
+                *address = tree.address().0 + end;
+                end += states * STATE_BYTES;
+            }
+        }
+        addresses.iter().for_each(|address| bytes.extend(address.to_le_bytes()));
+        let (given, factor) = folding.operation.given(folding.argument.ranks.is_some());
+        bytes.extend(given.to_le_bytes());
+        bytes.extend(out.physical.width().to_le_bytes());
+        bytes.extend(factor.to_le_bytes());
+        let kernel = self.images.kernel("window", "window_fold")?;
+        let launch = positions.put(Launch::new(&kernel, self.striding(self.bound()))).bytes(&bytes, 8);
+        let mut launch = frame.read_by(folding.argument.read_by(launch));
+        if let Some(tree) = tree {
+            launch = launch.reads(tree);
+        }
+        self.submit(out.put(launch))
+    }
+
+    /// A grid for kernels that take tiles by ticket: no more blocks than can be resident are of use.
+    fn scanning(&self) -> LaunchConfig {
+        let limits = self.images.device().limits();
+        let resident = limits.multiprocessors * (limits.max_threads_per_multiprocessor / tune::WINDOW_THREADS).max(1);
+        let blocks = self.bound().div_ceil(TILE_ROWS).max(1).min(u64::from(resident)) as u32;
+        LaunchConfig::linear(blocks, tune::WINDOW_THREADS)
+    }
+
+    /// A grid for kernels whose threads stride over `items`.
+    fn striding(&self, items: u64) -> LaunchConfig {
+        striding(self.images.device(), items, tune::WINDOW_THREADS)
+    }
+
+    fn scan(&self, launch: Launch<'_>, scratch: &DeviceView) -> Result<()> {
+        expect_bytes("window", "scratch", scratch, scratch_bytes(self.bound()))?;
+        let scratch = scratch.view(0..scratch_bytes(self.bound()) as usize)?;
+        scratch.fill(0, self.on)?;
+        self.submit(launch.write(&scratch))
+    }
+
+    fn submit(&self, launch: Launch<'_>) -> Result<()> {
+        Rows::try_from(self.rows)?.put(launch).submit(self.on)?;
+        Ok(())
+    }
+}
+
+/// Lists of numbers in one buffer.
+fn lists(what: &'static str, of: &DeviceView, rows: u64, count: u64) -> Result<Vec<DeviceView>> {
+    let each = list_bytes(rows);
+    expect_bytes("window", what, of, count * each)?;
+    let list = |index: u64| Ok(of.view((index * each) as usize..((index + 1) * each) as usize)?);
+    (0..count).map(list).collect()
+}
+
+fn put_address(bytes: &mut Vec<u8>, view: Option<&DeviceView>) {
+    bytes.extend(view.map_or(0, |view| view.address().0).to_le_bytes());
+}
+
+impl Positions {
+    fn put<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        let all = [&self.part_of, &self.group_of, &self.part_starts, &self.group_starts];
+        let mut bytes = Vec::with_capacity(32);
+        all.iter().for_each(|view| put_address(&mut bytes, Some(view)));
+        all.iter().fold(launch.bytes(&bytes, 8), |launch, view| launch.reads(view))
+    }
+}
+
+impl Column {
+    fn check(&self, what: &'static str, rows: u64) -> Result<()> {
+        match self.physical {
+            Physical::Bit => drop(bitmap_words("window", what, &self.values, &Rows::known(rows))?),
+            physical => expect_bytes("window", what, &self.values, physical.value_bytes(rows))?,
+        }
+        if let Some(validity) = &self.validity {
+            bitmap_words("window", what, validity, &Rows::known(rows))?;
+        }
+        Ok(())
+    }
+
+    fn read_by<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        let launch = launch.reads(self.values.padded());
+        self.validity.iter().fold(launch, |launch, validity| launch.reads(validity.padded()))
+    }
+}
+
+impl Out {
+    fn check(&self, rows: u64) -> Result<()> {
+        let words = rows.div_ceil(32) * 4;
+        let wanted = if self.physical == Physical::Bit { words } else { self.physical.value_bytes(rows) };
+        expect_bytes("window", "the result", &self.values, wanted)?;
+        self.validity.iter().try_for_each(|validity| expect_bytes("window", "the result's validity", validity, words))
+    }
+
+    fn put<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        match &self.validity {
+            Some(validity) => launch.write(&self.values).write(validity),
+            None => launch.write(&self.values).value(0u64),
+        }
+    }
+}
+
+/// `struct Frame` in window.cuh.
+const FRAME_BYTES: usize = 56;
+
+impl Frame {
+    /// The whole partition.
+    pub fn whole() -> Frame {
+        Frame { units: Units::Rows, start: Bound::Unbounded, end: Bound::Unbounded, key: None }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let bound = |bound: Bound| match bound {
+            Bound::Unbounded => (0u32, 0u64),
+            Bound::Preceding(by) => (1, by),
+            Bound::Current => (2, 0),
+            Bound::Following(by) => (3, by),
+        };
+        let ((start, start_by), (end, end_by)) = (bound(self.start), bound(self.end));
+        let key = self.key.as_ref();
+        let mut bytes = Vec::with_capacity(FRAME_BYTES);
+        let numbers = [
+            self.units as u32,
+            start,
+            end,
+            key.map_or(0, |key| kind(key.column.physical)),
+            key.map_or(0, |key| u32::from(key.descending)),
+            0,
+        ];
+        numbers.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+        bytes.extend(start_by.to_le_bytes());
+        bytes.extend(end_by.to_le_bytes());
+        put_address(&mut bytes, key.map(|key| &key.column.values));
+        put_address(&mut bytes, key.and_then(|key| key.column.validity.as_ref()));
+        bytes
+    }
+
+    fn read_by<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        self.key.iter().fold(launch, |launch, key| key.column.read_by(launch))
+    }
+}
+
+impl Argument {
+    fn check(&self, rows: u64) -> Result<()> {
+        self.column.iter().try_for_each(|column| column.check("an argument", rows))
+    }
+
+    /// False where all rows count.
+    pub fn needs_states(&self) -> bool {
+        self.column.is_some()
+    }
+
+    fn read_by<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        let launch = self.column.iter().fold(launch, |launch, column| column.read_by(launch));
+        self.ranks.iter().fold(launch, |launch, ranks| launch.reads(ranks.padded()))
+    }
+}
+
+impl Folding {
+    /// `struct Folded` in window.cu.
+    fn bytes(&self) -> Vec<u8> {
+        let Argument { column, ranks } = &self.argument;
+        let mut bytes = Vec::with_capacity(32);
+        put_address(&mut bytes, column.as_ref().map(|column| &column.values));
+        put_address(&mut bytes, column.as_ref().and_then(|column| column.validity.as_ref()));
+        put_address(&mut bytes, ranks.as_ref());
+        bytes.extend(column.as_ref().map_or(0, |column| kind(column.physical)).to_le_bytes());
+        bytes.extend(self.operation.code().to_le_bytes());
+        bytes
+    }
+}
+
+impl Operation {
+    /// `enum Op` in window.cu.
+    fn code(self) -> u32 {
+        match self {
+            Self::Count => 0,
+            Self::Sum | Self::DecimalMean(_) => 1,
+            Self::SumFloats | Self::Mean => 2,
+            Self::Min => 3,
+            Self::Max => 4,
+            Self::Variance(_) | Self::Deviation(_) => 5,
+            Self::BitAnd => 6,
+            Self::BitOr => 7,
+            Self::BitXor => 8,
+        }
+    }
+
+    /// `enum Given` in window.cu, and its factor.
+    fn given(self, codes: bool) -> (u32, u64) {
+        match self {
+            Self::Count => (0, 0),
+            Self::Sum | Self::BitAnd | Self::BitOr | Self::BitXor => (1, 0),
+            Self::SumFloats => (2, 0),
+            Self::Min | Self::Max if codes => (4, 0),
+            Self::Min | Self::Max => (3, 0),
+            Self::Mean => (5, 0),
+            Self::DecimalMean(factor) => (6, factor),
+            Self::Variance(off) => (7, off),
+            Self::Deviation(off) => (8, off),
+        }
+    }
+}
