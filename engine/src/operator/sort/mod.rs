@@ -16,6 +16,9 @@ pub(crate) mod lower;
 pub(crate) mod run;
 mod top;
 
+pub use lower::SortedBy;
+pub use run::order_rows;
+
 use std::fmt;
 use std::sync::Arc;
 
