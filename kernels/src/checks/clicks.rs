@@ -45,6 +45,11 @@ fn columns(
 
 pub fn clicks_are_followed(device: &Device) -> Result<(), CheckError> {
     let rig = Rig::new(device)?;
+    follow(&rig)?;
+    rig.base.finish()
+}
+
+fn follow(rig: &Rig) -> Result<(), CheckError> {
     let row = |row: usize| row as u64;
     // Of every third row the key is one and the same.
     let keys: Vec<i64> = (0..ROWS).map(|r| if r % 3 == 0 { 5 } else { (mixed(row(r)) % 2_000) as i64 - 9 }).collect();
@@ -60,12 +65,12 @@ pub fn clicks_are_followed(device: &Device) -> Result<(), CheckError> {
     let mut numbers: Vec<u32> = (0..ROWS as u32).collect();
     numbers.sort_by_key(|&row| (keys[row as usize], times[row as usize], row));
     let at = |place: usize| numbers[place] as usize;
-    let order = order_of(&rig, &numbers)?;
+    let order = order_of(rig, &numbers)?;
     let sorted = |keys| Sorted { order: &order, keys, reached: &[] };
     let (images, on) = (&rig.images, rig.stream());
 
     let timed = [key.clone(), time.clone()];
-    let found = columns(&rig, 2, ROWS, |output| clicks::sessions(images, sorted(&timed), GAP as u64, output, on))?;
+    let found = columns(rig, 2, ROWS, |output| clicks::sessions(images, sorted(&timed), GAP as u64, output, on))?;
     let mut sessions: Vec<u32> = Vec::with_capacity(ROWS);
     for place in 0..ROWS {
         sessions.push(match place.checked_sub(1).map(at).filter(|before| keys[*before] == keys[at(place)]) {
@@ -76,7 +81,7 @@ pub fn clicks_are_followed(device: &Device) -> Result<(), CheckError> {
     same("sessions", found, vec![numbers.clone(), sessions])?;
 
     let near = [key.clone(), time.clone(), anchor];
-    let found = columns(&rig, 2, ROWS, |output| clicks::before(images, sorted(&near), NEAR, output, on))?;
+    let found = columns(rig, 2, ROWS, |output| clicks::before(images, sorted(&near), NEAR, output, on))?;
     let (mut places, mut counts) = (vec![], vec![]);
     for place in (0..ROWS).filter(|place| anchors[at(*place)] && valid[at(*place)]) {
         let is_near =
@@ -89,7 +94,7 @@ pub fn clicks_are_followed(device: &Device) -> Result<(), CheckError> {
     }
     same("earlier rows", found, vec![places, counts])?;
 
-    let found = columns(&rig, 1, ROWS, |output| clicks::distinct(images, sorted(&timed), output, on))?;
+    let found = columns(rig, 1, ROWS, |output| clicks::distinct(images, sorted(&timed), output, on))?;
     let differs = |place: &usize| {
         let before = place.checked_sub(1).map(at);
         before.is_none_or(|before| (keys[before], times[before]) != (keys[at(*place)], times[at(*place)]))
@@ -97,10 +102,10 @@ pub fn clicks_are_followed(device: &Device) -> Result<(), CheckError> {
     let distinct: Vec<u32> = (0..ROWS).filter(differs).map(|place| numbers[place]).collect();
     same("distinct rows", found, vec![distinct.clone()])?;
 
-    let left = order_of(&rig, &distinct)?;
+    let left = order_of(rig, &distinct)?;
     let groups = [key];
     let rows = Sorted { order: &left, keys: &groups, reached: &[] };
-    let found = columns(&rig, 2, distinct.len(), |output| clicks::after(images, rows, output, on))?;
+    let found = columns(rig, 2, distinct.len(), |output| clicks::after(images, rows, output, on))?;
     let key_at = |place: usize| keys[distinct[place] as usize];
     let (mut places, mut counts) = (vec![], vec![]);
     for place in 0..distinct.len() {
@@ -111,6 +116,5 @@ pub fn clicks_are_followed(device: &Device) -> Result<(), CheckError> {
             counts.push((end - place - 1) as u32);
         }
     }
-    same("later rows", found, vec![places, counts])?;
-    rig.base.finish()
+    same("later rows", found, vec![places, counts])
 }

@@ -166,9 +166,8 @@ fn first_few(rig: &Rig) {
     sort::check_many(rig, Method::Top, Some(10), 2 * block as usize + 3);
 }
 
-/// Sessions of a few large keys: most thread blocks count on from the one before.
-fn sessions(rig: &Rig) {
-    clicks::check_many_sessions(rig, 6000);
+fn clicked(rig: &Rig) {
+    clicks::check_many(rig, 6000);
 }
 
 const WORK: [(&str, Work); 10] = [
@@ -181,7 +180,7 @@ const WORK: [(&str, Work); 10] = [
     ("reduction", reduction),
     ("digits", digits),
     ("first_few", first_few),
-    ("sessions", sessions),
+    ("clicked", clicked),
 ];
 
 // The claims.
@@ -248,7 +247,7 @@ fn the_last_block_needs_its_fences() {
 /// A status word carries value and state: it needs no order, but everybody must see the same words.
 #[test]
 fn a_look_back_needs_words_that_others_see() {
-    for work in [sums as Work, kept_rows, digits, sessions] {
+    for work in [sums as Work, kept_rows, digits, clicked] {
         are_missed(work, &[("st.relaxed.gpu.global.u64", "st.global.u64", &[])]);
         are_missed(work, &[("ld.relaxed.gpu.global.u64", "ld.global.u64", &[])]);
     }

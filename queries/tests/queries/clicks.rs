@@ -80,6 +80,7 @@ fn register(context: &SessionContext, count: usize, seed: u64) {
         ("t", Arc::new(Int64Array::from(column(&times, 50, 3_000)))),
         ("t32", Arc::new(times.iter().map(|v| v.map(|v| v as i32 * 10)).collect::<Int32Array>())),
         ("t16", Arc::new(times.iter().map(|v| v.map(|v| v as u16)).collect::<UInt16Array>())),
+        ("u64", Arc::new(times.iter().map(|v| v.map(|v| v as u64)).collect::<UInt64Array>())),
         ("ms", Arc::new(TimestampMillisecondArray::from(column(&times, 250, 9_000)))),
         ("ns", Arc::new(TimestampNanosecondArray::from(column(&times, 100_000_000, 0)))),
         ("buy", Arc::new(others.iter().map(|v| v.map(|v| v == 0)).collect::<BooleanArray>())),
@@ -100,7 +101,7 @@ const SESSIONS: [&str; 7] = [
 const PAIRS: [&str; 6] = [
     "SELECT * FROM basket_pairs('t', 'k', 's')",
     "SELECT * FROM basket_pairs('t', ['k8', 'b'], 'f')",
-    "SELECT * FROM basket_pairs('t', 'day', 'price')",
+    "SELECT * FROM basket_pairs('t', 'b', 'price')",
     "SELECT * FROM basket_pairs('t', 's', 'id') WHERE id_1 % 3 = 0",
     "SELECT t_1, t_2, count(*) FROM basket_pairs('t', 'k', 't') GROUP BY t_1, t_2",
     "SELECT count(*) FROM basket_pairs('t', 'k8', 'id')",
@@ -327,7 +328,7 @@ async fn what_stays_on_the_cpu_has_a_reason() {
     }
     for (sql, node, reason) in [
         (
-            "SELECT count(*) FROM sessionize('SELECT k, arrow_cast(id, ''UInt64'') AS u FROM t', 'k', 'u', 3)",
+            "SELECT count(*) FROM sessionize('t', 'k', 'u64', 3)",
             "SessionizeExec",
             "a time that BIGINT cannot hold is an error, which the CPU raises",
         ),
