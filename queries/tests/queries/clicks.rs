@@ -246,6 +246,17 @@ async fn sessions_and_pairs_come_in_the_order_that_is_promised() {
         let text = plan(&sim, sql).await;
         assert!(!text.contains("Sort"), "{text}");
     }
+    // Of two orders a border tells one; whoever counts on the other gets the CPU's function.
+    let allowed = session(DeviceChoice::Sim, Fallback::Allow, &[("batch_rows", 30)]);
+    register(allowed.context(), 400, 9);
+    for sql in [
+        "SELECT k, session_id, count(*) OVER (PARTITION BY k ORDER BY session_id) FROM sessionize('t', 'k', 't', 100)",
+        "SELECT k, t, sum(id) OVER (PARTITION BY k ORDER BY t) FROM sessionize('t', 'k', 't', 100)",
+        "SELECT k, id_1, max(id_2) OVER (PARTITION BY k ORDER BY id_1) FROM basket_pairs('t', 'k', 'id')",
+    ] {
+        let (expected, found) = (answer(&cpu, sql).await, answer(&allowed, sql).await);
+        assert_eq!(rows(&found.batches, false), rows(&expected.batches, false), "{sql}");
+    }
     // Another order is made by a sort above.
     let text = plan(&sim, "SELECT k, t FROM sessionize('t', 'k', 't', 100) ORDER BY t, k").await;
     assert!(text.contains("DeviceSortExec"), "{text}");

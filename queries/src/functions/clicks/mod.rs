@@ -155,10 +155,11 @@ impl DeviceOperator for Clicks {
     }
 }
 
-/// The function over its input in any order, if the device can; otherwise the CPU's over the order that it counts on.
+/// The function over its input in any order, if the device can; otherwise the CPU's over the order that it counts on. So it is, too, where
+/// a plan whose orders were lost and made again was refused: the CPU's function keeps orders that no one border can tell of together.
 fn place(node: &Arc<dyn ExecutionPlan>, relation: &RelationExec, to: &Placing<'_>) -> Result<Placed> {
     let Some(input) = node.children().first().copied() else { return to.stay(node, vec![], None) };
-    let mut refused = None;
+    let mut refused = Some(Reason::OrderKept { node: node.name().to_string() });
     if let Some(child) = to.in_any_order(|| to.place(input))? {
         let child = to.after_limit(child)?;
         let moves = to.counts(node.as_ref()) || matches!(child, Placed::Device(_));
