@@ -5,6 +5,7 @@
 //! Run by   `cargo test` on the simulated device, and by `millpond selftest` on the device a user has.
 //! Oracle   a few lines of Rust over the same values; nothing of the code generator.
 
+mod clicks;
 mod damage;
 mod memory_order;
 mod nans;
@@ -59,7 +60,7 @@ const THOROUGH: [Check; 2] = [
     },
 ];
 
-const CHECKS: [Check; 24] = [
+const CHECKS: [Check; 25] = [
     Check {
         name: "kernels/vectors",
         claim: "each instruction that kernels use gives the values recorded on another GPU",
@@ -112,6 +113,11 @@ const CHECKS: [Check; 24] = [
         name: "kernels/top",
         claim: "the first rows of an order are found without sorting the others",
         run: top_rows,
+    },
+    Check {
+        name: "kernels/clicks",
+        claim: "sessions, earlier rows and pairs of keys of any size are those of a loop over sorted rows",
+        run: clicks::clicks_are_followed,
     },
     Check {
         name: "kernels/parquet",

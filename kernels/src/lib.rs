@@ -5,6 +5,7 @@
 pub mod abi;
 pub mod cache;
 pub mod checks;
+pub mod clicks;
 pub mod codegen;
 pub mod error;
 pub mod image;

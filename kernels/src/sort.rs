@@ -81,13 +81,7 @@ impl Sort {
         if keys.is_empty() {
             return shape("there is nothing to sort by".into());
         }
-        for key in &keys {
-            key.check()?;
-            expect_bytes("sort", "a key", &key.values.padded(), key.value_bytes(rows_upper_bound))?;
-            if let Some(validity) = &key.validity {
-                bitmap_words("sort", "a key's validity", validity, &Rows::known(rows_upper_bound))?;
-            }
-        }
+        check_keys("sort", &keys, rows_upper_bound)?;
         let layout = Layout::of(&keys);
         let limit = limit.unwrap_or(u64::MAX);
         let mut sort = Sort { keys, layout, bound: rows_upper_bound, limit, method: Method::Tile };
@@ -283,12 +277,41 @@ pub(crate) fn few_keys(keys: &[SortKey], rows: u64) -> Result<Vec<u8>> {
         let why = format!("{} keys are more than the {} of a launch", keys.len(), tune::SORT_FEW_KEYS);
         return Err(KernelError::Shape { what: "keys", why });
     }
-    for key in keys {
-        key.check()?;
-        expect_bytes("keys", "a key", &key.values.padded(), key.value_bytes(rows))?;
-    }
+    check_keys("keys", keys, rows)?;
     let layout = Layout::of(keys);
     Ok(layout.parameter(&layout.descriptors(keys), None, keys.len()))
+}
+
+/// Refuses keys that have no order, or that `rows` rows do not fit.
+pub(crate) fn check_keys(what: &'static str, keys: &[SortKey], rows: u64) -> Result<()> {
+    for key in keys {
+        key.check(what)?;
+        expect_bytes(what, "a key", &key.values.padded(), key.value_bytes(rows))?;
+        if let Some(validity) = &key.validity {
+            bitmap_words(what, "a key's validity", validity, &Rows::known(rows))?;
+        }
+    }
+    Ok(())
+}
+
+/// Begins a launch of a kernel that compares rows by few keys: they are its first parameter (`struct Keys` of keys.cuh).
+pub(crate) fn with_few_keys<'k>(launch: Launch<'k>, keys: &[SortKey], reached: &[DeviceView]) -> Launch<'k> {
+    let layout = Layout::of(keys);
+    let parameter = layout.parameter(&layout.descriptors(keys), None, keys.len());
+    let launch = reads_of_keys(launch.bytes(&parameter, PARAMETER_ALIGNMENT), keys);
+    reached.iter().fold(launch, |launch, view| launch.reads(view))
+}
+
+/// Declares what the descriptors of keys lead to.
+fn reads_of_keys<'k>(mut launch: Launch<'k>, keys: &[SortKey]) -> Launch<'k> {
+    for key in keys {
+        // The last word of a bitmap may lie in the padding.
+        launch = launch.reads(key.values.padded());
+        for view in key.validity.iter().chain(&key.ranks) {
+            launch = launch.reads(view.padded());
+        }
+    }
+    launch
 }
 
 /// What all launches of one sort have in common.
@@ -311,14 +334,7 @@ struct Running<'a> {
 impl Running<'_> {
     /// Adds the keys, and declares what they lead to.
     fn keys<'k>(&self, launch: Launch<'k>) -> Launch<'k> {
-        let mut launch = launch.bytes(&self.keys, PARAMETER_ALIGNMENT);
-        for key in &self.sort.keys {
-            // The last word of a bitmap may lie in the padding.
-            launch = launch.reads(key.values.padded());
-            for view in key.validity.iter().chain(&key.ranks) {
-                launch = launch.reads(view.padded());
-            }
-        }
+        let launch = reads_of_keys(launch.bytes(&self.keys, PARAMETER_ALIGNMENT), &self.sort.keys);
         self.many.iter().chain(self.reached).fold(launch, |launch, view| launch.reads(view))
     }
 

@@ -1,8 +1,9 @@
-//! The queries of the sweeps: ten of TPC-H, and eleven of our own over its tables.
+//! The queries of the sweeps: ten of TPC-H, and eleven of our own over its tables; and three with functions of clicks.
 //!
 //! ```text
 //!   aggregates  scalar · few groups · direct · hash · over another aggregate      rows  home as they come · sorted · windows
 //!   strings     as keys · computed · least and greatest                           joins      of up to six tables
+//!   clicks      sessions · pairs · earlier rows
 //! ```
 
 use millpond_queries::Suite;
@@ -57,6 +58,23 @@ const OWN: [(&str, &str); 11] = [
     ("least_text", "SELECT l_shipmode, min(l_comment), max(l_shipinstruct) FROM lineitem GROUP BY l_shipmode"),
 ];
 
+/// Functions of clicks; lines of orders are clicks of suppliers.
+const CLICKS: [(&str, &str); 3] = [
+    (
+        "sessions",
+        "SELECT l_suppkey, session_id, count(*), max(l_shipdate) FROM sessionize( \
+             'SELECT l_suppkey, l_orderkey, l_shipdate FROM lineitem', 'l_suppkey', 'l_orderkey', 700) \
+         GROUP BY l_suppkey, session_id",
+    ),
+    ("pairs", "SELECT l_orderkey, l_suppkey_1, l_suppkey_2 FROM basket_pairs('lineitem', 'l_orderkey', 'l_suppkey')"),
+    (
+        "before",
+        "SELECT l_suppkey, l_orderkey, l_linenumber, anchor_l_orderkey, steps_before FROM last_n_before( \
+             'SELECT l_suppkey, l_orderkey, l_linenumber, l_shipmode = ''AIR'' AS air FROM lineitem', \
+             'l_suppkey', ['l_orderkey', 'l_linenumber'], 'air', 2, 900)",
+    ),
+];
+
 /// All of them.
 pub fn queries() -> Vec<Named> {
     let suite = Suite::named("tpch").expect("the suite travels inside the crate");
@@ -64,6 +82,6 @@ pub fn queries() -> Vec<Named> {
         let sql = suite.query(name).expect("TPC-H has 22 queries").sql.clone();
         Named { name, sql }
     });
-    let own = OWN.iter().map(|(name, sql)| Named { name, sql: (*sql).to_string() });
+    let own = OWN.iter().chain(&CLICKS).map(|(name, sql)| Named { name, sql: (*sql).to_string() });
     tpch.chain(own).collect()
 }

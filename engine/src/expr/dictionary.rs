@@ -115,7 +115,8 @@ pub enum LookupTable {
     Matches { build: usize },
     /// Which source rows of an expansion found a match.
     Marks,
-    /// A column of the rows that an aggregation went through, its values in order within their groups, by row number.
+    /// A column that a sink has left beside its rows, by row number: of an aggregation, the values that it went through, in order within
+    /// their groups.
     Ranked { column: usize, ty: Ty },
     /// The first sort key of the best rows that were found so far, the best first.
     Best { ty: Ty },
@@ -357,7 +358,7 @@ impl Lowering<'_> {
     }
 
     /// The number of a lookup table; equal ones share it.
-    pub(crate) fn lookup_table(&mut self, table: LookupTable) -> u32 {
+    pub fn lookup_table(&mut self, table: LookupTable) -> u32 {
         let known = self.lookups.iter().position(|known| *known == table);
         known.unwrap_or_else(|| {
             self.lookups.push(table);

@@ -30,8 +30,7 @@ use crate::program::build_side::{BuildForm, Built, KeySlice};
 use crate::program::contract::{SinkRun, TableSize};
 use crate::program::expansion::{Pairs, running_sums};
 use crate::program::failure::Failure;
-use crate::program::given::Details;
-use crate::program::given::Given;
+use crate::program::given::{Details, Given, LookedUp};
 use crate::program::lower::{Builds, Cut, LoweredSegment, Piece, SegmentInput};
 use crate::program::part::{Kept, Part};
 use crate::program::prepared::Compiled;
@@ -282,8 +281,8 @@ pub struct SegmentStart {
     pub produced: Option<Details>,
     pub like: Option<Vec<ColumnInfo>>,
     pub builds: HashMap<usize, Built>,
-    /// Columns that are sorted within the groups that it finishes.
-    pub looked_up: Arc<Vec<Part>>,
+    /// Columns beside the rows that it reads: of an aggregation, sorted within the groups that it finishes.
+    pub looked_up: Arc<LookedUp>,
     /// Parts of the keys of joins, by the segment that builds.
     pub slices: Vec<(usize, KeySlice)>,
     pub rows_hint: u64,
@@ -911,10 +910,10 @@ impl SegmentRun {
         }
     }
 
-    /// A column that is sorted within the groups; where there are no rows, nothing that anybody looks at.
+    /// A column beside the rows that it reads; where there are no rows, nothing that anybody looks at.
     fn looked_up_column(&self, column: usize, stream: &Stream) -> Result<LookupInput, Failure> {
-        match self.looked_up.get(column) {
-            Some(column) => Ok(column.lookup()?),
+        match self.looked_up.column(column) {
+            Some(column) => Ok(column.clone()),
             None => {
                 let nothing = DeviceBuffer::zeroed(256, stream, &self.run.engine.pool)?;
                 let nothing = nothing.as_view().clone();

@@ -96,7 +96,7 @@ impl SortKey {
     }
 
     /// Refuses what has no order.
-    pub(super) fn check(&self) -> Result<(), KernelError> {
+    pub(super) fn check(&self, what: &'static str) -> Result<(), KernelError> {
         let codes = [Physical::U8, Physical::U16, Physical::U32];
         let why = match self.physical {
             Physical::Text | Physical::LongText => "texts are sorted by their views".to_string(),
@@ -105,7 +105,7 @@ impl SortKey {
             }
             _ => return Ok(()),
         };
-        Err(KernelError::Shape { what: "sort", why })
+        Err(KernelError::Shape { what, why })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod assigned;
 mod checks;
+mod clicks;
 mod expr_bench;
 mod expr_date;
 mod expr_decimal;

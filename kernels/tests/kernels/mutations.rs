@@ -19,7 +19,7 @@ use millpond_kernels::tune;
 use millpond_memory::driver::sim::{Mutation, SimOptions};
 
 use super::pipeline_rig::*;
-use super::{join, pipeline_groups, reduce, sort};
+use super::{clicks, join, pipeline_groups, reduce, sort};
 
 /// Work of one family of kernels, which panics if its answer is wrong.
 type Work = fn(&Rig);
@@ -166,7 +166,11 @@ fn first_few(rig: &Rig) {
     sort::check_many(rig, Method::Top, Some(10), 2 * block as usize + 3);
 }
 
-const WORK: [(&str, Work); 9] = [
+fn clicked(rig: &Rig) {
+    clicks::check_many(rig, 6000);
+}
+
+const WORK: [(&str, Work); 10] = [
     ("groups", groups),
     ("greatest_wide", greatest_wide),
     ("first_rows", first_rows),
@@ -176,6 +180,7 @@ const WORK: [(&str, Work); 9] = [
     ("reduction", reduction),
     ("digits", digits),
     ("first_few", first_few),
+    ("clicked", clicked),
 ];
 
 // The claims.
@@ -242,7 +247,7 @@ fn the_last_block_needs_its_fences() {
 /// A status word carries value and state: it needs no order, but everybody must see the same words.
 #[test]
 fn a_look_back_needs_words_that_others_see() {
-    for work in [sums as Work, kept_rows, digits] {
+    for work in [sums as Work, kept_rows, digits, clicked] {
         are_missed(work, &[("st.relaxed.gpu.global.u64", "st.global.u64", &[])]);
         are_missed(work, &[("ld.relaxed.gpu.global.u64", "ld.global.u64", &[])]);
     }

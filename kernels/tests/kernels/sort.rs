@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 
 /// The values of one key, valid or not.
 #[derive(Debug, Clone)]
-enum Values {
+pub enum Values {
     Bits(Vec<bool>),
     Integers(Physical, Vec<i128>),
     F32(Vec<f32>),
@@ -23,17 +23,17 @@ enum Values {
 }
 
 #[derive(Debug, Clone)]
-struct Key {
-    values: Values,
-    valid: Option<Vec<bool>>,
-    descending: bool,
-    nulls_first: bool,
+pub struct Key {
+    pub values: Values,
+    pub valid: Option<Vec<bool>>,
+    pub descending: bool,
+    pub nulls_first: bool,
     /// Whether the sort is told the least and the greatest value.
-    ranged: bool,
+    pub ranged: bool,
 }
 
 impl Key {
-    fn new(values: Values) -> Key {
+    pub fn new(values: Values) -> Key {
         Key { values, valid: None, descending: false, nulls_first: false, ranged: false }
     }
 
@@ -50,7 +50,7 @@ impl Key {
     }
 
     /// What the order means: arrow's comparison, with NULLs where they are asked for.
-    fn compare(&self, a: usize, b: usize) -> Ordering {
+    pub fn compare(&self, a: usize, b: usize) -> Ordering {
         let valid = |row: usize| self.valid.as_ref().is_none_or(|valid| valid[row]);
         match (valid(a), valid(b)) {
             (false, false) => return Ordering::Equal,
@@ -77,7 +77,7 @@ fn packed(bits: &[bool]) -> Vec<u8> {
 }
 
 /// A key on the device, and the bytes that its strings lie in.
-fn upload(rig: &Rig, key: &Key) -> (SortKey, Option<DeviceView>) {
+pub fn upload(rig: &Rig, key: &Key) -> (SortKey, Option<DeviceView>) {
     let view = |bytes: &[u8]| rig.upload(bytes, &rig.stream).as_view().clone();
     let low_bytes = |values: &[i128], width: usize| -> Vec<u8> {
         values.iter().flat_map(|value| value.to_le_bytes()[..width].to_vec()).collect()
@@ -154,7 +154,7 @@ impl Case {
 }
 
 /// An error word that the maker of the rows left.
-const ERROR: u64 = 7 << 32 | 2;
+pub const ERROR: u64 = 7 << 32 | 2;
 
 fn sorted(rig: &Rig, images: &Images, keys: &[Key], case: Case) -> Vec<u32> {
     let (device_keys, reached): (Vec<SortKey>, Vec<Option<DeviceView>>) =
@@ -195,7 +195,7 @@ fn sorted(rig: &Rig, images: &Images, keys: &[Key], case: Case) -> Vec<u32> {
     home.chunks(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
-fn expected(keys: &[Key], rows: usize) -> Vec<u32> {
+pub fn expected(keys: &[Key], rows: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..rows as u32).collect();
     order.sort_by(|&a, &b| {
         let one_by_one = keys.iter().map(|key| key.compare(a as usize, b as usize));
@@ -244,7 +244,7 @@ fn variants(values: Values, rows: usize) -> Vec<Key> {
 }
 
 /// A number that looks random, from a row and a salt.
-fn scrambled(row: usize, salt: u64) -> u64 {
+pub fn scrambled(row: usize, salt: u64) -> u64 {
     let mut x = (row as u64).wrapping_add(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x ^= x >> 29;
     x.wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ x >> 32

@@ -14,6 +14,7 @@
 //! | `function`, `node`, `exec`, `planner`, `operator` | a function of relations: what it is, in a logical plan, on the CPU, how one becomes the other, and what the engine is told of it |
 //! | `calls`, `frame`, `table`, `relation` | how it is called: checked, from a data frame, from SQL, and what names mean |
 //! | `sessions`, `pairs`, `before` | what three of them do with rows in order |
+//! | `clicks` | the same three on the device |
 //! | `text`, `sentiment`, `companies`, `scalars` | what is found in a text, and the scalar functions in SQL |
 //! | `ml` | k-means, logistic regression and naive Bayes over arrays, and on the rows of a plan |
 //!
@@ -35,6 +36,7 @@
 
 mod before;
 mod calls;
+mod clicks;
 mod companies;
 mod error;
 mod exec;
@@ -130,6 +132,7 @@ impl Registration {
         // A session without the engine has no such list.
         if let Some(operators) = state.config().get_extension::<Operators>() {
             operators.add(Arc::new(operator::RelationOperator));
+            operators.add(Arc::new(clicks::Clicks));
         }
         *state = planner::with_planner(state.clone(), self.planners);
         Ok(())

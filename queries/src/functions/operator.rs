@@ -1,8 +1,9 @@
 //! What the engine is told of the functions of relations: they are operators over rows, and work on the CPU.
 //!
-//!   SessionizeExec ─ DownloadExec ─ …      the download says why: "SessionizeExec has no device form yet"
+//!   KMeansExec ─ DownloadExec ─ …      the download says why: "KMeansExec has no device form yet"
 //!
-//! Without it, the engine would take them for nodes that pass rows on, and reports would leave them out.
+//! Without it, the engine would take them for nodes that pass rows on, and reports would leave them out. Those of clicks have a device
+//! form: see `clicks`.
 
 use millpond::contract::DeviceOperator;
 use millpond::datafusion::physical_plan::ExecutionPlan;
@@ -10,7 +11,7 @@ use millpond::program::contract::Cut;
 
 use super::RelationExec;
 
-/// The functions of relations, which have no device form.
+/// The functions of relations on the CPU.
 #[derive(Debug)]
 pub(crate) struct RelationOperator;
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   aggregate          device ──┐
 //!     DownloadExec / UploadExec │   the function is a CPU operator between two device subtrees
-//!       SessionizeExec      CPU │
+//!       KMeansExec          CPU │
 //!     filter, sort, join device ┘
 //! ```
 
@@ -43,26 +43,40 @@ fn register(session: &Millpond) {
     table(session.context(), "item", 1, columns);
 }
 
+/// Functions of clicks among other operators: one device subtree.
+#[tokio::test]
+async fn clicks_are_joined_grouped_and_paired_on_the_device_alone() {
+    let (cpu, sim) = (session_on(DeviceChoice::Cpu, 3, 256), session_on(DeviceChoice::Sim, 3, 256));
+    register(&cpu);
+    register(&sim);
+    for sql in [
+        // q30's shape: join, sessions, distinct, pairs, count.
+        "SELECT kind_1, kind_2, COUNT(*) AS cnt FROM basket_pairs(
+             'SELECT DISTINCT usr, session_id, kind FROM sessionize(
+                  ''SELECT usr, ts, kind FROM clicks JOIN item ON itm = i_itm WHERE usr IS NOT NULL'', ''usr'', ''ts'', 900)',
+             ['usr', 'session_id'], 'kind') GROUP BY kind_1, kind_2 ORDER BY cnt DESC, kind_1, kind_2",
+        "SELECT itm, COUNT(*) AS cnt FROM last_n_before(
+             'SELECT usr, ts, itm, itm < 10 AS buy FROM clicks WHERE ts > 1000', 'usr', ['ts', 'itm'], 'buy', 5, 5000)
+         GROUP BY itm ORDER BY cnt DESC, itm",
+        "SELECT kind, COUNT(*), MAX(session_id) FROM sessionize('clicks', 'usr', 'ts', 900) JOIN item ON itm = i_itm
+         GROUP BY kind ORDER BY kind",
+    ] {
+        let expected = cpu.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        let found = sim.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        assert_eq!(rows(&found.batches, true), rows(&expected.batches, true), "{sql}");
+        assert!(!expected.batches.is_empty(), "{sql}");
+        let report = &found.report;
+        assert_eq!(report.operators_on_device, report.operators, "{sql}: {report:?}");
+        assert!(report.findings.is_empty() && report.pool_used_bytes == 0, "{sql}: {report:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_below_and_above_runs_on_the_device_and_answers_are_equal() {
     let (cpu, sim) = (session_on(DeviceChoice::Cpu, 3, 256), session_on(DeviceChoice::Sim, 3, 256));
     register(&cpu);
     register(&sim);
     for (sql, node) in [
-        (
-            // q30's shape: join, sessions, distinct, pairs, count.
-            "SELECT kind_1, kind_2, COUNT(*) AS cnt FROM basket_pairs(
-                 'SELECT DISTINCT usr, session_id, kind FROM sessionize(
-                      ''SELECT usr, ts, kind FROM clicks JOIN item ON itm = i_itm WHERE usr IS NOT NULL'', ''usr'', ''ts'', 900)',
-                 ['usr', 'session_id'], 'kind') GROUP BY kind_1, kind_2 ORDER BY cnt DESC, kind_1, kind_2",
-            "BasketPairsExec",
-        ),
-        (
-            "SELECT itm, COUNT(*) AS cnt FROM last_n_before(
-                 'SELECT usr, ts, itm, itm < 10 AS buy FROM clicks WHERE ts > 1000', 'usr', ['ts', 'itm'], 'buy', 5, 5000)
-             GROUP BY itm ORDER BY cnt DESC, itm",
-            "LastBeforeExec",
-        ),
         (
             "SELECT label, COUNT(*), SUM(id) FROM kmeans('SELECT id, x * 2 AS x FROM clicks WHERE id > 10', 'id', 'x', 4)
              GROUP BY label ORDER BY label",
@@ -94,9 +108,6 @@ async fn a_function_on_the_cpu_is_a_fallback() {
     let sim = session_on(DeviceChoice::Sim, 3, 256);
     register(&sim);
     for (call, node) in [
-        ("sessionize('clicks', 'usr', 'ts', 60)", "SessionizeExec"),
-        ("basket_pairs('clicks', 'usr', 'itm')", "BasketPairsExec"),
-        ("last_n_before('SELECT *, itm = 1 AS buy FROM clicks', 'usr', 'ts', 'buy', 5)", "LastBeforeExec"),
         ("kmeans('clicks', 'id', 'x', 2)", "KMeansExec"),
         ("kmeans_predict('clicks', 'id', 'x', 'SELECT kind AS label, i_itm AS x FROM item')", "KMeansPredictExec"),
         ("logistic_report('SELECT id % 2 AS y, x FROM clicks', 'y', 'x')", "LogisticRegressionExec"),

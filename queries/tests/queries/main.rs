@@ -1,6 +1,7 @@
 //! The functions of the workload against independent answers: row-by-row code, plain SQL, and vectors of an established library.
 
 mod calls;
+mod clicks;
 mod device;
 mod learning;
 mod operators;

@@ -30,7 +30,7 @@ use crate::program::answers::{Question, rows_of_each};
 use crate::program::contract::{SinkRun, TableSize};
 use crate::program::extents::{Extent, PreparedSegment, SegmentRun};
 use crate::program::failure::Failure;
-use crate::program::given::Given;
+use crate::program::given::{Given, LookedUp};
 use crate::program::lower::LoweredSegment;
 use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
 use crate::program::segments::Origin;
@@ -420,7 +420,7 @@ impl SinkRun for RankRun {
             let prepared = segment.prepared(0)?;
             let (rows, columns) = rank_parts(segment, parts, ranking(&prepared.lowered)?, stream).await?;
             let given = segment.given(vec![Kept::spillable(rows, &segment.run.engine)?])?;
-            Ok(Given { looked_up: Arc::new(columns), ..given })
+            Ok(given.beside(LookedUp::of_parts(columns)?))
         }
         .boxed()
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// A sort key among the materialised outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SortedBy {
+pub struct SortedBy {
     pub output: usize,
     /// Of strings: whose codes they are. What sorts is the rank of a code once all rows are there.
     pub dictionary: Option<DictionaryId>,

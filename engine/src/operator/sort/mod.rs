@@ -16,6 +16,9 @@ pub(crate) mod lower;
 pub(crate) mod run;
 mod top;
 
+pub use lower::SortedBy;
+pub use run::order_rows;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -177,8 +180,9 @@ fn place_merge(node: &Arc<dyn ExecutionPlan>, merge: &SortPreservingMergeExec, t
             return Ok(Placed::Device(tree));
         }
     }
+    let begins_so = |order: &LexOrdering| order.starts_with(merge.expr());
     let in_order = |tree: &DeviceTree| {
-        tree.sorted && (as_sorted || tree.plan.properties().output_ordering() == Some(merge.expr()))
+        tree.sorted && (as_sorted || tree.plan.properties().output_ordering().is_some_and(begins_so))
     };
     if !sorts
         && let Some(child) = to.in_any_order(|| to.place(merge.input()))?

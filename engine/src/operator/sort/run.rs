@@ -147,8 +147,12 @@ async fn sort_parts(
     Ok(fetch_rows(&segment.run, &part, 0..columns, &order, false, stream)?.arranged(&part.outputs, &part.at))
 }
 
-/// The row numbers of `part` in the order of `keys`, which name its columns; of its rows the first `limit`, or all.
-pub(crate) async fn order_rows(
+/// The row numbers of `part` in the order of `keys`, which name its columns; of its rows the first `limit`, or all. How many they are
+/// stays on the device, behind an error of the kernel that made the rows. Operators of other crates sort by it, too.
+///
+/// # Errors
+/// Out of memory; what the device refuses.
+pub async fn order_rows(
     segment: &SegmentRun,
     part: &Part,
     keys: &[SortedBy],

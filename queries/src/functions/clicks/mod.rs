@@ -1,0 +1,258 @@
+//! Sessions, pairs and earlier rows on the device.
+//!
+//! ```text
+//!   BasketPairsExec: [basket@0, item@1]            DeviceBasketPairsExec: [basket@0, item@1]
+//!     SortExec: basket, item                         UploadExec
+//!       RepartitionExec: Hash(basket)                  …        the operator sorts by itself: what sorts and parts rows below it
+//!         …                                                     is there for the CPU's, and vanishes
+//!
+//!   segment      rows ─► columns, kept ─► all there: one sort, then kernels over the order      (run.rs)
+//!   the next     places ─► columns, looked up by row number ─► …                                 (lower.rs)
+//!                  └─ a place of several rows is expanded, some rows at a time, as the rows of a join are
+//! ```
+//!
+//! NULL       rows without a key, and what else the CPU's functions drop, do not reach the sort.
+//! Order      that of the sort: sessions and pairs promise it, earlier rows promise none.
+//! Memory     the rows once more as one, their order, and up to 24 bytes a row while they are sorted. Pairs are never there all at once.
+//! Waits      of pairs and earlier rows: for the number of places, and for the number of rows that they become.
+//! On the CPU keys and columns without a device form, more than 16 keys, times of unsigned 64-bit integers that may exceed BIGINT: that
+//!            is an error, which the CPU's functions raise.
+//! Stands for SessionizeExec, BasketPairsExec, LastBeforeExec.
+
+mod lower;
+mod run;
+
+use std::fmt;
+use std::sync::Arc;
+
+use millpond::column::ColumnInfo;
+use millpond::contract::{DeviceOperator, DeviceTree, Placed};
+use millpond::datafusion::arrow::datatypes::SchemaRef;
+use millpond::datafusion::common::stats::Precision;
+use millpond::datafusion::common::tree_node::TreeNodeRecursion;
+use millpond::datafusion::error::Result;
+use millpond::datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use millpond::datafusion::physical_expr::expressions::Column;
+use millpond::datafusion::physical_expr::{LexOrdering, PhysicalExpr};
+use millpond::datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use millpond::error::EngineError;
+use millpond::kernels::abi::MAX_EXTENT_ROWS;
+use millpond::placement::Placing;
+use millpond::program::contract::Cut;
+use millpond::program::segments::{Open, Segments};
+use millpond::reason::Reason;
+
+use super::{Function, RelationExec};
+use lower::{ClicksSink, ClicksStage};
+
+/// What is asked of the rows: the function, where its columns are, and the columns that it gives.
+#[derive(Debug, Clone, PartialEq)]
+struct Asked {
+    function: Function,
+    columns: Vec<usize>,
+    schema: SchemaRef,
+}
+
+/// One of the three functions on the device.
+#[derive(Debug, Clone)]
+struct DeviceClicksExec {
+    asked: Arc<Asked>,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl DeviceClicksExec {
+    fn new(asked: Asked, input: Arc<dyn ExecutionPlan>, order: Option<LexOrdering>) -> Self {
+        let properties = millpond::node::properties(Arc::clone(&asked.schema), order);
+        Self { asked: Arc::new(asked), input, properties }
+    }
+
+    fn column(&self, index: usize) -> Column {
+        Column::new(self.input.schema().field(index).name(), index)
+    }
+}
+
+impl DisplayAs for DeviceClicksExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        let columns = self.asked.columns.iter().map(|index| self.column(*index).to_string());
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        let constants = self.asked.function.to_string();
+        let (name, apart) = match t {
+            DisplayFormatType::TreeRender => ("columns=".to_string(), "\n"),
+            _ => (format!("{}: ", self.name()), ", "),
+        };
+        write!(f, "{name}[{columns}]")?;
+        if constants.is_empty() { Ok(()) } else { write!(f, "{apart}{constants}") }
+    }
+}
+
+impl ExecutionPlan for DeviceClicksExec {
+    fn name(&self) -> &str {
+        match self.asked.function {
+            Function::Sessionize { .. } => "DeviceSessionizeExec",
+            Function::BasketPairs => "DeviceBasketPairsExec",
+            _ => "DeviceLastBeforeExec",
+        }
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        for index in &self.asked.columns {
+            let column: Arc<dyn PhysicalExpr> = Arc::new(self.column(*index));
+            if f(&column)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, mut inputs: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        match (inputs.pop(), inputs.is_empty()) {
+            (Some(input), true) => Ok(Arc::new(Self { input, ..Self::clone(&self) })),
+            _ => Err(millpond::node::wrong_use("a function of clicks has one input")),
+        }
+    }
+
+    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        Err(millpond::node::wrong_use("a function of clicks runs as part of a DownloadExec"))
+    }
+}
+
+/// Where the three functions are placed, and how they become segments.
+#[derive(Debug)]
+pub(crate) struct Clicks;
+
+impl DeviceOperator for Clicks {
+    fn name(&self) -> &'static str {
+        "clicks"
+    }
+
+    fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
+        let relation = node.downcast_ref::<RelationExec>()?;
+        let is_ours = matches!(
+            relation.function(),
+            Function::Sessionize { .. } | Function::BasketPairs | Function::LastBefore { .. }
+        );
+        is_ours.then(|| place(node, relation, to))
+    }
+
+    fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
+        node.is::<DeviceClicksExec>().then_some(true)
+    }
+
+    fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
+        node.is::<DeviceClicksExec>()
+    }
+}
+
+/// The function over its input in any order, if the device can; otherwise the CPU's over the order that it counts on. So it is, too, where
+/// a plan whose orders were lost and made again was refused: the CPU's function keeps orders that no one border can tell of together.
+fn place(node: &Arc<dyn ExecutionPlan>, relation: &RelationExec, to: &Placing<'_>) -> Result<Placed> {
+    let Some(input) = node.children().first().copied() else { return to.stay(node, vec![], None) };
+    let mut refused = Some(Reason::OrderKept { node: node.name().to_string() });
+    if let Some(child) = to.in_any_order(|| to.place(input))? {
+        let child = to.after_limit(child)?;
+        let moves = to.counts(node.as_ref()) || matches!(child, Placed::Device(_));
+        refused = match to.tree(&child).and_then(|tree| judge(node, relation, &tree, to)) {
+            Ok(tree) if moves => return Ok(Placed::Device(tree)),
+            Ok(_) => None,
+            Err(reason) => moves.then_some(reason),
+        };
+    }
+    let child = to.in_order(|| to.place(input))?;
+    to.stay(node, vec![child], refused)
+}
+
+/// The function on the device, over `input`.
+fn judge(
+    node: &Arc<dyn ExecutionPlan>,
+    relation: &RelationExec,
+    input: &DeviceTree,
+    to: &Placing<'_>,
+) -> std::result::Result<DeviceTree, Reason> {
+    if !input.aggregated
+        && let Some(statistics) = to.statistics(&input.cpu)
+        && let Precision::Exact(rows) | Precision::Inexact(rows) = statistics.num_rows
+        && rows as u64 > MAX_EXTENT_ROWS
+    {
+        return Err(Reason::TooManyRowsToSort { rows, limit: MAX_EXTENT_ROWS as usize });
+    }
+    let asked = Asked {
+        function: relation.function().clone(),
+        columns: relation.columns().to_vec(),
+        schema: Arc::clone(&node.schema()),
+    };
+    let columns = lower::judge(&asked, &input.columns, &mut to.lowering())?;
+    let kept = node.properties().output_ordering().filter(|order| gives(&asked, order)).cloned();
+    let sorted = kept.is_some();
+    let plan = Arc::new(DeviceClicksExec::new(asked, Arc::clone(&input.plan), kept));
+    let tree = DeviceTree { plan, cpu: Arc::clone(node), columns, row_limit: None, sorted, aggregated: true };
+    if sorted { Ok(tree) } else { to.restore_order(node, tree) }
+}
+
+/// Whether the rows come in `order`, by the way in which they are found: pairs by all columns, sessions by keys and time. In a key the
+/// session grows with the time.
+fn gives(asked: &Asked, order: &LexOrdering) -> bool {
+    let columns = order.iter().map(|by| {
+        let ascending = !by.options.descending;
+        by.expr.downcast_ref::<Column>().map(Column::index).filter(|_| ascending)
+    });
+    let Some(columns) = columns.collect::<Option<Vec<usize>>>() else { return false };
+    match asked.function {
+        Function::Sessionize { keys, .. } => {
+            let (keys, time) = (&asked.columns[..keys], asked.columns[keys]);
+            let session = asked.schema.fields().len() - 1;
+            let of_keys = columns.iter().zip(keys).take_while(|(column, key)| column == key).count();
+            let rest = &columns[of_keys..];
+            rest.is_empty() || of_keys == keys.len() && rest.iter().all(|column| [time, session].contains(column))
+        }
+        Function::BasketPairs => columns.into_iter().eq(0..order.len()),
+        _ => false,
+    }
+}
+
+impl Cut for Clicks {
+    fn cut(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        _top: bool,
+        into: &mut Segments<'_>,
+    ) -> Option<std::result::Result<Open, EngineError>> {
+        let clicks = node.downcast_ref::<DeviceClicksExec>()?;
+        let open = match into.open_input(node, false) {
+            Ok(open) => open,
+            Err(error) => return Some(Err(error)),
+        };
+        let rows = into.close(open, ClicksSink { asked: Arc::clone(&clicks.asked) });
+        let open = Open::reading(rows).with(ClicksStage { asked: Arc::clone(&clicks.asked) });
+        into.share(node, &open);
+        Some(Ok(open))
+    }
+
+    fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {
+        let (a, b) = (a.downcast_ref::<DeviceClicksExec>()?, b.downcast_ref::<DeviceClicksExec>()?);
+        Some(a.asked == b.asked)
+    }
+}
+
+/// The columns that the function gives, for rows of these `columns`: all of the input's, or of pairs the groups and the element.
+fn given(asked: &Asked, columns: &[ColumnInfo]) -> Vec<ColumnInfo> {
+    let elements = columns.last().cloned();
+    let all: Vec<ColumnInfo> = match asked.function {
+        Function::Sessionize { .. } => columns.iter().cloned().chain([lower::number(0)]).collect(),
+        Function::BasketPairs => columns.iter().cloned().chain(elements).collect(),
+        _ => [columns, columns].concat().into_iter().chain([lower::number(1)]).collect(),
+    };
+    let named = all.into_iter().zip(asked.schema.fields());
+    named.map(|(column, field)| ColumnInfo { name: field.name().clone(), ..column }).collect()
+}
