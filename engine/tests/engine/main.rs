@@ -3,6 +3,7 @@
 mod aggregates;
 mod answers;
 mod beside;
+mod computed_scans;
 mod constants;
 mod counted_store;
 mod counts;
