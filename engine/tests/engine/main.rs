@@ -39,6 +39,7 @@ mod plans;
 mod profile;
 mod queries;
 mod random_expressions;
+mod regex;
 mod selftest;
 mod shapes;
 mod shared;
