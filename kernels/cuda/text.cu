@@ -484,6 +484,8 @@ FUNCTION Text text_pad(const u8 *text, u64 bytes, i64 wanted, const u8 *fill, u6
   return {out, (u64)(at - out)};
 }
 
+#include "regex.cuh"
+
 FUNCTION Text text_repeat(const u8 *text, u64 bytes, i64 times, u8 *arena, u64 capacity) {
   if (times <= 0 || bytes == 0) return {text, 0};
   if ((u64)times > MOST_BYTES / bytes) return {(const u8 *)REFUSED, 0};

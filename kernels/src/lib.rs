@@ -15,6 +15,7 @@ pub mod layout;
 pub mod parquet;
 pub mod pipeline;
 pub mod reduce;
+pub mod regex;
 pub mod rows;
 pub mod scan;
 pub mod sort;

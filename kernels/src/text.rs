@@ -201,7 +201,9 @@ impl Sizes<'_> {
                         let between = first.saturating_mul(of.len() as u64 - 1);
                         of[1..].iter().fold(between, |all, id| all.saturating_add(self.of(*id)))
                     }
-                    TextFunction::Replace | TextFunction::Translate => first.saturating_mul(2),
+                    TextFunction::Replace | TextFunction::RegexReplace { .. } | TextFunction::Translate => {
+                        first.saturating_mul(2)
+                    }
                     TextFunction::PadStart | TextFunction::PadEnd => {
                         first.saturating_add(self.number(of[1]).map_or(typical, |n| self.rows.saturating_mul(n)))
                     }

@@ -341,7 +341,12 @@ impl Maker<'_> {
                 let patterns = ["%", "", "_", "%o%", "b%", "%r%l", "__", "100\\%", "%é%", "a\\_b", "%日%"];
                 sql!(ty; "(", a, format!(" {op} '"), Constant::pattern(self.rng, &patterns), "')")
             }
-            _ => match self.rng.below(4) {
+            _ => match self.rng.below(5) {
+                4 => {
+                    let a = self.make(Ty::Text, depth.min(1));
+                    let op = self.rng.pick(&[" ~ '", " !~ '", " ~* '", " !~* '"]);
+                    sql!(ty; "(", a, op, Constant::pick(self.rng, &EXPRESSIONS), "')")
+                }
                 0 => {
                     let of = self.rng.pick(&INTEGERS);
                     let a = self.make(of, depth);
@@ -407,7 +412,12 @@ impl Maker<'_> {
                     false => sql!(ty; format!("{}(", self.rng.pick(&["length", "octet_length", "ascii"])), a, ")"),
                 }
             }
-            10 | 11 if bits == 64 && signed && self.rng.chance(60) => match self.rng.below(5) {
+            10 | 11 if bits == 64 && signed && self.rng.chance(60) => match self.rng.below(6) {
+                5 => {
+                    let a = self.make(Ty::Text, depth.min(1));
+                    let function = self.rng.pick(&["regexp_count(", "regexp_instr("]);
+                    sql!(ty; function, a, ", '", Constant::pick(self.rng, &EXPRESSIONS), "')")
+                }
                 0 => {
                     let (a, b) = (self.make(Ty::Date, depth), self.make(Ty::Date, depth));
                     sql!(ty; "arrow_cast((", a, " - ", b, "), 'Int64')")
@@ -749,7 +759,11 @@ impl Maker<'_> {
             return sql!(ty; "CASE WHEN ", when, " THEN ", a, " WHEN ", other, " THEN ", b, " ELSE ", c, " END");
         }
         let a = self.make(ty, depth);
-        match self.rng.below(20) {
+        match self.rng.below(21) {
+            20 => {
+                let all = self.rng.pick(&["', 'ö')", "', '', 'g')", "', '-é', 'gi')"]);
+                sql!(ty; "regexp_replace(", a, ", '", Constant::pick(self.rng, &EXPRESSIONS), all)
+            }
             13 => {
                 let b = self.make(ty, depth.min(1));
                 sql!(ty; "concat(", a, ", ", b, ")")
@@ -1081,6 +1095,10 @@ impl Maker<'_> {
 
 /// Columns of texts that grow with the row number.
 const GROWING: [&str; 2] = ["grow", "uniq"];
+
+/// Regular expressions: of letters, classes and places, with empty matches, of which the first is not the longest.
+const EXPRESSIONS: [&str; 12] =
+    ["o", "", "^b", "l$", "[0-9]+", "a|e", "(b|bo)l?", "é", "[^a-z]", "x*", "b.*?l", "(a|ab)(c|bcd)?"];
 
 /// Columns of small numbers: a RANGE frame around them does not overflow.
 const NEAR: [&str; 4] = ["k", "n", "rare", "g"];

@@ -46,10 +46,6 @@ impl Lowering<'_> {
             Operator::Multiply => Arithmetic::Multiply,
             Operator::Divide => Arithmetic::Divide,
             Operator::Modulo => Arithmetic::Remainder,
-            Operator::RegexMatch | Operator::RegexIMatch | Operator::RegexNotMatch | Operator::RegexNotIMatch => {
-                let why = "regular expressions are matched on the dictionary of one string column, and this is none";
-                return Err(unsupported(expr, why));
-            }
             other => return Err(unsupported(expr, &format!("operator {other} is not lowered"))),
         };
         let node = match (value_type(&left.data_type), value_type(&right.data_type)) {

@@ -5,7 +5,7 @@
 //!
 //! Semantics  DataFusion's, node by node; what cannot be had exactly is a [`Reason`], never an approximation.
 //! Strings    any deterministic expression over one dictionary column is evaluated by DataFusion on the dictionary's
-//!            values, and applied by code. Without a dictionary they are texts, with functions of their own (text.rs).
+//!            values, and applied by code. Without a dictionary they are texts, with functions of their own (text.rs, regex.rs).
 //! Errors     overflow, division by zero and failed casts raise the device's error flag; the CPU then gives the message.
 //! Pure       lowering allocates nothing on a device; the same call judges at plan time and compiles at run time.
 
@@ -19,6 +19,7 @@ pub(crate) mod interval;
 pub(crate) mod math;
 pub(crate) mod parameter;
 pub(crate) mod pattern;
+pub(crate) mod regex;
 pub mod sketch;
 pub(crate) mod text;
 pub(crate) mod time;
@@ -498,6 +499,9 @@ impl<'d> Lowering<'d> {
             return Ok(Value { node, data_type, dictionary: None });
         }
         if let Some(value) = self.plus_interval(expr, binary, &data_type, scope)? {
+            return Ok(value);
+        }
+        if let Some(value) = self.regex_operator(expr, binary, scope)? {
             return Ok(value);
         }
         let left = self.lower(binary.left(), scope)?;

@@ -24,6 +24,7 @@ use crate::column::{is_characters, is_string, plain_repr, value_type};
 use crate::expr::cast::same_strings;
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
 use crate::expr::pattern::{PatternExpr, coded};
+use crate::expr::regex::of_ilike;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
 
@@ -71,7 +72,7 @@ impl Lowering<'_> {
         Ok(nodes)
     }
 
-    fn constant_bytes(&mut self, expr: &Arc<dyn PhysicalExpr>, bytes: Vec<u8>) -> Result<NodeId, Reason> {
+    pub(super) fn constant_bytes(&mut self, expr: &Arc<dyn PhysicalExpr>, bytes: Vec<u8>) -> Result<NodeId, Reason> {
         let nodes = self.constant_texts(expr, vec![ScalarValue::Binary(Some(bytes))], DataType::Binary)?;
         nodes.first().copied().ok_or_else(|| unsupported(expr, "a constant without a value"))
     }
@@ -176,10 +177,8 @@ impl Lowering<'_> {
             None => return Err(unsupported(expr, "its pattern is no string")),
         };
         let any_case = like.case_insensitive();
-        if any_case && !pattern.is_ascii() {
-            return Err(unsupported(expr, "a pattern outside ASCII has no device form in any case"));
-        }
         let form = match any_case {
+            true if !pattern.is_ascii() => Form::Expression(of_ilike(&pattern)),
             true => Form::Pattern(coded(&pattern.to_ascii_lowercase())),
             false => Form::of(&pattern),
         };
@@ -205,6 +204,7 @@ impl Lowering<'_> {
                 let function = if any_case { TextFunction::LikeAnyCase } else { TextFunction::Like };
                 self.graph.text(function, &[own, constant])
             }
+            Form::Expression(expression) => Ok(self.matched(expr, like.expr(), &expression, scope)?),
         };
         let mut node = node.map_err(|e| refused(expr, &e))?;
         if like.negated() {
@@ -247,6 +247,9 @@ impl Lowering<'_> {
         scope: &Scope,
     ) -> Result<Option<Value>, Reason> {
         use TextFunction::*;
+        if let Some(value) = self.regex_function(expr, function, data_type, scope)? {
+            return Ok(Some(value));
+        }
         let name = function.fun().name();
         let arguments = function.args();
         let known = match (name, arguments.len()) {
@@ -432,6 +435,8 @@ enum Form {
     Contains(Vec<u8>),
     /// [`ANY_CHARACTERS`] for `%`, [`ONE_CHARACTER`] for `_`.
     Pattern(Vec<u8>),
+    /// In any case, with letters that have their other case outside ASCII.
+    Expression(String),
 }
 
 impl Form {

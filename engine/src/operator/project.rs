@@ -78,7 +78,7 @@ impl DeviceOperator for Project {
     }
 
     fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
-        let projection = node.downcast_ref::<ProjectionExec>()?;
+        let Some(projection) = node.downcast_ref::<ProjectionExec>() else { return place_scan(node, to) };
         Some(to.place(projection.input()).and_then(|child| place(node, projection, child, to)))
     }
 
@@ -92,6 +92,18 @@ impl DeviceOperator for Project {
     fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
         node.is::<DeviceProjectExec>()
     }
+}
+
+/// A scan that computes: the device does, over the columns that it reads, if it can. `None` if the node is no such scan.
+fn place_scan(node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
+    let apart = to.computed_apart(node)?;
+    let projection = apart.downcast_ref::<ProjectionExec>()?;
+    let place = |child: Placed| match to.tree(&child).and_then(|tree| judge(node, projection, &child, tree, to)) {
+        Ok(tree) => Placed::Device(tree),
+        // The scan does it.
+        Err(reason) => Placed::Host { plan: Arc::clone(node), pending: vec![reason] },
+    };
+    Some(to.place(projection.input()).map(place))
 }
 
 fn place(

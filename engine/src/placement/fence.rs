@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Columns   are narrowed as ever: a fence lets through what only picks them.
-//! Left      to DataFusion: what reads a column that has no device form, such as fields of structs, which scans can skip; what
-//!           reads nothing, such as the name of the file, which the scan alone knows.
+//! Left      to DataFusion: what reads a column that has no plain device form, such as fields of structs, which scans can skip: the
+//!           projection operator takes it back where the device computes it. What reads nothing, such as the name of the file, the
+//!           scan alone knows.
 //! No-op     without a device, and with `millpond.enabled = false`.
 
 use std::collections::BTreeSet;
@@ -21,10 +22,10 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -34,6 +35,7 @@ use crate::column::{is_string, plain_repr};
 use crate::node::device_node;
 use crate::options::{DeviceChoice, MillpondOptions};
 use crate::reason::Reason;
+use crate::source::computed::{computes, says_by_itself};
 
 /// DataFusion's rules, with a fence around each that moves projections.
 pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
@@ -86,7 +88,6 @@ impl PhysicalOptimizerRule for Fenced {
 /// nothing computed.
 pub(super) fn computed_in_scan(plan: &dyn ExecutionPlan) -> Option<Reason> {
     let scan = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
-    let computes = |expr: &Arc<dyn PhysicalExpr>| !expr.is::<Column>() && !expr.is::<Literal>();
     let computed = scan.file_source().projection()?.iter().find(|column| computes(&column.expr))?;
     Some(Reason::ComputedInScan { expr: computed.expr.to_string() })
 }
@@ -120,7 +121,7 @@ impl ScanFence {
     fn keeps_out(&self, projection: &ProjectionExec) -> bool {
         let schema = self.input.schema();
         // What reads nothing may be the scan's own to say, such as the name of a file.
-        let says = |part: &Arc<dyn PhysicalExpr>| Ok(part.is::<ScalarFunctionExpr>() && part.children().is_empty());
+        let says = |part: &Arc<dyn PhysicalExpr>| Ok(says_by_itself(part));
         if projection.expr().iter().any(|column| column.expr.exists(says).unwrap_or(true)) {
             return false;
         }

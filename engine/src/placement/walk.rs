@@ -33,6 +33,7 @@ use crate::placement::judged::Judged;
 use crate::placement::simplify::{below_moves, only_moves};
 use crate::placement::statistics::PlanStatistics;
 use crate::reason::Reason;
+use crate::source::computed::computed_apart;
 use crate::source::filtered::apart;
 
 /// How often inputs of a plan are placed as if their order did not matter.
@@ -127,6 +128,11 @@ impl<'a> Placing<'a> {
     /// A scan that filters as a filter above a scan: what is stored, and what the device decodes, has all rows.
     pub fn apart(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
         apart(plan)
+    }
+
+    /// A scan that computes as a projection above a scan of columns.
+    pub fn computed_apart(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
+        computed_apart(plan)
     }
 
     /// The session's options.

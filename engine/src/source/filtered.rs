@@ -58,8 +58,8 @@ pub(crate) fn apart(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPl
     (apart.schema() == plan.schema()).then_some(apart)
 }
 
-/// A filter over a table's columns as one over these of them.
-fn over(filter: &Arc<dyn PhysicalExpr>, columns: &[usize]) -> Result<Arc<dyn PhysicalExpr>> {
+/// An expression over a table's columns as one over these of them.
+pub(super) fn over(expr: &Arc<dyn PhysicalExpr>, columns: &[usize]) -> Result<Arc<dyn PhysicalExpr>> {
     let place = |expr: Arc<dyn PhysicalExpr>| {
         Ok(match expr.downcast_ref::<Column>() {
             Some(column) => match columns.iter().position(|at| *at == column.index()) {
@@ -69,5 +69,5 @@ fn over(filter: &Arc<dyn PhysicalExpr>, columns: &[usize]) -> Result<Arc<dyn Phy
             None => Transformed::no(expr),
         })
     };
-    Arc::clone(filter).transform_up(place).data()
+    Arc::clone(expr).transform_up(place).data()
 }

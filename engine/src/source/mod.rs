@@ -1,6 +1,7 @@
 //! Where rows come from.
 
 mod codes;
+pub(crate) mod computed;
 mod extent;
 pub(crate) mod filtered;
 pub mod parquet;

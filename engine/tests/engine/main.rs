@@ -3,6 +3,7 @@
 mod aggregates;
 mod answers;
 mod beside;
+mod computed_scans;
 mod constants;
 mod counted_store;
 mod counts;
@@ -38,6 +39,7 @@ mod plans;
 mod profile;
 mod queries;
 mod random_expressions;
+mod regex;
 mod selftest;
 mod shapes;
 mod shared;

@@ -244,6 +244,26 @@ pub enum TextFunction {
     Reverse,
     /// Text, what is sought, and what comes in its place. `Text`, made.
     Replace,
+    /// Text and the [automata](crate::regex::automata) of a regular expression: whether it matches somewhere. Raises the error flag
+    /// where they cannot say, if they `quit`. `Bool`.
+    RegexMatch {
+        quits: bool,
+    },
+    /// The same and the first character (`I64`): how many matches there are from there on. Raises the error flag where that is
+    /// below 1, too (`I64`).
+    RegexCount {
+        quits: bool,
+    },
+    /// The same and a number (`I64`): the character where that match begins, 0 where there are fewer. Automata of both directions.
+    /// Raises the error flag where one of the numbers is below 1, too (`I64`).
+    RegexPlace {
+        quits: bool,
+    },
+    /// Text, automata of both directions, and what comes in the place of the first match, or of `all`. `Text`, made.
+    RegexReplace {
+        all: bool,
+        quits: bool,
+    },
     /// Text, characters, and those that come in their places. `Text`, made.
     Translate,
     /// Text, a number of characters (`I64`), and what fills it up at the beginning or the end. `Text`, made.
@@ -274,6 +294,7 @@ impl TextFunction {
                 | Capitals
                 | Reverse
                 | Replace
+                | RegexReplace { .. }
                 | Translate
                 | PadStart
                 | PadEnd

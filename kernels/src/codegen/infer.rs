@@ -455,6 +455,10 @@ impl Graph {
             Node::Text { function: TextFunction::PadStart | TextFunction::PadEnd, of } => {
                 of.get(1).and_then(|id| self.ty(*id).bounds()).is_none_or(|all| all.high > MAX_TEXT_BYTES.into())
             }
+            Node::Text { function: TextFunction::RegexCount { quits } | TextFunction::RegexPlace { quits }, of } => {
+                let low = |id: &NodeId| self.ty(*id).bounds().map_or(i128::MIN, |all| all.low);
+                *quits || of[2..].iter().any(|number| low(number) < 1)
+            }
             Node::Text { function: TextFunction::OfDate, of } => {
                 let years = Range::new(-719_528, 2_932_896);
                 of.first().and_then(|id| self.ty(*id).bounds()).is_none_or(|all| !years.contains(all))
@@ -468,6 +472,8 @@ impl Graph {
                     | TextFunction::Repeat
                     | TextFunction::OfCode
                     | TextFunction::ToInteger(Overflow::Fail | Overflow::Wrap)
+                    | TextFunction::RegexMatch { quits: true }
+                    | TextFunction::RegexReplace { quits: true, .. }
             ),
             _ => false,
         }
@@ -488,21 +494,35 @@ impl Graph {
         let wanted: &[Repr] = match function {
             Concatenate { .. } | Join => &vec![Repr::Text; of.len().max(1 + usize::from(function == Join))],
             Bytes | Characters | Word { .. } | Hash | Code | ToInteger(_) | Capitals | Reverse => &[Repr::Text],
-            Replace | Translate => &[Repr::Text, Repr::Text, Repr::Text],
+            Replace | RegexReplace { .. } | Translate => &[Repr::Text, Repr::Text, Repr::Text],
+            RegexCount { .. } => &[Repr::Text, Repr::Text, Repr::I64],
+            RegexPlace { .. } => &[Repr::Text, Repr::Text, Repr::I64, Repr::I64],
             PadStart | PadEnd => &[Repr::Text, Repr::I64, Repr::Text],
             SplitPart => &[Repr::Text, Repr::Text, Repr::I64],
             OfCode | OfInteger { .. } | OfDate => &[Repr::I64],
             Substring => &[Repr::Text, Repr::I64, Repr::I64],
             Left | Right | Repeat => &[Repr::Text, Repr::I64],
-            Like | LikeAnyCase | StartsWith | EndsWith | Contains | Position | TrimStart | TrimEnd | TrimBoth
-            | Upper | Lower => &[Repr::Text, Repr::Text],
+            Like
+            | LikeAnyCase
+            | StartsWith
+            | EndsWith
+            | Contains
+            | Position
+            | TrimStart
+            | TrimEnd
+            | TrimBoth
+            | Upper
+            | Lower
+            | RegexMatch { .. } => &[Repr::Text, Repr::Text],
         };
         if given != wanted {
             return Err(GraphError::Operands { operator: format!("{function:?}"), operands: given });
         }
         let ty = match function {
-            Like | LikeAnyCase | StartsWith | EndsWith | Contains => Ty::new(Repr::Bool),
+            Like | LikeAnyCase | StartsWith | EndsWith | Contains | RegexMatch { .. } => Ty::new(Repr::Bool),
             Bytes | Characters | Position => Ty::new(Repr::I64).within(0, MAX_TEXT_BYTES.into()),
+            // Behind the last character there may be one more match.
+            RegexCount { .. } | RegexPlace { .. } => Ty::new(Repr::I64).within(0, i128::from(MAX_TEXT_BYTES) + 1),
             Word { .. } | Hash => Ty::new(Repr::U64),
             Code => Ty::new(Repr::I32).within(0, char::MAX as i128),
             ToInteger(_) => Ty::new(Repr::I64),

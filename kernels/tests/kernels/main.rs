@@ -38,5 +38,6 @@ mod text;
 mod text_bench;
 mod text_keys;
 mod text_made;
+mod text_regex;
 mod vectors;
 mod window;

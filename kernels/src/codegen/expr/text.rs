@@ -138,6 +138,10 @@ impl Row<'_, '_> {
             TextFunction::Capitals => "text_capitals",
             TextFunction::Reverse => "text_reverse",
             TextFunction::Replace => "text_replace",
+            TextFunction::RegexMatch { .. } => "text_regex_match",
+            TextFunction::RegexCount { .. } => "text_regex_count",
+            TextFunction::RegexPlace { .. } => "text_regex_place",
+            TextFunction::RegexReplace { .. } => "text_regex_replace",
             TextFunction::Translate => "text_translate",
             TextFunction::PadStart | TextFunction::PadEnd => "text_pad",
             TextFunction::Repeat => "text_repeat",
@@ -171,6 +175,7 @@ impl Row<'_, '_> {
             TextFunction::Upper => arguments.push(1u64.into()),
             TextFunction::Lower => arguments.push(0u64.into()),
             TextFunction::OfInteger { scale } => arguments.push(u64::from(scale).into()),
+            TextFunction::RegexReplace { all, .. } => arguments.push(u64::from(all).into()),
             TextFunction::PadStart => arguments.push(0u64.into()),
             TextFunction::PadEnd => arguments.push(1u64.into()),
             _ => {}
@@ -184,6 +189,12 @@ impl Row<'_, '_> {
             let unfit = self.f.setp(Compare::Eq, words[1].view(Type::U64), 0u64);
             let valid = self.overflowed(id, ErrorCode::Cast, unfit, valid, overflow)?;
             let number = Number::reg(Lane::S64, words[0].view(Type::S64)).to(self.f, lane(self.ty(id)));
+            return Ok(Computed { number, valid });
+        }
+        if let TextFunction::RegexMatch { .. } | TextFunction::RegexCount { .. } | TextFunction::RegexPlace { .. } =
+            function
+        {
+            let number = self.regex(id, name, &arguments, valid)?;
             return Ok(Computed { number, valid });
         }
         let number = match lane(self.ty(id)) {
@@ -204,6 +215,36 @@ impl Row<'_, '_> {
             own => Number::reg(Lane::U64, self.call(name, &arguments)?[0]).to(self.f, own),
         };
         Ok(Computed { number, valid })
+    }
+
+    /// What automata say of a text. Where they cannot say, which they do in numbers that are no answer, the error flag is raised.
+    fn regex(
+        &mut self,
+        id: NodeId,
+        name: &str,
+        arguments: &[Operand],
+        valid: Option<Reg>,
+    ) -> Result<Number, CodegenError> {
+        let said = self.call(name, arguments)?[0];
+        let own = lane(self.ty(id));
+        let fails = self.graph.fails(id);
+        if own == Lane::Pred {
+            let said = said.view(Type::U32);
+            if fails {
+                let refused = self.f.setp(Compare::Gt, said, 1u32);
+                let refused = self.where_valid(refused, valid);
+                self.fail(id, ErrorCode::Argument, refused)?;
+            }
+            return Ok(Number::reg(Lane::Pred, self.f.setp(Compare::Eq, said, 1u32)));
+        }
+        let mut number = said.view(Type::S64);
+        if fails {
+            let below = self.f.setp(Compare::Lt, number, 0);
+            let refused = self.where_valid(below, valid);
+            self.fail(id, ErrorCode::Argument, refused)?;
+            number = self.f.select(below, 0, number).view(Type::S64);
+        }
+        Ok(Number::reg(Lane::S64, number).to(self.f, own))
     }
 
     /// `of` where `valid`, else 0.
