@@ -16,6 +16,7 @@ pub mod pipeline;
 pub mod reduce;
 pub mod rows;
 pub mod scan;
+pub mod sentences;
 pub mod sort;
 pub mod store;
 pub mod text;

@@ -127,7 +127,7 @@ const KNOWN_FORMS: &str = "
     mul.wide.u32 nanosleep.u32 neg.f64 neg.s32 neg.s64 not.b32 not.b64 not.pred or.b16 or.b32 or.b64 or.pred popc.b32
     popc.b64 prmt.b32 rcp.approx.ftz.f64 red.global.add.u32 red.global.add.u64 red.global.max.u64 red.global.min.u64
     red.global.or.b32 red.or.b32 red.shared.add.u32 red.shared.or.b32 rem.u32 rem.u64 ret rsqrt.approx.ftz.f64 selp.b16
-    selp.b32 selp.b64 selp.f64 selp.u16 selp.u32 selp.u64 setp.eq.b16 setp.eq.b32 setp.eq.f32 setp.eq.f64 setp.eq.s16
+    selp.b32 selp.b64 selp.f64 selp.s64 selp.u16 selp.u32 selp.u64 setp.eq.b16 setp.eq.b32 setp.eq.f32 setp.eq.f64 setp.eq.s16
     setp.eq.s32 setp.eq.s64 setp.ge.f64 setp.ge.s64 setp.ge.u16 setp.ge.u32 setp.ge.u64 setp.geu.f32 setp.gt.f32
     setp.gt.f64 setp.gt.s16 setp.gt.s32 setp.gt.s64 setp.gt.u16 setp.gt.u32 setp.gt.u64 setp.gtu.f64 setp.le.f64
     setp.le.s64 setp.le.u32 setp.le.u64 setp.leu.f64 setp.lt.f32 setp.lt.f64 setp.lt.s16 setp.lt.s32 setp.lt.s64
