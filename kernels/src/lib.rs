@@ -18,6 +18,7 @@ pub mod reduce;
 pub mod regex;
 pub mod rows;
 pub mod scan;
+pub mod sentences;
 pub mod sort;
 pub mod store;
 pub mod text;

@@ -63,4 +63,5 @@ mod tpch;
 mod troubles;
 mod udf;
 mod unions;
+mod unnest;
 mod windows;

@@ -129,17 +129,17 @@ const KNOWN_FORMS: &str = "
     neg.s64 not.b32 not.b64 not.pred or.b16 or.b32 or.b64 or.pred popc.b32 popc.b64 prmt.b32 rcp.approx.ftz.f64
     red.global.add.u32 red.global.add.u64 red.global.max.u64 red.global.min.u64 red.global.or.b32 red.or.b32
     red.shared.add.u32 red.shared.or.b32 rem.u32 rem.u64 ret rsqrt.approx.ftz.f64 selp.b16 selp.b32 selp.b64 selp.f32
-    selp.f64 selp.u16 selp.u32 selp.u64 setp.eq.b16 setp.eq.b32 setp.eq.b64 setp.eq.f32 setp.eq.f64 setp.eq.s16
-    setp.eq.s32 setp.eq.s64 setp.ge.f64 setp.ge.s64 setp.ge.u16 setp.ge.u32 setp.ge.u64 setp.geu.f32 setp.gt.f32
-    setp.gt.f64 setp.gt.s16 setp.gt.s32 setp.gt.s64 setp.gt.u16 setp.gt.u32 setp.gt.u64 setp.gtu.f64 setp.le.f64
-    setp.le.s64 setp.le.u32 setp.le.u64 setp.leu.f64 setp.lt.f32 setp.lt.f64 setp.lt.s16 setp.lt.s32 setp.lt.s64
-    setp.lt.u16 setp.lt.u32 setp.lt.u64 setp.ltu.f64 setp.nan.f32 setp.nan.f64 setp.ne.f64 setp.ne.s16 setp.ne.s32
-    setp.ne.s64 setp.neu.f64 shf.r.wrap.b32 shfl.sync.bfly.b32 shfl.sync.down.b32 shfl.sync.idx.b32 shfl.sync.up.b32
-    shl.b32 shl.b64 shr.b64 shr.s32 shr.s64 shr.u16 shr.u32 shr.u64 sqrt.rn.f64 st.global.u16 st.global.u32
-    st.global.u64 st.global.u8 st.global.v2.u32 st.global.v2.u64 st.global.v4.u32 st.local.u32 st.local.u64
-    st.param.b32 st.param.b64 st.param.f64 st.relaxed.gpu.global.u64 st.shared.u32 st.shared.u64 st.shared.u8
-    st.shared.v2.u32 st.shared.v2.u64 st.shared.v4.u32 st.u16 st.u32 st.u64 st.u8 st.v2.u64 sub.cc.s64 sub.cc.u32
-    sub.f64 sub.s32 sub.s64 sub.u32 subc.cc.s64 subc.cc.u32 subc.u32 vote.sync.all.pred vote.sync.any.pred
+    selp.f64 selp.s64 selp.u16 selp.u32 selp.u64 setp.eq.b16 setp.eq.b32 setp.eq.b64 setp.eq.f32 setp.eq.f64
+    setp.eq.s16 setp.eq.s32 setp.eq.s64 setp.ge.f64 setp.ge.s64 setp.ge.u16 setp.ge.u32 setp.ge.u64 setp.geu.f32
+    setp.gt.f32 setp.gt.f64 setp.gt.s16 setp.gt.s32 setp.gt.s64 setp.gt.u16 setp.gt.u32 setp.gt.u64 setp.gtu.f64
+    setp.le.f64 setp.le.s64 setp.le.u32 setp.le.u64 setp.leu.f64 setp.lt.f32 setp.lt.f64 setp.lt.s16 setp.lt.s32
+    setp.lt.s64 setp.lt.u16 setp.lt.u32 setp.lt.u64 setp.ltu.f64 setp.nan.f32 setp.nan.f64 setp.ne.f64 setp.ne.s16
+    setp.ne.s32 setp.ne.s64 setp.neu.f64 shf.r.wrap.b32 shfl.sync.bfly.b32 shfl.sync.down.b32 shfl.sync.idx.b32
+    shfl.sync.up.b32 shl.b32 shl.b64 shr.b64 shr.s32 shr.s64 shr.u16 shr.u32 shr.u64 sqrt.rn.f64 st.global.u16
+    st.global.u32 st.global.u64 st.global.u8 st.global.v2.u32 st.global.v2.u64 st.global.v4.u32 st.local.u32
+    st.local.u64 st.param.b32 st.param.b64 st.param.f64 st.relaxed.gpu.global.u64 st.shared.u32 st.shared.u64
+    st.shared.u8 st.shared.v2.u32 st.shared.v2.u64 st.shared.v4.u32 st.u16 st.u32 st.u64 st.u8 st.v2.u64 sub.cc.s64
+    sub.cc.u32 sub.f64 sub.s32 sub.s64 sub.u32 subc.cc.s64 subc.cc.u32 subc.u32 vote.sync.all.pred vote.sync.any.pred
     vote.sync.ballot.b32 xor.b32 xor.b64 xor.pred
 ";
 

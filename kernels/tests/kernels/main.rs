@@ -32,6 +32,7 @@ mod pipeline_runs;
 mod pipeline_sets;
 mod pipeline_shape;
 mod reduce;
+mod sentences;
 mod sort;
 mod store;
 mod text;

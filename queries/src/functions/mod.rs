@@ -16,6 +16,7 @@
 //! | `sessions`, `pairs`, `before` | what three of them do with rows in order |
 //! | `clicks` | the same three on the device |
 //! | `text`, `sentiment`, `companies`, `scalars` | what is found in a text, and the scalar functions in SQL |
+//! | `device` | what the engine is told of functions that have a device form |
 //! | `ml` | k-means, logistic regression and naive Bayes over arrays, and on the rows of a plan |
 //!
 //! Slope and intercept of a line are DataFusion's `regr_slope(y, x)` and `regr_intercept(y, x)`: NULL where all x are equal.
@@ -38,6 +39,7 @@ mod before;
 mod calls;
 mod clicks;
 mod companies;
+mod device;
 mod error;
 mod exec;
 mod frame;
@@ -133,6 +135,7 @@ impl Registration {
         if let Some(operators) = state.config().get_extension::<Operators>() {
             operators.add(Arc::new(operator::RelationOperator));
             operators.add(Arc::new(clicks::Clicks));
+            operators.add(Arc::new(device::unnest()));
         }
         *state = planner::with_planner(state.clone(), self.planners);
         Ok(())

@@ -3,6 +3,7 @@
 mod calls;
 mod clicks;
 mod device;
+mod hits;
 mod learning;
 mod operators;
 mod ordered;
