@@ -484,6 +484,7 @@ FUNCTION Text text_pad(const u8 *text, u64 bytes, i64 wanted, const u8 *fill, u6
   return {out, (u64)(at - out)};
 }
 
+// They call what is above: words, characters, and room for what they make.
 #include "regex.cuh"
 
 FUNCTION Text text_repeat(const u8 *text, u64 bytes, i64 times, u8 *arena, u64 capacity) {

@@ -26,6 +26,8 @@ pub const MOST_BYTES: usize = 256 << 10;
 const MOST_NFA_BYTES: usize = 10 << 20;
 /// Of an automaton while it is made: its states have four bytes for each class, and the classes are rounded up.
 const MOST_MADE_BYTES: usize = 8 * MOST_BYTES;
+/// Of what is known of its states while they are found: an expression beyond that has none of [`MOST_BYTES`].
+const MOST_FOUND_BYTES: usize = 16 * MOST_BYTES;
 
 /// States of every automaton: nothing follows, and the automaton cannot say.
 const NOTHING_FOLLOWS: u16 = 0;
@@ -82,7 +84,7 @@ fn table(nfa: &NFA, kind: MatchKind, starts: StartKind) -> Result<(Vec<u8>, bool
         .start_kind(starts)
         .unicode_word_boundary(true)
         .dfa_size_limit(Some(MOST_MADE_BYTES))
-        .determinize_size_limit(Some(MOST_MADE_BYTES));
+        .determinize_size_limit(Some(MOST_FOUND_BYTES));
     let dfa = dense::Builder::new().configure(config).build_from_nfa(nfa);
     let dfa = dfa.map_err(|error| if error.is_size_limit_exceeded() { too_large() } else { error.to_string() })?;
 

@@ -9,6 +9,7 @@ use super::{Rig, mixed, packed, word};
 use crate::codegen::ir::*;
 use crate::layout::OutputLayout;
 use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, PipelineCache};
+use crate::regex::{Automata, automata};
 use crate::text::{self, Working};
 
 /// The pattern `%ond%w_e%`, as the kernels take it, and as a search of plain Rust.
@@ -152,14 +153,17 @@ pub(super) fn texts_are_made_and_grouped(device: &Device) -> Result<(), CheckErr
     let plain = Ty::new(Repr::Text);
     let [cases, sought, other] =
         [graph.lookup(code, 0, plain)?, graph.lookup(code, 1, plain)?, graph.lookup(code, 2, plain)?];
+    let expression = graph.lookup(code, 3, plain)?;
+    let matched = graph.text(TextFunction::RegexReplace { all: true, quits: false }, &[column, expression, other])?;
     let upper = graph.text(TextFunction::Upper, &[column, cases])?;
     let replaced = graph.text(TextFunction::Replace, &[upper, sought, other])?;
-    let twice = graph.text(TextFunction::Concatenate { strict: true }, &[replaced, other, column])?;
+    let twice = graph.text(TextFunction::Concatenate { strict: true }, &[replaced, other, matched])?;
     let table = text::case_table(true);
-    let lookups = constants(&rig, &[&table, b"MILL", "wée".as_bytes()])?;
+    let Automata { bytes, .. } = automata("mi?l{2}", true).map_err(CheckError::Refused)?;
+    let lookups = constants(&rig, &[&table, b"MILL", "wée".as_bytes(), &bytes])?;
     let mut aggregate = AggregateSpec::new(vec![replaced]);
     aggregate.accumulate(&graph, Accumulator { aggregate: Aggregate::CountStar, filter: None });
-    let spec = |sink: SinkSpec| over_texts(&graph, 3, sink);
+    let spec = |sink: SinkSpec| over_texts(&graph, 4, sink);
     let making = cache.pipeline(&spec(SinkSpec::Materialise { outputs: vec![twice] }))?;
     let grouping = cache.pipeline(&spec(SinkSpec::Aggregate(aggregate)))?;
     let room = |spec: &PipelineSpec, input: &Input<'_>| -> Result<DeviceBuffer, CheckError> {
@@ -182,7 +186,8 @@ pub(super) fn texts_are_made_and_grouped(device: &Device) -> Result<(), CheckErr
         making.materialise(Input { arena: Some(arena.as_view()), ..input }, output.as_view(), &layout, rig.stream())?;
         let mut reached: Vec<DeviceView> = lookups.iter().map(|table| table.values.clone()).collect();
         reached.extend([&values, &arena, &output].map(|buffer| buffer.as_view().clone()));
-        let made = texts.iter().map(|text| text.as_ref().map(|text| format!("{}wée{text}", becomes(text))));
+        let matched = |text: &String| text.replace("mill", "wée");
+        let made = texts.iter().map(|text| text.as_ref().map(|text| format!("{}wée{}", becomes(text), matched(text))));
         same(&format!("texts made of {rows}"), packed_texts(&rig, &output, &layout, 0, &reached)?, made.collect())?;
 
         // Two launches into one table: the second finds the texts of the first.
