@@ -1,14 +1,16 @@
-// Words of a lexicon in texts, and the sentences that they are in: one row for each, counted first, then written.
+// What there is in texts, one row for each, counted first, then written: words of a lexicon with the sentences that they are in, or
+// all sentences, or all words.
 //
 //   text      "Good. It is well-made, bad!"     lexicon  wellmade: 1, bad: 0
 //   sentence  [Good] [ It is well-made, bad]    cut where the rule says
 //   word      [It] [is] [wellmade] [bad]        cut at blanks, without . , ; - "
-//   hits      row 0, [ It is well-made, bad], wellmade, 1 │ row 0, [ It is well-made, bad], bad, 0
+//   HITS      row 0, [ It is well-made, bad], wellmade, 1 │ row 0, [ It is well-made, bad], bad, 0
 //
 // Texts    UTF-8: the two bytes of è are a character of their own wherever they stand side by side
 // Lexicon  `slots` of open addressing, a power of two, at most half of them taken; then the bytes of the words
 // Order    hits of a row as they come, one behind the other; of a word that says several things, the lower first
 // Reads    whole aligned words of eight bytes, but only words that hold a byte of the text
+// Parts    of SENTENCES and WORDS that have no bytes are none; a word's part still has the characters that it is without
 // Launch   any grid; a thread takes a row. A word that is no word of the lexicon costs its hash and one slot
 // Traffic  the bytes of the texts, and 28 written a hit
 #include "common.cuh"
@@ -28,7 +30,8 @@ struct Slot {
 };
 static_assert(sizeof(Slot) == 24, "sentences.rs has the same size");
 
-enum Rule : u32 { ANY, SPACED, STOP };
+enum Rule : u32 { ANY, SPACED, STOP, NEVER };
+enum What : u32 { HITS, SENTENCES, WORDS };
 
 constexpr u64 NO_BYTES = 0xcbf29ce484222325ull, TIMES = 0x100000001b3ull;
 
@@ -82,9 +85,9 @@ __device__ inline const Slot *slot_of(const u8 *lexicon, u32 slots, Word word, c
   return nullptr;
 }
 
-// Tells `hits` of every word of the lexicon in a text, and behind the last word of a sentence of the sentence.
+// Tells `hits` of every word of the lexicon in a text, and behind the last word of a sentence of the sentence; or of every part.
 template <class Hits>
-__device__ inline void read(const View *view, const u8 *lexicon, u32 slots, u32 rule, Hits &hits) {
+__device__ inline void read(const View *view, u32 what, const u8 *lexicon, u32 slots, u32 rule, Hits &hits) {
   u64 bytes = view->length;
   const u8 *text = bytes <= 12 ? view->begin : (const u8 *)view->rest;
   const u8 *end = text + bytes, *sentence = text, *begun = text;
@@ -96,17 +99,20 @@ __device__ inline void read(const View *view, const u8 *lexicon, u32 slots, u32 
     u32 c = at < end ? reader.at(at, at == text) : ' ';
     u32 pair = 0;  // the separator began with the byte before
     bool cut = at == end;
-    if (!cut && rule != STOP) pair = c == 0xa8 && before == 0xc3;
+    if (!cut && rule < STOP) pair = c == 0xa8 && before == 0xc3;
     if (!cut && rule == SPACED && c == ' ') pair = ends_sentence(before);
     if (!cut) cut = pair || (rule == ANY ? ends_sentence(c) : rule == STOP && c == '.');
     if (cut || c == ' ') {
       Word own = pair ? shorter : word;
-      if (own.length != 0) {
+      if (own.length != 0 && what == WORDS) hits.part(begun, (u32)(at - pair - begun));
+      if (own.length != 0 && what == HITS) {
         const Slot *slot = slot_of(lexicon, slots, own, begun, at - pair);
         if (slot) hits.word(*slot);
       }
       if (cut) {
-        hits.sentence(sentence, (u32)(at - pair - sentence));
+        u32 own_bytes = (u32)(at - pair - sentence);
+        if (what == HITS) hits.sentence(sentence, own_bytes);
+        if (what == SENTENCES && own_bytes != 0) hits.part(sentence, own_bytes);
         sentence = at + 1;
       }
       begun = at + 1;
@@ -123,16 +129,17 @@ struct Counted {
   u32 hits = 0;
   __device__ void word(const Slot &slot) { hits += __popc(slot.says); }
   __device__ void sentence(const u8 *, u32) {}
+  __device__ void part(const u8 *, u32) { hits++; }
 };
 
-// How many hits each row has. NULL rows have a view of no bytes.
-extern "C" __global__ void sentences_count(const View *views, const u8 *lexicon, u32 slots, u32 rule, u32 *counts,
-                                           u64 count, const u64 *on_device) {
+// How many hits or parts each row has. NULL rows have a view of no bytes.
+extern "C" __global__ void sentences_count(const View *views, u32 what, const u8 *lexicon, u32 slots, u32 rule,
+                                           u32 *counts, u64 count, const u64 *on_device) {
   u64 rows = row_count(count, on_device), stride = (u64)gridDim.x * blockDim.x;
 #pragma unroll 1
   for (u64 row = (u64)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += stride) {
     Counted counted;
-    read(views + row, lexicon, slots, rule, counted);
+    read(views + row, what, lexicon, slots, rule, counted);
     counts[row] = counted.hits;
   }
 }
@@ -154,6 +161,11 @@ struct Written {
       says[at] = __ffs(left) - 1;
     }
   }
+  __device__ void part(const u8 *text, u32 bytes) {
+    if (next - first < room) rows[next - first] = row;
+    next++;
+    sentence(text, bytes);
+  }
   __device__ void sentence(const u8 *text, u32 bytes) {
     if (open == next) return;
     u64 low = bytes, high = 0;
@@ -172,9 +184,10 @@ struct Written {
   }
 };
 
-// Of each hit its row, its sentence as a view, the number of its word and what it says. `ends` are the running sums of the counts.
-extern "C" __global__ void sentences_write(const View *views, const u8 *lexicon, u32 slots, u32 rule, const u64 *ends,
-                                           u64 first, u64 room, u32 *hit_rows, Wide *sentences, u32 *words, u32 *says,
+// Of each hit its row, its sentence as a view, the number of its word and what it says; of a part its row and itself. `ends` are the
+// running sums of the counts.
+extern "C" __global__ void sentences_write(const View *views, u32 what, const u8 *lexicon, u32 slots, u32 rule,
+                                           const u64 *ends, u64 first, u64 room, u32 *hit_rows, Wide *sentences, u32 *words, u32 *says,
                                            u64 count, const u64 *on_device) {
   u64 rows = row_count(count, on_device), stride = (u64)gridDim.x * blockDim.x;
 #pragma unroll 1
@@ -182,6 +195,6 @@ extern "C" __global__ void sentences_write(const View *views, const u8 *lexicon,
     u64 start = row == 0 ? 0 : ends[row - 1], end = ends[row];
     if (start == end || end <= first || start >= first + room) continue;
     Written written = {first, room, (u32)row, start, start, hit_rows, words, says, sentences};
-    read(views + row, lexicon, slots, rule, written);
+    read(views + row, what, lexicon, slots, rule, written);
   }
 }

@@ -1,4 +1,5 @@
-//! Words of a lexicon in texts, and the sentences that they are in. Device side: `cuda/sentences.cu`.
+//! What there is in texts: words of a lexicon with the sentences that they are in, all sentences, all words. Device side:
+//! `cuda/sentences.cu`.
 //!
 //! ```text
 //!   views   ["Good. So bad"] [NULL]     lexicon  good: says 1, bad: says 0     rule  any
@@ -37,7 +38,23 @@ pub enum Ends {
     Spaced = 1,
     /// At every `.`.
     Stop = 2,
+    /// At the end of the text.
+    Never = 3,
 }
+
+/// What is looked for.
+#[derive(Clone, Copy)]
+pub enum What<'a> {
+    /// Words of a lexicon, whose bytes are on the device, too.
+    Hits { lexicon: &'a Lexicon, uploaded: &'a DeviceView },
+    /// Every sentence that is not empty.
+    Sentences,
+    /// Every run between blanks of which something is left without [`DELETED`]; it still has these characters.
+    Words,
+}
+
+/// Characters that words are without.
+pub const DELETED: &str = ".,;-\"";
 
 /// Words that are looked for, as the device has them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -100,17 +117,15 @@ pub struct Texts<'a> {
     pub rows: &'a ExtentRows,
     /// The buffers that the views lead to.
     pub reached: &'a [DeviceView],
-    pub lexicon: &'a Lexicon,
-    /// Its bytes on the device.
-    pub uploaded: &'a DeviceView,
+    pub what: What<'a>,
     pub ends: Ends,
 }
 
-/// The columns of hits.
+/// The columns of hits, or of parts: these have neither words nor what they say.
 pub struct Hits {
     /// u32: of which row.
     pub rows: DeviceView,
-    /// 16-byte views.
+    /// 16-byte views: the sentence of a hit, or the part.
     pub sentences: DeviceView,
     /// u32: numbers of words.
     pub words: DeviceView,
@@ -148,14 +163,22 @@ impl Texts<'_> {
     /// A launch of `kernel` with the parameters that both have.
     fn launch<'k>(&self, kernel: &'k millpond_memory::Kernel, images: &Images) -> Result<Launch<'k>> {
         expect_bytes("sentences_count", "views", self.views, self.rows.upper_bound() * VIEW_BYTES)?;
-        expect_bytes("sentences_count", "lexicon", self.uploaded, self.lexicon.bytes.len() as u64)?;
         let launch = Launch::new(kernel, striding(images.device(), self.rows.upper_bound(), tune::MOVE_THREADS));
         let launch = self.reached.iter().fold(launch, |launch, view| launch.reads(view.padded()));
-        Ok(launch.read(self.views).read(self.uploaded).value(self.lexicon.slots).value(self.ends as u32))
+        let launch = launch.read(self.views);
+        let launch = match self.what {
+            What::Hits { lexicon, uploaded } => {
+                expect_bytes("sentences_count", "lexicon", uploaded, lexicon.bytes.len() as u64)?;
+                launch.value(0_u32).read(uploaded).value(lexicon.slots)
+            }
+            What::Sentences => launch.value(1_u32).value(0_u64).value(0_u32),
+            What::Words => launch.value(2_u32).value(0_u64).value(0_u32),
+        };
+        Ok(launch.value(self.ends as u32))
     }
 }
 
-/// Writes how many hits each row has.
+/// Writes how many hits or parts each row has.
 ///
 /// | name     | length         | unit |
 /// |----------|----------------|------|

@@ -392,7 +392,7 @@ impl<'d> Lowering<'d> {
     }
 
     /// Lowers several expressions that must mean the same: one type, and for strings one dictionary.
-    fn results(
+    pub(crate) fn results(
         &mut self,
         whole: &Arc<dyn PhysicalExpr>,
         parts: &[&Arc<dyn PhysicalExpr>],

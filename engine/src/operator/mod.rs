@@ -17,6 +17,7 @@ pub mod limit;
 pub mod project;
 pub mod sort;
 pub mod union;
+pub mod unnest;
 
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ pub fn registry() -> Operators {
     Operators::new([
         Arc::new(Scan) as _,
         Arc::new(Upload) as _,
+        // Before the projection above its items is another operator's.
+        Arc::new(unnest::Unnest::default()) as _,
         Arc::new(filter::Filter) as _,
         Arc::new(project::Project) as _,
         Arc::new(aggregate::Aggregate) as _,

@@ -10,12 +10,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{Field, Schema};
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::error::Result;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
-use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr, all_columns};
+use datafusion::physical_plan::projection::{ProjectionExec, all_columns};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::column::ColumnInfo;
@@ -39,11 +39,16 @@ pub struct DeviceProjectExec {
 impl DeviceProjectExec {
     /// The device's form of `projection`, over `input`; `sorted` is the order it keeps, if its input has one.
     pub fn new(projection: &ProjectionExec, input: Arc<dyn ExecutionPlan>, sorted: Option<LexOrdering>) -> Self {
-        Self {
-            expressions: projection.expr().iter().map(|e| (Arc::clone(&e.expr), e.alias.clone())).collect(),
-            input,
-            properties: crate::node::properties(projection.schema(), sorted),
-        }
+        Self { expressions: named(projection), input, properties: crate::node::properties(projection.schema(), sorted) }
+    }
+
+    /// A projection to `schema`, over `input`, whose rows are in no order.
+    pub(crate) fn of(
+        expressions: Vec<(Arc<dyn PhysicalExpr>, String)>,
+        schema: SchemaRef,
+        input: Arc<dyn ExecutionPlan>,
+    ) -> Self {
+        Self { expressions, input, properties: crate::node::properties(schema, None) }
     }
 
     /// The expressions with their names.
@@ -119,7 +124,7 @@ fn judge(
     tree: DeviceTree,
     to: &Placing<'_>,
 ) -> Result<DeviceTree, Reason> {
-    let columns = columns(projection, &tree.columns, &mut to.lowering())?;
+    let columns = columns(&named(projection), &tree.columns, &mut to.lowering())?;
     let sorted = node.properties().output_ordering().filter(|_| tree.sorted).cloned();
     let device = Arc::new(DeviceProjectExec::new(projection, Arc::clone(&tree.plan), sorted));
     let tree = DeviceTree { plan: device, cpu: Arc::clone(node), columns, ..tree };
@@ -130,19 +135,24 @@ fn judge(
     }
 }
 
-/// The columns that a projection gives.
-fn columns(
-    projection: &ProjectionExec,
+/// The expressions of a projection with their names.
+fn named(projection: &ProjectionExec) -> Vec<(Arc<dyn PhysicalExpr>, String)> {
+    projection.expr().iter().map(|e| (Arc::clone(&e.expr), e.alias.clone())).collect()
+}
+
+/// The columns that a projection to `expressions` gives.
+pub(crate) fn columns(
+    expressions: &[(Arc<dyn PhysicalExpr>, String)],
     input: &[ColumnInfo],
     dictionaries: &mut Dictionaries,
 ) -> Result<Vec<ColumnInfo>, Reason> {
     let mut lowering = Lowering::new(input, dictionaries);
     let scope = lowering.scope();
-    let column = |expression: &ProjectionExpr| {
-        let value = lowering.lower(&expression.expr, &scope)?;
-        Ok(lowering.info(&expression.alias, &value))
+    let column = |(expression, name): &(Arc<dyn PhysicalExpr>, String)| {
+        let value = lowering.lower(expression, &scope)?;
+        Ok(lowering.info(name, &value))
     };
-    projection.expr().iter().map(column).collect()
+    expressions.iter().map(column).collect()
 }
 
 /// Projections: where they are placed, and how they become stages.

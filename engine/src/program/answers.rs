@@ -33,6 +33,8 @@ pub enum Question {
     Room,
     /// How many rows an expansion has.
     Pairs,
+    /// How many items were found in the texts of rows.
+    Hits,
     /// How many groups a table has.
     Groups,
     /// How many rows found no room in a table.

@@ -16,7 +16,7 @@ pub(crate) mod common_subplans;
 pub mod context;
 pub mod contract;
 pub mod counts;
-mod expansion;
+pub(crate) mod expansion;
 pub mod extents;
 pub mod failure;
 pub mod given;

@@ -16,6 +16,7 @@ use millpond::datafusion::parquet::file::properties::WriterProperties;
 use millpond_kernels::image::IMAGES;
 
 use crate::sql_features::Rig;
+use crate::unnest;
 
 /// Strings have no dictionary here: columns of texts.
 const TEXTS: &[&str] = &["millpond.debug_dictionary_values = 3"];
@@ -58,6 +59,12 @@ const LAUNCHED_BY: &[(&[&str], &[&str], &str)] = &[
     (&["parquet_facts"], &["millpond.parquet_decoder = device"], "SELECT sum(k), max(d) FROM snappy"),
     // The same of texts.
     (&["store_offsets"], TEXTS, "SELECT count(DISTINCT s) FROM t"),
+    // Words in texts, and their sentences.
+    (
+        &["sentences_count", "sentences_write"],
+        &[],
+        "SELECT hit['word'] AS w, id FROM (SELECT id, UNNEST(finds(s || ' good')) AS hit FROM t)",
+    ),
     // Pages of columns that do not stay: numbers and codes, and texts.
     (
         &["parquet_prepare", "parquet_values_codes", "parquet_values_numbers"],
@@ -105,6 +112,7 @@ async fn every_compiled_kernel_is_launched_by_a_query() {
     for (kernels, settings, sql) in LAUNCHED_BY {
         let rig = Rig::with_partitions(Fallback::Error, 2).await;
         pages_of_every_kind(&rig).await;
+        unnest::register([&rig.cpu, &rig.sim]);
         for setting in *settings {
             rig.set(setting).await;
         }

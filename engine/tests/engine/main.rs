@@ -61,3 +61,4 @@ mod tpch;
 mod troubles;
 mod udf;
 mod unions;
+mod unnest;

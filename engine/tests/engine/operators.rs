@@ -57,7 +57,7 @@ impl Cut for Unnest {}
 
 impl DeviceOperator for Unnest {
     fn name(&self) -> &'static str {
-        "unnest"
+        "distinct lists"
     }
 
     fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
@@ -89,7 +89,7 @@ impl DeviceOperator for NoLimits {
 
 #[tokio::test]
 async fn an_added_operator_places_its_nodes_and_gives_its_reason() {
-    let sql = "SELECT count(*) FROM (SELECT unnest([id, size]) FROM parts WHERE size > 10)";
+    let sql = "SELECT count(*) FROM (SELECT unnest(array_distinct([id, size])) FROM parts WHERE size > 10)";
     let said = "unnest has no device form: a test says so";
     let session = with_parts(builder(Fallback::Allow).operator(Arc::new(Unnest)));
     let answer = session.execute(sql).await.unwrap();
@@ -106,7 +106,7 @@ async fn an_added_operator_places_its_nodes_and_gives_its_reason() {
 
 #[tokio::test]
 async fn an_operator_that_is_added_later_is_asked_from_the_next_plan_on() {
-    let sql = "SELECT unnest([id, size]) FROM parts WHERE size > 10";
+    let sql = "SELECT unnest(array_distinct([id, size])) FROM parts WHERE size > 10";
     let session = with_parts(builder(Fallback::Allow));
     let before = session.execute(sql).await.unwrap().report;
     assert_eq!(said_of_unnest(&before), ["UnnestExec has no device form yet"]);

@@ -1,7 +1,7 @@
-//! Words of a lexicon and their sentences against a few lines of plain Rust.
+//! Words of a lexicon with their sentences, all sentences and all words, against a few lines of plain Rust.
 
 use millpond_kernels::pipeline::ExtentRows;
-use millpond_kernels::sentences::{self, Ends, Hits, Lexicon, Texts};
+use millpond_kernels::sentences::{self, DELETED, Ends, Hits, Lexicon, Texts, What};
 use millpond_kernels::{Images, scan};
 use millpond_memory::DeviceBuffer;
 use millpond_memory::driver::sim::SimOptions;
@@ -30,6 +30,7 @@ fn sentences(ends: Ends, text: &str) -> Vec<&str> {
         Ends::Any => &[".", "?", "!", "è"],
         Ends::Spaced => &[". ", "? ", "! ", "è"],
         Ends::Stop => &["."],
+        Ends::Never => &[],
     };
     let mut rest = text;
     let mut found = vec![];
@@ -51,7 +52,7 @@ fn expected(ends: Ends, texts: &[Option<String>]) -> Vec<Hit> {
                 let word: String = word.chars().filter(|c| !".,;-\"".contains(*c)).collect();
                 let known = WORDS.iter().position(|(known, _)| *known == word);
                 let Some(number) = known else { continue };
-                let bits = (0..3).filter(|bit| WORDS[number].1 >> bit & 1 == 1);
+                let bits = (0..3_u32).filter(|bit| WORDS[number].1 >> bit & 1 == 1);
                 hits.extend(bits.map(|bit| (row as u32, sentence.to_string(), number as u32, bit)));
             }
         }
@@ -59,11 +60,24 @@ fn expected(ends: Ends, texts: &[Option<String>]) -> Vec<Hit> {
     hits
 }
 
-/// What the kernels find, `room` hits at a time.
+/// The parts of all rows' texts.
+fn parts(texts: &[Option<String>], of: impl Fn(&str) -> Vec<String>) -> Vec<(u32, String)> {
+    let parts = |(row, text): (usize, &Option<String>)| {
+        of(text.as_deref().unwrap_or_default()).into_iter().map(move |part| (row as u32, part))
+    };
+    texts.iter().enumerate().flat_map(parts).collect()
+}
+
 fn found(rig: &Rig, ends: Ends, texts: &[Option<String>], room: u64) -> Vec<Hit> {
-    let images = Images::new(&rig.device);
     let lexicon = Lexicon::new(WORDS.into_iter()).expect("few words");
     let uploaded = rig.upload(lexicon.bytes(), &rig.stream);
+    let what = What::Hits { lexicon: &lexicon, uploaded: uploaded.as_view() };
+    found_of(rig, what, ends, texts, room)
+}
+
+/// What the kernels find, `room` hits at a time; of parts the numbers are 0.
+fn found_of(rig: &Rig, what: What<'_>, ends: Ends, texts: &[Option<String>], room: u64) -> Vec<Hit> {
+    let images = Images::new(&rig.device);
     let all: String = texts.iter().flatten().map(String::as_str).collect();
     let bytes = rig.upload(format!("_{all}_").as_bytes(), &rig.stream);
     let mut at = bytes.as_view().address().0 + 1;
@@ -82,14 +96,7 @@ fn found(rig: &Rig, ends: Ends, texts: &[Option<String>], room: u64) -> Vec<Hit>
     let views = rig.upload(&views, &rig.stream);
     let rows = ExtentRows::Known(texts.len() as u64);
     let reached = [bytes.as_view().clone()];
-    let of = Texts {
-        views: views.as_view(),
-        rows: &rows,
-        reached: &reached,
-        lexicon: &lexicon,
-        uploaded: uploaded.as_view(),
-        ends,
-    };
+    let of = Texts { views: views.as_view(), rows: &rows, reached: &reached, what, ends };
     let buffer = |bytes: u64| DeviceBuffer::new(bytes as usize, &rig.stream, &rig.pool).expect("memory");
     let count = texts.len() as u64;
     let (counts, scratch) = (buffer(4 * count), buffer(scan::scratch_bytes(count)));
@@ -106,7 +113,11 @@ fn found(rig: &Rig, ends: Ends, texts: &[Option<String>], room: u64) -> Vec<Hit>
         let columns = Hits::within(columns.as_view(), own).expect("columns fit");
         sentences::write(&images, of, sums.as_view(), first, own, &columns, &rig.stream).expect("the launch is right");
         let (numbers, sentences) = (rig.download(&columns.rows), rig.download(&columns.sentences));
-        let (words, says) = (rig.download(&columns.words), rig.download(&columns.says));
+        let numbered = |column| match what {
+            What::Hits { .. } => rig.download(column),
+            _ => vec![0; 4 * own as usize],
+        };
+        let (words, says) = (numbered(&columns.words), numbered(&columns.says));
         for hit in 0..own as usize {
             let view = &sentences[hit * 16..hit * 16 + 16];
             let length = word(view, 0) as usize;
@@ -176,16 +187,35 @@ fn random_texts_are_cut_as_plain_rust_cuts_them() {
         "\"", "日本", "😀", "ü",
     ];
     let mut random = Random(11);
-    for (rows, most, room) in [(0, 3, 1), (1, 5, 1), (31, 9, 7), (32, 4, 1000), (33, 40, 64), (700, 12, 333), (3, 4000, 50)] {
+    for (rows, most, room) in
+        [(0, 3, 1), (1, 5, 1), (31, 9, 7), (32, 4, 1000), (33, 40, 64), (700, 12, 333), (3, 4000, 50)]
+    {
         let texts: Vec<Option<String>> = (0..rows)
             .map(|_| {
                 let parts = random.below(most + 1);
-                (random.below(6) != 0).then(|| (0..parts).map(|_| PARTS[random.below(PARTS.len() as u64) as usize]).collect())
+                (random.below(6) != 0)
+                    .then(|| (0..parts).map(|_| PARTS[random.below(PARTS.len() as u64) as usize]).collect())
             })
             .collect();
         for (seed, ends) in ALL.into_iter().enumerate() {
             let rig = Rig::with(SimOptions { seed: seed as u64, ..SimOptions::default() });
-            assert_eq!(found(&rig, ends, &texts, room), expected(ends, &texts), "{ends:?}, {rows} rows of {most} parts");
+            let case = format!("{ends:?}, {rows} rows of {most} parts");
+            assert_eq!(found(&rig, ends, &texts, room), expected(ends, &texts), "{case}");
+            let pieces = |what, ends| {
+                found_of(&rig, what, ends, &texts, room)
+                    .into_iter()
+                    .map(|(row, part, ..)| (row, part))
+                    .collect::<Vec<_>>()
+            };
+            let wanted = parts(&texts, |text| {
+                sentences(ends, text).into_iter().filter(|part| !part.is_empty()).map(str::to_string).collect()
+            });
+            assert_eq!(pieces(What::Sentences, ends), wanted, "{case}");
+            let wanted = parts(&texts, |text| {
+                let left = |word: &&str| word.chars().any(|c| !DELETED.contains(c));
+                text.split(' ').filter(left).map(str::to_string).collect()
+            });
+            assert_eq!(pieces(What::Words, Ends::Never), wanted, "{case}");
         }
     }
 }
@@ -206,8 +236,7 @@ fn a_lexicon_of_nothing_finds_nothing() {
         views: views.as_view(),
         rows: &rows,
         reached: &[],
-        lexicon: &lexicon,
-        uploaded: uploaded.as_view(),
+        what: What::Hits { lexicon: &lexicon, uploaded: uploaded.as_view() },
         ends: Ends::Any,
     };
     sentences::count(&images, texts, counts.as_view(), &rig.stream).expect("the launch is right");

@@ -15,6 +15,7 @@
 //! | `calls`, `frame`, `table`, `relation` | how it is called: checked, from a data frame, from SQL, and what names mean |
 //! | `sessions`, `pairs`, `before` | what three of them do with rows in order |
 //! | `text`, `sentiment`, `companies`, `scalars` | what is found in a text, and the scalar functions in SQL |
+//! | `device` | what the engine is told of functions that have a device form |
 //! | `ml` | k-means, logistic regression and naive Bayes over arrays, and on the rows of a plan |
 //!
 //! Slope and intercept of a line are DataFusion's `regr_slope(y, x)` and `regr_intercept(y, x)`: NULL where all x are equal.
@@ -36,6 +37,7 @@
 mod before;
 mod calls;
 mod companies;
+mod device;
 mod error;
 mod exec;
 mod frame;
@@ -130,6 +132,7 @@ impl Registration {
         // A session without the engine has no such list.
         if let Some(operators) = state.config().get_extension::<Operators>() {
             operators.add(Arc::new(operator::RelationOperator));
+            operators.add(Arc::new(device::unnest()));
         }
         *state = planner::with_planner(state.clone(), self.planners);
         Ok(())

@@ -21,6 +21,8 @@ use millpond::datafusion::error::Result;
 use millpond::datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+use millpond::datafusion::physical_expr::expressions::Literal;
+use millpond::datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
 use super::error::shown;
 use super::ml::{NaiveBayesOptions, NgramHasher, murmur3_32};
@@ -125,6 +127,29 @@ pub(crate) fn all(lexicon: &Arc<Lexicon>, companies: &Arc<Companies>) -> impl It
             signature: Signature::user_defined(Volatility::Immutable),
         })
     })
+}
+
+/// What a call takes a text apart into.
+pub(crate) enum Parts {
+    Sentences(SentenceRule),
+    Words,
+    SentimentHits(Arc<Lexicon>, SentenceRule, Option<Sentiment>),
+}
+
+/// What a call of one of these functions takes its text apart into; `None` for the others.
+pub(crate) fn parts_of(call: &ScalarFunctionExpr) -> Option<Parts> {
+    let function = call.fun().inner().downcast_ref::<TextFunction>()?;
+    let constant = |argument: &Arc<dyn PhysicalExpr>| argument.downcast_ref::<Literal>().map(|one| one.value().clone());
+    let constants = call.args().get(1..)?.iter().map(constant).collect::<Option<Vec<_>>>()?;
+    let options = function.options(&constants.iter().map(Some).collect::<Vec<_>>()).ok()?;
+    match function.kind {
+        Kind::Sentences => Some(Parts::Sentences(options.rule)),
+        Kind::Words => Some(Parts::Words),
+        Kind::SentimentHits => {
+            Some(Parts::SentimentHits(Arc::clone(&function.lexicon), options.rule, options.sentiment))
+        }
+        _ => None,
+    }
 }
 
 #[derive(Debug)]

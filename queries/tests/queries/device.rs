@@ -69,8 +69,8 @@ async fn what_is_below_and_above_runs_on_the_device_and_answers_are_equal() {
             "KMeansExec",
         ),
         (
-            "SELECT hit['word'] AS word, COUNT(*) FROM (SELECT UNNEST(sentiment_hits(content)) AS hit FROM clicks WHERE ts > 100)
-             GROUP BY hit['word'] ORDER BY word",
+            "SELECT hit['company'] AS name, COUNT(*) FROM (SELECT UNNEST(company_mentions(content)) AS hit FROM clicks WHERE ts > 100)
+             GROUP BY hit['company'] ORDER BY name",
             "UnnestExec",
         ),
     ] {

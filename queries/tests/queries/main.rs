@@ -2,6 +2,7 @@
 
 mod calls;
 mod device;
+mod hits;
 mod learning;
 mod operators;
 mod ordered;

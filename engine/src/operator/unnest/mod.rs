@@ -1,0 +1,223 @@
+//! Makes a row of each item of a list, and takes items apart that are structures: UNNEST of lists that never are a column.
+//!
+//!   ProjectionExec: id, hit['word']          DeviceProjectExec: id@0, word@3
+//!     UnnestExec: hit                   ─►     DeviceUnnestExec: id@0, sentence, sentiment, word
+//!       ProjectionExec: id, f(text) as hit       …
+//!         …
+//!
+//! Lists      what a function finds in a text ([`Unnest::with`] tells which functions there are), and lists that are written out:
+//!            `[a, b, c]`, several of them beside each other, constant ones.
+//! NULL       in place of a text gives no row; UNNEST of texts that keeps NULLs stays on the CPU. An item that is NULL is a row.
+//! Order      not promised.
+//! Memory     as `run` says of texts, and `each` of lists that are written out.
+//! Waits      for the number of items in the texts of each extent, in a first run.
+//! Stands for UnnestExec, with the projection below that makes the lists, and the one above that takes structures apart.
+
+mod each;
+mod found;
+mod lower;
+mod recognise;
+mod run;
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_plan::unnest::UnnestExec;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+use self::each::EachSink;
+pub use self::found::{Found, HitField, Items, ListFunction, WordHits};
+use self::lower::HitsSink;
+use self::recognise::{Columns, Unnested};
+use crate::column::ColumnInfo;
+use crate::contract::{DeviceOperator, DeviceTree, Placed};
+use crate::error::EngineError;
+use crate::expr::{Dictionaries, Lowering};
+use crate::operator::project::{self, DeviceProjectExec};
+use crate::placement::walk::Placing;
+use crate::program::contract::Cut;
+use crate::program::segments::{Open, Segments};
+use crate::reason::Reason;
+
+/// The rows of its input once for each item of their lists.
+#[derive(Debug, Clone)]
+pub struct DeviceUnnestExec {
+    sink: ItemsSink,
+    /// What makes the lists, for EXPLAIN.
+    lists: String,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl DeviceUnnestExec {
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self { input, ..self.clone() }
+    }
+
+    fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.sink.expressions()
+    }
+}
+
+impl DisplayAs for DeviceUnnestExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        let (payload, lists) = (crate::node::named(self.sink.payload()), &self.lists);
+        match t {
+            DisplayFormatType::TreeRender => write!(f, "lists={lists}"),
+            _ => write!(f, "DeviceUnnestExec: lists=[{lists}], payload=[{payload}]"),
+        }
+    }
+}
+
+crate::node::device_node!(DeviceUnnestExec, execute: refuse);
+
+/// How the items are found.
+#[derive(Debug, Clone, PartialEq)]
+enum ItemsSink {
+    Hits(HitsSink),
+    Each(EachSink),
+}
+
+impl ItemsSink {
+    fn payload(&self) -> &Columns {
+        match self {
+            Self::Hits(hits) => &hits.payload,
+            Self::Each(each) => &each.payload,
+        }
+    }
+
+    fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        let mut all: Vec<Arc<dyn PhysicalExpr>> = self.payload().iter().map(|(expr, _)| Arc::clone(expr)).collect();
+        match self {
+            Self::Hits(hits) => all.push(Arc::clone(&hits.text)),
+            Self::Each(each) => all.extend(each.lists.iter().flat_map(|(_, list)| list.items.iter().cloned())),
+        }
+        all
+    }
+
+    /// The columns that leave.
+    fn columns(
+        &self,
+        input: &[ColumnInfo],
+        dictionaries: &mut Dictionaries,
+    ) -> std::result::Result<Vec<ColumnInfo>, Reason> {
+        let mut lowering = Lowering::new(input, dictionaries);
+        let scope = lowering.scope();
+        let (_, columns) = match self {
+            Self::Hits(hits) => hits.columns(&mut lowering, &scope)?,
+            Self::Each(each) => each.columns(&mut lowering, &scope)?,
+        };
+        Ok(columns)
+    }
+
+    fn close(&self, open: Open, into: &mut Segments<'_>) -> usize {
+        match self {
+            Self::Hits(hits) => into.close(open, hits.clone()),
+            Self::Each(each) => into.close(open, each.clone()),
+        }
+    }
+}
+
+/// UNNEST: where it is placed, and how it becomes a sink.
+#[derive(Debug, Clone, Default)]
+pub struct Unnest {
+    functions: Vec<Arc<dyn ListFunction>>,
+}
+
+impl Unnest {
+    /// The operator for these functions. Added to a session it takes the place of the engine's own, which knows none.
+    pub fn with(functions: Vec<Arc<dyn ListFunction>>) -> Self {
+        Self { functions }
+    }
+
+    fn found<'c>(&self, call: &'c Arc<dyn PhysicalExpr>) -> Option<(Found, &'c ScalarFunctionExpr)> {
+        let call = call.downcast_ref::<ScalarFunctionExpr>()?;
+        let found = self.functions.iter().find_map(|function| function.found(call))?;
+        Some((found, call))
+    }
+}
+
+impl Unnested {
+    fn place(self, to: &Placing<'_>) -> Result<Placed> {
+        let child = to.after_limit(to.place(&self.input)?)?;
+        let works = self.nodes.iter().any(|node| node.is::<UnnestExec>() && to.counts(node.as_ref()));
+        if !works && matches!(child, Placed::Host { .. }) {
+            return self.stay(child, None, to);
+        }
+        match to.tree(&child).and_then(|tree| self.judge(&tree, to)) {
+            Ok(tree) => Ok(Placed::Device(tree)),
+            Err(reason) => self.stay(child, Some(reason), to),
+        }
+    }
+
+    /// All nodes stay on the CPU.
+    fn stay(&self, child: Placed, mut reason: Option<Reason>, to: &Placing<'_>) -> Result<Placed> {
+        let mut placed = child;
+        for node in self.nodes.iter().rev() {
+            placed = to.stay(node, vec![placed], reason.take())?;
+        }
+        Ok(placed)
+    }
+
+    /// The device's form over `input`.
+    fn judge(&self, input: &DeviceTree, to: &Placing<'_>) -> std::result::Result<DeviceTree, Reason> {
+        let node = &self.nodes[0];
+        let columns = {
+            let mut dictionaries = to.lowering();
+            let items = self.sink.columns(&input.columns, &mut dictionaries)?;
+            project::columns(&self.above, &items, &mut dictionaries)?
+        };
+        let unnest = DeviceUnnestExec {
+            sink: self.sink.clone(),
+            lists: self.lists.clone(),
+            input: Arc::clone(&input.plan),
+            properties: crate::node::properties(Arc::clone(&self.schema), None),
+        };
+        let project = DeviceProjectExec::of(self.above.clone(), node.schema(), Arc::new(unnest));
+        let tree = DeviceTree {
+            plan: Arc::new(project),
+            cpu: Arc::clone(node),
+            columns,
+            row_limit: None,
+            sorted: false,
+            aggregated: true,
+        };
+        to.limit(to.restore_order(node, tree)?, 0, self.fetch, node)
+    }
+}
+
+impl DeviceOperator for Unnest {
+    fn name(&self) -> &'static str {
+        "unnest"
+    }
+
+    fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
+        self.recognise(node).map(|unnested| unnested.place(to))
+    }
+
+    fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
+        (node.is::<UnnestExec>() || node.is::<DeviceUnnestExec>()).then_some(true)
+    }
+
+    fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
+        node.is::<DeviceUnnestExec>()
+    }
+}
+
+impl Cut for Unnest {
+    fn cut(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        _top: bool,
+        into: &mut Segments<'_>,
+    ) -> Option<std::result::Result<Open, EngineError>> {
+        let unnest = node.downcast_ref::<DeviceUnnestExec>()?;
+        Some(into.open_input(node, false).map(|open| Open::reading(unnest.sink.close(open, into))))
+    }
+
+    fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {
+        Some(a.downcast_ref::<DeviceUnnestExec>()?.sink == b.downcast_ref::<DeviceUnnestExec>()?.sink)
+    }
+}
