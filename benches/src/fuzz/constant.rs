@@ -214,7 +214,7 @@ fn swap_source(source: &mut Source) {
             swap_source(&mut joins.first);
             joins.rest.iter_mut().for_each(|join| swap_source(&mut join.right));
         }
-        Source::Table(_) | Source::With | Source::Lateral(..) => (),
+        Source::Table(_) | Source::Unnested(..) | Source::With | Source::Lateral(..) => (),
     }
 }
 

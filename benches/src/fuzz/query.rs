@@ -532,7 +532,7 @@ mod tests {
             }
         };
         let has = |text: &'static str| move |sql: &str| sql.contains(text);
-        let features: [(&str, usize, usize); 25] = [
+        let features: [(&str, usize, usize); 26] = [
             ("growing texts", 100, count(&words(&["grow", "uniq"]))),
             (
                 "the least growing text above a join",
@@ -546,6 +546,7 @@ mod tests {
             ("OFFSET with LIMIT", 20, count(&|sql| sql.contains(" LIMIT ") && sql.contains(" OFFSET "))),
             ("OFFSET alone", 10, count(&|sql| sql.contains(" OFFSET ") && !sql.contains(" LIMIT "))),
             ("LATERAL", 20, count(&has("LATERAL (SELECT"))),
+            ("UNNEST", 20, count(&has("UNNEST(["))),
             ("interval columns", 60, count(&words(&["span", "span_d", "span_m"]))),
             ("sums of intervals", 2, count(&|sql| sql.contains("sum(span") || sql.contains(".span"))),
             ("UTC", 60, count(&words(&["utc_ms", "utc_ns"]))),

@@ -17,6 +17,8 @@ use super::ty::Ty;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
     Table(&'static str),
+    /// A table with one more column `item`, its rows three times: the items of a list of a column, NULL and the column again.
+    Unnested(&'static str, (&'static str, Ty)),
     Query(Box<Query>),
     /// The query of the WITH clause, which is called `w`.
     With,
@@ -110,7 +112,7 @@ impl Source {
     /// True where a set operation is below; see [`Query::unites`].
     pub fn unites(&self, with: Option<&Query>) -> bool {
         match self {
-            Source::Table(_) | Source::Lateral(..) => false,
+            Source::Table(_) | Source::Unnested(..) | Source::Lateral(..) => false,
             Source::Query(inner) => inner.unites(with),
             Source::With => with.is_some_and(|with| with.unites(None)),
             Source::Joins(joins) => joins.first.unites(with) || joins.rest.iter().any(|join| join.right.unites(with)),
@@ -123,6 +125,12 @@ impl Source {
             0..=44 => Source::Joins(Joins::random(rng, nesting, with)),
             45..=54 if with.is_some() => Source::With,
             45..=62 if nesting > 0 => Source::Query(Box::new(Query::make(rng, nesting - 1, false, None, None))),
+            97..=99 => {
+                let table = rng.pick(&["m0", "m7", "m33", "m33", "m64", "p64"]);
+                let columns = columns_of(table);
+                let (column, ty) = columns[rng.below(columns.len())];
+                Source::Unnested(table, (column, ty))
+            }
             // Big tables seldom: the simulated device is not fast.
             _ => table(match rng.below(40) {
                 0 | 1 => "m0",
@@ -143,6 +151,10 @@ impl Source {
     fn plain_columns(&self, with: Option<&Query>) -> Vec<(String, Ty)> {
         match self {
             Source::Table(table) => columns_of(table).iter().map(|(name, ty)| (name.to_string(), *ty)).collect(),
+            Source::Unnested(table, (_, ty)) => {
+                let columns = columns_of(table).iter().map(|(name, ty)| (name.to_string(), *ty));
+                columns.chain([("item".to_string(), *ty)]).collect()
+            }
             Source::Lateral(_, column) => vec![column.clone()],
             Source::Query(query) => query.columns(),
             Source::With => with.map(Query::columns).unwrap_or_default(),
@@ -161,7 +173,7 @@ impl Source {
             Source::Table(_) => vec!["id".to_string()],
             // Of one row of the left side.
             Source::Lateral(..) => Vec::new(),
-            Source::Query(_) | Source::With => names(self.plain_columns(with)),
+            Source::Query(_) | Source::With | Source::Unnested(..) => names(self.plain_columns(with)),
             Source::Joins(joins) => joins.identity(with),
         }
     }
@@ -170,7 +182,7 @@ impl Source {
     pub fn tells_rows_apart(&self) -> bool {
         match self {
             Source::Table(_) | Source::Lateral(..) => true,
-            Source::Query(_) | Source::With => false,
+            Source::Query(_) | Source::With | Source::Unnested(..) => false,
             Source::Joins(joins) => {
                 joins.first.tells_rows_apart() && joins.rest.iter().all(|join| join.right.tells_rows_apart())
             }
@@ -185,6 +197,9 @@ impl Source {
     pub fn sql(&self) -> String {
         match self {
             Source::Table(name) => name.to_string(),
+            Source::Unnested(name, (column, _)) => {
+                format!("(SELECT *, UNNEST([{column}, NULL, {column}]) AS item FROM {name}) AS q")
+            }
             Source::Query(query) => format!("({}) AS q", query.sql()),
             Source::With => "w".to_string(),
             Source::Lateral(text, _) => text.text(),
@@ -206,6 +221,7 @@ impl Source {
                 let at = TABLES.iter().position(|table| table.0 == *name).unwrap_or(0);
                 TABLES[..at].iter().map(|(name, ..)| table(name)).collect()
             }
+            Source::Unnested(name, _) => vec![Source::Table(name)],
             Source::Query(query) => query.smaller().into_iter().map(|query| Source::Query(Box::new(query))).collect(),
             Source::With | Source::Lateral(..) => Vec::new(),
             Source::Joins(joins) => joins.smaller(),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::functions_nested::make_array::make_array_udf;
-use datafusion::physical_expr::expressions::{Literal, lit};
+use datafusion::physical_expr::expressions::{CastExpr, Literal, lit};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -77,14 +77,21 @@ impl Written {
             lists.push((field.name().clone(), Self { data_type: field.data_type().clone(), items: vec![] }));
         }
         for item in &self.items {
-            let call = item.downcast_ref::<ScalarFunctionExpr>()?;
+            // Structures of other types are cast, field by field.
+            let cast = item.downcast_ref::<CastExpr>();
+            let call = cast.map_or(item, |cast| cast.expr()).downcast_ref::<ScalarFunctionExpr>()?;
             let is_own = call.fun().name() == "named_struct" && is_own_scalar(call.fun());
             if !is_own || call.args().len() != lists.len() * 2 {
                 return None;
             }
             for (pair, (name, list)) in call.args().chunks(2).zip(&mut lists) {
                 let own = pair[0].downcast_ref::<Literal>()?.value().try_as_str()??;
-                list.items.push((own == name).then(|| Arc::clone(&pair[1]))?);
+                let mut value = (own == name).then(|| Arc::clone(&pair[1]))?;
+                if let Some(cast) = cast {
+                    let options = Some(cast.cast_options().clone());
+                    value = Arc::new(CastExpr::new(value, list.data_type.clone(), options));
+                }
+                list.items.push(value);
             }
         }
         Some(lists)

@@ -4,7 +4,8 @@
 //!     UnnestExec: columns id, hit                 ─►  columns id, sentence, sentiment, word
 //!       ProjectionExec: id@0, hits(text@1)                           id@0; what is searched: text@1
 //!
-//! Moves    nodes that only move rows may lie between them, and limits of partitions below the projection.
+//! Between  nodes that only move rows, limits of partitions above the UNNEST, and filters below it: DataFusion puts them above a
+//!          projection of fewer columns than its input has.
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use datafusion::logical_expr::ScalarUDF;
 use datafusion::physical_expr::expressions::{Column, Literal, lit};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::LocalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::unnest::UnnestExec;
@@ -52,17 +54,16 @@ impl Unnest {
         let lists = unnest.list_column_indices().iter();
         let lists = lists.map(|list| (list.depth == 1).then_some(list.index_in_input_schema));
         let lists = lists.collect::<Option<Vec<usize>>>().filter(|_| unnest.struct_column_indices().is_empty())?;
-        let below = below_moves(unnest.input(), &mut nodes)?;
-        let below = below.downcast_ref::<ProjectionExec>()?;
-        let calls = lists.iter().map(|list| Some(&below.expr().get(*list)?.expr)).collect::<Option<Vec<_>>>()?;
-        let (payload, mut fields) = payload(below, unnest, &lists)?;
+        let below = Below::of(unnest.input(), &mut nodes)?;
+        let calls = lists.iter().map(|list| Some(&below.columns.get(*list)?.0)).collect::<Option<Vec<_>>>()?;
+        let (payload, mut fields) = below.payload(unnest, &lists)?;
         let found = match calls.as_slice() {
             [call] if !unnest.options().preserve_nulls() => self.found(call),
             _ => None,
         };
         let mut flat = Flat { lists, payload: payload.len(), names: vec![], structures: false, words: false };
         let sink = match found {
-            Some((found, call)) => flat.hits(found, call, payload, below)?,
+            Some((found, call)) => flat.hits(found, call, payload, &below.input.schema())?,
             None => flat.each(&calls, payload)?,
         };
         fields.extend(flat.names.iter().zip(flat.types(&sink)).map(|(name, ty)| Arc::new(Field::new(name, ty, true))));
@@ -73,8 +74,8 @@ impl Unnest {
             _ => return None,
         };
         let lists = calls.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let (input, schema) = (Arc::clone(below.input()), Arc::new(Schema::new(fields)));
-        Some(Unnested { input, nodes, sink, lists, schema, above, fetch })
+        let schema = Arc::new(Schema::new(fields));
+        Some(Unnested { input: below.input, nodes, sink, lists, schema, above, fetch })
     }
 }
 
@@ -105,18 +106,64 @@ impl Way {
 /// Columns with their names.
 pub(super) type Columns = Vec<(Arc<dyn PhysicalExpr>, String)>;
 
-/// The columns beside the lists, which keep their places in the rows of `unnest`, and their fields.
-fn payload(below: &ProjectionExec, unnest: &UnnestExec, lists: &[usize]) -> Option<(Columns, Vec<FieldRef>)> {
-    let (mut columns, mut fields) = (vec![], vec![]);
-    let (schema, unnested) = (below.schema(), unnest.schema());
-    for (index, (column, field)) in below.expr().iter().zip(schema.fields()).enumerate() {
-        if !lists.contains(&index) {
-            unnested.fields().get(index).filter(|own| own.name() == field.name())?;
-            columns.push((Arc::clone(&column.expr), column.alias.clone()));
-            fields.push(Arc::clone(field));
+/// What lies below an UNNEST: the columns of a projection, over its input.
+struct Below {
+    columns: Columns,
+    fields: Vec<FieldRef>,
+    input: Arc<dyn ExecutionPlan>,
+}
+
+impl Below {
+    /// The projection below `plan`. A filter above it, of columns that it only passes on, goes below it.
+    fn of(plan: &Arc<dyn ExecutionPlan>, nodes: &mut Vec<Arc<dyn ExecutionPlan>>) -> Option<Self> {
+        let plan = below_moves(plan, nodes)?;
+        if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+            let below = Self::of(filter.input(), nodes).filter(|_| ExecutionPlan::fetch(filter).is_none())?;
+            let predicate = below.passed_on(filter.predicate())?;
+            let all: Vec<usize> = (0..below.columns.len()).collect();
+            let kept = filter.projection().as_ref().map_or(all.as_slice(), |kept| kept.as_ref());
+            return Some(Self {
+                columns: kept.iter().map(|index| below.columns.get(*index).cloned()).collect::<Option<_>>()?,
+                fields: kept.iter().map(|index| below.fields.get(*index).cloned()).collect::<Option<_>>()?,
+                input: Arc::new(FilterExec::try_new(predicate, below.input).ok()?),
+            });
         }
+        let projection = plan.downcast_ref::<ProjectionExec>()?;
+        Some(Self {
+            columns: projection.expr().iter().map(|one| (Arc::clone(&one.expr), one.alias.clone())).collect(),
+            fields: projection.schema().fields().iter().cloned().collect(),
+            input: Arc::clone(projection.input()),
+        })
     }
-    Some((columns, fields))
+
+    /// An expression over these columns, over the input; `None` if it reads one that is computed.
+    fn passed_on(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
+        let mut computed = false;
+        let passed_on = Arc::clone(expr).transform_down(|part| {
+            let Some(column) = part.downcast_ref::<Column>() else { return Ok(Transformed::no(part)) };
+            match self.columns.get(column.index()).filter(|(own, _)| own.is::<Column>()) {
+                Some((own, _)) => Ok(Transformed::new(Arc::clone(own), true, TreeNodeRecursion::Jump)),
+                None => {
+                    computed = true;
+                    Ok(Transformed::no(part))
+                }
+            }
+        });
+        passed_on.data().ok().filter(|_| !computed)
+    }
+
+    /// The columns beside the lists, which keep their places in the rows of `unnest`, and their fields.
+    fn payload(&self, unnest: &UnnestExec, lists: &[usize]) -> Option<(Columns, Vec<FieldRef>)> {
+        let (mut columns, mut fields, unnested) = (vec![], vec![], unnest.schema());
+        for (index, (column, field)) in self.columns.iter().zip(&self.fields).enumerate() {
+            if !lists.contains(&index) {
+                unnested.fields().get(index).filter(|own| own.name() == field.name())?;
+                columns.push(column.clone());
+                fields.push(Arc::clone(field));
+            }
+        }
+        Some((columns, fields))
+    }
 }
 
 /// The first node from `plan` down that does not only move rows; it and those that do go to `nodes`.
@@ -160,10 +207,10 @@ impl Flat {
         found: Found,
         call: &ScalarFunctionExpr,
         payload: Columns,
-        below: &ProjectionExec,
+        schema: &Schema,
     ) -> Option<ItemsSink> {
         let text = Arc::clone(call.args().first()?);
-        let text = if found.lower { called(string::lower(), vec![text], &below.input().schema())? } else { text };
+        let text = if found.lower { called(string::lower(), vec![text], schema)? } else { text };
         match &found.items {
             Items::Hits(hits) => self.names = hits.fields.iter().map(|(name, _)| name.clone()).collect(),
             Items::Sentences | Items::Words => self.names.push(ITEM.to_string()),
@@ -175,7 +222,7 @@ impl Flat {
     /// The items of lists that are written out.
     fn each(&mut self, calls: &[&Arc<dyn PhysicalExpr>], payload: Columns) -> Option<ItemsSink> {
         let written = calls.iter().map(|call| Written::of(call)).collect::<Option<Vec<_>>>()?;
-        let fields = written.first().filter(|_| written.len() == 1).and_then(Written::fields);
+        let fields = written.first()?.fields().filter(|_| written.len() == 1);
         self.structures = fields.is_some();
         let lists = fields.unwrap_or_else(|| written.into_iter().map(|list| (ITEM.to_string(), list)).collect());
         self.names = lists.iter().map(|(name, _)| name.clone()).collect();
