@@ -1,4 +1,4 @@
-//! The hits of an extent's texts while rows go by.
+//! The hits of an extent's texts, or their sentences, or their words, while rows go by.
 //!
 //!   extent ─► payload, text ─ count ─► [2, 0, 1] ─ running sums ─► 3 hits
 //!                                                      └─ write ─► row, sentence, word, what it says ─ fetch ─► payload + hit
@@ -18,7 +18,7 @@ use millpond_kernels::codegen::ir::{
 };
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput};
 use millpond_kernels::sentences::{self, Hits, Texts, What};
-use millpond_memory::{DeviceBuffer, DeviceView, Stream};
+use millpond_memory::{DeviceView, Reservation, Stream};
 
 use crate::error::EngineError;
 use crate::operator::unnest::found::{Found, Items, WordHits};
@@ -35,7 +35,7 @@ use crate::program::run::Run;
 /// The lexicon on the device, from the first extent on.
 pub(crate) struct HitsRun {
     found: Found,
-    lexicon: Mutex<Option<DeviceView>>,
+    lexicon: Mutex<Option<(DeviceView, Reservation)>>,
 }
 
 impl HitsRun {
@@ -45,13 +45,14 @@ impl HitsRun {
 
     fn lexicon(&self, hits: &WordHits, run: &Run, stream: &Stream) -> Result<DeviceView, Failure> {
         let mut lexicon = self.lexicon.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lexicon.as_ref() {
+        if let Some((known, _)) = lexicon.as_ref() {
             return Ok(known.clone());
         }
         let bytes = hits.lexicon.bytes();
-        let uploaded = DeviceBuffer::upload(bytes, stream, &run.engine.pool, &run.engine.pinned)?;
-        let uploaded = uploaded.as_view().clone();
-        *lexicon = Some(uploaded.clone());
+        let (buffer, promise) = run.memory.take(bytes.len(), &run.tags.joins, stream)?;
+        buffer.upload_from(bytes, stream, &run.engine.pinned)?;
+        let uploaded = buffer.as_view().clone();
+        *lexicon = Some((uploaded.clone(), promise));
         Ok(uploaded)
     }
 
