@@ -123,7 +123,9 @@ impl DeviceOperator for Windows {
 }
 
 /// The functions of a CPU node, and its input.
-fn functions_of(node: &dyn ExecutionPlan) -> Option<(&[Arc<dyn WindowExpr>], &Arc<dyn ExecutionPlan>)> {
+type FunctionsOver<'a> = (&'a [Arc<dyn WindowExpr>], &'a Arc<dyn ExecutionPlan>);
+
+fn functions_of(node: &dyn ExecutionPlan) -> Option<FunctionsOver<'_>> {
     if let Some(window) = node.downcast_ref::<WindowAggExec>() {
         return Some((window.window_expr(), window.input()));
     }
