@@ -194,7 +194,7 @@ macro_rules! files {
     };
 }
 
-files! { aggregate cte dates decimals group_by joins order select strings subqueries union }
+files! { aggregate cte dates decimals group_by joins order select strings subqueries union window }
 
 #[test]
 fn every_file_is_run() {

@@ -7,7 +7,7 @@
 //! One place  an operator's node, its placement and its part of a program are in its folder, behind
 //!            [`DeviceOperator`](crate::contract::DeviceOperator); neither placement nor [`program`](crate::program) names one.
 //! Schema     every node has the schema of the CPU node it stands for.
-//! Order      none is promised, except by a sort and by projections, filters and limits over it.
+//! Order      none is promised, except by a sort, a window, and projections, filters and limits over these.
 //! Execution  the nodes describe; a program runs them together.
 
 pub mod aggregate;

@@ -348,5 +348,11 @@ async fn what_stays_on_the_cpu_has_a_reason() {
     ] {
         rig.falls_back(&format!("SELECT id, {function} OVER ({window}) FROM t WHERE k > 2 ORDER BY id"), reason).await;
     }
+    rig.set("millpond.deterministic_floats = true").await;
+    rig.falls_back(
+        &format!("SELECT id, sum(x) OVER ({window}) FROM t WHERE k > 2 ORDER BY id"),
+        "deterministic_floats",
+    )
+    .await;
     rig.finish();
 }

@@ -271,6 +271,14 @@ impl Columns<'_, '_> {
     }
 }
 
+impl LoweredFunction {
+    /// True where the order of its rows decides the last bits.
+    pub fn adds_floats(&self) -> bool {
+        use Operation::{Deviation, Mean, SumFloats, Variance};
+        matches!(self.work, Work::Fold { operation: SumFloats | Mean | Variance(_) | Deviation(_), .. })
+    }
+}
+
 impl LoweredFrame {
     /// The whole partition.
     fn whole() -> Self {

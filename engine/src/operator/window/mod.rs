@@ -39,8 +39,8 @@ use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
 use crate::expr::Lowering;
 use crate::operator::sort::check_rows;
-use crate::operator::window::describe::Function;
-use crate::operator::window::lower::WindowSink;
+use crate::operator::window::describe::{Function, refused};
+use crate::operator::window::lower::{LoweredFunction, WindowSink};
 use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
@@ -123,7 +123,9 @@ impl DeviceOperator for Windows {
 }
 
 /// The functions of a CPU node, and its input.
-fn functions_of(node: &dyn ExecutionPlan) -> Option<(&[Arc<dyn WindowExpr>], &Arc<dyn ExecutionPlan>)> {
+type FunctionsOver<'a> = (&'a [Arc<dyn WindowExpr>], &'a Arc<dyn ExecutionPlan>);
+
+fn functions_of(node: &dyn ExecutionPlan) -> Option<FunctionsOver<'_>> {
     if let Some(window) = node.downcast_ref::<WindowAggExec>() {
         return Some((window.window_expr(), window.input()));
     }
@@ -215,7 +217,14 @@ fn results(
     let mut lowering = Lowering::new(input, &mut dictionaries);
     let scope = lowering.scope();
     let nodes = (0..input.len()).map(|index| scope.column(index).map(|value| value.node)).collect::<Result<_, _>>()?;
-    lower::lower(&mut lowering, &scope, nodes, sort, functions).map(|(_, _, columns)| columns)
+    let (window, _, columns) = lower::lower(&mut lowering, &scope, nodes, sort, functions)?;
+    if to.options().deterministic_floats
+        && let Some(at) = window.functions.iter().position(LoweredFunction::adds_floats)
+    {
+        let why = "its last bits depend on the order of tied rows, which millpond.deterministic_floats rules out";
+        return Err(refused(&functions[at].name, why));
+    }
+    Ok(columns)
 }
 
 impl Cut for Windows {
