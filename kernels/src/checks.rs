@@ -6,6 +6,7 @@
 //! Oracle   a few lines of Rust over the same values; nothing of the code generator.
 
 mod damage;
+mod learn;
 mod memory_order;
 mod nans;
 mod parquet;
@@ -59,7 +60,7 @@ const THOROUGH: [Check; 2] = [
     },
 ];
 
-const CHECKS: [Check; 24] = [
+const CHECKS: [Check; 25] = [
     Check {
         name: "kernels/vectors",
         claim: "each instruction that kernels use gives the values recorded on another GPU",
@@ -112,6 +113,11 @@ const CHECKS: [Check; 24] = [
         name: "kernels/top",
         claim: "the first rows of an order are found without sorting the others",
         run: top_rows,
+    },
+    Check {
+        name: "kernels/learn",
+        claim: "sums over rows, and rows drawn by them, are those of plain loops to the last bit",
+        run: learn::sums_and_draws,
     },
     Check {
         name: "kernels/parquet",

@@ -18,6 +18,7 @@ use millpond_kernels::sort::Method;
 use millpond_kernels::tune;
 use millpond_memory::driver::sim::{Mutation, SimOptions};
 
+use super::learn::sums_over_chunks;
 use super::pipeline_rig::*;
 use super::{join, pipeline_groups, reduce, sort};
 
@@ -166,7 +167,7 @@ fn first_few(rig: &Rig) {
     sort::check_many(rig, Method::Top, Some(10), 2 * block as usize + 3);
 }
 
-const WORK: [(&str, Work); 9] = [
+const WORK: [(&str, Work); 10] = [
     ("groups", groups),
     ("greatest_wide", greatest_wide),
     ("first_rows", first_rows),
@@ -176,6 +177,7 @@ const WORK: [(&str, Work); 9] = [
     ("reduction", reduction),
     ("digits", digits),
     ("first_few", first_few),
+    ("sums_over_chunks", sums_over_chunks),
 ];
 
 // The claims.
@@ -234,7 +236,7 @@ fn first_rows_need_their_lock_and_the_order_of_their_keys() {
 /// What thread blocks have written is read by the last of them behind two fences and its ticket.
 #[test]
 fn the_last_block_needs_its_fences() {
-    for work in [reduction as Work, digits, first_few] {
+    for work in [reduction as Work, digits, first_few, sums_over_chunks] {
         are_missed(work, &[everywhere(FENCE)]);
     }
 }
