@@ -16,6 +16,7 @@
 //! | `sessions`, `pairs`, `before` | what three of them do with rows in order |
 //! | `text`, `sentiment`, `companies`, `scalars` | what is found in a text, and the scalar functions in SQL |
 //! | `ml` | k-means, logistic regression and naive Bayes over arrays, and on the rows of a plan |
+//! | `learn` | k-means and logistic regression on the device |
 //!
 //! Slope and intercept of a line are DataFusion's `regr_slope(y, x)` and `regr_intercept(y, x)`: NULL where all x are equal.
 //! `docs/functions.md` is the page for users.
@@ -41,6 +42,7 @@ mod exec;
 mod frame;
 mod function;
 mod keys;
+mod learn;
 pub mod ml;
 mod node;
 mod operator;
@@ -129,6 +131,7 @@ impl Registration {
         let mut state = state.write();
         // A session without the engine has no such list.
         if let Some(operators) = state.config().get_extension::<Operators>() {
+            operators.add(Arc::new(learn::Learn));
             operators.add(Arc::new(operator::RelationOperator));
         }
         *state = planner::with_planner(state.clone(), self.planners);

@@ -1,4 +1,5 @@
-//! What the engine is told of the functions of relations: they are operators over rows, and work on the CPU.
+//! What the engine is told of the functions of relations: they are operators over rows, and work on the CPU where no other operator
+//! places them.
 //!
 //!   SessionizeExec ─ DownloadExec ─ …      the download says why: "SessionizeExec has no device form yet"
 //!
@@ -10,7 +11,7 @@ use millpond::program::contract::Cut;
 
 use super::RelationExec;
 
-/// The functions of relations, which have no device form.
+/// The functions of relations. Those that learn are placed by [`Learn`](super::learn::Learn); the others have no device form.
 #[derive(Debug)]
 pub(crate) struct RelationOperator;
 

@@ -64,11 +64,6 @@ async fn what_is_below_and_above_runs_on_the_device_and_answers_are_equal() {
             "LastBeforeExec",
         ),
         (
-            "SELECT label, COUNT(*), SUM(id) FROM kmeans('SELECT id, x * 2 AS x FROM clicks WHERE id > 10', 'id', 'x', 4)
-             GROUP BY label ORDER BY label",
-            "KMeansExec",
-        ),
-        (
             "SELECT hit['word'] AS word, COUNT(*) FROM (SELECT UNNEST(sentiment_hits(content)) AS hit FROM clicks WHERE ts > 100)
              GROUP BY hit['word'] ORDER BY word",
             "UnnestExec",
@@ -97,9 +92,6 @@ async fn a_function_on_the_cpu_is_a_fallback() {
         ("sessionize('clicks', 'usr', 'ts', 60)", "SessionizeExec"),
         ("basket_pairs('clicks', 'usr', 'itm')", "BasketPairsExec"),
         ("last_n_before('SELECT *, itm = 1 AS buy FROM clicks', 'usr', 'ts', 'buy', 5)", "LastBeforeExec"),
-        ("kmeans('clicks', 'id', 'x', 2)", "KMeansExec"),
-        ("kmeans_predict('clicks', 'id', 'x', 'SELECT kind AS label, i_itm AS x FROM item')", "KMeansPredictExec"),
-        ("logistic_report('SELECT id % 2 AS y, x FROM clicks', 'y', 'x')", "LogisticRegressionExec"),
         ("naive_bayes('clicks', 'clicks', 'id', 'content', 'itm')", "NaiveBayesExec"),
     ] {
         let sql = format!("SELECT * FROM {call}");

@@ -2,6 +2,7 @@
 
 mod calls;
 mod device;
+mod learn_device;
 mod learning;
 mod operators;
 mod ordered;
