@@ -206,6 +206,7 @@ fn answer(result: &QueryResult) -> Result<Answer> {
 }
 
 async fn register(session: &Millpond, data: &tempfile::TempDir) -> Result<()> {
+    millpond_queries::functions::register(session.context())?;
     for table in Table::ALL.map(Table::name) {
         let path = data.path().join(format!("{table}.parquet"));
         let path = path.to_string_lossy();

@@ -1,7 +1,7 @@
 //! Calls of the driver that fail, one after the other, in every query: no run may end in a wrong answer, a leak or a hang.
 //!
 //! ```text
-//!   20 queries × 26 kinds of calls × { once │ until something is freed │ for ever │ lost │ late } × every n
+//!   21 queries × 26 kinds of calls × { once │ until something is freed │ for ever │ lost │ late } × every n
 //!        └─► the right answer │ the CPU's answer with a note │ a clear error, where the CPU may not take over
 //! ```
 //!
@@ -169,7 +169,7 @@ mod tests {
         let summary = run(&options, |line| println!("{line}")).await.expect("the lab opens");
         println!("{summary}");
         assert!(summary.failures.is_empty(), "{}", summary.failures.join("\n"));
-        assert_eq!(summary.queries, 20);
+        assert_eq!(summary.queries, 21);
         for fault in Fault::ALL {
             assert!(summary.ended.keys().any(|(_, of, _)| *of == fault), "no case of {fault:?}: {summary}");
         }

@@ -1,8 +1,9 @@
-//! The twenty queries of the sweeps: ten of TPC-H, and ten of our own over its tables.
+//! The twenty-one queries of the sweeps: ten of TPC-H, and eleven of our own over its tables.
 //!
 //! ```text
 //!   aggregates  scalar · few groups · direct · hash · over another aggregate      rows  home as they come · sorted
 //!   strings     as keys · computed · least and greatest                           joins      of up to six tables
+//!   learning    k-means, whose host waits between launches
 //! ```
 
 use millpond_queries::Suite;
@@ -16,7 +17,7 @@ pub struct Named {
 
 const TPCH: [&str; 10] = ["q01", "q06", "q03", "q05", "q10", "q12", "q14", "q15", "q18", "q19"];
 
-const OWN: [(&str, &str); 10] = [
+const OWN: [(&str, &str); 11] = [
     (
         "groups",
         "SELECT l_extendedprice, count(*), sum(l_quantity), min(l_shipdate) FROM lineitem GROUP BY l_extendedprice",
@@ -49,10 +50,15 @@ const OWN: [(&str, &str); 10] = [
         "SELECT upper(l_shipmode), substr(l_comment, 1, 2), count(*) FROM lineitem \
          WHERE l_comment LIKE '%e%' GROUP BY upper(l_shipmode), substr(l_comment, 1, 2)",
     ),
+    (
+        "learn",
+        "SELECT o_orderkey, label FROM kmeans('SELECT o_orderkey, o_totalprice, o_custkey FROM orders', 'o_orderkey', \
+         ['o_totalprice', 'o_custkey'], 2, 2, 1) ORDER BY o_orderkey",
+    ),
     ("least_text", "SELECT l_shipmode, min(l_comment), max(l_shipinstruct) FROM lineitem GROUP BY l_shipmode"),
 ];
 
-/// All twenty.
+/// All of them.
 pub fn queries() -> Vec<Named> {
     let suite = Suite::named("tpch").expect("the suite travels inside the crate");
     let tpch = TPCH.iter().map(|name| {
