@@ -110,7 +110,7 @@ impl EngineError {
     }
 
     /// An error for a broken rule of this crate.
-    pub(crate) fn internal(what: impl Into<String>) -> Self {
+    pub fn internal(what: impl Into<String>) -> Self {
         Self::Internal { what: what.into() }
     }
 }

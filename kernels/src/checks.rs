@@ -7,6 +7,7 @@
 
 mod clicks;
 mod damage;
+mod learn;
 mod memory_order;
 mod nans;
 mod parquet;
@@ -60,7 +61,7 @@ const THOROUGH: [Check; 2] = [
     },
 ];
 
-const CHECKS: [Check; 25] = [
+const CHECKS: [Check; 26] = [
     Check {
         name: "kernels/vectors",
         claim: "each instruction that kernels use gives the values recorded on another GPU",
@@ -118,6 +119,11 @@ const CHECKS: [Check; 25] = [
         name: "kernels/clicks",
         claim: "sessions, earlier rows and pairs of keys of any size are those of a loop over sorted rows",
         run: clicks::clicks_are_followed,
+    },
+    Check {
+        name: "kernels/learn",
+        claim: "sums over rows, and rows drawn by them, are those of plain loops to the last bit",
+        run: learn::sums_and_draws,
     },
     Check {
         name: "kernels/parquet",

@@ -28,7 +28,7 @@ macro_rules! images {
 
 /// Every image, by name.
 pub const IMAGES: &[Image] = images! {
-    "clicks" "join" "math" "parquet_decompress" "parquet_facts" "parquet_prepare" "parquet_texts" "parquet_values" "radix" "reduce" "scan" "sentences" "sort" "store" "text" "top" "window"
+    "clicks" "join" "learn" "math" "parquet_decompress" "parquet_facts" "parquet_prepare" "parquet_texts" "parquet_values" "radix" "reduce" "scan" "sentences" "sort" "store" "text" "top" "window"
 };
 
 /// What the compiler is told, besides [`DEFINES`].
@@ -43,6 +43,8 @@ pub const OPTIONS: &[&str] = &[
 /// Sizes that host and device share, by the name that the sources know them under.
 pub const DEFINES: &[(&str, u32)] = &[
     ("JOIN_THREADS", tune::JOIN_THREADS),
+    ("LEARN_CHUNK_ROWS", tune::LEARN_CHUNK_ROWS),
+    ("LEARN_THREADS", tune::LEARN_THREADS),
     ("PARQUET_PAGE_THREADS", tune::PARQUET_PAGE_THREADS),
     ("PARQUET_THREADS", tune::PARQUET_THREADS),
     ("RADIX_THREADS", tune::RADIX_THREADS),

@@ -12,6 +12,7 @@ pub mod image;
 pub mod join;
 pub mod launch;
 pub mod layout;
+pub mod learn;
 pub mod parquet;
 pub mod pipeline;
 pub mod reduce;

@@ -96,6 +96,13 @@ pub const JOIN_SLOTS_PER_ROW: u64 = 2;
 /// Threads of a block that counts, allots and places the rows of join tables.
 pub const JOIN_THREADS: u32 = 256;
 
+/// Threads of a block that learns from a chunk of rows.
+pub const LEARN_THREADS: u32 = 256;
+
+/// Rows of such a chunk. Sums over chunks are added in their order, on the device as on the CPU: another number is another answer, in the
+/// last bits.
+pub const LEARN_CHUNK_ROWS: u32 = 4096;
+
 /// Threads of a block that sums up counts: four each.
 pub const SCAN_THREADS: u32 = 256;
 

@@ -1,9 +1,10 @@
-//! The queries of the sweeps: ten of TPC-H, and eleven of our own over its tables; and three with functions of clicks.
+//! The queries of the sweeps: ten of TPC-H, twelve of our own over its tables, and three with functions of clicks.
 //!
 //! ```text
 //!   aggregates  scalar · few groups · direct · hash · over another aggregate      rows  home as they come · sorted · windows
 //!   strings     as keys · computed · least and greatest                           joins      of up to six tables
 //!   clicks      sessions · pairs · earlier rows
+//!   learning    k-means, whose host waits between launches
 //! ```
 
 use millpond_queries::Suite;
@@ -17,7 +18,7 @@ pub struct Named {
 
 const TPCH: [&str; 10] = ["q01", "q06", "q03", "q05", "q10", "q12", "q14", "q15", "q18", "q19"];
 
-const OWN: [(&str, &str); 11] = [
+const OWN: [(&str, &str); 12] = [
     (
         "groups",
         "SELECT l_extendedprice, count(*), sum(l_quantity), min(l_shipdate) FROM lineitem GROUP BY l_extendedprice",
@@ -54,6 +55,11 @@ const OWN: [(&str, &str); 11] = [
         "window",
         "SELECT l_orderkey, l_linenumber, rank() OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber) AS r, \
          sum(l_quantity) OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber ROWS 3 PRECEDING) AS s FROM lineitem",
+    ),
+    (
+        "learn",
+        "SELECT o_orderkey, label FROM kmeans('SELECT o_orderkey, o_totalprice, o_custkey FROM orders', 'o_orderkey', \
+         ['o_totalprice', 'o_custkey'], 2, 2, 1) ORDER BY o_orderkey",
     ),
     ("least_text", "SELECT l_shipmode, min(l_comment), max(l_shipinstruct) FROM lineitem GROUP BY l_shipmode"),
 ];

@@ -301,6 +301,11 @@ impl Engine {
         &self.spiller
     }
 
+    /// The compiled kernels.
+    pub fn images(&self) -> &Images {
+        &self.images
+    }
+
     /// The pinned host memory that copies go through.
     pub fn pinned(&self) -> &PinnedPool {
         &self.pinned

@@ -103,6 +103,8 @@ pub(super) struct State {
     /// Control blocks, copied one after the other up to `end`.
     pub copied: Option<PinnedBuffer>,
     pub end: usize,
+    /// What sinks have left for segments that do not read theirs.
+    pub left: HashMap<usize, Thing>,
     /// Answers that were taken over, while some of them are to be wrong.
     pub taken_over: usize,
 }

@@ -159,6 +159,17 @@ impl Run {
         self.results.asked.state().found.things.insert(segment, thing);
     }
 
+    /// Leaves something of a segment for later ones of this attempt, which do not read what it gives.
+    pub fn leave(&self, segment: usize, thing: Thing) {
+        self.results.asked.state().left.insert(segment, thing);
+    }
+
+    /// What segment `segment` has left.
+    pub fn left<T: Send + Sync + 'static>(&self, segment: usize) -> Option<Arc<T>> {
+        let left = self.results.asked.state().left.get(&segment).cloned();
+        left.and_then(|thing| thing.downcast().ok())
+    }
+
     /// Makes what comes next on `stream` come after the copies of what is to be checked.
     pub fn check_before(&self, stream: &Stream) -> Result<(), Failure> {
         let state = self.results.asked.state();

@@ -17,6 +17,7 @@ mod expr_text;
 mod image_text;
 mod join;
 mod launch;
+mod learn;
 mod mutations;
 mod parquet;
 mod parquet_pages;

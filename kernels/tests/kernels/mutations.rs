@@ -18,6 +18,7 @@ use millpond_kernels::sort::Method;
 use millpond_kernels::tune;
 use millpond_memory::driver::sim::{Mutation, SimOptions};
 
+use super::learn::sums_over_chunks;
 use super::pipeline_rig::*;
 use super::{clicks, join, pipeline_groups, reduce, sort};
 
@@ -170,7 +171,7 @@ fn clicked(rig: &Rig) {
     clicks::check_many(rig, 6000);
 }
 
-const WORK: [(&str, Work); 10] = [
+const WORK: [(&str, Work); 11] = [
     ("groups", groups),
     ("greatest_wide", greatest_wide),
     ("first_rows", first_rows),
@@ -181,6 +182,7 @@ const WORK: [(&str, Work); 10] = [
     ("digits", digits),
     ("first_few", first_few),
     ("clicked", clicked),
+    ("sums_over_chunks", sums_over_chunks),
 ];
 
 // The claims.
@@ -239,7 +241,7 @@ fn first_rows_need_their_lock_and_the_order_of_their_keys() {
 /// What thread blocks have written is read by the last of them behind two fences and its ticket.
 #[test]
 fn the_last_block_needs_its_fences() {
-    for work in [reduction as Work, digits, first_few] {
+    for work in [reduction as Work, digits, first_few, sums_over_chunks] {
         are_missed(work, &[everywhere(FENCE)]);
     }
 }

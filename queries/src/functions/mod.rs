@@ -18,6 +18,7 @@
 //! | `text`, `sentiment`, `companies`, `scalars` | what is found in a text, and the scalar functions in SQL |
 //! | `device` | what the engine is told of functions that have a device form |
 //! | `ml` | k-means, logistic regression and naive Bayes over arrays, and on the rows of a plan |
+//! | `learn` | k-means and logistic regression on the device |
 //!
 //! Slope and intercept of a line are DataFusion's `regr_slope(y, x)` and `regr_intercept(y, x)`: NULL where all x are equal.
 //! `docs/functions.md` is the page for users.
@@ -45,6 +46,7 @@ mod exec;
 mod frame;
 mod function;
 mod keys;
+mod learn;
 pub mod ml;
 mod node;
 mod operator;
@@ -133,6 +135,7 @@ impl Registration {
         let mut state = state.write();
         // A session without the engine has no such list.
         if let Some(operators) = state.config().get_extension::<Operators>() {
+            operators.add(Arc::new(learn::Learn));
             operators.add(Arc::new(operator::RelationOperator));
             operators.add(Arc::new(clicks::Clicks));
             operators.add(Arc::new(device::unnest()));

@@ -1,4 +1,5 @@
-//! What the engine is told of the functions of relations: they are operators over rows, and work on the CPU.
+//! What the engine is told of the functions of relations: they are operators over rows, and work on the CPU where no other operator
+//! places them.
 //!
 //!   KMeansExec ─ DownloadExec ─ …      the download says why: "KMeansExec has no device form yet"
 //!
@@ -11,7 +12,7 @@ use millpond::program::contract::Cut;
 
 use super::RelationExec;
 
-/// The functions of relations on the CPU.
+/// The functions of relations. Those of clicks and those that learn have operators of their own; the others have no device form.
 #[derive(Debug)]
 pub(crate) struct RelationOperator;
 

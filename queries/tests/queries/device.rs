@@ -78,11 +78,6 @@ async fn what_is_below_and_above_runs_on_the_device_and_answers_are_equal() {
     register(&sim);
     for (sql, node) in [
         (
-            "SELECT label, COUNT(*), SUM(id) FROM kmeans('SELECT id, x * 2 AS x FROM clicks WHERE id > 10', 'id', 'x', 4)
-             GROUP BY label ORDER BY label",
-            "KMeansExec",
-        ),
-        (
             "SELECT hit['company'] AS name, COUNT(*) FROM (SELECT UNNEST(company_mentions(content)) AS hit FROM clicks WHERE ts > 100)
              GROUP BY hit['company'] ORDER BY name",
             "UnnestExec",
@@ -107,12 +102,7 @@ async fn what_is_below_and_above_runs_on_the_device_and_answers_are_equal() {
 async fn a_function_on_the_cpu_is_a_fallback() {
     let sim = session_on(DeviceChoice::Sim, 3, 256);
     register(&sim);
-    for (call, node) in [
-        ("kmeans('clicks', 'id', 'x', 2)", "KMeansExec"),
-        ("kmeans_predict('clicks', 'id', 'x', 'SELECT kind AS label, i_itm AS x FROM item')", "KMeansPredictExec"),
-        ("logistic_report('SELECT id % 2 AS y, x FROM clicks', 'y', 'x')", "LogisticRegressionExec"),
-        ("naive_bayes('clicks', 'clicks', 'id', 'content', 'itm')", "NaiveBayesExec"),
-    ] {
+    for (call, node) in [("naive_bayes('clicks', 'clicks', 'id', 'content', 'itm')", "NaiveBayesExec")] {
         let sql = format!("SELECT * FROM {call}");
         let report = sim.execute(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}")).report;
         let reason = format!("{node} has no device form yet");

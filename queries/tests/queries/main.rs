@@ -4,6 +4,7 @@ mod calls;
 mod clicks;
 mod device;
 mod hits;
+mod learn_device;
 mod learning;
 mod operators;
 mod ordered;

@@ -3,7 +3,8 @@
 //! ```text
 //!   for each restart r:
 //!     centre 0     = row ⌊u·n⌋                                     u = uniform(seed, r, step)
-//!     centre c > 0 = the first row whose prefix sum of D² exceeds u·ΣD²      D² = squared distance to the nearest centre so far
+//!     centre c > 0 = the first row whose prefix sum of D² exceeds u·ΣD²      D² = squared distance to the nearest centre so far;
+//!                                                                            sums within chunks of rows, then over chunks
 //!     repeat: each row to its nearest centre; each centre to the mean of its rows; until centres hardly move
 //!   the restart with the least sum of squared distances wins
 //! ```
@@ -17,7 +18,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::AtomicBool;
 
-use super::{Matrix, MlError, add_to, at_least_one, go_on, not_negative};
+use super::{CHUNK_ROWS, Matrix, MlError, add_to, at_least_one, go_on, not_negative};
 
 /// Each thread sums per cluster, so their number is bounded.
 const MAX_CLUSTERS: usize = 65_536;
@@ -161,59 +162,94 @@ impl KMeans {
     }
 
     fn lloyd(rows: &Matrix, start: Matrix, options: &KMeansOptions, stop: &AtomicBool) -> Result<Self, MlError> {
-        let (clusters, width) = (start.num_rows(), rows.num_columns());
-        if clusters == 0 || rows.num_rows() == 0 {
-            let centers = Matrix { values: vec![], rows: 0, columns: width };
-            return Ok(Self {
-                centers,
-                labels: vec![],
-                sizes: vec![],
-                cluster_wssse: vec![],
-                wssse: 0.0,
-                restart: 0,
-                iterations: 0,
-            });
+        if start.num_rows() == 0 || rows.num_rows() == 0 {
+            return Ok(Self::without_rows(rows.num_columns()));
         }
-        let variances = rows.squares(&rows.means());
-        // Of no columns there is no mean variance; nothing moves then.
-        let mean_variance = variances.iter().sum::<f64>() / rows.num_rows() as f64 / width.max(1) as f64;
-        let threshold = options.tolerance * mean_variance;
-
-        let mut centers = start;
-        let mut iterations = 0;
-        while iterations < options.max_iterations {
+        let mut lloyd = Lloyd::new(start, options, &rows.squares(&rows.means()), rows.num_rows());
+        while lloyd.goes_on() {
             go_on(stop)?;
-            let sums = assign(rows, &centers).sums;
-            iterations += 1;
-            let mut moved = 0.0;
-            for (cluster, sum) in sums.chunks_exact(width + 2).enumerate() {
-                let size = sum[width];
-                if size == 0.0 {
-                    continue;
-                }
-                for (center, sum) in centers.values[cluster * width..(cluster + 1) * width].iter_mut().zip(sum) {
-                    let mean = sum / size;
-                    moved += (mean - *center) * (mean - *center);
-                    *center = mean;
-                }
-            }
-            if moved <= threshold {
-                break;
-            }
+            lloyd.step(&assign(rows, lloyd.centers()).sums);
         }
         go_on(stop)?;
-        let Assigned { labels, sums } = assign(rows, &centers);
+        let Assigned { labels, sums } = assign(rows, lloyd.centers());
+        Ok(Self { labels, ..lloyd.model(&sums) })
+    }
+
+    /// The clusters of no rows.
+    pub(crate) fn without_rows(columns: usize) -> Self {
+        Self {
+            centers: Matrix { values: vec![], rows: 0, columns },
+            labels: vec![],
+            sizes: vec![],
+            cluster_wssse: vec![],
+            wssse: 0.0,
+            restart: 0,
+            iterations: 0,
+        }
+    }
+}
+
+/// Lloyd's iterations, wherever the rows are: it takes what rows sum up to, and moves the centres.
+pub(crate) struct Lloyd {
+    centers: Matrix,
+    /// The sum of squared moves at which it ends.
+    threshold: f64,
+    max_iterations: usize,
+    iterations: usize,
+    still: bool,
+}
+
+impl Lloyd {
+    /// From these centres, over `rows` rows whose columns have these sums of squared distances to their means.
+    pub(crate) fn new(start: Matrix, options: &KMeansOptions, squares: &[f64], rows: usize) -> Self {
+        // Of no columns there is no mean variance; nothing moves then.
+        let mean_variance = squares.iter().sum::<f64>() / rows as f64 / squares.len().max(1) as f64;
+        let threshold = options.tolerance * mean_variance;
+        Self { centers: start, threshold, max_iterations: options.max_iterations, iterations: 0, still: false }
+    }
+
+    pub(crate) fn centers(&self) -> &Matrix {
+        &self.centers
+    }
+
+    /// True while rows are to be assigned to [`Self::centers`] for a step.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.still && self.iterations < self.max_iterations
+    }
+
+    /// Moves each centre to the mean of its rows: for each, `sums` has the sums of their columns, their number, and one number more.
+    pub(crate) fn step(&mut self, sums: &[f64]) {
+        let width = self.centers.num_columns();
+        self.iterations += 1;
+        let mut moved = 0.0;
+        for (cluster, sum) in sums.chunks_exact(width + 2).enumerate() {
+            let size = sum[width];
+            if size == 0.0 {
+                continue;
+            }
+            for (center, sum) in self.centers.values[cluster * width..(cluster + 1) * width].iter_mut().zip(sum) {
+                let mean = sum / size;
+                moved += (mean - *center) * (mean - *center);
+                *center = mean;
+            }
+        }
+        self.still = moved <= self.threshold;
+    }
+
+    /// The model without labels; `sums` as for [`Self::step`], and behind the number of rows their squared distances.
+    pub(crate) fn model(self, sums: &[f64]) -> KMeans {
+        let width = self.centers.num_columns();
         let of_cluster = |place: usize| sums.chunks_exact(width + 2).map(move |sum| sum[width + place]);
         let cluster_wssse: Vec<f64> = of_cluster(1).collect();
-        Ok(Self {
-            centers,
-            labels,
+        KMeans {
+            labels: vec![],
             sizes: of_cluster(0).map(|size| size as u64).collect(),
             wssse: cluster_wssse.iter().sum(),
             cluster_wssse,
             restart: 0,
-            iterations,
-        })
+            iterations: self.iterations,
+            centers: self.centers,
+        }
     }
 }
 
@@ -271,7 +307,7 @@ fn assign(rows: &Matrix, centers: &Matrix) -> Assigned {
 }
 
 fn squared_distance(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+    a.iter().zip(b).fold(0.0, |sum, (a, b)| sum + (a - b) * (a - b))
 }
 
 fn starting_centers(
@@ -285,37 +321,78 @@ fn starting_centers(
         return Ok(Matrix { values: vec![], rows: 0, columns: width });
     }
     let mut centers = Matrix { values: vec![], rows: 0, columns: width };
-    let mut distances = vec![f64::INFINITY; n];
+    let (mut distances, mut chunk_sums) = (vec![f64::INFINITY; n], vec![]);
     for step in 0..options.clusters {
         go_on(stop)?;
-        let u = uniform(options.seed, restart as u64, step as u64);
-        let any = ((u * n as f64) as usize).min(n - 1);
-        let chosen = if step == 0 { any } else { draw(&distances, u).unwrap_or(any) };
+        let draw = Draw::new(options, restart, step, n);
+        let chosen = if step == 0 { draw.any } else { draw.row(&distances, &chunk_sums) };
         let center = rows.row(chosen);
-        let mut nearer = Vec::with_capacity(n);
+        let (mut nearer, mut sums) = (Vec::with_capacity(n), Vec::with_capacity(chunk_sums.len()));
         let part = |range: std::ops::Range<usize>| {
             let distance = |row: usize| distances[row].min(squared_distance(rows.row(row), center));
-            range.map(distance).collect::<Vec<f64>>()
+            let part: Vec<f64> = range.map(distance).collect();
+            let sum: f64 = part.iter().sum();
+            (part, sum)
         };
-        rows.chunks(part, |part| nearer.extend(part));
-        distances = nearer;
+        rows.chunks(part, |(part, sum)| {
+            nearer.extend(part);
+            sums.push(sum);
+        });
+        (distances, chunk_sums) = (nearer, sums);
         centers.values.extend_from_slice(center);
         centers.rows += 1;
     }
     Ok(centers)
 }
 
-/// The first index whose prefix sum exceeds `u` times the total; `None` if the total is zero.
-fn draw(weights: &[f64], u: f64) -> Option<usize> {
-    // Added in the same order twice, so that the last prefix is the total to the last bit.
-    let total: f64 = weights.iter().sum();
-    let mut prefix = 0.0;
-    let over = weights.iter().position(|weight| {
-        prefix += weight;
-        prefix > u * total
-    });
-    // With sums beyond the range of a double no prefix is greater.
-    over.or_else(|| weights.iter().rposition(|weight| *weight > 0.0)).filter(|_| total > 0.0)
+/// How a starting centre is drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Draw {
+    /// Which share of the weights lies before it.
+    pub u: f64,
+    /// The row where no weight is above 0.
+    pub any: usize,
+}
+
+impl Draw {
+    /// Centre `step` of a restart over `rows` rows, of which there is one at least.
+    pub(crate) fn new(options: &KMeansOptions, restart: usize, step: usize, rows: usize) -> Self {
+        let u = uniform(options.seed, restart as u64, step as u64);
+        Self { u, any: ((u * rows as f64) as usize).min(rows - 1) }
+    }
+
+    /// The first row whose prefix sum exceeds its share of all weights, which are summed up chunk by chunk.
+    fn row(&self, weights: &[f64], chunk_sums: &[f64]) -> usize {
+        // Added in the same order twice, so that the last prefix is the total to the last bit.
+        let total = chunk_sums.iter().fold(0.0, |sum, chunk| sum + chunk);
+        if total.is_nan() || total <= 0.0 {
+            return self.any;
+        }
+        let chunk = |number: usize| {
+            let first = number * CHUNK_ROWS;
+            weights[first..weights.len().min(first + CHUNK_ROWS)]
+                .iter()
+                .enumerate()
+                .map(move |(at, w)| (first + at, *w))
+        };
+        let goal = self.u * total;
+        let mut before = 0.0;
+        for (number, sum) in chunk_sums.iter().enumerate() {
+            if before + sum > goal {
+                let mut within = 0.0;
+                let over = chunk(number).find(|(_, weight)| {
+                    within += weight;
+                    before + within > goal
+                });
+                return over.map_or(self.any, |(row, _)| row);
+            }
+            before += sum;
+        }
+        // With sums beyond the range of a double no prefix is greater.
+        let weighty = chunk_sums.iter().rposition(|sum| *sum > 0.0);
+        let last = weighty.and_then(|number| chunk(number).filter(|(_, weight)| *weight > 0.0).last());
+        last.map_or(self.any, |(row, _)| row)
+    }
 }
 
 /// A number in [0, 1) that is a function of its arguments: SplitMix64's finaliser over each in turn, then 53 bits.
@@ -340,6 +417,12 @@ mod tests {
         Matrix::try_new(rows, columns, values.to_vec()).expect("matrix")
     }
 
+    fn draw(weights: &[f64], u: f64) -> Option<usize> {
+        let sums: Vec<f64> = weights.chunks(CHUNK_ROWS).map(|chunk| chunk.iter().sum()).collect();
+        let row = Draw { u, any: usize::MAX }.row(weights, &sums);
+        (row < usize::MAX).then_some(row)
+    }
+
     #[test]
     fn weights_are_drawn_by_prefix_sums() {
         assert_eq!(draw(&[1.0, 0.0, 3.0], 0.0), Some(0));
@@ -347,6 +430,10 @@ mod tests {
         assert_eq!(draw(&[0.0, 0.0, 3.0, 0.0], 0.999_999), Some(2));
         assert_eq!(draw(&[0.0, 0.0], 0.5), None);
         assert_eq!(draw(&[f64::MAX, f64::MAX, 0.0], 0.5), Some(1));
+        let many = vec![1.0; 3 * CHUNK_ROWS];
+        for at in [0, 1, CHUNK_ROWS - 1, CHUNK_ROWS, 2 * CHUNK_ROWS + 5, 3 * CHUNK_ROWS - 1] {
+            assert_eq!(draw(&many, (at as f64 + 0.5) / many.len() as f64), Some(at));
+        }
     }
 
     #[test]

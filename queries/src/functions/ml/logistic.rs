@@ -17,6 +17,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::AtomicBool;
 
+use super::exponential::{exp_below, ln_1p_unit};
 use super::{Matrix, MlError, at_least_one, go_on, not_negative};
 
 /// Steps that the direction is made from.
@@ -114,33 +115,30 @@ impl Logistic {
             return Err(MlError::Labels { labels: labels.len(), rows: n });
         }
         if n == 0 {
-            let (weights, scales) = (vec![0.0; width], vec![1.0; width]);
-            return Ok(Self {
-                means: weights.clone(),
-                weights,
-                intercept: 0.0,
-                scales,
-                loss: 0.0,
-                iterations: 0,
-                converged: true,
-            });
+            return Ok(Self::without_rows(width));
         }
-        let (means, scales) = standard(rows);
-        if means.iter().chain(&scales).any(|value| !value.is_finite()) {
-            return Err(MlError::Range);
-        }
+        let (means, scales) = standard(rows)?;
         let problem = Problem { rows, labels, means: &means, scales: &scales };
-        let end = problem.minimise(options, stop)?;
-        let (intercept, weights) = end.at.split_last().map_or((0.0, vec![]), |(b, w)| (*b, w.to_vec()));
-        Ok(Self {
-            weights,
-            intercept,
-            means,
-            scales,
-            loss: end.loss,
-            iterations: end.iterations,
-            converged: end.converged,
-        })
+        let mut search = Search::new(width, options);
+        while let Some(at) = search.wanted() {
+            go_on(stop)?;
+            search.take(problem.value(&at));
+        }
+        Ok(Self::found(search, means, scales))
+    }
+
+    /// The model of no rows.
+    pub(crate) fn without_rows(columns: usize) -> Self {
+        let (weights, scales) = (vec![0.0; columns], vec![1.0; columns]);
+        let means = weights.clone();
+        Self { means, weights, intercept: 0.0, scales, loss: 0.0, iterations: 0, converged: true }
+    }
+
+    /// Where a search has ended.
+    pub(crate) fn found(search: Search, means: Vec<f64>, scales: Vec<f64>) -> Self {
+        let Search { at, loss, iterations, converged, .. } = search;
+        let (intercept, weights) = at.split_last().map_or((0.0, vec![]), |(b, w)| (*b, w.to_vec()));
+        Self { weights, intercept, means, scales, loss, iterations, converged }
     }
 
     /// w·z + b of one row: above zero it predicts 1.
@@ -235,9 +233,9 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 }
 
 /// Each column's mean and sample standard deviation.
-fn standard(rows: &Matrix) -> (Vec<f64>, Vec<f64>) {
-    let (n, width) = (rows.num_rows(), rows.num_columns());
-    let mut means = rows.means();
+fn standard(rows: &Matrix) -> Result<(Vec<f64>, Vec<f64>), MlError> {
+    let width = rows.num_columns();
+    let means = rows.means();
     let squares = rows.squares(&means);
     // Whether a column is constant is asked of its values: the rounding of the mean would make a small deviation of it.
     let first = rows.row(0);
@@ -248,39 +246,52 @@ fn standard(rows: &Matrix) -> (Vec<f64>, Vec<f64>) {
         part
     };
     rows.chunks(part, |part| differs.iter_mut().zip(part).for_each(|(all, part)| *all |= part));
-    let scales = (0..width)
-        .map(|column| {
-            let deviation = (squares[column] / (n - 1).max(1) as f64).sqrt();
-            match differs[column] {
-                true if deviation > 0.0 => deviation,
-                true => 1.0,
-                false => {
-                    means[column] = first[column];
-                    1.0
-                }
+    scales(rows.num_rows(), means, &squares, &differs, first)
+}
+
+/// Means and scales of columns with these means and sums of squared distances to them; whether values differ from the first.
+pub(crate) fn scales(
+    rows: usize,
+    mut means: Vec<f64>,
+    squares: &[f64],
+    differs: &[bool],
+    first: &[f64],
+) -> Result<(Vec<f64>, Vec<f64>), MlError> {
+    let scales = (0..means.len()).map(|column| {
+        let deviation = (squares[column] / (rows - 1).max(1) as f64).sqrt();
+        match differs[column] {
+            true if deviation > 0.0 => deviation,
+            true => 1.0,
+            false => {
+                means[column] = first[column];
+                1.0
             }
-        })
-        .collect();
-    (means, scales)
+        }
+    });
+    let scales: Vec<f64> = scales.collect();
+    match means.iter().chain(&scales).all(|value| value.is_finite()) {
+        true => Ok((means, scales)),
+        false => Err(MlError::Range),
+    }
 }
 
 fn score(weights: &[f64], intercept: f64, row: &[f64], means: &[f64], scales: &[f64]) -> f64 {
     let terms = (0..weights.len()).map(|column| weights[column] * ((row[column] - means[column]) / scales[column]));
-    terms.sum::<f64>() + intercept
+    terms.fold(0.0, |sum, term| sum + term) + intercept
 }
 
 fn probability(score: f64) -> f64 {
     if score >= 0.0 {
-        1.0 / (1.0 + (-score).exp())
+        1.0 / (1.0 + exp_below(-score))
     } else {
-        let odds = score.exp();
+        let odds = exp_below(score);
         odds / (1.0 + odds)
     }
 }
 
 /// ln(1 + exp(-margin)), without overflow.
 fn margin_loss(margin: f64) -> f64 {
-    if margin >= 0.0 { (-margin).exp().ln_1p() } else { margin.exp().ln_1p() - margin }
+    if margin >= 0.0 { ln_1p_unit(exp_below(-margin)) } else { ln_1p_unit(exp_below(margin)) - margin }
 }
 
 struct Problem<'a> {
@@ -290,20 +301,11 @@ struct Problem<'a> {
     scales: &'a [f64],
 }
 
-/// Where a search ended; the intercept is the last number of `at`.
-struct End {
-    at: Vec<f64>,
-    loss: f64,
-    iterations: usize,
-    converged: bool,
-}
-
 impl Problem<'_> {
     /// The loss at `at`, and its slopes.
     fn value(&self, at: &[f64]) -> (f64, Vec<f64>) {
         let width = self.rows.num_columns();
-        let n = self.rows.num_rows() as f64;
-        let mut sums = self.rows.sums(width + 2, |index, part| {
+        let sums = self.rows.sums(width + 2, |index, part| {
             let row = self.rows.row(index);
             let z = score(&at[..width], at[width], row, self.means, self.scales);
             let label = self.labels[index];
@@ -315,54 +317,122 @@ impl Problem<'_> {
             part[width] += residual;
             part[width + 1] += margin_loss(if label { z } else { -z });
         });
-        let loss = sums.pop().unwrap_or(0.0) / n;
-        (loss, sums.into_iter().map(|sum| sum / n).collect())
+        value_of(sums, self.rows.num_rows())
+    }
+}
+
+/// The mean loss and its slopes, of sums over rows: of the slopes by each weight and by the intercept, then of the loss.
+pub(crate) fn value_of(mut sums: Vec<f64>, rows: usize) -> (f64, Vec<f64>) {
+    let loss = sums.pop().unwrap_or(0.0) / rows as f64;
+    (loss, sums.into_iter().map(|sum| sum / rows as f64).collect())
+}
+
+/// The search for the least loss, wherever the rows are: it says at which weights and intercept it wants loss and slopes, and takes them.
+///
+/// ```text
+///   new ─► wanted ─► take ─► wanted ─► take ─► … ─► wanted: None
+///          the start          a step, halved until the loss falls enough; then the next
+/// ```
+pub(crate) struct Search {
+    options: LogisticOptions,
+    /// The intercept is the last number.
+    at: Vec<f64>,
+    loss: f64,
+    slopes: Vec<f64>,
+    steps: VecDeque<Step>,
+    iterations: usize,
+    converged: bool,
+    stage: Stage,
+}
+
+/// Where a search stands.
+enum Stage {
+    /// It wants to know the start.
+    Start,
+    /// It wants to know what lies in this direction.
+    Steps { direction: Vec<f64>, descent: f64, length: f64, halvings: usize },
+    /// It has ended.
+    Ended,
+}
+
+impl Search {
+    pub(crate) fn new(columns: usize, options: &LogisticOptions) -> Self {
+        Self {
+            options: *options,
+            at: vec![0.0; columns + 1],
+            loss: 0.0,
+            slopes: vec![],
+            steps: VecDeque::with_capacity(MEMORY),
+            iterations: 0,
+            converged: false,
+            stage: Stage::Start,
+        }
     }
 
-    fn minimise(&self, options: &LogisticOptions, stop: &AtomicBool) -> Result<End, MlError> {
-        let mut at = vec![0.0; self.rows.num_columns() + 1];
-        let (mut loss, mut slopes) = self.value(&at);
-        let mut steps: VecDeque<Step> = VecDeque::with_capacity(MEMORY);
-        let flat = |slopes: &[f64], loss: f64| {
-            slopes.iter().fold(0.0_f64, |most, slope| most.max(slope.abs())) <= options.tolerance * loss.max(LEAST_LOSS)
-        };
-        let mut iterations = 0;
-        let mut converged = flat(&slopes, loss);
-        while !converged && iterations < options.max_iterations {
-            let mut direction = direction(&slopes, &steps);
-            let mut descent = dot(&direction, &slopes);
-            if descent.is_nan() || descent >= 0.0 {
-                // Rounding has spoilt the remembered steps: straight down instead.
-                steps.clear();
-                direction = slopes.iter().map(|slope| -slope).collect();
-                descent = dot(&direction, &slopes);
+    /// Where loss and slopes are wanted next; `None` when it has ended.
+    pub(crate) fn wanted(&self) -> Option<Vec<f64>> {
+        match &self.stage {
+            Stage::Start => Some(self.at.clone()),
+            Stage::Steps { direction, length, .. } => {
+                Some(self.at.iter().zip(direction).map(|(x, d)| x + length * d).collect())
             }
-            let mut found = None;
-            let mut length = 1.0;
-            for _ in 0..=MAX_HALVINGS {
-                go_on(stop)?;
-                let next: Vec<f64> = at.iter().zip(&direction).map(|(x, d)| x + length * d).collect();
-                let (next_loss, next_slopes) = self.value(&next);
-                if next_loss <= loss + ARMIJO * length * descent {
-                    found = Some((next, next_loss, next_slopes));
-                    break;
-                }
-                length *= 0.5;
-            }
-            let Some((next, next_loss, next_slopes)) = found else { break };
-            iterations += 1;
-            let step = Step::new(&at, &next, &slopes, &next_slopes);
-            if step.curvature > 0.0 {
-                if steps.len() == MEMORY {
-                    steps.pop_front();
-                }
-                steps.push_back(step);
-            }
-            let still = (loss - next_loss).abs() <= options.tolerance * 1e-2 * next_loss.max(LEAST_LOSS);
-            (at, loss, slopes) = (next, next_loss, next_slopes);
-            converged = still || flat(&slopes, loss);
+            Stage::Ended => None,
         }
-        Ok(End { at, loss, iterations, converged })
+    }
+
+    /// Takes loss and slopes where they were wanted.
+    pub(crate) fn take(&mut self, (loss, slopes): (f64, Vec<f64>)) {
+        let Some(at) = self.wanted() else { return };
+        match &mut self.stage {
+            Stage::Start => {
+                (self.loss, self.slopes) = (loss, slopes);
+                self.converged = self.is_flat();
+            }
+            Stage::Steps { descent, length, halvings, .. } => {
+                // A loss that is no number has not fallen.
+                let falls = loss <= self.loss + ARMIJO * *length * *descent;
+                if !falls {
+                    (*length, *halvings) = (*length * 0.5, *halvings + 1);
+                    if *halvings > MAX_HALVINGS {
+                        self.stage = Stage::Ended;
+                    }
+                    return;
+                }
+                self.iterations += 1;
+                let step = Step::new(&self.at, &at, &self.slopes, &slopes);
+                if step.curvature > 0.0 {
+                    if self.steps.len() == MEMORY {
+                        self.steps.pop_front();
+                    }
+                    self.steps.push_back(step);
+                }
+                let still = (self.loss - loss).abs() <= self.options.tolerance * 1e-2 * loss.max(LEAST_LOSS);
+                (self.at, self.loss, self.slopes) = (at, loss, slopes);
+                self.converged = still || self.is_flat();
+            }
+            Stage::Ended => return,
+        }
+        self.stage = match self.converged || self.iterations >= self.options.max_iterations {
+            true => Stage::Ended,
+            false => self.next_step(),
+        };
+    }
+
+    fn is_flat(&self) -> bool {
+        let steepest = self.slopes.iter().fold(0.0_f64, |most, slope| most.max(slope.abs()));
+        steepest <= self.options.tolerance * self.loss.max(LEAST_LOSS)
+    }
+
+    fn next_step(&mut self) -> Stage {
+        let mut direction = direction(&self.slopes, &self.steps);
+        let mut descent = dot(&direction, &self.slopes);
+        if descent.is_nan() || descent >= 0.0 {
+            // Rounding has spoilt the remembered steps: straight down instead.
+            self.steps.clear();
+            direction = self.slopes.iter().map(|slope| -slope).collect();
+            descent = dot(&direction, &self.slopes);
+        }
+        Stage::Steps { direction, descent, length: 1.0, halvings: 0 }
     }
 }
 

@@ -10,9 +10,10 @@
 //! Cancel   each iteration asks `stop`; a stopped fit ends in [`MlError::Stopped`].
 
 mod bayes;
+mod exponential;
 mod hash;
-mod kmeans;
-mod logistic;
+pub(crate) mod kmeans;
+pub(crate) mod logistic;
 pub(crate) mod tables;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +25,9 @@ pub use hash::murmur3_32;
 pub use kmeans::{KMeans, KMeansOptions};
 pub use logistic::{Confusion, Logistic, LogisticOptions};
 
-/// Rows that one thread sums before the sums are added up in order. A constant, so that the order of additions never changes.
-const CHUNK_ROWS: usize = 4096;
+/// Rows that one thread sums before the sums are added up in order. A constant, so that the order of additions never changes; the
+/// device's, so that it adds in the same order.
+const CHUNK_ROWS: usize = millpond::kernels::tune::LEARN_CHUNK_ROWS as usize;
 /// Chunks whose sums are held at a time: enough for many threads, and bounded where sums are wide.
 const CHUNKS_HELD: usize = 64;
 
@@ -78,6 +80,20 @@ impl Matrix {
 
     pub fn num_columns(&self) -> usize {
         self.columns
+    }
+
+    /// The values as columns, one after the other.
+    pub(crate) fn by_column(&self) -> Vec<f64> {
+        (0..self.columns).flat_map(|column| (0..self.rows).map(move |row| self.row(row)[column])).collect()
+    }
+
+    /// As [`Self::try_new`] of values that lie column after column, and that may be anything.
+    pub(crate) fn from_columns(rows: usize, columns: usize, values: &[f64]) -> Result<Self, MlError> {
+        if rows.checked_mul(columns) != Some(values.len()) {
+            return Err(MlError::Shape { rows, columns, values: values.len() });
+        }
+        let row = |row: usize| (0..columns).map(move |column| values[column * rows + row]);
+        Ok(Self { values: (0..rows).flat_map(row).collect(), rows, columns })
     }
 
     /// Row `index`, as a slice.

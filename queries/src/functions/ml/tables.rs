@@ -31,7 +31,9 @@ use millpond::datafusion::execution::memory_pool::MemoryReservation;
 use millpond::datafusion::physical_plan::metrics::{BaselineMetrics, RecordOutput};
 
 use super::kmeans::nearest;
-use super::{KMeans, KMeansOptions, Logistic, LogisticOptions, Matrix, MlError, NaiveBayes, NaiveBayesOptions};
+use super::{
+    Confusion, KMeans, KMeansOptions, Logistic, LogisticOptions, Matrix, MlError, NaiveBayes, NaiveBayesOptions,
+};
 use crate::functions::text::views;
 use crate::functions::{Function, FunctionError, KMeansOutput, LogisticOutput};
 
@@ -135,16 +137,7 @@ impl Job {
                 let labels = model.labels.iter().map(|label| i64::from(*label));
                 vec![rows.id.unwrap_or_else(|| new_empty_array(&DataType::Null)), integers(labels)]
             }
-            KMeansOutput::Centers => {
-                let clusters = model.centers.num_rows();
-                let mut columns =
-                    vec![integers(0..clusters as i64), integers(model.sizes.iter().map(|size| *size as i64))];
-                for feature in 0..model.centers.num_columns() {
-                    columns.push(doubles((0..clusters).map(|cluster| model.centers.row(cluster)[feature])));
-                }
-                columns.push(doubles(model.cluster_wssse.iter().copied()));
-                columns
-            }
+            KMeansOutput::Centers => centers_table(&model),
         };
         self.finish(columns)
     }
@@ -219,24 +212,7 @@ impl Job {
                     scaled(&model.scales),
                 ]
             }
-            LogisticOutput::Report => {
-                let count = |count: u64| integers([count as i64]);
-                let measure = |value: Option<f64>| -> ArrayRef { Arc::new(Float64Array::from(vec![value])) };
-                vec![
-                    count(confusion.total()),
-                    count(confusion.true_positives + confusion.false_negatives),
-                    count(confusion.true_negatives),
-                    count(confusion.false_positives),
-                    count(confusion.false_negatives),
-                    count(confusion.true_positives),
-                    measure(confusion.precision()),
-                    measure(confusion.auc()),
-                    measure(confusion.accuracy()),
-                    measure((features.num_rows() > 0).then_some(model.loss)),
-                    count(model.iterations as u64),
-                    Arc::new(BooleanArray::from(vec![model.converged])),
-                ]
-            }
+            LogisticOutput::Report => report_table(&model, &confusion),
             LogisticOutput::Predictions => {
                 let scores: Vec<f64> = (0..features.num_rows()).map(|row| model.score(features.row(row))).collect();
                 let chances = (0..features.num_rows()).map(|row| model.probability(features.row(row)));
@@ -385,6 +361,37 @@ impl Job {
         let rows = stream::iter(batches).map(move |batch| Ok(batch.record_output(&self.metrics)));
         Ok(rows.boxed())
     }
+}
+
+/// The table of a fit's centres.
+pub(crate) fn centers_table(model: &KMeans) -> Vec<ArrayRef> {
+    let clusters = model.centers.num_rows();
+    let mut columns = vec![integers(0..clusters as i64), integers(model.sizes.iter().map(|size| *size as i64))];
+    for feature in 0..model.centers.num_columns() {
+        columns.push(doubles((0..clusters).map(|cluster| model.centers.row(cluster)[feature])));
+    }
+    columns.push(doubles(model.cluster_wssse.iter().copied()));
+    columns
+}
+
+/// The one row that says how good a model is.
+pub(crate) fn report_table(model: &Logistic, confusion: &Confusion) -> Vec<ArrayRef> {
+    let count = |count: u64| integers([count as i64]);
+    let measure = |value: Option<f64>| -> ArrayRef { Arc::new(Float64Array::from(vec![value])) };
+    vec![
+        count(confusion.total()),
+        count(confusion.true_positives + confusion.false_negatives),
+        count(confusion.true_negatives),
+        count(confusion.false_positives),
+        count(confusion.false_negatives),
+        count(confusion.true_positives),
+        measure(confusion.precision()),
+        measure(confusion.auc()),
+        measure(confusion.accuracy()),
+        measure((confusion.total() > 0).then_some(model.loss)),
+        count(model.iterations as u64),
+        Arc::new(BooleanArray::from(vec![model.converged])),
+    ]
 }
 
 fn integers(values: impl IntoIterator<Item = i64>) -> ArrayRef {

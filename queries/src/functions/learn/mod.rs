@@ -1,0 +1,277 @@
+//! Learning on the device: k-means, its predictions, and logistic regression.
+//!
+//! ```text
+//!   KMeansExec: [id, x, y], k=8                  DeviceKMeansExec: [id, x, y], k=8
+//!     SortExec: id, x, y                           DeviceSortExec: id, x, y
+//!
+//!   rows ──► id │ label │ x │ y      dense columns of doubles; the label's room is there from the start
+//!                  ▲      └───┴─ launches: sums over rows ─► host: centres, weights ─► launches … ─┐
+//!                  └────────────────────── last launch: labels, in their place ◄───────────────────┘
+//! ```
+//!
+//! NULL     in a number, NaN, infinities, and sums beyond the range of a double: the CPU takes over, and its error stands.
+//! Order    rows come in the CPU's order, and sums add in the CPU's order: answers are the CPU's to the last bit.
+//! Memory   the rows as doubles, in one part; for a fit 12 bytes a row, for regression 16 and the rows once more; partial sums.
+//! Waits    for the sums of each iteration: k-means twice, twice for each restart, and once for each move of the centres;
+//!          regression twice, and once for each loss. Predictions once at the end.
+//! Stands for KMeansExec, KMeansPredictExec, LogisticRegressionExec.
+
+mod fit;
+mod lower;
+mod predict;
+mod rows;
+mod table;
+
+use std::fmt;
+use std::sync::Arc;
+
+use millpond::column::ColumnInfo;
+use millpond::contract::{DeviceOperator, DeviceTree, Placed};
+use millpond::datafusion::common::tree_node::TreeNodeRecursion;
+use millpond::datafusion::error::Result;
+use millpond::datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use millpond::datafusion::physical_expr::PhysicalExpr;
+use millpond::datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use millpond::error::EngineError;
+use millpond::expr::Lowering;
+use millpond::placement::Placing;
+use millpond::program::contract::Cut;
+use millpond::program::materialise::Materialise;
+use millpond::program::segments::{Open, Origin, Segments};
+use millpond::reason::Reason;
+
+use self::fit::LearnSink;
+use self::lower::Written;
+use self::predict::{CentersSink, PredictSink};
+use super::{Function, LogisticOutput, RelationExec};
+
+/// Sums that a launch adds up at a time: of k-means, columns and two more for each cluster.
+const MAX_SUMS: usize = 4096;
+
+/// A function that learns, on the device.
+#[derive(Debug, Clone)]
+pub(crate) struct DeviceLearnExec {
+    cpu: RelationExec,
+    inputs: Vec<Arc<dyn ExecutionPlan>>,
+    properties: Arc<PlanProperties>,
+}
+
+impl DeviceLearnExec {
+    fn new(cpu: RelationExec, inputs: Vec<Arc<dyn ExecutionPlan>>) -> Self {
+        let properties = millpond::node::properties(cpu.schema(), cpu.properties().output_ordering().cloned());
+        Self { cpu, inputs, properties }
+    }
+
+    fn function(&self) -> &Function {
+        self.cpu.function()
+    }
+
+    fn written(&self, input: usize) -> Written {
+        Written { cpu: self.cpu.clone(), input }
+    }
+}
+
+/// The names of the nodes.
+fn device_name(function: &Function) -> &'static str {
+    match function {
+        Function::KMeans { .. } => "DeviceKMeansExec",
+        Function::KMeansPredict { .. } => "DeviceKMeansPredictExec",
+        _ => "DeviceLogisticRegressionExec",
+    }
+}
+
+impl DisplayAs for DeviceLearnExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        match t {
+            DisplayFormatType::TreeRender => self.cpu.fmt_as(t, f),
+            _ => {
+                f.write_str("Device")?;
+                self.cpu.fmt_as(t, f)
+            }
+        }
+    }
+}
+
+impl ExecutionPlan for DeviceLearnExec {
+    fn name(&self) -> &str {
+        device_name(self.function())
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.inputs.iter().collect()
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.cpu.apply_expressions(f)
+    }
+
+    fn with_new_children(self: Arc<Self>, inputs: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Self::new(self.cpu.clone(), inputs)))
+    }
+
+    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        Err(millpond::node::wrong_use("a function that learns runs as part of a DownloadExec"))
+    }
+}
+
+/// Where the functions that learn are placed, and how they become segments.
+#[derive(Debug)]
+pub(crate) struct Learn;
+
+impl DeviceOperator for Learn {
+    fn name(&self) -> &'static str {
+        "functions that learn"
+    }
+
+    fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
+        let relation = node.downcast_ref::<RelationExec>()?;
+        let learns = matches!(
+            relation.function(),
+            Function::KMeans { .. } | Function::KMeansPredict { .. } | Function::Logistic { .. }
+        );
+        learns.then(|| place(node, relation, to))
+    }
+
+    fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
+        node.is::<DeviceLearnExec>().then_some(true)
+    }
+
+    fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
+        node.is::<DeviceLearnExec>()
+    }
+}
+
+/// All inputs go to the device, or the node stays.
+fn place(node: &Arc<dyn ExecutionPlan>, relation: &RelationExec, to: &Placing<'_>) -> Result<Placed> {
+    let place = |input| to.after_limit(to.in_order(|| to.place(input))?);
+    let inputs = node.children().into_iter().map(place).collect::<Result<Vec<_>>>()?;
+    match judge(node, relation, &inputs, to) {
+        Ok(tree) => Ok(Placed::Device(tree)),
+        Err(reason) => to.stay(node, inputs, Some(reason)),
+    }
+}
+
+/// The device's form of `node` over `inputs`.
+fn judge(
+    node: &Arc<dyn ExecutionPlan>,
+    relation: &RelationExec,
+    inputs: &[Placed],
+    to: &Placing<'_>,
+) -> std::result::Result<DeviceTree, Reason> {
+    check_function(relation)?;
+    let mut plans = vec![];
+    let mut columns = vec![];
+    for (number, input) in inputs.iter().enumerate() {
+        let tree = to.tree(input)?;
+        let written = Written { cpu: relation.clone(), input: number };
+        let outputs = given(&written, &tree, to)?;
+        if number == 0 {
+            columns = outputs;
+        }
+        plans.push(in_order(node, number, tree, to)?.plan);
+    }
+    Ok(DeviceTree {
+        plan: Arc::new(DeviceLearnExec::new(relation.clone(), plans)),
+        cpu: Arc::clone(node),
+        columns,
+        row_limit: None,
+        sorted: node.properties().output_ordering().is_some(),
+        aggregated: true,
+    })
+}
+
+/// What the device knows of the columns of the result.
+fn given(written: &Written, tree: &DeviceTree, to: &Placing<'_>) -> std::result::Result<Vec<ColumnInfo>, Reason> {
+    let mut dictionaries = to.lowering();
+    let mut lowering = Lowering::new(&tree.columns, &mut dictionaries);
+    let scope = lowering.scope();
+    Ok(written.lower(&mut lowering, &scope)?.1)
+}
+
+/// An input in the order that the function requires: what is no sorted subtree is sorted here.
+fn in_order(
+    node: &Arc<dyn ExecutionPlan>,
+    number: usize,
+    tree: DeviceTree,
+    to: &Placing<'_>,
+) -> std::result::Result<DeviceTree, Reason> {
+    let required = node.required_input_ordering().swap_remove(number);
+    let order = required.and_then(|required| {
+        let keys = required.into_single().into_iter().map(Into::into);
+        millpond::datafusion::physical_expr::LexOrdering::new(keys)
+    });
+    match order {
+        Some(order) if !tree.sorted => to.sort(node.children()[number], tree, &order, None),
+        _ => Ok(tree),
+    }
+}
+
+/// Why the function itself has no device form.
+fn check_function(relation: &RelationExec) -> std::result::Result<(), Reason> {
+    let function = relation.function();
+    let refused = |why: String| Err(Reason::ExprUnsupported { expr: function.sql_name().to_string(), why });
+    let features = Written::num_features(function, relation.columns().len());
+    if features == 0 {
+        return refused("it has no features".to_string());
+    }
+    let valid = match function {
+        Function::KMeans { options, .. } => options.validate(),
+        Function::Logistic { options, .. } => options.validate(),
+        _ => Ok(()),
+    };
+    if let Err(error) = valid {
+        return refused(error.to_string());
+    }
+    let sums = match function {
+        Function::KMeans { options, .. } => options.clusters.saturating_mul(features + 2),
+        Function::Logistic { output: LogisticOutput::Model, .. } => {
+            return refused("the names of its terms are made on the CPU".to_string());
+        }
+        _ => 2 * (features + 2),
+    };
+    match sums <= MAX_SUMS {
+        true => Ok(()),
+        false => refused(format!("it adds up {sums} sums, and the device up to {MAX_SUMS}")),
+    }
+}
+
+impl Cut for Learn {
+    fn cut(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        _top: bool,
+        into: &mut Segments<'_>,
+    ) -> Option<std::result::Result<Open, EngineError>> {
+        node.downcast_ref::<DeviceLearnExec>().map(|learn| cut(learn, into))
+    }
+
+    fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {
+        let (a, b) = (a.downcast_ref::<DeviceLearnExec>()?, b.downcast_ref::<DeviceLearnExec>()?);
+        Some(a.function() == b.function() && a.cpu.columns() == b.cpu.columns())
+    }
+}
+
+/// Rows into a sink that learns; for predictions, centres into one sink, and then rows into another.
+fn cut(learn: &DeviceLearnExec, into: &mut Segments<'_>) -> std::result::Result<Open, EngineError> {
+    let [rows, centers @ ..] = learn.inputs.as_slice() else { return Err(EngineError::internal("rows to learn from")) };
+    let Some(centers) = centers.first() else {
+        let open = into.open(rows, false)?;
+        return Ok(Open::reading(into.close(open, LearnSink { written: learn.written(0) })));
+    };
+    let open = into.open(centers, false)?;
+    let centers = into.close(open, CentersSink { written: learn.written(1) });
+    let open = into.open(rows, false)?;
+    // A source may be fed beside that of the centres; what reads another segment comes after all before it.
+    let open = match open.origin {
+        Origin::Source(_) => Open::reading(into.close(open, Materialise::default())),
+        _ => open,
+    };
+    Ok(Open::reading(into.close(open, PredictSink { written: learn.written(0), centers })))
+}
