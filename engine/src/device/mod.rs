@@ -383,11 +383,6 @@ impl Engine {
         self.pipelines.regimes()
     }
 
-    /// The compiled kernels, for operators of other crates.
-    pub fn images(&self) -> &Images {
-        &self.images
-    }
-
     /// The simulated driver, for tests that inject trouble.
     pub fn simulated(&self) -> Option<&Arc<SimDriver>> {
         self.sim.as_ref()
