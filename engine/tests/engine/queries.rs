@@ -118,26 +118,6 @@ async fn least_and_greatest_strings() {
     same("SELECT size, max(substr(name, 2)) AS m FROM parts GROUP BY size ORDER BY m, size").await;
 }
 
-/// Values keep arriving that sort before those already seen, extent after extent. Each comes twice: names that are all different have
-/// no dictionary, and no ranks.
-#[tokio::test]
-async fn ranks_that_move_start_the_run_again() {
-    let names: StringArray = (0..900).map(|i| Some(format!("{:03}", 450 - i / 2))).collect();
-    let rows: Int64Array = (0..900).collect();
-    let batch = RecordBatch::try_from_iter([("id", Arc::new(rows) as ArrayRef), ("name", Arc::new(names) as ArrayRef)]);
-    for device in [DeviceChoice::Cpu, DeviceChoice::Sim] {
-        let session = session_with(device, 2, Fallback::Allow);
-        session.context().register_batch("t", batch.as_ref().unwrap().clone()).unwrap();
-        session.context().sql("SET millpond.batch_rows = 100").await.unwrap();
-        let result = run(&session, "SELECT id % 3 AS k, min(name), max(name), count(*) FROM t GROUP BY 1").await;
-        let expected = ["0 | 002 | 450 | 300", "1 | 001 | 450 | 300", "2 | 001 | 449 | 300"];
-        assert_eq!(rows_of(&result), expected);
-        assert_eq!(result.report.attempts > 1, device == DeviceChoice::Sim, "{} attempts", result.report.attempts);
-        assert_eq!((result.report.notes.len(), result.report.findings.len()), (0, 0));
-        assert_eq!(session.pool_used_bytes(), 0);
-    }
-}
-
 fn rows_of(result: &QueryResult) -> Vec<String> {
     rows(&result.batches, false)
 }
