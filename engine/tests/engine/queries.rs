@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millpond::datafusion::arrow::array::{ArrayRef, Float32Array, Float64Array, Int64Array, StringArray};
+use millpond::datafusion::arrow::array::{ArrayRef, Float32Array, Float64Array};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use millpond::{DeviceChoice, Fallback, Millpond, QueryResult};

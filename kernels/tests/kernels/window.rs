@@ -19,9 +19,11 @@ struct Rows {
     part: Vec<i64>,
     key: Vec<Option<i64>>,
     value: Vec<Option<i64>>,
-    /// Of each row: its partition, its peers, and the number of its group.
-    places: Vec<((usize, usize), (usize, usize), i64)>,
+    places: Vec<Place>,
 }
+
+/// Of a row: its partition, its peers, and the number of its group.
+type Place = ((usize, usize), (usize, usize), i64);
 
 impl Rows {
     fn new(count: usize, partitions: u64, keys: u64) -> Rows {

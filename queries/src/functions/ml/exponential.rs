@@ -9,8 +9,8 @@
 //!          the functions of a system's library do not.
 //! Exact    within some units of the last place.
 
-const LN_2_HIGH: f64 = 6.931_471_803_691_238_164_90e-1;
-const LN_2_LOW: f64 = 1.908_214_929_270_587_700_02e-10;
+const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
+const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
 /// 0! to 14!
 const FACTORIALS: [f64; 15] = {
     let mut all = [1.0; 15];

@@ -390,7 +390,7 @@ impl Draw {
         }
         // With sums beyond the range of a double no prefix is greater.
         let weighty = chunk_sums.iter().rposition(|sum| *sum > 0.0);
-        let last = weighty.and_then(|number| chunk(number).filter(|(_, weight)| *weight > 0.0).last());
+        let last = weighty.and_then(|number| chunk(number).rfind(|(_, weight)| *weight > 0.0));
         last.map_or(self.any, |(row, _)| row)
     }
 }
