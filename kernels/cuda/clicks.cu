@@ -176,7 +176,7 @@ template <typename Find, typename Put> __device__ inline void gather(const Rows 
   begin(rows, source);
   for (u64 tile = take_tile(rows.ticket(), &ticket); tile < rows.tiles(); tile = take_tile(rows.ticket(), &ticket)) {
     u64 first = tile * TILE + threadIdx.x * EACH;
-    u32 found[EACH], sum = 0;
+    u32 found[EACH] = {}, sum = 0;
 #pragma unroll 1
     for (u32 i = 0; i < EACH; i++) {
       u32 of = first + i < rows.count ? find(first + i) : 0;

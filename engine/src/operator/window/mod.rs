@@ -3,8 +3,8 @@
 //!   each extent   materialised columns, arguments and keys
 //!   all extents   together ──► sorted by partition and order ──► partitions, peers ──► a column for each function
 //!
-//!   DeviceWindowExec [rank, sum]                BoundedWindowAggExec [sum]
-//!     Upload                          for         BoundedWindowAggExec [rank]
+//!   DeviceWindowExec [rank, sum]                BoundedWindowAggExec: sum
+//!     Upload                          for         BoundedWindowAggExec: rank
 //!       Scan                                        SortExec a, b
 //!                                                     Scan
 //!
