@@ -182,9 +182,9 @@ impl Drop for Allocation {
         if self.device().is_lost() || *self.leaked.get_mut() {
             return self.pool.abandon(raw);
         }
-        // Memory of a device that tells now that it is lost has gone with it.
-        let freed = self.free(raw);
-        if let Err(error) = freed.or_else(|error| if error.is_device_lost() { Ok(()) } else { Err(error) }) {
+        if let Err(error) = self.free(raw)
+            && !error.is_device_lost()
+        {
             self.home.scope().add(|c| &c.leaked_bytes, bytes);
             self.device().report(error);
         }

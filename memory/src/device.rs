@@ -326,8 +326,12 @@ impl Device {
         std::mem::take(&mut *self.inner.errors.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Keeps an error that nobody can be given.
+    /// Keeps an error that nobody can be given. That the device is lost is none: it tells so itself, and what a drop would have freed has
+    /// gone with it, also where another thread heard of the loss since the drop began.
     pub(crate) fn report(&self, error: MemoryError) {
+        if error.is_device_lost() {
+            return;
+        }
         tracing::warn!(%error, device = self.inner.id.0, "error in a drop");
         let mut errors = self.inner.errors.lock().unwrap_or_else(PoisonError::into_inner);
         if errors.len() < 64 {
