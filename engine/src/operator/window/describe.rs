@@ -311,18 +311,18 @@ fn nth(
             _ => Err(refused(expr.name(), "it changes the type of its argument")),
         }
     };
-    let rows: Vec<Option<i64>> = (0..=far).map(Some).collect();
+    // As many rows on either side of the one in the middle, which neither end counts to.
+    let rows: Vec<Option<i64>> = (0..=2 * far).map(Some).collect();
     let from_start = match evaluate(rows.clone())? {
         _ if far == 0 => return Err(refused(expr.name(), "there is no row 0")),
         Some(value) if value == far - 1 => true,
-        Some(1) => false,
+        Some(value) if value == far + 1 => false,
         _ => return Err(refused(expr.name(), "its evaluator says something else")),
     };
     let mut with_null = rows;
     let last = with_null.len() - 1;
     with_null[if from_start { 0 } else { last }] = None;
-    let found = evaluate(with_null)?;
-    let skips_nulls = found == Some(if from_start { far } else { 0 });
+    let skips_nulls = evaluate(with_null)? == Some(far);
     let from = From::Frame(if from_start { far } else { -far });
     Ok(Call::Take { argument, from, skips_nulls, otherwise: ScalarValue::Null })
 }
