@@ -165,11 +165,6 @@ pub trait Stage: Debug + Send + Sync {
         false
     }
 
-    /// True when rows with one match at most may read other columns than rows with several, which plans expect.
-    fn reads_by_matches(&self) -> bool {
-        false
-    }
-
     /// The columns that the stage chooses, if choosing is all it does.
     fn selection(&self) -> Option<Vec<usize>> {
         None

@@ -311,8 +311,11 @@ impl<'a> Planning<'a> {
             self.lowerings.fetch_add(1, Ordering::Relaxed);
             let lowered = program.lower_whole(index, &input, &mut self.definitions, &mut builds)?;
             self.key_codes.push(lowered.key_codes.clone());
+            // Where rows have one match at most, other columns may be read than where they have several, which plans expect: a condition
+            // is asked of rows that may have no match, and what an expression need not read depends on what may fail before it.
             let mut lowered_for_one = None;
-            if segment.stages.iter().any(|stage| stage.reads_by_matches()) {
+            let expects_several = |build: usize| self.forms.get(&build).is_some_and(|form| form.has_duplicates);
+            if segment.stages.iter().filter_map(|stage| stage.build()).any(expects_several) {
                 self.lowerings.fetch_add(1, Ordering::Relaxed);
                 let mut builds = UniqueForms(&self.forms);
                 lowered_for_one = program.lower_whole(index, &input, &mut self.definitions, &mut builds).ok();

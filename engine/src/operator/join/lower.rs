@@ -71,11 +71,6 @@ impl Stage for Probe {
         Some(self.build)
     }
 
-    /// A condition is asked of pairs, whose build row is there, or of rows that may have none: then less of it is known beforehand.
-    fn reads_by_matches(&self) -> bool {
-        self.join.residual().is_some() && !matches!(self.join.kind(), JoinKind::Inner | JoinKind::BuildOuter)
-    }
-
     fn marks_build_rows(&self) -> bool {
         self.join.kind().keeps_build_rows()
     }
