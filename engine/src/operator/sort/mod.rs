@@ -6,7 +6,6 @@
 //! NULL     first or last, as each key says; floats in total order, from -NaN to NaN.
 //! Order    as sorted; ties in no particular order.
 //! Memory   the materialised input, once more as one, once more when gathered, and up to 24 bytes a row while it is sorted. Under a
-//!          limit up to 1,024 the input is not materialised, but some thousands of rows of it at a time (see `top`).
 //!          limit up to 1,024 the input is not materialised, but some thousands of rows of it at a time (`top.rs`).
 //! Limit    exact: what reads on sees the first rows alone.
 //! Stands for SortExec and PartialSortExec; for SortPreservingMergeExec, since a merge of sorted partitions is their sort; and for
@@ -28,6 +27,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::partial_sort::PartialSortExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -185,7 +185,7 @@ fn place_merge(node: &Arc<dyn ExecutionPlan>, merge: &SortPreservingMergeExec, t
         tree.sorted && (as_sorted || tree.plan.properties().output_ordering().is_some_and(begins_so))
     };
     if !sorts
-        && let Some(child) = to.in_any_order(|| to.place(merge.input()))?
+        && let Some(child) = to.in_any_order(|| to.place(&without_limit(merge.input(), node.fetch())?))?
         && let Placed::Device(tree) = to.after_limit(child)?
     {
         let tree = match in_order(&tree) {
@@ -206,6 +206,20 @@ fn place_merge(node: &Arc<dyn ExecutionPlan>, merge: &SortPreservingMergeExec, t
         // With all below it: what is on the device has lost the order.
         Placed::Device(_) => Ok(Placed::Host { plan: Arc::clone(node), pending: vec![order_kept(node)] }),
         child => to.stay(node, vec![child], None),
+    }
+}
+
+/// `plan` without the limit of a filter that stops no earlier than `fetch`, the limit of the merge above: the merge cuts, in its own order.
+fn without_limit(plan: &Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Result<Arc<dyn ExecutionPlan>> {
+    if plan.is::<FilterExec>() && plan.fetch().is_some_and(|own| fetch.is_some_and(|fetch| fetch <= own)) {
+        return Ok(plan.with_fetch(None).unwrap_or_else(|| Arc::clone(plan)));
+    }
+    match plan.children().as_slice() {
+        [input] if only_moves(plan.as_ref()) || plan.is::<ProjectionExec>() => {
+            let below = without_limit(input, fetch)?;
+            if Arc::ptr_eq(&below, input) { Ok(Arc::clone(plan)) } else { with_children(Arc::clone(plan), vec![below]) }
+        }
+        _ => Ok(Arc::clone(plan)),
     }
 }
 

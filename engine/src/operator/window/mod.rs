@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, WindowExpr};
@@ -197,7 +198,14 @@ fn judge(
     };
     let kept = match (node.properties().output_ordering(), &order) {
         (None, _) => true,
-        (Some(wanted), Some(order)) => order.starts_with(wanted),
+        // Beyond its own keys, DataFusion counts on results that grow in the order in which they were made: the rows leave in it.
+        (Some(wanted), Some(order)) => {
+            let made = |key: &PhysicalSortExpr| {
+                key.expr.downcast_ref::<Column>().is_some_and(|column| column.index() >= input.columns.len())
+            };
+            let shared = order.iter().zip(wanted).take_while(|(own, wanted)| own == wanted).count();
+            wanted[shared..].iter().all(made)
+        }
         (Some(_), None) => false,
     };
     if kept { Ok(tree) } else { to.restore_order(node, tree) }
