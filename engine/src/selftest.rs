@@ -64,7 +64,7 @@ struct SqlCheck {
     sql: &'static str,
 }
 
-const SQL_CHECKS: [SqlCheck; 13] = [
+const SQL_CHECKS: [SqlCheck; 16] = [
     SqlCheck {
         name: "sql/total",
         claim: "a filter, decimal arithmetic and one sum",
@@ -131,6 +131,22 @@ const SQL_CHECKS: [SqlCheck; 13] = [
         name: "sql/grouping_sets",
         claim: "several groupings of the same rows, and distinct values in each",
         sql: "SELECT word, flag, grouping(word), count(*), count(DISTINCT number) FROM t GROUP BY ROLLUP (word, flag)",
+    },
+    SqlCheck {
+        name: "sql/windows",
+        claim: "places, neighbours, and sums and extremes of frames",
+        sql: "SELECT word, key, rank() OVER w, lag(key) OVER w, sum(number) OVER w, max(price) OVER (PARTITION BY word \
+              ORDER BY key RANGE BETWEEN 20 PRECEDING AND 5 FOLLOWING) FROM t WINDOW w AS (PARTITION BY word ORDER BY key)",
+    },
+    SqlCheck {
+        name: "sql/unnest",
+        claim: "a row for each item of a list",
+        sql: "SELECT key, unnest([number, -number, NULL]) FROM t WHERE key < 300",
+    },
+    SqlCheck {
+        name: "sql/patterns",
+        claim: "strings that match a regular expression",
+        sql: "SELECT word, count(*) FROM t WHERE word ~ '^[a-f].*[aeiou]' GROUP BY word",
     },
     SqlCheck {
         name: "sql/union",
