@@ -5,6 +5,7 @@
 //!                          └─ simulated device ─► equal answers, no finding, no byte left, the places of docs/gpu-bdb.md
 //! ```
 //!
+//! Shapes    sixty statements of shapes.sql in the shapes of decision support: nothing of them may leave the device.
 //! Plain     the same question without our functions, with the default parameters: windows, `string_to_array`, sums.
 //! Places    what the table of docs/gpu-bdb.md has whole on the device stays there. `MILLPOND_DOCS_WRITE=1 cargo test --workspace
 //!           --test gpu_bdb` writes it anew.
@@ -17,7 +18,7 @@ use millpond::{DeviceChoice, Millpond};
 use millpond_bench::runner::{Outcome, register_functions, register_tables, run_query, validate};
 use millpond_data::gpu_bdb;
 use millpond_memory::Strategy;
-use millpond_queries::answer::Answer;
+use millpond_queries::answer::{Answer, compare};
 use millpond_queries::{Query, Suite};
 
 /// A folder of generated files, made once for all tests.
@@ -96,6 +97,29 @@ async fn every_query_gives_the_cpus_rows_on_the_simulated_device() {
     check_table("places", &places);
 }
 
+async fn answer(session: &Millpond, name: &str, sql: &str) -> Answer {
+    let frame = session.context().sql(sql).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let schema = std::sync::Arc::new(frame.schema().as_arrow().clone());
+    let batches = frame.collect().await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    Answer::try_new(&schema, &batches).expect("an answer")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_in_the_shapes_of_decision_support_stay_on_the_device() {
+    let (cpu, sim) =
+        (session(DeviceChoice::Cpu, Strategy::CudaAsync).await, session(DeviceChoice::Sim, Strategy::CudaAsync).await);
+    sim.context().sql("SET millpond.fallback = 'error'").await.expect("the option is taken");
+    let mut asked = 0;
+    for statement in include_str!("shapes.sql").split("-- name: ").skip(1) {
+        let (name, sql) = statement.split_once('\n').expect("a statement below its name");
+        let (expected, actual) = (answer(&cpu, name, sql).await, answer(&sim, name, sql).await);
+        assert!(expected.num_rows() > 0, "{name}: no rows");
+        compare(&expected, &actual, true).unwrap_or_else(|difference| panic!("{name}: {difference}"));
+        asked += 1;
+    }
+    assert_eq!(asked, 60);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn functions_give_what_plain_sql_gives() {
     let cpu = session(DeviceChoice::Cpu, Strategy::CudaAsync).await;
@@ -107,10 +131,7 @@ async fn functions_give_what_plain_sql_gives() {
     for query in &suite().queries {
         let plain = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/gpu_bdb/plain/{}.sql", query.id));
         let Ok(sql) = std::fs::read_to_string(plain) else { continue };
-        let frame = cpu.context().sql(&sql).await.unwrap_or_else(|error| panic!("{}: {error}", query.id));
-        let schema = std::sync::Arc::new(frame.schema().as_arrow().clone());
-        let batches = frame.collect().await.unwrap_or_else(|error| panic!("{}: {error}", query.id));
-        let expected = Answer::try_new(&schema, &batches).expect("an answer");
+        let expected = answer(&cpu, &query.id, &sql).await;
         let actual = run(&cpu, query).await;
         let verdict = query.check.verify(&expected, &actual.answer, true);
         verdict.unwrap_or_else(|difference| panic!("{}: {difference}", query.id));
