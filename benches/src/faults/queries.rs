@@ -18,7 +18,7 @@ pub struct Named {
 
 const TPCH: [&str; 10] = ["q01", "q06", "q03", "q05", "q10", "q12", "q14", "q15", "q18", "q19"];
 
-const OWN: [(&str, &str); 12] = [
+const OWN: [(&str, &str); 13] = [
     (
         "groups",
         "SELECT l_extendedprice, count(*), sum(l_quantity), min(l_shipdate) FROM lineitem GROUP BY l_extendedprice",
@@ -60,6 +60,13 @@ const OWN: [(&str, &str); 12] = [
         "learn",
         "SELECT o_orderkey, label FROM kmeans('SELECT o_orderkey, o_totalprice, o_custkey FROM orders', 'o_orderkey', \
          ['o_totalprice', 'o_custkey'], 2, 2, 1) ORDER BY o_orderkey",
+    ),
+    (
+        "bayes",
+        "SELECT o_orderkey, prediction FROM naive_bayes( \
+             'SELECT o_orderkey, o_comment, o_orderpriority FROM orders WHERE o_orderkey % 3 > 0', \
+             'SELECT o_orderkey, o_comment, o_orderpriority FROM orders WHERE o_orderkey % 3 = 0', \
+             'o_orderkey', 'o_comment', 'o_orderpriority', 0.5, 4096) ORDER BY o_orderkey",
     ),
     ("least_text", "SELECT l_shipmode, min(l_comment), max(l_shipinstruct) FROM lineitem GROUP BY l_shipmode"),
 ];

@@ -1,4 +1,4 @@
-//! Learning on the device: k-means, its predictions, and logistic regression.
+//! Learning on the device: k-means, its predictions, logistic regression, and naive Bayes.
 //!
 //! ```text
 //!   KMeansExec: [id, x, y], k=8                  DeviceKMeansExec: [id, x, y], k=8
@@ -14,8 +14,10 @@
 //! Memory   the rows as doubles, in one part; for a fit 12 bytes a row, for regression 16 and the rows once more; partial sums.
 //! Waits    for the sums of each iteration: k-means twice, twice for each restart, and once for each move of the centres;
 //!          regression twice, and once for each loss. Predictions once at the end.
-//! Stands for KMeansExec, KMeansPredictExec, LogisticRegressionExec.
+//! Texts    are naive Bayes': `bayes` has the same labels for it.
+//! Stands for KMeansExec, KMeansPredictExec, LogisticRegressionExec, NaiveBayesExec.
 
+mod bayes;
 mod fit;
 mod lower;
 mod predict;
@@ -40,6 +42,7 @@ use millpond::program::materialise::Materialise;
 use millpond::program::segments::{Open, Origin, Segments};
 use millpond::reason::Reason;
 
+use self::bayes::{JudgeSink, TrainSink};
 use self::fit::LearnSink;
 use self::lower::Written;
 use self::predict::{CentersSink, PredictSink};
@@ -76,6 +79,7 @@ fn device_name(function: &Function) -> &'static str {
     match function {
         Function::KMeans { .. } => "DeviceKMeansExec",
         Function::KMeansPredict { .. } => "DeviceKMeansPredictExec",
+        Function::NaiveBayes { .. } => "DeviceNaiveBayesExec",
         _ => "DeviceLogisticRegressionExec",
     }
 }
@@ -134,7 +138,10 @@ impl DeviceOperator for Learn {
         let relation = node.downcast_ref::<RelationExec>()?;
         let learns = matches!(
             relation.function(),
-            Function::KMeans { .. } | Function::KMeansPredict { .. } | Function::Logistic { .. }
+            Function::KMeans { .. }
+                | Function::KMeansPredict { .. }
+                | Function::Logistic { .. }
+                | Function::NaiveBayes { .. }
         );
         learns.then(|| place(node, relation, to))
     }
@@ -166,13 +173,14 @@ fn judge(
     to: &Placing<'_>,
 ) -> std::result::Result<DeviceTree, Reason> {
     check_function(relation)?;
+    let rows = rows_input(relation.function());
     let mut plans = vec![];
     let mut columns = vec![];
     for (number, input) in inputs.iter().enumerate() {
         let tree = to.tree(input)?;
         let written = Written { cpu: relation.clone(), input: number };
         let outputs = given(&written, &tree, to)?;
-        if number == 0 {
+        if number == rows {
             columns = outputs;
         }
         plans.push(in_order(node, number, tree, to)?.plan);
@@ -187,12 +195,22 @@ fn judge(
     })
 }
 
-/// What the device knows of the columns of the result.
+/// The input whose rows become those of the result.
+fn rows_input(function: &Function) -> usize {
+    usize::from(matches!(function, Function::NaiveBayes { .. }))
+}
+
+/// What the device knows of the columns of the result, if they are of this input.
 fn given(written: &Written, tree: &DeviceTree, to: &Placing<'_>) -> std::result::Result<Vec<ColumnInfo>, Reason> {
     let mut dictionaries = to.lowering();
     let mut lowering = Lowering::new(&tree.columns, &mut dictionaries);
     let scope = lowering.scope();
-    Ok(written.lower(&mut lowering, &scope)?.1)
+    let (_, columns) = match (written.function(), written.input) {
+        (Function::NaiveBayes { .. }, 0) => bayes::trained(written, &mut lowering, &scope, &mut vec![])?,
+        (Function::NaiveBayes { .. }, _) => bayes::judged(written, &mut lowering, &scope)?,
+        _ => written.lower(&mut lowering, &scope)?,
+    };
+    Ok(columns)
 }
 
 /// An input in the order that the function requires: what is no sorted subtree is sorted here.
@@ -217,6 +235,9 @@ fn in_order(
 fn check_function(relation: &RelationExec) -> std::result::Result<(), Reason> {
     let function = relation.function();
     let refused = |why: String| Err(Reason::ExprUnsupported { expr: function.sql_name().to_string(), why });
+    if let Function::NaiveBayes { options } = function {
+        return options.validate().or_else(|error| refused(error.to_string()));
+    }
     let features = Written::num_features(function, relation.columns().len());
     if features == 0 {
         return refused("it has no features".to_string());
@@ -258,20 +279,29 @@ impl Cut for Learn {
     }
 }
 
-/// Rows into a sink that learns; for predictions, centres into one sink, and then rows into another.
+/// Rows into a sink that learns. For predictions, what they go by into one sink, and then rows into another.
 fn cut(learn: &DeviceLearnExec, into: &mut Segments<'_>) -> std::result::Result<Open, EngineError> {
-    let [rows, centers @ ..] = learn.inputs.as_slice() else { return Err(EngineError::internal("rows to learn from")) };
-    let Some(centers) = centers.first() else {
-        let open = into.open(rows, false)?;
-        return Ok(Open::reading(into.close(open, LearnSink { written: learn.written(0) })));
+    let rows = rows_input(learn.function());
+    let missing = || EngineError::internal("rows to learn from");
+    let (own, other) = (learn.inputs.get(rows).ok_or_else(missing)?, learn.inputs.get(1 - rows));
+    let Some(other) = other else {
+        let open = into.open(own, false)?;
+        return Ok(Open::reading(into.close(open, LearnSink { written: learn.written(rows) })));
     };
-    let open = into.open(centers, false)?;
-    let centers = into.close(open, CentersSink { written: learn.written(1) });
-    let open = into.open(rows, false)?;
-    // A source may be fed beside that of the centres; what reads another segment comes after all before it.
+    let open = into.open(other, false)?;
+    let known = match learn.function() {
+        Function::NaiveBayes { .. } => into.close(open, TrainSink { written: learn.written(1 - rows) }),
+        _ => into.close(open, CentersSink { written: learn.written(1 - rows) }),
+    };
+    let open = into.open(own, false)?;
+    // A source may be fed beside that of the other input; what reads another segment comes after all before it.
     let open = match open.origin {
         Origin::Source(_) => Open::reading(into.close(open, Materialise::default())),
         _ => open,
     };
-    Ok(Open::reading(into.close(open, PredictSink { written: learn.written(0), centers })))
+    let written = learn.written(rows);
+    Ok(Open::reading(match learn.function() {
+        Function::NaiveBayes { .. } => into.close(open, JudgeSink { written, model: known }),
+        _ => into.close(open, PredictSink { written, centers: known }),
+    }))
 }
