@@ -24,16 +24,12 @@ mod predict;
 mod rows;
 mod table;
 
-use std::fmt;
 use std::sync::Arc;
 
 use millpond::column::ColumnInfo;
 use millpond::contract::{DeviceOperator, DeviceTree, Placed};
-use millpond::datafusion::common::tree_node::TreeNodeRecursion;
 use millpond::datafusion::error::Result;
-use millpond::datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use millpond::datafusion::physical_expr::PhysicalExpr;
-use millpond::datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use millpond::datafusion::physical_plan::ExecutionPlan;
 use millpond::error::EngineError;
 use millpond::expr::Lowering;
 use millpond::placement::Placing;
@@ -46,83 +42,21 @@ use self::bayes::{JudgeSink, TrainSink};
 use self::fit::LearnSink;
 use self::lower::Written;
 use self::predict::{CentersSink, PredictSink};
+use super::device::node::DeviceRelationExec;
 use super::{Function, LogisticOutput, RelationExec};
 
 /// Sums that a launch adds up at a time: of k-means, columns and two more for each cluster.
 const MAX_SUMS: usize = 4096;
 
-/// A function that learns, on the device.
-#[derive(Debug, Clone)]
-pub(crate) struct DeviceLearnExec {
-    cpu: RelationExec,
-    inputs: Vec<Arc<dyn ExecutionPlan>>,
-    properties: Arc<PlanProperties>,
-}
-
-impl DeviceLearnExec {
-    fn new(cpu: RelationExec, inputs: Vec<Arc<dyn ExecutionPlan>>) -> Self {
-        let properties = millpond::node::properties(cpu.schema(), cpu.properties().output_ordering().cloned());
-        Self { cpu, inputs, properties }
-    }
-
-    fn function(&self) -> &Function {
-        self.cpu.function()
-    }
-
-    fn written(&self, input: usize) -> Written {
-        Written { cpu: self.cpu.clone(), input }
-    }
-}
-
-/// The names of the nodes.
-fn device_name(function: &Function) -> &'static str {
-    match function {
-        Function::KMeans { .. } => "DeviceKMeansExec",
-        Function::KMeansPredict { .. } => "DeviceKMeansPredictExec",
-        Function::NaiveBayes { .. } => "DeviceNaiveBayesExec",
-        _ => "DeviceLogisticRegressionExec",
-    }
-}
-
-impl DisplayAs for DeviceLearnExec {
-    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        match t {
-            DisplayFormatType::TreeRender => self.cpu.fmt_as(t, f),
-            _ => {
-                f.write_str("Device")?;
-                self.cpu.fmt_as(t, f)
-            }
-        }
-    }
-}
-
-impl ExecutionPlan for DeviceLearnExec {
-    fn name(&self) -> &str {
-        device_name(self.function())
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.inputs.iter().collect()
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        self.cpu.apply_expressions(f)
-    }
-
-    fn with_new_children(self: Arc<Self>, inputs: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::new(self.cpu.clone(), inputs)))
-    }
-
-    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        Err(millpond::node::wrong_use("a function that learns runs as part of a DownloadExec"))
-    }
+/// The functions that learn.
+fn learns(function: &Function) -> bool {
+    matches!(
+        function,
+        Function::KMeans { .. }
+            | Function::KMeansPredict { .. }
+            | Function::Logistic { .. }
+            | Function::NaiveBayes { .. }
+    )
 }
 
 /// Where the functions that learn are placed, and how they become segments.
@@ -136,22 +70,15 @@ impl DeviceOperator for Learn {
 
     fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
         let relation = node.downcast_ref::<RelationExec>()?;
-        let learns = matches!(
-            relation.function(),
-            Function::KMeans { .. }
-                | Function::KMeansPredict { .. }
-                | Function::Logistic { .. }
-                | Function::NaiveBayes { .. }
-        );
-        learns.then(|| place(node, relation, to))
+        learns(relation.function()).then(|| place(node, relation, to))
     }
 
     fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
-        node.is::<DeviceLearnExec>().then_some(true)
+        DeviceRelationExec::of(node, learns).map(|_| true)
     }
 
     fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
-        node.is::<DeviceLearnExec>()
+        DeviceRelationExec::of(node, learns).is_some()
     }
 }
 
@@ -186,7 +113,11 @@ fn judge(
         plans.push(in_order(node, number, tree, to)?.plan);
     }
     Ok(DeviceTree {
-        plan: Arc::new(DeviceLearnExec::new(relation.clone(), plans)),
+        plan: Arc::new(DeviceRelationExec::new(
+            relation.clone(),
+            plans,
+            relation.properties().output_ordering().cloned(),
+        )),
         cpu: Arc::clone(node),
         columns,
         row_limit: None,
@@ -270,28 +201,28 @@ impl Cut for Learn {
         _top: bool,
         into: &mut Segments<'_>,
     ) -> Option<std::result::Result<Open, EngineError>> {
-        node.downcast_ref::<DeviceLearnExec>().map(|learn| cut(learn, into))
+        DeviceRelationExec::of(node.as_ref(), learns).map(|learn| cut(learn, into))
     }
 
     fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {
-        let (a, b) = (a.downcast_ref::<DeviceLearnExec>()?, b.downcast_ref::<DeviceLearnExec>()?);
-        Some(a.function() == b.function() && a.cpu.columns() == b.cpu.columns())
+        Some(DeviceRelationExec::of(a, learns)?.computes_same(DeviceRelationExec::of(b, learns)?))
     }
 }
 
 /// Rows into a sink that learns. For predictions, what they go by into one sink, and then rows into another.
-fn cut(learn: &DeviceLearnExec, into: &mut Segments<'_>) -> std::result::Result<Open, EngineError> {
+fn cut(learn: &DeviceRelationExec, into: &mut Segments<'_>) -> std::result::Result<Open, EngineError> {
     let rows = rows_input(learn.function());
     let missing = || EngineError::internal("rows to learn from");
-    let (own, other) = (learn.inputs.get(rows).ok_or_else(missing)?, learn.inputs.get(1 - rows));
+    let (own, other) = (learn.inputs().get(rows).ok_or_else(missing)?, learn.inputs().get(1 - rows));
+    let written = |input| Written { cpu: learn.cpu().clone(), input };
     let Some(other) = other else {
         let open = into.open(own, false)?;
-        return Ok(Open::reading(into.close(open, LearnSink { written: learn.written(rows) })));
+        return Ok(Open::reading(into.close(open, LearnSink { written: written(rows) })));
     };
     let open = into.open(other, false)?;
     let known = match learn.function() {
-        Function::NaiveBayes { .. } => into.close(open, TrainSink { written: learn.written(1 - rows) }),
-        _ => into.close(open, CentersSink { written: learn.written(1 - rows) }),
+        Function::NaiveBayes { .. } => into.close(open, TrainSink { written: written(1 - rows) }),
+        _ => into.close(open, CentersSink { written: written(1 - rows) }),
     };
     let open = into.open(own, false)?;
     // A source may be fed beside that of the other input; what reads another segment comes after all before it.
@@ -299,7 +230,7 @@ fn cut(learn: &DeviceLearnExec, into: &mut Segments<'_>) -> std::result::Result<
         Origin::Source(_) => Open::reading(into.close(open, Materialise::default())),
         _ => open,
     };
-    let written = learn.written(rows);
+    let written = written(rows);
     Ok(Open::reading(match learn.function() {
         Function::NaiveBayes { .. } => into.close(open, JudgeSink { written, model: known }),
         _ => into.close(open, PredictSink { written, centers: known }),
