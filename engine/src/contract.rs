@@ -90,6 +90,11 @@ pub trait DeviceOperator: Cut {
         false
     }
 
+    /// True for a node whose rows may never end, so that only a limit above it stops them.
+    fn may_never_end(&self, _node: &dyn ExecutionPlan) -> bool {
+        false
+    }
+
     /// A node above `tree` that leaves out the first `skip` rows, and of the others gives exactly the first `fetch`. Placement asks
     /// for it where a node stops after some rows. `None`: this operator does not limit.
     fn limit(&self, _tree: &DeviceTree, _skip: usize, _fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
@@ -177,6 +182,12 @@ impl Operators {
         works.unwrap_or_else(|| is_cpu_operator(node)) && reads_rows(node)
     }
 
+    /// True for plans in which there are rows that [may never end](DeviceOperator::may_never_end).
+    pub fn may_never_end(&self, plan: &dyn ExecutionPlan) -> bool {
+        let own = self.all().iter().any(|operator| operator.may_never_end(plan));
+        own || plan.children().into_iter().any(|child| self.may_never_end(child.as_ref()))
+    }
+
     /// True for the device nodes of these operators.
     pub fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
         self.all().iter().any(|operator| operator.is_device_node(node))
@@ -193,7 +204,7 @@ impl fmt::Debug for Operators {
 fn is_cpu_operator(node: &dyn ExecutionPlan) -> bool {
     let name = node.name();
     let kinds = ["Join", "Window", "TopK"];
-    kinds.iter().any(|kind| name.contains(kind)) || matches!(name, "UnnestExec" | "RecursiveQueryExec")
+    kinds.iter().any(|kind| name.contains(kind)) || name == "UnnestExec"
 }
 
 /// True when a scan lies below: something with more rows than a constant.

@@ -29,6 +29,8 @@ pub enum Reason {
     Unbounded { node: String },
     /// The input gives its rows once; a device that runs short, or the CPU in its place, may have to read them again.
     ReadOnce { node: String },
+    /// The input may have no end but a limit above it, and an upload reads ahead.
+    StoppedAbove { node: String },
     /// The device failed for good earlier in this process.
     DeviceLost { device: String },
     /// DataFusion's plan check refused the changed plan.
@@ -55,6 +57,9 @@ impl fmt::Display for Reason {
             Self::Unbounded { node } => write!(f, "{node} reads an input that never ends"),
             Self::ReadOnce { node } => {
                 write!(f, "{node} gives its rows once, and a device may have to read them again")
+            }
+            Self::StoppedAbove { node } => {
+                write!(f, "{node} may have no end but the limit above it, and a device reads ahead")
             }
             Self::DeviceLost { device } => write!(f, "{device} was lost and is not used again in this process"),
             Self::CheckFailed { what } => write!(f, "DataFusion's plan check refused the device plan: {what}"),

@@ -12,12 +12,7 @@
 //         first 64 bytes and the partial sums behind it.
 // Traffic rows·w·8 read, rows·12 written and read again, chunks·sums·8
 // After   Arthur and Vassilvitskii 2007; Lloyd 1982; Liu and Nocedal 1989
-#include "common.cuh"
-
-__device__ inline double add(double a, double b) { return __dadd_rn(a, b); }
-__device__ inline double subtract(double a, double b) { return __dsub_rn(a, b); }
-__device__ inline double multiply(double a, double b) { return __dmul_rn(a, b); }
-__device__ inline double divide(double a, double b) { return __ddiv_rn(a, b); }
+#include "exact.cuh"
 
 // Columns of doubles, one behind the other.
 struct Numbers {
@@ -229,7 +224,7 @@ learn_standardise(const double *values, u64 stride, u32 columns, const double *m
       out[column * out_stride + row] = divide(subtract(x.at(row, column), means[column]), scales[column]);
 }
 
-constexpr double LOG2_E = 1.4426950408889634, LN_2_HIGH = 6.93147180369123816490e-01, LN_2_LOW = 1.90821492927058770002e-10;
+constexpr double LOG2_E = 1.4426950408889634;
 constexpr double FACTORIALS[] = {1, 1, 2, 6, 24, 120, 720, 5040, 40320, 362880, 3628800, 39916800, 479001600, 6227020800, 87178291200};
 
 // e^x for x of at most 0, by the steps of the CPU's function of this name.

@@ -9,18 +9,10 @@
 // Texts    UTF-8: the two bytes of è are a character of their own wherever they stand side by side
 // Lexicon  `slots` of open addressing, a power of two, at most half of them taken; then the bytes of the words
 // Order    hits of a row as they come, one behind the other; of a word that says several things, the lower first
-// Reads    whole aligned words of eight bytes, but only words that hold a byte of the text
 // Parts    of SENTENCES and WORDS that have no bytes are none; a word's part still has the characters that it is without
 // Launch   any grid; a thread takes a row. A word that is no word of the lexicon costs its hash and one slot
 // Traffic  the bytes of the texts, and 28 written a hit
-#include "common.cuh"
-
-// A text in memory: up to twelve of its bytes in the view, else the first four and where all of them lie.
-struct __align__(16) View {
-  u32 length;
-  u8 begin[4];
-  u64 rest;
-};
+#include "views.cuh"
 
 // A word of the lexicon; of length 0 where the slot is free. sentences.rs has the same.
 struct Slot {
@@ -37,16 +29,6 @@ constexpr u64 NO_BYTES = 0xcbf29ce484222325ull, TIMES = 0x100000001b3ull;
 
 __device__ inline bool ends_sentence(u32 c) { return c == '.' || c == '?' || c == '!'; }
 __device__ inline bool deleted(u32 c) { return c == '.' || c == ',' || c == ';' || c == '-' || c == '"'; }
-
-// Bytes of a text one after the other, read eight at a time.
-struct Bytes {
-  u64 word = 0;
-  __device__ u32 at(const u8 *byte, bool first) {
-    u32 skew = (u32)(u64)byte & 7;
-    if (skew == 0 || first) word = *(const u64 *)(byte - skew);
-    return (u32)(word >> (8 * skew)) & 0xff;
-  }
-};
 
 // The bytes of a word that is being read.
 struct Word {
@@ -89,7 +71,7 @@ __device__ inline const Slot *slot_of(const u8 *lexicon, u32 slots, Word word, c
 template <class Hits>
 __device__ inline void read(const View *view, u32 what, const u8 *lexicon, u32 slots, u32 rule, Hits &hits) {
   u64 bytes = view->length;
-  const u8 *text = bytes <= 12 ? view->begin : (const u8 *)view->rest;
+  const u8 *text = view->text();
   const u8 *end = text + bytes, *sentence = text, *begun = text;
   Bytes reader;
   Word word, shorter;  // the latter without the last byte

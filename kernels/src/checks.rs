@@ -5,6 +5,7 @@
 //! Run by   `cargo test` on the simulated device, and by `millpond selftest` on the device a user has.
 //! Oracle   a few lines of Rust over the same values; nothing of the code generator.
 
+mod bayes;
 mod clicks;
 mod damage;
 mod learn;
@@ -61,7 +62,7 @@ const THOROUGH: [Check; 2] = [
     },
 ];
 
-const CHECKS: [Check; 26] = [
+const CHECKS: [Check; 27] = [
     Check {
         name: "kernels/vectors",
         claim: "each instruction that kernels use gives the values recorded on another GPU",
@@ -124,6 +125,11 @@ const CHECKS: [Check; 26] = [
         name: "kernels/learn",
         claim: "sums over rows, and rows drawn by them, are those of plain loops to the last bit",
         run: learn::sums_and_draws,
+    },
+    Check {
+        name: "kernels/bayes",
+        claim: "words and pairs of texts, few of them very often, are counted for each class, and texts judged by them",
+        run: bayes::texts_are_counted_and_judged,
     },
     Check {
         name: "kernels/parquet",

@@ -28,7 +28,7 @@ macro_rules! images {
 
 /// Every image, by name.
 pub const IMAGES: &[Image] = images! {
-    "clicks" "join" "learn" "math" "parquet_decompress" "parquet_facts" "parquet_prepare" "parquet_texts" "parquet_values" "radix" "reduce" "scan" "sentences" "sort" "store" "text" "top" "window"
+    "bayes" "clicks" "join" "learn" "math" "parquet_decompress" "parquet_facts" "parquet_prepare" "parquet_texts" "parquet_values" "radix" "reduce" "scan" "sentences" "sort" "store" "text" "top" "window"
 };
 
 /// What the compiler is told, besides [`DEFINES`].
@@ -42,6 +42,8 @@ pub const OPTIONS: &[&str] = &[
 
 /// Sizes that host and device share, by the name that the sources know them under.
 pub const DEFINES: &[(&str, u32)] = &[
+    ("BAYES_SLOTS", tune::BAYES_SLOTS),
+    ("BAYES_THREADS", tune::BAYES_THREADS),
     ("JOIN_THREADS", tune::JOIN_THREADS),
     ("LEARN_CHUNK_ROWS", tune::LEARN_CHUNK_ROWS),
     ("LEARN_THREADS", tune::LEARN_THREADS),

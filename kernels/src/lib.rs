@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 pub mod abi;
+pub mod bayes;
 pub mod cache;
 pub mod checks;
 pub mod clicks;

@@ -96,6 +96,12 @@ pub const JOIN_SLOTS_PER_ROW: u64 = 2;
 /// Threads of a block that counts, allots and places the rows of join tables.
 pub const JOIN_THREADS: u32 = 256;
 
+/// Threads of a block that takes texts apart into grams.
+pub const BAYES_THREADS: u32 = 256;
+
+/// Slots for the classes of texts, a power of two; one more is for the key that stands for a free slot.
+pub const BAYES_SLOTS: u32 = 2048;
+
 /// Threads of a block that learns from a chunk of rows.
 pub const LEARN_THREADS: u32 = 256;
 

@@ -18,7 +18,7 @@ pub struct Named {
 
 const TPCH: [&str; 10] = ["q01", "q06", "q03", "q05", "q10", "q12", "q14", "q15", "q18", "q19"];
 
-const OWN: [(&str, &str); 12] = [
+const OWN: [(&str, &str); 14] = [
     (
         "groups",
         "SELECT l_extendedprice, count(*), sum(l_quantity), min(l_shipdate) FROM lineitem GROUP BY l_extendedprice",
@@ -60,6 +60,19 @@ const OWN: [(&str, &str); 12] = [
         "learn",
         "SELECT o_orderkey, label FROM kmeans('SELECT o_orderkey, o_totalprice, o_custkey FROM orders', 'o_orderkey', \
          ['o_totalprice', 'o_custkey'], 2, 2, 1) ORDER BY o_orderkey",
+    ),
+    (
+        "bayes",
+        "SELECT o_orderkey, prediction FROM naive_bayes( \
+             'SELECT o_orderkey, o_comment, o_orderpriority FROM orders WHERE o_orderkey % 3 > 0', \
+             'SELECT o_orderkey, o_comment, o_orderpriority FROM orders WHERE o_orderkey % 3 = 0', \
+             'o_orderkey', 'o_comment', 'o_orderpriority', 0.5, 4096) ORDER BY o_orderkey",
+    ),
+    (
+        "recursion",
+        "WITH RECURSIVE r(k, steps) AS (SELECT o_orderkey, 0 FROM orders WHERE o_orderkey < 40 \
+             UNION ALL SELECT k * 2, steps + 1 FROM r WHERE k < 900) \
+         SELECT o_orderpriority, count(*), sum(steps) FROM r JOIN orders ON o_orderkey = k GROUP BY o_orderpriority",
     ),
     ("least_text", "SELECT l_shipmode, min(l_comment), max(l_shipinstruct) FROM lineitem GROUP BY l_shipmode"),
 ];

@@ -37,7 +37,10 @@ impl Lowering<'_> {
     }
 
     /// A string as a text, if it is codes until now.
-    pub(crate) fn as_text(&mut self, expr: &Arc<dyn PhysicalExpr>, value: &Value) -> Result<NodeId, Reason> {
+    ///
+    /// # Errors
+    /// Why its codes have no texts.
+    pub fn as_text(&mut self, expr: &Arc<dyn PhysicalExpr>, value: &Value) -> Result<NodeId, Reason> {
         if self.is_text(value) {
             return Ok(value.node);
         }

@@ -15,6 +15,7 @@ pub mod filter;
 pub mod join;
 pub mod limit;
 pub mod project;
+pub mod recursion;
 pub mod sort;
 pub mod union;
 pub mod unnest;
@@ -39,6 +40,7 @@ pub fn registry() -> Operators {
         Arc::new(sort::Sort) as _,
         Arc::new(join::Join) as _,
         Arc::new(union::Union) as _,
+        Arc::new(recursion::Recursion) as _,
         Arc::new(limit::Limit) as _,
         Arc::new(window::Windows) as _,
     ])

@@ -25,6 +25,7 @@ use crate::program::contract::Cut;
 use crate::reason::Reason;
 use crate::result::node::DownloadExec;
 use crate::source::parquet::DeviceScanExec;
+use crate::source::reset::ready_again_above;
 use crate::source::upload::UploadExec;
 
 /// Makes borders for one device.
@@ -89,6 +90,12 @@ impl Borders for Bridge<'_> {
             _ => Ok(download),
         }
     }
+}
+
+/// A placed plan that has run, as it was before. Borders run as often as they are executed: what they have prepared serves the next run,
+/// too, and they go on counting.
+pub(crate) fn for_the_next_run(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    ready_again_above(plan, |node| node.is::<DownloadExec>())
 }
 
 /// False for a key that a projection has dropped: no node above can ask for rows hashed by it, and it cannot be computed.

@@ -39,6 +39,7 @@ use crate::placement::statistics::PlanStatistics;
 use crate::profile::step::PLACE;
 use crate::reason::Reason;
 
+pub(crate) use crate::placement::bridge::for_the_next_run;
 pub use crate::placement::bridge::plan_reasons;
 pub(crate) use crate::placement::fence::rules;
 pub use crate::placement::walk::Placing;
@@ -85,7 +86,8 @@ impl PlaceOnDevice {
         // Rows that are sorted again have the order that their node names, and none of those that go with it: where a plan counts
         // on one of these, what keeps it stays on the CPU.
         for restores in [true, false] {
-            let placed = Placing::new(options, &self.operators, &bridge, &statistics, &judged, restores).place(plan)?;
+            let placing = Placing::new(options, &self.operators, &bridge, &statistics, &judged, restores);
+            let placed = placing.of(plan.as_ref()).place(plan)?;
             match check::checked(plan, bridge.root(placed)?, config) {
                 Ok(placed) => return Ok(placed),
                 Err(what) => refused = what,

@@ -19,6 +19,9 @@ use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning, ReplaceChildrenOptions,
@@ -69,6 +72,15 @@ pub struct Placing<'a> {
     restores: bool,
     /// How often an input was placed as if its order did not matter.
     tries: Cell<u32>,
+    /// Something in the plan stops after some rows.
+    stops: bool,
+}
+
+/// True for plans in which a node stops after some rows of its input. A sort reads all of them.
+fn stops(plan: &dyn ExecutionPlan) -> bool {
+    let limits = plan.is::<GlobalLimitExec>() || plan.is::<LocalLimitExec>();
+    let own = limits || plan.fetch().is_some() && !plan.is::<SortExec>() && !plan.is::<SortPreservingMergeExec>();
+    own || plan.children().into_iter().any(|child| stops(child.as_ref()))
 }
 
 /// The same node over other children.
@@ -99,7 +111,13 @@ impl<'a> Placing<'a> {
             order_free: Cell::new(false),
             restores,
             tries: Cell::new(0),
+            stops: false,
         }
+    }
+
+    /// The same for the nodes of `plan`, of which one may stop after some rows.
+    pub(super) fn of(self, plan: &dyn ExecutionPlan) -> Self {
+        Self { stops: stops(plan), ..self }
     }
 
     /// The placed form of `plan` and everything below.
@@ -324,6 +342,9 @@ impl<'a> Placing<'a> {
         let once = input.exists(|node| Ok(node.is::<WorkTableExec>())).unwrap_or(true);
         if once {
             return Err(Reason::ReadOnce { node: "WorkTableExec".to_string() });
+        }
+        if self.stops && self.operators.may_never_end(input.as_ref()) {
+            return Err(Reason::StoppedAbove { node: input.name().to_string() });
         }
         let read = below_moves(Arc::clone(input));
         let statistics = self.statistics(&read);

@@ -14,21 +14,38 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 
+use crate::node::REPLACE;
 use crate::store::MadeSource;
 
 /// `plan`, as it was before it was executed. Filters that its scans hold let every row pass, until somebody fills them again.
 pub(crate) fn ready_again(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.apply(|node| {
-        node.apply_expressions(&mut |expression| {
-            expression.apply(|part| {
-                if let Some(filter) = part.downcast_ref::<DynamicFilterPhysicalExpr>() {
-                    filter.update(lit(true))?;
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })
-    })?;
+    plan.apply(|node| lets_all_pass(node.as_ref()))?;
     reset_plan_states(plan.transform_up(with_its_own).data()?)
+}
+
+/// The same, but for subtrees that `stay` as they are, since they can run again by themselves.
+pub(crate) fn ready_again_above(
+    plan: &Arc<dyn ExecutionPlan>,
+    stays: fn(&dyn ExecutionPlan) -> bool,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    if stays(plan.as_ref()) {
+        return Ok(Arc::clone(plan));
+    }
+    lets_all_pass(plan.as_ref())?;
+    let inputs = plan.children().into_iter().map(|input| ready_again_above(input, stays)).collect::<Result<_>>()?;
+    with_its_own(Arc::clone(plan).replace_children(inputs, REPLACE)?).data()?.reset_state()
+}
+
+/// The filters that a node holds let every row pass.
+fn lets_all_pass(node: &dyn ExecutionPlan) -> Result<TreeNodeRecursion> {
+    node.apply_expressions(&mut |expression| {
+        expression.apply(|part| {
+            if let Some(filter) = part.downcast_ref::<DynamicFilterPhysicalExpr>() {
+                filter.update(lit(true))?;
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })
 }
 
 /// An aggregate remembers the least and the greatest value of the execution before beside its filter: it gets a filter that no

@@ -38,6 +38,7 @@ mod planned_once;
 mod plans;
 mod profile;
 mod queries;
+mod recursion;
 mod random_expressions;
 mod regex;
 mod selftest;

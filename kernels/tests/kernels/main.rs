@@ -1,6 +1,7 @@
 //! Compiled and generated kernels against their meaning in plain Rust, on the simulated device.
 
 mod assigned;
+mod bayes;
 mod checks;
 mod clicks;
 mod expr_bench;

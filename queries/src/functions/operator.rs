@@ -1,10 +1,10 @@
 //! What the engine is told of the functions of relations: they are operators over rows, and work on the CPU where no other operator
 //! places them.
 //!
-//!   KMeansExec ─ DownloadExec ─ …      the download says why: "KMeansExec has no device form yet"
+//!   KMeansExec ─ DownloadExec ─ …      the download says why: "kmeans has no device form: it has no features"
 //!
-//! Without it, the engine would take them for nodes that pass rows on, and reports would leave them out. Those of clicks have a device
-//! form: see `clicks`.
+//! Without it, the engine would take them for nodes that pass rows on, and reports would leave them out. Their device forms: see `clicks`
+//! and `learn`.
 
 use millpond::contract::DeviceOperator;
 use millpond::datafusion::physical_plan::ExecutionPlan;
@@ -12,7 +12,7 @@ use millpond::program::contract::Cut;
 
 use super::RelationExec;
 
-/// The functions of relations. Those of clicks and those that learn have operators of their own; the others have no device form.
+/// The functions of relations on the CPU. Those of clicks and those that learn have operators of their own for the device.
 #[derive(Debug)]
 pub(crate) struct RelationOperator;
 

@@ -13,7 +13,7 @@ use crate::support::{Numbers, plan, rows, table};
 
 const ROWS: usize = 300;
 
-fn session(device: DeviceChoice, fallback: Fallback, options: &[(&str, usize)]) -> Millpond {
+pub fn session(device: DeviceChoice, fallback: Fallback, options: &[(&str, usize)]) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(3).with_batch_size(64);
     let mut builder = Millpond::builder().with_device(device).with_fallback(fallback).with_config(config);
     for (name, value) in options {
@@ -78,7 +78,7 @@ const FITS: [&str; 6] = [
     "SELECT * FROM logistic_predict('points', 'id', 'label', ['x', 'y'], 9)",
 ];
 
-async fn answer(session: &Millpond, sql: &str) -> QueryResult {
+pub async fn answer(session: &Millpond, sql: &str) -> QueryResult {
     session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 

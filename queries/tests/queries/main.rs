@@ -1,5 +1,6 @@
 //! The functions of the workload against independent answers: row-by-row code, plain SQL, and vectors of an established library.
 
+mod bayes_device;
 mod calls;
 mod clicks;
 mod device;

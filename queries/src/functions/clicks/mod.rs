@@ -22,19 +22,16 @@
 mod lower;
 mod run;
 
-use std::fmt;
 use std::sync::Arc;
 
 use millpond::column::ColumnInfo;
 use millpond::contract::{DeviceOperator, DeviceTree, Placed};
 use millpond::datafusion::arrow::datatypes::SchemaRef;
 use millpond::datafusion::common::stats::Precision;
-use millpond::datafusion::common::tree_node::TreeNodeRecursion;
 use millpond::datafusion::error::Result;
-use millpond::datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use millpond::datafusion::physical_expr::LexOrdering;
 use millpond::datafusion::physical_expr::expressions::Column;
-use millpond::datafusion::physical_expr::{LexOrdering, PhysicalExpr};
-use millpond::datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use millpond::datafusion::physical_plan::ExecutionPlan;
 use millpond::error::EngineError;
 use millpond::kernels::abi::MAX_EXTENT_ROWS;
 use millpond::placement::Placing;
@@ -42,6 +39,7 @@ use millpond::program::contract::Cut;
 use millpond::program::segments::{Open, Segments};
 use millpond::reason::Reason;
 
+use super::device::node::DeviceRelationExec;
 use super::{Function, RelationExec};
 use lower::{ClicksSink, ClicksStage};
 
@@ -53,79 +51,15 @@ struct Asked {
     schema: SchemaRef,
 }
 
-/// One of the three functions on the device.
-#[derive(Debug, Clone)]
-struct DeviceClicksExec {
-    asked: Arc<Asked>,
-    input: Arc<dyn ExecutionPlan>,
-    properties: Arc<PlanProperties>,
-}
-
-impl DeviceClicksExec {
-    fn new(asked: Asked, input: Arc<dyn ExecutionPlan>, order: Option<LexOrdering>) -> Self {
-        let properties = millpond::node::properties(Arc::clone(&asked.schema), order);
-        Self { asked: Arc::new(asked), input, properties }
-    }
-
-    fn column(&self, index: usize) -> Column {
-        Column::new(self.input.schema().field(index).name(), index)
+impl Asked {
+    fn of(cpu: &RelationExec) -> Self {
+        Self { function: cpu.function().clone(), columns: cpu.columns().to_vec(), schema: cpu.schema() }
     }
 }
 
-impl DisplayAs for DeviceClicksExec {
-    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let columns = self.asked.columns.iter().map(|index| self.column(*index).to_string());
-        let columns = columns.collect::<Vec<_>>().join(", ");
-        let constants = self.asked.function.to_string();
-        let (name, apart) = match t {
-            DisplayFormatType::TreeRender => ("columns=".to_string(), "\n"),
-            _ => (format!("{}: ", self.name()), ", "),
-        };
-        write!(f, "{name}[{columns}]")?;
-        if constants.is_empty() { Ok(()) } else { write!(f, "{apart}{constants}") }
-    }
-}
-
-impl ExecutionPlan for DeviceClicksExec {
-    fn name(&self) -> &str {
-        match self.asked.function {
-            Function::Sessionize { .. } => "DeviceSessionizeExec",
-            Function::BasketPairs => "DeviceBasketPairsExec",
-            _ => "DeviceLastBeforeExec",
-        }
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        for index in &self.asked.columns {
-            let column: Arc<dyn PhysicalExpr> = Arc::new(self.column(*index));
-            if f(&column)? == TreeNodeRecursion::Stop {
-                return Ok(TreeNodeRecursion::Stop);
-            }
-        }
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(self: Arc<Self>, mut inputs: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        match (inputs.pop(), inputs.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Self { input, ..Self::clone(&self) })),
-            _ => Err(millpond::node::wrong_use("a function of clicks has one input")),
-        }
-    }
-
-    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        Err(millpond::node::wrong_use("a function of clicks runs as part of a DownloadExec"))
-    }
+/// The functions of clicks.
+fn follows_clicks(function: &Function) -> bool {
+    matches!(function, Function::Sessionize { .. } | Function::BasketPairs | Function::LastBefore { .. })
 }
 
 /// Where the three functions are placed, and how they become segments.
@@ -139,19 +73,15 @@ impl DeviceOperator for Clicks {
 
     fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
         let relation = node.downcast_ref::<RelationExec>()?;
-        let is_ours = matches!(
-            relation.function(),
-            Function::Sessionize { .. } | Function::BasketPairs | Function::LastBefore { .. }
-        );
-        is_ours.then(|| place(node, relation, to))
+        follows_clicks(relation.function()).then(|| place(node, relation, to))
     }
 
     fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
-        node.is::<DeviceClicksExec>().then_some(true)
+        DeviceRelationExec::of(node, follows_clicks).map(|_| true)
     }
 
     fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
-        node.is::<DeviceClicksExec>()
+        DeviceRelationExec::of(node, follows_clicks).is_some()
     }
 }
 
@@ -187,15 +117,11 @@ fn judge(
     {
         return Err(Reason::TooManyRowsToSort { rows, limit: MAX_EXTENT_ROWS as usize });
     }
-    let asked = Asked {
-        function: relation.function().clone(),
-        columns: relation.columns().to_vec(),
-        schema: Arc::clone(&node.schema()),
-    };
+    let asked = Asked::of(relation);
     let columns = lower::judge(&asked, &input.columns, &mut to.lowering())?;
     let kept = node.properties().output_ordering().filter(|order| gives(&asked, order)).cloned();
     let sorted = kept.is_some();
-    let plan = Arc::new(DeviceClicksExec::new(asked, Arc::clone(&input.plan), kept));
+    let plan = Arc::new(DeviceRelationExec::new(relation.clone(), vec![Arc::clone(&input.plan)], kept));
     let tree = DeviceTree { plan, cpu: Arc::clone(node), columns, row_limit: None, sorted, aggregated: true };
     if sorted { Ok(tree) } else { to.restore_order(node, tree) }
 }
@@ -228,20 +154,20 @@ impl Cut for Clicks {
         _top: bool,
         into: &mut Segments<'_>,
     ) -> Option<std::result::Result<Open, EngineError>> {
-        let clicks = node.downcast_ref::<DeviceClicksExec>()?;
+        let clicks = DeviceRelationExec::of(node.as_ref(), follows_clicks)?;
+        let asked = Arc::new(Asked::of(clicks.cpu()));
         let open = match into.open_input(node, false) {
             Ok(open) => open,
             Err(error) => return Some(Err(error)),
         };
-        let rows = into.close(open, ClicksSink { asked: Arc::clone(&clicks.asked) });
-        let open = Open::reading(rows).with(ClicksStage { asked: Arc::clone(&clicks.asked) });
+        let rows = into.close(open, ClicksSink { asked: Arc::clone(&asked) });
+        let open = Open::reading(rows).with(ClicksStage { asked });
         into.share(node, &open);
         Some(Ok(open))
     }
 
     fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {
-        let (a, b) = (a.downcast_ref::<DeviceClicksExec>()?, b.downcast_ref::<DeviceClicksExec>()?);
-        Some(a.asked == b.asked)
+        Some(DeviceRelationExec::of(a, follows_clicks)?.computes_same(DeviceRelationExec::of(b, follows_clicks)?))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the engine is told of functions that have a device form.
 
+pub(crate) mod node;
 mod sentences;
 
 use std::sync::Arc;

@@ -43,8 +43,7 @@ pub(super) struct LearnSink {
 
 impl Sink for LearnSink {
     fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
-        let (nodes, outputs) = segment.with_filters(|lowering, scope, _| self.written.lower(lowering, scope))?;
-        Ok(LoweredSink::new(segment.write(nodes), outputs))
+        self.written.sink(segment)
     }
 
     fn begin(&self) -> Box<dyn SinkRun> {

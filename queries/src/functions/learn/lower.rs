@@ -18,6 +18,7 @@ use millpond::datafusion::physical_expr::expressions::{CastExpr, Column};
 use millpond::datafusion::physical_plan::ExecutionPlan;
 use millpond::expr::{Lowering, Scope};
 use millpond::kernels::codegen::ir::{Literal, NodeId, Repr, Ty};
+use millpond::program::lower::{LoweredSink, SegmentLowering};
 use millpond::reason::Reason;
 
 use crate::functions::{Function, KMeansOutput, LogisticOutput, RelationExec};
@@ -49,6 +50,12 @@ impl Places {
 }
 
 impl Written {
+    /// The sink that writes it, and the columns of the result.
+    pub fn sink(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
+        let (nodes, outputs) = segment.with_filters(|lowering, scope, _| self.lower(lowering, scope))?;
+        Ok(LoweredSink::new(segment.write(nodes), outputs))
+    }
+
     pub fn function(&self) -> &Function {
         self.cpu.function()
     }

@@ -1,4 +1,4 @@
-//! Learning on the device: k-means, its predictions, and logistic regression.
+//! Learning on the device: k-means, its predictions, logistic regression, and naive Bayes.
 //!
 //! ```text
 //!   KMeansExec: [id, x, y], k=8                  DeviceKMeansExec: [id, x, y], k=8
@@ -14,24 +14,22 @@
 //! Memory   the rows as doubles, in one part; for a fit 12 bytes a row, for regression 16 and the rows once more; partial sums.
 //! Waits    for the sums of each iteration: k-means twice, twice for each restart, and once for each move of the centres;
 //!          regression twice, and once for each loss. Predictions once at the end.
-//! Stands for KMeansExec, KMeansPredictExec, LogisticRegressionExec.
+//! Texts    are naive Bayes': `bayes` has the same labels for it.
+//! Stands for KMeansExec, KMeansPredictExec, LogisticRegressionExec, NaiveBayesExec.
 
+mod bayes;
 mod fit;
 mod lower;
 mod predict;
 mod rows;
 mod table;
 
-use std::fmt;
 use std::sync::Arc;
 
 use millpond::column::ColumnInfo;
 use millpond::contract::{DeviceOperator, DeviceTree, Placed};
-use millpond::datafusion::common::tree_node::TreeNodeRecursion;
 use millpond::datafusion::error::Result;
-use millpond::datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use millpond::datafusion::physical_expr::PhysicalExpr;
-use millpond::datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use millpond::datafusion::physical_plan::ExecutionPlan;
 use millpond::error::EngineError;
 use millpond::expr::Lowering;
 use millpond::placement::Placing;
@@ -40,85 +38,25 @@ use millpond::program::materialise::Materialise;
 use millpond::program::segments::{Open, Origin, Segments};
 use millpond::reason::Reason;
 
+use self::bayes::{JudgeSink, TrainSink};
 use self::fit::LearnSink;
 use self::lower::Written;
 use self::predict::{CentersSink, PredictSink};
+use super::device::node::DeviceRelationExec;
 use super::{Function, LogisticOutput, RelationExec};
 
 /// Sums that a launch adds up at a time: of k-means, columns and two more for each cluster.
 const MAX_SUMS: usize = 4096;
 
-/// A function that learns, on the device.
-#[derive(Debug, Clone)]
-pub(crate) struct DeviceLearnExec {
-    cpu: RelationExec,
-    inputs: Vec<Arc<dyn ExecutionPlan>>,
-    properties: Arc<PlanProperties>,
-}
-
-impl DeviceLearnExec {
-    fn new(cpu: RelationExec, inputs: Vec<Arc<dyn ExecutionPlan>>) -> Self {
-        let properties = millpond::node::properties(cpu.schema(), cpu.properties().output_ordering().cloned());
-        Self { cpu, inputs, properties }
-    }
-
-    fn function(&self) -> &Function {
-        self.cpu.function()
-    }
-
-    fn written(&self, input: usize) -> Written {
-        Written { cpu: self.cpu.clone(), input }
-    }
-}
-
-/// The names of the nodes.
-fn device_name(function: &Function) -> &'static str {
-    match function {
-        Function::KMeans { .. } => "DeviceKMeansExec",
-        Function::KMeansPredict { .. } => "DeviceKMeansPredictExec",
-        _ => "DeviceLogisticRegressionExec",
-    }
-}
-
-impl DisplayAs for DeviceLearnExec {
-    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        match t {
-            DisplayFormatType::TreeRender => self.cpu.fmt_as(t, f),
-            _ => {
-                f.write_str("Device")?;
-                self.cpu.fmt_as(t, f)
-            }
-        }
-    }
-}
-
-impl ExecutionPlan for DeviceLearnExec {
-    fn name(&self) -> &str {
-        device_name(self.function())
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.inputs.iter().collect()
-    }
-
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        self.cpu.apply_expressions(f)
-    }
-
-    fn with_new_children(self: Arc<Self>, inputs: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::new(self.cpu.clone(), inputs)))
-    }
-
-    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        Err(millpond::node::wrong_use("a function that learns runs as part of a DownloadExec"))
-    }
+/// The functions that learn.
+fn learns(function: &Function) -> bool {
+    matches!(
+        function,
+        Function::KMeans { .. }
+            | Function::KMeansPredict { .. }
+            | Function::Logistic { .. }
+            | Function::NaiveBayes { .. }
+    )
 }
 
 /// Where the functions that learn are placed, and how they become segments.
@@ -132,19 +70,15 @@ impl DeviceOperator for Learn {
 
     fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
         let relation = node.downcast_ref::<RelationExec>()?;
-        let learns = matches!(
-            relation.function(),
-            Function::KMeans { .. } | Function::KMeansPredict { .. } | Function::Logistic { .. }
-        );
-        learns.then(|| place(node, relation, to))
+        learns(relation.function()).then(|| place(node, relation, to))
     }
 
     fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
-        node.is::<DeviceLearnExec>().then_some(true)
+        DeviceRelationExec::of(node, learns).map(|_| true)
     }
 
     fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
-        node.is::<DeviceLearnExec>()
+        DeviceRelationExec::of(node, learns).is_some()
     }
 }
 
@@ -166,19 +100,24 @@ fn judge(
     to: &Placing<'_>,
 ) -> std::result::Result<DeviceTree, Reason> {
     check_function(relation)?;
+    let rows = rows_input(relation.function());
     let mut plans = vec![];
     let mut columns = vec![];
     for (number, input) in inputs.iter().enumerate() {
         let tree = to.tree(input)?;
         let written = Written { cpu: relation.clone(), input: number };
         let outputs = given(&written, &tree, to)?;
-        if number == 0 {
+        if number == rows {
             columns = outputs;
         }
         plans.push(in_order(node, number, tree, to)?.plan);
     }
     Ok(DeviceTree {
-        plan: Arc::new(DeviceLearnExec::new(relation.clone(), plans)),
+        plan: Arc::new(DeviceRelationExec::new(
+            relation.clone(),
+            plans,
+            relation.properties().output_ordering().cloned(),
+        )),
         cpu: Arc::clone(node),
         columns,
         row_limit: None,
@@ -187,12 +126,22 @@ fn judge(
     })
 }
 
-/// What the device knows of the columns of the result.
+/// The input whose rows become those of the result.
+fn rows_input(function: &Function) -> usize {
+    usize::from(matches!(function, Function::NaiveBayes { .. }))
+}
+
+/// What the device knows of the columns of the result, if they are of this input.
 fn given(written: &Written, tree: &DeviceTree, to: &Placing<'_>) -> std::result::Result<Vec<ColumnInfo>, Reason> {
     let mut dictionaries = to.lowering();
     let mut lowering = Lowering::new(&tree.columns, &mut dictionaries);
     let scope = lowering.scope();
-    Ok(written.lower(&mut lowering, &scope)?.1)
+    let (_, columns) = match (written.function(), written.input) {
+        (Function::NaiveBayes { .. }, 0) => bayes::trained(written, &mut lowering, &scope, &mut vec![])?,
+        (Function::NaiveBayes { .. }, _) => bayes::judged(written, &mut lowering, &scope)?,
+        _ => written.lower(&mut lowering, &scope)?,
+    };
+    Ok(columns)
 }
 
 /// An input in the order that the function requires: what is no sorted subtree is sorted here.
@@ -217,6 +166,9 @@ fn in_order(
 fn check_function(relation: &RelationExec) -> std::result::Result<(), Reason> {
     let function = relation.function();
     let refused = |why: String| Err(Reason::ExprUnsupported { expr: function.sql_name().to_string(), why });
+    if let Function::NaiveBayes { options } = function {
+        return options.validate().or_else(|error| refused(error.to_string()));
+    }
     let features = Written::num_features(function, relation.columns().len());
     if features == 0 {
         return refused("it has no features".to_string());
@@ -249,29 +201,38 @@ impl Cut for Learn {
         _top: bool,
         into: &mut Segments<'_>,
     ) -> Option<std::result::Result<Open, EngineError>> {
-        node.downcast_ref::<DeviceLearnExec>().map(|learn| cut(learn, into))
+        DeviceRelationExec::of(node.as_ref(), learns).map(|learn| cut(learn, into))
     }
 
     fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {
-        let (a, b) = (a.downcast_ref::<DeviceLearnExec>()?, b.downcast_ref::<DeviceLearnExec>()?);
-        Some(a.function() == b.function() && a.cpu.columns() == b.cpu.columns())
+        Some(DeviceRelationExec::of(a, learns)?.computes_same(DeviceRelationExec::of(b, learns)?))
     }
 }
 
-/// Rows into a sink that learns; for predictions, centres into one sink, and then rows into another.
-fn cut(learn: &DeviceLearnExec, into: &mut Segments<'_>) -> std::result::Result<Open, EngineError> {
-    let [rows, centers @ ..] = learn.inputs.as_slice() else { return Err(EngineError::internal("rows to learn from")) };
-    let Some(centers) = centers.first() else {
-        let open = into.open(rows, false)?;
-        return Ok(Open::reading(into.close(open, LearnSink { written: learn.written(0) })));
+/// Rows into a sink that learns. For predictions, what they go by into one sink, and then rows into another.
+fn cut(learn: &DeviceRelationExec, into: &mut Segments<'_>) -> std::result::Result<Open, EngineError> {
+    let rows = rows_input(learn.function());
+    let missing = || EngineError::internal("rows to learn from");
+    let (own, other) = (learn.inputs().get(rows).ok_or_else(missing)?, learn.inputs().get(1 - rows));
+    let written = |input| Written { cpu: learn.cpu().clone(), input };
+    let Some(other) = other else {
+        let open = into.open(own, false)?;
+        return Ok(Open::reading(into.close(open, LearnSink { written: written(rows) })));
     };
-    let open = into.open(centers, false)?;
-    let centers = into.close(open, CentersSink { written: learn.written(1) });
-    let open = into.open(rows, false)?;
-    // A source may be fed beside that of the centres; what reads another segment comes after all before it.
+    let open = into.open(other, false)?;
+    let known = match learn.function() {
+        Function::NaiveBayes { .. } => into.close(open, TrainSink { written: written(1 - rows) }),
+        _ => into.close(open, CentersSink { written: written(1 - rows) }),
+    };
+    let open = into.open(own, false)?;
+    // A source may be fed beside that of the other input; what reads another segment comes after all before it.
     let open = match open.origin {
         Origin::Source(_) => Open::reading(into.close(open, Materialise::default())),
         _ => open,
     };
-    Ok(Open::reading(into.close(open, PredictSink { written: learn.written(0), centers })))
+    let written = written(rows);
+    Ok(Open::reading(match learn.function() {
+        Function::NaiveBayes { .. } => into.close(open, JudgeSink { written, model: known }),
+        _ => into.close(open, PredictSink { written, centers: known }),
+    }))
 }

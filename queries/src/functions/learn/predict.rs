@@ -49,8 +49,7 @@ pub(super) struct CentersSink {
 
 impl Sink for CentersSink {
     fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
-        let (nodes, outputs) = segment.with_filters(|lowering, scope, _| self.written.lower(lowering, scope))?;
-        Ok(LoweredSink::new(segment.write(nodes), outputs))
+        self.written.sink(segment)
     }
 
     fn begin(&self) -> Box<dyn SinkRun> {
@@ -145,8 +144,7 @@ pub(super) struct PredictSink {
 
 impl Sink for PredictSink {
     fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
-        let (nodes, outputs) = segment.with_filters(|lowering, scope, _| self.written.lower(lowering, scope))?;
-        Ok(LoweredSink::new(segment.write(nodes), outputs))
+        self.written.sink(segment)
     }
 
     fn begin(&self) -> Box<dyn SinkRun> {

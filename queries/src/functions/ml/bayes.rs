@@ -1,10 +1,11 @@
 //! Multinomial naive Bayes on hashed words and pairs of words.
 //!
 //! ```text
-//!   "Good good value"  ─►  good · good · value · good good · good value  ─►  murmur3 mod buckets  ─►  counts per class and bucket
-//!   score of class c   =   ln(N_c / N) + Σ over buckets of  count · ( ln(F_c,bucket + α) - ln(ΣF_c + α · buckets) )
+//!   "Good good value"  ─►  good · good · good good · value · good value  ─►  murmur3 mod buckets  ─►  counts per class and bucket
+//!   score of class c   =   ln(N_c / N) + Σ over grams of  ln(F_c,bucket + α) - ln(ΣF_c + α · buckets)
 //! ```
 //!
+//! Same      a score adds in the order of the text's grams, and logarithms of counts are our own: the device gives the same bits.
 //! Text      lower case, split at blanks, empty words dropped; punctuation stays.
 //! Ties      the lowest class.
 //! Odd data  a class without documents has prior 0 and is never predicted; without any documents the lowest class is, and without
@@ -17,10 +18,13 @@ use std::hash::{Hash, Hasher};
 
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
+use super::exponential::ln_positive;
 use super::{MlError, murmur3_32};
 
 /// More buckets than this would need 4 GiB for their numbers.
 const MAX_BUCKETS: u32 = 1 << 30;
+/// Counts whose logarithms are computed once: few are greater.
+const KNOWN_LOGARITHMS: u64 = 1 << 12;
 
 /// How to count.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
@@ -97,17 +101,18 @@ impl NgramHasher {
         }
     }
 
-    /// Appends the buckets of `text`: those of its words in order, then those of its pairs.
+    /// Appends the buckets of `text`: those of its words in order, behind each that of the pair with the word before it.
     pub fn buckets(&self, text: &str, into: &mut Vec<u32>) {
         let lower = text.to_lowercase();
-        let words = || lower.split(' ').filter(|word| !word.is_empty());
         let bucket = |gram: &str| murmur3_32(gram.as_bytes(), 0) % self.buckets;
-        into.extend(words().map(bucket));
-        let mut pair = String::new();
-        for (first, second) in words().zip(words().skip(1)) {
-            pair.clear();
-            pair.extend([first, " ", second]);
-            into.push(bucket(&pair));
+        let (mut before, mut pair) = (None, String::new());
+        for word in lower.split(' ').filter(|word| !word.is_empty()) {
+            into.push(bucket(word));
+            if let Some(before) = before.replace(word) {
+                pair.clear();
+                pair.extend([before, " ", word]);
+                into.push(bucket(&pair));
+            }
         }
     }
 }
@@ -234,9 +239,9 @@ impl NaiveBayes {
 
     /// Each text's most likely class; `None` if the model has no classes.
     pub fn predict(&self, texts: &[&str]) -> Vec<Option<usize>> {
-        let (priors, totals) = (self.log_priors(), self.log_totals());
+        let weights = self.weights();
         let predict = |text: &&str| {
-            let scores = self.scores(text, &priors, &totals);
+            let scores = self.scores(text, &weights);
             (0..self.classes).reduce(|best, class| if scores[class] > scores[best] { class } else { best })
         };
         texts.par_iter().map(predict).collect()
@@ -244,33 +249,51 @@ impl NaiveBayes {
 
     /// The log of each class' share, up to what all classes have in common, for one text.
     pub fn log_scores(&self, text: &str) -> Vec<f64> {
-        self.scores(text, &self.log_priors(), &self.log_totals())
+        self.scores(text, &self.weights())
     }
 
-    fn log_priors(&self) -> Vec<f64> {
-        // ln 0 is -∞: such a class is never the greatest but for ties among all.
-        let all = self.documents.iter().sum::<u64>().max(1) as f64;
-        self.documents.iter().map(|documents| (*documents as f64 / all).ln()).collect()
+    fn weights(&self) -> Weights {
+        let priors = log_priors(&self.documents);
+        let logarithms = (0..KNOWN_LOGARITHMS).map(|count| ln_positive(count as f64 + self.options.alpha)).collect();
+        Weights { priors, totals: self.options.log_totals(&self.totals), logarithms }
     }
 
-    fn log_totals(&self) -> Vec<f64> {
-        let smoothing = self.options.alpha * f64::from(self.options.buckets);
-        self.totals.iter().map(|total| (*total as f64 + smoothing).ln()).collect()
-    }
-
-    fn scores(&self, text: &str, priors: &[f64], totals: &[f64]) -> Vec<f64> {
+    fn scores(&self, text: &str, weights: &Weights) -> Vec<f64> {
         let mut buckets = vec![];
         self.hasher.buckets(text, &mut buckets);
-        // The order of additions is that of the buckets' numbers, each with its count.
-        buckets.sort_unstable();
-        let mut scores = priors.to_vec();
-        for same in buckets.chunk_by(|a, b| a == b) {
+        let mut scores = weights.priors.clone();
+        for bucket in buckets {
             for (class, score) in scores.iter_mut().enumerate() {
-                let likelihood = (self.count(class, same[0]) as f64 + self.options.alpha).ln() - totals[class];
-                *score += same.len() as f64 * likelihood;
+                let count = self.count(class, bucket);
+                let known = weights.logarithms.get(count as usize).copied();
+                let logarithm = known.unwrap_or_else(|| ln_positive(count as f64 + self.options.alpha));
+                *score += logarithm - weights.totals[class];
             }
         }
         scores
+    }
+}
+
+/// What texts are judged by, beside the counts.
+struct Weights {
+    priors: Vec<f64>,
+    totals: Vec<f64>,
+    /// Of the smallest counts.
+    logarithms: Vec<f64>,
+}
+
+/// What the score of each class begins with.
+pub(crate) fn log_priors(documents: &[u64]) -> Vec<f64> {
+    // ln 0 is -∞: such a class is never the greatest but for ties among all.
+    let all = documents.iter().sum::<u64>().max(1) as f64;
+    documents.iter().map(|documents| (*documents as f64 / all).ln()).collect()
+}
+
+impl NaiveBayesOptions {
+    /// What is subtracted from the score of each class for every gram.
+    pub(crate) fn log_totals(&self, totals: &[u64]) -> Vec<f64> {
+        let smoothing = self.alpha * f64::from(self.buckets);
+        totals.iter().map(|total| (*total as f64 + smoothing).ln()).collect()
     }
 }
 

@@ -1,12 +1,13 @@
-//! e^x and ln(1 + x) where probabilities and losses need them, by additions, products and quotients alone.
+//! e^x, ln(1 + x) and ln x where probabilities, losses and likelihoods need them, by additions, products and quotients alone.
 //!
 //! ```text
 //!   e^x        x = n · ln 2 + r, |r| ≤ ln 2 / 2     e^r by its series, 2^n by its bits
 //!   ln(1 + x)  2 · artanh(x / (2 + x))              artanh by its series
+//!   ln x       x = 2^n · m, √½ < m ≤ √2             n · ln 2 + 2 · artanh((m - 1) / (m + 1))
 //! ```
 //!
-//! Same     the device takes the same steps (`kernels/cuda/learn.cu`), each rounded as IEEE 754 says: so do both give the same bits, which
-//!          the functions of a system's library do not.
+//! Same     the device takes the same steps (`kernels/cuda/learn.cu`, `bayes.cu`), each rounded as IEEE 754 says: so do both give the same
+//!          bits, which the functions of a system's library do not.
 //! Exact    within some units of the last place.
 
 const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
@@ -48,6 +49,22 @@ pub(super) fn ln_1p_unit(x: f64) -> f64 {
     2.0 * ratio * sum
 }
 
+/// ln x, for a positive and finite x.
+pub(super) fn ln_positive(x: f64) -> f64 {
+    let is_small = x < f64::MIN_POSITIVE;
+    let (x, power) = if is_small { (x * 2_f64.powi(54), -1023 - 54) } else { (x, -1023) };
+    let bits = x.to_bits();
+    let power = power + (bits >> 52) as i32;
+    let part = f64::from_bits(bits & 0xf_ffff_ffff_ffff | 0x3ff0_0000_0000_0000);
+    let (part, power) = if part > std::f64::consts::SQRT_2 { (part * 0.5, power + 1) } else { (part, power) };
+    let ratio = (part - 1.0) / (part + 1.0);
+    let square = ratio * ratio;
+    let terms = (1..=21).rev().step_by(2);
+    let sum = terms.fold(1.0 / 23.0, |sum, term| 1.0 / f64::from(term) + square * sum);
+    let whole = f64::from(power);
+    whole * LN_2_HIGH + (whole * LN_2_LOW + 2.0 * ratio * sum)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn both_are_the_librarys_within_some_last_bits() {
+    fn all_are_the_librarys_within_some_last_bits() {
         for step in 0..20_000 {
             let x = -f64::from(step) * 0.037_7;
             near(exp_below(x), x.exp(), x);
@@ -69,6 +86,9 @@ mod tests {
             near(ln_1p_unit(x), x.ln_1p(), x);
             let small = 0.5_f64.powi(step / 20);
             near(ln_1p_unit(small), small.ln_1p(), small);
+            for x in [small, 1.0 / small, 1.0 + small, 1.0 - small / 2.0, f64::from(step) + 0.001, x + 0.5] {
+                near(ln_positive(x), x.ln(), x);
+            }
         }
     }
 
@@ -78,7 +98,10 @@ mod tests {
             (exp_below(0.0), exp_below(-0.0), exp_below(-1e300), exp_below(f64::NEG_INFINITY)),
             (1.0, 1.0, 0.0, 0.0)
         );
-        assert_eq!(ln_1p_unit(0.0), 0.0);
+        assert_eq!((ln_1p_unit(0.0), ln_positive(1.0)), (0.0, 0.0));
+        for x in [f64::MAX, f64::MIN_POSITIVE, f64::MIN_POSITIVE / 2.0, f64::from_bits(1), 2.0, 0.5, 0.707, 1.415] {
+            near(ln_positive(x), x.ln(), x);
+        }
         near(ln_1p_unit(1.0), std::f64::consts::LN_2, 1.0);
         assert!(exp_below(f64::NAN).is_nan() && ln_1p_unit(f64::NAN).is_nan());
     }

@@ -9,7 +9,7 @@
 //! Numbers  double precision. What is not finite is refused before it gets here.
 //! Cancel   each iteration asks `stop`; a stopped fit ends in [`MlError::Stopped`].
 
-mod bayes;
+pub(crate) mod bayes;
 mod exponential;
 mod hash;
 pub(crate) mod kmeans;

@@ -403,13 +403,13 @@ fn doubles(values: impl IntoIterator<Item = f64>) -> ArrayRef {
 }
 
 /// The values of a class column, numbered as they come.
-struct Classes {
+pub(crate) struct Classes {
     converter: RowConverter,
     numbers: HashMap<OwnedRow, usize>,
 }
 
 impl Classes {
-    fn try_new(data_type: DataType) -> Result<Self> {
+    pub fn try_new(data_type: DataType) -> Result<Self> {
         Ok(Self { converter: RowConverter::new(vec![SortField::new(data_type)])?, numbers: HashMap::new() })
     }
 
@@ -418,7 +418,7 @@ impl Classes {
     }
 
     /// Each row's number; `None` for NULL.
-    fn number(&mut self, column: &ArrayRef) -> Result<Vec<Option<usize>>> {
+    pub fn number(&mut self, column: &ArrayRef) -> Result<Vec<Option<usize>>> {
         let (rows, nulls) = (self.converter.convert_columns(&[Arc::clone(column)])?, column.logical_nulls());
         let number = |(index, row): (usize, millpond::datafusion::arrow::row::Row<'_>)| {
             let next = self.numbers.len();
@@ -429,7 +429,7 @@ impl Classes {
     }
 
     /// The numbers in the order of their values, and the values.
-    fn sorted(self) -> Result<(Vec<usize>, ArrayRef)> {
+    pub fn sorted(self) -> Result<(Vec<usize>, ArrayRef)> {
         let mut all: Vec<(OwnedRow, usize)> = self.numbers.into_iter().collect();
         all.sort_by(|(a, _), (b, _)| a.row().cmp(&b.row()));
         let mut values = self.converter.convert_rows(all.iter().map(|(row, _)| row.row()))?;
