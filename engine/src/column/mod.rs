@@ -182,7 +182,9 @@ pub fn plain_repr(data_type: &DataType) -> Option<Repr> {
     use DataType::{Boolean, Dictionary, Duration, Interval, Null, RunEndEncoded};
     let refused = match data_type {
         // Arrow packs no others when they leave the device.
-        Dictionary(_, values) => matches!(**values, Boolean | Duration(_) | Interval(_) | Null) || is_packed_twice(data_type),
+        Dictionary(_, values) => {
+            matches!(**values, Boolean | Duration(_) | Interval(_) | Null) || is_packed_twice(data_type)
+        }
         RunEndEncoded(..) => is_packed_twice(data_type),
         _ => false,
     };

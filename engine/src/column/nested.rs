@@ -124,3 +124,119 @@ pub(crate) fn items(array: &ArrayRef, most: usize) -> Result<Option<ArrayRef>> {
     let places: Vec<u32> = ranges.into_iter().flatten().map(|place| place as u32).collect();
     Ok(Some(take(&items, &UInt32Array::from(places), None)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{
+        FixedSizeListArray, Float64Array, Int64Array, LargeListArray, ListArray, ListBuilder, StringBuilder,
+        StructArray, UInt32Array,
+    };
+    use datafusion::arrow::buffer::NullBuffer;
+    use datafusion::arrow::datatypes::{Field, Float64Type, Int32Type, Int64Type};
+
+    use super::*;
+    use crate::column::interner::Interner;
+
+    /// The codes of a column's values, and the values that they lead to.
+    fn coded(array: &ArrayRef) -> (Vec<Option<u32>>, ArrayRef) {
+        let mut interner = Interner::new(100);
+        let codes = interner.codes(array).expect("few values");
+        (codes.iter().collect(), interner.array(0, array.data_type()).expect("values"))
+    }
+
+    fn there_and_back(array: &ArrayRef) {
+        assert!(is_nested(array.data_type()), "{}", array.data_type());
+        let (codes, values) = coded(array);
+        let codes: UInt32Array = codes.into_iter().collect();
+        assert_eq!(&take(&values, &codes, None).expect("values"), array, "{}", array.data_type());
+    }
+
+    fn numbers() -> ListArray {
+        let lists = [
+            None,
+            Some(vec![]),
+            Some(vec![None]),
+            Some(vec![Some(1), None]),
+            Some(vec![None, None]),
+            Some(vec![Some(1)]),
+        ];
+        ListArray::from_iter_primitive::<Int64Type, _, _>(lists.iter().chain(&lists).cloned())
+    }
+
+    #[test]
+    fn null_empty_and_null_inside_are_apart() {
+        let (codes, _) = coded(&(Arc::new(numbers()) as ArrayRef));
+        assert_eq!(codes[..6], [None, Some(0), Some(1), Some(2), Some(3), Some(4)]);
+        assert_eq!(codes[6..], codes[..6]);
+        let fields = vec![Field::new("a", DataType::Int64, true)];
+        let a: ArrayRef = Arc::new(Int64Array::from(vec![None, None, Some(1)]));
+        let valid = NullBuffer::from(vec![false, true, true]);
+        let structures: ArrayRef = Arc::new(StructArray::new(fields.into(), vec![a], Some(valid)));
+        assert_eq!(coded(&structures).0, [None, Some(0), Some(1)]);
+    }
+
+    #[test]
+    fn floats_are_told_apart_by_their_bits() {
+        let floats = [0.0, -0.0, f64::NAN, -f64::NAN, f64::NAN].map(|value| Some(vec![Some(value)]));
+        let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Float64Type, _, _>(floats));
+        assert_eq!(coded(&lists).0, [0, 1, 2, 3, 2].map(Some));
+        there_and_back(&lists);
+    }
+
+    #[test]
+    fn every_kind_comes_back() {
+        there_and_back(&(Arc::new(numbers()) as ArrayRef));
+        there_and_back(&(Arc::new(numbers()) as ArrayRef).slice(3, 5));
+        let some = |value| Some(vec![Some(value), None]);
+        there_and_back(
+            &(Arc::new(LargeListArray::from_iter_primitive::<Int32Type, _, _>([some(1), None, some(2)])) as ArrayRef),
+        );
+        let fixed = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>([some(1), None, some(2)], 2);
+        there_and_back(&(Arc::new(fixed) as ArrayRef));
+        let mut lists = ListBuilder::new(ListBuilder::new(StringBuilder::new()));
+        for inner in 0..4 {
+            for _ in 0..inner {
+                lists.values().append_option((inner != 2).then(|| vec![Some("a"), None, Some("")]));
+            }
+            lists.append(inner != 1);
+        }
+        there_and_back(&(Arc::new(lists.finish()) as ArrayRef));
+    }
+
+    #[test]
+    fn what_does_not_come_back_has_no_form() {
+        let list = |item: DataType| DataType::List(Arc::new(Field::new("item", item, true)));
+        let packed = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+        for refused in [
+            DataType::Int64,
+            packed.clone(),
+            list(packed),
+            DataType::Struct(Vec::<Field>::new().into()),
+            list(DataType::ListView(Arc::new(Field::new("item", DataType::Int64, true)))),
+        ] {
+            assert!(!is_nested(&refused), "{refused}");
+        }
+        assert!(is_nested(&list(list(DataType::Null))));
+    }
+
+    #[test]
+    fn ranks_have_null_last_or_first_inside() {
+        let lists = [Some(vec![Some(2)]), Some(vec![None]), Some(vec![]), Some(vec![Some(1), Some(9)])];
+        let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists));
+        assert_eq!(ascending(&lists, false).expect("an order").values()[..], [2, 3, 0, 1]);
+        assert_eq!(ascending(&lists, true).expect("an order").values()[..], [2, 1, 3, 0]);
+    }
+
+    #[test]
+    fn items_lie_behind_each_other() {
+        let lists = (Arc::new(numbers()) as ArrayRef).slice(2, 5);
+        assert_eq!(counts(&lists).expect("lists"), [1, 2, 2, 1, 0]);
+        let found = items(&lists, 6).expect("lists").expect("few items");
+        assert_eq!(
+            found.as_primitive::<Int64Type>(),
+            &Int64Array::from(vec![None, Some(1), None, None, None, Some(1)])
+        );
+        assert!(items(&lists, 5).expect("lists").is_none());
+        assert!(counts(&(Arc::new(Float64Array::from(vec![1.0])) as ArrayRef)).is_err());
+    }
+}

@@ -20,7 +20,9 @@ use millpond_kernels::codegen::Decimal;
 use millpond_kernels::codegen::ir::{Arithmetic, GraphError, Literal, NodeId, Overflow, Repr, TimeUnit as KernelUnit};
 
 use crate::column::nested::same_nested;
-use crate::column::{is_characters, is_coded, is_nested, is_string, plain_repr, time_unit, type_unsupported, value_type};
+use crate::column::{
+    is_characters, is_coded, is_nested, is_string, plain_repr, time_unit, type_unsupported, value_type,
+};
 use crate::expr::time::nanos;
 use crate::expr::{Lowering, Value, digits, refused, unsupported};
 use crate::reason::Reason;

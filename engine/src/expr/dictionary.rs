@@ -23,6 +23,7 @@ use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionEx
 use millpond_kernels::codegen::ir::{Literal, NodeId, Physical, Repr, Test, Ty};
 
 use crate::column::{DictionaryId, is_coded, is_nested, plain_repr, scalar_integer};
+use crate::expr::builtin::is_datafusions_scalar;
 use crate::expr::cast::same_strings;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
@@ -186,13 +187,16 @@ impl Lowering<'_> {
         scope: &Scope,
     ) -> Result<Option<Value>, Reason> {
         let mut indices = Vec::new();
-        let mut volatile = false;
+        let (mut volatile, mut foreign) = (false, None);
         let walked = expr.apply(|part| {
             if let Some(column) = part.downcast_ref::<Column>() {
                 indices.push(column.index());
             }
             if let Some(function) = part.downcast_ref::<ScalarFunctionExpr>() {
                 volatile |= function.fun().signature().volatility == Volatility::Volatile;
+                if !is_datafusions_scalar(function.fun()) {
+                    foreign = Some(function.fun().name().to_string());
+                }
             }
             // Anything that reads more than its columns, such as a subquery's result, is not a function of them.
             volatile |= part.children().is_empty()
@@ -229,6 +233,13 @@ impl Lowering<'_> {
         let schema = Schema::new(vec![Field::new("value", own.clone(), true)]);
         let failed = |e: datafusion::error::DataFusionError| unsupported(expr, &e.strip_backtrace());
         let data_type = over_value.data_type(&schema).map_err(failed)?;
+        // What another crate makes of a text may take long, and a filter may have left few of the dictionary's values.
+        if let Some(name) = foreign.filter(|_| is_nested(&data_type)) {
+            return Err(unsupported(
+                expr,
+                &format!("what {name}, a function of the session's own, gives is made by row"),
+            ));
+        }
         let of_null = evaluate_one(&over_value, new_null_array(&own, 1)).map_err(failed)?;
         let not_null = Schema::new(vec![Field::new("value", own, false)]);
         let nullable = over_value.nullable(&not_null).unwrap_or(true);
@@ -401,7 +412,10 @@ impl Lowering<'_> {
 /// They do not.
 pub(crate) fn sorted_so(key: &PhysicalSortExpr, data_type: &DataType) -> Result<(), Reason> {
     match is_nested(data_type) && key.options.descending != key.options.nulls_first {
-        true => Err(unsupported(&key.expr, "nested values sort on the device as NULLS LAST ascending, NULLS FIRST descending")),
+        true => Err(unsupported(
+            &key.expr,
+            "nested values sort on the device as NULLS LAST ascending, NULLS FIRST descending",
+        )),
         false => Ok(()),
     }
 }

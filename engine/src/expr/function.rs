@@ -89,7 +89,9 @@ impl Lowering<'_> {
         unsupported(
             expr,
             &match any(is_coded) {
-                true if any(is_nested) => format!("{name} is evaluated on the dictionary of one column, and it reads several"),
+                true if any(is_nested) => {
+                    format!("{name} is evaluated on the dictionary of one column, and it reads several")
+                }
                 true => format!("{name} is evaluated on the dictionary of one string column, and this is none"),
                 false => format!("function {name} is not lowered"),
             },

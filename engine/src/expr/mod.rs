@@ -50,8 +50,8 @@ use crate::reason::Reason;
 pub(crate) use crate::expr::build::try_build;
 pub use crate::expr::build::{Built, DeviceExpr, ExprBuilder};
 use crate::expr::dictionary::StringPart;
-pub(crate) use crate::expr::dictionary::{evaluate, sorted_so};
 pub use crate::expr::dictionary::{Dictionaries, Dictionary, Lookup, LookupKind, LookupTable};
+pub(crate) use crate::expr::dictionary::{evaluate, sorted_so};
 pub use crate::expr::parameter::Parameter;
 use crate::expr::sketch::SketchExpr;
 

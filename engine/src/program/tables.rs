@@ -28,10 +28,10 @@ use millpond_kernels::codegen::ir::{ColumnSpec, Physical, Ty};
 use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::{DeviceBuffer, Scope, Stream};
 
-use crate::column::{DictionaryId, is_nested, nested};
 use crate::column::dictionary::{SharedDictionary, SourceDictionaries};
 use crate::column::interner::Interner;
 use crate::column::layout::ExtentLayout;
+use crate::column::{DictionaryId, is_nested, nested};
 use crate::device::Engine;
 use crate::error::EngineError;
 use crate::expr::{Dictionaries, Dictionary, Lookup, LookupKind, evaluate};

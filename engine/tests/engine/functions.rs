@@ -8,11 +8,11 @@
 use std::sync::Arc;
 
 use millpond::datafusion::arrow::array::{
-    Array, ArrayRef, BooleanArray, Date32Array, Date64Array, Float64Builder, ListBuilder, Decimal32Array, Decimal64Array, Decimal128Array,
-    DurationMillisecondArray, DurationSecondArray, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array,
-    Int64Array, StringArray, Time32MillisecondArray, Time32SecondArray, Time64MicrosecondArray, Time64NanosecondArray,
-    TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt8Array,
-    UInt16Array, UInt32Array, UInt64Array,
+    Array, ArrayRef, BooleanArray, Date32Array, Date64Array, Decimal32Array, Decimal64Array, Decimal128Array,
+    DurationMillisecondArray, DurationSecondArray, Float32Array, Float64Array, Float64Builder, Int8Array, Int16Array,
+    Int32Array, Int64Array, ListBuilder, StringArray, Time32MillisecondArray, Time32SecondArray,
+    Time64MicrosecondArray, Time64NanosecondArray, TimestampMicrosecondArray, TimestampMillisecondArray,
+    TimestampNanosecondArray, TimestampSecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::datasource::MemTable;

@@ -15,6 +15,7 @@ use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use millpond_kernels::codegen::ir::{NodeId, Physical, Range, Repr, Ty};
 use millpond_kernels::window::{Bound, MAX_KEYS, Operation, Ranking, Units};
 
+use crate::column::nested::has_least;
 use crate::column::{ColumnInfo, DictionaryId, Form, is_nested, number_repr};
 use crate::expr::{Lowering, Scope, Value, sorted_so};
 use crate::operator::sort::lower::SortedBy;
@@ -291,7 +292,7 @@ impl LoweredFrame {
 fn operation(function: &Function, name: &str, value: &Value, ty: Ty) -> Result<(Operation, Form), Reason> {
     let repr = ty.repr;
     let other = || refused(&function.name, format!("{name} of {} is not lowered in a window", value.data_type));
-    if is_nested(&value.data_type) {
+    if is_nested(&value.data_type) && !has_least(&value.data_type) {
         return Err(other());
     }
     if value.dictionary.is_some() || repr == Repr::Text {
