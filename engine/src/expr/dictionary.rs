@@ -18,7 +18,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::Volatility;
-use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_expr::expressions::{CastExpr, Column, LambdaVariable, Literal as LiteralExpr};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{Literal, NodeId, Physical, Repr, Test, Ty};
 
@@ -199,9 +199,8 @@ impl Lowering<'_> {
                 }
             }
             // Anything that reads more than its columns, such as a subquery's result, is not a function of them.
-            volatile |= part.children().is_empty()
-                && part.downcast_ref::<Column>().is_none()
-                && part.downcast_ref::<datafusion::physical_expr::expressions::Literal>().is_none();
+            let known = part.is::<Column>() || part.is::<LiteralExpr>() || part.is::<LambdaVariable>();
+            volatile |= part.children().is_empty() && !known;
             Ok(TreeNodeRecursion::Continue)
         });
         walked.map_err(|e| unsupported(expr, &e.strip_backtrace()))?;

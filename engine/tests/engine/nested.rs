@@ -371,6 +371,29 @@ async fn columns_of_lists_are_unnested() {
     }
 }
 
+/// Lambdas read their own variables, and one column.
+#[tokio::test]
+async fn lambdas_over_one_column() {
+    let mut pair = Pair::new(&["millpond.batch_rows = 30"]).await;
+    for session in [&pair.cpu, &pair.sim, &pair.lenient] {
+        session.context().sql("SET datafusion.sql_parser.dialect = 'databricks'").await.expect("the option is taken");
+    }
+    for table in ["n", "p"] {
+        pair.same(&format!(
+            "SELECT id, array_transform(l, x -> x % 7 + 1), array_transform(t, w -> upper(w)) FROM {table}"
+        ))
+        .await;
+        pair.same(&format!(
+            "SELECT id, array_filter(l, x -> x > 1), array_transform(ll, i -> array_length(i)) FROM {table}"
+        ))
+        .await;
+        pair.same(&format!("SELECT id, array_transform(l, x -> x % 7 + array_length(l)) FROM {table}")).await;
+        pair.same(&format!("SELECT id FROM {table} WHERE array_any_match(l, x -> x = 3)")).await;
+    }
+    pair.stays("SELECT id, array_transform(l, x -> x % 7 + k) FROM n", "has no device form").await;
+    pair.finish();
+}
+
 /// Columns that stay on the device: of files, which are read once, and of tables that queries make.
 #[tokio::test]
 async fn nested_columns_are_stored() {
