@@ -19,11 +19,11 @@ use millpond::datafusion::arrow::array::AsArray;
 use millpond::datafusion::arrow::array::{
     ArrayRef, BooleanArray, Date32Array, Decimal128Array, Decimal256Array, Float32Array, Float64Array, Int8Array,
     Int16Array, Int32Array, Int64Array, IntervalDayTimeArray, IntervalMonthDayNanoArray, IntervalYearMonthArray,
-    StringArray, StringViewArray, TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray,
-    TimestampSecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+    ListArray, StringArray, StringViewArray, TimestampMicrosecondArray, TimestampMillisecondArray,
+    TimestampNanosecondArray, TimestampSecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
 use millpond::datafusion::arrow::datatypes::{
-    DataType, Float32Type, Float64Type, IntervalDayTime, IntervalMonthDayNano, i256,
+    DataType, Float32Type, Float64Type, Int64Type, IntervalDayTime, IntervalMonthDayNano, i256,
 };
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::datasource::MemTable;
@@ -54,7 +54,7 @@ pub const WORDS: [&str; 14] = [
 ];
 
 /// Names and types of the columns, in the order of `table`.
-pub const COLUMNS: [(&str, Ty); 47] = [
+pub const COLUMNS: [(&str, Ty); 48] = [
     ("id", Ty::Int(true, 64)),
     ("i8", Ty::Int(true, 8)),
     ("i16", Ty::Int(true, 16)),
@@ -101,6 +101,7 @@ pub const COLUMNS: [(&str, Ty); 47] = [
     ("span_m", Ty::Span(Span::Months)),
     ("span_d", Ty::Span(Span::Days)),
     ("wide", Ty::Wide(50, 6)),
+    ("list", Ty::Ints),
     // The last, because Parquet has no such type.
     ("span", Ty::Span(Span::Mixed)),
 ];
@@ -372,6 +373,7 @@ fn table(seed: u64, rows: usize) -> RecordBatch {
             },
             true,
         ),
+        ("list", Arc::new(lists(rng, rows)), true),
         (
             "span",
             Arc::new(IntervalMonthDayNanoArray::from(column(rng, rows, 15, &[IntervalMonthDayNano::ZERO], |rng| {
@@ -382,6 +384,16 @@ fn table(seed: u64, rows: usize) -> RecordBatch {
         ),
     ];
     RecordBatch::try_from_iter_with_nullable(columns).expect("columns have one length")
+}
+
+/// Few lists of few integers, some of which are NULL, and no list in some rows.
+fn lists(rng: &mut Rng, rows: usize) -> ListArray {
+    let list = |rng: &mut Rng| {
+        let items = rng.below(4);
+        let item = |rng: &mut Rng| (!rng.chance(20)).then(|| rng.between(-2, 3));
+        (0..items).map(|_| item(rng)).collect::<Vec<Option<i64>>>()
+    };
+    ListArray::from_iter_primitive::<Int64Type, _, _>((0..rows).map(|_| (!rng.chance(15)).then(|| list(rng))))
 }
 
 /// Texts of which `percent` of 100 are new at their row, ever less and ever greater ones in turn. The others are `words`,

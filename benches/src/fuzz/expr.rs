@@ -178,7 +178,7 @@ impl Maker<'_> {
                 2 => self.rng.pick(&TIMES),
                 3 => self.rng.pick(&[Ty::F32, Ty::F64, Ty::Even32, Ty::Even64]),
                 4 => Ty::Text,
-                5 => self.rng.pick(&SPANS),
+                5 => self.rng.pick(&[SPANS[0], SPANS[1], SPANS[2], Ty::Ints]),
                 6 => self.rng.pick(&[ERAS[0], ERAS[1], ERAS[2], WIDE]),
                 _ => self.rng.pick(&[Ty::Bool, Ty::Date, Ty::Number]),
             };
@@ -223,13 +223,14 @@ impl Maker<'_> {
             Ty::Span(span) => self.span(ty, span, below),
             Ty::Wide(..) => self.wide(ty, below),
             Ty::Text => self.string(below),
+            Ty::Ints => self.list(below),
         }
     }
 
     fn any_form(&mut self, ty: Ty, depth: usize) -> Expr {
         let a = self.make(ty, depth);
-        // NaN and intervals have no place among the least and the greatest.
-        if self.rng.chance(15) && !ty.has_nan() && !matches!(ty, Ty::Span(_)) {
+        // NaN, intervals and lists have no place among the least and the greatest.
+        if self.rng.chance(15) && !ty.has_nan() && !matches!(ty, Ty::Span(_) | Ty::Ints) {
             let b = self.make(ty, depth);
             return sql!(ty; format!("{}(", self.rng.pick(&["greatest", "least"])), a, ", ", b, ")");
         }
@@ -244,7 +245,9 @@ impl Maker<'_> {
                 sql!(ty; "CASE WHEN ", when, " THEN ", a, " ELSE ", b, " END")
             }
             1 => {
-                let (on, b) = (self.any_type(), self.make(ty, depth));
+                // DataFusion has no CASE of a list.
+                let on = Some(self.any_type()).filter(|on| *on != Ty::Ints).unwrap_or(Ty::Bool);
+                let b = self.make(ty, depth);
                 let (of, x, y) = (self.make(on, depth), self.make(on, 0), self.make(on, 0));
                 sql!(ty; "CASE ", of, " WHEN ", x, " THEN ", a, " WHEN ", y, " THEN ", b, " END")
             }
@@ -252,6 +255,8 @@ impl Maker<'_> {
                 let b = self.make(ty, depth);
                 sql!(ty; "coalesce(", a, ", ", b, ")")
             }
+            // NULLIF of lists is none of DataFusion's.
+            _ if ty == Ty::Ints => a,
             _ => {
                 let b = self.make(ty, depth.min(1));
                 sql!(ty; "nullif(", a, ", ", b, ")")
@@ -261,6 +266,11 @@ impl Maker<'_> {
 
     fn boolean(&mut self, depth: usize) -> Expr {
         let ty = Ty::Bool;
+        if self.rng.chance(3) {
+            let item = self.near_zero();
+            let a = self.make(Ty::Ints, depth.min(1));
+            return sql!(ty; "array_has(", a, ", ", item, ")");
+        }
         match self.rng.below(14) {
             13 => {
                 // Two kinds of time: DataFusion brings them to one.
@@ -371,6 +381,9 @@ impl Maker<'_> {
     }
 
     fn integer(&mut self, ty: Ty, signed: bool, bits: u8, depth: usize) -> Expr {
+        if ty == Ty::Int(true, 64) && self.rng.chance(8) {
+            return self.of_list(depth.min(1));
+        }
         match self.rng.below(12) {
             0..=3 => {
                 let (a, b) = (self.make(ty, depth), self.make(ty, depth));
@@ -726,6 +739,35 @@ impl Maker<'_> {
                 sql!(ty; "arrow_cast(", b, format!(", '{ty}')"))
             }
             _ => a,
+        }
+    }
+
+    fn near_zero(&mut self) -> Constant {
+        Constant::draw(self.rng, |rng| rng.between(-2, 3)).map(|number| number.to_string())
+    }
+
+    /// A list of integers, made of another one.
+    fn list(&mut self, depth: usize) -> Expr {
+        let (ty, item) = (Ty::Ints, self.near_zero());
+        let a = self.make(ty, depth);
+        match self.rng.below(7) {
+            0 => sql!(ty; "array_append(", a, ", ", item, ")"),
+            1 => sql!(ty; "array_remove_all(", a, ", ", item, ")"),
+            2 => sql!(ty; "array_slice(", a, ", 1, ", Constant::below(self.rng, 4), ")"),
+            3 => sql!(ty; "array_concat(", a, ", [1, NULL])"),
+            _ => sql!(ty; format!("{}(", self.rng.pick(&["array_sort", "array_reverse", "array_distinct"])), a, ")"),
+        }
+    }
+
+    /// An integer of a list.
+    fn of_list(&mut self, depth: usize) -> Expr {
+        let (ty, at) = (Ty::Int(true, 64), self.near_zero());
+        let a = self.make(Ty::Ints, depth);
+        match self.rng.below(4) {
+            0 => sql!(ty; "array_element(", a, ", ", at, ")"),
+            1 => sql!(ty; format!("{}(", self.rng.pick(&["array_min", "array_max"])), a, ")"),
+            2 => sql!(ty; "arrow_cast(array_position(", a, ", ", at, "), 'Int64')"),
+            _ => sql!(ty; "arrow_cast(array_length(", a, "), 'Int64')"),
         }
     }
 

@@ -182,7 +182,7 @@ impl Query {
             .filter(|(name, _)| {
                 [
                     "k", "b", "c", "s", "v", "i8", "rare", "nothing", "day", "u16", "j", "g", "grow", "span_m", "f32",
-                    "f64",
+                    "f64", "list",
                 ]
                 .contains(&bare(name))
             })

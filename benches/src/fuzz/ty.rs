@@ -27,6 +27,8 @@ pub enum Ty {
     Span(Span),
     Bool,
     Text,
+    /// A list of 64-bit integers.
+    Ints,
     /// Some number: what DataFusion's coercion makes of an operator over two types.
     Number,
 }
@@ -109,6 +111,7 @@ impl fmt::Display for Ty {
             Ty::Span(Span::Mixed) => f.write_str("Interval(MonthDayNano)"),
             Ty::Bool => f.write_str("Boolean"),
             Ty::Text => f.write_str("Utf8"),
+            Ty::Ints => f.write_str("List(Int64)"),
         }
     }
 }
@@ -132,7 +135,7 @@ impl Ty {
             Ty::Time(digits, Zone::None) | Ty::Era(digits) => format!("TIMESTAMP({digits})"),
             Ty::Bool => "BOOLEAN".into(),
             Ty::Text => "VARCHAR".into(),
-            Ty::Time(..) | Ty::Wide(..) | Ty::Span(_) | Ty::Number => return None,
+            Ty::Time(..) | Ty::Wide(..) | Ty::Span(_) | Ty::Ints | Ty::Number => return None,
         })
     }
 
@@ -145,7 +148,8 @@ impl Ty {
     }
 
     pub fn is_number(self) -> bool {
-        !matches!(self, Ty::Wide(..) | Ty::Date | Ty::Time(..) | Ty::Era(_) | Ty::Span(_) | Ty::Bool | Ty::Text)
+        let number = !matches!(self, Ty::Wide(..) | Ty::Date | Ty::Time(..) | Ty::Era(_) | Ty::Span(_));
+        number && !matches!(self, Ty::Bool | Ty::Text | Ty::Ints)
     }
 
     /// True of a type that has NaN.
@@ -237,6 +241,14 @@ impl Ty {
                 format!("'{}'", super::data::grown(row, rng.below(2)))
             }
             Ty::Text => format!("'{}'", rng.pick(&super::data::WORDS).replace('\'', "''")),
+            Ty::Ints => {
+                let more = |rng: &mut Rng| match rng.below(3) {
+                    0 => ", NULL".to_string(),
+                    _ => format!(", {}", rng.between(-3, 3)),
+                };
+                let rest: String = (0..rng.below(3)).map(|_| more(rng)).collect();
+                format!("[{}{rest}]", rng.between(-3, 3))
+            }
             Ty::Number => format!("{}", rng.between(-30, 30)),
         }
     }

@@ -1,4 +1,4 @@
-//! An append-only dictionary: strings to codes, in order of first appearance.
+//! An append-only dictionary: strings to codes, in order of first appearance; nested values by their bytes in Arrow's row format.
 //!
 //!   bytes   A I R F O B M A I L        ends   3 6 10        slots   [ – | tag 1 | – | tag 0 | tag 2 | – … ]
 //!   view ─► seen lately? ── yes ─► code                     one look into a small table of views
@@ -17,7 +17,7 @@ use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, UInt32Type};
 use datafusion::error::Result;
 
-use crate::column::{is_characters, packed};
+use crate::column::{is_characters, is_nested, nested, packed};
 use crate::error::EngineError;
 use crate::program::failure::Failure;
 
@@ -182,7 +182,7 @@ impl Interner {
         Ok(code)
     }
 
-    /// The codes of an array of strings or bytes, NULL where it is NULL.
+    /// The codes of an array of strings, bytes or nested values, NULL where it is NULL.
     pub fn codes(&mut self, array: &ArrayRef) -> Result<UInt32Array, Failure> {
         let array = match array.data_type() {
             DataType::Dictionary(..) => return self.dictionary_codes(array),
@@ -191,6 +191,7 @@ impl Interner {
             DataType::Utf8View => cast(array, &DataType::BinaryView)?,
             DataType::FixedSizeBinary(_) => cast(array, &DataType::Binary)?,
             DataType::RunEndEncoded(_, values) => return self.codes(&cast(array, values.data_type())?),
+            of if is_nested(of) => return self.nested_codes(array),
             _ => Arc::clone(array),
         };
         self.seen.resize(SEEN, Seen::default());
@@ -224,6 +225,17 @@ impl Interner {
         Ok(UInt32Array::new(codes.into(), array.logical_nulls()))
     }
 
+    /// The codes of lists, structures or maps, by their bytes in Arrow's row format.
+    fn nested_codes(&mut self, array: &ArrayRef) -> Result<UInt32Array, Failure> {
+        let (rows, nulls) = (nested::rows(array)?, array.logical_nulls());
+        let mut codes: Vec<u32> = Vec::with_capacity(array.len());
+        for (row, value) in rows.iter().enumerate() {
+            let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+            codes.push(if is_null { 0 } else { self.code(value.data())? });
+        }
+        Ok(UInt32Array::new(codes.into(), nulls))
+    }
+
     fn dictionary_codes(&mut self, array: &ArrayRef) -> Result<UInt32Array, Failure> {
         let array: &dyn Array = array.as_ref();
         let (values, keys) = downcast_dictionary_array!(
@@ -241,6 +253,9 @@ impl Interner {
 
     /// The values from `from` on, as an array of `data_type`.
     pub fn array(&self, from: usize, data_type: &DataType) -> Result<ArrayRef> {
+        if is_nested(data_type) {
+            return nested::array((from..self.len()).map(|code| self.value(code)), data_type);
+        }
         let binary = BinaryArray::from_iter((from..self.len()).map(|code| Some(self.value(code))));
         let plain: ArrayRef = match is_characters(data_type) {
             // Interned from strings, so this check cannot fail; it is linear in the dictionary, not in the rows.

@@ -22,7 +22,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::{DataFusionError, Result};
 use millpond_kernels::codegen::ir::{ColumnSpec, Physical, Range};
 
-use crate::column::{day_time, day_time_of, is_string, month_day_nano, month_day_nano_of, packed, text, value_type};
+use crate::column::{day_time, day_time_of, is_coded, month_day_nano, month_day_nano_of, packed, text, value_type};
 use crate::error::EngineError;
 
 /// What the plan relied on and a batch did not keep.
@@ -153,7 +153,7 @@ impl ExtentLayout {
             let array = &stored(batch.column(index))?;
             let (mine, others) = rest.split_at_mut(array.len() * width);
             rest = others;
-            let coded = if is_string(array.data_type()) { Some(Arc::new(codes(array)?) as ArrayRef) } else { None };
+            let coded = if is_coded(array.data_type()) { Some(Arc::new(codes(array)?) as ArrayRef) } else { None };
             let written = write_values(mine, coded.as_ref().unwrap_or(array), spec, base)?;
             if !written {
                 return Ok(Err(Violation::Range(index)));
@@ -168,7 +168,7 @@ impl ExtentLayout {
 pub(super) fn stored(array: &ArrayRef) -> Result<ArrayRef> {
     let data_type = array.data_type();
     let values = value_type(data_type);
-    if is_string(data_type) {
+    if is_coded(data_type) {
         return Ok(Arc::clone(array));
     }
     if values != data_type {
@@ -360,8 +360,11 @@ pub fn read_array(
             Some(nulls) => codes.enumerate().map(|(row, code)| if nulls.is_valid(row) { code } else { 0 }).collect(),
             None => codes.collect(),
         };
-        let strings = take(values, &UInt32Array::new(codes.into(), nulls), None)?;
-        return packed(strings, data_type);
+        if values.is_empty() {
+            return Ok(new_null_array(data_type, rows));
+        }
+        let taken = take(values, &UInt32Array::new(codes.into(), nulls), None)?;
+        return packed(taken, data_type);
     }
     let plain = value_type(data_type);
     if plain != data_type {

@@ -2,6 +2,7 @@
 //!
 //!   DECIMAL(15, 2), values 0.00 … 0.10   ──►  I128 in 0..=10, stored as u8 from 0
 //!   VARCHAR                              ──►  U32 codes into a dictionary; with too many different values, texts
+//!   INT[], STRUCT(…), MAP(…)             ──►  U32 codes into a dictionary
 //!
 //! The SQL type fixes semantics; the range fixes width. Ranges come from statistics and are checked when rows are
 //! uploaded, so a wrong one costs a second run and never an answer.
@@ -10,6 +11,7 @@ pub mod dictionary;
 pub mod facts;
 pub(crate) mod interner;
 pub mod layout;
+pub mod nested;
 pub mod text;
 
 use std::sync::Arc;
@@ -26,6 +28,8 @@ use millpond_kernels::codegen::ir::{Physical, Range, Repr, Ty};
 
 use crate::error::EngineError;
 use crate::reason::Reason;
+
+pub use crate::column::nested::is_nested;
 
 /// Names a dictionary of a program: the values of a string column, or what an expression makes of another dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -98,7 +102,9 @@ impl ColumnInfo {
 impl ColumnInfo {
     /// A string column without a dictionary; others stay what they are.
     pub fn as_text(mut self) -> Self {
-        if let Form::Codes(ty, _) = self.form {
+        if let Form::Codes(ty, _) = self.form
+            && !is_nested(&self.data_type)
+        {
             self.form = Form::Plain(Ty::new(Repr::Text).nullable(ty.nullable));
         }
         self
@@ -120,7 +126,7 @@ pub fn value_type(data_type: &DataType) -> &DataType {
 }
 
 /// True for runs or dictionaries of runs or dictionaries.
-fn is_nested(data_type: &DataType) -> bool {
+fn is_packed_twice(data_type: &DataType) -> bool {
     let values = match data_type {
         DataType::Dictionary(_, values) => values,
         DataType::RunEndEncoded(_, values) => values.data_type(),
@@ -139,7 +145,7 @@ pub fn packed(values: ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
         return Ok(values);
     }
     let DataType::Dictionary(keys, inner) = data_type else { return Ok(cast(&values, data_type)?) };
-    if !is_nested(data_type) {
+    if !is_packed_twice(data_type) {
         return Ok(cast(&values, data_type)?);
     }
     let plain = DataType::Dictionary(keys.clone(), Box::new(value_type(data_type).clone()));
@@ -150,7 +156,7 @@ pub fn packed(values: ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
 
 /// True for the types that live on the device as dictionary codes or as texts.
 pub fn is_string(data_type: &DataType) -> bool {
-    if matches!(data_type, DataType::RunEndEncoded(..)) && is_nested(data_type) {
+    if matches!(data_type, DataType::RunEndEncoded(..)) && is_packed_twice(data_type) {
         return false;
     }
     let bytes = matches!(
@@ -158,6 +164,11 @@ pub fn is_string(data_type: &DataType) -> bool {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_)
     );
     bytes || is_characters(data_type)
+}
+
+/// True for the types that live on the device as dictionary codes: strings, lists, structures, maps.
+pub fn is_coded(data_type: &DataType) -> bool {
+    is_string(data_type) || is_nested(data_type)
 }
 
 /// True for strings that are text, not bytes.
@@ -171,8 +182,10 @@ pub fn plain_repr(data_type: &DataType) -> Option<Repr> {
     use DataType::{Boolean, Dictionary, Duration, Interval, Null, RunEndEncoded};
     let refused = match data_type {
         // Arrow packs no others when they leave the device.
-        Dictionary(_, values) => matches!(**values, Boolean | Duration(_) | Interval(_) | Null) || is_nested(data_type),
-        RunEndEncoded(..) => is_nested(data_type),
+        Dictionary(_, values) => {
+            matches!(**values, Boolean | Duration(_) | Interval(_) | Null) || is_packed_twice(data_type)
+        }
+        RunEndEncoded(..) => is_packed_twice(data_type),
         _ => false,
     };
     if refused {
@@ -215,7 +228,7 @@ pub fn type_unsupported(column: &str, data_type: &DataType) -> Reason {
 }
 
 /// Columns of a CPU plan that is uploaded: types from the schema, ranges and absence of NULL from `statistics`.
-/// `dictionary` numbers the string columns, given the type of their values.
+/// `dictionary` numbers the columns of codes, given the type of their values.
 pub fn uploaded_columns(
     schema: &SchemaRef,
     statistics: Option<&Statistics>,
@@ -225,7 +238,7 @@ pub fn uploaded_columns(
         let statistics = statistics.and_then(|s| s.column_statistics.get(index));
         let no_nulls = statistics.is_some_and(|s| matches!(s.null_count, Precision::Exact(0)));
         let nullable = field.is_nullable() && !no_nulls;
-        let form = if is_string(field.data_type()) {
+        let form = if is_coded(field.data_type()) {
             // Runs are not kept.
             let values = match field.data_type() {
                 DataType::RunEndEncoded(..) => value_type(field.data_type()).clone(),

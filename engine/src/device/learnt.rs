@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, Literal, lit};
@@ -99,7 +100,12 @@ fn hash(plan: &Arc<dyn ExecutionPlan>, whole: &mut DefaultHasher, shape: &mut De
                 return Ok(Transformed::yes(Arc::new(Column::new("", column.index())) as _));
             }
             let constant = part.downcast_ref::<Literal>().map(|constant| constant.value().data_type());
-            Ok(match constant.map(|data_type| ScalarValue::new_default(&data_type)) {
+            // DataFusion has no default of maps.
+            let blank = |data_type: DataType| match data_type.is_nested() {
+                true => ScalarValue::try_from(&data_type),
+                false => ScalarValue::new_default(&data_type),
+            };
+            Ok(match constant.map(blank) {
                 Some(Ok(blank)) => Transformed::yes(lit(blank)),
                 _ => Transformed::no(part),
             })

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 
 use datafusion::functions::all_default_functions;
 use datafusion::functions_aggregate::all_default_aggregate_functions;
+use datafusion::functions_nested::all_default_nested_functions;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 
 type Known = HashMap<String, TypeId>;
@@ -39,4 +40,13 @@ pub(crate) fn is_own_aggregate(function: &AggregateUDF) -> bool {
         known.iter().map(|known| (known.name().to_string(), aggregate_type(known))).collect()
     });
     KNOWN.get(function.name()).is_none_or(|known| *known == aggregate_type(function))
+}
+
+/// True for DataFusion's functions, those of lists, structures and maps among them, and for no other.
+pub(crate) fn is_datafusions_scalar(function: &ScalarUDF) -> bool {
+    static KNOWN: LazyLock<Known> = LazyLock::new(|| {
+        let all = all_default_functions().into_iter().chain(all_default_nested_functions());
+        all.map(|known| (known.name().to_string(), scalar_type(&known))).collect()
+    });
+    KNOWN.get(function.name()).is_some_and(|known| *known == scalar_type(function))
 }

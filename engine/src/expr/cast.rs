@@ -19,18 +19,24 @@ use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::Decimal;
 use millpond_kernels::codegen::ir::{Arithmetic, GraphError, Literal, NodeId, Overflow, Repr, TimeUnit as KernelUnit};
 
-use crate::column::{is_characters, is_string, plain_repr, time_unit, type_unsupported, value_type};
+use crate::column::nested::same_nested;
+use crate::column::{
+    is_characters, is_coded, is_nested, is_string, plain_repr, time_unit, type_unsupported, value_type,
+};
 use crate::expr::time::nanos;
 use crate::expr::{Lowering, Value, digits, refused, unsupported};
 use crate::reason::Reason;
 
-/// True when both types hold text, or both bytes, so that codes mean the same in either. Bytes of one length are apart: not
-/// every string is one of them.
+/// True when both types hold text, or both bytes, or nested values of one type, so that codes mean the same in either. Bytes of one
+/// length are apart: not every string is one of them.
 pub(crate) fn same_strings(a: &DataType, b: &DataType) -> bool {
     let length = |t: &DataType| match value_type(t) {
         DataType::FixedSizeBinary(bytes) => Some(*bytes),
         _ => None,
     };
+    if is_nested(a) || is_nested(b) {
+        return same_nested(a, b);
+    }
     is_string(a) && is_string(b) && is_characters(a) == is_characters(b) && length(a) == length(b)
 }
 
@@ -88,7 +94,7 @@ impl Lowering<'_> {
         to: &DataType,
         overflow: Overflow,
     ) -> Result<Value, Reason> {
-        if of.data_type == DataType::Null && is_string(to) {
+        if of.data_type == DataType::Null && is_coded(to) {
             let null = ScalarValue::try_from(to).map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
             return self.literal(expr, &null);
         }
@@ -112,7 +118,7 @@ impl Lowering<'_> {
         use DataType::*;
         let (from, to) = (value_type(&of.data_type), value_type(to));
         let refuse = |why: &str| Err(unsupported(expr, why));
-        if of.dictionary.is_some() || is_string(to) {
+        if of.dictionary.is_some() || is_coded(to) {
             return refuse(&format!("a cast from {from} to {to} is not lowered"));
         }
         let repr = plain_repr(to).ok_or_else(|| type_unsupported(&expr.to_string(), to))?;

@@ -1,9 +1,10 @@
-//! Strings on the device: codes, and what expressions make of a dictionary's values.
+//! Strings, lists, structures and maps on the device: codes, and what expressions make of a dictionary's values.
 //!
 //!   p_type            codes into D0 = [PROMO TIN, SMALL NICKEL, …]
 //!   p_type LIKE 'P%'  lookup over D0: [true, false, …]
 //!   substr(p_type,1,2) lookup over D0: codes into D1 = [PR, SM, …], made from D0
 //!   ORDER BY p_type   lookup over D0: each value's rank
+//!   array_length(l)   lookup over D2: [3, 0, …] for D2 = [[1, 2, 3], [], …]
 //!   a.name = b.name   lookups over both dictionaries: codes into one that holds the values of both
 //!
 //! Growth   dictionaries grow while rows arrive; a lookup is extended by the new values before the next launch.
@@ -17,11 +18,12 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::Volatility;
-use datafusion::physical_expr::expressions::{CastExpr, Column};
-use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_expr::expressions::{CastExpr, Column, LambdaVariable, Literal as LiteralExpr};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{Literal, NodeId, Physical, Repr, Test, Ty};
 
-use crate::column::{DictionaryId, is_string, plain_repr, scalar_integer};
+use crate::column::{DictionaryId, is_coded, is_nested, plain_repr, scalar_integer};
+use crate::expr::builtin::is_datafusions_scalar;
 use crate::expr::cast::same_strings;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
@@ -39,6 +41,8 @@ pub enum Dictionary {
     /// The values of several dictionaries, so that strings of different columns can be compared or chosen between.
     /// Constant `i`, none NULL and each once, has code `i`.
     Merged { parts: Vec<DictionaryId>, constants: Vec<ScalarValue>, data_type: DataType },
+    /// The items of all lists of `of`, one list's behind the other's: a code is a place, and several may have one value.
+    Items { of: DictionaryId, data_type: DataType },
     /// The values of `of`, ascending: codes are ranks. Means something once `of` is complete.
     Sorted { of: DictionaryId, data_type: DataType },
 }
@@ -51,6 +55,7 @@ impl Dictionary {
             | Self::Derived { data_type, .. }
             | Self::Constants { data_type, .. }
             | Self::Merged { data_type, .. }
+            | Self::Items { data_type, .. }
             | Self::Sorted { data_type, .. } => data_type,
         }
     }
@@ -100,6 +105,12 @@ pub enum LookupKind {
     Rank,
     /// The same, for a state that outlives the launch: places that move as the dictionary grows must not meet there.
     KeptRank,
+    /// The place of a nested value as `<` and `>` have it: NULL inside of it comes first.
+    Compared,
+    /// Of a list: the place of its first item among the items of all lists.
+    Starts,
+    /// Of a list: how many items it has.
+    Counts,
     /// The value itself, as a text.
     Text,
 }
@@ -169,25 +180,27 @@ pub(super) enum StringPart {
 }
 
 impl Lowering<'_> {
-    /// If `expr` reads exactly one value and that is a string: its lookup.
+    /// If `expr` reads exactly one value and that is codes: its lookup.
     pub(super) fn over_dictionary(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
         scope: &Scope,
     ) -> Result<Option<Value>, Reason> {
         let mut indices = Vec::new();
-        let mut volatile = false;
+        let (mut volatile, mut foreign) = (false, None);
         let walked = expr.apply(|part| {
             if let Some(column) = part.downcast_ref::<Column>() {
                 indices.push(column.index());
             }
             if let Some(function) = part.downcast_ref::<ScalarFunctionExpr>() {
                 volatile |= function.fun().signature().volatility == Volatility::Volatile;
+                if !is_datafusions_scalar(function.fun()) {
+                    foreign = Some(function.fun().name().to_string());
+                }
             }
             // Anything that reads more than its columns, such as a subquery's result, is not a function of them.
-            volatile |= part.children().is_empty()
-                && part.downcast_ref::<Column>().is_none()
-                && part.downcast_ref::<datafusion::physical_expr::expressions::Literal>().is_none();
+            let known = part.is::<Column>() || part.is::<LiteralExpr>() || part.is::<LambdaVariable>();
+            volatile |= part.children().is_empty() && !known;
             Ok(TreeNodeRecursion::Continue)
         });
         walked.map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
@@ -219,11 +232,18 @@ impl Lowering<'_> {
         let schema = Schema::new(vec![Field::new("value", own.clone(), true)]);
         let failed = |e: datafusion::error::DataFusionError| unsupported(expr, &e.strip_backtrace());
         let data_type = over_value.data_type(&schema).map_err(failed)?;
+        // What another crate makes of a text may take long, and a filter may have left few of the dictionary's values.
+        if let Some(name) = foreign.filter(|_| is_nested(&data_type)) {
+            return Err(unsupported(
+                expr,
+                &format!("what {name}, a function of the session's own, gives is made by row"),
+            ));
+        }
         let of_null = evaluate_one(&over_value, new_null_array(&own, 1)).map_err(failed)?;
         let not_null = Schema::new(vec![Field::new("value", own, false)]);
         let nullable = over_value.nullable(&not_null).unwrap_or(true);
 
-        let (kind, ty, dictionary) = if is_string(&data_type) {
+        let (kind, ty, dictionary) = if is_coded(&data_type) {
             let derived = self.dictionaries.add(Dictionary::Derived {
                 of: id,
                 expr: Arc::clone(&over_value),
@@ -256,14 +276,15 @@ impl Lowering<'_> {
         Ok(Some(Value { node, data_type, dictionary }))
     }
 
-    /// A string's rank in its dictionary, to be compared with another rank of the same row.
+    /// A value's rank in its dictionary, to be compared with another rank of the same row.
     pub(super) fn rank(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
         value: &Value,
         id: DictionaryId,
     ) -> Result<Value, Reason> {
-        self.ranked(expr, value, id, LookupKind::Rank)
+        let kind = if is_nested(&value.data_type) { LookupKind::Compared } else { LookupKind::Rank };
+        self.ranked(expr, value, id, kind)
     }
 
     /// A string's rank in its dictionary, to be kept in a state and compared with ranks of other launches.
@@ -381,6 +402,20 @@ impl Lowering<'_> {
         let ty = Ty::new(Repr::U32).nullable(nullable);
         let table = self.table(Lookup { dictionary: id, kind: LookupKind::Merge(merged), ty });
         self.graph.lookup(value.node, table, ty).map_err(|e| refused(expr, &e))
+    }
+}
+
+/// Whether ranks say how values sort by this key: they have NULL last inside of nested ones, and first where they are turned round.
+///
+/// # Errors
+/// They do not.
+pub(crate) fn sorted_so(key: &PhysicalSortExpr, data_type: &DataType) -> Result<(), Reason> {
+    match is_nested(data_type) && key.options.descending != key.options.nulls_first {
+        true => Err(unsupported(
+            &key.expr,
+            "nested values sort on the device as NULLS LAST ascending, NULLS FIRST descending",
+        )),
+        false => Ok(()),
     }
 }
 

@@ -13,7 +13,7 @@ use datafusion::physical_expr::expressions::{Column, Literal as LiteralExpr};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{NodeId, Test};
 
-use crate::column::is_string;
+use crate::column::{is_coded, is_nested};
 use crate::expr::udf::DeviceFunction;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
@@ -38,7 +38,7 @@ impl Lowering<'_> {
                 let (nodes, dictionary) = self.results(expr, &all, &data_type, scope)?;
                 (self.graph.coalesce(&nodes).map_err(|e| refused(expr, &e))?, dictionary)
             }
-            ("nullif", [a, b]) => {
+            ("nullif", [a, b]) if !is_nested(&data_type) => {
                 let (nodes, dictionary) = self.results(expr, &[a, b], &data_type, scope)?;
                 (self.graph.null_if(nodes[0], nodes[1]).map_err(|e| refused(expr, &e))?, dictionary)
             }
@@ -82,11 +82,16 @@ impl Lowering<'_> {
         arguments: &[Arc<dyn PhysicalExpr>],
         scope: &Scope,
     ) -> Reason {
-        let string = |of: &Arc<dyn PhysicalExpr>| self.type_of(of, scope).is_ok_and(|of| is_string(&of));
-        let strings = arguments.iter().any(|argument| !argument.is::<LiteralExpr>() && string(argument));
+        let any = |of: fn(&DataType) -> bool| {
+            let is = |argument: &Arc<dyn PhysicalExpr>| self.type_of(argument, scope).is_ok_and(|own| of(&own));
+            arguments.iter().any(|argument| !argument.is::<LiteralExpr>() && is(argument))
+        };
         unsupported(
             expr,
-            &match strings {
+            &match any(is_coded) {
+                true if any(is_nested) => {
+                    format!("{name} is evaluated on the dictionary of one column, and it reads several")
+                }
                 true => format!("{name} is evaluated on the dictionary of one string column, and this is none"),
                 false => format!("function {name} is not lowered"),
             },

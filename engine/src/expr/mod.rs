@@ -5,7 +5,7 @@
 //!
 //! Semantics  DataFusion's, node by node; what cannot be had exactly is a [`Reason`], never an approximation.
 //! Strings    any deterministic expression over one dictionary column is evaluated by DataFusion on the dictionary's
-//!            values, and applied by code. Without a dictionary they are texts, with functions of their own (text.rs, regex.rs).
+//!            values, and applied by code. Lists, structures and maps are such columns, too. Without a dictionary they are texts, with functions of their own (text.rs, regex.rs).
 //! Errors     overflow, division by zero and failed casts raise the device's error flag; the CPU then gives the message.
 //! Pure       lowering allocates nothing on a device; the same call judges at plan time and compiles at run time.
 
@@ -36,13 +36,13 @@ use datafusion::physical_expr::expressions::{
     Literal as LiteralExpr, NegativeExpr, NotExpr, TryCastExpr,
 };
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
-use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{
     Comparison, Graph, GraphError, Literal, NodeId, Overflow, Repr, TableSpec, Test, Ty,
 };
 
 use crate::column::{
-    ColumnInfo, DictionaryId, Form, is_string, plain_repr, scalar_integer, type_unsupported, value_type,
+    ColumnInfo, DictionaryId, Form, is_coded, is_nested, plain_repr, scalar_integer, type_unsupported, value_type,
 };
 use crate::expr::udf::DeviceFunction;
 use crate::reason::Reason;
@@ -50,8 +50,8 @@ use crate::reason::Reason;
 pub(crate) use crate::expr::build::try_build;
 pub use crate::expr::build::{Built, DeviceExpr, ExprBuilder};
 use crate::expr::dictionary::StringPart;
-pub(crate) use crate::expr::dictionary::evaluate;
 pub use crate::expr::dictionary::{Dictionaries, Dictionary, Lookup, LookupKind, LookupTable};
+pub(crate) use crate::expr::dictionary::{evaluate, sorted_so};
 pub use crate::expr::parameter::Parameter;
 use crate::expr::sketch::SketchExpr;
 
@@ -60,7 +60,7 @@ use crate::expr::sketch::SketchExpr;
 pub struct Value {
     pub node: NodeId,
     pub data_type: DataType,
-    /// For strings: what the codes mean.
+    /// For strings and nested values: what the codes mean.
     pub dictionary: Option<DictionaryId>,
 }
 
@@ -283,10 +283,10 @@ impl<'d> Lowering<'d> {
         expr.data_type(&scope.schema).map_err(|e| unsupported(expr, &e.strip_backtrace()))
     }
 
-    /// A literal: a parameter slot, or for strings the one value of a dictionary.
+    /// A literal: a parameter slot, or for strings and nested values the one value of a dictionary.
     fn literal(&mut self, expr: &Arc<dyn PhysicalExpr>, value: &ScalarValue) -> Result<Value, Reason> {
         let data_type = value.data_type();
-        if is_string(&data_type) {
+        if is_coded(&data_type) {
             let id = self.dictionaries.constants(data_type.clone(), vec![value.clone()]);
             let node = match value.is_null() {
                 true => self.graph.null(Repr::U32),
@@ -336,17 +336,17 @@ impl<'d> Lowering<'d> {
 
     /// The one value of an uncorrelated subquery. The node that runs subqueries has found it before anything above it is launched.
     fn subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Result<Value, Reason> {
-        if is_string(&data_type) {
-            return self.string_subquery(expr, data_type);
+        if is_coded(&data_type) {
+            return self.coded_subquery(expr, data_type);
         }
         let repr = plain_repr(&data_type).ok_or_else(|| type_unsupported(&expr.to_string(), &data_type))?;
         let node = self.parameter(Ty::new(repr).nullable(true), Parameter::Subquery(Arc::clone(expr)));
         Ok(Value { node, data_type, dictionary: None })
     }
 
-    /// The same for a string: the one value of a dictionary, and whether it is that or NULL as a parameter. At plan time the value
+    /// The same for a string or a nested value: the one value of a dictionary, and whether it is that or NULL as a parameter. At plan time the value
     /// is not there yet, and its place is kept; a plan that is kept for other runs has no such subquery.
-    fn string_subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Result<Value, Reason> {
+    fn coded_subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Result<Value, Reason> {
         let value = match expr.evaluate(&RecordBatch::new_empty(Arc::new(Schema::empty()))) {
             Ok(ColumnarValue::Scalar(value)) if !value.is_null() => Some(value),
             _ => None,
@@ -354,7 +354,10 @@ impl<'d> Lowering<'d> {
         let (value, literal) = match value {
             Some(value) => (value, Literal::Int(0)),
             None => {
-                let nothing = ScalarValue::from("").cast_to(&data_type);
+                let nothing = match is_nested(&data_type) {
+                    true => ScalarValue::try_from(&data_type),
+                    false => ScalarValue::from("").cast_to(&data_type),
+                };
                 (nothing.map_err(|e| unsupported(expr, &e.strip_backtrace()))?, Literal::Null)
             }
         };
@@ -392,7 +395,7 @@ impl<'d> Lowering<'d> {
         Ok(Value { node, data_type, dictionary })
     }
 
-    /// Lowers several expressions that must mean the same: one type, and for strings one dictionary.
+    /// Lowers several expressions that must mean the same: one type, and for strings and nested values one dictionary.
     pub(crate) fn results(
         &mut self,
         whole: &Arc<dyn PhysicalExpr>,
@@ -400,7 +403,7 @@ impl<'d> Lowering<'d> {
         data_type: &DataType,
         scope: &Scope,
     ) -> Result<(Vec<NodeId>, Option<DictionaryId>), Reason> {
-        if is_string(data_type) {
+        if is_coded(data_type) {
             let mut strings = Vec::with_capacity(parts.len());
             for part in parts {
                 strings.push(match part.downcast_ref::<LiteralExpr>() {
@@ -440,7 +443,7 @@ impl<'d> Lowering<'d> {
         if self.is_text(&of) {
             return self.text_in_list(expr, &of, list, scope);
         }
-        if is_string(&of.data_type) {
+        if is_coded(&of.data_type) {
             // Of one column it would be a lookup: these are brought into one dictionary, or are texts.
             let all: Vec<&Arc<dyn PhysicalExpr>> = [list.expr()].into_iter().chain(list.list()).collect();
             let (mut nodes, _) = self.results(expr, &all, &of.data_type, scope)?;
@@ -475,9 +478,11 @@ impl<'d> Lowering<'d> {
         }
     }
 
-    /// A value to order by in a state that is kept: numbers as they are, strings by their rank in the dictionary.
-    pub fn sort_key(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Value, Reason> {
+    /// A value to order by in a state that is kept: numbers as they are, strings and nested values by their rank in the dictionary.
+    pub fn sort_key(&mut self, key: &PhysicalSortExpr, scope: &Scope) -> Result<Value, Reason> {
+        let expr = &key.expr;
         let value = self.lower(expr, scope)?;
+        dictionary::sorted_so(key, &value.data_type)?;
         match value.dictionary {
             None => Ok(value),
             Some(id) => self.kept_rank(expr, &value, id),

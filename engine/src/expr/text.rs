@@ -44,7 +44,7 @@ impl Lowering<'_> {
         if self.is_text(value) {
             return Ok(value.node);
         }
-        let Some(id) = value.dictionary else {
+        let Some(id) = value.dictionary.filter(|_| is_string(&value.data_type)) else {
             return Err(unsupported(expr, "it mixes strings and other values"));
         };
         let nulls = matches!(

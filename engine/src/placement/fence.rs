@@ -31,7 +31,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::column::{is_string, plain_repr};
+use crate::column::{is_coded, plain_repr};
 use crate::node::device_node;
 use crate::options::{DeviceChoice, MillpondOptions};
 use crate::reason::Reason;
@@ -129,7 +129,7 @@ impl ScanFence {
         let mut read = computed.flat_map(|column| collect_columns(&column.expr)).peekable();
         let on_device = |column: Column| {
             let data_type = schema.fields().get(column.index()).map(|field| field.data_type());
-            data_type.is_some_and(|of| is_string(of) || plain_repr(of).is_some())
+            data_type.is_some_and(|of| is_coded(of) || plain_repr(of).is_some())
         };
         read.peek().is_some() && read.all(on_device)
     }

@@ -165,6 +165,11 @@ pub trait Stage: Debug + Send + Sync {
         false
     }
 
+    /// True when rows that have been through it leave together with all others, at the end: the CPU cannot go on from one batch.
+    fn leaves_with_others(&self) -> bool {
+        false
+    }
+
     /// The columns that the stage chooses, if choosing is all it does.
     fn selection(&self) -> Option<Vec<usize>> {
         None

@@ -140,6 +140,7 @@ impl Program {
         !self.stays
             && matches!(one.origin, Origin::Source(_))
             && one.sink.passes_rows_on()
+            && !one.stages.iter().any(|stage| stage.leaves_with_others())
             && self.probed(0).next().is_none()
     }
 

@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, UInt32Array, new_null_array};
-use datafusion::arrow::compute::{SortOptions, cast, concat, sort, sort_to_indices};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, UInt32Array, new_empty_array, new_null_array};
+use datafusion::arrow::compute::{SortOptions, cast, concat, sort, sort_to_indices, take};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
@@ -28,10 +28,10 @@ use millpond_kernels::codegen::ir::{ColumnSpec, Physical, Ty};
 use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::{DeviceBuffer, Scope, Stream};
 
-use crate::column::DictionaryId;
 use crate::column::dictionary::{SharedDictionary, SourceDictionaries};
 use crate::column::interner::Interner;
 use crate::column::layout::ExtentLayout;
+use crate::column::{DictionaryId, is_nested, nested};
 use crate::device::Engine;
 use crate::error::EngineError;
 use crate::expr::{Dictionaries, Dictionary, Lookup, LookupKind, evaluate};
@@ -43,20 +43,24 @@ pub struct Tables {
     sources: SourceDictionaries,
     /// Dictionaries that are made from others.
     made: HashMap<DictionaryId, Interner>,
+    /// The items of lists, and of how many lists.
+    items: HashMap<DictionaryId, (ArrayRef, usize)>,
     /// What lookups have for the codes so far.
     known: Vec<(Lookup, ArrayRef)>,
 }
 
 impl Tables {
     pub fn new(definitions: Dictionaries, sources: SourceDictionaries) -> Self {
-        Self { definitions, sources, made: HashMap::new(), known: vec![] }
+        Self { definitions, sources, made: HashMap::new(), items: HashMap::new(), known: vec![] }
     }
 
     /// The source columns whose values it holds, or what expressions make of them.
     fn columns_behind(&self, id: DictionaryId) -> Vec<(usize, usize)> {
         match self.definitions.get(id) {
             Some(Dictionary::Source { upload, column, .. }) => vec![(*upload, *column)],
-            Some(Dictionary::Derived { of, .. } | Dictionary::Sorted { of, .. }) => self.columns_behind(*of),
+            Some(Dictionary::Derived { of, .. } | Dictionary::Sorted { of, .. } | Dictionary::Items { of, .. }) => {
+                self.columns_behind(*of)
+            }
             Some(Dictionary::Merged { parts, .. }) => {
                 parts.iter().flat_map(|part| self.columns_behind(*part)).collect()
             }
@@ -105,6 +109,7 @@ impl Tables {
         match self.definitions.get(id) {
             Some(Dictionary::Constants { values, .. }) => values.len(),
             Some(Dictionary::Sorted { of, .. }) => self.len(*of),
+            Some(Dictionary::Items { .. }) => self.items.get(&id).map_or(0, |(items, _)| items.len()),
             _ => self.interner(id, |of| of.map_or(0, Interner::len)),
         }
     }
@@ -118,6 +123,10 @@ impl Tables {
                 let all = concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>())?;
                 Ok(all.slice(from, all.len() - from))
             }
+            Some(Dictionary::Items { data_type, .. }) => Ok(match self.items.get(&id) {
+                Some((items, _)) => items.slice(from, items.len() - from),
+                None => new_empty_array(data_type),
+            }),
             Some(Dictionary::Sorted { .. }) => Err(EngineError::internal("each run sorts its own values").into()),
             Some(Dictionary::Merged { constants, data_type, .. }) if !self.made.contains_key(&id) => {
                 let mut interner = Interner::new(usize::MAX);
@@ -141,6 +150,31 @@ impl Tables {
         known.is_some_and(|(_, values)| values.len() == self.len(lookup.dictionary))
     }
 
+    /// Takes the items of lists that are new, so that there are as many as the lists have.
+    ///
+    /// # Errors
+    /// They are more than `most`.
+    fn take_items(&mut self, id: DictionaryId, most: usize) -> Result<(), Failure> {
+        let Some(Dictionary::Items { of, data_type }) = self.definitions.get(id).cloned() else { return Ok(()) };
+        if matches!(self.definitions.get(of), Some(Dictionary::Merged { .. })) {
+            self.constants_of(of, most)?;
+        }
+        let lists = self.len(of);
+        let (known, covered) = match self.items.get(&id) {
+            Some((items, covered)) => (Arc::clone(items), *covered),
+            None => (new_empty_array(&data_type), 0),
+        };
+        if covered == lists && self.items.contains_key(&id) {
+            return Ok(());
+        }
+        let too_many = || Failure::trouble(format!("the lists of a column have more than {most} items"));
+        let new = nested::items(&self.values_from(of, covered)?, most - known.len().min(most))?;
+        let new = as_declared(new.ok_or_else(too_many)?, &data_type)?;
+        let items = if known.is_empty() { new } else { concat(&[known.as_ref(), new.as_ref()])? };
+        self.items.insert(id, (items, lists));
+        Ok(())
+    }
+
     /// What a lookup has for each code of its dictionary so far.
     fn evaluate(&mut self, lookup: &Lookup, most: usize) -> Result<ArrayRef, Failure> {
         let at = self.known.iter().position(|(known, _)| known == lookup);
@@ -149,7 +183,10 @@ impl Tables {
             return Ok(Arc::clone(known));
         }
         // Where values are only ever added, the new ones are evaluated; a rank among more values is another.
-        let adds = matches!(lookup.kind, LookupKind::Value(_) | LookupKind::Merge(_) | LookupKind::Code(_));
+        let adds = matches!(
+            lookup.kind,
+            LookupKind::Value(_) | LookupKind::Merge(_) | LookupKind::Code(_) | LookupKind::Counts
+        );
         let known = known.filter(|_| adds);
         let new = self.values_from(lookup.dictionary, known.as_ref().map_or(0, |known| known.len()))?;
         let new = self.evaluate_over(lookup, new, most)?;
@@ -167,19 +204,22 @@ impl Tables {
     /// What a lookup has for each of these values; for ranks they are all there are.
     fn evaluate_over(&mut self, lookup: &Lookup, values: ArrayRef, most: usize) -> Result<ArrayRef, Failure> {
         Ok(match &lookup.kind {
-            LookupKind::Rank | LookupKind::KeptRank => Arc::new(ranks(&values)?),
+            LookupKind::Rank | LookupKind::KeptRank => Arc::new(ranks(&values, false)?),
+            LookupKind::Compared => Arc::new(ranks(&values, true)?),
             LookupKind::Text => values,
+            LookupKind::Counts => Arc::new(UInt32Array::from(nested::counts(&values)?)),
+            LookupKind::Starts => Arc::new(starts(&values, most)?),
             LookupKind::Value(expr) => evaluate(expr, values).map_err(Failure::query)?,
             LookupKind::Merge(merged) => {
                 self.constants_of(*merged, most)?;
                 Arc::new(self.intern(*merged, &values, most)?)
             }
             LookupKind::Code(derived) => {
-                let Some(Dictionary::Derived { expr, of, .. }) = self.definitions.get(*derived).cloned() else {
+                let Some(Dictionary::Derived { expr, of, data_type }) = self.definitions.get(*derived).cloned() else {
                     return Err(EngineError::internal("a table of codes leads to a derived dictionary").into());
                 };
                 self.code_of_null(*derived, &expr, of, most)?;
-                let made = evaluate(&expr, values).map_err(Failure::query)?;
+                let made = as_declared(evaluate(&expr, values).map_err(Failure::query)?, &data_type)?;
                 Arc::new(self.intern(*derived, &made, most)?)
             }
         })
@@ -214,6 +254,10 @@ impl Tables {
         }
         let data_type = self.definitions.get(of).map(|d| d.data_type().clone()).unwrap_or(DataType::Utf8);
         let of_null = evaluate(expr, new_null_array(&data_type, 1))?;
+        let of_null = match self.definitions.get(derived) {
+            Some(definition) => as_declared(of_null, definition.data_type())?,
+            None => of_null,
+        };
         self.made.insert(derived, Interner::new(most));
         if of_null.is_valid(0) {
             self.intern(derived, &of_null, most)?;
@@ -268,7 +312,10 @@ impl RunTables {
             }
             None => all,
         };
-        let values = sort(&all, Some(ASCENDING))?;
+        let values = match is_nested(all.data_type()) {
+            true => take(&all, &nested::ascending(&all, false)?, None)?,
+            false => sort(&all, Some(ASCENDING))?,
+        };
         Ok(if values.data_type() == data_type { values } else { cast(&values, data_type)? })
     }
 
@@ -290,6 +337,7 @@ impl RunTables {
         (engine, stream): (&Engine, &Stream),
         kept: &KeptTable<'_>,
     ) -> Result<LookupInput, Failure> {
+        tables.take_items(lookup.dictionary, most)?;
         let known = self.uploaded.iter().position(|(known, ..)| known == lookup);
         if let Some((_, covered, input)) = known.map(|known| &self.uploaded[known])
             && *covered == self.len(lookup.dictionary, tables)
@@ -341,9 +389,34 @@ impl RunTables {
 
 const ASCENDING: SortOptions = SortOptions { descending: false, nulls_first: false };
 
-/// The place of each value among all of them, ascending.
-fn ranks(values: &ArrayRef) -> Result<UInt32Array> {
-    let order = sort_to_indices(values, Some(ASCENDING), None)?;
+/// Where the items of each list begin among those of all, of which there are `most`.
+fn starts(lists: &ArrayRef, most: usize) -> Result<UInt32Array, Failure> {
+    let mut start = 0_usize;
+    let mut starts = Vec::with_capacity(lists.len());
+    for count in nested::counts(lists)? {
+        starts.push(start.min(u32::MAX as usize) as u32);
+        start += count as usize;
+    }
+    if start > most {
+        return Err(Failure::trouble(format!("the lists of a column have more than {most} items")));
+    }
+    Ok(starts.into())
+}
+
+/// Nested values are told apart by their bytes in the type that the dictionary has.
+fn as_declared(made: ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    match is_nested(data_type) && made.data_type() != data_type {
+        true => Ok(cast(&made, data_type)?),
+        false => Ok(made),
+    }
+}
+
+/// The place of each value among all of them, ascending; of nested ones NULL inside comes first or last.
+fn ranks(values: &ArrayRef, nulls_first: bool) -> Result<UInt32Array> {
+    let order = match is_nested(values.data_type()) {
+        true => nested::ascending(values, nulls_first)?,
+        false => sort_to_indices(values, Some(ASCENDING), None)?,
+    };
     let mut ranks = vec![0_u32; values.len()];
     for (rank, index) in order.values().iter().enumerate() {
         ranks[*index as usize] = rank as u32;

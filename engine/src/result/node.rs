@@ -21,7 +21,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use tokio::sync::watch;
 
 use crate::column::dictionary::SourceDictionaries;
-use crate::column::is_string;
+use crate::column::is_coded;
 use crate::device::Engine;
 use crate::device::learnt::PlanKey;
 use crate::looks::Looks;
@@ -161,7 +161,7 @@ impl DownloadExec {
     /// True if its runs can have values of subqueries of their own: what the CPU would take over can be made anew, and nothing that
     /// is prepared has the value of one.
     pub(crate) fn lets_subqueries_differ(&self, subqueries: &Subqueries) -> bool {
-        let walked = self.input.exists(|node| Ok(reads_subquery(node.as_ref(), is_string)));
+        let walked = self.input.exists(|node| Ok(reads_subquery(node.as_ref(), is_coded)));
         subqueries.rewrite(&self.cpu).is_ok() && matches!(walked, Ok(false))
     }
 

@@ -1,11 +1,11 @@
-//! A feeder's way to the codes of its string columns, and to doing without.
+//! A feeder's way to the codes of its string columns, and to doing without; nested values cannot do without.
 //!
 //!   strings ─► own cache ─► the column's dictionary ─► codes
 //!                                └─ nearly all different, or too many ─► the run begins again with texts, unless rows have left
 
 use std::collections::HashSet;
 
-use crate::column::{ColumnInfo, Form};
+use crate::column::{ColumnInfo, Form, is_nested};
 use crate::program::failure::Failure;
 use crate::program::interning::ReaderCodes;
 use crate::program::run::Run;
@@ -18,7 +18,7 @@ pub(super) struct Codes {
 
 struct ColumnCodes {
     codes: ReaderCodes,
-    /// An expression needs them, however many values there are.
+    /// There is no form without: an expression needs them, or the values are nested.
     needed: bool,
 }
 
@@ -31,7 +31,7 @@ impl Codes {
         let of = |(index, column): (usize, &ColumnInfo)| match column.form {
             Form::Codes(_, id) if used[index] => {
                 let codes = ReaderCodes::new(tables.source(id)?);
-                Some(ColumnCodes { codes, needed: needed.contains(&index) })
+                Some(ColumnCodes { codes, needed: needed.contains(&index) || is_nested(&column.data_type) })
             }
             _ => None,
         };

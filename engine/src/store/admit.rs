@@ -13,6 +13,7 @@ use futures::future::try_join_all;
 use millpond_memory::{ByteSize, DeviceBuffer, HostKind, Request, Reservation, recorder};
 use tokio::sync::Semaphore;
 
+use crate::column::is_nested;
 use crate::error::EngineError;
 use crate::options::Cache;
 use crate::profile::step;
@@ -204,7 +205,8 @@ const LEAST_SPREAD_BYTES: u64 = 4 << 20;
 /// How column `at` of a scan is to be read.
 fn wanted(scan: &Scan, at: usize, form: ColumnForm, context: &RunContext, needed: &HashSet<usize>) -> Wanted {
     let data_type: DataType = scan.schema.field(at).data_type().clone();
-    let needed = needed.contains(&at);
+    // Nested values have no form without a dictionary.
+    let needed = needed.contains(&at) || is_nested(&data_type);
     let most = context.options.most_dictionary_values() * if needed { texts::IF_NEEDED } else { 1 };
     Wanted { name: scan.schema.field(at).name().clone(), data_type, form, most, needed }
 }

@@ -47,7 +47,7 @@ pub(crate) use crate::store::listings::look;
 pub(crate) use crate::store::scan::plain_source;
 pub(crate) use crate::store::share::static_part;
 
-use crate::column::{is_string, plain_repr};
+use crate::column::{is_coded, is_string, plain_repr};
 use crate::device::Engine;
 use crate::options::Cache;
 use crate::program::context::RunContext;
@@ -473,7 +473,7 @@ impl Stored {
         let key = |(at, (field, column)): (usize, (&Arc<datafusion::arrow::datatypes::Field>, &usize))| {
             let form = match field.data_type() {
                 text if is_string(text) && self.texts.contains(column) && !needed.contains(&at) => ColumnForm::Text,
-                text if is_string(text) => ColumnForm::Codes,
+                coded if is_coded(coded) => ColumnForm::Codes,
                 other => plain_repr(other).map(|_| ColumnForm::Plain)?,
             };
             Some((*column, form))

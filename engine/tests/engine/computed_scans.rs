@@ -17,6 +17,7 @@ use millpond::{DeviceChoice, Fallback, Millpond};
 
 use crate::answers::Answer;
 use crate::edges::write_parquet;
+use crate::nested::nested;
 use crate::support::{parts, plan_text, session_with};
 
 /// A table whose columns are expressions over another's, which its scan computes.
@@ -40,20 +41,21 @@ const COLUMNS: [(&str, &str); 8] = [
 ];
 
 impl Computing {
-    async fn over(context: &SessionContext, table: &str) -> Self {
+    async fn over(context: &SessionContext, table: &str, columns: &[(&str, &str)]) -> Self {
         let of = context.table_provider(table).await.expect("the table is there");
         let table = context.table(table).await.expect("the table is there");
-        let columns = COLUMNS.map(|(name, sql)| {
+        let columns = columns.iter().map(|(name, sql)| {
             let expr = table.parse_sql_expr(sql).expect("an expression");
             let expr = context.create_physical_expr(expr, table.schema()).expect("an expression");
             ProjectionExpr::new(expr, name.to_string())
         });
+        let columns: Vec<ProjectionExpr> = columns.collect();
         let field = |column: &ProjectionExpr| {
             let own = column.expr.return_field(table.schema().as_arrow()).expect("a type");
             Field::new(&column.alias, own.data_type().clone(), own.is_nullable()).with_metadata(own.metadata().clone())
         };
         let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
-        Self { of, columns: columns.to_vec(), schema }
+        Self { of, columns, schema }
     }
 }
 
@@ -105,7 +107,7 @@ async fn register(context: &SessionContext, folder: &tempfile::TempDir) {
     let options = ParquetReadOptions::default()
         .table_partition_cols(vec![("k".to_string(), millpond::datafusion::arrow::datatypes::DataType::Int32)]);
     context.register_parquet("parts", path, options).await.expect("the files are read");
-    let computing = Computing::over(context, "parts").await;
+    let computing = Computing::over(context, "parts", &COLUMNS).await;
     context.register_table("t", Arc::new(computing)).expect("a name of its own");
 }
 
@@ -187,5 +189,41 @@ async fn answers_are_those_of_the_scan() {
             assert!(actual.report.launches > 0, "{what}");
             assert_eq!(own.schema, actual.schema, "{what}");
         }
+    }
+}
+
+/// Fields of structures and items of lists, which DataFusion leaves to scans more often than anything else.
+#[tokio::test]
+async fn fields_of_structures_come_back_from_scans() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("nested.parquet");
+    write_parquet(&nested(200), &path, 60);
+    let path = path.to_str().expect("a UTF-8 path");
+    let columns =
+        [("id", "id"), ("a", "st['a']"), ("b", "upper(st['b'])"), ("item", "l[1]"), ("items", "array_length(l)")];
+    let mut sessions = vec![];
+    for device in [DeviceChoice::Cpu, DeviceChoice::Sim] {
+        let session =
+            session_with(device, 2, if device == DeviceChoice::Sim { Fallback::Error } else { Fallback::Allow });
+        let context = session.context();
+        context.register_parquet("nested", path, ParquetReadOptions::default()).await.expect("the file is read");
+        let computing = Computing::over(context, "nested", &columns).await;
+        context.register_table("f", Arc::new(computing)).expect("a name of its own");
+        context.sql("SET millpond.batch_rows = 30").await.expect("the option is taken");
+        sessions.push(session);
+    }
+    let answer = |result: &millpond::session::QueryResult| Answer::new(&result.schema, &result.batches);
+    for sql in [
+        "SELECT * FROM f",
+        "SELECT b, count(*), sum(a), min(item), max(items) FROM f GROUP BY b",
+        "SELECT id, a FROM f WHERE items > 1 AND b = 'X'",
+        "SELECT id, st['a'] + 1 AS a, st FROM nested WHERE st['b'] = 'x'",
+    ] {
+        let plan = plan_text(&sessions[1], sql).await;
+        assert!(plan.starts_with("DownloadExec") && plan.contains("DeviceScanExec"), "{sql}: {plan}");
+        let own = sessions[0].execute(sql).await.expect("the CPU runs it");
+        let actual = sessions[1].execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        assert_eq!(answer(&own).difference(&answer(&actual), false), None, "{sql}");
+        assert_eq!((&actual.report.findings, &actual.report.reasons), (&vec![], &vec![]), "{sql}");
     }
 }

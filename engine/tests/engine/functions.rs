@@ -9,16 +9,17 @@ use std::sync::Arc;
 
 use millpond::datafusion::arrow::array::{
     Array, ArrayRef, BooleanArray, Date32Array, Date64Array, Decimal32Array, Decimal64Array, Decimal128Array,
-    DurationMillisecondArray, DurationSecondArray, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array,
-    Int64Array, StringArray, Time32MillisecondArray, Time32SecondArray, Time64MicrosecondArray, Time64NanosecondArray,
-    TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt8Array,
-    UInt16Array, UInt32Array, UInt64Array,
+    DurationMillisecondArray, DurationSecondArray, Float32Array, Float64Array, Float64Builder, Int8Array, Int16Array,
+    Int32Array, Int64Array, ListBuilder, StringArray, Time32MillisecondArray, Time32SecondArray,
+    Time64MicrosecondArray, Time64NanosecondArray, TimestampMicrosecondArray, TimestampMillisecondArray,
+    TimestampNanosecondArray, TimestampSecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::datasource::MemTable;
 use millpond::{DeviceChoice, Fallback, Millpond};
 
 use crate::answers::Answer;
+use crate::nested::nested;
 use crate::support::session_with;
 
 const ROWS: usize = 462;
@@ -142,11 +143,23 @@ fn table() -> RecordBatch {
         ("for_ms", column!(DurationMillisecondArray, [0_i64, 1, -1, 86_400_123, -100_000_000], 1)),
         ("s", column!(StringArray, ["", "a", "bolt", "é", "-7", "2.5", "Bolt-12", "a,b,c"].map(str::to_string), 1)),
     ];
-    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| {
+    let columns = columns.into_iter().chain(nested_columns());
+    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| {
         let nullable = array.null_count() > 0;
         (name, array, nullable)
     }))
     .expect("columns have one length")
+}
+
+/// A list of integers, one of two floats, one of lists, a structure and a map.
+fn nested_columns() -> [(&'static str, ArrayRef); 5] {
+    let mut fl = ListBuilder::new(Float64Builder::new());
+    for row in 0..ROWS {
+        fl.append_option((row % 5 > 0).then(|| [Some(row as f64 % 7.0), Some(0.5)]));
+    }
+    let of = nested(ROWS);
+    let column = |name: &str| Arc::clone(of.column_by_name(name).expect("a column"));
+    [("l", column("l")), ("fl", Arc::new(fl.finish())), ("ll", column("ll")), ("st", column("st")), ("mp", column("m"))]
 }
 
 struct Pair {

@@ -25,6 +25,7 @@ mod made_tables;
 mod medians;
 mod memory;
 mod mutations;
+mod nested;
 mod no_device;
 mod null_device;
 #[cfg(feature = "object-stores")]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millpond::datafusion::arrow::array::{Float64Array, Int64Array, ListArray, types::Int64Type};
+use millpond::datafusion::arrow::array::{Float64Array, Int64Array, ListViewArray, types::Int64Type};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::{DeviceChoice, Fallback, error};
 
@@ -22,7 +22,7 @@ async fn reasons(settings: &[&str], sql: &str) -> String {
     for fallback in [Fallback::Allow, Fallback::Error] {
         let session = session_with(DeviceChoice::Sim, 4, fallback);
         register_parquet(session.context(), &folder).await;
-        let lists = ListArray::from_iter_primitive::<Int64Type, _, _>([Some([Some(1)]), None, Some([Some(2)])]);
+        let lists = ListViewArray::from_iter_primitive::<Int64Type, _, _>([Some([Some(1)]), None, Some([Some(2)])]);
         let numbers = Int64Array::from(vec![1, 2, 3]);
         let floats = Float64Array::from(vec![1.0, -0.0, f64::NAN]);
         let batch = RecordBatch::try_from_iter([
@@ -129,7 +129,7 @@ async fn reason_of_an_expression() {
 async fn reason_of_a_type() {
     assert_eq!(
         reasons(&[], "SELECT a FROM lists WHERE n > 1").await,
-        "a has type List(Int64), which has no device form"
+        "a has type ListView(Int64), which has no device form"
     );
 }
 

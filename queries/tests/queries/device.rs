@@ -80,7 +80,7 @@ async fn what_is_below_and_above_runs_on_the_device_and_answers_are_equal() {
         (
             "SELECT hit['company'] AS name, COUNT(*) FROM (SELECT UNNEST(company_mentions(content)) AS hit FROM clicks WHERE ts > 100)
              GROUP BY hit['company'] ORDER BY name",
-            "UnnestExec",
+            "ProjectionExec: expr=[company_mentions",
         ),
     ] {
         let expected = cpu.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));

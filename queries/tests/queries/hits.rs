@@ -225,15 +225,15 @@ async fn the_plan_shows_what_is_found() {
 #[tokio::test]
 async fn what_has_no_device_form_stays_with_a_reason() {
     for (sql, reason) in [
-        ("SELECT id, UNNEST(sentiment_hits(text)) AS hit FROM reviews", "has no device form"),
-        ("SELECT id, UNNEST(companies_in(text)) AS name FROM reviews", "UnnestExec has no device form yet"),
+        ("SELECT id, UNNEST(sentiment_hits(text)) AS hit FROM reviews", "a function of the session's own"),
+        ("SELECT id, UNNEST(companies_in(text)) AS name FROM reviews", "a function of the session's own"),
         (
             "SELECT hit['company'] AS company FROM (SELECT UNNEST(company_mentions(text)) AS hit FROM reviews)",
             "has no device form",
         ),
         (
             "SELECT hit['word'] AS word, w FROM (SELECT UNNEST(sentiment_hits(text)) AS hit, UNNEST(words(text)) AS w FROM reviews)",
-            "UnnestExec has no device form yet",
+            "a function of the session's own",
         ),
     ] {
         let sim = session(DeviceChoice::Sim, Fallback::Allow, &[]);

@@ -19,7 +19,8 @@ use millpond_kernels::codegen::ir::{
     Overflow, Range, Repr, Rounding, Seed, SinkSpec, Test, Ty,
 };
 
-use crate::column::{ColumnInfo, Form, value_type};
+use crate::column::nested::has_least;
+use crate::column::{ColumnInfo, Form, is_nested, value_type};
 use crate::expr::{Dictionary, Lowering, Scope, Value, interval, refused};
 use crate::operator::aggregate::DeviceAggregateExec;
 use crate::operator::aggregate::describe::{Aggregation, Call, Number, Variant};
@@ -331,7 +332,10 @@ fn one(
     };
     let value = lowering.lower(argument, scope)?;
     if let Some(id) = value.dictionary {
-        // The least string is the one of the least rank.
+        if is_nested(&value.data_type) && !has_least(&value.data_type) {
+            return Err(unsupported(function, "it has no device form over structures, maps and lists of nested items"));
+        }
+        // The least string or list is the one of the least rank.
         let rank = lowering.kept_rank(argument, &value, id)?;
         let sorted = lowering.dictionaries.add(Dictionary::Sorted { of: id, data_type: value.data_type });
         let aggregate = match name {
@@ -444,7 +448,7 @@ fn first(
     let last = function.fun().name() == "last_value";
     let mut order = Vec::new();
     for key in function.order_bys() {
-        let node = lowering.sort_key(&key.expr, scope)?.node;
+        let node = lowering.sort_key(key, scope)?.node;
         let (descending, nulls_first) = (key.options.descending != last, key.options.nulls_first != last);
         order.push(OrderKey { node, descending, nulls_first });
     }

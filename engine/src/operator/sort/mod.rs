@@ -277,7 +277,7 @@ fn judge(order: &LexOrdering, input: &[ColumnInfo], dictionaries: &mut Dictionar
     let mut lowering = Lowering::new(input, dictionaries);
     let scope = lowering.scope();
     for key in order.iter() {
-        lowering.sort_key(&key.expr, &scope)?;
+        lowering.sort_key(key, &scope)?;
     }
     for column in input {
         column.ty()?;

@@ -1,4 +1,5 @@
-//! Makes a row of each item of a list, and takes items apart that are structures: UNNEST of lists that never are a column.
+//! Makes a row of each item of a list, and takes items apart that are structures: UNNEST of lists that never are a column, and of
+//! columns of lists (`flatten`).
 //!
 //!   ProjectionExec: id, hit['word']          DeviceProjectExec: id@0, word@3
 //!     UnnestExec: hit                   ─►     DeviceUnnestExec: id@0, sentence, sentiment, word
@@ -14,6 +15,7 @@
 //! Stands for UnnestExec, with the projection below that makes the lists, and the one above that takes structures apart.
 
 mod each;
+mod flatten;
 mod found;
 mod lower;
 mod recognise;
@@ -28,6 +30,7 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use self::each::EachSink;
+use self::flatten::DeviceFlattenExec;
 pub use self::found::{Found, HitField, Items, ListFunction, WordHits};
 use self::lower::HitsSink;
 use self::recognise::{Columns, Unnested};
@@ -194,15 +197,18 @@ impl DeviceOperator for Unnest {
     }
 
     fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
-        self.recognise(node).map(|unnested| unnested.place(to))
+        match self.recognise(node) {
+            Some(unnested) => Some(unnested.place(to)),
+            None => flatten::place(node, to),
+        }
     }
 
     fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
-        (node.is::<UnnestExec>() || node.is::<DeviceUnnestExec>()).then_some(true)
+        (node.is::<UnnestExec>() || self.is_device_node(node)).then_some(true)
     }
 
     fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
-        node.is::<DeviceUnnestExec>()
+        node.is::<DeviceUnnestExec>() || node.is::<DeviceFlattenExec>()
     }
 }
 
@@ -213,11 +219,17 @@ impl Cut for Unnest {
         _top: bool,
         into: &mut Segments<'_>,
     ) -> Option<std::result::Result<Open, EngineError>> {
+        if let Some(flatten) = node.downcast_ref::<DeviceFlattenExec>() {
+            return Some(into.open_input(node, false).map(|open| open.with(flatten.stage())));
+        }
         let unnest = node.downcast_ref::<DeviceUnnestExec>()?;
         Some(into.open_input(node, false).map(|open| Open::reading(unnest.sink.close(open, into))))
     }
 
     fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {
+        if let (Some(a), Some(b)) = (a.downcast_ref::<DeviceFlattenExec>(), b.downcast_ref::<DeviceFlattenExec>()) {
+            return Some(a.does_the_same(b));
+        }
         Some(a.downcast_ref::<DeviceUnnestExec>()?.sink == b.downcast_ref::<DeviceUnnestExec>()?.sink)
     }
 }

@@ -15,8 +15,9 @@ use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use millpond_kernels::codegen::ir::{NodeId, Physical, Range, Repr, Ty};
 use millpond_kernels::window::{Bound, MAX_KEYS, Operation, Ranking, Units};
 
-use crate::column::{ColumnInfo, DictionaryId, Form, number_repr};
-use crate::expr::{Lowering, Scope, Value};
+use crate::column::nested::has_least;
+use crate::column::{ColumnInfo, DictionaryId, Form, is_nested, number_repr};
+use crate::expr::{Lowering, Scope, Value, sorted_so};
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::window::describe::{Call, Edge, FrameOf, From, Function, refused};
 use crate::operator::window::run::WindowRun;
@@ -120,6 +121,7 @@ pub(crate) fn lower(
     let mut keys = Vec::new();
     for key in sort {
         let (output, value) = columns.add(&key.expr)?;
+        sorted_so(key, &value.data_type)?;
         let (descending, nulls_first) = (key.options.descending, key.options.nulls_first);
         keys.push(SortedBy { output, dictionary: value.dictionary, descending, nulls_first });
     }
@@ -290,6 +292,9 @@ impl LoweredFrame {
 fn operation(function: &Function, name: &str, value: &Value, ty: Ty) -> Result<(Operation, Form), Reason> {
     let repr = ty.repr;
     let other = || refused(&function.name, format!("{name} of {} is not lowered in a window", value.data_type));
+    if is_nested(&value.data_type) && !has_least(&value.data_type) {
+        return Err(other());
+    }
     if value.dictionary.is_some() || repr == Repr::Text {
         let operation = match name {
             "min" => Operation::Min,

@@ -178,8 +178,11 @@ async fn session(device: DeviceChoice, fallback: Fallback, options: &[(&str, usi
             Arc::new(CountsExec::new(thirds.collect()))
         }),
         (
-            "counts_of_lists",
-            &["SELECT k FROM numbers WHERE v > 10", "SELECT make_array(k, v), v FROM numbers"],
+            "counts_of_wide",
+            &[
+                "SELECT k FROM numbers WHERE v > 10",
+                "SELECT arrow_cast(k, 'Decimal256(50, 0)') AS wide, v FROM numbers",
+            ],
             |inputs| Arc::new(CountsExec::new(inputs)),
         ),
         ("counts_beside_lists", &["SELECT v, make_array(k, v) FROM numbers"], |inputs| {
@@ -307,9 +310,9 @@ async fn what_they_leave_to_the_cpu_has_a_reason() {
             "divisible by 2 has no device form: the first column is Float64, which is no integer",
         ),
         (
-            "SELECT sum(counted) FROM counts_of_lists",
+            "SELECT sum(counted) FROM counts_of_wide",
             "CountsExec",
-            "make_array(numbers.k,numbers.v) has type List(Int64), which has no device form",
+            "wide has type Decimal256(50, 0), which has no device form",
         ),
     ] {
         let sim = session(DeviceChoice::Sim, Fallback::Allow, &[]).await;
