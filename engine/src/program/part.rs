@@ -59,9 +59,9 @@ impl Part {
         Ok(Some(ColumnInput { values: self.buffer.view(column.values.clone())?, validity, base: 0 }))
     }
 
-    /// Its first column, to be looked up by row number.
-    pub fn lookup(&self) -> Result<LookupInput, MemoryError> {
-        let column = self.layout.columns.first().expect("a part that is looked up has a column");
+    /// Column `index`, to be looked up by row number.
+    pub fn lookup_of(&self, index: usize) -> Result<LookupInput, MemoryError> {
+        let column = self.column(index).expect("a column that is looked up was written");
         let validity = column.validity.clone().map(|range| self.buffer.view(range)).transpose()?;
         Ok(LookupInput { values: self.buffer.view(column.values.clone())?, validity })
     }

@@ -40,6 +40,7 @@ mod profile;
 mod queries;
 mod random_expressions;
 mod regex;
+mod rows_in_order;
 mod selftest;
 mod shapes;
 mod shared;
