@@ -17,6 +17,7 @@ pub(crate) mod dictionary;
 pub(crate) mod function;
 pub(crate) mod interval;
 pub(crate) mod math;
+pub(crate) mod overlay;
 pub(crate) mod parameter;
 pub(crate) mod pattern;
 pub(crate) mod regex;

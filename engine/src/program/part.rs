@@ -77,6 +77,12 @@ impl Part {
         self
     }
 
+    /// Column `index` alone, as `info`, in the same memory: what the governor promised for that goes along.
+    pub fn take_column(&mut self, index: usize, info: ColumnInfo) -> Self {
+        let (buffer, layout, promise) = (self.buffer.clone(), self.layout.clone(), self.promise.take());
+        Self { buffer, layout, outputs: vec![info], at: vec![Some(index)], rows: self.rows, promise }
+    }
+
     /// The columns at `indices`, in that order; nothing moves.
     pub fn select(mut self, indices: &[usize]) -> Result<Self, Failure> {
         let missing = || EngineError::internal("a projection of a column that was not sorted");

@@ -55,6 +55,42 @@ async fn lists_in_an_order() {
     rig.finish();
 }
 
+/// A plan that runs again, with other constants too, has lists and texts of its own.
+#[tokio::test]
+async fn plans_run_again_with_other_constants() {
+    let mut rig = Rig::with_partitions(Fallback::Error, 3).await;
+    for (rows, between, place) in [(100, "-", 2), (100, "-", 2), (900, ", ", 5), (0, "é", 1), (2400, "-", -3)] {
+        for from in ["t", "(SELECT * FROM t WHERE b)"] {
+            rig.same(&format!(
+                "SELECT k, array_agg(id ORDER BY id), array_agg(s ORDER BY id) FROM {from} WHERE id < {rows} GROUP BY k"
+            ))
+            .await;
+            rig.same(&format!(
+                "SELECT w, string_agg(s, '{between}' ORDER BY id) FROM {from} WHERE id < {rows} GROUP BY w"
+            ))
+            .await;
+            rig.same(&format!("SELECT w, nth_value(x, {place} ORDER BY id) FROM {from} WHERE id < {rows} GROUP BY w"))
+                .await;
+        }
+    }
+    rig.finish();
+}
+
+/// Two aggregates over equal rows, and one that is read twice.
+#[tokio::test]
+async fn lists_of_several_aggregates_are_told_apart() {
+    let mut rig = Rig::with_partitions(Fallback::Error, 3).await;
+    for sql in [
+        "WITH a AS (SELECT k, array_agg(id ORDER BY id) AS ids FROM t GROUP BY k)
+         SELECT x.k, x.ids, y.ids FROM a x JOIN a y ON x.k = y.k + 1",
+        "SELECT x.k, x.ids, y.ids FROM (SELECT k, array_agg(id ORDER BY id) AS ids FROM t WHERE id < 300 GROUP BY k) x
+         JOIN (SELECT k, array_agg(id ORDER BY id DESC) AS ids FROM t WHERE id < 400 GROUP BY k) y ON x.k = y.k",
+    ] {
+        rig.same(sql).await;
+    }
+    rig.finish();
+}
+
 /// Lists go through whatever only carries them.
 #[tokio::test]
 async fn lists_are_sorted_filtered_joined_and_limited() {

@@ -235,9 +235,11 @@ impl SinkRun for RankRun {
                         promises.extend(own.promise);
                     }
                     Becomes::Text => {
-                        let (columns, promise) = joined(segment, own, stream).await?;
+                        let (columns, promise) = joined(segment, &own, stream).await?;
                         looked_up.extend(columns);
                         promises.push(promise);
+                        // The rows themselves are read on.
+                        promises.extend(own.promise.filter(|_| ranks.is_as_it_came(column)));
                     }
                     Becomes::Items(id) => segment.run.keep_items(id, own)?,
                 }
@@ -264,15 +266,18 @@ struct Ranks<'a> {
 }
 
 impl Ranks<'_> {
+    /// True where all rows are one group, and lie in the order of this column as they came.
+    fn is_as_it_came(&self, of: &Sorted) -> bool {
+        self.ranking.keys.is_empty() && of.order.is_empty()
+    }
+
     /// A column in its order, alone in a part.
     async fn column(&mut self, of: &Sorted) -> Result<Part, Failure> {
-        let outputs = std::slice::from_ref(&of.info);
-        let keys = [self.ranking.keys.as_slice(), &of.order].concat();
-        if keys.is_empty() {
-            // All rows are one group, and lie as they came.
-            let at = vec![Some(of.column)];
-            return Ok(Part::of(self.part.buffer.clone(), self.part.layout.clone(), outputs.to_vec(), at));
+        if self.is_as_it_came(of) {
+            // The first of these columns answers for the memory of all, which lives as long as any.
+            return Ok(self.part.take_column(of.column, of.info.clone()));
         }
+        let keys = [self.ranking.keys.as_slice(), &of.order].concat();
         let known = self.orders.iter().position(|(known, ..)| *known == keys);
         let order = match known {
             Some(known) => known,
@@ -284,7 +289,7 @@ impl Ranks<'_> {
         };
         let only = of.column..of.column + 1;
         let column = fetch_rows(&self.segment.run, &self.part, only, &self.orders[order].1, false, self.stream)?;
-        Ok(column.arranged(outputs, &[Some(0)]))
+        Ok(column.arranged(std::slice::from_ref(&of.info), &[Some(0)]))
     }
 
     /// The columns that the aggregation reads, group by group.
@@ -302,7 +307,7 @@ impl Ranks<'_> {
 /// The texts of a column as one, and where each ends in it. Who cuts it again gives views into it, so that it stays as long as the run.
 async fn joined(
     segment: &SegmentRun,
-    column: Part,
+    column: &Part,
     stream: &Stream,
 ) -> Result<([LookupInput; 2], Reservation), Failure> {
     let (run, engine) = (&segment.run, &segment.run.engine);
