@@ -867,7 +867,7 @@ impl Maker<'_> {
         };
         let growing: Vec<&String> =
             self.scope.iter().map(|column| &column.0).filter(|name| GROWING.contains(&bare(name))).collect();
-        let mut expr = match self.rng.below(13) {
+        let mut expr = match self.rng.below(14) {
             // Ranks of texts move as extents bring new ones: above joins, too, which cut a pipeline.
             _ if !growing.is_empty() && self.rng.chance(12) => {
                 let column = growing[self.rng.below(growing.len())].clone();
@@ -882,6 +882,7 @@ impl Maker<'_> {
                 let a = self.make(of, 1);
                 sql!(Ty::Int(false, 64); "approx_distinct(", a, ")")
             }
+            13 => self.in_order(),
             8 => {
                 let of = self.any_type();
                 let a = self.make(of, 1);
@@ -965,6 +966,26 @@ impl Maker<'_> {
             expr.parts.extend([" FILTER (WHERE ".into(), filter.into(), ")".into()]);
         }
         expr
+    }
+
+    /// An aggregate over rows in an order. They are ordered by what it takes from them, so that rows that tie are equal.
+    fn in_order(&mut self) -> Expr {
+        let direction = self.rng.pick(&[" ASC NULLS FIRST", " ASC NULLS LAST", " DESC NULLS LAST", " DESC"]);
+        if self.rng.chance(50) {
+            let a = self.make(Ty::Text, 1);
+            let between = self.known("-", &[", ", "é"]);
+            let distinct = self.rng.pick(&["", "", "DISTINCT "]);
+            let call = format!("string_agg({distinct}");
+            return sql!(Ty::Text; call, a.clone(), ", '", between, "' ORDER BY ", a, direction, ")");
+        }
+        let of = match self.rng.below(4) {
+            0 => self.rng.pick(&[Ty::Bool, Ty::Date, Ty::Text]),
+            1 => self.rng.pick(&DECIMALS),
+            _ => self.rng.pick(&INTEGERS),
+        };
+        let a = self.make(of, 1);
+        let (end, place) = (self.rng.pick(&[", ", ", -"]), Constant::pick(self.rng, &["1", "2", "3", "40"]));
+        sql!(of; "nth_value(", a.clone(), end, place, " ORDER BY ", a, direction, ")")
     }
 
     /// A window function over the rows of the source. `identity` are columns that tell its rows apart, or that are all they

@@ -35,6 +35,22 @@ pub use crate::column::nested::is_nested;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DictionaryId(pub usize);
 
+/// Numbers from here on name lists.
+const LISTS: usize = 1 << (usize::BITS - 1);
+
+impl DictionaryId {
+    /// Names the lists that an aggregate function of a program makes; `function` is where that lies in memory, which is its own
+    /// as long as the program lives.
+    pub fn of_lists(function: usize) -> Self {
+        Self(LISTS | function)
+    }
+
+    /// True if it names lists.
+    pub fn is_of_lists(self) -> bool {
+        self.0 & LISTS != 0
+    }
+}
+
 /// How a column is represented on the device.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Form {
@@ -42,6 +58,9 @@ pub enum Form {
     Plain(Ty),
     /// Dictionary codes.
     Codes(Ty, DictionaryId),
+    /// Lists: the row where a list begins in the column of its items (high half), and how many there are (low half). They are
+    /// carried to the host, which puts them together; nothing on the device looks into them.
+    Lists(Ty, DictionaryId),
     /// Not at all.
     Unsupported(Reason),
 }
@@ -52,7 +71,16 @@ impl Form {
         match self {
             Self::Plain(ty) => Self::Plain(ty.nullable(true)),
             Self::Codes(ty, id) => Self::Codes(ty.nullable(true), id),
+            Self::Lists(ty, id) => Self::Lists(ty.nullable(true), id),
             other => other,
+        }
+    }
+
+    /// What its codes or lists lead to.
+    pub fn dictionary(&self) -> Option<DictionaryId> {
+        match self {
+            Self::Codes(_, id) | Self::Lists(_, id) => Some(*id),
+            Self::Plain(_) | Self::Unsupported(_) => None,
         }
     }
 
@@ -66,8 +94,10 @@ impl Form {
         match (self, other) {
             (Self::Plain(a), Self::Plain(b)) if a.repr == b.repr => Self::Plain(both(a, *b)),
             (Self::Codes(a, id), Self::Codes(b, _)) => Self::Codes(both(a, *b), id),
+            (Self::Lists(a, id), Self::Lists(b, other)) if id == *other => Self::Lists(both(a, *b), id),
             (Self::Unsupported(reason), _) => Self::Unsupported(reason),
             (_, Self::Unsupported(reason)) => Self::Unsupported(reason.clone()),
+            (Self::Lists(..), _) => Self::Unsupported(Reason::NodeUnsupported { node: "a union of lists".into() }),
             // A string column with a dictionary beside one without.
             _ => Self::Unsupported(Reason::NodeUnsupported { node: "a union of strings in two forms".into() }),
         }
@@ -93,7 +123,7 @@ impl ColumnInfo {
     /// The device type, unless there is none.
     pub fn ty(&self) -> Result<Ty, Reason> {
         match &self.form {
-            Form::Plain(ty) | Form::Codes(ty, _) => Ok(*ty),
+            Form::Plain(ty) | Form::Codes(ty, _) | Form::Lists(ty, _) => Ok(*ty),
             Form::Unsupported(reason) => Err(reason.clone()),
         }
     }

@@ -17,6 +17,7 @@ pub(crate) mod dictionary;
 pub(crate) mod function;
 pub(crate) mod interval;
 pub(crate) mod math;
+pub(crate) mod overlay;
 pub(crate) mod parameter;
 pub(crate) mod pattern;
 pub(crate) mod regex;
@@ -36,6 +37,7 @@ use datafusion::physical_expr::expressions::{
     Literal as LiteralExpr, NegativeExpr, NotExpr, TryCastExpr,
 };
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{
     Comparison, Graph, GraphError, Literal, NodeId, Overflow, Repr, TableSpec, Test, Ty,
@@ -100,6 +102,17 @@ impl Scope {
         self.schema.fields().iter().map(|f| f.name().as_str()).zip(&self.values)
     }
 
+    /// True if the expression reads a column of lists.
+    fn reads_lists(&self, expr: &Arc<dyn PhysicalExpr>) -> bool {
+        let is_list = |value: &Result<Value, Reason>| {
+            value.as_ref().is_ok_and(|value| value.dictionary.is_some_and(DictionaryId::is_of_lists))
+        };
+        let reads = |expr: &Arc<dyn PhysicalExpr>| {
+            collect_columns(expr).iter().any(|column| self.values.get(column.index()).is_some_and(is_list))
+        };
+        self.values.iter().any(is_list) && reads(expr)
+    }
+
     pub fn len(&self) -> usize {
         self.values.len()
     }
@@ -126,6 +139,8 @@ pub struct Lowering<'d> {
 
 /// Expressions within one another: each takes room on the stack, here and where its code is written.
 const MOST_NESTED: usize = 128;
+/// Why an expression over lists has no device form.
+const LISTS_ARE_CARRIED: &str = "lists that an aggregate makes leave the device before anything reads them";
 /// So many operands of AND or OR are taken as a list, and not as expressions within one another.
 const LONG_CHAIN: usize = 32;
 
@@ -143,10 +158,7 @@ impl<'d> Lowering<'d> {
             let value = column.ty().map(|ty| Value {
                 node: self.graph.column(index as u32, ty),
                 data_type: column.data_type.clone(),
-                dictionary: match column.form {
-                    Form::Codes(_, id) => Some(id),
-                    _ => None,
-                },
+                dictionary: column.form.dictionary(),
             });
             (column.name, value, column.data_type)
         });
@@ -157,6 +169,7 @@ impl<'d> Lowering<'d> {
     pub fn info(&self, name: &str, value: &Value) -> ColumnInfo {
         let ty = self.graph.ty(value.node);
         let form = match value.dictionary {
+            Some(id) if id.is_of_lists() => Form::Lists(ty, id),
             Some(id) => Form::Codes(ty, id),
             None => Form::Plain(ty),
         };
@@ -169,6 +182,14 @@ impl<'d> Lowering<'d> {
         match self.graph.ty(value.node).repr {
             Repr::Bool => Ok(value.node),
             _ => Err(unsupported(expr, "a filter needs a boolean")),
+        }
+    }
+
+    /// Lowers an expression whose value is carried as it is: a column of lists may be one, which nothing computes with.
+    pub fn carried(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Value, Reason> {
+        match expr.downcast_ref::<Column>() {
+            Some(column) => scope.column(column.index()),
+            None => self.lower(expr, scope),
         }
     }
 
@@ -188,7 +209,14 @@ impl<'d> Lowering<'d> {
 
     fn lower_here(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Value, Reason> {
         if let Some(column) = expr.downcast_ref::<Column>() {
-            return scope.column(column.index());
+            let value = scope.column(column.index())?;
+            return match value.dictionary {
+                Some(id) if id.is_of_lists() => Err(unsupported(expr, LISTS_ARE_CARRIED)),
+                _ => Ok(value),
+            };
+        }
+        if scope.reads_lists(expr) {
+            return Err(unsupported(expr, LISTS_ARE_CARRIED));
         }
         if let Some(literal) = expr.downcast_ref::<LiteralExpr>() {
             return self.literal(expr, literal.value());

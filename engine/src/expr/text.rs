@@ -254,6 +254,9 @@ impl Lowering<'_> {
             return Ok(Some(value));
         }
         let name = function.fun().name();
+        if name == "overlay" {
+            return self.overlay(expr, function, data_type, scope).map(Some);
+        }
         let arguments = function.args();
         let known = match (name, arguments.len()) {
             ("starts_with", 2) => StartsWith,

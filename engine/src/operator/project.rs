@@ -161,7 +161,7 @@ pub(crate) fn columns(
     let mut lowering = Lowering::new(input, dictionaries);
     let scope = lowering.scope();
     let column = |(expression, name): &(Arc<dyn PhysicalExpr>, String)| {
-        let value = lowering.lower(expression, &scope)?;
+        let value = lowering.carried(expression, &scope)?;
         Ok(lowering.info(name, &value))
     };
     expressions.iter().map(column).collect()
@@ -198,7 +198,7 @@ impl Stage for ProjectStage {
         let (lowering, scope) = segment.expressions();
         let mut values = Vec::new();
         for (expr, name) in &self.0 {
-            let value = lowering.lower(expr, scope)?;
+            let value = lowering.carried(expr, scope)?;
             let data_type = value.data_type.clone();
             values.push((name.clone(), Ok(value), data_type));
         }

@@ -4,11 +4,11 @@ use std::any::Any;
 use std::sync::Arc;
 
 use millpond_kernels::pipeline::LookupInput;
-use millpond_memory::{MemoryError, Reservation};
+use millpond_memory::Reservation;
 
 use crate::column::ColumnInfo;
 use crate::program::build_side::Build;
-use crate::program::part::{Kept, Part};
+use crate::program::part::Kept;
 
 /// What an operator says to itself.
 pub type Details = Arc<dyn Any + Send + Sync>;
@@ -50,15 +50,6 @@ impl LookedUp {
     /// These columns, in memory that was promised so.
     pub fn new(columns: Vec<LookupInput>, promises: Vec<Reservation>) -> Self {
         Self { columns, _promises: promises }
-    }
-
-    /// The first column of each part.
-    ///
-    /// # Errors
-    /// None that a part of its layout gives.
-    pub(crate) fn of_parts(parts: Vec<Part>) -> Result<Self, MemoryError> {
-        let columns = parts.iter().map(Part::lookup).collect::<Result<_, _>>()?;
-        Ok(Self::new(columns, parts.into_iter().filter_map(|part| part.promise).collect()))
     }
 
     pub(crate) fn column(&self, index: usize) -> Option<&LookupInput> {

@@ -59,9 +59,9 @@ impl Part {
         Ok(Some(ColumnInput { values: self.buffer.view(column.values.clone())?, validity, base: 0 }))
     }
 
-    /// Its first column, to be looked up by row number.
-    pub fn lookup(&self) -> Result<LookupInput, MemoryError> {
-        let column = self.layout.columns.first().expect("a part that is looked up has a column");
+    /// Column `index`, to be looked up by row number.
+    pub fn lookup_of(&self, index: usize) -> Result<LookupInput, MemoryError> {
+        let column = self.column(index).expect("a column that is looked up was written");
         let validity = column.validity.clone().map(|range| self.buffer.view(range)).transpose()?;
         Ok(LookupInput { values: self.buffer.view(column.values.clone())?, validity })
     }
@@ -75,6 +75,12 @@ impl Part {
     pub fn promised(mut self, promise: Reservation) -> Self {
         self.promise = Some(promise);
         self
+    }
+
+    /// Column `index` alone, as `info`, in the same memory: what the governor promised for that goes along.
+    pub fn take_column(&mut self, index: usize, info: ColumnInfo) -> Self {
+        let (buffer, layout, promise) = (self.buffer.clone(), self.layout.clone(), self.promise.take());
+        Self { buffer, layout, outputs: vec![info], at: vec![Some(index)], rows: self.rows, promise }
     }
 
     /// The columns at `indices`, in that order; nothing moves.

@@ -28,6 +28,7 @@ use crate::program::movers::Mover;
 use crate::program::prepared::{Lessons, Prepared};
 use crate::program::tables::{HostTable, RunTables};
 use crate::program::texts::{self, Made, Reached};
+use crate::result::lists::Lists;
 use crate::result::results::{Output, Results};
 use crate::workers::off_workers;
 
@@ -46,6 +47,8 @@ pub struct Run {
     /// What the attempt began with, and what it has learnt since.
     lessons: Mutex<Lessons>,
     pub results: Results,
+    /// The items of lists that aggregates have made.
+    pub(crate) lists: Lists,
 }
 
 impl Deref for Run {
@@ -71,6 +74,7 @@ impl Run {
             tables: Mutex::default(),
             shapes: Mutex::default(),
             reached: Reached::new(lessons.arena_times),
+            lists: Lists::default(),
             gate: RwLock::default(),
             lessons: Mutex::new(lessons.clone()),
             results: Results::new(

@@ -8,7 +8,8 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::array::{ArrayRef, AsArray};
+use datafusion::arrow::datatypes::{DataType, SchemaRef, UInt64Type};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use millpond_kernels::abi;
 use millpond_kernels::codegen::ir::Physical;
@@ -23,6 +24,7 @@ use crate::profile::step::DOWNLOAD;
 use crate::program::failure::{Failure, control_words, flagged};
 use crate::program::part::{Part, SMALL_RESULT_BYTES};
 use crate::program::run::Run;
+use crate::result::lists::{ItemsOf, put_together};
 
 /// A result that takes more of the pinned memory than one such share is downloaded in pieces.
 const PINNED_SHARE: usize = 4;
@@ -39,12 +41,46 @@ struct Packed {
     _promises: Vec<Reservation>,
 }
 
+/// What is to become of a part.
+pub(super) struct Wanted {
+    schema: SchemaRef,
+    /// What its lists lead to.
+    items: ItemsOf,
+    /// All of its rows, however many of the result are still wanted.
+    all: bool,
+}
+
+impl Wanted {
+    /// All rows, in columns that are no lists.
+    pub fn all(schema: SchemaRef) -> Self {
+        Self { schema, items: ItemsOf::new(), all: true }
+    }
+
+    /// Of so many rows those that are wanted: more than are wanted now are never wanted later.
+    fn of(&self, rows: u64, run: &Run) -> usize {
+        if self.all { rows as usize } else { (rows as usize).min(run.results.wanted()) }
+    }
+}
+
 impl Run {
     /// A result as an Arrow batch: one copy where it is small, else one for its size and one for its rows.
     pub async fn download(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
+        let items = self.items_of(part, stream, feeding).await?;
+        let wanted = Wanted { schema: Arc::clone(&self.prepared.program.schema), items, all: false };
+        self.download_columns(part, &wanted, stream, feeding).await
+    }
+
+    /// A part as an Arrow batch of this schema.
+    pub(super) async fn download_columns(
+        &self,
+        part: &Part,
+        wanted: &Wanted,
+        stream: &Stream,
+        feeding: bool,
+    ) -> Result<RecordBatch, Failure> {
         let _step = recorder::step(DOWNLOAD);
         if part.has_views() {
-            return self.download_texts(part, stream, feeding).await;
+            return self.download_texts(part, wanted, stream, feeding).await;
         }
         let pinned = &self.engine.pinned;
         let fetch = async |view: &DeviceView| -> Result<_, MemoryError> {
@@ -65,11 +101,10 @@ impl Run {
                 layout.rows_upper_bound
             )));
         }
-        // More than are wanted now are never wanted later.
-        let rows = (rows as usize).min(self.results.wanted());
+        let rows = wanted.of(rows, self);
         if small {
             let bytes = first.read()?;
-            return self.batch(part, rows, |range| bytes.get(range).unwrap_or(&[]));
+            return self.batch(part, wanted, rows, |range| bytes.get(range).unwrap_or(&[]));
         }
         // Whoever waits for pinned memory holds none.
         drop(first);
@@ -87,7 +122,7 @@ impl Run {
             }
         }
         let batch = |bytes: &[u8]| {
-            self.batch(part, rows, |range| {
+            self.batch(part, wanted, rows, |range| {
                 let at = pieces.iter().find(|(start, ..)| *start == range.start).map_or(0, |(_, _, at)| *at);
                 bytes.get(at..at + range.len()).unwrap_or(&[])
             })
@@ -143,30 +178,52 @@ impl Run {
     fn batch<'b>(
         &self,
         part: &Part,
+        wanted: &Wanted,
         rows: usize,
         bytes: impl Fn(std::ops::Range<usize>) -> &'b [u8],
     ) -> Result<RecordBatch, Failure> {
-        let schema = Arc::clone(&self.prepared.program.schema);
+        let schema = Arc::clone(&wanted.schema);
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(part.outputs.len());
         for (index, column) in part.outputs.iter().enumerate() {
             let layout =
                 part.column(index).ok_or_else(|| EngineError::internal("every column of a result is there"))?;
             let values = layout.values.start..layout.values.start + layout.physical.value_bytes(rows as u64) as usize;
             let validity = layout.validity.as_ref().map(|range| bytes(range.start..range.start + rows.div_ceil(8)));
-            let dictionary = match column.form {
-                Form::Codes(_, id) => Some(self.values(id)?),
-                _ => None,
-            };
             let data_type = schema.field(arrays.len()).data_type();
-            let array = read_array(data_type, layout.physical, rows, bytes(values), validity, dictionary.as_ref())?;
-            arrays.push(array);
+            let of = (&column.form, layout.physical);
+            arrays.push(self.array(data_type, of, wanted, (rows, bytes(values), validity))?);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(schema, arrays, &options)?)
     }
 
-    /// A result with texts as an Arrow batch.
-    pub async fn download_texts(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
+    /// The array of a column that is no texts: so many rows, as they lie in memory.
+    fn array(
+        &self,
+        data_type: &DataType,
+        (form, physical): (&Form, Physical),
+        wanted: &Wanted,
+        (rows, values, validity): (usize, &[u8], Option<&[u8]>),
+    ) -> Result<ArrayRef, Failure> {
+        if let Form::Lists(_, id) = form {
+            let words = read_array(&DataType::UInt64, physical, rows, values, validity, None)?;
+            return put_together(data_type, words.as_primitive::<UInt64Type>(), wanted.items.get(id));
+        }
+        let dictionary = match form {
+            Form::Codes(_, id) => Some(self.values(*id)?),
+            _ => None,
+        };
+        Ok(read_array(data_type, physical, rows, values, validity, dictionary.as_ref())?)
+    }
+
+    /// A part with texts as an Arrow batch.
+    async fn download_texts(
+        &self,
+        part: &Part,
+        wanted: &Wanted,
+        stream: &Stream,
+        feeding: bool,
+    ) -> Result<RecordBatch, Failure> {
         let (engine, layout) = (&self.engine, &part.layout);
         let stream = &stream.with_scope(&self.tags.output);
         let extent = part.as_extent()?;
@@ -208,7 +265,7 @@ impl Run {
             for (place, column) in (1..).zip(&mut packed) {
                 column.bytes = control_words(&words[control * place..][..control])?.1 as usize;
             }
-            (rows as usize).min(self.results.wanted())
+            wanted.of(rows, self)
         };
         drop(staging);
 
@@ -279,7 +336,7 @@ impl Run {
             read = staging.read()?;
             &read
         };
-        let schema = Arc::clone(&self.prepared.program.schema);
+        let schema = Arc::clone(&wanted.schema);
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(places.len());
         for (index, (values, bytes, validity)) in places.into_iter().enumerate() {
             let data_type = schema.field(index).data_type();
@@ -293,12 +350,9 @@ impl Run {
                     crate::column::text::read(data_type, rows, ends, bytes, validity)?
                 }
                 None => {
-                    let dictionary = match part.outputs[index].form {
-                        Form::Codes(_, id) => Some(self.values(id)?),
-                        _ => None,
-                    };
                     let physical = part.column(index).map_or(Physical::Bit, |column| column.physical);
-                    read_array(data_type, physical, rows, &bytes_read[values], validity, dictionary.as_ref())?
+                    let of = (&part.outputs[index].form, physical);
+                    self.array(data_type, of, wanted, (rows, &bytes_read[values], validity))?
                 }
             });
         }

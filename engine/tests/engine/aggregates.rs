@@ -375,7 +375,7 @@ async fn what_has_no_device_form_stays_on_the_cpu_with_its_reason() {
     for (sql, reason) in [
         ("SELECT w, approx_percentile_cont(i16, 0.5) FROM t WHERE k = 5 AND id < 99 GROUP BY w", "digest"),
         ("SELECT w, approx_median(x) FROM t WHERE k = 5 AND id < 99 GROUP BY w", "median and percentile_cont"),
-        ("SELECT nth_value(w, 2) FROM t WHERE id = 4 AND k > -50", "order of the rows"),
+        ("SELECT nth_value(DISTINCT w, 2) FROM t WHERE id = 4 AND k > -50", "distinct values"),
         ("SELECT approx_distinct(NULL) FROM t WHERE k > -50", "approx_distinct"),
         ("SELECT approx_distinct(CAST(id AS VARCHAR)) FROM t WHERE k > -50", "these strings have none"),
     ] {

@@ -42,6 +42,7 @@ mod queries;
 mod recursion;
 mod random_expressions;
 mod regex;
+mod rows_in_order;
 mod selftest;
 mod shapes;
 mod shared;

@@ -254,6 +254,9 @@ async fn texts_are_made() {
         "SELECT id, translate(s, 'aeiou', 'é_'), translate(v, '日b', 'x') FROM words",
         "SELECT id, lpad(s, 15, '*-'), rpad(v, 9), lpad(s, abs(start), v), rpad(few, 30, 'é1') FROM words",
         "SELECT id, split_part(s, ' ', 2), split_part(v, '-', start), split_part(s, ' ', -1) FROM words WHERE start <> 0",
+        "SELECT id, overlay(s placing few from id % 7 + 1 for start), overlay(v placing s from 3), overlay(few placing v from 2 for 0) FROM words",
+        "SELECT id, overlay(s placing v from 9223372036854775807 for id), overlay(s placing v from id + 1 for -9223372036854775807) FROM words",
+        "SELECT id, overlay(s placing 'é' from CASE WHEN s IS NULL THEN 0 ELSE 2 END for 9223372036854775807) FROM words",
         "SELECT id, ascii(s), chr(id + 48), chr(ascii(v)) FROM words WHERE v <> ''",
         "SELECT id FROM words WHERE upper(s) LIKE '%FINAL%' AND length(s || v) > 20",
         "SELECT id FROM words WHERE lower(s) = lower(v) OR reverse(s) < v",
@@ -305,6 +308,7 @@ async fn what_cannot_be_made_is_left_to_the_cpu() {
     for (sql, words) in [
         ("SELECT chr(id - 5) FROM words", "invalid Unicode scalar value"),
         ("SELECT split_part(s || v, ' ', start) FROM words", "must not be zero"),
+        ("SELECT overlay(s || v placing few from start) FROM words", "at least 1"),
         ("SELECT rpad(s || v, 3000000000) FROM words", "too large"),
         ("SELECT CAST(s || v AS INT) FROM words", "Cannot cast"),
     ] {

@@ -213,6 +213,8 @@ pub enum TextFunction {
     Left,
     /// The same from the other end.
     Right,
+    /// Text, and the bytes (`I64`) where a part of it begins and ends: that part. Both lie within the text, in this order. `Text`.
+    Slice,
     /// Text and a set of characters that are taken away at the beginning, the end, or both. `Text`.
     TrimStart,
     TrimEnd,

@@ -500,7 +500,7 @@ impl Graph {
             PadStart | PadEnd => &[Repr::Text, Repr::I64, Repr::Text],
             SplitPart => &[Repr::Text, Repr::Text, Repr::I64],
             OfCode | OfInteger { .. } | OfDate => &[Repr::I64],
-            Substring => &[Repr::Text, Repr::I64, Repr::I64],
+            Substring | Slice => &[Repr::Text, Repr::I64, Repr::I64],
             Left | Right | Repeat => &[Repr::Text, Repr::I64],
             Like
             | LikeAnyCase

@@ -342,6 +342,26 @@ fn parts_of_texts_count_characters() {
 }
 
 #[test]
+fn a_slice_is_the_bytes_between_two_places() {
+    let text = "mill-pond and a wheel";
+    let places: Vec<(i64, i64)> = (0..=text.len() as i64).flat_map(|to| (0..=to).map(move |from| (from, to))).collect();
+    let mut bench = Bench::new();
+    let c = bench.texts(places.iter().map(|_| Some(text.as_bytes())));
+    // One row in nine has no number.
+    let from =
+        bench.numbers(places.iter().enumerate().map(|(row, (from, _))| (row % 9 != 4).then_some(*from)).collect());
+    let to = bench.numbers(places.iter().map(|(_, to)| Some(*to)).collect());
+    let part = bench.graph.text(TextFunction::Slice, &[c, from, to]).expect("a text and numbers");
+    let (columns, error) = bench.run(&[part]);
+    assert_eq!(error, 0);
+    for (row, (from, to)) in places.iter().enumerate() {
+        let wanted = if row % 9 == 4 { Out::Null } else { Out::from(&text[*from as usize..*to as usize]) };
+        assert_eq!(columns[0][row], wanted, "bytes {from} to {to}");
+    }
+    assert!(bench.graph.text(TextFunction::Slice, &[c, from]).is_err());
+}
+
+#[test]
 fn a_negative_number_of_characters_is_an_error_where_it_is_reached() {
     let texts = ["abc", "def", "ghi"].map(String::from);
     let run = |counts: Vec<Option<i64>>, keep: &str| {

@@ -19,14 +19,15 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
 
 use crate::expr::builtin::is_own_aggregate;
 use crate::expr::sketch::{SketchExpr, SketchPart};
 use crate::operator::aggregate::lower::unsupported;
+use crate::operator::aggregate::ordered::{self, Ordered};
 use crate::operator::aggregate::ranked::is_ranked;
 use crate::operator::aggregate::sketch;
 use crate::operator::aggregate::sketch::{Method, Sketch};
@@ -91,6 +92,9 @@ pub struct Call {
     pub percentile: Option<f64>,
     /// Of `approx_distinct`, where it is estimated.
     pub sketch: Option<Sketch>,
+    /// Of an aggregate over rows in an order: what it makes of them, and the order; without one, that in which they come.
+    pub ordered: Option<Ordered>,
+    pub order: Vec<PhysicalSortExpr>,
 }
 
 /// The arguments of DISTINCT aggregates that are the same.
@@ -118,6 +122,7 @@ impl Aggregation {
             let mut arguments = function.expressions();
             let percentile = percentile(function, &mut arguments)?;
             let sketch = sketch(function, &mut arguments, first)?;
+            let (ordered, order) = ordered::describe(function, &mut arguments)?.unzip();
             let filter = first.filter_expr().get(index).cloned().flatten();
             Ok(Call {
                 function: Arc::clone(function),
@@ -127,6 +132,8 @@ impl Aggregation {
                 taken: false,
                 percentile,
                 sketch,
+                ordered,
+                order: order.unwrap_or_default(),
             })
         };
         let calls = first.aggr_expr().iter().enumerate().map(call).collect::<Result<Vec<Call>, Reason>>()?;
@@ -138,7 +145,8 @@ impl Aggregation {
         }
         // The order of a percentile is that of its argument.
         let ordered = |call: &&Call| {
-            call.function.is_distinct() && !call.function.order_bys().is_empty() && call.percentile.is_none()
+            let own = call.percentile.is_some() || call.ordered.is_some();
+            call.function.is_distinct() && !call.function.order_bys().is_empty() && !own
         };
         if let (Some(call), false) = (calls.iter().find(ordered), distinct.is_empty()) {
             return Err(unsupported(&call.function, "an ordered DISTINCT aggregate is not lowered"));
@@ -161,15 +169,19 @@ impl Aggregation {
     pub fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
         let keys = self.keys.iter().map(|(key, _)| Arc::clone(key));
         let filters = self.variants.iter().filter_map(|variant| variant.filter.clone());
-        let order = |call: &Call| call.function.order_bys().iter().map(|key| Arc::clone(&key.expr)).collect::<Vec<_>>();
+        let order = |call: &Call| {
+            let keys = if call.ordered.is_some() { &call.order } else { call.function.order_bys() };
+            keys.iter().map(|key| Arc::clone(&key.expr)).collect::<Vec<_>>()
+        };
         let own = |call: &Call| [call.arguments.clone(), order(call)].concat().into_iter().chain(call.filter.clone());
         let calls = self.calls.iter().filter(|call| !call.taken).flat_map(own);
         keys.chain(filters).chain(calls).collect()
     }
 
-    /// Whether a result is found by its place in the order of its group's values.
+    /// Whether a result is found in an order of its group's rows.
     pub fn ranks(&self) -> bool {
-        self.calls.iter().any(|call| !call.taken && is_ranked(call.function.fun().name()))
+        let ranks = |call: &Call| call.ordered.is_some() || is_ranked(call.function.fun().name());
+        self.calls.iter().any(|call| !call.taken && ranks(call))
     }
 
     /// Whether the number of the variant is one more key, and one more column.
@@ -345,7 +357,11 @@ fn in_two(
             if let (Some(run), Some(_)) = (&run, calls[index].sketch) {
                 arguments = vec![Arc::clone(run)];
             }
-            above[index] = Some(Call { arguments, filter: None, among: Some(among.clone()), ..calls[index].clone() });
+            // Distinct values are ordered by themselves.
+            let by_argument = |key: &PhysicalSortExpr| PhysicalSortExpr { expr: column(place.start), ..key.clone() };
+            let order = calls[index].order.iter().map(by_argument).collect();
+            let among = Some(among.clone());
+            above[index] = Some(Call { arguments, filter: None, among, order, ..calls[index].clone() });
         }
     }
     let lower = Aggregation {

@@ -9,6 +9,7 @@ use datafusion::arrow::datatypes::{DataType, IntervalUnit, SchemaRef};
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, Graph, GraphError, NodeId, Overflow, Range, Repr};
 
 use crate::operator::aggregate::moments::Moments;
+use crate::operator::aggregate::ordered::InOrder;
 use crate::operator::aggregate::ranked::Place;
 use crate::operator::aggregate::sketch;
 
@@ -60,6 +61,8 @@ pub(crate) enum Final {
     Moments(Moments),
     /// A value at a place in its group's order.
     Placed(Place),
+    /// What is made of a column in its group's order.
+    InOrder(InOrder),
     /// How many distinct values there are, from the registers of a sketch that have a run, and the sum of their shares.
     Estimate {
         registers: usize,
@@ -118,7 +121,18 @@ impl LoweredAggregate {
                 }
                 Final::Placed(place) => {
                     let repr = plain_repr(field.data_type()).unwrap_or(Repr::F64);
-                    place.finish(lowering, &self.ranked_types, repr, &accumulator)?.map_err(refuse)?
+                    place.finish(lowering, &self.ranked, &self.ranked_types, repr, &accumulator)?.map_err(refuse)?
+                }
+                Final::InOrder(of) => {
+                    let node = of.finish(lowering, &self.ranked, &self.ranked_types, &accumulator)?;
+                    let node = node.map_err(refuse)?;
+                    if of.dictionary.is_some() {
+                        let data_type = field.data_type().clone();
+                        let value = Value { node, data_type: data_type.clone(), dictionary: of.dictionary };
+                        results.push((field.name().clone(), Ok(value), data_type));
+                        continue;
+                    }
+                    node
                 }
                 Final::Estimate { registers, sum } => {
                     let (registers, sum) = (accumulator(*registers)?, accumulator(*sum)?);

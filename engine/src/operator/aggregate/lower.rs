@@ -15,8 +15,8 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal as LiteralExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use millpond_kernels::codegen::ir::{
-    Accumulator, Aggregate, AggregateSpec, Arithmetic, Comparison, Graph, GraphError, Literal, NodeId, OrderKey,
-    Overflow, Range, Repr, Rounding, Seed, SinkSpec, Test, Ty,
+    Accumulator, Aggregate, AggregateSpec, Arithmetic, Graph, GraphError, Literal, NodeId, OrderKey, Overflow, Range,
+    Repr, Rounding, Seed, SinkSpec, Test, Ty,
 };
 
 use crate::column::nested::has_least;
@@ -24,12 +24,12 @@ use crate::column::{ColumnInfo, Form, is_nested, value_type};
 use crate::expr::{Dictionary, Lowering, Scope, Value, interval, refused};
 use crate::operator::aggregate::DeviceAggregateExec;
 use crate::operator::aggregate::describe::{Aggregation, Call, Number, Variant};
-use crate::operator::aggregate::run::{AggregateRun, RankRun};
-use crate::operator::aggregate::{finish, moments, ranked, sketch};
-use crate::operator::sort::lower::SortedBy;
+use crate::operator::aggregate::run::AggregateRun;
+use crate::operator::aggregate::sorted::Ranked;
+use crate::operator::aggregate::{finish, moments, ordered, ranked, sketch};
 use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
 use crate::program::lower::LoweredSink;
-use crate::program::lower::{SegmentLowering, number_column};
+use crate::program::lower::SegmentLowering;
 use crate::reason::Reason;
 
 use crate::operator::aggregate::finish::Final;
@@ -47,8 +47,8 @@ pub struct LoweredAggregate {
     pub row_filters: Vec<NodeId>,
     /// Launches over the same rows, numbered as [`Literal::Variant`].
     pub variants: u32,
-    /// Values that are to be sorted within their groups before the rows come here, and their types as columns.
-    pub ranked: Vec<NodeId>,
+    /// Columns that are put in orders within the groups before the rows come here, and their types as columns.
+    pub(crate) ranked: Vec<Ranked>,
     pub ranked_types: Vec<Ty>,
     pub(crate) keys: Vec<DataType>,
     /// What becomes of the key after these, which is the number of a variant or set.
@@ -144,6 +144,9 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
         let result = schema.field(first_result + index).data_type().clone();
         let made = match call.taken {
             true => taken(lowering, scope, &mut spec, call, filter)?,
+            false if let Some(ordered) = &call.ordered => {
+                ordered::lower(lowering, scope, &mut spec, &mut ranked, (call, ordered, &result), filter)?
+            }
             false if ranked::is_ranked(call.function.fun().name()) => {
                 ranked::lower(lowering, scope, &mut spec, &mut ranked, (call, &result), filter)?
             }
@@ -163,7 +166,7 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
         spec,
         row_filters,
         variants,
-        ranked_types: ranked.iter().map(|node| lowering.graph.ty(*node)).collect(),
+        ranked_types: ranked.iter().map(|of| lowering.graph.ty(of.value)).collect(),
         ranked,
         emitted,
         columns: vec![],
@@ -263,7 +266,7 @@ fn taken(
     let [argument] = call.arguments.as_slice() else {
         return Err(unsupported(&call.function, "it has more than one result"));
     };
-    let value = lowering.lower(argument, scope)?;
+    let value = lowering.carried(argument, scope)?;
     let mut node = value.node;
     let truth = lowering.graph.ty(node).repr == Repr::Bool;
     if truth {
@@ -321,9 +324,6 @@ fn one(
                 "its answer depends on the order in which DataFusion's digest meets the rows; median and percentile_cont \
                  give exact ones on the device",
             ));
-        }
-        "array_agg" | "string_agg" | "nth_value" => {
-            return Err(unsupported(function, "it depends on the order of the rows, which no device table keeps"));
         }
         _ => {}
     }
@@ -621,93 +621,6 @@ impl Stage for FinishGroups {
         let lowered = segment.input.produced.and_then(|details| details.downcast_ref::<LoweredAggregate>());
         let lowered = lowered.ok_or_else(|| Reason::NodeUnsupported { node: "groups of no aggregation".into() })?;
         segment.scope = lowered.finish(&mut segment.piece().lowering, &self.0.schema())?;
-        Ok(())
-    }
-
-    fn on_cpu(&self, _batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
-        never_alone(self)
-    }
-}
-
-/// The rows of an aggregation in the order of its groups, and beside them each column of values that it looks up by their place
-/// in that order. The aggregation reads them next; what finishes its groups looks the values up.
-#[derive(Debug)]
-pub(crate) struct RankSink(pub Arc<DeviceAggregateExec>);
-
-/// What a segment writes that puts rows in the order of their groups.
-#[derive(Debug, Clone)]
-pub(crate) struct LoweredRanking {
-    pub keys: Vec<SortedBy>,
-    /// Launches over the same rows.
-    pub variants: u32,
-    /// Columns written first, which the aggregation reads.
-    pub read: usize,
-    /// The columns behind them: of each, the values are sorted within their groups.
-    pub sorted: Vec<SortedBy>,
-}
-
-impl Sink for RankSink {
-    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
-        let (mut nodes, mut outputs) = segment.outputs()?;
-        let left_out = segment.left_out();
-        let aggregation = self.0.aggregation();
-        let ranking = segment.with_filters(|lowering, scope, filters| {
-            let lowered = lower(lowering, scope, aggregation)?;
-            filters.extend(&lowered.row_filters);
-            if aggregation.variants.len() > 1 {
-                let number = variant(lowering, aggregation);
-                outputs.push(number_column("variant", lowering.graph.ty(number)));
-                nodes.push(number);
-            }
-            // Columns that nothing reads are not written: those behind them move up.
-            let place = |nodes: &[NodeId]| nodes.len() - left_out;
-            let read = place(&nodes);
-            // Groups need to lie together, in whatever order, so that codes will do for strings.
-            let key = |output| SortedBy { output, dictionary: None, descending: false, nulls_first: false };
-            let mut sorted = Vec::new();
-            for node in &lowered.ranked {
-                let ty = lowering.graph.ty(*node);
-                sorted.push(key(place(&nodes)));
-                outputs.push(ColumnInfo::new("ranked".into(), DataType::Null, Form::Plain(ty)));
-                nodes.push(*node);
-            }
-            let mut keys = Vec::new();
-            for node in lowered.sort_keys(lowering)? {
-                keys.push(key(place(&nodes)));
-                nodes.push(node);
-            }
-            Ok(LoweredRanking { keys, variants: aggregation.variants.len() as u32, read, sorted })
-        })?;
-        Ok(LoweredSink { details: Arc::new(ranking), ..LoweredSink::new(segment.write(nodes), outputs) })
-    }
-
-    fn begin(&self) -> Box<dyn SinkRun> {
-        Box::new(RankRun)
-    }
-
-    fn columns_on_demand(&self) -> Option<usize> {
-        Some(self.0.input_width())
-    }
-}
-
-/// What an aggregation begins with that reads rows in the order of its groups: the rows of its variant, without the values beside
-/// them.
-#[derive(Debug)]
-pub(crate) struct RankedRows(pub Arc<DeviceAggregateExec>);
-
-impl Stage for RankedRows {
-    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<(), Reason> {
-        // The rows of all variants lie here, with the number of each behind the columns that were there.
-        let (width, aggregation) = (self.0.input_width(), self.0.aggregation());
-        if aggregation.variants.len() > 1 {
-            segment.with_filters(|lowering, scope, filters| {
-                let (own, this) = (scope.column(width)?, variant(lowering, aggregation));
-                let same = lowering.graph.compare(Comparison::Equal, own.node, this);
-                filters.push(same.map_err(|e| finish::graph("a variant", &e))?);
-                Ok(())
-            })?;
-        }
-        segment.scope = segment.scope.select(&(0..width).collect::<Vec<_>>());
         Ok(())
     }
 

@@ -12,9 +12,11 @@ pub mod describe;
 mod finish;
 pub mod lower;
 mod moments;
+pub mod ordered;
 mod ranked;
 pub(crate) mod run;
 pub mod sketch;
+pub(crate) mod sorted;
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +32,8 @@ use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
 use crate::expr::{Dictionaries, Lowering};
 use crate::operator::aggregate::describe::{Aggregation, Call};
-use crate::operator::aggregate::lower::{AggregateSink, FinishGroups, RankSink, RankedRows};
+use crate::operator::aggregate::lower::{AggregateSink, FinishGroups};
+use crate::operator::aggregate::sorted::{RankSink, RankedRows};
 use crate::placement::simplify::only_moves;
 use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
@@ -118,7 +121,7 @@ fn place(node: &Arc<dyn ExecutionPlan>, last: &AggregateExec, to: &Placing<'_>) 
         let reason = (!matches!(last.mode(), AggregateMode::Partial)).then_some(reason);
         return to.stay(node, vec![child], reason);
     };
-    let child = to.with_order_free(true, || to.place(first.input()))?;
+    let child = to.with_order_free(!takes_rows_as_they_come(first), || to.place(first.input()))?;
     // On the CPU it may count on the order of its input: then the input is placed again.
     let stays = |child: Placed, reason: Option<Reason>| {
         let child = match first.input().properties().output_ordering() {
@@ -139,6 +142,14 @@ fn place(node: &Arc<dyn ExecutionPlan>, last: &AggregateExec, to: &Placing<'_>) 
         // The pair stays together: the reason is shown below the Partial, and all nodes between stay as they were.
         Err(reason) => stays(child, Some(reason)),
     }
+}
+
+/// Whether a result depends on the order in which the rows come, and on no other.
+fn takes_rows_as_they_come(first: &AggregateExec) -> bool {
+    let calls = first.aggr_expr();
+    calls
+        .iter()
+        .any(|call| ordered::is_ordered(call.fun().name()) && call.order_bys().is_empty() && !call.is_distinct())
 }
 
 /// The device's form of the aggregate `node`, whose first phase is `first` and whose last one is `last`, over `input`.
@@ -268,5 +279,7 @@ fn same_call(a: &Call, b: &Call) -> bool {
         && a.filter == b.filter
         && a.among == b.among
         && a.percentile == b.percentile
+        && a.ordered == b.ordered
+        && a.order == b.order
         && a.sketch == b.sketch
 }

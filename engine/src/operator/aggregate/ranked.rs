@@ -17,10 +17,11 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::expr::{LookupTable, refused};
-use crate::expr::{Lowering, Scope};
+use crate::expr::{Lowering, Scope, Value};
 use crate::operator::aggregate::describe::Call;
 use crate::operator::aggregate::finish::Final;
 use crate::operator::aggregate::lower::unsupported;
+use crate::operator::aggregate::sorted::{Becomes, Ranked, RankedBy, looked_up_at};
 use crate::reason::Reason;
 
 /// Weights of an interpolation are multiples of the inverse.
@@ -43,12 +44,12 @@ pub(crate) fn is_ranked(name: &str) -> bool {
     matches!(name, "median" | "percentile_cont")
 }
 
-/// The accumulators of a median or percentile; what is to be sorted joins `sorted`.
+/// The accumulators of a median or percentile; what is to be sorted joins `ranked`.
 pub(crate) fn lower(
     lowering: &mut Lowering<'_>,
     scope: &Scope,
     spec: &mut AggregateSpec,
-    sorted: &mut Vec<NodeId>,
+    ranked: &mut Vec<Ranked>,
     (call, result): (&Call, &DataType),
     filter: Option<NodeId>,
 ) -> Result<Final, Reason> {
@@ -67,9 +68,12 @@ pub(crate) fn lower(
     if let Some(filter) = filter {
         node = lowering.graph.case(vec![(filter, node)], None).map_err(|e| refused(argument, &e))?;
     }
-    let column = sorted.iter().position(|known| *known == node).unwrap_or_else(|| {
-        sorted.push(node);
-        sorted.len() - 1
+    let ascending = RankedBy { node, dictionary: None, descending: false, nulls_first: false };
+    let info = lowering.info("value", &Value { node, ..value });
+    let own = Ranked { value: node, info, order: vec![ascending], becomes: Becomes::Values };
+    let column = ranked.iter().position(|known| *known == own).unwrap_or_else(|| {
+        ranked.push(own);
+        ranked.len() - 1
     });
     let row = lowering.graph.source_row();
     let start = spec.accumulate(&lowering.graph, Accumulator { aggregate: Aggregate::Min(row), filter: None });
@@ -92,15 +96,16 @@ impl Place {
     pub(crate) fn finish(
         self,
         lowering: &mut Lowering<'_>,
-        sorted: &[Ty],
+        ranked: &[Ranked],
+        types: &[Ty],
         repr: Repr,
         accumulator: &dyn Fn(usize) -> Result<NodeId, Reason>,
     ) -> Result<Result<NodeId, GraphError>, Reason> {
         let (start, count) = (accumulator(self.start)?, accumulator(self.count)?);
-        let Some(ty) = sorted.get(self.column).copied() else {
+        let Some(ty) = types.get(self.column).copied() else {
             return Err(Reason::NodeUnsupported { node: "a percentile without a sorted column".into() });
         };
-        let table = lowering.lookup_table(LookupTable::Ranked { column: self.column, ty });
+        let table = lowering.lookup_table(LookupTable::Ranked { column: looked_up_at(ranked, self.column), ty });
         let percentile = self.percentile.map(|p| lowering.slot(Ty::new(Repr::F64), Literal::F64(p)));
         let values = Values { start, table, ty };
         let graph = &mut lowering.graph;
@@ -113,11 +118,25 @@ impl Place {
 }
 
 /// How many values there are, as NULL where there are none.
-fn present(graph: &mut Graph, count: NodeId) -> Result<NodeId, GraphError> {
+pub(super) fn present(graph: &mut Graph, count: NodeId) -> Result<NodeId, GraphError> {
     let count = graph.assume(count, Range { low: 0, high: MAX_EXTENT_ROWS.into() });
     let none = graph.is_zero(count)?;
     let some = graph.not(none)?;
     graph.case(vec![(some, count)], None)
+}
+
+/// The value in row `start + offset` (`I64`) of an ordered column.
+pub(super) fn value_at(
+    graph: &mut Graph,
+    start: NodeId,
+    offset: NodeId,
+    table: u32,
+    ty: Ty,
+) -> Result<NodeId, GraphError> {
+    let start = graph.convert(start, Repr::I64, Overflow::Wrap)?;
+    let row = graph.arithmetic(Arithmetic::Add, start, offset, Overflow::Wrap)?;
+    let row = graph.convert(row, Repr::U32, Overflow::Wrap)?;
+    graph.lookup(row, table, ty)
 }
 
 /// The values of a group, in order.
@@ -130,10 +149,7 @@ struct Values {
 impl Values {
     /// The value at place `offset` (`I64`).
     fn at(&self, graph: &mut Graph, offset: NodeId) -> Result<NodeId, GraphError> {
-        let start = graph.convert(self.start, Repr::I64, Overflow::Wrap)?;
-        let row = graph.arithmetic(Arithmetic::Add, start, offset, Overflow::Wrap)?;
-        let row = graph.convert(row, Repr::U32, Overflow::Wrap)?;
-        graph.lookup(row, self.table, self.ty)
+        value_at(graph, self.start, offset, self.table, self.ty)
     }
 
     fn median(&self, graph: &mut Graph, count: NodeId, repr: Repr) -> Result<NodeId, GraphError> {

@@ -24,13 +24,11 @@ use millpond_kernels::tune;
 use millpond_memory::{DeviceBuffer, Reservation, Stream};
 
 use crate::error::EngineError;
-use crate::operator::aggregate::lower::LoweredRanking;
-use crate::operator::sort::run::{fetch_rows, order_rows};
 use crate::program::answers::{Question, rows_of_each};
 use crate::program::contract::{SinkRun, TableSize};
 use crate::program::extents::{Extent, PreparedSegment, SegmentRun};
 use crate::program::failure::Failure;
-use crate::program::given::{Given, LookedUp};
+use crate::program::given::Given;
 use crate::program::lower::LoweredSegment;
 use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
 use crate::program::segments::Origin;
@@ -387,69 +385,4 @@ impl Adding<'_> {
 /// The words of a block that are counts.
 fn words(block: &[u8]) -> Result<Vec<u64>, Failure> {
     Ok(block.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
-}
-
-/// Keeps rows, variant by variant, and puts them in the order of their groups when all are there.
-pub(crate) struct RankRun;
-
-impl SinkRun for RankRun {
-    fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>> {
-        async move {
-            let Extent { segment, prepared, .. } = extent;
-            for variant in 0..ranking(&prepared.lowered)?.variants {
-                let (part, made) = extent.launch_variant(variant, u64::MAX, true).await?;
-                segment.keep_made(made);
-                let part = part.arranged(&prepared.lowered.outputs, &prepared.lowered.at);
-                segment.keep(Kept::spillable(part, &segment.run.engine)?);
-            }
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn finish<'a>(
-        &'a self,
-        segment: &'a SegmentRun,
-        parts: Vec<Kept>,
-        stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Given, Failure>> {
-        async move {
-            if parts.is_empty() {
-                return segment.given(parts);
-            }
-            let prepared = segment.prepared(0)?;
-            let (rows, columns) = rank_parts(segment, parts, ranking(&prepared.lowered)?, stream).await?;
-            let given = segment.given(vec![Kept::spillable(rows, &segment.run.engine)?])?;
-            Ok(given.beside(LookedUp::of_parts(columns)?))
-        }
-        .boxed()
-    }
-}
-
-fn ranking(lowered: &LoweredSegment) -> Result<&LoweredRanking, EngineError> {
-    lowered.details().ok_or_else(|| EngineError::internal("a ranking is lowered as one"))
-}
-
-/// All parts in the order of their groups: the columns that an aggregation reads, and each column whose values it looks up,
-/// sorted within its groups.
-async fn rank_parts(
-    segment: &SegmentRun,
-    parts: Vec<Kept>,
-    ranking: &LoweredRanking,
-    stream: &Stream,
-) -> Result<(Part, Vec<Part>), Failure> {
-    let part = segment.run.together(parts, stream)?;
-    let mut rows = None;
-    let mut sorted = Vec::with_capacity(ranking.sorted.len());
-    for column in &ranking.sorted {
-        let keys = [ranking.keys.as_slice(), &[*column]].concat();
-        let (order, _promise) = order_rows(segment, &part, &keys, None, stream).await?;
-        if rows.is_none() {
-            let read = fetch_rows(&segment.run, &part, 0..ranking.read, &order, true, stream)?;
-            rows = Some(read.arranged(&part.outputs, &part.at));
-        }
-        let only = column.output..column.output + 1;
-        sorted.push(fetch_rows(&segment.run, &part, only, &order, false, stream)?);
-    }
-    Ok((rows.ok_or_else(|| EngineError::internal("something is ranked"))?, sorted))
 }

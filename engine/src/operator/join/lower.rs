@@ -353,10 +353,7 @@ fn unmatched(
             _ => info.ty().map(|ty| Value {
                 node: open.lowering.graph.null_of(ty),
                 data_type: info.data_type.clone(),
-                dictionary: match info.form {
-                    Form::Codes(_, id) => Some(id),
-                    _ => None,
-                },
+                dictionary: info.form.dictionary(),
             }),
         };
         values.push((info.name.clone(), value, info.data_type.clone()));

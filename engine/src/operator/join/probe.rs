@@ -15,7 +15,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Comparison, Literal, NodeId, Overflow, Repr, Test, Ty};
 
-use crate::column::{ColumnInfo, Form};
+use crate::column::ColumnInfo;
 use crate::expr::{Dictionary, LookupTable, Lowering, Scope, Value, cast, unsupported};
 use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
 use crate::program::build_side::{BuildForm, KeyForm, KeySlice};
@@ -198,11 +198,7 @@ impl Lowering<'_> {
         let ty = column.ty()?;
         let table = self.lookup_table(LookupTable::BuildColumn { build: build.build, column: index, ty });
         let node = self.graph.lookup(row, table, ty).map_err(|e| graph_refused(&e))?;
-        let dictionary = match column.form {
-            Form::Codes(_, id) => Some(id),
-            _ => None,
-        };
-        Ok(Value { node, data_type: column.data_type.clone(), dictionary })
+        Ok(Value { node, data_type: column.data_type.clone(), dictionary: column.form.dictionary() })
     }
 
     /// A column of either side: `scope` is the probe side's row, `row` the build side's.

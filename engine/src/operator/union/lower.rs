@@ -73,6 +73,8 @@ impl Lowering<'_> {
                 let node = ty.bounds().map_or(value.node, |range| self.graph.widen(value.node, range));
                 Ok(Value { node, ..value })
             }
+            Form::Lists(_, id) if value.dictionary == Some(*id) => Ok(value),
+            Form::Lists(..) => Err(Reason::NodeUnsupported { node: "a union of lists".into() }),
             Form::Unsupported(reason) => Err(reason.clone()),
         }
     }

@@ -111,7 +111,7 @@ pub(crate) fn lower(
         let (partition, peers) =
             function.keys_in(sort).ok_or_else(|| refused(&function.name, "its order is not that of the others"))?;
         let ty = match form {
-            Form::Plain(ty) | Form::Codes(ty, _) => ty,
+            Form::Plain(ty) | Form::Codes(ty, _) | Form::Lists(ty, _) => ty,
             Form::Unsupported(reason) => return Err(reason),
         };
         lowered.push(LoweredFunction { partition, peers, work, ty });

@@ -401,6 +401,6 @@ fn target(column: &ColumnInfo) -> Option<Target> {
             let (physical, base) = storage(*ty);
             Some(Target::Fixed { physical, base, range: ty.range })
         }
-        Form::Unsupported(_) => None,
+        Form::Lists(..) | Form::Unsupported(_) => None,
     }
 }

@@ -89,7 +89,7 @@ fn form_of(info: &ColumnInfo, column: &OutputColumn) -> Option<ColumnForm> {
         Form::Codes(..) => Some(ColumnForm::Codes),
         Form::Plain(ty) if ty.repr == Repr::Text => (column.physical == Physical::View).then_some(ColumnForm::Text),
         Form::Plain(ty) => (plain_repr(&info.data_type) == Some(ty.repr)).then_some(ColumnForm::Plain),
-        Form::Unsupported(_) => None,
+        Form::Lists(..) | Form::Unsupported(_) => None,
     }
 }
 

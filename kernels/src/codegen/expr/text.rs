@@ -151,6 +151,17 @@ impl Row<'_, '_> {
             TextFunction::Concatenate { .. } | TextFunction::Join => {
                 unreachable!("they are made of calls of their own")
             }
+            TextFunction::Slice => {
+                let Operand::Reg(at) = arguments[0] else { unreachable!("an address is computed") };
+                // Under a NULL it has no bytes, whatever the numbers are.
+                let (from, to) = (numbers[0].view(Type::U64), numbers[1].view(Type::U64));
+                let (from, to) = match valid {
+                    Some(valid) => (self.f.select(valid, from, 0u64), self.f.select(valid, to, 0u64)),
+                    None => (from, to),
+                };
+                let (at, bytes) = (self.f.add(at, from), self.f.sub(to, from));
+                return Ok(Computed { number: Number::text(at, bytes), valid });
+            }
             TextFunction::Bytes => {
                 let bytes = arguments[1];
                 let number = Number { lane: Lane::S64, low: bytes, high: None };

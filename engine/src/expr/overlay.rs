@@ -1,0 +1,100 @@
+//! OVERLAY: a text with some of its characters replaced, over any columns.
+//!
+//!   overlay(s placing t from p for n)   ──►  concatenate(left(s, p - 1), t, substring(s, p + n, all))
+//!
+//! NULL     where any argument is.
+//! Numbers  beyond what a text can have are cut to that: sums of them stay within 64 bits. A place below 1 is an error, as DataFusion says.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use millpond_kernels::codegen::ir::{
+    Arithmetic, Comparison, Graph, GraphError, MAX_TEXT_BYTES, NodeId, Overflow, Repr, Test, TextFunction,
+};
+
+use crate::column::is_characters;
+use crate::expr::{Lowering, Scope, Value, refused, unsupported};
+use crate::reason::Reason;
+
+impl Lowering<'_> {
+    /// `overlay(text, characters, place[, number])`.
+    pub(super) fn overlay(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        function: &ScalarFunctionExpr,
+        data_type: &DataType,
+        scope: &Scope,
+    ) -> Result<Value, Reason> {
+        let [text, characters, numbers @ ..] = function.args() else {
+            return Err(unsupported(expr, "it has no device form with so few arguments"));
+        };
+        let mut texts = Vec::with_capacity(2);
+        for argument in [text, characters] {
+            let value = self.lower(argument, scope)?;
+            if !is_characters(&value.data_type) {
+                return Err(unsupported(expr, &format!("it has no device form over {}", value.data_type)));
+            }
+            texts.push(self.as_text(expr, &value)?);
+        }
+        let mut places = Vec::with_capacity(2);
+        for argument in numbers {
+            let node = self.lower(argument, scope)?.node;
+            if !self.graph.ty(node).repr.is_integer() {
+                return Err(unsupported(expr, "its places are no integers"));
+            }
+            places.push(self.graph.convert(node, Repr::I64, Overflow::Fail).map_err(|e| refused(expr, &e))?);
+        }
+        let node = match (texts.as_slice(), places.as_slice()) {
+            ([text, characters], [place]) => {
+                let number = self.graph.text(TextFunction::Characters, &[*characters]);
+                number.and_then(|number| laid_over(&mut self.graph, (*text, *characters), (*place, number)))
+            }
+            ([text, characters], [place, number]) => {
+                laid_over(&mut self.graph, (*text, *characters), (*place, *number))
+            }
+            _ => return Err(unsupported(expr, "it has no device form with so many arguments")),
+        };
+        let node = node.map_err(|e| refused(expr, &e))?;
+        Ok(Value { node, data_type: data_type.clone(), dictionary: None })
+    }
+}
+
+fn laid_over(
+    graph: &mut Graph,
+    (text, characters): (NodeId, NodeId),
+    (place, number): (NodeId, NodeId),
+) -> Result<NodeId, GraphError> {
+    let (zero, one) = (graph.integer(0, Repr::I64), graph.integer(1, Repr::I64));
+    // Beside a NULL no place is looked at; the result is NULL through it.
+    let mut there = graph.boolean(true);
+    for argument in [text, characters, number] {
+        let valid = graph.test(Test::IsNotNull, argument)?;
+        there = graph.and(there, valid)?;
+    }
+    let place = graph.case(vec![(there, place)], None)?;
+    let is_place = graph.compare(Comparison::GreaterEqual, place, one)?;
+    let place = graph.require(place, is_place, Overflow::Fail)?;
+    let place = within_a_text(graph, place)?;
+    let before = graph.arithmetic(Arithmetic::Subtract, place, one, Overflow::Wrap)?;
+    let number = within_a_text(graph, number)?;
+    let end = graph.arithmetic(Arithmetic::Add, before, number, Overflow::Wrap)?;
+    let is_behind = graph.compare(Comparison::Greater, end, zero)?;
+    let end = graph.case(vec![(is_behind, end)], Some(zero))?;
+    let from = graph.arithmetic(Arithmetic::Add, end, one, Overflow::Wrap)?;
+    let all = graph.integer(i64::MAX.into(), Repr::I64);
+    let first = graph.text(TextFunction::Left, &[text, before])?;
+    let rest = graph.text(TextFunction::Substring, &[text, from, all])?;
+    graph.text(TextFunction::Concatenate { strict: true }, &[first, characters, rest])
+}
+
+/// A number cut to what characters of a text there can be, on either side of 0.
+fn within_a_text(graph: &mut Graph, number: NodeId) -> Result<NodeId, GraphError> {
+    let (low, high) = (graph.integer(-LIMIT, Repr::I64), graph.integer(LIMIT, Repr::I64));
+    let below = graph.compare(Comparison::Less, number, low)?;
+    let above = graph.compare(Comparison::Greater, number, high)?;
+    graph.case(vec![(below, low), (above, high)], Some(number))
+}
+
+/// More characters than a text can have.
+const LIMIT: i128 = MAX_TEXT_BYTES as i128 + 1;

@@ -1,0 +1,323 @@
+//! Aggregates over the rows of a group in an order: nth_value, array_agg, string_agg.
+//!
+//!   rows by (keys, ORDER BY)      a 9 │ a 4 │ a 1 │ b 7 │ b 2
+//!   groups                        a: first row 0, 3 rows          b: first row 3, 2 rows
+//!   nth_value(x, 2)               x[0 + 1] = 4                    x[3 + 1] = 2
+//!   array_agg(x)                  rows 0 to 2 of x                rows 3 and 4: put together by the host (result/lists.rs)
+//!   string_agg(x, '-')            of the text -9-4-1-7-2 the bytes 1 to 6, and 7 to 10
+//!
+//! NULL    counts for nth_value and array_agg, unless that ignores it; string_agg leaves it out. Without a row there is no result.
+//! Order   without ORDER BY that in which the rows come: of one partition its own. Of rows that tie any.
+//! DISTINCT  over the groups of another aggregation, which are in no order but that of the argument.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
+use millpond_kernels::abi::MAX_EXTENT_ROWS;
+use millpond_kernels::codegen::ir::{
+    Accumulator, Aggregate, AggregateSpec, Arithmetic, Comparison, Graph, GraphError, Literal as Slot, MAX_TEXT_BYTES,
+    NodeId, Overflow, Range, Repr, Test, TextFunction, Ty,
+};
+
+use crate::column::{DictionaryId, is_characters};
+use crate::expr::{LookupTable, Lowering, Scope, Value, refused};
+use crate::operator::aggregate::describe::Call;
+use crate::operator::aggregate::finish::Final;
+use crate::operator::aggregate::lower::unsupported;
+use crate::operator::aggregate::ranked::{present, value_at};
+use crate::operator::aggregate::sorted::{Becomes, Ranked, RankedBy, looked_up_at};
+use crate::reason::Reason;
+
+/// What a call makes of its rows in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ordered {
+    /// The value in this row from 1, or from the end below 0.
+    Nth(i64),
+    /// The list of all.
+    List,
+    /// The texts one behind the other, with this between them.
+    Text(String),
+}
+
+/// Whether function `name` is one of these.
+pub(crate) fn is_ordered(name: &str) -> bool {
+    matches!(name, "nth_value" | "array_agg" | "string_agg")
+}
+
+/// What `function` makes of its rows, and their order; what is no argument of a row goes from `arguments`.
+pub(crate) fn describe(
+    function: &AggregateFunctionExpr,
+    arguments: &mut Vec<Arc<dyn PhysicalExpr>>,
+) -> Result<Option<(Ordered, Vec<PhysicalSortExpr>)>, Reason> {
+    let name = function.fun().name();
+    if !is_ordered(name) {
+        return Ok(None);
+    }
+    let number = if name == "array_agg" { 1 } else { 2 };
+    if arguments.len() != number {
+        return Err(unsupported(function, "it has arguments that no device form knows"));
+    }
+    let constant = if number == 2 { arguments.pop() } else { None };
+    let constant = constant.as_ref().and_then(|e| e.downcast_ref::<Literal>()).map(Literal::value);
+    let ordered = match (name, constant) {
+        ("array_agg", _) => Ordered::List,
+        ("nth_value", _) if function.is_distinct() => {
+            return Err(unsupported(function, "DataFusion does not ask it for distinct values"));
+        }
+        ("nth_value", Some(ScalarValue::Int64(Some(n)))) if !matches!(n, 0 | &i64::MIN) => Ordered::Nth(*n),
+        ("string_agg", Some(between)) if between.is_null() => Ordered::Text(String::new()),
+        ("string_agg", Some(between)) => match between.try_as_str() {
+            Some(Some(between)) => Ordered::Text(between.to_string()),
+            _ => return Err(unsupported(function, "what comes between the texts is none")),
+        },
+        // DataFusion says so, too, and has the words.
+        _ => return Err(unsupported(function, "its second argument is no constant that it takes")),
+    };
+    let mut order = function.order_bys().to_vec();
+    if function.is_reversed() {
+        if order.is_empty() {
+            return Err(unsupported(function, "the order in which rows come has no reverse"));
+        }
+        order.iter_mut().for_each(|key| key.options = !key.options);
+    }
+    let by_argument = |key: &PhysicalSortExpr| arguments.first().is_some_and(|argument| argument.eq(&key.expr));
+    if function.is_distinct() && !(order.is_empty() || order.len() == 1 && by_argument(&order[0])) {
+        return Err(unsupported(function, "distinct values have no order but their own"));
+    }
+    Ok(Some((ordered, order)))
+}
+
+/// What is made of a column in its order, by the first row of each group and how many rows or values it has.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct InOrder {
+    ordered: Ordered,
+    /// Accumulators: the group's first row, how many of its rows take part, and how many it has.
+    start: usize,
+    count: usize,
+    rows: usize,
+    /// Which of the ordered columns.
+    column: usize,
+    /// What the result leads to: lists, or what the values are codes of.
+    pub dictionary: Option<DictionaryId>,
+}
+
+/// The accumulators of such an aggregate; what is to be ordered joins `ranked`.
+pub(crate) fn lower(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    spec: &mut AggregateSpec,
+    ranked: &mut Vec<Ranked>,
+    (call, ordered, result): (&Call, &Ordered, &DataType),
+    filter: Option<NodeId>,
+) -> Result<Final, Reason> {
+    let function = call.function.as_ref();
+    let [argument] = call.arguments.as_slice() else {
+        return Err(unsupported(function, "it takes one argument on the device"));
+    };
+    let value = lowering.lower(argument, scope)?;
+    let mut order = Vec::new();
+    let column = match ordered {
+        Ordered::Text(between) => {
+            if !is_characters(&value.data_type) || *result != DataType::LargeUtf8 {
+                return Err(unsupported(function, format!("it gives {result} for {}", value.data_type)));
+            }
+            Column::of_text(lowering, scope, argument, &value, between, filter)?
+        }
+        Ordered::List => {
+            let items = match result {
+                DataType::List(item) => item.data_type() == &value.data_type,
+                _ => false,
+            };
+            if !items {
+                return Err(unsupported(function, format!("it gives {result} for {}", value.data_type)));
+            }
+            let among = match function.ignore_nulls() && lowering.graph.ty(value.node).nullable {
+                true => {
+                    let valid = lowering.graph.test(Test::IsNotNull, value.node).map_err(|e| refused(argument, &e))?;
+                    Some(match filter {
+                        Some(filter) => lowering.graph.and(filter, valid).map_err(|e| refused(argument, &e))?,
+                        None => valid,
+                    })
+                }
+                false => filter,
+            };
+            let becomes = Becomes::Items(DictionaryId::of_lists(Arc::as_ptr(&call.function).addr()));
+            Column { value, becomes, counted: Aggregate::CountStar, among }
+        }
+        Ordered::Nth(_) => {
+            if *result != value.data_type {
+                return Err(unsupported(function, format!("it gives {result} for {}", value.data_type)));
+            }
+            Column { value, becomes: Becomes::Values, counted: Aggregate::CountStar, among: filter }
+        }
+    };
+    // Rows that do not take part come last; of texts they have no bytes, wherever they are.
+    if let (Some(among), true) = (column.among, column.becomes != Becomes::Text) {
+        let graph = &mut lowering.graph;
+        let (here, elsewhere) = (graph.integer(0, Repr::U8), graph.integer(1, Repr::U8));
+        let node = graph.case(vec![(among, here)], Some(elsewhere)).map_err(|e| refused(argument, &e))?;
+        order.push(RankedBy { node, dictionary: None, descending: false, nulls_first: false });
+    }
+    for key in &call.order {
+        let of = lowering.lower(&key.expr, scope)?;
+        let (descending, nulls_first) = (key.options.descending, key.options.nulls_first);
+        order.push(RankedBy { node: of.node, dictionary: of.dictionary, descending, nulls_first });
+    }
+    let info = lowering.info("item", &column.value);
+    let own = Ranked { value: column.value.node, info, order, becomes: column.becomes };
+    let at = ranked.iter().position(|known| *known == own).unwrap_or_else(|| {
+        ranked.push(own);
+        ranked.len() - 1
+    });
+    let row = lowering.graph.source_row();
+    let mut add = |aggregate, filter| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
+    let start = add(Aggregate::Min(row), None);
+    let count = add(column.counted, column.among);
+    let rows = add(Aggregate::CountStar, None);
+    let dictionary = match column.becomes {
+        Becomes::Items(id) => Some(id),
+        _ => column.value.dictionary,
+    };
+    Ok(Final::InOrder(InOrder { ordered: ordered.clone(), start, count, rows, column: at, dictionary }))
+}
+
+/// What is put in order.
+struct Column {
+    value: Value,
+    becomes: Becomes,
+    /// How the rows that take part are counted, of those for which this is true.
+    counted: Aggregate,
+    among: Option<NodeId>,
+}
+
+impl Column {
+    /// Each text behind what comes between two of them.
+    fn of_text(
+        lowering: &mut Lowering<'_>,
+        scope: &Scope,
+        argument: &Arc<dyn PhysicalExpr>,
+        value: &Value,
+        between: &str,
+        filter: Option<NodeId>,
+    ) -> Result<Self, Reason> {
+        let text = lowering.as_text(argument, value)?;
+        let mut node = text;
+        if !between.is_empty() {
+            let between: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(ScalarValue::from(between)));
+            let between_value = lowering.lower(&between, scope)?;
+            let between = lowering.as_text(&between, &between_value)?;
+            let both = lowering.graph.text(TextFunction::Concatenate { strict: true }, &[between, text]);
+            node = both.map_err(|e| refused(argument, &e))?;
+        }
+        if let Some(filter) = filter {
+            node = lowering.graph.case(vec![(filter, node)], None).map_err(|e| refused(argument, &e))?;
+        }
+        let value = Value { node, data_type: DataType::LargeUtf8, dictionary: None };
+        Ok(Self { value, becomes: Becomes::Text, counted: Aggregate::Count(text), among: filter })
+    }
+}
+
+impl InOrder {
+    /// The result, over the accumulators of the groups. `types` are those of the ordered columns.
+    pub(crate) fn finish(
+        &self,
+        lowering: &mut Lowering<'_>,
+        ranked: &[Ranked],
+        types: &[Ty],
+        accumulator: &dyn Fn(usize) -> Result<NodeId, Reason>,
+    ) -> Result<Result<NodeId, GraphError>, Reason> {
+        let (start, count, rows) = (accumulator(self.start)?, accumulator(self.count)?, accumulator(self.rows)?);
+        let Some(ty) = types.get(self.column).copied() else {
+            return Err(Reason::NodeUnsupported { node: "an ordered aggregate without its column".into() });
+        };
+        let first = looked_up_at(ranked, self.column);
+        let mut table = |offset: usize, ty| lowering.lookup_table(LookupTable::Ranked { column: first + offset, ty });
+        Ok(match &self.ordered {
+            Ordered::Nth(n) => {
+                let table = table(0, ty);
+                let place = if *n > 0 { n - 1 } else { n.abs() };
+                let place = lowering.slot(Ty::new(Repr::I64).within(0, i64::MAX.into()), Slot::Int(place.into()));
+                nth(&mut lowering.graph, (start, count), (place, *n > 0), (table, ty))
+            }
+            Ordered::List => list(&mut lowering.graph, start, count),
+            Ordered::Text(between) => {
+                let ends = Ty::new(Repr::U64);
+                let (whole, ends) = (table(0, Ty::new(Repr::Text)), (table(1, ends), ends));
+                let between = Slot::Int(between.len() as i128);
+                let between = lowering.slot(Ty::new(Repr::I64).within(0, MAX_TEXT_BYTES.into()), between);
+                text(&mut lowering.graph, (start, count, rows), whole, ends, between)
+            }
+        })
+    }
+}
+
+/// The value `place` rows behind the first, or before the end.
+fn nth(
+    graph: &mut Graph,
+    (start, count): (NodeId, NodeId),
+    (place, from_start): (NodeId, bool),
+    (table, ty): (u32, Ty),
+) -> Result<NodeId, GraphError> {
+    let count = present(graph, count)?;
+    let (is_there, offset) = match from_start {
+        true => (graph.compare(Comparison::Less, place, count)?, place),
+        false => {
+            let offset = graph.arithmetic(Arithmetic::Subtract, count, place, Overflow::Wrap)?;
+            (graph.compare(Comparison::LessEqual, place, count)?, offset)
+        }
+    };
+    let offset = graph.case(vec![(is_there, offset)], None)?;
+    let offset = graph.assume(offset, Range { low: 0, high: MAX_EXTENT_ROWS.into() });
+    value_at(graph, start, offset, table, ty)
+}
+
+/// The word of a list.
+fn list(graph: &mut Graph, start: NodeId, count: NodeId) -> Result<NodeId, GraphError> {
+    let count = present(graph, count)?;
+    let (start, count) =
+        (graph.convert(start, Repr::U64, Overflow::Wrap)?, graph.convert(count, Repr::U64, Overflow::Wrap)?);
+    let half = graph.integer(1 << 32, Repr::U64);
+    let high = graph.arithmetic(Arithmetic::Multiply, start, half, Overflow::Wrap)?;
+    let word = graph.arithmetic(Arithmetic::Add, high, count, Overflow::Wrap)?;
+    // Nothing is known of words, so that all lists are of one type.
+    graph.convert(word, Repr::U64, Overflow::Wrap)
+}
+
+/// The texts of a group, without what comes before the first.
+fn text(
+    graph: &mut Graph,
+    (start, count, rows): (NodeId, NodeId, NodeId),
+    whole: u32,
+    (ends, ends_ty): (u32, Ty),
+    between: NodeId,
+) -> Result<NodeId, GraphError> {
+    let one = graph.integer(1, Repr::I64);
+    let zero = graph.integer(0, Repr::I64);
+    let first_row = graph.convert(start, Repr::I64, Overflow::Wrap)?;
+    let end_of = |graph: &mut Graph, row: NodeId| {
+        let row = graph.assume(row, Range { low: 0, high: MAX_EXTENT_ROWS.into() });
+        let row = graph.convert(row, Repr::U32, Overflow::Wrap)?;
+        let end = graph.lookup(row, ends, ends_ty)?;
+        graph.convert(end, Repr::I64, Overflow::Wrap)
+    };
+    // Before the first row of all there is no byte.
+    let has_earlier = graph.compare(Comparison::Greater, first_row, zero)?;
+    let earlier = graph.arithmetic(Arithmetic::Subtract, first_row, one, Overflow::Wrap)?;
+    let earlier = graph.case(vec![(has_earlier, earlier)], None)?;
+    let begin = end_of(graph, earlier)?;
+    let begin = graph.coalesce(&[begin, zero])?;
+    let last = graph.arithmetic(Arithmetic::Add, first_row, rows, Overflow::Wrap)?;
+    let last = graph.arithmetic(Arithmetic::Subtract, last, one, Overflow::Wrap)?;
+    let end = end_of(graph, last)?;
+    let begin = graph.arithmetic(Arithmetic::Add, begin, between, Overflow::Wrap)?;
+    // Where no text is, there is nothing to leave out either.
+    let some = graph.compare(Comparison::Greater, count, zero)?;
+    let begin = graph.case(vec![(some, begin)], None)?;
+    let code = graph.integer(0, Repr::U32);
+    let whole = graph.lookup(code, whole, Ty::new(Repr::Text))?;
+    graph.text(TextFunction::Slice, &[whole, begin, end])
+}

@@ -1,0 +1,350 @@
+//! Rows in the order of their groups, and beside them columns that are put in orders of their own within the groups.
+//!
+//!   rows              by (keys)                     the aggregation reads them next: a group is a run of them
+//!   median(x)         x by (keys, x)                what finishes the groups looks values up by their place
+//!   nth_value(y, 2 ORDER BY z)   y by (keys, z)     the same
+//!   array_agg(y ORDER BY z)      y by (keys, z)     stays for whoever puts the lists together when the groups leave the device
+//!   string_agg(y, '-' ORDER BY z)  one text of all y by (keys, z), and where each of them ends in it
+//!
+//! NULL    as each order says; rows that a FILTER leaves out come last in their group.
+//! Order   of rows that tie: that in which they came.
+//! Memory  the rows in one piece, row numbers for each order, and each column once more.
+//! Waits   for the number of bytes that joined texts take.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::record_batch::RecordBatch;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use millpond_kernels::codegen::ir::{Comparison, MAX_TEXT_BYTES, NodeId};
+use millpond_kernels::pipeline::{ExtentInput, LookupInput};
+use millpond_kernels::text::{self, Working};
+use millpond_memory::{Reservation, Stream};
+
+use crate::column::{ColumnInfo, DictionaryId, Form};
+use crate::error::EngineError;
+use crate::operator::aggregate::DeviceAggregateExec;
+use crate::operator::aggregate::finish;
+use crate::operator::aggregate::lower::{lower, variant};
+use crate::operator::sort::lower::SortedBy;
+use crate::operator::sort::run::{fetch_rows, order_rows};
+use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
+use crate::program::extents::{Extent, SegmentRun};
+use crate::program::failure::{Failure, control_words, flagged};
+use crate::program::given::{Given, LookedUp};
+use crate::program::lower::{LoweredSegment, LoweredSink, SegmentLowering, number_column};
+use crate::program::part::{Kept, Part};
+use crate::reason::Reason;
+
+/// A column that is put in an order within its groups.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Ranked {
+    pub value: NodeId,
+    /// What it is as a column.
+    pub info: ColumnInfo,
+    /// After the keys of the groups.
+    pub order: Vec<RankedBy>,
+    pub becomes: Becomes,
+}
+
+/// One key of such an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RankedBy {
+    pub node: NodeId,
+    /// Of strings: whose codes they are.
+    pub dictionary: Option<DictionaryId>,
+    pub descending: bool,
+    pub nulls_first: bool,
+}
+
+/// What becomes of a column in its order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Becomes {
+    /// Values, looked up by their place.
+    Values,
+    /// One text of all, and where each ends.
+    Text,
+    /// The items of these lists.
+    Items(DictionaryId),
+}
+
+impl Becomes {
+    /// How many columns are left beside the rows.
+    fn looked_up(self) -> usize {
+        match self {
+            Becomes::Values => 1,
+            Becomes::Text => 2,
+            Becomes::Items(_) => 0,
+        }
+    }
+}
+
+/// The first of the columns beside the rows that are left for `ranked[index]`.
+pub(crate) fn looked_up_at(ranked: &[Ranked], index: usize) -> usize {
+    ranked[..index].iter().map(|column| column.becomes.looked_up()).sum()
+}
+
+/// Writes all rows with their keys and what is to be ordered; the aggregation reads them next.
+#[derive(Debug)]
+pub(crate) struct RankSink(pub Arc<DeviceAggregateExec>);
+
+/// What a segment writes that puts rows in the order of their groups.
+#[derive(Debug, Clone)]
+struct LoweredRanking {
+    keys: Vec<SortedBy>,
+    /// Launches over the same rows.
+    variants: u32,
+    /// Columns written first, which the aggregation reads.
+    read: usize,
+    /// The columns behind them, each in an order within its groups.
+    sorted: Vec<Sorted>,
+}
+
+/// A column that was written.
+#[derive(Debug, Clone)]
+struct Sorted {
+    column: usize,
+    info: ColumnInfo,
+    order: Vec<SortedBy>,
+    becomes: Becomes,
+}
+
+impl Sink for RankSink {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
+        let (mut nodes, mut outputs) = segment.outputs()?;
+        let left_out = segment.left_out();
+        let aggregation = self.0.aggregation();
+        let ranking = segment.with_filters(|lowering, scope, filters| {
+            let lowered = lower(lowering, scope, aggregation)?;
+            filters.extend(&lowered.row_filters);
+            if aggregation.variants.len() > 1 {
+                let number = variant(lowering, aggregation);
+                outputs.push(number_column("variant", lowering.graph.ty(number)));
+                nodes.push(number);
+            }
+            let first = nodes.len();
+            // Columns that nothing reads are not written: those behind them move up.
+            let read = first - left_out;
+            for ranked in &lowered.ranked {
+                let form = Form::Plain(lowering.graph.ty(ranked.value));
+                outputs.push(ColumnInfo::new("ranked".into(), DataType::Null, form));
+                nodes.push(ranked.value);
+            }
+            let mut place = |node: NodeId| {
+                let known = nodes[first..].iter().position(|known| *known == node).map(|at| first + at);
+                let at = known.unwrap_or(nodes.len());
+                if known.is_none() {
+                    nodes.push(node);
+                }
+                at - left_out
+            };
+            let mut sorted = Vec::new();
+            for (at, ranked) in lowered.ranked.iter().enumerate() {
+                let by = |key: &RankedBy| SortedBy {
+                    output: place(key.node),
+                    dictionary: key.dictionary,
+                    descending: key.descending,
+                    nulls_first: key.nulls_first,
+                };
+                let order = ranked.order.iter().map(by).collect();
+                sorted.push(Sorted { column: read + at, info: ranked.info.clone(), order, becomes: ranked.becomes });
+            }
+            // Groups need to lie together, in whatever order, so that codes will do for strings.
+            let key = |node| SortedBy { output: place(node), dictionary: None, descending: false, nulls_first: false };
+            let keys = lowered.sort_keys(lowering)?.into_iter().map(key).collect();
+            Ok(LoweredRanking { keys, variants: aggregation.variants.len() as u32, read, sorted })
+        })?;
+        Ok(LoweredSink { details: Arc::new(ranking), ..LoweredSink::new(segment.write(nodes), outputs) })
+    }
+
+    fn begin(&self) -> Box<dyn SinkRun> {
+        Box::new(RankRun)
+    }
+
+    fn columns_on_demand(&self) -> Option<usize> {
+        Some(self.0.input_width())
+    }
+}
+
+/// What an aggregation begins with that reads rows in the order of its groups: the rows of its variant, without the values beside
+/// them.
+#[derive(Debug)]
+pub(crate) struct RankedRows(pub Arc<DeviceAggregateExec>);
+
+impl Stage for RankedRows {
+    fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<(), Reason> {
+        // The rows of all variants lie here, with the number of each behind the columns that were there.
+        let (width, aggregation) = (self.0.input_width(), self.0.aggregation());
+        if aggregation.variants.len() > 1 {
+            segment.with_filters(|lowering, scope, filters| {
+                let (own, this) = (scope.column(width)?, variant(lowering, aggregation));
+                let same = lowering.graph.compare(Comparison::Equal, own.node, this);
+                filters.push(same.map_err(|e| finish::graph("a variant", &e))?);
+                Ok(())
+            })?;
+        }
+        segment.scope = segment.scope.select(&(0..width).collect::<Vec<_>>());
+        Ok(())
+    }
+
+    fn on_cpu(&self, _batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
+        never_alone(self)
+    }
+}
+
+/// Keeps rows, variant by variant, and puts them in the order of their groups when all are there.
+struct RankRun;
+
+impl SinkRun for RankRun {
+    fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        async move {
+            let Extent { segment, prepared, .. } = extent;
+            for variant in 0..ranking(&prepared.lowered)?.variants {
+                let (part, made) = extent.launch_variant(variant, u64::MAX, true).await?;
+                segment.keep_made(made);
+                let part = part.arranged(&prepared.lowered.outputs, &prepared.lowered.at);
+                segment.keep(Kept::spillable(part, &segment.run.engine)?);
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn finish<'a>(
+        &'a self,
+        segment: &'a SegmentRun,
+        parts: Vec<Kept>,
+        stream: &'a Stream,
+    ) -> BoxFuture<'a, Result<Given, Failure>> {
+        async move {
+            if parts.is_empty() {
+                return segment.given(parts);
+            }
+            let prepared = segment.prepared(0)?;
+            let ranking = ranking(&prepared.lowered)?;
+            let part = segment.run.together(parts, stream)?;
+            let mut ranks = Ranks { segment, part, ranking, orders: vec![], stream };
+            let mut looked_up = Vec::new();
+            let mut promises = Vec::new();
+            for column in &ranking.sorted {
+                let own = ranks.column(column).await?;
+                match column.becomes {
+                    Becomes::Values => {
+                        looked_up.push(own.lookup_of(0)?);
+                        promises.extend(own.promise);
+                    }
+                    Becomes::Text => {
+                        let (columns, promise) = joined(segment, &own, stream).await?;
+                        looked_up.extend(columns);
+                        promises.push(promise);
+                        // The rows themselves are read on.
+                        promises.extend(own.promise.filter(|_| ranks.is_as_it_came(column)));
+                    }
+                    Becomes::Items(id) => segment.run.keep_items(id, own)?,
+                }
+            }
+            let rows = ranks.rows()?;
+            Ok(segment.given(vec![rows])?.beside(LookedUp::new(looked_up, promises)))
+        }
+        .boxed()
+    }
+}
+
+fn ranking(lowered: &LoweredSegment) -> Result<&LoweredRanking, EngineError> {
+    lowered.details().ok_or_else(|| EngineError::internal("a ranking is lowered as one"))
+}
+
+/// All rows, while they are put in orders.
+struct Ranks<'a> {
+    segment: &'a SegmentRun,
+    part: Part,
+    ranking: &'a LoweredRanking,
+    /// The orders that were made, each by its keys.
+    orders: Vec<(Vec<SortedBy>, ExtentInput, Reservation)>,
+    stream: &'a Stream,
+}
+
+impl Ranks<'_> {
+    /// True where all rows are one group, and lie in the order of this column as they came.
+    fn is_as_it_came(&self, of: &Sorted) -> bool {
+        self.ranking.keys.is_empty() && of.order.is_empty()
+    }
+
+    /// A column in its order, alone in a part.
+    async fn column(&mut self, of: &Sorted) -> Result<Part, Failure> {
+        if self.is_as_it_came(of) {
+            // The first of these columns answers for the memory of all, which lives as long as any.
+            return Ok(self.part.take_column(of.column, of.info.clone()));
+        }
+        let keys = [self.ranking.keys.as_slice(), &of.order].concat();
+        let known = self.orders.iter().position(|(known, ..)| *known == keys);
+        let order = match known {
+            Some(known) => known,
+            None => {
+                let (order, promise) = order_rows(self.segment, &self.part, &keys, None, self.stream).await?;
+                self.orders.push((keys, order, promise));
+                self.orders.len() - 1
+            }
+        };
+        let only = of.column..of.column + 1;
+        let column = fetch_rows(&self.segment.run, &self.part, only, &self.orders[order].1, false, self.stream)?;
+        Ok(column.arranged(std::slice::from_ref(&of.info), &[Some(0)]))
+    }
+
+    /// The columns that the aggregation reads, group by group.
+    fn rows(self) -> Result<Kept, Failure> {
+        let run = &self.segment.run;
+        let Some((_, order, _)) = self.orders.first().filter(|_| !self.ranking.keys.is_empty()) else {
+            // They are one group, and columns beside them may be theirs.
+            return Ok(Kept::staying(self.part));
+        };
+        let rows = fetch_rows(run, &self.part, 0..self.ranking.read, order, true, self.stream)?;
+        Ok(Kept::spillable(rows.arranged(&self.part.outputs, &self.part.at), &run.engine)?)
+    }
+}
+
+/// The texts of a column as one, and where each ends in it. Who cuts it again gives views into it, so that it stays as long as the run.
+async fn joined(
+    segment: &SegmentRun,
+    column: &Part,
+    stream: &Stream,
+) -> Result<([LookupInput; 2], Reservation), Failure> {
+    let (run, engine) = (&segment.run, &segment.run.engine);
+    let (views, rows) = (column.lookup_of(0)?.values, column.as_extent()?.rows);
+    let place = Working::new(rows.upper_bound());
+    let (working, promise) = run.memory.take(place.bytes(), &run.tags.sort, stream)?;
+    text::dense_ends(&engine.images, &views, &rows, working.as_view(), stream)?;
+    let control = working.view(Working::CONTROL)?.download_vec(stream, &engine.pinned)?.await?;
+    let (error, bytes) = control_words(&control)?;
+    flagged(error)?;
+    if bytes > u64::from(MAX_TEXT_BYTES) {
+        let most = MAX_TEXT_BYTES;
+        let why = format!(
+            "the texts that an aggregate joins take {bytes} bytes, and on the device a text has {most} at most"
+        );
+        return Err(Failure::trouble(why));
+    }
+    // A view of the whole lies in front of it: a number of bytes so large that they are elsewhere, and where.
+    let words_filled = bytes as usize / WORD_BYTES * WORD_BYTES;
+    let room = VIEW_ROOM + words_filled.max(VIEW_ROOM) + WORD_BYTES;
+    let (dense, dense_promise) = run.memory.take(room, &run.tags.output, stream)?;
+    let whole = dense.view(VIEW_ROOM..room)?;
+    // Texts are read by whole words, and the last of these may not be filled.
+    whole.view(words_filled..words_filled + WORD_BYTES)?.fill(0, stream)?;
+    let words = [whole.len() as u64, whole.address().0];
+    let view: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let front = dense.view(0..view.len())?;
+    front.upload_from(&view, stream, &engine.pinned)?;
+    if bytes > 0 {
+        text::pack(&engine.images, &views, &run.reached.all(), &rows, working.as_view(), &whole, stream)?;
+    }
+    run.reached.keep(dense.as_view(), Some(dense_promise));
+    let columns = [front, working.view(place.ends())?].map(|values| LookupInput { values, validity: None });
+    Ok((columns, promise))
+}
+
+/// Bytes that are read of a text at once.
+const WORD_BYTES: usize = 8;
+/// Room for a view before the bytes that it leads to; a text of so many bytes does not lie in its view.
+const VIEW_ROOM: usize = 256;
