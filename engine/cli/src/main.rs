@@ -45,7 +45,11 @@ use crate::error::{CliError, Exit, tell};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Arenas of the C library's malloc, which the driver's compiler alone uses here.
+const MALLOC_ARENAS: u16 = 4;
+
 fn main() -> ExitCode {
+    millpond_memory::driver::cuda::limit_malloc_arenas(MALLOC_ARENAS);
     let cli = Cli::parse();
     log_to_stderr(cli.session.verbose);
     // A panic is an error with a message and an exit code; -v and RUST_BACKTRACE say more.

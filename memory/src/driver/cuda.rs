@@ -23,10 +23,12 @@ use cudarc::driver::sys;
 
 use super::*;
 use crate::error::DriverUnavailable;
+pub use arenas::limit_malloc_arenas;
 use functions::{Functions, NAMES};
 use large_pages::LargePages;
 use numbers::*;
 
+mod arenas;
 mod functions;
 mod large_pages;
 mod numbers;

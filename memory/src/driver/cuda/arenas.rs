@@ -1,0 +1,32 @@
+//! How much the C library keeps of what the driver's compiler has freed.
+//!
+//!   thread ─► module ─► the driver's compiler ─► malloc: an arena for nearly every thread, each as large as it ever was
+//!
+//! Why    on one H100, 100 threads that compile kept 1.1 GiB more than with 4 arenas, and went on growing for minutes.
+
+/// Has the C library's `malloc` share `most` arenas among all threads of this process, from now on. For a program whose own memory comes from
+/// another allocator, before its first thread; a library leaves it to its program. False where the C library has no such limit.
+///
+/// Source: mallopt(3), `M_ARENA_MAX`.
+pub fn limit_malloc_arenas(most: u16) -> bool {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // SAFETY: it changes a number inside the C library, under that library's lock.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, most.max(1).into()) == 1 }
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    {
+        let _ = most;
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::limit_malloc_arenas;
+
+    #[test]
+    fn the_c_library_takes_the_limit() {
+        assert_eq!(limit_malloc_arenas(4), cfg!(all(target_os = "linux", target_env = "gnu")));
+    }
+}
