@@ -96,6 +96,29 @@ async fn a_step_is_lowered_once() {
     assert!(many.1.attempts >= 100 && many.1.lowerings <= few.1.lowerings.max(4), "{:?} and {:?}", few.1, many.1);
 }
 
+/// Copies of one plan, one after the other and side by side.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn runs_side_by_side_have_their_own_rows() {
+    let rig = rig(Fallback::Error).await;
+    let sum = |least: i64, steps: i64| {
+        format!(
+            "WITH RECURSIVE r(n, steps) AS (SELECT a, 0 FROM roads WHERE a >= {least} AND back = 0 \
+                 UNION ALL SELECT n + 1, steps + 1 FROM r WHERE steps < {steps}) SELECT count(*) AS n, sum(n) AS s, max(steps) AS m FROM r"
+        )
+    };
+    let asked: Vec<String> = (0..12).map(|number| sum(100 + number % 3, 5 + number % 4)).collect();
+    for _ in 0..2 {
+        let found = futures::future::join_all(asked.iter().map(|sql| rig.sim.execute(sql))).await;
+        for (sql, found) in asked.iter().zip(found) {
+            let expected = rig.cpu.execute(sql).await.expect("the CPU has an answer");
+            let found = found.unwrap_or_else(|error| panic!("{sql}: {error}"));
+            let text = |result: &QueryResult| pretty_format_batches(&result.batches).expect("printed").to_string();
+            assert_eq!(text(&found), text(&expected), "{sql}");
+        }
+    }
+    nothing_is_left(&rig, "after all").await;
+}
+
 #[tokio::test]
 async fn union_passes_each_row_once() {
     let mut rig = rig(Fallback::Allow).await;
