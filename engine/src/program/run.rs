@@ -28,7 +28,6 @@ use crate::program::movers::Mover;
 use crate::program::prepared::{Lessons, Prepared};
 use crate::program::tables::{HostTable, RunTables};
 use crate::program::texts::{self, Made, Reached};
-use crate::result::lists::Lists;
 use crate::result::results::{Output, Results};
 use crate::workers::off_workers;
 
@@ -47,8 +46,6 @@ pub struct Run {
     /// What the attempt began with, and what it has learnt since.
     lessons: Mutex<Lessons>,
     pub results: Results,
-    /// The items of lists that aggregates have made.
-    pub(crate) lists: Lists,
 }
 
 impl Deref for Run {
@@ -74,7 +71,6 @@ impl Run {
             tables: Mutex::default(),
             shapes: Mutex::default(),
             reached: Reached::new(lessons.arena_times),
-            lists: Lists::default(),
             gate: RwLock::default(),
             lessons: Mutex::new(lessons.clone()),
             results: Results::new(

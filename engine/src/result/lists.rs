@@ -9,7 +9,7 @@
 //! Waits   for the items, once.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, ListArray, UInt64Array};
 use datafusion::arrow::buffer::OffsetBuffer;
@@ -23,29 +23,10 @@ use crate::program::failure::Failure;
 use crate::program::part::Part;
 use crate::program::run::Run;
 use crate::result::download::Wanted;
-
-/// The items of a run's lists.
-#[derive(Default)]
-pub struct Lists(Mutex<HashMap<DictionaryId, Items>>);
-
-#[derive(Clone)]
-enum Items {
-    OnDevice(Arc<Part>),
-    Here(ArrayRef),
-}
+use crate::result::results::Items;
 
 /// The items that lists of a result lead to.
 pub(crate) type ItemsOf = HashMap<DictionaryId, ArrayRef>;
-
-impl Lists {
-    fn put(&self, id: DictionaryId, items: Items) -> Option<Items> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, items)
-    }
-
-    fn get(&self, id: DictionaryId) -> Option<Items> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
-    }
-}
 
 impl Run {
     /// Keeps the items of lists: the only column of `part`.
@@ -53,7 +34,7 @@ impl Run {
     /// # Errors
     /// Other lists are known by the same number.
     pub(crate) fn keep_items(&self, id: DictionaryId, part: Part) -> Result<(), Failure> {
-        match self.lists.put(id, Items::OnDevice(Arc::new(part))) {
+        match self.results.lists.put(id, Items::OnDevice(Arc::new(part))) {
             None => Ok(()),
             Some(_) => Err(Failure::trouble("two aggregates make lists that are known by one number")),
         }
@@ -64,7 +45,7 @@ impl Run {
         let mut found = HashMap::new();
         for column in &part.outputs {
             let Form::Lists(_, id) = column.form else { continue };
-            let items = match self.lists.get(id) {
+            let items = match self.results.lists.get(id) {
                 // No row came to the aggregate.
                 None => continue,
                 Some(Items::Here(items)) => items,
@@ -74,7 +55,7 @@ impl Run {
                     let wanted = Wanted::all(Arc::new(schema));
                     let batch = self.download_columns(&items, &wanted, stream, feeding).await?;
                     let items = Arc::clone(batch.column(0));
-                    self.lists.put(id, Items::Here(Arc::clone(&items)));
+                    self.results.lists.put(id, Items::Here(Arc::clone(&items)));
                     items
                 }
             };

@@ -4,16 +4,20 @@
 //!
 //! Until a batch has left the CPU can take over, and an attempt can be given up for another.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use millpond_memory::recorder;
 use tokio::sync::mpsc;
 
+use crate::column::DictionaryId;
 use crate::profile::step;
 use crate::program::answers::Asked;
 use crate::program::failure::Failure;
+use crate::program::part::Part;
 
 /// Where result batches go.
 #[derive(Clone)]
@@ -55,6 +59,30 @@ pub struct Results {
     out: Output,
     /// What must be so before they leave.
     pub(crate) asked: Asked,
+    /// The items of lists in them.
+    pub(crate) lists: Lists,
+}
+
+/// The items of lists that aggregates have made (lists.rs).
+#[derive(Default)]
+pub(crate) struct Lists(Mutex<HashMap<DictionaryId, Items>>);
+
+/// A column of items, and where it is.
+#[derive(Clone)]
+pub(crate) enum Items {
+    OnDevice(Arc<Part>),
+    Here(ArrayRef),
+}
+
+impl Lists {
+    /// Keeps items; gives those that were known by this number before.
+    pub fn put(&self, id: DictionaryId, items: Items) -> Option<Items> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, items)
+    }
+
+    pub fn get(&self, id: DictionaryId) -> Option<Items> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
 }
 
 impl Results {
@@ -69,6 +97,7 @@ impl Results {
             beginning: Beginning::default(),
             out,
             asked,
+            lists: Lists::default(),
         }
     }
 

@@ -22,10 +22,10 @@ use millpond_kernels::codegen::ir::{
 use crate::column::nested::has_least;
 use crate::column::{ColumnInfo, Form, is_nested, value_type};
 use crate::expr::{Dictionary, Lowering, Scope, Value, interval, refused};
-use crate::operator::aggregate::DeviceAggregateExec;
 use crate::operator::aggregate::describe::{Aggregation, Call, Number, Variant};
+use crate::operator::aggregate::node::DeviceAggregateExec;
+use crate::operator::aggregate::ranks::Ranked;
 use crate::operator::aggregate::run::AggregateRun;
-use crate::operator::aggregate::sorted::Ranked;
 use crate::operator::aggregate::{finish, moments, ordered, ranked, sketch};
 use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
 use crate::program::lower::LoweredSink;

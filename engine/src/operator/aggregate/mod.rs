@@ -12,20 +12,22 @@ pub mod describe;
 mod finish;
 pub mod lower;
 mod moments;
+mod node;
 pub mod ordered;
 mod ranked;
+mod ranks;
 pub(crate) mod run;
 pub mod sketch;
-pub(crate) mod sorted;
+mod sorted;
 
-use std::fmt;
+pub use node::DeviceAggregateExec;
+
 use std::sync::Arc;
 
 use datafusion::error::Result;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode, AggregateMode, AggregateOutputMode};
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::column::ColumnInfo;
 use crate::contract::{DeviceOperator, DeviceTree, Placed};
@@ -39,50 +41,6 @@ use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
 use crate::reason::Reason;
-
-/// An aggregation on the device.
-#[derive(Debug, Clone)]
-pub struct DeviceAggregateExec {
-    aggregation: Arc<Aggregation>,
-    input: Arc<dyn ExecutionPlan>,
-    properties: Arc<PlanProperties>,
-}
-
-impl DeviceAggregateExec {
-    pub fn new(aggregation: Aggregation, input: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = crate::node::properties(Arc::clone(&aggregation.schema), None);
-        Self { aggregation: Arc::new(aggregation), input, properties }
-    }
-
-    /// What it computes.
-    pub fn aggregation(&self) -> &Aggregation {
-        &self.aggregation
-    }
-
-    /// Columns that it reads.
-    pub fn input_width(&self) -> usize {
-        self.input.schema().fields().len()
-    }
-
-    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
-        Self { input, ..self.clone() }
-    }
-
-    fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
-        self.aggregation.expressions()
-    }
-}
-
-impl DisplayAs for DeviceAggregateExec {
-    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        match t {
-            DisplayFormatType::TreeRender => write!(f, "{}", self.aggregation),
-            _ => write!(f, "DeviceAggregateExec: {}", self.aggregation),
-        }
-    }
-}
-
-crate::node::device_node!(DeviceAggregateExec, execute: refuse);
 
 impl DeviceOperator for Aggregate {
     fn name(&self) -> &'static str {

@@ -29,7 +29,7 @@ use crate::operator::aggregate::describe::Call;
 use crate::operator::aggregate::finish::Final;
 use crate::operator::aggregate::lower::unsupported;
 use crate::operator::aggregate::ranked::{present, value_at};
-use crate::operator::aggregate::sorted::{Becomes, Ranked, RankedBy, looked_up_at};
+use crate::operator::aggregate::ranks::{Becomes, Ranked, RankedBy, looked_up_at};
 use crate::reason::Reason;
 
 /// What a call makes of its rows in order.

@@ -21,7 +21,7 @@ use crate::expr::{Lowering, Scope, Value};
 use crate::operator::aggregate::describe::Call;
 use crate::operator::aggregate::finish::Final;
 use crate::operator::aggregate::lower::unsupported;
-use crate::operator::aggregate::sorted::{Becomes, Ranked, RankedBy, looked_up_at};
+use crate::operator::aggregate::ranks::{Becomes, Ranked, RankedBy, looked_up_at};
 use crate::reason::Reason;
 
 /// Weights of an interpolation are multiples of the inverse.

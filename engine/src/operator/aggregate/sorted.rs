@@ -22,11 +22,12 @@ use millpond_kernels::pipeline::{ExtentInput, LookupInput};
 use millpond_kernels::text::{self, Working};
 use millpond_memory::{Reservation, Stream};
 
-use crate::column::{ColumnInfo, DictionaryId, Form};
+use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
-use crate::operator::aggregate::DeviceAggregateExec;
 use crate::operator::aggregate::finish;
 use crate::operator::aggregate::lower::{lower, variant};
+use crate::operator::aggregate::node::DeviceAggregateExec;
+use crate::operator::aggregate::ranks::{Becomes, RankedBy};
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::sort::run::{fetch_rows, order_rows};
 use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
@@ -36,54 +37,6 @@ use crate::program::given::{Given, LookedUp};
 use crate::program::lower::{LoweredSegment, LoweredSink, SegmentLowering, number_column};
 use crate::program::part::{Kept, Part};
 use crate::reason::Reason;
-
-/// A column that is put in an order within its groups.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ranked {
-    pub value: NodeId,
-    /// What it is as a column.
-    pub info: ColumnInfo,
-    /// After the keys of the groups.
-    pub order: Vec<RankedBy>,
-    pub becomes: Becomes,
-}
-
-/// One key of such an order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RankedBy {
-    pub node: NodeId,
-    /// Of strings: whose codes they are.
-    pub dictionary: Option<DictionaryId>,
-    pub descending: bool,
-    pub nulls_first: bool,
-}
-
-/// What becomes of a column in its order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Becomes {
-    /// Values, looked up by their place.
-    Values,
-    /// One text of all, and where each ends.
-    Text,
-    /// The items of these lists.
-    Items(DictionaryId),
-}
-
-impl Becomes {
-    /// How many columns are left beside the rows.
-    fn looked_up(self) -> usize {
-        match self {
-            Becomes::Values => 1,
-            Becomes::Text => 2,
-            Becomes::Items(_) => 0,
-        }
-    }
-}
-
-/// The first of the columns beside the rows that are left for `ranked[index]`.
-pub(crate) fn looked_up_at(ranked: &[Ranked], index: usize) -> usize {
-    ranked[..index].iter().map(|column| column.becomes.looked_up()).sum()
-}
 
 /// Writes all rows with their keys and what is to be ordered; the aggregation reads them next.
 #[derive(Debug)]
