@@ -23,8 +23,8 @@ use millpond_kernels::codegen::ir::{
     NodeId, Overflow, Range, Repr, Test, TextFunction, Ty,
 };
 
-use crate::column::{DictionaryId, is_characters};
-use crate::expr::{LookupTable, Lowering, Scope, Value, refused};
+use crate::column::{DictionaryId, is_characters, is_nested};
+use crate::expr::{LookupTable, Lowering, Scope, Value, refused, sorted_so};
 use crate::operator::aggregate::describe::Call;
 use crate::operator::aggregate::finish::Final;
 use crate::operator::aggregate::lower::unsupported;
@@ -135,6 +135,9 @@ pub(crate) fn lower(
             if !items {
                 return Err(unsupported(function, format!("it gives {result} for {}", value.data_type)));
             }
+            if is_nested(&value.data_type) {
+                return Err(unsupported(function, "lists of nested items do not leave the device as one"));
+            }
             let among = match function.ignore_nulls() && lowering.graph.ty(value.node).nullable {
                 true => {
                     let valid = lowering.graph.test(Test::IsNotNull, value.node).map_err(|e| refused(argument, &e))?;
@@ -164,6 +167,7 @@ pub(crate) fn lower(
     }
     for key in &call.order {
         let of = lowering.lower(&key.expr, scope)?;
+        sorted_so(key, &of.data_type)?;
         let (descending, nulls_first) = (key.options.descending, key.options.nulls_first);
         order.push(RankedBy { node: of.node, dictionary: of.dictionary, descending, nulls_first });
     }
