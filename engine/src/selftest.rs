@@ -136,7 +136,8 @@ const SQL_CHECKS: [SqlCheck; 16] = [
         name: "sql/windows",
         claim: "places, neighbours, and sums and extremes of frames",
         sql: "SELECT word, key, rank() OVER w, lag(key) OVER w, sum(number) OVER w, max(price) OVER (PARTITION BY word \
-              ORDER BY key RANGE BETWEEN 20 PRECEDING AND 5 FOLLOWING) FROM t WINDOW w AS (PARTITION BY word ORDER BY key)",
+              ORDER BY key RANGE BETWEEN 20 PRECEDING AND 5 FOLLOWING) FROM t WINDOW w AS (PARTITION BY word ORDER BY key) \
+              ORDER BY 1, 2, 3, 4, 5, 6",
     },
     SqlCheck {
         name: "sql/unnest",

@@ -144,8 +144,8 @@ impl Interner {
         if self.len() >= self.most || self.bytes.len() + value.len() > MOST_BYTES {
             let (values, most) = (self.len(), self.most);
             return Err(Failure::trouble(match values < most {
-                true => format!("the {values} different values of a string column take {} bytes", self.bytes.len()),
-                false => format!("a string column has more than {most} different values"),
+                true => format!("the {values} different values of a dictionary take {} bytes", self.bytes.len()),
+                false => format!("a dictionary has more than {most} different values"),
             }));
         }
         let code = self.len() as u32;

@@ -140,7 +140,7 @@ pub struct Lowering<'d> {
 /// Expressions within one another: each takes room on the stack, here and where its code is written.
 const MOST_NESTED: usize = 128;
 /// Why an expression over lists has no device form.
-const LISTS_ARE_CARRIED: &str = "lists that an aggregate makes leave the device before anything reads them";
+pub(crate) const LISTS_ARE_CARRIED: &str = "lists that an aggregate makes leave the device before anything reads them";
 /// So many operands of AND or OR are taken as a list, and not as expressions within one another.
 const LONG_CHAIN: usize = 32;
 

@@ -25,7 +25,7 @@ const TEXTS: &[&str] = &["millpond.debug_dictionary_values = 3"];
 const DECODED: &[&str] = &["millpond.cache = off", "millpond.parquet_decoder = device"];
 
 /// Images whose kernels the functions of the crate `queries` launch: its tests have the queries.
-const OF_QUERIES: &[&str] = &["clicks", "learn"];
+const OF_QUERIES: &[&str] = &["bayes", "clicks", "learn"];
 
 /// Kernels, the settings that they need, and a query that launches all of them. `t` has 3,000 rows, `many` 120,000.
 const LAUNCHED_BY: &[(&[&str], &[&str], &str)] = &[

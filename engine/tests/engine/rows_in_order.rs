@@ -128,6 +128,7 @@ async fn what_looks_into_a_list_says_so() {
         format!("SELECT k FROM {lists} ORDER BY ids"),
         format!("SELECT k, ids FROM {lists} UNION ALL SELECT k, ids FROM {lists}"),
         format!("SELECT max(ids), count(ids) FROM {lists}"),
+        format!("SELECT k, unnest(ids) FROM {lists}"),
     ] {
         if let Err(what) = rig.run(&sql).await {
             panic!("{sql}: {what}");
@@ -136,6 +137,7 @@ async fn what_looks_into_a_list_says_so() {
     for (sql, reason) in [
         (format!("SELECT k, array_length(ids) FROM {lists}"), "lists that an aggregate makes"),
         (format!("SELECT ids, count(*) FROM {lists} GROUP BY ids"), "lists that an aggregate makes"),
+        (format!("SELECT k, unnest(ids) FROM {lists}"), "lists that an aggregate makes"),
         (format!("SELECT k, ids FROM {lists} UNION ALL SELECT k, ids FROM {lists}"), "a union of lists"),
         (
             "SELECT array_agg(DISTINCT id ORDER BY id), nth_value(DISTINCT k, 2 ORDER BY k) FROM t WHERE id < 9".into(),

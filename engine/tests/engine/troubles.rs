@@ -646,7 +646,7 @@ async fn rows_go_on_leaving_when_their_strings_outgrow_a_dictionary() {
             (11..rows).filter(|v| v % 100 == 77).map(|v| (format!("S{v:07}"), v * 2)).collect();
         assert_eq!(found, expected, "{partitions} partitions");
         assert!(result.report.launches > 0);
-        let note = "a string column has more than 4000 different values – ran those rows on the CPU";
+        let note = "a dictionary has more than 4000 different values – ran those rows on the CPU";
         assert!(result.report.notes.iter().any(|known| known.contains(note)), "{:?}", result.report.notes);
     }
 }

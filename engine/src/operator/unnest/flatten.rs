@@ -28,7 +28,9 @@ use millpond_kernels::codegen::ir::{Arithmetic, Comparison, GraphError, NodeId, 
 
 use crate::column::{ColumnInfo, DictionaryId, Form, is_coded, plain_repr, type_unsupported};
 use crate::contract::{DeviceTree, Placed};
-use crate::expr::{Dictionaries, Dictionary, Lookup, LookupKind, LookupTable, Lowering, Scope, Value, unsupported};
+use crate::expr::{
+    Dictionaries, Dictionary, LISTS_ARE_CARRIED, Lookup, LookupKind, LookupTable, Lowering, Scope, Value, unsupported,
+};
 use crate::placement::walk::Placing;
 use crate::program::contract::{Stage, never_alone};
 use crate::program::lower::{Cut, PieceBuilder, SegmentLowering, number_column};
@@ -265,6 +267,9 @@ fn item(
     let (Some(data_type), Some(of)) = (item_type(list).cloned(), dictionary) else {
         return Err(type_unsupported(name, list));
     };
+    if of.is_of_lists() {
+        return Err(Reason::ExprUnsupported { expr: name.to_string(), why: LISTS_ARE_CARRIED.into() });
+    }
     let items = lowering.dictionaries.add(Dictionary::Items { of, data_type: data_type.clone() });
     let itself: Arc<dyn PhysicalExpr> = Arc::new(Column::new("value", 0));
     let (kind, ty, dictionary) = if is_coded(&data_type) {
