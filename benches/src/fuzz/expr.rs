@@ -499,7 +499,8 @@ impl Maker<'_> {
             8 => Ty::Text,
             _ => self.number_type(),
         };
-        let a = self.make(of, depth);
+        // DataFusion panics over a Parquet file where a cast of NOT is compared with a number.
+        let a = self.make(of, if of == Ty::Bool { 0 } else { depth });
         let Some(name) = ty.sql() else { return self.leaf(ty) };
         sql!(ty; if self.rng.chance(93) { "TRY_CAST(" } else { "CAST(" }, a, format!(" AS {name})"))
     }
