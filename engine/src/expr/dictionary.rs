@@ -187,27 +187,29 @@ impl Lowering<'_> {
         scope: &Scope,
     ) -> Result<Option<Value>, Reason> {
         let mut indices = Vec::new();
-        let (mut volatile, mut foreign) = (false, None);
+        let (mut of_more, mut foreign) = (false, None);
         let walked = expr.apply(|part| {
             if let Some(column) = part.downcast_ref::<Column>() {
                 indices.push(column.index());
             }
             if let Some(function) = part.downcast_ref::<ScalarFunctionExpr>() {
-                volatile |= function.fun().signature().volatility == Volatility::Volatile;
+                of_more |= function.fun().signature().volatility == Volatility::Volatile;
+                // These look at the column itself: its name, its metadata, whether it may be NULL.
+                of_more |= matches!(function.fun().name(), "arrow_field" | "arrow_metadata");
                 if !is_datafusions_scalar(function.fun()) {
                     foreign = Some(function.fun().name().to_string());
                 }
             }
             // Anything that reads more than its columns, such as a subquery's result, is not a function of them.
             let known = part.is::<Column>() || part.is::<LiteralExpr>() || part.is::<LambdaVariable>();
-            volatile |= part.children().is_empty() && !known;
+            of_more |= part.children().is_empty() && !known;
             Ok(TreeNodeRecursion::Continue)
         });
         walked.map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
         let Some(&first) = indices.first() else { return Ok(None) };
         let Ok(of) = scope.column(first) else { return Ok(None) };
         let Some(id) = of.dictionary else { return Ok(None) };
-        if volatile || indices.iter().any(|index| scope.column(*index) != Ok(of.clone())) {
+        if of_more || indices.iter().any(|index| scope.column(*index) != Ok(of.clone())) {
             return Ok(None);
         }
 
