@@ -159,7 +159,7 @@ fn lay_out(arguments: &Arguments, scratch: &Path) -> Result<PathBuf, String> {
     let tpch = tests.join("test_files/tpch/data");
     write_tpch(&tpch).map_err(|error| format!("cannot write {}: {error}", tpch.display()))?;
     let data = arguments.data.as_ref().or(arguments.checkout.as_ref());
-    for folder in ["testing", "parquet-testing", "datafusion/core/tests"] {
+    for folder in DATA_FOLDERS {
         let Some(from) = data.map(|data| data.join(folder)).filter(|from| from.is_dir()) else { continue };
         copy_folder(&from, &scratch.join(folder))
             .map_err(|error| format!("cannot copy {}: {error}", from.display()))?;
@@ -431,7 +431,11 @@ fn percent(part: usize, whole: usize) -> String {
     format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
 }
 
-fn report(files: &BTreeMap<String, Counts>, with_data: bool) -> String {
+/// The folders of a clone that hold data.
+const DATA_FOLDERS: [&str; 3] = ["testing", "parquet-testing", "datafusion/core/tests"];
+
+/// The page. `data` has some of [`DATA_FOLDERS`].
+fn report(files: &BTreeMap<String, Counts>, data: Option<&Path>) -> String {
     let (mut all, mut core) = (Counts::default(), Counts::default());
     for (name, counts) in files {
         all.add(counts);
@@ -440,6 +444,8 @@ fn report(files: &BTreeMap<String, Counts>, with_data: bool) -> String {
         }
     }
     let differences: usize = files.values().map(|counts| counts.differences.len()).sum();
+    let is_here = |folder: &&&str| data.is_some_and(|data| data.join(folder).is_dir());
+    let here: Vec<&str> = DATA_FOLDERS.iter().filter(is_here).copied().collect();
     let mut text = format!(
         "# Compatibility: DataFusion's own SQL logic tests\n\n\
          Written by `cargo slt-upstream` (the simulated device, `millpond.fallback = allow`); do not edit.\n\
@@ -447,7 +453,11 @@ fn report(files: &BTreeMap<String, Counts>, with_data: bool) -> String {
          | records | number | pass on the CPU | pass on the device | of these, without a fallback | of these, with kernels |\n\
          | --- | ---: | ---: | ---: | ---: | ---: |\n",
         files.len(),
-        if with_data { ", with the data folders of a clone" } else { "; their data folders were not at hand" },
+        if here.is_empty() {
+            "; their data folders were not at hand".into()
+        } else {
+            format!(", with a clone's {}", here.join(", "))
+        },
     );
     for (name, counts) in [("all queries", &all), ("select, join, aggregate, group by, order, union, string", &core)] {
         _ = writeln!(
@@ -569,7 +579,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         }
     });
     let done = done.into_inner().expect("the threads have ended");
-    let text = report(&done, arguments.data.is_some() || arguments.checkout.is_some());
+    let text = report(&done, arguments.data.as_deref().or(arguments.checkout.as_deref()));
     match &written {
         Some(path) => std::fs::write(path, &text).map_err(|error| format!("{}: {error}", path.display()))?,
         None => println!("{}", text.split("\n## Files").next().unwrap_or_default()),

@@ -3,7 +3,7 @@
 //!   [1, NULL]  ──►  02 02 01 80 00 00 01 … in Arrow's row format  ──►  [1, NULL]
 //!
 //! Equal    bytes are equal values, as DataFusion groups, joins and compares them: floats by their bits, NULL like NULL inside.
-//! NULL     of the column has no bytes; [NULL], [] and a structure of NULLs are values.
+//! NULL     of the column has no bytes; `[NULL]`, `[]` and a structure of NULLs are values.
 //! Order    follows DataFusion's: inside of a value NULL comes last where it sorts, and first where `<` compares.
 //! Refused  types that do not come back as they were: dictionaries, runs, unions and views of lists inside; structures without
 //!          fields, lists of no items.
