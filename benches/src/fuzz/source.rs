@@ -8,7 +8,7 @@
 //! Rows   a chain stays below some ten thousand rows: the simulated device is not fast.
 
 use super::data::{TABLES, columns_of};
-use super::expr::{Expr, Maker, Part, sql};
+use super::expr::{Expr, Maker, sql};
 use super::query::{Query, lateral};
 use super::rng::Rng;
 use super::ty::Ty;

@@ -1,0 +1,178 @@
+//! Window functions and their frames.
+
+use super::{Expr, Maker, Part, around, sql};
+use crate::fuzz::constant::Constant;
+use crate::fuzz::source::bare;
+use crate::fuzz::ty::Ty;
+
+/// Columns of small numbers: a RANGE frame around them does not overflow.
+const NEAR: [&str; 4] = ["k", "n", "rare", "g"];
+
+impl Maker<'_> {
+    /// A window function over the rows of the source. `identity` are columns that tell its rows apart, or that are all they
+    /// have: ordered by them too, rows that tie are equal, and so the answer of one window depends on no order of theirs. Where it may
+    /// not be `by_rows` it sees a row's equals as one.
+    pub fn window(&mut self, identity: &[String], by_rows: bool) -> Expr {
+        let mut over: Vec<Part> = vec![" OVER (".into()];
+        let partition = self.rng.pick(&[0, 1, 1, 2]);
+        for index in 0..partition {
+            over.push(if index == 0 { "PARTITION BY ".into() } else { ", ".into() });
+            over.push(self.any_column(false).into());
+        }
+        let direction = |maker: &mut Self| maker.rng.pick(&[" ASC NULLS FIRST", " ASC NULLS LAST", " DESC NULLS LAST"]);
+        // By peers: functions that see a row's equals as one, so that the order need not be total.
+        let by_peers = self.rng.chance(35) || !by_rows;
+        let numbers: Vec<&(String, Ty)> = self.scope.iter().filter(|column| NEAR.contains(&bare(&column.0))).collect();
+        let range = (by_peers && !numbers.is_empty() && self.rng.chance(60)).then(|| {
+            let (name, ty) = numbers[self.rng.below(numbers.len())].clone();
+            sql!(ty; name)
+        });
+        let is_range = range.is_some();
+        let of = match range {
+            Some(of) => of,
+            None => self.any_column(true),
+        };
+        let of_ty = of.ty;
+        over.extend([" ORDER BY ".into(), of.into(), direction(self).into()]);
+        if !by_peers {
+            for name in identity {
+                over.push(format!(", {name}{}", direction(self)).into());
+            }
+        }
+        let frame = match (by_peers, is_range) {
+            _ if self.rng.chance(25) => Vec::new(),
+            (true, true) => self.frame(" RANGE BETWEEN "),
+            (true, false) => self.frame(" GROUPS BETWEEN "),
+            (false, _) => self.frame(" ROWS BETWEEN "),
+        };
+        let mut expr = match self.rng.below(if by_peers { 7 } else { 12 }) {
+            0 => sql!(Ty::Int(true, 64); "count(*)"),
+            1 => {
+                let a = self.make(of_ty, 1);
+                sql!(Ty::Int(true, 64); "count(", a, ")")
+            }
+            2 | 3 => {
+                let of = match self.rng.below(4) {
+                    0 | 1 => Ty::Int(self.rng.chance(50), self.rng.pick(&[8, 16, 32])),
+                    2 => self.rng.pick(&[Ty::Dec(5, 2), Ty::Dec(15, 2), Ty::Dec(12, 0)]),
+                    _ => self.rng.pick(&[Ty::Even32, Ty::Even64]),
+                };
+                let a = self.make(of, 1);
+                let ty = match of {
+                    Ty::Int(signed, _) => Ty::Int(signed, 64),
+                    Ty::Even32 | Ty::Even64 => Ty::F64,
+                    _ => Ty::Number,
+                };
+                sql!(ty; "sum(", a, ")")
+            }
+            4 => {
+                let a = self.make(Ty::Int(true, 32), 1);
+                sql!(Ty::F64; "avg(", a, ")")
+            }
+            5 | 6 => {
+                let of = match self.any_type() {
+                    Ty::F32 => Ty::Even32,
+                    Ty::F64 => Ty::Even64,
+                    of => of,
+                };
+                let a = self.make(of, 1);
+                sql!(of; self.rng.pick(&["min(", "max("]), a, ")")
+            }
+            // These look at no frame.
+            7 => {
+                let (text, ty) = self.rng.pick(&[
+                    ("row_number()", Ty::Int(false, 64)),
+                    ("rank()", Ty::Int(false, 64)),
+                    ("dense_rank()", Ty::Int(false, 64)),
+                    ("ntile(3)", Ty::Int(false, 64)),
+                    ("percent_rank()", Ty::F64),
+                    ("cume_dist()", Ty::F64),
+                ]);
+                let mut expr = sql!(ty; text);
+                expr.parts.extend(over);
+                expr.parts.push(")".into());
+                return expr;
+            }
+            8 | 9 => {
+                let of = self.any_type();
+                let a = self.make(of, 1);
+                let head = self.rng.pick(&["lag(", "lead("]);
+                let mut expr = match self.rng.chance(40) {
+                    true => {
+                        let by = Constant::below(self.rng, 4);
+                        sql!(of; head, a, ", ", by, ", ", sql!(of; of.literal(self.rng)), ")")
+                    }
+                    false => sql!(of; head, a, ")"),
+                };
+                expr.parts.extend(over);
+                expr.parts.push(")".into());
+                return expr;
+            }
+            _ => {
+                let of = self.any_type();
+                let a = self.make(of, 1);
+                match self.rng.chance(30) {
+                    true => sql!(of; "nth_value(", a, ", ", Constant::between(self.rng, 1, 3), ")"),
+                    false => sql!(of; self.rng.pick(&["first_value(", "last_value("]), a, ")"),
+                }
+            }
+        };
+        expr.parts.extend(over);
+        expr.parts.extend(frame);
+        expr.parts.push(")".into());
+        // DataFusion 55.2 takes a running min, max, sum or count for sorted although NULLs come first or in between, and then
+        // drops an ORDER BY it. It does not look through NULLIF.
+        let other = expr.ty.literal(self.rng);
+        around(expr, "nullif(", other)
+    }
+
+    /// A window's frame. One that the twin has begins and ends with the same words.
+    pub(super) fn frame(&mut self, unit: &str) -> Vec<Part> {
+        // The number of the words' rows; that of a twin is not below it, nor beyond the next.
+        const ENDS: [(&str, i64, i64); 7] = [
+            ("UNBOUNDED PRECEDING", 0, 0),
+            (" PRECEDING", 3, 6),
+            (" PRECEDING", 1, 3),
+            ("CURRENT ROW", 0, 0),
+            (" FOLLOWING", 1, 4),
+            (" FOLLOWING", 4, 9),
+            ("UNBOUNDED FOLLOWING", 0, 0),
+        ];
+        let first = self.rng.below(ENDS.len() - 1);
+        let last = first + self.rng.below(ENDS.len() - first);
+        let last = if last == 0 { 1 } else { last };
+        let mut end = |of: usize| -> Vec<Part> {
+            let (words, rows, most) = ENDS[of];
+            let other = self.rng.aside(|rng| rng.between(rows, most));
+            match most {
+                0 => vec![words.into()],
+                _ => vec![Constant(rows.to_string(), other.to_string()).into(), words.into()],
+            }
+        };
+        let (first, last) = match first == last {
+            // One number in both.
+            true => (end(first), None),
+            false => (end(first), Some(end(last))),
+        };
+        let last = last.unwrap_or_else(|| first.clone());
+        [vec![unit.into()], first, vec![" AND ".into()], last].concat()
+    }
+
+    /// Any column but a float: rows that tie by one may be unequal, as 0.0 and -0.0 are. And no interval to order by: DataFusion
+    /// has no ranges of them.
+    pub(super) fn any_column(&mut self, order: bool) -> Expr {
+        let unfit = |ty| match ty {
+            Ty::F32 | Ty::F64 | Ty::Even32 | Ty::Even64 | Ty::Number => true,
+            Ty::Span(_) => order,
+            _ => false,
+        };
+        let fitting: Vec<&(String, Ty)> = self.scope.iter().filter(|column| !unfit(column.1)).collect();
+        match fitting.is_empty() {
+            true => sql!(Ty::Int(true, 64); "arrow_cast(1, 'Int64')"),
+            false => {
+                let (name, ty) = fitting[self.rng.below(fitting.len())].clone();
+                sql!(ty; name)
+            }
+        }
+    }
+}
