@@ -163,8 +163,10 @@ fn test_query(query: &mut Query, with: Option<&Query>, rng: &mut Rng) {
 
 /// A test of one of the columns in `scope`.
 fn test(scope: Vec<(String, Ty)>, rng: &mut Rng) -> Option<Expr> {
-    let fits =
-        |ty: Ty| !matches!(ty, Ty::F32 | Ty::F64 | Ty::Wide(..) | Ty::Span(_) | Ty::Ints | Ty::Number | Ty::Bool);
+    let fits = |ty: Ty| {
+        !matches!(ty, Ty::F32 | Ty::F64 | Ty::Wide(..) | Ty::Span(_) | Ty::Half | Ty::Number | Ty::Bool)
+            && !ty.is_nested()
+    };
     let mut columns: Vec<_> = scope.iter().filter(|(name, _)| TESTED.contains(&bare(name))).collect();
     if columns.is_empty() {
         columns = scope.iter().filter(|(_, ty)| fits(*ty)).collect();

@@ -19,11 +19,12 @@ use millpond::datafusion::arrow::array::AsArray;
 use millpond::datafusion::arrow::array::{
     ArrayRef, BooleanArray, Date32Array, Decimal128Array, Decimal256Array, Float32Array, Float64Array, Int8Array,
     Int16Array, Int32Array, Int64Array, IntervalDayTimeArray, IntervalMonthDayNanoArray, IntervalYearMonthArray,
-    ListArray, StringArray, StringViewArray, TimestampMicrosecondArray, TimestampMillisecondArray,
+    ListArray, StringArray, StringViewArray, StructArray, TimestampMicrosecondArray, TimestampMillisecondArray,
     TimestampNanosecondArray, TimestampSecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
+use millpond::datafusion::arrow::compute::cast;
 use millpond::datafusion::arrow::datatypes::{
-    DataType, Float32Type, Float64Type, Int64Type, IntervalDayTime, IntervalMonthDayNano, i256,
+    DataType, Field, Float32Type, Float64Type, Int64Type, IntervalDayTime, IntervalMonthDayNano, i256,
 };
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::datasource::MemTable;
@@ -54,7 +55,7 @@ pub const WORDS: [&str; 14] = [
 ];
 
 /// Names and types of the columns, in the order of `table`.
-pub const COLUMNS: [(&str, Ty); 48] = [
+pub const COLUMNS: [(&str, Ty); 51] = [
     ("id", Ty::Int(true, 64)),
     ("i8", Ty::Int(true, 8)),
     ("i16", Ty::Int(true, 16)),
@@ -102,6 +103,9 @@ pub const COLUMNS: [(&str, Ty); 48] = [
     ("span_d", Ty::Span(Span::Days)),
     ("wide", Ty::Wide(50, 6)),
     ("list", Ty::Ints),
+    ("pair", Ty::Pair),
+    ("half", Ty::Half),
+    ("tz_b", Ty::Time(6, Zone::Berlin)),
     // The last, because Parquet has no such type.
     ("span", Ty::Span(Span::Mixed)),
 ];
@@ -374,6 +378,17 @@ fn table(seed: u64, rows: usize) -> RecordBatch {
             true,
         ),
         ("list", Arc::new(lists(rng, rows)), true),
+        ("pair", Arc::new(pairs(rng, rows)), true),
+        (
+            "half",
+            {
+                let values =
+                    column(rng, rows, 15, &[0.0, 65504.0, f32::INFINITY], |rng| rng.between(-40, 40) as f32 / 8.0);
+                cast(&Float32Array::from(values), &DataType::Float16).expect("every number of 32 bits has one of 16")
+            },
+            true,
+        ),
+        ("tz_b", Arc::new(times!(TimestampMicrosecondArray, 1_000_000).with_timezone("Europe/Berlin")), true),
         (
             "span",
             Arc::new(IntervalMonthDayNanoArray::from(column(rng, rows, 15, &[IntervalMonthDayNano::ZERO], |rng| {
@@ -394,6 +409,16 @@ fn lists(rng: &mut Rng, rows: usize) -> ListArray {
         (0..items).map(|_| item(rng)).collect::<Vec<Option<i64>>>()
     };
     ListArray::from_iter_primitive::<Int64Type, _, _>((0..rows).map(|_| (!rng.chance(15)).then(|| list(rng))))
+}
+
+/// Structures of few values, some of which are NULL, and none in some rows: nothing lies below those.
+fn pairs(rng: &mut Rng, rows: usize) -> StructArray {
+    let there = column(rng, rows, 15, &[], |_| ());
+    let numbers: Int64Array = there.iter().map(|row| row.and(rng.chance(80).then(|| rng.between(-2, 2)))).collect();
+    let words: StringArray = there.iter().map(|row| row.and(rng.chance(80).then(|| rng.pick(&WORDS)))).collect();
+    let fields = vec![Field::new("number", DataType::Int64, true), Field::new("word", DataType::Utf8, true)];
+    let nulls = there.iter().map(Option::is_some).collect::<Vec<bool>>();
+    StructArray::new(fields.into(), vec![Arc::new(numbers), Arc::new(words)], Some(nulls.into()))
 }
 
 /// Texts of which `percent` of 100 are new at their row, ever less and ever greater ones in turn. The others are `words`,

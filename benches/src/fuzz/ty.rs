@@ -16,7 +16,7 @@ pub enum Ty {
     Even32,
     Even64,
     Dec(u8, i8),
-    /// A decimal of 256 bits, which stays on the CPU.
+    /// A decimal of 256 bits. It is carried, and no more.
     Wide(u8, i8),
     Date,
     /// Digits of the second, and the zone.
@@ -29,16 +29,21 @@ pub enum Ty {
     Text,
     /// A list of 64-bit integers.
     Ints,
+    /// A structure of a `number`, a 64-bit integer, and a `word`, a text.
+    Pair,
+    /// A float of 16 bits. It is carried, and no more; none is NaN or -0.0.
+    Half,
     /// Some number: what DataFusion's coercion makes of an operator over two types.
     Number,
 }
 
-/// A time's zone: none, or one whose offset never changes. Others stay on the CPU.
+/// A time's zone: none, one whose offset never changes, or one with summer time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Zone {
     None,
     PlusTwo,
     Utc,
+    Berlin,
 }
 
 /// An interval's unit.
@@ -63,7 +68,7 @@ pub const INTEGERS: [Ty; 8] = [
 ];
 pub const DECIMALS: [Ty; 5] = [Ty::Dec(5, 2), Ty::Dec(15, 2), Ty::Dec(18, 4), Ty::Dec(38, 10), Ty::Dec(12, 0)];
 /// The first four have no zone.
-pub const TIMES: [Ty; 8] = [
+pub const TIMES: [Ty; 9] = [
     Ty::Time(0, Zone::None),
     Ty::Time(3, Zone::None),
     Ty::Time(6, Zone::None),
@@ -72,6 +77,7 @@ pub const TIMES: [Ty; 8] = [
     Ty::Time(9, Zone::PlusTwo),
     Ty::Time(3, Zone::Utc),
     Ty::Time(9, Zone::Utc),
+    Ty::Time(6, Zone::Berlin),
 ];
 pub const ERAS: [Ty; 3] = [Ty::Era(0), Ty::Era(3), Ty::Era(6)];
 pub const SPANS: [Ty; 3] = [Ty::Span(Span::Months), Ty::Span(Span::Days), Ty::Span(Span::Mixed)];
@@ -102,6 +108,7 @@ impl fmt::Display for Ty {
                     Zone::None => "None",
                     Zone::PlusTwo => "Some(\"+02:00\")",
                     Zone::Utc => "Some(\"UTC\")",
+                    Zone::Berlin => "Some(\"Europe/Berlin\")",
                 };
                 write!(f, "Timestamp({}, {zone})", unit(digits))
             }
@@ -112,6 +119,8 @@ impl fmt::Display for Ty {
             Ty::Bool => f.write_str("Boolean"),
             Ty::Text => f.write_str("Utf8"),
             Ty::Ints => f.write_str("List(Int64)"),
+            Ty::Pair => f.write_str("Struct(\"number\": Int64, \"word\": Utf8)"),
+            Ty::Half => f.write_str("Float16"),
         }
     }
 }
@@ -135,7 +144,8 @@ impl Ty {
             Ty::Time(digits, Zone::None) | Ty::Era(digits) => format!("TIMESTAMP({digits})"),
             Ty::Bool => "BOOLEAN".into(),
             Ty::Text => "VARCHAR".into(),
-            Ty::Time(..) | Ty::Wide(..) | Ty::Span(_) | Ty::Ints | Ty::Number => return None,
+            Ty::Time(..) | Ty::Wide(..) | Ty::Span(_) | Ty::Number => return None,
+            Ty::Ints | Ty::Pair | Ty::Half => return None,
         })
     }
 
@@ -149,7 +159,11 @@ impl Ty {
 
     pub fn is_number(self) -> bool {
         let number = !matches!(self, Ty::Wide(..) | Ty::Date | Ty::Time(..) | Ty::Era(_) | Ty::Span(_));
-        number && !matches!(self, Ty::Bool | Ty::Text | Ty::Ints)
+        number && !matches!(self, Ty::Bool | Ty::Text | Ty::Half) && !self.is_nested()
+    }
+
+    pub fn is_nested(self) -> bool {
+        matches!(self, Ty::Ints | Ty::Pair)
     }
 
     /// True of a type that has NaN.
@@ -223,7 +237,9 @@ impl Ty {
             Ty::Date => format!("DATE '{}'", day(rng)),
             Ty::Time(..) | Ty::Era(_) => {
                 let day = if matches!(self, Ty::Era(_)) && rng.chance(50) { far_day(rng) } else { day(rng) };
-                cast(format!("'{day}T{:02}:{:02}:{:02}'", rng.below(24), rng.below(60), rng.below(60)))
+                // Of local time some hours are there twice, and some never.
+                let zone = if matches!(self, Ty::Time(_, Zone::Berlin)) { "Z" } else { "" };
+                cast(format!("'{day}T{:02}:{:02}:{:02}{zone}'", rng.below(24), rng.below(60), rng.below(60)))
             }
             Ty::Span(Span::Months) => cast(format!("'{} months'", rng.between(-30, 30))),
             Ty::Span(Span::Days) => {
@@ -249,6 +265,12 @@ impl Ty {
                 let rest: String = (0..rng.below(3)).map(|_| more(rng)).collect();
                 format!("[{}{rest}]", rng.between(-3, 3))
             }
+            Ty::Pair => {
+                let (number, word) = (Ty::Int(true, 64), Ty::Text);
+                let mut field = |ty: Ty| if rng.chance(20) { ty.null() } else { ty.text(rng) };
+                format!("named_struct('number', {}, 'word', {})", field(number), field(word))
+            }
+            Ty::Half => cast(format!("{}", rng.between(-40, 40) as f64 / 8.0)),
             Ty::Number => format!("{}", rng.between(-30, 30)),
         }
     }

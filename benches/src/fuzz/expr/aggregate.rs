@@ -106,6 +106,8 @@ impl Maker<'_> {
                     _ if self.rng.chance(15) => Ty::Text,
                     Ty::F32 if grouped => Ty::Even32,
                     Ty::F64 if grouped => Ty::Even64,
+                    // To MIN and MAX of structures a NULL inside is like anything.
+                    Ty::Pair => Ty::Text,
                     of => of,
                 };
                 let a = self.make(of, 2);
@@ -128,6 +130,11 @@ impl Maker<'_> {
             let distinct = self.rng.pick(&["", "", "DISTINCT "]);
             let call = format!("string_agg({distinct}");
             return sql!(Ty::Text; call, a.clone(), ", '", between, "' ORDER BY ", a, direction, ")");
+        }
+        if self.rng.chance(30) {
+            let (ty, distinct) = (Ty::Int(true, 64), self.rng.pick(&["", "", "DISTINCT "]));
+            let a = self.make(ty, 1);
+            return sql!(Ty::Ints; format!("array_agg({distinct}"), a.clone(), " ORDER BY ", a, direction, ")");
         }
         let of = match self.rng.below(4) {
             0 => self.rng.pick(&[Ty::Bool, Ty::Date, Ty::Text]),

@@ -183,7 +183,7 @@ impl Maker<'_> {
                 2 => self.rng.pick(&TIMES),
                 3 => self.rng.pick(&[Ty::F32, Ty::F64, Ty::Even32, Ty::Even64]),
                 4 => Ty::Text,
-                5 => self.rng.pick(&[SPANS[0], SPANS[1], SPANS[2], Ty::Ints]),
+                5 => self.rng.pick(&[SPANS[0], SPANS[1], SPANS[2], Ty::Ints, Ty::Pair, Ty::Half]),
                 6 => self.rng.pick(&[ERAS[0], ERAS[1], ERAS[2], WIDE]),
                 _ => self.rng.pick(&[Ty::Bool, Ty::Date, Ty::Number]),
             };
@@ -229,13 +229,15 @@ impl Maker<'_> {
             Ty::Wide(..) => self.wide(ty, below),
             Ty::Text => self.string(below),
             Ty::Ints => self.list(below),
+            Ty::Pair => self.pair(below),
+            Ty::Half => self.leaf(ty),
         }
     }
 
     fn any_form(&mut self, ty: Ty, depth: usize) -> Expr {
         let a = self.make(ty, depth);
-        // NaN, intervals and lists have no place among the least and the greatest.
-        if self.rng.chance(15) && !ty.has_nan() && !matches!(ty, Ty::Span(_) | Ty::Ints) {
+        // NaN, intervals, lists and structures have no place among the least and the greatest.
+        if self.rng.chance(15) && !ty.has_nan() && !matches!(ty, Ty::Span(_)) && !ty.is_nested() {
             let b = self.make(ty, depth);
             return sql!(ty; format!("{}(", self.rng.pick(&["greatest", "least"])), a, ", ", b, ")");
         }
@@ -251,7 +253,7 @@ impl Maker<'_> {
             }
             1 => {
                 // DataFusion has no CASE of a list.
-                let on = Some(self.any_type()).filter(|on| *on != Ty::Ints).unwrap_or(Ty::Bool);
+                let on = Some(self.any_type()).filter(|on| !on.is_nested()).unwrap_or(Ty::Bool);
                 let b = self.make(ty, depth);
                 let (of, x, y) = (self.make(on, depth), self.make(on, 0), self.make(on, 0));
                 sql!(ty; "CASE ", of, " WHEN ", x, " THEN ", a, " WHEN ", y, " THEN ", b, " END")
@@ -260,8 +262,8 @@ impl Maker<'_> {
                 let b = self.make(ty, depth);
                 sql!(ty; "coalesce(", a, ", ", b, ")")
             }
-            // NULLIF of lists is none of DataFusion's.
-            _ if ty == Ty::Ints => a,
+            // NULLIF of lists is none of DataFusion's; of structures it leaves fields below NULL.
+            _ if ty.is_nested() => a,
             _ => {
                 let b = self.make(ty, depth.min(1));
                 sql!(ty; "nullif(", a, ", ", b, ")")
@@ -272,7 +274,7 @@ impl Maker<'_> {
     fn boolean(&mut self, depth: usize) -> Expr {
         let ty = Ty::Bool;
         if self.rng.chance(3) {
-            let item = self.near_zero();
+            let item = self.item();
             let a = self.make(Ty::Ints, depth.min(1));
             return sql!(ty; "array_has(", a, ", ", item, ")");
         }

@@ -1,30 +1,45 @@
-//! Lists, and what they hold.
+//! Lists and structures, and what they hold.
 
-use super::{Expr, Maker, sql};
+use super::{Expr, Maker, Part, sql};
 use crate::fuzz::constant::Constant;
 use crate::fuzz::ty::Ty;
 
+const NUMBER: Ty = Ty::Int(true, 64);
+
 impl Maker<'_> {
-    pub(super) fn near_zero(&mut self) -> Constant {
+    fn near_zero(&mut self) -> Constant {
         Constant::draw(self.rng, |rng| rng.between(-2, 3)).map(|number| number.to_string())
     }
 
-    /// A list of integers, made of another one.
+    /// What may be an item: a small number, a column now and then.
+    pub(super) fn item(&mut self) -> Part {
+        match self.rng.chance(30) {
+            true => self.make(NUMBER, 0).into(),
+            false => self.near_zero().into(),
+        }
+    }
+
+    /// A list of integers, made of another one, or of columns.
     pub(super) fn list(&mut self, depth: usize) -> Expr {
-        let (ty, item) = (Ty::Ints, self.near_zero());
+        let (ty, item) = (Ty::Ints, self.item());
         let a = self.make(ty, depth);
-        match self.rng.below(7) {
+        match self.rng.below(9) {
             0 => sql!(ty; "array_append(", a, ", ", item, ")"),
             1 => sql!(ty; "array_remove_all(", a, ", ", item, ")"),
             2 => sql!(ty; "array_slice(", a, ", 1, ", Constant::below(self.rng, 4), ")"),
             3 => sql!(ty; "array_concat(", a, ", [1, NULL])"),
+            4 => sql!(ty; "array_prepend(", item, ", ", a, ")"),
+            5 => {
+                let (b, c) = (self.make(NUMBER, 0), self.make(NUMBER, 0));
+                sql!(ty; "[", b, ", ", c, "]")
+            }
             _ => sql!(ty; format!("{}(", self.rng.pick(&["array_sort", "array_reverse", "array_distinct"])), a, ")"),
         }
     }
 
     /// An integer of a list.
     pub(super) fn of_list(&mut self, depth: usize) -> Expr {
-        let (ty, at) = (Ty::Int(true, 64), self.near_zero());
+        let (ty, at) = (NUMBER, self.item());
         let a = self.make(Ty::Ints, depth);
         match self.rng.below(4) {
             0 => sql!(ty; "array_element(", a, ", ", at, ")"),
@@ -32,5 +47,20 @@ impl Maker<'_> {
             2 => sql!(ty; "arrow_cast(array_position(", a, ", ", at, "), 'Int64')"),
             _ => sql!(ty; "arrow_cast(array_length(", a, "), 'Int64')"),
         }
+    }
+
+    /// A structure, now and then of columns.
+    pub(super) fn pair(&mut self, depth: usize) -> Expr {
+        if self.rng.chance(75) {
+            return self.leaf(Ty::Pair);
+        }
+        let (number, word) = (self.make(NUMBER, depth.min(1)), self.make(Ty::Text, 0));
+        sql!(Ty::Pair; "named_struct('number', ", number, ", 'word', ", word, ")")
+    }
+
+    /// A structure's field of type `ty`.
+    pub(super) fn of_pair(&mut self, ty: Ty, depth: usize) -> Expr {
+        let a = self.make(Ty::Pair, depth);
+        sql!(ty; "get_field(", a, if ty == NUMBER { ", 'number')" } else { ", 'word')" })
     }
 }

@@ -7,7 +7,10 @@ use crate::fuzz::ty::{DECIMALS, ERAS, TIMES, Ty, WIDE};
 impl Maker<'_> {
     pub(super) fn integer(&mut self, ty: Ty, signed: bool, bits: u8, depth: usize) -> Expr {
         if ty == Ty::Int(true, 64) && self.rng.chance(8) {
-            return self.of_list(depth.min(1));
+            return match self.rng.chance(70) {
+                true => self.of_list(depth.min(1)),
+                false => self.of_pair(ty, depth.min(1)),
+            };
         }
         match self.rng.below(12) {
             0..=3 => {

@@ -14,8 +14,15 @@ impl Maker<'_> {
             let (a, b, c) = (word(), word(), word());
             return sql!(ty; "CASE WHEN ", when, " THEN ", a, " WHEN ", other, " THEN ", b, " ELSE ", c, " END");
         }
+        if self.rng.chance(4) {
+            return self.of_pair(ty, depth.min(1));
+        }
         let a = self.make(ty, depth);
-        match self.rng.below(21) {
+        match self.rng.below(22) {
+            21 => {
+                let (start, length) = (Constant::between(self.rng, 1, 5), Constant::below(self.rng, 6));
+                sql!(ty; "overlay(", a, " PLACING 'xé' FROM ", start, " FOR ", length, ")")
+            }
             20 => {
                 let all = self.rng.pick(&["', 'ö')", "', '', 'g')", "', '-é', 'gi')"]);
                 sql!(ty; "regexp_replace(", a, ", '", Constant::pick(self.rng, &EXPRESSIONS), all)

@@ -45,11 +45,11 @@ impl Maker<'_> {
             (true, false) => self.frame(" GROUPS BETWEEN "),
             (false, _) => self.frame(" ROWS BETWEEN "),
         };
-        let mut expr = match self.rng.below(if by_peers { 7 } else { 12 }) {
+        let mut expr = match self.rng.below(if by_peers { 7 } else { 13 }) {
             0 => sql!(Ty::Int(true, 64); "count(*)"),
             1 => {
                 let a = self.make(of_ty, 1);
-                sql!(Ty::Int(true, 64); "count(", a, ")")
+                sql!(Ty::Int(true, 64); self.rng.pick(&["count(", "count(", "count(DISTINCT "]), a, ")")
             }
             2 | 3 => {
                 let of = match self.rng.below(4) {
@@ -73,6 +73,7 @@ impl Maker<'_> {
                 let of = match self.any_type() {
                     Ty::F32 => Ty::Even32,
                     Ty::F64 => Ty::Even64,
+                    Ty::Pair | Ty::Ints => Ty::Text,
                     of => of,
                 };
                 let a = self.make(of, 1);
@@ -108,6 +109,10 @@ impl Maker<'_> {
                 expr.parts.push(")".into());
                 return expr;
             }
+            12 => {
+                let a = self.make(Ty::Int(true, 64), 1);
+                sql!(Ty::Ints; "array_agg(", a, ")")
+            }
             _ => {
                 let of = self.any_type();
                 let a = self.make(of, 1);
@@ -122,6 +127,9 @@ impl Maker<'_> {
         expr.parts.push(")".into());
         // DataFusion 55.2 takes a running min, max, sum or count for sorted although NULLs come first or in between, and then
         // drops an ORDER BY it. It does not look through NULLIF.
+        if expr.ty.is_nested() {
+            return expr;
+        }
         let other = expr.ty.literal(self.rng);
         around(expr, "nullif(", other)
     }
@@ -163,7 +171,7 @@ impl Maker<'_> {
     pub(super) fn any_column(&mut self, order: bool) -> Expr {
         let unfit = |ty| match ty {
             Ty::F32 | Ty::F64 | Ty::Even32 | Ty::Even64 | Ty::Number => true,
-            Ty::Span(_) => order,
+            Ty::Span(_) | Ty::Pair | Ty::Half => order,
             _ => false,
         };
         let fitting: Vec<&(String, Ty)> = self.scope.iter().filter(|column| !unfit(column.1)).collect();
