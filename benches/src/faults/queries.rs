@@ -1,10 +1,11 @@
-//! The queries of the sweeps: ten of TPC-H, twelve of our own over its tables, and three with functions of clicks.
+//! The queries of the sweeps: ten of TPC-H, seventeen of our own over its tables, and three with functions of clicks.
 //!
 //! ```text
 //!   aggregates  scalar · few groups · direct · hash · over another aggregate      rows  home as they come · sorted · windows
+//!   nested      lists of groups · items of lists                                  again     recursion
 //!   strings     as keys · computed · least and greatest                           joins      of up to six tables
 //!   clicks      sessions · pairs · earlier rows
-//!   learning    k-means, whose host waits between launches
+//!   learning    k-means and naive Bayes, whose host waits between launches
 //! ```
 
 use millpond_queries::Suite;
@@ -18,7 +19,7 @@ pub struct Named {
 
 const TPCH: [&str; 10] = ["q01", "q06", "q03", "q05", "q10", "q12", "q14", "q15", "q18", "q19"];
 
-const OWN: [(&str, &str); 14] = [
+const OWN: [(&str, &str); 17] = [
     (
         "groups",
         "SELECT l_extendedprice, count(*), sum(l_quantity), min(l_shipdate) FROM lineitem GROUP BY l_extendedprice",
@@ -55,6 +56,23 @@ const OWN: [(&str, &str); 14] = [
         "window",
         "SELECT l_orderkey, l_linenumber, rank() OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber) AS r, \
          sum(l_quantity) OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber ROWS 3 PRECEDING) AS s FROM lineitem",
+    ),
+    (
+        "peers",
+        "SELECT l_orderkey, l_suppkey, l_shipdate, lag(l_shipmode) OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber) AS before, \
+         min(l_comment) OVER (PARTITION BY l_suppkey ORDER BY l_shipdate GROUPS BETWEEN 2 PRECEDING AND 1 FOLLOWING) AS least, \
+         avg(l_quantity) OVER (ORDER BY l_orderkey RANGE BETWEEN 10 PRECEDING AND 10 FOLLOWING) AS near FROM lineitem",
+    ),
+    (
+        "lists",
+        "SELECT l_suppkey, array_agg(l_orderkey ORDER BY l_shipdate, l_orderkey, l_linenumber) AS orders, \
+         string_agg(l_shipmode, '-' ORDER BY l_shipdate, l_orderkey, l_linenumber) AS modes, \
+         nth_value(l_comment, 2 ORDER BY l_shipdate, l_orderkey, l_linenumber) AS second FROM lineitem GROUP BY l_suppkey",
+    ),
+    (
+        "items",
+        "SELECT word, count(*), min(o_orderkey) FROM \
+         (SELECT o_orderkey, unnest(string_to_array(o_comment, ' ')) AS word FROM orders WHERE o_orderkey % 5 > 0) GROUP BY word",
     ),
     (
         "learn",
