@@ -13,8 +13,9 @@
 //! Counts   queries with an answer. EXPLAIN, SHOW, SET, DESCRIBE and the information schema say what an engine is, not
 //!          what it answers: they are exempt. Statements run, and count apart.
 
-#[path = "../tests/slt/database.rs"]
+#[path = "../../tests/slt/database.rs"]
 mod database;
+mod known;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -26,6 +27,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use database::{Database, Kind, Last, LastSlot};
+use known::{KNOWN, OFTEN, SKIPPED, why};
 use millpond::datafusion::DATAFUSION_VERSION;
 use millpond::datafusion::prelude::SessionConfig;
 use millpond::{DeviceChoice, Millpond};
@@ -36,38 +38,7 @@ use sqllogictest::{QueryExpect, Record, RecordOutput, Runner, parse_file, strict
 const USAGE: &str = "cargo slt-upstream [--checkout DIR] [--data DIR] [--write FILE] [--threads N] [--reasons] [FILTER …]
 A filter is part of a file's path, such as joins or aggregate.slt; without one, all files run and docs/compatibility.md is written.
 --reasons prints each query that left an operator on the CPU, and why.
-Exit code 0: nothing that passes on the CPU fails on the device; 1: something does; 2: usage; 4: no files.";
-
-/// Files that are left out, and why.
-const SKIPPED: [(&str, &str); 6] = [
-    ("spark/", "functions of another dialect, which are not part of DataFusion's default session"),
-    ("avro", "Avro is not built in"),
-    ("encrypted_parquet", "encrypted Parquet is not built in"),
-    ("explain", "plans"),
-    ("information_schema", "what an engine says of itself"),
-    ("set_variable", "settings"),
-];
-
-/// Records that differ for a reason that a person has looked at: where they stand, and why.
-const KNOWN: [(&str, &str); 14] = [
-    ("join_disable_repartition_joins.slt:64", "rows that tie in ORDER BY under a LIMIT"),
-    ("limit.slt:691", "rows that tie in ORDER BY under a LIMIT"),
-    ("limit.slt:718", "rows that tie in ORDER BY under a LIMIT"),
-    ("window.slt:4450", "rows that tie in ORDER BY under a LIMIT"),
-    ("window.slt:4469", "rows that tie in ORDER BY under a LIMIT"),
-    ("clickbench_extended.slt:45", "rows that tie in ORDER BY"),
-    ("group_by.slt:5190", "rows that tie in ORDER BY"),
-    ("group_by.slt:3065", "rows that tie in the order of LAST_VALUE"),
-    ("aggregate.slt:6985", "a LIMIT without ORDER BY"),
-    ("limit.slt:765", "a LIMIT without ORDER BY"),
-    ("select.slt:1130", "a LIMIT without ORDER BY"),
-    ("pwmj.slt:141", "the file has rows that are not in the order of ORDER BY"),
-    ("pwmj.slt:232", "the file has rows that are not in the order of ORDER BY"),
-    (
-        "ordered_aggregate_spill.slt:69",
-        "DataFusion exceeds the session's memory there, as the file says; the device does not",
-    ),
-];
+Exit code 0: nothing that passes on the CPU fails on the device, and every frequent reason has a sentence; 1: not so; 2: usage; 4: no files.";
 
 /// The files whose share is the aim of "on the device alone".
 const CORE: [&str; 6] = ["select", "join", "aggregate", "group_by", "order", "union"];
@@ -499,11 +470,12 @@ fn report(files: &BTreeMap<String, Counts>, data: Option<&Path>) -> String {
     for (place, why) in &all.known {
         _ = writeln!(text, "- `{place}`: {why}");
     }
-    text += "\n## Why operators stay on the CPU\n\n| queries | reason |\n| ---: | --- |\n";
+    text += "\n## Why operators stay on the CPU\n\n| queries | reason | why it remains |\n| ---: | --- | --- |\n";
     let mut reasons: Vec<_> = all.reasons.iter().collect();
     reasons.sort_by_key(|(reason, times)| (std::cmp::Reverse(**times), reason.as_str()));
     for (reason, times) in reasons.iter().take(60) {
-        _ = writeln!(text, "| {times} | {} |", reason.replace('|', "\\|").replace('\n', " "));
+        let sentence = why(reason).unwrap_or_default();
+        _ = writeln!(text, "| {times} | {} | {sentence} |", reason.replace('|', "\\|").replace('\n', " "));
     }
     if reasons.len() > 60 {
         _ = writeln!(text, "\n{} rarer reasons are left out.", reasons.len() - 60);
@@ -584,7 +556,14 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         Some(path) => std::fs::write(path, &text).map_err(|error| format!("{}: {error}", path.display()))?,
         None => println!("{}", text.split("\n## Files").next().unwrap_or_default()),
     }
-    Ok(done.values().all(|counts| counts.differences.is_empty()))
+    let mut all = Counts::default();
+    done.values().for_each(|counts| all.add(counts));
+    let unexplained = all.reasons.iter().filter(|(reason, times)| **times >= OFTEN && why(reason).is_none());
+    let unexplained: Vec<_> = unexplained
+        .map(|(reason, times)| format!("{times} queries have a reason without a sentence: {reason}"))
+        .collect();
+    unexplained.iter().for_each(|line| println!("{line}"));
+    Ok(done.values().all(|counts| counts.differences.is_empty()) && unexplained.is_empty())
 }
 
 fn main() -> ExitCode {
