@@ -5,6 +5,7 @@
 //!   l[i]                 items[start + i - 1], where 1 ≤ i ≤ count; from the end where i is negative
 //!   array_has(l, x)      whether x is among items[start .. start + count]
 //!   array_position(l, x) the first place of x there, counted from 1
+//!   array_length(ll[i])  over the dictionary that ll[i] has codes of, as functions of one column are
 //!
 //! NULL     array_has finds no NULL; array_position finds NULL where an item is NULL. A list that is NULL gives NULL.
 //! Floats   are equal bit by bit, as DataFusion has it here: 0.0 is not -0.0, and a NaN is what has its bits.
@@ -14,7 +15,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_expr::expressions::{CastExpr, Column, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, GraphError, NodeId, Overflow, Repr, Test, Ty};
 
@@ -95,8 +96,31 @@ impl Lowering<'_> {
             ("array_position", [list, item, first]) => {
                 self.array_position(expr, (list, item, Some(first)), scope).map(Some)
             }
-            _ => Ok(None),
+            _ => self.of_item(expr, function, scope),
         }
+    }
+
+    /// A function of an item that is nested, and of constants: DataFusion's own, over the dictionary of items. What CASE makes may hold
+    /// something below a NULL, which DataFusion reads and a dictionary does not have.
+    fn of_item(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        function: &ScalarFunctionExpr,
+        scope: &Scope,
+    ) -> Result<Option<Value>, Reason> {
+        let mut read = function.args().iter().enumerate().filter(|(_, argument)| !argument.is::<Literal>());
+        let (Some((at, argument)), None) = (read.next(), read.next()) else { return Ok(None) };
+        let data_type = self.type_of(argument, scope)?;
+        let is_item = |of: &ScalarFunctionExpr| of.fun().name() == "array_element" && is_datafusions_scalar(of.fun());
+        if !is_nested(&data_type) || !argument.downcast_ref::<ScalarFunctionExpr>().is_some_and(is_item) {
+            return Ok(None);
+        }
+        let value = self.lower(argument, scope)?;
+        let mut arguments = function.args().to_vec();
+        arguments[at] = itself();
+        let call = Arc::clone(expr).with_new_children(arguments);
+        let call = call.map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
+        self.over_dictionary(&call, &Scope::new(vec![("value".into(), Ok(value), data_type)]))
     }
 
     fn list(
