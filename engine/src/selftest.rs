@@ -64,7 +64,7 @@ struct SqlCheck {
     sql: &'static str,
 }
 
-const SQL_CHECKS: [SqlCheck; 16] = [
+const SQL_CHECKS: [SqlCheck; 17] = [
     SqlCheck {
         name: "sql/total",
         claim: "a filter, decimal arithmetic and one sum",
@@ -143,6 +143,12 @@ const SQL_CHECKS: [SqlCheck; 16] = [
         name: "sql/unnest",
         claim: "a row for each item of a list",
         sql: "SELECT key, unnest([number, -number, NULL]) FROM t WHERE key < 300",
+    },
+    SqlCheck {
+        name: "sql/lists",
+        claim: "items of lists, by number and by search",
+        sql: "SELECT key, l[key % 4], array_has(l, p), array_position(l, p) FROM (SELECT key, string_to_array(word, 'a') AS l, \
+              substr(word, 1, 1 + key % 3) AS p FROM t WHERE key < 300)",
     },
     SqlCheck {
         name: "sql/patterns",

@@ -16,6 +16,7 @@ pub(crate) mod cast;
 pub(crate) mod dictionary;
 pub(crate) mod function;
 pub(crate) mod interval;
+pub(crate) mod list;
 pub(crate) mod math;
 pub(crate) mod overlay;
 pub(crate) mod parameter;
@@ -271,6 +272,9 @@ impl<'d> Lowering<'d> {
                 return Err(unsupported(expr, &format!("{name} is a function of the session's own, not DataFusion's")));
             }
             if let Some(value) = self.text_function(expr, function, &data_type, scope)? {
+                return Ok(value);
+            }
+            if let Some(value) = self.list_function(expr, function, scope)? {
                 return Ok(value);
             }
             return self.function(expr, function, data_type, scope);

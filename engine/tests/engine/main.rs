@@ -21,6 +21,7 @@ mod kernel_cache;
 mod kernels;
 mod launches;
 mod limits;
+mod lists;
 mod made_tables;
 mod medians;
 mod memory;

@@ -361,6 +361,15 @@ pub enum Node {
         code: NodeId,
         table: u32,
     },
+    /// The first place from `from` to below `to` where `table` has `sought`, floats bit by bit; NULL where there is none. `nulls` says
+    /// that NULL is found where the table has NULL; otherwise it is nowhere.
+    Find {
+        sought: NodeId,
+        from: NodeId,
+        to: NodeId,
+        table: u32,
+        nulls: bool,
+    },
     Arithmetic {
         op: Arithmetic,
         left: NodeId,
@@ -620,6 +629,7 @@ impl Node {
             | Node::SourceRow => {}
             Node::Probe { keys, .. } => keys.iter_mut().for_each(|key| *key = to(*key)),
             Node::Lookup { code, .. } => *code = to(*code),
+            Node::Find { sought, from, to: end, .. } => (*sought, *from, *end) = (to(*sought), to(*from), to(*end)),
             Node::Arithmetic { left, right, .. }
             | Node::Bitwise { left, right, .. }
             | Node::Compare { left, right, .. }

@@ -58,6 +58,23 @@ impl Graph {
         Ok(self.push(Node::Lookup { code, table }, ty.nullable(nullable)))
     }
 
+    /// The first place from `from` to below `to` in a lookup table where it has `sought` (`U32`); NULL where there is none. `item` is the
+    /// type of the table's values.
+    ///
+    /// # Errors
+    /// If a place is not `U32`, or `sought` is not what the table has.
+    pub fn find(
+        &mut self,
+        sought: NodeId,
+        (from, to): (NodeId, NodeId),
+        (table, item): (u32, Ty),
+        nulls: bool,
+    ) -> Result<NodeId, GraphError> {
+        self.expect("a place in a lookup table", &[from, to], |repr| repr == Repr::U32)?;
+        self.expect("a search in a lookup table", &[sought], |repr| repr == item.repr)?;
+        Ok(self.push(Node::Find { sought, from, to, table, nulls }, Ty::new(Repr::U32).nullable(true)))
+    }
+
     // Joins
 
     /// The rows of join table `table`, which is as `spec` says, that have these keys: a list of matches, NULL if it is empty.
@@ -635,6 +652,17 @@ impl Graph {
         let below = self.compare(Comparison::LessEqual, of, high)?;
         let inside = self.and(above, below)?;
         if negated { self.not(inside) } else { Ok(inside) }
+    }
+
+    /// `0 <= of AND of < high`, or `<=`, of one representation.
+    ///
+    /// # Errors
+    /// If the representations differ, or `of` is no integer.
+    pub fn between_zero_and(&mut self, of: NodeId, high: NodeId, below: Comparison) -> Result<NodeId, GraphError> {
+        let zero = self.integer(0, self.ty(of).repr);
+        let above = self.compare(Comparison::GreaterEqual, of, zero)?;
+        let below = self.compare(below, of, high)?;
+        self.and(above, below)
     }
 
     // Dates

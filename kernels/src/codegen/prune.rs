@@ -53,7 +53,7 @@ impl PipelineSpec {
             let mut node = self.graph.node(id).over(|input| new[&input]);
             match &mut node {
                 Node::Literal { slot } => *slot = literals.of(*slot),
-                Node::Lookup { table, .. } => *table = lookups.of(*table),
+                Node::Lookup { table, .. } | Node::Find { table, .. } => *table = lookups.of(*table),
                 Node::Probe { table, .. } => *table = tables.of(*table),
                 _ => {}
             }

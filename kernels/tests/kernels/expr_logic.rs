@@ -288,6 +288,40 @@ fn lookups_give_the_value_of_a_code() {
     assert_eq!(outcome.values[1], [Bool(true), Bool(false), Bool(false), Null, Bool(true)]);
 }
 
+/// Lists by where they begin and end in a table of items.
+#[test]
+fn items_are_found_in_their_own_list() {
+    let floats = [F64(1.0), F64(0.0), Null, F64(f64::NAN), F64(-0.0), F64(1.0)];
+    let wide = [Int(1), Int(0), Null, Int(i128::MAX), Int(-1), Int(1)];
+    let truths = [Bool(true), Bool(false), Null, Bool(true), Bool(false), Bool(true)];
+    for (repr, items) in [(Repr::F64, floats), (Repr::I128, wide), (Repr::Bool, truths)] {
+        let lists =
+            [(Int(0), Int(6)), (Int(1), Int(4)), (Int(2), Int(2)), (Null, Int(6)), (Int(2), Int(6)), (Int(5), Int(6))];
+        let mut cells: (Vec<Cell>, Vec<Cell>, Vec<Cell>) = Default::default();
+        for (from, to) in lists {
+            for item in items {
+                cells.0.push(from);
+                cells.1.push(to);
+                cells.2.push(item);
+            }
+        }
+        for nulls in [false, true] {
+            let mut bench = Bench::new();
+            let (from, to) = (bench.column(Repr::U32, &cells.0), bench.column(Repr::U32, &cells.1));
+            let sought = bench.column(repr, &cells.2);
+            let ty = Ty::new(repr).nullable(true);
+            let table = bench.table(ty, &items);
+            let root = bench.graph.find(sought, (from, to), (table, ty), nulls).expect("one type");
+            let got = bench.values(root);
+            assert_rows("a search", &[&cells.0, &cells.1, &cells.2], &got, |row| {
+                let (Int(from), Int(to)) = (row[0], row[1]) else { return Null };
+                let same = |at: &i128| items[*at as usize] == row[2] && (nulls || row[2] != Null);
+                (from..to).find(same).into()
+            });
+        }
+    }
+}
+
 #[test]
 fn numbers_and_truth_convert() {
     let cells = [Int(0), Int(5), Int(-1), Null];

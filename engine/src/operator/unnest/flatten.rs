@@ -26,10 +26,11 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, GraphError, NodeId, Overflow, Repr, SinkSpec, Test, Ty};
 
-use crate::column::{ColumnInfo, DictionaryId, Form, is_coded, plain_repr, type_unsupported};
+use crate::column::{ColumnInfo, DictionaryId, Form, type_unsupported};
 use crate::contract::{DeviceTree, Placed};
+use crate::expr::list::item_type;
 use crate::expr::{
-    Dictionaries, Dictionary, LISTS_ARE_CARRIED, Lookup, LookupKind, LookupTable, Lowering, Scope, Value, unsupported,
+    Dictionaries, LISTS_ARE_CARRIED, Lookup, LookupKind, LookupTable, Lowering, Scope, Value, unsupported,
 };
 use crate::placement::walk::Placing;
 use crate::program::contract::{Stage, never_alone};
@@ -128,14 +129,6 @@ fn judge(
     let cpu = Arc::clone(node);
     let tree = DeviceTree { plan: Arc::new(device), cpu, columns, row_limit: None, sorted: false, aggregated: true };
     to.restore_order(node, tree)
-}
-
-/// The type of a list's items; `None` for what is no list.
-fn item_type(data_type: &DataType) -> Option<&DataType> {
-    match data_type {
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => Some(item.data_type()),
-        _ => None,
-    }
 }
 
 fn refused(error: GraphError) -> Reason {
@@ -270,19 +263,7 @@ fn item(
     if of.is_of_lists() {
         return Err(Reason::ExprUnsupported { expr: name.to_string(), why: LISTS_ARE_CARRIED.into() });
     }
-    let items = lowering.dictionaries.add(Dictionary::Items { of, data_type: data_type.clone() });
-    let itself: Arc<dyn PhysicalExpr> = Arc::new(Column::new("value", 0));
-    let (kind, ty, dictionary) = if is_coded(&data_type) {
-        let derived = Dictionary::Derived { of: items, expr: itself, data_type: data_type.clone() };
-        let derived = lowering.dictionaries.add(derived);
-        (LookupKind::Code(derived), Ty::new(Repr::U32).nullable(true), Some(derived))
-    } else {
-        let repr = plain_repr(&data_type).ok_or_else(|| type_unsupported(name, &data_type))?;
-        (LookupKind::Value(itself), Ty::new(repr).nullable(true), None)
-    };
-    let table = lowering.lookup_table(LookupTable::Dictionary(Lookup { dictionary: items, kind, ty }));
-    let node = lowering.graph.lookup(place, table, ty).map_err(refused)?;
-    Ok(Value { node, data_type, dictionary })
+    lowering.item_at(name, place, of, &data_type)
 }
 
 /// A list of a row: where it is among the columns, where its items begin, and how many rows it gives.

@@ -6,7 +6,8 @@
 //! NULL      validity is a predicate beside the value; what cannot be NULL has none and costs nothing.
 //! Errors    are raised where a row is valid, reaches the node (no CASE branch leads elsewhere), and fails. Both sides of AND
 //!           and OR are reached: whether the CPU would have skipped one depends on its batches, so the host decides by asking it.
-//! Branches  CASE computes every side and selects; only the errors of sides not taken are masked. A long IN over texts is a loop.
+//! Branches  CASE computes every side and selects; only the errors of sides not taken are masked. A long IN over texts is a loop,
+//!           and so is a search among the items of a list.
 
 mod call;
 mod choice;
@@ -15,6 +16,7 @@ mod date;
 mod float;
 mod integer;
 mod lanes;
+mod list;
 mod text;
 mod wide;
 
@@ -223,6 +225,7 @@ impl<'x, 'g> Row<'x, 'g> {
                 let value = self.leaves.lookup(&mut emit, *table, code)?;
                 self.leaf(value, ty)
             }
+            Node::Find { sought, from, to, table, nulls } => self.find(*sought, (*from, *to), *table, *nulls),
             Node::Probe { table, keys } => {
                 let mut values = Vec::with_capacity(keys.len());
                 for key in keys {

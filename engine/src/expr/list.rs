@@ -1,0 +1,344 @@
+//! Functions of a list and of other columns: an item by its number, and searches among the items.
+//!
+//!   l: codes into D0 = [[7, 8], [], [9]]     items of D0   7 8 9      starts 0 2 2      counts 2 0 1
+//!
+//!   l[i]                 items[start + i - 1], where 1 ≤ i ≤ count; from the end where i is negative
+//!   array_has(l, x)      whether x is among items[start .. start + count]
+//!   array_position(l, x) the first place of x there, counted from 1
+//!   array_length(ll[i])  over the dictionary that ll[i] has codes of, as functions of one column are
+//!
+//! NULL     array_has finds no NULL; array_position finds NULL where an item is NULL. A list that is NULL gives NULL.
+//! Floats   are equal bit by bit, as DataFusion has it here: 0.0 is not -0.0, and a NaN is what has its bits.
+//! Strings  that are codes are brought into one dictionary with the items; texts are compared with the items' texts.
+//! Errors   an index beyond 32 bits, and a search that begins outside of its list, raise the error flag: the CPU then says what is wrong.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::physical_expr::expressions::{CastExpr, Column, Literal};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use millpond_kernels::codegen::ir::{Arithmetic, Comparison, GraphError, NodeId, Overflow, Repr, Test, Ty};
+
+use crate::column::{DictionaryId, is_coded, is_nested, plain_repr, type_unsupported};
+use crate::expr::builtin::is_datafusions_scalar;
+use crate::expr::cast::same_strings;
+use crate::expr::dictionary::{Dictionary, Lookup, LookupKind};
+use crate::expr::{Lowering, Scope, Value, refused, unsupported};
+use crate::reason::Reason;
+
+/// The type of a list's items; `None` for what is no list.
+pub(crate) fn item_type(data_type: &DataType) -> Option<&DataType> {
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => Some(item.data_type()),
+        _ => None,
+    }
+}
+
+/// The value of a dictionary itself.
+fn itself() -> Arc<dyn PhysicalExpr> {
+    Arc::new(Column::new("value", 0))
+}
+
+/// A list of a row: its code, where its items begin, and how many it has.
+struct List {
+    code: NodeId,
+    start: NodeId,
+    count: NodeId,
+    /// The items of all lists.
+    items: DictionaryId,
+    item: DataType,
+    /// Numbers of items are 64 bits.
+    large: bool,
+    dictionary: DictionaryId,
+}
+
+impl Lowering<'_> {
+    /// The item at a place among those of all lists of dictionary `of`, whose items are of type `data_type`.
+    ///
+    /// # Errors
+    /// Why items have no form; `name` is what they are the items of.
+    pub(crate) fn item_at(
+        &mut self,
+        name: &str,
+        place: NodeId,
+        of: DictionaryId,
+        data_type: &DataType,
+    ) -> Result<Value, Reason> {
+        let items = self.dictionaries.add(Dictionary::Items { of, data_type: data_type.clone() });
+        let (kind, ty, dictionary) = if is_coded(data_type) {
+            let derived = Dictionary::Derived { of: items, expr: itself(), data_type: data_type.clone() };
+            let derived = self.dictionaries.add(derived);
+            (LookupKind::Code(derived), Ty::new(Repr::U32).nullable(true), Some(derived))
+        } else {
+            let repr = plain_repr(data_type).ok_or_else(|| type_unsupported(name, data_type))?;
+            (LookupKind::Value(itself()), Ty::new(repr).nullable(true), None)
+        };
+        let table = self.table(Lookup { dictionary: items, kind, ty });
+        let why = |e: GraphError| Reason::ExprUnsupported { expr: name.to_string(), why: e.to_string() };
+        let node = self.graph.lookup(place, table, ty).map_err(why)?;
+        Ok(Value { node, data_type: data_type.clone(), dictionary })
+    }
+
+    /// A function of a list and of other columns; `None` if it is none of these.
+    pub(super) fn list_function(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        function: &ScalarFunctionExpr,
+        scope: &Scope,
+    ) -> Result<Option<Value>, Reason> {
+        if !is_datafusions_scalar(function.fun()) {
+            return Ok(None);
+        }
+        match (function.fun().name(), function.args()) {
+            ("array_element", [list, index]) => self.array_element(expr, list, index, scope).map(Some),
+            ("array_has", [list, item]) => self.array_has(expr, list, item, scope).map(Some),
+            ("array_position", [list, item]) => self.array_position(expr, (list, item, None), scope).map(Some),
+            ("array_position", [list, item, first]) => {
+                self.array_position(expr, (list, item, Some(first)), scope).map(Some)
+            }
+            _ => self.of_item(expr, function, scope),
+        }
+    }
+
+    /// A function of an item that is nested, and of constants: DataFusion's own, over the dictionary of items. What CASE makes may hold
+    /// something below a NULL, which DataFusion reads and a dictionary does not have.
+    fn of_item(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        function: &ScalarFunctionExpr,
+        scope: &Scope,
+    ) -> Result<Option<Value>, Reason> {
+        let mut read = function.args().iter().enumerate().filter(|(_, argument)| !argument.is::<Literal>());
+        let (Some((at, argument)), None) = (read.next(), read.next()) else { return Ok(None) };
+        let data_type = self.type_of(argument, scope)?;
+        let is_item = |of: &ScalarFunctionExpr| of.fun().name() == "array_element" && is_datafusions_scalar(of.fun());
+        if !is_nested(&data_type) || !argument.downcast_ref::<ScalarFunctionExpr>().is_some_and(is_item) {
+            return Ok(None);
+        }
+        let value = self.lower(argument, scope)?;
+        let mut arguments = function.args().to_vec();
+        arguments[at] = itself();
+        let call = Arc::clone(expr).with_new_children(arguments);
+        let call = call.map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
+        self.over_dictionary(&call, &Scope::new(vec![("value".into(), Ok(value), data_type)]))
+    }
+
+    fn list(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        of: &Arc<dyn PhysicalExpr>,
+        scope: &Scope,
+    ) -> Result<List, Reason> {
+        let value = self.lower(of, scope)?;
+        let (Some(item), Some(id)) = (item_type(&value.data_type).cloned(), value.dictionary) else {
+            return Err(unsupported(expr, &format!("{of} is no list of a dictionary")));
+        };
+        let large = matches!(value.data_type, DataType::LargeList(_));
+        let (code, dictionary) = self.settled(expr, &value, id)?;
+        let mut look_up = |kind| self.look_up(expr, code, Lookup { dictionary, kind, ty: Ty::new(Repr::U32) });
+        let (start, count) = (look_up(LookupKind::Starts)?, look_up(LookupKind::Counts)?);
+        let items = self.dictionaries.add(Dictionary::Items { of: dictionary, data_type: item.clone() });
+        Ok(List { code, start, count, items, item, large, dictionary })
+    }
+
+    fn look_up(&mut self, expr: &Arc<dyn PhysicalExpr>, code: NodeId, lookup: Lookup) -> Result<NodeId, Reason> {
+        let ty = lookup.ty;
+        let table = self.table(lookup);
+        self.graph.lookup(code, table, ty).map_err(|e| refused(expr, &e))
+    }
+
+    /// A list as a code into a dictionary that has its type, and whose places stay: the order of a sorted one is each run's own.
+    fn settled(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        value: &Value,
+        id: DictionaryId,
+    ) -> Result<(NodeId, DictionaryId), Reason> {
+        let (other, sorted) = match self.dictionaries.get(id) {
+            Some(own) => (*own.data_type() != value.data_type, matches!(own, Dictionary::Sorted { .. })),
+            None => (false, false),
+        };
+        if !other && !sorted {
+            return Ok((value.node, id));
+        }
+        let data_type = value.data_type.clone();
+        let own = match other {
+            true => Arc::new(CastExpr::new(itself(), data_type.clone(), None)),
+            false => itself(),
+        };
+        let derived = self.dictionaries.add(Dictionary::Derived { of: id, expr: own, data_type });
+        let ty = Ty::new(Repr::U32).nullable(true);
+        let code = self.look_up(expr, value.node, Lookup { dictionary: id, kind: LookupKind::Code(derived), ty })?;
+        Ok((code, derived))
+    }
+
+    /// `list[index]`: NULL outside of the list.
+    fn array_element(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        list: &Arc<dyn PhysicalExpr>,
+        index: &Arc<dyn PhysicalExpr>,
+        scope: &Scope,
+    ) -> Result<Value, Reason> {
+        let list = self.list(expr, list, scope)?;
+        let index = self.whole_number(expr, index, scope)?;
+        let place = self.place_of_item(&list, index).map_err(|e| refused(expr, &e))?;
+        self.item_at(&expr.to_string(), place, list.dictionary, &list.item)
+    }
+
+    /// An `Int64`.
+    fn whole_number(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        of: &Arc<dyn PhysicalExpr>,
+        scope: &Scope,
+    ) -> Result<NodeId, Reason> {
+        let value = self.lower(of, scope)?;
+        match value.data_type {
+            DataType::Int64 => Ok(value.node),
+            other => Err(unsupported(expr, &format!("items are numbered by Int64, not {other}"))),
+        }
+    }
+
+    /// The place of the item with number `index`; NULL outside of the list. Numbers count from 1, or from the end below 0.
+    fn place_of_item(&mut self, list: &List, index: NodeId) -> Result<NodeId, GraphError> {
+        let g = &mut self.graph;
+        let index = match list.large {
+            true => index,
+            false => {
+                let narrow = g.convert(index, Repr::I32, Overflow::Fail)?;
+                g.convert(narrow, Repr::I64, Overflow::Wrap)?
+            }
+        };
+        let (zero, one) = (g.integer(0, Repr::I64), g.integer(1, Repr::I64));
+        let count = g.convert(list.count, Repr::I64, Overflow::Wrap)?;
+        let from_end = g.arithmetic(Arithmetic::Add, index, count, Overflow::Wrap)?;
+        let from_start = g.arithmetic(Arithmetic::Subtract, index, one, Overflow::Wrap)?;
+        let is_from_end = g.compare(Comparison::Less, index, zero)?;
+        let number = g.case(vec![(is_from_end, from_end)], Some(from_start))?;
+        let inside = g.between_zero_and(number, count, Comparison::Less)?;
+        let number = g.convert(number, Repr::U32, Overflow::Wrap)?;
+        let place = g.arithmetic(Arithmetic::Add, list.start, number, Overflow::Wrap)?;
+        let place = g.case(vec![(inside, place)], None)?;
+        // Nobody looks at the index of a list that is NULL.
+        let is_there = g.test(Test::IsNotNull, list.code)?;
+        g.case(vec![(is_there, place)], None)
+    }
+
+    /// Whether an item is `sought`; NULL where that or the list is.
+    fn array_has(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        list: &Arc<dyn PhysicalExpr>,
+        sought: &Arc<dyn PhysicalExpr>,
+        scope: &Scope,
+    ) -> Result<Value, Reason> {
+        let list = self.list(expr, list, scope)?;
+        let sought = self.lower(sought, scope)?;
+        let place = self.found(expr, &list, &sought, list.start, false)?;
+        let g = &mut self.graph;
+        let mut has = || {
+            let (a, b) = (g.test(Test::IsNotNull, list.code)?, g.test(Test::IsNotNull, sought.node)?);
+            let known = g.and(a, b)?;
+            let is_found = g.test(Test::IsNotNull, place)?;
+            g.case(vec![(known, is_found)], None)
+        };
+        let node = has().map_err(|e| refused(expr, &e))?;
+        Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
+    }
+
+    /// The number of the first item that is `sought`, from item `first` on; NULL where there is none.
+    fn array_position(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        (list, sought, first): (&Arc<dyn PhysicalExpr>, &Arc<dyn PhysicalExpr>, Option<&Arc<dyn PhysicalExpr>>),
+        scope: &Scope,
+    ) -> Result<Value, Reason> {
+        let list = self.list(expr, list, scope)?;
+        let sought = self.lower(sought, scope)?;
+        let from = match first {
+            Some(first) => {
+                let first = self.whole_number(expr, first, scope)?;
+                self.begin_at(expr, &list, first)?
+            }
+            None => list.start,
+        };
+        let place = self.found(expr, &list, &sought, from, true)?;
+        let g = &mut self.graph;
+        let mut number = || {
+            let one = g.integer(1, Repr::U32);
+            let before = g.arithmetic(Arithmetic::Subtract, place, list.start, Overflow::Wrap)?;
+            let number = g.arithmetic(Arithmetic::Add, before, one, Overflow::Wrap)?;
+            g.convert(number, Repr::U64, Overflow::Wrap)
+        };
+        let node = number().map_err(|e| refused(expr, &e))?;
+        Ok(Value { node, data_type: DataType::UInt64, dictionary: None })
+    }
+
+    /// The place of item `first`, which may be the one behind the last; elsewhere an error, unless the list is NULL.
+    fn begin_at(&mut self, expr: &Arc<dyn PhysicalExpr>, list: &List, first: NodeId) -> Result<NodeId, Reason> {
+        let g = &mut self.graph;
+        let mut parts = || {
+            let one = g.integer(1, Repr::I64);
+            let count = g.convert(list.count, Repr::I64, Overflow::Wrap)?;
+            let skipped = g.arithmetic(Arithmetic::Subtract, first, one, Overflow::Wrap)?;
+            let inside = g.between_zero_and(skipped, count, Comparison::LessEqual)?;
+            let inside = g.test(Test::IsTrue, inside)?;
+            let code = g.require(list.code, inside, Overflow::Fail)?;
+            Ok((code, g.convert(skipped, Repr::U32, Overflow::Wrap)?))
+        };
+        let (code, skipped) = parts().map_err(|e: GraphError| refused(expr, &e))?;
+        let lookup = Lookup { dictionary: list.dictionary, kind: LookupKind::Starts, ty: Ty::new(Repr::U32) };
+        let start = self.look_up(expr, code, lookup)?;
+        self.graph.arithmetic(Arithmetic::Add, start, skipped, Overflow::Wrap).map_err(|e| refused(expr, &e))
+    }
+
+    /// The first place of `sought` among the items of a list from place `from` on.
+    fn found(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        list: &List,
+        sought: &Value,
+        from: NodeId,
+        nulls: bool,
+    ) -> Result<NodeId, Reason> {
+        let (sought, lookup) = self.comparable(expr, list, sought)?;
+        let item = lookup.ty;
+        let table = self.table(lookup);
+        let g = &mut self.graph;
+        let end = g.arithmetic(Arithmetic::Add, list.start, list.count, Overflow::Wrap);
+        let place = end.and_then(|end| g.find(sought, (from, end), (table, item), nulls));
+        place.map_err(|e| refused(expr, &e))
+    }
+
+    /// A value, and a table of items that it can be compared with.
+    fn comparable(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        list: &List,
+        sought: &Value,
+    ) -> Result<(NodeId, Lookup), Reason> {
+        let (items, item) = (list.items, &list.item);
+        if is_nested(item) {
+            return Err(unsupported(expr, "items that are nested are not searched among other columns"));
+        }
+        if *item != sought.data_type && !same_strings(item, &sought.data_type) {
+            return Err(unsupported(expr, &format!("it compares {item} with {}", sought.data_type)));
+        }
+        if !is_coded(item) {
+            let repr = plain_repr(item).ok_or_else(|| type_unsupported(&expr.to_string(), item))?;
+            let ty = Ty::new(repr).nullable(true);
+            return Ok((sought.node, Lookup { dictionary: items, kind: LookupKind::Value(itself()), ty }));
+        }
+        let Some(id) = sought.dictionary.filter(|_| !self.is_text(sought)) else {
+            let ty = Ty::new(Repr::Text).nullable(true);
+            return Ok((sought.node, Lookup { dictionary: items, kind: LookupKind::Text, ty }));
+        };
+        let parts = vec![id, items];
+        let merged = Dictionary::Merged { parts, constants: vec![], data_type: item.clone() };
+        let merged = self.dictionaries.add(merged);
+        let ty = Ty::new(Repr::U32).nullable(true);
+        let lookup = Lookup { dictionary: items, kind: LookupKind::Merge(merged), ty };
+        Ok((self.merged_code(expr, sought, merged)?, lookup))
+    }
+}
