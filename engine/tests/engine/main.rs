@@ -68,3 +68,4 @@ mod udf;
 mod unions;
 mod unnest;
 mod windows;
+mod zones;
