@@ -444,7 +444,7 @@ impl Lowering<'_> {
 /// # Errors
 /// They do not.
 pub(crate) fn sorted_so(key: &PhysicalSortExpr, data_type: &DataType) -> Result<(), Reason> {
-    match is_nested(data_type) && key.options.descending != key.options.nulls_first {
+    match data_type.is_nested() && key.options.descending != key.options.nulls_first {
         true => Err(unsupported(
             &key.expr,
             "nested values sort on the device as NULLS LAST ascending, NULLS FIRST descending",
