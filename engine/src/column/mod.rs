@@ -29,7 +29,7 @@ use millpond_kernels::codegen::ir::{Physical, Range, Repr, Ty};
 use crate::error::EngineError;
 use crate::reason::Reason;
 
-pub use crate::column::nested::is_nested;
+pub use crate::column::nested::{is_nested, is_wide};
 
 /// Names a dictionary of a program: the values of a string column, or what an expression makes of another dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -196,7 +196,7 @@ pub fn is_string(data_type: &DataType) -> bool {
     bytes || is_characters(data_type)
 }
 
-/// True for the types that live on the device as dictionary codes: strings, lists, structures, maps.
+/// True for the types that live on the device as dictionary codes: strings, lists, structures, maps, decimals of 256 bits.
 pub fn is_coded(data_type: &DataType) -> bool {
     is_string(data_type) || is_nested(data_type)
 }

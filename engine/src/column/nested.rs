@@ -1,4 +1,4 @@
-//! Values of nested types as bytes, and back: what the dictionary of a column of lists, structures or maps holds.
+//! Values of nested types as bytes, and back: what the dictionary of a column of lists, structures, maps or wide decimals holds.
 //!
 //!   [1, NULL]  ──►  02 02 01 80 00 00 01 … in Arrow's row format  ──►  [1, NULL]
 //!
@@ -19,9 +19,15 @@ use datafusion::error::Result;
 
 use crate::error::EngineError;
 
-/// True for lists, structures and maps that live on the device as dictionary codes.
+/// True for lists, structures and maps that live on the device as dictionary codes, and for decimals of 256 bits, which live there in
+/// the same way: no register holds one.
 pub fn is_nested(data_type: &DataType) -> bool {
-    data_type.is_nested() && comes_back(data_type)
+    is_wide(data_type) || data_type.is_nested() && comes_back(data_type)
+}
+
+/// True for numbers that are carried as dictionary codes: what computes with them runs on the values of one dictionary.
+pub fn is_wide(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Decimal256(..))
 }
 
 /// True for types whose values Arrow's row format gives back as they were.
@@ -46,14 +52,14 @@ pub(crate) fn same_nested(a: &DataType, b: &DataType) -> bool {
     }
 }
 
-/// True for lists of which DataFusion's MIN and MAX follow the order in which they sort. Structures have another: NULL inside of them is
+/// True for numbers, and lists of which DataFusion's MIN and MAX follow the order in which they sort. Structures have another: NULL inside of them is
 /// like anything.
 pub(crate) fn has_least(data_type: &DataType) -> bool {
     match data_type {
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
             !item.data_type().is_nested() && *item.data_type() != DataType::Null
         }
-        _ => false,
+        other => is_wide(other),
     }
 }
 
@@ -128,11 +134,11 @@ pub(crate) fn items(array: &ArrayRef, most: usize) -> Result<Option<ArrayRef>> {
 #[cfg(test)]
 mod tests {
     use datafusion::arrow::array::{
-        FixedSizeListArray, Float64Array, Int64Array, LargeListArray, ListArray, ListBuilder, StringBuilder,
-        StructArray, UInt32Array,
+        Decimal256Array, FixedSizeListArray, Float64Array, Int64Array, LargeListArray, ListArray, ListBuilder,
+        StringBuilder, StructArray, UInt32Array,
     };
     use datafusion::arrow::buffer::NullBuffer;
-    use datafusion::arrow::datatypes::{Field, Float64Type, Int32Type, Int64Type};
+    use datafusion::arrow::datatypes::{Field, Float64Type, Int32Type, Int64Type, i256};
 
     use super::*;
     use crate::column::interner::Interner;
@@ -201,6 +207,17 @@ mod tests {
             lists.append(inner != 1);
         }
         there_and_back(&(Arc::new(lists.finish()) as ArrayRef));
+    }
+
+    #[test]
+    fn wide_decimals_come_back_in_their_order() {
+        let wide = |value: i128| Some(i256::from_i128(value).wrapping_mul(i256::from_i128(i128::MAX)));
+        let values = [wide(7), None, wide(-3), wide(i128::MAX), wide(0), wide(i128::MIN), wide(7)];
+        let array: ArrayRef =
+            Arc::new(Decimal256Array::from_iter(values).with_precision_and_scale(76, 4).expect("the precision fits"));
+        there_and_back(&array);
+        let (_, values) = coded(&array);
+        assert_eq!(ascending(&values, false).expect("an order").values()[..], [4, 1, 3, 0, 2]);
     }
 
     #[test]

@@ -14,10 +14,14 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Overflow};
 
-use crate::column::{plain_repr, value_type};
+use crate::column::{is_wide, plain_repr, value_type};
 use crate::expr::cast::decimal_type;
 use crate::expr::{Lowering, Value, refused, unsupported};
 use crate::reason::Reason;
+
+/// Why an expression over decimals of 256 bits has no device form.
+pub(super) const WIDE: &str =
+    "decimals of 256 bits are computed with on the dictionary of one column, and it reads several";
 
 impl Lowering<'_> {
     pub(super) fn arithmetic(
@@ -28,6 +32,9 @@ impl Lowering<'_> {
         right: Value,
         data_type: DataType,
     ) -> Result<Value, Reason> {
+        if [&left.data_type, &right.data_type, &data_type].into_iter().any(is_wide) {
+            return Err(unsupported(expr, WIDE));
+        }
         let bitwise = match op {
             Operator::BitwiseAnd => Some(Bitwise::And),
             Operator::BitwiseOr => Some(Bitwise::Or),

@@ -24,6 +24,7 @@ use crate::column::{
     is_characters, is_coded, is_nested, is_string, plain_repr, time_unit, type_unsupported, value_type,
 };
 use crate::expr::time::nanos;
+use crate::expr::zone::known_zone;
 use crate::expr::{Lowering, Value, digits, refused, unsupported};
 use crate::reason::Reason;
 
@@ -51,7 +52,7 @@ pub(crate) fn same_representation(a: &DataType, b: &DataType) -> bool {
     }
 }
 
-/// Seconds by which local time is ahead of UTC: 0 without a time zone; `None` for zones whose offset changes.
+/// Seconds by which local time is ahead of UTC: 0 without a time zone; `None` for zones with a name.
 pub(super) fn zone_offset(zone: &Option<Arc<str>>) -> Option<i64> {
     let Some(zone) = zone.as_deref() else { return Some(0) };
     if matches!(zone, "UTC" | "Etc/UTC") {
@@ -154,7 +155,8 @@ impl Lowering<'_> {
             (Int64, Date32) | (Date64, Int32) => graph.convert(of.node, repr, overflow),
             (Int32, Date64) => graph.convert_time(of.node, KernelUnit::Day, KernelUnit::Millisecond, Overflow::Wrap),
             // A date begins at midnight of its own zone.
-            (Date32 | Date64, Timestamp(unit, zone)) if zone_offset(zone).is_some() => {
+            (Date32 | Date64, Timestamp(unit, name)) => {
+                let zone = known_zone(expr, name)?;
                 let (own, checked) = if *from == Date32 {
                     (KernelUnit::Day, overflow)
                 } else {
@@ -162,31 +164,31 @@ impl Lowering<'_> {
                 };
                 let local =
                     graph.convert_time(of.node, own, time_unit(unit), checked).map_err(|e| refused(expr, &e))?;
-                return self.moved(expr, local, unit, -zone_offset(zone).unwrap_or(0), overflow);
+                return self.instant(expr, local, unit, &zone, overflow);
             }
             (Date32, Date64) => graph.convert_time(of.node, KernelUnit::Day, KernelUnit::Millisecond, Overflow::Wrap),
             (Date64, Date32) => graph.date64_to_date32(of.node, overflow),
-            (Timestamp(unit, zone), Date32) if zone_offset(zone).is_some() => {
-                let local = self.moved(expr, of.node, unit, zone_offset(zone).unwrap_or(0), Overflow::Fail)?;
+            (Timestamp(unit, name), Date32) => {
+                let local = self.local_time(expr, of.node, unit, &known_zone(expr, name)?)?;
                 self.graph.convert_time(local, time_unit(unit), KernelUnit::Day, overflow)
             }
             (Timestamp(unit, _), Date64) => {
                 graph.convert_time(of.node, time_unit(unit), KernelUnit::Millisecond, overflow)
             }
-            (Timestamp(a, zone), Time32(b) | Time64(b)) if zone_offset(zone).is_some() => {
-                let local = self.moved(expr, of.node, a, zone_offset(zone).unwrap_or(0), Overflow::Fail)?;
+            (Timestamp(a, name), Time32(b) | Time64(b)) => {
+                let local = self.local_time(expr, of.node, a, &known_zone(expr, name)?)?;
                 self.graph.time_of_day(local, time_unit(a), time_unit(b), repr)
             }
             // Only a local time that gets a zone is moved.
-            (Timestamp(a, from), Timestamp(b, to)) if from.is_some() || zone_offset(to).is_some() => {
+            (Timestamp(a, from), Timestamp(b, to)) => {
+                let zone = known_zone(expr, if from.is_some() { &None } else { to })?;
                 let node = graph.convert_time(of.node, time_unit(a), time_unit(b), overflow);
                 let node = match (from, to) {
                     (None, Some(_)) => node.and_then(|node| graph.dated(node, time_unit(b), overflow)),
                     _ => node,
                 };
                 let node = node.map_err(|e| refused(expr, &e))?;
-                let offset = if from.is_some() { 0 } else { zone_offset(to).unwrap_or(0) };
-                return self.moved(expr, node, b, -offset, overflow);
+                return self.instant(expr, node, b, &zone, overflow);
             }
             (Duration(a), Duration(b)) => graph.convert_time(of.node, time_unit(a), time_unit(b), overflow),
             (Time32(a) | Time64(a), Time32(b) | Time64(b)) => {

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, new_null_array};
+use datafusion::arrow::array::{ArrayRef, Int64Array, new_null_array};
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
@@ -38,6 +38,8 @@ pub enum Dictionary {
     Derived { of: DictionaryId, expr: Arc<dyn PhysicalExpr>, data_type: DataType },
     /// Fixed values: code `i` is the `i`-th.
     Constants { values: Vec<ScalarValue>, data_type: DataType },
+    /// Numbers by place: a table that expressions look into, and not a column's values.
+    Numbers(NumberTable),
     /// The values of several dictionaries, so that strings of different columns can be compared or chosen between.
     /// Constant `i`, none NULL and each once, has code `i`.
     Merged { parts: Vec<DictionaryId>, constants: Vec<ScalarValue>, data_type: DataType },
@@ -57,7 +59,37 @@ impl Dictionary {
             | Self::Merged { data_type, .. }
             | Self::Items { data_type, .. }
             | Self::Sorted { data_type, .. } => data_type,
+            Self::Numbers(_) => &DataType::Int64,
         }
+    }
+}
+
+/// Numbers that the engine knows, such as the offsets of a time zone.
+#[derive(Debug, Clone)]
+pub struct NumberTable(Arc<Int64Array>);
+
+impl NumberTable {
+    /// # Panics
+    /// If there are none.
+    pub(crate) fn new(numbers: Vec<i64>) -> Self {
+        assert!(!numbers.is_empty(), "a table has numbers");
+        Self(Arc::new(Int64Array::from(numbers)))
+    }
+
+    /// The least and the greatest number.
+    pub(crate) fn range(&self) -> (i64, i64) {
+        let numbers = self.0.values().iter();
+        (numbers.clone().min().copied().unwrap_or(0), numbers.max().copied().unwrap_or(0))
+    }
+
+    pub fn array(&self) -> ArrayRef {
+        Arc::clone(&self.0) as ArrayRef
+    }
+}
+
+impl PartialEq for NumberTable {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
     }
 }
 
@@ -412,7 +444,7 @@ impl Lowering<'_> {
 /// # Errors
 /// They do not.
 pub(crate) fn sorted_so(key: &PhysicalSortExpr, data_type: &DataType) -> Result<(), Reason> {
-    match is_nested(data_type) && key.options.descending != key.options.nulls_first {
+    match data_type.is_nested() && key.options.descending != key.options.nulls_first {
         true => Err(unsupported(
             &key.expr,
             "nested values sort on the device as NULLS LAST ascending, NULLS FIRST descending",

@@ -13,7 +13,8 @@ use datafusion::physical_expr::expressions::{Column, Literal as LiteralExpr};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{NodeId, Test};
 
-use crate::column::{is_coded, is_nested};
+use crate::column::{is_coded, is_nested, is_wide};
+use crate::expr::arithmetic::WIDE;
 use crate::expr::udf::DeviceFunction;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
@@ -31,6 +32,11 @@ impl Lowering<'_> {
         if let Some(registered) = DeviceFunction::of(function.fun()) {
             let node = self.registered(expr, registered, arguments, &data_type, scope)?;
             return Ok(Value { node, data_type, dictionary: None });
+        }
+        let wide = |argument| self.type_of(argument, scope).is_ok_and(|own| is_wide(&own));
+        if !matches!(name.as_str(), "coalesce" | "arrow_typeof") && (is_wide(&data_type) || arguments.iter().any(wide))
+        {
+            return Err(unsupported(expr, WIDE));
         }
         let (node, dictionary) = match (name.as_str(), arguments) {
             ("coalesce", all) => {

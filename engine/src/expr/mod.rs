@@ -26,6 +26,7 @@ pub mod sketch;
 pub(crate) mod text;
 pub(crate) mod time;
 pub mod udf;
+pub(crate) mod zone;
 
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ use crate::reason::Reason;
 pub(crate) use crate::expr::build::try_build;
 pub use crate::expr::build::{Built, DeviceExpr, ExprBuilder};
 use crate::expr::dictionary::StringPart;
-pub use crate::expr::dictionary::{Dictionaries, Dictionary, Lookup, LookupKind, LookupTable};
+pub use crate::expr::dictionary::{Dictionaries, Dictionary, Lookup, LookupKind, LookupTable, NumberTable};
 pub(crate) use crate::expr::dictionary::{evaluate, sorted_so};
 pub use crate::expr::parameter::Parameter;
 use crate::expr::sketch::SketchExpr;

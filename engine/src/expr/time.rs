@@ -4,7 +4,7 @@
 //!   date_bin(stride, ts, origin)       floor((ts - origin) / stride) * stride + origin
 //!   to_timestamp(f64)                  seconds to nanoseconds
 //!
-//! Zones    fields and periods are those of local time; a zone whose offset changes has its reason.
+//! Zones    fields, periods, months and days are those of local time: see zone.rs.
 //! Errors   what leaves the calendar or 64 bits raises the error flag, except in date_bin, where it is NULL.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::{is_string, time_unit};
-use crate::expr::cast::zone_offset;
+use crate::expr::zone::{Zone, zone};
 use crate::expr::{Lowering, Scope, Value, digits, refused, unsupported};
 use crate::reason::Reason;
 
@@ -93,6 +93,14 @@ impl Lowering<'_> {
             ("from_unixtime", [of] | [of, _]) => {
                 let of = self.lower(of, scope)?;
                 self.cast_through(expr, of, Some(DataType::Int64), data_type)?
+            }
+            ("to_local_time", [of]) => {
+                let of = self.lower(of, scope)?;
+                let DataType::Timestamp(unit, Some(_)) = &of.data_type else {
+                    return self.cast_through(expr, of, None, data_type).map(Some);
+                };
+                let local = self.local(expr, &of)?;
+                self.graph.dated(local, time_unit(unit), Overflow::Fail).map_err(|e| refused(expr, &e))?
             }
             ("to_unixtime", [of]) => {
                 let of = self.lower(of, scope)?;
@@ -209,31 +217,36 @@ impl Lowering<'_> {
         // With a time zone hours and days go by way of nanoseconds, too; what is finer is cut off in UTC.
         let zoned = matches!(&of.data_type, DataType::Timestamp(_, Some(_)));
         let local = zoned && (coarse || matches!(grain, DateGrain::Hour | DateGrain::Day));
-        if zoned && matches!(grain, DateGrain::Hour | DateGrain::Day) {
-            let scale = per_day(KernelUnit::Nanosecond) / per_day(unit);
-            let limits = Range::new(i128::from(i64::MIN) / scale, i128::from(i64::MAX) / scale);
+        let scale = per_day(KernelUnit::Nanosecond) / per_day(unit);
+        let limits = Range::new(i128::from(i64::MIN) / scale, i128::from(i64::MAX) / scale);
+        if local {
             node = self.graph.check(node, limits, Overflow::Fail).map_err(|e| refused(expr, &e))?;
         }
-        let offset = match &of.data_type {
-            DataType::Timestamp(ticks, zone) if local => zone_offset(zone).map(|offset| (ticks, offset)),
+        let zone = match &of.data_type {
+            DataType::Timestamp(ticks, name) if local => zone(name).map(|zone| (ticks, zone)),
             _ => None,
         };
-        if let Some((ticks, offset)) = offset {
-            node = self.moved(expr, node, ticks, offset, Overflow::Fail)?;
+        let within = node;
+        if let Some((ticks, zone)) = &zone {
+            node = self.local_time(expr, node, ticks, zone)?;
         }
-        let node = self.graph.date_truncate(grain, node, unit).map_err(|e| refused(expr, &e))?;
-        match offset {
-            Some((ticks, offset)) => self.moved(expr, node, ticks, -offset, Overflow::Fail),
-            None => Ok(node),
+        let start = self.graph.date_truncate(grain, node, unit).map_err(|e| refused(expr, &e))?;
+        match &zone {
+            Some((ticks, zone)) => {
+                let start = self.instant_of_start(expr, start, ticks, zone, within)?;
+                self.graph.check(start, limits, Overflow::Fail).map_err(|e| refused(expr, &e))
+            }
+            None => Ok(start),
         }
     }
 
     /// A date or timestamp in the time of its own zone.
     fn local(&mut self, expr: &Arc<dyn PhysicalExpr>, of: &Value) -> Result<NodeId, Reason> {
         match &of.data_type {
-            DataType::Timestamp(unit, zone) => {
-                self.moved(expr, of.node, unit, zone_offset(zone).unwrap_or(0), Overflow::Fail)
-            }
+            DataType::Timestamp(unit, name) => match zone(name) {
+                Some(zone) => self.local_time(expr, of.node, unit, &zone),
+                None => Ok(of.node),
+            },
             _ => Ok(of.node),
         }
     }
@@ -288,7 +301,7 @@ impl Lowering<'_> {
     fn calendar_unit(&self, expr: &Arc<dyn PhysicalExpr>, of: &Value) -> Result<KernelUnit, Reason> {
         match &of.data_type {
             DataType::Date32 => Ok(KernelUnit::Day),
-            DataType::Timestamp(unit, zone) if zone_offset(zone).is_some() => Ok(time_unit(unit)),
+            DataType::Timestamp(unit, name) if zone(name).is_some() => Ok(time_unit(unit)),
             other => Err(unsupported(expr, &format!("fields of {other} have no device form"))),
         }
     }
@@ -384,12 +397,18 @@ impl Lowering<'_> {
                 }
                 self.graph.add_interval(of.node, KernelUnit::Day, parts)
             }
-            DataType::Timestamp(unit, zone) if zone_offset(zone).is_some() || (months == 0 && days == 0) => {
+            DataType::Timestamp(unit, name) if zone(name).is_some() || (months == 0 && days == 0) => {
                 let tick = nanos(unit);
                 let days = i128::from(days) * i128::from(DAY_NANOS / tick);
                 let rest = i128::from(nanoseconds) * sign_wide;
                 let rest = rest.div_euclid(i128::from(tick));
-                let (days, rest) = (days * sign_wide, rest);
+                let days = days * sign_wide;
+                let zone = zone(name).unwrap_or(Zone::Ahead(0));
+                if let Zone::Changing(_) = zone {
+                    let parts = (self.months(months, sign), self.ticks(Repr::I64, days), self.ticks(Repr::I64, rest));
+                    let node = self.step_by_step(expr, of.node, unit, &zone, parts)?;
+                    return Ok(Some(Value { node, data_type: of.data_type, dictionary: None }));
+                }
                 // Steps in one direction are one step; otherwise the first may leave the calendar.
                 let (days, rest) = if (days < 0) == (rest < 0) { (days + rest, 0) } else { (days, rest) };
                 let parts = IntervalParts {
@@ -398,10 +417,10 @@ impl Lowering<'_> {
                     rest: self.ticks(Repr::I64, rest),
                 };
                 // Months are those of local time.
-                let offset = if months == 0 { 0 } else { zone_offset(zone).unwrap_or(0) };
-                let local = self.moved(expr, of.node, unit, offset, Overflow::Fail)?;
+                let zone = if months == 0 { Zone::Ahead(0) } else { zone };
+                let local = self.local_time(expr, of.node, unit, &zone)?;
                 let sum = self.graph.add_interval(local, time_unit(unit), parts).map_err(|e| refused(expr, &e))?;
-                Ok(self.moved(expr, sum, unit, -offset, Overflow::Fail)?)
+                Ok(self.instant(expr, sum, unit, &zone, Overflow::Fail)?)
             }
             DataType::Time32(unit) | DataType::Time64(unit) => {
                 let rest = i128::from(nanoseconds % DAY_NANOS) * sign_wide;
@@ -415,6 +434,31 @@ impl Lowering<'_> {
         };
         let node = node.map_err(|e| refused(expr, &e))?;
         Ok(Some(Value { node, data_type: of.data_type, dictionary: None }))
+    }
+
+    /// A timestamp plus months, days and ticks in a zone whose offset changes: months and days lead to a local time, which is to be
+    /// one instant.
+    fn step_by_step(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        of: NodeId,
+        unit: &TimeUnit,
+        zone: &Zone,
+        (months, days, rest): (Option<NodeId>, Option<NodeId>, Option<NodeId>),
+    ) -> Result<NodeId, Reason> {
+        let nothing = IntervalParts { months: None, days: None, rest: None };
+        let mut node = of;
+        for (part, is_local) in [
+            (months.map(|months| IntervalParts { months: Some(months), ..nothing }), true),
+            (days.map(|days| IntervalParts { days: Some(days), ..nothing }), true),
+            (rest.map(|rest| IntervalParts { rest: Some(rest), ..nothing }), false),
+        ] {
+            let Some(part) = part else { continue };
+            let from = if is_local { self.local_time(expr, node, unit, zone)? } else { node };
+            let sum = self.graph.add_interval(from, time_unit(unit), part).map_err(|e| refused(expr, &e))?;
+            node = if is_local { self.instant(expr, sum, unit, zone, Overflow::Fail)? } else { sum };
+        }
+        Ok(node)
     }
 
     fn months(&mut self, months: i32, sign: i32) -> Option<NodeId> {

@@ -64,7 +64,7 @@ impl Tables {
             Some(Dictionary::Merged { parts, .. }) => {
                 parts.iter().flat_map(|part| self.columns_behind(*part)).collect()
             }
-            Some(Dictionary::Constants { .. }) | None => vec![],
+            Some(Dictionary::Constants { .. } | Dictionary::Numbers(_)) | None => vec![],
         }
     }
 
@@ -108,6 +108,7 @@ impl Tables {
     pub fn len(&self, id: DictionaryId) -> usize {
         match self.definitions.get(id) {
             Some(Dictionary::Constants { values, .. }) => values.len(),
+            Some(Dictionary::Numbers(table)) => table.array().len(),
             Some(Dictionary::Sorted { of, .. }) => self.len(*of),
             Some(Dictionary::Items { .. }) => self.items.get(&id).map_or(0, |(items, _)| items.len()),
             _ => self.interner(id, |of| of.map_or(0, Interner::len)),
@@ -123,6 +124,7 @@ impl Tables {
                 let all = concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>())?;
                 Ok(all.slice(from, all.len() - from))
             }
+            Some(Dictionary::Numbers(table)) => Ok(table.array().slice(from, table.array().len() - from)),
             Some(Dictionary::Items { data_type, .. }) => Ok(match self.items.get(&id) {
                 Some((items, _)) => items.slice(from, items.len() - from),
                 None => new_empty_array(data_type),

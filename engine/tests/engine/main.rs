@@ -68,4 +68,6 @@ mod troubles;
 mod udf;
 mod unions;
 mod unnest;
+mod wide;
 mod windows;
+mod zones;

@@ -20,7 +20,7 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::nested::has_least;
-use crate::column::{ColumnInfo, Form, is_nested, value_type};
+use crate::column::{ColumnInfo, Form, is_nested, is_wide, value_type};
 use crate::expr::{Dictionary, Lowering, Scope, Value, interval, refused};
 use crate::operator::aggregate::describe::{Aggregation, Call, Number, Variant};
 use crate::operator::aggregate::node::DeviceAggregateExec;
@@ -337,10 +337,17 @@ fn one(
         }
         // The least string or list is the one of the least rank.
         let rank = lowering.kept_rank(argument, &value, id)?;
+        let sorted_type = value.data_type.clone();
         let sorted = lowering.dictionaries.add(Dictionary::Sorted { of: id, data_type: value.data_type });
         let aggregate = match name {
             "min" | "any_value" => Aggregate::Min(rank.node),
             "max" => Aggregate::Max(rank.node),
+            _ if is_wide(&sorted_type) => {
+                return Err(unsupported(
+                    function,
+                    "decimals of 256 bits have a least and a greatest value on the device, no more",
+                ));
+            }
             _ => return Err(unsupported(function, "strings have a least and a greatest value on the device, no more")),
         };
         let at = spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
