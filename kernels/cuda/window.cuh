@@ -21,6 +21,16 @@ struct Positions {
 };
 static_assert(sizeof(Positions) == 32, "window.rs has the same size");
 
+// True where a key tells rows `a` and `b` apart.
+__device__ __noinline__ static bool differ(const SortKey &key, u32 a, u32 b) {
+  bool valid = bit_of(key.validity, a);
+  if (valid != bit_of(key.validity, b)) return true;
+  if (!valid) return false;
+  if (key.kind == VIEW) return compare_views(((const View *)key.values)[a], ((const View *)key.values)[b]) != 0;
+  Wide left = field(key, a), right = field(key, b);
+  return left.low != right.low || left.high != right.high;
+}
+
 enum Units : u32 { ROWS, GROUPS, RANGE };
 enum Bound : u32 { UNBOUNDED, PRECEDING, CURRENT, FOLLOWING };
 
@@ -117,7 +127,8 @@ __device__ __noinline__ static u32 range_bound(const Positions &at, const Frame 
   return search(frame, from, to, target, end);
 }
 
-__device__ __noinline__ static Span span_of(const Positions &at, const Frame &frame, u32 row) {
+// Both ends of a row's frame, each by itself: where the end comes first, there is no row between them.
+__device__ __noinline__ static Span ends_of(const Positions &at, const Frame &frame, u32 row) {
   u32 first = at.start(row), last = at.end(row);
   u64 start = first, end = last;
   if (frame.units == ROWS) {
@@ -145,5 +156,10 @@ __device__ __noinline__ static Span span_of(const Positions &at, const Frame &fr
       if (frame.end == FOLLOWING) end = frame.end_by < after ? at.group_starts[group + frame.end_by + 1] : last;
     }
   }
-  return Span{(u32)start, (u32)(end < start ? start : end)};
+  return Span{(u32)start, (u32)end};
+}
+
+__device__ inline Span span_of(const Positions &at, const Frame &frame, u32 row) {
+  Span span = ends_of(at, frame, row);
+  return Span{span.start, span.end < span.start ? span.start : span.end};
 }
