@@ -53,13 +53,9 @@ distinct_spans(const __grid_constant__ Positions at, const __grid_constant__ Fra
   u64 stride = (u64)gridDim.x * WINDOW_THREADS;
 #pragma unroll 1
   for (u64 next = (u64)blockIdx.x * WINDOW_THREADS + threadIdx.x; next < rows; next += stride) {
-    u32 row = (u32)next, last = at.end(row) - 1;
-    Span span = ends_of(at, frame, row);
-    // A distance that leaves the key's type leads behind the NULLs, whose own frames begin with them.
-    if (frame.units == RANGE && frame.start == FOLLOWING && span.start > last && !bit_of(frame.key_validity, last))
-      span.start = at.peers_start(last);
-    starts[row] = span.start;
-    ends[row] = span.end;
+    Span span = ends_of(at, frame, (u32)next);
+    starts[next] = span.start;
+    ends[next] = span.end;
   }
 }
 

@@ -8,6 +8,7 @@
 //   RANGE    3 PRECEDING        of row 3: rows 2 and 3, whose order lies within 2 and 5
 //
 // NULL    rows that are NULL in the order are peers; a distance from NULL reaches its peers alone
+//         (where one that follows leaves the key's type before NULLS LAST, DataFusion's start stays at the end: so does this)
 // Bounds  beyond the ends of the partition become these ends; a distance that leaves the key's type reaches the end, too
 #pragma once
 #include "keys.cuh"
@@ -117,11 +118,15 @@ __device__ __noinline__ static u32 search(const Frame &frame, u32 from, u32 to, 
 // One end of a RANGE frame at a distance.
 __device__ __noinline__ static u32 range_bound(const Positions &at, const Frame &frame, u32 row, bool preceding, u64 by, bool end) {
   u32 first = at.start(row), last = at.end(row);
-  if (!bit_of(frame.key_validity, row)) return end ? at.peers_end(row) : at.peers_start(row);
+  bool up = preceding == ((frame.flags & DESCENDING) != 0);
+  if (!bit_of(frame.key_validity, row)) {
+    u32 start = at.peers_start(row);
+    if (!preceding && !end && start > first && !reach(frame, start - 1, by, up).fits) return last;
+    return end ? at.peers_end(row) : start;
+  }
   u32 from = first, to = last;
   if (!bit_of(frame.key_validity, first)) from = at.peers_end(first);
   else if (!bit_of(frame.key_validity, last - 1)) to = at.peers_start(last - 1);
-  bool up = preceding == ((frame.flags & DESCENDING) != 0);
   Reached target = reach(frame, row, by, up);
   if (!target.fits) return preceding ? (end ? from : first) : last;
   return search(frame, from, to, target, end);

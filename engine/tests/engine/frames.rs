@@ -30,10 +30,9 @@ const COUNTS: &[&str] = &[
 const GROWING: &[&str] = &[
     "sum(DISTINCT u16)",
     "sum(DISTINCT d18)",
-    "sum(DISTINCT CAST(k AS DOUBLE))",
+    "sum(DISTINCT CAST(u8 AS DOUBLE) / 4)",
     "avg(DISTINCT k)",
     "avg(DISTINCT d9)",
-    "sum(DISTINCT CAST(w AS DOUBLE))",
 ];
 
 /// From the start of the partition.
