@@ -3,6 +3,8 @@
 //   window_heads    rows, keys ──► part_of, group_of, part_starts, group_starts        (window.cuh)
 //   window_identity the order of rows that have none
 //   window_valid    which rows are not NULL ──► how many lie before each row, and where they are
+//   window_chosen   these as an order of rows
+//   window_list     array_agg: where a frame begins, and how many rows it has
 //   window_rank     row_number, rank, dense_rank, percent_rank, cume_dist, ntile
 //   window_take     lag, lead, first_value, last_value, nth_value: the value of one row of the partition, or of the frame
 //   window_leaves   states of eight rows each      ┐ a tree:   rows    o o o o o o o o o o o o o o o o o o o
@@ -61,16 +63,6 @@ template <typename Flag, typename Put> __device__ inline void scan_rows(u64 *scr
   }
 }
 
-// True where a key tells rows `a` and `b` apart.
-__device__ __noinline__ static bool differ(const SortKey &key, u32 a, u32 b) {
-  bool valid = bit_of(key.validity, a);
-  if (valid != bit_of(key.validity, b)) return true;
-  if (!valid) return false;
-  if (key.kind == VIEW) return compare_views(((const View *)key.values)[a], ((const View *)key.values)[b]) != 0;
-  Wide left = field(key, a), right = field(key, b);
-  return left.low != right.low || left.high != right.high;
-}
-
 // The first `partition` keys tell partitions apart; they and the others tell peers apart. `order` has the rows' numbers, or is null.
 extern "C" __global__ void __launch_bounds__(WINDOW_THREADS)
 window_heads(const __grid_constant__ Keys keys, u32 partition, const u32 *order, u32 *part_of, u32 *group_of, u32 *part_starts,
@@ -109,6 +101,14 @@ window_valid(const u32 *validity, u32 *before, u32 *places, u64 *scratch, u64 ro
     if (row == rows - 1) before[row + 1] = (u32)up_to;
   };
   scan_rows(scratch, rows, flag, put);
+}
+
+// An order of the rows that are not NULL: how many there are; their numbers are `places`.
+extern "C" __global__ void __launch_bounds__(WINDOW_THREADS)
+window_chosen(u64 *control, const u64 *source, const u32 *before, u64 rows, const u64 *on_device) {
+  rows = row_count(rows, on_device);
+  u64 chosen = rows ? before[rows] : 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0) write_control(control, source, chosen, chosen);
 }
 
 // Rows in the order in which they are: their numbers, and the control block of an order.
@@ -212,6 +212,23 @@ window_take(const __grid_constant__ Positions at, const __grid_constant__ Take t
     case 8: ((u64 *)out)[row] = there ? ((const u64 *)take.values)[from] : take.otherwise.low; break;
     default: ((Wide *)out)[row] = there ? ((const Wide *)take.values)[from] : take.otherwise; break;
     }
+  }
+}
+
+// Each frame as a list: its first item and the number of its items, which are the rows, or those that are not NULL.
+extern "C" __global__ void __launch_bounds__(WINDOW_THREADS)
+window_list(const __grid_constant__ Positions at, const __grid_constant__ Frame frame, const u32 *before, u64 *out, u32 *out_validity,
+            u64 rows, const u64 *on_device) {
+  rows = row_count(rows, on_device);
+  u64 stride = (u64)gridDim.x * WINDOW_THREADS, end = (rows + 31) / 32 * 32;
+#pragma unroll 1
+  for (u64 row = (u64)blockIdx.x * WINDOW_THREADS + threadIdx.x; row < end; row += stride) {
+    Span span = {};
+    if (row < rows) span = span_of(at, frame, (u32)row);
+    if (row < rows && before) span = Span{before[span.start], before[span.end]};
+    u32 bits = __ballot_sync(FULL, span.start < span.end);
+    if ((threadIdx.x & 31) == 0) out_validity[row >> 5] = bits;
+    if (row < rows) out[row] = span.start < span.end ? (u64)span.start << 32 | (span.end - span.start) : 0;
   }
 }
 

@@ -8,6 +8,7 @@
 //   RANGE    3 PRECEDING        of row 3: rows 2 and 3, whose order lies within 2 and 5
 //
 // NULL    rows that are NULL in the order are peers; a distance from NULL reaches its peers alone
+//         (where one that follows leaves the key's type before NULLS LAST, DataFusion's start stays at the end: so does this)
 // Bounds  beyond the ends of the partition become these ends; a distance that leaves the key's type reaches the end, too
 #pragma once
 #include "keys.cuh"
@@ -20,6 +21,16 @@ struct Positions {
   __device__ u32 peers_end(u32 row) const { return group_starts[group_of[row] + 1]; }
 };
 static_assert(sizeof(Positions) == 32, "window.rs has the same size");
+
+// True where a key tells rows `a` and `b` apart.
+__device__ __noinline__ static bool differ(const SortKey &key, u32 a, u32 b) {
+  bool valid = bit_of(key.validity, a);
+  if (valid != bit_of(key.validity, b)) return true;
+  if (!valid) return false;
+  if (key.kind == VIEW) return compare_views(((const View *)key.values)[a], ((const View *)key.values)[b]) != 0;
+  Wide left = field(key, a), right = field(key, b);
+  return left.low != right.low || left.high != right.high;
+}
 
 enum Units : u32 { ROWS, GROUPS, RANGE };
 enum Bound : u32 { UNBOUNDED, PRECEDING, CURRENT, FOLLOWING };
@@ -107,17 +118,22 @@ __device__ __noinline__ static u32 search(const Frame &frame, u32 from, u32 to, 
 // One end of a RANGE frame at a distance.
 __device__ __noinline__ static u32 range_bound(const Positions &at, const Frame &frame, u32 row, bool preceding, u64 by, bool end) {
   u32 first = at.start(row), last = at.end(row);
-  if (!bit_of(frame.key_validity, row)) return end ? at.peers_end(row) : at.peers_start(row);
+  bool up = preceding == ((frame.flags & DESCENDING) != 0);
+  if (!bit_of(frame.key_validity, row)) {
+    u32 start = at.peers_start(row);
+    if (!preceding && !end && start > first && !reach(frame, start - 1, by, up).fits) return last;
+    return end ? at.peers_end(row) : start;
+  }
   u32 from = first, to = last;
   if (!bit_of(frame.key_validity, first)) from = at.peers_end(first);
   else if (!bit_of(frame.key_validity, last - 1)) to = at.peers_start(last - 1);
-  bool up = preceding == ((frame.flags & DESCENDING) != 0);
   Reached target = reach(frame, row, by, up);
   if (!target.fits) return preceding ? (end ? from : first) : last;
   return search(frame, from, to, target, end);
 }
 
-__device__ __noinline__ static Span span_of(const Positions &at, const Frame &frame, u32 row) {
+// Both ends of a row's frame, each by itself: where the end comes first, there is no row between them.
+__device__ __noinline__ static Span ends_of(const Positions &at, const Frame &frame, u32 row) {
   u32 first = at.start(row), last = at.end(row);
   u64 start = first, end = last;
   if (frame.units == ROWS) {
@@ -145,5 +161,10 @@ __device__ __noinline__ static Span span_of(const Positions &at, const Frame &fr
       if (frame.end == FOLLOWING) end = frame.end_by < after ? at.group_starts[group + frame.end_by + 1] : last;
     }
   }
-  return Span{(u32)start, (u32)(end < start ? start : end)};
+  return Span{(u32)start, (u32)end};
+}
+
+__device__ inline Span span_of(const Positions &at, const Frame &frame, u32 row) {
+  Span span = ends_of(at, frame, row);
+  return Span{span.start, span.end < span.start ? span.start : span.end};
 }

@@ -4,13 +4,18 @@
 //!   keys, order ── heads ──► Positions   where the partition and the peers of each row begin and end
 //!   Positions ─┬─ rank ────► row_number, rank, dense_rank, percent_rank, cume_dist, ntile
 //!              ├─ take ────► lag, lead, first_value, last_value, nth_value
-//!              └─ fold ────► count, sum, avg, min, max, variances: over a tree of states (Tree)
+//!              ├─ fold ────► count, sum, avg, min, max, variances: over a tree of states (Tree)
+//!              └─ list ────► array_agg: where each frame begins, and how many rows it has (window/list.rs)
+//!   values that count once: window/distinct.rs
 //! ```
 //!
 //! NULL     a row whose argument is NULL is in no sum; whether it is taken, the caller says ([`Counted`]).
 //! Memory   [`positions_bytes`], and for each argument [`tree_bytes`] or [`counted_bytes`]; [`scratch_bytes`] for scans.
 //! Waits    never: the number of rows stays on the device.
 //! Cost     of a frame: the logarithm of its rows, at most.
+
+mod distinct;
+mod list;
 
 use millpond_memory::{DeviceView, Stream};
 
@@ -21,6 +26,9 @@ use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows};
 use crate::rows::{Rows, bitmap_words, expect_bytes, striding};
 use crate::sort::{PARAMETER_ALIGNMENT, SortKey, few_keys, kind};
 use crate::{Launch, LaunchConfig, abi, tune};
+
+pub use distinct::{Side, changes_bytes, firsts_bytes, near_bytes, spans_bytes};
+pub use list::chosen_bytes;
 
 type Result<T> = std::result::Result<T, KernelError>;
 
@@ -474,6 +482,11 @@ fn put_address(bytes: &mut Vec<u8>, view: Option<&DeviceView>) {
 }
 
 impl Positions {
+    /// The number of each row's partition (u32).
+    pub fn part_of(&self) -> &DeviceView {
+        &self.part_of
+    }
+
     fn put<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
         let all = [&self.part_of, &self.group_of, &self.part_starts, &self.group_starts];
         let mut bytes = Vec::with_capacity(32);

@@ -96,6 +96,21 @@ const LAUNCHED_BY: &[(&[&str], &[&str], &str)] = &[
         &[],
         "SELECT id, sum(k) OVER (ORDER BY id) AS n FROM t ORDER BY id",
     ),
+    (
+        &["window_list", "window_chosen"],
+        &[],
+        "SELECT id, array_agg(k) IGNORE NULLS OVER (ORDER BY id ROWS 2 PRECEDING) AS l FROM t ORDER BY id",
+    ),
+    (
+        &["distinct_near", "distinct_firsts"],
+        &[],
+        "SELECT id, count(DISTINCT k) OVER (ORDER BY id) AS n FROM t ORDER BY id",
+    ),
+    (
+        &["distinct_near", "distinct_spans", "distinct_pairs", "distinct_less"],
+        &[],
+        "SELECT id, count(DISTINCT k) OVER (ORDER BY id ROWS 2 PRECEDING) AS n FROM t ORDER BY id",
+    ),
     (&["window_identity"], &[], "SELECT count(*) OVER () AS n FROM t ORDER BY n"),
     (&["top_rows"], &["millpond.batch_rows = 3000"], "SELECT id, i64 FROM t ORDER BY i64, id LIMIT 10"),
 ];

@@ -11,6 +11,7 @@ mod edges;
 mod feeds;
 mod floats;
 mod found;
+mod frames;
 mod functions;
 mod groups;
 mod hot;

@@ -1,13 +1,15 @@
 //! Windows against loops over each row's partition and frame in plain Rust.
 
+use std::collections::BTreeSet;
+
 use crate::pipeline_rig::Rig;
 use millpond_kernels::Images;
 use millpond_kernels::codegen::ir::Physical;
 use millpond_kernels::pipeline::ExtentRows;
 use millpond_kernels::sort::SortKey;
 use millpond_kernels::window::{
-    Argument, Bound, Column, Folding, Frame, FrameKey, Operation, Out, Positions, Ranking, Taken, Units, Window,
-    counted_bytes, positions_bytes, scratch_bytes, tree_bytes,
+    Argument, Bound, Column, Folding, Frame, FrameKey, Operation, Out, Positions, Ranking, Side, Taken, Units, Window,
+    changes_bytes, counted_bytes, firsts_bytes, near_bytes, positions_bytes, scratch_bytes, spans_bytes, tree_bytes,
 };
 use millpond_memory::{DeviceBuffer, DeviceView};
 
@@ -264,6 +266,103 @@ fn frames_are_folded() {
                     let inside: Vec<i64> = rows.frame(row, &frame).iter().filter_map(|row| rows.value[*row]).collect();
                     let expected = (!inside.is_empty()).then(|| fold(&inside));
                     assert_eq!(folded.map(|bits| bits as i64), expected, "{operation:?} {row} of {length}: {frame:?}");
+                }
+            }
+        }
+    }
+}
+
+/// The numbers of the rows by partition, value and number.
+fn by_value(rig: &Rig, rows: &Rows) -> DeviceBuffer {
+    let mut order: Vec<u32> = (0..rows.len() as u32).collect();
+    let key = |row: u32| (rows.part[row as usize], rows.value[row as usize].is_none(), rows.value[row as usize]);
+    order.sort_by_key(|row| (key(*row), *row));
+    let bytes: Vec<u8> = order.iter().flat_map(|row| row.to_le_bytes()).collect();
+    rig.upload(&bytes, &rig.stream)
+}
+
+#[test]
+fn values_count_once() {
+    let rig = Rig::new();
+    for (length, partitions, keys) in [(1, 1, 1), (33, 2, 9), (150, 3, 30)] {
+        let mut rows = Rows::new(length, partitions, keys);
+        rows.value.iter_mut().for_each(|value| *value = value.map(|value| value % 7));
+        let ordered = Ordered::new(&rig, &rows);
+        let window = ordered.window();
+        let (order, count) = (by_value(&rig, &rows), length as u64);
+        let value =
+            SortKey { validity: ordered.value.validity.clone(), ..SortKey::new(&ordered.value.values, Physical::I64) };
+        let near = |side: Side| {
+            let near = rig.buffer(near_bytes(count));
+            window.near(&ordered.positions, &value, &[], order.as_view(), side, near.as_view()).unwrap();
+            near
+        };
+        let fold = |column: Column, operation, frame: &Frame, out: &Out| {
+            let folding = Folding { argument: Argument { column: Some(column), ranks: None }, operation };
+            let tree = rig.buffer(tree_bytes(count));
+            window.grow(&folding, tree.as_view()).unwrap();
+            window.fold(&ordered.positions, frame, &folding, Some(tree.as_view()), out).unwrap();
+        };
+        for frame in frames(&ordered) {
+            for operation in [Operation::Sum, Operation::Count] {
+                let once = ordered.written(|out| match (frame.start, frame.end) {
+                    (Bound::Unbounded, _) | (_, Bound::Unbounded) => {
+                        let side = if frame.start == Bound::Unbounded { Side::Before } else { Side::Behind };
+                        let (near, firsts) = (near(side), rig.buffer(firsts_bytes(count)));
+                        window.firsts(ordered.value.validity.as_ref(), near.as_view(), firsts.as_view()).unwrap();
+                        let column = Column { validity: Some(firsts.as_view().clone()), ..ordered.value.clone() };
+                        fold(column, operation, &frame, out);
+                    }
+                    _ => {
+                        fold(ordered.value.clone(), operation, &frame, out);
+                        let (near, spans) = (near(Side::Before), rig.buffer(spans_bytes(count)));
+                        let changes = rig.buffer(changes_bytes(count));
+                        let values = (operation == Operation::Sum).then_some(&ordered.value);
+                        let (spans, changes) = (spans.as_view(), changes.as_view());
+                        window.changes(&ordered.positions, &frame, values, near.as_view(), spans, changes).unwrap();
+                        let sums = rig.buffer(changes_bytes(count));
+                        let column = Column { values: changes.clone(), validity: None, physical: Physical::I64 };
+                        let too_much = Out { values: sums.as_view().clone(), validity: None, physical: Physical::I64 };
+                        fold(column, Operation::Sum, &Frame::up_to_row(), &too_much);
+                        window.less(&ordered.positions, &frame, sums.as_view(), out).unwrap();
+                    }
+                });
+                for (row, once) in once.iter().enumerate() {
+                    let inside = rows.frame(row, &frame);
+                    let values: BTreeSet<i64> = inside.iter().filter_map(|row| rows.value[*row]).collect();
+                    let expected = match operation {
+                        Operation::Count => Some(values.len() as i64),
+                        _ => (!values.is_empty()).then(|| values.iter().sum()),
+                    };
+                    assert_eq!(once.map(|bits| bits as i64), expected, "{operation:?} {row} of {length}: {frame:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn frames_are_lists() {
+    let rig = Rig::new();
+    for (length, partitions, keys) in [(1, 1, 1), (33, 2, 9), (150, 3, 30)] {
+        let rows = Rows::new(length, partitions, keys);
+        let ordered = Ordered::new(&rig, &rows);
+        let window = ordered.window();
+        let (counts, scratch) = (rig.buffer(counted_bytes(length as u64)), rig.buffer(scratch_bytes(length as u64)));
+        let validity = ordered.value.validity.clone().unwrap();
+        let counted = window.count_valid(&validity, counts.as_view(), scratch.as_view()).unwrap();
+        for frame in frames(&ordered) {
+            for counted in [None, Some(&counted)] {
+                let lists = ordered.written(|out| {
+                    let out = Out { physical: Physical::U64, ..out.clone() };
+                    window.list(&ordered.positions, &frame, counted, &out).unwrap();
+                });
+                let counts = |row: &usize| counted.is_none() || rows.value[*row].is_some();
+                for (row, list) in lists.iter().enumerate() {
+                    let inside: Vec<usize> = rows.frame(row, &frame).into_iter().filter(counts).collect();
+                    let first = inside.first().map(|first| (0..*first).filter(counts).count() as u64);
+                    let expected = first.map(|first| first << 32 | inside.len() as u64);
+                    assert_eq!(*list, expected, "{row} of {length}: {frame:?}");
                 }
             }
         }

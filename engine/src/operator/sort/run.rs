@@ -19,9 +19,9 @@ use futures::future::BoxFuture;
 use millpond_kernels::codegen::ir::{
     ColumnSpec, Extents, Graph, GraphError, LookupSpec, Physical, PipelineSpec, Range, Repr, SinkSpec, Ty,
 };
-use millpond_kernels::pipeline::{ExtentInput, Input, LookupInput};
+use millpond_kernels::pipeline::{ExtentInput, ExtentRows, Input, LookupInput};
 use millpond_kernels::sort::{self, Sort};
-use millpond_memory::{Reservation, Stream};
+use millpond_memory::{DeviceView, Reservation, Stream};
 
 use crate::error::EngineError;
 use crate::expr::{Lookup, LookupKind, LookupTable};
@@ -159,9 +159,21 @@ pub async fn order_rows(
     limit: Option<usize>,
     stream: &Stream,
 ) -> Result<(ExtentInput, Reservation), Failure> {
-    let run = &segment.run;
     let columns = sort_keys(segment, part, keys, stream).await?;
-    let sort = Sort::new(columns, part.rows_bound(), limit.map(|limit| limit as u64))?;
+    let reached = if part.reaches_texts() { segment.run.reached.all() } else { vec![] };
+    order_by_keys(&segment.run, columns, &part.as_extent()?.rows, &reached, limit, stream)
+}
+
+/// The same by columns that lie anywhere; `reached` is what texts among them point into.
+pub(crate) fn order_by_keys(
+    run: &Run,
+    columns: Vec<sort::SortKey>,
+    rows: &ExtentRows,
+    reached: &[DeviceView],
+    limit: Option<usize>,
+    stream: &Stream,
+) -> Result<(ExtentInput, Reservation), Failure> {
+    let sort = Sort::new(columns, rows.upper_bound(), limit.map(|limit| limit as u64))?;
     // What the sort itself needs goes before the columns are fetched; the order stays.
     let (order, promise) = run.memory.take(sort.order_bytes(), &run.tags.sort, stream)?;
     let scratch = match sort.scratch_bytes() {
@@ -169,9 +181,7 @@ pub async fn order_rows(
         bytes => Some(run.memory.take(bytes, &run.tags.sort, stream)?),
     };
     let scratch = scratch.as_ref().map(|(scratch, _)| scratch.as_view());
-    let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
-    let rows = part.as_extent()?.rows;
-    sort.run(&run.engine.images, &reached, &rows, order.as_view(), scratch, stream)?;
+    sort.run(&run.engine.images, reached, rows, order.as_view(), scratch, stream)?;
     Ok((sort.order(order.as_view())?, promise))
 }
 

@@ -10,9 +10,10 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use datafusion::arrow::array::{ArrayRef, Int64Array};
+use datafusion::arrow::array::{ArrayRef, Int64Array, new_null_array};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
+use datafusion::error::DataFusionError;
 use datafusion::functions_window::all_default_window_functions;
 use datafusion::logical_expr::{PartitionEvaluator, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowUDF};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -20,7 +21,7 @@ use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::windows::{WindowExpr, WindowUDFExpr};
-use millpond_kernels::window::{Ranking, Units};
+use millpond_kernels::window::{MAX_ROWS, Ranking, Units};
 
 use crate::expr::builtin::is_own_aggregate;
 use crate::reason::Reason;
@@ -198,9 +199,25 @@ fn call(expr: &Arc<dyn WindowExpr>) -> Result<Call, Reason> {
         return Err(refused(expr.name(), "FILTER of a window is not shown to the device"));
     }
     if function.is_distinct() {
-        return Err(refused(expr.name(), "DISTINCT in a window is not lowered"));
+        distinct(expr, function)?;
     }
     Ok(Call::Aggregate { function: Arc::new(function.clone()), arguments: function.expressions() })
+}
+
+/// Whether a function of distinct values has a device form: DataFusion takes values off the frame of few of them.
+fn distinct(expr: &Arc<dyn WindowExpr>, function: &AggregateFunctionExpr) -> Result<(), Reason> {
+    let name = function.fun().name();
+    let grows = expr.as_any().is::<PlainAggregateWindowExpr>();
+    match name {
+        // What comes twice changes nothing.
+        "min" | "max" | "bit_and" | "bit_or" | "bool_and" | "bool_or" => Ok(()),
+        "count" => Ok(()),
+        "sum" if grows || *function.field().data_type() == DataType::Int64 => Ok(()),
+        "avg" if grows => Ok(()),
+        "sum" | "avg" => Err(refused(expr.name(), "DataFusion takes no such distinct values off a frame")),
+        "array_agg" => Err(refused(expr.name(), "the distinct values of a frame are no rows in a row")),
+        _ => Err(refused(expr.name(), format!("{name} of distinct values is not lowered in a window"))),
+    }
 }
 
 /// True unless another function has taken the name of one of DataFusion's.
@@ -239,7 +256,7 @@ fn of_rows(expr: &Arc<dyn WindowExpr>, function: &WindowUDFExpr) -> Result<Call,
                 None => 1,
                 given => literal(given).and_then(signed).ok_or_else(other)?,
             };
-            return shift(expr, evaluator()?.as_ref(), argument, by, arguments.get(2));
+            return shift(expr, evaluator()?.as_mut(), argument, by, arguments.get(2));
         }
         "first_value" | "last_value" | "nth_value" => {
             let argument = arguments.first().cloned().ok_or_else(other)?;
@@ -258,19 +275,20 @@ fn of_rows(expr: &Arc<dyn WindowExpr>, function: &WindowUDFExpr) -> Result<Call,
 /// LAG and LEAD. Where their evaluator would look tells the direction, and whether NULLs count.
 fn shift(
     expr: &Arc<dyn WindowExpr>,
-    evaluator: &dyn PartitionEvaluator,
+    evaluator: &mut dyn PartitionEvaluator,
     argument: Arc<dyn PhysicalExpr>,
     by: i64,
     otherwise: Option<&Arc<dyn PhysicalExpr>>,
 ) -> Result<Call, Reason> {
     let (row, rows) = (1usize << 40, 1usize << 41);
-    let by = i64::try_from(by.unsigned_abs()).ok().filter(|by| (*by as usize) < row);
-    let by = by.ok_or_else(|| refused(expr.name(), "it looks too far"))?;
+    // Further than any partition reaches there is no row, whether NULLs count or not.
+    let far = by.unsigned_abs() > MAX_ROWS;
+    let by = by.unsigned_abs().min(MAX_ROWS) as i64;
     let seen = evaluator.get_range(row, rows).map_err(|e| refused(expr.name(), e.strip_backtrace()))?;
     let lags = evaluator.is_causal();
-    let skips_nulls = by != 0 && if lags { seen.start == 0 } else { seen.end == rows };
+    let skips_nulls = by != 0 && !far && if lags { seen.start == 0 } else { seen.end == rows };
     if by == 0 && otherwise.is_some() {
-        return Err(refused(expr.name(), "it looks at its own row, and may put something in the place of NULL"));
+        own_row(expr, evaluator)?;
     }
     if skips_nulls && !lags && by > 1 {
         return Err(refused(
@@ -289,6 +307,17 @@ fn shift(
     };
     let otherwise = otherwise.map_err(|e| refused(expr.name(), e.strip_backtrace()))?;
     Ok(Call::Take { argument, from: From::Row(if lags { -by } else { by }), skips_nulls, otherwise })
+}
+
+/// LAG and LEAD by no row are the value itself. Where they skip NULLs, DataFusion puts something in the place of NULL, but only where it
+/// goes row by row.
+fn own_row(expr: &Arc<dyn WindowExpr>, evaluator: &mut dyn PartitionEvaluator) -> Result<(), Reason> {
+    let why = |e: DataFusionError| refused(expr.name(), e.strip_backtrace());
+    let null = new_null_array(expr.field().map_err(why)?.data_type(), 1);
+    match evaluator.evaluate(&[null], &(0..1)).map_err(why)?.is_null() {
+        true => Ok(()),
+        false => Err(refused(expr.name(), "it looks at its own row, and puts something in the place of NULL")),
+    }
 }
 
 /// FIRST_VALUE, LAST_VALUE and NTH_VALUE. What their evaluator makes of a few rows tells from which end it counts, and whether NULLs

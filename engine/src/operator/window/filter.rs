@@ -8,10 +8,11 @@
 
 use std::sync::Arc;
 
+use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::WindowFunction;
-use datafusion::logical_expr::{Expr, LogicalPlan, Window, WindowFunctionDefinition, when};
+use datafusion::logical_expr::expr::{NullTreatment, WindowFunction};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Window, WindowFunctionDefinition, when};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use crate::expr::builtin::is_own_aggregate;
@@ -34,17 +35,18 @@ impl OptimizerRule for FilterInArgument {
         let options = config.options();
         let enabled = options.extensions.get::<MillpondOptions>().is_some_and(|options| options.enabled);
         let LogicalPlan::Window(window) = plan else { return Ok(Transformed::no(plan)) };
-        if !enabled || !window.window_expr.iter().any(|expr| filtered(expr).is_some()) {
+        if !enabled || !window.window_expr.iter().any(|expr| filtered(expr, window.input.schema()).is_some()) {
             return Ok(Transformed::no(LogicalPlan::Window(window)));
         }
         let Window { input, window_expr, schema, .. } = window;
-        let window_expr = window_expr.into_iter().map(without_filter).collect::<Result<Vec<_>>>()?;
+        let window_expr =
+            window_expr.into_iter().map(|expr| without_filter(expr, input.schema())).collect::<Result<Vec<_>>>()?;
         Ok(Transformed::yes(LogicalPlan::Window(Window { input, window_expr, schema })))
     }
 }
 
 /// The function of a window expression whose filter may go into its argument.
-fn filtered(expr: &Expr) -> Option<&WindowFunction> {
+fn filtered<'e>(expr: &'e Expr, schema: &DFSchema) -> Option<&'e WindowFunction> {
     let expr = match expr {
         Expr::Alias(alias) => alias.expr.as_ref(),
         expr => expr,
@@ -69,7 +71,11 @@ fn filtered(expr: &Expr) -> Option<&WindowFunction> {
             | "stddev_pop"
     );
     let params = &function.params;
-    let fits = passes_over_null && is_own_aggregate(aggregate) && !params.distinct && params.filter.is_some();
+    // A list takes NULLs in, unless it is told not to; where there are none, it may be told so.
+    let skips_null = aggregate.name() == "array_agg"
+        && (params.null_treatment == Some(NullTreatment::IgnoreNulls)
+            || matches!(params.args.as_slice(), [argument] if argument.nullable(schema).is_ok_and(|nullable| !nullable)));
+    let fits = (passes_over_null || skips_null) && is_own_aggregate(aggregate) && params.filter.is_some();
     let plain = matches!(params.args.as_slice(), [argument] if is_plain(argument));
     (fits && plain).then_some(function.as_ref())
 }
@@ -81,13 +87,16 @@ fn is_plain(expr: &Expr) -> bool {
 }
 
 /// The same under its name, with the filter in its argument.
-fn without_filter(expr: Expr) -> Result<Expr> {
-    let Some(function) = filtered(&expr) else { return Ok(expr) };
+fn without_filter(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    let Some(function) = filtered(&expr, schema) else { return Ok(expr) };
     let mut function = function.clone();
     let (Some(filter), Some(argument)) = (function.params.filter.take(), function.params.args.pop()) else {
         return Ok(expr);
     };
     function.params.args = vec![when(*filter, argument).end()?];
+    if matches!(&function.fun, WindowFunctionDefinition::AggregateUDF(of) if of.name() == "array_agg") {
+        function.params.null_treatment = Some(NullTreatment::IgnoreNulls);
+    }
     let name = match &expr {
         Expr::Alias(alias) => alias.name.clone(),
         expr => expr.schema_name().to_string(),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, IntervalDayTime, IntervalMonthDayNano, TimeUnit};
 use datafusion::common::ScalarValue;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use millpond_kernels::codegen::ir::{NodeId, Physical, Range, Repr, Ty};
 use millpond_kernels::window::{Bound, MAX_KEYS, Operation, Ranking, Units};
@@ -20,6 +21,7 @@ use crate::column::{ColumnInfo, DictionaryId, Form, is_nested, number_repr};
 use crate::expr::{Lowering, Scope, Value, sorted_so};
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::window::describe::{Call, Edge, FrameOf, From, Function, refused};
+use crate::operator::window::distinct::Once;
 use crate::operator::window::run::WindowRun;
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::{LoweredSink, SegmentLowering};
@@ -60,8 +62,37 @@ pub(crate) struct LoweredFunction {
 #[derive(Debug, Clone)]
 pub(crate) enum Work {
     Rank(Ranking),
-    Take { column: usize, from: From, frame: LoweredFrame, skips_nulls: bool, otherwise: Option<u128> },
-    Fold { column: Option<usize>, dictionary: Option<DictionaryId>, operation: Operation, frame: LoweredFrame },
+    Take {
+        column: usize,
+        from: From,
+        frame: LoweredFrame,
+        skips_nulls: bool,
+        otherwise: Option<u128>,
+    },
+    Fold {
+        column: Option<usize>,
+        dictionary: Option<DictionaryId>,
+        operation: Operation,
+        frame: LoweredFrame,
+        /// Of distinct values.
+        once: Option<LoweredOnce>,
+    },
+    /// The rows of a frame, which lead to the items of a column.
+    List {
+        column: usize,
+        skips_nulls: bool,
+        frame: LoweredFrame,
+        id: DictionaryId,
+        item: ColumnInfo,
+    },
+}
+
+/// How the values of a column are made to count once.
+#[derive(Debug, Clone)]
+pub(crate) struct LoweredOnce {
+    pub how: Once,
+    /// The column, as what sorts.
+    pub value: SortedBy,
 }
 
 #[derive(Debug, Clone)]
@@ -190,7 +221,7 @@ impl Columns<'_, '_> {
             Call::Aggregate { function: aggregate, arguments } => {
                 let frame = self.frame(function)?;
                 let name = aggregate.fun().name();
-                if name == "count" {
+                if name == "count" && !aggregate.is_distinct() {
                     return self.count(function, arguments, frame);
                 }
                 let [argument] = arguments.as_slice() else {
@@ -200,10 +231,22 @@ impl Columns<'_, '_> {
                     ));
                 };
                 let (column, value) = self.add(argument)?;
+                if name == "array_agg" {
+                    return self.list(function, aggregate, (column, value), frame);
+                }
                 let ty = self.ty(&value);
                 let (operation, form) = operation(function, name, &value, ty)?;
                 let dictionary = value.dictionary;
-                Ok((Work::Fold { column: Some(column), dictionary, operation, frame }, form))
+                let mut once = None;
+                if aggregate.is_distinct() && matches!(name, "count" | "sum" | "avg") {
+                    if is_nested(&value.data_type) {
+                        let why = format!("distinct values of {} are not found in a window", value.data_type);
+                        return Err(refused(&function.name, why));
+                    }
+                    let value = SortedBy { output: column, dictionary, descending: false, nulls_first: false };
+                    once = Some(LoweredOnce { how: Once::of(&frame), value });
+                }
+                Ok((Work::Fold { column: Some(column), dictionary, operation, frame, once }, form))
             }
         }
     }
@@ -215,7 +258,7 @@ impl Columns<'_, '_> {
         arguments: &[Arc<dyn PhysicalExpr>],
         frame: LoweredFrame,
     ) -> Result<(Work, Form), Reason> {
-        let form = Form::Plain(Ty::new(Repr::I64).within(0, 1 << 31));
+        let form = counts();
         let literal = |e: &Arc<dyn PhysicalExpr>| {
             e.downcast_ref::<datafusion::physical_expr::expressions::Literal>().is_some_and(|l| !l.value().is_null())
         };
@@ -228,7 +271,35 @@ impl Columns<'_, '_> {
             }
             _ => return Err(refused(&function.name, "count of several arguments is not lowered in a window")),
         };
-        Ok((Work::Fold { column, dictionary: None, operation: Operation::Count, frame }, form))
+        Ok((Work::Fold { column, dictionary: None, operation: Operation::Count, frame, once: None }, form))
+    }
+
+    /// ARRAY_AGG: a list of the rows of each frame.
+    fn list(
+        &mut self,
+        function: &Function,
+        aggregate: &AggregateFunctionExpr,
+        (column, value): (usize, Value),
+        frame: LoweredFrame,
+    ) -> Result<(Work, Form), Reason> {
+        let items = match &function.data_type {
+            DataType::List(item) => item.data_type() == &value.data_type,
+            _ => false,
+        };
+        if !items {
+            let why = format!("it gives {} for {}", function.data_type, value.data_type);
+            return Err(refused(&function.name, why));
+        }
+        if is_nested(&value.data_type) {
+            return Err(refused(&function.name, "lists of nested items do not leave the device as one"));
+        }
+        if !aggregate.order_bys().is_empty() {
+            return Err(refused(&function.name, "the items of a frame are in the order of the window"));
+        }
+        let id = DictionaryId::of_lists(std::ptr::from_ref(aggregate).addr());
+        let item = self.lowering.info("item", &value);
+        let skips_nulls = aggregate.ignore_nulls();
+        Ok((Work::List { column, skips_nulls, frame, id, item }, Form::Lists(Ty::new(Repr::U64).nullable(true), id)))
     }
 
     /// The frame of a function.
@@ -288,8 +359,16 @@ impl LoweredFrame {
     }
 }
 
+/// The form of a number of rows.
+fn counts() -> Form {
+    Form::Plain(Ty::new(Repr::I64).within(0, 1 << 31))
+}
+
 /// What an aggregate of one argument does, and the form of its result.
 fn operation(function: &Function, name: &str, value: &Value, ty: Ty) -> Result<(Operation, Form), Reason> {
+    if name == "count" {
+        return Ok((Operation::Count, counts()));
+    }
     let repr = ty.repr;
     let other = || refused(&function.name, format!("{name} of {} is not lowered in a window", value.data_type));
     if is_nested(&value.data_type) && !has_least(&value.data_type) {

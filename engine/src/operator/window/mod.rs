@@ -11,6 +11,8 @@
 //! NULL     as each function has it; NULLs of a key are one partition, and peers.
 //! Order    the rows leave sorted by partition and order; ties in no particular order, as in the CPU node over its sort.
 //! Shared   windows right above one another share a sort where one order serves all; sorts that were there for them alone vanish.
+//! DISTINCT values count once in a frame; see `distinct.rs`.
+//! Lists    of array_agg are where a frame begins and how many rows it has: nothing is copied before the result.
 //! Floats   a frame's sum, average or variance is that of its rows, not a running difference as DataFusion's: where that loses digits or
 //!          becomes NaN, this does not.
 //! Memory   the materialised input, once more as one, once more in order beside the results; see `run`.
@@ -18,6 +20,7 @@
 //! Stands for WindowAggExec and BoundedWindowAggExec, and with a filter above it for PartitionedTopKExec (`top.rs`).
 
 mod describe;
+mod distinct;
 pub(crate) mod filter;
 mod lower;
 mod merge;

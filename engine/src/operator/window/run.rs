@@ -15,15 +15,16 @@ use millpond_kernels::codegen::ir::{Repr, Ty};
 use millpond_kernels::layout::OutputColumn;
 use millpond_kernels::pipeline::ExtentInput;
 use millpond_kernels::window::{
-    self, Argument, Column, Folding, Frame, FrameKey, Out, Positions, Taken, Window, counted_bytes, identity_bytes,
-    positions_bytes, scratch_bytes, tree_bytes,
+    self, Argument, Column, Counted, Folding, Frame, FrameKey, Out, Positions, Side, Taken, Window, chosen_bytes,
+    counted_bytes, identity_bytes, positions_bytes, scratch_bytes, tree_bytes,
 };
 use millpond_memory::{DeviceBuffer, DeviceView, Reservation, Stream};
 
 use crate::error::EngineError;
 use crate::expr::{Lookup, LookupKind};
-use crate::operator::sort::run::{fetch_rows_beside, order_rows, sort_keys};
+use crate::operator::sort::run::{fetch_rows, fetch_rows_beside, order_rows, sort_keys};
 use crate::operator::window::describe::From;
+use crate::operator::window::distinct::Once;
 use crate::operator::window::lower::{LoweredFrame, LoweredFunction, LoweredWindow, Work};
 use crate::program::contract::SinkRun;
 use crate::program::extents::{Extent, SegmentRun};
@@ -63,13 +64,13 @@ impl SinkRun for WindowRun {
 }
 
 /// Memory of a run, and what was promised for it.
-type Held = (DeviceBuffer, Reservation);
+pub(super) type Held = (DeviceBuffer, Reservation);
 
 /// The functions of one segment.
-struct Windows<'a> {
-    segment: &'a SegmentRun,
+pub(super) struct Windows<'a> {
+    pub segment: &'a SegmentRun,
     lowered: &'a LoweredWindow,
-    stream: &'a Stream,
+    pub stream: &'a Stream,
 }
 
 impl Windows<'_> {
@@ -81,7 +82,7 @@ impl Windows<'_> {
         let run = &self.segment.run;
         let (order, _promise) = self.order(&part).await?;
         let results: Vec<Ty> = self.lowered.functions.iter().map(|function| function.ty).collect();
-        let ordered = fetch_rows_beside(run, &part, 0..self.lowered.ordered, &order, &results, false, self.stream)?;
+        let mut ordered = fetch_rows_beside(run, &part, 0..self.lowered.ordered, &order, &results, false, self.stream)?;
         let window = Window { images: &run.engine.images, rows: &order.rows, on: self.stream };
         let mut found: Vec<(Range<usize>, Positions, Held)> = Vec::new();
         for function in &self.lowered.functions {
@@ -96,7 +97,7 @@ impl Windows<'_> {
             let keys = function.partition..function.peers;
             let (_, positions, _) = found.iter().find(|(known, ..)| *known == keys).expect("it was found above");
             let out = out(&ordered.layout.columns[self.lowered.ordered + index], &ordered.buffer)?;
-            self.compute(&window, positions, function, &ordered, &out).await?;
+            self.compute(&window, positions, function, &mut ordered, &out).await?;
         }
         let prepared = self.segment.prepared(0)?;
         let results = self.lowered.ordered..self.lowered.ordered + self.lowered.functions.len();
@@ -145,7 +146,7 @@ impl Windows<'_> {
         window: &Window<'_>,
         positions: &Positions,
         function: &LoweredFunction,
-        ordered: &Part,
+        ordered: &mut Part,
         out: &Out,
     ) -> Result<(), Failure> {
         let run = &self.segment.run;
@@ -155,22 +156,41 @@ impl Windows<'_> {
             Work::Rank(ranking) => window.rank(positions, *ranking, &out.values)?,
             Work::Take { column: of, from, frame, skips_nulls, otherwise } => {
                 let of = column(*of)?;
-                let mut counted = None;
-                if let (Some(validity), true) = (&of.validity, *skips_nulls) {
-                    let held = run.memory.take(counted_bytes(rows) as usize, &run.tags.sort, self.stream)?;
-                    let scratch = run.memory.take(scratch_bytes(rows) as usize, &run.tags.sort, self.stream)?;
-                    let found = window.count_valid(validity, held.0.as_view(), scratch.0.as_view())?;
-                    self.count(1);
-                    counted = Some((found, held));
-                }
+                let counted = self.counted(window, &of, *skips_nulls)?;
                 let taken = match from {
                     From::Row(by) => Taken::Shift(*by),
                     From::Frame(number) => Taken::Nth(*number, frame_of(frame, ordered)?),
                 };
                 window.take(positions, &of, &taken, counted.as_ref().map(|(found, _)| found), *otherwise, out)?;
             }
-            Work::Fold { column: of, dictionary, operation, frame } => {
-                let of = of.map(column).transpose()?;
+            Work::List { column: index, skips_nulls, frame, id, item } => {
+                let counted = self.counted(window, &column(*index)?, *skips_nulls)?;
+                let frame = frame_of(frame, ordered)?;
+                window.list(positions, &frame, counted.as_ref().map(|(found, _)| found), out)?;
+                let items = match &counted {
+                    None => ordered.take_column(*index, item.clone()),
+                    Some((found, _)) => {
+                        self.chosen(window, ordered, *index, found)?.arranged(&[item.clone()], &[Some(0)])
+                    }
+                };
+                run.keep_items(*id, items)?;
+            }
+            Work::Fold { column: of, dictionary, operation, frame, once } => {
+                let mut of = of.map(column).transpose()?;
+                let frame = frame_of(frame, ordered)?;
+                let mut too_often = None;
+                let mut firsts = None;
+                if let (Some(once), Some(of)) = (once, &mut of) {
+                    let side = if once.how == Once::Last { Side::Behind } else { Side::Before };
+                    let near = self.near((window, positions), function, ordered, &once.value, side).await?;
+                    if once.how == Once::Less {
+                        too_often = Some((of.clone(), near));
+                    } else {
+                        let held = self.firsts(window, of, &near)?;
+                        of.validity = Some(held.0.as_view().clone());
+                        firsts = Some(held);
+                    }
+                }
                 let mut ranks = None;
                 if let Some(dictionary) = dictionary
                     && *operation != window::Operation::Count
@@ -189,14 +209,39 @@ impl Windows<'_> {
                     tree = Some(held);
                 }
                 let states = tree.as_ref().map(|(states, _)| states.as_view());
-                window.fold(positions, &frame_of(frame, ordered)?, &folding, states, out)?;
+                window.fold(positions, &frame, &folding, states, out)?;
+                drop((tree, firsts));
+                if let Some((of, near)) = too_often {
+                    self.less((window, positions), (&frame, *operation), &of, &near, out)?;
+                }
             }
         }
         self.count(1);
         Ok(())
     }
 
-    fn count(&self, launches: u64) {
+    /// Which rows of a column are not NULL, where the others do not count.
+    fn counted(&self, window: &Window<'_>, of: &Column, skips_nulls: bool) -> Result<Option<(Counted, Held)>, Failure> {
+        let Some(validity) = of.validity.as_ref().filter(|_| skips_nulls) else { return Ok(None) };
+        let run = &self.segment.run;
+        let rows = window.rows.upper_bound();
+        let held = run.memory.take(counted_bytes(rows) as usize, &run.tags.sort, self.stream)?;
+        let scratch = run.memory.take(scratch_bytes(rows) as usize, &run.tags.sort, self.stream)?;
+        let found = window.count_valid(validity, held.0.as_view(), scratch.0.as_view())?;
+        self.count(1);
+        Ok(Some((found, held)))
+    }
+
+    /// The values of a column that are not NULL, alone in a part.
+    fn chosen(&self, window: &Window<'_>, ordered: &Part, column: usize, counted: &Counted) -> Result<Part, Failure> {
+        let run = &self.segment.run;
+        let (control, _promise) = run.memory.take(chosen_bytes() as usize, &run.tags.sort, self.stream)?;
+        let chosen = window.chosen(counted, control.as_view())?;
+        self.count(1);
+        fetch_rows(run, ordered, column..column + 1, &chosen, false, self.stream)
+    }
+
+    pub(super) fn count(&self, launches: u64) {
         self.segment.run.tally.launches.fetch_add(launches, Ordering::Relaxed);
     }
 }
