@@ -92,9 +92,8 @@ impl Lowering<'_> {
         match (function.fun().name(), function.args()) {
             ("array_element", [list, index]) => self.array_element(expr, list, index, scope).map(Some),
             ("array_has", [list, item]) => self.array_has(expr, list, item, scope).map(Some),
-            ("array_position", [list, item]) => self.array_position(expr, (list, item, None), scope).map(Some),
-            ("array_position", [list, item, first]) => {
-                self.array_position(expr, (list, item, Some(first)), scope).map(Some)
+            ("array_position", [list, item, rest @ ..]) => {
+                self.array_position(expr, list, item, rest.first(), scope).map(Some)
             }
             _ => self.of_item(expr, function, scope),
         }
@@ -251,7 +250,9 @@ impl Lowering<'_> {
     fn array_position(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
-        (list, sought, first): (&Arc<dyn PhysicalExpr>, &Arc<dyn PhysicalExpr>, Option<&Arc<dyn PhysicalExpr>>),
+        list: &Arc<dyn PhysicalExpr>,
+        sought: &Arc<dyn PhysicalExpr>,
+        first: Option<&Arc<dyn PhysicalExpr>>,
         scope: &Scope,
     ) -> Result<Value, Reason> {
         let list = self.list(expr, list, scope)?;
