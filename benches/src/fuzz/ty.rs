@@ -16,7 +16,7 @@ pub enum Ty {
     Even32,
     Even64,
     Dec(u8, i8),
-    /// A decimal of 256 bits, which stays on the CPU.
+    /// A decimal of 256 bits, whose sums and arithmetic stay on the CPU.
     Wide(u8, i8),
     Date,
     /// Digits of the second, and the zone.
