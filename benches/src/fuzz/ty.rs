@@ -16,7 +16,7 @@ pub enum Ty {
     Even32,
     Even64,
     Dec(u8, i8),
-    /// A decimal of 256 bits. It is carried, and no more.
+    /// A decimal of 256 bits, whose sums and arithmetic stay on the CPU.
     Wide(u8, i8),
     Date,
     /// Digits of the second, and the zone.
@@ -31,7 +31,7 @@ pub enum Ty {
     Ints,
     /// A structure of a `number`, a 64-bit integer, and a `word`, a text.
     Pair,
-    /// A float of 16 bits. It is carried, and no more; none is NaN or -0.0.
+    /// A float of 16 bits, which stays on the CPU; none is NaN or -0.0.
     Half,
     /// Some number: what DataFusion's coercion makes of an operator over two types.
     Number,

@@ -46,7 +46,8 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::{
-    ColumnInfo, DictionaryId, Form, is_coded, is_nested, plain_repr, scalar_integer, type_unsupported, value_type,
+    ColumnInfo, DictionaryId, Form, is_coded, is_nested, is_wide, plain_repr, scalar_integer, type_unsupported,
+    value_type,
 };
 use crate::expr::udf::DeviceFunction;
 use crate::reason::Reason;
@@ -298,6 +299,9 @@ impl<'d> Lowering<'d> {
                 return Err(unsupported(expr, "a constant has no device form where DataFusion does not fold it"));
             }
             let of = self.lower(of.arg(), scope)?;
+            if is_wide(&of.data_type) {
+                return Err(unsupported(expr, arithmetic::WIDE));
+            }
             if let DataType::Interval(unit) = value_type(&of.data_type) {
                 let node = self.negated_interval(expr, &of, *unit)?;
                 return Ok(Value { node, data_type, dictionary: None });

@@ -239,7 +239,7 @@ async fn inputs_are_read_whole_a_second_time() {
     let path = path.to_str().expect("a UTF-8 path");
     let plain = session_with(DeviceChoice::Cpu, 1, Fallback::Allow);
     // The 45 rows without a value are the first 45 of an order, after which no other row of the file can be.
-    let rows = "SELECT value AS id, 'n' || CAST(1000 - value AS VARCHAR) AS s, CASE WHEN value % 9 <> 4 THEN arrow_cast((value * 37) % 101, 'Decimal256(50, 6)') END AS wide \
+    let rows = "SELECT value AS id, 'n' || CAST(1000 - value AS VARCHAR) AS s, CASE WHEN value % 9 <> 4 THEN arrow_cast((value * 37) % 101, 'Float16') END AS wide \
                 FROM generate_series(1, 400)";
     let copy = format!("COPY ({rows}) TO '{path}' STORED AS PARQUET OPTIONS ('format.max_row_group_size' 40)");
     plain.execute(&copy).await.expect("the file is written");
