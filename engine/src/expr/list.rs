@@ -95,9 +95,8 @@ impl Lowering<'_> {
         match (function.fun().name(), function.args()) {
             ("array_element", [list, index]) => self.array_element(expr, list, index, scope).map(Some),
             ("array_has", [list, item]) => self.array_has(expr, list, item, scope).map(Some),
-            ("array_position", [list, item]) => self.array_position(expr, (list, item, None), scope).map(Some),
-            ("array_position", [list, item, first]) => {
-                self.array_position(expr, (list, item, Some(first)), scope).map(Some)
+            ("array_position", [list, item, first @ ..]) => {
+                self.array_position(expr, (list, item), first.first(), scope).map(Some)
             }
             ("array_has_all" | "array_has_any", [list, items]) => {
                 self.array_has_items(expr, (list, items), function.fun().name() == "array_has_any", scope)
@@ -305,7 +304,8 @@ impl Lowering<'_> {
     fn array_position(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
-        (list, sought, first): (&Arc<dyn PhysicalExpr>, &Arc<dyn PhysicalExpr>, Option<&Arc<dyn PhysicalExpr>>),
+        (list, sought): (&Arc<dyn PhysicalExpr>, &Arc<dyn PhysicalExpr>),
+        first: Option<&Arc<dyn PhysicalExpr>>,
         scope: &Scope,
     ) -> Result<Value, Reason> {
         let list = self.list(expr, list, scope)?;
