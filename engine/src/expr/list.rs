@@ -5,9 +5,11 @@
 //!   l[i]                 items[start + i - 1], where 1 ≤ i ≤ count; from the end where i is negative
 //!   array_has(l, x)      whether x is among items[start .. start + count]
 //!   array_position(l, x) the first place of x there, counted from 1
+//!   array_has_all(l, m) whether each item of m is among those of l
 //!   array_length(ll[i])  over the dictionary that ll[i] has codes of, as functions of one column are
 //!
-//! NULL     array_has finds no NULL; array_position finds NULL where an item is NULL. A list that is NULL gives NULL.
+//! NULL     array_has finds no NULL; the others find NULL where an item is NULL. A list that is NULL gives NULL; but what array_has_all and
+//!          array_has_any give there depends on DataFusion's batches, and the CPU takes over.
 //! Floats   are equal bit by bit, as DataFusion has it here: 0.0 is not -0.0, and a NaN is what has its bits.
 //! Strings  that are codes are brought into one dictionary with the items; texts are compared with the items' texts.
 //! Errors   an index beyond 32 bits, and a search that begins outside of its list, raise the error flag: the CPU then says what is wrong.
@@ -16,8 +18,9 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::expressions::{CastExpr, Column, Literal};
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use millpond_kernels::codegen::ir::{Arithmetic, Comparison, GraphError, NodeId, Overflow, Repr, Test, Ty};
+use millpond_kernels::codegen::ir::{Arithmetic, Comparison, GraphError, NodeId, Overflow, Places, Repr, Test, Ty};
 
 use crate::column::{DictionaryId, is_coded, is_nested, plain_repr, type_unsupported};
 use crate::expr::builtin::is_datafusions_scalar;
@@ -92,8 +95,11 @@ impl Lowering<'_> {
         match (function.fun().name(), function.args()) {
             ("array_element", [list, index]) => self.array_element(expr, list, index, scope).map(Some),
             ("array_has", [list, item]) => self.array_has(expr, list, item, scope).map(Some),
-            ("array_position", [list, item, rest @ ..]) => {
-                self.array_position(expr, list, item, rest.first(), scope).map(Some)
+            ("array_position", [list, item, first @ ..]) => {
+                self.array_position(expr, (list, item), first.first(), scope).map(Some)
+            }
+            ("array_has_all" | "array_has_any", [list, items]) => {
+                self.array_has_items(expr, (list, items), function.fun().name() == "array_has_any", scope)
             }
             _ => self.of_item(expr, function, scope),
         }
@@ -246,16 +252,66 @@ impl Lowering<'_> {
         Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
     }
 
+    /// Whether all or any of the items of the second list are in the first; `None` unless both are of columns. Where a list is NULL,
+    /// DataFusion's answer depends on the other rows of its batch: an error, so that it is asked.
+    fn array_has_items(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        (list, items): (&Arc<dyn PhysicalExpr>, &Arc<dyn PhysicalExpr>),
+        any: bool,
+        scope: &Scope,
+    ) -> Result<Option<Value>, Reason> {
+        if collect_columns(list).is_empty() || collect_columns(items).is_empty() {
+            return Ok(None);
+        }
+        let (list, items) = (self.list(expr, list, scope)?, self.list(expr, items, scope)?);
+        if list.item != items.item {
+            return Err(unsupported(expr, &format!("it compares {} with {}", list.item, items.item)));
+        }
+        let lookups = match is_coded(&list.item) {
+            true => {
+                let mut parts = vec![list.items, items.items];
+                parts.sort();
+                parts.dedup();
+                let merged = Dictionary::Merged { parts, constants: vec![], data_type: list.item.clone() };
+                let merged = self.dictionaries.add(merged);
+                let ty = Ty::new(Repr::U32).nullable(true);
+                [&list, &items].map(|of| Lookup { dictionary: of.items, kind: LookupKind::Merge(merged), ty })
+            }
+            false => {
+                let repr = plain_repr(&list.item).ok_or_else(|| type_unsupported(&expr.to_string(), &list.item))?;
+                let ty = Ty::new(repr).nullable(true);
+                [&list, &items].map(|of| Lookup { dictionary: of.items, kind: LookupKind::Value(itself()), ty })
+            }
+        };
+        let [inside, of] = lookups.map(|lookup| (lookup.ty, self.table(lookup)));
+        let g = &mut self.graph;
+        let mut has = || {
+            let to = g.arithmetic(Arithmetic::Add, list.start, list.count, Overflow::Wrap)?;
+            let inside = (Places { from: list.start, to, table: inside.1 }, inside.0);
+            let to = g.arithmetic(Arithmetic::Add, items.start, items.count, Overflow::Wrap)?;
+            let of = (Places { from: items.start, to, table: of.1 }, of.0);
+            let has = g.among(of, inside, any)?;
+            let (a, b) = (g.test(Test::IsNotNull, list.code)?, g.test(Test::IsNotNull, items.code)?);
+            let known = g.and(a, b)?;
+            g.require(has, known, Overflow::Fail)
+        };
+        let node = has().map_err(|e| refused(expr, &e))?;
+        Ok(Some(Value { node, data_type: DataType::Boolean, dictionary: None }))
+    }
+
     /// The number of the first item that is `sought`, from item `first` on; NULL where there is none.
     fn array_position(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
-        list: &Arc<dyn PhysicalExpr>,
-        sought: &Arc<dyn PhysicalExpr>,
+        (list, sought): (&Arc<dyn PhysicalExpr>, &Arc<dyn PhysicalExpr>),
         first: Option<&Arc<dyn PhysicalExpr>>,
         scope: &Scope,
     ) -> Result<Value, Reason> {
         let list = self.list(expr, list, scope)?;
+        if is_nested(&list.item) {
+            return Err(unsupported(expr, "positions of nested items are not searched among other columns"));
+        }
         let sought = self.lower(sought, scope)?;
         let from = match first {
             Some(first) => {
@@ -308,7 +364,7 @@ impl Lowering<'_> {
         let table = self.table(lookup);
         let g = &mut self.graph;
         let end = g.arithmetic(Arithmetic::Add, list.start, list.count, Overflow::Wrap);
-        let place = end.and_then(|end| g.find(sought, (from, end), (table, item), nulls));
+        let place = end.and_then(|to| g.find(sought, (Places { from, to, table }, item), nulls));
         place.map_err(|e| refused(expr, &e))
     }
 
@@ -320,9 +376,6 @@ impl Lowering<'_> {
         sought: &Value,
     ) -> Result<(NodeId, Lookup), Reason> {
         let (items, item) = (list.items, &list.item);
-        if is_nested(item) {
-            return Err(unsupported(expr, "items that are nested are not searched among other columns"));
-        }
         if *item != sought.data_type && !same_strings(item, &sought.data_type) {
             return Err(unsupported(expr, &format!("it compares {item} with {}", sought.data_type)));
         }

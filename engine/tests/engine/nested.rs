@@ -190,7 +190,7 @@ impl Pair {
         Self { cpu, sim, lenient, failures: vec![], _folder: folder }
     }
 
-    async fn compare(&self, device: &Millpond, sql: &str) -> Result<millpond::QueryReport, String> {
+    pub async fn compare(&self, device: &Millpond, sql: &str) -> Result<millpond::QueryReport, String> {
         let expected = self.cpu.execute(sql).await.map_err(|e| format!("the CPU refuses: {}", e.strip_backtrace()))?;
         let actual = device.execute(sql).await.map_err(|e| e.strip_backtrace())?;
         let types = |of: &QueryResult| of.schema.fields().iter().map(|f| f.data_type().clone()).collect::<Vec<_>>();
@@ -419,7 +419,7 @@ async fn what_has_no_dictionary_of_its_own_stays() {
     pair.stays("SELECT id, array_append(l, id) FROM n", "evaluated on the dictionary of one column").await;
     pair.stays("SELECT id, make_array(id, k) FROM n WHERE id > 3", "make_array is not lowered").await;
     pair.stays("SELECT max(st) FROM n", "no device form over structures").await;
-    pair.stays("SELECT array_has_all(a.l, b.l) FROM n a JOIN n b ON a.id = b.id", "it reads several").await;
+    pair.stays("SELECT array_union(a.l, b.l) FROM n a JOIN n b ON a.id = b.id", "it reads several").await;
     pair.finish();
 }
 

@@ -325,6 +325,14 @@ pub enum FloatTest {
     Negative,
 }
 
+/// Some values of a lookup table, one behind the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Places {
+    pub from: NodeId,
+    pub to: NodeId,
+    pub table: u32,
+}
+
 /// One operator of the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Node {
@@ -361,14 +369,19 @@ pub enum Node {
         code: NodeId,
         table: u32,
     },
-    /// The first place from `from` to below `to` where `table` has `sought`, floats bit by bit; NULL where there is none. `nulls` says
+    /// The first of these places where the table has `sought`, floats bit by bit; NULL where there is none. `nulls` says
     /// that NULL is found where the table has NULL; otherwise it is nowhere.
     Find {
         sought: NodeId,
-        from: NodeId,
-        to: NodeId,
-        table: u32,
+        places: Places,
         nulls: bool,
+    },
+    /// Whether each, or `any`, of the values from `from` to below `to` in `table` is among those of `inside`, NULL among them where that
+    /// has NULL. Never NULL: where a place is, there are no values.
+    Among {
+        of: Places,
+        inside: Places,
+        any: bool,
     },
     Arithmetic {
         op: Arithmetic,
@@ -629,7 +642,15 @@ impl Node {
             | Node::SourceRow => {}
             Node::Probe { keys, .. } => keys.iter_mut().for_each(|key| *key = to(*key)),
             Node::Lookup { code, .. } => *code = to(*code),
-            Node::Find { sought, from, to: end, .. } => (*sought, *from, *end) = (to(*sought), to(*from), to(*end)),
+            Node::Find { sought, places, .. } => {
+                *sought = to(*sought);
+                (places.from, places.to) = (to(places.from), to(places.to));
+            }
+            Node::Among { of, inside, .. } => {
+                for places in [of, inside] {
+                    (places.from, places.to) = (to(places.from), to(places.to));
+                }
+            }
             Node::Arithmetic { left, right, .. }
             | Node::Bitwise { left, right, .. }
             | Node::Compare { left, right, .. }

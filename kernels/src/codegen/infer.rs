@@ -58,21 +58,34 @@ impl Graph {
         Ok(self.push(Node::Lookup { code, table }, ty.nullable(nullable)))
     }
 
-    /// The first place from `from` to below `to` in a lookup table where it has `sought` (`U32`); NULL where there is none. `item` is the
+    /// The first of some places in a lookup table where it has `sought` (`U32`); NULL where there is none. `item` is the
     /// type of the table's values.
     ///
     /// # Errors
     /// If a place is not `U32`, or `sought` is not what the table has.
-    pub fn find(
-        &mut self,
-        sought: NodeId,
-        (from, to): (NodeId, NodeId),
-        (table, item): (u32, Ty),
-        nulls: bool,
-    ) -> Result<NodeId, GraphError> {
-        self.expect("a place in a lookup table", &[from, to], |repr| repr == Repr::U32)?;
+    pub fn find(&mut self, sought: NodeId, (places, item): (Places, Ty), nulls: bool) -> Result<NodeId, GraphError> {
+        self.expect("a place in a lookup table", &[places.from, places.to], |repr| repr == Repr::U32)?;
         self.expect("a search in a lookup table", &[sought], |repr| repr == item.repr)?;
-        Ok(self.push(Node::Find { sought, from, to, table, nulls }, Ty::new(Repr::U32).nullable(true)))
+        Ok(self.push(Node::Find { sought, places, nulls }, Ty::new(Repr::U32).nullable(true)))
+    }
+
+    /// Whether each, or `any`, of some values of a lookup table is among those of another, or at other places of the same one.
+    ///
+    /// # Errors
+    /// If a place is not `U32`, or the tables have values of several representations.
+    pub fn among(
+        &mut self,
+        (of, item): (Places, Ty),
+        (inside, other): (Places, Ty),
+        any: bool,
+    ) -> Result<NodeId, GraphError> {
+        let places = [of.from, of.to, inside.from, inside.to];
+        self.expect("a place in a lookup table", &places, |repr| repr == Repr::U32)?;
+        if item.repr != other.repr {
+            let operands = vec![item.repr, other.repr];
+            return Err(GraphError::Operands { operator: "a search in a lookup table".into(), operands });
+        }
+        Ok(self.push(Node::Among { of, inside, any }, Ty::new(Repr::Bool)))
     }
 
     // Joins

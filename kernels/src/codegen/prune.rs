@@ -53,7 +53,12 @@ impl PipelineSpec {
             let mut node = self.graph.node(id).over(|input| new[&input]);
             match &mut node {
                 Node::Literal { slot } => *slot = literals.of(*slot),
-                Node::Lookup { table, .. } | Node::Find { table, .. } => *table = lookups.of(*table),
+                Node::Lookup { table, .. } => *table = lookups.of(*table),
+                Node::Find { places, .. } => places.table = lookups.of(places.table),
+                Node::Among { of, inside, .. } => {
+                    of.table = lookups.of(of.table);
+                    inside.table = lookups.of(inside.table);
+                }
                 Node::Probe { table, .. } => *table = tables.of(*table),
                 _ => {}
             }

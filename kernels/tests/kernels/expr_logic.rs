@@ -1,6 +1,6 @@
 //! Three-valued logic, comparisons and choice, against `Option<bool>`.
 
-use millpond_kernels::codegen::ir::{Arithmetic, Comparison, NodeId, Overflow, Repr, Test, Ty};
+use millpond_kernels::codegen::ir::{Arithmetic, Comparison, NodeId, Overflow, Places, Repr, Test, Ty};
 
 use crate::expr_bench::{Bench, Bool, Cell, F64, Int, Null, assert_rows, pairs};
 use crate::expr_integer::edges;
@@ -311,7 +311,7 @@ fn items_are_found_in_their_own_list() {
             let sought = bench.column(repr, &cells.2);
             let ty = Ty::new(repr).nullable(true);
             let table = bench.table(ty, &items);
-            let root = bench.graph.find(sought, (from, to), (table, ty), nulls).expect("one type");
+            let root = bench.graph.find(sought, (Places { from, to, table }, ty), nulls).expect("one type");
             let got = bench.values(root);
             assert_rows("a search", &[&cells.0, &cells.1, &cells.2], &got, |row| {
                 let (Int(from), Int(to)) = (row[0], row[1]) else { return Null };
@@ -319,6 +319,39 @@ fn items_are_found_in_their_own_list() {
                 (from..to).find(same).into()
             });
         }
+    }
+}
+
+#[test]
+fn lists_lie_within_lists() {
+    let (left, right) = ([Int(1), Null, Int(3), Int(1)], [Int(3), Int(4), Null, Int(1), Int(1)]);
+    let spans = |items: usize| {
+        let all = (0..=items).flat_map(move |from| (from..=items).map(move |to| (Int(from as i128), Int(to as i128))));
+        all.chain([(Null, Int(2)), (Int(0), Null)]).collect::<Vec<_>>()
+    };
+    let mut cells: [Vec<Cell>; 4] = Default::default();
+    for (a, b) in spans(left.len()) {
+        for (c, d) in spans(right.len()) {
+            for (column, cell) in cells.iter_mut().zip([a, b, c, d]) {
+                column.push(cell);
+            }
+        }
+    }
+    for any in [false, true] {
+        let mut bench = Bench::new();
+        let places: Vec<NodeId> = cells.iter().map(|cells| bench.column(Repr::U32, cells)).collect();
+        let ty = Ty::new(Repr::I64).nullable(true);
+        let (of, inside) = (bench.table(ty, &left), bench.table(ty, &right));
+        let of = Places { from: places[0], to: places[1], table: of };
+        let inside = Places { from: places[2], to: places[3], table: inside };
+        let root = bench.graph.among((of, ty), (inside, ty), any).expect("one type");
+        let got = bench.values(root);
+        assert_rows("a list in a list", &cells.each_ref().map(Vec::as_slice), &got, |row| {
+            let (Int(a), Int(b), Int(c), Int(d)) = (row[0], row[1], row[2], row[3]) else { return Bool(!any) };
+            let (of, inside) = (&left[a as usize..b as usize], &right[c as usize..d as usize]);
+            let mut found = of.iter().map(|item| inside.contains(item));
+            Bool(if any { found.any(|one| one) } else { found.all(|one| one) })
+        });
     }
 }
 

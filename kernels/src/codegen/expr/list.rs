@@ -3,65 +3,115 @@
 //!   items   7 8 9 9 5       list from 1 to below 4, 9 is sought   ──►   place 2
 //!
 //! NULL     an item that is NULL is found by NULL where that is asked for, and otherwise by nothing. A list that is NULL is not read.
-//! Loop     as long as the row's own list; a row leaves it when it has found what it seeks.
+//! Loops    as long as the row's own list; a row leaves it when it has found what it seeks.
 
 use millpond_ptx::ast::Type;
-use millpond_ptx::build::{Compare, Reg, Value as Operand};
+use millpond_ptx::build::{Compare, FunctionBuilder, Reg, Value as Operand};
 
 use super::integer::relate_numbers;
 use super::lanes::{Number, join};
 use super::{Computed, Row};
-use crate::codegen::ir::{Lane, NodeId};
+use crate::codegen::ir::{Lane, NodeId, Places};
 use crate::codegen::text;
-use crate::codegen::value::{CodegenError, Emit, Value};
+use crate::codegen::value::{CodegenError, Emit, Leaves, Value};
+
+/// The places of a list's items in registers, and where there is a list.
+struct Span {
+    start: Reg,
+    stop: Reg,
+    table: u32,
+    valid: Option<Reg>,
+}
 
 impl Row<'_, '_> {
-    pub(super) fn find(
-        &mut self,
-        sought: NodeId,
-        (from, to): (NodeId, NodeId),
-        table: u32,
-        nulls: bool,
-    ) -> Result<Computed, CodegenError> {
-        let needle = self.node(sought)?;
-        let (first, end) = (self.node(from)?, self.node(to)?);
-        let mut valid = self.both_valid(first.valid, end.valid);
-        if !nulls {
-            valid = self.both_valid(valid, needle.valid);
-        }
+    /// Places from `from` to below `to`; none where one of them, or `also`, is NULL.
+    fn span(&mut self, places: Places, also: Option<Reg>) -> Result<Span, CodegenError> {
+        let (first, end) = (self.node(places.from)?, self.node(places.to)?);
+        let valid = self.both_valid(first.valid, end.valid);
+        let valid = self.both_valid(valid, also);
         let start = first.number.to(self.f, Lane::U32).low_reg(self.f);
         let mut stop = end.number.to(self.f, Lane::U32).low_reg(self.f);
         if let Some(valid) = valid {
             stop = self.f.select(valid, stop, start);
         }
-        let place = self.f.copy(Type::U32, 0u32);
-        let hit = self.f.constant_pred(false);
-        let one = self.f.copy(Type::U32, 1u32);
+        Ok(Span { start, stop, table: places.table, valid })
+    }
+
+    pub(super) fn find(&mut self, sought: NodeId, places: Places, nulls: bool) -> Result<Computed, CodegenError> {
+        let needle = self.node(sought)?;
+        let span = self.span(places, needle.valid.filter(|_| !nulls))?;
         let Row { f, module, leaves, .. } = self;
-        f.for_(start, stop, 1u32, |f, at| {
-            let mut emit = Emit { module, f };
-            let item = leaves.lookup(&mut emit, table, Value { lane: Lane::U32, low: at, high: None, valid: None })?;
-            let mut here = equal(&mut emit, needle.number, number(item)?)?;
-            let f = emit.f;
-            if let Some(valid) = item.valid {
-                here = f.and(here, valid);
-            }
-            if let (true, Some(own)) = (nulls, needle.valid) {
-                here = f.and(here, own);
-                if let Some(valid) = item.valid {
-                    let either = f.or(own, valid);
-                    let neither = f.not(either);
-                    here = f.or(here, neither);
-                }
-            }
-            let found = f.select(here, one, 0u32);
-            f.setp_into(hit, Compare::Ne, found, 0u32);
-            f.guarded(hit, true, |f| f.assign(place, at));
-            f.break_if(hit);
-            Ok::<(), CodegenError>(())
-        })?;
+        let (hit, place) = search(&mut Emit { module, f }, *leaves, needle, &span, nulls)?;
         Ok(Computed { number: Number::reg(Lane::U32, place), valid: Some(hit) })
     }
+
+    pub(super) fn among(&mut self, of: Places, inside: Places, any: bool) -> Result<Computed, CodegenError> {
+        let (of, inside) = (self.span(of, None)?, self.span(inside, None)?);
+        let valid = self.both_valid(of.valid, inside.valid);
+        let stop = match valid {
+            Some(valid) => self.f.select(valid, of.stop, of.start),
+            None => of.stop,
+        };
+        // Decided where one is found, or one is not.
+        let decided = self.f.constant_pred(false);
+        let Row { f, module, leaves, .. } = self;
+        f.for_(of.start, stop, 1u32, |f, at| {
+            let mut emit = Emit { module, f };
+            let code = Value { lane: Lane::U32, low: at, high: None, valid: None };
+            let item = leaves.lookup(&mut emit, of.table, code)?;
+            let item = Computed { number: number(item)?, valid: item.valid };
+            let (hit, _) = search(&mut emit, *leaves, item, &inside, true)?;
+            let decides = if any { hit } else { emit.f.not(hit) };
+            assign(emit.f, decided, decides);
+            emit.f.break_if(decided);
+            Ok::<(), CodegenError>(())
+        })?;
+        let value = if any { decided } else { self.f.not(decided) };
+        Ok(Computed { number: Number::reg(Lane::Pred, value), valid: None })
+    }
+}
+
+/// Gives a predicate another value.
+fn assign(f: &mut FunctionBuilder, to: Reg, value: Reg) {
+    let one = f.copy(Type::U32, 1u32);
+    let word = f.select(value, one, 0u32);
+    f.setp_into(to, Compare::Ne, word, 0u32);
+}
+
+/// Whether `sought` is among the items of a list, and the first place where.
+fn search(
+    emit: &mut Emit<'_>,
+    leaves: &mut dyn Leaves,
+    sought: Computed,
+    list: &Span,
+    nulls: bool,
+) -> Result<(Reg, Reg), CodegenError> {
+    let Emit { module, f } = emit;
+    let place = f.copy(Type::U32, 0u32);
+    let hit = f.setp(Compare::Ne, place, 0u32);
+    f.for_(list.start, list.stop, 1u32, |f, at| {
+        let mut emit = Emit { module, f };
+        let code = Value { lane: Lane::U32, low: at, high: None, valid: None };
+        let item = leaves.lookup(&mut emit, list.table, code)?;
+        let mut here = equal(&mut emit, sought.number, number(item)?)?;
+        let f = emit.f;
+        if let Some(valid) = item.valid {
+            here = f.and(here, valid);
+        }
+        if let (true, Some(own)) = (nulls, sought.valid) {
+            here = f.and(here, own);
+            if let Some(valid) = item.valid {
+                let either = f.or(own, valid);
+                let neither = f.not(either);
+                here = f.or(here, neither);
+            }
+        }
+        assign(f, hit, here);
+        f.guarded(hit, true, |f| f.assign(place, at));
+        f.break_if(hit);
+        Ok::<(), CodegenError>(())
+    })?;
+    Ok((hit, place))
 }
 
 /// The number of a value.

@@ -225,7 +225,8 @@ impl<'x, 'g> Row<'x, 'g> {
                 let value = self.leaves.lookup(&mut emit, *table, code)?;
                 self.leaf(value, ty)
             }
-            Node::Find { sought, from, to, table, nulls } => self.find(*sought, (*from, *to), *table, *nulls),
+            Node::Find { sought, places, nulls } => self.find(*sought, *places, *nulls),
+            Node::Among { of, inside, any } => self.among(*of, *inside, *any),
             Node::Probe { table, keys } => {
                 let mut values = Vec::with_capacity(keys.len());
                 for key in keys {
