@@ -170,7 +170,7 @@ impl Windows<'_> {
                 let items = match &counted {
                     None => ordered.take_column(*index, item.clone()),
                     Some((found, _)) => {
-                        self.chosen(window, ordered, *index, found)?.arranged(&[item.clone()], &[Some(0)])
+                        self.chosen(window, ordered, *index, found)?.arranged(std::slice::from_ref(item), &[Some(0)])
                     }
                 };
                 run.keep_items(*id, items)?;
