@@ -183,6 +183,15 @@ async fn lists_below_other_operators() {
     rig.finish();
 }
 
+/// What reads into a list does so on the host, over what the window gives.
+#[tokio::test]
+async fn lists_that_are_read() {
+    let mut rig = Rig::with_partitions(Fallback::Allow, 2).await;
+    let list = "array_agg(k) OVER (PARTITION BY w ORDER BY id ROWS 3 PRECEDING)";
+    rig.falls_back(&format!("SELECT id, array_length({list}) AS n FROM t WHERE id < 90 ORDER BY id"), "lists").await;
+    rig.finish();
+}
+
 /// Rows that lie too far, and a row's own value.
 #[tokio::test]
 async fn rows_beyond_every_partition() {
@@ -196,6 +205,8 @@ async fn rows_beyond_every_partition() {
         "lag(k, 0, 7)",
         "lead(s, 0)",
         "lead(NULL, 0, false)",
+        "nth_value(s, 0)",
+        "nth_value(k, NULL)",
     ];
     rig.same(&query(&functions, "PARTITION BY k ORDER BY id", "id < 200")).await;
     rig.finish();
@@ -231,6 +242,7 @@ async fn what_stays_on_the_cpu_has_a_reason() {
         ("array_agg(DISTINCT s)", "no rows in a row"),
         ("var_pop(DISTINCT k)", "distinct values is not lowered"),
         ("array_agg(k) FILTER (WHERE b)", "FILTER"),
+        ("median(k)", "percentiles"),
     ] {
         let sql =
             format!("SELECT id, {function} OVER (PARTITION BY w) AS v FROM t WHERE k > 2 AND id < 50 ORDER BY id");

@@ -191,6 +191,9 @@ fn call(expr: &Arc<dyn WindowExpr>) -> Result<Call, Reason> {
     } else {
         return Err(refused(expr.name(), "it is no window function of DataFusion's"));
     };
+    if matches!(function.fun().name(), "median" | "percentile_cont" | "approx_percentile_cont" | "approx_median") {
+        return Err(refused(expr.name(), "the device does not find percentiles of frames"));
+    }
     if !is_own_aggregate(function.fun()) {
         return Err(refused(expr.name(), "it is a function of the session's own, not DataFusion's"));
     }
@@ -263,7 +266,11 @@ fn of_rows(expr: &Arc<dyn WindowExpr>, function: &WindowUDFExpr) -> Result<Call,
             let number = match name {
                 "first_value" => 1,
                 "last_value" => -1,
-                _ => literal(arguments.get(1)).and_then(signed).ok_or_else(other)?,
+                // DataFusion takes NULL for 0.
+                _ => match literal(arguments.get(1)) {
+                    Some(number) if number.is_null() => 0,
+                    number => number.and_then(signed).ok_or_else(other)?,
+                },
             };
             return nth(expr, &evaluator, argument, number);
         }
@@ -343,7 +350,11 @@ fn nth(
     // As many rows on either side of the one in the middle, which neither end counts to.
     let rows: Vec<Option<i64>> = (0..=2 * far).map(Some).collect();
     let from_start = match evaluate(rows.clone())? {
-        _ if far == 0 => return Err(refused(expr.name(), "there is no row 0")),
+        // There is no row 0, as there is none beyond every partition.
+        None if far == 0 => {
+            let from = From::Row(MAX_ROWS as i64);
+            return Ok(Call::Take { argument, from, skips_nulls: false, otherwise: ScalarValue::Null });
+        }
         Some(value) if value == far - 1 => true,
         Some(value) if value == far + 1 => false,
         _ => return Err(refused(expr.name(), "its evaluator says something else")),

@@ -3,8 +3,9 @@
 //!   sum(x) FILTER (WHERE p) OVER w   ──►   sum(CASE WHEN p THEN x END) OVER w AS "sum(x) FILTER (WHERE p) …"
 //!
 //! Why    DataFusion's physical window functions do not show their filter to others.
-//! Which  DataFusion's own that pass over NULL, of a column or a literal: nothing is computed that was not computed before, so that
-//!        errors stay what they were. Others keep their filter, and stay on the CPU.
+//! Which  DataFusion's own that pass over NULL, array_agg where it ignores NULLs or its column has none: of a column or a literal, so that
+//!        nothing is computed that was not computed before, and errors stay what they were. Others keep their filter, and stay on
+//!        the CPU.
 
 use std::sync::Arc;
 
