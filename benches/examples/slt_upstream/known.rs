@@ -35,17 +35,45 @@ pub const KNOWN: [(&str, &str); 14] = [
 pub const OFTEN: usize = 10;
 
 /// Words of frequent reasons, and why they remain.
-pub const WHY: [(&str, &str); 2] = [
+pub const WHY: [(&str, &str); 11] = [
     (
         "depends on the order in which DataFusion's digest",
-        "A t-digest merges rows as they come, in as many digests as there are partitions: which answer DataFusion gives depends on how its \
-         batches fell, from some 85 rows on in one partition. `percentile_cont` and `median`, which look at all rows in order, are on the device.",
+        "A t-digest merges rows as they come: from 87 rows of a group on, the answer depends on how DataFusion's batches fell. Below, it is \
+         that of the sorted rows, which is not built; `percentile_cont` and `median` look at all rows in order, and are on the device.",
     ),
     (
         "its pattern is no constant",
         "A pattern becomes an automaton on the host, once for a query. One that comes with each row would have to be compiled for each row.",
     ),
+    (
+        "column of type Float16",
+        "Its keys take -0.0 for 0.0, its order does not: it needs keys of their own beside its codes, which are not built.",
+    ),
+    ("make_array is evaluated on the dictionary of one column", NEW_LISTS),
+    ("array_intersect is evaluated on the dictionary of one column", NEW_LISTS),
+    ("function named_struct is not lowered", NEW_LISTS),
+    ("function generate_series is not lowered", NEW_LISTS),
+    (
+        "lists that an aggregate makes leave the device",
+        "They are places in a column of items, which the host puts together; nothing on the device looks into them (decisions/020).",
+    ),
+    (
+        "column of type Dictionary(Int32, Dictionary(UInt32, Int32))",
+        "These records make a dictionary of dictionaries by `arrow_cast`; the device's dictionaries are of plain values.",
+    ),
+    (
+        "the device does not find percentiles of frames",
+        "Each frame's rows would have to be in the order of their values: a structure beside the tree of states (decisions/019), not built.",
+    ),
+    (
+        "the distinct values of a frame are no rows in a row",
+        "A frame's list is a range of the sorted rows, without a copy; what is there once is no range.",
+    ),
 ];
+
+/// Lists and structures of several columns.
+const NEW_LISTS: &str = "Nested values are codes of a dictionary (decisions/020). One that is made of several columns of a row is in no dictionary: \
+     the launches that would write its items are not built.";
 
 /// The sentence for a reason.
 pub fn why(reason: &str) -> Option<&'static str> {

@@ -23,8 +23,6 @@ use crate::column::nested::same_nested;
 use crate::column::{
     is_characters, is_coded, is_nested, is_string, plain_repr, time_unit, type_unsupported, value_type,
 };
-use crate::expr::time::nanos;
-use crate::expr::zone::known_zone;
 use crate::expr::{Lowering, Value, digits, refused, unsupported};
 use crate::reason::Reason;
 
@@ -83,6 +81,16 @@ pub(super) fn decimal_type(data_type: &DataType) -> Option<Decimal> {
         | DataType::Decimal64(precision, scale)
         | DataType::Decimal128(precision, scale) => Some(Decimal::new(*precision, *scale)),
         _ => None,
+    }
+}
+
+/// Nanoseconds in a tick.
+pub(super) fn nanos(unit: &TimeUnit) -> i64 {
+    match unit {
+        TimeUnit::Second => 1_000_000_000,
+        TimeUnit::Millisecond => 1_000_000,
+        TimeUnit::Microsecond => 1_000,
+        TimeUnit::Nanosecond => 1,
     }
 }
 
@@ -156,7 +164,7 @@ impl Lowering<'_> {
             (Int32, Date64) => graph.convert_time(of.node, KernelUnit::Day, KernelUnit::Millisecond, Overflow::Wrap),
             // A date begins at midnight of its own zone.
             (Date32 | Date64, Timestamp(unit, name)) => {
-                let zone = known_zone(expr, name)?;
+                let zone = Self::known_zone(expr, name)?;
                 let (own, checked) = if *from == Date32 {
                     (KernelUnit::Day, overflow)
                 } else {
@@ -169,19 +177,21 @@ impl Lowering<'_> {
             (Date32, Date64) => graph.convert_time(of.node, KernelUnit::Day, KernelUnit::Millisecond, Overflow::Wrap),
             (Date64, Date32) => graph.date64_to_date32(of.node, overflow),
             (Timestamp(unit, name), Date32) => {
-                let local = self.local_time(expr, of.node, unit, &known_zone(expr, name)?)?;
+                let zone = Self::known_zone(expr, name)?;
+                let local = self.local_time(expr, of.node, unit, &zone)?;
                 self.graph.convert_time(local, time_unit(unit), KernelUnit::Day, overflow)
             }
             (Timestamp(unit, _), Date64) => {
                 graph.convert_time(of.node, time_unit(unit), KernelUnit::Millisecond, overflow)
             }
             (Timestamp(a, name), Time32(b) | Time64(b)) => {
-                let local = self.local_time(expr, of.node, a, &known_zone(expr, name)?)?;
+                let zone = Self::known_zone(expr, name)?;
+                let local = self.local_time(expr, of.node, a, &zone)?;
                 self.graph.time_of_day(local, time_unit(a), time_unit(b), repr)
             }
             // Only a local time that gets a zone is moved.
             (Timestamp(a, from), Timestamp(b, to)) => {
-                let zone = known_zone(expr, if from.is_some() { &None } else { to })?;
+                let zone = Self::known_zone(expr, if from.is_some() { &None } else { to })?;
                 let node = graph.convert_time(of.node, time_unit(a), time_unit(b), overflow);
                 let node = match (from, to) {
                     (None, Some(_)) => node.and_then(|node| graph.dated(node, time_unit(b), overflow)),

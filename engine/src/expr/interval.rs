@@ -15,8 +15,8 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::time_unit;
-use crate::expr::cast::zone_offset;
-use crate::expr::time::{DAY_NANOS, nanos};
+use crate::expr::cast::{nanos, zone_offset};
+use crate::expr::time::DAY_NANOS;
 use crate::expr::{Lowering, Value, refused, unsupported};
 use crate::reason::Reason;
 

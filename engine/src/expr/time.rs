@@ -21,21 +21,12 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::{is_string, time_unit};
+use crate::expr::cast::nanos;
 use crate::expr::zone::{Zone, zone};
 use crate::expr::{Lowering, Scope, Value, digits, refused, unsupported};
 use crate::reason::Reason;
 
 pub(super) const DAY_NANOS: i64 = 86_400_000_000_000;
-
-/// Nanoseconds in a tick.
-pub(super) fn nanos(unit: &TimeUnit) -> i64 {
-    match unit {
-        TimeUnit::Second => 1_000_000_000,
-        TimeUnit::Millisecond => 1_000_000,
-        TimeUnit::Microsecond => 1_000,
-        TimeUnit::Nanosecond => 1,
-    }
-}
 
 impl Lowering<'_> {
     /// A function of dates and times, if `name` is one that has a device form.

@@ -20,9 +20,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, GraphError, NodeId, Overflow, Range, Repr, Rounding, Ty};
 
-use crate::expr::cast::zone_offset;
+use crate::expr::cast::{nanos, zone_offset};
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, NumberTable};
-use crate::expr::time::nanos;
 use crate::expr::{Lowering, refused, unsupported};
 use crate::reason::Reason;
 
@@ -73,12 +72,6 @@ pub(super) fn zone(name: &Option<Arc<str>>) -> Option<Zone> {
     let name = name.as_ref()?;
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     known.entry(Arc::clone(name)).or_insert_with(|| Zone::of(name.parse().ok()?)).clone()
-}
-
-/// The same, or why it has no device form.
-pub(super) fn known_zone(expr: &Arc<dyn PhysicalExpr>, name: &Option<Arc<str>>) -> Result<Zone, Reason> {
-    let of = name.as_deref().unwrap_or_default();
-    zone(name).ok_or_else(|| unsupported(expr, &format!("the time zone {of} has no device form")))
 }
 
 impl Zone {
@@ -201,6 +194,12 @@ impl Steps {
 }
 
 impl Lowering<'_> {
+    /// What is known of a zone, or why it has no device form.
+    pub(super) fn known_zone(expr: &Arc<dyn PhysicalExpr>, name: &Option<Arc<str>>) -> Result<Zone, Reason> {
+        let of = name.as_deref().unwrap_or_default();
+        zone(name).ok_or_else(|| unsupported(expr, &format!("the time zone {of} has no device form")))
+    }
+
     /// Local time of an instant.
     pub(super) fn local_time(
         &mut self,
