@@ -225,7 +225,7 @@ impl Lowering<'_> {
         let number = g.convert(number, Repr::U32, Overflow::Wrap)?;
         let place = g.arithmetic(Arithmetic::Add, list.start, number, Overflow::Wrap)?;
         let place = g.case(vec![(inside, place)], None)?;
-        // Nobody looks at the index of a list that is NULL.
+        // A list that is NULL gives NULL, whatever the index: its error is not raised.
         let is_there = g.test(Test::IsNotNull, list.code)?;
         g.case(vec![(is_there, place)], None)
     }

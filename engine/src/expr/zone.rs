@@ -7,7 +7,7 @@
 //!   seconds ─ clamped ─ bucket ─► changes before it ─► + those of the bucket that are not later ─► offset
 //!
 //! Tables   a zone's are made once in a process. Outside its first and last change a zone's offset is constant, as it is in the crate.
-//! Search   a bucket holds one or two changes: three or four loads, whatever the zone.
+//! Search   a value leads to its bucket, which holds one or two changes: three or four loads from memory.
 //! Errors   a local time that is no instant, or two, raises the error flag under CAST and is NULL under TRY_CAST.
 
 use std::collections::HashMap;
