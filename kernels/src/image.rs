@@ -28,7 +28,7 @@ macro_rules! images {
 
 /// Every image, by name.
 pub const IMAGES: &[Image] = images! {
-    "bayes" "clicks" "distinct" "join" "learn" "math" "parquet_decompress" "parquet_facts" "parquet_prepare" "parquet_texts" "parquet_values" "radix" "reduce" "scan" "sentences" "sort" "store" "text" "top" "window"
+    "bayes" "clicks" "distinct" "join" "learn" "lists" "math" "parquet_decompress" "parquet_facts" "parquet_prepare" "parquet_texts" "parquet_values" "radix" "reduce" "scan" "sentences" "sort" "store" "text" "top" "window"
 };
 
 /// What the compiler is told, besides [`DEFINES`].
@@ -47,6 +47,7 @@ pub const DEFINES: &[(&str, u32)] = &[
     ("JOIN_THREADS", tune::JOIN_THREADS),
     ("LEARN_CHUNK_ROWS", tune::LEARN_CHUNK_ROWS),
     ("LEARN_THREADS", tune::LEARN_THREADS),
+    ("LISTS_THREADS", tune::LISTS_THREADS),
     ("PARQUET_PAGE_THREADS", tune::PARQUET_PAGE_THREADS),
     ("PARQUET_THREADS", tune::PARQUET_THREADS),
     ("RADIX_THREADS", tune::RADIX_THREADS),

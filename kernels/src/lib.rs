@@ -14,6 +14,7 @@ pub mod join;
 pub mod launch;
 pub mod layout;
 pub mod learn;
+pub mod lists;
 pub mod parquet;
 pub mod pipeline;
 pub mod reduce;

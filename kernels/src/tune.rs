@@ -109,6 +109,9 @@ pub const LEARN_THREADS: u32 = 256;
 /// last bits.
 pub const LEARN_CHUNK_ROWS: u32 = 4096;
 
+/// Threads of a block that writes the words of lists.
+pub const LISTS_THREADS: u32 = 256;
+
 /// Threads of a block that sums up counts: four each.
 pub const SCAN_THREADS: u32 = 256;
 

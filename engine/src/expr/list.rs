@@ -38,18 +38,18 @@ pub(crate) fn item_type(data_type: &DataType) -> Option<&DataType> {
 }
 
 /// The value of a dictionary itself.
-fn itself() -> Arc<dyn PhysicalExpr> {
+pub(super) fn itself() -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new("value", 0))
 }
 
 /// A list of a row: its code, where its items begin, and how many it has.
-struct List {
-    code: NodeId,
-    start: NodeId,
-    count: NodeId,
+pub(super) struct List {
+    pub code: NodeId,
+    pub start: NodeId,
+    pub count: NodeId,
     /// The items of all lists.
-    items: DictionaryId,
-    item: DataType,
+    pub items: DictionaryId,
+    pub item: DataType,
     /// Numbers of items are 64 bits.
     large: bool,
     dictionary: DictionaryId,
@@ -128,7 +128,7 @@ impl Lowering<'_> {
         self.over_dictionary(&call, &Scope::new(vec![("value".into(), Ok(value), data_type)]))
     }
 
-    fn list(
+    pub(super) fn list(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
         of: &Arc<dyn PhysicalExpr>,
@@ -192,7 +192,7 @@ impl Lowering<'_> {
     }
 
     /// An `Int64`.
-    fn whole_number(
+    pub(super) fn whole_number(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
         of: &Arc<dyn PhysicalExpr>,

@@ -17,6 +17,7 @@ pub(crate) mod dictionary;
 pub(crate) mod function;
 pub(crate) mod interval;
 pub(crate) mod list;
+pub(crate) mod made;
 pub(crate) mod math;
 pub(crate) mod overlay;
 pub(crate) mod parameter;
@@ -143,7 +144,8 @@ pub struct Lowering<'d> {
 /// Expressions within one another: each takes room on the stack, here and where its code is written.
 const MOST_NESTED: usize = 128;
 /// Why an expression over lists has no device form.
-pub(crate) const LISTS_ARE_CARRIED: &str = "lists that an aggregate makes leave the device before anything reads them";
+pub(crate) const LISTS_ARE_CARRIED: &str =
+    "lists and structures that are made of rows leave the device before anything reads them";
 /// So many operands of AND or OR are taken as a list, and not as expressions within one another.
 const LONG_CHAIN: usize = 32;
 

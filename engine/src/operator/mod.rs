@@ -11,6 +11,7 @@
 //! Execution  the nodes describe; a program runs them together.
 
 pub mod aggregate;
+pub mod construct;
 pub mod filter;
 pub mod join;
 pub mod limit;
@@ -36,6 +37,7 @@ pub fn registry() -> Operators {
         Arc::new(unnest::Unnest::default()) as _,
         Arc::new(filter::Filter) as _,
         Arc::new(project::Project) as _,
+        Arc::new(construct::Construct) as _,
         Arc::new(aggregate::Aggregate) as _,
         Arc::new(sort::Sort) as _,
         Arc::new(join::Join) as _,

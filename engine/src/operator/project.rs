@@ -22,6 +22,7 @@ use crate::column::ColumnInfo;
 use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
 use crate::expr::{Dictionaries, Lowering, Scope};
+use crate::operator::construct;
 use crate::placement::walk::Placing;
 use crate::program::contract::{Cut, Stage};
 use crate::program::lower::SegmentLowering;
@@ -84,6 +85,11 @@ impl DeviceOperator for Project {
 
     fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
         let Some(projection) = node.downcast_ref::<ProjectionExec>() else { return place_scan(node, to) };
+        let whole = construct::inlined(projection);
+        let (node, projection) = match &whole {
+            Some(whole) => (whole, whole.downcast_ref::<ProjectionExec>()?),
+            None => (node, projection),
+        };
         Some(to.place(projection.input()).and_then(|child| place(node, projection, child, to)))
     }
 
@@ -136,10 +142,14 @@ fn judge(
     tree: DeviceTree,
     to: &Placing<'_>,
 ) -> Result<DeviceTree, Reason> {
-    let columns = columns(&named(projection), &tree.columns, &mut to.lowering())?;
     let sorted = node.properties().output_ordering().filter(|_| tree.sorted).cloned();
-    let device = Arc::new(DeviceProjectExec::new(projection, Arc::clone(&tree.plan), sorted));
-    let tree = DeviceTree { plan: device, cpu: Arc::clone(node), columns, ..tree };
+    let columns = columns(&named(projection), &tree.columns, &mut to.lowering());
+    let (plan, columns): (Arc<dyn ExecutionPlan>, _) = match columns {
+        Ok(columns) => (Arc::new(DeviceProjectExec::new(projection, Arc::clone(&tree.plan), sorted)), columns),
+        // Nested values that are made of several columns are in no dictionary.
+        Err(_) => construct::judge(projection, &tree, sorted, to)?,
+    };
+    let tree = DeviceTree { plan, cpu: Arc::clone(node), columns, ..tree };
     match child {
         // A projection keeps the number and the order of rows, so limits and sorts below it do not matter.
         Placed::Device(_) => Ok(tree),

@@ -98,6 +98,8 @@ pub struct PreparedSegment {
     cuts: Vec<CutPipelines>,
     /// The pipeline with the sink.
     pub pipeline: Arc<Pipeline>,
+    /// Those that the sink's run launches itself.
+    beside: Vec<Arc<Pipeline>>,
     shape: Arc<Shape>,
 }
 
@@ -112,7 +114,7 @@ impl PreparedSegment {
             let others = [&cut.marks, &cut.build_marks, &cut.recount];
             std::iter::once(&cut.rows).chain(others.into_iter().flatten())
         });
-        of_cuts.chain([&self.pipeline])
+        of_cuts.chain([&self.pipeline]).chain(&self.beside)
     }
 }
 
@@ -217,7 +219,20 @@ impl<'a> Extent<'a> {
     }
 }
 
-impl ExtentRest<'_> {
+impl<'a> ExtentRest<'a> {
+    /// The rows that pass piece `index` of those that the sink's run launches itself, as dense columns that may have to wait.
+    pub(crate) async fn launch_beside(
+        self,
+        index: usize,
+        from: &PieceInput,
+    ) -> Result<(Part, Option<Made<'a>>), Failure> {
+        let none = || EngineError::internal("a sink launches pieces that it was lowered to");
+        let piece = self.prepared.lowered.beside.get(index).ok_or_else(none)?;
+        let pipeline = self.prepared.beside.get(index).ok_or_else(none)?;
+        let how = Materialised { waits: true, ..Materialised::ONCE };
+        self.segment.materialise(pipeline, piece, from, how, self.stream).await
+    }
+
     /// Keeps a part, without room that its rows do not fill where that is worth it. `waits` as when it was written.
     pub async fn keep_part(self, part: Part, made: Option<Made<'_>>, waits: bool) -> Result<(), Failure> {
         let Self { segment, prepared, stream } = self;
@@ -716,7 +731,8 @@ impl SegmentRun {
             });
         }
         let pipeline = pipelines.pipeline(&lowered.last.spec)?;
-        let prepared = Arc::new(PreparedSegment { cuts, pipeline, shape });
+        let beside = lowered.beside.iter().map(|piece| pipelines.pipeline(&piece.spec)).collect::<Result<_, _>>()?;
+        let prepared = Arc::new(PreparedSegment { cuts, pipeline, beside, shape });
         if self.is_whole() {
             self.run.prepared.keep_compiled(self.index, Arc::clone(&prepared) as Compiled);
         }

@@ -62,6 +62,8 @@ pub struct LoweredSink {
     pub outputs: Vec<ColumnInfo>,
     /// Launches over the same rows.
     pub variants: u32,
+    /// Pieces that the sink's run launches itself, over the columns that the last one has written.
+    pub beside: Vec<Piece>,
     /// Dictionaries whose codes are keys: they may get a bound.
     pub key_codes: Vec<DictionaryId>,
     /// What the sink's run, and the segments that read what it gives, must know of it.
@@ -71,7 +73,7 @@ pub struct LoweredSink {
 impl LoweredSink {
     /// A sink that gives these columns, and of which there is no more to know.
     pub fn new(spec: SinkSpec, outputs: Vec<ColumnInfo>) -> Self {
-        Self { spec, outputs, variants: 1, key_codes: vec![], details: Arc::new(()) }
+        Self { spec, outputs, variants: 1, beside: vec![], key_codes: vec![], details: Arc::new(()) }
     }
 }
 
@@ -87,6 +89,8 @@ pub struct LoweredSegment {
     pub at: Vec<Option<usize>>,
     /// Launches over the same rows.
     pub variants: u32,
+    /// Pieces that the sink's run launches itself, over the columns that the last one has written.
+    pub beside: Vec<Piece>,
     /// Dictionaries whose codes are keys: they may get a bound.
     pub key_codes: Vec<DictionaryId>,
     /// What the sink's run, and the segments that read what it gives, must know of it.
@@ -106,7 +110,7 @@ impl LoweredSegment {
 
     /// All pieces, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
-        self.cuts.iter().flat_map(Cut::pieces).chain([&self.last])
+        self.cuts.iter().flat_map(Cut::pieces).chain([&self.last]).chain(&self.beside)
     }
 }
 
@@ -398,10 +402,10 @@ impl Program {
         for stage in &segment.stages {
             stage.lower(&mut lowering)?;
         }
-        let LoweredSink { spec, outputs, variants, key_codes, details } = segment.sink.lower(&mut lowering)?;
+        let LoweredSink { spec, outputs, variants, beside, key_codes, details } = segment.sink.lower(&mut lowering)?;
         let SegmentLowering { piece, cuts, .. } = lowering;
         let (last, _) = piece.expect("a piece is open but while a stage cuts it").close(spec);
-        Ok(WholeSegment { cuts, last, outputs, variants, key_codes, details })
+        Ok(WholeSegment { cuts, last, outputs, variants, beside, key_codes, details })
     }
 }
 
@@ -411,6 +415,7 @@ pub struct WholeSegment {
     last: Piece,
     pub outputs: Vec<ColumnInfo>,
     variants: u32,
+    beside: Vec<Piece>,
     pub key_codes: Vec<DictionaryId>,
     pub details: Details,
 }
@@ -418,7 +423,7 @@ pub struct WholeSegment {
 impl WholeSegment {
     /// Without the columns that are not `needed`, and what only they ask for.
     pub fn restricted(self, needed: Option<&[bool]>) -> LoweredSegment {
-        let Self { cuts, mut last, outputs, variants, key_codes, details } = self;
+        let Self { cuts, mut last, outputs, variants, beside, key_codes, details } = self;
         let mut at: Vec<Option<usize>> = (0..outputs.len()).map(Some).collect();
         if let Some(needed) = needed {
             at = last.restrict(needed);
@@ -429,7 +434,7 @@ impl WholeSegment {
         }
         let last = last.pruned();
         let cuts = pruned_cuts(cuts, &last);
-        LoweredSegment { cuts, last, outputs, at, variants, key_codes, details }
+        LoweredSegment { cuts, last, outputs, at, variants, beside, key_codes, details }
     }
 }
 

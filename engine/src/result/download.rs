@@ -51,9 +51,9 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// All rows, in columns that are no lists.
-    pub fn all(schema: SchemaRef) -> Self {
-        Self { schema, items: ItemsOf::new(), all: true }
+    /// All rows.
+    pub fn all(schema: SchemaRef, items: ItemsOf) -> Self {
+        Self { schema, items, all: true }
     }
 
     /// Of so many rows those that are wanted: more than are wanted now are never wanted later.

@@ -1,71 +1,148 @@
-//! Lists that an aggregate has made: their items stay on the device until the groups leave it, and are put together on the host.
+//! Lists and structures that the program has made: their items stay on the device until rows leave it, and are put together on the host.
 //!
-//!   items, group by group   4 9 1 │ 7 2          a column that the aggregation has left
-//!   lists                   (0, 3) (3, 2)        first item and number of items, as groups are filtered, joined and sorted
-//!   downloaded              [7, 2] [4, 9, 1]     each takes its items
+//!   items, row by row   4 9 1 │ 7 2          columns that an aggregation or a projection has left, in parts
+//!   words               (0, 3) (3, 2)        first item and number of items, as rows are filtered, joined and sorted
+//!   downloaded          [7, 2] [4, 9, 1]     each takes its items
 //!
-//! NULL    a list without items is NULL: no aggregate makes an empty one.
-//! Memory  all items on the host from the first result with lists on, whichever of the groups leave.
+//! Items   of a structure are its fields, one item a row; those of a list of structures, and of a map, likewise.
+//! NULL    is that of the word.
+//! Memory  all items on the host from the first result with lists on, whichever of the rows leave.
 //! Waits   for the items, once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, ListArray, UInt64Array};
+use datafusion::arrow::array::{
+    Array, ArrayRef, GenericListArray, MapArray, OffsetSizeTrait, StructArray, UInt64Array,
+};
 use datafusion::arrow::buffer::OffsetBuffer;
-use datafusion::arrow::compute::take;
-use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::compute::{concat, take};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use datafusion::error::DataFusionError;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use millpond_memory::Stream;
 
 use crate::column::{DictionaryId, Form};
 use crate::error::EngineError;
 use crate::program::failure::Failure;
-use crate::program::part::Part;
+use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
 use crate::result::download::Wanted;
 use crate::result::results::Items;
 
-/// The items that lists of a result lead to.
+/// The items that words of a result lead to.
 pub(crate) type ItemsOf = HashMap<DictionaryId, ArrayRef>;
 
+/// Items are named by so many bits of a word.
+const MOST_ITEMS: u64 = 1 << 32;
+
 impl Run {
-    /// Keeps the items of lists: the only column of `part`.
+    /// Keeps the items of all lists that an aggregate makes.
     ///
     /// # Errors
     /// Other lists are known by the same number.
     pub(crate) fn keep_items(&self, id: DictionaryId, part: Part) -> Result<(), Failure> {
-        match self.results.lists.put(id, Items::OnDevice(Arc::new(part))) {
-            None => Ok(()),
-            Some(_) => Err(Failure::trouble("two aggregates make lists that are known by one number")),
-        }
+        self.results.lists.with(id, |items| match items.parts.is_empty() {
+            true => {
+                items.parts.push((Arc::new(Kept::staying(part)), None));
+                Ok(())
+            }
+            false => Err(Failure::trouble("two aggregates make lists that are known by one number")),
+        })
     }
 
-    /// The items that the lists of a result lead to.
-    pub(super) async fn items_of(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<ItemsOf, Failure> {
-        let mut found = HashMap::new();
-        for column in &part.outputs {
-            let Form::Lists(_, id) = column.form else { continue };
-            let items = match self.results.lists.get(id) {
-                // No row came to the aggregate.
-                None => continue,
-                Some(Items::Here(items)) => items,
-                Some(Items::OnDevice(items)) => {
-                    let item = items.outputs.first().ok_or_else(|| EngineError::internal("items are a column"))?;
-                    let schema = Schema::new(vec![Field::new("item", item.data_type.clone(), true)]);
-                    let wanted = Wanted::all(Arc::new(schema));
-                    let batch = self.download_columns(&items, &wanted, stream, feeding).await?;
-                    let items = Arc::clone(batch.column(0));
-                    self.results.lists.put(id, Items::Here(Arc::clone(&items)));
-                    items
-                }
-            };
-            found.insert(id, items);
+    /// Keeps `rows` items more; gives where they begin among all.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(crate) fn add_items(&self, id: DictionaryId, part: Kept, rows: u64) -> Result<u64, Failure> {
+        self.results.lists.with(id, |items| {
+            let before = items.known();
+            if before + rows > MOST_ITEMS {
+                return Err(Failure::trouble(format!("lists of a column have more than {MOST_ITEMS} items")));
+            }
+            items.parts.push((Arc::new(part), Some(rows)));
+            Ok(before)
+        })
+    }
+
+    /// The items that the words of a part lead to.
+    pub(super) fn items_of<'a>(
+        &'a self,
+        part: &'a Part,
+        stream: &'a Stream,
+        feeding: bool,
+    ) -> BoxFuture<'a, Result<ItemsOf, Failure>> {
+        async move {
+            let mut found = HashMap::new();
+            for column in &part.outputs {
+                let Form::Lists(_, id) = column.form else { continue };
+                let known = self.results.lists.with(id, |items| items.clone());
+                let items = match known.here.clone() {
+                    Some(items) => items,
+                    // No row came to who makes them.
+                    None if known.parts.is_empty() => continue,
+                    None => {
+                        let items = self.bring_items(&known, &column.data_type, stream, feeding).await?;
+                        self.results.lists.with(id, |known| known.here = Some(Arc::clone(&items)));
+                        items
+                    }
+                };
+                found.insert(id, items);
+            }
+            Ok(found)
         }
-        Ok(found)
+        .boxed()
+    }
+
+    /// All parts of some items, one behind the other.
+    async fn bring_items(
+        &self,
+        items: &Items,
+        data_type: &DataType,
+        stream: &Stream,
+        feeding: bool,
+    ) -> Result<ArrayRef, Failure> {
+        let item = match data_type {
+            DataType::List(item) | DataType::LargeList(item) | DataType::Map(item, _) => item.data_type(),
+            other => other,
+        };
+        let mut arrays = vec![];
+        for (kept, rows) in &items.parts {
+            let part = kept.lend(stream)?;
+            let fields: Vec<Field> =
+                part.outputs.iter().map(|of| Field::new(&of.name, of.data_type.clone(), true)).collect();
+            let wanted = Wanted::all(Arc::new(Schema::new(fields)), self.items_of(&part, stream, feeding).await?);
+            let batch = self.download_columns(&part, &wanted, stream, feeding).await?;
+            match rows {
+                Some(rows) if *rows != batch.num_rows() as u64 && self.results.asked.has_assumed() => {
+                    return Err(Failure::Surprise);
+                }
+                Some(rows) if *rows != batch.num_rows() as u64 => {
+                    let found = batch.num_rows();
+                    return Err(EngineError::internal(format!("{found} items come where {rows} were kept")).into());
+                }
+                _ => {}
+            }
+            arrays.push(match (item, batch.columns()) {
+                (item, [one]) if one.data_type() == item => Arc::clone(one),
+                (DataType::Struct(fields), columns) => {
+                    let whole = StructArray::try_new(fields.clone(), columns.to_vec(), None);
+                    Arc::new(whole.map_err(DataFusionError::from)?)
+                }
+                (_, columns) => {
+                    let why = format!("{} columns are items of {data_type}", columns.len());
+                    return Err(EngineError::internal(why).into());
+                }
+            });
+        }
+        let arrays: Vec<&dyn Array> = arrays.iter().map(|array| array.as_ref()).collect();
+        Ok(concat(&arrays).map_err(DataFusionError::from)?)
     }
 }
 
-/// Lists as an array of `data_type`: `words` has the first item and the number of items of each.
+/// What words mean, as an array of `data_type`: each has the first item and the number of items of a row.
 ///
 /// # Errors
 /// The items are not there, or too many for the offsets of one array.
@@ -74,9 +151,6 @@ pub(super) fn put_together(
     words: &UInt64Array,
     items: Option<&ArrayRef>,
 ) -> Result<ArrayRef, Failure> {
-    let DataType::List(field) = data_type else {
-        return Err(EngineError::internal(format!("lists become {data_type}")).into());
-    };
     let of = |row: usize| match words.is_valid(row) {
         true => (words.value(row) >> 32, words.value(row) & u64::from(u32::MAX)),
         false => (0, 0),
@@ -85,19 +159,47 @@ pub(super) fn put_together(
     if (0..words.len()).map(of).any(|(start, count)| start + count > known) {
         return Err(EngineError::internal(format!("a list lies beyond its {known} items")).into());
     }
-    let lengths = (0..words.len()).map(|row| of(row).1 as usize);
-    if lengths.clone().sum::<usize>() > i32::MAX as usize {
+    let taken = |item: &DataType, places: UInt64Array| match items {
+        Some(items) => take(items, &places, None).map_err(DataFusionError::from),
+        None => Ok(datafusion::arrow::array::new_null_array(item, places.len())),
+    };
+    if matches!(data_type, DataType::Struct(_)) {
+        let places: UInt64Array = (0..words.len()).map(|row| words.is_valid(row).then(|| of(row).0)).collect();
+        return Ok(taken(data_type, places)?);
+    }
+    let all =
+        || UInt64Array::from_iter_values((0..words.len()).map(of).flat_map(|(start, count)| start..start + count));
+    let lengths = || (0..words.len()).map(|row| of(row).1 as usize);
+    match data_type {
+        DataType::List(field) => as_lists::<i32>(field, words, lengths(), &|| taken(field.data_type(), all())),
+        DataType::LargeList(field) => as_lists::<i64>(field, words, lengths(), &|| taken(field.data_type(), all())),
+        DataType::Map(field, sorted) => {
+            let offsets = offsets::<i32>(lengths())?;
+            let entries = taken(field.data_type(), all())?;
+            let entries = entries.as_any().downcast_ref::<StructArray>().cloned();
+            let entries = entries.ok_or_else(|| EngineError::internal("entries of maps are structures"))?;
+            let maps = MapArray::try_new(Arc::clone(field), offsets, entries, words.nulls().cloned(), *sorted);
+            Ok(Arc::new(maps.map_err(DataFusionError::from)?))
+        }
+        other => Err(EngineError::internal(format!("lists become {other}")).into()),
+    }
+}
+
+/// Offsets of so many items each.
+fn offsets<O: OffsetSizeTrait>(lengths: impl Iterator<Item = usize> + Clone) -> Result<OffsetBuffer<O>, Failure> {
+    if O::from_usize(lengths.clone().sum::<usize>()).is_none() {
         return Err(Failure::trouble("the lists of a result have more items than one array"));
     }
-    let offsets = OffsetBuffer::from_lengths(lengths);
-    let values = match items {
-        Some(items) => {
-            let indices = (0..words.len()).map(of).flat_map(|(start, count)| start..start + count);
-            take(items, &UInt64Array::from_iter_values(indices), None)
-                .map_err(datafusion::error::DataFusionError::from)?
-        }
-        None => datafusion::arrow::array::new_empty_array(field.data_type()),
-    };
-    let lists = ListArray::try_new(Arc::clone(field), offsets, values, words.nulls().cloned());
-    Ok(Arc::new(lists.map_err(datafusion::error::DataFusionError::from)?))
+    Ok(OffsetBuffer::from_lengths(lengths))
+}
+
+fn as_lists<O: OffsetSizeTrait>(
+    field: &FieldRef,
+    words: &UInt64Array,
+    lengths: impl Iterator<Item = usize> + Clone,
+    values: &dyn Fn() -> Result<ArrayRef, DataFusionError>,
+) -> Result<ArrayRef, Failure> {
+    let offsets = offsets::<O>(lengths)?;
+    let lists = GenericListArray::<O>::try_new(Arc::clone(field), offsets, values()?, words.nulls().cloned());
+    Ok(Arc::new(lists.map_err(DataFusionError::from)?))
 }

@@ -17,7 +17,7 @@ use crate::column::DictionaryId;
 use crate::profile::step;
 use crate::program::answers::Asked;
 use crate::program::failure::Failure;
-use crate::program::part::Part;
+use crate::program::part::Kept;
 
 /// Where result batches go.
 #[derive(Clone)]
@@ -63,25 +63,30 @@ pub struct Results {
     pub(crate) lists: Lists,
 }
 
-/// The items of lists that aggregates have made (lists.rs).
+/// The items of lists and structures that the program has made (lists.rs).
 #[derive(Default)]
 pub(crate) struct Lists(Mutex<HashMap<DictionaryId, Items>>);
 
-/// A column of items, and where it is.
-#[derive(Clone)]
-pub(crate) enum Items {
-    OnDevice(Arc<Part>),
-    Here(ArrayRef),
+/// Items, one part behind the other, and where they are.
+#[derive(Clone, Default)]
+pub(crate) struct Items {
+    /// Each with its number of items, if that was known when it was kept.
+    pub parts: Vec<(Arc<Kept>, Option<u64>)>,
+    /// All of them, once they have been asked for.
+    pub here: Option<ArrayRef>,
+}
+
+impl Items {
+    /// How many there are, of which the numbers are known.
+    pub fn known(&self) -> u64 {
+        self.parts.iter().filter_map(|(_, rows)| *rows).sum()
+    }
 }
 
 impl Lists {
-    /// Keeps items; gives those that were known by this number before.
-    pub fn put(&self, id: DictionaryId, items: Items) -> Option<Items> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, items)
-    }
-
-    pub fn get(&self, id: DictionaryId) -> Option<Items> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    /// The items known by a number, while something is done with them.
+    pub fn with<T>(&self, id: DictionaryId, then: impl FnOnce(&mut Items) -> T) -> T {
+        then(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default())
     }
 }
 

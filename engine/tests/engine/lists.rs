@@ -17,7 +17,7 @@ use millpond::session::QueryResult;
 
 use crate::nested::Pair;
 
-const EXTENTS: [&[&str]; 2] = [&["millpond.batch_rows = 3"], &["millpond.batch_rows = 30"]];
+pub const EXTENTS: [&[&str]; 2] = [&["millpond.batch_rows = 3"], &["millpond.batch_rows = 30"]];
 
 /// A list for each row, of small numbers.
 fn lists(rows: usize) -> Vec<Option<Vec<Option<usize>>>> {
@@ -87,7 +87,7 @@ fn table(rows: usize) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(fields).expect("columns of one length")
 }
 
-async fn pair(settings: &[&str]) -> Pair {
+pub async fn pair(settings: &[&str]) -> Pair {
     let pair = Pair::new(settings).await;
     for session in [&pair.cpu, &pair.sim, &pair.lenient] {
         let batch = table(150);
@@ -98,7 +98,7 @@ async fn pair(settings: &[&str]) -> Pair {
     pair
 }
 
-const TYPES: [&str; 8] = ["i32", "i64", "f64", "date", "large", "dec", "bool", "text"];
+pub const TYPES: [&str; 8] = ["i32", "i64", "f64", "date", "large", "dec", "bool", "text"];
 
 #[tokio::test]
 async fn items_by_number_and_searches() {

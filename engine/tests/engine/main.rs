@@ -5,6 +5,7 @@ mod answers;
 mod beside;
 mod computed_scans;
 mod constants;
+mod constructs;
 mod counted_store;
 mod counts;
 mod edges;

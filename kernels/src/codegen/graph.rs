@@ -376,6 +376,12 @@ pub enum Node {
         places: Places,
         nulls: bool,
     },
+    /// At how many of these places the table has `sought`, by the same rules. Never NULL: where a place is, there are none.
+    CountOf {
+        sought: NodeId,
+        places: Places,
+        nulls: bool,
+    },
     /// Whether each, or `any`, of the values from `from` to below `to` in `table` is among those of `inside`, NULL among them where that
     /// has NULL. Never NULL: where a place is, there are no values.
     Among {
@@ -642,7 +648,7 @@ impl Node {
             | Node::SourceRow => {}
             Node::Probe { keys, .. } => keys.iter_mut().for_each(|key| *key = to(*key)),
             Node::Lookup { code, .. } => *code = to(*code),
-            Node::Find { sought, places, .. } => {
+            Node::Find { sought, places, .. } | Node::CountOf { sought, places, .. } => {
                 *sought = to(*sought);
                 (places.from, places.to) = (to(places.from), to(places.to));
             }

@@ -64,9 +64,27 @@ impl Graph {
     /// # Errors
     /// If a place is not `U32`, or `sought` is not what the table has.
     pub fn find(&mut self, sought: NodeId, (places, item): (Places, Ty), nulls: bool) -> Result<NodeId, GraphError> {
-        self.expect("a place in a lookup table", &[places.from, places.to], |repr| repr == Repr::U32)?;
-        self.expect("a search in a lookup table", &[sought], |repr| repr == item.repr)?;
+        self.expect_search(sought, places, item)?;
         Ok(self.push(Node::Find { sought, places, nulls }, Ty::new(Repr::U32).nullable(true)))
+    }
+
+    /// At how many of these places the table has `sought` (`U32`, never NULL).
+    ///
+    /// # Errors
+    /// As of [`find`](Self::find).
+    pub fn count_of(
+        &mut self,
+        sought: NodeId,
+        (places, item): (Places, Ty),
+        nulls: bool,
+    ) -> Result<NodeId, GraphError> {
+        self.expect_search(sought, places, item)?;
+        Ok(self.push(Node::CountOf { sought, places, nulls }, Ty::new(Repr::U32)))
+    }
+
+    fn expect_search(&self, sought: NodeId, places: Places, item: Ty) -> Result<(), GraphError> {
+        self.expect("a place in a lookup table", &[places.from, places.to], |repr| repr == Repr::U32)?;
+        self.expect("a search in a lookup table", &[sought], |repr| repr == item.repr)
     }
 
     /// Whether each, or `any`, of some values of a lookup table is among those of another, or at other places of the same one.

@@ -54,7 +54,9 @@ impl PipelineSpec {
             match &mut node {
                 Node::Literal { slot } => *slot = literals.of(*slot),
                 Node::Lookup { table, .. } => *table = lookups.of(*table),
-                Node::Find { places, .. } => places.table = lookups.of(places.table),
+                Node::Find { places, .. } | Node::CountOf { places, .. } => {
+                    places.table = lookups.of(places.table);
+                }
                 Node::Among { of, inside, .. } => {
                     of.table = lookups.of(of.table);
                     inside.table = lookups.of(inside.table);

@@ -607,7 +607,7 @@ impl Sink for AggregateSink {
         };
         let key_codes = lowered.emitted[..lowered.spec.keys.len()].iter().filter_map(code).collect();
         let (outputs, variants) = (lowered.emitted.clone(), lowered.variants);
-        Ok(LoweredSink { spec, outputs, variants, key_codes, details: Arc::new(lowered) })
+        Ok(LoweredSink { spec, outputs, variants, beside: vec![], key_codes, details: Arc::new(lowered) })
     }
 
     fn begin(&self) -> Box<dyn SinkRun> {

@@ -45,6 +45,22 @@ impl Row<'_, '_> {
         Ok(Computed { number: Number::reg(Lane::U32, place), valid: Some(hit) })
     }
 
+    pub(super) fn count_of(&mut self, sought: NodeId, places: Places, nulls: bool) -> Result<Computed, CodegenError> {
+        let needle = self.node(sought)?;
+        let span = self.span(places, needle.valid.filter(|_| !nulls))?;
+        let count = self.f.copy(Type::U32, 0u32);
+        let Row { f, module, leaves, .. } = self;
+        f.for_(span.start, span.stop, 1u32, |f, at| {
+            let here = equal_at(&mut Emit { module, f }, *leaves, needle, (span.table, at), nulls)?;
+            f.guarded(here, true, |f| {
+                let more = f.add(count, 1u32);
+                f.assign(count, more);
+            });
+            Ok::<(), CodegenError>(())
+        })?;
+        Ok(Computed { number: Number::reg(Lane::U32, count), valid: None })
+    }
+
     pub(super) fn among(&mut self, of: Places, inside: Places, any: bool) -> Result<Computed, CodegenError> {
         let (of, inside) = (self.span(of, None)?, self.span(inside, None)?);
         let valid = self.both_valid(of.valid, inside.valid);
@@ -90,28 +106,39 @@ fn search(
     let place = f.copy(Type::U32, 0u32);
     let hit = f.setp(Compare::Ne, place, 0u32);
     f.for_(list.start, list.stop, 1u32, |f, at| {
-        let mut emit = Emit { module, f };
-        let code = Value { lane: Lane::U32, low: at, high: None, valid: None };
-        let item = leaves.lookup(&mut emit, list.table, code)?;
-        let mut here = equal(&mut emit, sought.number, number(item)?)?;
-        let f = emit.f;
-        if let Some(valid) = item.valid {
-            here = f.and(here, valid);
-        }
-        if let (true, Some(own)) = (nulls, sought.valid) {
-            here = f.and(here, own);
-            if let Some(valid) = item.valid {
-                let either = f.or(own, valid);
-                let neither = f.not(either);
-                here = f.or(here, neither);
-            }
-        }
+        let here = equal_at(&mut Emit { module, f }, leaves, sought, (list.table, at), nulls)?;
         assign(f, hit, here);
         f.guarded(hit, true, |f| f.assign(place, at));
         f.break_if(hit);
         Ok::<(), CodegenError>(())
     })?;
     Ok((hit, place))
+}
+
+/// Whether a table has `sought` at a place.
+fn equal_at(
+    emit: &mut Emit<'_>,
+    leaves: &mut dyn Leaves,
+    sought: Computed,
+    (table, place): (u32, Reg),
+    nulls: bool,
+) -> Result<Reg, CodegenError> {
+    let code = Value { lane: Lane::U32, low: place, high: None, valid: None };
+    let item = leaves.lookup(emit, table, code)?;
+    let mut here = equal(emit, sought.number, number(item)?)?;
+    let f = &mut emit.f;
+    if let Some(valid) = item.valid {
+        here = f.and(here, valid);
+    }
+    if let (true, Some(own)) = (nulls, sought.valid) {
+        here = f.and(here, own);
+        if let Some(valid) = item.valid {
+            let either = f.or(own, valid);
+            let neither = f.not(either);
+            here = f.or(here, neither);
+        }
+    }
+    Ok(here)
 }
 
 /// The number of a value.

@@ -226,6 +226,7 @@ impl<'x, 'g> Row<'x, 'g> {
                 self.leaf(value, ty)
             }
             Node::Find { sought, places, nulls } => self.find(*sought, *places, *nulls),
+            Node::CountOf { sought, places, nulls } => self.count_of(*sought, *places, *nulls),
             Node::Among { of, inside, any } => self.among(*of, *inside, *any),
             Node::Probe { table, keys } => {
                 let mut values = Vec::with_capacity(keys.len());

@@ -1,0 +1,916 @@
+//! Lists that are made of several columns of a row, and are in no dictionary.
+//!
+//!   array_append(l, x)    items of l, then x                     count(l) + 1
+//!   array_slice(l, a, b)  items of l from place a on             b - a + 1
+//!   array_except(l, m)    items of l, some of them left out      count(l) at most
+//!
+//! Number   `count` tells how many items a row has, in the piece of its rows. What an item is, by its number j, is computed in a piece of
+//!          another kind, with a row for each item: `carried` are the nodes of the first that the second reads.
+//! NULL     as each function of DataFusion has it: `present` tells which rows have a list.
+//! Equal    items are with their NULLs, and floats bit by bit; the set functions have it otherwise of floats, and refuse them.
+//! Errors   where DataFusion has one the error flag is raised: the CPU then says what is wrong.
+//! Cost     `array_remove_n`, `array_replace_n` and the set functions look at a row's earlier items for each of its items.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
+use datafusion::physical_expr::expressions::{CastExpr, Literal as LiteralExpr};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use millpond_kernels::codegen::ir::{
+    Arithmetic, Comparison, Graph, GraphError, NodeId, Overflow, Places, Range, Repr, Test, Ty,
+};
+
+use crate::column::{DictionaryId, is_coded, is_nested, plain_repr, type_unsupported};
+use crate::expr::builtin::is_datafusions_scalar;
+use crate::expr::cast::{same_representation, same_strings};
+use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
+use crate::expr::list::{List, item_type, itself};
+use crate::expr::{Lowering, Scope, Value, refused, unsupported};
+use crate::reason::Reason;
+
+/// A list of a row. Values, numbers and tables are named by their places below.
+#[derive(Debug, Clone)]
+pub(crate) struct Made {
+    pub data_type: DataType,
+    /// Bool: whether there is a list; `None` where there always is.
+    pub present: Option<NodeId>,
+    /// I64: how many items there are, before some are left out. Anything where there is no list.
+    pub count: NodeId,
+    items: Items,
+    rule: Rule,
+    /// Values of the row in the form of items.
+    values: Vec<NodeId>,
+    /// Starts (U32), counts and steps (I64), and conditions.
+    numbers: Vec<NodeId>,
+    /// Over the items of all lists of a dictionary: an item in that form.
+    tables: Vec<Lookup>,
+    form: ItemForm,
+}
+
+/// How items are represented.
+#[derive(Debug, Clone)]
+struct ItemForm {
+    data_type: DataType,
+    dictionary: Option<DictionaryId>,
+}
+
+/// The list of a dictionary, of a row.
+#[derive(Debug, Clone, Copy)]
+struct Listed {
+    table: usize,
+    start: usize,
+    count: usize,
+}
+
+/// What item j is.
+#[derive(Debug, Clone)]
+enum Items {
+    /// One of several values.
+    Each(Vec<usize>),
+    /// That of a list.
+    Of(Listed),
+    /// Those of one behind those of the other, each with its count.
+    Chain(Vec<(Items, usize)>),
+    /// Those of the first where a condition holds, else those of the second.
+    Either { first: usize, lists: [Listed; 2] },
+    /// Always the same value.
+    Same(usize),
+    /// A number, `step` more for each.
+    Series { first: usize, step: usize },
+    /// Item `first + j * step`; each one from `first` on without a step.
+    Part { of: Box<Items>, first: usize, step: Option<usize> },
+    /// Items, and from `count` on a value.
+    Sized { of: Box<Items>, count: usize, filler: usize },
+    /// Items with one value in the place of another: of the first `most` that have it.
+    Replaced { of: Listed, from: usize, to: usize, most: Option<usize> },
+}
+
+/// Which items stay.
+#[derive(Debug, Clone)]
+enum Rule {
+    All,
+    /// All but the first `most` that are a value.
+    Without {
+        of: Listed,
+        value: usize,
+        most: Option<usize>,
+    },
+    /// The numbers of those that are a value.
+    Positions {
+        of: Listed,
+        value: usize,
+    },
+    /// Of two lists: each value of either once.
+    Union([Listed; 2]),
+    /// Each value of both once. `first` tells whether items are those of the first.
+    Intersect {
+        first: usize,
+        lists: [Listed; 2],
+    },
+    /// Each value of the first that the second does not have, once.
+    Except([Listed; 2]),
+}
+
+impl Made {
+    /// The nodes of the row's piece that items are computed from, with what is known of them as columns.
+    pub fn carried(&self, lowering: &Lowering<'_>) -> Vec<(NodeId, Value)> {
+        let value = |node: &NodeId| {
+            let of = Value { node: *node, data_type: self.form.data_type.clone(), dictionary: self.form.dictionary };
+            (*node, of)
+        };
+        let number = |node: &NodeId| {
+            let data_type = match lowering.graph.ty(*node).repr {
+                Repr::U32 => DataType::UInt32,
+                Repr::Bool => DataType::Boolean,
+                _ => DataType::Int64,
+            };
+            (*node, Value { node: *node, data_type, dictionary: None })
+        };
+        self.values.iter().map(value).chain(self.numbers.iter().map(number)).collect()
+    }
+
+    /// The same in another piece, where the carried nodes are these.
+    pub fn over(mut self, nodes: &[NodeId]) -> Self {
+        let (values, numbers) = nodes.split_at(self.values.len());
+        (self.values, self.numbers) = (values.to_vec(), numbers.to_vec());
+        self
+    }
+
+    /// True where some items are left out.
+    pub fn leaves_out(&self) -> bool {
+        !matches!(self.rule, Rule::All)
+    }
+
+    /// The type of an item.
+    pub fn item_type(&self) -> &DataType {
+        item_type(&self.data_type).unwrap_or(&self.form.data_type)
+    }
+
+    /// Item `number` (I64, below the count), and whether it stays, unless all do.
+    ///
+    /// # Errors
+    /// Of the graph.
+    pub fn item(&self, number: NodeId, lowering: &mut Lowering<'_>) -> Result<(Value, Option<NodeId>), GraphError> {
+        let item = self.item_of(&self.items, number, lowering)?;
+        let value = Value { node: item, data_type: self.item_type().clone(), dictionary: self.form.dictionary };
+        let stays = match &self.rule {
+            Rule::All => return Ok((value, None)),
+            Rule::Without { of, value, most } => {
+                let is_it = self.is_one_of_first(item, *of, (*value, *most), number, lowering)?;
+                lowering.graph.not(is_it)?
+            }
+            Rule::Positions { of, value } => {
+                let stays = self.is_value(item, *of, *value, number, lowering)?;
+                let g = &mut lowering.graph;
+                let one = g.integer(1, Repr::I64);
+                let place = g.arithmetic(Arithmetic::Add, number, one, Overflow::Wrap)?;
+                let place = g.convert(place, Repr::U64, Overflow::Wrap)?;
+                return Ok((Value { node: place, data_type: DataType::UInt64, dictionary: None }, Some(stays)));
+            }
+            Rule::Union([a, b]) => {
+                let g = &mut lowering.graph;
+                let (count, zero) = (self.numbers[a.count], g.integer(0, Repr::I64));
+                let in_first = g.extreme(&[number, count], true)?;
+                let behind = g.arithmetic(Arithmetic::Subtract, number, count, Overflow::Wrap)?;
+                let behind = g.extreme(&[behind, zero], false)?;
+                self.is_in_none(item, &[(*a, in_first), (*b, behind)], lowering)?
+            }
+            Rule::Intersect { first, lists: [a, b] } => {
+                let g = &mut lowering.graph;
+                let first = self.numbers[*first];
+                let to_a = g.case(vec![(first, number)], Some(self.numbers[a.count]))?;
+                let to_b = g.case(vec![(first, self.numbers[b.count])], Some(number))?;
+                let in_a = self.is_in(item, *a, to_a, lowering)?;
+                let in_b = self.is_in(item, *b, to_b, lowering)?;
+                let g = &mut lowering.graph;
+                let (new_a, new_b) = (g.not(in_a)?, g.not(in_b)?);
+                let (of_a, of_b) = (g.and(new_a, in_b)?, g.and(new_b, in_a)?);
+                g.case(vec![(first, of_a)], Some(of_b))?
+            }
+            Rule::Except([a, b]) => {
+                let all = self.numbers[b.count];
+                self.is_in_none(item, &[(*a, number), (*b, all)], lowering)?
+            }
+        };
+        Ok((value, Some(stays)))
+    }
+
+    fn item_of(&self, items: &Items, number: NodeId, lowering: &mut Lowering<'_>) -> Result<NodeId, GraphError> {
+        match items {
+            Items::Each(values) => {
+                let mut branches = vec![];
+                for (at, value) in values.iter().enumerate().take(values.len() - 1) {
+                    let g = &mut lowering.graph;
+                    let at = g.integer(at as i128, Repr::I64);
+                    branches.push((g.compare(Comparison::Equal, number, at)?, self.values[*value]));
+                }
+                let last = self.values[values[values.len() - 1]];
+                if branches.is_empty() { Ok(last) } else { lowering.graph.case(branches, Some(last)) }
+            }
+            Items::Of(list) => self.item_at(*list, number, lowering),
+            Items::Chain(parts) => {
+                let mut branches = vec![];
+                let mut from = number;
+                for (of, count) in parts {
+                    let count = self.numbers[*count];
+                    let inside = lowering.graph.between_zero_and(from, count, Comparison::Less)?;
+                    let within = lowering.graph.case(vec![(inside, from)], None)?;
+                    branches.push((inside, self.item_of(of, within, lowering)?));
+                    from = lowering.graph.arithmetic(Arithmetic::Subtract, from, count, Overflow::Wrap)?;
+                }
+                lowering.graph.case(branches, None)
+            }
+            Items::Either { first, lists } => {
+                let first = self.numbers[*first];
+                let of_first = lowering.graph.case(vec![(first, number)], None)?;
+                let other = lowering.graph.not(first)?;
+                let of_second = lowering.graph.case(vec![(other, number)], None)?;
+                let a = self.item_at(lists[0], of_first, lowering)?;
+                let b = self.item_at(lists[1], of_second, lowering)?;
+                lowering.graph.case(vec![(first, a)], Some(b))
+            }
+            Items::Same(value) => Ok(self.values[*value]),
+            Items::Series { first, step } => {
+                let (first, step) = (self.numbers[*first], self.numbers[*step]);
+                forward(&mut lowering.graph, first, number, Some(step))
+            }
+            Items::Part { of, first, step } => {
+                let (first, step) = (self.numbers[*first], step.map(|step| self.numbers[step]));
+                let number = forward(&mut lowering.graph, first, number, step)?;
+                self.item_of(of, number, lowering)
+            }
+            Items::Sized { of, count, filler } => {
+                let inside = lowering.graph.compare(Comparison::Less, number, self.numbers[*count])?;
+                let within = lowering.graph.case(vec![(inside, number)], None)?;
+                let item = self.item_of(of, within, lowering)?;
+                lowering.graph.case(vec![(inside, item)], Some(self.values[*filler]))
+            }
+            Items::Replaced { of, from, to, most } => {
+                let item = self.item_at(*of, number, lowering)?;
+                let is_it = self.is_one_of_first(item, *of, (*from, *most), number, lowering)?;
+                lowering.graph.case(vec![(is_it, self.values[*to])], Some(item))
+            }
+        }
+    }
+
+    /// Item `number` of a list; NULL where that is.
+    fn item_at(&self, list: Listed, number: NodeId, lowering: &mut Lowering<'_>) -> Result<NodeId, GraphError> {
+        let place = self.place(list, number, lowering)?;
+        let (table, ty) = self.table(list, lowering);
+        lowering.graph.lookup(place, table, ty)
+    }
+
+    fn place(&self, list: Listed, number: NodeId, lowering: &mut Lowering<'_>) -> Result<NodeId, GraphError> {
+        let g = &mut lowering.graph;
+        let number = g.convert(number, Repr::U32, Overflow::Wrap)?;
+        g.arithmetic(Arithmetic::Add, self.numbers[list.start], number, Overflow::Wrap)
+    }
+
+    fn table(&self, list: Listed, lowering: &mut Lowering<'_>) -> (u32, Ty) {
+        let lookup = self.tables[list.table].clone();
+        let ty = lookup.ty;
+        (lowering.table(lookup), ty)
+    }
+
+    /// Whether an item is a value, and fewer than `most` before it are.
+    fn is_one_of_first(
+        &self,
+        item: NodeId,
+        list: Listed,
+        (value, most): (usize, Option<usize>),
+        number: NodeId,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<NodeId, GraphError> {
+        let is_it = self.is_value(item, list, value, number, lowering)?;
+        let Some(most) = most else { return Ok(is_it) };
+        let value = self.values[value];
+        let to = self.place(list, number, lowering)?;
+        let (table, ty) = self.table(list, lowering);
+        let g = &mut lowering.graph;
+        let before = g.count_of(value, (Places { from: self.numbers[list.start], to, table }, ty), true)?;
+        let before = g.convert(before, Repr::I64, Overflow::Wrap)?;
+        let is_early = g.compare(Comparison::Less, before, self.numbers[most])?;
+        g.and(is_it, is_early)
+    }
+
+    /// Whether an item is a value: of floats, bit by bit.
+    fn is_value(
+        &self,
+        item: NodeId,
+        list: Listed,
+        value: usize,
+        number: NodeId,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<NodeId, GraphError> {
+        let value = self.values[value];
+        if !lowering.graph.ty(value).repr.is_float() {
+            return lowering.graph.compare(Comparison::NotDistinct, item, value);
+        }
+        let from = self.place(list, number, lowering)?;
+        let (table, ty) = self.table(list, lowering);
+        let g = &mut lowering.graph;
+        let one = g.integer(1, Repr::U32);
+        let to = g.arithmetic(Arithmetic::Add, from, one, Overflow::Wrap)?;
+        let found = g.find(value, (Places { from, to, table }, ty), true)?;
+        g.test(Test::IsNotNull, found)
+    }
+
+    /// Whether an item is among the first `count` of a list.
+    fn is_in(
+        &self,
+        item: NodeId,
+        list: Listed,
+        count: NodeId,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<NodeId, GraphError> {
+        let to = self.place(list, count, lowering)?;
+        let (table, ty) = self.table(list, lowering);
+        let g = &mut lowering.graph;
+        let found = g.find(item, (Places { from: self.numbers[list.start], to, table }, ty), true)?;
+        g.test(Test::IsNotNull, found)
+    }
+
+    fn is_in_none(
+        &self,
+        item: NodeId,
+        lists: &[(Listed, NodeId); 2],
+        lowering: &mut Lowering<'_>,
+    ) -> Result<NodeId, GraphError> {
+        let [a, b] = lists.map(|(list, count)| self.is_in(item, list, count, lowering));
+        let either = lowering.graph.or(a?, b?)?;
+        lowering.graph.not(either)
+    }
+}
+
+/// `first + number * step`.
+fn forward(g: &mut Graph, first: NodeId, number: NodeId, step: Option<NodeId>) -> Result<NodeId, GraphError> {
+    let ahead = match step {
+        Some(step) => g.arithmetic(Arithmetic::Multiply, number, step, Overflow::Wrap)?,
+        None => number,
+    };
+    g.arithmetic(Arithmetic::Add, first, ahead, Overflow::Wrap)
+}
+
+/// Items of a row that a function makes: what they are, how many, and whether there is a list.
+struct Part {
+    items: Items,
+    present: Option<NodeId>,
+    /// I64; 0 where there is no list.
+    count: NodeId,
+}
+
+/// A list while its functions are read.
+struct Reader<'r, 'd> {
+    lowering: &'r mut Lowering<'d>,
+    scope: &'r Scope,
+    /// The whole, for reasons.
+    expr: &'r Arc<dyn PhysicalExpr>,
+    /// The type of items.
+    item: DataType,
+    values: Vec<StringPart>,
+    numbers: Vec<NodeId>,
+    lists: Vec<List>,
+    rule: Rule,
+}
+
+impl Lowering<'_> {
+    /// A list that a function makes of several columns; `None` for what is no such function.
+    ///
+    /// # Errors
+    /// Why the function has no form over these columns.
+    pub(crate) fn made(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Option<Made>, Reason> {
+        let data_type = self.type_of(expr, scope)?;
+        let Some(mut item) = item_type(&data_type).cloned() else { return Ok(None) };
+        let mut of = expr;
+        while let Some(cast) = of.downcast_ref::<CastExpr>() {
+            // Offsets of another width are the same list.
+            if item_type(&self.type_of(cast.expr(), scope)?) != Some(&item) {
+                return Ok(None);
+            }
+            of = cast.expr();
+        }
+        let Some(call) = of.downcast_ref::<ScalarFunctionExpr>().filter(|call| is_datafusions_scalar(call.fun()))
+        else {
+            return Ok(None);
+        };
+        if let ("array_positions", [list, _]) = (call.fun().name(), call.args()) {
+            let of = self.type_of(list, scope)?;
+            item = item_type(&of).cloned().ok_or_else(|| type_unsupported(&expr.to_string(), &of))?;
+        }
+        let (values, numbers, lists) = (vec![], vec![], vec![]);
+        let mut reader = Reader { lowering: self, scope, expr, item, values, numbers, lists, rule: Rule::All };
+        let Some(part) = reader.filtered(call)? else { return Ok(None) };
+        reader.finish(data_type, part).map(Some)
+    }
+}
+
+impl Reader<'_, '_> {
+    fn graph<T>(&mut self, of: impl FnOnce(&mut Graph) -> Result<T, GraphError>) -> Result<T, Reason> {
+        of(&mut self.lowering.graph).map_err(|e| refused(self.expr, &e))
+    }
+
+    fn number(&mut self, node: NodeId) -> usize {
+        self.numbers.push(node);
+        self.numbers.len() - 1
+    }
+
+    fn constant(&mut self, number: i128) -> NodeId {
+        self.lowering.graph.integer(number, Repr::I64)
+    }
+
+    /// A value of the row that is an item, or is compared with items.
+    fn value(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<usize, Reason> {
+        let part = match of.downcast_ref::<LiteralExpr>() {
+            Some(literal) => StringPart::Constant(literal.value().clone()),
+            None => match self.lowering.lower(of, self.scope)? {
+                value if value.data_type == DataType::Null => StringPart::Constant(ScalarValue::Null),
+                value => StringPart::Value(value),
+            },
+        };
+        self.values.push(part);
+        Ok(self.values.len() - 1)
+    }
+
+    /// Whether a value is not NULL; `None` where it never is.
+    fn is_there(&mut self, value: usize) -> Result<Option<NodeId>, Reason> {
+        match &self.values[value] {
+            StringPart::Constant(value) if value.is_null() => Ok(Some(self.lowering.graph.boolean(false))),
+            StringPart::Constant(_) => Ok(None),
+            StringPart::Value(value) => {
+                let node = value.node;
+                self.is_not_null(node)
+            }
+        }
+    }
+
+    fn is_not_null(&mut self, node: NodeId) -> Result<Option<NodeId>, Reason> {
+        if !self.lowering.graph.ty(node).nullable {
+            return Ok(None);
+        }
+        self.graph(|g| g.test(Test::IsNotNull, node)).map(Some)
+    }
+
+    /// An Int64 of the row, and whether it is not NULL; 0 where it is.
+    fn whole(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<(NodeId, Option<NodeId>), Reason> {
+        let node = self.lowering.whole_number(self.expr, of, self.scope)?;
+        let present = self.is_not_null(node)?;
+        let zero = self.constant(0);
+        let node = match present {
+            Some(_) => self.graph(|g| g.coalesce(&[node, zero]))?,
+            None => node,
+        };
+        Ok((node, present))
+    }
+
+    fn all(&mut self, of: &[Option<NodeId>]) -> Result<Option<NodeId>, Reason> {
+        let mut all = None;
+        for one in of.iter().flatten() {
+            all = Some(match all {
+                Some(before) => self.graph(|g| g.and(before, *one))?,
+                None => *one,
+            });
+        }
+        Ok(all)
+    }
+
+    /// `number` where there is a list, and elsewhere 0.
+    fn where_present(&mut self, present: Option<NodeId>, number: NodeId) -> Result<NodeId, Reason> {
+        let zero = self.constant(0);
+        match present {
+            Some(present) => self.graph(|g| g.case(vec![(present, number)], Some(zero))),
+            None => Ok(number),
+        }
+    }
+
+    /// The list of a dictionary.
+    fn listed(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<(Listed, Part), Reason> {
+        let list = self.lowering.list(self.expr, of, self.scope)?;
+        if list.item != self.item && !same_strings(&list.item, &self.item) {
+            return Err(unsupported(self.expr, &format!("it mixes items of type {} and {}", list.item, self.item)));
+        }
+        let (code, start, count) = (list.code, list.start, list.count);
+        let present = self.is_not_null(code)?;
+        let count = self.graph(|g| {
+            let zero = g.integer(0, Repr::I64);
+            let count = g.convert(count, Repr::I64, Overflow::Wrap)?;
+            g.coalesce(&[count, zero])
+        })?;
+        self.lists.push(list);
+        let listed = Listed { table: self.lists.len() - 1, start: self.number(start), count: self.number(count) };
+        Ok((listed, Part { items: Items::Of(listed), present, count }))
+    }
+
+    /// A list: of a dictionary, or one that is made itself.
+    fn list(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<Part, Reason> {
+        let why = match self.listed(of) {
+            Ok((_, part)) => return Ok(part),
+            Err(why) => why,
+        };
+        // Offsets of another width are the same list.
+        let mut of = of;
+        while let Some(cast) = of.downcast_ref::<CastExpr>() {
+            let own = self.lowering.type_of(cast.expr(), self.scope)?;
+            if item_type(&own) != Some(&self.item) || item_type(cast.cast_type()) != Some(&self.item) {
+                return Err(why);
+            }
+            of = cast.expr();
+        }
+        let call = of.downcast_ref::<ScalarFunctionExpr>().filter(|call| is_datafusions_scalar(call.fun()));
+        match call {
+            Some(call) => self.call(call)?.ok_or(why),
+            None => Err(why),
+        }
+    }
+
+    /// What a function makes that may leave items out.
+    fn filtered(&mut self, call: &ScalarFunctionExpr) -> Result<Option<Part>, Reason> {
+        let (name, args) = (call.fun().name(), call.args());
+        let (rule, part) = match (name, args) {
+            ("array_remove" | "array_remove_all" | "array_remove_n", [list, value, most @ ..]) => {
+                let (of, part) = self.listed(list)?;
+                let value = self.sought(value)?;
+                let (most, known) = self.most(name.ends_with("_all"), most.first())?;
+                let is_value = self.is_there(value)?;
+                let present = self.all(&[part.present, known, is_value])?;
+                (Rule::Without { of, value, most }, Part { present, ..part })
+            }
+            ("array_positions", [list, value]) => {
+                let (of, part) = self.listed(list)?;
+                (Rule::Positions { of, value: self.sought(value)? }, part)
+            }
+            ("array_union" | "array_except" | "array_intersect", [a, b]) => self.set(name, a, b)?,
+            _ => return self.call(call),
+        };
+        self.rule = rule;
+        let count = self.where_present(part.present, part.count)?;
+        Ok(Some(Part { count, ..part }))
+    }
+
+    /// Of the functions of two sets: which items stay, and of which.
+    fn set(
+        &mut self,
+        name: &str,
+        a: &Arc<dyn PhysicalExpr>,
+        b: &Arc<dyn PhysicalExpr>,
+    ) -> Result<(Rule, Part), Reason> {
+        if plain_repr(&self.item).is_some_and(Repr::is_float) {
+            return Err(unsupported(self.expr, "the zeros of floats are one value here, and two on the device"));
+        }
+        let ((a, of_a), (b, of_b)) = (self.listed(a)?, self.listed(b)?);
+        let present = self.all(&[of_a.present, of_b.present])?;
+        Ok(match name {
+            "array_union" => {
+                let count = self.graph(|g| g.arithmetic(Arithmetic::Add, of_a.count, of_b.count, Overflow::Wrap))?;
+                let items = Items::Chain(vec![(Items::Of(a), a.count), (Items::Of(b), b.count)]);
+                (Rule::Union([a, b]), Part { items, present, count })
+            }
+            "array_except" => (Rule::Except([a, b]), Part { present, ..of_a }),
+            // Those of the longer list, in its order; of the first where both have as many.
+            _ => {
+                let first = self.graph(|g| g.compare(Comparison::GreaterEqual, of_a.count, of_b.count))?;
+                let count = self.graph(|g| g.case(vec![(first, of_a.count)], Some(of_b.count)))?;
+                let (first, lists) = (self.number(first), [a, b]);
+                (Rule::Intersect { first, lists }, Part { items: Items::Either { first, lists }, present, count })
+            }
+        })
+    }
+
+    /// A value that is looked for among items.
+    fn sought(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<usize, Reason> {
+        if is_nested(&self.item) {
+            return Err(unsupported(self.expr, "DataFusion compares nested items in a way of its own"));
+        }
+        self.value(of)
+    }
+
+    /// How many items at most a function takes out or replaces: all, so many as its argument says, or one; and where it says.
+    fn most(
+        &mut self,
+        all: bool,
+        most: Option<&Arc<dyn PhysicalExpr>>,
+    ) -> Result<(Option<usize>, Option<NodeId>), Reason> {
+        let (node, known) = match (all, most) {
+            (true, _) => return Ok((None, None)),
+            (false, Some(most)) => self.whole(most)?,
+            (false, None) => (self.constant(1), None),
+        };
+        Ok((Some(self.number(node)), known))
+    }
+
+    /// What a function makes of all items.
+    fn call(&mut self, call: &ScalarFunctionExpr) -> Result<Option<Part>, Reason> {
+        let (name, args) = (call.fun().name(), call.args());
+        Ok(Some(match (name, args) {
+            ("make_array", [_, ..]) => {
+                let values = args.iter().map(|of| self.value(of)).collect::<Result<Vec<_>, Reason>>()?;
+                let count = self.constant(values.len() as i128);
+                Part { items: Items::Each(values), present: None, count }
+            }
+            ("array_append", [list, value]) => self.with_one(list, value, false)?,
+            ("array_prepend", [value, list]) => self.with_one(list, value, true)?,
+            ("array_concat", [_, _, ..]) => self.concatenated(args)?,
+            ("array_slice", [list, from, to, step @ ..]) => self.slice(list, from, to, step.first())?,
+            ("array_resize", [list, count, filler @ ..]) => self.resized(list, count, filler.first())?,
+            ("array_repeat", [value, count]) => {
+                let value = self.value(value)?;
+                let (count, present) = self.whole(count)?;
+                let zero = self.constant(0);
+                let count = self.graph(|g| g.extreme(&[count, zero], false))?;
+                Part { items: Items::Same(value), present, count }
+            }
+            ("range" | "generate_series", [_, ..]) if self.item == DataType::Int64 => {
+                self.series(args, name == "generate_series")?
+            }
+            ("array_replace" | "array_replace_n" | "array_replace_all", [list, from, to, most @ ..]) => {
+                let (of, part) = self.listed(list)?;
+                let (from, to) = (self.sought(from)?, self.value(to)?);
+                let (most, known) = self.most(name.ends_with("_all"), most.first())?;
+                let present = self.all(&[part.present, known])?;
+                let count = self.where_present(present, part.count)?;
+                Part { items: Items::Replaced { of, from, to, most }, present, count }
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// A list with one more item, also where the list is NULL.
+    fn with_one(
+        &mut self,
+        list: &Arc<dyn PhysicalExpr>,
+        value: &Arc<dyn PhysicalExpr>,
+        before: bool,
+    ) -> Result<Part, Reason> {
+        let part = self.list(list)?;
+        let one = self.constant(1);
+        let (of_list, of_one) = (self.number(part.count), self.number(one));
+        let value = Items::Same(self.value(value)?);
+        let mut parts = vec![(part.items, of_list), (value, of_one)];
+        if before {
+            parts.reverse();
+        }
+        let count = self.graph(|g| g.arithmetic(Arithmetic::Add, part.count, one, Overflow::Wrap))?;
+        Ok(Part { items: Items::Chain(parts), present: None, count })
+    }
+
+    /// Lists one behind the other; NULL where all are.
+    fn concatenated(&mut self, lists: &[Arc<dyn PhysicalExpr>]) -> Result<Part, Reason> {
+        let (mut parts, mut all, mut count) = (vec![], vec![], None);
+        for list in lists {
+            let part = self.list(list)?;
+            parts.push((part.items, self.number(part.count)));
+            all.push(part.present);
+            count = Some(match count {
+                Some(before) => self.graph(|g| g.arithmetic(Arithmetic::Add, before, part.count, Overflow::Wrap))?,
+                None => part.count,
+            });
+        }
+        let mut present = all[0];
+        for one in &all[1..] {
+            present = match (present, *one) {
+                (Some(a), Some(b)) => Some(self.graph(|g| g.or(a, b))?),
+                _ => None,
+            };
+        }
+        let count = count.ok_or_else(|| unsupported(self.expr, "it concatenates nothing"))?;
+        Ok(Part { items: Items::Chain(parts), present, count })
+    }
+
+    /// An index or a step, which must fit into the offsets of the list where it is used.
+    fn fitting(&mut self, node: NodeId, used: NodeId, otherwise: i128) -> Result<NodeId, Reason> {
+        let otherwise = self.constant(otherwise);
+        self.graph(|g| {
+            let node = g.case(vec![(used, node)], Some(otherwise))?;
+            let narrow = g.convert(node, Repr::I32, Overflow::Fail)?;
+            g.convert(narrow, Repr::I64, Overflow::Wrap)
+        })
+    }
+
+    /// Items from one place to another, both counted from 1 and among them, or from the end below 0.
+    fn slice(
+        &mut self,
+        list: &Arc<dyn PhysicalExpr>,
+        from: &Arc<dyn PhysicalExpr>,
+        to: &Arc<dyn PhysicalExpr>,
+        step: Option<&Arc<dyn PhysicalExpr>>,
+    ) -> Result<Part, Reason> {
+        let of = self.list(list)?;
+        let ((from, some), (to, other)) = (self.whole(from)?, self.whole(to)?);
+        let step = step.map(|step| self.whole(step)).transpose()?;
+        let present = self.all(&[of.present, some, other, step.and_then(|(_, known)| known)])?;
+        let length = self.where_present(present, of.count)?;
+        let (zero, one) = (self.constant(0), self.constant(1));
+        let used = self.graph(|g| g.compare(Comparison::Greater, length, zero))?;
+        let (from, to) = (self.fitting(from, used, 1)?, self.fitting(to, used, 1)?);
+        let (first, last, inside) = self.graph(|g| {
+            let from_end = g.arithmetic(Arithmetic::Add, from, length, Overflow::Wrap)?;
+            let from_end = g.extreme(&[from_end, zero], false)?;
+            let from_start = g.arithmetic(Arithmetic::Subtract, from, one, Overflow::Wrap)?;
+            let from_start = g.extreme(&[from_start, zero], false)?;
+            let below = g.compare(Comparison::Less, from, zero)?;
+            let first = g.case(vec![(below, from_end)], Some(from_start))?;
+            let from_end = g.arithmetic(Arithmetic::Add, to, length, Overflow::Wrap)?;
+            let most = g.arithmetic(Arithmetic::Subtract, length, one, Overflow::Wrap)?;
+            let from_start = g.arithmetic(Arithmetic::Subtract, to, one, Overflow::Wrap)?;
+            let from_start = g.extreme(&[from_start, most], true)?;
+            let below = g.compare(Comparison::Less, to, zero)?;
+            let last = g.case(vec![(below, from_end)], Some(from_start))?;
+            let (a, b) =
+                (g.compare(Comparison::Less, first, length)?, g.between_zero_and(last, length, Comparison::Less)?);
+            Ok((first, last, g.and(a, b)?))
+        })?;
+        let far = self.graph(|g| g.arithmetic(Arithmetic::Subtract, last, first, Overflow::Wrap))?;
+        let (step, count) = match step {
+            None => (None, far),
+            Some((step, _)) => {
+                let step = self.fitting(step, inside, 1)?;
+                let steps = self.graph(|g| {
+                    let is_step = g.compare(Comparison::NotEqual, step, zero)?;
+                    let step = g.require(step, is_step, Overflow::Fail)?;
+                    // Steps beyond 2^30 would overflow DataFusion's offsets.
+                    let step = g.check(step, Range::new(-(1 << 30), 1 << 30), Overflow::Fail)?;
+                    let steps = g.arithmetic(Arithmetic::Divide, far, step, Overflow::Fail)?;
+                    let (up, back) =
+                        (g.compare(Comparison::Greater, step, zero)?, g.compare(Comparison::Less, far, zero)?);
+                    let (up_is_back, minus) = (g.and(up, back)?, g.integer(-1, Repr::I64));
+                    let down = g.not(up)?;
+                    let ahead = g.compare(Comparison::Greater, far, zero)?;
+                    let down_is_ahead = g.and(down, ahead)?;
+                    let wrong = g.or(up_is_back, down_is_ahead)?;
+                    let steps = g.case(vec![(wrong, minus)], Some(steps))?;
+                    Ok((step, steps))
+                })?;
+                (Some(steps.0), steps.1)
+            }
+        };
+        let count = self.graph(|g| {
+            let count = g.arithmetic(Arithmetic::Add, count, one, Overflow::Wrap)?;
+            let count = g.extreme(&[count, zero], false)?;
+            g.case(vec![(inside, count)], Some(zero))
+        })?;
+        let (first, step) = (self.number(first), step.map(|step| self.number(step)));
+        Ok(Part { items: Items::Part { of: Box::new(of.items), first, step }, present, count })
+    }
+
+    /// So many items: the first of a list, and a value behind its end.
+    fn resized(
+        &mut self,
+        list: &Arc<dyn PhysicalExpr>,
+        count: &Arc<dyn PhysicalExpr>,
+        filler: Option<&Arc<dyn PhysicalExpr>>,
+    ) -> Result<Part, Reason> {
+        let of = self.list(list)?;
+        let (count, known) = self.whole(count)?;
+        let present = self.all(&[of.present, known])?;
+        let count = self.where_present(present, count)?;
+        let zero = self.constant(0);
+        let count = self.graph(|g| {
+            let is_size = g.compare(Comparison::GreaterEqual, count, zero)?;
+            g.require(count, is_size, Overflow::Fail)
+        })?;
+        let filler = match filler {
+            Some(filler) => self.value(filler)?,
+            None => {
+                self.values.push(StringPart::Constant(ScalarValue::Null));
+                self.values.len() - 1
+            }
+        };
+        let items = Items::Sized { of: Box::new(of.items), count: self.number(of.count), filler };
+        Ok(Part { items, present, count })
+    }
+
+    /// Whole numbers from one to another, which `included` says whether it is one of them.
+    fn series(&mut self, args: &[Arc<dyn PhysicalExpr>], included: bool) -> Result<Part, Reason> {
+        let (zero, one) = (self.constant(0), self.constant(1));
+        let ((first, a), (stop, b), (step, c)) = match args {
+            [stop] => ((zero, None), self.whole(stop)?, (one, None)),
+            [first, stop] => (self.whole(first)?, self.whole(stop)?, (one, None)),
+            [first, stop, step] => (self.whole(first)?, self.whole(stop)?, self.whole(step)?),
+            _ => return Err(unsupported(self.expr, "it has one to three arguments")),
+        };
+        let present = self.all(&[a, b, c])?;
+        let step = match present {
+            Some(present) => self.graph(|g| g.case(vec![(present, step)], Some(one)))?,
+            None => step,
+        };
+        let (count, step) = self.graph(|g| {
+            let is_step = g.compare(Comparison::NotEqual, step, zero)?;
+            let step = g.require(step, is_step, Overflow::Fail)?;
+            let far = g.arithmetic(Arithmetic::Subtract, stop, first, Overflow::Fail)?;
+            let up = g.compare(Comparison::Greater, step, zero)?;
+            let far = match included {
+                true => far,
+                // The last is one short of the end.
+                false => {
+                    let less = g.arithmetic(Arithmetic::Subtract, far, one, Overflow::Fail)?;
+                    let more = g.arithmetic(Arithmetic::Add, far, one, Overflow::Fail)?;
+                    g.case(vec![(up, less)], Some(more))?
+                }
+            };
+            let steps = g.arithmetic(Arithmetic::Divide, far, step, Overflow::Fail)?;
+            let count = g.arithmetic(Arithmetic::Add, steps, one, Overflow::Fail)?;
+            let (back, ahead) = (g.compare(Comparison::Less, far, zero)?, g.compare(Comparison::Greater, far, zero)?);
+            let none = g.case(vec![(up, back)], Some(ahead))?;
+            Ok((g.case(vec![(none, zero)], Some(count))?, step))
+        })?;
+        let count = self.where_present(present, count)?;
+        let items = Items::Series { first: self.number(first), step: self.number(step) };
+        Ok(Part { items, present, count })
+    }
+
+    /// The list with its values and items in one form.
+    fn finish(self, data_type: DataType, part: Part) -> Result<Made, Reason> {
+        let Self { lowering, scope: _, expr, item, values, numbers, lists, rule } = self;
+        let (values, tables, dictionary) = match is_coded(&item) {
+            true => coded(lowering, expr, &item, values, &lists)?,
+            false => plain(lowering, expr, &item, values, &lists)?,
+        };
+        let form = ItemForm { data_type: item, dictionary };
+        let Part { items, present, count } = part;
+        Ok(Made { data_type, present, count, items, rule, values, numbers, tables, form })
+    }
+}
+
+/// Values and items in one form: nodes, tables, and what their codes mean.
+type InOneForm = (Vec<NodeId>, Vec<Lookup>, Option<DictionaryId>);
+
+/// Strings and nested values.
+fn coded(
+    lowering: &mut Lowering<'_>,
+    expr: &Arc<dyn PhysicalExpr>,
+    item: &DataType,
+    values: Vec<StringPart>,
+    lists: &[List],
+) -> Result<InOneForm, Reason> {
+    let lookups = |kind: LookupKind, repr| {
+        let lookup =
+            |list: &List| Lookup { dictionary: list.items, kind: kind.clone(), ty: Ty::new(repr).nullable(true) };
+        lists.iter().map(lookup).collect::<Vec<_>>()
+    };
+    if let Some(nodes) = lowering.texts(expr, &values, item)? {
+        return Ok((nodes, lookups(LookupKind::Text, Repr::Text), None));
+    }
+    if lists.is_empty() {
+        let (nodes, id) = lowering.merged(expr, &values, item)?;
+        return Ok((nodes, vec![], Some(id)));
+    }
+    let mut parts: Vec<DictionaryId> = lists.iter().map(|list| list.items).collect();
+    let mut constants: Vec<ScalarValue> = vec![];
+    for value in &values {
+        match value {
+            StringPart::Constant(value) if value.is_null() || constants.contains(value) => {}
+            StringPart::Constant(value) => constants.push(value.clone()),
+            StringPart::Value(Value { dictionary: Some(id), data_type, .. })
+                if data_type == item || same_strings(data_type, item) =>
+            {
+                parts.push(*id);
+            }
+            StringPart::Value(value) => {
+                return Err(unsupported(expr, &format!("it mixes {} and {item}", value.data_type)));
+            }
+        }
+    }
+    parts.sort();
+    parts.dedup();
+    let merged = Dictionary::Merged { parts, constants: constants.clone(), data_type: item.clone() };
+    let merged = lowering.dictionaries.add(merged);
+    let mut nodes = Vec::with_capacity(values.len());
+    for value in &values {
+        nodes.push(match value {
+            StringPart::Constant(value) => match constants.iter().position(|known| known == value) {
+                Some(code) => lowering.graph.integer(code as i128, Repr::U32),
+                None => lowering.graph.null(Repr::U32),
+            },
+            StringPart::Value(value) => lowering.merged_code(expr, value, merged)?,
+        });
+    }
+    Ok((nodes, lookups(LookupKind::Merge(merged), Repr::U32), Some(merged)))
+}
+
+/// Numbers, dates, times, booleans.
+fn plain(
+    lowering: &mut Lowering<'_>,
+    expr: &Arc<dyn PhysicalExpr>,
+    item: &DataType,
+    values: Vec<StringPart>,
+    lists: &[List],
+) -> Result<InOneForm, Reason> {
+    let repr = plain_repr(item).ok_or_else(|| type_unsupported(&expr.to_string(), item))?;
+    let mut nodes = Vec::with_capacity(values.len());
+    for value in values {
+        nodes.push(match value {
+            StringPart::Constant(value) if value.is_null() => lowering.graph.null(repr),
+            StringPart::Constant(value) => {
+                let value = value.cast_to(item).map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
+                lowering.literal(expr, &value)?.node
+            }
+            StringPart::Value(value) if same_representation(&value.data_type, item) => value.node,
+            StringPart::Value(value) => {
+                return Err(unsupported(expr, &format!("it mixes {} and {item}", value.data_type)));
+            }
+        });
+    }
+    let kind = LookupKind::Value(itself());
+    let lookup = |list: &List| Lookup { dictionary: list.items, kind: kind.clone(), ty: Ty::new(repr).nullable(true) };
+    Ok((nodes, lists.iter().map(lookup).collect(), None))
+}

@@ -1,0 +1,151 @@
+//! Makes lists, structures and maps of several columns of a row.
+//!
+//!   ProjectionExec: id, array_append(l, x)   ─►   DeviceConstructExec: id@0, array_append(l@1, x@2)
+//!
+//!   extent ─► id, how many items each row has ─► running sums ─► a row for each item ─► items
+//!                                                     └─► words: where a row's items begin, and how many there are
+//!
+//! Words    are carried like any column; items stay where they are, until both leave and the host puts them together (decisions/020).
+//! NULL     as each function has it.
+//! Order    input order is kept; over a sort the output is sorted too.
+//! Memory   as `run` says.
+//! Waits    for the number of items of each extent, in a first run.
+//! Stands for ProjectionExec, where an expression of it makes such a value of more than one dictionary.
+
+mod lower;
+mod run;
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+use self::lower::ConstructSink;
+use crate::contract::{DeviceOperator, DeviceTree, Placed};
+use crate::error::EngineError;
+use crate::expr::Lowering;
+use crate::placement::walk::Placing;
+use crate::program::contract::Cut;
+use crate::program::segments::{Open, Segments};
+use crate::reason::Reason;
+
+/// A projection that makes nested values.
+#[derive(Debug, Clone)]
+pub struct DeviceConstructExec {
+    sink: ConstructSink,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl DeviceConstructExec {
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self { input, ..self.clone() }
+    }
+
+    fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.sink.columns().iter().map(|(expr, _)| Arc::clone(expr)).collect()
+    }
+}
+
+impl DisplayAs for DeviceConstructExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        let columns = crate::node::named(self.sink.columns());
+        match t {
+            DisplayFormatType::TreeRender => write!(f, "expr={columns}"),
+            _ => write!(f, "DeviceConstructExec: expr=[{columns}]"),
+        }
+    }
+}
+
+crate::node::device_node!(DeviceConstructExec, execute: refuse);
+
+/// The device's form of `projection` over `tree`, which makes a nested value of several columns.
+///
+/// # Errors
+/// Why one of its expressions has no device form.
+pub(crate) fn judge(
+    projection: &ProjectionExec,
+    tree: &DeviceTree,
+    sorted: Option<LexOrdering>,
+    to: &Placing<'_>,
+) -> std::result::Result<(Arc<dyn ExecutionPlan>, Vec<crate::column::ColumnInfo>), Reason> {
+    let named = projection.expr().iter().map(|one| (Arc::clone(&one.expr), one.alias.clone())).collect();
+    let sink = ConstructSink::new(named);
+    let columns = {
+        let mut dictionaries = to.lowering();
+        let mut lowering = Lowering::new(&tree.columns, &mut dictionaries);
+        let scope = lowering.scope();
+        sink.outputs(&mut lowering, &scope)?.into_iter().map(|output| output.info).collect()
+    };
+    let properties = crate::node::properties(projection.schema(), sorted);
+    Ok((Arc::new(DeviceConstructExec { sink, input: Arc::clone(&tree.plan), properties }), columns))
+}
+
+/// A projection in one with the one below it, where an expression reads a nested value that the lower one makes: once made, nothing
+/// looks into it. DataFusion takes common expressions apart so. `None` where nothing does.
+pub(crate) fn inlined(projection: &ProjectionExec) -> Option<Arc<dyn ExecutionPlan>> {
+    let below = projection.input().downcast_ref::<ProjectionExec>()?;
+    let makes = |column: &Column| below.expr().get(column.index()).is_some_and(|of| lower::makes(&of.expr));
+    let reads = |of: &ProjectionExpr| !of.expr.is::<Column>() && collect_columns(&of.expr).iter().any(makes);
+    if !projection.expr().iter().any(reads) {
+        return None;
+    }
+    let mut whole = vec![];
+    for of in projection.expr() {
+        let inlined = Arc::clone(&of.expr).transform_down(|part| match part.downcast_ref::<Column>() {
+            Some(column) => match below.expr().get(column.index()) {
+                Some(own) => Ok(Transformed::new(Arc::clone(&own.expr), true, TreeNodeRecursion::Jump)),
+                None => internal_err!("a projection reads column {} of another", column.index()),
+            },
+            None => Ok(Transformed::no(part)),
+        });
+        whole.push(ProjectionExpr { expr: inlined.data().ok()?, alias: of.alias.clone() });
+    }
+    Some(Arc::new(ProjectionExec::try_new(whole, Arc::clone(below.input())).ok()?))
+}
+
+/// Construction: how it becomes a sink. It is placed by the projection that it stands for.
+#[derive(Debug)]
+pub(crate) struct Construct;
+
+impl DeviceOperator for Construct {
+    fn name(&self) -> &'static str {
+        "construct"
+    }
+
+    fn place(&self, _node: &Arc<dyn ExecutionPlan>, _to: &Placing<'_>) -> Option<Result<Placed>> {
+        None
+    }
+
+    fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
+        self.is_device_node(node).then_some(true)
+    }
+
+    fn is_device_node(&self, node: &dyn ExecutionPlan) -> bool {
+        node.is::<DeviceConstructExec>()
+    }
+}
+
+impl Cut for Construct {
+    fn cut(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        _top: bool,
+        into: &mut Segments<'_>,
+    ) -> Option<std::result::Result<Open, EngineError>> {
+        let construct = node.downcast_ref::<DeviceConstructExec>()?;
+        Some(into.open_input(node, false).map(|open| Open::reading(into.close(open, construct.sink.clone()))))
+    }
+
+    fn computes_same(&self, a: &dyn ExecutionPlan, b: &dyn ExecutionPlan) -> Option<bool> {
+        let (a, b) = (a.downcast_ref::<DeviceConstructExec>()?, b.downcast_ref::<DeviceConstructExec>()?);
+        Some(a.sink.columns() == b.sink.columns())
+    }
+}
