@@ -44,8 +44,8 @@ async fn lists_of_other_functions_and_their_ways() {
         for sql in [
             "SELECT id, range(k), range(k, i), generate_series(i, k), generate_series(k, i, -1), range(k * 3, i, i - 5) FROM v",
             // Lists of lists, of structures, of texts that no dictionary has.
-            "SELECT id, [l, l], array_append(ll, ll[k]), array_concat(ll, ll[1:k]), array_repeat(t, k) FROM n",
-            "SELECT id, array_append(ls, ls[1]), array_resize(ls, k, ls[k]), [st, CASE WHEN k > 1 THEN st END], [ls[1], ls[k]] FROM n",
+            "SELECT id, [l, l], array_append(ll, ll[k]), array_concat(ll, ll[1:k]), array_repeat(t, k) FROM p",
+            "SELECT id, array_append(ls, ls[1]), array_resize(ls, k, ls[k]), [st, CASE WHEN k > 1 THEN st END], [ls[1], ls[k]] FROM p",
             "SELECT id, array_append(t, concat(s, substr('', id))), [s, concat(s, '-', substr('', id))] FROM n",
             "SELECT id, array_append(l, k), array_append(t, s), array_slice(ll, k, 3), fixed[k:2], array_append(big, x) FROM p",
             // Made lists as the lists of others.

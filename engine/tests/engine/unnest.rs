@@ -164,10 +164,11 @@ async fn other_lists_are_made_on_the_cpu() {
     let many: Vec<String> = (0..65).map(|item| format!("id + {item}")).collect();
     let rig = Rig::with_partitions(Fallback::Allow, 2).await;
     for (sql, reason) in [
-        (format!("SELECT UNNEST([{}]) FROM t WHERE id < 30", many.join(", ")), "make_array is not lowered"),
+        (format!("SELECT UNNEST([{}]) FROM t WHERE id < 30", many.join(", ")), "leave the device"),
         ("SELECT UNNEST(array_distinct([k, w])) FROM t WHERE id < 2000".to_string(), "it reads several"),
         ("SELECT UNNEST(UNNEST([[k, w], [w]])) FROM t WHERE id < 2000".to_string(), "has no device form"),
         ("SELECT UNNEST([[k, w], [w]]) FROM t WHERE id < 2000".to_string(), "has no device form"),
+        ("SELECT UNNEST(array_concat([k], [w])) FROM t WHERE id < 2000".to_string(), "leave the device"),
         (
             "SELECT p FROM (SELECT UNNEST([named_struct('x', k)]) AS p FROM t WHERE id < 99)".to_string(),
             "has no device form",
