@@ -50,11 +50,14 @@ pub fn words(
 ) -> Result<()> {
     let bound = rows.upper_bound();
     expect_bytes("lists", "words", words, bound * 8)?;
-    let kernel = images.kernel("lists", match whose {
-        Whose::Ends(_) => "lists_by_ends",
-        Whose::Rows { .. } => "lists_by_rows",
-        Whose::One => "lists_of_one",
-    })?;
+    let kernel = images.kernel(
+        "lists",
+        match whose {
+            Whose::Ends(_) => "lists_by_ends",
+            Whose::Rows { .. } => "lists_by_rows",
+            Whose::One => "lists_of_one",
+        },
+    )?;
     let launch = Launch::new(&kernel, striding(images.device(), bound.max(1), tune::LISTS_THREADS));
     let ends;
     let items;

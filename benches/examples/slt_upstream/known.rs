@@ -35,7 +35,7 @@ pub const KNOWN: [(&str, &str); 14] = [
 pub const OFTEN: usize = 10;
 
 /// Words of frequent reasons, and why they remain.
-pub const WHY: [(&str, &str); 11] = [
+pub const WHY: [(&str, &str); 7] = [
     (
         "depends on the order in which DataFusion's digest",
         "A t-digest merges rows as they come: from 87 rows of a group on, the answer depends on how DataFusion's batches fell. Below, it is \
@@ -49,12 +49,8 @@ pub const WHY: [(&str, &str); 11] = [
         "column of type Float16",
         "Its keys take -0.0 for 0.0, its order does not: it needs keys of their own beside its codes, which are not built.",
     ),
-    ("make_array is evaluated on the dictionary of one column", NEW_LISTS),
-    ("array_intersect is evaluated on the dictionary of one column", NEW_LISTS),
-    ("function named_struct is not lowered", NEW_LISTS),
-    ("function generate_series is not lowered", NEW_LISTS),
     (
-        "lists that an aggregate makes leave the device",
+        "lists and structures that are made of rows leave the device",
         "They are places in a column of items, which the host puts together; nothing on the device looks into them (decisions/020).",
     ),
     (
@@ -70,10 +66,6 @@ pub const WHY: [(&str, &str); 11] = [
         "A frame's list is a range of the sorted rows, without a copy; what is there once is no range.",
     ),
 ];
-
-/// Lists and structures of several columns.
-const NEW_LISTS: &str = "Nested values are codes of a dictionary (decisions/020). One that is made of several columns of a row is in no dictionary: \
-     the launches that would write its items are not built.";
 
 /// The sentence for a reason.
 pub fn why(reason: &str) -> Option<&'static str> {

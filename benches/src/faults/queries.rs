@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   aggregates  scalar · few groups · direct · hash · over another aggregate      rows  home as they come · sorted · windows
-//!   nested      lists of groups · items of lists                                  again     recursion
+//!   nested      lists of groups · items of lists · lists and structures of rows                                  again     recursion
 //!   strings     as keys · computed · least and greatest                           joins      of up to six tables
 //!   clicks      sessions · pairs · earlier rows
 //!   learning    k-means and naive Bayes, whose host waits between launches
@@ -19,7 +19,7 @@ pub struct Named {
 
 const TPCH: [&str; 10] = ["q01", "q06", "q03", "q05", "q10", "q12", "q14", "q15", "q18", "q19"];
 
-const OWN: [(&str, &str); 17] = [
+const OWN: [(&str, &str); 18] = [
     (
         "groups",
         "SELECT l_extendedprice, count(*), sum(l_quantity), min(l_shipdate) FROM lineitem GROUP BY l_extendedprice",
@@ -73,6 +73,11 @@ const OWN: [(&str, &str); 17] = [
         "items",
         "SELECT word, count(*), min(o_orderkey) FROM \
          (SELECT o_orderkey, unnest(string_to_array(o_comment, ' ')) AS word FROM orders WHERE o_orderkey % 5 > 0) GROUP BY word",
+    ),
+    (
+        "made",
+        "SELECT o_orderkey, [o_custkey, o_shippriority] AS a, array_remove(string_to_array(o_comment, ' '), o_orderpriority) AS b, \
+         array_append(string_to_array(o_clerk, '#'), o_orderstatus) AS c, struct(o_orderkey, o_comment) AS d FROM orders WHERE o_orderkey % 3 > 0",
     ),
     (
         "learn",

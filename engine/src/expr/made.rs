@@ -137,6 +137,10 @@ impl Made {
         self
     }
 
+    fn lists_are_items(&self) -> bool {
+        is_list(&self.form.data_type)
+    }
+
     /// True where some items are left out.
     pub fn leaves_out(&self) -> bool {
         !matches!(self.rule, Rule::All)
@@ -288,13 +292,14 @@ impl Made {
         let to = self.place(list, number, lowering)?;
         let (table, ty) = self.table(list, lowering);
         let g = &mut lowering.graph;
-        let before = g.count_of(value, (Places { from: self.numbers[list.start], to, table }, ty), true)?;
+        let before =
+            g.count_of(value, (Places { from: self.numbers[list.start], to, table }, ty), !self.lists_are_items())?;
         let before = g.convert(before, Repr::I64, Overflow::Wrap)?;
         let is_early = g.compare(Comparison::Less, before, self.numbers[most])?;
         g.and(is_it, is_early)
     }
 
-    /// Whether an item is a value: of floats, bit by bit.
+    /// Whether an item is a value: of floats, bit by bit. A list that is NULL is none.
     fn is_value(
         &self,
         item: NodeId,
@@ -304,6 +309,11 @@ impl Made {
         lowering: &mut Lowering<'_>,
     ) -> Result<NodeId, GraphError> {
         let value = self.values[value];
+        if self.lists_are_items() {
+            let g = &mut lowering.graph;
+            let (is_it, no) = (g.compare(Comparison::Equal, item, value)?, g.boolean(false));
+            return g.coalesce(&[is_it, no]);
+        }
         if !lowering.graph.ty(value).repr.is_float() {
             return lowering.graph.compare(Comparison::NotDistinct, item, value);
         }
@@ -343,6 +353,10 @@ impl Made {
     }
 }
 
+fn is_list(of: &DataType) -> bool {
+    matches!(of, DataType::List(_) | DataType::LargeList(_))
+}
+
 /// `first + number * step`.
 fn forward(g: &mut Graph, first: NodeId, number: NodeId, step: Option<NodeId>) -> Result<NodeId, GraphError> {
     let ahead = match step {
@@ -371,6 +385,8 @@ struct Reader<'r, 'd> {
     values: Vec<StringPart>,
     numbers: Vec<NodeId>,
     lists: Vec<List>,
+    /// Values that must not be NULL.
+    never_null: Vec<usize>,
     rule: Rule,
 }
 
@@ -382,14 +398,7 @@ impl Lowering<'_> {
     pub(crate) fn made(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Option<Made>, Reason> {
         let data_type = self.type_of(expr, scope)?;
         let Some(mut item) = item_type(&data_type).cloned() else { return Ok(None) };
-        let mut of = expr;
-        while let Some(cast) = of.downcast_ref::<CastExpr>() {
-            // Offsets of another width are the same list.
-            if item_type(&self.type_of(cast.expr(), scope)?) != Some(&item) {
-                return Ok(None);
-            }
-            of = cast.expr();
-        }
+        let Some(of) = self.below_casts(expr, &item, scope)? else { return Ok(None) };
         let Some(call) = of.downcast_ref::<ScalarFunctionExpr>().filter(|call| is_datafusions_scalar(call.fun()))
         else {
             return Ok(None);
@@ -398,10 +407,43 @@ impl Lowering<'_> {
             let of = self.type_of(list, scope)?;
             item = item_type(&of).cloned().ok_or_else(|| type_unsupported(&expr.to_string(), &of))?;
         }
-        let (values, numbers, lists) = (vec![], vec![], vec![]);
-        let mut reader = Reader { lowering: self, scope, expr, item, values, numbers, lists, rule: Rule::All };
+        let (values, numbers, lists, never_null) = (vec![], vec![], vec![], vec![]);
+        let rule = Rule::All;
+        let mut reader = Reader { lowering: self, scope, expr, item, values, numbers, lists, never_null, rule };
         let Some(part) = reader.filtered(call)? else { return Ok(None) };
         reader.finish(data_type, part).map(Some)
+    }
+
+    /// What is cast to a list of such items, if it is one already, whatever its offsets; of `make_array` each value is cast. `None` for
+    /// other casts.
+    fn below_casts(
+        &self,
+        expr: &Arc<dyn PhysicalExpr>,
+        item: &DataType,
+        scope: &Scope,
+    ) -> Result<Option<Arc<dyn PhysicalExpr>>, Reason> {
+        let mut of = Arc::clone(expr);
+        while let Some(cast) = of.downcast_ref::<CastExpr>() {
+            let own = self.type_of(cast.expr(), scope)?;
+            if item_type(cast.cast_type()) != Some(item) {
+                return Ok(None);
+            }
+            if item_type(&own) == Some(item) {
+                of = Arc::clone(cast.expr());
+                continue;
+            }
+            let Some(call) = cast.expr().downcast_ref::<ScalarFunctionExpr>() else { return Ok(None) };
+            if call.fun().name() != "make_array" || !is_datafusions_scalar(call.fun()) {
+                return Ok(None);
+            }
+            let options = Some(cast.cast_options().clone());
+            let each = |value: &Arc<dyn PhysicalExpr>| {
+                Arc::new(CastExpr::new(Arc::clone(value), item.clone(), options.clone())) as _
+            };
+            let whole = Arc::clone(cast.expr()).with_new_children(call.args().iter().map(each).collect());
+            return whole.map(Some).map_err(|e| unsupported(expr, &e.strip_backtrace()));
+        }
+        Ok(Some(of))
     }
 }
 
@@ -507,15 +549,7 @@ impl Reader<'_, '_> {
             Ok((_, part)) => return Ok(part),
             Err(why) => why,
         };
-        // Offsets of another width are the same list.
-        let mut of = of;
-        while let Some(cast) = of.downcast_ref::<CastExpr>() {
-            let own = self.lowering.type_of(cast.expr(), self.scope)?;
-            if item_type(&own) != Some(&self.item) || item_type(cast.cast_type()) != Some(&self.item) {
-                return Err(why);
-            }
-            of = cast.expr();
-        }
+        let Some(of) = self.lowering.below_casts(of, &self.item, self.scope)? else { return Err(why) };
         let call = of.downcast_ref::<ScalarFunctionExpr>().filter(|call| is_datafusions_scalar(call.fun()));
         match call {
             Some(call) => self.call(call)?.ok_or(why),
@@ -537,7 +571,7 @@ impl Reader<'_, '_> {
             }
             ("array_positions", [list, value]) => {
                 let (of, part) = self.listed(list)?;
-                (Rule::Positions { of, value: self.sought(value)? }, part)
+                (Rule::Positions { of, value: self.sought_or_null(value)? }, part)
             }
             ("array_union" | "array_except" | "array_intersect", [a, b]) => self.set(name, a, b)?,
             _ => return self.call(call),
@@ -578,10 +612,20 @@ impl Reader<'_, '_> {
 
     /// A value that is looked for among items.
     fn sought(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<usize, Reason> {
-        if is_nested(&self.item) {
-            return Err(unsupported(self.expr, "DataFusion compares nested items in a way of its own"));
+        if is_nested(&self.item) && !is_list(&self.item) {
+            return Err(unsupported(self.expr, "DataFusion compares no structures and maps here"));
         }
         self.value(of)
+    }
+
+    /// The same, where NULL may be sought. In the place of a list that is NULL DataFusion seeks what lies below it: an error, so that it
+    /// is asked.
+    fn sought_or_null(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<usize, Reason> {
+        let value = self.sought(of)?;
+        if is_list(&self.item) {
+            self.never_null.push(value);
+        }
+        Ok(value)
     }
 
     /// How many items at most a function takes out or replaces: all, so many as its argument says, or one; and where it says.
@@ -624,7 +668,7 @@ impl Reader<'_, '_> {
             }
             ("array_replace" | "array_replace_n" | "array_replace_all", [list, from, to, most @ ..]) => {
                 let (of, part) = self.listed(list)?;
-                let (from, to) = (self.sought(from)?, self.value(to)?);
+                let (from, to) = (self.sought_or_null(from)?, self.value(to)?);
                 let (most, known) = self.most(name.ends_with("_all"), most.first())?;
                 let present = self.all(&[part.present, known])?;
                 let count = self.where_present(present, part.count)?;
@@ -820,11 +864,16 @@ impl Reader<'_, '_> {
 
     /// The list with its values and items in one form.
     fn finish(self, data_type: DataType, part: Part) -> Result<Made, Reason> {
-        let Self { lowering, scope: _, expr, item, values, numbers, lists, rule } = self;
-        let (values, tables, dictionary) = match is_coded(&item) {
+        let Self { lowering, scope: _, expr, item, values, numbers, lists, never_null, rule } = self;
+        let (mut values, tables, dictionary) = match is_coded(&item) {
             true => coded(lowering, expr, &item, values, &lists)?,
             false => plain(lowering, expr, &item, values, &lists)?,
         };
+        for value in never_null {
+            let g = &mut lowering.graph;
+            let is_there = g.test(Test::IsNotNull, values[value]).map_err(|e| refused(expr, &e))?;
+            values[value] = g.require(values[value], is_there, Overflow::Fail).map_err(|e| refused(expr, &e))?;
+        }
         let form = ItemForm { data_type: item, dictionary };
         let Part { items, present, count } = part;
         Ok(Made { data_type, present, count, items, rule, values, numbers, tables, form })

@@ -23,6 +23,9 @@ impl Maker<'_> {
     pub(super) fn list(&mut self, depth: usize) -> Expr {
         let (ty, item) = (Ty::Ints, self.item());
         let a = self.make(ty, depth);
+        if self.rng.chance(30) {
+            return self.list_of_several(a);
+        }
         match self.rng.below(9) {
             0 => sql!(ty; "array_append(", a, ", ", item, ")"),
             1 => sql!(ty; "array_remove_all(", a, ", ", item, ")"),
@@ -34,6 +37,32 @@ impl Maker<'_> {
                 sql!(ty; "[", b, ", ", c, "]")
             }
             _ => sql!(ty; format!("{}(", self.rng.pick(&["array_sort", "array_reverse", "array_distinct"])), a, ")"),
+        }
+    }
+
+    /// A list that is made of another and of columns.
+    fn list_of_several(&mut self, a: Expr) -> Expr {
+        let ty = Ty::Ints;
+        let (b, c) = (self.item(), self.item());
+        // Small, so that lists are.
+        let mut small = || sql!(NUMBER; self.make(NUMBER, 0), " % 5");
+        let (m, n) = (small(), small());
+        match self.rng.below(11) {
+            0 => sql!(ty; "array_slice(", a, ", ", m, ", ", n, ")"),
+            1 => sql!(ty; "array_replace(", a, ", ", b, ", ", c, ")"),
+            2 => sql!(ty; "array_replace_n(", a, ", ", b, ", ", c, ", ", n, ")"),
+            3 => sql!(ty; "array_remove(", a, ", ", b, ")"),
+            4 => sql!(ty; "array_remove_n(", a, ", ", b, ", ", n, ")"),
+            5 => sql!(ty; "array_concat(", a, ", [", b, ", ", c, "])"),
+            6 => sql!(ty; "array_resize(", a, ", abs(", m, "), ", b, ")"),
+            7 => sql!(ty; "array_repeat(", b, ", ", n, ")"),
+            8 => sql!(ty; "range(", m, ", ", n, ")"),
+            9 => {
+                let other = self.leaf(ty);
+                let name = self.rng.pick(&["array_union", "array_intersect", "array_except"]);
+                sql!(ty; format!("{name}("), a, ", ", other, ")")
+            }
+            _ => sql!(ty; "array_append(array_prepend(", b, ", ", a, "), ", c, ")"),
         }
     }
 
