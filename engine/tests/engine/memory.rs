@@ -212,6 +212,24 @@ async fn a_hundred_thousand_groups_fit_a_quarter_of_their_peak() {
     }
 }
 
+/// Items wait as rows do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_and_structures_of_columns_are_made_in_a_quarter_of_their_peak() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let open = async |device, limit: u64| {
+        let session = builder(device, Fallback::Error, limit).build().expect("the device opens");
+        register(session.context(), &folder).await;
+        session
+    };
+    let (cpu, sim) = (open(DeviceChoice::Cpu, 0).await, open(DeviceChoice::Sim, 0).await);
+    for sql in [
+        "SELECT wide, [wide, v, v] AS made FROM plain",
+        "SELECT wide, struct(v, wide) AS made, array_remove([1, 5, NULL], v) AS others FROM plain WHERE wide > 10",
+    ] {
+        within(&cpu, &sim, async |limit| open(DeviceChoice::Sim, limit).await, sql, 4).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parts_that_wait_leave_for_the_host_and_come_back() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -318,6 +318,14 @@ fn items_are_found_in_their_own_list() {
                 let same = |at: &i128| items[*at as usize] == row[2] && (nulls || row[2] != Null);
                 (from..to).find(same).into()
             });
+            let root = bench.graph.count_of(sought, (Places { from, to, table }, ty), nulls).expect("one type");
+            assert!(!bench.graph.ty(root).nullable);
+            let got = bench.values(root);
+            assert_rows("a count", &[&cells.0, &cells.1, &cells.2], &got, |row| {
+                let (Int(from), Int(to)) = (row[0], row[1]) else { return Int(0) };
+                let same = |at: &i128| items[*at as usize] == row[2] && (nulls || row[2] != Null);
+                Int((from..to).filter(same).count() as i128)
+            });
         }
     }
 }

@@ -19,6 +19,7 @@ mod image_text;
 mod join;
 mod launch;
 mod learn;
+mod lists;
 mod mutations;
 mod parquet;
 mod parquet_pages;
