@@ -20,7 +20,9 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::expressions::{CastExpr, Column, Literal};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use millpond_kernels::codegen::ir::{Arithmetic, Comparison, GraphError, NodeId, Overflow, Places, Repr, Test, Ty};
+use millpond_kernels::codegen::ir::{
+    Arithmetic, Comparison, Graph, GraphError, NodeId, Overflow, Places, Repr, Test, Ty,
+};
 
 use crate::column::{DictionaryId, is_coded, is_nested, plain_repr, type_unsupported};
 use crate::expr::builtin::is_datafusions_scalar;
@@ -53,6 +55,29 @@ pub(super) struct List {
     /// Numbers of items are 64 bits.
     large: bool,
     dictionary: DictionaryId,
+}
+
+/// The number from 0 of the item with number `index` (I64), and whether there is one. Numbers count from 1, or from the end below 0.
+pub(super) fn number_of_item(
+    g: &mut Graph,
+    index: NodeId,
+    count: NodeId,
+    large: bool,
+) -> Result<(NodeId, NodeId), GraphError> {
+    let index = match large {
+        true => index,
+        false => {
+            let narrow = g.convert(index, Repr::I32, Overflow::Fail)?;
+            g.convert(narrow, Repr::I64, Overflow::Wrap)?
+        }
+    };
+    let (zero, one) = (g.integer(0, Repr::I64), g.integer(1, Repr::I64));
+    let from_end = g.arithmetic(Arithmetic::Add, index, count, Overflow::Wrap)?;
+    let from_start = g.arithmetic(Arithmetic::Subtract, index, one, Overflow::Wrap)?;
+    let is_from_end = g.compare(Comparison::Less, index, zero)?;
+    let number = g.case(vec![(is_from_end, from_end)], Some(from_start))?;
+    let inside = g.between_zero_and(number, count, Comparison::Less)?;
+    Ok((number, inside))
 }
 
 impl Lowering<'_> {
@@ -93,7 +118,14 @@ impl Lowering<'_> {
             return Ok(None);
         }
         match (function.fun().name(), function.args()) {
-            ("array_element", [list, index]) => self.array_element(expr, list, index, scope).map(Some),
+            ("array_length", [list]) => match self.length_of_made(expr, list, scope)? {
+                Some(length) => Ok(Some(length)),
+                None => self.of_item(expr, function, scope),
+            },
+            ("array_element", [list, index]) => match self.item_of_made(expr, (list, index), scope)? {
+                Some(item) => Ok(Some(item)),
+                None => self.array_element(expr, list, index, scope).map(Some),
+            },
             ("array_has", [list, item]) => self.array_has(expr, list, item, scope).map(Some),
             ("array_position", [list, item, first @ ..]) => {
                 self.array_position(expr, (list, item), first.first(), scope).map(Some)
@@ -205,23 +237,11 @@ impl Lowering<'_> {
         }
     }
 
-    /// The place of the item with number `index`; NULL outside of the list. Numbers count from 1, or from the end below 0.
+    /// The place of the item with number `index`; NULL outside of the list.
     fn place_of_item(&mut self, list: &List, index: NodeId) -> Result<NodeId, GraphError> {
         let g = &mut self.graph;
-        let index = match list.large {
-            true => index,
-            false => {
-                let narrow = g.convert(index, Repr::I32, Overflow::Fail)?;
-                g.convert(narrow, Repr::I64, Overflow::Wrap)?
-            }
-        };
-        let (zero, one) = (g.integer(0, Repr::I64), g.integer(1, Repr::I64));
         let count = g.convert(list.count, Repr::I64, Overflow::Wrap)?;
-        let from_end = g.arithmetic(Arithmetic::Add, index, count, Overflow::Wrap)?;
-        let from_start = g.arithmetic(Arithmetic::Subtract, index, one, Overflow::Wrap)?;
-        let is_from_end = g.compare(Comparison::Less, index, zero)?;
-        let number = g.case(vec![(is_from_end, from_end)], Some(from_start))?;
-        let inside = g.between_zero_and(number, count, Comparison::Less)?;
+        let (number, inside) = number_of_item(g, index, count, list.large)?;
         let number = g.convert(number, Repr::U32, Overflow::Wrap)?;
         let place = g.arithmetic(Arithmetic::Add, list.start, number, Overflow::Wrap)?;
         let place = g.case(vec![(inside, place)], None)?;

@@ -25,7 +25,7 @@ use crate::column::{DictionaryId, is_coded, is_nested, plain_repr, type_unsuppor
 use crate::expr::builtin::is_datafusions_scalar;
 use crate::expr::cast::{same_representation, same_strings};
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
-use crate::expr::list::{List, item_type, itself};
+use crate::expr::list::{List, item_type, itself, number_of_item};
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
 
@@ -412,6 +412,58 @@ impl Lowering<'_> {
         let mut reader = Reader { lowering: self, scope, expr, item, values, numbers, lists, never_null, rule };
         let Some(part) = reader.filtered(call)? else { return Ok(None) };
         reader.finish(data_type, part).map(Some)
+    }
+
+    /// A list that a function makes of several columns and of all their items, for what looks into it in the same expression.
+    fn made_whole(&mut self, list: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Option<Made>, Reason> {
+        // One of a dictionary's is read where it lies.
+        if self.lower(list, scope).is_ok() {
+            return Ok(None);
+        }
+        Ok(self.made(list, scope)?.filter(|made| !made.leaves_out()))
+    }
+
+    /// How many items such a list has.
+    pub(super) fn length_of_made(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        list: &Arc<dyn PhysicalExpr>,
+        scope: &Scope,
+    ) -> Result<Option<Value>, Reason> {
+        let Some(made) = self.made_whole(list, scope)? else { return Ok(None) };
+        let g = &mut self.graph;
+        let mut length = || {
+            let count = g.convert(made.count, Repr::U64, Overflow::Fail)?;
+            made.present.map_or(Ok(count), |present| g.case(vec![(present, count)], None))
+        };
+        let node = length().map_err(|e: GraphError| refused(expr, &e))?;
+        Ok(Some(Value { node, data_type: DataType::UInt64, dictionary: None }))
+    }
+
+    /// An item of such a list; NULL outside of it.
+    pub(super) fn item_of_made(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        (list, index): (&Arc<dyn PhysicalExpr>, &Arc<dyn PhysicalExpr>),
+        scope: &Scope,
+    ) -> Result<Option<Value>, Reason> {
+        let Some(made) = self.made_whole(list, scope)? else { return Ok(None) };
+        let index = self.whole_number(expr, index, scope)?;
+        let large = matches!(made.data_type, DataType::LargeList(_));
+        let mut item = || {
+            let g = &mut self.graph;
+            let index = match made.present {
+                // A list that is NULL gives NULL, whatever the index.
+                Some(present) => g.case(vec![(present, index)], None)?,
+                None => index,
+            };
+            let (number, inside) = number_of_item(g, index, made.count, large)?;
+            let number = g.case(vec![(inside, number)], None)?;
+            let (item, _) = made.item(number, self)?;
+            let node = self.graph.case(vec![(inside, item.node)], None)?;
+            Ok(Value { node, ..item })
+        };
+        item().map(Some).map_err(|e: GraphError| refused(expr, &e))
     }
 
     /// What is cast to a list of such items, if it is one already, whatever its offsets; of `make_array` each value is cast. `None` for

@@ -58,6 +58,10 @@ async fn lists_of_other_functions_and_their_ways() {
             "SELECT id, array_append(array_prepend(k, l), id), array_concat([k, id], l, [i]), array_slice([k, i, id], i, k) FROM \
              (SELECT n.id, n.k, n.l, v.i FROM n JOIN v ON n.id = v.id)",
             "SELECT id, array_append([1, NULL], k), array_concat([1, 2], [k]), array_remove([1, 2, 3], k) FROM v",
+            // What looks into one in the same expression.
+            "SELECT id, ([k, i, id])[i], (array_append(l_i64, x_i64))[k], (l_text[k:3])[-1], (array_concat(l_dec, [x_dec]))[i] FROM v",
+            "SELECT id, array_length(array_append(l_i64, k)), array_length(l_text[k:i]), array_length([k, i]), array_length(range(k, i)) FROM v",
+            "SELECT id, (array_repeat(x_text, k))[1] FROM v WHERE array_length(array_concat(l_i32, [x_i32])) > 2 ORDER BY ([k, id])[1], id",
             // On their way: filtered, joined, sorted, united with rows of their own, limited.
             "SELECT id, m FROM (SELECT id, k, array_append(l_i64, x_i64) AS m FROM v) WHERE k > 1 ORDER BY id DESC LIMIT 30",
             "SELECT a.id, b.m FROM v a JOIN (SELECT id + 2 AS o, [k, i] AS m FROM v WHERE i > 0) b ON a.id = b.o",
