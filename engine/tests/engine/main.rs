@@ -7,6 +7,7 @@ mod computed_scans;
 mod constants;
 mod counted_store;
 mod counts;
+mod digests;
 mod edges;
 mod feeds;
 mod floats;
