@@ -377,7 +377,6 @@ async fn what_has_no_device_form_stays_on_the_cpu_with_its_reason() {
             "SELECT w, approx_percentile_cont_with_weight(i16, k, 0.5) FROM t WHERE k = 5 GROUP BY w",
             "weights of their own",
         ),
-        ("SELECT approx_median(i16) FROM t", "median and percentile_cont"),
         ("SELECT nth_value(DISTINCT w, 2) FROM t WHERE id = 4 AND k > -50", "distinct values"),
         ("SELECT approx_distinct(NULL) FROM t WHERE k > -50", "approx_distinct"),
         ("SELECT approx_distinct(CAST(id AS VARCHAR)) FROM t WHERE k > -50", "these strings have none"),

@@ -77,11 +77,13 @@ fn rows() -> RecordBatch {
 
 /// Groups that tell what the device leaves to the CPU, by `what`.
 fn edges() -> RecordBatch {
-    let groups: [(&str, &[f64]); 6] = [
+    let groups: [(&str, &[f64]); 8] = [
         ("infinite", &[f64::NEG_INFINITY, 1.5, f64::INFINITY, 3.0]),
         ("all infinite", &[f64::INFINITY, f64::INFINITY, f64::INFINITY]),
-        ("nan", &[1.0, f64::NAN, 2.0]),
-        ("zeros", &[0.0, -0.0, -1.0, 0.0]),
+        ("nan", &[1.0, f64::NAN, 2.0, 3.0, 5.0]),
+        ("nans", &[f64::NAN, f64::NAN, f64::NAN, f64::NAN]),
+        ("zeros", &[0.0, -0.0, -1.0, -0.0]),
+        ("zeros in between", &[1.0, 0.0, -0.0, -1.0]),
         ("negative zeros", &[-0.0, -0.0, -0.0, 1.0]),
         ("one", &[f64::NEG_INFINITY]),
     ];
@@ -282,7 +284,8 @@ async fn what_datafusion_does_not_decide_is_the_cpus() {
         "SELECT approx_median(n) FROM g WHERE id < 300",
         "SELECT k, b, approx_median(x) FROM g WHERE size < 87 GROUP BY ROLLUP (k, b)",
         "SELECT what, approx_percentile_cont(x, 1.0) FROM e WHERE what = 'nan' GROUP BY what",
-        "SELECT what, approx_percentile_cont(f, 0.5) FROM e WHERE what LIKE '%zeros' OR what = 'one' GROUP BY what",
+        "SELECT what, approx_percentile_cont(x, 0.0) FROM e WHERE what = 'nans' GROUP BY what",
+        "SELECT what, approx_percentile_cont(f, 0.9) FROM e WHERE what LIKE '%zeros' OR what = 'one' GROUP BY what",
     ] {
         lab.taken_over(sql).await;
     }
@@ -305,7 +308,15 @@ async fn equal_values_infinities_and_zeros_of_one_sign() {
         .await;
         lab.same(&format!(
             "SELECT what, approx_percentile_cont(x, {p}), approx_percentile_cont(f, {p}) FROM e
-             WHERE what NOT IN ('nan', 'zeros') GROUP BY what"
+             WHERE what NOT IN ('nan', 'nans', 'zeros') GROUP BY what"
+        ))
+        .await;
+    }
+    // NaN and both zeros where no least or greatest value is asked for.
+    for p in ["0.3", "0.5", "0.6", "0.75"] {
+        lab.same(&format!(
+            "SELECT what, approx_percentile_cont(x, {p}) AS p, approx_percentile_cont(f, {p}) FROM e
+             WHERE what NOT IN ('one', 'all infinite') AND ('{p}' <> '0.75' OR what = 'nan') GROUP BY what"
         ))
         .await;
     }

@@ -46,8 +46,8 @@ pub(crate) struct Place {
 struct Digested {
     /// So many values are kept apart.
     most: u64,
-    /// The accumulator of the values' marks.
-    marks: Option<usize>,
+    /// The accumulator of the zeros that are there.
+    zeros: Option<usize>,
 }
 
 /// Whether function `name` looks at places in the order of its argument.
@@ -91,11 +91,11 @@ pub(crate) fn lower(
     let start = spec.accumulate(&lowering.graph, Accumulator { aggregate: Aggregate::Min(row), filter: None });
     let count = spec.accumulate(&lowering.graph, Accumulator { aggregate: Aggregate::Count(node), filter: None });
     let digest = match call.digest {
-        Some(most) if digest::is_whole(&lowering.graph, value_node) => Some(Digested { most, marks: None }),
+        Some(most) if digest::is_whole(&lowering.graph, value_node) => Some(Digested { most, zeros: None }),
         Some(most) => {
-            let mark = digest::mark(&mut lowering.graph, node).map_err(|e| refused(argument, &e))?;
-            let marks = Accumulator { aggregate: Aggregate::BitOr(mark), filter: None };
-            Some(Digested { most, marks: Some(spec.accumulate(&lowering.graph, marks)) })
+            let zero = digest::zeros(&mut lowering.graph, node).map_err(|e| refused(argument, &e))?;
+            let zeros = Accumulator { aggregate: Aggregate::BitOr(zero), filter: None };
+            Some(Digested { most, zeros: Some(spec.accumulate(&lowering.graph, zeros)) })
         }
         None => None,
     };
@@ -131,10 +131,10 @@ impl Place {
         let values = Values { start, table, ty };
         if let (Some(digest), Some(percentile)) = (self.digest, percentile) {
             let most = lowering.slot(Ty::new(Repr::I64), Literal::Int(digest.most.into()));
-            let marks = digest.marks.map(accumulator).transpose()?;
+            let zeros = digest.zeros.map(accumulator).transpose()?;
             let graph = &mut lowering.graph;
             return Ok(present(graph, count).and_then(|count| {
-                let asked = Asked { count, percentile, most, marks, repr };
+                let asked = Asked { count, percentile, most, zeros, repr };
                 digest::estimate(graph, &asked, &|graph, place| values.at(graph, place))
             }));
         }
