@@ -35,12 +35,10 @@ pub const KNOWN: [(&str, &str); 14] = [
 pub const OFTEN: usize = 10;
 
 /// Words of frequent reasons, and why they remain.
-pub const WHY: [(&str, &str); 7] = [
-    (
-        "depends on the order in which DataFusion's digest",
-        "A t-digest merges rows as they come: from 87 rows of a group on, the answer depends on how DataFusion's batches fell. Below, it is \
-         that of the sorted rows, which is not built; `percentile_cont` and `median` look at all rows in order, and are on the device.",
-    ),
+pub const WHY: [(&str, &str); 9] = [
+    ("of more than 86 values its answer depends on DataFusion's batches", DIGESTS),
+    ("DataFusion's own answer depends on its batches", DIGESTS),
+    ("the centroids of DataFusion's digest have weights of their own", DIGESTS),
     (
         "its pattern is no constant",
         "A pattern becomes an automaton on the host, once for a query. One that comes with each row would have to be compiled for each row.",
@@ -66,6 +64,11 @@ pub const WHY: [(&str, &str); 7] = [
         "A frame's list is a range of the sorted rows, without a copy; what is there once is no range.",
     ),
 ];
+
+/// Approximate percentiles.
+const DIGESTS: &str = "A t-digest merges rows as they come: from 87 values of a group on, the answer depends on how DataFusion's batches fell, and any \
+     other way to cut the rows gives another (decisions/025). Up to 86 it is that of the sorted values, on the device. What is known beforehand \
+     stays; what a run finds out the CPU takes over, which counts as a fallback. `percentile_cont` and `median` are on the device in every group.";
 
 /// The sentence for a reason.
 pub fn why(reason: &str) -> Option<&'static str> {

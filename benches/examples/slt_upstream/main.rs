@@ -196,7 +196,9 @@ impl Passed {
     fn of(last: Option<Last>) -> Self {
         let Some(Last { report, answer }) = last else { return Self { alone: true, ..Self::default() } };
         let alone = report.reasons.is_empty() && report.notes.is_empty();
-        Self { alone, launched: report.launches > 0, reasons: report.reasons, answer }
+        // What a run leaves to the CPU is a reason like what planning leaves there.
+        let reasons = [report.reasons, report.notes].concat();
+        Self { alone, launched: report.launches > 0, reasons, answer }
     }
 
     /// The same rows as `cpu`, by the rules of our own suites: floats within their tolerance, and in order where there is one.

@@ -130,6 +130,11 @@ pub const TABLES: [(&str, usize, usize); 11] = [
     ("p5000", 5000, 1700),
 ];
 
+/// Rows of the table `name`.
+pub fn rows_of_table(name: &str) -> usize {
+    TABLES.iter().find(|table| table.0 == name).map_or(usize::MAX, |table| table.1)
+}
+
 /// Partitions of a table in memory, and rows of its batches, over and over.
 fn shape(name: &str) -> (usize, &'static [usize]) {
     // 29 and 317 are no multiples of 8, so validity and booleans begin inside a byte.

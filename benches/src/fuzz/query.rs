@@ -4,7 +4,7 @@
 //! Order   an ORDER BY names every output column, so that rows that tie are equal; LIMIT and OFFSET stand only below one.
 
 use super::constant::Constant;
-use super::data::{COLUMNS, columns_of};
+use super::data::{COLUMNS, columns_of, rows_of_table};
 use super::expr::{Expr, Maker, Part, sql};
 use super::rng::Rng;
 use super::source::{Source, bare};
@@ -104,6 +104,9 @@ impl Query {
             let keys = maker.rng.pick(&[0, 1, 1, 2, 2, 3]);
             query.keys = Some((0..keys).map(|_| Self::key(&mut maker)).collect());
             query.outputs = (0..maker.rng.below(4) + 1).map(|_| maker.aggregate(keys > 0)).collect();
+            if let (Source::Table(name), true) = (&query.source, maker.rng.chance(25)) {
+                query.outputs.push(maker.digest(rows_of_table(name)));
+            }
             // Only over columns of one table: DataFusion 55.2 takes a constant key for constant in all groups of a set, and keys
             // that a join makes equal for equal where a set leaves one out.
             let table = matches!(query.source, Source::Table(_));

@@ -314,7 +314,7 @@ impl Lowering<'_> {
             let has = g.among(of, inside, any)?;
             let (a, b) = (g.test(Test::IsNotNull, list.code)?, g.test(Test::IsNotNull, items.code)?);
             let known = g.and(a, b)?;
-            g.require(has, known, Overflow::Fail)
+            g.decided(has, known)
         };
         let node = has().map_err(|e| refused(expr, &e))?;
         Ok(Some(Value { node, data_type: DataType::Boolean, dictionary: None }))

@@ -200,6 +200,7 @@ pub(crate) fn flagged(word: u64) -> Result<(), Failure> {
         Some((ErrorCode::ArenaFull, _)) => return Err(Failure::Arena),
         Some((ErrorCode::TableFull, _)) => ("a hash table that was too small", None),
         Some((ErrorCode::KeyRange, _)) => ("a key outside its range", None),
+        Some((ErrorCode::Undecided, _)) => ("a case in which DataFusion's own answer depends on its batches", None),
         None => ("an unknown error", None),
     };
     let what = format!("the device met {what}");

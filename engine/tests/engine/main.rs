@@ -8,6 +8,7 @@ mod constants;
 mod constructs;
 mod counted_store;
 mod counts;
+mod digests;
 mod edges;
 mod feeds;
 mod floats;

@@ -307,7 +307,8 @@ async fn limits_stop_and_leave_nothing() {
 #[tokio::test]
 async fn what_has_no_device_form_falls_back_with_its_reason() {
     let mut rig = Rig::new(Fallback::Allow).await;
-    rig.falls_back("SELECT w, approx_median(id) FROM t WHERE k = 5 AND id < 99 GROUP BY w", "approx_median").await;
+    let sql = "SELECT w, approx_percentile_cont_with_weight(id, 2, 0.5) FROM t WHERE k = 5 AND id < 99 GROUP BY w";
+    rig.falls_back(sql, "approx_percentile_cont_with_weight").await;
     rig.falls_back("SELECT id, md5(s || l) FROM t WHERE k > 2", "md5").await;
     rig.falls_back("SELECT id, to_hex(k) FROM t WHERE k > 2", "to_hex").await;
     rig.falls_back("SELECT id, median(w) OVER (PARTITION BY k) FROM t WHERE w > 0", "percentiles of frames").await;

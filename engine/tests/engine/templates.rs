@@ -124,6 +124,12 @@ const STATEMENTS: &[(&str, &[&str], u64)] = &[
         &["1", "500", "99"],
         2,
     ),
+    // Both sides have a column of this name.
+    (
+        "SELECT r.id FROM u AS r LEFT JOIN r AS u ON r.id = u.id + 600 WHERE r.s <> {} AND CASE WHEN isnan(u.n / 3.0) THEN 1.0 ELSE u.n / 3.0 END <= r.n",
+        &["'word 3'", "'word 6'", "'word 9'"],
+        2,
+    ),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::function::Function;
+use super::ir::ErrorCode;
 
 /// A node of a [`Graph`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -425,11 +426,12 @@ pub enum Node {
         function: Arc<Function>,
         arguments: Vec<NodeId>,
     },
-    /// `of`, where `that` is not false; otherwise the overflow (`Wrap` as `Fail`).
+    /// `of`, where `that` is not false; otherwise the overflow (`Wrap` as `Fail`), whose error is `code`.
     Require {
         of: NodeId,
         that: NodeId,
         overflow: Overflow,
+        code: ErrorCode,
     },
     Compare {
         op: Comparison,

@@ -10,7 +10,7 @@
 //! NULL     a result is nullable when an operand is, when `Overflow::Null` can strike, or as the operator says.
 
 use super::graph::*;
-use super::ir::TableSpec;
+use super::ir::{ErrorCode, TableSpec};
 
 impl Graph {
     // Leaves
@@ -290,13 +290,31 @@ impl Graph {
     /// # Errors
     /// If `that` is no boolean.
     pub fn require(&mut self, of: NodeId, that: NodeId, overflow: Overflow) -> Result<NodeId, GraphError> {
+        self.required(of, that, overflow, ErrorCode::Overflow)
+    }
+
+    /// `of`; where `that` is false [`ErrorCode::Undecided`]. Where either is NULL, nothing fails.
+    ///
+    /// # Errors
+    /// If `that` is no boolean.
+    pub fn decided(&mut self, of: NodeId, that: NodeId) -> Result<NodeId, GraphError> {
+        self.required(of, that, Overflow::Fail, ErrorCode::Undecided)
+    }
+
+    fn required(
+        &mut self,
+        of: NodeId,
+        that: NodeId,
+        overflow: Overflow,
+        code: ErrorCode,
+    ) -> Result<NodeId, GraphError> {
         self.logic("a requirement", &[that])?;
         if !self.contains(of) {
             return Err(GraphError::UnknownNode(of.0));
         }
         let ty = self.ty(of);
         let ty = ty.nullable(ty.nullable || overflow == Overflow::Null);
-        Ok(self.push(Node::Require { of, that, overflow }, ty))
+        Ok(self.push(Node::Require { of, that, overflow, code }, ty))
     }
 
     /// `of / divisor`, rounded as asked. The divisor is part of the structure.

@@ -556,6 +556,8 @@ pub enum ErrorCode {
     Argument = 6,
     /// The host gave texts that are made too little room: run again with more.
     ArenaFull = 7,
+    /// DataFusion's own answer depends on how its batches fall.
+    Undecided = 8,
 }
 
 impl ErrorCode {
@@ -569,6 +571,7 @@ impl ErrorCode {
             5 => ErrorCode::KeyRange,
             6 => ErrorCode::Argument,
             7 => ErrorCode::ArenaFull,
+            8 => ErrorCode::Undecided,
             _ => return None,
         };
         Some((code, NodeId((word >> 32) as u32)))

@@ -185,6 +185,11 @@ fn a_requirement_fails_where_it_is_false() {
         let expected = matches!((of, that), (Int(_), Bool(false))).then_some((ErrorCode::Overflow, root));
         assert_eq!(*error, expected, "{of:?} where {that:?}");
     }
+    let root = bench.graph.decided(x, condition).expect("a boolean");
+    for ((of, that), error) in of.iter().zip(&that).zip(&bench.run(&[root]).errors) {
+        let expected = matches!((of, that), (Int(_), Bool(false))).then_some((ErrorCode::Undecided, root));
+        assert_eq!(*error, expected, "{of:?} where {that:?}");
+    }
     let root = bench.graph.require(x, condition, Overflow::Null).expect("a boolean");
     let outcome = bench.run(&[root]);
     assert!(outcome.errors.iter().all(Option::is_none));

@@ -121,6 +121,28 @@ impl Maker<'_> {
         expr
     }
 
+    /// A percentile of a digest over a table of so many rows, whose centroids are enough to keep all values apart: otherwise DataFusion's
+    /// answer depends on its batches.
+    pub fn digest(&mut self, rows: usize) -> Expr {
+        let of = match self.rng.chance(30) {
+            true => self.rng.pick(&DECIMALS),
+            false => self.rng.pick(&INTEGERS),
+        };
+        let a = self.make(of, 1);
+        let p = Constant::pick(self.rng, &["0.0", "0.1", "0.5", "0.73", "1.0"]);
+        let sizes = if rows <= 86 { ["100", "120"] } else { ["10000", "9000"] };
+        let size = Constant::pick(self.rng, &sizes);
+        let mut expr = match rows <= 86 && self.rng.chance(40) {
+            true => sql!(Ty::F64; "approx_median(", a, ")"),
+            false => sql!(Ty::F64; "approx_percentile_cont(", a, ", ", p, ", ", size, ")"),
+        };
+        if self.rng.chance(25) {
+            let filter = self.make(Ty::Bool, 1);
+            expr.parts.extend([" FILTER (WHERE ".into(), filter.into(), ")".into()]);
+        }
+        expr
+    }
+
     /// An aggregate over rows in an order. They are ordered by what it takes from them, so that rows that tie are equal.
     pub(super) fn in_order(&mut self) -> Expr {
         let direction = self.rng.pick(&[" ASC NULLS FIRST", " ASC NULLS LAST", " DESC NULLS LAST", " DESC"]);

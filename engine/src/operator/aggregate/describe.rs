@@ -26,6 +26,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 
 use crate::expr::builtin::is_own_aggregate;
 use crate::expr::sketch::{SketchExpr, SketchPart};
+use crate::operator::aggregate::digest::{USUAL_SIZE, most_apart};
 use crate::operator::aggregate::lower::unsupported;
 use crate::operator::aggregate::ordered::{self, Ordered};
 use crate::operator::aggregate::ranked::is_ranked;
@@ -88,8 +89,10 @@ pub struct Call {
     pub among: Option<Vec<u32>>,
     /// The argument is the result, in the only row of its group that has it.
     pub taken: bool,
-    /// Of `percentile_cont`: which part of the values lies below, from 0 to 1.
+    /// Of `percentile_cont` and digests: which part of the values lies below, from 0 to 1.
     pub percentile: Option<f64>,
+    /// Of a digest: how many values of a group it keeps apart.
+    pub digest: Option<u64>,
     /// Of `approx_distinct`, where it is estimated.
     pub sketch: Option<Sketch>,
     /// Of an aggregate over rows in an order: what it makes of them, and the order; without one, that in which they come.
@@ -120,6 +123,7 @@ impl Aggregation {
                 return Err(unsupported(function, "it is a function of the session's own, not DataFusion's"));
             }
             let mut arguments = function.expressions();
+            let digest = digest(function, &mut arguments)?;
             let percentile = percentile(function, &mut arguments)?;
             let sketch = sketch(function, &mut arguments, first)?;
             let (ordered, order) = ordered::describe(function, &mut arguments)?.unzip();
@@ -131,6 +135,7 @@ impl Aggregation {
                 among: None,
                 taken: false,
                 percentile,
+                digest,
                 sketch,
                 ordered,
                 order: order.unwrap_or_default(),
@@ -195,8 +200,10 @@ fn percentile(
     function: &AggregateFunctionExpr,
     arguments: &mut Vec<Arc<dyn PhysicalExpr>>,
 ) -> Result<Option<f64>, Reason> {
-    if function.fun().name() != "percentile_cont" || arguments.len() != 2 {
-        return Ok(None);
+    match function.fun().name() {
+        "approx_median" => return Ok(Some(0.5)),
+        "percentile_cont" | "approx_percentile_cont" if arguments.len() == 2 => {}
+        _ => return Ok(None),
     }
     let literal = arguments.pop();
     let value = literal.as_ref().and_then(|e| e.downcast_ref::<Literal>()).map(Literal::value);
@@ -211,6 +218,28 @@ fn percentile(
     }
     let descending = function.order_bys().first().is_some_and(|key| key.options.descending);
     Ok(Some(if descending { 1.0 - percentile } else { percentile }))
+}
+
+/// How many values of a group DataFusion's digest keeps apart. The number of its centroids is no argument any more.
+fn digest(function: &AggregateFunctionExpr, arguments: &mut Vec<Arc<dyn PhysicalExpr>>) -> Result<Option<u64>, Reason> {
+    let size = match (function.fun().name(), arguments.len()) {
+        // DataFusion says so, too, and has the words.
+        ("approx_median", _) if function.is_distinct() => {
+            return Err(unsupported(function, "it is not there with DISTINCT"));
+        }
+        ("approx_median", _) | ("approx_percentile_cont", 2) => Some(USUAL_SIZE),
+        ("approx_percentile_cont", 3) => {
+            let literal = arguments.pop();
+            let value = literal.as_ref().and_then(|e| e.downcast_ref::<Literal>()).map(Literal::value);
+            let value = value.and_then(|value| value.cast_to(&DataType::Int64).ok());
+            match value {
+                Some(ScalarValue::Int64(Some(size))) if size > 0 => Some(size.unsigned_abs()),
+                _ => return Err(unsupported(function, "its number of centroids is not a positive number")),
+            }
+        }
+        _ => None,
+    };
+    Ok(size.map(most_apart))
 }
 
 /// How `approx_distinct` is found, whose argument may become the register of a sketch.
@@ -236,6 +265,10 @@ fn is_over_distinct(call: &Call) -> bool {
     let name = call.function.fun().name();
     // Which row is first does not depend on equal ones behind it.
     let first = matches!(name, "first_value" | "last_value") && call.function.order_bys().is_empty();
+    if call.digest.is_some() {
+        // DataFusion's digest takes every value as it comes.
+        return false;
+    }
     name == "approx_distinct"
         || call.function.is_distinct() && !first && !crate::operator::aggregate::lower::is_insensitive(name)
 }

@@ -321,8 +321,8 @@ fn one(
         _ if name.starts_with("approx_") => {
             return Err(unsupported(
                 function,
-                "its answer depends on the order in which DataFusion's digest meets the rows; median and percentile_cont \
-                 give exact ones on the device",
+                "the centroids of DataFusion's digest have weights of their own there, so that its answer depends on the order of \
+                 the rows",
             ));
         }
         _ => {}

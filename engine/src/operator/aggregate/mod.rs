@@ -9,6 +9,7 @@
 //!          arguments beside others take two of these nodes: see [`Aggregation`].
 
 pub mod describe;
+mod digest;
 mod finish;
 pub mod lower;
 mod moments;
@@ -24,7 +25,9 @@ pub use node::DeviceAggregateExec;
 
 use std::sync::Arc;
 
+use datafusion::common::stats::Precision;
 use datafusion::error::Result;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode, AggregateMode, AggregateOutputMode};
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -119,6 +122,7 @@ fn judge(
     to: &Placing<'_>,
 ) -> Result<DeviceTree, Reason> {
     let phases = Aggregation::of(first, last.schema(), to.options().deterministic_floats)?;
+    check_digests(first, &phases, to)?;
     let columns = columns(&phases, &input.columns, &mut to.lowering())?;
     let above = |input, phase| Arc::new(DeviceAggregateExec::new(phase, input)) as Arc<dyn ExecutionPlan>;
     let tree = DeviceTree {
@@ -134,6 +138,32 @@ fn judge(
         Some(order) => to.sort(node, tree, order, None),
         None => Ok(tree),
     }
+}
+
+/// Refuses digests of all rows where there are known to be more values than one keeps apart: a run would find out, after a sort.
+fn check_digests(first: &AggregateExec, phases: &[Aggregation], to: &Placing<'_>) -> Result<(), Reason> {
+    let calls = phases.iter().flat_map(|phase| &phase.calls).filter(|call| !call.taken && call.filter.is_none());
+    let mut digests = calls.filter_map(|call| call.digest.map(|most| (call, most))).peekable();
+    if !first.group_expr().expr().is_empty() || digests.peek().is_none() {
+        return Ok(());
+    }
+    let Some(statistics) = to.statistics(first.input()) else { return Ok(()) };
+    let Precision::Exact(rows) = statistics.num_rows else { return Ok(()) };
+    for (call, most) in digests {
+        let columns = call.arguments.iter().flat_map(collect_columns);
+        let nulls =
+            columns.filter_map(|column| statistics.column_statistics.get(column.index())?.null_count.get_value());
+        if rows.saturating_sub(nulls.sum()) as u64 > most {
+            return Err(lower::unsupported(
+                &call.function,
+                format!(
+                    "of more than {most} values its answer depends on DataFusion's batches; median and percentile_cont give \
+                     exact ones on the device"
+                ),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The columns that the last of these phases gives.
@@ -236,7 +266,7 @@ fn same_call(a: &Call, b: &Call) -> bool {
         && a.arguments == b.arguments
         && a.filter == b.filter
         && a.among == b.among
-        && a.percentile == b.percentile
+        && (a.percentile, a.digest) == (b.percentile, b.digest)
         && a.ordered == b.ordered
         && a.order == b.order
         && a.sketch == b.sketch

@@ -7,7 +7,7 @@
 //! NULL    sorts last in its group, and is no value; a group without values has no median.
 //! Several arguments, or one under several filters: a sorted column each. Groups begin at the same rows in all of them.
 //! Floats  in total order, as DataFusion has them; a median is in the argument's own width, a percentile by way of 64 bits.
-//! After   DataFusion's median and percentile_cont: weights of an interpolation are cut to six digits.
+//! After   DataFusion's median and percentile_cont: weights of an interpolation are cut to six digits. Those of digests: digest.rs.
 
 use datafusion::arrow::datatypes::DataType;
 use millpond_kernels::abi::MAX_EXTENT_ROWS;
@@ -19,6 +19,7 @@ use millpond_kernels::codegen::ir::{
 use crate::expr::{LookupTable, refused};
 use crate::expr::{Lowering, Scope, Value};
 use crate::operator::aggregate::describe::Call;
+use crate::operator::aggregate::digest::{self, Asked};
 use crate::operator::aggregate::finish::Final;
 use crate::operator::aggregate::lower::unsupported;
 use crate::operator::aggregate::ranks::{Becomes, Ranked, RankedBy, looked_up_at};
@@ -37,11 +38,21 @@ pub(crate) struct Place {
     column: usize,
     /// The median where `None`.
     percentile: Option<f64>,
+    digest: Option<Digested>,
+}
+
+/// What a digest's estimate asks of its group.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Digested {
+    /// So many values are kept apart.
+    most: u64,
+    /// The accumulator of the zeros that are there.
+    zeros: Option<usize>,
 }
 
 /// Whether function `name` looks at places in the order of its argument.
 pub(crate) fn is_ranked(name: &str) -> bool {
-    matches!(name, "median" | "percentile_cont")
+    matches!(name, "median" | "percentile_cont" | "approx_median" | "approx_percentile_cont")
 }
 
 /// The accumulators of a median or percentile; what is to be sorted joins `ranked`.
@@ -64,7 +75,8 @@ pub(crate) fn lower(
     if *result != value.data_type || !(repr.is_float() || decimal && call.percentile.is_none()) {
         return Err(unsupported(function, format!("it gives {result} for {}", value.data_type)));
     }
-    let mut node = value.node;
+    let value_node = value.node;
+    let mut node = value_node;
     if let Some(filter) = filter {
         node = lowering.graph.case(vec![(filter, node)], None).map_err(|e| refused(argument, &e))?;
     }
@@ -78,7 +90,16 @@ pub(crate) fn lower(
     let row = lowering.graph.source_row();
     let start = spec.accumulate(&lowering.graph, Accumulator { aggregate: Aggregate::Min(row), filter: None });
     let count = spec.accumulate(&lowering.graph, Accumulator { aggregate: Aggregate::Count(node), filter: None });
-    Ok(Final::Placed(Place { start, count, column, percentile: call.percentile }))
+    let digest = match call.digest {
+        Some(most) if digest::is_whole(&lowering.graph, value_node) => Some(Digested { most, zeros: None }),
+        Some(most) => {
+            let zero = digest::zeros(&mut lowering.graph, node).map_err(|e| refused(argument, &e))?;
+            let zeros = Accumulator { aggregate: Aggregate::BitOr(zero), filter: None };
+            Some(Digested { most, zeros: Some(spec.accumulate(&lowering.graph, zeros)) })
+        }
+        None => None,
+    };
+    Ok(Final::Placed(Place { start, count, column, percentile: call.percentile, digest }))
 }
 
 /// A group key as it is sorted: what is one group is one value.
@@ -108,6 +129,15 @@ impl Place {
         let table = lowering.lookup_table(LookupTable::Ranked { column: looked_up_at(ranked, self.column), ty });
         let percentile = self.percentile.map(|p| lowering.slot(Ty::new(Repr::F64), Literal::F64(p)));
         let values = Values { start, table, ty };
+        if let (Some(digest), Some(percentile)) = (self.digest, percentile) {
+            let most = lowering.slot(Ty::new(Repr::I64), Literal::Int(digest.most.into()));
+            let zeros = digest.zeros.map(accumulator).transpose()?;
+            let graph = &mut lowering.graph;
+            return Ok(present(graph, count).and_then(|count| {
+                let asked = Asked { count, percentile, most, zeros, repr };
+                digest::estimate(graph, &asked, &|graph, place| values.at(graph, place))
+            }));
+        }
         let graph = &mut lowering.graph;
         let result = present(graph, count).and_then(|count| match percentile {
             None => values.median(graph, count, repr),

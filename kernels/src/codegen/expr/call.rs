@@ -137,16 +137,16 @@ impl Row<'_, '_> {
     pub(super) fn require(
         &mut self,
         id: NodeId,
-        of: NodeId,
-        that: NodeId,
+        (of, that): (NodeId, NodeId),
         overflow: Overflow,
+        code: ErrorCode,
     ) -> Result<Computed, CodegenError> {
         let a = self.node(of)?;
         let condition = self.node(that)?;
         let holds = condition.number.low_reg(self.f);
         let broken = self.f.not(holds);
         let broken = self.where_valid(broken, condition.valid);
-        let valid = self.overflowed(id, ErrorCode::Overflow, broken, a.valid, overflow)?;
+        let valid = self.overflowed(id, code, broken, a.valid, overflow)?;
         Ok(Computed { number: a.number, valid })
     }
 }

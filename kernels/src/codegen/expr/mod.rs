@@ -271,7 +271,7 @@ impl<'x, 'g> Row<'x, 'g> {
             Node::FloatTest { test, of } => self.float_test(*test, *of),
             Node::FloatKey { of } => self.float_order(*of),
             Node::Call { function, arguments } => self.call_function(function, arguments),
-            Node::Require { of, that, overflow } => self.require(id, *of, *that, *overflow),
+            Node::Require { of, that, overflow, code } => self.require(id, (*of, *that), *overflow, *code),
             Node::Compare { op, left, right } => self.compare(*op, *left, *right),
             Node::And { left, right } => self.kleene(*left, *right, true),
             Node::Or { left, right } => self.kleene(*left, *right, false),
