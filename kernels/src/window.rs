@@ -6,7 +6,7 @@
 //!              ├─ take ────► lag, lead, first_value, last_value, nth_value
 //!              ├─ fold ────► count, sum, avg, min, max, variances: over a tree of states (Tree)
 //!              └─ list ────► array_agg: where each frame begins, and how many rows it has (window/list.rs)
-//!   values that count once: window/distinct.rs
+//!   values that count once: window/distinct.rs; medians and percentiles: window/percentile.rs
 //! ```
 //!
 //! NULL     a row whose argument is NULL is in no sum; whether it is taken, the caller says ([`Counted`]).
@@ -16,6 +16,7 @@
 
 mod distinct;
 mod list;
+mod percentile;
 
 use millpond_memory::{DeviceView, Stream};
 
@@ -29,6 +30,7 @@ use crate::{Launch, LaunchConfig, abi, tune};
 
 pub use distinct::{Side, changes_bytes, firsts_bytes, near_bytes, spans_bytes};
 pub use list::chosen_bytes;
+pub use percentile::{Matrix, Place, matrix_bytes, matrix_scratch_bytes, ranks_bytes};
 
 type Result<T> = std::result::Result<T, KernelError>;
 

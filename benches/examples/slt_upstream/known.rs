@@ -35,7 +35,7 @@ pub const KNOWN: [(&str, &str); 14] = [
 pub const OFTEN: usize = 10;
 
 /// Words of frequent reasons, and why they remain.
-pub const WHY: [(&str, &str); 11] = [
+pub const WHY: [(&str, &str); 10] = [
     (
         "depends on the order in which DataFusion's digest",
         "A t-digest merges rows as they come: from 87 rows of a group on, the answer depends on how DataFusion's batches fell. Below, it is \
@@ -60,10 +60,6 @@ pub const WHY: [(&str, &str); 11] = [
     (
         "column of type Dictionary(Int32, Dictionary(UInt32, Int32))",
         "These records make a dictionary of dictionaries by `arrow_cast`; the device's dictionaries are of plain values.",
-    ),
-    (
-        "the device does not find percentiles of frames",
-        "Each frame's rows would have to be in the order of their values: a structure beside the tree of states (decisions/019), not built.",
     ),
     (
         "the distinct values of a frame are no rows in a row",

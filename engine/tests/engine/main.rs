@@ -11,6 +11,7 @@ mod edges;
 mod feeds;
 mod floats;
 mod found;
+mod frame_medians;
 mod frames;
 mod functions;
 mod groups;

@@ -46,6 +46,7 @@ impl Maker<'_> {
             (false, _) => self.frame(" ROWS BETWEEN "),
         };
         let mut expr = match self.rng.below(if by_peers { 7 } else { 13 }) {
+            _ if self.rng.chance(15) => self.percentile(),
             0 => sql!(Ty::Int(true, 64); "count(*)"),
             1 => {
                 let a = self.make(of_ty, 1);
@@ -132,6 +133,35 @@ impl Maker<'_> {
         }
         let other = expr.ty.literal(self.rng);
         around(expr, "nullif(", other)
+    }
+
+    /// A median or percentile of exact numbers, of those that a filter keeps now and then: of columns, so that the filter goes with them.
+    fn percentile(&mut self) -> Expr {
+        let of = self.rng.pick(&[
+            Ty::Int(true, 32),
+            Ty::Int(true, 8),
+            Ty::Int(false, 64),
+            Ty::Dec(15, 2),
+            Ty::Dec(5, 2),
+            Ty::Dec(12, 0),
+        ]);
+        let (a, filter) = match self.rng.chance(30).then(|| self.column(of)).flatten() {
+            Some(column) => (column, true),
+            None => (self.make(of, 1), false),
+        };
+        let mut expr = match (of.is_decimal(), self.rng.chance(50)) {
+            (true, _) => sql!(Ty::Number; "median(", a, ")"),
+            (false, true) => sql!(Ty::F64; "median(", a, ")"),
+            (false, false) => {
+                let p = Constant::pick(self.rng, &["0.0", "0.1", "0.5", "0.73", "1.0"]);
+                sql!(Ty::F64; "percentile_cont(", a, ", ", p, ")")
+            }
+        };
+        if filter {
+            let keeps = self.make(Ty::Bool, 1);
+            expr.parts.extend([" FILTER (WHERE ".into(), keeps.into(), ")".into()]);
+        }
+        expr
     }
 
     /// A window's frame. One that the twin has begins and ends with the same words.

@@ -70,6 +70,8 @@ fn filtered<'e>(expr: &'e Expr, schema: &DFSchema) -> Option<&'e WindowFunction>
             | "var_pop"
             | "stddev"
             | "stddev_pop"
+            | "median"
+            | "percentile_cont"
     );
     let params = &function.params;
     // A list takes NULLs in, unless it is told not to; where there are none, it may be told so.
@@ -77,7 +79,7 @@ fn filtered<'e>(expr: &'e Expr, schema: &DFSchema) -> Option<&'e WindowFunction>
         && (params.null_treatment == Some(NullTreatment::IgnoreNulls)
             || matches!(params.args.as_slice(), [argument] if argument.nullable(schema).is_ok_and(|nullable| !nullable)));
     let fits = (passes_over_null || skips_null) && is_own_aggregate(aggregate) && params.filter.is_some();
-    let plain = matches!(params.args.as_slice(), [argument] if is_plain(argument));
+    let plain = params.args.iter().all(is_plain) && !params.args.is_empty();
     (fits && plain).then_some(function.as_ref())
 }
 
@@ -91,10 +93,10 @@ fn is_plain(expr: &Expr) -> bool {
 fn without_filter(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     let Some(function) = filtered(&expr, schema) else { return Ok(expr) };
     let mut function = function.clone();
-    let (Some(filter), Some(argument)) = (function.params.filter.take(), function.params.args.pop()) else {
+    let (Some(filter), Some(argument)) = (function.params.filter.take(), function.params.args.first_mut()) else {
         return Ok(expr);
     };
-    function.params.args = vec![when(*filter, argument).end()?];
+    *argument = when(*filter, argument.clone()).end()?;
     if matches!(&function.fun, WindowFunctionDefinition::AggregateUDF(of) if of.name() == "array_agg") {
         function.params.null_treatment = Some(NullTreatment::IgnoreNulls);
     }

@@ -22,6 +22,7 @@ use crate::expr::{Lowering, Scope, Value, sorted_so};
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::window::describe::{Call, Edge, FrameOf, From, Function, refused};
 use crate::operator::window::distinct::Once;
+use crate::operator::window::percentile::LoweredPercentile;
 use crate::operator::window::run::WindowRun;
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::{LoweredSink, SegmentLowering};
@@ -85,6 +86,7 @@ pub(crate) enum Work {
         id: DictionaryId,
         item: ColumnInfo,
     },
+    Percentile(LoweredPercentile),
 }
 
 /// How the values of a column are made to count once.
@@ -161,7 +163,7 @@ pub(crate) fn lower(
 }
 
 /// The columns that are written, as far as they were asked for.
-struct Columns<'a, 'd> {
+pub(super) struct Columns<'a, 'd> {
     lowering: &'a mut Lowering<'d>,
     scope: &'a Scope,
     nodes: Vec<NodeId>,
@@ -169,7 +171,7 @@ struct Columns<'a, 'd> {
 
 impl Columns<'_, '_> {
     /// The column of an expression; one that is there already is not written twice.
-    fn add(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<(usize, Value), Reason> {
+    pub(super) fn add(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<(usize, Value), Reason> {
         let value = self.lowering.lower(expr, self.scope)?;
         let known = self.nodes.iter().position(|node| *node == value.node);
         let column = known.unwrap_or_else(|| {
@@ -179,7 +181,7 @@ impl Columns<'_, '_> {
         Ok((column, value))
     }
 
-    fn ty(&self, value: &Value) -> Ty {
+    pub(super) fn ty(&self, value: &Value) -> Ty {
         self.lowering.graph.ty(value.node)
     }
 
@@ -218,7 +220,7 @@ impl Columns<'_, '_> {
                 };
                 Ok((Work::Take { column, from: *from, frame, skips_nulls: *skips_nulls, otherwise }, form))
             }
-            Call::Aggregate { function: aggregate, arguments } => {
+            Call::Aggregate { function: aggregate, arguments, percentile } => {
                 let frame = self.frame(function)?;
                 let name = aggregate.fun().name();
                 if name == "count" && !aggregate.is_distinct() {
@@ -230,6 +232,9 @@ impl Columns<'_, '_> {
                         format!("{name} of several arguments is not lowered in a window"),
                     ));
                 };
+                if matches!(name, "median" | "percentile_cont") {
+                    return self.percentile(function, aggregate, (argument, *percentile), frame);
+                }
                 let (column, value) = self.add(argument)?;
                 if name == "array_agg" {
                     return self.list(function, aggregate, (column, value), frame);
