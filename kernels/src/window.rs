@@ -6,7 +6,8 @@
 //!              ├─ take ────► lag, lead, first_value, last_value, nth_value
 //!              ├─ fold ────► count, sum, avg, min, max, variances: over a tree of states (Tree)
 //!              └─ list ────► array_agg: where each frame begins, and how many rows it has (window/list.rs)
-//!   values that count once: window/distinct.rs; medians and percentiles: window/percentile.rs
+//!   values that count once: window/distinct.rs     medians and percentiles: window/percentile.rs
+//!   covariances, regression: window/pairs.rs       texts of frames: window/joined.rs
 //! ```
 //!
 //! NULL     a row whose argument is NULL is in no sum; whether it is taken, the caller says ([`Counted`]).
@@ -15,7 +16,9 @@
 //! Cost     of a frame: the logarithm of its rows, at most.
 
 mod distinct;
+mod joined;
 mod list;
+mod pairs;
 mod percentile;
 
 use millpond_memory::{DeviceView, Stream};
@@ -29,7 +32,9 @@ use crate::sort::{PARAMETER_ALIGNMENT, SortKey, few_keys, kind};
 use crate::{Launch, LaunchConfig, abi, tune};
 
 pub use distinct::{Side, changes_bytes, firsts_bytes, near_bytes, spans_bytes};
+pub use joined::Joined;
 pub use list::chosen_bytes;
+pub use pairs::{Pairs, Statistic, pairs_bytes};
 pub use percentile::{Matrix, Place, matrix_bytes, matrix_scratch_bytes, ranks_bytes};
 
 type Result<T> = std::result::Result<T, KernelError>;

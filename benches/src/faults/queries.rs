@@ -64,8 +64,10 @@ const OWN: [(&str, &str); 18] = [
          avg(l_quantity) OVER (ORDER BY l_orderkey RANGE BETWEEN 10 PRECEDING AND 10 FOLLOWING) AS near FROM lineitem",
     ),
     (
-        "medians",
+        "frames",
         "SELECT l_orderkey, l_linenumber, \
+         string_agg(l_shipmode, '-') OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber) AS t, \
+         regr_slope(l_extendedprice, l_quantity) OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber) AS r, \
          median(l_quantity) OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber ROWS 9 PRECEDING) AS m, \
          percentile_cont(l_linenumber, 0.3) FILTER (WHERE l_tax < 0.05) OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber) AS p, \
          count(DISTINCT l_shipmode) OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber ROWS 9 PRECEDING) AS d FROM lineitem",

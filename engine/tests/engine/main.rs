@@ -12,6 +12,7 @@ mod feeds;
 mod floats;
 mod found;
 mod frame_medians;
+mod frame_statistics;
 mod frames;
 mod functions;
 mod groups;

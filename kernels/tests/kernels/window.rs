@@ -8,9 +8,8 @@ use millpond_kernels::codegen::ir::Physical;
 use millpond_kernels::pipeline::ExtentRows;
 use millpond_kernels::sort::SortKey;
 use millpond_kernels::window::{
-    Argument, Bound, Column, Folding, Frame, FrameKey, Operation, Out, Place as Percentile, Positions, Ranking, Side,
-    Taken, Units, Window, changes_bytes, counted_bytes, firsts_bytes, matrix_bytes, matrix_scratch_bytes, near_bytes,
-    positions_bytes, ranks_bytes, scratch_bytes, spans_bytes, tree_bytes,
+    Argument, Bound, Column, Folding, Frame, FrameKey, Operation, Out, Positions, Ranking, Side, Taken, Units, Window,
+    changes_bytes, counted_bytes, firsts_bytes, near_bytes, positions_bytes, scratch_bytes, spans_bytes, tree_bytes,
 };
 use millpond_memory::{DeviceBuffer, DeviceView};
 
@@ -18,18 +17,18 @@ use millpond_memory::{DeviceBuffer, DeviceView};
 const LENGTHS: [usize; 9] = [1, 7, 31, 32, 33, 64, 1023, 1025, 3000];
 
 /// Rows in order: partition, order key (NULLS LAST), value.
-struct Rows {
+pub struct Rows {
     part: Vec<i64>,
-    key: Vec<Option<i64>>,
-    value: Vec<Option<i64>>,
+    pub key: Vec<Option<i64>>,
+    pub value: Vec<Option<i64>>,
     places: Vec<Place>,
 }
 
 /// Of a row: its partition, its peers, and the number of its group.
-type Place = ((usize, usize), (usize, usize), i64);
+pub type Place = ((usize, usize), (usize, usize), i64);
 
 impl Rows {
-    fn new(count: usize, partitions: u64, keys: u64) -> Rows {
+    pub fn new(count: usize, partitions: u64, keys: u64) -> Rows {
         let mut draw = 0x9e37_79b9_u64;
         let mut next = |below: u64| {
             draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -76,7 +75,7 @@ impl Rows {
     }
 
     /// The rows of a frame, each asked whether it is inside.
-    fn frame(&self, row: usize, frame: &Frame) -> Vec<usize> {
+    pub fn frame(&self, row: usize, frame: &Frame) -> Vec<usize> {
         let (first, end) = self.partition(row);
         let peers = self.peers(row);
         let group = |row: usize| self.places[row].2;
@@ -118,29 +117,29 @@ impl Rows {
 }
 
 /// The rows on the device.
-struct Ordered<'a> {
+pub struct Ordered<'a> {
     rig: &'a Rig,
     images: Images,
     rows: ExtentRows,
-    key: Column,
-    value: Column,
-    positions: Positions,
+    pub key: Column,
+    pub value: Column,
+    pub positions: Positions,
     _held: Vec<DeviceBuffer>,
 }
 
-fn bits(of: impl Iterator<Item = bool>) -> Vec<u8> {
+pub fn bits(of: impl Iterator<Item = bool>) -> Vec<u8> {
     let of: Vec<bool> = of.collect();
     let mut bytes = vec![0u8; of.len().div_ceil(32) * 4];
     of.iter().enumerate().for_each(|(row, bit)| bytes[row / 8] |= u8::from(*bit) << (row % 8));
     bytes
 }
 
-fn bytes(of: impl Iterator<Item = i64>) -> Vec<u8> {
+pub fn bytes(of: impl Iterator<Item = i64>) -> Vec<u8> {
     of.flat_map(i64::to_le_bytes).collect()
 }
 
 impl<'a> Ordered<'a> {
-    fn new(rig: &'a Rig, of: &Rows) -> Ordered<'a> {
+    pub fn new(rig: &'a Rig, of: &Rows) -> Ordered<'a> {
         let images = Images::new(&rig.device);
         let up = |bytes: &[u8]| rig.upload(bytes, &rig.stream).as_view().clone();
         let column = |of: &[Option<i64>]| Column {
@@ -162,12 +161,12 @@ impl<'a> Ordered<'a> {
         Ordered { rig, images, rows, key, value, positions, _held: vec![lists] }
     }
 
-    fn window(&self) -> Window<'_> {
+    pub fn window(&self) -> Window<'_> {
         Window { images: &self.images, rows: &self.rows, on: &self.rig.stream }
     }
 
     /// What `launch` writes: eight bytes a row, and which are valid.
-    fn written(&self, launch: impl FnOnce(&Out)) -> Vec<Option<u64>> {
+    pub fn written(&self, launch: impl FnOnce(&Out)) -> Vec<Option<u64>> {
         let rows = self.rows.upper_bound();
         let (values, validity) = (self.rig.buffer(8 * rows), self.rig.buffer(rows.div_ceil(32) * 4));
         let view = |of: &DeviceBuffer| -> DeviceView { of.as_view().clone() };
@@ -178,7 +177,7 @@ impl<'a> Ordered<'a> {
     }
 }
 
-trait Scratch {
+pub trait Scratch {
     fn buffer(&self, bytes: u64) -> DeviceBuffer;
 }
 
@@ -227,7 +226,7 @@ fn ranks() {
     }
 }
 
-fn frames(ordered: &Ordered<'_>) -> Vec<Frame> {
+pub fn frames(ordered: &Ordered<'_>) -> Vec<Frame> {
     let near = [Bound::Unbounded, Bound::Preceding(3), Bound::Current, Bound::Following(2)];
     let mut frames = vec![];
     for units in [Units::Rows, Units::Groups, Units::Range] {
@@ -339,122 +338,6 @@ fn values_count_once() {
                 }
             }
         }
-    }
-}
-
-/// The numbers of the rows by value and number, NULLs last.
-fn sorted(rig: &Rig, values: &[Option<i64>]) -> DeviceBuffer {
-    let mut order: Vec<u32> = (0..values.len() as u32).collect();
-    order.sort_by_key(|row| (values[*row as usize].is_none(), values[*row as usize], *row));
-    let bytes: Vec<u8> = order.iter().flat_map(|row| row.to_le_bytes()).collect();
-    rig.upload(&bytes, &rig.stream)
-}
-
-/// What a percentile of sorted values is, as DataFusion has it.
-fn percentile(values: &[i64], share: f64) -> f64 {
-    let place = share * (values.len() - 1) as f64;
-    let (low, high) = (values[place.floor() as usize] as f64, values[place.ceil() as usize] as f64);
-    let weight = ((place - place.floor()) * 1e6).trunc() / 1e6;
-    if place.floor() == place.ceil() { low } else { low + (high - low) * weight }
-}
-
-#[test]
-fn medians_and_percentiles_of_frames() {
-    let rig = Rig::new();
-    // One level, and several; a word and a tile that are full; values that come many times.
-    for (length, partitions, keys, values) in [
-        (1, 1, 1, 9),
-        (2, 1, 1, 9),
-        (32, 2, 9, 3),
-        (33, 2, 9, 900),
-        (150, 3, 30, 50),
-        (1024, 1, 40, 7),
-        (2100, 2, 500, 1000),
-    ] {
-        for nulls in [true, false] {
-            let mut rows = Rows::new(length, partitions, keys);
-            rows.value
-                .iter_mut()
-                .for_each(|value| *value = value.or((!nulls).then_some(-7)).map(|value| value % values));
-            let ordered = Ordered::new(&rig, &rows);
-            let (window, count) = (ordered.window(), length as u64);
-            let (lists, scratch) = (rig.buffer(counted_bytes(count)), rig.buffer(scratch_bytes(count)));
-            let validity = ordered.value.validity.as_ref().unwrap();
-            let counted = nulls.then(|| window.count_valid(validity, lists.as_view(), scratch.as_view()).unwrap());
-            let (words, ranks) = (rig.buffer(matrix_bytes(count)), rig.buffer(ranks_bytes(count)));
-            let scratch = rig.buffer(matrix_scratch_bytes(count));
-            let (order, views) = (sorted(&rig, &rows.value), (words.as_view(), ranks.as_view(), scratch.as_view()));
-            let matrix = window.matrix(order.as_view(), counted.as_ref(), views.0, views.1, views.2).unwrap();
-            let doubles = bytes(rows.value.iter().map(|value| (value.unwrap_or(77) as f64).to_bits() as i64));
-            let doubles = rig.upload(&doubles, &rig.stream);
-            let doubles =
-                Column { values: doubles.as_view().clone(), physical: Physical::F64, ..ordered.value.clone() };
-            let few = if length > 1000 { 7 } else { 1 };
-            for frame in frames(&ordered).iter().step_by(few) {
-                let pick = |of: &Column, place| {
-                    ordered.written(|out| {
-                        let out = Out { physical: of.physical, ..out.clone() };
-                        window.pick(&ordered.positions, frame, of, &matrix, place, &out).unwrap();
-                    })
-                };
-                let medians = pick(&ordered.value, Percentile::Median);
-                let shares = [0.0, 0.3, 1.0].map(|share| (share, pick(&doubles, Percentile::Percentile(share))));
-                for row in 0..length {
-                    let mut inside: Vec<i64> =
-                        rows.frame(row, frame).iter().filter_map(|row| rows.value[*row]).collect();
-                    inside.sort_unstable();
-                    let place = format!("{row} of {length}, {nulls}: {frame:?}");
-                    let middle = |of: &[i64]| (of[(of.len() - 1) / 2] + of[of.len() / 2]) / 2;
-                    let expected = (!inside.is_empty()).then(|| middle(&inside));
-                    assert_eq!(medians[row].map(|bits| bits as i64), expected, "{place}");
-                    for (share, found) in &shares {
-                        let expected = (!inside.is_empty()).then(|| percentile(&inside, *share));
-                        assert_eq!(found[row].map(f64::from_bits), expected, "{share} {place}");
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Sums beyond 128 bits, and floats of 32.
-#[test]
-fn the_middle_of_two_values() {
-    let rig = Rig::new();
-    let rows = Rows::new(2, 1, 1);
-    let ordered = Ordered::new(&rig, &rows);
-    let window = ordered.window();
-    let median = |physical: Physical, bytes: Vec<u8>| {
-        let (words, ranks) = (rig.buffer(matrix_bytes(2)), rig.buffer(ranks_bytes(2)));
-        let scratch = rig.buffer(matrix_scratch_bytes(2));
-        let order = sorted(&rig, &[Some(0), Some(1)]);
-        let matrix = window.matrix(order.as_view(), None, words.as_view(), ranks.as_view(), scratch.as_view()).unwrap();
-        let of = Column { values: rig.upload(&bytes, &rig.stream).as_view().clone(), validity: None, physical };
-        let (values, validity) = (rig.buffer(32), rig.buffer(4));
-        let out = Out { values: values.as_view().clone(), validity: Some(validity.as_view().clone()), physical };
-        window.pick(&ordered.positions, &Frame::whole(), &of, &matrix, Percentile::Median, &out).unwrap();
-        rig.download(&values)[..physical.width() as usize].to_vec()
-    };
-    for (a, b) in [
-        (i128::MIN, i128::MIN + 1),
-        (i128::MAX - 2, i128::MAX),
-        (i128::MAX - 1, i128::MAX),
-        (i128::MIN, i128::MAX),
-        (-4, -1),
-        (-1, 0),
-        (-3, 4),
-        (3, 4),
-    ] {
-        // Halves and what is left of them, which no sum leaves.
-        let expected = if (a < 0) == (b < 0) { a / 2 + b / 2 + (a % 2 + b % 2) / 2 } else { (a + b) / 2 };
-        let found = median(Physical::I128, [a.to_le_bytes(), b.to_le_bytes()].concat());
-        assert_eq!(i128::from_le_bytes(found.try_into().unwrap()), expected, "{a} {b}");
-    }
-    for (a, b) in
-        [(1.0f32, 2.0f32), (0.1, 0.2), (f32::MAX, f32::MAX), (1e-45, 1e-45), (-0.0, 0.0), (1.0, f32::INFINITY)]
-    {
-        let found = median(Physical::F32, [a.to_le_bytes(), b.to_le_bytes()].concat());
-        assert_eq!(f32::from_le_bytes(found.try_into().unwrap()), (a + b) / 2.0, "{a} {b}");
     }
 }
 

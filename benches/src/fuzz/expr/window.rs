@@ -47,6 +47,12 @@ impl Maker<'_> {
         };
         let mut expr = match self.rng.below(if by_peers { 7 } else { 13 }) {
             _ if self.rng.chance(15) => self.percentile(),
+            // Not of more rows than a table has: the texts of growing frames are long.
+            _ if !by_peers && identity == ["id"] && self.rng.chance(10) => return self.texts(over),
+            _ if self.rng.chance(5) => {
+                let (a, b) = (self.make(Ty::Int(true, 32), 1), self.make(Ty::Int(true, 16), 1));
+                sql!(Ty::Int(false, 64); "regr_count(", a, ", ", b, ")")
+            }
             0 => sql!(Ty::Int(true, 64); "count(*)"),
             1 => {
                 let a = self.make(of_ty, 1);
@@ -162,6 +168,20 @@ impl Maker<'_> {
             expr.parts.extend([" FILTER (WHERE ".into(), keeps.into(), ")".into()]);
         }
         expr
+    }
+
+    /// The beginning or the length of joined texts, in frames that begin with the partition: DataFusion takes none off others.
+    fn texts(&mut self, over: Vec<Part>) -> Expr {
+        let a = self.make(Ty::Text, 1);
+        let between = self.rng.pick(&["''", "'-'", "', '"]);
+        let mut expr = sql!(Ty::Text; "string_agg(left(", a, ", 2), ", between, ")");
+        expr.parts.extend(over);
+        let end = self.rng.pick(&["CURRENT ROW", "2 FOLLOWING", "2 PRECEDING", "UNBOUNDED FOLLOWING"]);
+        expr.parts.push(format!(" ROWS BETWEEN UNBOUNDED PRECEDING AND {end})").into());
+        match self.rng.chance(50) {
+            true => sql!(Ty::Text; "substr(", expr, ", 1, 60)"),
+            false => sql!(Ty::Int(true, 32); "length(", expr, ")"),
+        }
     }
 
     /// A window's frame. One that the twin has begins and ends with the same words.

@@ -25,6 +25,7 @@ use millpond_kernels::window::{MAX_ROWS, Ranking, Units};
 
 use crate::expr::builtin::is_own_aggregate;
 use crate::operator::aggregate::describe::percentile;
+use crate::operator::aggregate::ordered::{self, Ordered};
 use crate::reason::Reason;
 
 /// A row of a frame further from its end than this stays on the CPU.
@@ -56,9 +57,17 @@ pub enum Call {
     Aggregate {
         function: Arc<AggregateFunctionExpr>,
         arguments: Vec<Arc<dyn PhysicalExpr>>,
-        /// Of `percentile_cont`: which part of the values lies below, from 0 to 1.
-        percentile: Option<f64>,
+        constant: Option<Constant>,
     },
+}
+
+/// What an aggregate is told beside its argument.
+#[derive(Debug, Clone)]
+pub enum Constant {
+    /// `percentile_cont`: which part of the values lies below, from 0 to 1.
+    Percentile(f64),
+    /// `string_agg`: what comes between two texts.
+    Between(String),
 }
 
 /// Which row's value is taken.
@@ -216,8 +225,17 @@ fn call(expr: &Arc<dyn WindowExpr>) -> Result<Call, Reason> {
         distinct(expr, function)?;
     }
     let mut arguments = function.expressions();
-    let percentile = percentile(function, &mut arguments)?;
-    Ok(Call::Aggregate { function: Arc::new(function.clone()), arguments, percentile })
+    let mut constant = percentile(function, &mut arguments)?.map(Constant::Percentile);
+    if function.fun().name() == "string_agg" {
+        if !any.is::<PlainAggregateWindowExpr>() {
+            return Err(refused(expr.name(), "DataFusion takes no texts off a frame"));
+        }
+        constant = match ordered::describe(function, &mut arguments)? {
+            Some((Ordered::Text(between), order)) if order.is_empty() => Some(Constant::Between(between)),
+            _ => return Err(refused(expr.name(), "the texts of a frame are in the order of the window")),
+        };
+    }
+    Ok(Call::Aggregate { function: Arc::new(function.clone()), arguments, constant })
 }
 
 /// Whether a function of distinct values has a device form: DataFusion takes values off the frame of few of them.
@@ -229,9 +247,11 @@ fn distinct(expr: &Arc<dyn WindowExpr>, function: &AggregateFunctionExpr) -> Res
         "min" | "max" | "bit_and" | "bit_or" | "bool_and" | "bool_or" => Ok(()),
         "count" => Ok(()),
         "sum" if grows || *function.field().data_type() == DataType::Int64 => Ok(()),
-        "avg" | "median" if grows => Ok(()),
+        "avg" | "median" | "var" | "var_pop" if grows => Ok(()),
         "percentile_cont" => Ok(()),
-        "sum" | "avg" | "median" => Err(refused(expr.name(), "DataFusion takes no such distinct values off a frame")),
+        "sum" | "avg" | "median" | "var" | "var_pop" => {
+            Err(refused(expr.name(), "DataFusion takes no such distinct values off a frame"))
+        }
         "array_agg" => Err(refused(expr.name(), "the distinct values of a frame are no rows in a row")),
         _ => Err(refused(expr.name(), format!("{name} of distinct values is not lowered in a window"))),
     }

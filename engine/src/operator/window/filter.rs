@@ -17,6 +17,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Window, WindowF
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use crate::expr::builtin::is_own_aggregate;
+use crate::operator::window::pairs::statistic;
 use crate::options::MillpondOptions;
 
 /// Puts filters of windows into arguments.
@@ -72,7 +73,8 @@ fn filtered<'e>(expr: &'e Expr, schema: &DFSchema) -> Option<&'e WindowFunction>
             | "stddev_pop"
             | "median"
             | "percentile_cont"
-    );
+            | "string_agg"
+    ) || statistic(aggregate.name()).is_some();
     let params = &function.params;
     // A list takes NULLs in, unless it is told not to; where there are none, it may be told so.
     let skips_null = aggregate.name() == "array_agg"

@@ -14,16 +14,18 @@ use datafusion::common::ScalarValue;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use millpond_kernels::codegen::ir::{NodeId, Physical, Range, Repr, Ty};
-use millpond_kernels::window::{Bound, MAX_KEYS, Operation, Ranking, Units};
+use millpond_kernels::window::{Bound, MAX_KEYS, Operation, Ranking, Statistic, Units};
 
 use crate::column::nested::has_least;
 use crate::column::{ColumnInfo, DictionaryId, Form, is_nested, number_repr};
 use crate::expr::{Lowering, Scope, Value, sorted_so};
 use crate::operator::sort::lower::SortedBy;
-use crate::operator::window::describe::{Call, Edge, FrameOf, From, Function, refused};
+use crate::operator::window::describe::{Call, Constant, Edge, FrameOf, From, Function, refused};
 use crate::operator::window::distinct::Once;
+use crate::operator::window::pairs::{LoweredPairs, statistic};
 use crate::operator::window::percentile::LoweredPercentile;
 use crate::operator::window::run::WindowRun;
+use crate::operator::window::texts::LoweredText;
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::{LoweredSink, SegmentLowering};
 use crate::reason::Reason;
@@ -87,6 +89,8 @@ pub(crate) enum Work {
         item: ColumnInfo,
     },
     Percentile(LoweredPercentile),
+    Pairs(LoweredPairs),
+    Text(LoweredText),
 }
 
 /// How the values of a column are made to count once.
@@ -164,8 +168,8 @@ pub(crate) fn lower(
 
 /// The columns that are written, as far as they were asked for.
 pub(super) struct Columns<'a, 'd> {
-    lowering: &'a mut Lowering<'d>,
-    scope: &'a Scope,
+    pub(super) lowering: &'a mut Lowering<'d>,
+    pub(super) scope: &'a Scope,
     nodes: Vec<NodeId>,
 }
 
@@ -173,12 +177,16 @@ impl Columns<'_, '_> {
     /// The column of an expression; one that is there already is not written twice.
     pub(super) fn add(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<(usize, Value), Reason> {
         let value = self.lowering.lower(expr, self.scope)?;
-        let known = self.nodes.iter().position(|node| *node == value.node);
-        let column = known.unwrap_or_else(|| {
-            self.nodes.push(value.node);
+        Ok((self.written(value.node), value))
+    }
+
+    /// The column of a node.
+    pub(super) fn written(&mut self, of: NodeId) -> usize {
+        let known = self.nodes.iter().position(|node| *node == of);
+        known.unwrap_or_else(|| {
+            self.nodes.push(of);
             self.nodes.len() - 1
-        });
-        Ok((column, value))
+        })
     }
 
     pub(super) fn ty(&self, value: &Value) -> Ty {
@@ -220,11 +228,14 @@ impl Columns<'_, '_> {
                 };
                 Ok((Work::Take { column, from: *from, frame, skips_nulls: *skips_nulls, otherwise }, form))
             }
-            Call::Aggregate { function: aggregate, arguments, percentile } => {
+            Call::Aggregate { function: aggregate, arguments, constant } => {
                 let frame = self.frame(function)?;
                 let name = aggregate.fun().name();
                 if name == "count" && !aggregate.is_distinct() {
                     return self.count(function, arguments, frame);
+                }
+                if let Some(statistic) = statistic(name) {
+                    return self.pairs(function, statistic, arguments, frame);
                 }
                 let [argument] = arguments.as_slice() else {
                     return Err(refused(
@@ -232,8 +243,13 @@ impl Columns<'_, '_> {
                         format!("{name} of several arguments is not lowered in a window"),
                     ));
                 };
-                if matches!(name, "median" | "percentile_cont") {
-                    return self.percentile(function, aggregate, (argument, *percentile), frame);
+                match (name, constant) {
+                    ("median", _) => return self.percentile(function, aggregate, (argument, None), frame),
+                    (_, Some(Constant::Percentile(of))) => {
+                        return self.percentile(function, aggregate, (argument, Some(*of)), frame);
+                    }
+                    (_, Some(Constant::Between(between))) => return self.text(function, (argument, between), frame),
+                    _ => {}
                 }
                 let (column, value) = self.add(argument)?;
                 if name == "array_agg" {
@@ -243,7 +259,8 @@ impl Columns<'_, '_> {
                 let (operation, form) = operation(function, name, &value, ty)?;
                 let dictionary = value.dictionary;
                 let mut once = None;
-                if aggregate.is_distinct() && matches!(name, "count" | "sum" | "avg") {
+                let once_counts = matches!(name, "count" | "sum" | "avg" | "var" | "var_pop");
+                if aggregate.is_distinct() && once_counts {
                     if is_nested(&value.data_type) {
                         let why = format!("distinct values of {} are not found in a window", value.data_type);
                         return Err(refused(&function.name, why));
@@ -353,7 +370,11 @@ impl LoweredFunction {
     /// True where the order of its rows decides the last bits.
     pub fn adds_floats(&self) -> bool {
         use Operation::{Deviation, Mean, SumFloats, Variance};
-        matches!(self.work, Work::Fold { operation: SumFloats | Mean | Variance(_) | Deviation(_), .. })
+        match &self.work {
+            Work::Fold { operation, .. } => matches!(operation, SumFloats | Mean | Variance(_) | Deviation(_)),
+            Work::Pairs(pairs) => pairs.statistic != Statistic::RegrCount,
+            _ => false,
+        }
     }
 }
 

@@ -119,10 +119,10 @@ impl Columns<'_> {
                 skips_nulls: *skips_nulls,
                 otherwise: otherwise.clone(),
             },
-            Call::Aggregate { function, arguments, percentile } => Call::Aggregate {
+            Call::Aggregate { function, arguments, constant } => Call::Aggregate {
                 function: Arc::clone(function),
                 arguments: arguments.iter().map(|argument| self.expr(argument)).collect::<Option<_>>()?,
-                percentile: *percentile,
+                constant: constant.clone(),
             },
         };
         Some(Function {

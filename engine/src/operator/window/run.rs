@@ -3,8 +3,9 @@
 //!   parts ─ together ─► sort row numbers ─► fetch [ input │ arguments ] ──► heads ──► rank, take, fold ─► [ input │ results ]
 //!
 //! Memory   the parts once more as one, once more in order beside the results, 16 bytes a row for each pair of partition and order,
-//!          and 4.6 bytes a row for the states of an aggregate while it is computed; for more, see `distinct.rs` and `percentile.rs`.
-//! Waits    never: the number of rows stays on the device.
+//!          and 4.6 bytes a row for the states of an aggregate while it is computed; for more, see `distinct.rs`, `percentile.rs` and
+//!          `texts.rs`.
+//! Waits    for the bytes of joined texts, otherwise never: the number of rows stays on the device.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -181,6 +182,8 @@ impl Windows<'_> {
             Work::Percentile(percentile) => {
                 self.percentile((window, positions), (function, percentile), ordered, kept, out).await?;
             }
+            Work::Pairs(pairs) => self.pairs((window, positions), pairs, ordered, out)?,
+            Work::Text(text) => self.text((window, positions), text, ordered, out).await?,
             Work::Fold { column: of, dictionary, operation, frame, once } => {
                 let mut of = of.map(column).transpose()?;
                 let frame = frame_of(frame, ordered)?;
