@@ -63,7 +63,7 @@ pub const WHY: [(&str, &str); 10] = [
     ),
     (
         "the distinct values of a frame are no rows in a row",
-        "A frame's list is a range of the sorted rows, without a copy; what is there once is no range.",
+        "A frame's list is a range of the sorted rows, without a copy; in frames that slide, what is there once is no range.",
     ),
 ];
 

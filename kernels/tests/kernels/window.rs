@@ -294,7 +294,7 @@ fn values_count_once() {
             SortKey { validity: ordered.value.validity.clone(), ..SortKey::new(&ordered.value.values, Physical::I64) };
         let near = |side: Side| {
             let near = rig.buffer(near_bytes(count));
-            window.near(&ordered.positions, &value, &[], order.as_view(), side, near.as_view()).unwrap();
+            window.near(&ordered.positions, &value, &[], order.as_view(), (side, false), near.as_view()).unwrap();
             near
         };
         let fold = |column: Column, operation, frame: &Frame, out: &Out| {

@@ -87,6 +87,8 @@ pub(crate) enum Work {
         frame: LoweredFrame,
         id: DictionaryId,
         item: ColumnInfo,
+        /// Of distinct values.
+        once: Option<LoweredOnce>,
     },
     Percentile(LoweredPercentile),
     Pairs(LoweredPairs),
@@ -318,10 +320,19 @@ impl Columns<'_, '_> {
         if !aggregate.order_bys().is_empty() {
             return Err(refused(&function.name, "the items of a frame are in the order of the window"));
         }
+        let how = Once::of(&frame);
+        if aggregate.is_distinct() && how == Once::Less {
+            return Err(refused(&function.name, "the distinct values of a frame are no rows in a row"));
+        }
+        let by = SortedBy { output: column, dictionary: value.dictionary, descending: false, nulls_first: false };
+        let once = aggregate.is_distinct().then_some(LoweredOnce { how, value: by });
         let id = DictionaryId::of_lists(std::ptr::from_ref(aggregate).addr());
         let item = self.lowering.info("item", &value);
         let skips_nulls = aggregate.ignore_nulls();
-        Ok((Work::List { column, skips_nulls, frame, id, item }, Form::Lists(Ty::new(Repr::U64).nullable(true), id)))
+        Ok((
+            Work::List { column, skips_nulls, frame, id, item, once },
+            Form::Lists(Ty::new(Repr::U64).nullable(true), id),
+        ))
     }
 
     /// The frame of a function.

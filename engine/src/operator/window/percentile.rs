@@ -18,7 +18,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use millpond_kernels::window::{
-    Column, Matrix, Out, Place, Positions, Side, Window, matrix_bytes, matrix_scratch_bytes, ranks_bytes,
+    Column, Matrix, Out, Place, Positions, Window, matrix_bytes, matrix_scratch_bytes, ranks_bytes,
 };
 use millpond_memory::Reservation;
 
@@ -136,9 +136,8 @@ impl Windows<'_> {
         let mut values = column(ordered, percentile.value.output)?;
         let mut held = vec![];
         if let Some(once) = percentile.once {
-            let side = if once == Once::Last { Side::Behind } else { Side::Before };
-            let near = self.near((window, positions), function, ordered, &percentile.value, side).await?;
-            let firsts = self.firsts(window, &values, &near)?;
+            let near = self.near((window, positions), function, ordered, &percentile.value, (once, false)).await?;
+            let firsts = self.firsts(window, values.validity.as_ref(), &near)?;
             values.validity = Some(firsts.0.as_view().clone());
             held.push(firsts);
         }

@@ -16,7 +16,7 @@ use millpond_kernels::codegen::ir::{Repr, Ty};
 use millpond_kernels::layout::OutputColumn;
 use millpond_kernels::pipeline::ExtentInput;
 use millpond_kernels::window::{
-    self, Argument, Column, Counted, Folding, Frame, FrameKey, Out, Positions, Side, Taken, Window, chosen_bytes,
+    self, Argument, Column, Counted, Folding, Frame, FrameKey, Out, Positions, Taken, Window, chosen_bytes,
     counted_bytes, identity_bytes, positions_bytes, scratch_bytes, tree_bytes,
 };
 use millpond_memory::{DeviceBuffer, DeviceView, Reservation, Stream};
@@ -167,8 +167,17 @@ impl Windows<'_> {
                 };
                 window.take(positions, &of, &taken, counted.as_ref().map(|(found, _)| found), *otherwise, out)?;
             }
-            Work::List { column: index, skips_nulls, frame, id, item } => {
-                let counted = self.counted(window, &column(*index)?, *skips_nulls)?;
+            Work::List { column: index, skips_nulls, frame, id, item, once } => {
+                let mut of = column(*index)?;
+                let mut firsts = None;
+                if let Some(once) = once {
+                    let how = (once.how, !skips_nulls);
+                    let near = self.near((window, positions), function, ordered, &once.value, how).await?;
+                    let held = self.firsts(window, of.validity.as_ref().filter(|_| *skips_nulls), &near)?;
+                    of.validity = Some(held.0.as_view().clone());
+                    firsts = Some(held);
+                }
+                let counted = self.counted(window, &of, *skips_nulls || firsts.is_some())?;
                 let frame = frame_of(frame, ordered)?;
                 window.list(positions, &frame, counted.as_ref().map(|(found, _)| found), out)?;
                 let items = match &counted {
@@ -190,12 +199,12 @@ impl Windows<'_> {
                 let mut too_often = None;
                 let mut firsts = None;
                 if let (Some(once), Some(of)) = (once, &mut of) {
-                    let side = if once.how == Once::Last { Side::Behind } else { Side::Before };
-                    let near = self.near((window, positions), function, ordered, &once.value, side).await?;
+                    let near =
+                        self.near((window, positions), function, ordered, &once.value, (once.how, false)).await?;
                     if once.how == Once::Less {
                         too_often = Some((of.clone(), near));
                     } else {
-                        let held = self.firsts(window, of, &near)?;
+                        let held = self.firsts(window, of.validity.as_ref(), &near)?;
                         of.validity = Some(held.0.as_view().clone());
                         firsts = Some(held);
                     }
