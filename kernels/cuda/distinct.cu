@@ -14,10 +14,10 @@
 // Needs   rows below 2^31; `order` by partition, value and row; `changes` zeroed
 #include "window.cuh"
 
-// Of each row, the row next to it that has the same value, in the partition; its number from 1, or 0.
+// Of each row, the row next to it that has the same value, in the partition; its number from 1, or 0. NULL is a value where `nulls`.
 extern "C" __global__ void __launch_bounds__(WINDOW_THREADS)
-distinct_near(const __grid_constant__ Keys keys, const u32 *part_of, const u32 *order, u32 ahead, u32 *near, u64 rows,
-              const u64 *on_device) {
+distinct_near(const __grid_constant__ Keys keys, const u32 *part_of, const u32 *order, u32 ahead, u32 nulls, u32 *near,
+              u64 rows, const u64 *on_device) {
   rows = row_count(rows, on_device);
   u64 stride = (u64)gridDim.x * WINDOW_THREADS;
 #pragma unroll 1
@@ -25,7 +25,7 @@ distinct_near(const __grid_constant__ Keys keys, const u32 *part_of, const u32 *
     u32 row = order[place], found = 0;
     if (ahead ? place + 1 < rows : place > 0) {
       u32 other = order[ahead ? place + 1 : place - 1];
-      bool same = part_of[row] == part_of[other] && bit_of(keys.few[0].validity, row);
+      bool same = part_of[row] == part_of[other] && (nulls || bit_of(keys.few[0].validity, row));
       if (same && !differ(keys.few[0], row, other)) found = other + 1;
     }
     near[row] = found;

@@ -28,7 +28,7 @@ macro_rules! images {
 
 /// Every image, by name.
 pub const IMAGES: &[Image] = images! {
-    "bayes" "clicks" "distinct" "join" "learn" "lists" "math" "parquet_decompress" "parquet_facts" "parquet_prepare" "parquet_texts" "parquet_values" "radix" "reduce" "scan" "sentences" "sort" "store" "text" "top" "window"
+    "bayes" "clicks" "distinct" "join" "joined" "learn" "lists" "math" "pairs" "parquet_decompress" "parquet_facts" "parquet_prepare" "parquet_texts" "parquet_values" "percentile" "radix" "reduce" "scan" "sentences" "sort" "store" "text" "top" "window"
 };
 
 /// What the compiler is told, besides [`DEFINES`].

@@ -4,9 +4,10 @@
 //!   keys, order ── heads ──► Positions   where the partition and the peers of each row begin and end
 //!   Positions ─┬─ rank ────► row_number, rank, dense_rank, percent_rank, cume_dist, ntile
 //!              ├─ take ────► lag, lead, first_value, last_value, nth_value
-//!              ├─ fold ────► count, sum, avg, min, max, variances: over a tree of states (Tree)
+//!              ├─ fold ────► count, sum, avg, min, max, variances: over a tree of states (window/fold.rs)
 //!              └─ list ────► array_agg: where each frame begins, and how many rows it has (window/list.rs)
-//!   values that count once: window/distinct.rs
+//!   values that count once: window/distinct.rs     medians and percentiles: window/percentile.rs
+//!   covariances, regression: window/pairs.rs       texts of frames: window/joined.rs
 //! ```
 //!
 //! NULL     a row whose argument is NULL is in no sum; whether it is taken, the caller says ([`Counted`]).
@@ -15,7 +16,11 @@
 //! Cost     of a frame: the logarithm of its rows, at most.
 
 mod distinct;
+mod fold;
+mod joined;
 mod list;
+mod pairs;
+mod percentile;
 
 use millpond_memory::{DeviceView, Stream};
 
@@ -28,7 +33,11 @@ use crate::sort::{PARAMETER_ALIGNMENT, SortKey, few_keys, kind};
 use crate::{Launch, LaunchConfig, abi, tune};
 
 pub use distinct::{Side, changes_bytes, firsts_bytes, near_bytes, spans_bytes};
+pub use fold::{Argument, Folding, Operation, tree_bytes};
+pub use joined::Joined;
 pub use list::chosen_bytes;
+pub use pairs::{Pairs, Statistic, pairs_bytes};
+pub use percentile::{Matrix, Place, matrix_bytes, matrix_scratch_bytes, ranks_bytes};
 
 type Result<T> = std::result::Result<T, KernelError>;
 
@@ -40,8 +49,6 @@ pub const MAX_ROWS: u64 = (1 << 31) - 1;
 pub const MAX_KEYS: usize = tune::SORT_FEW_KEYS as usize;
 /// Bytes before the row numbers of an order.
 const IDENTITY_NUMBERS: u64 = 256;
-/// `struct State` in window.cu.
-const STATE_BYTES: u64 = 32;
 
 /// How the ends of a frame are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -124,44 +131,6 @@ pub enum Taken {
     Nth(i64, Frame),
 }
 
-/// What a frame's rows become.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Operation {
-    Count,
-    /// Of integers, modulo the width of the result.
-    Sum,
-    /// Of floats, as a double.
-    SumFloats,
-    /// Of floats or integers that floats hold, as a double.
-    Mean,
-    /// Of decimals: the sum times this, divided.
-    DecimalMean(u64),
-    Min,
-    Max,
-    /// With what is taken off the count: 0 or 1.
-    Variance(u64),
-    Deviation(u64),
-    BitAnd,
-    BitOr,
-    BitXor,
-}
-
-/// The argument of an aggregate.
-#[derive(Debug, Clone)]
-pub struct Argument {
-    /// None counts rows.
-    pub column: Option<Column>,
-    /// Of strings that are codes (u32), which compare by rank.
-    pub ranks: Option<DeviceView>,
-}
-
-/// An aggregate of an argument.
-#[derive(Debug, Clone)]
-pub struct Folding {
-    pub argument: Argument,
-    pub operation: Operation,
-}
-
 /// Where a result is written: values of `physical`, and whole words of validity.
 #[derive(Debug, Clone)]
 pub struct Out {
@@ -196,11 +165,6 @@ pub fn counted_bytes(rows: u64) -> u64 {
 /// Bytes of scratch that a scan of so many rows needs: the ticket and one status word a tile.
 pub fn scratch_bytes(rows: u64) -> u64 {
     8 + 8 * rows.div_ceil(TILE_ROWS).max(1)
-}
-
-/// Bytes of the states of one argument.
-pub fn tree_bytes(rows: u64) -> u64 {
-    levels(rows).map(|(states, _)| states * STATE_BYTES).sum::<u64>().max(STATE_BYTES)
 }
 
 /// A list with a number (u32) for each row, and one more.
@@ -365,84 +329,6 @@ impl Window<'_> {
         self.submit(out.put(launch))
     }
 
-    /// Makes the states of an argument in `tree`, which has [`tree_bytes`].
-    ///
-    /// # Errors
-    /// [`KernelError::Shape`] if a length does not fit.
-    pub fn grow(&self, folding: &Folding, tree: &DeviceView) -> Result<()> {
-        folding.argument.check(self.bound())?;
-        expect_bytes("window", "states", tree, tree_bytes(self.bound()))?;
-        let mut below: Option<DeviceView> = None;
-        let mut end = 0;
-        for (states, each) in levels(self.bound()) {
-            let level = tree.view(end..end + (states * STATE_BYTES) as usize)?;
-            end += level.len();
-            let config = self.striding(states);
-            match &below {
-                None => {
-                    let kernel = self.images.kernel("window", "window_leaves")?;
-                    let launch = Launch::new(&kernel, config).bytes(&folding.bytes(), 8).write(&level);
-                    self.submit(folding.argument.read_by(launch))?;
-                }
-                Some(below) => {
-                    let kernel = self.images.kernel("window", "window_nodes")?;
-                    let launch = Launch::new(&kernel, config).read(below).write(&level).value(folding.operation.code());
-                    let launch = launch.value(each / u64::from(tune::WINDOW_FANOUT));
-                    self.submit(launch)?;
-                }
-            }
-            below = Some(level);
-        }
-        Ok(())
-    }
-
-    /// Launches that [`grow`](Self::grow) makes.
-    pub fn grow_launches(&self) -> u64 {
-        levels(self.bound()).count() as u64
-    }
-
-    /// Folds each row's frame, over the states that [`grow`](Self::grow) made. A count of all rows needs none.
-    ///
-    /// # Errors
-    /// [`KernelError::Shape`] if a length does not fit.
-    pub fn fold(
-        &self,
-        positions: &Positions,
-        frame: &Frame,
-        folding: &Folding,
-        tree: Option<&DeviceView>,
-        out: &Out,
-    ) -> Result<()> {
-        folding.argument.check(self.bound())?;
-        out.check(self.bound())?;
-        if tree.is_none() && folding.argument.needs_states() {
-            return Err(KernelError::Shape { what: "window", why: "there are no states".into() });
-        }
-        let mut bytes = frame.bytes();
-        bytes.extend(folding.bytes());
-        let mut end = 0;
-        let mut addresses = [0u64; tune::WINDOW_LEVELS as usize];
-        if let Some(tree) = tree {
-            expect_bytes("window", "states", tree, tree_bytes(self.bound()))?;
-            for ((states, _), address) in levels(self.bound()).zip(&mut addresses) {
-                *address = tree.address().0 + end;
-                end += states * STATE_BYTES;
-            }
-        }
-        addresses.iter().for_each(|address| bytes.extend(address.to_le_bytes()));
-        let (given, factor) = folding.operation.given(folding.argument.ranks.is_some());
-        bytes.extend(given.to_le_bytes());
-        bytes.extend(out.physical.width().to_le_bytes());
-        bytes.extend(factor.to_le_bytes());
-        let kernel = self.images.kernel("window", "window_fold")?;
-        let launch = positions.put(Launch::new(&kernel, self.striding(self.bound()))).bytes(&bytes, 8);
-        let mut launch = frame.read_by(folding.argument.read_by(launch));
-        if let Some(tree) = tree {
-            launch = launch.reads(tree);
-        }
-        self.submit(out.put(launch))
-    }
-
     /// A grid for kernels that take tiles by ticket: no more blocks than can be resident are of use.
     fn scanning(&self) -> LaunchConfig {
         let limits = self.images.device().limits();
@@ -566,67 +452,5 @@ impl Frame {
 
     fn read_by<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
         self.key.iter().fold(launch, |launch, key| key.column.read_by(launch))
-    }
-}
-
-impl Argument {
-    fn check(&self, rows: u64) -> Result<()> {
-        self.column.iter().try_for_each(|column| column.check("an argument", rows))
-    }
-
-    /// False where all rows count.
-    pub fn needs_states(&self) -> bool {
-        self.column.is_some()
-    }
-
-    fn read_by<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
-        let launch = self.column.iter().fold(launch, |launch, column| column.read_by(launch));
-        self.ranks.iter().fold(launch, |launch, ranks| launch.reads(ranks.padded()))
-    }
-}
-
-impl Folding {
-    /// `struct Folded` in window.cu.
-    fn bytes(&self) -> Vec<u8> {
-        let Argument { column, ranks } = &self.argument;
-        let mut bytes = Vec::with_capacity(32);
-        put_address(&mut bytes, column.as_ref().map(|column| &column.values));
-        put_address(&mut bytes, column.as_ref().and_then(|column| column.validity.as_ref()));
-        put_address(&mut bytes, ranks.as_ref());
-        bytes.extend(column.as_ref().map_or(0, |column| kind(column.physical)).to_le_bytes());
-        bytes.extend(self.operation.code().to_le_bytes());
-        bytes
-    }
-}
-
-impl Operation {
-    /// `enum Op` in window.cu.
-    fn code(self) -> u32 {
-        match self {
-            Self::Count => 0,
-            Self::Sum | Self::DecimalMean(_) => 1,
-            Self::SumFloats | Self::Mean => 2,
-            Self::Min => 3,
-            Self::Max => 4,
-            Self::Variance(_) | Self::Deviation(_) => 5,
-            Self::BitAnd => 6,
-            Self::BitOr => 7,
-            Self::BitXor => 8,
-        }
-    }
-
-    /// `enum Given` in window.cu, and its factor.
-    fn given(self, codes: bool) -> (u32, u64) {
-        match self {
-            Self::Count => (0, 0),
-            Self::Sum | Self::BitAnd | Self::BitOr | Self::BitXor => (1, 0),
-            Self::SumFloats => (2, 0),
-            Self::Min | Self::Max if codes => (4, 0),
-            Self::Min | Self::Max => (3, 0),
-            Self::Mean => (5, 0),
-            Self::DecimalMean(factor) => (6, factor),
-            Self::Variance(off) => (7, off),
-            Self::Deviation(off) => (8, off),
-        }
     }
 }

@@ -35,7 +35,7 @@ pub const KNOWN: [(&str, &str); 14] = [
 pub const OFTEN: usize = 10;
 
 /// Words of frequent reasons, and why they remain.
-pub const WHY: [(&str, &str); 9] = [
+pub const WHY: [(&str, &str); 8] = [
     ("of more than 86 values its answer depends on DataFusion's batches", DIGESTS),
     ("DataFusion's own answer depends on its batches", DIGESTS),
     ("the centroids of DataFusion's digest have weights of their own", DIGESTS),
@@ -56,12 +56,8 @@ pub const WHY: [(&str, &str); 9] = [
         "These records make a dictionary of dictionaries by `arrow_cast`; the device's dictionaries are of plain values.",
     ),
     (
-        "the device does not find percentiles of frames",
-        "Each frame's rows would have to be in the order of their values: a structure beside the tree of states (decisions/019), not built.",
-    ),
-    (
         "the distinct values of a frame are no rows in a row",
-        "A frame's list is a range of the sorted rows, without a copy; what is there once is no range.",
+        "A frame's list is a range of the sorted rows, without a copy; in frames that slide, what is there once is no range.",
     ),
 ];
 

@@ -1,4 +1,4 @@
-//! The queries of the sweeps: ten of TPC-H, seventeen of our own over its tables, and three with functions of clicks.
+//! The queries of the sweeps: ten of TPC-H, eighteen of our own over its tables, and three with functions of clicks.
 //!
 //! ```text
 //!   aggregates  scalar · few groups · direct · hash · over another aggregate      rows  home as they come · sorted · windows
@@ -62,6 +62,15 @@ const OWN: [(&str, &str); 18] = [
         "SELECT l_orderkey, l_suppkey, l_shipdate, lag(l_shipmode) OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber) AS before, \
          min(l_comment) OVER (PARTITION BY l_suppkey ORDER BY l_shipdate GROUPS BETWEEN 2 PRECEDING AND 1 FOLLOWING) AS least, \
          avg(l_quantity) OVER (ORDER BY l_orderkey RANGE BETWEEN 10 PRECEDING AND 10 FOLLOWING) AS near FROM lineitem",
+    ),
+    (
+        "frames",
+        "SELECT l_orderkey, l_linenumber, \
+         string_agg(l_shipmode, '-') OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber) AS t, \
+         regr_slope(l_extendedprice, l_quantity) OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber) AS r, \
+         median(l_quantity) OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber ROWS 9 PRECEDING) AS m, \
+         percentile_cont(l_linenumber, 0.3) FILTER (WHERE l_tax < 0.05) OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber) AS p, \
+         count(DISTINCT l_shipmode) OVER (PARTITION BY l_suppkey ORDER BY l_orderkey, l_linenumber ROWS 9 PRECEDING) AS d FROM lineitem",
     ),
     (
         "lists",

@@ -13,6 +13,8 @@ mod edges;
 mod feeds;
 mod floats;
 mod found;
+mod frame_medians;
+mod frame_statistics;
 mod frames;
 mod functions;
 mod groups;

@@ -94,10 +94,10 @@ async fn a_join_of_two_subtrees_is_one_subtree() {
 #[tokio::test]
 async fn when_nothing_goes_to_the_device_one_line_at_the_root_says_why() {
     assert_eq!(
-        placed("SELECT median(size) OVER () FROM parts").await.lines().next(),
+        placed("SELECT approx_median(size) OVER () FROM parts").await.lines().next(),
         Some(
-            "FallbackExec: stays on the CPU because median(parts.size) ROWS BETWEEN UNBOUNDED PRECEDING AND \
-             UNBOUNDED FOLLOWING has no device form: the device does not find percentiles of frames"
+            "FallbackExec: stays on the CPU because approx_median(parts.size) ROWS BETWEEN UNBOUNDED PRECEDING AND \
+             UNBOUNDED FOLLOWING has no device form: the device approximates nothing in a window"
         )
     );
 }

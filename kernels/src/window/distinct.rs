@@ -6,7 +6,7 @@
 //!         └─ changes ─► a column for fold: what other frames have too much of ── less ──► taken off
 //! ```
 //!
-//! NULL     counts nowhere.
+//! NULL     counts nowhere, or as a value where the caller says so.
 //! Memory   [`near_bytes`], and [`firsts_bytes`] or [`changes_bytes`]; [`spans_bytes`] while changes are found.
 //! Waits    never.
 //! Cost     two searches a row, whatever the frames hold.
@@ -48,7 +48,8 @@ pub fn spans_bytes(rows: u64) -> u64 {
 }
 
 impl Window<'_> {
-    /// Finds of each row the one next to it with the same value. `order` has the numbers of the rows by partition, value and number.
+    /// Finds of each row the one next to it with the same value; NULL is one where `nulls`. `order` has the numbers of the rows by
+    /// partition, value and number.
     ///
     /// # Errors
     /// [`KernelError::Shape`] if a length does not fit.
@@ -58,7 +59,7 @@ impl Window<'_> {
         value: &SortKey,
         reached: &[DeviceView],
         order: &DeviceView,
-        side: Side,
+        (side, nulls): (Side, bool),
         near: &DeviceView,
     ) -> Result<()> {
         expect_bytes("window", "an order by value", order, 4 * self.bound())?;
@@ -66,7 +67,8 @@ impl Window<'_> {
         let kernel = self.images.kernel("distinct", "distinct_near")?;
         let keys = few_keys(std::slice::from_ref(value), self.bound())?;
         let launch = Launch::new(&kernel, self.striding(self.bound())).bytes(&keys, PARAMETER_ALIGNMENT);
-        let mut launch = launch.read(&positions.part_of).read(order).value(u32::from(side == Side::Behind)).write(near);
+        let launch = launch.read(&positions.part_of).read(order).value(u32::from(side == Side::Behind));
+        let mut launch = launch.value(u32::from(nulls)).write(near);
         launch = launch.reads(value.values.padded());
         for view in value.validity.iter().chain(&value.ranks) {
             launch = launch.reads(view.padded());

@@ -15,6 +15,7 @@ mod expr_math;
 mod expr_nan;
 mod expr_random;
 mod expr_text;
+mod frames;
 mod image_text;
 mod join;
 mod launch;

@@ -17,18 +17,18 @@ use millpond_memory::{DeviceBuffer, DeviceView};
 const LENGTHS: [usize; 9] = [1, 7, 31, 32, 33, 64, 1023, 1025, 3000];
 
 /// Rows in order: partition, order key (NULLS LAST), value.
-struct Rows {
+pub struct Rows {
     part: Vec<i64>,
-    key: Vec<Option<i64>>,
-    value: Vec<Option<i64>>,
+    pub key: Vec<Option<i64>>,
+    pub value: Vec<Option<i64>>,
     places: Vec<Place>,
 }
 
 /// Of a row: its partition, its peers, and the number of its group.
-type Place = ((usize, usize), (usize, usize), i64);
+pub type Place = ((usize, usize), (usize, usize), i64);
 
 impl Rows {
-    fn new(count: usize, partitions: u64, keys: u64) -> Rows {
+    pub fn new(count: usize, partitions: u64, keys: u64) -> Rows {
         let mut draw = 0x9e37_79b9_u64;
         let mut next = |below: u64| {
             draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -75,7 +75,7 @@ impl Rows {
     }
 
     /// The rows of a frame, each asked whether it is inside.
-    fn frame(&self, row: usize, frame: &Frame) -> Vec<usize> {
+    pub fn frame(&self, row: usize, frame: &Frame) -> Vec<usize> {
         let (first, end) = self.partition(row);
         let peers = self.peers(row);
         let group = |row: usize| self.places[row].2;
@@ -117,29 +117,29 @@ impl Rows {
 }
 
 /// The rows on the device.
-struct Ordered<'a> {
+pub struct Ordered<'a> {
     rig: &'a Rig,
     images: Images,
     rows: ExtentRows,
-    key: Column,
-    value: Column,
-    positions: Positions,
+    pub key: Column,
+    pub value: Column,
+    pub positions: Positions,
     _held: Vec<DeviceBuffer>,
 }
 
-fn bits(of: impl Iterator<Item = bool>) -> Vec<u8> {
+pub fn bits(of: impl Iterator<Item = bool>) -> Vec<u8> {
     let of: Vec<bool> = of.collect();
     let mut bytes = vec![0u8; of.len().div_ceil(32) * 4];
     of.iter().enumerate().for_each(|(row, bit)| bytes[row / 8] |= u8::from(*bit) << (row % 8));
     bytes
 }
 
-fn bytes(of: impl Iterator<Item = i64>) -> Vec<u8> {
+pub fn bytes(of: impl Iterator<Item = i64>) -> Vec<u8> {
     of.flat_map(i64::to_le_bytes).collect()
 }
 
 impl<'a> Ordered<'a> {
-    fn new(rig: &'a Rig, of: &Rows) -> Ordered<'a> {
+    pub fn new(rig: &'a Rig, of: &Rows) -> Ordered<'a> {
         let images = Images::new(&rig.device);
         let up = |bytes: &[u8]| rig.upload(bytes, &rig.stream).as_view().clone();
         let column = |of: &[Option<i64>]| Column {
@@ -161,12 +161,12 @@ impl<'a> Ordered<'a> {
         Ordered { rig, images, rows, key, value, positions, _held: vec![lists] }
     }
 
-    fn window(&self) -> Window<'_> {
+    pub fn window(&self) -> Window<'_> {
         Window { images: &self.images, rows: &self.rows, on: &self.rig.stream }
     }
 
     /// What `launch` writes: eight bytes a row, and which are valid.
-    fn written(&self, launch: impl FnOnce(&Out)) -> Vec<Option<u64>> {
+    pub fn written(&self, launch: impl FnOnce(&Out)) -> Vec<Option<u64>> {
         let rows = self.rows.upper_bound();
         let (values, validity) = (self.rig.buffer(8 * rows), self.rig.buffer(rows.div_ceil(32) * 4));
         let view = |of: &DeviceBuffer| -> DeviceView { of.as_view().clone() };
@@ -177,7 +177,7 @@ impl<'a> Ordered<'a> {
     }
 }
 
-trait Scratch {
+pub trait Scratch {
     fn buffer(&self, bytes: u64) -> DeviceBuffer;
 }
 
@@ -226,7 +226,7 @@ fn ranks() {
     }
 }
 
-fn frames(ordered: &Ordered<'_>) -> Vec<Frame> {
+pub fn frames(ordered: &Ordered<'_>) -> Vec<Frame> {
     let near = [Bound::Unbounded, Bound::Preceding(3), Bound::Current, Bound::Following(2)];
     let mut frames = vec![];
     for units in [Units::Rows, Units::Groups, Units::Range] {
@@ -294,7 +294,7 @@ fn values_count_once() {
             SortKey { validity: ordered.value.validity.clone(), ..SortKey::new(&ordered.value.values, Physical::I64) };
         let near = |side: Side| {
             let near = rig.buffer(near_bytes(count));
-            window.near(&ordered.positions, &value, &[], order.as_view(), side, near.as_view()).unwrap();
+            window.near(&ordered.positions, &value, &[], order.as_view(), (side, false), near.as_view()).unwrap();
             near
         };
         let fold = |column: Column, operation, frame: &Frame, out: &Out| {

@@ -46,6 +46,13 @@ impl Maker<'_> {
             (false, _) => self.frame(" ROWS BETWEEN "),
         };
         let mut expr = match self.rng.below(if by_peers { 7 } else { 13 }) {
+            _ if self.rng.chance(15) => self.percentile(),
+            // Not of more rows than a table has: the texts of growing frames are long.
+            _ if !by_peers && identity == ["id"] && self.rng.chance(10) => return self.texts(over),
+            _ if self.rng.chance(5) => {
+                let (a, b) = (self.make(Ty::Int(true, 32), 1), self.make(Ty::Int(true, 16), 1));
+                sql!(Ty::Int(false, 64); "regr_count(", a, ", ", b, ")")
+            }
             0 => sql!(Ty::Int(true, 64); "count(*)"),
             1 => {
                 let a = self.make(of_ty, 1);
@@ -132,6 +139,49 @@ impl Maker<'_> {
         }
         let other = expr.ty.literal(self.rng);
         around(expr, "nullif(", other)
+    }
+
+    /// A median or percentile of exact numbers, of those that a filter keeps now and then: of columns, so that the filter goes with them.
+    fn percentile(&mut self) -> Expr {
+        let of = self.rng.pick(&[
+            Ty::Int(true, 32),
+            Ty::Int(true, 8),
+            Ty::Int(false, 64),
+            Ty::Dec(15, 2),
+            Ty::Dec(5, 2),
+            Ty::Dec(12, 0),
+        ]);
+        let (a, filter) = match self.rng.chance(30).then(|| self.column(of)).flatten() {
+            Some(column) => (column, true),
+            None => (self.make(of, 1), false),
+        };
+        let mut expr = match (of.is_decimal(), self.rng.chance(50)) {
+            (true, _) => sql!(Ty::Number; "median(", a, ")"),
+            (false, true) => sql!(Ty::F64; "median(", a, ")"),
+            (false, false) => {
+                let p = Constant::pick(self.rng, &["0.0", "0.1", "0.5", "0.73", "1.0"]);
+                sql!(Ty::F64; "percentile_cont(", a, ", ", p, ")")
+            }
+        };
+        if filter {
+            let keeps = self.make(Ty::Bool, 1);
+            expr.parts.extend([" FILTER (WHERE ".into(), keeps.into(), ")".into()]);
+        }
+        expr
+    }
+
+    /// The beginning or the length of joined texts, in frames that begin with the partition: DataFusion takes none off others.
+    fn texts(&mut self, over: Vec<Part>) -> Expr {
+        let a = self.make(Ty::Text, 1);
+        let between = self.rng.pick(&["''", "'-'", "', '"]);
+        let mut expr = sql!(Ty::Text; "string_agg(left(", a, ", 2), ", between, ")");
+        expr.parts.extend(over);
+        let end = self.rng.pick(&["CURRENT ROW", "2 FOLLOWING", "2 PRECEDING", "UNBOUNDED FOLLOWING"]);
+        expr.parts.push(format!(" ROWS BETWEEN UNBOUNDED PRECEDING AND {end})").into());
+        match self.rng.chance(50) {
+            true => sql!(Ty::Text; "substr(", expr, ", 1, 60)"),
+            false => sql!(Ty::Int(true, 32); "length(", expr, ")"),
+        }
     }
 
     /// A window's frame. One that the twin has begins and ends with the same words.

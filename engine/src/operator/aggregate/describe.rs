@@ -196,7 +196,7 @@ impl Aggregation {
 }
 
 /// The percentile that `function` asks for, which then is no argument any more.
-fn percentile(
+pub fn percentile(
     function: &AggregateFunctionExpr,
     arguments: &mut Vec<Arc<dyn PhysicalExpr>>,
 ) -> Result<Option<f64>, Reason> {

@@ -19,7 +19,7 @@ mod ranked;
 mod ranks;
 pub(crate) mod run;
 pub mod sketch;
-mod sorted;
+pub mod sorted;
 
 pub use node::DeviceAggregateExec;
 

@@ -209,20 +209,30 @@ impl Column {
         filter: Option<NodeId>,
     ) -> Result<Self, Reason> {
         let text = lowering.as_text(argument, value)?;
-        let mut node = text;
-        if !between.is_empty() {
-            let between: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(ScalarValue::from(between)));
-            let between_value = lowering.lower(&between, scope)?;
-            let between = lowering.as_text(&between, &between_value)?;
-            let both = lowering.graph.text(TextFunction::Concatenate { strict: true }, &[between, text]);
-            node = both.map_err(|e| refused(argument, &e))?;
-        }
+        let mut node = behind(lowering, scope, (argument, text), between)?;
         if let Some(filter) = filter {
             node = lowering.graph.case(vec![(filter, node)], None).map_err(|e| refused(argument, &e))?;
         }
         let value = Value { node, data_type: DataType::LargeUtf8, dictionary: None };
         Ok(Self { value, becomes: Becomes::Text, counted: Aggregate::Count(text), among: filter })
     }
+}
+
+/// A text behind what comes between two; NULL stays NULL.
+pub(crate) fn behind(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    (argument, text): (&Arc<dyn PhysicalExpr>, NodeId),
+    between: &str,
+) -> Result<NodeId, Reason> {
+    if between.is_empty() {
+        return Ok(text);
+    }
+    let between: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(ScalarValue::from(between)));
+    let between_value = lowering.lower(&between, scope)?;
+    let between = lowering.as_text(&between, &between_value)?;
+    let both = lowering.graph.text(TextFunction::Concatenate { strict: true }, &[between, text]);
+    both.map_err(|e| refused(argument, &e))
 }
 
 impl InOrder {

@@ -18,9 +18,9 @@ use datafusion::arrow::record_batch::RecordBatch;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use millpond_kernels::codegen::ir::{Comparison, MAX_TEXT_BYTES, NodeId};
-use millpond_kernels::pipeline::{ExtentInput, LookupInput};
+use millpond_kernels::pipeline::{ExtentInput, ExtentRows, LookupInput};
 use millpond_kernels::text::{self, Working};
-use millpond_memory::{Reservation, Stream};
+use millpond_memory::{DeviceView, Reservation, Stream};
 
 use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
@@ -188,9 +188,10 @@ impl SinkRun for RankRun {
                         promises.extend(own.promise);
                     }
                     Becomes::Text => {
-                        let (columns, promise) = joined(segment, &own, stream).await?;
-                        looked_up.extend(columns);
-                        promises.push(promise);
+                        let rows = own.as_extent()?.rows;
+                        let all = joined(segment, &own.lookup_of(0)?.values, &rows, stream).await?;
+                        looked_up.extend([all.whole, all.ends].map(|values| LookupInput { values, validity: None }));
+                        promises.push(all.promise);
                         // The rows themselves are read on.
                         promises.extend(own.promise.filter(|_| ranks.is_as_it_came(column)));
                     }
@@ -257,17 +258,29 @@ impl Ranks<'_> {
     }
 }
 
+/// All texts of a column as one.
+pub(crate) struct Joined {
+    /// A view of the whole.
+    pub whole: DeviceView,
+    /// What it leads to.
+    pub bytes: DeviceView,
+    /// Where the text of each row ends in it.
+    pub ends: DeviceView,
+    /// For the ends.
+    pub promise: Reservation,
+}
+
 /// The texts of a column as one, and where each ends in it. Who cuts it again gives views into it, so that it stays as long as the run.
-async fn joined(
+pub(crate) async fn joined(
     segment: &SegmentRun,
-    column: &Part,
+    views: &DeviceView,
+    rows: &ExtentRows,
     stream: &Stream,
-) -> Result<([LookupInput; 2], Reservation), Failure> {
+) -> Result<Joined, Failure> {
     let (run, engine) = (&segment.run, &segment.run.engine);
-    let (views, rows) = (column.lookup_of(0)?.values, column.as_extent()?.rows);
     let place = Working::new(rows.upper_bound());
     let (working, promise) = run.memory.take(place.bytes(), &run.tags.sort, stream)?;
-    text::dense_ends(&engine.images, &views, &rows, working.as_view(), stream)?;
+    text::dense_ends(&engine.images, views, rows, working.as_view(), stream)?;
     let control = working.view(Working::CONTROL)?.download_vec(stream, &engine.pinned)?.await?;
     let (error, bytes) = control_words(&control)?;
     flagged(error)?;
@@ -290,11 +303,10 @@ async fn joined(
     let front = dense.view(0..view.len())?;
     front.upload_from(&view, stream, &engine.pinned)?;
     if bytes > 0 {
-        text::pack(&engine.images, &views, &run.reached.all(), &rows, working.as_view(), &whole, stream)?;
+        text::pack(&engine.images, views, &run.reached.all(), rows, working.as_view(), &whole, stream)?;
     }
     run.reached.keep(dense.as_view(), Some(dense_promise));
-    let columns = [front, working.view(place.ends())?].map(|values| LookupInput { values, validity: None });
-    Ok((columns, promise))
+    Ok(Joined { whole: front, bytes: whole, ends: working.view(place.ends())?, promise })
 }
 
 /// Bytes that are read of a text at once.

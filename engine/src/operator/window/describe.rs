@@ -24,6 +24,8 @@ use datafusion::physical_plan::windows::{WindowExpr, WindowUDFExpr};
 use millpond_kernels::window::{MAX_ROWS, Ranking, Units};
 
 use crate::expr::builtin::is_own_aggregate;
+use crate::operator::aggregate::describe::percentile;
+use crate::operator::aggregate::ordered::{self, Ordered};
 use crate::reason::Reason;
 
 /// A row of a frame further from its end than this stays on the CPU.
@@ -46,8 +48,26 @@ pub struct Function {
 #[derive(Debug, Clone)]
 pub enum Call {
     Rank(Ranking),
-    Take { argument: Arc<dyn PhysicalExpr>, from: From, skips_nulls: bool, otherwise: ScalarValue },
-    Aggregate { function: Arc<AggregateFunctionExpr>, arguments: Vec<Arc<dyn PhysicalExpr>> },
+    Take {
+        argument: Arc<dyn PhysicalExpr>,
+        from: From,
+        skips_nulls: bool,
+        otherwise: ScalarValue,
+    },
+    Aggregate {
+        function: Arc<AggregateFunctionExpr>,
+        arguments: Vec<Arc<dyn PhysicalExpr>>,
+        constant: Option<Constant>,
+    },
+}
+
+/// What an aggregate is told beside its argument.
+#[derive(Debug, Clone)]
+pub enum Constant {
+    /// `percentile_cont`: which part of the values lies below, from 0 to 1.
+    Percentile(f64),
+    /// `string_agg`: what comes between two texts.
+    Between(String),
 }
 
 /// Which row's value is taken.
@@ -191,11 +211,11 @@ fn call(expr: &Arc<dyn WindowExpr>) -> Result<Call, Reason> {
     } else {
         return Err(refused(expr.name(), "it is no window function of DataFusion's"));
     };
-    if matches!(function.fun().name(), "median" | "percentile_cont" | "approx_percentile_cont" | "approx_median") {
-        return Err(refused(expr.name(), "the device does not find percentiles of frames"));
-    }
     if !is_own_aggregate(function.fun()) {
         return Err(refused(expr.name(), "it is a function of the session's own, not DataFusion's"));
+    }
+    if function.fun().name().starts_with("approx_") {
+        return Err(refused(expr.name(), "the device approximates nothing in a window"));
     }
     // DataFusion shows the filter of a window in its debug text alone.
     if !format!("{expr:?}").trim_end_matches([' ', '}']).ends_with("filter: None") {
@@ -204,7 +224,18 @@ fn call(expr: &Arc<dyn WindowExpr>) -> Result<Call, Reason> {
     if function.is_distinct() {
         distinct(expr, function)?;
     }
-    Ok(Call::Aggregate { function: Arc::new(function.clone()), arguments: function.expressions() })
+    let mut arguments = function.expressions();
+    let mut constant = percentile(function, &mut arguments)?.map(Constant::Percentile);
+    if function.fun().name() == "string_agg" {
+        if !any.is::<PlainAggregateWindowExpr>() {
+            return Err(refused(expr.name(), "DataFusion takes no texts off a frame"));
+        }
+        constant = match ordered::describe(function, &mut arguments)? {
+            Some((Ordered::Text(between), order)) if order.is_empty() => Some(Constant::Between(between)),
+            _ => return Err(refused(expr.name(), "the texts of a frame are in the order of the window")),
+        };
+    }
+    Ok(Call::Aggregate { function: Arc::new(function.clone()), arguments, constant })
 }
 
 /// Whether a function of distinct values has a device form: DataFusion takes values off the frame of few of them.
@@ -216,9 +247,11 @@ fn distinct(expr: &Arc<dyn WindowExpr>, function: &AggregateFunctionExpr) -> Res
         "min" | "max" | "bit_and" | "bit_or" | "bool_and" | "bool_or" => Ok(()),
         "count" => Ok(()),
         "sum" if grows || *function.field().data_type() == DataType::Int64 => Ok(()),
-        "avg" if grows => Ok(()),
-        "sum" | "avg" => Err(refused(expr.name(), "DataFusion takes no such distinct values off a frame")),
-        "array_agg" => Err(refused(expr.name(), "the distinct values of a frame are no rows in a row")),
+        "avg" | "median" | "var" | "var_pop" if grows => Ok(()),
+        "percentile_cont" | "array_agg" => Ok(()),
+        "sum" | "avg" | "median" | "var" | "var_pop" => {
+            Err(refused(expr.name(), "DataFusion takes no such distinct values off a frame"))
+        }
         _ => Err(refused(expr.name(), format!("{name} of distinct values is not lowered in a window"))),
     }
 }

@@ -8,6 +8,7 @@
 //!        rows that follow one another, as the ends of frames only grow in a partition: a change where these rows begin, and one back
 //!        where they end. The sum of changes up to a row is what its result has too much.
 //! Cost   a sort by value, and two searches a row, whatever the frames hold.
+//! Lists  ARRAY_AGG in frames from the start of the partition, or to its end: rows that count are a list, in which NULL is one value.
 //! Which  COUNT and SUM to Int64 in any frame; SUM and AVG of others in frames from the start of the partition, as DataFusion has no more.
 //! Memory 28 bytes a row beside the sort and the states, while one function is computed.
 //! Waits  never.
@@ -18,6 +19,7 @@ use millpond_kernels::window::{
     Argument, Bound, Column, Folding, Frame, Operation, Out, Positions, Side, Window, changes_bytes, firsts_bytes,
     near_bytes, spans_bytes, tree_bytes,
 };
+use millpond_memory::DeviceView;
 
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::sort::run::{order_by_keys, sort_keys};
@@ -49,17 +51,18 @@ impl Once {
 }
 
 impl Windows<'_> {
-    /// Of each row the one before or behind it with the same value.
+    /// Of each row the one before or behind it with the same value, which makes values count `once`; NULL is one where `nulls`.
     pub(super) async fn near(
         &self,
         (window, positions): (&Window<'_>, &Positions),
         function: &LoweredFunction,
         ordered: &Part,
         value: &SortedBy,
-        side: Side,
+        (once, nulls): (Once, bool),
     ) -> Result<Held, Failure> {
         let run = &self.segment.run;
         let rows = window.rows.upper_bound();
+        let side = if once == Once::Last { Side::Behind } else { Side::Before };
         let mut keys = sort_keys(self.segment, ordered, std::slice::from_ref(value), self.stream).await?;
         let [value] = keys.as_slice() else { unreachable!("a key for each column") };
         let value = value.clone();
@@ -71,17 +74,22 @@ impl Windows<'_> {
         let (order, _promise) = order_by_keys(run, keys, window.rows, &reached, None, self.stream)?;
         let near = run.memory.take(near_bytes(rows) as usize, &run.tags.sort, self.stream)?;
         let numbers = order.columns.first().and_then(Option::as_ref).expect("an order is a column of numbers");
-        window.near(positions, &value, &reached, &numbers.values, side, near.0.as_view())?;
+        window.near(positions, &value, &reached, &numbers.values, (side, nulls), near.0.as_view())?;
         self.count(1);
         Ok(near)
     }
 
-    /// The validity of the values that count.
-    pub(super) fn firsts(&self, window: &Window<'_>, of: &Column, near: &Held) -> Result<Held, Failure> {
+    /// The validity of the values that count, of those that `validity` has.
+    pub(super) fn firsts(
+        &self,
+        window: &Window<'_>,
+        validity: Option<&DeviceView>,
+        near: &Held,
+    ) -> Result<Held, Failure> {
         let run = &self.segment.run;
         let bytes = firsts_bytes(window.rows.upper_bound()) as usize;
         let firsts = run.memory.take(bytes, &run.tags.sort, self.stream)?;
-        window.firsts(of.validity.as_ref(), near.0.as_view(), firsts.0.as_view())?;
+        window.firsts(validity, near.0.as_view(), firsts.0.as_view())?;
         self.count(1);
         Ok(firsts)
     }

@@ -17,6 +17,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Window, WindowF
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use crate::expr::builtin::is_own_aggregate;
+use crate::operator::window::pairs::statistic;
 use crate::options::MillpondOptions;
 
 /// Puts filters of windows into arguments.
@@ -70,14 +71,17 @@ fn filtered<'e>(expr: &'e Expr, schema: &DFSchema) -> Option<&'e WindowFunction>
             | "var_pop"
             | "stddev"
             | "stddev_pop"
-    );
+            | "median"
+            | "percentile_cont"
+            | "string_agg"
+    ) || statistic(aggregate.name()).is_some();
     let params = &function.params;
     // A list takes NULLs in, unless it is told not to; where there are none, it may be told so.
     let skips_null = aggregate.name() == "array_agg"
         && (params.null_treatment == Some(NullTreatment::IgnoreNulls)
             || matches!(params.args.as_slice(), [argument] if argument.nullable(schema).is_ok_and(|nullable| !nullable)));
     let fits = (passes_over_null || skips_null) && is_own_aggregate(aggregate) && params.filter.is_some();
-    let plain = matches!(params.args.as_slice(), [argument] if is_plain(argument));
+    let plain = params.args.iter().all(is_plain) && !params.args.is_empty();
     (fits && plain).then_some(function.as_ref())
 }
 
@@ -91,10 +95,10 @@ fn is_plain(expr: &Expr) -> bool {
 fn without_filter(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     let Some(function) = filtered(&expr, schema) else { return Ok(expr) };
     let mut function = function.clone();
-    let (Some(filter), Some(argument)) = (function.params.filter.take(), function.params.args.pop()) else {
+    let (Some(filter), Some(argument)) = (function.params.filter.take(), function.params.args.first_mut()) else {
         return Ok(expr);
     };
-    function.params.args = vec![when(*filter, argument).end()?];
+    *argument = when(*filter, argument.clone()).end()?;
     if matches!(&function.fun, WindowFunctionDefinition::AggregateUDF(of) if of.name() == "array_agg") {
         function.params.null_treatment = Some(NullTreatment::IgnoreNulls);
     }

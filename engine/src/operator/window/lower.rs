@@ -14,15 +14,18 @@ use datafusion::common::ScalarValue;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use millpond_kernels::codegen::ir::{NodeId, Physical, Range, Repr, Ty};
-use millpond_kernels::window::{Bound, MAX_KEYS, Operation, Ranking, Units};
+use millpond_kernels::window::{Bound, MAX_KEYS, Operation, Ranking, Statistic, Units};
 
 use crate::column::nested::has_least;
 use crate::column::{ColumnInfo, DictionaryId, Form, is_nested, number_repr};
 use crate::expr::{Lowering, Scope, Value, sorted_so};
 use crate::operator::sort::lower::SortedBy;
-use crate::operator::window::describe::{Call, Edge, FrameOf, From, Function, refused};
+use crate::operator::window::describe::{Call, Constant, Edge, FrameOf, From, Function, refused};
 use crate::operator::window::distinct::Once;
+use crate::operator::window::pairs::{LoweredPairs, statistic};
+use crate::operator::window::percentile::LoweredPercentile;
 use crate::operator::window::run::WindowRun;
+use crate::operator::window::texts::LoweredText;
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::{LoweredSink, SegmentLowering};
 use crate::reason::Reason;
@@ -84,7 +87,12 @@ pub(crate) enum Work {
         frame: LoweredFrame,
         id: DictionaryId,
         item: ColumnInfo,
+        /// Of distinct values.
+        once: Option<LoweredOnce>,
     },
+    Percentile(LoweredPercentile),
+    Pairs(LoweredPairs),
+    Text(LoweredText),
 }
 
 /// How the values of a column are made to count once.
@@ -161,25 +169,29 @@ pub(crate) fn lower(
 }
 
 /// The columns that are written, as far as they were asked for.
-struct Columns<'a, 'd> {
-    lowering: &'a mut Lowering<'d>,
-    scope: &'a Scope,
+pub(super) struct Columns<'a, 'd> {
+    pub(super) lowering: &'a mut Lowering<'d>,
+    pub(super) scope: &'a Scope,
     nodes: Vec<NodeId>,
 }
 
 impl Columns<'_, '_> {
     /// The column of an expression; one that is there already is not written twice.
-    fn add(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<(usize, Value), Reason> {
+    pub(super) fn add(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<(usize, Value), Reason> {
         let value = self.lowering.lower(expr, self.scope)?;
-        let known = self.nodes.iter().position(|node| *node == value.node);
-        let column = known.unwrap_or_else(|| {
-            self.nodes.push(value.node);
-            self.nodes.len() - 1
-        });
-        Ok((column, value))
+        Ok((self.written(value.node), value))
     }
 
-    fn ty(&self, value: &Value) -> Ty {
+    /// The column of a node.
+    pub(super) fn written(&mut self, of: NodeId) -> usize {
+        let known = self.nodes.iter().position(|node| *node == of);
+        known.unwrap_or_else(|| {
+            self.nodes.push(of);
+            self.nodes.len() - 1
+        })
+    }
+
+    pub(super) fn ty(&self, value: &Value) -> Ty {
         self.lowering.graph.ty(value.node)
     }
 
@@ -218,11 +230,14 @@ impl Columns<'_, '_> {
                 };
                 Ok((Work::Take { column, from: *from, frame, skips_nulls: *skips_nulls, otherwise }, form))
             }
-            Call::Aggregate { function: aggregate, arguments } => {
+            Call::Aggregate { function: aggregate, arguments, constant } => {
                 let frame = self.frame(function)?;
                 let name = aggregate.fun().name();
                 if name == "count" && !aggregate.is_distinct() {
                     return self.count(function, arguments, frame);
+                }
+                if let Some(statistic) = statistic(name) {
+                    return self.pairs(function, statistic, arguments, frame);
                 }
                 let [argument] = arguments.as_slice() else {
                     return Err(refused(
@@ -230,6 +245,14 @@ impl Columns<'_, '_> {
                         format!("{name} of several arguments is not lowered in a window"),
                     ));
                 };
+                match (name, constant) {
+                    ("median", _) => return self.percentile(function, aggregate, (argument, None), frame),
+                    (_, Some(Constant::Percentile(of))) => {
+                        return self.percentile(function, aggregate, (argument, Some(*of)), frame);
+                    }
+                    (_, Some(Constant::Between(between))) => return self.text(function, (argument, between), frame),
+                    _ => {}
+                }
                 let (column, value) = self.add(argument)?;
                 if name == "array_agg" {
                     return self.list(function, aggregate, (column, value), frame);
@@ -238,7 +261,8 @@ impl Columns<'_, '_> {
                 let (operation, form) = operation(function, name, &value, ty)?;
                 let dictionary = value.dictionary;
                 let mut once = None;
-                if aggregate.is_distinct() && matches!(name, "count" | "sum" | "avg") {
+                let once_counts = matches!(name, "count" | "sum" | "avg" | "var" | "var_pop");
+                if aggregate.is_distinct() && once_counts {
                     if is_nested(&value.data_type) {
                         let why = format!("distinct values of {} are not found in a window", value.data_type);
                         return Err(refused(&function.name, why));
@@ -296,10 +320,19 @@ impl Columns<'_, '_> {
         if !aggregate.order_bys().is_empty() {
             return Err(refused(&function.name, "the items of a frame are in the order of the window"));
         }
+        let how = Once::of(&frame);
+        if aggregate.is_distinct() && how == Once::Less {
+            return Err(refused(&function.name, "the distinct values of a frame are no rows in a row"));
+        }
+        let by = SortedBy { output: column, dictionary: value.dictionary, descending: false, nulls_first: false };
+        let once = aggregate.is_distinct().then_some(LoweredOnce { how, value: by });
         let id = DictionaryId::of_lists(std::ptr::from_ref(aggregate).addr());
         let item = self.lowering.info("item", &value);
         let skips_nulls = aggregate.ignore_nulls();
-        Ok((Work::List { column, skips_nulls, frame, id, item }, Form::Lists(Ty::new(Repr::U64).nullable(true), id)))
+        Ok((
+            Work::List { column, skips_nulls, frame, id, item, once },
+            Form::Lists(Ty::new(Repr::U64).nullable(true), id),
+        ))
     }
 
     /// The frame of a function.
@@ -348,7 +381,11 @@ impl LoweredFunction {
     /// True where the order of its rows decides the last bits.
     pub fn adds_floats(&self) -> bool {
         use Operation::{Deviation, Mean, SumFloats, Variance};
-        matches!(self.work, Work::Fold { operation: SumFloats | Mean | Variance(_) | Deviation(_), .. })
+        match &self.work {
+            Work::Fold { operation, .. } => matches!(operation, SumFloats | Mean | Variance(_) | Deviation(_)),
+            Work::Pairs(pairs) => pairs.statistic != Statistic::RegrCount,
+            _ => false,
+        }
     }
 }
 

@@ -119,9 +119,10 @@ impl Columns<'_> {
                 skips_nulls: *skips_nulls,
                 otherwise: otherwise.clone(),
             },
-            Call::Aggregate { function, arguments } => Call::Aggregate {
+            Call::Aggregate { function, arguments, constant } => Call::Aggregate {
                 function: Arc::clone(function),
                 arguments: arguments.iter().map(|argument| self.expr(argument)).collect::<Option<_>>()?,
+                constant: constant.clone(),
             },
         };
         Some(Function {

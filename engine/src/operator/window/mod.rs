@@ -12,6 +12,7 @@
 //! Order    the rows leave sorted by partition and order; ties in no particular order, as in the CPU node over its sort.
 //! Shared   windows right above one another share a sort where one order serves all; sorts that were there for them alone vanish.
 //! DISTINCT values count once in a frame; see `distinct.rs`.
+//! More     percentiles, statistics of pairs, joined texts: `percentile.rs`, `pairs.rs`, `texts.rs`.
 //! Lists    of array_agg are where a frame begins and how many rows it has: nothing is copied before the result.
 //! Floats   a frame's sum, average or variance is that of its rows, not a running difference as DataFusion's: where that loses digits or
 //!          becomes NaN, this does not.
@@ -24,7 +25,10 @@ mod distinct;
 pub(crate) mod filter;
 mod lower;
 mod merge;
+mod pairs;
+mod percentile;
 mod run;
+mod texts;
 mod top;
 
 use std::fmt;

@@ -3,8 +3,9 @@
 //!   parts ─ together ─► sort row numbers ─► fetch [ input │ arguments ] ──► heads ──► rank, take, fold ─► [ input │ results ]
 //!
 //! Memory   the parts once more as one, once more in order beside the results, 16 bytes a row for each pair of partition and order,
-//!          and 4.6 bytes a row for the states of an aggregate while it is computed.
-//! Waits    never: the number of rows stays on the device.
+//!          and 4.6 bytes a row for the states of an aggregate while it is computed; for more, see `distinct.rs`, `percentile.rs` and
+//!          `texts.rs`.
+//! Waits    for the bytes of joined texts, otherwise never: the number of rows stays on the device.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ use millpond_kernels::codegen::ir::{Repr, Ty};
 use millpond_kernels::layout::OutputColumn;
 use millpond_kernels::pipeline::ExtentInput;
 use millpond_kernels::window::{
-    self, Argument, Column, Counted, Folding, Frame, FrameKey, Out, Positions, Side, Taken, Window, chosen_bytes,
+    self, Argument, Column, Counted, Folding, Frame, FrameKey, Out, Positions, Taken, Window, chosen_bytes,
     counted_bytes, identity_bytes, positions_bytes, scratch_bytes, tree_bytes,
 };
 use millpond_memory::{DeviceBuffer, DeviceView, Reservation, Stream};
@@ -26,6 +27,7 @@ use crate::operator::sort::run::{fetch_rows, fetch_rows_beside, order_rows, sort
 use crate::operator::window::describe::From;
 use crate::operator::window::distinct::Once;
 use crate::operator::window::lower::{LoweredFrame, LoweredFunction, LoweredWindow, Work};
+use crate::operator::window::percentile::KeptMatrix;
 use crate::program::contract::SinkRun;
 use crate::program::extents::{Extent, SegmentRun};
 use crate::program::failure::Failure;
@@ -93,11 +95,13 @@ impl Windows<'_> {
             }
         }
         drop(part);
+        let mut kept = None;
         for (index, function) in self.lowered.functions.iter().enumerate() {
+            kept.take_if(|kept: &mut KeptMatrix| !kept.serves(function));
             let keys = function.partition..function.peers;
             let (_, positions, _) = found.iter().find(|(known, ..)| *known == keys).expect("it was found above");
             let out = out(&ordered.layout.columns[self.lowered.ordered + index], &ordered.buffer)?;
-            self.compute(&window, positions, function, &mut ordered, &out).await?;
+            self.compute((&window, positions), function, &mut ordered, &mut kept, &out).await?;
         }
         let prepared = self.segment.prepared(0)?;
         let results = self.lowered.ordered..self.lowered.ordered + self.lowered.functions.len();
@@ -143,10 +147,10 @@ impl Windows<'_> {
     /// Computes the column of one function.
     async fn compute(
         &self,
-        window: &Window<'_>,
-        positions: &Positions,
+        (window, positions): (&Window<'_>, &Positions),
         function: &LoweredFunction,
         ordered: &mut Part,
+        kept: &mut Option<KeptMatrix>,
         out: &Out,
     ) -> Result<(), Failure> {
         let run = &self.segment.run;
@@ -163,8 +167,17 @@ impl Windows<'_> {
                 };
                 window.take(positions, &of, &taken, counted.as_ref().map(|(found, _)| found), *otherwise, out)?;
             }
-            Work::List { column: index, skips_nulls, frame, id, item } => {
-                let counted = self.counted(window, &column(*index)?, *skips_nulls)?;
+            Work::List { column: index, skips_nulls, frame, id, item, once } => {
+                let mut of = column(*index)?;
+                let mut firsts = None;
+                if let Some(once) = once {
+                    let how = (once.how, !skips_nulls);
+                    let near = self.near((window, positions), function, ordered, &once.value, how).await?;
+                    let held = self.firsts(window, of.validity.as_ref().filter(|_| *skips_nulls), &near)?;
+                    of.validity = Some(held.0.as_view().clone());
+                    firsts = Some(held);
+                }
+                let counted = self.counted(window, &of, *skips_nulls || firsts.is_some())?;
                 let frame = frame_of(frame, ordered)?;
                 window.list(positions, &frame, counted.as_ref().map(|(found, _)| found), out)?;
                 let items = match &counted {
@@ -175,18 +188,23 @@ impl Windows<'_> {
                 };
                 run.keep_items(*id, items)?;
             }
+            Work::Percentile(percentile) => {
+                self.percentile((window, positions), (function, percentile), ordered, kept, out).await?;
+            }
+            Work::Pairs(pairs) => self.pairs((window, positions), pairs, ordered, out)?,
+            Work::Text(text) => self.text((window, positions), text, ordered, out).await?,
             Work::Fold { column: of, dictionary, operation, frame, once } => {
                 let mut of = of.map(column).transpose()?;
                 let frame = frame_of(frame, ordered)?;
                 let mut too_often = None;
                 let mut firsts = None;
                 if let (Some(once), Some(of)) = (once, &mut of) {
-                    let side = if once.how == Once::Last { Side::Behind } else { Side::Before };
-                    let near = self.near((window, positions), function, ordered, &once.value, side).await?;
+                    let near =
+                        self.near((window, positions), function, ordered, &once.value, (once.how, false)).await?;
                     if once.how == Once::Less {
                         too_often = Some((of.clone(), near));
                     } else {
-                        let held = self.firsts(window, of, &near)?;
+                        let held = self.firsts(window, of.validity.as_ref(), &near)?;
                         of.validity = Some(held.0.as_view().clone());
                         firsts = Some(held);
                     }
@@ -221,7 +239,12 @@ impl Windows<'_> {
     }
 
     /// Which rows of a column are not NULL, where the others do not count.
-    fn counted(&self, window: &Window<'_>, of: &Column, skips_nulls: bool) -> Result<Option<(Counted, Held)>, Failure> {
+    pub(super) fn counted(
+        &self,
+        window: &Window<'_>,
+        of: &Column,
+        skips_nulls: bool,
+    ) -> Result<Option<(Counted, Held)>, Failure> {
         let Some(validity) = of.validity.as_ref().filter(|_| skips_nulls) else { return Ok(None) };
         let run = &self.segment.run;
         let rows = window.rows.upper_bound();
@@ -247,7 +270,7 @@ impl Windows<'_> {
 }
 
 /// Column `index` of the ordered rows.
-fn column(ordered: &Part, index: usize) -> Result<Column, Failure> {
+pub(super) fn column(ordered: &Part, index: usize) -> Result<Column, Failure> {
     let missing = || EngineError::internal("a window reads a column that was not written");
     let of = ordered.layout.columns.get(index).ok_or_else(missing)?;
     let view = |range: &Range<usize>| ordered.buffer.view(range.clone());
@@ -262,7 +285,7 @@ fn out(of: &OutputColumn, buffer: &DeviceView) -> Result<Out, Failure> {
     Ok(Out { values: view(&of.values)?, validity, physical: of.physical })
 }
 
-fn frame_of(frame: &LoweredFrame, ordered: &Part) -> Result<Frame, Failure> {
+pub(super) fn frame_of(frame: &LoweredFrame, ordered: &Part) -> Result<Frame, Failure> {
     let key = match frame.key {
         Some((index, descending)) => Some(FrameKey { column: column(ordered, index)?, descending }),
         None => None,

@@ -1,0 +1,76 @@
+//! STRING_AGG of frames: parts of one text of all rows.
+//!
+//!   rows in order       a │ bc │ NULL │ d         each behind what comes between two: -a │ -bc │ . │ -d
+//!   joined              -a-bc-d                   ends 2 5 5 7
+//!   frame of rows 1, 2, 3                         bytes 2 to 7 without the first "-": a view of bc-d
+//!
+//! NULL    has no bytes, as what FILTER leaves out; a frame without texts gives NULL.
+//! Which   frames from the start of the partition, as DataFusion takes no texts off a frame.
+//! Memory  the texts once more, and 12 bytes a row while they are joined. The result's texts are copied when they leave the device.
+//! Waits   for the number of bytes that the joined text takes.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::physical_expr::PhysicalExpr;
+use millpond_kernels::codegen::ir::{Repr, Ty};
+use millpond_kernels::window::{Joined, Out, Positions, Window};
+
+use crate::column::{Form, is_characters};
+use crate::operator::aggregate::ordered::behind;
+use crate::operator::aggregate::sorted::joined;
+use crate::operator::window::describe::{Function, refused};
+use crate::operator::window::lower::{Columns, LoweredFrame, Work};
+use crate::operator::window::run::{Windows, column, frame_of};
+use crate::program::failure::Failure;
+use crate::program::part::Part;
+use crate::reason::Reason;
+
+/// The texts of frames.
+#[derive(Debug, Clone)]
+pub(crate) struct LoweredText {
+    /// Each text behind what comes between two.
+    pub column: usize,
+    /// Bytes of what comes between.
+    pub between: u32,
+    pub frame: LoweredFrame,
+}
+
+impl Columns<'_, '_> {
+    /// STRING_AGG.
+    pub(super) fn text(
+        &mut self,
+        function: &Function,
+        (argument, between): (&Arc<dyn PhysicalExpr>, &str),
+        frame: LoweredFrame,
+    ) -> Result<(Work, Form), Reason> {
+        let value = self.lowering.lower(argument, self.scope)?;
+        if !is_characters(&value.data_type) || function.data_type != DataType::LargeUtf8 {
+            let why = format!("it gives {} for {}", function.data_type, value.data_type);
+            return Err(refused(&function.name, why));
+        }
+        let text = self.lowering.as_text(argument, &value)?;
+        let node = behind(self.lowering, self.scope, (argument, text), between)?;
+        let text = LoweredText { column: self.written(node), between: between.len() as u32, frame };
+        Ok((Work::Text(text), Form::Plain(Ty::new(Repr::Text).nullable(true))))
+    }
+}
+
+impl Windows<'_> {
+    /// Writes the text of each frame.
+    pub(super) async fn text(
+        &self,
+        (window, positions): (&Window<'_>, &Positions),
+        text: &LoweredText,
+        ordered: &Part,
+        out: &Out,
+    ) -> Result<(), Failure> {
+        let of = column(ordered, text.column)?;
+        let counted = self.counted(window, &of, true)?;
+        let all = joined(self.segment, &of.values, window.rows, self.stream).await?;
+        let frame = frame_of(&text.frame, ordered)?;
+        let texts = Joined { whole: &all.whole, bytes: &all.bytes, ends: &all.ends, between: text.between };
+        window.joined(positions, &frame, counted.as_ref().map(|(found, _)| found), &texts, out)?;
+        Ok(())
+    }
+}

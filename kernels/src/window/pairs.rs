@@ -1,0 +1,142 @@
+//! Statistics of pairs over frames. Device side: `cuda/pairs.cu`.
+//!
+//! ```text
+//!   x, y ── grow_pairs ──► states of 8 rows, of 64 and so on ── fold_pairs ──► a statistic of each frame
+//! ```
+//!
+//! NULL     a pair counts where both are valid.
+//! Memory   [`pairs_bytes`]: 48 bytes a state, 6.9 bytes a row.
+//! Waits    never.
+
+use millpond_memory::DeviceView;
+
+use crate::codegen::ir::Physical;
+use crate::error::KernelError;
+use crate::rows::expect_bytes;
+use crate::window::{Column, Frame, Out, Positions, Result, Window, levels, put_address};
+use crate::{Launch, tune};
+
+/// `struct State` in pairs.cu.
+const STATE_BYTES: u64 = 48;
+
+/// What is made of the pairs of a frame: `enum Statistic` in pairs.cu.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Statistic {
+    CovarPop,
+    CovarSamp,
+    Corr,
+    RegrSlope,
+    RegrIntercept,
+    /// An u64; the others are doubles.
+    RegrCount,
+    RegrR2,
+    RegrAvgX,
+    RegrAvgY,
+    RegrSxx,
+    RegrSyy,
+    RegrSxy,
+}
+
+/// Two columns of doubles.
+#[derive(Debug, Clone)]
+pub struct Pairs {
+    pub x: Column,
+    pub y: Column,
+}
+
+/// Bytes of the states of so many rows.
+pub fn pairs_bytes(rows: u64) -> u64 {
+    levels(rows).map(|(states, _)| states * STATE_BYTES).sum::<u64>().max(STATE_BYTES)
+}
+
+impl Window<'_> {
+    /// Makes the states of pairs in `tree`, which has [`pairs_bytes`].
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] if a length does not fit, and for other than doubles.
+    pub fn grow_pairs(&self, pairs: &Pairs, tree: &DeviceView) -> Result<()> {
+        pairs.check(self.bound())?;
+        expect_bytes("window", "states", tree, pairs_bytes(self.bound()))?;
+        let mut below: Option<DeviceView> = None;
+        let mut end = 0;
+        for (states, each) in levels(self.bound()) {
+            let level = tree.view(end..end + (states * STATE_BYTES) as usize)?;
+            end += level.len();
+            let config = self.striding(states);
+            match &below {
+                None => {
+                    let kernel = self.images.kernel("pairs", "pairs_leaves")?;
+                    let launch = Launch::new(&kernel, config).bytes(&pairs.bytes(), 8).write(&level);
+                    self.submit(pairs.read_by(launch))?;
+                }
+                Some(below) => {
+                    let kernel = self.images.kernel("pairs", "pairs_nodes")?;
+                    let launch = Launch::new(&kernel, config).read(below).write(&level);
+                    self.submit(launch.value(each / u64::from(tune::WINDOW_FANOUT)))?;
+                }
+            }
+            below = Some(level);
+        }
+        Ok(())
+    }
+
+    /// A statistic of each row's frame, over the states that [`grow_pairs`](Self::grow_pairs) made.
+    ///
+    /// # Errors
+    /// [`KernelError::Shape`] if a length does not fit, for other than doubles, and for results of other than 64 bits.
+    pub fn fold_pairs(
+        &self,
+        positions: &Positions,
+        frame: &Frame,
+        pairs: &Pairs,
+        (statistic, tree): (Statistic, &DeviceView),
+        out: &Out,
+    ) -> Result<()> {
+        pairs.check(self.bound())?;
+        out.check(self.bound())?;
+        expect_bytes("window", "states", tree, pairs_bytes(self.bound()))?;
+        if out.physical.width() != 8 {
+            return Err(KernelError::Shape { what: "window", why: format!("a statistic as {:?}", out.physical) });
+        }
+        let mut bytes = frame.bytes();
+        bytes.extend(pairs.bytes());
+        let mut end = 0;
+        let mut addresses = [0u64; tune::WINDOW_LEVELS as usize];
+        for ((states, _), address) in levels(self.bound()).zip(&mut addresses) {
+            *address = tree.address().0 + end;
+            end += states * STATE_BYTES;
+        }
+        addresses.iter().for_each(|address| bytes.extend(address.to_le_bytes()));
+        bytes.extend((statistic as u32).to_le_bytes());
+        bytes.extend(0u32.to_le_bytes());
+        let kernel = self.images.kernel("pairs", "pairs_fold")?;
+        let launch = positions.put(Launch::new(&kernel, self.striding(self.bound()))).bytes(&bytes, 8);
+        self.submit(out.put(frame.read_by(pairs.read_by(launch)).reads(tree)))
+    }
+}
+
+impl Pairs {
+    fn check(&self, rows: u64) -> Result<()> {
+        for column in [&self.x, &self.y] {
+            if column.physical != Physical::F64 {
+                return Err(KernelError::Shape { what: "window", why: format!("pairs of {:?}", column.physical) });
+            }
+            column.check("an argument", rows)?;
+        }
+        Ok(())
+    }
+
+    /// `struct Pairs` in pairs.cu.
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(32);
+        put_address(&mut bytes, Some(&self.x.values));
+        put_address(&mut bytes, Some(&self.y.values));
+        put_address(&mut bytes, self.x.validity.as_ref());
+        put_address(&mut bytes, self.y.validity.as_ref());
+        bytes
+    }
+
+    fn read_by<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        self.y.read_by(self.x.read_by(launch))
+    }
+}
