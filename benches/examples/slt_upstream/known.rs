@@ -35,7 +35,7 @@ pub const KNOWN: [(&str, &str); 14] = [
 pub const OFTEN: usize = 10;
 
 /// Words of frequent reasons, and why they remain.
-pub const WHY: [(&str, &str); 11] = [
+pub const WHY: [(&str, &str); 10] = [
     (
         "depends on the order in which DataFusion's digest",
         "A t-digest merges rows as they come: from 87 rows of a group on, the answer depends on how DataFusion's batches fell. Below, it is \
@@ -44,10 +44,6 @@ pub const WHY: [(&str, &str); 11] = [
     (
         "its pattern is no constant",
         "A pattern becomes an automaton on the host, once for a query. One that comes with each row would have to be compiled for each row.",
-    ),
-    (
-        "column of type Float16",
-        "Its keys take -0.0 for 0.0, its order does not: it needs keys of their own beside its codes, which are not built.",
     ),
     ("make_array is evaluated on the dictionary of one column", NEW_LISTS),
     ("array_intersect is evaluated on the dictionary of one column", NEW_LISTS),

@@ -14,6 +14,7 @@ mod found;
 mod frames;
 mod functions;
 mod groups;
+mod halves;
 mod hot;
 mod interruptions;
 mod joins;

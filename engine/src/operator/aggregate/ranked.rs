@@ -37,6 +37,8 @@ pub(crate) struct Place {
     column: usize,
     /// The median where `None`.
     percentile: Option<f64>,
+    /// The values are floats of 16 bits.
+    half: bool,
 }
 
 /// Whether function `name` looks at places in the order of its argument.
@@ -59,6 +61,11 @@ pub(crate) fn lower(
     };
     let value = lowering.lower(argument, scope)?;
     let repr = lowering.graph.ty(value.node).repr;
+    let half = value.data_type == DataType::Float16;
+    if half && call.percentile.is_some() {
+        let why = "how DataFusion rounds from 64 bits to 16 depends on the processor";
+        return Err(unsupported(function, why));
+    }
     let decimal =
         matches!(value.data_type, DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..));
     if *result != value.data_type || !(repr.is_float() || decimal && call.percentile.is_none()) {
@@ -78,7 +85,7 @@ pub(crate) fn lower(
     let row = lowering.graph.source_row();
     let start = spec.accumulate(&lowering.graph, Accumulator { aggregate: Aggregate::Min(row), filter: None });
     let count = spec.accumulate(&lowering.graph, Accumulator { aggregate: Aggregate::Count(node), filter: None });
-    Ok(Final::Placed(Place { start, count, column, percentile: call.percentile }))
+    Ok(Final::Placed(Place { start, count, column, percentile: call.percentile, half }))
 }
 
 /// A group key as it is sorted: what is one group is one value.
@@ -107,7 +114,7 @@ impl Place {
         };
         let table = lowering.lookup_table(LookupTable::Ranked { column: looked_up_at(ranked, self.column), ty });
         let percentile = self.percentile.map(|p| lowering.slot(Ty::new(Repr::F64), Literal::F64(p)));
-        let values = Values { start, table, ty };
+        let values = Values { start, table, ty, half: self.half };
         let graph = &mut lowering.graph;
         let result = present(graph, count).and_then(|count| match percentile {
             None => values.median(graph, count, repr),
@@ -144,12 +151,18 @@ struct Values {
     start: NodeId,
     table: u32,
     ty: Ty,
+    half: bool,
 }
 
 impl Values {
     /// The value at place `offset` (`I64`).
     fn at(&self, graph: &mut Graph, offset: NodeId) -> Result<NodeId, GraphError> {
         value_at(graph, self.start, offset, self.table, self.ty)
+    }
+
+    /// What was computed, in the values' own width.
+    fn rounded(&self, graph: &mut Graph, of: NodeId) -> Result<NodeId, GraphError> {
+        if self.half { graph.float_function(FloatFunction::Narrow, of) } else { Ok(of) }
     }
 
     fn median(&self, graph: &mut Graph, count: NodeId, repr: Repr) -> Result<NodeId, GraphError> {
@@ -162,8 +175,10 @@ impl Values {
         let middle = match repr.is_float() {
             true => {
                 let sum = graph.arithmetic(Arithmetic::Add, lower, upper, Overflow::Wrap)?;
+                let sum = self.rounded(graph, sum)?;
                 let two = graph.float(2.0, repr);
-                graph.arithmetic(Arithmetic::Divide, sum, two, Overflow::Wrap)?
+                let middle = graph.arithmetic(Arithmetic::Divide, sum, two, Overflow::Wrap)?;
+                self.rounded(graph, middle)?
             }
             false => {
                 let middle = middle(graph, lower, upper)?;
