@@ -35,17 +35,13 @@ pub const KNOWN: [(&str, &str); 14] = [
 pub const OFTEN: usize = 10;
 
 /// Words of frequent reasons, and why they remain.
-pub const WHY: [(&str, &str); 8] = [
+pub const WHY: [(&str, &str); 7] = [
     ("of more than 86 values its answer depends on DataFusion's batches", DIGESTS),
     ("DataFusion's own answer depends on its batches", DIGESTS),
     ("the centroids of DataFusion's digest have weights of their own", DIGESTS),
     (
         "its pattern is no constant",
         "A pattern becomes an automaton on the host, once for a query. One that comes with each row would have to be compiled for each row.",
-    ),
-    (
-        "column of type Float16",
-        "Its keys take -0.0 for 0.0, its order does not: it needs keys of their own beside its codes, which are not built.",
     ),
     (
         "lists and structures that are made of rows leave the device",

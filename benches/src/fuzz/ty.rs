@@ -31,7 +31,7 @@ pub enum Ty {
     Ints,
     /// A structure of a `number`, a 64-bit integer, and a `word`, a text.
     Pair,
-    /// A float of 16 bits, which stays on the CPU; none is NaN or -0.0.
+    /// A float of 16 bits; none is NaN or -0.0.
     Half,
     /// Some number: what DataFusion's coercion makes of an operator over two types.
     Number,

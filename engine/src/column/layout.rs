@@ -22,7 +22,9 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::{DataFusionError, Result};
 use millpond_kernels::codegen::ir::{ColumnSpec, Physical, Range};
 
-use crate::column::{day_time, day_time_of, is_coded, month_day_nano, month_day_nano_of, packed, text, value_type};
+use crate::column::{
+    day_time, day_time_of, half, is_coded, month_day_nano, month_day_nano_of, packed, text, value_type,
+};
 use crate::error::EngineError;
 
 /// What the plan relied on and a batch did not keep.
@@ -164,7 +166,7 @@ impl ExtentLayout {
 }
 
 /// An array in the form that is stored: numbers themselves instead of dictionaries and runs of them, intervals as integers,
-/// bare NULLs as booleans.
+/// floats of 16 bits as those of 32, bare NULLs as booleans.
 pub(super) fn stored(array: &ArrayRef) -> Result<ArrayRef> {
     let data_type = array.data_type();
     let values = value_type(data_type);
@@ -182,6 +184,7 @@ pub(super) fn stored(array: &ArrayRef) -> Result<ArrayRef> {
         DataType::Interval(IntervalUnit::MonthDayNano) => {
             Arc::new(primitive::<IntervalMonthDayNanoType>(array).unary::<_, Decimal128Type>(month_day_nano))
         }
+        DataType::Float16 => Arc::new(primitive::<Float16Type>(array).unary::<_, Float32Type>(half::widened)),
         _ => Arc::clone(array),
     })
 }
@@ -401,6 +404,10 @@ pub fn read_array(
         DataType::Interval(IntervalUnit::MonthDayNano) => {
             let values: Vec<_> = words(physical, bytes, rows).map(month_day_nano_of).collect();
             Arc::new(PrimitiveArray::<IntervalMonthDayNanoType>::new(values.into(), nulls))
+        }
+        DataType::Float16 => {
+            let values = bytes.as_chunks::<4>().0.iter().take(rows).map(|b| half::narrowed(f32::from_le_bytes(*b)));
+            Arc::new(PrimitiveArray::<Float16Type>::new(values.collect::<Vec<_>>().into(), nulls)) as ArrayRef
         }
         DataType::Float32 => floats!(Float32Type, 4),
         DataType::Float64 => floats!(Float64Type, 8),

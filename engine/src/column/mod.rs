@@ -9,6 +9,7 @@
 
 pub mod dictionary;
 pub mod facts;
+pub(crate) mod half;
 pub(crate) mod interner;
 pub mod layout;
 pub mod nested;
@@ -155,6 +156,16 @@ pub fn value_type(data_type: &DataType) -> &DataType {
     }
 }
 
+/// Why packed floats are no keys on the device.
+pub(crate) const TWO_ZEROS: &str =
+    "DataFusion takes 0.0 and -0.0 in a dictionary or in runs for two values, where it takes plain ones for one";
+
+/// True for floats in dictionaries or runs, whose zeros of both signs are two keys.
+pub(crate) fn has_two_zeros(data_type: &DataType) -> bool {
+    let values = value_type(data_type);
+    values != data_type && values.is_floating()
+}
+
 /// True for runs or dictionaries of runs or dictionaries.
 fn is_packed_twice(data_type: &DataType) -> bool {
     let values = match data_type {
@@ -207,7 +218,7 @@ pub fn is_characters(data_type: &DataType) -> bool {
 }
 
 /// The device type of a plain SQL type, with no range; `None` for strings and for types without a device form. Intervals are
-/// integers in their order, and the type of a bare NULL a boolean that is never valid.
+/// integers in their order, floats of 16 bits those of 32 that they are, and the type of a bare NULL a boolean that is never valid.
 pub fn plain_repr(data_type: &DataType) -> Option<Repr> {
     use DataType::{Boolean, Dictionary, Duration, Interval, Null, RunEndEncoded};
     let refused = match data_type {
@@ -226,6 +237,7 @@ pub fn plain_repr(data_type: &DataType) -> Option<Repr> {
         DataType::Interval(IntervalUnit::YearMonth) => Some(Repr::I32),
         DataType::Interval(IntervalUnit::DayTime) => Some(Repr::I64),
         DataType::Interval(IntervalUnit::MonthDayNano) => Some(Repr::I128),
+        DataType::Float16 => Some(Repr::F32),
         other => number_repr(other),
     }
 }

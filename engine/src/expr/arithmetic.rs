@@ -1,7 +1,7 @@
 //! Numbers: what `+ - * / %` and the bitwise operators mean for each type.
 //!
 //!   integers   wrap, as arrow's `*_wrapping` do; division by zero is an error
-//!   floats     IEEE 754
+//!   floats     IEEE 754; those of 16 bits are computed in 32 and rounded
 //!   decimals   scaled integers: addends are brought to the larger scale, products add scales, quotients gain four digits
 //!   dates      see time.rs
 //!
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
-use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Overflow};
+use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, FloatFunction, Overflow};
 
 use crate::column::{is_wide, plain_repr, value_type};
 use crate::expr::cast::decimal_type;
@@ -65,6 +65,12 @@ impl Lowering<'_> {
             }
             (l, r) if l == r && (l.is_integer() || matches!(l, DataType::Float32 | DataType::Float64)) => {
                 self.graph.arithmetic(op, left.node, right.node, Overflow::Wrap).map_err(|e| refused(expr, &e))?
+            }
+            (DataType::Float16, DataType::Float16) => {
+                let graph = &mut self.graph;
+                let wide = graph.arithmetic(op, left.node, right.node, Overflow::Wrap);
+                let node = wide.and_then(|wide| graph.float_function(FloatFunction::Narrow, wide));
+                node.map_err(|e| refused(expr, &e))?
             }
             (l, r) => match self.time_arithmetic(expr, op, &left, &right)? {
                 Some(node) => node,

@@ -2,6 +2,7 @@
 //!
 //!   integer → integer, float     range-checked; rounds to nearest
 //!   float → integer              truncates, range-checked
+//!   number → float of 16 bits    by way of 32 bits; rounds to nearest
 //!   decimal → decimal            scales; halves away from zero when digits are dropped; precision checked
 //!   decimal ↔ integer, float     by powers of ten
 //!   date ↔ timestamp, units      multiplied, or divided towards the past for days
@@ -17,7 +18,9 @@ use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::Decimal;
-use millpond_kernels::codegen::ir::{Arithmetic, GraphError, Literal, NodeId, Overflow, Repr, TimeUnit as KernelUnit};
+use millpond_kernels::codegen::ir::{
+    Arithmetic, FloatFunction, GraphError, Literal, NodeId, Overflow, Repr, TimeUnit as KernelUnit,
+};
 
 use crate::column::nested::same_nested;
 use crate::column::{
@@ -125,17 +128,25 @@ impl Lowering<'_> {
         overflow: Overflow,
     ) -> Result<NodeId, Reason> {
         use DataType::*;
-        let (from, to) = (value_type(&of.data_type), value_type(to));
+        let whole = to;
+        let (from, to) = (value_type(&of.data_type), value_type(whole));
         let refuse = |why: &str| Err(unsupported(expr, why));
         if of.dictionary.is_some() || is_coded(to) {
             return refuse(&format!("a cast from {from} to {to} is not lowered"));
         }
-        let repr = plain_repr(to).ok_or_else(|| type_unsupported(&expr.to_string(), to))?;
-        let number = |t: &DataType| t.is_integer() || matches!(t, Float32 | Float64 | Boolean);
+        let repr = plain_repr(whole).ok_or_else(|| type_unsupported(&expr.to_string(), whole))?;
+        let number = |t: &DataType| t.is_integer() || matches!(t, Float16 | Float32 | Float64 | Boolean);
         let graph = &mut self.graph;
         let built: Result<NodeId, GraphError> = match (from, to) {
             (Null, _) => Ok(graph.null(repr)),
             (a, b) if a == b => Ok(of.node),
+            // By way of 32 bits, as arrow does.
+            (a, Float16) if number(a) => {
+                let wide = graph.convert(of.node, Repr::F32, overflow);
+                wide.and_then(|wide| graph.float_function(FloatFunction::Narrow, wide))
+            }
+            // A number as it is; a NaN is made quiet.
+            (Float16, Float32) => graph.float_function(FloatFunction::Narrow, of.node),
             (a, b) if number(a) && number(b) => graph.convert(of.node, repr, overflow),
             // Ticks are numbers of 64 bits.
             (number, Timestamp(..) | Duration(_)) if number.is_numeric() => {
@@ -151,7 +162,7 @@ impl Lowering<'_> {
                 (Some(a), None) if to.is_integer() => graph.decimal_to_integer(of.node, a, repr, overflow),
                 (Some(a), None) if matches!(to, Float32 | Float64) => graph.decimal_to_float(of.node, a, repr),
                 (None, Some(b)) if from.is_integer() => graph.integer_to_decimal(of.node, b, repr, overflow),
-                (None, Some(b)) if matches!(from, Float32 | Float64) => {
+                (None, Some(b)) if matches!(from, Float16 | Float32 | Float64) => {
                     graph.float_to_decimal(of.node, b, repr, overflow)
                 }
                 _ => return refuse(&format!("a cast from {from} to {to} is not lowered")),

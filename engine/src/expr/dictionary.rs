@@ -22,6 +22,7 @@ use datafusion::physical_expr::expressions::{CastExpr, Column, LambdaVariable, L
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{Literal, NodeId, Physical, Repr, Test, Ty};
 
+use crate::column::half::widened;
 use crate::column::{DictionaryId, is_coded, is_nested, plain_repr, scalar_integer};
 use crate::expr::builtin::is_datafusions_scalar;
 use crate::expr::cast::same_strings;
@@ -296,6 +297,7 @@ impl Lowering<'_> {
             let literal = match (&of_null, dictionary) {
                 (_, Some(_)) => Literal::Int(0),
                 (ScalarValue::Boolean(Some(v)), _) => Literal::Bool(*v),
+                (ScalarValue::Float16(Some(v)), _) => Literal::F32(widened(*v)),
                 (ScalarValue::Float32(Some(v)), _) => Literal::F32(*v),
                 (ScalarValue::Float64(Some(v)), _) => Literal::F64(*v),
                 (other, _) => Literal::Int(

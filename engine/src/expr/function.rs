@@ -13,11 +13,15 @@ use datafusion::physical_expr::expressions::{Column, Literal as LiteralExpr};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{NodeId, Test};
 
-use crate::column::{is_coded, is_nested, is_wide};
+use crate::column::{is_coded, is_nested, is_wide, value_type};
 use crate::expr::arithmetic::WIDE;
 use crate::expr::udf::DeviceFunction;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
+
+/// Functions that choose among floats, or look at their bits: they give the same in 16 bits as in 32.
+const OF_HALVES: [&str; 9] =
+    ["coalesce", "nullif", "greatest", "least", "arrow_typeof", "abs", "nanvl", "isnan", "iszero"];
 
 impl Lowering<'_> {
     pub(super) fn function(
@@ -37,6 +41,13 @@ impl Lowering<'_> {
         if !matches!(name.as_str(), "coalesce" | "arrow_typeof") && (is_wide(&data_type) || arguments.iter().any(wide))
         {
             return Err(unsupported(expr, WIDE));
+        }
+        let half = |argument| self.type_of(argument, scope).is_ok_and(|own| *value_type(&own) == DataType::Float16);
+        if !OF_HALVES.contains(&name.as_str()) && (data_type == DataType::Float16 || arguments.iter().any(half)) {
+            return Err(unsupported(
+                expr,
+                "floats of 16 bits are computed in 32 bits, and it is not known to round as DataFusion's",
+            ));
         }
         let (node, dictionary) = match (name.as_str(), arguments) {
             ("coalesce", all) => {

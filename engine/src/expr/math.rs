@@ -41,7 +41,13 @@ impl Lowering<'_> {
                 let of = self.lower(of, scope)?;
                 // The lowest integer has no absolute value, and that is an error; decimals wrap.
                 let overflow = if value_type(&of.data_type).is_decimal() { Overflow::Wrap } else { Overflow::Fail };
-                self.graph.absolute(of.node, overflow).map_err(|e| refused(expr, &e))?
+                let size = self.graph.absolute(of.node, overflow).map_err(|e| refused(expr, &e))?;
+                match value_type(&of.data_type) {
+                    // By way of 32 bits, which makes a NaN quiet.
+                    DataType::Float16 => self.graph.float_function(FloatFunction::Narrow, size),
+                    _ => Ok(size),
+                }
+                .map_err(|e| refused(expr, &e))?
             }
             ("round", [of]) => self.rounded(expr, of, Digits::Places(0), data_type, scope)?,
             ("round", [of, digits]) => {

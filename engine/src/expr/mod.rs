@@ -46,9 +46,10 @@ use millpond_kernels::codegen::ir::{
     Comparison, Graph, GraphError, Literal, NodeId, Overflow, Repr, TableSpec, Test, Ty,
 };
 
+use crate::column::half::widened;
 use crate::column::{
-    ColumnInfo, DictionaryId, Form, is_coded, is_nested, is_wide, plain_repr, scalar_integer, type_unsupported,
-    value_type,
+    ColumnInfo, DictionaryId, Form, has_two_zeros, is_coded, is_nested, is_wide, plain_repr, scalar_integer,
+    type_unsupported, value_type,
 };
 use crate::expr::udf::DeviceFunction;
 use crate::reason::Reason;
@@ -346,6 +347,7 @@ impl<'d> Lowering<'d> {
         };
         let (ty, literal) = match value {
             ScalarValue::Boolean(Some(v)) => (Ty::new(repr), Literal::Bool(*v)),
+            ScalarValue::Float16(Some(v)) => (Ty::new(repr), Literal::F32(widened(*v))),
             ScalarValue::Float32(Some(v)) => (Ty::new(repr), Literal::F32(*v)),
             ScalarValue::Float64(Some(v)) => (Ty::new(repr), Literal::F64(*v)),
             other => {
@@ -569,6 +571,10 @@ impl<'d> Lowering<'d> {
             if let (Some(id), true) = (left.dictionary, ordered) {
                 a = self.rank(expr, &left, id)?.node;
                 b = self.rank(expr, &right, id)?.node;
+            }
+            if has_two_zeros(&left.data_type) {
+                a = self.graph.float_key(a).map_err(|e| refused(expr, &e))?;
+                b = self.graph.float_key(b).map_err(|e| refused(expr, &e))?;
             }
             self.graph.compare(comparison, a, b)
         } else {

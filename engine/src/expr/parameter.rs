@@ -12,6 +12,7 @@ use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::Literal;
 
+use crate::column::half::widened;
 use crate::column::scalar_integer;
 use crate::error::EngineError;
 use crate::subqueries::Subqueries;
@@ -58,6 +59,7 @@ fn literal(value: &ScalarValue) -> Option<Literal> {
     Some(match value {
         value if value.is_null() => Literal::Null,
         ScalarValue::Boolean(Some(v)) => Literal::Bool(*v),
+        ScalarValue::Float16(Some(v)) => Literal::F32(widened(*v)),
         ScalarValue::Float32(Some(v)) => Literal::F32(*v),
         ScalarValue::Float64(Some(v)) => Literal::F64(*v),
         value => Literal::Int(scalar_integer(value)?),

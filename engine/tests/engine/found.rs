@@ -239,7 +239,8 @@ async fn inputs_are_read_whole_a_second_time() {
     let path = path.to_str().expect("a UTF-8 path");
     let plain = session_with(DeviceChoice::Cpu, 1, Fallback::Allow);
     // The 45 rows without a value are the first 45 of an order, after which no other row of the file can be.
-    let rows = "SELECT value AS id, 'n' || CAST(1000 - value AS VARCHAR) AS s, CASE WHEN value % 9 <> 4 THEN arrow_cast((value * 37) % 101, 'Float16') END AS wide \
+    let rows = "SELECT value AS id, 'n' || CAST(1000 - value AS VARCHAR) AS s, \
+                arrow_cast(arrow_cast(CASE WHEN value % 9 <> 4 THEN (value * 37) % 101 END, 'Dictionary(Int32, Int64)'), 'Dictionary(Int32, Duration(Second))') AS wide \
                 FROM generate_series(1, 400)";
     let copy = format!("COPY ({rows}) TO '{path}' STORED AS PARQUET OPTIONS ('format.max_row_group_size' 40)");
     plain.execute(&copy).await.expect("the file is written");
@@ -247,8 +248,8 @@ async fn inputs_are_read_whole_a_second_time() {
         "SELECT min(s), max(s), count(*) FROM (SELECT s, wide FROM wide ORDER BY wide DESC NULLS FIRST LIMIT 45)",
         "SELECT 4 AS four FROM (SELECT wide FROM wide ORDER BY wide DESC NULLS FIRST LIMIT 3)",
         "SELECT id + 1 AS next FROM (SELECT id, wide FROM wide ORDER BY wide, id LIMIT 5) WHERE id > 2",
-        "SELECT id + 1 AS next FROM wide WHERE wide = (SELECT min(wide) FROM wide WHERE id > 10)",
-        "SELECT count(*), sum(id) FROM wide JOIN (SELECT min(wide) AS least, max(wide) AS most FROM wide) ON wide IN (least, most)",
+        "SELECT id + 1 AS next FROM wide WHERE arrow_cast(wide, 'Int64') = (SELECT min(arrow_cast(wide, 'Int64')) FROM wide WHERE id > 10)",
+        "SELECT count(*), sum(id) FROM wide JOIN (SELECT min(wide) AS least, max(wide) AS most FROM wide) ON arrow_cast(wide, 'Duration(Second)') IN (least, most)",
         "SELECT a.id + b.id AS sum FROM wide a JOIN (SELECT id, wide FROM wide WHERE id < 20) b ON a.wide = b.wide",
     ];
     for sql in queries {

@@ -18,6 +18,7 @@ mod frame_statistics;
 mod frames;
 mod functions;
 mod groups;
+mod halves;
 mod hot;
 mod interruptions;
 mod joins;

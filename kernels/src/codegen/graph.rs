@@ -188,6 +188,8 @@ pub enum FloatFunction {
     Truncate,
     /// Halves away from zero.
     Round,
+    /// The nearest number of 16 bits, ties to the even one, as the `F32` that it is. `F32` alone.
+    Narrow,
 }
 
 /// Functions of strings. Characters are UTF-8 code points and counted from 1; patterns and sets are texts themselves.

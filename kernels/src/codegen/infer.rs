@@ -257,9 +257,12 @@ impl Graph {
     /// A function of one float.
     ///
     /// # Errors
-    /// If the operand is no float.
+    /// If the operand is no float; if it is `F64`, and to become one of 16 bits.
     pub fn float_function(&mut self, function: FloatFunction, of: NodeId) -> Result<NodeId, GraphError> {
-        self.expect("a float function", &[of], Repr::is_float)?;
+        self.expect("a float function", &[of], |repr| match function {
+            FloatFunction::Narrow => repr == Repr::F32,
+            _ => repr.is_float(),
+        })?;
         let ty = self.ty(of);
         Ok(self.push(Node::Float { function, of }, ty))
     }

@@ -212,6 +212,55 @@ fn functions_of_one_float() {
     }
 }
 
+/// The nearest of the floats of 16 bits that are not below zero, `all` in order; of two as near the one with an even last bit.
+fn nearest(of: f32, all: &[f64]) -> f32 {
+    let size = f64::from(of.abs());
+    let above = all.partition_point(|half| *half < size);
+    // What would be the next one has no form: from half the way there on it is infinite.
+    let (below, above) = (above.saturating_sub(1), above.min(all.len()));
+    let value = |at: usize| all.get(at).copied().unwrap_or(65536.0);
+    let (down, up) = (size - value(below), value(above) - size);
+    let at = match down.total_cmp(&up) {
+        Ordering::Less => below,
+        Ordering::Greater => above,
+        Ordering::Equal => below + below % 2,
+    };
+    let rounded = if at == all.len() || size.is_infinite() { f32::INFINITY } else { value(at) as f32 };
+    rounded.copysign(of)
+}
+
+#[test]
+fn floats_are_rounded_to_16_bits() {
+    // Subnormal ones first: 2^-24 apart, as those of the first exponent are.
+    let all: Vec<f64> = (0..31 * 1024)
+        .map(|bits| match (bits / 1024, bits % 1024) {
+            (0, part) => f64::from(part) * 2_f64.powi(-24),
+            (exponent, part) => f64::from(1024 + part) * 2_f64.powi(exponent - 25),
+        })
+        .collect();
+    assert_eq!(all.last(), Some(&65504.0));
+    let mut values = singles();
+    for at in (0..all.len()).filter(|at| at % 97 < 2 || (1000..1100).contains(at) || *at < 8 || *at + 8 > all.len()) {
+        let (own, next) = (all[at], all.get(at + 1).copied().unwrap_or(65536.0));
+        for near in [own as f32, ((own + next) / 2.0) as f32] {
+            let sign = if at % 3 == 0 { -1.0 } else { 1.0 };
+            values.extend([near.next_down(), near, near.next_up()].map(|near| near * sign));
+        }
+    }
+    values.retain(|value| !value.is_nan());
+    let cells: Vec<Cell> = values.iter().map(|value| F32(*value)).chain([Null]).collect();
+    let mut bench = Bench::new();
+    let a = bench.column(Repr::F32, &cells);
+    let root = bench.graph.float_function(FloatFunction::Narrow, a).expect("a float of 32 bits");
+    let got = bench.values(root);
+    assert_rows("Narrow", &[&cells], &got, |row| match row {
+        [F32(a)] => F32(nearest(*a, &all)),
+        _ => Null,
+    });
+    let wide = bench.column(Repr::F64, &[F64(1.0)]);
+    assert!(bench.graph.float_function(FloatFunction::Narrow, wide).is_err());
+}
+
 /// Truncated, if the truncated value fits: on integers, without the generator's bounds.
 fn truncated(value: f64, repr: Repr) -> Option<i128> {
     if !value.is_finite() || value.abs() >= 2_f64.powi(127) {

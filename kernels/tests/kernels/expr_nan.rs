@@ -135,6 +135,19 @@ fn functions_of_one_float_keep_its_nan() {
 }
 
 #[test]
+fn a_nan_that_is_rounded_to_16_bits_is_quiet() {
+    let cells: Vec<Cell> =
+        singles().into_iter().chain([0x7f80_0001, 0xff80_2fff, 0x7fbf_ffff].map(|b| F32(f32::from_bits(b)))).collect();
+    let mut bench = Bench::new();
+    let a = bench.column(Repr::F32, &cells);
+    let narrow = bench.graph.float_function(FloatFunction::Narrow, a).expect("a float");
+    let outcome = bench.run(&[narrow]);
+    for (row, &cell) in cells.iter().enumerate().filter(|(_, cell)| is_nan(**cell)) {
+        assert_eq!(bits(outcome.values[0][row]), bits(cell) & 0xffff_e000 | 0x40_0000, "{cell:?}");
+    }
+}
+
+#[test]
 fn a_nan_of_another_width_keeps_its_sign() {
     let cells = doubles();
     let mut bench = Bench::new();

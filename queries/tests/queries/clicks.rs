@@ -344,7 +344,7 @@ async fn what_stays_on_the_cpu_has_a_reason() {
             "a time that BIGINT cannot hold is an error, which the CPU raises",
         ),
         (
-            "SELECT * FROM last_n_before('SELECT k, t, id, buy, arrow_cast(id, ''Float16'') AS half FROM t', 'k', ['t', 'id'], 'buy', 1)",
+            "SELECT * FROM last_n_before('SELECT k, t, id, buy, arrow_cast(arrow_cast(id, ''Dictionary(UInt32, Int32)''), ''Dictionary(Int32, Dictionary(UInt32, Int32))'') AS packed FROM t', 'k', ['t', 'id'], 'buy', 1)",
             "LastBeforeExec",
             "which has no device form",
         ),

@@ -230,7 +230,7 @@ impl Maker<'_> {
             Ty::Text => self.string(below),
             Ty::Ints => self.list(below),
             Ty::Pair => self.pair(below),
-            Ty::Half => self.leaf(ty),
+            Ty::Half => self.half(below),
         }
     }
 

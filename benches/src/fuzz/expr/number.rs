@@ -150,6 +150,22 @@ impl Maker<'_> {
         }
     }
 
+    /// A float of 16 bits. Finite numbers are added to others, which makes no NaN and no -0.0.
+    pub(super) fn half(&mut self, depth: usize) -> Expr {
+        let ty = Ty::Half;
+        match self.rng.below(3) {
+            0 => {
+                let a = self.make(Ty::Int(true, 16), depth);
+                sql!(ty; "arrow_cast(", a, format!(", '{ty}')"))
+            }
+            1 => {
+                let (a, b) = (self.make(ty, depth), ty.value(self.rng));
+                sql!(ty; "(", a, self.rng.pick(&[" + ", " - "]), b, ")")
+            }
+            _ => self.leaf(ty),
+        }
+    }
+
     /// `expr`, of which every NaN is the same one: by CASE, as one text, so that both copies stay the same, or by `nanvl`.
     pub(super) fn one_nan(&mut self, expr: Expr) -> Expr {
         let (ty, text) = (expr.ty, expr.text());
@@ -205,6 +221,7 @@ impl Maker<'_> {
                     Ty::Int(false, 64),
                     Ty::Dec(15, 2),
                     Ty::Dec(38, 10),
+                    Ty::Half,
                 ]);
                 let a = self.make(of, depth);
                 let expr = sql!(ty; "CAST(", a, format!(" AS {})", ty.sql().unwrap_or_default()));

@@ -13,6 +13,7 @@ use crate::operator::aggregate::ordered::InOrder;
 use crate::operator::aggregate::ranked::Place;
 use crate::operator::aggregate::sketch;
 
+use crate::column::half::Half;
 use crate::column::{DictionaryId, is_string, plain_repr};
 use crate::expr::interval;
 use crate::expr::{Lowering, Scope, Value};
@@ -117,7 +118,7 @@ impl LoweredAggregate {
                     lowering.graph.convert(accumulator(*at)?, repr, Overflow::Wrap).map_err(refuse)?
                 }
                 Final::Bounded { at, least } => {
-                    bounded(&mut lowering.graph, accumulator(*at)?, *least).map_err(refuse)?
+                    bounded(&mut lowering.graph, accumulator(*at)?, field.data_type(), *least).map_err(refuse)?
                 }
                 Final::Placed(place) => {
                     let repr = plain_repr(field.data_type()).unwrap_or(Repr::F64);
@@ -191,14 +192,14 @@ impl LoweredAggregate {
     }
 }
 
-fn bounded(graph: &mut Graph, value: NodeId, least: bool) -> Result<NodeId, GraphError> {
+fn bounded(graph: &mut Graph, value: NodeId, data_type: &DataType, least: bool) -> Result<NodeId, GraphError> {
     let ty = graph.ty(value);
-    let (infinity, finite) = match (ty.repr, least) {
-        (Repr::F32, true) => (f64::INFINITY, f64::from(f32::MAX)),
-        (Repr::F32, false) => (f64::NEG_INFINITY, f64::from(f32::MIN)),
-        (_, true) => (f64::INFINITY, f64::MAX),
-        (_, false) => (f64::NEG_INFINITY, f64::MIN),
+    let greatest = match data_type {
+        DataType::Float16 => Half::MAX.to_f64(),
+        DataType::Float32 => f64::from(f32::MAX),
+        _ => f64::MAX,
     };
+    let (infinity, finite) = if least { (f64::INFINITY, greatest) } else { (f64::NEG_INFINITY, -greatest) };
     let infinity = graph.float(infinity, ty.repr);
     let finite = graph.float(finite, ty.repr);
     let infinite = graph.compare(Comparison::Equal, value, infinity)?;

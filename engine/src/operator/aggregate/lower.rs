@@ -20,7 +20,7 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::nested::has_least;
-use crate::column::{ColumnInfo, Form, is_nested, is_wide, value_type};
+use crate::column::{ColumnInfo, Form, TWO_ZEROS, has_two_zeros, is_nested, is_wide, value_type};
 use crate::expr::{Dictionary, Lowering, Scope, Value, interval, refused};
 use crate::operator::aggregate::describe::{Aggregation, Call, Number, Variant};
 use crate::operator::aggregate::node::DeviceAggregateExec;
@@ -74,6 +74,9 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
     let mut key_types = Vec::new();
     for (index, (expr, name)) in of.keys.iter().enumerate() {
         let value = lowering.lower(expr, scope)?;
+        if has_two_zeros(&value.data_type) && index < of.keys.len() - of.arguments {
+            return Err(crate::expr::unsupported(expr, TWO_ZEROS));
+        }
         let ty = lowering.graph.ty(value.node);
         key_types.push(value.data_type.clone());
         // A boolean key is the number 0 or 1.

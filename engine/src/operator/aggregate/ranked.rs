@@ -39,6 +39,8 @@ pub(crate) struct Place {
     /// The median where `None`.
     percentile: Option<f64>,
     digest: Option<Digested>,
+    /// The values are floats of 16 bits.
+    half: bool,
 }
 
 /// What a digest's estimate asks of its group.
@@ -70,6 +72,11 @@ pub(crate) fn lower(
     };
     let value = lowering.lower(argument, scope)?;
     let repr = lowering.graph.ty(value.node).repr;
+    let half = value.data_type == DataType::Float16;
+    if half && call.percentile.is_some() {
+        let why = "how DataFusion rounds from 64 bits to 16 depends on the processor";
+        return Err(unsupported(function, why));
+    }
     let decimal =
         matches!(value.data_type, DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..));
     if *result != value.data_type || !(repr.is_float() || decimal && call.percentile.is_none()) {
@@ -99,7 +106,7 @@ pub(crate) fn lower(
         }
         None => None,
     };
-    Ok(Final::Placed(Place { start, count, column, percentile: call.percentile, digest }))
+    Ok(Final::Placed(Place { start, count, column, percentile: call.percentile, digest, half }))
 }
 
 /// A group key as it is sorted: what is one group is one value.
@@ -128,7 +135,7 @@ impl Place {
         };
         let table = lowering.lookup_table(LookupTable::Ranked { column: looked_up_at(ranked, self.column), ty });
         let percentile = self.percentile.map(|p| lowering.slot(Ty::new(Repr::F64), Literal::F64(p)));
-        let values = Values { start, table, ty };
+        let values = Values { start, table, ty, half: self.half };
         if let (Some(digest), Some(percentile)) = (self.digest, percentile) {
             let most = lowering.slot(Ty::new(Repr::I64), Literal::Int(digest.most.into()));
             let zeros = digest.zeros.map(accumulator).transpose()?;
@@ -174,12 +181,18 @@ struct Values {
     start: NodeId,
     table: u32,
     ty: Ty,
+    half: bool,
 }
 
 impl Values {
     /// The value at place `offset` (`I64`).
     fn at(&self, graph: &mut Graph, offset: NodeId) -> Result<NodeId, GraphError> {
         value_at(graph, self.start, offset, self.table, self.ty)
+    }
+
+    /// What was computed, in the values' own width.
+    fn rounded(&self, graph: &mut Graph, of: NodeId) -> Result<NodeId, GraphError> {
+        if self.half { graph.float_function(FloatFunction::Narrow, of) } else { Ok(of) }
     }
 
     fn median(&self, graph: &mut Graph, count: NodeId, repr: Repr) -> Result<NodeId, GraphError> {
@@ -192,8 +205,10 @@ impl Values {
         let middle = match repr.is_float() {
             true => {
                 let sum = graph.arithmetic(Arithmetic::Add, lower, upper, Overflow::Wrap)?;
+                let sum = self.rounded(graph, sum)?;
                 let two = graph.float(2.0, repr);
-                graph.arithmetic(Arithmetic::Divide, sum, two, Overflow::Wrap)?
+                let middle = graph.arithmetic(Arithmetic::Divide, sum, two, Overflow::Wrap)?;
+                self.rounded(graph, middle)?
             }
             false => {
                 let middle = middle(graph, lower, upper)?;

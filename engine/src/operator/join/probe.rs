@@ -15,7 +15,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Comparison, Literal, NodeId, Overflow, Repr, Test, Ty};
 
-use crate::column::ColumnInfo;
+use crate::column::{ColumnInfo, TWO_ZEROS, has_two_zeros};
 use crate::expr::{Dictionary, LookupTable, Lowering, Scope, Value, cast, unsupported};
 use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
 use crate::program::build_side::{BuildForm, KeyForm, KeySlice};
@@ -70,6 +70,9 @@ pub fn key_forms(
         let mut building = Lowering::new(build, lowering.dictionaries);
         let own = building.scope();
         let built = building.lower(of_build, &own)?;
+        if has_two_zeros(&built.data_type) || has_two_zeros(&probing.data_type) {
+            return Err(unsupported(of_probe, TWO_ZEROS));
+        }
         let mut ty = building.graph.ty(built.node);
         let mut merged = None;
         let text = building.is_text(&built) || lowering.is_text(&probing);

@@ -16,6 +16,7 @@ use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use millpond_kernels::codegen::ir::{NodeId, Physical, Range, Repr, Ty};
 use millpond_kernels::window::{Bound, MAX_KEYS, Operation, Ranking, Statistic, Units};
 
+use crate::column::half::widened;
 use crate::column::nested::has_least;
 use crate::column::{ColumnInfo, DictionaryId, Form, is_nested, number_repr};
 use crate::expr::{Lowering, Scope, Value, sorted_so};
@@ -215,7 +216,7 @@ impl Columns<'_, '_> {
                 let otherwise = match otherwise.is_null() {
                     true => None,
                     false => {
-                        let plain = value.dictionary.is_none() && number_repr(&function.data_type) == Some(ty.repr);
+                        let plain = value.dictionary.is_none() && has_order(&function.data_type);
                         let bits = bits(otherwise).filter(|_| plain);
                         let with = bits.and_then(|bits| with_value(ty, bits).map(|with| (bits, with)));
                         let why = "of what it gives where there is no row the type is not lowered";
@@ -396,6 +397,11 @@ impl LoweredFrame {
     }
 }
 
+/// True for numbers, in whose order their values on the device are.
+fn has_order(data_type: &DataType) -> bool {
+    number_repr(data_type).is_some() || *data_type == DataType::Float16
+}
+
 /// The form of a number of rows.
 fn counts() -> Form {
     Form::Plain(Ty::new(Repr::I64).within(0, 1 << 31))
@@ -427,8 +433,8 @@ fn operation(function: &Function, name: &str, value: &Value, ty: Ty) -> Result<(
     Ok(match name {
         "min" | "bool_and" if repr == Repr::Bool => (Operation::Min, same),
         "max" | "bool_or" if repr == Repr::Bool => (Operation::Max, same),
-        "min" if number_repr(&value.data_type).is_some() => (Operation::Min, same),
-        "max" if number_repr(&value.data_type).is_some() => (Operation::Max, same),
+        "min" if has_order(&value.data_type) => (Operation::Min, same),
+        "max" if has_order(&value.data_type) => (Operation::Max, same),
         "bit_and" if integers => (Operation::BitAnd, plain(repr)),
         "bit_or" if integers => (Operation::BitOr, plain(repr)),
         "bit_xor" if integers => (Operation::BitXor, plain(repr)),
@@ -538,6 +544,7 @@ fn bits(value: &ScalarValue) -> Option<u128> {
         ScalarValue::UInt16(Some(v)) => (*v).into(),
         ScalarValue::UInt32(Some(v)) => (*v).into(),
         ScalarValue::UInt64(Some(v)) => (*v).into(),
+        ScalarValue::Float16(Some(v)) => widened(*v).to_bits().into(),
         ScalarValue::Float32(Some(v)) => v.to_bits().into(),
         ScalarValue::Float64(Some(v)) => v.to_bits().into(),
         ScalarValue::Decimal128(Some(v), ..) => *v as u128,

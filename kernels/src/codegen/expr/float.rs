@@ -7,6 +7,7 @@
 //! NaN       that + - × ÷ % √ make from numbers is the negative quiet one, as on x86; of NaN operands they give the first, made
 //!           quiet. The device has one NaN for F32 and names none for F64, so it is chosen here, wherever one can come. Negation
 //!           and magnitude touch the sign bit alone, which the device's own do not where it is a NaN's.
+//! Narrow    a float of 16 bits is carried as the one of 32 that it is; what is computed of such is rounded to one again.
 //! Remainder has the sign of the dividend and is exact, as `%` in Rust.
 
 use millpond_ptx::ast::Type;
@@ -60,6 +61,8 @@ impl Reach {
             },
             Node::Present { of: from } | Node::Require { of: from, .. } => of(from),
             Node::Negate { of: from, .. } | Node::Absolute { of: from, .. } => of(from),
+            // What is large becomes infinite.
+            Node::Float { function: FloatFunction::Narrow, of: from } => of(from).max(Reach::Number),
             Node::Float { function, of: from } if *function != FloatFunction::Sqrt => of(from),
             Node::Case { branches, otherwise } => {
                 let values = branches.iter().map(|(_, value)| value).chain(otherwise);
@@ -174,6 +177,10 @@ impl Row<'_, '_> {
             FloatFunction::Ceil => f.convert_with(".rpi", ty, x),
             FloatFunction::Truncate => f.convert_with(".rzi", ty, x),
             FloatFunction::Round => round_half_away(f, lane, x),
+            FloatFunction::Narrow => {
+                let result = narrow(f, x, self.reach[of.0 as usize] == Reach::Anything);
+                return Ok(Computed { number: Number::reg(lane, result), valid: a.valid });
+            }
         };
         let result = if function == FloatFunction::Sqrt {
             let suspects = self.suspects(&[(of, a.number)]);
@@ -289,6 +296,43 @@ fn choose_nan(f: &mut FunctionBuilder, lane: Lane, result: Reg, suspects: &[Reg]
         let chosen = nan(f, lane, suspects);
         f.assign(result, chosen);
     });
+}
+
+/// The nearest number of 16 bits, as one of 32: 11 bits of significand, ties to the even one, infinite from 65520 on.
+///
+///   |x| < 2^-14   a multiple of 2^-24, which is the last place of 0.5 + |x|
+///   above         13 bits go: half of what they can be is added first, less one where the last bit that stays is 0
+///   NaN           is quiet, and keeps its sign and the upper 10 bits of its payload
+fn narrow(f: &mut FunctionBuilder, x: Reg, may_be_nan: bool) -> Reg {
+    const DROPPED: u32 = 13;
+    const KEPT: u64 = !0 << DROPPED & u32::MAX as u64;
+    const INFINITY: u64 = 0x7f80_0000;
+    let Bits { ty, sign, quiet } = Bits::of(Lane::F32);
+    let bits = f.reinterpret(Type::U32, x);
+    let size = f.and(bits, sign - 1);
+    let last = f.shr(size, DROPPED);
+    let last = f.and(last, 1);
+    let sum = f.add(size, (1 << (DROPPED - 1)) - 1);
+    let sum = f.add(sum, last);
+    let normal = f.and(sum, KEPT);
+    let beyond = f.setp(Compare::Ge, normal, 65536_f32.to_bits());
+    let normal = f.select(beyond, INFINITY, normal);
+    let small = f.reinterpret(Type::F32, size);
+    let small = f.add(small, constant(Lane::F32, 0.5));
+    let small = f.sub(small, constant(Lane::F32, 0.5));
+    let small = f.reinterpret(Type::U32, small);
+    let is_small = f.setp(Compare::Lt, size, 2_f32.powi(-14).to_bits());
+    let mut result = f.select(is_small, small, normal);
+    if may_be_nan {
+        let is_nan = f.setp(Compare::Gt, size, INFINITY);
+        let nan = f.or(size, quiet);
+        let nan = f.and(nan, KEPT);
+        result = f.select(is_nan, nan, result);
+    }
+    let own = f.and(bits, sign);
+    let result = f.or(result, own);
+    let result = f.reinterpret(ty, result);
+    f.reinterpret(Type::F32, result)
 }
 
 /// Rounds to the nearest integer, halves away from zero.

@@ -178,8 +178,11 @@ async fn session(device: DeviceChoice, fallback: Fallback, options: &[(&str, usi
             Arc::new(CountsExec::new(thirds.collect()))
         }),
         (
-            "counts_of_small",
-            &["SELECT k FROM numbers WHERE v > 10", "SELECT arrow_cast(k, 'Float16') AS small, v FROM numbers"],
+            "counts_of_packed",
+            &[
+                "SELECT k FROM numbers WHERE v > 10",
+                "SELECT arrow_cast(arrow_cast(k, 'Dictionary(UInt32, Int32)'), 'Dictionary(Int32, Dictionary(UInt32, Int32))') AS packed, v FROM numbers",
+            ],
             |inputs| Arc::new(CountsExec::new(inputs)),
         ),
         ("counts_beside_lists", &["SELECT v, make_array(k, v) FROM numbers"], |inputs| {
@@ -306,7 +309,11 @@ async fn what_they_leave_to_the_cpu_has_a_reason() {
             "DivisibleExec: by=2",
             "divisible by 2 has no device form: the first column is Float64, which is no integer",
         ),
-        ("SELECT sum(counted) FROM counts_of_small", "CountsExec", "small has type Float16, which has no device form"),
+        (
+            "SELECT sum(counted) FROM counts_of_packed",
+            "CountsExec",
+            "packed has type Dictionary(Int32, Dictionary(UInt32, Int32)), which has no device form",
+        ),
     ] {
         let sim = session(DeviceChoice::Sim, Fallback::Allow, &[]).await;
         let text = plan(&sim, sql).await;
