@@ -1,7 +1,7 @@
 //! Calls of the driver that fail, one after the other, in every query: no run may end in a wrong answer, a leak or a hang.
 //!
 //! ```text
-//!   31 queries × 26 kinds of calls × { once │ until something is freed │ for ever │ lost │ late } × every n
+//!   32 queries × 26 kinds of calls × { once │ until something is freed │ for ever │ lost │ late } × every n
 //!        └─► the right answer │ the CPU's answer with a note │ a clear error, where the CPU may not take over
 //! ```
 //!

@@ -19,7 +19,7 @@ pub struct Named {
 
 const TPCH: [&str; 10] = ["q01", "q06", "q03", "q05", "q10", "q12", "q14", "q15", "q18", "q19"];
 
-const OWN: [(&str, &str); 18] = [
+const OWN: [(&str, &str); 19] = [
     (
         "groups",
         "SELECT l_extendedprice, count(*), sum(l_quantity), min(l_shipdate) FROM lineitem GROUP BY l_extendedprice",
