@@ -110,22 +110,22 @@ fn instruction_forms_are_known() {
 }
 
 const KNOWN_FORMS: &str = "
-    abs.f32 abs.f64 abs.s64 add.cc.s64 add.cc.u32 add.f32 add.f64 add.rn.f64 add.s16 add.s32 add.s64 add.u64
+    abs.f32 abs.f64 abs.s64 add.cc.s64 add.cc.u32 add.f32 add.f64 add.rn.f32 add.rn.f64 add.s16 add.s32 add.s64 add.u64
     addc.cc.s64 addc.cc.u32 addc.u32 and.b16 and.b32 and.b64 and.pred atom.add.u64 atom.global.add.u32
     atom.global.add.u64 atom.global.cas.b32 atom.global.cas.b64 atom.shared.add.u32 atom.shared.cas.b32 bar.sync bar.warp.sync bfi.b32 bfi.b64
     bfind.shiftamt.u32 bra bra.uni brev.b32 call.uni clz.b64 cvt.f64.f32 cvt.rn.f32.f64 cvt.rn.f32.s32 cvt.rn.f64.s32
-    cvt.rn.f64.s64 cvt.rn.f64.u32 cvt.rn.f64.u64 cvt.rni.f32.f32 cvt.rni.s32.f32 cvt.rni.s32.f64 cvt.rzi.f64.f64
-    cvt.rzi.s32.f64 cvt.s16.s8 cvt.s32.s16 cvt.s32.s8 cvt.s64.s32 cvt.u16.u32 cvt.u16.u64 cvt.u32.u16 cvt.u32.u64
+    cvt.rmi.f64.f64 cvt.rn.f64.s64 cvt.rn.f64.u32 cvt.rn.f64.u64 cvt.rni.f32.f32 cvt.rpi.f64.f64 cvt.rni.s32.f32 cvt.rni.s32.f64 cvt.rzi.f64.f64
+    cvt.rzi.s32.f64 cvt.rzi.u32.f64 cvt.s16.s8 cvt.s32.s16 cvt.s32.s8 cvt.s64.s32 cvt.u16.u32 cvt.u16.u64 cvt.u32.u16 cvt.u32.u64
     cvt.u64.u16 cvt.u64.u32 cvta.local.u64 cvta.param.u64 cvta.shared.u64 cvta.to.global.u64 cvta.to.local.u64
     cvta.to.shared.u64 div.rn.f64 div.u32 div.u64 ex2.approx.ftz.f32 fma.rn.f64 ld.f32 ld.f64 ld.global.f64
     ld.global.nc.f64 ld.global.nc.u64 ld.global.s16 ld.global.s32 ld.global.s8 ld.global.u16 ld.global.u32
-    ld.global.u64 ld.global.u8 ld.global.v2.u32 ld.global.v2.u64 ld.global.v4.u32 ld.local.u32 ld.local.u64
+    ld.global.u64 ld.global.u8 ld.global.v2.f64 ld.global.v2.u32 ld.global.v2.u64 ld.global.v4.u32 ld.local.f64 ld.local.u32 ld.local.u64 ld.local.v2.f64
     ld.local.v2.u64 ld.param.b32 ld.param.b64 ld.param.f64 ld.param.s8 ld.param.u16 ld.param.u32 ld.param.u64
     ld.param.u8 ld.param.v4.u32 ld.relaxed.gpu.global.u32 ld.relaxed.gpu.global.u64 ld.s16 ld.s32 ld.s8 ld.shared.u32 ld.shared.u64 ld.shared.u8
-    ld.shared.v2.u32 ld.shared.v2.u64 ld.shared.v4.u32 ld.u16 ld.u32 ld.u64 ld.u8 ld.v2.u32 ld.v2.u64 ld.v4.u32
+    ld.shared.v2.u32 ld.shared.v2.u64 ld.shared.v4.u32 ld.u16 ld.u32 ld.u64 ld.u8 ld.v2.f64 ld.v2.u32 ld.v2.u64 ld.v4.u32
     lg2.approx.ftz.f32 mad.lo.cc.u32 mad.lo.s32 madc.hi.cc.u32 madc.hi.u32 madc.lo.cc.u32 match.any.sync.b32 max.f64
-    max.s64 max.u32 max.u64 membar.gl min.f64 min.u32 min.u64 mov.b32 mov.b64 mov.f64 mov.pred mov.u16 mov.u32 mov.u64
-    mul.f32 mul.f64 mul.hi.u32 mul.hi.u64 mul.lo.s32 mul.lo.s64 mul.lo.u32 mul.rn.f64 mul.wide.s32 mul.wide.u16
+    max.s64 max.u32 max.u64 membar.gl min.f64 min.u32 min.u64 mov.b32 mov.b64 mov.f32 mov.f64 mov.pred mov.u16 mov.u32 mov.u64
+    mul.f32 mul.f64 mul.hi.u32 mul.hi.u64 mul.lo.s32 mul.lo.s64 mul.lo.u32 mul.rn.f32 mul.rn.f64 mul.wide.s32 mul.wide.u16
     mul.wide.u32 nanosleep.u32 neg.f32 neg.f64 neg.s32 neg.s64 not.b32 not.b64 not.pred or.b16 or.b32 or.b64 or.pred
     popc.b32 popc.b64 prmt.b32 rcp.approx.ftz.f64 red.global.add.u32 red.global.add.u64 red.global.max.u64
     red.global.min.u64 red.global.or.b32 red.or.b32 red.shared.add.u32 red.shared.add.u64 red.shared.or.b32 rem.u32 rem.u64 ret
@@ -134,11 +134,11 @@ const KNOWN_FORMS: &str = "
     setp.ge.u16 setp.ge.u32 setp.ge.u64 setp.geu.f32 setp.geu.f64 setp.gt.f32 setp.gt.f64 setp.gt.s16 setp.gt.s32
     setp.gt.s64 setp.gt.u16 setp.gt.u32 setp.gt.u64 setp.gtu.f64 setp.le.f64 setp.le.s64 setp.le.u32 setp.le.u64
     setp.leu.f64 setp.lt.f32 setp.lt.f64 setp.lt.s16 setp.lt.s32 setp.lt.s64 setp.lt.u16 setp.lt.u32 setp.lt.u64
-    setp.ltu.f64 setp.nan.f32 setp.nan.f64 setp.ne.f64 setp.ne.s16 setp.ne.s32 setp.ne.s64 setp.neu.f64 shf.l.wrap.b32
+    setp.ltu.f64 setp.nan.f32 setp.nan.f64 setp.ne.f64 setp.ne.s16 setp.ne.s32 setp.ne.s64 setp.neu.f64 setp.num.f64 shf.l.wrap.b32
     shf.r.wrap.b32
     shfl.sync.bfly.b32 shfl.sync.down.b32 shfl.sync.idx.b32 shfl.sync.up.b32 shl.b32 shl.b64 shr.b64 shr.s32 shr.s64
     shr.u16 shr.u32 shr.u64 sqrt.rn.f64 st.global.f64 st.global.u16 st.global.u32 st.global.u64 st.global.u8
-    st.global.v2.u32 st.global.v2.u64 st.global.v4.u32 st.local.u32 st.local.u64 st.param.b32 st.param.b64 st.param.f64
+    st.global.v2.f64 st.global.v2.u32 st.global.v2.u64 st.global.v4.u32 st.local.u32 st.local.u64 st.local.v2.f64 st.local.v2.u64 st.param.b32 st.param.b64 st.param.f64
     st.relaxed.gpu.global.u64 st.shared.u32 st.shared.u64 st.shared.u8 st.shared.v2.u32 st.shared.v2.u64
     st.shared.v4.u32 st.u16 st.u32 st.u64 st.u8 st.v2.u64 sub.cc.s64 sub.cc.u32 sub.f64 sub.rn.f64 sub.s32 sub.s64
     sub.u32 subc.cc.s64 subc.cc.u32 subc.u32 vote.sync.all.pred vote.sync.any.pred vote.sync.ballot.b32 xor.b32 xor.b64
