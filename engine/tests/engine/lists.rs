@@ -7,10 +7,12 @@
 use std::sync::Arc;
 
 use millpond::datafusion::arrow::array::{
-    Array, ArrayRef, BooleanArray, BooleanBuilder, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array,
-    LargeListArray, ListArray, ListBuilder, StringArray, StringBuilder,
+    Array, ArrayRef, ArrowPrimitiveType, BooleanArray, BooleanBuilder, Date32Array, Decimal128Array, Float16Array,
+    Float64Array, Int32Array, Int64Array, LargeListArray, ListArray, ListBuilder, StringArray, StringBuilder,
 };
-use millpond::datafusion::arrow::datatypes::{Date32Type, Decimal128Type, Float64Type, Int32Type, Int64Type};
+use millpond::datafusion::arrow::datatypes::{
+    Date32Type, Decimal128Type, Float16Type, Float64Type, Int32Type, Int64Type,
+};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::datasource::MemTable;
 use millpond::session::QueryResult;
@@ -67,6 +69,9 @@ fn table(rows: usize) -> RecordBatch {
     of_numbers!("i32", ListArray, Int32Type, Int32Array, |at: usize| at as i32 - 1);
     of_numbers!("i64", ListArray, Int64Type, Int64Array, |at: usize| [i64::MIN, 1, 2, i64::MAX][at]);
     of_numbers!("f64", ListArray, Float64Type, Float64Array, |at: usize| FLOATS[at]);
+    of_numbers!("f16", ListArray, Float16Type, Float16Array, |at: usize| {
+        <Float16Type as ArrowPrimitiveType>::Native::from_f64(FLOATS[at])
+    });
     of_numbers!("date", ListArray, Date32Type, Date32Array, |at: usize| at as i32 * 400);
     of_numbers!("large", LargeListArray, Int64Type, Int64Array, |at: usize| at as i64);
     of_numbers!("dec", ListArray, Decimal128Type, Decimal128Array, |at: usize| [i128::from(i64::MAX) * 9, 0, -5, 7]
@@ -98,7 +103,7 @@ pub async fn pair(settings: &[&str]) -> Pair {
     pair
 }
 
-pub const TYPES: [&str; 8] = ["i32", "i64", "f64", "date", "large", "dec", "bool", "text"];
+pub const TYPES: [&str; 9] = ["i32", "i64", "f64", "f16", "date", "large", "dec", "bool", "text"];
 
 #[tokio::test]
 async fn items_by_number_and_searches() {

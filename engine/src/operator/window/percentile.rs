@@ -53,6 +53,9 @@ impl Columns<'_, '_> {
         frame: LoweredFrame,
     ) -> Result<(Work, Form), Reason> {
         let (output, value) = self.add(argument)?;
+        if value.data_type == DataType::Float16 {
+            return Err(refused(&function.name, "what lies between two floats of 16 bits is not rounded in frames"));
+        }
         let ty = self.ty(&value);
         let decimal =
             matches!(value.data_type, DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..));
