@@ -738,6 +738,10 @@ impl Reader<'_, '_> {
         before: bool,
     ) -> Result<Part, Reason> {
         let part = self.list(list)?;
+        if part.present.is_some() && self.has_fixed_size(list)? {
+            let why = "DataFusion appends to what lies below a NULL, which a list of a fixed size has";
+            return Err(unsupported(self.expr, why));
+        }
         let one = self.constant(1);
         let (of_list, of_one) = (self.number(part.count), self.number(one));
         let value = Items::Same(self.value(value)?);
@@ -747,6 +751,15 @@ impl Reader<'_, '_> {
         }
         let count = self.graph(|g| g.arithmetic(Arithmetic::Add, part.count, one, Overflow::Wrap))?;
         Ok(Part { items: Items::Chain(parts), present: None, count })
+    }
+
+    /// True for a list of a fixed size, whatever it is cast to.
+    fn has_fixed_size(&self, list: &Arc<dyn PhysicalExpr>) -> Result<bool, Reason> {
+        let mut of = list;
+        while let Some(cast) = of.downcast_ref::<CastExpr>() {
+            of = cast.expr();
+        }
+        Ok(matches!(self.lowering.type_of(of, self.scope)?, DataType::FixedSizeList(..)))
     }
 
     /// Lists one behind the other; NULL where all are.

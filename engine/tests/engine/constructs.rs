@@ -119,6 +119,7 @@ async fn errors_and_reasons() {
     pair.same("SELECT id, array_slice(l_i64, i * 3000000000, k) FROM v WHERE l_i64 IS NULL AND i <> 0").await;
     pair.stays("SELECT array_union(a.l_f64, b.l_f64) FROM v a JOIN v b ON a.id = b.id", "zeros of floats").await;
     pair.stays("SELECT array_remove(ls, ls[k]) FROM n WHERE id < 0", "structures and maps").await;
+    pair.stays("SELECT id, array_append(fixed, k::int) FROM n", "below a NULL").await;
     pair.stays("SELECT [[k, i], [id]] FROM v", "").await;
     pair.stays("SELECT array_length(m) FROM (SELECT array_agg(id) AS m FROM v GROUP BY k)", "leave the device").await;
     pair.finish();
