@@ -52,17 +52,18 @@ impl Run {
         })
     }
 
-    /// Keeps `rows` items more; gives where they begin among all.
+    /// Keeps more items, each part with its number of them, one behind the other; gives where they begin among all.
     ///
     /// # Errors
     /// There are too many.
-    pub(crate) fn add_items(&self, id: DictionaryId, part: Kept, rows: u64) -> Result<u64, Failure> {
+    pub(crate) fn add_items(&self, id: DictionaryId, parts: Vec<(Kept, u64)>) -> Result<u64, Failure> {
         self.results.lists.with(id, |items| {
             let before = items.known();
-            if before + rows > MOST_ITEMS {
+            if before + parts.iter().map(|(_, rows)| rows).sum::<u64>() > MOST_ITEMS {
                 return Err(Failure::trouble(format!("lists of a column have more than {MOST_ITEMS} items")));
             }
-            items.parts.push((Arc::new(part), Some(rows)));
+            items.parts.extend(parts.into_iter().map(|(part, rows)| (Arc::new(part), Some(rows))));
+            items.here = None;
             Ok(before)
         })
     }

@@ -111,6 +111,26 @@ const LAUNCHED_BY: &[(&[&str], &[&str], &str)] = &[
         &[],
         "SELECT id, count(DISTINCT k) OVER (ORDER BY id ROWS 2 PRECEDING) AS n FROM t ORDER BY id",
     ),
+    (
+        &["percentile_ranks", "percentile_level", "percentile_pick"],
+        &[],
+        "SELECT id, median(CAST(k AS DOUBLE)) OVER (ORDER BY id ROWS 2 PRECEDING) AS m FROM t ORDER BY id",
+    ),
+    (
+        &["pairs_leaves", "pairs_nodes", "pairs_fold"],
+        &[],
+        "SELECT id, covar_pop(k, id) OVER (ORDER BY id) AS c FROM t ORDER BY id",
+    ),
+    (
+        &["joined_parts"],
+        &[],
+        "SELECT id, string_agg(s, '-') OVER (PARTITION BY k ORDER BY id) AS j FROM t WHERE id < 300 ORDER BY id",
+    ),
+    (
+        &["lists_by_ends", "lists_by_rows", "lists_of_one"],
+        &[],
+        "SELECT id, [k, id] AS l, array_remove([1, 2, NULL], k) AS r, struct(k, id) AS s FROM t ORDER BY id",
+    ),
     (&["window_identity"], &[], "SELECT count(*) OVER () AS n FROM t ORDER BY n"),
     (&["top_rows"], &["millpond.batch_rows = 3000"], "SELECT id, i64 FROM t ORDER BY i64, id LIMIT 10"),
 ];

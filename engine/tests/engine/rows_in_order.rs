@@ -135,9 +135,9 @@ async fn what_looks_into_a_list_says_so() {
         }
     }
     for (sql, reason) in [
-        (format!("SELECT k, array_length(ids) FROM {lists}"), "lists that an aggregate makes"),
-        (format!("SELECT ids, count(*) FROM {lists} GROUP BY ids"), "lists that an aggregate makes"),
-        (format!("SELECT k, unnest(ids) FROM {lists}"), "lists that an aggregate makes"),
+        (format!("SELECT k, array_length(ids) FROM {lists}"), "lists and structures that are made of rows"),
+        (format!("SELECT ids, count(*) FROM {lists} GROUP BY ids"), "lists and structures that are made of rows"),
+        (format!("SELECT k, unnest(ids) FROM {lists}"), "lists and structures that are made of rows"),
         (format!("SELECT k, ids FROM {lists} UNION ALL SELECT k, ids FROM {lists}"), "a union of lists"),
         (
             "SELECT array_agg(DISTINCT id ORDER BY id), nth_value(DISTINCT k, 2 ORDER BY k) FROM t WHERE id < 9".into(),

@@ -35,8 +35,7 @@ enum Makes {
     /// It is there already.
     Nothing(NodeId),
     List(Box<Made>),
-    /// Fields with their names.
-    Structure(Vec<(String, Value)>),
+    Structure(Fields),
 }
 
 /// A value that is made, in the columns that are written.
@@ -115,12 +114,15 @@ pub(super) fn makes(expr: &Arc<dyn PhysicalExpr>) -> bool {
         || matches!(call.fun().name(), "make_array" | "struct" | "named_struct" | "range" | "generate_series")
 }
 
+/// The fields of a structure with their names.
+type Fields = Vec<(String, Value)>;
+
 /// The type and the fields of a structure that a function makes of the row; `None` for what is none.
 fn structure(
     expr: &Arc<dyn PhysicalExpr>,
     lowering: &mut Lowering<'_>,
     scope: &Scope,
-) -> Result<Option<(DataType, Vec<(String, Value)>)>, Reason> {
+) -> Result<Option<(DataType, Fields)>, Reason> {
     let Some(call) = expr.downcast_ref::<ScalarFunctionExpr>().filter(|call| is_own_scalar(call.fun())) else {
         return Ok(None);
     };

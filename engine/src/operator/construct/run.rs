@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use millpond_kernels::join::Expansion;
+use millpond_kernels::layout::OutputLayout;
 use millpond_kernels::lists::{self, Whose};
 use millpond_kernels::pipeline::{ExtentInput, ExtentRows};
 use millpond_memory::DeviceView;
@@ -24,8 +26,7 @@ use crate::program::expansion::running_sums;
 use crate::program::extents::{Extent, ExtentRest, PieceInput};
 use crate::program::failure::Failure;
 use crate::program::part::{Kept, Part};
-use millpond_kernels::join::Expansion;
-use millpond_kernels::layout::OutputLayout;
+use crate::program::texts::Made;
 
 /// It keeps nothing of its own.
 pub(super) struct ConstructRun;
@@ -66,18 +67,18 @@ async fn make(part: &Part, index: usize, making: &Making, rest: ExtentRest<'_>) 
             let from = PieceInput { extent: extent.clone(), expansion: None, marks: None };
             let items = rest.launch_beside(index, &from).await?;
             let rows = rows_of(&items.0.buffer, rest).await?;
-            write(Whose::One, keep(items, making, rows, rest)?)
+            write(Whose::One, run.add_items(making.id, vec![kept(items, making, rows, rest)?])?)
         }
         Kind::Counted { counts } => {
             let (sums, all, assumed) = expansion(&extent, counts, rest).await?;
-            let mut base = None;
+            let mut parts = vec![];
             for first in (0..all).step_by(MAX_BATCH_ROWS) {
                 let rows = (all - first).min(MAX_BATCH_ROWS as u64);
                 let items = rest.launch_beside(index, &some_items(&extent, &sums, (first, rows), assumed)?).await?;
-                let begin = keep(items, making, rows, rest)?;
-                base = base.or(Some(begin));
+                parts.push(kept(items, making, rows, rest)?);
             }
-            write(Whose::Ends(&sums), base.unwrap_or(0))
+            // All at once: other extents add theirs meanwhile.
+            write(Whose::Ends(&sums), run.add_items(making.id, parts)?)
         }
         Kind::Filtered { counts } => {
             let (sums, all, assumed) = expansion(&extent, counts, rest).await?;
@@ -95,7 +96,7 @@ async fn make(part: &Part, index: usize, making: &Making, rest: ExtentRest<'_>) 
             let control = items.0.buffer.view(OutputLayout::CONTROL)?;
             let most = items.0.layout.rows_upper_bound;
             items.0.at = vec![Some(1)];
-            let base = keep(items, making, rows, rest)?;
+            let base = run.add_items(making.id, vec![kept(items, making, rows, rest)?])?;
             write(Whose::Rows { of: &of, control: &control, most }, base)
         }
     }
@@ -140,19 +141,17 @@ async fn rows_of(output: &DeviceView, rest: ExtentRest<'_>) -> Result<u64, Failu
     Ok(rows.iter().sum())
 }
 
-/// Keeps items for the download; gives where they begin among all.
-fn keep(
-    (part, made): (Part, Option<crate::program::texts::Made<'_>>),
+/// Items as they are kept for the download, with their number.
+fn kept(
+    (part, made): (Part, Option<Made<'_>>),
     making: &Making,
     rows: u64,
     rest: ExtentRest<'_>,
-) -> Result<u64, Failure> {
-    let run = &rest.segment.run;
+) -> Result<(Kept, u64), Failure> {
     let at = if part.at.is_empty() { (0..making.items.len()).map(Some).collect() } else { part.at.clone() };
-    let part = Kept::spillable(part.arranged(&making.items, &at), &run.engine)?;
-    let base = run.add_items(making.id, part, rows)?;
+    let part = Kept::spillable(part.arranged(&making.items, &at), &rest.segment.run.engine)?;
     if let Some(made) = made {
         made.stay();
     }
-    Ok(base)
+    Ok((part, rows))
 }
