@@ -24,6 +24,7 @@ use datafusion::error::Result;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
@@ -94,7 +95,9 @@ pub(crate) fn inlined(projection: &ProjectionExec) -> Option<Arc<dyn ExecutionPl
     let below = projection.input().downcast_ref::<ProjectionExec>()?;
     let makes = |column: &Column| below.expr().get(column.index()).is_some_and(|of| lower::makes(&of.expr));
     let reads = |of: &ProjectionExpr| !of.expr.is::<Column>() && collect_columns(&of.expr).iter().any(makes);
-    if !projection.expr().iter().any(reads) {
+    // What is drawn anew at each call is drawn once in the lower one.
+    let is_drawn = |of: &ProjectionExpr| is_volatile(&of.expr);
+    if !projection.expr().iter().any(reads) || below.expr().iter().any(is_drawn) {
         return None;
     }
     let mut whole = vec![];
