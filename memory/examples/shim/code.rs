@@ -6,6 +6,7 @@ use millpond_memory::driver::{
     Driver, DriverCode, FunctionAttribute, FunctionHandle, KernelLaunch, ModuleHandle, ParamLayout,
 };
 
+use crate::leaving::Registers;
 use crate::order::{opaque, stream};
 use crate::shim::{current, lock, site};
 use crate::{Answer, Out, Refused, exports, give};
@@ -147,6 +148,7 @@ exports! {
         values: *mut *mut c_void,
     ) {
         let device = current()?;
+        Registers::FirstCode.now();
         if count > 0 && (options.is_null() || values.is_null()) {
             return Err(DriverCode::INVALID_VALUE.into());
         }
@@ -167,6 +169,7 @@ exports! {
         _shim, count: c_uint, options: *mut c_uint, values: *mut *mut c_void, link: Out<'_, *mut c_void>,
     ) {
         current()?;
+        Registers::FirstCode.now();
         if count > 0 && (options.is_null() || values.is_null()) {
             return Err(DriverCode::INVALID_VALUE.into());
         }

@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use millpond_memory::driver::{DeviceAttribute, DeviceId, Driver, DriverCode};
 
+use crate::leaving::Registers;
 use crate::shim::{context_of, current, make_current};
 use crate::{Answer, Out, exports, give};
 
@@ -96,6 +97,7 @@ exports! {
     fn cuDevicePrimaryCtxRetain(shim, context: Out<'_, *mut c_void>, handle: c_int) {
         let device = device(handle)?;
         shim.driver.device_open(device)?;
+        Registers::FirstContext.now();
         give(context, context_of(device))
     }
 

@@ -7,12 +7,14 @@
 //!            are none. Numbers and layouts are those of cuda.h, written down here once more, so that both sides must agree.
 //! Time       a thread of its own runs what is queued, as a GPU does; the host knows what it has asked for, and no more.
 //! Checks     all of the simulated device's but one: launches cannot declare what they touch through this interface.
+//! Exit       its exit handlers take everything away: a later call, or one under way, aborts the process (`leaving`).
 //! Options    environment variables `CUDA_SHIM_*`, in `options`.
 //! Panics     never cross into C: they are told on standard error and become CUDA_ERROR_UNKNOWN.
 
 mod code;
 mod device;
 mod graph;
+mod leaving;
 mod memory;
 mod options;
 mod order;
@@ -72,7 +74,9 @@ use exports;
 /// Runs a function's body: fails on order, and turns errors and panics into codes.
 fn answer(name: &'static str, body: impl FnOnce(&'static Shim) -> Answer) -> c_uint {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _call = leaving::Call::begin(name);
         let shim = shim::get();
+        shim.options.hang_in(name);
         if let Some(code) = shim.options.trouble_for(name) {
             return code;
         }

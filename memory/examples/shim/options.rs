@@ -20,6 +20,8 @@
 //! | `CUDA_SHIM_DEFAULT_STREAM`   | 1: handle 0 may be used, as by a caller of ours         | 0       |
 //! | `CUDA_SHIM_REUSE_STREAMS`    | 1: a new stream gets the handle of a destroyed one      | 0       |
 //! | `CUDA_SHIM_FAIL`             | functions that give a code instead of doing their work  | none    |
+//! | `CUDA_SHIM_HANG`           | function=FILE: its calls make FILE, and never end       | none    |
+//! | `CUDA_SHIM_DELAYS`         | a seed: calls and exit handlers take longer, by chance  | none    |
 //! | `CUDA_SHIM_REPORT`           | a file for counters and findings, written at exit       | none    |
 //! | `CUDA_SHIM_LOG`              | 1: refusals on standard error, with their reasons       | 0       |
 //! | `CUDA_VISIBLE_DEVICES`       | CUDA's own: which of them are visible                   | all     |
@@ -36,6 +38,8 @@ pub(crate) struct Options {
     pub(crate) sim: SimOptions,
     pub(crate) report: Option<PathBuf>,
     pub(crate) log: bool,
+    pub(crate) delays: Option<u64>,
+    hang: Option<(String, PathBuf)>,
     trouble: Vec<Trouble>,
 }
 
@@ -84,7 +88,22 @@ impl Options {
         let trouble = trouble.split(',').filter(|part| !part.is_empty()).map(Trouble::parse).collect();
         let report = variable::<PathBuf>("CUDA_SHIM_REPORT");
         let log = variable("CUDA_SHIM_LOG") == Some(1);
-        Options { version: i32::try_from(version).unwrap_or(i32::MAX), sim, report, log, trouble }
+        let delays = variable("CUDA_SHIM_DELAYS");
+        let hang = variable::<String>("CUDA_SHIM_HANG").map(|text| {
+            let (function, file) = text.split_once('=').expect("CUDA_SHIM_HANG takes function=FILE");
+            (function.to_string(), PathBuf::from(file))
+        });
+        Options { version: i32::try_from(version).unwrap_or(i32::MAX), sim, report, log, delays, hang, trouble }
+    }
+
+    /// Never returns where calls of `function` hang on order.
+    pub(crate) fn hang_in(&self, function: &str) {
+        if let Some((_, file)) = self.hang.as_ref().filter(|(name, _)| name == function) {
+            std::fs::write(file, "").unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            loop {
+                std::thread::park();
+            }
+        }
     }
 
     /// The code that this call of `function` gives on order.

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError};
@@ -11,6 +11,7 @@ use millpond_memory::driver::sim::SimDriver;
 use millpond_memory::driver::{DeviceId, DriverCode, DriverError, HostBlock, HostSpan, Site};
 
 use crate::Answer;
+use crate::leaving::Registers;
 use crate::options::Options;
 
 pub(crate) struct Shim {
@@ -65,10 +66,6 @@ pub(crate) fn site() -> Site {
     Location::caller()
 }
 
-unsafe extern "C" {
-    fn atexit(function: extern "C" fn()) -> c_int;
-}
-
 // 1. The process.
 impl Shim {
     pub(crate) fn is_initialised(&self) -> bool {
@@ -85,9 +82,8 @@ impl Shim {
                 .name("libcuda-shim-time".into())
                 .spawn(|| self.run_time())
                 .expect("a thread can be started");
-            // SAFETY: the function is in the C library; `report_at_exit` never unwinds, and this library is never unloaded.
-            unsafe { atexit(report_at_exit) };
         });
+        Registers::Initialised.now();
         self.initialised.store(true, Ordering::Release);
         Ok(())
     }
@@ -114,23 +110,21 @@ impl Shim {
     }
 }
 
-extern "C" fn report_at_exit() {
-    // Nothing to be done about a panic here, and nobody to tell but the panic hook, which has.
-    let _ = catch_unwind(|| {
-        let shim = get();
-        let findings = shim.driver.take_findings();
-        let counters = shim.driver.counters();
-        let (launches, assembled) = (counters.launches, counters.texts_assembled);
-        let mut text = format!("launches {launches}\nassembled {assembled}\nfindings {}\n", findings.len());
-        for finding in &findings {
-            text.push_str(&format!("{finding}\n"));
-        }
-        match &shim.options.report {
-            Some(path) => std::fs::write(path, text).unwrap_or_else(|error| eprintln!("{}: {error}", path.display())),
-            None if !findings.is_empty() => eprintln!("findings of the simulated device:\n{text}"),
-            None => {}
-        }
-    });
+/// Tells what was counted and found: in the file that was asked for, or findings alone on standard error.
+pub(crate) fn report() {
+    let shim = get();
+    let findings = shim.driver.take_findings();
+    let counters = shim.driver.counters();
+    let (launches, assembled) = (counters.launches, counters.texts_assembled);
+    let mut text = format!("launches {launches}\nassembled {assembled}\nfindings {}\n", findings.len());
+    for finding in &findings {
+        text.push_str(&format!("{finding}\n"));
+    }
+    match &shim.options.report {
+        Some(path) => std::fs::write(path, text).unwrap_or_else(|error| eprintln!("{}: {error}", path.display())),
+        None if !findings.is_empty() => eprintln!("findings of the simulated device:\n{text}"),
+        None => {}
+    }
 }
 
 // 2. Contexts: a number per device, made to look like a pointer.

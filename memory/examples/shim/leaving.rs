@@ -1,0 +1,130 @@
+//! The end of the process as NVIDIA's library has it: its exit handlers take its state away, and a later call reads freed memory.
+//!
+//!   cuInit, first context, first code ─► atexit ─► [ gone ] ─► report
+//!                                                     └─► a call that begins later, or is under way: a line on standard error, and abort
+//!
+//! Handlers  the library does not say when it registers its own. Here there are three, and the first to run ends everything: a caller has to
+//!           stop before any of them.
+//! Forks     a child that was forked has no driver: a call there aborts, too.
+//! Delays    `CUDA_SHIM_DELAYS` is a seed. Calls that give something back or bring code take longer, by chance, and so do the exit
+//!           handlers: threads that go on meet the end of the process in the middle of such a call, or just behind it.
+
+use std::ffi::c_int;
+use std::panic::catch_unwind;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::shim;
+
+/// When the library registers an exit handler.
+#[derive(Clone, Copy)]
+pub(crate) enum Registers {
+    Initialised,
+    FirstContext,
+    FirstCode,
+}
+
+static GONE: AtomicBool = AtomicBool::new(false);
+static UNDER_WAY: AtomicU64 = AtomicU64::new(0);
+static DELAYED: AtomicU64 = AtomicU64::new(0);
+/// The process that began; 0 before.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// How many milliseconds the exit handlers take at most, where calls are delayed.
+const HANDLERS_MS: u64 = 40;
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+impl Registers {
+    /// Registers the handler of this moment, once.
+    pub(crate) fn now(self) {
+        static ONCE: [Once; 3] = [const { Once::new() }; 3];
+        // A forked child does not become the one that began.
+        let _ = PROCESS.compare_exchange(0, std::process::id(), Ordering::Relaxed, Ordering::Relaxed);
+        ONCE[self as usize].call_once(|| {
+            // SAFETY: the function is in the C library; `end` never unwinds, and this library is never unloaded.
+            unsafe { atexit(end) };
+        });
+    }
+}
+
+/// One call of the C interface, from its begin to its end.
+pub(crate) struct Call;
+
+impl Call {
+    /// Aborts the process once its driver has gone.
+    pub(crate) fn begin(name: &'static str) -> Self {
+        UNDER_WAY.fetch_add(1, Ordering::SeqCst);
+        let call = Call;
+        if GONE.load(Ordering::SeqCst) {
+            abort(&format!("{name} was called after the driver's exit handlers"));
+        }
+        let process = PROCESS.load(Ordering::Relaxed);
+        if process != 0 && process != std::process::id() {
+            abort(&format!("{name} was called in a forked child"));
+        }
+        if let Some(time) = delay_of(name) {
+            std::thread::sleep(time);
+        }
+        call
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn abort(words: &str) -> ! {
+    eprintln!("libcuda shim: {words}");
+    std::process::abort();
+}
+
+extern "C" fn end() {
+    if GONE.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    // A forked child has copies of the counts, and none of the threads.
+    if PROCESS.load(Ordering::Relaxed) != std::process::id() {
+        return;
+    }
+    let calls = UNDER_WAY.load(Ordering::SeqCst);
+    if calls > 0 {
+        abort(&format!("{calls} calls were under way when the driver's exit handlers ran"));
+    }
+    // Nothing to be done about a panic here, and nobody to tell but the panic hook, which has.
+    let _ = catch_unwind(shim::report);
+    // Time for the calls of others, which come too late.
+    if let Some(drawn) = draw() {
+        std::thread::sleep(Duration::from_millis(drawn % (HANDLERS_MS + 1)));
+    }
+}
+
+/// How long a call takes by the seed; `None` for no time.
+fn delay_of(name: &str) -> Option<Duration> {
+    const LONG: [&str; 9] =
+        ["Destroy", "Free", "Unload", "Release", "Unregister", "TrimTo", "Link", "ModuleLoad", "HostAlloc"];
+    let drawn = draw()?;
+    let micros = match (LONG.iter().any(|word| name.contains(word)), drawn % 16) {
+        (true, 0) => 4000,
+        (true, 1..=8) => 400,
+        (false, 0) => 200,
+        _ => return None,
+    };
+    Some(Duration::from_micros((drawn >> 8) % micros))
+}
+
+/// The next number of the seed, if there is one.
+fn draw() -> Option<u64> {
+    let seed = shim::get().options.delays?;
+    let number = DELAYED.fetch_add(1, Ordering::Relaxed);
+    // splitmix64, Steele, Lea and Flood 2014
+    let mut z = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    Some(z ^ (z >> 31))
+}
