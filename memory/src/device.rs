@@ -8,6 +8,7 @@
 //! Closing    with the last handle: waits for what runs, then destroys streams and events. A lost device is left as it is, and
 //!            so is one that hangs: no call that waits for it is made.
 //! Drop       cannot return errors: they are kept here (`take_errors`) and traced.
+//! Exit       of the process: the driver refuses every call (`leave`), and drops leave what they hold.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -18,14 +19,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use crate::buffer::DeviceView;
 use crate::counters::{Counters, Scope};
 use crate::driver::{
-    DeviceAttribute, DeviceId, Driver, DriverError, EventFlags, EventHandle, HandleTypes, HostBlock, HostKind,
-    HostSpan, MemoryInfo, PointerAttributes, StreamHandle, StreamPriority,
+    DeviceAttribute, DeviceId, Driver, DriverCode, DriverError, EventFlags, EventHandle, HandleTypes, HostBlock,
+    HostKind, HostSpan, MemoryInfo, PointerAttributes, StreamHandle, StreamPriority,
 };
 use crate::error::{MemoryError, Result};
 use crate::event::Event;
 use crate::event_pool::EventPool;
 use crate::external::Externals;
 use crate::kernel_cache::KernelCache;
+use crate::leave::Open;
 use crate::log::MemoryLog;
 use crate::module::Module;
 use crate::order::{Position, VectorClock};
@@ -131,6 +133,8 @@ pub(crate) struct DeviceInner {
     driver_calls: AtomicU64,
     siblings: Siblings,
     watchdog: Watchdog,
+    /// Last: it is open until all of the above is gone.
+    _open: Open,
 }
 
 /// A device of a driver. Clones share it; it closes with the last of them.
@@ -182,6 +186,7 @@ impl Device {
             driver_calls: 0.into(),
             siblings: Siblings::default(),
             watchdog: Watchdog::new(options),
+            _open: Open::new(driver.kind()),
             driver,
         };
         Ok(Device { inner: Arc::new(inner) })
@@ -486,7 +491,12 @@ impl Drop for DeviceInner {
             return;
         }
         let driver = &*self.driver;
-        let warn = |error: DriverError| tracing::warn!(%error, "device not closed cleanly");
+        let warn = |error: DriverError| {
+            // A process that ends takes the device with it.
+            if error.code != DriverCode::DEINITIALIZED {
+                tracing::warn!(%error, "device not closed cleanly");
+            }
+        };
         let streams = std::mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner));
         let finished = match self.watchdog.is_on() {
             true => finish(driver, &streams, &self.watchdog),

@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::error::MemoryError;
+use crate::leave::is_leaving;
 use crate::pool::{MemoryPool, PoolInner};
 use crate::units::ByteSize;
 use crate::watch::Clock;
@@ -119,7 +120,7 @@ impl Shared {
     }
 
     fn next(&self, state: &mut State) -> Next {
-        let Some(inner) = self.pool.upgrade().filter(|_| !state.stop) else { return Next::End };
+        let Some(inner) = self.pool.upgrade().filter(|_| !state.stop && !is_leaving()) else { return Next::End };
         let Some(since) = state.idle_since else { return Next::Sleep };
         let now = self.clock.now();
         let ledger = &inner.pressure.ledger;

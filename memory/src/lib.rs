@@ -177,12 +177,14 @@ pub mod external;
 mod few;
 #[expect(unsafe_code, reason = "the C interface: pointers and handles of the caller's")]
 pub mod ffi;
+mod gate;
 mod gauge;
 pub mod governor;
 pub mod graph;
 pub mod idle;
 pub mod ipc;
 pub mod kernel_cache;
+pub mod leave;
 mod ledger;
 pub mod log;
 pub mod measure;
@@ -213,6 +215,7 @@ pub use governor::{MemoryGovernor, MemorySpace, Participant, Request, Reservatio
 pub use idle::IdleTrim;
 pub use ipc::{ExportedPool, ImportedBuffer, ImportedPool, IpcChannel, LentBuffer, SharedAllocation};
 pub use kernel_cache::{KernelCache, KernelCacheStatistics};
+pub use leave::{Left, is_leaving, leave};
 pub use log::MemoryLog;
 pub use module::{Kernel, KernelAttributes, Module};
 pub use order::{Position, Waited};

@@ -9,7 +9,7 @@
 //! Contexts   each device's primary context, retained by `device_open`; every call that needs one makes it current first,
 //!            since tasks move between threads.
 //! Handles    the driver's pointers, with the device in the top bits.
-//! Exit       nothing is called while the process ends: the driver may be gone by then.
+//! Exit       nothing is called while the process ends (`leaving`): every call of the library goes through one gate.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_uint, c_void};
@@ -26,11 +26,15 @@ use crate::error::DriverUnavailable;
 pub use arenas::limit_malloc_arenas;
 use functions::{Functions, NAMES};
 use large_pages::LargePages;
+use leaving::Step;
+pub use leaving::exit_at_once;
+pub(crate) use leaving::{is_shut, shut};
 use numbers::*;
 
 mod arenas;
 mod functions;
 mod large_pages;
+mod leaving;
 mod numbers;
 
 /// Blocks of pinned memory of so many bytes are made of large pages.
@@ -39,13 +43,18 @@ const LEAST_LARGE: usize = 4 << 20;
 /// CUDA 12.2, which driver 535 brings.
 const MIN_VERSION: u32 = 12020;
 
-/// Calls a function of the library; a code other than success is a `DriverError` that names it.
+/// Calls a function of the library; a code other than success is a `DriverError` that names it, and so is a shut gate.
 macro_rules! call {
     ($driver:expr, $name:ident($($arg:expr),* $(,)?)) => {{
-        // SAFETY: the signature is the library's. Pointers passed are to live locals of the right type, or were given by
-        //         the driver and are still owned by whoever calls; device addresses are the driver's to check.
-        let code = unsafe { ($driver.functions.$name)($($arg),*) };
-        if code == 0 { Ok(()) } else { Err(DriverError::new(stringify!($name), DriverCode(code))) }
+        match leaving::enter(stringify!($name)) {
+            Ok(_inside) => {
+                // SAFETY: the signature is the library's, and its exit handlers have not run. Pointers passed are to live locals of the right
+                //         type, or were given by the driver and are still owned by the caller; device addresses are the driver's to check.
+                let code = unsafe { ($driver.functions.$name)($($arg),*) };
+                if code == 0 { Ok(()) } else { Err(DriverError::new(stringify!($name), DriverCode(code))) }
+            }
+            Err(refused) => Err(refused),
+        }
     }};
 }
 
@@ -108,6 +117,7 @@ impl CudaDriver {
     /// # Errors
     /// Why there is none to use: no library, too old, a function missing, no device visible.
     pub fn open() -> Result<Arc<CudaDriver>, DriverUnavailable> {
+        let _inside = leaving::enter("cuInit").map_err(DriverUnavailable::Refused)?;
         // SAFETY: looks whether the library can be loaded, and runs its initialisers, which are NVIDIA's.
         if !unsafe { sys::is_culib_present() } {
             return Err(DriverUnavailable::NoLibrary);
@@ -115,6 +125,7 @@ impl CudaDriver {
         // Its version first: that an old driver lacks functions is not its user's news.
         // SAFETY: the library can be opened.
         let library = unsafe { sys::culib() };
+        Step::Loaded.over();
         // SAFETY: the signature is the one in cuda.h.
         let get_version = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> c_uint>(b"cuDriverGetVersion\0") };
         let missing = |symbol, found| DriverUnavailable::MissingSymbol { symbol, found, release: release() };
@@ -142,7 +153,9 @@ impl CudaDriver {
             let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
             DriverUnavailable::NoDevice { found, release: release(), visible }
         };
-        match call!(driver, cuInit(0)) {
+        let started = call!(driver, cuInit(0));
+        Step::Started.over();
+        match started {
             Err(error) if error.code == DriverCode::NO_DEVICE => return Err(no_device()),
             other => other.map_err(DriverUnavailable::Refused)?,
         }
@@ -266,6 +279,7 @@ impl Driver for CudaDriver {
         let mut open = lock(&self.open);
         let mut context = null_mut();
         call!(self, cuDevicePrimaryCtxRetain(&mut context, handle))?;
+        Step::Context.over();
         self.contexts[device.0 as usize].store(context as usize, Ordering::Release);
         *open.entry(device.0).or_default() += 1;
         Ok(())
@@ -820,6 +834,7 @@ impl Driver for CudaDriver {
             self,
             cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
         );
+        Step::Code.over();
         loaded.map_err(|error| log.explain(error))?;
         Ok(ModuleHandle(pack(device, module)))
     }
@@ -855,6 +870,7 @@ impl Driver for CudaDriver {
             false => Ok(unsafe { std::slice::from_raw_parts(code.cast::<u8>(), len) }.to_vec()),
         });
         let destroyed = call!(self, cuLinkDestroy(link));
+        Step::Code.over();
         let assembled = assembled.map_err(|error| log.explain(error))?;
         destroyed?;
         Ok(assembled)
@@ -868,6 +884,7 @@ impl Driver for CudaDriver {
         }
         let mut module = null_mut();
         call!(self, cuModuleLoadDataEx(&mut module, code.as_ptr().cast(), 0, null_mut(), null_mut()))?;
+        Step::Code.over();
         Ok(ModuleHandle(pack(device, module)))
     }
 

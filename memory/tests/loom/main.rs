@@ -1,7 +1,7 @@
 //! The concurrent parts of the memory layer under every interleaving of a few threads.
 //!
 //! ```text
-//!   src/{gauge, uses, cursor, event_pool}.rs ──by path──► compiled here once more, with loom's locks and atomics
+//!   src/{gate, gauge, uses, cursor, event_pool}.rs ──by path──► compiled here once more, with loom's locks and atomics
 //! ```
 //!
 //! Bounded    at most three preemptions per run, which finds what two or three threads can do to each other; the whole takes
@@ -15,6 +15,8 @@ mod cursor;
 mod event_pool;
 #[path = "../../src/few.rs"]
 mod few;
+#[path = "../../src/gate.rs"]
+mod gate;
 #[path = "../../src/gauge.rs"]
 mod gauge;
 #[path = "../../src/order.rs"]
@@ -58,6 +60,7 @@ use loom::thread;
 use cursor::Cursor;
 use driver::{Access, EventHandle};
 use event_pool::EventPool;
+use gate::Gate;
 use gauge::Gauge;
 use order::{OrderTracker, Position};
 use stream::StreamId;
@@ -264,5 +267,52 @@ fn an_event_is_never_handed_out_twice_at_once() {
         let others = thread.join().unwrap();
         assert!(own.is_some() && own != others, "{own:?} {others:?}");
         assert_eq!(pool.drain().len() + [own, others].iter().flatten().count(), 2, "none is lost");
+    });
+}
+
+#[test]
+fn a_call_is_refused_or_waited_for() {
+    every_way(|| {
+        // The driver's state, which the one who shuts takes away.
+        let shared = Arc::new((Gate::<2>::new(), UnsafeCell::new(0)));
+        let threads: Vec<_> = [0, 1]
+            .into_iter()
+            .map(|shard| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || match shared.0.enter(shard) {
+                    Ok(()) => {
+                        shared.1.with(|_| ());
+                        shared.0.leave(shard);
+                    }
+                    Err(reason) => assert_eq!(reason, 7),
+                })
+            })
+            .collect();
+        shared.0.shut(7);
+        for shard in [0, 1] {
+            while shared.0.calls(shard) > 0 {
+                thread::yield_now();
+            }
+        }
+        // Loom reports a call that still looks at it.
+        shared.1.with_mut(|_| ());
+        assert_eq!(shared.0.enter(0), Err(7));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn the_first_reason_stays() {
+    every_way(|| {
+        let gate = Arc::new(Gate::<1>::new());
+        let other = Arc::clone(&gate);
+        let thread = thread::spawn(move || {
+            other.shut(1);
+            other.reason()
+        });
+        gate.shut(2);
+        let first = gate.reason();
+        assert_eq!(thread.join().unwrap(), first);
+        assert!(gate.enter(0).is_err() && gate.calls(0) == 0);
     });
 }

@@ -8,6 +8,7 @@
 mod allocator;
 mod claims;
 mod exports;
+mod leaving;
 mod pool_claims;
 mod sharing;
 
