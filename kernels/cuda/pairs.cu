@@ -85,7 +85,7 @@ struct Fold {
   u32 statistic;
   u32 pad;
 };
-static_assert(sizeof(Fold) == 56 + 32 + 8 * WINDOW_LEVELS + 8, "pairs.rs has the same size");
+static_assert(sizeof(Fold) == sizeof(Frame) + 32 + 8 * WINDOW_LEVELS + 8, "pairs.rs has the same size");
 
 __device__ __noinline__ static State fold(const Fold &with, Span span) {
   u32 start = span.start, end = span.end;

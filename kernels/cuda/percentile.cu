@@ -136,7 +136,7 @@ struct Pick {
   u32 pad;
   double share;  // PERCENTILE: which part of the values lies below, from 0 to 1
 };
-static_assert(sizeof(Pick) == 56 + 40 + 32, "percentile.rs has the same size");
+static_assert(sizeof(Pick) == sizeof(Frame) + 40 + 32, "percentile.rs has the same size");
 
 // A value as it lies there: the bits of floats, integers in 128 bits.
 __device__ __noinline__ static Wide value_at(const Pick &pick, u32 row) {

@@ -162,7 +162,7 @@ struct Take {
   u64 has_otherwise;
   u64 pad;
 };
-static_assert(sizeof(Take) == 136 + 8, "window.rs has the same size");
+static_assert(sizeof(Take) == sizeof(Frame) + 88, "window.rs has the same size");
 
 // The row that is taken; FULL where there is none.
 __device__ __noinline__ static u32 taken_row(const Positions &at, const Take &take, u32 row) {
@@ -339,7 +339,7 @@ struct Fold {
   u32 bytes;   // of a result; 0: a bit
   u64 factor;  // AS_DECIMAL_MEAN: what the sum is multiplied by; AS_VARIANCE, AS_DEVIATION: what is taken off the count
 };
-static_assert(sizeof(Fold) == 56 + 32 + 8 * WINDOW_LEVELS + 16, "window.rs has the same size");
+static_assert(sizeof(Fold) == sizeof(Frame) + 32 + 8 * WINDOW_LEVELS + 16, "window.rs has the same size");
 
 __device__ __noinline__ static State fold(const Fold &with, Span span) {
   u32 start = span.start, end = span.end;

@@ -10,6 +10,7 @@
 // NULL    rows that are NULL in the order are peers; a distance from NULL reaches its peers alone
 //         (where one that follows leaves the key's type before NULLS LAST, DataFusion's start stays at the end: so does this)
 // Bounds  beyond the ends of the partition become these ends; a distance that leaves the key's type reaches the end, too
+// Width   the SQL type says where it ends (`least`, `most`), not the bits in which its values happen to lie (`kind`)
 #pragma once
 #include "keys.cuh"
 
@@ -42,8 +43,9 @@ struct Frame {
   u64 start_by, end_by;  // rows, groups, or the distance: an integer, or the bits of a float
   const void *key;
   const u32 *key_validity;
+  u64 least[2], most[2];  // of the key's SQL type: low word, high word
 };
-static_assert(sizeof(Frame) == 56, "window.rs has the same size");
+static_assert(sizeof(Frame) == 88, "window.rs has the same size");
 
 // The first row of a frame and the row after its last.
 struct Span {
@@ -93,13 +95,11 @@ __device__ __noinline__ static Reached reach(const Frame &frame, u32 row, u64 di
     if (value == value) number = ordered((u32)__float_as_int(up ? value + by : value - by), 1ull << 31);
     return Reached{(u64)number, (u64)(number >> 64), true};
   }
-  bool is_signed = frame.kind >= I8;
-  u32 bits = 8u << (is_signed ? frame.kind - I8 : frame.kind - U8);
-  i128 low = is_signed ? -((i128)1 << (bits - 1)) : 0, high = ((i128)1 << (is_signed ? bits - 1 : bits)) - 1;
+  i128 least = whole(Wide{frame.least[0], frame.least[1]}), most = whole(Wide{frame.most[0], frame.most[1]});
   number = up ? number + (i128)distance : number - (i128)distance;
-  // Unsigned numbers end at zero.
-  if (!is_signed && number < 0) number = 0;
-  return Reached{(u64)number, (u64)(number >> 64), number >= low && number <= high};
+  // Unsigned numbers end at zero, as DataFusion has it.
+  if (least == 0 && number < 0) number = 0;
+  return Reached{(u64)number, (u64)(number >> 64), number >= least && number <= most};
 }
 
 // The first row of `from` to `to` that does not come before `target`, or that comes after it.

@@ -24,7 +24,7 @@ mod percentile;
 
 use millpond_memory::{DeviceView, Stream};
 
-use crate::codegen::ir::Physical;
+use crate::codegen::ir::{Physical, Range};
 use crate::error::KernelError;
 use crate::image::Images;
 use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows};
@@ -84,6 +84,8 @@ pub struct Frame {
 pub struct FrameKey {
     pub column: Column,
     pub descending: bool,
+    /// The ends of its SQL type, whose values may lie in fewer bits; `None` where no distance leaves it, as in floats.
+    pub limits: Option<Range>,
 }
 
 /// An ordered column.
@@ -416,7 +418,7 @@ impl Out {
 }
 
 /// `struct Frame` in window.cuh.
-const FRAME_BYTES: usize = 56;
+const FRAME_BYTES: usize = 88;
 
 impl Frame {
     /// The whole partition.
@@ -447,6 +449,9 @@ impl Frame {
         bytes.extend(end_by.to_le_bytes());
         put_address(&mut bytes, key.map(|key| &key.column.values));
         put_address(&mut bytes, key.and_then(|key| key.column.validity.as_ref()));
+        let limits = key.and_then(|key| key.limits).unwrap_or(Range { low: i128::MIN, high: i128::MAX });
+        bytes.extend(limits.low.to_le_bytes());
+        bytes.extend(limits.high.to_le_bytes());
         bytes
     }
 

@@ -46,3 +46,4 @@ mod text_made;
 mod text_regex;
 mod vectors;
 mod window;
+mod window_ranges;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::pipeline_rig::Rig;
 use millpond_kernels::Images;
-use millpond_kernels::codegen::ir::Physical;
+use millpond_kernels::codegen::ir::{Physical, Range};
 use millpond_kernels::pipeline::ExtentRows;
 use millpond_kernels::sort::SortKey;
 use millpond_kernels::window::{
@@ -15,6 +15,9 @@ use millpond_memory::{DeviceBuffer, DeviceView};
 
 /// Around a word, a tile (1,024), two levels of states; several tiles.
 const LENGTHS: [usize; 9] = [1, 7, 31, 32, 33, 64, 1023, 1025, 3000];
+
+/// The ends of a type of 64 bits.
+pub const BIGINT: Range = Range { low: i64::MIN as i128, high: i64::MAX as i128 };
 
 /// Rows in order: partition, order key (NULLS LAST), value.
 pub struct Rows {
@@ -41,11 +44,15 @@ impl Rows {
         rows.sort_unstable();
         let value = (0..count).map(|row| (next(4) > 0).then(|| next(1000) as i64 - 500 + row as i64 % 3)).collect();
         let key = rows.iter().map(|(_, null, key)| (!null).then_some(*key)).collect();
-        let part = rows.iter().map(|row| row.0).collect();
+        Rows::of(rows.iter().map(|row| row.0).collect(), key, value)
+    }
+
+    /// Rows that are in order.
+    pub fn of(part: Vec<i64>, key: Vec<Option<i64>>, value: Vec<Option<i64>>) -> Rows {
         let mut rows = Rows { part, key, value, places: vec![] };
-        for row in 0..count {
+        for row in 0..rows.len() {
             let last = rows.places.last().map(|place| (place.1.1, place.2));
-            let (partition, peers) = (rows.find(row, |_| 0), rows.find(row, |row| rows.key[row].unwrap_or(-1) + 1));
+            let (partition, peers) = (rows.find(row, |_| None), rows.find(row, |row| rows.key[row]));
             let group = match last {
                 Some((end, group)) if end > row => group,
                 Some((_, group)) => group + 1,
@@ -61,16 +68,16 @@ impl Rows {
     }
 
     /// The rows around `row` of one partition that `key` does not tell apart.
-    fn find(&self, row: usize, key: impl Fn(usize) -> i64) -> (usize, usize) {
+    fn find(&self, row: usize, key: impl Fn(usize) -> Option<i64>) -> (usize, usize) {
         let same = |other: &usize| self.part[*other] == self.part[row] && key(*other) == key(row);
         ((0..row).rev().take_while(same).last().unwrap_or(row), (row..self.len()).take_while(same).last().unwrap() + 1)
     }
 
-    fn partition(&self, row: usize) -> (usize, usize) {
+    pub fn partition(&self, row: usize) -> (usize, usize) {
         self.places[row].0
     }
 
-    fn peers(&self, row: usize) -> (usize, usize) {
+    pub fn peers(&self, row: usize) -> (usize, usize) {
         self.places[row].1
     }
 
@@ -140,19 +147,28 @@ pub fn bytes(of: impl Iterator<Item = i64>) -> Vec<u8> {
 
 impl<'a> Ordered<'a> {
     pub fn new(rig: &'a Rig, of: &Rows) -> Ordered<'a> {
+        Ordered::stored(rig, of, Physical::I64)
+    }
+
+    /// The keys lie as `physical`.
+    pub fn stored(rig: &'a Rig, of: &Rows, physical: Physical) -> Ordered<'a> {
         let images = Images::new(&rig.device);
         let up = |bytes: &[u8]| rig.upload(bytes, &rig.stream).as_view().clone();
-        let column = |of: &[Option<i64>]| Column {
-            values: up(&bytes(of.iter().map(|value| value.unwrap_or(77)))),
-            validity: Some(up(&bits(of.iter().map(Option::is_some)))),
-            physical: Physical::I64,
+        let column = |of: &[Option<i64>], physical: Physical| {
+            let width = physical.width() as usize;
+            let value = |value: &Option<i64>| value.unwrap_or(77).to_le_bytes()[..width].to_vec();
+            Column {
+                values: up(&of.iter().flat_map(value).collect::<Vec<u8>>()),
+                validity: Some(up(&bits(of.iter().map(Option::is_some)))),
+                physical,
+            }
         };
-        let (key, value) = (column(&of.key), column(&of.value));
+        let (key, value) = (column(&of.key, physical), column(&of.value, Physical::I64));
         let part = up(&bytes(of.part.iter().copied()));
         let rows = ExtentRows::Known(of.len() as u64);
         let keys = [
             SortKey::new(&part, Physical::I64),
-            SortKey { validity: key.validity.clone(), ..SortKey::new(&key.values, Physical::I64) },
+            SortKey { validity: key.validity.clone(), ..SortKey::new(&key.values, physical) },
         ];
         let lists = rig.buffer(positions_bytes(of.len() as u64));
         let scratch = rig.buffer(scratch_bytes(of.len() as u64));
@@ -232,7 +248,7 @@ pub fn frames(ordered: &Ordered<'_>) -> Vec<Frame> {
     for units in [Units::Rows, Units::Groups, Units::Range] {
         for start in near {
             for end in [Bound::Preceding(1), Bound::Current, Bound::Following(40), Bound::Unbounded] {
-                let key = Some(FrameKey { column: ordered.key.clone(), descending: false });
+                let key = Some(FrameKey { column: ordered.key.clone(), descending: false, limits: Some(BIGINT) });
                 frames.push(Frame { units, start, end, key });
             }
         }

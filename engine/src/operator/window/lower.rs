@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, IntervalDayTime, IntervalMonthDayNano, TimeUnit};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
@@ -22,6 +22,7 @@ use crate::column::{ColumnInfo, DictionaryId, Form, is_nested, number_repr};
 use crate::expr::{Lowering, Scope, Value, sorted_so};
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::window::describe::{Call, Constant, Edge, FrameOf, From, Function, refused};
+use crate::operator::window::distance::{distance, limits};
 use crate::operator::window::distinct::Once;
 use crate::operator::window::pairs::{LoweredPairs, statistic};
 use crate::operator::window::percentile::LoweredPercentile;
@@ -109,8 +110,17 @@ pub(crate) struct LoweredFrame {
     pub units: Units,
     pub start: Bound,
     pub end: Bound,
-    /// Of distances: the key's column, and whether it descends.
-    pub key: Option<(usize, bool)>,
+    /// Of distances.
+    pub key: Option<LoweredKey>,
+}
+
+/// The key that distances are taken from.
+#[derive(Debug, Clone)]
+pub(crate) struct LoweredKey {
+    pub column: usize,
+    pub descending: bool,
+    /// The ends of its SQL type.
+    pub limits: Option<Range>,
 }
 
 impl Sink for WindowSink {
@@ -373,7 +383,11 @@ impl Columns<'_, '_> {
             units: *units,
             start,
             end,
-            key: distances.map(|(column, descending, _)| (column, descending)),
+            key: distances.map(|(column, descending, value)| LoweredKey {
+                column,
+                descending,
+                limits: limits(&value.data_type),
+            }),
         })
     }
 }
@@ -467,47 +481,6 @@ fn operation(function: &Function, name: &str, value: &Value, ty: Ty) -> Result<(
     })
 }
 
-/// A distance from a key, in the key's unit; `None` where there is no form for it.
-fn distance(by: &ScalarValue, key: &Value, ty: Ty) -> Option<u64> {
-    const DAY: i64 = 86_400_000;
-    let positive = |by: i64| u64::try_from(by).ok();
-    match (by, &key.data_type) {
-        (ScalarValue::Float64(Some(by)), DataType::Float64) if *by >= 0.0 => Some(by.to_bits()),
-        (ScalarValue::Float32(Some(by)), DataType::Float32) if *by >= 0.0 => Some(by.to_bits().into()),
-        (by, data_type) if data_type.is_integer() && by.data_type() == *data_type && ty.repr.is_integer() => {
-            if number_repr(data_type) != Some(ty.repr) {
-                return None;
-            }
-            match by.cast_to(&DataType::UInt64) {
-                Ok(ScalarValue::UInt64(by)) => by,
-                _ => None,
-            }
-        }
-        (ScalarValue::IntervalMonthDayNano(Some(IntervalMonthDayNano { months: 0, days, nanoseconds })), to) => {
-            let (days, nanoseconds) = (i64::from(*days), *nanoseconds);
-            match to {
-                DataType::Date32 if nanoseconds == 0 => positive(days),
-                DataType::Timestamp(unit, None) => {
-                    let unit = nanoseconds_of(*unit);
-                    let whole = days.checked_mul(DAY * 1_000_000)?.checked_add(nanoseconds)?;
-                    (whole % unit == 0).then(|| positive(whole / unit)).flatten()
-                }
-                _ => None,
-            }
-        }
-        (ScalarValue::IntervalDayTime(Some(IntervalDayTime { days, milliseconds })), to) => match to {
-            DataType::Date32 if *milliseconds == 0 => positive((*days).into()),
-            DataType::Timestamp(unit, None) => {
-                let whole = (i64::from(*days) * DAY + i64::from(*milliseconds)).checked_mul(1_000_000)?;
-                let unit = nanoseconds_of(*unit);
-                (whole % unit == 0).then(|| positive(whole / unit)).flatten()
-            }
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
 /// A type with room for one more value; `None` where its values would lie otherwise.
 fn with_value(ty: Ty, bits: u128) -> Option<Ty> {
     let one = Range { low: bits as i128, high: bits as i128 };
@@ -516,15 +489,6 @@ fn with_value(ty: Ty, bits: u128) -> Option<Ty> {
         with = with.within(range.low, range.high);
     }
     (Physical::of(with) == Physical::of(ty)).then_some(with)
-}
-
-fn nanoseconds_of(unit: TimeUnit) -> i64 {
-    match unit {
-        TimeUnit::Second => 1_000_000_000,
-        TimeUnit::Millisecond => 1_000_000,
-        TimeUnit::Microsecond => 1000,
-        TimeUnit::Nanosecond => 1,
-    }
 }
 
 /// A literal as it lies in a column.

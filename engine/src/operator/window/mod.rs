@@ -21,6 +21,7 @@
 //! Stands for WindowAggExec and BoundedWindowAggExec, and with a filter above it for PartitionedTopKExec (`top.rs`).
 
 mod describe;
+mod distance;
 mod distinct;
 pub(crate) mod filter;
 mod lower;

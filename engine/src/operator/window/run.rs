@@ -26,7 +26,7 @@ use crate::expr::{Lookup, LookupKind};
 use crate::operator::sort::run::{fetch_rows, fetch_rows_beside, order_rows, sort_keys};
 use crate::operator::window::describe::From;
 use crate::operator::window::distinct::Once;
-use crate::operator::window::lower::{LoweredFrame, LoweredFunction, LoweredWindow, Work};
+use crate::operator::window::lower::{LoweredFrame, LoweredFunction, LoweredKey, LoweredWindow, Work};
 use crate::operator::window::percentile::KeptMatrix;
 use crate::program::contract::SinkRun;
 use crate::program::extents::{Extent, SegmentRun};
@@ -286,8 +286,10 @@ fn out(of: &OutputColumn, buffer: &DeviceView) -> Result<Out, Failure> {
 }
 
 pub(super) fn frame_of(frame: &LoweredFrame, ordered: &Part) -> Result<Frame, Failure> {
-    let key = match frame.key {
-        Some((index, descending)) => Some(FrameKey { column: column(ordered, index)?, descending }),
+    let key = match &frame.key {
+        Some(LoweredKey { column: index, descending, limits }) => {
+            Some(FrameKey { column: column(ordered, *index)?, descending: *descending, limits: *limits })
+        }
         None => None,
     };
     Ok(Frame { units: frame.units, start: frame.start, end: frame.end, key })
