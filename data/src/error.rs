@@ -21,6 +21,9 @@ pub enum DataError {
     /// A file lies where a folder is to be.
     #[error("cannot make the folder {}: a file has that name; give another folder, or move the file", path.display())]
     NotAFolder { path: PathBuf },
+    /// A file was refused by the rules of the caller's [`Files`](crate::Files), in words that name it.
+    #[error("{0}")]
+    File(String),
     /// The Parquet writer refused.
     #[error("cannot write {} as Parquet: {source}", path.display())]
     Parquet { path: PathBuf, source: ::parquet::errors::ParquetError },
@@ -38,7 +41,10 @@ pub enum DataError {
 impl DataError {
     /// True when a file or folder was the trouble.
     pub fn is_io(&self) -> bool {
-        matches!(self, DataError::Io { .. } | DataError::NotAFolder { .. } | DataError::Parquet { .. })
+        matches!(
+            self,
+            DataError::Io { .. } | DataError::NotAFolder { .. } | DataError::File(_) | DataError::Parquet { .. }
+        )
     }
 
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> DataError + '_ {

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod files;
 pub mod gpu_bdb;
 pub mod matrix;
 mod parquet;
@@ -21,4 +22,5 @@ pub mod seed;
 pub mod tpch;
 
 pub use error::DataError;
+pub use files::{Files, NewFile, Replaced};
 pub use parquet::{Codec, WrittenFile};

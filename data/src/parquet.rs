@@ -1,14 +1,15 @@
 //! Writes generated parts as the row groups of one Parquet file.
 //!
 //! ```text
-//!   part 0 ─┐ generated and encoded       a temporary file ──rename──► TABLE.parquet
+//!   part 0 ─┐ generated and encoded       a new file ──commit──► TABLE.parquet
 //!   part 1 ─┤ in parallel,          ──►   row group 0 | row group 1 | …
 //!   part 2 ─┘ a few at a time
 //! ```
 //!
 //! Errors   a failed write leaves no half-written file under the final name.
 
-use std::fs::{self, File};
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
@@ -18,9 +19,8 @@ use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory,
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use rayon::prelude::*;
-use tempfile::NamedTempFile;
 
-use crate::DataError;
+use crate::{DataError, Files};
 
 /// How column chunks are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,6 +57,7 @@ pub struct WrittenFile {
 ///
 /// Parts are generated and encoded `threads_of_this_pool` at a time. `progress` is called with the rows of each written part.
 pub(crate) fn write_parts(
+    files: &dyn Files,
     path: &Path,
     schema: &SchemaRef,
     codec: Codec,
@@ -64,12 +65,11 @@ pub(crate) fn write_parts(
     part: impl Fn(usize) -> Result<Vec<RecordBatch>, DataError> + Sync,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<WrittenFile, DataError> {
-    // The file is made beside its final place, so that moving it is a rename, and it goes away when anything fails.
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let partial = partial_file(folder).map_err(DataError::io(path))?;
-    let num_rows = write_to(partial.as_file(), path, schema, codec, num_parts, part, progress)?;
-    partial.persist(path).map_err(|error| DataError::io(path)(error.error))?;
-    let bytes = fs::metadata(path).map_err(DataError::io(path))?.len();
+    let mut file = files.create(path)?;
+    let mut counted = Counted { out: &mut file, bytes: 0 };
+    let num_rows = write_to(&mut counted, path, schema, codec, num_parts, part, progress)?;
+    let bytes = counted.bytes;
+    file.commit()?;
     Ok(WrittenFile { path: path.to_path_buf(), num_rows, num_row_groups: num_parts, bytes })
 }
 
@@ -84,16 +84,26 @@ pub(crate) fn make_folder(folder: &Path) -> Result<(), DataError> {
     })
 }
 
-/// A file in `folder` that goes away unless it is given a name. Others may read it as far as the process's mask allows.
-pub(crate) fn partial_file(folder: &Path) -> std::io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder)
+/// Counts the bytes of a file, which a device or a pipe does not tell.
+pub(crate) struct Counted<W> {
+    pub(crate) out: W,
+    pub(crate) bytes: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 fn write_to(
-    file: &File,
+    file: impl Write + Send,
     path: &Path,
     schema: &SchemaRef,
     codec: Codec,

@@ -18,7 +18,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use crate::parquet::write_parts;
 use crate::rng::ColumnRng;
-use crate::{Codec, DataError, WrittenFile};
+use crate::{Codec, DataError, Replaced, WrittenFile};
 
 pub const NUM_ROWS: u64 = 60_000;
 pub const ROW_GROUP_ROWS: u64 = 10_000;
@@ -117,5 +117,5 @@ pub fn rows(first: u64, num_rows: u64) -> Result<RecordBatch, DataError> {
 pub fn write(path: &Path) -> Result<WrittenFile, DataError> {
     let num_parts = (NUM_ROWS / ROW_GROUP_ROWS) as usize;
     let part = |index: usize| rows(index as u64 * ROW_GROUP_ROWS, ROW_GROUP_ROWS).map(|batch| vec![batch]);
-    write_parts(path, &schema(), Codec::Zstd, num_parts, part, &|_| ())
+    write_parts(&Replaced, path, &schema(), Codec::Zstd, num_parts, part, &|_| ())
 }

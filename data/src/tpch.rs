@@ -24,7 +24,7 @@ use tpchgen_arrow::{
 };
 
 use crate::parquet::{make_folder, write_parts};
-use crate::{Codec, DataError, WrittenFile};
+use crate::{Codec, DataError, Files, Replaced, WrittenFile};
 
 /// Above this scale the generator's 32-bit part numbers no longer fit.
 const MAX_SCALE: f64 = 100_000.0;
@@ -169,6 +169,8 @@ pub struct Options {
     /// Generator threads; 0 means one per core.
     pub threads: usize,
     pub codec: Codec,
+    /// The rules for files that exist already.
+    pub files: Arc<dyn Files>,
     /// Set from outside, it ends the generation in [`DataError::Stopped`].
     pub stop: Arc<AtomicBool>,
 }
@@ -177,7 +179,7 @@ impl Options {
     /// All tables at `scale` into `out`.
     pub fn new(scale: f64, out: impl Into<PathBuf>) -> Self {
         let (tables, codec, stop) = (Table::ALL.to_vec(), Codec::default(), Arc::default());
-        Self { scale, out: out.into(), tables, threads: 0, codec, stop }
+        Self { scale, out: out.into(), tables, threads: 0, codec, files: Arc::new(Replaced), stop }
     }
 }
 
@@ -194,17 +196,19 @@ pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Re
         .num_threads(options.threads)
         .build()
         .map_err(|error| DataError::Threads { threads: options.threads, reason: error.to_string() })?;
+    let path_of = |table: Table| options.out.join(format!("{}.parquet", table.name()));
+    options.tables.iter().try_for_each(|table| options.files.prepare(&path_of(*table)))?;
     pool.install(|| {
         let mut files = Vec::with_capacity(options.tables.len());
         for &table in &options.tables {
-            let path = options.out.join(format!("{}.parquet", table.name()));
+            let path = path_of(table);
             let num_parts = table.num_parts(options.scale);
             let part = |index| match options.stop.load(Ordering::Relaxed) {
                 true => Err(DataError::Stopped),
                 false => table.part(options.scale, index, num_parts),
             };
             let report = |rows| progress(table, rows);
-            files.push(write_parts(&path, &table.schema(), options.codec, num_parts, part, &report)?);
+            files.push(write_parts(&*options.files, &path, &table.schema(), options.codec, num_parts, part, &report)?);
         }
         Ok(files)
     })

@@ -11,7 +11,7 @@
 //! Errors   the first one by job stops all threads; files that were finished stay, half-written ones do not.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,10 +26,10 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
-use tempfile::NamedTempFile;
 
 use super::{DEFAULT_SEED, DataSet, Format, GENERATOR_VERSION, Kind, Table};
-use crate::{Codec, DataError, WrittenFile};
+use crate::parquet::Counted;
+use crate::{Codec, DataError, Files, NewFile, Replaced, WrittenFile};
 
 /// Tables above this many rows get several row groups at any scale, so that threads and pruning have something to work on.
 const SEVERAL_GROUPS_ABOVE: u64 = 20_000;
@@ -54,6 +54,8 @@ pub struct Options {
     pub seed: u64,
     /// Whether rows are planted that keep queries non-empty at small scales.
     pub plants: bool,
+    /// The rules for files that exist already.
+    pub files: Arc<dyn Files>,
     /// Set from outside, it ends the generation in [`DataError::Stopped`].
     pub stop: Arc<AtomicBool>,
 }
@@ -70,6 +72,7 @@ impl Options {
             format: Format::default(),
             seed: DEFAULT_SEED,
             plants: true,
+            files: Arc::new(Replaced),
             stop: Arc::default(),
         }
     }
@@ -91,6 +94,11 @@ pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Re
         if !options.tables[..place].contains(&table) {
             plan(&data, table, options, &mut files, &mut jobs)?;
         }
+    }
+    files.iter().try_for_each(|file| options.files.prepare(&file.path))?;
+    let planned: Vec<&Path> = files.iter().map(|file| file.path.as_path()).collect();
+    for &table in &options.tables {
+        leftovers(&options.out.join(table.name()), &planned).iter().try_for_each(|path| removable(path))?;
     }
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(options.threads)
@@ -117,8 +125,11 @@ pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Re
         return Err(error);
     }
     let written: Vec<WrittenFile> = files.into_iter().map(TableFile::finished).collect::<Result<_, _>>()?;
+    let kept: Vec<&Path> = written.iter().map(|file| file.path.as_path()).collect();
     for &table in &options.tables {
-        remove_leftovers(&options.out.join(table.name()), &written)?;
+        for path in leftovers(&options.out.join(table.name()), &kept) {
+            fs::remove_file(&path).map_err(DataError::io(&path))?;
+        }
     }
     Ok(written)
 }
@@ -170,8 +181,7 @@ enum FileState {
 }
 
 struct OpenFile {
-    partial: NamedTempFile,
-    writer: SerializedFileWriter<File>,
+    writer: SerializedFileWriter<Counted<Box<dyn NewFile>>>,
     factory: Arc<ArrowRowGroupWriterFactory>,
     /// Groups that are encoded but wait for one before them.
     waiting: BTreeMap<usize, Vec<ArrowColumnChunk>>,
@@ -246,7 +256,7 @@ impl Job {
         stop: &AtomicBool,
     ) -> Result<(), DataError> {
         let error = |source| DataError::Parquet { path: file.path.clone(), source };
-        let factory = file.factory()?;
+        let factory = file.factory(&*options.files)?;
         let mut writers = factory.create_column_writers(self.group).map_err(error)?;
         let mut encode = |batch: RecordBatch| {
             if stop.load(Ordering::Relaxed) || options.stop.load(Ordering::Relaxed) {
@@ -272,10 +282,10 @@ impl Job {
 
 impl TableFile {
     /// Opens the file if it is not open, and returns what makes column writers for it.
-    fn factory(&self) -> Result<Arc<ArrowRowGroupWriterFactory>, DataError> {
+    fn factory(&self, files: &dyn Files) -> Result<Arc<ArrowRowGroupWriterFactory>, DataError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, FileState::Planned) {
-            *state = FileState::Open(Box::new(self.open()?));
+            *state = FileState::Open(Box::new(self.open(files)?));
         }
         match &*state {
             FileState::Open(open) => Ok(open.factory.clone()),
@@ -283,15 +293,12 @@ impl TableFile {
         }
     }
 
-    fn open(&self) -> Result<OpenFile, DataError> {
-        // The file is made beside its final place, so that moving it is a rename, and it goes away when anything fails.
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        let partial = crate::parquet::partial_file(folder).map_err(DataError::io(&self.path))?;
-        let file = partial.reopen().map_err(DataError::io(&self.path))?;
+    fn open(&self, files: &dyn Files) -> Result<OpenFile, DataError> {
+        let file = Counted { out: files.create(&self.path)?, bytes: 0 };
         let (writer, factory) = ArrowWriter::try_new(file, self.schema.clone(), Some(self.properties.clone()))
             .and_then(ArrowWriter::into_serialized_writer)
             .map_err(|source| self.parquet_error(source))?;
-        Ok(OpenFile { partial, writer, factory: Arc::new(factory), waiting: BTreeMap::new(), next: 0 })
+        Ok(OpenFile { writer, factory: Arc::new(factory), waiting: BTreeMap::new(), next: 0 })
     }
 
     /// Appends a group, and those that waited for it; the last one finishes the file.
@@ -311,15 +318,10 @@ impl TableFile {
     }
 
     fn finish(&self, open: OpenFile) -> Result<WrittenFile, DataError> {
-        let metadata = open.writer.close().map_err(|source| self.parquet_error(source))?;
-        open.partial.persist(&self.path).map_err(|error| DataError::io(&self.path)(error.error))?;
-        let bytes = fs::metadata(&self.path).map_err(DataError::io(&self.path))?.len();
-        Ok(WrittenFile {
-            path: self.path.clone(),
-            num_rows: metadata.file_metadata().num_rows() as u64,
-            num_row_groups: self.num_groups,
-            bytes,
-        })
+        let num_rows = open.writer.flushed_row_groups().iter().map(|group| group.num_rows() as u64).sum();
+        let Counted { out, bytes } = open.writer.into_inner().map_err(|source| self.parquet_error(source))?;
+        out.commit()?;
+        Ok(WrittenFile { path: self.path.clone(), num_rows, num_row_groups: self.num_groups, bytes })
     }
 
     fn parquet_error(&self, source: ParquetError) -> DataError {
@@ -348,19 +350,21 @@ impl OpenFile {
     }
 }
 
-/// Removes the parts of an earlier, larger generation: a table is all files of its folder.
-fn remove_leftovers(folder: &Path, written: &[WrittenFile]) -> Result<(), DataError> {
-    for index in 0.. {
-        let path = folder.join(part_name(index));
-        if written.iter().any(|file| file.path == path) {
-            continue;
-        }
-        if !path.exists() {
-            break;
-        }
-        fs::remove_file(&path).map_err(DataError::io(&path))?;
+/// The parts of an earlier, larger generation, which go: a table is all files of its folder.
+fn leftovers(folder: &Path, kept: &[&Path]) -> Vec<PathBuf> {
+    let parts = (0..).map(|index| folder.join(part_name(index)));
+    let is_kept = |path: &PathBuf| kept.contains(&path.as_path());
+    parts.take_while(|path| is_kept(path) || path.exists()).filter(|path| !is_kept(path)).collect()
+}
+
+/// # Errors
+/// [`DataError::Io`] of a leftover that is no file, or read-only.
+fn removable(path: &Path) -> Result<(), DataError> {
+    let metadata = fs::metadata(path).map_err(DataError::io(path))?;
+    if !metadata.is_file() {
+        return Err(DataError::io(path)(std::io::Error::other("it is no file, and would be a part of the table")));
     }
-    Ok(())
+    fs::OpenOptions::new().write(true).open(path).map_err(DataError::io(path)).map(|_| ())
 }
 
 #[cfg(test)]
