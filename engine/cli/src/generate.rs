@@ -6,6 +6,7 @@
 //! ```
 //!
 //! Prints    one line per file; a bar with the time that is left while it works, on a terminal.
+//! Files     that exist are replaced, by the rules of `-o`: links followed, modes kept, read-only ones refused before the work.
 //! Errors    exit 2 for an unknown suite or table, an unusable scale, or an option of another suite; 4 for files.
 //! Ctrl-C    ends it with exit 130: finished files stay, half-written ones go.
 
@@ -19,6 +20,7 @@ use millpond_data::{DataError, WrittenFile, gpu_bdb, tpch};
 use crate::args::{Codec, GenArgs, Keys, Money};
 use crate::error::CliError;
 use crate::interrupt::Interrupts;
+use crate::places::Places;
 use crate::query::bytes;
 
 /// Generates and prints one line per file.
@@ -61,6 +63,7 @@ fn run_tpch(args: &GenArgs, quiet: bool, stop: Arc<AtomicBool>) -> Result<Vec<Wr
     options.threads = args.threads;
     options.codec = codec(args.codec);
     options.stop = stop;
+    options.files = Arc::new(Places::default());
     if !args.tables.is_empty() {
         options.tables = tables(args, tpch::Table::from_name)?;
     }
@@ -79,6 +82,7 @@ fn run_gpu_bdb(args: &GenArgs, quiet: bool, stop: Arc<AtomicBool>) -> Result<Vec
     options.threads = args.threads;
     options.codec = codec(args.codec);
     options.stop = stop;
+    options.files = Arc::new(Places::default());
     options.seed = args.seed.unwrap_or(options.seed);
     options.plants = !args.no_plants;
     if args.money == Some(Money::Decimal) {

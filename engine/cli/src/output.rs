@@ -34,7 +34,7 @@ enum Sink {
     /// A device, a pipe, or whatever a descriptor leads to.
     Direct { file: BufWriter<File>, path: PathBuf },
     /// A file that replaces `target`.
-    Staged { file: BufWriter<File>, temporary: NamedTempFile, target: PathBuf },
+    Staged { file: BufWriter<File>, temporary: NamedTempFile, target: PathBuf, only_new: bool },
 }
 
 /// A file of this machine, whatever it is called: device and inode.
@@ -61,14 +61,19 @@ enum Place {
 /// More links than any system follows.
 const MOST_LINKS: usize = 64;
 
-/// The temporary file of this process, for an end that runs no destructors.
-static TEMPORARY: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// The temporary files of this process, for an end that runs no destructors.
+static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Removes the temporary file of an output that nobody will drop any more.
+/// Removes the temporary files of outputs that nobody will drop any more.
 pub fn remove_temporary() {
-    if let Some(path) = TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    for path in TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
         let _ = fs::remove_file(path);
     }
+}
+
+/// Has [`remove_temporary`] remove these files, too, if they are there by then.
+pub fn remove_at_end(files: Vec<PathBuf>) {
+    TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
 }
 
 impl Output {
@@ -121,7 +126,7 @@ impl Output {
         }
         let staged = stage(&target, old.as_ref()).and_then(|temporary| {
             let file = BufWriter::new(temporary.as_file().try_clone()?);
-            Ok(Sink::Staged { file, temporary, target: target.clone() })
+            Ok(Sink::Staged { file, temporary, target: target.clone(), only_new: false })
         });
         let sink = staged.map_err(|error| {
             let folder = folder_of(&target);
@@ -129,16 +134,32 @@ impl Output {
                 return cannot(&format!("folder '{}' does not exist", folder.display()));
             }
             cannot(&format!(
-                "{}; answers are written to a new file in folder '{}' and then renamed, so that a failure loses nothing: \
+                "{}; it is written to a new file in folder '{}' and then renamed, so that a failure loses nothing: \
                  choose another folder, or redirect standard output to write the file in place",
                 lower(&error),
                 folder.display()
             ))
         })?;
         if let Sink::Staged { temporary, .. } = &sink {
-            *TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner) = Some(temporary.path().to_path_buf());
+            remove_at_end(vec![temporary.path().to_path_buf()]);
         }
         Ok(Self::on(sink, name))
+    }
+
+    /// The same, but a file that comes to be meanwhile is not replaced.
+    pub fn only_new(mut self) -> Self {
+        if let Sink::Staged { only_new, .. } = &mut self.sink {
+            *only_new = true;
+        }
+        self
+    }
+
+    /// The file that is made or replaced; `None` of standard output, devices and pipes.
+    pub fn target(&self) -> Option<&Path> {
+        match &self.sink {
+            Sink::Staged { target, .. } => Some(target),
+            Sink::Standard(_) | Sink::Direct { .. } => None,
+        }
     }
 
     fn on(sink: Sink, name: String) -> Self {
@@ -171,6 +192,12 @@ impl Output {
             Some(id) => written.iter().any(|written| FileId::of(written) == Some(id)),
             None => matches!(resolve(path), Ok(Place::Path(path)) if written.contains(&path.as_path())),
         }
+    }
+
+    /// The same of what only one thing can be written to: files, those to come, and pipes, but no devices.
+    pub fn is_at_file(&self, path: &Path) -> bool {
+        let is_other = fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.file_type().is_fifo());
+        !is_other && self.is_at(path)
     }
 
     /// How much has been written, for [`cut_to`](Self::cut_to); `None` where nothing can be taken back.
@@ -207,18 +234,22 @@ impl Output {
     pub fn commit(mut self) -> Result<(), CliError> {
         let flushed = self.flush();
         self.written(flushed)?;
-        let Sink::Staged { temporary, target, .. } = self.sink else { return Ok(()) };
+        let Sink::Staged { temporary, target, only_new, .. } = self.sink else { return Ok(()) };
         let cannot = |reason: String| CliError::file(format!("cannot write {}: {reason}", self.name));
         // A rename must not reach the disk before the bytes do.
         temporary.as_file().sync_all().map_err(|error| cannot(lower(&error)))?;
-        let renamed = temporary.persist(&target);
-        TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let staged = temporary.path().to_path_buf();
+        let renamed = if only_new { temporary.persist_noclobber(&target) } else { temporary.persist(&target) };
+        TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| *path != staged);
         match renamed {
             Ok(_) => Ok(()),
             Err(failed) => {
+                if failed.error.kind() == io::ErrorKind::AlreadyExists {
+                    return Err(cannot("it exists by now; --force replaces it".into()));
+                }
                 let reason = lower(&failed.error);
                 Err(match failed.file.keep() {
-                    Ok((_, kept)) => cannot(format!("{reason}; the answers are in '{}'", kept.display())),
+                    Ok((_, kept)) => cannot(format!("{reason}; what was written is in '{}'", kept.display())),
                     Err(_) => cannot(reason),
                 })
             }

@@ -6,7 +6,9 @@
 //!   parquet rewrite sales.parquet fast/     fast/sales.parquet
 //! ```
 //!
-//! Prints    the report, or one line per file written; a bar while it works, on a terminal.
+//! Prints    the report, or one line per file written (on standard error where the file itself goes to standard output); a bar
+//!           while it works, on a terminal.
+//! Files     go where [`Places`] says: by the rules of `-o`.
 //! Errors    exit 4 for files, one that exists without --force among them; 2 for options. Findings are no error.
 //! Ctrl-C    ends it with exit 130: finished files stay, half-written ones go.
 
@@ -22,8 +24,9 @@ use millpond_parquet::rewrite;
 use serde_json::{Value, json};
 
 use crate::args::{CheckFormat, ParquetCheckArgs, ParquetCommand, ParquetRewriteArgs, RewriteCodec, SessionArgs};
-use crate::error::{CliError, Exit};
+use crate::error::{CliError, Exit, tell};
 use crate::interrupt::Interrupts;
+use crate::places::Places;
 use crate::query::bytes;
 use crate::unreadable::missing_file;
 
@@ -61,11 +64,12 @@ fn run_rewrite(args: &ParquetRewriteArgs, quiet: bool) -> Result<Exit, CliError>
         force: args.force,
         stop: Interrupts::listen()?.flag(),
     };
+    let places = Places::default();
     let bar = bar("{wide_bar} {human_pos}/{human_len} rows, {eta} left", quiet);
-    let files = rewrite::rewrite(&args.from, &args.to, &options, &|done, all| advance(&bar, done, all));
+    let files = rewrite::rewrite(&args.from, &args.to, &options, &places, &|done, all| advance(&bar, done, all));
     bar.finish_and_clear();
     for file in files.map_err(cli)? {
-        println!(
+        let line = format!(
             "{}: {} rows, {} row group{}, {} (was {})",
             file.path.display(),
             file.num_rows,
@@ -74,6 +78,14 @@ fn run_rewrite(args: &ParquetRewriteArgs, quiet: bool) -> Result<Exit, CliError>
             bytes(file.bytes),
             bytes(file.bytes_before)
         );
+        if places.is_standard() {
+            tell(line)
+        } else {
+            println!("{line}")
+        }
+        for note in &file.notes {
+            tell(format_args!("note: {}: {note}", file.path.display()));
+        }
     }
     Ok(Exit::Ok)
 }

@@ -19,6 +19,8 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::reader::{ChunkReader, Length};
 
+use crate::footer::Footer;
+
 /// Why a file was not checked or not written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -35,6 +37,9 @@ pub enum FileError {
     /// An option has a value that it cannot have.
     #[error("{0}")]
     Option(String),
+    /// A file that was to be written is refused; the message names it.
+    #[error("{0}")]
+    Target(String),
     /// The caller wanted it to stop.
     #[error("interrupted")]
     Stopped,
@@ -184,6 +189,20 @@ impl Opened {
         let (start, length) = place(chunk).unwrap_or_default();
         let length = usize::try_from(length).map_err(|_| FileError::read(&self.path, "a column chunk is too long"))?;
         self.file.bytes(start, length).map_err(|error| FileError::read(&self.path, reason_of(&error)))
+    }
+
+    /// Its footer, field by field.
+    ///
+    /// # Errors
+    /// [`FileError::Read`] where it cannot be read.
+    pub(crate) fn footer(&self) -> Result<Footer, FileError> {
+        let failed = |error: io::Error| FileError::read(&self.path, reason_of(&error));
+        let end = self.file.length.saturating_sub(TAIL);
+        let tail = self.file.bytes(end, TAIL as usize).map_err(failed)?;
+        let length = tail.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
+        let start = end.saturating_sub(u64::from(length));
+        let bytes = self.file.bytes(start, (end - start) as usize).map_err(failed)?;
+        Footer::read(&bytes).map_err(|error| FileError::read(&self.path, error.to_string()))
     }
 
     pub(crate) fn rows(&self) -> u64 {

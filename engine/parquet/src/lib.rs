@@ -22,6 +22,7 @@ mod entries;
 mod error;
 mod facts;
 pub mod file;
+mod footer;
 mod native;
 mod out;
 mod pages;

@@ -1,10 +1,12 @@
-//! Reads the compact form of Thrift, as far as page headers use it.
+//! Reads the compact form of Thrift, as far as page headers and footers use it.
 //!
 //!   15 04     field 1 (delta 1, type i32), zigzag varint 2
 //!   19 2c …   field 2 (delta 1, list): two structs
 //!   00        the struct ends
 //!
 //! Bounds   every read is checked, nesting is limited, and a skip takes no more steps than there are bytes.
+
+use std::collections::BTreeMap;
 
 use crate::error::{PageError, Result};
 
@@ -23,6 +25,18 @@ pub(crate) struct Compact<'a> {
 pub(crate) struct Field {
     pub(crate) id: i16,
     kind: u8,
+}
+
+/// A value of any type, for what is compared and not understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Bool(bool),
+    Int(i64),
+    /// A floating-point number or a UUID, as it lies there, and binary values.
+    Bytes(Vec<u8>),
+    List(Vec<Value>),
+    Map(Vec<(Value, Value)>),
+    Struct(BTreeMap<i16, Value>),
 }
 
 const TRUE: u8 = 1;
@@ -135,6 +149,82 @@ impl<'a> Compact<'a> {
         self.fields(read)
     }
 
+    /// Calls `read` for each struct of the list that `field` is.
+    pub(crate) fn structures(&mut self, field: Field, mut read: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        if field.kind != LIST {
+            return Err(self.malformed("has a field of an unexpected type"));
+        }
+        let (length, kind) = self.list()?;
+        if length > 0 && kind != STRUCT {
+            return Err(self.malformed("has a list of an unexpected type"));
+        }
+        (0..length).try_for_each(|_| read(self))
+    }
+
+    /// The value of `field`, whatever it is.
+    pub(crate) fn value(&mut self, field: Field) -> Result<Value> {
+        match field.kind {
+            TRUE | FALSE => Ok(Value::Bool(field.kind == TRUE)),
+            kind => self.value_of(kind, DEPTH),
+        }
+    }
+
+    fn value_of(&mut self, kind: u8, depth: u32) -> Result<Value> {
+        let Some(depth) = depth.checked_sub(1) else { return Err(self.malformed("is nested too deeply")) };
+        match kind {
+            // As an element: a field's header has its value.
+            TRUE | FALSE => Ok(Value::Bool(self.byte()? == TRUE)),
+            BYTE => Ok(Value::Int(i64::from(self.byte()? as i8))),
+            I16 | I32 | I64 => self.zigzag().map(Value::Int),
+            DOUBLE => self.taken(8),
+            UUID => self.taken(16),
+            BINARY => {
+                let bytes = self.varint()?;
+                self.taken(bytes)
+            }
+            LIST | SET => {
+                let (length, kind) = self.list()?;
+                // Each element has a byte or more, so the bytes bound the list.
+                (0..length).map(|_| self.value_of(kind, depth)).collect::<Result<_>>().map(Value::List)
+            }
+            MAP => {
+                let length = self.varint()?;
+                let kinds = if length > 0 { self.byte()? } else { 0 };
+                let pair = |_| Ok((self.value_of(kinds >> 4, depth)?, self.value_of(kinds & 0x0f, depth)?));
+                (0..length).map(pair).collect::<Result<_>>().map(Value::Map)
+            }
+            STRUCT => {
+                let (mut fields, mut last) = (BTreeMap::new(), 0);
+                while let Some(field) = self.field(last)? {
+                    last = field.id;
+                    let value = match field.kind {
+                        TRUE | FALSE => Value::Bool(field.kind == TRUE),
+                        kind => self.value_of(kind, depth)?,
+                    };
+                    fields.insert(field.id, value);
+                }
+                Ok(Value::Struct(fields))
+            }
+            _ => Err(self.malformed("has a field of an unknown type")),
+        }
+    }
+
+    fn taken(&mut self, bytes: u64) -> Result<Value> {
+        let from = self.at;
+        self.advance(bytes)?;
+        Ok(Value::Bytes(self.bytes[from..self.at].to_vec()))
+    }
+
+    /// The header of a list: how many elements, and their type.
+    fn list(&mut self) -> Result<(u64, u8)> {
+        let byte = self.byte()?;
+        let length = match byte >> 4 {
+            15 => self.varint()?,
+            length => length.into(),
+        };
+        Ok((length, byte & 0x0f))
+    }
+
     fn skip(&mut self, kind: u8, depth: u32) -> Result<()> {
         let Some(depth) = depth.checked_sub(1) else { return Err(self.malformed("is nested too deeply")) };
         match kind {
@@ -148,15 +238,8 @@ impl<'a> Compact<'a> {
                 self.advance(bytes)
             }
             LIST | SET => {
-                let byte = self.byte()?;
-                let length = match byte >> 4 {
-                    15 => self.varint()?,
-                    length => length.into(),
-                };
-                for _ in 0..length {
-                    self.skip_element(byte & 0x0f, depth)?;
-                }
-                Ok(())
+                let (length, kind) = self.list()?;
+                (0..length).try_for_each(|_| self.skip_element(kind, depth))
             }
             MAP => {
                 let length = self.varint()?;

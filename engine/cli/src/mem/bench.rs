@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::{command_line, described, described_in_words, figures, memory, open, percent, strategies};
 use crate::args::{MemBenchArgs, SessionArgs};
 use crate::error::{CliError, Exit};
+use crate::output::Output;
 
 /// Measures and prints.
 pub(super) fn run(args: &MemBenchArgs, session: &SessionArgs, options: &MillpondOptions) -> Result<Exit, CliError> {
@@ -31,8 +32,8 @@ pub(super) fn run(args: &MemBenchArgs, session: &SessionArgs, options: &Millpond
     };
     let json_to = args.json.as_deref();
     // Before a minute of measuring, not after it.
-    let mut file = match json_to {
-        Some(path) if path != Path::new("-") => Some(std::fs::File::create(path).map_err(|e| unwritable(path, &e))?),
+    let file = match json_to {
+        Some(path) if path != Path::new("-") => Some(Output::open(path)?),
         _ => None,
     };
     let opened = open(options, args.seed)?;
@@ -66,9 +67,11 @@ pub(super) fn run(args: &MemBenchArgs, session: &SessionArgs, options: &Millpond
         "cells": figures.cells.iter().map(cell_json).collect::<Vec<_>>(),
         "events": figures.events.iter().map(event_json).collect::<Vec<_>>(),
     });
-    match (json_to, &mut file) {
-        (Some(path), Some(file)) => {
-            writeln!(file, "{report:#}").map_err(|error| unwritable(path, &error))?;
+    match (json_to, file) {
+        (_, Some(mut file)) => {
+            let written = writeln!(file, "{report:#}");
+            written.map_err(|error| file.failure(&error))?;
+            file.commit()?;
             print(&described_in_words(device), &measured, &figures);
         }
         (Some(_), None) => println!("{report}"),
@@ -81,10 +84,6 @@ pub(super) fn run(args: &MemBenchArgs, session: &SessionArgs, options: &Millpond
     }
     let found: Vec<String> = found.iter().map(|finding| finding.to_string()).collect();
     Err(CliError::sql(format!("the simulated device found: {}", found.join(" | "))))
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> CliError {
-    CliError::file(format!("cannot write '{}': {error}", path.display()))
 }
 
 fn patterns(names: &[String]) -> Result<Vec<Pattern>, CliError> {

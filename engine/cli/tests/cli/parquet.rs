@@ -94,6 +94,30 @@ fn folders_keep_their_files() {
     assert_eq!((report["tables"][0]["files"].as_u64(), report["tables"][0]["rows"].as_u64()), (Some(2), Some(120_000)));
 }
 
+/// INT96, decimals in bytes, halves, UUIDs, intervals: queries see the same before and after.
+#[test]
+fn rewritten_files_answer_as_the_old_ones() {
+    let folder = tempfile::tempdir().expect("folder");
+    let to = text(&folder.path().join("to.parquet"));
+    let mut seen = 0;
+    for entry in std::fs::read_dir(crate::root().join("data/foreign/files")).expect("files") {
+        let from = entry.expect("a file").path();
+        let kinds = ["ts_int96", "dec18-", "float16", "uuid", "interval", "time64_ns"];
+        if !kinds.iter().any(|kind| text(&from).contains(kind)) {
+            continue;
+        }
+        ran(&["parquet", "rewrite", &text(&from), &to, "--force"]);
+        let answer = |file: &str| {
+            let rows =
+                format!("SELECT * FROM '{file}'; SELECT value, count(*) FROM '{file}' GROUP BY value ORDER BY 1, 2");
+            ran(&["-q", "--device", "sim", "--format", "csv", "-c", &rows]).stdout
+        };
+        assert_eq!(answer(&to), answer(&text(&from)), "{}", from.display());
+        seen += 1;
+    }
+    assert!(seen >= 7, "{seen}");
+}
+
 #[test]
 fn bad_files_and_options_are_refused_by_name() {
     let folder = tempfile::tempdir().expect("folder");

@@ -5,12 +5,13 @@
 //!   page        V2, stored as it is where compression gains less than a tenth
 //!   column      few values ► RLE_DICTIONARY     sorted integers ► DELTA_BINARY_PACKED
 //!               strings ► DELTA_LENGTH_BYTE_ARRAY, whose lengths decode in parallel     everything else ► PLAIN
+//!               (decimals in bytes, geometries, and strings that an Arrow schema in the file makes a dictionary of are PLAIN)
 //! ```
 //!
 //! Never     DELTA_BYTE_ARRAY, which the writer would choose for strings in V2 pages · a dictionary that ends in mid-chunk.
 //! Index     of pages, with statistics, for every column.
 
-use parquet::basic::{Compression, Encoding, Type as Physical, ZstdLevel};
+use parquet::basic::{Compression, ConvertedType, Encoding, LogicalType, Type as Physical, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
@@ -55,6 +56,8 @@ pub struct Hint {
     pub sorted: bool,
     /// With a Bloom filter.
     pub bloom_filter: bool,
+    /// Strings whose readers make dictionaries of them: pyarrow cannot where pages have DELTA_LENGTH_BYTE_ARRAY.
+    pub plain: bool,
 }
 
 /// The properties that write `schema` in the layout for devices. `hints` are those of its leaf columns, in order; columns
@@ -89,9 +92,18 @@ pub fn writer_properties(
 /// The encoding of pages without a dictionary.
 fn encoding(column: &ColumnDescriptor, hint: Hint) -> Encoding {
     match column.physical_type() {
-        Physical::BYTE_ARRAY => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+        Physical::BYTE_ARRAY if is_text(column) && !hint.plain => Encoding::DELTA_LENGTH_BYTE_ARRAY,
         Physical::INT32 | Physical::INT64 if hint.sorted => Encoding::DELTA_BINARY_PACKED,
         _ => Encoding::PLAIN,
+    }
+}
+
+/// Strings and bytes. Of decimals and geometries DuckDB does not read DELTA_LENGTH_BYTE_ARRAY.
+fn is_text(column: &ColumnDescriptor) -> bool {
+    match column.logical_type_ref() {
+        Some(LogicalType::String | LogicalType::Enum | LogicalType::Json | LogicalType::Bson) => true,
+        Some(_) => false,
+        None => column.converted_type() != ConvertedType::DECIMAL,
     }
 }
 
@@ -106,9 +118,10 @@ mod tests {
     #[test]
     fn each_column_gets_the_encoding_that_suits_it() {
         let message = "message m { required int64 key; required int32 size; optional binary note (UTF8); \
-                       required boolean flag; required fixed_len_byte_array(16) id; }";
+                       required boolean flag; required fixed_len_byte_array(16) id; \
+                       required binary price (DECIMAL(30, 2)); }";
         let schema = SchemaDescriptor::new(Arc::new(parse_message_type(message).unwrap()));
-        let sorted = Hint { dictionary: Some(false), sorted: true, bloom_filter: true };
+        let sorted = Hint { dictionary: Some(false), sorted: true, bloom_filter: true, plain: false };
         let properties = writer_properties(&schema, Codec::default(), 1 << 20, &[sorted]).build();
         let of = |index: usize| {
             let path = schema.column(index).path().clone();
@@ -119,6 +132,10 @@ mod tests {
         assert_eq!(of(2), (Encoding::DELTA_LENGTH_BYTE_ARRAY, true));
         assert_eq!(of(3), (Encoding::PLAIN, false));
         assert_eq!(of(4), (Encoding::PLAIN, true));
+        assert_eq!(of(5), (Encoding::PLAIN, true));
+        let hints = [Hint::default(), Hint::default(), Hint { plain: true, ..Hint::default() }];
+        let plain = writer_properties(&schema, Codec::default(), 1 << 20, &hints).build();
+        assert_eq!(plain.encoding(schema.column(2).path()), Some(Encoding::PLAIN));
         let key = schema.column(0).path().clone();
         assert!(properties.bloom_filter_properties(&key).is_some());
         assert_eq!(properties.data_page_v2_compression_ratio_threshold(), 0.9);

@@ -9,7 +9,7 @@ use arrow::array::{ArrayRef, Float16Array, Int64Array, ListArray, RecordBatch, S
 use arrow::datatypes::{ArrowPrimitiveType, Float16Type, Int64Type};
 use millpond_parquet::check::{FindingKind, Options, Report, WayOut, check};
 use millpond_parquet::file::FileError;
-use millpond_parquet::rewrite::{self, rewrite};
+use millpond_parquet::rewrite;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{FixedLenByteArray, FixedLenByteArrayType, Int96, Int96Type};
@@ -19,6 +19,8 @@ use parquet::file::statistics::Statistics;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use tempfile::TempDir;
+
+use crate::targets::rewrite;
 
 /// A file of its own folder.
 struct Made {

@@ -15,13 +15,15 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use millpond_parquet::check::{self, check};
 use millpond_parquet::file::FileError;
-use millpond_parquet::rewrite::{Codec, Options, PAGE_ROWS, rewrite};
+use millpond_parquet::rewrite::{Codec, Options, PAGE_ROWS};
 use millpond_parquet::{PageKind, Pages, is_all_dictionary, walk};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::{ARROW_SCHEMA_META_KEY, ArrowWriter};
 use parquet::basic::{Compression, CompressionCodec, Encoding, Type as Physical};
 use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion};
+
+use crate::targets::rewrite;
 
 const ROWS: i64 = 300_000;
 
