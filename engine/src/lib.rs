@@ -8,6 +8,8 @@
 //!
 //! Answers   are DataFusion's; where a device operator cannot give them, the operator stays on the CPU.
 //! No device the plan is DataFusion's, byte for byte.
+//! Exit      a program drops its sessions, then its tokio runtime, and calls [`leave`] last. Without it nothing breaks: once a process
+//!           exits, the driver is not called any more, and what a program still holds on the device is left behind.
 
 #![forbid(unsafe_code)]
 
@@ -47,6 +49,7 @@ pub use datafusion;
 pub use {millpond_kernels as kernels, millpond_memory as memory};
 
 pub use error::EngineError;
+pub use millpond_memory::{Left, leave};
 pub use expr::udf::{DeviceFunction, NullHandling, UdfError};
 pub use object_stores::ObjectStores;
 pub use options::{DeviceChoice, Fallback, MillpondOptions};

@@ -13,7 +13,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use millpond_memory::{Device, Kernel, recorder};
+use millpond_memory::{Device, Kernel, is_leaving, recorder};
 use millpond_ptx::ast::Module;
 use millpond_ptx::build::{merge, merged_name};
 
@@ -136,13 +136,13 @@ impl PipelineCache {
     }
 
     /// Compiles and loads what [`pipeline`](Self::pipeline) will be asked for soon, all that is new in one module. For a
-    /// thread beside the one that asks; who asks too early waits.
+    /// thread beside the one that asks; who asks too early waits. A process that ends begins nothing more.
     ///
     /// # Errors
     /// As [`pipeline`](Self::pipeline), which then says the same of the spec that is wrong.
     pub fn prepare(&self, specs: &[PipelineSpec]) -> Result<()> {
         let mut new: Vec<(&PipelineSpec, CompiledPipeline, Module)> = Vec::new();
-        for spec in specs {
+        for spec in specs.iter().filter(|_| !is_leaving()) {
             self.hashed.fetch_add(1, Ordering::Relaxed);
             if !lock(&self.pipelines).contains_key(spec) && new.iter().all(|(other, ..)| *other != spec) {
                 let (compiled, module) = self.compiled(spec)?;
@@ -206,9 +206,10 @@ impl PipelineCache {
     fn assemble_each(&self, all: &[(&CompiledPipeline, &Module)]) -> Result<()> {
         let _step = recorder::step(recorder::ASSEMBLE);
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all.len()).max(1);
+        let wanted = || all.iter().take_while(|_| !is_leaving());
         std::thread::scope(|scope| {
             let share =
-                |of: usize| all.iter().skip(of).step_by(threads).try_for_each(|one| self.assemble(&[*one]).map(drop));
+                |of: usize| wanted().skip(of).step_by(threads).try_for_each(|one| self.assemble(&[*one]).map(drop));
             let others: Vec<_> = (1..threads).map(|of| scope.spawn(move || share(of))).collect();
             let own = share(0);
             // A panic there is one here.

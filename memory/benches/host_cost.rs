@@ -18,10 +18,21 @@ use millpond_memory::driver::{PoolHandle, StreamHandle};
 use millpond_memory::recorder::{Recorder, step};
 use millpond_memory::{ByteSize, Device, DeviceBuffer, Driver, MemoryPool, Pending, Strategy, Stream};
 
+#[path = "../src/gate.rs"]
+#[allow(dead_code, reason = "nothing shuts this one")]
+mod gate;
 #[path = "../tests/memory/recording.rs"]
 #[allow(dead_code, reason = "the tests' driver remembers calls as well")]
 mod recording;
 
+/// Where `gate` takes its atomics from.
+mod sync {
+    pub(crate) mod atomic {
+        pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+    }
+}
+
+use gate::Gate;
 use recording::Recording;
 
 /// A multiple of 256, so that there is no padding to zero.
@@ -51,6 +62,18 @@ fn driver(c: &mut Criterion) {
             let driver: &dyn Driver = black_box(&*driver);
             let ptr = driver.pool_alloc(PoolHandle(1), len, StreamHandle(1), site).expect("allocates");
             driver.free_async(black_box(ptr), StreamHandle(1), site).expect("frees");
+        });
+    });
+}
+
+/// The two ends of a call of libcuda, which that driver does without.
+fn gate(c: &mut Criterion) {
+    let open = Gate::<32>::new();
+    let mut group = c.benchmark_group("gate");
+    group.bench_function("a call goes in and out", |b| {
+        b.iter(|| {
+            black_box(&open).enter(black_box(3)).expect("open");
+            black_box(&open).leave(black_box(3));
         });
     });
 }
@@ -213,6 +236,6 @@ criterion_group! {
         .warm_up_time(Duration::from_millis(200))
         .measurement_time(Duration::from_millis(800))
         .without_plots();
-    targets = driver, resources, buffers, waits, guards, pendings, recorders
+    targets = driver, gate, resources, buffers, waits, guards, pendings, recorders
 }
 criterion_main!(benches);

@@ -17,6 +17,7 @@ mod format;
 mod generate;
 mod info;
 mod interrupt;
+mod leave;
 mod mem;
 mod nested;
 mod output;
@@ -66,15 +67,16 @@ fn main() -> ExitCode {
     runtime.shutdown_background();
     // Whatever ended it: what was not renamed is not left behind.
     output::remove_temporary();
-    match ended {
-        Ok(exit) => exit.into(),
+    let exit = match ended {
+        Ok(exit) => exit,
         Err(CliError { exit, message }) => {
             if !message.is_empty() {
                 tell(format_args!("error: {message}"));
             }
-            exit.into()
+            exit
         }
-    }
+    };
+    leave::in_order(exit)
 }
 
 async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {

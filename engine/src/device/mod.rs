@@ -27,7 +27,7 @@ use millpond_memory::measure::{link_bandwidth, memory_bandwidth};
 use millpond_memory::watch::system_clock;
 use millpond_memory::{
     ByteSize, Clock, Device, DeviceOptions, Driver, DriverCode, IdleTrim, KernelCache, MemoryError, MemoryGovernor,
-    MemoryLog, MemoryPool, PinnedPool, Scope, SpillOptions, Spiller, Strategy, StreamPool,
+    MemoryLog, MemoryPool, PinnedPool, Scope, SpillOptions, Spiller, Strategy, StreamPool, is_leaving,
 };
 
 use crate::device::learnt::Learnt;
@@ -346,7 +346,9 @@ impl Engine {
 
     /// A query has ended, however it ended.
     pub(crate) fn query_ended(&self) {
-        if let Err(error) = self.pool.end_of_query() {
+        if let Err(error) = self.pool.end_of_query()
+            && !is_leaving()
+        {
             tracing::warn!(%error, "memory was not given back at the end of a query");
         }
         if self.device.is_lost() {

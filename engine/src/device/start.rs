@@ -10,15 +10,17 @@
 //! Images    whose assembled code is on disk. None is assembled: the first query may need others first.
 //! Counted   apart from what queries use: [`StartUp::without`] leaves out by how much the pool grows.
 //! Errors    are not reported here: the first query that needs the resource asks for it again and reports the error.
-//! Ends      when all is there, or after the step under way when the device is given up. Without a device nothing begins, nor on
-//!           the simulated one, whose allocations tests count.
+//! Ends      when all is there, or after the step under way when the device is given up or the process ends. Without a device nothing
+//!           begins, nor on the simulated one, whose allocations tests count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use millpond_kernels::image::{IMAGES, Images};
-use millpond_memory::{ByteSize, DeviceBuffer, HostKind, MemoryError, MemoryPool, PinnedPool, Scope, Strategy, Stream};
+use millpond_memory::{
+    ByteSize, DeviceBuffer, HostKind, MemoryError, MemoryPool, PinnedPool, Scope, Strategy, Stream, is_leaving,
+};
 
 /// A block of pinned memory for each core: of which kind, how large, and what share of the limit these take at most.
 const BLOCKS: [(HostKind, ByteSize, u64); 2] =
@@ -75,7 +77,7 @@ impl StartUp {
         let (given_up, growth) = (Arc::new(AtomicBool::new(false)), Arc::clone(&start.growth));
         let goes_on = {
             let given_up = Arc::clone(&given_up);
-            move || !given_up.load(Ordering::Relaxed)
+            move || !given_up.load(Ordering::Relaxed) && !is_leaving()
         };
         let making = move || {
             if let Err(error) = start.make(&goes_on) {

@@ -39,8 +39,8 @@
 //!            says how long. What is freed meanwhile, and is from before, is freed after the capture.
 //! Errors     never unwind into C. Null or -1, `millpond_last_error`, and the first few of a process on standard error, for
 //!            PyTorch does not look at null. What does not fit together is refused and leaks; nothing is freed twice.
-//! Exit       nothing is closed or freed when the process ends: the driver may be gone by then. A free that comes so late that
-//!            the driver refuses it is dropped.
+//! Exit       nothing is closed or freed when the process ends. Once it exits no call reaches the driver (`leave`): a free that comes
+//!            then is dropped.
 //! Options    `MILLPOND_MEMORY_RESOURCE`: cuda, cuda_async_default, cuda_async (the default), caching, arena, binning.
 //!            `MILLPOND_MEMORY_LIMIT_BYTES`: the most handed out per device; 0 is three quarters of what is free at first;
 //!            unset, all there is.

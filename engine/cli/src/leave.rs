@@ -1,0 +1,42 @@
+//! How the process ends: the device closes before the driver's exit handlers run.
+//!
+//! ```text
+//!   end, error, panic, a first signal ─► tasks are dropped ─► devices close ─► calls are refused, those inside end ─┬─► exit
+//!   a second signal ────────────────────────────────────────► calls are refused, those inside end ──────────────────┘
+//!                                                                 a call hangs ─► the process ends without exit handlers
+//! ```
+//!
+//! Waits   for devices of CUDA alone: a thread that waits for a pipe, or computes, has none. Bounded: what hangs is left behind.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::error::Exit;
+
+/// How long a device may take to close after work that ended by itself: a module that is being assembled takes seconds.
+const ENDED: Duration = Duration::from_secs(5);
+/// The same after a signal, whose sender waits.
+const SIGNALLED: Duration = Duration::from_secs(1);
+/// The same after a second signal.
+const INSISTED: Duration = Duration::from_millis(100);
+
+/// Ends the process after its work. The runtime was shut down: its threads drop what they have.
+pub fn in_order(exit: Exit) -> ExitCode {
+    let by_signal = matches!(exit, Exit::Interrupted | Exit::Terminated | Exit::HungUp);
+    let left = millpond::leave(if by_signal { SIGNALLED } else { ENDED });
+    if left.calls > 0 {
+        // As the end of `main` does.
+        let _ = io::stdout().flush();
+        millpond_memory::leave::exit_at_once(exit as i32);
+    }
+    exit.into()
+}
+
+/// Ends the process beside work that goes on.
+pub fn at_once(exit: Exit) -> ! {
+    if millpond::leave(INSISTED).calls > 0 {
+        millpond_memory::leave::exit_at_once(exit as i32);
+    }
+    std::process::exit(exit as i32)
+}
