@@ -61,7 +61,7 @@ impl Places {
                 path.display()
             )));
         }
-        if !output.has_path() {
+        if !output.has_path() && output.name() == "standard output" {
             self.is_standard.store(true, Ordering::Relaxed);
         }
         self.direct.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_path_buf(), output);

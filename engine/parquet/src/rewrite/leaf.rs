@@ -206,6 +206,15 @@ impl<'a> Leaf<'a> {
                 format!("column {name} has levels that its schema has not"),
             ));
         }
+        let length = usize::try_from(column.type_length()).unwrap_or_default();
+        let is_fixed = column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY;
+        if is_fixed && batch.values.iter().any(|value| value.as_bytes().len() != length) {
+            let name = column.path().string();
+            return Err(FileError::read(
+                &self.opened.path,
+                format!("column {name} has values of another length than {length}"),
+            ));
+        }
         if records != rows {
             return Err(self.is_short());
         }

@@ -89,6 +89,9 @@ fn is_kept(from: &Path, to: &Path, columns: &[Column]) -> Vec<String> {
     }
     let pairs = |path: &Path| metadata(path).file_metadata().key_value_metadata().cloned();
     assert_eq!(pairs(from), pairs(to));
+    let order = metadata(from).row_groups().first().and_then(|group| group.sorting_columns().cloned());
+    let order = order.filter(|columns| !columns.is_empty());
+    assert!(metadata(to).row_groups().iter().all(|group| group.sorting_columns() == order.as_ref()));
     converted
 }
 
@@ -275,6 +278,11 @@ fn random_properties(random: &mut Random, schema: &TypePtr) -> WriterPropertiesB
             EnabledStatistics::Page,
         ]))
         .set_bloom_filter_enabled(random.is_one_in(4));
+    if random.is_one_in(3) {
+        let columns = SchemaDescriptor::new(Arc::clone(schema)).num_columns();
+        let mut column = || sorted(random.below(columns) as i32, random.is_one_in(2), random.is_one_in(2));
+        properties = properties.set_sorting_columns(Some(vec![column(), column()]));
+    }
     if random.is_one_in(2) {
         properties = properties.set_key_value_metadata(Some(vec![KeyValue::new("k".into(), "v".to_string())]));
     }
