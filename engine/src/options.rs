@@ -435,6 +435,8 @@ options! {
         pub cache_host_bytes: usize, default = 0
         /// Seconds for which it holds what a remote store said of a table's files: within them, a file that has changed is not noticed; 0 asks before each run. Local files are always looked at.
         pub cache_check_seconds: u32, default = 0
+        /// Seconds after its last change in which a local file may change again without its times showing it: within them it is read for each run, and nothing of it is kept; 0 trusts the times at once. Chosen when the session starts; later only its own value is accepted.
+        pub cache_settle_seconds: u32, default = 2
         /// Who decodes Parquet pages: auto (the device, where it has kernels for them; on the simulated device the host), host, or device.
         pub parquet_decoder: ParquetDecoder, default = ParquetDecoder::Auto
         /// Bytes of a stored column of strings without a dictionary, offsets among them, beyond which its offsets have 64 bits, for tests; 0 means 2 GiB.
@@ -494,6 +496,7 @@ impl MillpondOptions {
                 "memory_resource" => self.memory_resource.to_string(),
                 "device_timeout" => self.device_timeout.to_string(),
                 "idle_trim" => self.idle_trim.to_string(),
+                "cache_settle_seconds" => self.cache_settle_seconds.to_string(),
                 "kernel_cache" => format!("'{}'", self.kernel_cache),
                 _ if self.memory_log.is_empty() => "empty".to_string(),
                 _ => format!("'{}'", self.memory_log),
@@ -504,10 +507,10 @@ impl MillpondOptions {
         Ok(())
     }
 
-    /// What a device is opened with.
-    fn of_device(&self) -> (Strategy, &str, String, u32, &str) {
+    /// What a device is opened with, and a session's files.
+    fn of_device(&self) -> (Strategy, &str, String, u32, &str, u32) {
         let timeout = self.device_timeout.to_string();
-        (self.memory_resource, &self.memory_log, timeout, self.idle_trim, &self.kernel_cache)
+        (self.memory_resource, &self.memory_log, timeout, self.idle_trim, &self.kernel_cache, self.cache_settle_seconds)
     }
 
     /// Checks every value; names the option, the value, and the values that work.
@@ -742,6 +745,13 @@ mod tests {
         assert_eq!(MillpondOptions::default().cache_check_seconds, 0);
         assert_eq!(set("cache_check_seconds", "30").map(|o| o.cache_check_seconds), Ok(30));
         assert!(set("cache_check_seconds", "-1").is_err());
+    }
+
+    #[test]
+    fn cache_settle_seconds() {
+        assert_eq!(MillpondOptions::default().cache_settle_seconds, 2);
+        assert_eq!(set("cache_settle_seconds", "0").map(|o| o.cache_settle_seconds), Ok(0));
+        assert!(set("cache_settle_seconds", "soon").is_err());
     }
 
     #[test]

@@ -35,6 +35,8 @@ const ROOMS: &[(&str, &str)] = &[
     ("rewrite.rs", "ground"),
     ("workers.rs", "ground"),
     ("looks.rs", "ground"),
+    // The store of local files, and caches that ask it.
+    ("files/", "ground"),
     ("profile/", "profile"),
     ("device/", "device"),
     ("column/", "column"),

@@ -34,6 +34,7 @@ use millpond_memory::PinnedBytes;
 use millpond_parquet::Conversion;
 
 use crate::column::is_characters;
+use crate::files::is_same_file;
 use crate::parquet::room::{Room, Scratch};
 use crate::parquet::scan::Opening;
 
@@ -199,7 +200,7 @@ impl Opening<'_> {
         let got =
             self.store.get_opts(location, GetOptions::default()).await.map_err(|error| unreadable(file, error))?;
         let GetResultPayload::File(local, _) = got.payload else { return Ok(readers()) };
-        if got.meta.size != file.object_meta.size || got.meta.last_modified != file.object_meta.last_modified {
+        if !is_same_file(&got.meta, &file.object_meta) {
             return Err(changed(file));
         }
         let modified = local.metadata().and_then(|now| now.modified()).ok();

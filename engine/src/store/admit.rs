@@ -114,7 +114,7 @@ impl Store {
             };
             // A file that was replaced while it was read may have given rows of both.
             let now = scan.identity(&context.task, Age::Now).await.map_err(Failure::Input)?;
-            if !now.is(&table.identity) {
+            if !now.is_still(&table.identity) {
                 return Ok(false);
             }
             let mut columns: Vec<Whole> = Vec::with_capacity(lacking.len());

@@ -4,6 +4,8 @@
 //!   kin              some of the same files, read the same way: their rows need not be read again
 //!
 //! Fresh    of a file its store is asked now: entity tag, or time of change, and size. A plan may know an older one.
+//! Local    the tag is of device, inode, size and both times, and that of a file that has just changed is another one at each look (`files`):
+//!          what was read of it serves the run that has read it.
 
 use std::collections::HashMap;
 use std::sync::Weak;
@@ -13,6 +15,8 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::ScalarValue;
 use datafusion::object_store::ObjectMeta;
 use datafusion::object_store::path::Path;
+
+use crate::files::is_same_file;
 
 /// The rows of a table.
 #[derive(Debug, Clone)]
@@ -52,6 +56,19 @@ impl Identity {
             (Self::Batches(a), Self::Batches(b)) => a.is(b),
             _ => false,
         }
+    }
+
+    /// True if files are as they were when `other` was found, so that what was read between is of it. Other than [`is`](Self::is) it takes
+    /// files that have just changed for what their times show.
+    pub fn is_still(&self, other: &Self) -> bool {
+        let (Self::Files(now), Self::Files(then)) = (self, other) else { return self.is(other) };
+        let same = |(now, then): (&FileNow, &FileNow)| {
+            is_same_file(&now.meta, &then.meta) && now.partition_values == then.partition_values
+        };
+        now.reader == then.reader
+            && now.schema == then.schema
+            && now.files.len() == then.files.len()
+            && now.files.iter().zip(&then.files).all(same)
     }
 
     /// True for a table in memory that nobody has any more.

@@ -226,6 +226,61 @@ async fn remote_files_are_looked_at_once_in_a_while() {
     assert!(asks().await.0 >= 3);
 }
 
+/// The list that is remembered goes with the last file, by every door; what comes then is seen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_remote_folder_whose_last_file_goes_has_no_rows() {
+    for hive in [false, true] {
+        let files = Arc::new(InMemory::new());
+        let file = if hive { "t/s=3/a.parquet" } else { "t/a.parquet" };
+        put(&files, file, &numbers(0, 100)).await;
+        let (sim, _) = over(DeviceChoice::Sim, &files, "t", hive).await;
+        let cpu = over(DeviceChoice::Cpu, &files, "t", hive).await.0;
+        const SQL: &str = "SELECT count(*) AS n, min(v) AS low, sum(v) AS total FROM t";
+        const MANY: &str = "SELECT count(*) AS n FROM t WHERE v >= 7";
+        const FIRST: &str = "SELECT count(*) AS n FROM (SELECT v FROM t LIMIT 5)";
+        for sql in [SQL, MANY, FIRST] {
+            agree(&cpu, &sim, sql).await;
+        }
+        remove(&files, file).await;
+        let none = "SELECT 0 AS n, CAST(NULL AS BIGINT) AS low, CAST(NULL AS BIGINT) AS total";
+        let expected = answer(&cpu, none).await;
+        assert_eq!(expected.difference(&answer(&sim, SQL).await, true), None);
+        let expected = answer(&cpu, "SELECT 0 AS n").await;
+        for sql in [MANY, FIRST] {
+            assert_eq!(expected.difference(&answer(&sim, sql).await, true), None, "{sql}");
+        }
+        let other = file.replace("a.parquet", "b.parquet");
+        put(&files, &other, &numbers(50, 20)).await;
+        let cpu = over(DeviceChoice::Cpu, &files, "t", hive).await.0;
+        for sql in [SQL, MANY, FIRST] {
+            agree(&cpu, &sim, sql).await;
+        }
+    }
+}
+
+/// The schema of a folder that a query names is that of its files as they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_remote_folder_that_is_named_has_the_columns_of_its_files() {
+    let files = Arc::new(InMemory::new());
+    put(&files, "t/a.parquet", &numbers(0, 10)).await;
+    let (sim, _) = over(DeviceChoice::Sim, &files, "t", false).await;
+    let sql = format!("SELECT * FROM '{URL}t/' ORDER BY 1");
+    let cpu = over(DeviceChoice::Cpu, &files, "t", false).await.0;
+    agree(&cpu, &sim, &sql).await;
+    let wider = RecordBatch::try_from_iter([
+        ("v", Arc::new(Int64Array::from(vec![1000, 1001])) as ArrayRef),
+        ("x", Arc::new(Int64Array::from(vec![7, 8])) as ArrayRef),
+    ]);
+    put(&files, "t/b.parquet", &wider.expect("columns")).await;
+    let cpu = over(DeviceChoice::Cpu, &files, "t", false).await.0;
+    agree(&cpu, &sim, &sql).await;
+    remove(&files, "t/a.parquet").await;
+    let cpu = over(DeviceChoice::Cpu, &files, "t", false).await.0;
+    let expected = answer(&cpu, &sql).await;
+    let batches = sim.context().sql(&sql).await.expect("planned").collect().await.expect("the files are there");
+    assert_eq!(expected.difference(&Answer::new(&batches[0].schema(), &batches), true), None);
+}
+
 /// A table of columns of 8 bytes that are not narrowed, one of a byte, and strings.
 async fn wide_and_narrow() -> (Millpond, Arc<Store>) {
     let files = Arc::new(InMemory::new());

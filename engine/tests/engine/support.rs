@@ -25,6 +25,9 @@ pub fn session_with(device: DeviceChoice, partitions: usize, fallback: Fallback)
         .with_fallback(fallback)
         .with_config(config)
         .with_url_tables()
+        // Files that a test has just written are as good as old ones.
+        .with_option("cache_settle_seconds", "0")
+        .expect("an option")
         .build()
         .expect("the device opens")
 }

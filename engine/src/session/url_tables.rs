@@ -1,0 +1,80 @@
+//! Files and folders that a query names: `FROM 'sales/*.parquet'`.
+//!
+//!   name ─► a remote folder? its list is looked at anew ─► DataFusion infers format, partitions and schema ─► a table
+//!                                                                                             └─ no ─► a pipe? an error that says so
+//!
+//! Why  DataFusion would infer the schema from the list that it remembers: without a column that is new, with files that have gone.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::{DynamicFileCatalog, TableProvider, UrlTableFactory};
+use datafusion::common::plan_err;
+use datafusion::datasource::dynamic_file::DynamicListTableFactory;
+use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::context::{SessionContext, SessionState};
+
+use crate::files;
+
+/// The session, with tables for names of files.
+pub fn enable(context: SessionContext) -> SessionContext {
+    let factory = Arc::new(UrlTables::default());
+    let known = Arc::clone(context.state_ref().read().catalog_list());
+    let catalogs = Arc::new(DynamicFileCatalog::new(known, Arc::clone(&factory) as _));
+    let session_id = context.session_id();
+    let state = context.into_state_builder().with_session_id(session_id).with_catalog_list(catalogs);
+    let context = SessionContext::new_with_state(state.build());
+    factory.datafusion.session_store().with_state(context.state_weak_ref());
+    context
+}
+
+/// Makes tables of names.
+#[derive(Debug, Default)]
+struct UrlTables {
+    datafusion: DynamicListTableFactory,
+}
+
+impl UrlTables {
+    fn state(&self) -> Option<SessionState> {
+        let session = self.datafusion.session_store().get_session().upgrade()?;
+        let session = session.read();
+        session.as_any().downcast_ref::<SessionState>().cloned()
+    }
+}
+
+#[async_trait]
+impl UrlTableFactory for UrlTables {
+    async fn try_new(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let name = &crate::address::of_source(name);
+        let Ok(url) = ListingTableUrl::parse(name) else { return Ok(None) };
+        if let Some(state) = self.state() {
+            crate::store::refresh(vec![url.clone()], &state).await?;
+        }
+        match self.datafusion.try_new(name).await? {
+            Some(table) => Ok(Some(table)),
+            None => refuse_special(&url).map(|()| None),
+        }
+    }
+}
+
+/// DataFusion calls "not found" what it cannot look at.
+///
+/// # Errors
+/// Of a pipe, a socket and a device.
+fn refuse_special(url: &ListingTableUrl) -> Result<()> {
+    let path = if url.scheme() == "file" { url.get_url().to_file_path().ok() } else { None };
+    let Some((path, kind)) = path.and_then(|path| {
+        let kind = files::kind_of_special(&std::fs::metadata(&path).ok()?)?;
+        Some((path, kind))
+    }) else {
+        return Ok(());
+    };
+    if files::is_name_of_stream(&path) {
+        let path = path.display();
+        return plan_err!(
+            "'{path}' has no ending that says its format: CREATE EXTERNAL TABLE … STORED AS CSV LOCATION '{path}' does"
+        );
+    }
+    Err(DataFusionError::ObjectStore(Box::new(files::refusal(&path, kind))))
+}
