@@ -3,6 +3,7 @@
 //!   row groups ─► in the partition's range ─► statistics ─► bloom filters ─► page index ─► access plan
 //!
 //! Right   pruning leaves out rows that the operator above would drop, and may keep any.
+//! Floats  are asked only what NaN and zeros cannot change (`provable.rs`).
 //! Late    what joins and sorts learn while rows are read prunes by statistics again, row group by row group.
 
 use std::collections::HashMap;
@@ -28,6 +29,7 @@ use rayon::iter::ParallelIterator;
 use rayon::slice::ParallelSlice;
 
 use crate::parquet::file::OpenFile;
+use crate::parquet::provable::guarded;
 use crate::parquet::scan::{Opening, ParquetScan};
 use crate::workers::off_workers;
 
@@ -144,7 +146,8 @@ impl ParquetScan {
         let predicate = replace_columns_with_literals(predicate, &values)?;
         let (logical, own) = (table.file_schema(), &file.schema);
         let adapter = DefaultPhysicalExprAdapterFactory.create(Arc::clone(logical), Arc::clone(own))?;
-        Ok(Some(PhysicalExprSimplifier::new(own).simplify(adapter.rewrite(predicate)?)?))
+        let predicate = PhysicalExprSimplifier::new(own).simplify(adapter.rewrite(predicate)?)?;
+        Ok(Some(guarded(&predicate, own)?))
     }
 
     fn pruning(&self, predicate: &Arc<dyn PhysicalExpr>, file: &OpenFile) -> Option<PruningPredicate> {
@@ -155,6 +158,9 @@ impl ParquetScan {
 
     /// False for a row group that what is known by now leaves out. Asked again while rows are read, where operators tell more.
     pub fn may_have_rows(&self, file: &OpenFile, row_group: usize) -> bool {
+        if !self.source().table_parquet_options().global.pruning {
+            return true;
+        }
         let Ok(Some(predicate)) = self.predicate_of(file) else { return true };
         let Some(pruning) = self.pruning(&predicate, file) else { return true };
         let groups = file.metadata.row_groups();

@@ -25,6 +25,7 @@ use millpond_parquet::{ColumnReader, Conversion, Layout, Out, ReadError, entries
 
 use crate::parquet::decode::NoCodes;
 use crate::parquet::file::OpenFile;
+use crate::parquet::provable::unguarded;
 use crate::parquet::room::Room;
 use crate::parquet::scan::ParquetScan;
 use crate::parquet::unit::{Span, Unit, Units};
@@ -86,9 +87,9 @@ impl ParquetScan {
     fn questions(&self, file: &OpenFile) -> Vec<Question> {
         let options = &self.source().table_parquet_options().global;
         let predicate = self.predicate_of(file).ok().flatten().filter(|_| options.pruning);
-        let Some(predicate) = predicate.and_then(|predicate| snapshot_physical_expr(predicate).ok()) else {
-            return vec![];
-        };
+        // Entries are asked themselves, and not their bounds.
+        let asked = predicate.and_then(|predicate| snapshot_physical_expr(unguarded(&predicate).ok()?).ok());
+        let Some(predicate) = asked else { return vec![] };
         let leaves = file.metadata.file_metadata().schema_descr();
         let mut questions: BTreeMap<usize, Question> = BTreeMap::new();
         for expr in split_conjunction(&predicate) {

@@ -35,15 +35,19 @@ use crate::column::{is_coded, plain_repr};
 use crate::node::device_node;
 use crate::options::{DeviceChoice, MillpondOptions};
 use crate::reason::Reason;
+use crate::source::bounds::Bounds;
 use crate::source::computed::{computes, says_by_itself};
 
-/// DataFusion's rules, with a fence around each that moves projections.
+/// DataFusion's rules, with a fence around each that moves projections, between those that keep bounds of floats from being believed.
 pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let fenced = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| match rule.name() {
         "ProjectionPushdown" => Arc::new(Fenced { inner: rule }),
         _ => rule,
     };
-    PhysicalOptimizer::new().rules.into_iter().map(fenced).collect()
+    let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(Bounds::Forget)];
+    rules.extend(PhysicalOptimizer::new().rules.into_iter().map(fenced));
+    rules.push(Arc::new(Bounds::Guard));
+    rules
 }
 
 /// A rule that sees fences where there are scans of files.

@@ -1,5 +1,6 @@
 //! Where rows come from.
 
+pub(crate) mod bounds;
 mod codes;
 pub(crate) mod computed;
 mod extent;

@@ -15,6 +15,7 @@ use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 
+use crate::parquet::unguarded;
 use crate::store::MadeSource;
 
 /// Whether two inputs of the device read the same rows. `None`: they are no scans, or of a kind that is not compared.
@@ -55,7 +56,8 @@ type Conditions = (Vec<Arc<dyn PhysicalExpr>>, HashSet<u64>);
 /// The conditions of a scan: those of the query, and which it is given while the query runs. `None` where both are one.
 fn conditions(filter: Option<&Arc<dyn PhysicalExpr>>) -> Option<Conditions> {
     let (mut kept, mut dynamic) = (Vec::new(), HashSet::new());
-    for part in filter.into_iter().flat_map(split_conjunction) {
+    let filter = filter.map(unguarded).transpose().ok()?;
+    for part in filter.iter().flat_map(split_conjunction) {
         if part.is::<DynamicFilterPhysicalExpr>() {
             dynamic.insert(part.expression_id()?);
         } else if part.exists(|part| Ok(part.is::<DynamicFilterPhysicalExpr>())).unwrap_or(true) {

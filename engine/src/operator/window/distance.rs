@@ -14,7 +14,7 @@ use crate::column::number_repr;
 use crate::expr::Value;
 
 /// The first and the last day of the calendar, from 1970-01-01.
-const DAYS: (i128, i128) = (-96_465_293, 95_026_236);
+const DAYS: (i128, i128) = (-96_465_292, 95_026_236);
 const SECONDS_A_DAY: i128 = 86_400;
 
 /// A distance from a key, in the key's unit; `None` where there is no form for it.
