@@ -11,11 +11,13 @@ use std::fmt::{Display, Write as _};
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use millpond::datafusion::common::{DataFusionError, Span};
+use millpond::datafusion::common::utils::quote_identifier;
+use millpond::datafusion::common::{Column, DataFusionError, SchemaError, Span};
 use millpond::datafusion::sql::sqlparser::parser::ParserError;
 use millpond::datafusion::sql::sqlparser::tokenizer::TokenizerError;
 use millpond::error::{is_device_missing, is_forbidden_fallback, is_usage};
 
+use crate::interrupt::Ending;
 use crate::statements::Statement;
 
 /// Exit codes, as the help lists them.
@@ -26,7 +28,9 @@ pub enum Exit {
     Usage = 2,
     Device = 3,
     File = 4,
+    HungUp = 129,
     Interrupted = 130,
+    Terminated = 143,
 }
 
 impl From<Exit> for ExitCode {
@@ -70,8 +74,10 @@ impl CliError {
         self.exit == Exit::Ok
     }
 
+    /// A signal has ended the work.
     pub fn interrupted() -> Self {
-        Self { exit: Exit::Interrupted, message: "interrupted".to_string() }
+        let ending = Ending::first();
+        Self { exit: ending.exit(), message: ending.word().to_string() }
     }
 
     /// A statement's error, with a caret when the place is known.
@@ -82,8 +88,12 @@ impl CliError {
             if let Some(span) = diagnostic.span {
                 excerpt(&mut message, statement, span);
             }
+            let columns = columns_there(error);
             for note in &diagnostic.notes {
-                let _ = write!(message, "\n  note: {}", note.message);
+                let _ = write!(message, "\n  note: {}", as_sql_has_it(&note.message, columns));
+            }
+            if let Some(help) = wants_quotes(error) {
+                let _ = write!(message, "\n  help: {help}");
             }
             for help in &diagnostic.helps {
                 let _ = write!(message, "\n  help: {}", help.message);
@@ -238,6 +248,35 @@ fn plain_message(error: &DataFusionError) -> String {
     }
     let parser = rest.strip_prefix("ParserError(\"").and_then(|inner| inner.strip_suffix("\")"));
     parser.unwrap_or(rest).trim().to_string()
+}
+
+/// The columns that there are, where another one was not found.
+fn columns_there(error: &DataFusionError) -> &[Column] {
+    match not_found(error) {
+        Some((_, columns)) => columns,
+        None => &[],
+    }
+}
+
+fn not_found(error: &DataFusionError) -> Option<(&Column, &[Column])> {
+    let DataFusionError::SchemaError(schema, _) = error.find_root() else { return None };
+    let SchemaError::FieldNotFound { field, valid_fields } = schema.as_ref() else { return None };
+    Some((field.as_ref(), valid_fields.as_slice()))
+}
+
+/// A note of DataFusion's, the column in it with the quotes that SQL wants.
+fn as_sql_has_it(note: &str, columns: &[Column]) -> String {
+    const NOTE: &str = "possible column ";
+    let named = note.strip_prefix(NOTE).and_then(|name| columns.iter().find(|column| column.flat_name() == name));
+    named.map_or_else(|| note.to_string(), |column| format!("{NOTE}{}", column.quoted_flat_name()))
+}
+
+/// Where a column differs from what was written in its capitals alone: what to write.
+fn wants_quotes(error: &DataFusionError) -> Option<String> {
+    let (field, columns) = not_found(error)?;
+    let is_same = |column: &&Column| column.name != field.name && column.name.eq_ignore_ascii_case(&field.name);
+    let name = quote_identifier(&columns.iter().find(is_same)?.name).into_owned();
+    Some(format!("write {name}, with the quotes: without them SQL folds names to lower case"))
 }
 
 /// The place in the text of a parser's error, which ends in "at Line: L, Column: C" or in "found: EOF".

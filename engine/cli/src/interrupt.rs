@@ -1,24 +1,87 @@
-//! Ctrl-C: the first ends what is running, the second ends the process.
+//! Signals that end the program: Ctrl-C, SIGTERM, SIGHUP. The first ends what is running, the second ends the process.
 //!
 //! ```text
-//!   signal ─► a thread of its own ─► counter ─► whoever awaits a statement
-//!                                └─► flag ─► whoever is busy and looks at it
+//!   signal ─► a thread of its own ─► counter ─► a statement that is awaited
+//!                                └─► flag ─► work that is busy and looks at it
 //! ```
 //!
 //! The listener has its own thread because a busy query may keep every worker from looking at signals.
+//!
+//! Exit      130, 143 or 129, as a shell has it for a process that the signal ended.
+//! Ignored   a SIGTERM or SIGHUP that the process was started to ignore (nohup) stays ignored.
+//! Files     that were begun are gone at the end, after a second signal, too.
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
-use std::task::Poll;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
+use futures::StreamExt;
+use futures::stream::{self, SelectAll};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::error::{CliError, Exit};
-use crate::output;
+use crate::{leave, output, unfinished};
 
-/// Tells how often the user has interrupted.
+/// A signal that asks the program to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Interrupt,
+    Terminate,
+    HangUp,
+}
+
+/// The first one that came.
+static FIRST: OnceLock<Ending> = OnceLock::new();
+
+impl Ending {
+    const ALL: [Ending; 3] = [Ending::Interrupt, Ending::Terminate, Ending::HangUp];
+
+    /// The signal that the program is ending by; Ctrl-C if none has come.
+    pub fn first() -> Self {
+        FIRST.get().copied().unwrap_or(Ending::Interrupt)
+    }
+
+    pub fn exit(self) -> Exit {
+        match self {
+            Ending::Interrupt => Exit::Interrupted,
+            Ending::Terminate => Exit::Terminated,
+            Ending::HangUp => Exit::HungUp,
+        }
+    }
+
+    /// What has happened to what was running.
+    pub fn word(self) -> &'static str {
+        match self {
+            Ending::Interrupt => "interrupted",
+            Ending::Terminate => "terminated",
+            Ending::HangUp => "hung up",
+        }
+    }
+
+    fn kind(self) -> SignalKind {
+        match self {
+            Ending::Interrupt => SignalKind::interrupt(),
+            Ending::Terminate => SignalKind::terminate(),
+            Ending::HangUp => SignalKind::hangup(),
+        }
+    }
+
+    /// True where the process was started to ignore it. A shell ignores Ctrl-C for what it starts in the background, and a Ctrl-C
+    /// that is sent there is meant: it counts.
+    fn is_ignored(self, ignored: u64) -> bool {
+        self != Ending::Interrupt && ignored & (1 << (self.kind().as_raw_value() - 1)) != 0
+    }
+}
+
+/// The signals that this process ignores, one bit each from the lowest on, as the system tells them; none where it does not.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Tells how often a signal has asked the program to end.
 #[derive(Debug, Clone)]
 pub struct Interrupts {
     count: watch::Receiver<u32>,
@@ -26,55 +89,56 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Starts to listen: from its return on, an interrupt no longer ends the process by itself.
+    /// Starts to listen: from its return on, none of the signals ends the process by itself.
     ///
     /// # Errors
     /// If the system gives no thread or no signal handler.
     pub fn listen() -> Result<Self, CliError> {
         let cannot = |error: &dyn std::fmt::Display| CliError::sql(format!("cannot listen for Ctrl-C: {error}"));
-        let (sender, count) = watch::channel(0);
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| cannot(&error))?;
+        unfinished::leave_inherited_alone();
+        let ignored = ignored();
+        let mut signals = SelectAll::new();
+        // The handlers are installed here, before the thread runs.
+        let entered = runtime.enter();
+        for ending in Ending::ALL.into_iter().filter(|ending| !ending.is_ignored(ignored)) {
+            let one = signal(ending.kind()).map_err(|error| cannot(&error))?;
+            let one = stream::unfold(one, move |mut one| async move { one.recv().await.map(|()| (ending, one)) });
+            signals.push(Box::pin(one));
+        }
+        drop(entered);
+        let (sender, count) = watch::channel(0);
         let flag = Arc::new(AtomicBool::new(false));
         let raised = Arc::clone(&flag);
-        let (installed, listens) = mpsc::channel();
         let listener = move || {
             runtime.block_on(async {
-                loop {
-                    let mut next = pin!(tokio::signal::ctrl_c());
-                    // The first look installs the handler.
-                    let early = futures::poll!(&mut next);
-                    let _ = installed.send(());
-                    let ended = match early {
-                        Poll::Ready(ended) => ended,
-                        Poll::Pending => next.await,
-                    };
-                    if ended.is_err() {
-                        break;
-                    }
+                while let Some(ending) = signals.next().await {
+                    let _ = FIRST.set(ending);
+                    // COPY's files may be closed and left behind once its tasks are dropped.
+                    output::remove_at_end(unfinished::files());
                     raised.store(true, Ordering::Relaxed);
                     sender.send_modify(|count| *count += 1);
                     if *sender.borrow() > 1 {
                         output::remove_temporary();
-                        std::process::exit(Exit::Interrupted as i32);
+                        leave::at_once(ending.exit());
                     }
                 }
             });
         };
         thread::Builder::new().name("interrupts".to_string()).spawn(listener).map_err(|error| cannot(&error))?;
-        listens.recv().map_err(|error| cannot(&error))?;
         Ok(Self { count, flag })
     }
 
-    /// Is true once the user has interrupted.
+    /// Is true once a signal has come.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.flag)
     }
 
-    /// Runs `work` until it ends or the user interrupts, which drops it.
+    /// Runs `work` until it ends or a signal comes, which drops it.
     ///
     /// # Errors
-    /// Those of `work`, and exit 130.
+    /// Those of `work`, and the exit code of the signal.
     pub async fn or_interrupted<T>(&self, work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
         let mut count = self.count.clone();
         tokio::select! {
@@ -84,5 +148,33 @@ impl Interrupts {
                 Err(_) => Err(CliError::sql("the listener for Ctrl-C ended early")),
             },
         }
+    }
+
+    /// Runs `work` on a thread of its own, because it may wait for another process, until it ends or a signal comes.
+    ///
+    /// # Errors
+    /// As [`or_interrupted`](Self::or_interrupted).
+    pub async fn or_waiting<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, CliError> + Send + 'static,
+    ) -> Result<T, CliError> {
+        let done = tokio::task::spawn_blocking(work);
+        let done = async { done.await.unwrap_or_else(|error| Err(CliError::sql(format!("a thread ended: {error}")))) };
+        self.or_interrupted(done).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_are_ignored_from_the_beginning_are_told_by_their_bits() {
+        // SIGHUP is 1, SIGINT 2, SIGTERM 15.
+        let listened = |mask: u64| Ending::ALL.into_iter().filter(|e| !e.is_ignored(mask)).collect::<Vec<_>>();
+        assert_eq!(listened(0), Ending::ALL);
+        assert_eq!(listened(1), [Ending::Interrupt, Ending::Terminate]);
+        assert_eq!(listened(1 << 14), [Ending::Interrupt, Ending::HangUp]);
+        assert_eq!(listened(0b10), Ending::ALL);
     }
 }

@@ -22,6 +22,7 @@ mod mem;
 mod nested;
 mod output;
 mod parquet;
+mod places;
 mod plans;
 mod query;
 mod reads;
@@ -32,6 +33,7 @@ mod statements;
 mod suite;
 mod table;
 mod trace;
+mod unfinished;
 mod unreadable;
 
 use std::io::IsTerminal;

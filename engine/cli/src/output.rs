@@ -18,6 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use tempfile::{Builder, NamedTempFile};
 
 use crate::error::CliError;
+use crate::unfinished;
 
 /// Where answers go.
 pub struct Output {
@@ -66,9 +67,7 @@ static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// Removes the temporary files of outputs that nobody will drop any more.
 pub fn remove_temporary() {
-    for path in TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-        let _ = fs::remove_file(path);
-    }
+    unfinished::remove(TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
 }
 
 /// Has [`remove_temporary`] remove these files, too, if they are there by then.

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 
 use crate::args::{SessionArgs, SoakArgs};
 use crate::error::{CliError, Exit, tell};
-use crate::interrupt::Interrupts;
+use crate::interrupt::{Ending, Interrupts};
 use crate::query::bytes;
 use crate::session;
 
@@ -78,7 +78,7 @@ pub async fn run(args: &SoakArgs, session: &SessionArgs) -> Result<Exit, CliErro
     }
     Ok(match (report.wrong().is_empty(), report.interrupted) {
         (false, _) => Exit::Sql,
-        (true, true) => Exit::Interrupted,
+        (true, true) => Ending::first().exit(),
         (true, false) => Exit::Ok,
     })
 }
