@@ -10,7 +10,7 @@
 //! Ctrl-C   drops the running query, which frees what it held on the device.
 
 use std::io::{self, IsTerminal, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,11 +27,14 @@ use crate::error::{CliError, Exit, tell};
 use crate::format::AnswerWriter;
 use crate::interrupt::Interrupts;
 use crate::output::Output;
-use crate::reads::refuse_own_output;
+use crate::reads::{refuse_own_output, store_function};
 use crate::session;
 use crate::statements::{Statement, split};
 use crate::trace::Trace;
 use crate::unreadable::{planning_error, statement_error};
+
+/// What may stand before the text of a script, and is no part of it.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Runs what the command line gives; `Ok` carries the exit code of `--keep-going`.
 ///
@@ -45,8 +48,15 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
     if let (Some(note), false) = (session.device_note(), cli.session.quiet) {
         tell(format_args!("note: {note}"));
     }
-    let output = open_output(cli.query.output.clone(), &interrupts).await?;
-    let mut trace = cli.session.trace.as_deref().map(Trace::begin).transpose()?;
+    let mut trace = match cli.session.trace.clone() {
+        Some(path) => Some(interrupts.or_waiting(move || Trace::begin(&path)).await?),
+        None => None,
+    };
+    let output = match cli.query.output.clone() {
+        Some(path) => interrupts.or_waiting(move || Output::open(&path)).await?,
+        None => Output::standard(),
+    };
+    refuse_shared_files(&session, &output, trace.as_ref())?;
     let ended = run_scripts(cli, &session, &scripts, format, output, &interrupts, trace.as_mut()).await;
     let logged = session::finish_log(&session);
     let traced = trace.map_or(Ok(()), |trace| trace.write());
@@ -57,12 +67,25 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
     Ok(worst)
 }
 
-/// Opens the output on a thread of its own, because a pipe may wait for its reader.
-async fn open_output(path: Option<PathBuf>, interrupts: &Interrupts) -> Result<Output, CliError> {
-    let Some(path) = path else { return Ok(Output::standard()) };
-    let opened = tokio::task::spawn_blocking(move || Output::open(&path));
-    let opened = async { opened.await.unwrap_or_else(|error| Err(CliError::sql(format!("cannot open -o: {error}")))) };
-    interrupts.or_interrupted(opened).await
+/// Refuses one file for two of the answers, the trace and the log of memory: what is written last would be all that is there.
+///
+/// # Errors
+/// Exit 2, naming the flags and the file.
+pub fn refuse_shared_files(session: &Millpond, output: &Output, trace: Option<&Trace>) -> Result<(), CliError> {
+    let shared = |flags: &str, path: &Path| {
+        Err(CliError::usage(format!("{flags} cannot both be '{}': name two files", path.display())))
+    };
+    if let Some(trace) = trace.filter(|trace| output.is_at_file(trace.path())) {
+        return shared("-o and --trace", trace.path());
+    }
+    let Some(log) = session::memory_log(session) else { return Ok(()) };
+    if output.is_at_file(&log) {
+        return shared("-o and --memory-log", &log);
+    }
+    match trace {
+        Some(trace) if trace.output().is_at_file(&log) => shared("--trace and --memory-log", &log),
+        _ => Ok(()),
+    }
 }
 
 async fn run_scripts(
@@ -93,20 +116,20 @@ async fn run_scripts(
         };
         for statement in &statements {
             let mark = output.mark()?;
-            let work = run_statement(session, statement, format, &mut output, cli.session.quiet);
-            let done = match &mut trace {
+            let traced = trace.as_deref().map(|trace| trace.query(&statement.sql));
+            let traces = trace.as_deref().map(Trace::output);
+            let work = run_statement(session, statement, format, &mut output, traces, cli.session.quiet);
+            let done = match &traced {
                 None if is_asked_by(&statement.sql) => {
                     let profiler = Profiler::begin(&statement.sql);
                     interrupts.or_interrupted(profiler.around(work)).await?
                 }
                 None => interrupts.or_interrupted(work).await?,
-                Some(trace) => {
-                    let query = trace.query(&statement.sql);
-                    let done = interrupts.or_interrupted(query.profiler.around(work)).await?;
-                    trace.add(&query, &session.profile(&query.profiler));
-                    done
-                }
+                Some(traced) => interrupts.or_interrupted(traced.profiler.around(work)).await?,
             };
+            if let (Some(trace), Some(traced)) = (trace.as_deref_mut(), &traced) {
+                trace.add(traced, &session.profile(&traced.profiler));
+            }
             match done {
                 Ok(()) => succeeded = true,
                 Err(error) if error.is_reader_gone() => break 'scripts,
@@ -133,6 +156,12 @@ fn scripts(args: &QueryArgs) -> Result<Vec<String>, CliError> {
     if scripts.is_empty() {
         scripts.push(read_stdin()?);
     }
+    for script in &mut scripts {
+        // Some editors begin every file with it.
+        if script.starts_with(BYTE_ORDER_MARK) {
+            script.remove(0);
+        }
+    }
     Ok(scripts)
 }
 
@@ -141,6 +170,7 @@ fn read_stdin() -> Result<String, CliError> {
     io::stdin()
         .read_to_string(&mut text)
         .map_err(|error| CliError::file(format!("cannot read SQL from standard input: {error}")))?;
+    millpond::standard_input_was_read_as("the script");
     Ok(text)
 }
 
@@ -178,6 +208,7 @@ async fn run_statement(
     statement: &Statement,
     format: Format,
     output: &mut Output,
+    trace: Option<&Output>,
     quiet: bool,
 ) -> Result<Result<(), CliError>, CliError> {
     let started = Instant::now();
@@ -186,8 +217,15 @@ async fn run_statement(
         Ok(plan) => plan,
         Err(error) => return Ok(Err(planning_error(session, statement, &error).await)),
     };
+    let plan = match millpond::address::in_plan(plan) {
+        Ok(plan) => plan,
+        Err(error) => return Ok(Err(planning_error(session, statement, &error).await)),
+    };
     // The answers of the other statements would take the place of what this one reads.
-    refuse_own_output(session, statement, &plan, output).await?;
+    refuse_own_output(session, statement, &plan, output, trace).await?;
+    if let (None, false, Some(function)) = (session.engine(), quiet, store_function(&plan)) {
+        tell(format_args!("note: {function} does nothing here: columns are stored on a device, and there is none"));
+    }
     Ok(answer(session, statement, plan, format, output, quiet, started).await)
 }
 
@@ -236,7 +274,7 @@ async fn answer(
 /// What a statement writes to: the target of COPY, the table of INSERT.
 fn written(plan: &LogicalPlan) -> Option<String> {
     match plan {
-        LogicalPlan::Copy(copy) => Some(copy.output_url.clone()),
+        LogicalPlan::Copy(copy) => Some(millpond::address::path_of(&copy.output_url).display().to_string()),
         LogicalPlan::Dml(write) => Some(write.table_name.to_string()),
         LogicalPlan::Analyze(analyze) => written(&analyze.input),
         _ => None,

@@ -1,7 +1,7 @@
-//! Which files a statement reads or writes, and whether one of them is where its answer goes.
+//! Which files a statement reads or writes, and whether one of them is where its answer or the trace goes.
 //!
 //! ```text
-//!   logical plan, with subqueries, views, EXPLAIN and COPY ─► tables of files ─► their files ─► is one of them -o's?
+//!   logical plan, with subqueries, views, EXPLAIN and COPY ─► tables of files ─► their files ─► is one of them -o's or --trace's?
 //! ```
 //!
 //! Judged  before the statement does anything, and before DataFusion drops scans that a query's answer does not need.
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use millpond::Millpond;
 use millpond::datafusion::catalog::TableProvider;
+use millpond::datafusion::catalog::streaming::StreamingTable;
 use millpond::datafusion::common::TableReference;
 use millpond::datafusion::common::tree_node::TreeNodeRecursion;
 use millpond::datafusion::datasource::listing::{ListingTable, ListingTableUrl};
@@ -26,7 +27,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use crate::statements::Statement;
 
-/// Refuses a statement that reads or writes the file that its answer goes to.
+/// Refuses a statement that reads or writes the file that its answer, or the trace, goes to.
 ///
 /// # Errors
 /// Exit 2, naming the file and the statement.
@@ -35,8 +36,11 @@ pub async fn refuse_own_output(
     statement: &Statement,
     plan: &LogicalPlan,
     output: &Output,
+    trace: Option<&Output>,
 ) -> Result<(), CliError> {
-    if !output.has_path() {
+    let outputs = [Some(Target { output, is_trace: false }), trace.map(|output| Target { output, is_trace: true })];
+    let outputs: Vec<Target> = outputs.into_iter().flatten().filter(|target| target.output.has_path()).collect();
+    if outputs.is_empty() {
         return Ok(());
     }
     let state = session.context().state();
@@ -47,29 +51,38 @@ pub async fn refuse_own_output(
         touched.reads.extend(described(session, &statement.sql).await);
     }
     for path in touched.copies {
-        if output.is_at(&path) {
-            return Err(refusal(statement, output, "writes"));
+        if let Some(target) = outputs.iter().find(|target| target.output.is_at(&path)) {
+            return Err(target.refusal(statement, "writes"));
         }
     }
     for (tables, verb) in [(touched.reads, "reads"), (touched.writes, "writes")] {
         for table in tables {
             // As above: what cannot be listed cannot be read.
-            if is_in_table(&state, table.as_ref(), output).await.unwrap_or(false) {
-                return Err(refusal(statement, output, verb));
+            if let Some(target) = in_table(&state, table.as_ref(), &outputs).await.unwrap_or(None) {
+                return Err(target.refusal(statement, verb));
             }
         }
     }
     Ok(())
 }
 
-fn refusal(statement: &Statement, output: &Output, verb: &str) -> CliError {
-    let line = statement.sql.lines().next().unwrap_or_default().trim_end();
-    CliError::usage(format!(
-        "answers cannot go to {}, which the statement in line {} {verb}: choose another file for -o\n  line {}: {line}",
-        output.name(),
-        statement.first_line + 1,
-        statement.first_line + 1,
-    ))
+/// A file that the command line writes.
+struct Target<'a> {
+    output: &'a Output,
+    is_trace: bool,
+}
+
+impl Target<'_> {
+    fn refusal(&self, statement: &Statement, verb: &str) -> CliError {
+        let line = statement.sql.lines().next().unwrap_or_default().trim_end();
+        let (what, flag) = if self.is_trace { ("the trace", "--trace") } else { ("answers", "-o") };
+        CliError::usage(format!(
+            "{what} cannot go to {}, which the statement in line {} {verb}: choose another file for {flag}\n  line {}: {line}",
+            self.output.name(),
+            statement.first_line + 1,
+            statement.first_line + 1,
+        ))
+    }
 }
 
 /// What a plan touches.
@@ -106,12 +119,25 @@ impl Touched {
     }
 }
 
+/// The function of the store of columns that a plan reads, if there is one.
+pub fn store_function(plan: &LogicalPlan) -> Option<String> {
+    const FUNCTIONS: [&str; 3] = ["millpond_cache", "millpond_cache_warm", "millpond_cache_clear"];
+    let mut found = None;
+    let _ = plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node
+            && source_as_provider(&scan.source).is_ok_and(|table| table.downcast_ref::<StreamingTable>().is_some())
+        {
+            let name = scan.table_name.table().trim_end_matches("()");
+            found = FUNCTIONS.contains(&name).then(|| name.to_string()).or(found.take());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    found
+}
+
 /// The tables that a statement names; none where it has no sense.
 pub fn tables_in(session: &Millpond, sql: &str) -> Vec<TableReference> {
-    let state = session.context().state();
-    let dialect = state.config_options().sql_parser.dialect;
-    let statement = state.sql_to_statement(sql, &dialect);
-    statement.and_then(|statement| state.resolve_table_references(&statement)).unwrap_or_default()
+    millpond::sql::names(&session.context().state(), sql).unwrap_or_default()
 }
 
 /// The files and folders that a table is over, through views.
@@ -139,8 +165,13 @@ async fn described(session: &Millpond, sql: &str) -> Vec<Arc<dyn TableProvider>>
     tables
 }
 
-async fn is_in_table(state: &SessionState, table: &dyn TableProvider, output: &Output) -> Result<bool> {
-    let Some(table) = table.downcast_ref::<ListingTable>() else { return Ok(false) };
+/// The one of `targets` that is a file of the table.
+async fn in_table<'a>(
+    state: &SessionState,
+    table: &dyn TableProvider,
+    targets: &'a [Target<'a>],
+) -> Result<Option<&'a Target<'a>>> {
+    let Some(table) = table.downcast_ref::<ListingTable>() else { return Ok(None) };
     for url in table.table_paths() {
         if url.scheme() != "file" {
             continue;
@@ -148,12 +179,13 @@ async fn is_in_table(state: &SessionState, table: &dyn TableProvider, output: &O
         let store = state.runtime_env().object_store(url)?;
         let mut files = url.list_all_files(state, store.as_ref(), &table.options().file_extension).await?;
         while let Some(file) = files.try_next().await? {
-            if local_path(url, &file.location).is_some_and(|path| output.is_at(&path)) {
-                return Ok(true);
+            let Some(path) = local_path(url, &file.location) else { continue };
+            if let Some(target) = targets.iter().find(|target| target.output.is_at(&path)) {
+                return Ok(Some(target));
             }
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// The path of an object of this machine.

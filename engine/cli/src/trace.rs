@@ -9,9 +9,11 @@
 //! Tracks   where two things go on at once, the second one gets a track beside the first ("readers 2"): on a track events nest.
 //! Times    microseconds since the program began to trace. The simulated device has no clock: on its streams work stands where
 //!          it was submitted, with the sectors and instructions that it counted.
+//! File     as of `-o`: what was there stays until the end. Only a new or empty file, or an earlier trace, is replaced.
 
 use std::collections::BTreeMap;
-use std::io::{BufWriter, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -20,6 +22,7 @@ use millpond::{Profile, Profiler};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
+use crate::output::{Output, lower};
 
 /// Groups of tracks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,9 +51,13 @@ struct Tracks {
 /// Tracks of one name have numbers of their own.
 const TRACKS_OF_A_NAME: u32 = 10_000;
 
+/// How every trace begins.
+const FIRST_LINE: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+
 /// The events of a program's queries.
 pub struct Trace {
     path: PathBuf,
+    output: Output,
     began: Instant,
     events: Vec<Value>,
     tracks: BTreeMap<(Place, String), Tracks>,
@@ -63,16 +70,25 @@ pub struct Traced {
 }
 
 impl Trace {
-    /// Begins to trace into the file at `path`, which takes the place of an old one.
+    /// Begins to trace into the file at `path`. Nothing of what is there is changed. Waits where a pipe has no reader yet.
     ///
     /// # Errors
-    /// Exit 4 if it cannot be written.
+    /// Exit 4 if it cannot be written, found out before a query runs for hours; 2 for a file that holds something else.
     pub fn begin(path: &Path) -> Result<Self, CliError> {
-        let trace =
-            Trace { path: path.to_path_buf(), began: Instant::now(), events: Vec::new(), tracks: BTreeMap::new() };
-        // Found out before a query runs for hours.
-        trace.write()?;
-        Ok(trace)
+        refuse_other_files(path)?;
+        let output = Output::open(path).map_err(of_trace)?;
+        let path = path.to_path_buf();
+        Ok(Trace { path, output, began: Instant::now(), events: Vec::new(), tracks: BTreeMap::new() })
+    }
+
+    /// As it was named.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where it goes.
+    pub fn output(&self) -> &Output {
+        &self.output
     }
 
     /// A query begins.
@@ -180,11 +196,11 @@ impl Trace {
         }));
     }
 
-    /// Writes the file.
+    /// Writes the file, which takes the place of an old one.
     ///
     /// # Errors
     /// Exit 4 if it cannot be written.
-    pub fn write(&self) -> Result<(), CliError> {
+    pub fn write(mut self) -> Result<(), CliError> {
         let mut events = Vec::new();
         for place in [Place::Host, Place::Device, Place::Calls] {
             let args = json!({ "name": place.name() });
@@ -198,19 +214,53 @@ impl Trace {
                 events.push(json!({ "ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": args }));
             }
         }
-        let written = std::fs::File::create(&self.path).and_then(|file| {
-            let mut out = BufWriter::new(file);
-            writeln!(out, "{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
-            let mut separator = "";
-            for event in events.iter().chain(&self.events) {
-                write!(out, "{separator}{event}")?;
-                separator = ",\n";
-            }
-            writeln!(out, "\n]}}")?;
-            out.flush()
-        });
-        written.map_err(|error| CliError::file(format!("cannot write the trace to '{}': {error}", self.path.display())))
+        events.append(&mut self.events);
+        let written = write_events(&mut self.output, &events);
+        match written.map_err(|error| self.output.failure(&error)).and_then(|()| self.output.commit()) {
+            // Its reader has seen enough.
+            Err(error) if error.is_reader_gone() => Ok(()),
+            ended => ended.map_err(of_trace),
+        }
     }
+}
+
+fn write_events(out: &mut impl Write, events: &[Value]) -> io::Result<()> {
+    writeln!(out, "{FIRST_LINE}")?;
+    let mut separator = "";
+    for event in events {
+        write!(out, "{separator}{event}")?;
+        separator = ",\n";
+    }
+    writeln!(out, "\n]}}")?;
+    out.flush()
+}
+
+/// The error of an output, which is that of the trace.
+fn of_trace(error: CliError) -> CliError {
+    CliError { message: format!("--trace: {}", error.message), ..error }
+}
+
+/// # Errors
+/// Exit 2 for a file whose content is no trace's, 4 for one that cannot be read.
+fn refuse_other_files(path: &Path) -> Result<(), CliError> {
+    // What is there, and holds bytes: a pipe waits for its reader.
+    if !fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0) {
+        return Ok(());
+    }
+    let mut first = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FIRST_LINE.len() as u64).read_to_end(&mut first));
+    read.map_err(|error| {
+        let reason = lower(&error);
+        CliError::file(format!("--trace: cannot tell whether '{}' is a trace: {reason}", path.display()))
+    })?;
+    if first == FIRST_LINE.as_bytes() {
+        return Ok(());
+    }
+    Err(CliError::usage(format!(
+        "--trace cannot be '{}': it takes a new or empty file, or the trace of an earlier run; the file exists and is no trace: \
+         name a new file, or remove this one",
+        path.display()
+    )))
 }
 
 /// When work went on on the device; without a clock, when it was submitted.

@@ -24,15 +24,17 @@ use millpond_memory::ByteSize;
 use millpond_queries::{Query, Suite, SuiteError};
 
 use crate::args::{ReportForm, RunArgs, SessionArgs, ValidateWith};
-use crate::error::{CliError, Exit};
+use crate::error::{CliError, Exit, tell};
 use crate::interrupt::Interrupts;
 use crate::mem::strategies;
+use crate::output::Output;
+use crate::query::refuse_shared_files;
 use crate::session;
 use crate::trace::Trace;
 use crate::unreadable::unreadable;
 use row::{Row, Sample};
 
-/// Runs the suite; `Ok` carries exit 1 when an answer differed or a query failed, and 130 when the user ended it.
+/// Runs the suite; `Ok` carries exit 1 when an answer differed or a query failed, and that of the signal that ended it.
 ///
 /// # Errors
 /// Exit 2 for an unknown suite, query or parameter, 4 for missing tables and files, and what a session's opening gives.
@@ -50,12 +52,16 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
         None => None,
     };
     let form = if args.json { ReportForm::Json } else { args.report };
-    let mut trace = session_args.trace.as_deref().map(Trace::begin).transpose()?;
-    let records = trace.is_some() || form == ReportForm::Json;
     let interrupts = Interrupts::listen()?;
+    let mut trace = match session_args.trace.clone() {
+        Some(path) => Some(interrupts.or_waiting(move || Trace::begin(&path)).await?),
+        None => None,
+    };
+    let records = trace.is_some() || form == ReportForm::Json;
     let mut lanes = Vec::new();
     for session_args in &sessions {
         let session = open(&suite, args, session_args, None).await?;
+        refuse_shared_files(&session, &Output::standard(), trace.as_ref())?;
         if let (Some(note), false, true) = (session.device_note(), session_args.quiet, lanes.is_empty()) {
             eprintln!("note: {note}");
         }
@@ -75,12 +81,15 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
         for place in (first..first + count).map(|place| place % count) {
             let (session, rows) = &mut lanes[place];
             let running = run_one(session, reference.as_mut(), texts, records, trace.as_mut());
-            let Ok(mut row) = interrupts.or_interrupted(async { Ok(running.await) }).await else {
-                // What has run is told; the query that was interrupted is not among it, for any allocator.
-                eprintln!("{}: interrupted", texts[0].id);
-                exit = Exit::Interrupted;
-                lanes.iter_mut().for_each(|(_, rows)| rows.truncate(first));
-                break 'all;
+            let mut row = match interrupts.or_interrupted(async { Ok(running.await) }).await {
+                Ok(row) => row,
+                Err(ended) => {
+                    // What has run is told; the query that was interrupted is not among it, for any allocator.
+                    tell(format_args!("{}: {}", texts[0].id, ended.message));
+                    exit = ended.exit;
+                    lanes.iter_mut().for_each(|(_, rows)| rows.truncate(first));
+                    break 'all;
+                }
             };
             if count > 1 {
                 leave_to_others(session);

@@ -114,7 +114,93 @@ fn statements_are_traced_and_a_wrong_place_is_told_before_they_run() {
     let missing = folder.path().join("none/trace.json");
     let ran = millpond(&["--device", "cpu", "--trace", missing.to_str().expect("UTF-8"), "-c", "SELECT 1"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (4, ""), "{}", ran.stderr);
-    assert!(ran.stderr.contains("cannot write the trace to"), "{}", ran.stderr);
+    let says = "error: --trace: cannot write '";
+    assert!(ran.stderr.starts_with(says) && ran.stderr.contains("no such file"), "{}", ran.stderr);
     let ran = millpond(&["info", "--trace", file]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
+}
+
+/// Runs statements with a trace in `file`.
+fn traced(file: &Path, flags: &[&str], sql: &str) -> crate::Ended {
+    let file = file.to_str().expect("UTF-8");
+    millpond(&[&["-q", "--device", "cpu", "--trace", file], flags, &["-c", sql]].concat())
+}
+
+#[test]
+fn a_trace_replaces_no_file_of_another_kind() {
+    let folder = tempfile::tempdir().expect("folder");
+    let data = folder.path().join("t.csv");
+    let path = data.to_str().expect("UTF-8");
+    for sql in [format!("SELECT * FROM '{path}'"), "SELECT 1".to_string(), "this is no statement".to_string()] {
+        std::fs::write(&data, "i,v\n1,2\n").expect("a file");
+        let ended = traced(&data, &[], &sql);
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{sql}: {}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("--trace cannot be '{path}'")), "{}", ended.stderr);
+        assert!(ended.stderr.contains("a new or empty file, or the trace of an earlier run"), "{}", ended.stderr);
+        assert_eq!(std::fs::read_to_string(&data).expect("it is there"), "i,v\n1,2\n");
+    }
+    let ended = millpond(&["run", "tpch", "--data", "nowhere", "--device", "cpu", "--trace", path]);
+    assert_eq!(ended.code, 2, "{}", ended.stderr);
+    assert_eq!(std::fs::read_to_string(&data).expect("it is there"), "i,v\n1,2\n");
+
+    // A trace of an earlier run stays until the next one is whole, and is replaced then; an empty file is; a device is written to.
+    let trace = folder.path().join("trace.json");
+    std::fs::write(&trace, "").expect("a file");
+    assert_eq!(traced(&trace, &[], "SELECT 1").code, 0);
+    let (first, _) = read(&trace);
+    assert_eq!(traced(&trace, &[], "SELECT 1; SELECT 2; SELECT 3").code, 0);
+    let (second, _) = read(&trace);
+    let queries = |events: &[Value]| events.iter().filter(|event| event["cat"] == "query").count();
+    assert_eq!((queries(&first), queries(&second)), (1, 3));
+    assert_eq!(traced(&trace, &["--set", "datafusion.no.such=1"], "SELECT 1").code, 2);
+    assert_eq!(queries(&read(&trace).0), 3, "nothing ran, and nothing is lost");
+    assert_eq!(traced(Path::new("/dev/null"), &[], "SELECT 1").code, 0);
+    let names: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").flatten().map(|e| e.file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+#[test]
+fn a_trace_takes_the_place_of_nothing_that_its_statements_read_or_write() {
+    let folder = tempfile::tempdir().expect("folder");
+    let at = |name: &str| folder.path().join(name);
+    let text = |name: &str| at(name).to_str().expect("UTF-8").to_string();
+    let trace = at("trace.json");
+    assert_eq!(traced(&trace, &[], "SELECT 1").code, 0);
+    let before = std::fs::read_to_string(&trace).expect("a trace");
+    let as_lines = |name: &str| {
+        let options = "OPTIONS ('format.delimiter' '|', 'format.quote' '~', 'format.has_header' 'false')";
+        format!("CREATE EXTERNAL TABLE t (line VARCHAR) STORED AS CSV LOCATION '{}' {options}", text(name))
+    };
+    for sql in [
+        format!("{};\nSELECT count(*) FROM t", as_lines("trace.json")),
+        format!(
+            "{};\nCREATE VIEW v AS SELECT line FROM t; SELECT 1 WHERE '' IN (SELECT line FROM v)",
+            as_lines("trace.json")
+        ),
+        format!("COPY (SELECT 1) TO '{}'", text("trace.json")),
+    ] {
+        let ended = traced(&trace, &[], &sql);
+        assert_eq!(ended.code, 2, "{sql}: {}", ended.stderr);
+        assert!(ended.stderr.contains("choose another file for --trace"), "{sql}: {}", ended.stderr);
+        assert!(ended.stderr.contains("the trace cannot go to '"), "{sql}: {}", ended.stderr);
+        let now = std::fs::read_to_string(&trace).expect("a trace");
+        assert!(now.starts_with(before.lines().next().expect("a line")), "{sql}: {now}");
+    }
+    let new = format!("COPY (SELECT 1 AS n) TO '{}'", text("new.json"));
+    assert_eq!(traced(&at("new.json"), &[], &new).code, 2);
+
+    // One file for two things.
+    for (first, second, device) in
+        [("-o", "--trace", "cpu"), ("-o", "--memory-log", "sim"), ("--trace", "--memory-log", "sim")]
+    {
+        std::os::unix::fs::symlink("both.json", at("link.json")).expect("a link");
+        let (one, other) = (text("both.json"), text("link.json"));
+        let args = ["-q", "--device", device, "--format", "csv", first, &one, second, &other, "-c", "SELECT 1 AS n"];
+        let ended = millpond(&args);
+        assert_eq!(ended.code, 2, "{first} {second}: {}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("{first} and {second} cannot both be")), "{}", ended.stderr);
+        std::fs::remove_file(at("link.json")).expect("removed");
+        let _ = std::fs::remove_file(at("both.json"));
+    }
+    assert_eq!(traced(Path::new("/dev/null"), &["--format", "csv", "-o", "/dev/null"], "SELECT 1").code, 0);
 }
