@@ -27,7 +27,7 @@ use millpond::datafusion::parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
 use millpond::datafusion::prelude::{DataFrame, ParquetReadOptions};
-use millpond::{Millpond, QueryReport, metric};
+use millpond::{Millpond, QueryReport, address, metric};
 use rayon::prelude::*;
 
 /// Settings of the session that columns are measured in: every run reads the files whole.
@@ -56,7 +56,7 @@ pub struct ColumnSpeed {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Files {
     pub paths: Vec<PathBuf>,
-    /// The names of columns; all flat ones if there are none.
+    /// The names of columns, or lists of names with commas between them; all flat columns if there are none.
     pub columns: Vec<String>,
     /// Runs that count.
     pub repeat: u32,
@@ -68,19 +68,25 @@ pub struct Files {
 /// Of a file that cannot be read, a column that is not there or is nested, and of queries.
 pub async fn measure(session: &Millpond, of: &Files, progress: &dyn Fn(u64, u64)) -> Result<Vec<ColumnSpeed>> {
     let files = of.paths.iter().map(|path| Footer::read(path)).collect::<Result<Vec<_>>>()?;
-    let paths: Vec<String> = of.paths.iter().map(|path| path.display().to_string()).collect();
+    let paths: Vec<String> = of.paths.iter().map(|path| address::of_source(&path.display().to_string())).collect();
     let table = session.context().read_parquet(paths, ParquetReadOptions::default()).await?;
     let fields = table.schema().fields().clone();
-    let is_wanted = |name: &String| of.columns.is_empty() || of.columns.contains(name);
-    if let Some(missing) = of.columns.iter().find(|name| !fields.iter().any(|field| field.name() == *name)) {
+    // A name may have commas itself.
+    let is_name = |text: &str| fields.iter().any(|field| field.name() == text);
+    let named = of.columns.iter().flat_map(|text| match is_name(text) {
+        true => vec![text.as_str()],
+        false => text.split(',').collect(),
+    });
+    let named: Vec<&str> = named.collect();
+    let is_wanted = |name: &str| named.is_empty() || named.contains(&name);
+    if let Some(missing) = named.iter().find(|name| !is_name(name)) {
         let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
         return Err(DataFusionError::Plan(format!(
             "there is no column {missing}: the files have {}",
             names.join(", ")
         )));
     }
-    let flat =
-        |field: &&Arc<Field>| is_wanted(field.name()) && (!of.columns.is_empty() || !field.data_type().is_nested());
+    let flat = |field: &&Arc<Field>| is_wanted(field.name()) && (!named.is_empty() || !field.data_type().is_nested());
     let wanted: Vec<_> = fields.iter().filter(flat).collect();
     let mut speeds = Vec::with_capacity(wanted.len());
     for (at, field) in wanted.iter().enumerate() {
@@ -136,7 +142,7 @@ async fn column(
         (rows, decoded_bytes) = read.try_reduce(|| (0, 0), |a, b| Ok((a.0 + b.0, a.1 + b.1)))?;
         parquet_rs = parquet_rs.min(began.elapsed());
     }
-    let file_bytes = files.iter().map(|file| file.bytes(name)).sum();
+    let file_bytes = files.iter().map(|file| file.bytes(name)).sum::<Result<u64>>()?;
     let uploaded_bytes = report.uploaded_bytes;
     let (name, data_type) = (name.to_string(), data_type.clone());
     Ok(ColumnSpeed {
@@ -172,10 +178,18 @@ impl Footer {
     }
 
     /// Bytes of a column's chunks, as they lie in the file.
-    fn bytes(&self, name: &str) -> u64 {
+    fn bytes(&self, name: &str) -> Result<u64> {
+        let (root, schema) = (self.root(name)?, self.metadata.parquet_schema());
+        let leaves: Vec<usize> =
+            (0..schema.num_columns()).filter(|leaf| schema.get_column_root_idx(*leaf) == root).collect();
         let groups = self.metadata.metadata().row_groups().iter();
-        let chunks = groups.flat_map(|group| group.columns()).filter(|chunk| chunk.column_path().parts() == [name]);
-        chunks.map(|chunk| chunk.compressed_size().max(0) as u64).sum()
+        let chunks = groups.flat_map(|group| leaves.iter().map(|leaf| group.column(*leaf)));
+        Ok(chunks.map(|chunk| chunk.compressed_size().max(0) as u64).sum())
+    }
+
+    /// The place of a column among those of the file: of several with its name the first, which queries read. A name may have dots.
+    fn root(&self, name: &str) -> Result<usize> {
+        Ok(self.metadata.schema().index_of(name)?)
     }
 
     /// Rows of a row group that pass the filter.
@@ -203,7 +217,7 @@ impl Footer {
     }
 
     fn reader(&self, group: usize, name: &str) -> Result<ParquetRecordBatchReader> {
-        let columns = ProjectionMask::columns(self.metadata.parquet_schema(), [name]);
+        let columns = ProjectionMask::roots(self.metadata.parquet_schema(), [self.root(name)?]);
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(File::open(&self.path)?, self.metadata.clone());
         Ok(reader.with_row_groups(vec![group]).with_projection(columns).with_batch_size(8192).build()?)
     }

@@ -10,6 +10,7 @@ pub mod decode;
 pub mod faults;
 pub mod fuzz;
 pub mod matrix;
+pub mod named;
 mod permitted;
 pub mod runner;
 pub mod soak;

@@ -183,14 +183,19 @@ impl Suite {
             let path = path.to_path_buf();
             move |error: std::io::Error| SuiteError::Unreadable { path, reason: error.to_string() }
         };
+        let read = |path: &Path| {
+            let text = std::fs::read_to_string(path).map_err(unreadable(path))?;
+            // Some editors begin every file with a byte order mark.
+            Ok::<_, SuiteError>(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
+        };
         let file = folder.join("suite.toml");
-        let manifest = std::fs::read_to_string(&file).map_err(unreadable(&file))?;
+        let manifest = read(&file)?;
         let mut queries = Vec::new();
         for entry in std::fs::read_dir(folder).map_err(unreadable(folder))? {
             let path = entry.map_err(unreadable(folder))?.path();
             if path.extension().is_some_and(|ending| ending == "sql") {
                 let id = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-                queries.push((id, std::fs::read_to_string(&path).map_err(unreadable(&path))?));
+                queries.push((id, read(&path)?));
             }
         }
         // q2 before q10: by number where the names have one.
@@ -296,7 +301,7 @@ impl Suite {
             let example = first.map_or("limit=10".to_string(), |(name, value)| format!("{name}={}", plain(value)));
             SuiteError::ParameterForm { text: text.to_string(), example }
         })?;
-        let (query, key) = match name.split_once('.') {
+        let (query, key) = match name.rsplit_once('.') {
             Some((query, key)) => (Some(self.place(query)?), key),
             None => (None, name),
         };

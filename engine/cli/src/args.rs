@@ -7,7 +7,7 @@ use millpond_parquet::rewrite::{ROW_GROUP_ROWS, ROW_GROUP_ROWS_RANGE};
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 ok; 1 SQL or run-time error; 2 usage, a bad flag or option; 3 a device asked for is absent, or a
-forbidden fallback; 4 a file or network error; 130 interrupted.";
+forbidden fallback; 4 a file or network error; 129 hung up, 130 interrupted, 143 terminated.";
 
 const BENCH_HELP: &str = "\
 Every strategy (--allocator, all by default) in every case of every pattern, in interleaved rounds. On a GPU: time per call
@@ -262,8 +262,8 @@ pub struct ParquetMeasureArgs {
     /// A Parquet file, or a folder: the .parquet files below it, those with the same columns together
     pub path: PathBuf,
 
-    /// Columns to measure, separated by commas; all flat ones by default
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    /// Columns to measure, separated by commas; all flat ones by default. A name with commas is given alone; several times is possible
+    #[arg(long, value_name = "NAMES")]
     pub columns: Vec<String>,
 
     /// Runs of each column, after one that does not count

@@ -1,12 +1,14 @@
 //! Makes a session from the command line's flags: device, options, tables.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use millpond::datafusion::common::TableReference;
 use millpond::datafusion::datasource::file_format::options::ArrowReadOptions;
 use millpond::datafusion::execution::context::SessionContext;
 use millpond::datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions};
 use millpond::session::default_config;
-use millpond::{DeviceChoice, Millpond, MillpondBuilder};
+use millpond::{DeviceChoice, Millpond, MillpondBuilder, MillpondOptions, address};
+use millpond_bench::named::also_in_lower_case;
 
 use crate::args::SessionArgs;
 use crate::error::CliError;
@@ -39,9 +41,12 @@ async fn opened(
     let session = builder.build()?;
     let registered = millpond_queries::functions::register(session.context());
     registered.map_err(|error| CliError::from_datafusion(&error))?;
+    let mut tables = Vec::with_capacity(args.tables.len());
     for table in &args.tables {
-        register(session.context(), table).await?;
+        tables.push(register(session.context(), table).await?);
     }
+    let folded = also_in_lower_case(session.context(), &tables).await;
+    folded.map_err(|error| CliError::from_datafusion(&error))?;
     Ok(session)
 }
 
@@ -81,6 +86,14 @@ pub fn builder(args: &SessionArgs) -> Result<MillpondBuilder, CliError> {
     Ok(builder.with_config(config))
 }
 
+/// The file of `--memory-log`, where there is a device whose memory is logged.
+pub fn memory_log(session: &Millpond) -> Option<PathBuf> {
+    session.engine()?;
+    let config = session.context().copied_config();
+    let log = &config.options().extensions.get::<MillpondOptions>()?.memory_log;
+    (!log.is_empty()).then(|| PathBuf::from(log))
+}
+
 /// Writes what `--memory-log` has so far.
 ///
 /// # Errors
@@ -110,32 +123,69 @@ fn unknown_setting(key: &str) -> CliError {
     CliError::usage(format!("there is no option {key}{hint}"))
 }
 
-/// Registers `name=path`.
-async fn register(context: &SessionContext, table: &str) -> Result<(), CliError> {
-    let (name, path) = table
-        .split_once('=')
-        .filter(|(name, path)| !name.is_empty() && !path.is_empty())
+/// Registers `name=path`; the table is found as it is named.
+async fn register(context: &SessionContext, table: &str) -> Result<TableReference, CliError> {
+    let (name, path) = name_and_path(table)
+        .filter(|(name, path)| !matches!(*name, "" | "\"\"") && !path.is_empty())
         .ok_or_else(|| CliError::usage(format!("--table takes NAME=PATH, not '{table}'")))?;
+    let reference = reference(context, name, path)?;
     if !is_remote(path) && !path.contains(['*', '?', '[']) && !Path::new(path).exists() {
         return Err(CliError::file(missing_file(path)));
     }
     refuse_false_footer(path)?;
-    let registered = match extension(path).as_str() {
-        "csv" => context.register_csv(name, path, CsvReadOptions::new()).await,
-        "tsv" => context.register_csv(name, path, CsvReadOptions::new().delimiter(b'\t').file_extension(".tsv")).await,
-        "json" | "ndjson" | "jsonl" => {
-            let extension = format!(".{}", extension(path));
-            context.register_json(name, path, JsonReadOptions::default().file_extension(&extension)).await
+    let url = address::of_source(path);
+    let ending = extension(path);
+    // As it is written: DataFusion compares capitals, too.
+    let with_dot = format!(".{ending}");
+    let registered = match ending.to_ascii_lowercase().as_str() {
+        "csv" => {
+            let options = CsvReadOptions::new().file_extension(&with_dot);
+            context.register_csv(reference.clone(), url, options).await
         }
-        "arrow" | "feather" => context.register_arrow(name, path, ArrowReadOptions::default()).await,
-        _ => context.register_parquet(name, path, ParquetReadOptions::default()).await,
+        "tsv" => {
+            let options = CsvReadOptions::new().delimiter(b'\t').file_extension(&with_dot);
+            context.register_csv(reference.clone(), url, options).await
+        }
+        "json" | "ndjson" | "jsonl" => {
+            let options = JsonReadOptions::default().file_extension(&with_dot);
+            context.register_json(reference.clone(), url, options).await
+        }
+        "arrow" | "feather" => context.register_arrow(reference.clone(), url, ArrowReadOptions::default()).await,
+        _ => context.register_parquet(reference.clone(), url, ParquetReadOptions::default()).await,
     };
-    registered.map_err(|error| unreadable(path, &error))
+    registered.map_err(|error| unreadable(path, &error))?;
+    Ok(reference)
+}
+
+/// Splits `NAME=PATH` at the first `=` outside of quotes; `None` where there is none.
+fn name_and_path(table: &str) -> Option<(&str, &str)> {
+    let mut is_quoted = false;
+    let at = table.find(|c| {
+        is_quoted ^= c == '"';
+        c == '=' && !is_quoted
+    })?;
+    Some((&table[..at], &table[at + 1..]))
+}
+
+/// What SQL calls a table that the command line names: the name as it is, of which SQL reads dots and quotes as its own.
+fn reference(context: &SessionContext, name: &str, path: &str) -> Result<TableReference, CliError> {
+    let reference = TableReference::parse_str_normalized(name, true);
+    let Some(schema) = reference.schema() else { return Ok(reference) };
+    let config = context.copied_config();
+    let catalog = reference.catalog().unwrap_or(&config.options().catalog.default_catalog);
+    if context.catalog(catalog).is_some_and(|catalog| catalog.schema(schema).is_some()) {
+        return Ok(reference);
+    }
+    let quoted = format!("\"{}\"", name.replace('"', ""));
+    Err(CliError::usage(format!(
+        "--table {name}={path}: the dot makes '{schema}' a schema, and there is none of that name; for a table whose name has a \
+         dot write --table '{quoted}={path}', and {quoted} in SQL"
+    )))
 }
 
 /// The ending that tells a file's kind: the path's own, or that of the first file in a folder.
 fn extension(path: &str) -> String {
-    let of = |path: &Path| path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
+    let of = |path: &Path| path.extension().map(|e| e.to_string_lossy().into_owned()).unwrap_or_default();
     let path = Path::new(path);
     if !path.is_dir() {
         return of(path);

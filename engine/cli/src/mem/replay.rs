@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Time      is never printed: a replay's is not the query's.
-//! Findings  of the simulated device are an error, as everywhere.
+//! Findings  of the simulated device are an error, as everywhere; so are allocations that find no memory. The report is printed first.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -51,8 +51,11 @@ pub(super) fn run(args: &MemReplayArgs, session: &SessionArgs, options: &Millpon
         return Err(CliError::sql(format!("the simulated device found: {}", findings.join(" | "))));
     }
     let failures: u64 = replays.iter().map(|replay| replay.report.failures).sum();
-    if failures > 0 && !session.quiet {
-        eprintln!("note: {failures} allocations found no memory; what the log does with them was left out");
+    if failures > 0 {
+        let what = "allocations found no memory, and what the log does with them was left out";
+        return Err(CliError::sql(format!(
+            "{failures} {what}: replay it on a device with more, or with another --allocator"
+        )));
     }
     Ok(Exit::Ok)
 }

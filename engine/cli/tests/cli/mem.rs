@@ -129,6 +129,27 @@ fn a_race_in_a_log_is_an_error() {
 }
 
 #[test]
+fn allocations_that_find_no_memory_are_an_error_after_the_report() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("rmm.csv");
+    let text = "Thread,Time,Action,Pointer,Size,Stream\n\
+                1,10:00:00.000001,allocate,0x7f0000000000,4096,0x1\n\
+                1,10:00:00.000002,allocate,0x7f0000002000,900000000000,0x1\n\
+                1,10:00:00.000003,free,0x7f0000000000,4096,0x1\n";
+    std::fs::write(&file, text).expect("written");
+    for more in [&[][..], &["--json"], &["-q"]] {
+        let ended = millpond(&[&["mem", "replay", file.to_str().expect("UTF-8"), "--device", "sim"], more].concat());
+        assert_eq!(ended.code, 1, "{more:?}: {}{}", ended.stdout, ended.stderr);
+        assert!(ended.stderr.starts_with("error: 1 allocations found no memory"), "{}", ended.stderr);
+        if more == ["--json"] {
+            assert_eq!(json(&ended.stdout)["replays"][0]["failures"], 1, "{}", ended.stdout);
+        } else {
+            assert!(ended.stdout.contains("never freed") || ended.stdout.contains("failures"), "{}", ended.stdout);
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_replayed_says_why() {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("bad.csv");
