@@ -8,10 +8,15 @@
 //!            than two. Their types, the length of lists, NULL and all other constants are part of the template.
 //! Unknown    to DataFusion while it plans: none of its rules has seen a value, so the plan is right for all of them. No scan of it has a
 //!            condition with a constant, and none a filter that comes while it runs.
+//! Unequal    placeholders may stand for equal values. The one rule that takes different expressions for different values is the
+//!            simplifier's of two lists over one expression: it sees no two such lists ([`Listed`]). Where that rule gives another answer for
+//!            NULL than the lists have, there is no template ([`lists_meet`]).
+//! Complete   a plan from which a placeholder has vanished is refused, as the net below all other rules: one may have relied on it.
 //! Bound      for each statement: scans are told of its constants, and it is placed. What placement and lowering read of constants, they
 //!            read of those at hand.
 //! Kept       for statements whose plans may be kept, wholly on the device. Others are planned each time.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -28,7 +33,7 @@ use datafusion::error::Result;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::expr::{Between, BinaryExpr, InList, Like, Placeholder};
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::utils::{split_binary, split_conjunction};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature, TableProviderFilterPushDown, Volatility,
@@ -89,7 +94,7 @@ impl Template {
     pub fn of(query: &LogicalPlan, state: &SessionState) -> Option<Self> {
         let mut values = vec![];
         let context = SimplifyContext::builder().with_config_options(Arc::clone(state.config().options())).build();
-        let mut constants = Constants { values: &mut values, simplifier: ExprSimplifier::new(context) };
+        let mut constants = Constants { values: &mut values, lists: 0, simplifier: ExprSimplifier::new(context) };
         let plan = query.clone().transform_up_with_subqueries(|node| match node {
             LogicalPlan::Filter(_) | LogicalPlan::Join(_) => node.map_expressions(|expr| constants.condition(expr)),
             other => Ok(Transformed::no(other)),
@@ -120,7 +125,11 @@ impl Template {
         optimizer.enable_topk_dynamic_filter_pushdown = false;
         optimizer.enable_aggregate_dynamic_filter_pushdown = false;
         let unplaced = unplaced.build();
-        let optimised = self.callable(unplaced.optimize(&self.plan)?)?;
+        let optimised = unplaced.optimize(&self.plan)?;
+        if lists_meet(&self.plan)? || lists_meet(&optimised)? {
+            return internal_err!("two lists over one expression");
+        }
+        let optimised = self.callable(optimised)?;
         let plan = DefaultPhysicalPlanner::default().create_physical_plan(&optimised, &unplaced).await?;
         let is_known = |node: &Arc<dyn ExecutionPlan>| {
             let is_leaf = node.children().is_empty();
@@ -129,13 +138,31 @@ impl Template {
         if plan.exists(|node| Ok(!is_known(node)))? {
             return internal_err!("a leaf that may not be ready to run again");
         }
+        if let Some(lost) = self.lost(&plan)? {
+            return internal_err!("the plan has no place for constant {lost}");
+        }
         Ok(plan)
+    }
+
+    /// The first constant that has no place in a plan.
+    fn lost(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
+        let found = vec![Cell::new(false); self.values.len()];
+        plan.apply(|node| {
+            reads(node.as_ref(), |part| {
+                if let Some(place) = parameter(part).and_then(|parameter| found.get(parameter.index)) {
+                    place.set(true);
+                }
+                false
+            });
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(found.iter().position(|place| !place.get()))
     }
 
     /// The same plan with a function for each placeholder, which DataFusion can plan; scans have no condition with one.
     fn callable(&self, optimised: LogicalPlan) -> Result<LogicalPlan> {
         let call = |part: Expr| {
-            let Expr::Placeholder(placeholder) = &part else { return Ok(Transformed::no(part)) };
+            let Expr::Placeholder(placeholder) = &part else { return Ok(unlisted(part)) };
             let Some(index) = index_of(placeholder) else { return Ok(Transformed::no(part)) };
             let Some(value) = self.values.get(index) else { return internal_err!("{} has no value", placeholder.id) };
             let parameter =
@@ -238,6 +265,8 @@ impl Template {
 /// Takes the constants out of conditions.
 struct Constants<'v> {
     values: &'v mut Vec<ScalarValue>,
+    /// The number of lists with placeholders.
+    lists: usize,
     simplifier: ExprSimplifier,
 }
 
@@ -255,7 +284,8 @@ impl Constants<'_> {
                     Expr::Between(Between { expr, negated, low: Box::new(low), high: Box::new(high) })
                 }
                 Expr::InList(InList { expr, list, negated }) if has_column(&expr) => {
-                    let list = list.into_iter().map(|item| self.operand(item)).collect();
+                    let list: Vec<Expr> = list.into_iter().map(|item| self.operand(item)).collect();
+                    let expr = if list.iter().any(has_placeholder) { Box::new(self.listed(*expr)) } else { expr };
                     Expr::InList(InList { expr, list, negated })
                 }
                 Expr::Like(Like { negated, expr, pattern, escape_char, case_insensitive }) if has_column(&expr) => {
@@ -275,6 +305,13 @@ impl Constants<'_> {
             (false, true) => (self.operand(left), right),
             _ => (left, right),
         }
+    }
+
+    /// The expression of a list with placeholders, which is equal to that of no other list.
+    fn listed(&mut self, expr: Expr) -> Expr {
+        self.lists += 1;
+        let listed = Listed { number: self.lists, signature: Signature::any(1, Volatility::Immutable) };
+        ScalarUDF::new_from_impl(listed).call(vec![expr])
     }
 
     /// A placeholder for a constant; anything else as it is.
@@ -344,6 +381,141 @@ fn has_values(data_type: &DataType) -> bool {
                 | DataType::LargeUtf8
                 | DataType::Utf8View
         )
+}
+
+/// The expression of list `number`, as it is. DataFusion's simplifier brings two lists over equal expressions together by the items that
+/// both have, and takes items for different values where they are different expressions; lists of one statement meet wherever filters
+/// are pushed to. So the expressions of lists with placeholders are equal to no other while rules work on the plan.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Listed {
+    number: usize,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Listed {
+    fn name(&self) -> &str {
+        "millpond_listed"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, args: &[DataType]) -> Result<DataType> {
+        match args {
+            [one] => Ok(one.clone()),
+            _ => internal_err!("a list has one expression"),
+        }
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        match args.arg_fields {
+            [one] => Ok(Arc::clone(one)),
+            _ => internal_err!("a list has one expression"),
+        }
+    }
+
+    // Where a rule computes what is constant, or tries a condition with NULLs.
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match args.args.pop() {
+            Some(one) => Ok(one),
+            None => internal_err!("a list has one expression"),
+        }
+    }
+}
+
+/// True where DataFusion makes FALSE or TRUE of two lists over one expression, by the items that it knows, where the lists have NULL for NULL:
+/// `a IN (1) AND a IN (2)` is FALSE, `a NOT IN (1) OR a NOT IN (2)` TRUE. In a filter the first leaves the same rows out.
+fn lists_meet(plan: &LogicalPlan) -> Result<bool> {
+    let mut meet = false;
+    plan.apply_with_subqueries(|node| {
+        let filters = matches!(node, LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::TableScan(_));
+        node.apply_expressions(|expr| {
+            let mut parts = vec![(expr, filters)];
+            while let Some((part, filters)) = parts.pop() {
+                let Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) = part else {
+                    part.apply_children(|child| {
+                        parts.push((child, false));
+                        Ok(TreeNodeRecursion::Continue)
+                    })?;
+                    continue;
+                };
+                let terms = split_binary(part, *op);
+                let lists: Vec<(Expr, bool)> = terms.iter().filter_map(|term| list_in(term)).collect();
+                let tells = |negated: bool, other: bool| match op {
+                    Operator::And => !filters && !(negated && other),
+                    _ => negated || other,
+                };
+                meet |= lists.iter().enumerate().any(|(index, (expr, negated))| {
+                    lists[..index].iter().any(|(other, of_other)| expr == other && tells(*negated, *of_other))
+                });
+                parts.extend(terms.into_iter().map(|term| (term, filters)));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(meet)
+}
+
+/// The expression of a list, whatever it is cast to, and whether it is NOT IN. Comparisons of one column in a row are a list, too.
+fn list_in(term: &Expr) -> Option<(Expr, bool)> {
+    let (join, one, negated) = match term {
+        Expr::InList(InList { expr, negated, .. }) => return Some((bare(expr).clone(), *negated)),
+        Expr::BinaryExpr(BinaryExpr { op: Operator::Or, .. }) => (Operator::Or, Operator::Eq, false),
+        Expr::BinaryExpr(BinaryExpr { op: Operator::And, .. }) => (Operator::And, Operator::NotEq, true),
+        _ => return None,
+    };
+    let compared: Vec<&Expr> = split_binary(term, join)
+        .into_iter()
+        .filter_map(|term| match term {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if *op == one => {
+                [left, right].into_iter().map(|side| bare(side)).find(|side| matches!(side, Expr::Column(_)))
+            }
+            _ => None,
+        })
+        .collect();
+    let twice = compared.iter().enumerate().find(|(index, column)| compared[..*index].contains(column));
+    twice.map(|(_, column)| ((*column).clone(), negated))
+}
+
+/// An expression without the number of its list, and without casts.
+fn bare(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Cast(cast) => bare(&cast.expr),
+        Expr::TryCast(cast) => bare(&cast.expr),
+        Expr::ScalarFunction(call) if call.func.inner().downcast_ref::<Listed>().is_some() => {
+            call.args.first().map_or(expr, bare)
+        }
+        other => other,
+    }
+}
+
+/// Lists of so few items over a column are comparisons in DataFusion's plans.
+const SHORT_LIST: usize = 3;
+
+/// The expression of a list without its number; and a short list as the comparisons that DataFusion makes of one that it knows.
+fn unlisted(part: Expr) -> Transformed<Expr> {
+    match part {
+        Expr::ScalarFunction(mut call) if call.func.inner().downcast_ref::<Listed>().is_some() => match call.args.pop()
+        {
+            Some(one) => Transformed::yes(one),
+            None => Transformed::no(Expr::ScalarFunction(call)),
+        },
+        Expr::InList(InList { expr, list, negated })
+            if list.len() == 1 || (list.len() <= SHORT_LIST && expr.try_as_col().is_some()) =>
+        {
+            let (one, join): (Operator, fn(Expr, Expr) -> Expr) = match negated {
+                true => (Operator::NotEq, Expr::and),
+                false => (Operator::Eq, Expr::or),
+            };
+            let compare = |item| Expr::BinaryExpr(BinaryExpr::new(expr.clone(), one, Box::new(item)));
+            match list.into_iter().map(compare).reduce(join) {
+                Some(comparisons) => Transformed::yes(comparisons),
+                None => Transformed::yes(Expr::Literal(ScalarValue::Boolean(Some(negated)), None)),
+            }
+        }
+        other => Transformed::no(other),
+    }
 }
 
 /// The constant of a template's plan, with the value that it had when that was made.

@@ -7,7 +7,8 @@
 //! Streams  the first value comes from the query's own stream, so that a seed gives the query that it gave without a twin; the second
 //!          from a stream aside.
 //! Shape    both are written alike: a number for a number, a string for a string; a NULL is in both. So both are of one type.
-//! Tests    most random constants change no answer; a query that gets a twin gets one more test in WHERE, [`Query::tested`].
+//! Tests    most random constants change no answer; a query that gets a twin gets one more test in WHERE, [`Query::tested`], or several of
+//!          one column: lists that overlap, equal constants, contradictions, conditions that fold.
 //! Fixed    numbers on which a type depends (digits of round and trunc), zeros that guard a division, and what `Maker::one_nan` copies.
 
 use super::expr::{Expr, Part, sql};
@@ -175,27 +176,63 @@ fn test(scope: Vec<(String, Ty)>, rng: &mut Rng) -> Option<Expr> {
         return None;
     }
     let (name, ty) = columns[rng.below(columns.len())].clone();
-    let constant = |rng: &mut Rng| match bare(&name) {
-        "id" => Constant::between(rng, 0, 60),
-        "k" | "n" | "g" | "j" | "early" | "rare" if ty.is_integer() => Constant::between(rng, -3, 9),
-        _ => ty.value(rng),
-    };
-    Some(match rng.below(6) {
-        0 => {
-            let (a, b) = (constant(rng), constant(rng));
-            sql!(Ty::Bool; "(", sql!(ty; name), " BETWEEN ", a, " AND ", b, ")")
+    let mut drawn = Drawn { name, ty, constants: vec![] };
+    let mut test = drawn.test(rng);
+    for _ in 0..rng.pick(&[0, 0, 0, 1, 1, 2]) {
+        let (op, other) = (rng.pick(&[" AND ", " AND ", " AND NOT ", " OR ", " OR NOT "]), drawn.test(rng));
+        test = sql!(Ty::Bool; "(", test, op, other, ")");
+    }
+    if rng.chance(8) {
+        // What is computed before any row is read.
+        let (a, b) = (Constant::below(rng, 3), Constant::below(rng, 3));
+        let op = rng.pick(&[" = ", " < ", " <> "]);
+        test = sql!(Ty::Bool; "(", test, rng.pick(&[" AND ", " OR "]), "(", a, op, b, "))");
+    }
+    Some(test)
+}
+
+/// Tests of one column: their constants are equal now and then, so that lists overlap, and tests contradict one another.
+struct Drawn {
+    name: String,
+    ty: Ty,
+    constants: Vec<Constant>,
+}
+
+impl Drawn {
+    fn constant(&mut self, rng: &mut Rng) -> Constant {
+        if !self.constants.is_empty() && rng.chance(40) {
+            return self.constants[rng.below(self.constants.len())].clone();
         }
-        1 => {
-            let (a, b, c) = (constant(rng), constant(rng), constant(rng));
-            let op = rng.pick(&[" IN (", " NOT IN ("]);
-            sql!(Ty::Bool; "(", sql!(ty; name), op, a, ", ", b, ", ", c, "))")
+        let constant = match bare(&self.name) {
+            "id" => Constant::between(rng, 0, 60),
+            "k" | "n" | "g" | "j" | "early" | "rare" if self.ty.is_integer() => Constant::between(rng, -3, 9),
+            _ => self.ty.value(rng),
+        };
+        self.constants.push(constant.clone());
+        constant
+    }
+
+    fn test(&mut self, rng: &mut Rng) -> Expr {
+        let column = sql!(self.ty; self.name.clone());
+        match rng.below(7) {
+            0 => {
+                let (a, b) = (self.constant(rng), self.constant(rng));
+                sql!(Ty::Bool; "(", column, " BETWEEN ", a, " AND ", b, ")")
+            }
+            1 | 2 => {
+                let mut test = sql!(Ty::Bool; "(", column, rng.pick(&[" IN (", " NOT IN ("]), self.constant(rng));
+                for _ in 1..rng.pick(&[1, 2, 3, 4, 4, 5, 6]) {
+                    test.parts.extend([", ".into(), self.constant(rng).into()]);
+                }
+                test.parts.push("))".into());
+                test
+            }
+            _ => {
+                let op = rng.pick(&[" = ", " <> ", " < ", " < ", " >= ", " >= "]);
+                sql!(Ty::Bool; "(", column, op, self.constant(rng), ")")
+            }
         }
-        _ => {
-            let op = rng.pick(&[" = ", " <> ", " < ", " < ", " >= ", " >= "]);
-            let a = constant(rng);
-            sql!(Ty::Bool; "(", sql!(ty; name), op, a, ")")
-        }
-    })
+    }
 }
 
 fn swap_query(query: &mut Query) {
@@ -288,6 +325,26 @@ mod tests {
             changed += u32::from(text != twin && text.len() > query.sql().len());
         }
         assert!(changed > 850, "only {changed} of 1000");
+    }
+
+    /// Lists of one column in one condition, over constants that both have.
+    #[test]
+    fn tests_of_one_column_meet() {
+        let (mut lists, mut shared) = (0, 0);
+        for number in 0..4000 {
+            let mut rng = Rng::new(2, number);
+            let mut drawn = Drawn { name: "id".to_string(), ty: Ty::Int(true, 64), constants: vec![] };
+            let both = [drawn.test(&mut rng).text(), drawn.test(&mut rng).text()];
+            let items = |text: &str| {
+                let list = text.split(" IN (").nth(1)?.trim_end_matches(')');
+                Some(list.split(", ").map(str::to_string).collect::<Vec<_>>())
+            };
+            if let [Some(one), Some(other)] = [items(&both[0]), items(&both[1])] {
+                lists += 1;
+                shared += u32::from(one.iter().any(|item| other.contains(item)));
+            }
+        }
+        assert!(lists > 150 && shared * 4 > lists, "{lists} with two lists, {shared} of them with a common item");
     }
 
     /// A reduced pair is still a pair: both statements lose the same parts.

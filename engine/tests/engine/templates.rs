@@ -31,7 +31,7 @@ fn rows(first: i64, rows: i64) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).expect("columns of one length")
 }
 
-async fn session(device: DeviceChoice, folder: &std::path::Path) -> Millpond {
+pub async fn session(device: DeviceChoice, folder: &std::path::Path) -> Millpond {
     let session = session_with(device, 2, Fallback::Allow);
     let path = |name: &str| folder.join(name).to_str().expect("UTF-8").to_string();
     session.context().register_parquet("r", path("r.parquet"), Default::default()).await.expect("read");
@@ -39,7 +39,7 @@ async fn session(device: DeviceChoice, folder: &std::path::Path) -> Millpond {
     session
 }
 
-fn files() -> tempfile::TempDir {
+pub fn files() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     write_parquet(&rows(0, 900), &folder.path().join("r.parquet"), 200);
     write_parquet(&rows(450, 300), &folder.path().join("u.parquet"), 200);
@@ -47,7 +47,7 @@ fn files() -> tempfile::TempDir {
 }
 
 /// Both sessions say the same: rows, or that it fails.
-async fn agree(cpu: &Millpond, sim: &Millpond, sql: &str) {
+pub async fn agree(cpu: &Millpond, sim: &Millpond, sql: &str) {
     let (expected, actual) = (cpu.execute(sql).await, sim.execute(sql).await);
     match (expected, actual) {
         (Ok(expected), Ok(actual)) => {
