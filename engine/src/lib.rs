@@ -13,11 +13,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod column;
 pub mod contract;
+mod definitions;
 pub mod device;
 pub mod error;
 pub mod expr;
+mod files;
+mod levels;
 pub mod looks;
 pub mod metric;
 pub mod node;
@@ -28,6 +32,7 @@ pub mod panics;
 mod parquet;
 pub mod placement;
 mod plan_cache;
+mod planned_by;
 mod planner;
 pub mod profile;
 pub mod program;
@@ -51,6 +56,7 @@ pub use {millpond_kernels as kernels, millpond_memory as memory};
 pub use error::EngineError;
 pub use millpond_memory::{Left, leave};
 pub use expr::udf::{DeviceFunction, NullHandling, UdfError};
+pub use files::standard_input_was_read_as;
 pub use object_stores::ObjectStores;
 pub use options::{DeviceChoice, Fallback, MillpondOptions};
 pub use plan_cache::PlansFound;

@@ -1,8 +1,8 @@
 //! Plans of statements that were planned before, by their text; of what DataFusion plans by itself, by the optimised logical plan.
 //!
 //!   text ──────────┐
-//!   logical plan ──┴► entry ─ options, relations and functions the same objects? files and batches the same? ─ yes ─► the plan, as new
-//!                                                                                                          └─ no ──► planned anew
+//!   logical plan ──┴► entry ─ options, rules, relations and functions the same objects? files and batches the same? ─ yes ─► the plan, as new
+//!                                                                                                                 └─ no ──► planned anew
 //!
 //! Kept      queries over files and in-memory tables of DataFusion's own, of functions that always give the same, whose operators above the
 //!           device keep nothing of a run. Everything else is planned each time, and what defines or sets something empties the cache.
@@ -27,10 +27,8 @@ use datafusion::datasource::{MemTable, source_as_provider};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::execution::context::SessionContext;
-use datafusion::logical_expr::{
-    AggregateUDF, Expr, LogicalPlan, ScalarUDF, Volatility, WindowFunctionDefinition, WindowUDF,
-};
-use datafusion::object_store::ObjectMeta;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::object_store::{ObjectMeta, ObjectStore};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -46,6 +44,7 @@ use futures::future::join_all;
 use crate::contract::{DeviceOperator, Operators};
 use crate::looks::Looks;
 use crate::node::REPLACE;
+use crate::planned_by::{Called, Names, Planners};
 use crate::result::node::DownloadExec;
 use crate::store::{Checks, MadeSource, MadeTable, Rows};
 use crate::subqueries::Subqueries;
@@ -136,7 +135,7 @@ type Named = Vec<(TableReference, Arc<dyn TableProvider>)>;
 pub(crate) struct Asked {
     plan: LogicalPlan,
     tables: Named,
-    functions: Functions,
+    functions: Called,
 }
 
 impl Asked {
@@ -174,13 +173,14 @@ pub(crate) struct MadeOf {
     options: Arc<ConfigOptions>,
     /// Those that place plans, which are another list once one is added.
     operators: Option<Arc<[Arc<dyn DeviceOperator>]>>,
+    planners: Planners,
     /// What was planned, where it is kept by that.
     asked: Option<Asked>,
     /// What the catalog gave for each name.
     named: Vec<(ResolvedTableReference, Arc<dyn TableProvider>)>,
     /// Tables that are read, with their rows as they were.
     read: Vec<(Arc<dyn TableProvider>, Version)>,
-    functions: Functions,
+    functions: Names,
 }
 
 impl fmt::Debug for MadeOf {
@@ -192,19 +192,20 @@ impl fmt::Debug for MadeOf {
 /// The rows of a table, in words that change with them.
 #[derive(PartialEq)]
 enum Version {
-    Files(Vec<ObjectMeta>),
+    Files(Vec<ObjectMeta>, Stores),
     /// Addresses of all columns, for an update leaves alone what it does not set, and rows; the plan keeps the batches.
     Batches(Vec<(Vec<usize>, usize)>),
     /// The number of rows that stay on the device, which never change.
     Made(u64),
 }
 
-/// The functions of a query, by the names under which the session has them.
-#[derive(Default, Clone)]
-struct Functions {
-    scalar: Vec<Arc<ScalarUDF>>,
-    aggregate: Vec<Arc<AggregateUDF>>,
-    window: Vec<Arc<WindowUDF>>,
+/// The stores of a table's files, which a program may replace: the same objects or other ones.
+struct Stores(Vec<Arc<dyn ObjectStore>>);
+
+impl PartialEq for Stores {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
 }
 
 impl PlanCache {
@@ -304,34 +305,37 @@ impl PlanCache {
 impl MadeOf {
     /// Of a statement that names these relations, and that is about to be planned; `None` if one is not there.
     pub async fn begin(now: Now<'_>, names: &[TableReference]) -> Option<Self> {
-        let (options, operators) = now.with(|state| (options(state), operators(state)));
+        let (options, operators, planners) = now.with(planned_with);
         let mut named = Vec::with_capacity(names.len());
         for name in names {
             let name = resolved(name, &options);
             let provider = provider(now, &name).await?;
             named.push((name, provider));
         }
-        let functions = Functions::default();
-        Some(Self { options, operators, asked: None, named, read: vec![], functions })
+        let functions = Names::default();
+        Some(Self { options, operators, planners, asked: None, named, read: vec![], functions })
     }
 
     /// The same with what its query reads and calls; `None` if the query's plan may not be run again.
     pub async fn read_by(self, now: Now<'_>, query: &LogicalPlan) -> Option<Self> {
-        let (tables, functions) = parts(query)?;
+        let (tables, called) = parts(query)?;
+        let functions = now.with(|state| called.names(state));
         Self { functions, ..self }.reading(now, tables).await
     }
 
     /// Of a query that is about to be planned. `None` if it reads what the catalog does not have: such a table is made for it alone.
     pub async fn asked(now: Now<'_>, asked: Asked) -> Option<Self> {
-        let (options, operators) = now.with(|state| (options(state), operators(state)));
+        let (options, operators, planners) = now.with(planned_with);
+        let functions = now.with(|state| asked.functions.names(state));
         let mut named = Vec::with_capacity(asked.tables.len());
         for (name, table) in &asked.tables {
             let name = resolved(name, &options);
             provider(now, &name).await.filter(|known| Arc::ptr_eq(known, table))?;
             named.push((name, Arc::clone(table)));
         }
-        let (tables, functions) = (asked.tables.clone(), asked.functions.clone());
-        Self { options, operators, asked: Some(asked), named, read: vec![], functions }.reading(now, tables).await
+        let tables = asked.tables.clone();
+        let made_of = Self { options, operators, planners, asked: Some(asked), named, read: vec![], functions };
+        made_of.reading(now, tables).await
     }
 
     async fn reading(mut self, now: Now<'_>, tables: Named) -> Option<Self> {
@@ -351,7 +355,10 @@ impl MadeOf {
                 (Some(known), Some(now)) => Arc::ptr_eq(known, &now),
                 (known, now) => known.is_none() && now.is_none(),
             };
-            operators && Arc::ptr_eq(&self.options, &options(state)) && self.functions.are_those_of(state)
+            operators
+                && Arc::ptr_eq(&self.options, &options(state))
+                && self.planners.are_those_of(state)
+                && self.functions.mean_the_same_in(state)
         });
         if !same {
             return None;
@@ -372,60 +379,17 @@ impl MadeOf {
     }
 }
 
-impl Functions {
-    /// True if the session still has them under their names.
-    fn are_those_of(&self, state: &SessionState) -> bool {
-        let scalar = |f: &Arc<ScalarUDF>| state.scalar_functions().get(f.name()).is_some_and(|now| Arc::ptr_eq(f, now));
-        let aggregate =
-            |f: &Arc<AggregateUDF>| state.aggregate_functions().get(f.name()).is_some_and(|now| Arc::ptr_eq(f, now));
-        let window = |f: &Arc<WindowUDF>| state.window_functions().get(f.name()).is_some_and(|now| Arc::ptr_eq(f, now));
-        self.scalar.iter().all(scalar) && self.aggregate.iter().all(aggregate) && self.window.iter().all(window)
-    }
-
-    /// True if both are the same objects.
-    fn are(&self, other: &Self) -> bool {
-        fn same<T>(a: &[Arc<T>], b: &[Arc<T>]) -> bool {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
-        }
-        same(&self.scalar, &other.scalar)
-            && same(&self.aggregate, &other.aggregate)
-            && same(&self.window, &other.window)
-    }
-
-    /// Notes the functions of an expression; false for one whose value is not the same each time.
-    fn note(&mut self, expr: &Expr) -> bool {
-        let always = |volatility: Volatility| volatility == Volatility::Immutable;
-        match expr {
-            Expr::ScalarFunction(call) => {
-                self.scalar.push(Arc::clone(&call.func));
-                always(call.func.signature().volatility)
-            }
-            Expr::AggregateFunction(call) => {
-                self.aggregate.push(Arc::clone(&call.func));
-                always(call.func.signature().volatility)
-            }
-            Expr::WindowFunction(call) => match &call.fun {
-                WindowFunctionDefinition::AggregateUDF(of) => {
-                    self.aggregate.push(Arc::clone(of));
-                    always(of.signature().volatility)
-                }
-                WindowFunctionDefinition::WindowUDF(of) => {
-                    self.window.push(Arc::clone(of));
-                    always(of.signature().volatility)
-                }
-            },
-            Expr::ScalarVariable(..) | Expr::Placeholder(_) => false,
-            _ => true,
-        }
-    }
-}
-
 fn options(state: &SessionState) -> Arc<ConfigOptions> {
     Arc::clone(state.config().options())
 }
 
 fn operators(state: &SessionState) -> Option<Arc<[Arc<dyn DeviceOperator>]>> {
     state.config().get_extension::<Operators>().map(|operators| operators.all())
+}
+
+/// What a session plans with now.
+fn planned_with(state: &SessionState) -> (Arc<ConfigOptions>, Option<Arc<[Arc<dyn DeviceOperator>]>>, Planners) {
+    (options(state), operators(state), Planners::of(state))
 }
 
 fn resolved(name: &TableReference, options: &ConfigOptions) -> ResolvedTableReference {
@@ -456,7 +420,7 @@ async fn version(now: Now<'_>, table: &Arc<dyn TableProvider>) -> Option<(Versio
     }
     let table = table.downcast_ref::<ListingTable>()?;
     let (runtime, checks) = now.with(|state| (Arc::clone(state.runtime_env()), Checks::of(state.config())));
-    let (mut files, mut seen) = (Vec::new(), Vec::new());
+    let (mut files, mut seen, mut stores) = (Vec::new(), Vec::new(), Vec::new());
     for url in table.table_paths() {
         let store = runtime.object_store(url).ok()?;
         let of = checks.files_of(url, &store).await.ok()?;
@@ -465,8 +429,9 @@ async fn version(now: Now<'_>, table: &Arc<dyn TableProvider>) -> Option<(Versio
             seen.push((url.object_store().as_str().to_string(), of.clone()));
         }
         files.extend(of);
+        stores.push(store);
     }
-    Some((Version::Files(files), seen))
+    Some((Version::Files(files, Stores(stores)), seen))
 }
 
 async fn version_of_batches(table: &MemTable) -> Option<Version> {
@@ -481,8 +446,8 @@ async fn version_of_batches(table: &MemTable) -> Option<Version> {
 }
 
 /// The tables and functions of a query; `None` for what is no query, and for one that need not give the same each time.
-fn parts(query: &LogicalPlan) -> Option<(Named, Functions)> {
-    let (mut tables, mut functions, mut refused) = (Vec::new(), Functions::default(), false);
+fn parts(query: &LogicalPlan) -> Option<(Named, Called)> {
+    let (mut tables, mut functions, mut refused) = (Vec::new(), Called::default(), false);
     let walked = query.apply_with_subqueries(|node| {
         match node {
             LogicalPlan::TableScan(scan) => match source_as_provider(&scan.source) {

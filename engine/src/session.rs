@@ -4,10 +4,12 @@
 //!                                                                  ├─ execute ─► batches + QueryReport
 //!                                                                  └─ stream ─► batch, batch, … ─ report() ─► QueryReport
 //!
-//! Without a device the session is DataFusion's own: no rule is added, no node exists, and `device_note` says why.
+//! Without a device the session is DataFusion's own, but for the limit of levels ([`crate::levels`]): no node exists, and `device_note`
+//! says why.
 //! Panics  of a query are its error ([`EngineError::Panicked`]); the session stays usable.
 
 mod create;
+mod url_tables;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,17 +36,19 @@ use crate::contract::{DeviceOperator, Operators};
 use crate::device::{Engine, Opened};
 use crate::error::EngineError;
 use crate::expr::udf::{DeviceFunction, UdfError};
+use crate::levels::{self, LimitLevels, OnStack};
 use crate::object_stores::ObjectStores;
 use crate::operator::registry;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::panics;
 use crate::placement::PlaceOnDevice;
 use crate::plan_cache::{Asked, Key, MadeOf, Now, PlanCache, PlansFound, Sight};
+use crate::planned_by::Planners;
 use crate::planner::KeepingPlanner;
 use crate::profile::{self, Profile, Profiler};
 use crate::report::QueryReport;
 use crate::result::node::DownloadExec;
-use crate::store::{Checks, Store};
+use crate::store::{Checks, SessionMark, Store};
 use crate::template::Template;
 
 pub use crate::session::create::Created;
@@ -57,6 +61,8 @@ pub struct Millpond {
     note: Option<String>,
     operators: Operators,
     plans: Arc<PlanCache>,
+    /// What the session was built to plan with.
+    planners: Arc<Planners>,
 }
 
 /// A statement that [`Millpond::statement`] planned logically.
@@ -162,6 +168,8 @@ impl MillpondBuilder {
     }
 
     /// DataFusion's memory pool, object stores and caches, in the place of its defaults and of [`ObjectStores`] from the environment.
+    /// The session has a runtime of its own over them, in which DataFusion's store of local files is one that notices what was changed
+    /// behind equal sizes and times; a store that was registered for `file://` stays.
     pub fn with_runtime_env(mut self, runtime: Arc<RuntimeEnv>) -> Self {
         self.runtime = Some(runtime);
         self
@@ -222,11 +230,13 @@ impl MillpondBuilder {
         }
         let (operators, plans) = (registry(), Arc::<PlanCache>::default());
         self.operators.into_iter().for_each(|operator| operators.add(operator));
+        let settles = Duration::from_secs(options.cache_settle_seconds.into());
         let mut config = self.config.unwrap_or_else(default_config);
         config.options_mut().extensions.insert(options);
         // Here a crate that is handed the DataFusion session alone finds the list, and adds to it.
         config.set_extension(Arc::new(operators.clone()));
         Checks::add_to(&mut config);
+        SessionMark::add_to(&mut config);
         let runtime = match self.runtime {
             Some(runtime) => runtime,
             None => {
@@ -235,8 +245,10 @@ impl MillpondBuilder {
                 built.map_err(|error| EngineError::internal(format!("no runtime: {error}")))?
             }
         };
+        let runtime = crate::files::runtime(&runtime, settles)
+            .map_err(|error| EngineError::internal(format!("no runtime: {error}")))?;
         let state = SessionStateBuilder::new().with_default_features().with_config(config);
-        let mut state = state.with_runtime_env(runtime);
+        let mut state = state.with_runtime_env(runtime).with_physical_optimizer_rule(Arc::new(LimitLevels));
         if let Some(engine) = &opened.engine {
             state = state.with_query_planner(Arc::new(KeepingPlanner::new(&plans)));
             state = state.with_optimizer_rule(crate::operator::window::filter::rule());
@@ -246,12 +258,11 @@ impl MillpondBuilder {
         }
         let mut context = SessionContext::new_with_state(state.build());
         if self.url_tables {
-            context = context.enable_url_table();
+            context = url_tables::enable(context);
         }
-        if let Some(engine) = &opened.engine {
-            crate::store::functions::register(&context, engine);
-        }
-        Ok(Millpond { context, engine: opened.engine, note: opened.note, operators, plans })
+        crate::store::functions::register(&context, opened.engine.as_ref());
+        let planners = Arc::new(Planners::of(&context.state_ref().read()));
+        Ok(Millpond { context, engine: opened.engine, note: opened.note, operators, plans, planners })
     }
 }
 
@@ -330,7 +341,7 @@ impl Millpond {
         let state = self.context.state();
         let (statement, names) = crate::sql::statement_and_names(&state, sql)?;
         // Looked at before anything is made of it: what changes meanwhile shows the next time.
-        let now = Now::Context(&self.context);
+        let now = Now::State(&state);
         let begun = match self.keeps_plans() {
             true => panics::caught(async { Ok(MadeOf::begin(now, &names).await) }).await?,
             false => None,
@@ -357,7 +368,10 @@ impl Millpond {
         }
         let defines = crate::sql::defines(&query);
         let by_template = match &made_of {
-            Some(_) => panics::caught(async { Ok(self.plan_by_template(&query).await) }).await?,
+            Some(_) => {
+                let bytes = levels::stack_of_plan(&query)?;
+                panics::caught(async { Ok(OnStack::new(bytes, self.plan_by_template(&query)).await) }).await?
+            }
             None => None,
         };
         let plan = match by_template {
@@ -376,6 +390,10 @@ impl Millpond {
     /// The plan of a query whose plan may be kept, by that of queries that differ in constants alone; `None` where there is none.
     async fn plan_by_template(&self, query: &LogicalPlan) -> Option<Arc<dyn ExecutionPlan>> {
         let state = self.context.state();
+        if !self.planners.rules_are_those_of(&state) {
+            // A rule of the program's own may ask for values that a template does not have.
+            return None;
+        }
         let template = Template::of(query, &state)?;
         let (number, now) = (template.hash(), Now::State(&state));
         match self.plans.sight(number) {

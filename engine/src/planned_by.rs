@@ -1,0 +1,201 @@
+//! What a session plans with, as objects that are compared with those of a later time.
+//!
+//!   rules and planners ─────── the same objects in the same order? ─┐
+//!   each name of a function ── the same objects under it? ──────────┴─ yes ─► a plan that was made with them may serve again
+//!
+//! Compared  analyzer rules, function rewrites, optimizer rules of both kinds, planners of expressions, relations and queries, providers
+//!           of statistics, the runtime. By address: each holds its objects, so that no other one comes to have an address of theirs.
+//! Names     of a function are its own and its aliases. A session looks a call up among scalar functions, then those of a higher order,
+//!           then windows and aggregates: another object under one of the names in any of these is another plan.
+//! Elsewhere options and operators ([`crate::plan_cache`]); tables, views and catalogs, which are looked up again by their names; stores,
+//!           with the files of a table.
+//! Left out  table functions and their results, which no catalog has: plans of these are not kept. Table factories, file formats, function
+//!           and cache factories, serializers: definitions alone ask these, and a definition empties the cache. Prepared statements and
+//!           variables: plans with one are not kept. Extensions of a session's configuration: no rule is handed them.
+//! Unseen    the planner of SQL types, which a session does not show. It is set while a session is built alone.
+
+use std::sync::Arc;
+
+use datafusion::execution::SessionState;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
+use datafusion::logical_expr::planner::{ExprPlanner, RelationPlanner};
+use datafusion::logical_expr::{
+    AggregateUDF, Expr, HigherOrderUDF, ScalarUDF, Volatility, WindowFunctionDefinition, WindowUDF,
+};
+use datafusion::optimizer::{AnalyzerRule, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::operator_statistics::StatisticsProvider;
+
+/// The rules and planners of a session.
+pub(crate) struct Planners {
+    analyzer: Vec<Arc<dyn AnalyzerRule + Send + Sync>>,
+    rewrites: Vec<Arc<dyn FunctionRewrite + Send + Sync>>,
+    optimizer: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
+    physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>,
+    expressions: Vec<Arc<dyn ExprPlanner>>,
+    relations: Vec<Arc<dyn RelationPlanner>>,
+    statistics: Vec<Arc<dyn StatisticsProvider>>,
+    query: Arc<dyn QueryPlanner + Send + Sync>,
+    runtime: Arc<RuntimeEnv>,
+}
+
+impl Planners {
+    pub fn of(state: &SessionState) -> Self {
+        Self {
+            analyzer: state.analyzer().rules.clone(),
+            rewrites: state.analyzer().function_rewrites().to_vec(),
+            optimizer: state.optimizers().to_vec(),
+            physical: state.physical_optimizers().to_vec(),
+            expressions: state.expr_planners().to_vec(),
+            relations: state.relation_planners().to_vec(),
+            statistics: providers(state).to_vec(),
+            query: Arc::clone(state.query_planner()),
+            runtime: Arc::clone(state.runtime_env()),
+        }
+    }
+
+    /// True if the session still has these, in this order.
+    pub fn are_those_of(&self, state: &SessionState) -> bool {
+        self.rules_are_those_of(state)
+            && Arc::ptr_eq(&self.runtime, state.runtime_env())
+            && same(&self.expressions, state.expr_planners())
+            && same(&self.relations, state.relation_planners())
+    }
+
+    /// True if the session still has the same rules, and the same planner of what they make.
+    pub fn rules_are_those_of(&self, state: &SessionState) -> bool {
+        Arc::ptr_eq(&self.query, state.query_planner())
+            && same(&self.optimizer, state.optimizers())
+            && same(&self.physical, state.physical_optimizers())
+            && same(&self.analyzer, &state.analyzer().rules)
+            && same(&self.rewrites, state.analyzer().function_rewrites())
+            && same(&self.statistics, providers(state))
+    }
+}
+
+fn providers(state: &SessionState) -> &[Arc<dyn StatisticsProvider>] {
+    state.statistics_registry().map_or(&[], |registry| registry.providers())
+}
+
+/// The functions that a query calls.
+#[derive(Default, Clone)]
+pub(crate) struct Called {
+    scalar: Vec<Arc<ScalarUDF>>,
+    higher_order: Vec<Arc<HigherOrderUDF>>,
+    aggregate: Vec<Arc<AggregateUDF>>,
+    window: Vec<Arc<WindowUDF>>,
+}
+
+impl Called {
+    /// True if both are the same objects.
+    pub fn are(&self, other: &Self) -> bool {
+        same(&self.scalar, &other.scalar)
+            && same(&self.higher_order, &other.higher_order)
+            && same(&self.aggregate, &other.aggregate)
+            && same(&self.window, &other.window)
+    }
+
+    /// Notes the functions of an expression; false for one whose value is not the same each time.
+    pub fn note(&mut self, expr: &Expr) -> bool {
+        let volatility = match expr {
+            Expr::ScalarFunction(call) => {
+                note(&mut self.scalar, &call.func);
+                call.func.signature().volatility
+            }
+            Expr::HigherOrderFunction(call) => {
+                note(&mut self.higher_order, &call.func);
+                call.func.signature().volatility
+            }
+            Expr::AggregateFunction(call) => {
+                note(&mut self.aggregate, &call.func);
+                call.func.signature().volatility
+            }
+            Expr::WindowFunction(call) => match &call.fun {
+                WindowFunctionDefinition::AggregateUDF(of) => {
+                    note(&mut self.aggregate, of);
+                    of.signature().volatility
+                }
+                WindowFunctionDefinition::WindowUDF(of) => {
+                    note(&mut self.window, of);
+                    of.signature().volatility
+                }
+            },
+            Expr::ScalarVariable(..) | Expr::Placeholder(_) => Volatility::Volatile,
+            _ => Volatility::Immutable,
+        };
+        volatility == Volatility::Immutable
+    }
+
+    /// What a session has under their names.
+    pub fn names(&self, state: &SessionState) -> Names {
+        let scalar = self.scalar.iter().flat_map(|f| names(f.name(), f.aliases()));
+        let higher_order = self.higher_order.iter().flat_map(|f| names(f.name(), f.aliases()));
+        let aggregate = self.aggregate.iter().flat_map(|f| names(f.name(), f.aliases()));
+        let window = self.window.iter().flat_map(|f| names(f.name(), f.aliases()));
+        let mut all: Vec<&str> = scalar.chain(higher_order).chain(aggregate).chain(window).collect();
+        all.sort_unstable();
+        all.dedup();
+        Names(all.into_iter().map(|name| (name.to_string(), Meaning::of(name, state))).collect())
+    }
+}
+
+/// Names of functions, and what a session had under each.
+#[derive(Default)]
+pub(crate) struct Names(Vec<(String, Meaning)>);
+
+impl Names {
+    /// True if the session still has the same under each.
+    pub fn mean_the_same_in(&self, state: &SessionState) -> bool {
+        self.0.iter().all(|(name, meaning)| meaning.is_that_in(name, state))
+    }
+}
+
+/// The functions of one name.
+struct Meaning {
+    scalar: Option<Arc<ScalarUDF>>,
+    higher_order: Option<Arc<HigherOrderUDF>>,
+    aggregate: Option<Arc<AggregateUDF>>,
+    window: Option<Arc<WindowUDF>>,
+}
+
+impl Meaning {
+    fn of(name: &str, state: &SessionState) -> Self {
+        Self {
+            scalar: state.scalar_functions().get(name).cloned(),
+            higher_order: state.higher_order_functions().get(name).cloned(),
+            aggregate: state.aggregate_functions().get(name).cloned(),
+            window: state.window_functions().get(name).cloned(),
+        }
+    }
+
+    fn is_that_in(&self, name: &str, state: &SessionState) -> bool {
+        is(self.scalar.as_ref(), state.scalar_functions().get(name))
+            && is(self.higher_order.as_ref(), state.higher_order_functions().get(name))
+            && is(self.aggregate.as_ref(), state.aggregate_functions().get(name))
+            && is(self.window.as_ref(), state.window_functions().get(name))
+    }
+}
+
+/// True for one object, and where there is none on either side.
+fn is<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    one.map(Arc::as_ptr) == other.map(Arc::as_ptr)
+}
+
+/// A function's own name and its aliases.
+fn names<'a>(own: &'a str, aliases: &'a [String]) -> impl Iterator<Item = &'a str> {
+    std::iter::once(own).chain(aliases.iter().map(String::as_str))
+}
+
+/// Adds a function that is not there yet.
+fn note<T>(to: &mut Vec<Arc<T>>, function: &Arc<T>) {
+    if !to.iter().any(|known| Arc::ptr_eq(known, function)) {
+        to.push(Arc::clone(function));
+    }
+}
+
+/// True if both are the same objects in the same order.
+fn same<T: ?Sized>(a: &[Arc<T>], b: &[Arc<T>]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+}
