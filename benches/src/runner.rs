@@ -22,13 +22,13 @@ use millpond::datafusion::error::DataFusionError;
 use millpond::datafusion::execution::context::SessionContext;
 use millpond::datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use millpond::datafusion::prelude::ParquetReadOptions;
-use millpond::datafusion::sql::parser::DFParserBuilder;
-use millpond::{Millpond, QueryReport, QueryResult, sql};
+use millpond::{Millpond, QueryReport, QueryResult, address, sql};
 use millpond_queries::answer::{Answer, Difference};
 use millpond_queries::bag::same_bag;
 use millpond_queries::gpu_bdb::{Rows, Tables};
 use millpond_queries::{Check, Query, Suite, functions};
 
+use crate::named::also_in_lower_case;
 use crate::permitted::{self, ALLOWED};
 
 /// Why a suite could not be run.
@@ -42,6 +42,8 @@ pub enum RunnerError {
     TableMissing { suite: String, table: String, data: PathBuf, command: Option<String> },
     #[error("cannot read table {table} from {}: {source}", path.display())]
     Table { table: String, path: PathBuf, source: DataFusionError },
+    #[error("tables cannot be found in lower case: {source}")]
+    Tables { source: DataFusionError },
     #[error("there is no folder {}{}", data.display(), hint(command.as_deref(), data))]
     NoFolder { data: PathBuf, command: Option<String> },
     #[error("{} is a file; --data takes the folder that the tables of suite {suite} are in", data.display())]
@@ -100,6 +102,7 @@ pub async fn register_tables(session: &Millpond, suite: &Suite, data: &Path) -> 
     if tables.is_empty() && suite.tables.is_none() {
         return Err(RunnerError::NoTables { suite: suite.name.clone(), data: data.to_path_buf() });
     }
+    let mut names = Vec::with_capacity(tables.len());
     for table in tables {
         let file = data.join(format!("{table}.parquet"));
         let folder = data.join(table);
@@ -114,11 +117,16 @@ pub async fn register_tables(session: &Millpond, suite: &Suite, data: &Path) -> 
         };
         session
             .context()
-            .register_parquet(table.as_str(), path.to_string_lossy(), ParquetReadOptions::default())
+            .register_parquet(
+                TableReference::bare(table.as_str()),
+                address::of_source(&path.to_string_lossy()),
+                ParquetReadOptions::default(),
+            )
             .await
             .map_err(|source| RunnerError::Table { table: table.clone(), path: path.clone(), source })?;
+        names.push(TableReference::bare(table.as_str()));
     }
-    Ok(())
+    also_in_lower_case(session.context(), &names).await.map_err(|source| RunnerError::Tables { source })
 }
 
 /// The names of the Parquet files and of the folders in `data`, sorted.
@@ -184,7 +192,7 @@ async fn run_statements(
     let kept = session.kept_plan(&query.sql).await?;
     let statements = match &kept {
         Some(_) => VecDeque::new(),
-        None => DFParserBuilder::new(query.sql.as_str()).build()?.parse_statements()?,
+        None => sql::statements(&query.sql)?,
     };
     let alone = statements.len() == 1;
     if let Some(plan) = kept {
@@ -317,9 +325,7 @@ fn verify_part(rules: &Check, wanted: &Rows, given: &Rows) -> Result<(), Differe
 pub fn is_ordered(sql: &str) -> bool {
     use millpond::datafusion::sql::parser::Statement;
     use millpond::datafusion::sql::sqlparser::ast;
-    let Ok(statements) = DFParserBuilder::new(sql).build().and_then(|mut parser| parser.parse_statements()) else {
-        return false;
-    };
+    let Ok(statements) = sql::statements(sql) else { return false };
     match statements.back() {
         Some(Statement::Statement(inner)) => {
             matches!(inner.as_ref(), ast::Statement::Query(query) if query.order_by.is_some())

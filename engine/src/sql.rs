@@ -8,19 +8,23 @@
 //! Why  an async function is compiled by whoever awaits it, and so is all that it calls with type parameters: in a release build
 //!      each crate that awaited the planner took a minute longer. A boxed future is compiled where it is made.
 //! Panics  become errors ([`crate::panics`]).
+//! Depth   is limited ([`crate::levels`]): no statement overflows the stack of the thread that plans it, nor of those that run it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use datafusion::common::TableReference;
+use datafusion::common::{TableReference, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::context::{SessionContext, SessionState};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::sql::parser::Statement;
+use datafusion::sql::parser::{DFParserBuilder, Statement};
 use futures::future::BoxFuture;
 use millpond_memory::recorder::during;
 
-use crate::panics::caught;
+use crate::definitions;
+use crate::levels::{self, OnStack};
+use crate::panics::{caught, caught_now};
 use crate::profile::step::PLAN;
 
 /// The plan of one statement given as text.
@@ -29,7 +33,7 @@ use crate::profile::step::PLAN;
 /// DataFusion's, of the parser and the planner.
 #[inline(never)]
 pub fn logical_plan<'a>(state: &'a SessionState, sql: &'a str) -> BoxFuture<'a, Result<LogicalPlan>> {
-    Box::pin(caught(during(PLAN, state.create_logical_plan(sql))))
+    Box::pin(caught(during(PLAN, async move { planned(state, parsed(state, sql)?).await })))
 }
 
 /// The plan of one statement that has been parsed.
@@ -38,7 +42,38 @@ pub fn logical_plan<'a>(state: &'a SessionState, sql: &'a str) -> BoxFuture<'a, 
 /// DataFusion's, of the planner.
 #[inline(never)]
 pub fn statement_plan(state: &SessionState, statement: Statement) -> BoxFuture<'_, Result<LogicalPlan>> {
-    Box::pin(caught(during(PLAN, state.statement_to_plan(statement))))
+    Box::pin(caught(during(PLAN, planned(state, statement))))
+}
+
+async fn planned(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
+    let bytes = levels::shaped(&mut statement)?;
+    levels::limited(OnStack::new(bytes, state.statement_to_plan(statement)).await?)
+}
+
+/// The statements of a text.
+///
+/// # Errors
+/// DataFusion's, of the parser, and one for a statement of too many levels.
+pub fn statements(sql: &str) -> Result<VecDeque<Statement>> {
+    caught_now(|| levels::parsed(sql, || DFParserBuilder::new(sql).build()?.parse_statements()))?
+}
+
+/// The one statement of a text.
+fn parsed(state: &SessionState, sql: &str) -> Result<Statement> {
+    let dialect = &state.config_options().sql_parser.dialect;
+    let mut statements = levels::parsed(sql, || Ok(VecDeque::from([state.sql_to_statement(sql, dialect)?])))?;
+    match statements.pop_front() {
+        Some(statement) => Ok(statement),
+        None => internal_err!("a text that was parsed has a statement"),
+    }
+}
+
+/// The relations that a statement names.
+///
+/// # Errors
+/// As [`statements`].
+pub fn names(state: &SessionState, sql: &str) -> Result<Vec<TableReference>> {
+    statement_and_names(state, sql).map(|(_, names)| names)
 }
 
 /// The optimised physical plan of a logical one.
@@ -50,7 +85,11 @@ pub fn physical_plan<'a>(
     state: &'a SessionState,
     plan: &'a LogicalPlan,
 ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
-    Box::pin(caught(during(PLAN, state.create_physical_plan(plan))))
+    let planned = async move {
+        let bytes = levels::stack_of_plan(plan)?;
+        OnStack::new(bytes, state.create_physical_plan(plan)).await
+    };
+    Box::pin(caught(during(PLAN, planned)))
 }
 
 /// A logical plan, optimised.
@@ -58,7 +97,8 @@ pub fn physical_plan<'a>(
 /// # Errors
 /// DataFusion's, of the analyser and the optimiser.
 pub(crate) fn optimised(state: &SessionState, plan: &LogicalPlan) -> Result<LogicalPlan> {
-    crate::panics::caught_now(|| state.optimize(plan))?
+    let bytes = levels::stack_of_plan(plan)?;
+    caught_now(|| levels::on_stack(bytes, || state.optimize(plan)))?
 }
 
 /// The physical plan of a logical one that was optimised.
@@ -69,7 +109,11 @@ pub(crate) fn physical_plan_of_optimised<'a>(
     state: &'a SessionState,
     plan: &'a LogicalPlan,
 ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
-    Box::pin(caught(during(PLAN, async move { state.query_planner().create_physical_plan(plan, state).await })))
+    let planned = async move {
+        let bytes = levels::stack_of_plan(plan)?;
+        OnStack::new(bytes, state.query_planner().create_physical_plan(plan, state)).await
+    };
+    Box::pin(caught(during(PLAN, planned)))
 }
 
 /// Runs a plan whose rows nobody wants: definitions of tables, views and functions, and settings.
@@ -78,7 +122,12 @@ pub(crate) fn physical_plan_of_optimised<'a>(
 /// DataFusion's.
 #[inline(never)]
 pub fn run_plan(context: &SessionContext, plan: LogicalPlan) -> BoxFuture<'_, Result<()>> {
-    Box::pin(caught(async move { context.execute_logical_plan(plan).await?.collect().await.map(|_| ()) }))
+    let ran = async move {
+        let bytes = levels::stack_of_plan(&plan)?;
+        let run = async move { definitions::execute(context, plan).await?.collect().await.map(|_| ()) };
+        OnStack::new(bytes, run).await
+    };
+    Box::pin(caught(ran))
 }
 
 /// The physical plan of one statement. Definitions and settings do their work on the way, and give a plan without columns.
@@ -87,7 +136,21 @@ pub fn run_plan(context: &SessionContext, plan: LogicalPlan) -> BoxFuture<'_, Re
 /// DataFusion's.
 #[inline(never)]
 pub fn plan<'a>(context: &'a SessionContext, sql: &'a str) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
-    Box::pin(caught(during(PLAN, async move { context.sql(sql).await?.create_physical_plan().await })))
+    let planned = async move {
+        let plan = {
+            let state = context.state();
+            planned(&state, parsed(&state, sql)?).await?
+        };
+        executed(context, plan).await
+    };
+    Box::pin(caught(during(PLAN, planned)))
+}
+
+/// The physical plan of a logical one, whose definitions and settings do their work on the way.
+async fn executed(context: &SessionContext, plan: LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
+    let bytes = levels::stack_of_plan(&plan)?;
+    let planned = async move { definitions::execute(context, plan).await?.create_physical_plan().await };
+    OnStack::new(bytes, planned).await
 }
 
 /// One statement given as text, and the relations that it names.
@@ -96,11 +159,11 @@ pub fn plan<'a>(context: &'a SessionContext, sql: &'a str) -> BoxFuture<'a, Resu
 /// DataFusion's, of the parser.
 pub(crate) fn statement_and_names(state: &SessionState, sql: &str) -> Result<(Statement, Vec<TableReference>)> {
     let parse = || {
-        let statement = state.sql_to_statement(sql, &state.config_options().sql_parser.dialect)?;
+        let statement = parsed(state, sql)?;
         let names = state.resolve_table_references(&statement)?;
         Ok((statement, names))
     };
-    crate::panics::caught_now(parse)?
+    caught_now(parse)?
 }
 
 /// True for what defines, changes or sets something, and gives no rows of a query.
@@ -114,6 +177,5 @@ pub(crate) fn defines(plan: &LogicalPlan) -> bool {
 /// DataFusion's.
 #[inline(never)]
 pub fn plan_logical(context: &SessionContext, plan: LogicalPlan) -> BoxFuture<'_, Result<Arc<dyn ExecutionPlan>>> {
-    let planned = async move { context.execute_logical_plan(plan).await?.create_physical_plan().await };
-    Box::pin(caught(during(PLAN, planned)))
+    Box::pin(caught(during(PLAN, executed(context, plan))))
 }

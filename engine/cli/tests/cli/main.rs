@@ -3,14 +3,22 @@
 #[cfg(target_os = "linux")]
 mod cuda;
 mod errors;
+#[cfg(target_os = "linux")]
+mod exits;
+mod levels;
 mod mem;
+mod names;
 mod output;
 mod pages;
 mod parquet;
+mod places;
 mod profile;
 mod queries;
+mod scripts;
 mod selftest;
+mod signals;
 mod soak;
+mod streams;
 mod suites;
 
 use std::io::Write;
