@@ -126,6 +126,11 @@ impl Asked {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// True once every assumption so far has been checked.
+    pub fn is_checked(&self) -> bool {
+        self.state().checks.is_empty()
+    }
+
     /// True if some answer was assumed: a failure may come from that.
     pub fn has_assumed(&self) -> bool {
         self.assumed.load(Ordering::Relaxed)

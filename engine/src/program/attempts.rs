@@ -202,6 +202,8 @@ const MAX_ATTEMPTS: usize = 12;
 async fn run_once(run: &Arc<Run>, keeper: Option<&dyn Keeps>) -> Result<(), Failure> {
     let stream = run.engine.streams.take(&run.scope)?;
     let Some(result) = Schedule::new(run, &stream).result().await? else { return Ok(()) };
+    // The first wait for the result is one for what was assumed, too.
+    run.check_before(&stream)?;
     if let Some(keeper) = keeper
         && stays(run, keeper, &result, &stream).await?
     {
@@ -214,7 +216,6 @@ async fn run_once(run: &Arc<Run>, keeper: Option<&dyn Keeps>) -> Result<(), Fail
         if let Some(selection) = &run.prepared.program.selection {
             part = part.select(selection)?;
         }
-        run.check_before(&stream)?;
         let batch = run.download(&part, &stream, false).await?;
         held.grow(batch.get_array_memory_size());
         run.results.keep(batch);
@@ -237,11 +238,14 @@ async fn stays(run: &Arc<Run>, keeper: &dyn Keeps, result: &Given, stream: &Stre
             None => Ok(part),
         }
     };
-    let kept = match result.parts.iter().map(lend).collect::<Result<Vec<_>, Failure>>() {
-        Ok(parts) => keeper.keep(run, &parts, stream).await,
-        Err(failure) => Err(failure),
+    let kept = async {
+        let parts = result.parts.iter().map(lend).collect::<Result<Vec<_>, Failure>>()?;
+        let Some(looked) = keeper.look(run, &parts, stream).await? else { return Ok(false) };
+        // What is kept is seen by other statements.
+        run.check().await?;
+        looked.keep().await
     };
-    match kept {
+    match kept.await {
         Err(failure) if failure.is_out_of_memory() || matches!(failure, Failure::Pinned(_)) => Ok(false),
         kept => kept,
     }

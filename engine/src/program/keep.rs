@@ -1,4 +1,7 @@
 //! Who keeps a result on the device: a table that a query makes.
+//!
+//!   Keeps::look ── one wait ──► Run::check ── as assumed ──► Looked::keep: columns that stay
+//!                                         └─ a surprise ──► nothing was kept
 
 use std::sync::Arc;
 
@@ -12,18 +15,29 @@ use crate::program::failure::Failure;
 use crate::program::part::Part;
 use crate::program::run::Run;
 
-/// Takes over results. The program of who keeps one gives no row before all are there.
+/// Keeps results on the device. A program with a keeper emits no row before the result is complete.
 pub(crate) trait Keeps: Send + Sync {
-    /// Copies the rows of a result, whose parts are on the device; false if they are to come home as usual.
+    /// Looks at a result, whose parts are on the device, and keeps nothing yet; `None` if its rows are to be downloaded as usual.
     ///
     /// # Errors
-    /// What the run has met, where the rows would not come home either.
-    fn keep<'a>(
+    /// What the run has met, where a download would fail, too.
+    fn look<'a>(
         &'a self,
         run: &'a Arc<Run>,
         parts: &'a [Part],
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<bool, Failure>>;
+    ) -> BoxFuture<'a, Result<Option<Box<dyn Looked + 'a>>, Failure>>;
+}
+
+/// A result that was looked at. It is kept once the run's assumptions have been checked.
+pub(crate) trait Looked: Send {
+    /// Copies the rows; false if they are to be downloaded as usual.
+    ///
+    /// # Errors
+    /// As of [`Keeps::look`].
+    fn keep<'a>(self: Box<Self>) -> BoxFuture<'a, Result<bool, Failure>>
+    where
+        Self: 'a;
 }
 
 /// The dictionary of a source's column, where it was complete, and sorted, before the run began.

@@ -14,6 +14,7 @@ use millpond_memory::recorder;
 use tokio::sync::mpsc;
 
 use crate::column::DictionaryId;
+use crate::error::EngineError;
 use crate::profile::step;
 use crate::program::answers::Asked;
 use crate::program::failure::Failure;
@@ -139,7 +140,13 @@ impl Results {
 
     /// Sends as many rows of a batch as may still leave, behind those that an offset leaves out. They are counted here, once nothing
     /// can fail any more, so that rows whose download failed are not missing from a LIMIT.
+    ///
+    /// # Errors
+    /// An answer of an earlier run was taken over and is not checked yet: rows may be wrong.
     pub async fn send(&self, batch: RecordBatch) -> Result<(), Failure> {
+        if !self.asked.is_checked() {
+            return Err(EngineError::internal("rows leave before answers of earlier runs are checked").into());
+        }
         self.beginning.leave()?;
         let mut taken = 0;
         let _ = self.remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {

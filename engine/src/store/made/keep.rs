@@ -30,12 +30,13 @@ use crate::column::{ColumnInfo, DictionaryId, Form, plain_repr};
 use crate::device::Engine;
 use crate::options::Cache;
 use crate::program::failure::{Failure, control_words, flagged};
-use crate::program::keep::{Keeps, complete_dictionary};
+use crate::program::keep::{self, Keeps, complete_dictionary};
 use crate::program::part::Part;
 use crate::program::run::Run;
 use crate::store::column::{ColumnForm, Merged, Piece, Whole};
 use crate::store::made::column::MadeColumn;
 use crate::store::made::{Home, MadeRows};
+use crate::store::owners::Owners;
 use crate::store::room::{Newcomers, budget};
 use crate::store::{Store, lock};
 
@@ -44,6 +45,8 @@ pub struct Keeper {
     engine: Arc<Engine>,
     table: String,
     schema: SchemaRef,
+    /// The rows of the table that this one replaces.
+    replaced: Option<Arc<MadeRows>>,
     made: Mutex<Option<Arc<MadeRows>>>,
 }
 
@@ -55,9 +58,9 @@ const VALUES_AT_LEAST: u64 = 1 << 16;
 const PINNED_SHARE: usize = 4;
 
 impl Keeper {
-    /// For table `table` of this schema.
-    pub fn new(engine: &Arc<Engine>, table: String, schema: SchemaRef) -> Self {
-        Self { engine: Arc::clone(engine), table, schema, made: Mutex::default() }
+    /// For table `table` of this schema, in the place of `replaced`.
+    pub fn new(engine: &Arc<Engine>, table: String, schema: SchemaRef, replaced: Option<Arc<MadeRows>>) -> Self {
+        Self { engine: Arc::clone(engine), table, schema, replaced, made: Mutex::default() }
     }
 
     /// The rows, if they have stayed.
@@ -103,27 +106,50 @@ fn alike(a: &Form, b: &Form) -> bool {
 }
 
 impl Keeps for Keeper {
-    fn keep<'a>(
+    fn look<'a>(
         &'a self,
         run: &'a Arc<Run>,
         parts: &'a [Part],
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<bool, Failure>> {
+    ) -> BoxFuture<'a, Result<Option<Box<dyn keep::Looked + 'a>>, Failure>> {
         async move {
             if parts.is_empty() || !self.fits(run, parts) {
-                return Ok(false);
+                return Ok(None);
             }
-            let stream = &stream.with_scope(&run.tags.output);
-            let Some(looked) = Looked::at(run, parts, stream).await? else { return Ok(false) };
+            let stream = stream.with_scope(&run.tags.output);
+            let Some(looked) = Looked::at(run, parts, &stream).await? else { return Ok(None) };
+            Ok(Some(Box::new(Keeping { keeper: self, run, looked, stream }) as Box<dyn keep::Looked>))
+        }
+        .boxed()
+    }
+}
+
+/// A result that may be kept.
+struct Keeping<'a> {
+    keeper: &'a Keeper,
+    run: &'a Run,
+    looked: Looked<'a>,
+    stream: Stream,
+}
+
+impl keep::Looked for Keeping<'_> {
+    fn keep<'a>(self: Box<Self>) -> BoxFuture<'a, Result<bool, Failure>>
+    where
+        Self: 'a,
+    {
+        async move {
+            let Self { keeper, run, looked, stream } = *self;
             let rows: u64 = looked.parts.iter().map(|part| part.rows).sum();
             // Without rows there is nothing to keep.
             if rows == 0 || rows > run.options.most_cached_rows() {
                 return Ok(false);
             }
-            let Some((columns, _texts)) = looked.columns(run, &self.schema, rows, stream)? else { return Ok(false) };
-            let made = self.store(run, columns, rows, stream).await?;
+            let Some((columns, _texts)) = looked.columns(run, &keeper.schema, rows, &stream)? else {
+                return Ok(false);
+            };
+            let made = keeper.store(run, columns, rows, &stream).await?;
             let stays = made.is_some();
-            *lock(&self.made) = made;
+            *lock(&keeper.made) = made;
             Ok(stays)
         }
         .boxed()
@@ -145,7 +171,13 @@ impl Keeper {
         let sizes: Vec<u64> = columns.iter().map(bytes).map(|(values, validity)| values + validity).collect();
         let effort = columns.iter().map(Whole::effort).sum();
         let new = Newcomers { bytes: sizes.iter().sum(), effort: Some(effort) };
-        let Some(_room) = store.make_room(new, budget(run), &HashSet::new()) else { return Ok(None) };
+        let make_room = || store.make_room(new, budget(run), &HashSet::new());
+        // Once the new table is there, the replaced one serves no statement: it is the first to leave the device.
+        let room = make_room().or_else(|| {
+            self.replaced.as_ref()?.leave();
+            make_room()
+        });
+        let Some(_room) = room else { return Ok(None) };
         let now = store.now();
         let mut made = Vec::with_capacity(columns.len());
         for ((whole, bytes), field) in columns.into_iter().zip(sizes).zip(self.schema.fields()) {
@@ -155,6 +187,8 @@ impl Keeper {
             let stored = whole.store((number, short_text, None), promise, &self.engine, (stream, &store.scope)).await?;
             made.push(MadeColumn::new(stored, field.data_type().clone(), now, &self.engine)?);
         }
+        let owners = Owners::default();
+        owners.add(run.task.session_config());
         let made = Arc::new(MadeRows {
             number: store.numbers.fetch_add(1, Ordering::Relaxed),
             table: self.table.clone(),
@@ -162,6 +196,7 @@ impl Keeper {
             rows,
             engine: Arc::clone(&self.engine),
             columns: made,
+            owners,
             home: Mutex::new(Home::default()),
         });
         store.keep_in_mind(&made);
