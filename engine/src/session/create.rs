@@ -4,6 +4,7 @@
 //!                                    └─ else, or no room ─► batches ─► MemTable, as DataFusion makes it
 //!
 //! Left     to DataFusion: what it refuses, constraints, defaults, tables that are there already.
+//! Replaced the old table stays until the new one is whole, and longer where that fails ([`definitions`](crate::definitions)).
 //! Order    of the query's rows, where they come in one partition.
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use millpond_memory::Strategy;
 
+use crate::definitions;
 use crate::report::QueryReport;
 use crate::result::node::DownloadExec;
 use crate::session::{Millpond, QueryResult};
@@ -47,15 +49,12 @@ impl Millpond {
             return self.leave(create).await;
         }
         let input = crate::sql::optimised(&self.context.state(), &create.input)?;
-        if has_equal_names(&input) {
+        if definitions::has_equal_names(&input) {
             return self.leave(create).await;
-        }
-        if is_there {
-            self.context.deregister_table(create.name.clone())?;
         }
         let schema = Arc::clone(input.schema().inner());
         let plan = crate::sql::physical_plan_of_optimised(&self.context.state(), &input).await?;
-        let (plan, keeper) = self.keeping(plan, &create, &schema);
+        let (plan, keeper) = self.keeping(plan, &create, &schema).await;
         let in_one = plan.output_partitioning().partition_count() == 1;
         let result = self.execute_plan(plan).await?;
         let table: Arc<dyn TableProvider> = match keeper.and_then(|keeper| keeper.made()) {
@@ -65,7 +64,10 @@ impl Millpond {
                 Arc::new(MemTable::try_new(schema, spread(&result, partitions))?)
             }
         };
-        self.context.register_table(create.name, Arc::clone(&table))?;
+        match create.or_replace {
+            true => definitions::replace(&self.context, create.name, Arc::clone(&table))?,
+            false => drop(self.context.register_table(create.name, Arc::clone(&table))?),
+        }
         Ok(Some(Created { table, report: result.report }))
     }
 
@@ -76,7 +78,7 @@ impl Millpond {
     }
 
     /// The plan with someone who keeps its rows, where it is one part on the device and a store is there.
-    fn keeping(
+    async fn keeping(
         &self,
         plan: Arc<dyn ExecutionPlan>,
         create: &CreateMemoryTable,
@@ -89,7 +91,14 @@ impl Millpond {
         if !self.keeps_columns() || engine.memory_resource() == Strategy::Arena || !schema.contains(&plan.schema()) {
             return (plan, None);
         }
-        let keeper = Arc::new(Keeper::new(engine, create.name.to_string(), Arc::clone(schema)));
+        let replaced = match self.context.table_provider(create.name.clone()).await {
+            Ok(table) => match table.downcast_ref::<MadeTable>() {
+                Some(table) => table.made().await,
+                None => None,
+            },
+            Err(_) => None,
+        };
+        let keeper = Arc::new(Keeper::new(engine, create.name.to_string(), Arc::clone(schema), replaced));
         (Arc::new(border.kept_by(Arc::clone(&keeper) as _)), Some(keeper))
     }
 }
@@ -97,13 +106,6 @@ impl Millpond {
 /// True for a table that is its query's rows, and no more.
 fn is_plain(create: &CreateMemoryTable) -> bool {
     create.constraints.is_empty() && create.column_defaults.is_empty() && !create.temporary
-}
-
-/// True for columns that DataFusion refuses in a table.
-fn has_equal_names(input: &LogicalPlan) -> bool {
-    let mut names: Vec<&String> = input.schema().fields().iter().map(|field| field.name()).collect();
-    names.sort_unstable();
-    names.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// Batches of a table in memory, over so many partitions.

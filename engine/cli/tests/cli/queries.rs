@@ -264,3 +264,24 @@ fn the_footer_says_what_ran_on_the_device() {
     assert!(ended.stderr.contains("simulated device") && ended.stderr.contains(" launches"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("findings"), "{}", ended.stderr);
 }
+
+/// Through the command line's own way to DataFusion.
+#[test]
+fn a_table_that_cannot_be_replaced_stays() {
+    let failing = [
+        "CREATE OR REPLACE TABLE t AS SELECT 1 / (a - 2) AS b FROM t",
+        "CREATE OR REPLACE TABLE t (b BIGINT, PRIMARY KEY (b)) AS SELECT 1 / (a - 2) FROM t",
+        "CREATE OR REPLACE TABLE t AS SELECT nowhere FROM t",
+        "CREATE OR REPLACE EXTERNAL TABLE t STORED AS PARQUET LOCATION 'nowhere.parquet'",
+        "CREATE OR REPLACE VIEW t AS SELECT nowhere FROM t",
+        "INSERT INTO t SELECT 1 / (a - 2) FROM t",
+    ];
+    for device in ["cpu", "sim"] {
+        for sql in failing {
+            let script = format!("CREATE TABLE t AS VALUES (1), (2), (3); {sql}; SELECT sum(column1) AS s FROM t");
+            let script = script.replace("a - 2", "column1 - 2");
+            let ended = millpond(&["-q", "--device", device, "--keep-going", "-c", &script]);
+            assert_eq!((ended.code > 0, ended.stdout.as_str()), (true, "s\n6\n"), "{device}: {sql}: {}", ended.stderr);
+        }
+    }
+}

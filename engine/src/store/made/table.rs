@@ -52,6 +52,14 @@ impl MadeTable {
         self.rows.read().await.clone()
     }
 
+    /// Its rows, as long as they are as they were made.
+    pub async fn made(&self) -> Option<Arc<MadeRows>> {
+        match self.rows().await {
+            Rows::Made(rows) => Some(rows),
+            Rows::Changed(_) => None,
+        }
+    }
+
     /// The table as DataFusion's own, from now on.
     async fn changed(&self, context: &Arc<TaskContext>) -> Result<Arc<MemTable>> {
         let mut rows = self.rows.write().await;
