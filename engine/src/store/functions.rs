@@ -2,7 +2,8 @@
 //!
 //!   SELECT * FROM millpond_cache_warm('lineitem', 'l_quantity')      table · column · bytes · …: a row for each column
 //!
-//! Acts  when the function's table is read, never when a statement with it is planned or explained.
+//! Acts  when the function's table is read, never when a statement with it is planned or explained. Without a device they have no rows.
+//! Whose what a session sees and lets go: columns of files, and those of its own tables ([`seen`](super::seen)).
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -19,6 +20,7 @@ use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::prelude::DataFrame;
 use futures::stream;
 
 use crate::device::Engine;
@@ -30,9 +32,9 @@ const FUNCTIONS: [(&str, Act); 3] =
     [("millpond_cache", Act::List), ("millpond_cache_warm", Act::Warm), ("millpond_cache_clear", Act::Clear)];
 
 /// Registers the functions in a session on `engine`.
-pub(crate) fn register(context: &SessionContext, engine: &Arc<Engine>) {
+pub(crate) fn register(context: &SessionContext, engine: Option<&Arc<Engine>>) {
     for (name, act) in FUNCTIONS {
-        let engine = Arc::clone(engine);
+        let engine = engine.map(Arc::clone);
         context.register_udtf(name, Arc::new(Function { name, act, engine, state: state_of(context) }));
     }
 }
@@ -60,7 +62,8 @@ enum Act {
 struct Function {
     name: &'static str,
     act: Act,
-    engine: Arc<Engine>,
+    /// `None` without a device: nothing is stored then.
+    engine: Option<Arc<Engine>>,
     state: State,
 }
 
@@ -133,23 +136,24 @@ impl PartitionStream for Rows {
 
 impl Function {
     async fn act(&self, table: Option<String>, columns: &[String], context: &Arc<TaskContext>) -> Result<Vec<Entry>> {
-        let store = Store::of(&self.engine);
+        let Some(engine) = &self.engine else { return self.act_without_device(table, columns).await };
+        let store = Store::of(engine);
+        let session = context.session_config();
         let Some(table) = table else {
-            let entries = store.entries(None);
-            if self.act == Act::Clear {
-                store.clear();
-            }
-            return Ok(entries);
+            return Ok(match self.act {
+                Act::Clear => store.clear_for(session),
+                _ => store.entries_for(session),
+            });
         };
         let scan = self.scan(&table, columns).await?;
         match self.act {
             Act::Clear => store.clear_table(&scan, context).await,
             _ => {
-                let run = Arc::new(RunContext::apart(&self.engine, context));
+                let run = Arc::new(RunContext::apart(engine, context));
                 let view = store.warm(&scan, &run).await.map_err(|failure| {
                     DataFusionError::Execution(format!("columns of {table} could not be loaded: {}", failure.lesson()))
                 });
-                self.engine.query_ended();
+                engine.query_ended();
                 let Some(view) = view? else {
                     let why = "there is no room for them, or its rows cannot be stored";
                     return Err(DataFusionError::Execution(format!(
@@ -161,17 +165,30 @@ impl Function {
         }
     }
 
-    /// The scan of a table's columns, all of them if none is named.
-    async fn scan(&self, table: &str, columns: &[String]) -> Result<Scan> {
+    /// Finds the table and its columns, so that a script fails here where it would fail on a device.
+    async fn act_without_device(&self, table: Option<String>, columns: &[String]) -> Result<Vec<Entry>> {
+        if let Some(table) = table {
+            self.frame(&table, columns).await?;
+        }
+        Ok(vec![])
+    }
+
+    /// A table's columns, all of them if none is named.
+    async fn frame(&self, table: &str, columns: &[String]) -> Result<DataFrame> {
         let gone = || DataFusionError::Execution("the session has ended".to_string());
         let state = (self.state)().ok_or_else(gone)?;
         let context = SessionContext::new_with_state(state);
-        let mut frame = context.table(table).await?;
-        if !columns.is_empty() {
-            let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-            frame = frame.select_columns(&columns)?;
+        let frame = context.table(table).await?;
+        if columns.is_empty() {
+            return Ok(frame);
         }
-        let plan = frame.create_physical_plan().await?;
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        frame.select_columns(&columns)
+    }
+
+    /// The scan of a table's columns, all of them if none is named.
+    async fn scan(&self, table: &str, columns: &[String]) -> Result<Scan> {
+        let plan = self.frame(table, columns).await?.create_physical_plan().await?;
         let stored =
             |what: &str| DataFusionError::Execution(format!("{table} is {what}: its columns cannot be stored"));
         let mut node: &Arc<dyn ExecutionPlan> = &plan;

@@ -25,8 +25,10 @@ mod listings;
 mod load;
 mod lookups;
 mod made;
+mod owners;
 mod room;
 mod scan;
+mod seen;
 mod share;
 
 use std::collections::{HashMap, HashSet};
@@ -35,6 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use datafusion::execution::TaskContext;
+use datafusion::execution::config::SessionConfig;
 use millpond_memory::{Participant, Scope, Spillable, Strategy};
 
 pub use crate::store::column::{ColumnForm, StoredColumn};
@@ -43,7 +46,8 @@ pub use crate::store::made::{Keeper, MadeRows, MadeSource, MadeTable, Rows};
 pub use crate::store::scan::Scan;
 
 pub(crate) use crate::store::checks::Checks;
-pub(crate) use crate::store::listings::look;
+pub(crate) use crate::store::listings::{look, refresh};
+pub(crate) use crate::store::owners::SessionMark;
 pub(crate) use crate::store::scan::plain_source;
 pub(crate) use crate::store::share::static_part;
 
@@ -55,6 +59,7 @@ use crate::program::failure::Failure;
 use crate::store::checks::Age;
 use crate::store::host::{HostColumn, HostTier};
 use crate::store::identity::Identity;
+use crate::store::owners::Owners;
 use crate::store::room::{Candidate, Newcomers};
 
 /// The stored columns of one device.
@@ -84,6 +89,8 @@ struct Table {
     loading: tokio::sync::Mutex<()>,
     /// A newer table has some of its files, changed: this one's rows are of yesterday.
     is_old: AtomicBool,
+    /// Of a table in memory.
+    owners: Owners,
 }
 
 #[derive(Debug, Default)]
@@ -216,7 +223,7 @@ impl Store {
         let identity = scan.identity(context, Age::Lately).await?;
         let tables = lock(&self.tables).clone();
         let shares = |table: &Identity| identity.files_in(table).iter().any(Option::is_some);
-        let of = tables.into_iter().filter(|table| table.identity.is(&identity) || shares(&table.identity));
+        let of = tables.into_iter().filter(|table| table.identity.is_still(&identity) || shares(&table.identity));
         let mut entries: Vec<Entry> = Vec::new();
         for table in of {
             entries.extend(table.entries(&|_| true));
@@ -249,7 +256,9 @@ impl Store {
         if context.engine.memory_resource() == Strategy::Arena {
             return Ok(None);
         }
+        let session = context.task.session_config();
         if let Some(made) = scan.made() {
+            made.rows.owners.add(session);
             return match made.rows.is_on(&context.engine) {
                 true => made.rows.view(&made.columns, context, needed),
                 false => Ok(None),
@@ -262,6 +271,9 @@ impl Store {
         }
         self.host.allow(&context.options);
         let table = self.table(identity);
+        if matches!(table.identity, Identity::Batches(_)) {
+            table.owners.add(session);
+        }
         let mut held = Held::new();
         if let Some(view) = self.stored(&table, scan, needed, &held) {
             return Ok(Some(view));
@@ -363,6 +375,7 @@ impl Store {
             stored: Mutex::default(),
             loading: tokio::sync::Mutex::default(),
             is_old: AtomicBool::new(false),
+            owners: Owners::default(),
         });
         tables.push(Arc::clone(&table));
         table
@@ -453,6 +466,14 @@ impl Table {
             Entry { bytes: own.bytes + lookups, ..own }
         };
         asked.map(entry).collect()
+    }
+
+    /// True for files, and for a table in memory that the session has read.
+    fn is_seen_by(&self, session: &SessionConfig) -> bool {
+        match self.identity {
+            Identity::Files(_) => true,
+            Identity::Batches(_) => self.owners.have(session),
+        }
     }
 
     /// Lets go of its columns; what was refused may be tried again.

@@ -37,6 +37,7 @@ use crate::error::EngineError;
 use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::store::made::column::MadeColumn;
+use crate::store::owners::Owners;
 use crate::store::{ColumnForm, Entry, Store, View, lock};
 
 /// Rows that come home at once.
@@ -51,6 +52,7 @@ pub struct MadeRows {
     pub rows: u64,
     engine: Arc<Engine>,
     columns: Vec<MadeColumn>,
+    pub(super) owners: Owners,
     home: Mutex<Home>,
 }
 
@@ -179,6 +181,7 @@ impl MadeRows {
     /// # Errors
     /// A lost device, by the table's name; what else keeps bytes from coming home.
     pub(super) async fn home(&self, column: usize, chunk: u64, context: &TaskContext) -> Result<(ArrayRef, u64)> {
+        self.owners.add(context.session_config());
         if let Some(known) = lock(&self.home).chunks.get(&(column, chunk)) {
             return Ok((Arc::clone(known), 0));
         }
