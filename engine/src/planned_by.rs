@@ -14,7 +14,7 @@
 //!           variables: plans with one are not kept. Extensions of a session's configuration: no rule is handed them.
 //! Unseen    the planner of SQL types, which a session does not show. It is set while a session is built alone.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use datafusion::execution::SessionState;
 use datafusion::execution::context::QueryPlanner;
@@ -37,7 +37,9 @@ pub(crate) struct Planners {
     expressions: Vec<Arc<dyn ExprPlanner>>,
     relations: Vec<Arc<dyn RelationPlanner>>,
     statistics: Vec<Arc<dyn StatisticsProvider>>,
-    query: Arc<dyn QueryPlanner + Send + Sync>,
+    /// Weak, for a session's own planner holds the plans that are kept: together they would keep each other, and the device. Its address
+    /// is no other object's all the same.
+    query: Weak<dyn QueryPlanner + Send + Sync>,
     runtime: Arc<RuntimeEnv>,
 }
 
@@ -51,7 +53,7 @@ impl Planners {
             expressions: state.expr_planners().to_vec(),
             relations: state.relation_planners().to_vec(),
             statistics: providers(state).to_vec(),
-            query: Arc::clone(state.query_planner()),
+            query: Arc::downgrade(state.query_planner()),
             runtime: Arc::clone(state.runtime_env()),
         }
     }
@@ -66,7 +68,7 @@ impl Planners {
 
     /// True if the session still has the same rules, and the same planner of what they make.
     pub fn rules_are_those_of(&self, state: &SessionState) -> bool {
-        Arc::ptr_eq(&self.query, state.query_planner())
+        std::ptr::addr_eq(self.query.as_ptr(), Arc::as_ptr(state.query_planner()))
             && same(&self.optimizer, state.optimizers())
             && same(&self.physical, state.physical_optimizers())
             && same(&self.analyzer, &state.analyzer().rules)
