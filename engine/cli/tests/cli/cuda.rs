@@ -13,7 +13,7 @@ const SALES: &str = "'data/samples/sales.parquet'";
 const NAME: &str = "simulated device behind a libcuda for tests";
 
 /// A folder in which the shim is libcuda.
-fn folder() -> TempDir {
+pub(crate) fn shim_folder() -> TempDir {
     let target = Path::new(env!("CARGO_BIN_EXE_millpond")).parent().expect("binaries lie in target/<profile>");
     let library = target.join("examples/libshim.so");
     assert!(
@@ -36,7 +36,7 @@ fn over_the_shim(environment: &[(&str, &str)], args: &[&str]) -> (Ended, u64, St
 
 /// The same, with the texts of PTX that were assembled beside the launches.
 fn counted_over_the_shim(environment: &[(&str, &str)], args: &[&str]) -> (Ended, [u64; 2], String) {
-    let folder = folder();
+    let folder = shim_folder();
     let report = folder.path().join("report");
     let here = [
         ("LD_LIBRARY_PATH", folder.path().to_str().expect("UTF-8")),
