@@ -44,7 +44,7 @@ const PROBED_ROWS: usize = 1 << 20;
 /// Bytes after the footer: its length, and the mark.
 const TAIL: usize = 8;
 
-/// Row groups may have so many rows.
+/// Bounds of the rows of a row group.
 pub const ROW_GROUP_ROWS_RANGE: std::ops::RangeInclusive<usize> = 1_024..=16 << 20;
 
 /// How files are written.
@@ -78,7 +78,7 @@ pub struct Written {
     pub notes: Vec<String>,
 }
 
-/// Is told how many rows were written since the last call, and how many there are in all.
+/// Called with the rows that were written since the last call, and those of all files.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 /// Writes the file `from`, or the files below the folder that it is, to the file or folder `to`.

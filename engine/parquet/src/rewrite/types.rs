@@ -45,7 +45,7 @@ pub(super) enum Becomes {
 /// What the values of a column allow, to be found out by reading them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Survey {
-    /// Whether each decimal fits an integer of so many bytes.
+    /// Whether each decimal fits an integer of that width.
     Decimals { bytes: usize, fit: bool },
     /// Whether each instant is a whole number of the unit that fits 64 bits, in the order of [`UNITS`].
     Instants { first: usize, whole: [bool; 3] },

@@ -162,7 +162,7 @@ fn bytes(column: &Type, number: u64, few: bool, random: &mut Random) -> Vec<u8> 
     let Type::PrimitiveType { type_length, precision, .. } = column else { unreachable!("a leaf has bytes") };
     let fixed = (column.get_physical_type() == Physical::FIXED_LEN_BYTE_ARRAY).then_some(*type_length as usize);
     if *precision > 0 {
-        // A number of so many digits, in as many bytes as there are, or in few.
+        // A number within the precision, in all bytes that there are, or in few.
         let most = 10_i128.pow((*precision).min(38) as u32);
         let value = ((i128::from(number) << 60) ^ i128::from(random.next())) % most;
         let value = if random.is_one_in(2) { value } else { -value };
