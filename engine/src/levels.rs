@@ -237,6 +237,9 @@ fn too_many() -> String {
     )
 }
 
+/// The way out of many conditions.
+const MORE_VALUES: &str = "a list (a NOT IN (…)) or a join with VALUES takes more values";
+
 /// The way out where nothing better is known.
 const KEEP_PARTS: &str = "tables that keep parts of it (CREATE TABLE … AS) make it less deep";
 
@@ -272,6 +275,10 @@ impl VisitorMut for Shape {
     type Break = String;
 
     fn pre_visit_expr(&mut self, expr: &mut ast::Expr) -> ControlFlow<String> {
+        if let Some(terms) = anded(expr) {
+            let what = format!("a chain of {terms} conditions is joined by AND");
+            return ControlFlow::Break(too_deep(&what, MORE_VALUES));
+        }
         pair(expr);
         if let ast::Expr::BinaryOp { op: BinaryOperator::And | BinaryOperator::Or, .. } = expr {
             self.terms += 1;
@@ -333,6 +340,16 @@ fn set_operators(body: &SetExpr) -> (usize, Option<SetOperator>) {
         rest = left;
     }
     (links, last)
+}
+
+/// The conditions of a chain of AND, if they are more than there may be levels: a filter is such a chain again once DataFusion has planned it.
+fn anded(expr: &ast::Expr) -> Option<usize> {
+    let (mut terms, mut rest) = (1, expr);
+    while let ast::Expr::BinaryOp { left, op: BinaryOperator::And, .. } = rest {
+        terms += 1;
+        rest = left;
+    }
+    (terms > LEVELS).then_some(terms)
 }
 
 /// Brings a long chain of AND, or of OR, into pairs, its terms in their order.
@@ -496,7 +513,7 @@ impl PhysicalOptimizerRule for LimitLevels {
                             "{}",
                             too_deep(
                                 "a condition has more terms that are joined by AND, or parts deeper within one another",
-                                "a list (a NOT IN (…)) or a join with VALUES takes more values"
+                                MORE_VALUES
                             )
                         );
                     }

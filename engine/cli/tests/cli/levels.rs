@@ -22,9 +22,9 @@ fn sum(links: usize) -> String {
     format!("SELECT {} AS n {ROWS}", chain("a", |_| "+1".to_string(), links))
 }
 
-/// Ended by itself: `millpond` fails on a signal.
+/// Ended by itself: `millpond` fails on a signal. Of the 50 numbers 25 are even, and 12 others leave 1, 3 or 5 when divided by 7.
 fn answers(ended: &Ended, what: &str) {
-    assert_eq!((ended.code, ended.stdout.as_str()), (0, "n\n50\n"), "{what}: {}", ended.stderr);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "n\n37\n"), "{what}: {}", ended.stderr);
 }
 
 fn refuses(ended: &Ended, says: &str, what: &str) {
@@ -56,9 +56,9 @@ fn no_statement_ends_the_process() {
         let broken = millpond_reading(&format!("{} FROM", sum(200_000)), &["-q", "--device", device]);
         assert_eq!(broken.code, 1, "{}", broken.stderr);
         // The others of a script go on.
-        let script = format!("{}; SELECT 50 AS n", sum(5000));
+        let script = format!("{}; SELECT 37 AS n", sum(5000));
         let ended = millpond_reading(&script, &["-q", "--device", device, "--keep-going"]);
-        assert_eq!((ended.code, ended.stdout.as_str()), (1, "n\n50\n"), "{}", ended.stderr);
+        assert_eq!((ended.code, ended.stdout.as_str()), (1, "n\n37\n"), "{}", ended.stderr);
     }
 }
 
