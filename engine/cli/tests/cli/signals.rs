@@ -100,8 +100,10 @@ const WRITERS: [(&str, Writes); 7] = [
 
 #[test]
 fn a_signal_ends_what_writes_a_file_and_leaves_none() {
-    for (signal, code) in SIGNALS {
-        for (name, args) in WRITERS {
+    for (number, (name, args)) in WRITERS.into_iter().enumerate() {
+        // What waits for nothing but rows: each signal; the rest one of them in turn.
+        let signals = if number == 0 { &SIGNALS[..] } else { &SIGNALS[number % 3..][..1] };
+        for &(signal, code) in signals {
             let folder = tempfile::tempdir().expect("folder");
             fs::write(folder.path().join("answers.csv"), "old\n").expect("a file");
             let args = args(folder.path());
