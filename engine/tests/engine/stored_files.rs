@@ -262,16 +262,17 @@ async fn a_remote_folder_whose_last_file_goes_has_no_rows() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_remote_folder_that_is_named_has_the_columns_of_its_files() {
     let files = Arc::new(InMemory::new());
-    put(&files, "t/a.parquet", &numbers(0, 10)).await;
+    let batch = |values: i64, other: &'static str| {
+        let column = |from: i64| Arc::new((from..from + 3).collect::<Int64Array>()) as ArrayRef;
+        RecordBatch::try_from_iter_with_nullable([("v", column(values), true), (other, column(7), true)])
+            .expect("columns")
+    };
+    put(&files, "t/a.parquet", &batch(0, "w")).await;
     let (sim, _) = over(DeviceChoice::Sim, &files, "t", false).await;
     let sql = format!("SELECT * FROM '{URL}t/' ORDER BY 1");
     let cpu = over(DeviceChoice::Cpu, &files, "t", false).await.0;
     agree(&cpu, &sim, &sql).await;
-    let wider = RecordBatch::try_from_iter([
-        ("v", Arc::new(Int64Array::from(vec![1000, 1001])) as ArrayRef),
-        ("x", Arc::new(Int64Array::from(vec![7, 8])) as ArrayRef),
-    ]);
-    put(&files, "t/b.parquet", &wider.expect("columns")).await;
+    put(&files, "t/b.parquet", &batch(1000, "x")).await;
     let cpu = over(DeviceChoice::Cpu, &files, "t", false).await.0;
     agree(&cpu, &sim, &sql).await;
     remove(&files, "t/a.parquet").await;
