@@ -9,13 +9,13 @@
 //! Grows  the texts of `grow` and `uniq` go on changing with the row number: every extent, however small, brings new values,
 //!        some of which sort before all earlier ones. So dictionaries grow and ranks move.
 //! Shapes differ by table, so that under one variant one table is a single extent and another one many.
-//! NaN    of both signs and with payloads, in the tables in memory and in the Parquet files without bounds of floats.
+//! NaN    of both signs and with payloads, and both zeros, in all tables: in Parquet files with bounds of floats, and without.
+//! Narrow  `n`, `soon` and `few` have 64 bits and values that fit 32, with NULLs among them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millpond::datafusion::arrow::array::AsArray;
 use millpond::datafusion::arrow::array::{
     ArrayRef, BooleanArray, Date32Array, Decimal128Array, Decimal256Array, Float32Array, Float64Array, Int8Array,
     Int16Array, Int32Array, Int64Array, IntervalDayTimeArray, IntervalMonthDayNanoArray, IntervalYearMonthArray,
@@ -23,9 +23,7 @@ use millpond::datafusion::arrow::array::{
     TimestampNanosecondArray, TimestampSecondArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
 use millpond::datafusion::arrow::compute::cast;
-use millpond::datafusion::arrow::datatypes::{
-    DataType, Field, Float32Type, Float64Type, Int64Type, IntervalDayTime, IntervalMonthDayNano, i256,
-};
+use millpond::datafusion::arrow::datatypes::{DataType, Field, Int64Type, IntervalDayTime, IntervalMonthDayNano, i256};
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::datasource::MemTable;
 use millpond::datafusion::error::{DataFusionError, Result};
@@ -55,7 +53,7 @@ pub const WORDS: [&str; 14] = [
 ];
 
 /// Names and types of the columns, in the order of `table`.
-pub const COLUMNS: [(&str, Ty); 51] = [
+pub const COLUMNS: [(&str, Ty); 53] = [
     ("id", Ty::Int(true, 64)),
     ("i8", Ty::Int(true, 8)),
     ("i16", Ty::Int(true, 16)),
@@ -106,6 +104,8 @@ pub const COLUMNS: [(&str, Ty); 51] = [
     ("pair", Ty::Pair),
     ("half", Ty::Half),
     ("tz_b", Ty::Time(6, Zone::Berlin)),
+    ("soon", Ty::Time(3, Zone::None)),
+    ("few", Ty::Int(false, 64)),
     // The last, because Parquet has no such type.
     ("span", Ty::Span(Span::Mixed)),
 ];
@@ -395,6 +395,14 @@ fn table(seed: u64, rows: usize) -> RecordBatch {
         ),
         ("tz_b", Arc::new(times!(TimestampMicrosecondArray, 1_000_000).with_timezone("Europe/Berlin")), true),
         (
+            "soon",
+            Arc::new(TimestampMillisecondArray::from(column(rng, rows, 20, &[0, 999, 2_000_000_000], |rng| {
+                rng.between(0, 40) * 1000
+            }))),
+            true,
+        ),
+        ("few", Arc::new(UInt64Array::from(column(rng, rows, 20, &[0, 1], |rng| rng.between(0, 40) as u64))), true),
+        (
             "span",
             Arc::new(IntervalMonthDayNanoArray::from(column(rng, rows, 15, &[IntervalMonthDayNano::ZERO], |rng| {
                 let nanoseconds = rng.between(-90_000, 90_000) * 1_000_000_000;
@@ -437,24 +445,7 @@ fn growing(rng: &mut Rng, rows: usize, percent: u64, words: &[&str]) -> Vec<Opti
     (0..rows).map(one).collect()
 }
 
-/// Another number in the place of NaN: DataFusion 55.2 prunes Parquet's row groups by bounds that leave NaN out, and so loses
-/// rows that are greater than the greatest.
-fn without_nan(batch: &RecordBatch) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().map(|column| match column.data_type() {
-        DataType::Float32 => {
-            let plain = |value: f32| if value.is_nan() { 0.5 } else { value };
-            Arc::new(column.as_primitive::<Float32Type>().unary::<_, Float32Type>(plain)) as ArrayRef
-        }
-        DataType::Float64 => {
-            let plain = |value: f64| if value.is_nan() { 0.5 } else { value };
-            Arc::new(column.as_primitive::<Float64Type>().unary::<_, Float64Type>(plain)) as ArrayRef
-        }
-        _ => Arc::clone(column),
-    });
-    Ok(RecordBatch::try_new(batch.schema(), columns.collect())?)
-}
-
-/// Files without bounds of the floats that may be NaN, so that nothing is pruned by them.
+/// Files without bounds of floats.
 const UNBOUNDED: [&str; 2] = ["p200", "p1000"];
 
 /// The rows of the table `name` of a seed.
@@ -462,11 +453,7 @@ const UNBOUNDED: [&str; 2] = ["p200", "p1000"];
 /// # Errors
 /// Arrow's.
 pub fn rows_of(seed: u64, name: &str, rows: usize) -> Result<RecordBatch> {
-    let batch = table(seed, rows).project(&(0..columns_of(name).len()).collect::<Vec<_>>())?;
-    match name.starts_with('p') && !UNBOUNDED.contains(&name) {
-        true => without_nan(&batch),
-        false => Ok(batch),
-    }
+    Ok(table(seed, rows).project(&(0..columns_of(name).len()).collect::<Vec<_>>())?)
 }
 
 /// A folder with the Parquet files of one seed; it goes when this is dropped.
@@ -556,7 +543,8 @@ pub fn register_rows(context: &SessionContext, name: &str, batch: &RecordBatch) 
 
 #[cfg(test)]
 mod tests {
-    use millpond::datafusion::arrow::array::Array;
+    use millpond::datafusion::arrow::array::{Array, AsArray};
+    use millpond::datafusion::arrow::datatypes::{Float32Type, Float64Type};
 
     use super::*;
 

@@ -203,6 +203,12 @@ impl Ty {
                     0 => max,
                     1 => min,
                     2 => 0,
+                    // Around the ends of the widths in which columns of 64 bits may lie.
+                    3 if bits == 64 => {
+                        let near =
+                            rng.pick(&[127, 255, 32_767, 65_535, i32::MAX.into(), u32::MAX.into(), 1_i128 << 62]);
+                        (near + i128::from(rng.between(-1, 2))) * if signed && rng.chance(40) { -1 } else { 1 }
+                    }
                     _ => i128::from(rng.between(if signed { -20 } else { 0 }, 20)),
                 };
                 match (signed, bits) {

@@ -5,8 +5,8 @@ use crate::fuzz::constant::Constant;
 use crate::fuzz::source::bare;
 use crate::fuzz::ty::Ty;
 
-/// Columns of small numbers: a RANGE frame around them does not overflow.
-const NEAR: [&str; 4] = ["k", "n", "rare", "g"];
+/// Columns that RANGE frames are taken over: numbers and times, most of them near zero in a type that reaches far.
+const RANGED: [&str; 9] = ["k", "n", "n", "rare", "g", "i8", "soon", "soon", "few"];
 
 impl Maker<'_> {
     /// A window function over the rows of the source. `identity` are columns that tell its rows apart, or that are all they
@@ -19,10 +19,13 @@ impl Maker<'_> {
             over.push(if index == 0 { "PARTITION BY ".into() } else { ", ".into() });
             over.push(self.any_column(false).into());
         }
-        let direction = |maker: &mut Self| maker.rng.pick(&[" ASC NULLS FIRST", " ASC NULLS LAST", " DESC NULLS LAST"]);
+        let direction = |maker: &mut Self| {
+            maker.rng.pick(&[" ASC NULLS FIRST", " ASC NULLS LAST", " DESC NULLS LAST", " DESC NULLS FIRST"])
+        };
         // By peers: functions that see a row's equals as one, so that the order need not be total.
         let by_peers = self.rng.chance(35) || !by_rows;
-        let numbers: Vec<&(String, Ty)> = self.scope.iter().filter(|column| NEAR.contains(&bare(&column.0))).collect();
+        let numbers: Vec<&(String, Ty)> =
+            self.scope.iter().filter(|column| RANGED.contains(&bare(&column.0))).collect();
         let range = (by_peers && !numbers.is_empty() && self.rng.chance(60)).then(|| {
             let (name, ty) = numbers[self.rng.below(numbers.len())].clone();
             sql!(ty; name)
@@ -41,7 +44,7 @@ impl Maker<'_> {
         }
         let frame = match (by_peers, is_range) {
             _ if self.rng.chance(25) => Vec::new(),
-            (true, true) => self.frame(" RANGE BETWEEN "),
+            (true, true) => self.range(of_ty),
             (true, false) => self.frame(" GROUPS BETWEEN "),
             (false, _) => self.frame(" ROWS BETWEEN "),
         };
@@ -214,6 +217,60 @@ impl Maker<'_> {
         };
         let last = last.unwrap_or_else(|| first.clone());
         [vec![unit.into()], first, vec![" AND ".into()], last].concat()
+    }
+
+    /// A RANGE frame: a few units wide, or as far as the type of its key reaches, beyond the width in which the key may lie.
+    fn range(&mut self, ty: Ty) -> Vec<Part> {
+        let (limit, time) = match ty {
+            Ty::Int(true, bits) => (i64::MAX >> (64 - bits), false),
+            Ty::Int(false, bits) => (i64::MAX >> (63 - bits.min(63)), false),
+            // Days, which `INTERVAL` takes.
+            _ => (20_000, true),
+        };
+        if !time && self.rng.chance(50) {
+            return self.frame(" RANGE BETWEEN ");
+        }
+        // Each next to those of its twin; the first is not above the second.
+        let far: &[(i64, i64)] = match time {
+            true => &[(0, 1), (1, 2), (3, 20), (20, 30), (30, 400), (400, 20_000)],
+            false => &[
+                (1, 9),
+                (100, 120),
+                (126, 127),
+                (250, 300),
+                (32_760, 32_767),
+                (65_530, 65_540),
+                ((1 << 31) - 9, (1 << 31) - 1),
+                (1 << 31, (1 << 31) + 9),
+                ((1 << 32) - 2, (1 << 32) + 2),
+                (2_592_000_000 << 1, 2_592_000_000 << 10),
+                (1 << 61, 1 << 62),
+            ],
+        };
+        let far: Vec<_> = far.iter().filter(|(_, high)| *high <= limit).collect();
+        let at = self.rng.below(far.len());
+        let beyond = (at + 1 + self.rng.below(far.len())).min(far.len() - 1);
+        let shape = self.rng.below(7);
+        let mut distance = |at: usize, words: &str| -> Vec<Part> {
+            let (low, high) = *far[at];
+            let by = Constant::between(self.rng, low, high);
+            match time {
+                true => vec!["INTERVAL '".into(), by.into(), format!(" days'{words}").into()],
+                false => vec![by.into(), words.into()],
+            }
+        };
+        let near = at.min(beyond);
+        let same = at == beyond;
+        let (start, end) = match shape {
+            0 => (distance(beyond, " PRECEDING"), vec!["CURRENT ROW".into()]),
+            1 => (vec!["CURRENT ROW".into()], distance(beyond, " FOLLOWING")),
+            2 if !same => (distance(beyond, " PRECEDING"), distance(near, " PRECEDING")),
+            3 if !same => (distance(near, " FOLLOWING"), distance(beyond, " FOLLOWING")),
+            4 => (distance(near, " PRECEDING"), vec!["UNBOUNDED FOLLOWING".into()]),
+            5 => (vec!["UNBOUNDED PRECEDING".into()], distance(near, " FOLLOWING")),
+            _ => (distance(near, " PRECEDING"), distance(beyond, " FOLLOWING")),
+        };
+        [vec![" RANGE BETWEEN ".into()], start, vec![" AND ".into()], end].concat()
     }
 
     /// Any column but a float: rows that tie by one may be unequal, as 0.0 and -0.0 are. And no interval to order by: DataFusion
