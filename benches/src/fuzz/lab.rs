@@ -16,6 +16,7 @@
 //!          never asks for one side of a join whose other side has no rows, and the device has run it already. Both
 //!          are counted. A failure that is the device's own is a difference.
 //! Pairs    a query may have a twin with other constants ([`Trial::pair`]); the two run in turn, each against its own answer.
+//! Tables   a query may be made a table of ([`Trial::made`]), after it has run: the table takes over what that run has found.
 //! Alarms   a finding of the simulated device, bytes of the pool that stay in use, a hang and a panic are differences, a
 //!          panic of DataFusion itself and one on both sides too: the generator avoids the forms that DataFusion panics over.
 
@@ -39,6 +40,7 @@ use millpond_queries::answer::{Answer, compare};
 use tokio::task::AbortHandle;
 
 use super::data::{Folder, TABLES, register, register_rows, rows_of};
+use super::made::{self, Surprises};
 use super::pair::{self, Door, Order, Outcome};
 use super::query::Query;
 use super::rng::Rng;
@@ -134,6 +136,8 @@ pub struct Trial {
     pub variant: usize,
     /// With its twin, in this order; by itself otherwise.
     pub pair: Option<Order>,
+    /// Tables are made of it, while every so-many-th of the answers that are taken over is wrong; 0 for none.
+    pub made: Option<usize>,
 }
 
 impl Trial {
@@ -144,11 +148,14 @@ impl Trial {
         let mut rng = Rng::new(seed ^ 0x7717, number);
         let pair = (VARIANTS[variant].cache == Cache::Auto && rng.chance(48))
             .then(|| rng.pick(&[Order::InTurn, Order::InRows, Order::Doors, Order::Anew]));
-        Trial { variant, pair }
+        let mut rng = Rng::new(seed ^ 0x3ade, number);
+        // Those with a twin have no table.
+        let made = (pair.is_none() && rng.chance(16)).then(|| rng.pick(&[0, 0, 1, 2, 3]));
+        Trial { variant, pair, made }
     }
 
     pub fn alone(variant: usize) -> Trial {
-        Trial { variant, pair: None }
+        Trial { variant, pair: None, made: None }
     }
 
     /// Query `number` of a seed, as it is tried: one of a pair has one more test against constants in most cases.
@@ -208,6 +215,8 @@ impl Devices {
         options.device = self.choice;
         options.fallback = Fallback::Allow;
         options.min_rows = 0;
+        // The tables' files have just been written, and stay as they are.
+        options.cache_settle_seconds = 0;
         options.batch_rows = variant.batch_rows;
         options.partitions = variant.partitions;
         options.debug_sim_seed = variant.sim_seed;
@@ -263,7 +272,7 @@ impl Devices {
 }
 
 /// Longest time that a query may take; small tables take milliseconds.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What the differ looks at. A reduced query must show the same kind of difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -346,8 +355,22 @@ pub(crate) fn config(target_partitions: usize, partitioned: bool) -> SessionConf
     config
 }
 
+/// The same for the oracle, which believes no statistics of files: those of floats know nothing of NaN.
+pub(crate) fn row_by_row(mut config: SessionConfig) -> SessionConfig {
+    let options = config.options_mut();
+    options.execution.collect_statistics = false;
+    options.execution.parquet.pruning = false;
+    options.execution.parquet.enable_page_index = false;
+    options.execution.parquet.bloom_filter_on_read = false;
+    // What sorts and joins fill in prunes whatever the options say.
+    options.optimizer.enable_topk_dynamic_filter_pushdown = false;
+    options.optimizer.enable_join_dynamic_filter_pushdown = false;
+    options.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+    config
+}
+
 /// Counts the operators of a plan that work on rows.
-fn operators(session: &Millpond, plan: &Arc<dyn ExecutionPlan>) -> Operators {
+pub(crate) fn operators(session: &Millpond, plan: &Arc<dyn ExecutionPlan>) -> Operators {
     let mut operators = Operators::new();
     let walked = plan.apply(|node| {
         if session.operators().counts(node.as_ref()) {
@@ -384,7 +407,8 @@ impl Lab {
         let (mut cpus, mut devices) = (Vec::new(), Vec::new());
         for variant in VARIANTS {
             let config = config(variant.target_partitions, variant.partitioned);
-            let cpu = Millpond::builder().with_device(DeviceChoice::Cpu).with_config(config.clone()).build();
+            let cpu = row_by_row(config.clone());
+            let cpu = Millpond::builder().with_device(DeviceChoice::Cpu).with_config(cpu).build();
             let cpu = cpu.map_err(outside)?;
             register(cpu.context(), seed, &folder).await?;
             cpus.push(cpu);
@@ -401,10 +425,18 @@ impl Lab {
 
     /// Runs a query, or a pair, and judges the device by DataFusion.
     pub async fn judge(&self, query: &Query, trial: Trial) -> Verdict {
-        match trial.pair {
-            Some(order) => self.judge_pair(query, trial.variant, order).await.verdict,
-            None => self.judge_alone(query, trial.variant).await,
+        match (trial.pair, trial.made) {
+            (Some(order), _) => self.judge_pair(query, trial.variant, order).await.verdict,
+            (None, Some(surprises)) => self.judge_made(query, trial.variant, surprises).await,
+            (None, None) => self.judge_alone(query, trial.variant).await,
         }
+    }
+
+    async fn judge_made(&self, query: &Query, variant: usize, surprises: usize) -> Verdict {
+        let (cpu, session) = (&self.cpus[variant % self.cpus.len()], &self.devices[variant % self.devices.len()]);
+        let usual = VARIANTS[variant % VARIANTS.len()].surprises;
+        let verdict = made::judge(query, [cpu, session], Surprises { surprises, usual }, self.shared).await;
+        self.alarmed(verdict, session).await
     }
 
     async fn judge_alone(&self, query: &Query, variant: usize) -> Verdict {
@@ -738,6 +770,15 @@ mod tests {
         for order in [Order::InTurn, Order::InRows, Order::Doors, Order::Anew] {
             assert!(trials.iter().filter(|trial| trial.pair == Some(order)).count() > 150, "{order:?}");
         }
+    }
+
+    #[test]
+    fn a_tenth_of_the_queries_is_made_a_table_of() {
+        let trials: Vec<Trial> = (0..3000).map(|number| Trial::of(5, number, None)).collect();
+        let made = |each| trials.iter().filter(|trial| trial.made == each).count();
+        assert!((270..400).contains(&(3000 - made(None))), "{} of 3000", 3000 - made(None));
+        assert!([0, 1, 2, 3].iter().all(|each| made(Some(*each)) > 30));
+        assert!(trials.iter().all(|trial| trial.made.is_none() || trial.pair.is_none()));
     }
 
     #[test]

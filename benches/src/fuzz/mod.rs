@@ -7,6 +7,7 @@
 //! ```
 //!
 //! Pairs   a third of the queries has a twin with other constants (`pair.rs`): the two run in turn, on one session.
+//! Tables  of a tenth tables are made, which take over what runs of the query have found, right or wrong.
 //! Again   `cargo fuzz-sql --seed S --first N --queries 1` makes the same tables and the same query again.
 //! Floats  within the tolerance of [`millpond_queries::answer`]; everything else exactly.
 
@@ -14,6 +15,7 @@ pub mod constant;
 pub mod data;
 pub mod expr;
 pub mod lab;
+mod made;
 pub mod pair;
 pub mod query;
 pub mod rng;
@@ -87,6 +89,8 @@ pub struct Summary {
     /// Queries that ran in turn with a twin, and those of them whose two answers are not equal.
     pub pairs: u64,
     pub pairs_apart: u64,
+    /// Queries of which tables were made.
+    pub made: u64,
     /// One paragraph per difference.
     pub differences: Vec<String>,
     /// Why operators stayed on the CPU, and how often; names of columns and functions are part of a reason.
@@ -106,6 +110,7 @@ impl Summary {
         self.device_fails_alone += other.device_fails_alone;
         self.pairs += other.pairs;
         self.pairs_apart += other.pairs_apart;
+        self.made += other.made;
         self.differences.extend(other.differences);
         for (reason, times) in other.reasons {
             *self.reasons.entry(reason).or_default() += times;
@@ -137,7 +142,7 @@ impl fmt::Display for Summary {
             f,
             "{} queries: {} same ({} wholly on the device, {} not at all), {} fail on both sides, \
              {} answered where DataFusion fails over unneeded rows, {} fail where DataFusion does not need the rows, {} differ; {:.0} % wholly on the device; \
-             {} in turn with a twin of other constants, {} of these with another answer",
+             {} in turn with a twin of other constants, {} of these with another answer; of {} tables were made",
             self.queries,
             self.same,
             self.wholly_on_device,
@@ -148,7 +153,8 @@ impl fmt::Display for Summary {
             self.differences.len(),
             self.share_on_device() * 100.0,
             self.pairs,
-            self.pairs_apart
+            self.pairs_apart,
+            self.made
         )
     }
 }
@@ -226,7 +232,10 @@ async fn work(
             say(&format!("{number}: {}", query.sql()));
         }
         let verdict = match trial.pair {
-            None => lab.judge(&query, trial).await,
+            None => {
+                summary.made += u64::from(trial.made.is_some());
+                lab.judge(&query, trial).await
+            }
             Some(order) => {
                 if options.verbose {
                     say(&format!("{number}, its twin: {twin}"));
@@ -275,6 +284,9 @@ async fn work(
                 if devices.is_shared() {
                     again += &format!(" --device {}", options.device);
                 }
+                if let Some(each) = trial.made {
+                    again += &format!("    -- as a table, with debug_surprises = {each}");
+                }
                 // Of a pair, both texts.
                 let twin_of = |query: &Query| match trial.pair {
                     Some(_) => format!("\n  its twin {}", query.twin().sql()),
@@ -313,6 +325,7 @@ mod tests {
         assert!(summary.share_on_device() > 0.15, "the generator no longer exercises the device: {summary}");
         assert!(summary.device_fails_alone * 100 < summary.queries, "rows that nobody needs fail too often: {summary}");
         assert!(summary.pairs * 5 > summary.queries, "too few queries have twins: {summary}");
+        assert!(summary.made * 14 > summary.queries, "of too few queries tables are made: {summary}");
         assert!(summary.pairs_apart * 5 > summary.pairs, "twins seldom have another answer: {summary}");
         assert!(summary.both_fail * 4 < summary.queries, "too many queries fail on both sides: {summary}");
     }
