@@ -17,7 +17,7 @@ const WORDS: [&str; 12] =
     ["Good", "fine", "the", "THE", "bad", "awful,", "MÈRE", "日本", "sandwiches-of-the-day", "über", "a", "so"];
 
 /// Texts with classes of several types. Some have no text, some no class.
-fn register(session: &Millpond) {
+pub fn register(session: &Millpond) {
     let mut numbers = Numbers(28);
     let classes: Vec<i64> = (0..ROWS).map(|_| numbers.below(3) as i64).collect();
     let mut text = |class: i64| -> Option<String> {

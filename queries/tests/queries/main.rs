@@ -11,4 +11,5 @@ mod operators;
 mod ordered;
 mod plans;
 mod support;
+mod surprises;
 mod texts;
