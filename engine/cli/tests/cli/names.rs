@@ -285,7 +285,8 @@ impl Case {
         let expected = self.expected();
         let (table, columns, key) = (quoted(&self.table), self.columns(), quoted(&self.names[0]));
         let (last, last_at) = (quoted(&self.names[self.names.len() - 1]), self.names.len() - 1);
-        let made = quoted(&draw.name());
+        // No name that the table has.
+        let made = quoted(&format!("made {}", draw.name()));
         let sql = format!(
             "SELECT {columns} FROM {table} ORDER BY {key}; \
              SELECT {columns} FROM (SELECT * FROM {table} WHERE {last} IS NOT NULL) AS {made} WHERE {made}.{last} IS NOT NULL ORDER BY {key}; \
