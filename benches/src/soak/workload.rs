@@ -97,7 +97,8 @@ impl Workload {
         let (name, of, cpu) = match source {
             Source::Random { seed } => {
                 let folder = Folder::write(seed)?;
-                let cpu = builder.with_config(lab::config(TARGETS, false)).build().map_err(outside)?;
+                let config = lab::row_by_row(lab::config(TARGETS, false));
+                let cpu = builder.with_config(config).build().map_err(outside)?;
                 register(cpu.context(), seed, &folder).await?;
                 let mut tables = Vec::new();
                 for (name, ..) in TABLES {
