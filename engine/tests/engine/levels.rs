@@ -152,6 +152,10 @@ fn answered(sizes: &'static [usize]) -> Vec<(&'static str, usize, bool)> {
         let mut answered = vec![];
         for (name, shape) in SHAPES {
             for size in sizes {
+                // DataFusion plans joins of hundreds of tables for minutes.
+                if *size == 450 && ["joins", "commas"].contains(name) {
+                    continue;
+                }
                 let (door, sql) = (answered.len() % DOORS, shape(*size));
                 let (expected, actual) = (by_door(door, &cpu, &sql).await, by_door(door, &sim, &sql).await);
                 match (&expected, &actual) {
