@@ -43,7 +43,10 @@ const SCALE: f64 = 0.01;
 async fn session(data: &Path) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(1);
     let builder = Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error).with_config(config);
-    let session = builder.with_option("partitions", "1").expect("the option is taken").build().expect("a session");
+    let builder = builder.with_option("partitions", "1").expect("the option is taken");
+    // Its files are younger than a run waits for.
+    let builder = builder.with_option("cache_settle_seconds", "0").expect("the option is taken");
+    let session = builder.build().expect("a session");
     for table in Table::ALL.map(Table::name) {
         let file = data.join(format!("{table}.parquet"));
         let file = file.to_str().expect("a UTF-8 path");

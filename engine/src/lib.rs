@@ -54,9 +54,9 @@ pub use datafusion;
 pub use {millpond_kernels as kernels, millpond_memory as memory};
 
 pub use error::EngineError;
-pub use millpond_memory::{Left, leave};
 pub use expr::udf::{DeviceFunction, NullHandling, UdfError};
 pub use files::standard_input_was_read_as;
+pub use millpond_memory::{Left, leave};
 pub use object_stores::ObjectStores;
 pub use options::{DeviceChoice, Fallback, MillpondOptions};
 pub use plan_cache::PlansFound;

@@ -44,7 +44,9 @@ const READERS: [&[(&str, &str)]; 3] = [
 fn session(device: DeviceChoice, fallback: Fallback, options: &[(&str, &str)]) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(2).with_batch_size(256);
     let mut builder = Millpond::builder().with_device(device).with_fallback(fallback).with_config(config);
-    for (name, value) in [("batch_rows", "400"), ("partitions", "2")].iter().chain(options) {
+    for (name, value) in
+        [("batch_rows", "400"), ("partitions", "2"), ("cache_settle_seconds", "0")].iter().chain(options)
+    {
         builder = builder.with_option(name, value).expect("the option is taken");
     }
     builder.build().expect("the device opens")
@@ -341,6 +343,7 @@ async fn sixteen_sessions_in_little_memory_give_their_own_answers() {
         let builder = builder.with_option("batch_rows", &(300 + 100 * number).to_string()).expect("an option");
         let builder = builder.with_option("partitions", "2").expect("an option");
         let builder = builder.with_option("cache", "auto").expect("an option");
+        let builder = builder.with_option("cache_settle_seconds", "0").expect("an option");
         let session = builder.with_config(config).build().expect("a session");
         let path = folder.path().join("t.parquet");
         let path = path.to_str().expect("a UTF-8 path").to_string();

@@ -113,7 +113,8 @@ async fn a_device_that_skips_is_used_by_one_run_at_a_time() {
     let first = session(&data).await;
     let engine = first.engine().expect("a device").clone();
     let builder = Millpond::builder().with_engine(engine).with_fallback(Fallback::Allow).with_config(config(1));
-    let other = builder.build().expect("a session");
+    let other =
+        builder.with_option("cache_settle_seconds", "0").expect("the option is taken").build().expect("a session");
     crate::tpch::register_files(other.context(), &data).await;
 
     // Its rows wait for who reads them.

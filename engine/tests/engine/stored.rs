@@ -357,7 +357,8 @@ async fn many_queries_load_and_clear_at_once() {
     let other = Millpond::builder()
         .with_engine(Arc::clone(&engine))
         .with_config(SessionConfig::new().with_target_partitions(3));
-    let other = other.build().expect("a session");
+    let other =
+        other.with_option("cache_settle_seconds", "0").expect("the option is taken").build().expect("a session");
     crate::tpch::register_files(other.context(), &files).await;
     let mut expected = Vec::new();
     for (number, sql) in queries() {
@@ -446,6 +447,7 @@ async fn queries_answer_in_short_memory_beside_columns_that_stay() {
         let builder =
             Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error).with_config(config(2));
         let builder = builder.with_option("memory_limit_bytes", &limit.to_string()).expect("the option is taken");
+        let builder = builder.with_option("cache_settle_seconds", "0").expect("the option is taken");
         let sim = builder.build().expect("the device opens");
         crate::tpch::register_files(sim.context(), &files).await;
         for (number, sql) in queries().into_iter().filter(|(number, _)| [1, 3, 6, 12, 14, 18, 6].contains(number)) {

@@ -183,6 +183,7 @@ async fn under_pressure_columns_leave_for_the_host() {
         Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error).with_config(config(2));
     let builder = builder.with_option("memory_limit_bytes", "3000000").expect("the option is taken");
     let builder = builder.with_option("cache_host_bytes", "100000000").expect("the option is taken");
+    let builder = builder.with_option("cache_settle_seconds", "0").expect("the option is taken");
     let sim = builder.build().expect("the device opens");
     crate::tpch::register_files(sim.context(), &files).await;
     let store = store_of(&sim);
@@ -210,7 +211,8 @@ async fn many_queries_move_columns_at_once() {
     let other = Millpond::builder()
         .with_engine(Arc::clone(&engine))
         .with_config(SessionConfig::new().with_target_partitions(3));
-    let other = other.build().expect("a session");
+    let other =
+        other.with_option("cache_settle_seconds", "0").expect("the option is taken").build().expect("a session");
     crate::tpch::register_files(other.context(), &files).await;
     for session in [&sim, &other] {
         set(session, "millpond.cache_bytes = 60000").await;
