@@ -16,6 +16,7 @@
 pub mod address;
 pub mod column;
 pub mod contract;
+mod contradictions;
 mod definitions;
 pub mod device;
 pub mod error;

@@ -7,6 +7,7 @@ mod bounds;
 mod computed_scans;
 mod constants;
 mod constructs;
+mod contradictions;
 mod counted_store;
 mod counts;
 mod digests;

@@ -268,8 +268,8 @@ impl Case {
             "cpu",
             "--repeat",
             "1",
-            "--columns",
-            &self.names[1],
+            // A name may begin with a dash.
+            &format!("--columns={}", self.names[1]),
             "--format",
             "json",
         ]);
