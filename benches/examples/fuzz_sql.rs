@@ -13,7 +13,7 @@ const USAGE: &str =
                [--workers N] [--variant N|bounds] [--verbose]
 cargo fuzz-sql --seed S --variant N --sql TEXT    prints both answers to one query over the tables of a seed
 Queries run under the variants of sessions in turn. --variant N runs all of them under the N-th; bounds is the one that stores short
-tables and columns of few texts alone. A third of the queries runs in turn with a twin that has other constants.
+tables and columns of few texts alone. Half of the queries run in turn with a twin that has other constants; of a tenth, tables are made.
 Numbers may be hexadecimal (0x5eed). A CUDA device is shared by all workers, of which there are 8 if not said otherwise.
 Exit code 0: no difference; 1: differences; 2: usage.";
 

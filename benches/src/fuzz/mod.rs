@@ -6,7 +6,7 @@
 //!                                         └─► differs ─► reduced ─► a line to paste, and what is wrong
 //! ```
 //!
-//! Pairs   a third of the queries has a twin with other constants (`pair.rs`): the two run in turn, on one session.
+//! Pairs   half of the queries have a twin with other constants (`pair.rs`): the two run in turn, on one session.
 //! Tables  of a tenth tables are made, which take over what runs of the query have found, right or wrong.
 //! Again   `cargo fuzz-sql --seed S --first N --queries 1` makes the same tables and the same query again.
 //! Floats  within the tolerance of [`millpond_queries::answer`]; everything else exactly.

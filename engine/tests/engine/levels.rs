@@ -145,17 +145,21 @@ async fn by_door(door: usize, session: &Millpond, sql: &str) -> Result<Option<An
     answer.await.map_err(|error: DataFusionError| error.strip_backtrace())
 }
 
-/// Whether shapes of so many links are answered; errors name the limit, or are the parser's.
-fn answered(sizes: &'static [usize]) -> Vec<(&'static str, usize, bool)> {
+/// Shapes that are tried with 450 links, below the limit: DataFusion plans others of this length for a minute.
+const LONG: &[&str] = &["OR", "OR of one column", "AND", "+", "||", "UNION ALL", "NOT", "parentheses", "functions"];
+
+/// Shapes that are tried with 2,000 links: the answer, or the refusal, comes soon.
+const LONGER: &[&str] =
+    &["OR", "OR of one column", "HAVING", "IN", "VALUES", "AND", "+", "||", "UNION ALL", "CREATE", "VIEW"];
+
+/// Whether shapes are answered, by their links; errors name the limit, or are the parser's.
+fn answered() -> Vec<(&'static str, usize, bool)> {
     on_a_worker(async move {
         let (cpu, sim) = (session(DeviceChoice::Cpu), session(DeviceChoice::Sim));
         let mut answered = vec![];
         for (name, shape) in SHAPES {
-            for size in sizes {
-                // DataFusion plans joins of hundreds of tables for minutes.
-                if *size == 450 && ["joins", "commas"].contains(name) {
-                    continue;
-                }
+            let sizes = [(40, true), (450, LONG.contains(name)), (2000, LONGER.contains(name))];
+            for size in sizes.iter().filter(|(_, tried)| *tried).map(|(size, _)| size) {
                 let (door, sql) = (answered.len() % DOORS, shape(*size));
                 let (expected, actual) = (by_door(door, &cpu, &sql).await, by_door(door, &sim, &sql).await);
                 match (&expected, &actual) {
@@ -181,11 +185,11 @@ fn answered(sizes: &'static [usize]) -> Vec<(&'static str, usize, bool)> {
 
 #[test]
 fn statements_of_many_levels_are_answered_or_refused() {
-    let answered = answered(&[40, 450, 2000]);
+    let answered = answered();
     let of = |name: &str, size: usize| {
         answered.iter().find(|(known, of, _)| *known == name && *of == size).is_some_and(|(.., answered)| *answered)
     };
-    for name in ["OR", "OR of one column", "OR of AND", "OR in SELECT", "HAVING", "ON", "IN", "VALUES"] {
+    for name in ["OR", "OR of one column", "HAVING", "IN", "VALUES"] {
         assert!(of(name, 2000), "{name}");
     }
     for name in ["AND", "+", "||", "UNION ALL"] {

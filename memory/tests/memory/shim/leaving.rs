@@ -315,7 +315,7 @@ mod inside {
         assert_ne!(code(refused), DriverCode::SUCCESS);
         let refused = driver.device_count().unwrap_err();
         assert_eq!(refused.to_string(), "cuDeviceGetCount failed: driver is shutting down (4): the process ends");
-        let refused = CudaDriver::open().err().expect("refused").to_string();
+        let refused = CudaDriver::open().expect_err("refused").to_string();
         assert!(refused.contains("driver is shutting down (4)"), "{refused}");
     }
 
