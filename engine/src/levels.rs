@@ -30,6 +30,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator, SetExpr, SetOperator, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 /// Levels of a statement: expressions, queries and operators within one another. A worker thread has 2 MiB of stack, and DataFusion computes
@@ -60,6 +61,9 @@ const SHORT_TEXT: usize = 1 << 11;
 /// Bytes of stack for a byte of a long text: a level has at least two, and takes this times two while its tree is dropped.
 const TEXT_BYTES: usize = 256;
 
+/// Levels of `NOT (` within one another. The parser tries each twice once it has met its own limit of levels, which doubles its time.
+const NOTS: usize = 24;
+
 /// Longer texts are looked at first: most are lists of rows, which have no levels.
 const LONG_TEXT: usize = 1 << 19;
 
@@ -71,6 +75,12 @@ const TOKENS: usize = 1 << 19;
 /// # Errors
 /// Those of `parse`, and one for a statement of too many levels.
 pub(crate) fn parsed(sql: &str, parse: impl FnOnce() -> Result<VecDeque<Statement>>) -> Result<VecDeque<Statement>> {
+    let nots = nested_nots(sql);
+    if nots > NOTS {
+        return plan_err!(
+            "{nots} times NOT ( lies within one another, and a statement has at most {NOTS}; two of them are none"
+        );
+    }
     let mut statements = on_stack(stack_of_text(sql)?, parse)?;
     if let Some(error) = statements.iter_mut().find_map(|statement| shaped(statement).err()) {
         statements.into_iter().for_each(dismantled);
@@ -187,6 +197,28 @@ fn stack_of_text(sql: &str) -> Result<usize> {
             Ok(BASE_BYTES + tokens * TEXT_BYTES * 2)
         }
     }
+}
+
+/// The most levels of `NOT (` within one another.
+fn nested_nots(sql: &str) -> usize {
+    if sql.matches('(').nth(NOTS).is_none() {
+        return 0;
+    }
+    let (mut open, mut nested, mut most, mut after_not) = (vec![], 0, 0, false);
+    for token in Tokenizer::new(&GenericDialect {}, sql).tokenize().unwrap_or_default() {
+        match &token {
+            Token::Whitespace(_) => continue,
+            Token::LParen => {
+                open.push(after_not);
+                nested += usize::from(after_not);
+                most = most.max(nested);
+            }
+            Token::RParen => nested -= usize::from(open.pop().unwrap_or(false)),
+            _ => {}
+        }
+        after_not = matches!(&token, Token::Word(word) if word.keyword == Keyword::NOT);
+    }
+    most
 }
 
 /// The most tokens between two commas in the same parentheses: a tree has no more levels there.

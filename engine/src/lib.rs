@@ -25,6 +25,7 @@ mod files;
 mod levels;
 pub mod looks;
 pub mod metric;
+mod namesakes;
 pub mod node;
 mod object_stores;
 pub mod operator;

@@ -387,8 +387,11 @@ fn operators(state: &SessionState) -> Option<Arc<[Arc<dyn DeviceOperator>]>> {
     state.config().get_extension::<Operators>().map(|operators| operators.all())
 }
 
+/// Options, operators and planners.
+type PlannedWith = (Arc<ConfigOptions>, Option<Arc<[Arc<dyn DeviceOperator>]>>, Planners);
+
 /// What a session plans with now.
-fn planned_with(state: &SessionState) -> (Arc<ConfigOptions>, Option<Arc<[Arc<dyn DeviceOperator>]>>, Planners) {
+fn planned_with(state: &SessionState) -> PlannedWith {
     (options(state), operators(state), Planners::of(state))
 }
 

@@ -4,7 +4,7 @@
 //!                                                                  ├─ execute ─► batches + QueryReport
 //!                                                                  └─ stream ─► batch, batch, … ─ report() ─► QueryReport
 //!
-//! Without a device the session is DataFusion's own, but for the limit of levels ([`crate::levels`]) and mended rules (`contradictions`): no
+//! Without a device the session is DataFusion's own, but for the limit of levels ([`crate::levels`]) and mended rules (`contradictions`, `namesakes`): no
 //! node exists, and `device_note` says why.
 //! Panics  of a query are its error ([`EngineError::Panicked`]); the session stays usable.
 
@@ -249,11 +249,12 @@ impl MillpondBuilder {
             .map_err(|error| EngineError::internal(format!("no runtime: {error}")))?;
         let state = SessionStateBuilder::new().with_default_features().with_config(config);
         let state = state.with_optimizer_rules(crate::contradictions::rules()?);
+        let state = state.with_physical_optimizer_rules(crate::namesakes::rules()?);
         let mut state = state.with_runtime_env(runtime).with_physical_optimizer_rule(Arc::new(LimitLevels));
         if let Some(engine) = &opened.engine {
             state = state.with_query_planner(Arc::new(KeepingPlanner::new(&plans)));
             state = state.with_optimizer_rule(crate::operator::window::filter::rule());
-            state = state.with_physical_optimizer_rules(crate::placement::rules());
+            state = state.with_physical_optimizer_rules(crate::placement::rules()?);
             let place = PlaceOnDevice::new(Arc::clone(engine), operators.clone());
             state = state.with_physical_optimizer_rule(Arc::new(place));
         }

@@ -17,13 +17,11 @@
 //! Kept       for statements whose plans may be kept, wholly on the device. Others are planned each time.
 
 use std::cell::Cell;
-use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue, internal_err};
 use datafusion::datasource::listing::ListingTable;
@@ -42,45 +40,17 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::expressions::{Literal, lit};
 use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
-use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
+use crate::namesakes::PASS_FILTERS;
 use crate::node::REPLACE;
 use crate::placement::{RULE, plan_reasons};
 use crate::result::node::DownloadExec;
 use crate::rewrite::{reads, with_expressions};
-
-/// Rules that tell scans what the filters and joins above them leave out: they are asked again once constants are there.
-const TELL_SCANS: [&str; 2] = ["FilterPushdown", "FilterPushdown(Post)"];
-
-/// What `rule` makes of the parts of `plan` in which a filter keeps its columns on the way down. It passes most nodes by the names in
-/// their inputs, so that above a join of tables that share a name it would come to test another column. DataFusion asks these rules before
-/// it has nodes there.
-fn told(
-    rule: &(dyn PhysicalOptimizerRule + Send + Sync),
-    plan: Arc<dyn ExecutionPlan>,
-    config: &ConfigOptions,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let mistakes = |node: &Arc<dyn ExecutionPlan>| {
-        let by_name = if node.is::<ProjectionExec>() { vec![node] } else { node.children() };
-        Ok(by_name.into_iter().any(|node| shares_a_name(&node.schema())))
-    };
-    if !plan.exists(mistakes)? {
-        return rule.optimize(plan, config);
-    }
-    let children = plan.children().into_iter().map(|child| told(rule, Arc::clone(child), config));
-    let children = children.collect::<Result<Vec<_>>>()?;
-    plan.replace_children(children, REPLACE)
-}
-
-fn shares_a_name(schema: &Schema) -> bool {
-    let names: HashSet<&String> = schema.fields().iter().map(|field| field.name()).collect();
-    names.len() < schema.fields().len()
-}
+use crate::source::bounds::GUARD;
 
 /// A statement without the constants of its conditions, and these.
 pub(crate) struct Template {
@@ -214,10 +184,9 @@ impl Template {
         let mut places = false;
         for rule in state.physical_optimizers() {
             places |= rule.name() == RULE;
-            if places {
+            // Scans learn of its constants, and are guarded again.
+            if places || PASS_FILTERS.contains(&rule.name()) || rule.name() == GUARD {
                 plan = rule.optimize(plan, state.config_options())?;
-            } else if TELL_SCANS.contains(&rule.name()) {
-                plan = told(rule.as_ref(), plan, state.config_options())?;
             }
         }
         let is_placed = plan.exists(|node| Ok(node.is::<DownloadExec>()))?;
@@ -443,7 +412,7 @@ fn lists_meet(plan: &LogicalPlan) -> Result<bool> {
                 let terms = split_binary(part, *op);
                 let lists: Vec<(Expr, bool)> = terms.iter().filter_map(|term| list_in(term)).collect();
                 let tells = |negated: bool, other: bool| match op {
-                    Operator::And => !filters && !(negated && other),
+                    Operator::And => !(filters || negated && other),
                     _ => negated || other,
                 };
                 meet |= lists.iter().enumerate().any(|(index, (expr, negated))| {

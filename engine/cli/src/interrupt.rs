@@ -1,4 +1,4 @@
-//! Signals that end the program: Ctrl-C, SIGTERM, SIGHUP. The first ends what is running, the second ends the process.
+//! Signals that end the program: Ctrl-C, SIGTERM, SIGHUP. The first ends what is running; the second, or ten seconds, ends the process.
 //!
 //! ```text
 //!   signal ─► a thread of its own ─► counter ─► a statement that is awaited
@@ -14,6 +14,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{self, SelectAll};
@@ -30,6 +31,9 @@ pub enum Ending {
     Terminate,
     HangUp,
 }
+
+/// The longest time from the first signal to the end of the process.
+const LONGEST_END: Duration = Duration::from_secs(10);
 
 /// The first one that came.
 static FIRST: OnceLock<Ending> = OnceLock::new();
@@ -113,17 +117,16 @@ impl Interrupts {
         let raised = Arc::clone(&flag);
         let listener = move || {
             runtime.block_on(async {
-                while let Some(ending) = signals.next().await {
-                    let _ = FIRST.set(ending);
-                    // COPY's files may be closed and left behind once its tasks are dropped.
-                    output::remove_at_end(unfinished::files());
-                    raised.store(true, Ordering::Relaxed);
-                    sender.send_modify(|count| *count += 1);
-                    if *sender.borrow() > 1 {
-                        output::remove_temporary();
-                        leave::at_once(ending.exit());
-                    }
-                }
+                let Some(ending) = signals.next().await else { return };
+                let _ = FIRST.set(ending);
+                // COPY's files may be closed and left behind once its tasks are dropped.
+                output::remove_at_end(unfinished::files());
+                raised.store(true, Ordering::Relaxed);
+                sender.send_modify(|count| *count += 1);
+                // Another signal, or work that looks at none: a statement that is planned for long, a pipe without a reader.
+                let _ = tokio::time::timeout(LONGEST_END, signals.next()).await;
+                output::remove_temporary();
+                leave::at_once(ending.exit());
             });
         };
         thread::Builder::new().name("interrupts".to_string()).spawn(listener).map_err(|error| cannot(&error))?;

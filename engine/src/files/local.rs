@@ -403,7 +403,7 @@ mod tests {
             .try_collect()
             .await
             .expect("a folder");
-        assert_eq!(listed, [settled.clone()], "a list says the same of it");
+        assert_eq!(listed, std::slice::from_ref(&settled), "a list says the same of it");
         let got = store.get_opts(&settled.location, GetOptions::new()).await.expect("a file");
         assert_eq!(got.meta, settled);
     }

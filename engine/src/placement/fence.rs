@@ -27,11 +27,11 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::column::{is_coded, plain_repr};
+use crate::error::EngineError;
 use crate::node::device_node;
 use crate::options::{DeviceChoice, MillpondOptions};
 use crate::reason::Reason;
@@ -39,15 +39,18 @@ use crate::source::bounds::Bounds;
 use crate::source::computed::{computes, says_by_itself};
 
 /// DataFusion's rules, with a fence around each that moves projections, between those that keep bounds of floats from being believed.
-pub(crate) fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+///
+/// # Errors
+/// If DataFusion lacks one that is mended.
+pub(crate) fn rules() -> Result<Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>, EngineError> {
     let fenced = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| match rule.name() {
         "ProjectionPushdown" => Arc::new(Fenced { inner: rule }),
         _ => rule,
     };
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(Bounds::Forget)];
-    rules.extend(PhysicalOptimizer::new().rules.into_iter().map(fenced));
+    rules.extend(crate::namesakes::rules()?.into_iter().map(fenced));
     rules.push(Arc::new(Bounds::Guard));
-    rules
+    Ok(rules)
 }
 
 /// A rule that sees fences where there are scans of files.

@@ -31,6 +31,9 @@ use crate::options::{DeviceChoice, MillpondOptions};
 use crate::parquet::{guarded, has_floats, is_guarded};
 use crate::store::static_part;
 
+/// The name of the rule that guards.
+pub(crate) const GUARD: &str = "guard_bounds_of_floats";
+
 /// What of the bounds of files a rule takes out of plans.
 #[derive(Debug)]
 pub(crate) enum Bounds {
@@ -66,7 +69,7 @@ impl PhysicalOptimizerRule for Bounds {
     fn name(&self) -> &str {
         match self {
             Bounds::Forget => "forget_bounds_of_floats",
-            Bounds::Guard => "guard_bounds_of_floats",
+            Bounds::Guard => GUARD,
         }
     }
 

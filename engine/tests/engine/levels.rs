@@ -89,6 +89,7 @@ const SHAPES: &[Shape] = &[
     ("IS NULL", |n| format!("SELECT {} FROM t", chain("a", |_| " IS NULL".to_string(), n))),
     ("=", |n| format!("SELECT {} FROM t", chain("(a = 1)", |_| " = true".to_string(), n))),
     ("NOT", |n| format!("SELECT count(*) FROM t WHERE {}", nest("NOT ", "a = 1", "", n))),
+    ("NOT of parentheses", |n| format!("SELECT count(*) FROM t WHERE {}", nest("NOT (", "a = 1", ")", n / 2))),
     ("signs", |n| format!("SELECT {} FROM t", nest("- ", "a", "", n))),
     ("parentheses", |n| format!("SELECT {} FROM t", nest("(", "a", ")", n))),
     ("functions", |n| format!("SELECT {} FROM t", nest("abs(", "a", ")", n))),

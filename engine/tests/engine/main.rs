@@ -38,6 +38,7 @@ mod made_tables;
 mod medians;
 mod memory;
 mod mutations;
+mod namesakes;
 mod nested;
 mod no_device;
 mod null_device;

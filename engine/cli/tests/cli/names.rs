@@ -333,7 +333,7 @@ impl Case {
             );
             assert_eq!(
                 self.answers(device, folder, &[], &format!("SELECT {columns} FROM {table} ORDER BY {key}")),
-                [expected.clone()]
+                std::slice::from_ref(&expected)
             );
             let names: Vec<Value> = self.answers(device, &self.path, &[], &described).remove(0);
             assert_eq!(

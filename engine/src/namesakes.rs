@@ -1,0 +1,154 @@
+//! Filters that DataFusion passes on to scans, where columns share a name: they come to no other column.
+//!
+//! ```text
+//!   Join: id@2 = x               what it learns of id@2 while it runs, its scans leave out
+//!     Fence                      ends filters on columns whose name is there twice
+//!       Repartition: id@0, id@2  DataFusion alone: id@2 becomes id@0, the first of that name, and rows are lost
+//! ```
+//!
+//! Columns   of a name of their own pass: a fence stands only while DataFusion's two rules work, above what shares a name.
+//! Left      below: a filter that is made there goes on as ever.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::Schema;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_plan::filter_pushdown::{ChildFilterDescription, FilterDescription, FilterPushdownPhase};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+
+use crate::error::EngineError;
+use crate::node::{REPLACE, device_node};
+
+/// DataFusion's rules that pass on to scans what the filters and joins above them leave out.
+pub(crate) const PASS_FILTERS: [&str; 2] = ["FilterPushdown", "FilterPushdown(Post)"];
+
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+/// DataFusion's rules for physical plans, those that pass filters on behind fences.
+///
+/// # Errors
+/// If DataFusion lacks one of them.
+pub(crate) fn rules() -> Result<Vec<Rule>, EngineError> {
+    let mut rules = PhysicalOptimizer::new().rules;
+    for name in PASS_FILTERS {
+        let Some(rule) = rules.iter_mut().find(|rule| rule.name() == name) else {
+            return Err(EngineError::internal(format!("DataFusion has no rule {name}")));
+        };
+        *rule = Arc::new(Fenced(Arc::clone(rule)));
+    }
+    Ok(rules)
+}
+
+/// A rule that sees fences above what shares a name.
+#[derive(Debug)]
+struct Fenced(Rule);
+
+impl PhysicalOptimizerRule for Fenced {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut fences = 0;
+        let fenced = plan.transform_up(|node| {
+            // A projection gives its input the filters that it means; it mistakes its own columns.
+            let is_exact = node.is::<ProjectionExec>();
+            let children = node.children();
+            let needs = |child: &Arc<dyn ExecutionPlan>| {
+                (!is_exact || child.is::<ProjectionExec>()) && !unique(&child.schema()).1
+            };
+            if !children.iter().any(|child| needs(child)) {
+                return Ok(Transformed::no(node));
+            }
+            let fence = |child: &Arc<dyn ExecutionPlan>| match needs(child) {
+                true => Arc::new(Fence::new(Arc::clone(child))) as Arc<dyn ExecutionPlan>,
+                false => Arc::clone(child),
+            };
+            let children = children.into_iter().map(fence).collect();
+            fences += 1;
+            node.replace_children(children, REPLACE).map(Transformed::yes)
+        });
+        let plan = self.0.optimize(fenced.data()?, config)?;
+        if fences == 0 {
+            return Ok(plan);
+        }
+        let without = |node: Arc<dyn ExecutionPlan>| {
+            Ok(match node.downcast_ref::<Fence>() {
+                Some(fence) => Transformed::yes(Arc::clone(&fence.input)),
+                None => Transformed::no(node),
+            })
+        };
+        plan.transform_up(without).data()
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
+    }
+}
+
+/// The columns that have a name of their own, and whether all have.
+fn unique(schema: &Schema) -> (HashSet<usize>, bool) {
+    let mut times = HashMap::<&str, usize>::new();
+    schema.fields().iter().for_each(|field| *times.entry(field.name()).or_default() += 1);
+    let own = schema.fields().iter().enumerate().filter(|(_, field)| times[field.name().as_str()] == 1);
+    let own: HashSet<usize> = own.map(|(index, _)| index).collect();
+    let all = own.len() == schema.fields().len();
+    (own, all)
+}
+
+/// Stands above a node whose columns share a name.
+#[derive(Debug)]
+struct Fence {
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl Fence {
+    fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+        Self { properties: Arc::clone(input.properties()), input }
+    }
+
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self::new(input)
+    }
+
+    fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        vec![]
+    }
+}
+
+impl DisplayAs for Fence {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("Fence")
+    }
+}
+
+device_node!(Fence, {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        self.input.execute(partition, context)
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn gather_filters_for_pushdown(
+        &self,
+        _: FilterPushdownPhase,
+        parent_filters: Vec<Arc<dyn PhysicalExpr>>,
+        _: &ConfigOptions,
+    ) -> Result<FilterDescription> {
+        let (own, _) = unique(&self.input.schema());
+        let passed = ChildFilterDescription::from_child_with_allowed_indices(&parent_filters, own, &self.input)?;
+        Ok(FilterDescription::new().with_child(passed))
+    }
+});
