@@ -8,7 +8,7 @@
 //!
 //! Answers   are DataFusion's; where a device operator cannot give them, the operator stays on the CPU.
 //! No device the plan is DataFusion's, byte for byte.
-//! Exit      a program drops its sessions, then its tokio runtime, and calls [`leave`] last. Without it nothing breaks: once a process
+//! Exit      a program drops its sessions, then its tokio runtime, and calls [`leave()`] last. Without it nothing breaks: once a process
 //!           exits, the driver is not called any more, and what a program still holds on the device is left behind.
 
 #![forbid(unsafe_code)]

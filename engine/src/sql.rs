@@ -8,7 +8,7 @@
 //! Why  an async function is compiled by whoever awaits it, and so is all that it calls with type parameters: in a release build
 //!      each crate that awaited the planner took a minute longer. A boxed future is compiled where it is made.
 //! Panics  become errors ([`crate::panics`]).
-//! Depth   is limited ([`crate::levels`]): no statement overflows the stack of the thread that plans it, nor of those that run it.
+//! Depth   is limited (`levels`): no statement overflows the stack of the thread that plans it, nor of those that run it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -45,12 +45,10 @@ use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
-use crate::namesakes::PASS_FILTERS;
 use crate::node::REPLACE;
-use crate::placement::{RULE, plan_reasons};
+use crate::placement::{RULE, asks_constants, plan_reasons};
 use crate::result::node::DownloadExec;
 use crate::rewrite::{reads, with_expressions};
-use crate::source::bounds::GUARD;
 
 /// A statement without the constants of its conditions, and these.
 pub(crate) struct Template {
@@ -185,7 +183,7 @@ impl Template {
         for rule in state.physical_optimizers() {
             places |= rule.name() == RULE;
             // Scans learn of its constants, and are guarded again.
-            if places || PASS_FILTERS.contains(&rule.name()) || rule.name() == GUARD {
+            if places || asks_constants(rule.name()) {
                 plan = rule.optimize(plan, state.config_options())?;
             }
         }

@@ -48,6 +48,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("result/", "result"),
     // What placement asks of an operator.
     ("contract.rs", "placement"),
+    ("namesakes.rs", "placement"),
     ("placement/", "placement"),
     ("program/", "program"),
     ("report.rs", "report"),

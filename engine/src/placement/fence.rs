@@ -32,11 +32,17 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 
 use crate::column::{is_coded, plain_repr};
 use crate::error::EngineError;
+use crate::namesakes::PASS_FILTERS;
 use crate::node::device_node;
 use crate::options::{DeviceChoice, MillpondOptions};
 use crate::reason::Reason;
-use crate::source::bounds::Bounds;
+use crate::source::bounds::{Bounds, GUARD};
 use crate::source::computed::{computes, says_by_itself};
+
+/// True for a rule that looks at the constants of conditions, by its name: it passes them on to scans, or guards what scans have.
+pub(crate) fn asks_constants(rule: &str) -> bool {
+    PASS_FILTERS.contains(&rule) || rule == GUARD
+}
 
 /// DataFusion's rules, with a fence around each that moves projections, between those that keep bounds of floats from being believed.
 ///

@@ -41,7 +41,7 @@ use crate::reason::Reason;
 
 pub(crate) use crate::placement::bridge::for_the_next_run;
 pub use crate::placement::bridge::plan_reasons;
-pub(crate) use crate::placement::fence::rules;
+pub(crate) use crate::placement::fence::{asks_constants, rules};
 pub use crate::placement::walk::Placing;
 
 /// The name of the rule that places plans.
