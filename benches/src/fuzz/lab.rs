@@ -362,7 +362,7 @@ pub(crate) fn row_by_row(mut config: SessionConfig) -> SessionConfig {
     options.execution.parquet.pruning = false;
     options.execution.parquet.enable_page_index = false;
     options.execution.parquet.bloom_filter_on_read = false;
-    // What sorts and joins fill in prunes whatever the options say.
+    // Filters that sorts and joins fill in prune under every setting of the options.
     options.optimizer.enable_topk_dynamic_filter_pushdown = false;
     options.optimizer.enable_join_dynamic_filter_pushdown = false;
     options.optimizer.enable_aggregate_dynamic_filter_pushdown = false;

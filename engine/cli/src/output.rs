@@ -65,7 +65,7 @@ const MOST_LINKS: usize = 64;
 /// The temporary files of this process, for an end that runs no destructors.
 static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Removes the temporary files of outputs that nobody will drop any more.
+/// Removes temporary files of outputs whose `Drop` does not run.
 pub fn remove_temporary() {
     unfinished::remove(TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
 }

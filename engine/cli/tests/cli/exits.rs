@@ -146,7 +146,7 @@ impl Rig {
     }
 }
 
-/// Reads so many lines and closes the pipe.
+/// Reads a number of lines and closes the pipe.
 fn first_lines(mut child: Child, lines: usize) -> Output {
     let rows = BufReader::new(child.stdout.take().expect("piped"));
     assert_eq!(rows.lines().take(lines).filter_map(Result::ok).count(), lines);
