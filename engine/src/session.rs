@@ -248,7 +248,7 @@ impl MillpondBuilder {
         let runtime = crate::files::runtime(&runtime, settles)
             .map_err(|error| EngineError::internal(format!("no runtime: {error}")))?;
         let state = SessionStateBuilder::new().with_default_features().with_config(config);
-        let state = state.with_optimizer_rules(crate::contradictions::rules()?);
+        let state = state.with_optimizer_rules(crate::mended::rules()?);
         let state = state.with_physical_optimizer_rules(crate::namesakes::rules()?);
         let mut state = state.with_runtime_env(runtime).with_physical_optimizer_rule(Arc::new(LimitLevels));
         if let Some(engine) = &opened.engine {

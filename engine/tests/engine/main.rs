@@ -65,6 +65,7 @@ mod selftest;
 mod sessions;
 mod shapes;
 mod shared;
+mod simplified;
 mod skew;
 mod sorting;
 mod sources;
