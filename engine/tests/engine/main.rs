@@ -88,6 +88,7 @@ mod troubles;
 mod udf;
 mod unions;
 mod unnest;
+mod whole_files;
 mod wide;
 mod windows;
 mod zones;
