@@ -8,6 +8,8 @@ use crate::error::EngineError;
 use crate::{contradictions, simplified};
 
 type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+/// The name of one of DataFusion's rules, and what wraps it.
+type Wrapped = (&'static str, fn(Rule) -> Rule);
 
 /// DataFusion's rules, in their order.
 ///
@@ -15,7 +17,7 @@ type Rule = Arc<dyn OptimizerRule + Send + Sync>;
 /// If DataFusion has no rule of a name that is wrapped.
 pub(crate) fn rules() -> Result<Vec<Rule>, EngineError> {
     let mut rules = Optimizer::new().rules;
-    let wrapped: [(&str, fn(Rule) -> Rule); 2] =
+    let wrapped: [Wrapped; 2] =
         [(contradictions::RULE, contradictions::guarded), (simplified::RULE, simplified::guarded)];
     for (name, wrap) in wrapped {
         let mut found = false;
