@@ -11,6 +11,7 @@
 //!            computed. Afterwards the part is back in its place.
 //! Untouched  a node without such parts is DataFusion's alone.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -53,7 +54,9 @@ impl OptimizerRule for Guarded {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        let schema = schema_of(&plan)?;
+        // Most nodes have no cast, and need none.
+        let known = OnceCell::new();
+        let schema = || known.get_or_init(|| schema_of(&plan).ok()).as_deref();
         let filters = matches!(plan, LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::TableScan(_));
         let mut risky = false;
         plan.apply_expressions(|expr| {
@@ -63,6 +66,10 @@ impl OptimizerRule for Guarded {
         if !risky {
             return self.0.rewrite(plan, config);
         }
+        let schema = match known.into_inner().flatten() {
+            Some(schema) => schema,
+            None => schema_of(&plan)?,
+        };
         let mut hiding = Hiding { schema: &schema, count: 0 };
         let hidden = plan.map_expressions(|expr| hiding.expression(expr, filters).map(Transformed::yes))?.data;
         let Transformed { data, transformed, tnr } = self.0.rewrite(hidden, config)?;
@@ -86,7 +93,7 @@ fn schema_of(plan: &LogicalPlan) -> Result<DFSchemaRef> {
 }
 
 /// True for an expression with a part that the simplifier would change wrongly. `filters` is set where FALSE and NULL are the same.
-fn has_risks(expr: &Expr, filters: bool, schema: &DFSchema) -> bool {
+fn has_risks<'s>(expr: &Expr, filters: bool, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool {
     let mut parts = vec![(expr, filters)];
     while let Some((part, filters)) = parts.pop() {
         if is_alone(part, schema) {
@@ -116,7 +123,7 @@ fn has_risks(expr: &Expr, filters: bool, schema: &DFSchema) -> bool {
 }
 
 /// True for a part that is at risk by itself.
-fn is_alone(part: &Expr, schema: &DFSchema) -> bool {
+fn is_alone<'s>(part: &Expr, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool {
     match part {
         Expr::Cast(cast) => loses(&cast.expr, cast.field.data_type(), false, schema),
         Expr::TryCast(cast) => loses(&cast.expr, cast.field.data_type(), true, schema),
@@ -129,8 +136,9 @@ fn is_alone(part: &Expr, schema: &DFSchema) -> bool {
     }
 }
 
-fn loses(expr: &Expr, to: &DataType, tries: bool, schema: &DFSchema) -> bool {
-    reads_columns(expr) && expr.get_type(schema).is_ok_and(|from| !keeps(&from, to, tries))
+fn loses<'s>(expr: &Expr, to: &DataType, tries: bool, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool {
+    reads_columns(expr)
+        && schema().is_some_and(|schema| expr.get_type(schema).is_ok_and(|from| !keeps(&from, to, tries)))
 }
 
 fn reads_columns(expr: &Expr) -> bool {
@@ -320,7 +328,7 @@ impl Hiding<'_> {
                 }
             }
             expr => {
-                let alone = is_alone(&expr, self.schema);
+                let alone = is_alone(&expr, &|| Some(self.schema));
                 let expr = expr.map_children(|child| self.expression(child, false).map(Transformed::yes))?.data;
                 Ok(match expr {
                     Expr::BinaryExpr(BinaryExpr { left, op, right }) if alone => {
@@ -417,6 +425,9 @@ pub(crate) fn simplified(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result
     let columns = schema.fields().len();
     let mut casts: Vec<(Arc<dyn PhysicalExpr>, FieldRef)> = vec![];
     let without = expr.transform_up(|part| {
+        if !part.is::<CastExpr>() && !part.is::<TryCastExpr>() {
+            return Ok(Transformed::no(part));
+        }
         let Some(to) = lost_in(&part, &extended(schema, &casts))? else { return Ok(Transformed::no(part)) };
         let name = format!("millpond_hidden_{}", casts.len());
         let field = Arc::new(Field::new(&name, to, true));
