@@ -24,6 +24,7 @@ pub mod expr;
 mod files;
 mod levels;
 pub mod looks;
+mod memberships;
 pub mod metric;
 mod namesakes;
 pub mod node;

@@ -4,8 +4,8 @@
 //!                                                                  ├─ execute ─► batches + QueryReport
 //!                                                                  └─ stream ─► batch, batch, … ─ report() ─► QueryReport
 //!
-//! Without a device the session is DataFusion's own, but for the limit of levels (`levels`) and mended rules (`contradictions`, `namesakes`): no
-//! node exists, and `device_note` says why.
+//! Without a device the session is DataFusion's own, but for the limit of levels (`levels`) and mended rules (`contradictions`, `memberships`,
+//! `namesakes`): no node exists, and `device_note` says why.
 //! Panics  of a query are its error ([`EngineError::Panicked`]); the session stays usable.
 
 mod create;
@@ -248,7 +248,9 @@ impl MillpondBuilder {
         let runtime = crate::files::runtime(&runtime, settles)
             .map_err(|error| EngineError::internal(format!("no runtime: {error}")))?;
         let state = SessionStateBuilder::new().with_default_features().with_config(config);
-        let state = state.with_optimizer_rules(crate::contradictions::rules()?);
+        let mut rules = crate::contradictions::rules()?;
+        crate::memberships::add_to(&mut rules)?;
+        let state = state.with_optimizer_rules(rules);
         let state = state.with_physical_optimizer_rules(crate::namesakes::rules()?);
         let mut state = state.with_runtime_env(runtime).with_physical_optimizer_rule(Arc::new(LimitLevels));
         if let Some(engine) = &opened.engine {

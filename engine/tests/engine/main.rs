@@ -36,6 +36,7 @@ mod limits;
 mod lists;
 mod made_tables;
 mod medians;
+mod memberships;
 mod memory;
 mod mutations;
 mod namesakes;
