@@ -25,6 +25,7 @@ mod files;
 mod levels;
 pub mod looks;
 mod memberships;
+mod mends;
 pub mod metric;
 mod namesakes;
 pub mod node;

@@ -2,6 +2,7 @@
 
 mod aggregates;
 mod answers;
+mod as_written;
 mod beside;
 mod bounds;
 mod computed_scans;
