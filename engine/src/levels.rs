@@ -333,6 +333,7 @@ impl VisitorMut for Shape {
         self.leave()
     }
 
+    /// Joins in parentheses are planned within one another.
     fn pre_visit_table_factor(&mut self, relation: &mut ast::TableFactor) -> ControlFlow<String> {
         match relation {
             ast::TableFactor::NestedJoin { .. } => self.enter(0, String::new),

@@ -4,8 +4,8 @@
 //!                                                                  ├─ execute ─► batches + QueryReport
 //!                                                                  └─ stream ─► batch, batch, … ─ report() ─► QueryReport
 //!
-//! Without a device the session is DataFusion's own, but for the limit of levels (`levels`) and mended rules (`contradictions`, `memberships`,
-//! `namesakes`): no node exists, and `device_note` says why.
+//! Without a device the session is DataFusion's own, but for the limit of levels (`levels`) and mended rules (`mends`, `contradictions`,
+//! `memberships`, `namesakes`): no node exists, and `device_note` says why.
 //! Panics  of a query are its error ([`EngineError::Panicked`]); the session stays usable.
 
 mod create;

@@ -250,7 +250,8 @@ async fn answer(
     }
     if let (Format::Json | Format::Ndjson, Some(name)) = (format, name_of_two(&plan)) {
         return Err(CliError::sql(format!(
-            "two columns are called {name}, and an object of JSON would give back one of them: name them apart (SELECT a AS x, b AS y), or take --format csv"
+            "two columns are called {name}, and an object of JSON would give back one of them: \
+             name them apart (SELECT a AS x, b AS y), or take --format csv"
         )));
     }
     let (num_rows, report) = match print(session, plan, explains, format, output).await {

@@ -22,7 +22,8 @@ pub(super) fn refused(node: &LogicalPlan) -> Result<()> {
         Some(pair) => {
             let (name, format) = (pair[0], copy.file_type.get_ext());
             plan_err!(
-                "two columns are called {name}, and a file of {format} would give back one of them: name them apart (SELECT a AS x, b AS y)"
+                "two columns are called {name}, and a file of {format} would give back one of them: \
+                 name them apart (SELECT a AS x, b AS y)"
             )
         }
         None => Ok(()),

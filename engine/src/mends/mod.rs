@@ -1,12 +1,13 @@
-//! Statements that DataFusion plans for less, or for something else, than SQL says. Each of them means here what it means to PostgreSQL and
-//! DuckDB, or is refused in a sentence.
+//! Statements that DataFusion plans for less, or for something else, than SQL says. Each of them means here what it means to PostgreSQL
+//! and DuckDB, or is refused in a sentence.
 //!
 //! ```text
-//!   text ─ tokens, syntax tree (syntax) ─► planner ─ relations (using, TABLESAMPLE) ─► logical plan ─ rules (bags, similar, copies) ─► DataFusion's rules
+//!   text ─ tokens and syntax tree (syntax) ─► planner ─ relations (using, TABLESAMPLE)
+//!                                                        └─► logical plan ─ a rule (bags, copies, similar) ─► DataFusion's rules
 //! ```
 //!
-//! Doors  what is seen in relations and plans holds for `context().sql()` and frames, too. What the syntax tree alone knows holds for statements that
-//!        this engine parses: `execute`, `stream`, `statement`, `Millpond::sql`, the program, and suites.
+//! Doors  what is seen in relations and plans holds for `context().sql()` and frames, too. What the syntax tree alone knows holds for
+//!        statements that this engine parses: `execute`, `stream`, `statement`, `Millpond::sql`, the program, and suites.
 
 mod bags;
 mod copies;

@@ -57,7 +57,8 @@ fn of(like: Like) -> Result<Expr> {
     };
     let Some(pattern) = pattern else {
         return plan_err!(
-            "the pattern of SIMILAR TO is a constant text here, and {} is none: write LIKE, or ~ with a regular expression",
+            "the pattern of SIMILAR TO is a constant text here, and {} is none: \
+             write LIKE, or ~ with a regular expression",
             like.pattern
         );
     };

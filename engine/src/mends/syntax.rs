@@ -36,7 +36,10 @@ pub(crate) fn numbers(sql: &str, dialect: &dyn Dialect) -> Result<()> {
     let tokens = Tokenizer::new(dialect, sql).tokenize().unwrap_or_default();
     for (at, pair) in tokens.windows(2).enumerate() {
         let (Token::Number(digits, false), Token::Word(word)) = (&pair[0], &pair[1]) else { continue };
-        let is_rest = |word: &str| word.starts_with('_') && word.chars().all(|c| c == '_' || c.is_ascii_digit());
+        // 1_000, and 1_000e3.
+        let is_rest = |word: &str| {
+            word.starts_with('_') && word.trim_start_matches('_').starts_with(|c: char| c.is_ascii_digit())
+        };
         if word.quote_style.is_some() || !is_rest(&word.value) {
             continue;
         }

@@ -9,7 +9,8 @@
 //!
 //! DataFusion alone takes the left side's for `k`, and for `*` that of the side whose name comes first in the alphabet, at its place.
 //!
-//!   Semi join, Using (a, b).k = a.k, (a, b).k = b.k, with nothing     a note: `k` means (a, b).k, and `*` has it once; taken out before rules see it
+//!   Semi join, Using (a, b).k = a.k, (a, b).k = b.k, with nothing     a note: `k` means (a, b).k, and `*` has it once;
+//!                                                                     taken out before DataFusion's rules see it
 //!     Project coalesce(a.k, b.k) AS (a, b).k, a.k, a.x, b.k, b.y
 //!       Full join: a.k = b.k
 //!
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{
-    Column, DFSchema, ExprSchema, JoinConstraint, JoinType, NullEquality, TableReference, plan_err,
+    Column, DFSchema, ExprSchema, JoinConstraint, JoinType, NullEquality, TableReference, internal_err, plan_err,
 };
 use datafusion::error::Result;
 use datafusion::functions::expr_fn::coalesce;
@@ -47,7 +48,8 @@ impl RelationPlanner for Relations {
     ) -> Result<RelationPlanning> {
         if let TableFactor::Table { sample: Some(_), .. } | TableFactor::Derived { sample: Some(_), .. } = &relation {
             return plan_err!(
-                "TABLESAMPLE is not answered here: write WHERE random() < 0.1 for about a tenth of the rows, or LIMIT for a number of them"
+                "TABLESAMPLE is not answered here: write WHERE random() < 0.1 for about a tenth of the rows, \
+                 or LIMIT for a number of them"
             );
         }
         let TableFactor::NestedJoin { table_with_joins, alias } = relation else {
@@ -63,19 +65,15 @@ impl RelationPlanner for Relations {
         let named = named.unwrap_or(Named::Unknown);
         let TableWithJoins { relation, mut joins } = *table_with_joins;
         let merges = match joins.as_slice() {
-            [join] => kind(join).is_some(),
-            _ => false,
+            [join] => kind(join).map(|(join_type, constraint)| (join_type, constraint.clone())),
+            _ => None,
         };
-        let (true, Some(join)) = (merges, joins.pop()) else {
-            // The list of names is no alias.
+        let Some((join_type, constraint)) = merges else {
             let table_with_joins = Box::new(TableWithJoins { relation, joins });
             return Ok(RelationPlanning::Original(Box::new(TableFactor::NestedJoin { table_with_joins, alias: None })));
         };
-        let Some((join_type, constraint)) = kind(&join) else {
-            return plan_err!("the columns of a join are not those of USING or NATURAL");
-        };
-        let constraint = constraint.clone();
         let left = context.plan(relation)?;
+        let Some(join) = joins.pop() else { return internal_err!("a list of one join has one") };
         let right = context.plan(join.relation)?;
         let plan = joined(left, right, join_type, &constraint, &named, context)?;
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, None))))
@@ -262,19 +260,18 @@ fn noted(plan: LogicalPlan, means: Vec<(Expr, Expr)>) -> Result<LogicalPlan> {
 
 /// True for what [`noted`] makes: no statement joins a relation without columns by some.
 pub(super) fn is_note(node: &LogicalPlan) -> bool {
-    matches!(
-        node,
-        LogicalPlan::Join(Join { join_type: JoinType::LeftSemi, join_constraint: JoinConstraint::Using, right, .. })
-            if matches!(right.as_ref(), LogicalPlan::EmptyRelation(nothing) if nothing.schema.fields().is_empty())
-    )
+    matches!(node, LogicalPlan::Join(join) if is_note_of(join))
+}
+
+fn is_note_of(join: &Join) -> bool {
+    let is_nothing = |right: &LogicalPlan| matches!(right, LogicalPlan::EmptyRelation(nothing) if nothing.schema.fields().is_empty());
+    join.join_type == JoinType::LeftSemi && join.join_constraint == JoinConstraint::Using && is_nothing(&join.right)
 }
 
 /// The relation of a note; anything else as it is.
 pub(super) fn without_note(node: LogicalPlan) -> Transformed<LogicalPlan> {
     match node {
-        LogicalPlan::Join(join) if is_note(&LogicalPlan::Join(join.clone())) => {
-            Transformed::yes(Arc::unwrap_or_clone(join.left))
-        }
+        LogicalPlan::Join(join) if is_note_of(&join) => Transformed::yes(Arc::unwrap_or_clone(join.left)),
         node => Transformed::no(node),
     }
 }

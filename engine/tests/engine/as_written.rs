@@ -373,6 +373,7 @@ async fn what_would_be_dropped_is_refused() {
         ("SELECT * FROM a JOIN (b TABLESAMPLE SYSTEM (1)) ON true".to_string(), "write WHERE random() < 0.1", &ALL),
         ("SELECT 1_000".to_string(), "1_000 is not read as a number, but as 1 with the name _000: write 1000", &OURS),
         ("SELECT k FROM a WHERE k < 1_000_000.5".to_string(), "write 1000000.5", &OURS),
+        ("SELECT 1_000e3".to_string(), "write 1000e3", &OURS),
         ("SELECT t SIMILAR TO t FROM s".to_string(), "write LIKE, or ~ with a regular expression", &ALL),
         ("SELECT t SIMILAR TO 'a[b' FROM s".to_string(), "has a [ without its ]", &ALL),
         (copy("parquet"), "two columns are called k", &ALL),
