@@ -605,14 +605,20 @@ fn more_rows(plan: LogicalPlan, keys: &[Key]) -> Result<LogicalPlan> {
         LogicalPlan::Limit(limit) => own(limit.input),
         LogicalPlan::Sort(sort) => own(sort.input),
         LogicalPlan::Filter(filter) => {
-            let input = own(Arc::clone(&filter.input))?;
-            let is_plain = !filter.predicate.contains_outer()
-                && !filter.predicate.is_volatile()
-                && !filter.predicate.exists(|part| Ok(super::scope::subquery(part).is_some()))?;
-            match is_plain {
-                true => Ok(LogicalPlan::Filter(Filter::try_new(filter.predicate, Arc::new(input))?)),
-                false => Ok(input),
+            let input = own(filter.input)?;
+            // Conditions that can be had for nothing; those of another side of a join are gone with it.
+            let is_plain = |part: &Expr| {
+                let is_there = part.column_refs().iter().all(|column| input.schema().has_column(column));
+                let is_nested = part.exists(|part| Ok(super::scope::subquery(part).is_some()))?;
+                Ok::<_, DataFusionError>(is_there && !is_nested && !part.contains_outer() && !part.is_volatile())
+            };
+            let mut kept = vec![];
+            for part in split_conjunction_owned(filter.predicate) {
+                if is_plain(&part)? {
+                    kept.push(part);
+                }
             }
+            filtered(input, kept)
         }
         LogicalPlan::Join(join) => {
             use JoinType::{Inner, Left, LeftAnti, LeftMark, LeftSemi, Right, RightAnti, RightMark, RightSemi};

@@ -26,7 +26,9 @@ use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
-use datafusion::logical_expr::{Aggregate, Expr, Filter, Join, JoinType, LogicalPlan, Projection, Subquery, Window};
+use datafusion::logical_expr::{
+    Aggregate, Expr, Filter, Join, JoinType, LogicalPlan, Projection, Subquery, Window, not,
+};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::error::EngineError;
@@ -163,31 +165,29 @@ enum Place {
 /// Replaces each IN and EXISTS of an expression that DataFusion's rule would not answer rightly by its value over `lowering`'s input.
 fn replace(expression: Expr, place: Place, lowering: &mut Lowering<'_>) -> Result<Transformed<Expr>> {
     if is_membership(&expression) {
-        let trusted = lowering.is_filter() && trusted::is_right(&expression, place, lowering.schema())?;
+        let trusted = lowering.is_trusting() && trusted::is_right(&expression, place, lowering.schema())?;
         return match trusted {
             true => Ok(Transformed::no(expression)),
             false => lowering.value(expression).map(Transformed::yes),
         };
     }
+    if let Expr::Not(inner) = &expression
+        && place == Place::Top
+        && is_membership(inner)
+    {
+        // DataFusion's rule takes the two for one word.
+        let whole = match inner.as_ref() {
+            Expr::InSubquery(part) => Expr::InSubquery(InSubquery { negated: !part.negated, ..part.clone() }),
+            Expr::Exists(part) => Expr::Exists(Exists { negated: !part.negated, ..part.clone() }),
+            other => other.clone(),
+        };
+        let trusted = lowering.is_trusting() && trusted::is_right(&whole, place, lowering.schema())?;
+        return match trusted {
+            true => Ok(Transformed::no(expression)),
+            false => Ok(Transformed::yes(not(lowering.value(inner.as_ref().clone())?))),
+        };
+    }
     let below = match (&expression, place) {
-        (Expr::Not(inner), Place::Top) if is_membership(inner) => {
-            // DataFusion takes NOT of these for one word.
-            let trusted = match inner.as_ref() {
-                Expr::InSubquery(part) => {
-                    let whole = Expr::InSubquery(InSubquery { negated: !part.negated, ..part.clone() });
-                    trusted::is_right(&whole, place, lowering.schema())?
-                }
-                Expr::Exists(part) => {
-                    let whole = Expr::Exists(Exists { negated: !part.negated, ..part.clone() });
-                    trusted::is_right(&whole, place, lowering.schema())?
-                }
-                _ => false,
-            };
-            if trusted {
-                return Ok(Transformed::no(expression));
-            }
-            Place::Value
-        }
         (Expr::BinaryExpr(binary), Place::Top | Place::True | Place::False) if binary.op.is_logic_operator() => {
             if place == Place::False { Place::False } else { Place::True }
         }
@@ -210,9 +210,18 @@ fn lower_filter(filter: Filter, config: &dyn OptimizerConfig) -> Result<Transfor
     // A first look: what stays goes below what is joined.
     let (mut stay, mut go) = (vec![], vec![]);
     for part in split_conjunction_owned(predicate.clone()) {
+        if !holds(&part)? {
+            stay.push(part);
+            continue;
+        }
         let mut look = Lowering::look(Arc::clone(&schema), config);
-        let changes = holds(&part)? && replace(part.clone(), Place::Top, &mut look)?.transformed;
-        if changes { go.push(part) } else { stay.push(part) }
+        if replace(part.clone(), Place::Top, &mut look)?.transformed {
+            go.push((part, true));
+        } else if trusted::is_answered(&part, &input)? {
+            stay.push(part);
+        } else {
+            go.push((part, false));
+        }
     }
     if go.is_empty() {
         return Ok(Transformed::no(LogicalPlan::Filter(Filter::try_new(predicate, input)?)));
@@ -221,9 +230,10 @@ fn lower_filter(filter: Filter, config: &dyn OptimizerConfig) -> Result<Transfor
         Some(predicate) => LogicalPlan::Filter(Filter::try_new(predicate, input)?),
         None => Arc::unwrap_or_clone(input),
     };
-    let mut lowering = Lowering::of(input, config).of_filter();
+    let mut lowering = Lowering::of(input, config);
     let mut parts = vec![];
-    for part in go {
+    for (part, is_trusted) in go {
+        lowering.trusts(is_trusted);
         parts.push(replace(part, Place::Top, &mut lowering)?.data);
     }
     let mut plan = lowering.into_plan();

@@ -1,12 +1,16 @@
 //! What DataFusion's rule answers rightly: its conditions, and the subqueries whose correlated conditions it may move above them.
 
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ExprSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::logical_plan::{FetchType, SkipType};
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, JoinType, LogicalPlan, Operator};
+use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, Filter, JoinType, LogicalPlan, Operator};
+use datafusion::optimizer::decorrelate_predicate_subquery::DecorrelatePredicateSubquery;
+use datafusion::optimizer::{OptimizerContext, OptimizerRule};
 
 use super::scope::{expression_reads_outer, reads, reads_outer, subquery, visit};
 use super::{Place, holds};
@@ -48,6 +52,17 @@ pub(super) fn is_right(expression: &Expr, place: Place, schema: &DFSchema) -> Re
         keys_may_be_null |= schema.field_from_column(column).is_ok_and(|field| field.is_nullable());
     })?;
     Ok(hides_null || (!may_be_null && (place != Place::Top || !keys_may_be_null)))
+}
+
+/// True if DataFusion's rule finds joins for a condition above `input`, at all levels.
+pub(super) fn is_answered(part: &Expr, input: &Arc<LogicalPlan>) -> Result<bool> {
+    let filter = LogicalPlan::Filter(Filter::try_new(part.clone(), Arc::clone(input))?);
+    // Names of this context end with it: those of the statement are not used up.
+    let Ok(plan) = DecorrelatePredicateSubquery::new().rewrite(filter, &OptimizerContext::new()) else {
+        return Ok(false);
+    };
+    let left = plan.data.exists(|node| Ok(super::holds_membership(node)))?;
+    Ok(!left && !reads(&plan.data, input.schema())?)
 }
 
 /// A column, or a cast of one that is NULL for NULL alone.
@@ -143,18 +158,22 @@ fn trace(plan: &LogicalPlan, asked: Asked) -> Result<Option<Trace>> {
             };
             let is_own = |expression: &Expr| {
                 let (relation, name) = expression.qualified_name();
+                // A cast has the name of its column.
+                if !matches!(expression, Expr::Column(_)) {
+                    let is_named = |column: &Column| column.name == name || column.flat_name() == name;
+                    return !trace.columns.iter().any(is_named);
+                }
                 let of_name: Vec<_> = trace.columns.iter().filter(|column| column.name == name).collect();
-                of_name.is_empty()
-                    || of_name.iter().any(|own| {
-                        own.relation == relation && matches!(expression, Expr::Column(column) if column == *own)
-                    })
+                of_name.is_empty() || of_name.iter().any(|own| own.relation == relation)
             };
             let is_right = projection.expr.iter().all(|expression| passes(expression) && is_own(expression));
             Ok(Some(trace).filter(|_| is_right))
         }
         LogicalPlan::SubqueryAlias(alias) => {
             let Some(mut trace) = trace(&alias.input, asked)? else { return Ok(None) };
-            if !are_alone(&trace, alias.input.schema()) {
+            // What a projection below does not give would not come through.
+            let is_there = |column: &Column| alias.input.schema().has_column(column);
+            if !are_alone(&trace, alias.input.schema()) || !trace.columns.iter().all(is_there) {
                 return Ok(None);
             }
             for column in &mut trace.columns {

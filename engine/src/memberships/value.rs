@@ -26,27 +26,27 @@ pub(super) struct Lowering<'a> {
     /// `None`: expressions are looked at only.
     plan: Option<LogicalPlan>,
     schema: DFSchemaRef,
-    is_filter: bool,
+    is_trusting: bool,
     config: &'a dyn OptimizerConfig,
 }
 
 impl<'a> Lowering<'a> {
     pub(super) fn of(plan: LogicalPlan, config: &'a dyn OptimizerConfig) -> Self {
-        Self { schema: Arc::clone(plan.schema()), plan: Some(plan), is_filter: false, config }
+        Self { schema: Arc::clone(plan.schema()), plan: Some(plan), is_trusting: false, config }
     }
 
     /// One for the condition of a filter, whose values are thrown away.
     pub(super) fn look(schema: DFSchemaRef, config: &'a dyn OptimizerConfig) -> Self {
-        Self { plan: None, schema, is_filter: true, config }
+        Self { plan: None, schema, is_trusting: true, config }
     }
 
-    /// For the condition of a filter, where DataFusion's rule answers, too.
-    pub(super) fn of_filter(self) -> Self {
-        Self { is_filter: true, ..self }
+    /// Whether DataFusion's rule comes after this one: it answers conditions of filters alone.
+    pub(super) fn trusts(&mut self, is_trusting: bool) {
+        self.is_trusting = is_trusting;
     }
 
-    pub(super) fn is_filter(&self) -> bool {
-        self.is_filter
+    pub(super) fn is_trusting(&self) -> bool {
+        self.is_trusting
     }
 
     /// Columns of the input.
@@ -72,7 +72,9 @@ impl<'a> Lowering<'a> {
             && super::holds(&part.expr)?
         {
             let asked = std::mem::take(part.expr.as_mut());
+            let is_trusting = std::mem::replace(&mut self.is_trusting, false);
             *part.expr = super::replace_value(asked, self)?;
+            self.is_trusting = is_trusting;
         }
         let Some(plan) = self.plan.take() else { return Ok(lit(true)) };
         let name = self.name();
