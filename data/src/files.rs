@@ -54,6 +54,7 @@ impl Files for Replaced {
     fn create(&self, path: &Path) -> Result<Box<dyn NewFile>, DataError> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut builder = tempfile::Builder::new();
+        builder.prefix(".millpond-").suffix("#1");
         // Others may read it as far as the process's mask allows.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));

@@ -12,25 +12,15 @@ use datafusion::error::Result;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{EmptyRelation, Expr, Filter, LogicalPlan};
 use datafusion::optimizer::simplify_expressions::simplify_predicates;
-use datafusion::optimizer::{ApplyOrder, Optimizer, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::scalar::ScalarValue;
 
-use crate::error::EngineError;
-
 /// DataFusion's rule that simplifies filters and pushes them down.
-const PUSHES: &str = "push_down_filter";
+pub(crate) const RULE: &str = "push_down_filter";
 
-/// DataFusion's rules for logical plans; the one that pushes filters down finds none that no row passes.
-///
-/// # Errors
-/// If DataFusion has no rule of that name.
-pub(crate) fn rules() -> Result<Vec<Arc<dyn OptimizerRule + Send + Sync>>, EngineError> {
-    let mut rules = Optimizer::new().rules;
-    let Some(pushes) = rules.iter_mut().find(|rule| rule.name() == PUSHES) else {
-        return Err(EngineError::internal(format!("DataFusion has no rule {PUSHES}")));
-    };
-    *pushes = Arc::new(EmptyFirst(Arc::clone(pushes)));
-    Ok(rules)
+/// The rule, which finds no filter that no row passes.
+pub(crate) fn guarded(rule: Arc<dyn OptimizerRule + Send + Sync>) -> Arc<dyn OptimizerRule + Send + Sync> {
+    Arc::new(EmptyFirst(rule))
 }
 
 /// A rule that works from the top down, and sees no filter that no row passes.

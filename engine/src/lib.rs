@@ -46,6 +46,7 @@ pub mod result;
 mod rewrite;
 mod selftest;
 pub mod session;
+mod simplified;
 pub mod source;
 pub mod sql;
 pub mod store;

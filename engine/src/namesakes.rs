@@ -6,6 +6,7 @@
 //!       Repartition: id@0, id@2  DataFusion alone: id@2 becomes id@0, the first of that name, and rows are lost
 //! ```
 //!
+//! Casts     that lose values end at a fence, too, with what else is asked of their columns: readers of files compare without the cast.
 //! Columns   of a name of their own pass: a fence stands only while DataFusion's two rules work, above what shares a name.
 //! Left      below: a filter that is made there goes on as ever.
 
@@ -19,14 +20,17 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::filter_pushdown::{ChildFilterDescription, FilterDescription, FilterPushdownPhase};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::error::EngineError;
 use crate::node::{REPLACE, device_node};
+use crate::simplified::is_at_risk;
 
 /// DataFusion's rules that pass on to scans what the filters and joins above them leave out.
 pub(crate) const PASS_FILTERS: [&str; 2] = ["FilterPushdown", "FilterPushdown(Post)"];
@@ -59,8 +63,12 @@ impl PhysicalOptimizerRule for Fenced {
             // A projection gives its input the filters that it means; it mistakes its own columns.
             let is_exact = node.is::<ProjectionExec>();
             let children = node.children();
+            let is_lossy = node.downcast_ref::<FilterExec>().is_some_and(|filter| {
+                let schema = filter.input().schema();
+                is_at_risk(filter.predicate(), &schema)
+            });
             let needs = |child: &Arc<dyn ExecutionPlan>| {
-                (!is_exact || child.is::<ProjectionExec>()) && !unique(&child.schema()).1
+                is_lossy || (!is_exact || child.is::<ProjectionExec>()) && !unique(&child.schema()).1
             };
             if !children.iter().any(|child| needs(child)) {
                 return Ok(Transformed::no(node));
@@ -147,7 +155,11 @@ device_node!(Fence, {
         parent_filters: Vec<Arc<dyn PhysicalExpr>>,
         _: &ConfigOptions,
     ) -> Result<FilterDescription> {
-        let (own, _) = unique(&self.input.schema());
+        let schema = self.input.schema();
+        let (mut own, _) = unique(&schema);
+        for filter in parent_filters.iter().filter(|filter| is_at_risk(filter, &schema)) {
+            collect_columns(filter).iter().for_each(|column| _ = own.remove(&column.index()));
+        }
         let passed = ChildFilterDescription::from_child_with_allowed_indices(&parent_filters, own, &self.input)?;
         Ok(FilterDescription::new().with_child(passed))
     }

@@ -249,13 +249,12 @@ impl MillpondBuilder {
         let runtime = crate::files::runtime(&runtime, settles)
             .map_err(|error| EngineError::internal(format!("no runtime: {error}")))?;
         let state = SessionStateBuilder::new().with_default_features().with_config(config);
-        let mut rules = crate::contradictions::rules()?;
-        crate::memberships::add_to(&mut rules)?;
         let state = state.with_analyzer_rules(crate::mends::analyzer_rules()?);
         let state = state.with_relation_planners(crate::mends::relation_planners());
-        let state = state.with_optimizer_rules(rules);
+        let state = state.with_optimizer_rules(crate::mends::optimizer_rules()?);
         let state = state.with_physical_optimizer_rules(crate::namesakes::rules()?);
         let mut state = state.with_runtime_env(runtime).with_physical_optimizer_rule(Arc::new(LimitLevels));
+        state = state.with_physical_optimizer_rule(Arc::new(crate::files::WholeFiles));
         if let Some(engine) = &opened.engine {
             state = state.with_query_planner(Arc::new(KeepingPlanner::new(&plans)));
             state = state.with_optimizer_rule(crate::operator::window::filter::rule());

@@ -9,8 +9,7 @@
 //! Unknown    to DataFusion while it plans: none of its rules has seen a value, so the plan is right for all of them. No scan of it has a
 //!            condition with a constant, and none a filter that comes while it runs.
 //! Unequal    placeholders may stand for equal values. The one rule that takes different expressions for different values is the
-//!            simplifier's of two lists over one expression: it sees no two such lists ([`Listed`]). Where that rule gives another answer for
-//!            NULL than the lists have, there is no template ([`lists_meet`]).
+//!            simplifier's of two lists over one expression: it sees no two such lists ([`Listed`]).
 //! Complete   a plan from which a placeholder has vanished is refused, as the net below all other rules: one may have relied on it.
 //! Bound      for each statement: scans are told of its constants, and it is placed. What placement and lowering read of constants, they
 //!            read of those at hand.
@@ -29,16 +28,15 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
 use datafusion::execution::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::expr::{Between, BinaryExpr, InList, Like, Placeholder};
+use datafusion::logical_expr::expr::{Between, BinaryExpr, InList, Like, Placeholder, ScalarFunction};
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::utils::{split_binary, split_conjunction};
+use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature, TableProviderFilterPushDown, Volatility,
 };
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::expressions::{Literal, lit};
-use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
@@ -94,9 +92,6 @@ impl Template {
         optimizer.enable_aggregate_dynamic_filter_pushdown = false;
         let unplaced = unplaced.build();
         let optimised = unplaced.optimize(&self.plan)?;
-        if lists_meet(&self.plan)? || lists_meet(&optimised)? {
-            return internal_err!("two lists over one expression");
-        }
         let optimised = self.callable(optimised)?;
         let plan = DefaultPhysicalPlanner::default().create_physical_plan(&optimised, &unplaced).await?;
         let is_known = |node: &Arc<dyn ExecutionPlan>| {
@@ -215,7 +210,7 @@ impl Template {
         };
         let bound = Arc::clone(expression).transform_up(value).data()?;
         let Some(schema) = schema else { return Ok(bound) };
-        let simple = PhysicalExprSimplifier::new(schema).simplify(bound)?;
+        let simple = crate::simplified::simplified(bound, schema)?;
         // What fails of constants alone, as the cast of a word to a number, fails while DataFusion plans.
         let nothing = RecordBatch::new_empty(Arc::new(Schema::empty()));
         simple.apply(|part| {
@@ -391,70 +386,9 @@ impl ScalarUDFImpl for Listed {
     }
 }
 
-/// True where DataFusion makes FALSE or TRUE of two lists over one expression, by the items that it knows, where the lists have NULL for NULL:
-/// `a IN (1) AND a IN (2)` is FALSE, `a NOT IN (1) OR a NOT IN (2)` TRUE. In a filter the first leaves the same rows out.
-fn lists_meet(plan: &LogicalPlan) -> Result<bool> {
-    let mut meet = false;
-    plan.apply_with_subqueries(|node| {
-        let filters = matches!(node, LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::TableScan(_));
-        node.apply_expressions(|expr| {
-            let mut parts = vec![(expr, filters)];
-            while let Some((part, filters)) = parts.pop() {
-                let Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) = part else {
-                    part.apply_children(|child| {
-                        parts.push((child, false));
-                        Ok(TreeNodeRecursion::Continue)
-                    })?;
-                    continue;
-                };
-                let terms = split_binary(part, *op);
-                let lists: Vec<(Expr, bool)> = terms.iter().filter_map(|term| list_in(term)).collect();
-                let tells = |negated: bool, other: bool| match op {
-                    Operator::And => !(filters || negated && other),
-                    _ => negated || other,
-                };
-                meet |= lists.iter().enumerate().any(|(index, (expr, negated))| {
-                    lists[..index].iter().any(|(other, of_other)| expr == other && tells(*negated, *of_other))
-                });
-                parts.extend(terms.into_iter().map(|term| (term, filters)));
-            }
-            Ok(TreeNodeRecursion::Continue)
-        })
-    })?;
-    Ok(meet)
-}
-
-/// The expression of a list, whatever it is cast to, and whether it is NOT IN. Comparisons of one column in a row are a list, too.
-fn list_in(term: &Expr) -> Option<(Expr, bool)> {
-    let (join, one, negated) = match term {
-        Expr::InList(InList { expr, negated, .. }) => return Some((bare(expr).clone(), *negated)),
-        Expr::BinaryExpr(BinaryExpr { op: Operator::Or, .. }) => (Operator::Or, Operator::Eq, false),
-        Expr::BinaryExpr(BinaryExpr { op: Operator::And, .. }) => (Operator::And, Operator::NotEq, true),
-        _ => return None,
-    };
-    let compared: Vec<&Expr> = split_binary(term, join)
-        .into_iter()
-        .filter_map(|term| match term {
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) if *op == one => {
-                [left, right].into_iter().map(|side| bare(side)).find(|side| matches!(side, Expr::Column(_)))
-            }
-            _ => None,
-        })
-        .collect();
-    let twice = compared.iter().enumerate().find(|(index, column)| compared[..*index].contains(column));
-    twice.map(|(_, column)| ((*column).clone(), negated))
-}
-
-/// An expression without the number of its list, and without casts.
-fn bare(expr: &Expr) -> &Expr {
-    match expr {
-        Expr::Cast(cast) => bare(&cast.expr),
-        Expr::TryCast(cast) => bare(&cast.expr),
-        Expr::ScalarFunction(call) if call.func.inner().downcast_ref::<Listed>().is_some() => {
-            call.args.first().map_or(expr, bare)
-        }
-        other => other,
-    }
+/// True for the expression of a list with placeholders.
+pub(crate) fn is_listed(call: &ScalarFunction) -> bool {
+    call.func.inner().downcast_ref::<Listed>().is_some()
 }
 
 /// Lists of so few items over a column are comparisons in DataFusion's plans.
@@ -463,8 +397,7 @@ const SHORT_LIST: usize = 3;
 /// The expression of a list without its number; and a short list as the comparisons that DataFusion makes of one that it knows.
 fn unlisted(part: Expr) -> Transformed<Expr> {
     match part {
-        Expr::ScalarFunction(mut call) if call.func.inner().downcast_ref::<Listed>().is_some() => match call.args.pop()
-        {
+        Expr::ScalarFunction(mut call) if is_listed(&call) => match call.args.pop() {
             Some(one) => Transformed::yes(one),
             None => Transformed::no(Expr::ScalarFunction(call)),
         },

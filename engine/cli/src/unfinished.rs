@@ -2,8 +2,7 @@
 //!
 //! ```text
 //!   COPY … TO 'x.csv'      x.csv#1            open for writing ─► renamed to x.csv
-//!   -o, parquet rewrite    .millpond-3fGh#1
-//!   gen                    .tmp8dKq2z
+//!   -o, rewrite, gen       .millpond-3fGh#1
 //! ```
 //!
 //! Found   by what the process has open, so that no file of another one is meant. Where the system does not tell, none is found.
@@ -30,8 +29,7 @@ pub fn files() -> Vec<PathBuf> {
 fn is_unfinished(path: &Path) -> bool {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
     let number = name.rsplit_once('#').map(|(_, number)| number);
-    let is_staged = number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()));
-    is_staged || name.starts_with(".tmp")
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Removes files. With a file of COPY's in a folder go those that it began beside it: one may have come to be after it was found
@@ -99,14 +97,14 @@ mod tests {
     fn what_is_open_for_writing_under_a_name_of_unfinished_files_is_found() {
         let folder = tempfile::tempdir().expect("folder");
         let at = |name: &str| fs::canonicalize(folder.path()).expect("a path").join(name);
-        let names = ["x.csv#1", ".millpond-abc#1", ".tmpabc", "x.csv", "x#y", "x#", "other#2"];
+        let names = ["x.csv#1", ".millpond-abc#1", "x.csv", "x#y", "x#", "other#2"];
         names.iter().for_each(|name| fs::write(at(name), "").expect("a file"));
         let write = |name: &str| fs::OpenOptions::new().append(true).open(at(name)).expect("a file");
-        let open: Vec<fs::File> = names[..6].iter().map(|name| write(name)).collect();
+        let open: Vec<fs::File> = names[..5].iter().map(|name| write(name)).collect();
         let read = fs::File::open(at("other#2")).expect("a file");
         let mut found: Vec<PathBuf> = files().into_iter().filter(|path| path.starts_with(at(""))).collect();
         found.sort();
-        assert_eq!(found, [at(".millpond-abc#1"), at(".tmpabc"), at("x.csv#1")]);
+        assert_eq!(found, [at(".millpond-abc#1"), at("x.csv#1")]);
         drop((open, read));
         assert!(!files().iter().any(|path| path.starts_with(at(""))));
     }

@@ -4,12 +4,14 @@
 //!                                └─ noted ─► LastTags ◄─ asked ─ caches of footers and statistics: what is of another file is read again
 //!
 //! Lists    of local folders are not remembered: each planning lists them.
+//! Writes   of a statement that fails put no file in its place ([`whole`]).
 //! Pipes    are read once, and only under the names by which a shell gives them ([`streams`]).
 //! Others   stores of others, and what is remembered of them, stay as they are.
 
 mod caches;
 mod local;
 mod streams;
+mod whole;
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,6 +32,7 @@ use crate::files::local::LocalFiles;
 pub(crate) use crate::files::local::{is_same_file, kind_of_special, refusal};
 pub(crate) use crate::files::streams::is_name_of_stream;
 pub use crate::files::streams::standard_input_was_read_as;
+pub(crate) use crate::files::whole::WholeFiles;
 
 /// A runtime like `given`, with [`LocalFiles`] in the place of DataFusion's store of local files, and caches that ask it. A file that
 /// changed less than `settles` ago is never taken for one that was seen before.

@@ -6,6 +6,7 @@
 //!                                                        └─► logical plan ─ a rule (bags, copies, similar) ─► DataFusion's rules
 //! ```
 //!
+//! Rules  of DataFusion's that give wrong rows are wrapped, and rules of ours stand before others: docs/upstream.md has a row for each.
 //! Doors  what is seen in relations and plans holds for `context().sql()` and frames, too. What the syntax tree alone knows holds for
 //!        statements that this engine parses: `execute`, `stream`, `statement`, `Millpond::sql`, the program, and suites.
 
@@ -22,9 +23,10 @@ use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::planner::RelationPlanner;
-use datafusion::optimizer::{Analyzer, AnalyzerRule};
+use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 
 use crate::error::EngineError;
+use crate::{contradictions, memberships, simplified};
 
 /// DataFusion's rule that needs to see what ours have made.
 const COERCES: &str = "type_coercion";
@@ -39,6 +41,32 @@ pub(crate) fn analyzer_rules() -> Result<Vec<Arc<dyn AnalyzerRule + Send + Sync>
         return Err(EngineError::internal(format!("DataFusion has no rule {COERCES}")));
     }
     rules.insert(0, Arc::new(AsWritten));
+    Ok(rules)
+}
+
+type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+/// The name of one of DataFusion's rules, and what wraps it.
+type Wrapped = (&'static str, fn(Rule) -> Rule);
+
+/// DataFusion's rules for analysed plans, those that give wrong rows wrapped, and ours among them.
+///
+/// # Errors
+/// If DataFusion has no rule of a name that is wrapped, or before which one of ours belongs.
+pub(crate) fn optimizer_rules() -> Result<Vec<Rule>, EngineError> {
+    let mut rules = Optimizer::new().rules;
+    let wrapped: [Wrapped; 2] =
+        [(contradictions::RULE, contradictions::guarded), (simplified::RULE, simplified::guarded)];
+    for (name, wrap) in wrapped {
+        let mut found = false;
+        for rule in rules.iter_mut().filter(|rule| rule.name() == name) {
+            *rule = wrap(Arc::clone(rule));
+            found = true;
+        }
+        if !found {
+            return Err(EngineError::internal(format!("DataFusion has no rule {name}")));
+        }
+    }
+    memberships::add_to(&mut rules)?;
     Ok(rules)
 }
 

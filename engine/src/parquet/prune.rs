@@ -20,7 +20,6 @@ use datafusion::parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
 use datafusion::parquet::arrow::parquet_column;
 use datafusion::parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
 use datafusion::physical_expr_adapter::{
     DefaultPhysicalExprAdapterFactory, PhysicalExprAdapterFactory, replace_columns_with_literals,
 };
@@ -31,6 +30,7 @@ use rayon::slice::ParallelSlice;
 use crate::parquet::file::OpenFile;
 use crate::parquet::provable::guarded;
 use crate::parquet::scan::{Opening, ParquetScan};
+use crate::simplified::simplified;
 use crate::workers::off_workers;
 
 /// Pages of more row groups are looked at by several threads.
@@ -146,7 +146,7 @@ impl ParquetScan {
         let predicate = replace_columns_with_literals(predicate, &values)?;
         let (logical, own) = (table.file_schema(), &file.schema);
         let adapter = DefaultPhysicalExprAdapterFactory.create(Arc::clone(logical), Arc::clone(own))?;
-        let predicate = PhysicalExprSimplifier::new(own).simplify(adapter.rewrite(predicate)?)?;
+        let predicate = simplified(adapter.rewrite(predicate)?, own)?;
         Ok(Some(guarded(&predicate, own)?))
     }
 

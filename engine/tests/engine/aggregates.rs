@@ -5,14 +5,15 @@
 //!
 //! Each test    is one topic; it names every query that failed, not the first alone.
 
-use millpond::Fallback;
 use millpond::datafusion::arrow::compute::concat_batches;
 use millpond::datafusion::arrow::util::pretty::pretty_format_batches;
 use millpond::datafusion::physical_plan::displayable;
 use millpond::datafusion::prelude::{ParquetReadOptions, col};
+use millpond::{DeviceChoice, Fallback};
 
 use crate::edges::write_parquet;
 use crate::sql_features::Rig;
+use crate::support::session_with;
 
 /// Runs every query on the device alone and compares.
 async fn same(queries: &[&str]) {
@@ -445,5 +446,18 @@ async fn having_costs_no_launch() {
         let without = rig.run(without).await.map(launches).expect("equal answers");
         let with = rig.run(with).await.map(launches).expect("equal answers");
         assert!(with <= without, "{with} launches with HAVING, {without} without");
+    }
+}
+
+#[tokio::test]
+async fn what_is_counted_is_computed_for_its_errors() {
+    for device in [DeviceChoice::Cpu, DeviceChoice::Sim] {
+        let session = session_with(device, 2, Fallback::Error);
+        for counted in ["1 / (k - 3) IS NULL", "1 / (k - 3) IS DISTINCT FROM 7", "1 / (k - 3)"] {
+            let sql = format!("SELECT count({counted}) FROM (VALUES (1), (NULL), (3)) AS t(k)");
+            let Err(error) = session.execute(&sql).await else { panic!("{device}: {sql} has an answer") };
+            let error = error.to_string();
+            assert!(error.contains("Divide by zero"), "{device}: {sql}: {error}");
+        }
     }
 }

@@ -102,15 +102,8 @@ async fn sessions(folder: &tempfile::TempDir) -> (Millpond, Millpond) {
     both
 }
 
-/// Forms whose statements are planned alone: DataFusion, which knows the items, makes FALSE or TRUE of lists that are NULL where n is.
-const ALONE: &[&str] = &[
-    "SELECT count(*), sum(id) FROM r WHERE (n NOT IN ({0}) OR n NOT IN ({1})) AND id < 800",
-    "SELECT count(*), sum(id) FROM r WHERE NOT (n NOT IN ({0}) OR n IN ({1}))",
-    "SELECT count(*), sum(id) FROM r WHERE NOT (n IN ({0}) AND n IN ({1})) AND id > 2",
-    "SELECT count(*), sum(id) FROM r WHERE coalesce(n IN ({0}) AND n NOT IN ({1}), true)",
-    "SELECT count(*), sum(id) FROM r WHERE CASE WHEN n IN ({0}) THEN n NOT IN ({1}) ELSE id < 5 END",
-    "SELECT count(*), sum(id) FROM r WHERE s NOT IN ({0}) OR s NOT IN ({1})",
-];
+/// Planned alone: DataFusion has the scan compute what both branches of the CASE need, and a scan is not made for other constants.
+const ALONE: &str = "SELECT count(*), sum(id) FROM r WHERE CASE WHEN n IN ({0}) THEN n NOT IN ({1}) ELSE id < 5 END";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_over_one_expression_have_each_statements_answer() {
@@ -125,7 +118,7 @@ async fn lists_over_one_expression_have_each_statements_answer() {
             agree(&cpu, &sim, sql).await;
         }
         let by_template = sim.plans_found().by_template - before;
-        let expected = if ALONE.contains(form) { 0 } else { statements.len() as u64 - 1 };
+        let expected = if *form == ALONE { 0 } else { statements.len() as u64 - 1 };
         if by_template != expected {
             wrong.push(format!("{form}: {by_template} by template, not {expected}"));
         }

@@ -368,7 +368,10 @@ impl Graph {
     }
 
     /// A boolean unchanged, computed beside `other`, so that what `other` raises is raised wherever the boolean is wanted.
-    pub(super) fn with_errors_of(&mut self, boolean: NodeId, other: NodeId) -> Result<NodeId, GraphError> {
+    ///
+    /// # Errors
+    /// If `boolean` is no boolean.
+    pub fn with_errors_of(&mut self, boolean: NodeId, other: NodeId) -> Result<NodeId, GraphError> {
         if !self.can_fail(other) {
             return Ok(boolean);
         }

@@ -140,7 +140,13 @@ impl Maker<'_> {
         if expr.ty.is_nested() {
             return expr;
         }
-        let other = expr.ty.literal(self.rng);
+        // Sums may be either zero, by the order of their rows, and NULLIF tells the two apart: none of them is this number.
+        let other = match expr.ty {
+            Ty::F32 | Ty::F64 | Ty::Even32 | Ty::Even64 => {
+                Constant::same(format!("arrow_cast('-1e30', '{}')", expr.ty))
+            }
+            ty => ty.literal(self.rng),
+        };
         around(expr, "nullif(", other)
     }
 

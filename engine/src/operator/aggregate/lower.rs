@@ -425,7 +425,16 @@ fn count(
     let mut filter = filter;
     let aggregate = match arguments.as_slice() {
         [] => Aggregate::CountStar,
-        [one] => Aggregate::Count(lowering.lower(one, scope)?.node),
+        [one] => {
+            let node = lowering.lower(one, scope)?.node;
+            let graph = &mut lowering.graph;
+            if filter.is_none() && !graph.ty(node).nullable && graph.can_fail(node) {
+                // All rows count, and the value is computed for its errors alone.
+                let all = graph.boolean(true);
+                filter = Some(graph.with_errors_of(all, node).map_err(|e| refused(one, &e))?);
+            }
+            Aggregate::Count(node)
+        }
         several => {
             for argument in several {
                 let node = lowering.lower(argument, scope)?.node;

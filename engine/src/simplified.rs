@@ -1,0 +1,463 @@
+//! Steps of DataFusion's simplifier that change an answer, and how they are kept from it.
+//!
+//!   TRY_CAST(b AS SMALLINT) < 9            a cast that loses values          b < 9: TRUE where the cast is NULL
+//!   a IN (1, 2) AND a IN (3, 4)            lists over one expression         FALSE where a is NULL
+//!   a IN (b, 1) AND a IN (c, 2)            the same, of unknown items        FALSE where b = c
+//!   a ^ b ^ a                              operands of XOR that come twice   b where a is NULL
+//!   s ~ 'a\\b'                             patterns with a backslash         s LIKE '%a\b%', which looks for ab
+//!   s ~ '.*'                               the pattern that finds all        s IS NOT NULL: FALSE where s is NULL
+//!
+//! Hidden     while the rule works on a node, such a part stands in a function that DataFusion knows nothing of. No two are equal, none is
+//!            computed. Afterwards the part is back in its place.
+//! Untouched  a node without such parts is DataFusion's alone.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, DFSchemaRef, internal_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{BinaryExpr, InList};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{CastExpr, Column, TryCastExpr};
+use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
+
+/// DataFusion's rule that simplifies expressions.
+pub(crate) const RULE: &str = "simplify_expressions";
+
+/// The rule, kept from the parts that it would change wrongly.
+pub(crate) fn guarded(rule: Arc<dyn OptimizerRule + Send + Sync>) -> Arc<dyn OptimizerRule + Send + Sync> {
+    Arc::new(Guarded(rule))
+}
+
+#[derive(Debug)]
+struct Guarded(Arc<dyn OptimizerRule + Send + Sync>);
+
+impl OptimizerRule for Guarded {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let schema = schema_of(&plan)?;
+        let filters = matches!(plan, LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::TableScan(_));
+        let mut risky = false;
+        plan.apply_expressions(|expr| {
+            risky = has_risks(expr, filters, &schema);
+            Ok(if risky { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        if !risky {
+            return self.0.rewrite(plan, config);
+        }
+        let mut hiding = Hiding { schema: &schema, count: 0 };
+        let hidden = plan.map_expressions(|expr| hiding.expression(expr, filters).map(Transformed::yes))?.data;
+        let Transformed { data, transformed, tnr } = self.0.rewrite(hidden, config)?;
+        // What was one node may be two.
+        let mut shown = data.map_expressions(|expr| expr.transform_up(show))?.data;
+        if shown.exists(|node| Ok(node.expressions().iter().any(is_hidden_in)))? {
+            shown = shown.transform_up(|node| node.map_expressions(|expr| expr.transform_up(show)))?.data;
+        }
+        Ok(Transformed::new(shown, transformed, tnr))
+    }
+}
+
+/// The columns that the expressions of a node name.
+fn schema_of(plan: &LogicalPlan) -> Result<DFSchemaRef> {
+    Ok(match plan {
+        LogicalPlan::TableScan(scan) => {
+            Arc::new(DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?)
+        }
+        other => Arc::new(merge_schema(&other.inputs())),
+    })
+}
+
+/// True for an expression with a part that the simplifier would change wrongly. `filters` is set where FALSE and NULL are the same.
+fn has_risks(expr: &Expr, filters: bool, schema: &DFSchema) -> bool {
+    let mut parts = vec![(expr, filters)];
+    while let Some((part, filters)) = parts.pop() {
+        if is_alone(part, schema) {
+            return true;
+        }
+        match part {
+            Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or | Operator::BitwiseXor), .. }) => {
+                let terms = chain(part, *op);
+                if meeting(&terms, *op, filters).contains(&true) {
+                    return true;
+                }
+                let filters = filters && *op != Operator::BitwiseXor;
+                parts.extend(terms.into_iter().map(|term| (term, filters)));
+            }
+            _ => {
+                let pushed = part.apply_children(|child| {
+                    parts.push((child, false));
+                    Ok(TreeNodeRecursion::Continue)
+                });
+                if pushed.is_err() {
+                    return false;
+                }
+            }
+        }
+    }
+    false
+}
+
+/// True for a part that is at risk by itself.
+fn is_alone(part: &Expr, schema: &DFSchema) -> bool {
+    match part {
+        Expr::Cast(cast) => loses(&cast.expr, cast.field.data_type(), false, schema),
+        Expr::TryCast(cast) => loses(&cast.expr, cast.field.data_type(), true, schema),
+        Expr::BinaryExpr(BinaryExpr { op, right, .. }) if is_regex(*op) => match bare(right).as_literal() {
+            Some(value) => value.try_as_str().flatten().is_some_and(|of| of == ANYTHING || may_have_backslash(of)),
+            // One of constants is computed before it is looked at.
+            None => !reads_columns(right),
+        },
+        _ => false,
+    }
+}
+
+fn loses(expr: &Expr, to: &DataType, tries: bool, schema: &DFSchema) -> bool {
+    reads_columns(expr) && expr.get_type(schema).is_ok_and(|from| !keeps(&from, to, tries))
+}
+
+fn reads_columns(expr: &Expr) -> bool {
+    let found = expr.exists(|part| Ok(matches!(part, Expr::Column(_) | Expr::OuterReferenceColumn(..))));
+    matches!(found, Ok(true))
+}
+
+/// True where a comparison of the cast value says the same as one of the value itself: the cast keeps all values apart and in order, and,
+/// if it `tries`, none becomes NULL. Types between which DataFusion compares no such way are kept, too.
+fn keeps(from: &DataType, to: &DataType, tries: bool) -> bool {
+    use DataType::{Date32, Date64, Decimal32, Decimal64, Decimal128, Dictionary};
+    match (from, to) {
+        (Dictionary(_, from), _) => return keeps(from, to, tries),
+        (_, Dictionary(_, to)) => return keeps(from, to, tries),
+        _ if from == to => return true,
+        _ => {}
+    }
+    let digits = |of: &DataType| match of {
+        Decimal32(precision, scale) | Decimal64(precision, scale) | Decimal128(precision, scale) => {
+            Some((i32::from(*precision) - i32::from(*scale), i32::from(*scale)))
+        }
+        _ => None,
+    };
+    match (whole(from), whole(to), digits(from), digits(to)) {
+        // The least and the greatest value decide.
+        (Some(from), Some(to), ..) => to.0 <= from.0 && from.1 <= to.1,
+        (Some(from), None, None, Some((before, scale))) => {
+            let room = u32::try_from(before).ok().and_then(|before| 10_i128.checked_pow(before));
+            // Only overflow ends a cast to more digits behind the point: DataFusion leaves the error out.
+            scale >= 0 && (!tries || room.is_none_or(|room| from.1.max(-from.0) < room))
+        }
+        (None, Some(_), Some((_, scale)), None) => scale <= 0 && !tries,
+        (None, None, Some((before, scale)), Some((room, finer))) => finer >= scale && (!tries || room >= before),
+        _ if matches!((from, to), (Date32, Date64)) => true,
+        _ => !tries || !(from.is_temporal() && (to.is_temporal() || to.is_integer())),
+    }
+}
+
+/// The least and the greatest value of a type of whole numbers.
+fn whole(of: &DataType) -> Option<(i128, i128)> {
+    Some(match of {
+        DataType::Int8 => (i8::MIN.into(), i8::MAX.into()),
+        DataType::Int16 => (i16::MIN.into(), i16::MAX.into()),
+        DataType::Int32 => (i32::MIN.into(), i32::MAX.into()),
+        DataType::Int64 => (i64::MIN.into(), i64::MAX.into()),
+        DataType::UInt8 => (0, u8::MAX.into()),
+        DataType::UInt16 => (0, u16::MAX.into()),
+        DataType::UInt32 => (0, u32::MAX.into()),
+        DataType::UInt64 => (0, u64::MAX.into()),
+        _ => return None,
+    })
+}
+
+/// The pattern that finds every text.
+const ANYTHING: &str = ".*";
+
+fn is_regex(op: Operator) -> bool {
+    use Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
+    matches!(op, RegexMatch | RegexIMatch | RegexNotMatch | RegexNotIMatch)
+}
+
+/// True for a regular expression that may look for a backslash, which LIKE takes for the sign of an escape.
+fn may_have_backslash(pattern: &str) -> bool {
+    [r"\\", r"\x", r"\u", r"\U", r"[\"].iter().any(|sign| pattern.contains(sign))
+}
+
+/// The operands of a chain of one operator, from left to right.
+fn chain(expr: &Expr, op: Operator) -> Vec<&Expr> {
+    let (mut terms, mut left) = (vec![], vec![expr]);
+    while let Some(part) = left.pop() {
+        match part {
+            Expr::BinaryExpr(of) if of.op == op => left.extend([of.right.as_ref(), of.left.as_ref()]),
+            term => terms.push(term),
+        }
+    }
+    terms
+}
+
+/// [`chain`], of an expression that is not needed any more.
+fn chain_owned(expr: Expr, op: Operator) -> Vec<Expr> {
+    let (mut terms, mut left) = (vec![], vec![expr]);
+    while let Some(part) = left.pop() {
+        match part {
+            Expr::BinaryExpr(of) if of.op == op => left.extend([*of.right, *of.left]),
+            term => terms.push(term),
+        }
+    }
+    terms
+}
+
+/// Which terms of a chain the simplifier must not bring together.
+fn meeting(terms: &[&Expr], op: Operator, filters: bool) -> Vec<bool> {
+    if op == Operator::BitwiseXor {
+        let mut seen = HashSet::new();
+        return terms.iter().map(|term| !seen.insert(*term)).collect();
+    }
+    let lists: Vec<Option<List>> = terms.iter().map(|term| list_in(term)).collect();
+    let mut over: HashMap<&Expr, Vec<&List>> = HashMap::new();
+    lists.iter().flatten().for_each(|list| over.entry(list.of).or_default().push(list));
+    let at_risk = |list: &List| {
+        let others = &over[list.of];
+        let negated = others.iter().filter(|other| other.negated).count();
+        let unknown = others.iter().any(|other| other.unknown);
+        others.len() > 1
+            && match op {
+                Operator::And => negated < others.len() && (unknown || !filters),
+                _ => negated > 0,
+            }
+    };
+    lists.iter().map(|list| list.as_ref().is_some_and(at_risk)).collect()
+}
+
+/// A condition that the simplifier takes for a list.
+struct List<'e> {
+    of: &'e Expr,
+    negated: bool,
+    /// Has an item that is NULL, or no constant.
+    unknown: bool,
+}
+
+/// The list that a term is: IN, NOT IN, or comparisons of one column in a row.
+fn list_in(term: &Expr) -> Option<List<'_>> {
+    let (mut term, mut denied) = (term, false);
+    while let Expr::Not(of) = term {
+        (term, denied) = (of, !denied);
+    }
+    let is_known = |item: &Expr| item.as_literal().is_some_and(|value| !value.is_null());
+    let (join, one, negated) = match term {
+        Expr::InList(InList { expr, negated, list }) => {
+            let unknown = !list.iter().all(is_known);
+            return Some(List { of: bare(expr), negated: *negated != denied, unknown });
+        }
+        Expr::BinaryExpr(BinaryExpr { op: Operator::Or, .. }) => (Operator::Or, Operator::Eq, denied),
+        Expr::BinaryExpr(BinaryExpr { op: Operator::And, .. }) => (Operator::And, Operator::NotEq, !denied),
+        _ => return None,
+    };
+    let mut seen = HashSet::new();
+    let twice = chain(term, join).into_iter().find_map(|term| match term {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if *op == one => {
+            let column = [left, right].into_iter().map(|side| bare(side)).find(|side| side.try_as_col().is_some())?;
+            (!seen.insert(column)).then_some(column)
+        }
+        _ => None,
+    });
+    twice.map(|of| List { of, negated, unknown: false })
+}
+
+/// An expression without casts, and without the functions of a list and of this page.
+fn bare(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Cast(cast) => bare(&cast.expr),
+        Expr::TryCast(cast) => bare(&cast.expr),
+        Expr::ScalarFunction(call) if crate::template::is_listed(call) || is_hidden(expr) => {
+            call.args.first().map_or(expr, bare)
+        }
+        other => other,
+    }
+}
+
+/// Puts the parts of one node into functions.
+struct Hiding<'s> {
+    schema: &'s DFSchema,
+    count: usize,
+}
+
+impl Hiding<'_> {
+    fn expression(&mut self, expr: Expr, filters: bool) -> Result<Expr> {
+        // Statements have hundreds of levels, and lists of conditions thousands of terms.
+        stacker::maybe_grow(RED_ZONE, STACK, || match expr {
+            Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or | Operator::BitwiseXor), .. }) => {
+                let met = meeting(&chain(&expr, op), op, filters);
+                let filters = filters && op != Operator::BitwiseXor;
+                let mut whole: Option<Expr> = None;
+                for (term, meets) in chain_owned(expr, op).into_iter().zip(met) {
+                    let mut term = self.expression(term, filters)?;
+                    if meets {
+                        term = self.hidden(term);
+                    }
+                    whole = Some(match whole {
+                        Some(left) => Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(term))),
+                        None => term,
+                    });
+                }
+                match whole {
+                    Some(whole) => Ok(whole),
+                    None => internal_err!("a chain has terms"),
+                }
+            }
+            expr => {
+                let alone = is_alone(&expr, self.schema);
+                let expr = expr.map_children(|child| self.expression(child, false).map(Transformed::yes))?.data;
+                Ok(match expr {
+                    Expr::BinaryExpr(BinaryExpr { left, op, right }) if alone => {
+                        Expr::BinaryExpr(BinaryExpr { left, op, right: Box::new(self.hidden(*right)) })
+                    }
+                    other if alone => self.hidden(other),
+                    other => other,
+                })
+            }
+        })
+    }
+
+    fn hidden(&mut self, expr: Expr) -> Expr {
+        self.count += 1;
+        let hidden = Hidden { number: self.count, signature: Signature::any(1, Volatility::Volatile) };
+        ScalarUDF::new_from_impl(hidden).call(vec![expr])
+    }
+}
+
+const RED_ZONE: usize = 128 << 10;
+const STACK: usize = 2 << 20;
+
+/// A part that DataFusion's rule cannot look into.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Hidden {
+    number: usize,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Hidden {
+    fn name(&self) -> &str {
+        "millpond_hidden"
+    }
+
+    // Columns have the names of the statement.
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        match args {
+            [one] => Ok(one.schema_name().to_string()),
+            _ => internal_err!("one part is hidden"),
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, args: &[DataType]) -> Result<DataType> {
+        match args {
+            [one] => Ok(one.clone()),
+            _ => internal_err!("one part is hidden"),
+        }
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        match args.arg_fields {
+            [one] => Ok(Arc::clone(one)),
+            _ => internal_err!("one part is hidden"),
+        }
+    }
+
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match args.args.pop() {
+            Some(one) => Ok(one),
+            None => internal_err!("one part is hidden"),
+        }
+    }
+}
+
+fn is_hidden(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call) if call.func.inner().downcast_ref::<Hidden>().is_some())
+}
+
+fn is_hidden_in(expr: &Expr) -> bool {
+    matches!(expr.exists(|part| Ok(is_hidden(part))), Ok(true))
+}
+
+/// A hidden part, back in its place.
+fn show(part: Expr) -> Result<Transformed<Expr>> {
+    match part {
+        part if !is_hidden(&part) => Ok(Transformed::no(part)),
+        Expr::ScalarFunction(mut call) => match call.args.pop() {
+            Some(one) => Ok(Transformed::yes(one)),
+            None => internal_err!("one part is hidden"),
+        },
+        part => Ok(Transformed::no(part)),
+    }
+}
+
+/// What DataFusion's simplifier of physical expressions makes of one, casts that lose values left as they are.
+///
+/// # Errors
+/// DataFusion's, where a part of constants fails.
+pub(crate) fn simplified(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
+    let columns = schema.fields().len();
+    let mut casts: Vec<(Arc<dyn PhysicalExpr>, FieldRef)> = vec![];
+    let without = expr.transform_up(|part| {
+        let Some(to) = lost_in(&part, &extended(schema, &casts))? else { return Ok(Transformed::no(part)) };
+        let name = format!("millpond_hidden_{}", casts.len());
+        let field = Arc::new(Field::new(&name, to, true));
+        let column = Arc::new(Column::new(&name, columns + casts.len()));
+        casts.push((part, field));
+        Ok(Transformed::yes(column as Arc<dyn PhysicalExpr>))
+    });
+    let without = without.data()?;
+    if casts.is_empty() {
+        return PhysicalExprSimplifier::new(schema).simplify(without);
+    }
+    let mut simple = PhysicalExprSimplifier::new(&extended(schema, &casts)).simplify(without)?;
+    // The last first: a cast may stand in another.
+    for (number, (cast, _)) in casts.iter().enumerate().rev() {
+        let back = |part: Arc<dyn PhysicalExpr>| match part.downcast_ref::<Column>() {
+            Some(column) if column.index() == columns + number => Ok(Transformed::yes(Arc::clone(cast))),
+            _ => Ok(Transformed::no(part)),
+        };
+        simple = simple.transform_up(back).data()?;
+    }
+    Ok(simple)
+}
+
+/// The type of a cast that loses values; `None` for any other expression.
+fn lost_in(part: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Option<DataType>> {
+    let (of, to, tries) = if let Some(cast) = part.downcast_ref::<CastExpr>() {
+        (cast.expr(), cast.cast_type(), false)
+    } else if let Some(cast) = part.downcast_ref::<TryCastExpr>() {
+        (cast.expr(), cast.cast_type(), true)
+    } else {
+        return Ok(None);
+    };
+    let reads_columns = of.exists(|part| Ok(part.is::<Column>()))?;
+    Ok((reads_columns && !keeps(&of.data_type(schema)?, to, tries)).then(|| to.clone()))
+}
+
+/// True for a filter that DataFusion's readers of files would change: they simplify what comes to them.
+pub(crate) fn is_at_risk(filter: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
+    // An expression without a type is nothing that they take.
+    filter.exists(|part| Ok(lost_in(part, schema)?.is_some())).unwrap_or(true)
+}
+
+/// A schema with one more column for each hidden cast.
+fn extended(schema: &Schema, casts: &[(Arc<dyn PhysicalExpr>, FieldRef)]) -> Schema {
+    let fields = schema.fields().iter().chain(casts.iter().map(|(_, field)| field));
+    Schema::new(fields.cloned().collect::<Vec<_>>())
+}
