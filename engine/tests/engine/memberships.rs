@@ -257,34 +257,3 @@ async fn plain_conditions_have_the_same_plans() {
     let other = "SELECT id FROM o WHERE b = 3 OR a NOT IN (SELECT v FROM n)";
     assert_ne!(plan_text(&own, other).await, plan_text(&without, other).await, "the rule has left the session");
 }
-
-#[tokio::test]
-async fn random_ones() {
-    let Ok(file) = std::env::var("MB_FILE") else { return };
-    let session = with_tables(match std::env::var("MB_SIM").is_ok() {
-        true => DeviceChoice::Sim,
-        false => DeviceChoice::Cpu,
-    })
-    .await;
-    let (mut n, mut bad, mut errors) = (0, 0, 0);
-    for line in std::fs::read_to_string(file).unwrap().lines() {
-        let (sql, expected) = line.split_once('\t').unwrap();
-        n += 1;
-        match session.execute(sql).await {
-            Ok(result) => {
-                let mut actual = rows(&result.batches);
-                actual.sort();
-                let actual = actual.join("|");
-                if actual != expected {
-                    bad += 1;
-                    println!("WRONG {sql}\n  exp {expected}\n  act {actual}");
-                }
-            }
-            Err(error) => {
-                errors += 1;
-                println!("ERROR {sql}\n   {}", error.strip_backtrace().chars().take(600).collect::<String>());
-            }
-        }
-    }
-    println!("RANDOM {n} wrong {bad} errors {errors}");
-}
