@@ -32,6 +32,9 @@ use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
 /// DataFusion's rule that simplifies expressions.
 pub(crate) const RULE: &str = "simplify_expressions";
 
+/// The name of the function in which the expression of a list stands whose items a template does not know.
+pub(crate) const LISTED: &str = "millpond_listed";
+
 /// The rule, kept from the parts that it would change wrongly.
 pub(crate) fn guarded(rule: Arc<dyn OptimizerRule + Send + Sync>) -> Arc<dyn OptimizerRule + Send + Sync> {
     Arc::new(Guarded(rule))
@@ -280,7 +283,7 @@ fn bare(expr: &Expr) -> &Expr {
     match expr {
         Expr::Cast(cast) => bare(&cast.expr),
         Expr::TryCast(cast) => bare(&cast.expr),
-        Expr::ScalarFunction(call) if crate::template::is_listed(call) || is_hidden(expr) => {
+        Expr::ScalarFunction(call) if call.func.name() == LISTED || is_hidden(expr) => {
             call.args.first().map_or(expr, bare)
         }
         other => other,

@@ -47,6 +47,7 @@ use crate::node::REPLACE;
 use crate::placement::{RULE, asks_constants, plan_reasons};
 use crate::result::node::DownloadExec;
 use crate::rewrite::{reads, with_expressions};
+use crate::simplified::{LISTED, simplified};
 
 /// A statement without the constants of its conditions, and these.
 pub(crate) struct Template {
@@ -210,7 +211,7 @@ impl Template {
         };
         let bound = Arc::clone(expression).transform_up(value).data()?;
         let Some(schema) = schema else { return Ok(bound) };
-        let simple = crate::simplified::simplified(bound, schema)?;
+        let simple = simplified(bound, schema)?;
         // What fails of constants alone, as the cast of a word to a number, fails while DataFusion plans.
         let nothing = RecordBatch::new_empty(Arc::new(Schema::empty()));
         simple.apply(|part| {
@@ -356,7 +357,7 @@ struct Listed {
 
 impl ScalarUDFImpl for Listed {
     fn name(&self) -> &str {
-        "millpond_listed"
+        LISTED
     }
 
     fn signature(&self) -> &Signature {
@@ -387,7 +388,7 @@ impl ScalarUDFImpl for Listed {
 }
 
 /// True for the expression of a list with placeholders.
-pub(crate) fn is_listed(call: &ScalarFunction) -> bool {
+fn is_listed(call: &ScalarFunction) -> bool {
     call.func.inner().downcast_ref::<Listed>().is_some()
 }
 
