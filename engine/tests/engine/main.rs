@@ -2,7 +2,6 @@
 
 mod aggregates;
 mod answers;
-mod as_written;
 mod beside;
 mod bounds;
 mod computed_scans;
@@ -37,7 +36,6 @@ mod limits;
 mod lists;
 mod made_tables;
 mod medians;
-mod memberships;
 mod memory;
 mod mutations;
 mod namesakes;
