@@ -10,7 +10,8 @@
 //!              └─► cuda                where there is one; MILLPOND_TEST_CUDA=1 makes a missing one a failure
 //! ```
 //!
-//! Right     files of `slt/right` have the answers of PostgreSQL and DuckDB, and run on `cpu` and `sim`.
+//! Right     files of `slt/right` have the answers of PostgreSQL and DuckDB. Those of kinds that are mended run on `cpu` and `sim`; the
+//!           others are ignored, with that reason.
 //! Expected  answers of the others come from DataFusion, whose own run is the configuration `cpu`. `MILLPOND_SLT_WRITE=1 cargo slt cpu`
 //!           writes them into the files; what it changes wants reading.
 

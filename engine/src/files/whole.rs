@@ -1,11 +1,12 @@
 //! Files that COPY and INSERT write: of a statement that fails, none is put in its place.
 //!
-//!   rows ─► Watched ─► DataFusion's sink ─► Held ─► the store        an error among the rows: Held finishes no file, and what was there stays
+//!   rows ─► an error is noted ─► DataFusion's sink ─► Held ─► the store        after an error Held finishes no file: the old one stays
 //!
-//! DataFusion's sinks take the end of the rows for the end of the work, whatever came last, and finish the files that they have begun: an
-//! empty file then stands in the place of the old one.
+//! DataFusion's sinks finish the files that they have begun when the rows end, after an error, too: an empty file then stands in the place
+//! of the old one.
 //!
 //! Folders   files that were finished before the error stay: their names are new.
+//! Formats   Parquet, CSV and JSON. Sinks of other formats, Arrow's among them, are DataFusion's alone.
 
 use std::fmt;
 use std::ops::Range;
