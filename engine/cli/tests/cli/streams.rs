@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::{Ended, command, millpond, millpond_reading, root};
+use crate::{Ended, clean, command, millpond, millpond_reading, root};
 
 const CSV: &str = "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '/dev/stdin' OPTIONS ('format.has_header' 'true')";
 
@@ -65,7 +65,7 @@ fn other_descriptors_are_read_too() {
          -c 'SELECT sum(b) AS s FROM t' 3<&0 </dev/null; }}",
         env!("CARGO_BIN_EXE_millpond")
     );
-    let output = Command::new("sh").args(["-c", &script]).current_dir(root()).output().expect("sh runs");
+    let output = clean("sh").args(["-c", &script]).current_dir(root()).output().expect("sh runs");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "s\n4\ns\n6\n", "{}", String::from_utf8_lossy(&output.stderr));
 }
 
