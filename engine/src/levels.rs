@@ -242,7 +242,7 @@ fn longest_run(sql: &str) -> usize {
 }
 
 /// Walks a statement.
-fn visit<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -> ControlFlow<V::Break> {
+pub(crate) fn visit<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -> ControlFlow<V::Break> {
     let mut statement = statement;
     loop {
         match statement {
@@ -331,6 +331,21 @@ impl VisitorMut for Shape {
 
     fn post_visit_expr(&mut self, _: &mut ast::Expr) -> ControlFlow<String> {
         self.leave()
+    }
+
+    /// Joins in parentheses are planned within one another.
+    fn pre_visit_table_factor(&mut self, relation: &mut ast::TableFactor) -> ControlFlow<String> {
+        match relation {
+            ast::TableFactor::NestedJoin { .. } => self.enter(0, String::new),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn post_visit_table_factor(&mut self, relation: &mut ast::TableFactor) -> ControlFlow<String> {
+        match relation {
+            ast::TableFactor::NestedJoin { .. } => self.leave(),
+            _ => ControlFlow::Continue(()),
+        }
     }
 
     fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<String> {

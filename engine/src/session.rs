@@ -4,8 +4,8 @@
 //!                                                                  ├─ execute ─► batches + QueryReport
 //!                                                                  └─ stream ─► batch, batch, … ─ report() ─► QueryReport
 //!
-//! Without a device the session is DataFusion's own, but for the limit of levels (`levels`) and mended rules (`contradictions`, `namesakes`): no
-//! node exists, and `device_note` says why.
+//! Without a device the session is DataFusion's own, but for the limit of levels (`levels`) and mended rules (`mends`, `contradictions`,
+//! `memberships`, `namesakes`): no node exists, and `device_note` says why.
 //! Panics  of a query are its error ([`EngineError::Panicked`]); the session stays usable.
 
 mod create;
@@ -20,6 +20,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::parquet_config::DFParquetWriterVersion;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::dataframe::DataFrame;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -248,7 +249,9 @@ impl MillpondBuilder {
         let runtime = crate::files::runtime(&runtime, settles)
             .map_err(|error| EngineError::internal(format!("no runtime: {error}")))?;
         let state = SessionStateBuilder::new().with_default_features().with_config(config);
-        let state = state.with_optimizer_rules(crate::mended::rules()?);
+        let state = state.with_analyzer_rules(crate::mends::analyzer_rules()?);
+        let state = state.with_relation_planners(crate::mends::relation_planners());
+        let state = state.with_optimizer_rules(crate::mends::optimizer_rules()?);
         let state = state.with_physical_optimizer_rules(crate::namesakes::rules()?);
         let mut state = state.with_runtime_env(runtime).with_physical_optimizer_rule(Arc::new(LimitLevels));
         state = state.with_physical_optimizer_rule(Arc::new(crate::files::WholeFiles));
@@ -321,6 +324,16 @@ impl Millpond {
             self.execute_plan(plan).await
         };
         if profile::is_asked_by(sql) { Profiler::begin(sql).around(run).await } else { run.await }
+    }
+
+    /// A frame of one statement, as `context().sql()` gives it; but the statement says what it says to [`execute`](Self::execute), where
+    /// DataFusion's planner alone takes it for something else (`docs/sql.md`). Definitions and settings do their work at once.
+    ///
+    /// # Errors
+    /// DataFusion's, of the parser and the planner.
+    pub async fn sql(&self, sql: &str) -> Result<DataFrame> {
+        let plan = crate::sql::logical_plan(&self.context.state(), sql).await?;
+        crate::sql::frame(&self.context, plan).await
     }
 
     /// The physical plan of one statement: a copy of the one it had before, where nothing has changed since. Definitions and settings

@@ -7,6 +7,7 @@
 //!
 //! Why  an async function is compiled by whoever awaits it, and so is all that it calls with type parameters: in a release build
 //!      each crate that awaited the planner took a minute longer. A boxed future is compiled where it is made.
+//! Mends   of the syntax tree (`mends`) are done where a text is parsed: a statement that comes in parsed is taken as it is.
 //! Panics  become errors ([`crate::panics`]).
 //! Depth   is limited (`levels`): no statement overflows the stack of the thread that plans it, nor of those that run it.
 
@@ -14,16 +15,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use datafusion::common::{TableReference, internal_err};
+use datafusion::dataframe::DataFrame;
 use datafusion::error::Result;
 use datafusion::execution::context::{SessionContext, SessionState};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
+use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 use futures::future::BoxFuture;
 use millpond_memory::recorder::during;
 
 use crate::definitions;
 use crate::levels::{self, OnStack};
+use crate::mends::syntax;
 use crate::panics::{caught, caught_now};
 use crate::profile::step::PLAN;
 
@@ -55,15 +59,26 @@ async fn planned(state: &SessionState, mut statement: Statement) -> Result<Logic
 /// # Errors
 /// DataFusion's, of the parser, and one for a statement of too many levels.
 pub fn statements(sql: &str) -> Result<VecDeque<Statement>> {
-    caught_now(|| levels::parsed(sql, || DFParserBuilder::new(sql).build()?.parse_statements()))?
+    caught_now(|| {
+        syntax::numbers(sql, &GenericDialect {})?;
+        let mut statements = levels::parsed(sql, || DFParserBuilder::new(sql).build()?.parse_statements())?;
+        statements.iter_mut().try_for_each(syntax::mended)?;
+        Ok(statements)
+    })?
 }
 
 /// The one statement of a text.
 fn parsed(state: &SessionState, sql: &str) -> Result<Statement> {
     let dialect = &state.config_options().sql_parser.dialect;
+    if let Some(dialect) = dialect_from_str(dialect) {
+        syntax::numbers(sql, dialect.as_ref())?;
+    }
     let mut statements = levels::parsed(sql, || Ok(VecDeque::from([state.sql_to_statement(sql, dialect)?])))?;
     match statements.pop_front() {
-        Some(statement) => Ok(statement),
+        Some(mut statement) => {
+            syntax::mended(&mut statement)?;
+            Ok(statement)
+        }
         None => internal_err!("a text that was parsed has a statement"),
     }
 }
@@ -151,6 +166,19 @@ async fn executed(context: &SessionContext, plan: LogicalPlan) -> Result<Arc<dyn
     let bytes = levels::stack_of_plan(&plan)?;
     let planned = async move { definitions::execute(context, plan).await?.create_physical_plan().await };
     OnStack::new(bytes, planned).await
+}
+
+/// A frame of a logical plan. Definitions and settings do their work.
+///
+/// # Errors
+/// DataFusion's.
+#[inline(never)]
+pub(crate) fn frame(context: &SessionContext, plan: LogicalPlan) -> BoxFuture<'_, Result<DataFrame>> {
+    let made = async move {
+        let bytes = levels::stack_of_plan(&plan)?;
+        OnStack::new(bytes, definitions::execute(context, plan)).await
+    };
+    Box::pin(caught(made))
 }
 
 /// One statement given as text, and the relations that it names.

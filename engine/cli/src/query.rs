@@ -248,6 +248,12 @@ async fn answer(
         // SET and DDL did their work while they were planned; a query without columns has only a row count to tell.
         return Ok(());
     }
+    if let (Format::Json | Format::Ndjson, Some(name)) = (format, name_of_two(&plan)) {
+        return Err(CliError::sql(format!(
+            "two columns are called {name}, and an object of JSON would give back one of them: \
+             name them apart (SELECT a AS x, b AS y), or take --format csv"
+        )));
+    }
     let (num_rows, report) = match print(session, plan, explains, format, output).await {
         Ok(printed) => printed,
         Err(Unprinted::Query(error)) => {
@@ -298,6 +304,14 @@ impl From<ArrowError> for Unprinted {
     fn from(error: ArrowError) -> Self {
         Self::Answer(error)
     }
+}
+
+/// A name that two columns of an answer share.
+fn name_of_two(plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
+    let schema = plan.schema();
+    let mut names: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
+    names.sort_unstable();
+    names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone())
 }
 
 /// Runs a plan and writes its rows as they come.

@@ -2,6 +2,7 @@
 
 mod aggregates;
 mod answers;
+mod as_written;
 mod beside;
 mod bounds;
 mod computed_scans;
@@ -36,6 +37,7 @@ mod limits;
 mod lists;
 mod made_tables;
 mod medians;
+mod memberships;
 mod memory;
 mod mutations;
 mod namesakes;

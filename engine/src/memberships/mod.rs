@@ -1,0 +1,415 @@
+//! IN, NOT IN, EXISTS and NOT EXISTS of subqueries, where DataFusion's own rule gives FALSE for NULL, or a wrong row.
+//!
+//! ```text
+//!   Filter: x NOT IN (S) OR b = 3            marks of DataFusion's joins are TRUE or FALSE; SQL has NULL, too
+//!     ─►  Filter: NOT CASE WHEN match THEN TRUE WHEN no row THEN FALSE
+//!                          WHEN x IS NULL OR a NULL in S THEN NULL ELSE FALSE END OR b = 3
+//!           Left Join: x = v                 the match: values of S, each once, so that no row doubles
+//!             Left Join: keys                state of S for these keys: no row, rows, a NULL among them
+//! ```
+//!
+//! Left     to DataFusion: conditions that its semi joins, anti joins and marks answer rightly (`trusted`). Their plans stay as they are.
+//! Keys     of a correlated subquery are the columns of the outer query that it reads. `domain` carries them through it.
+//! NULL     as SQL has it, in filters, values, HAVING, windows and conditions of joins.
+//! Refused  with a sentence: volatile functions in rows that would be read twice, and nodes that keys cannot be carried through.
+
+mod domain;
+mod scope;
+mod trusted;
+mod value;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{
+    Aggregate, Expr, Filter, Join, JoinType, LogicalPlan, Projection, Subquery, Window, not,
+};
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use crate::error::EngineError;
+use scope::{reads_outer, references};
+use value::{Lowering, projected};
+
+/// DataFusion's rule that answers what this one leaves.
+pub(crate) const BEFORE: &str = "decorrelate_predicate_subquery";
+
+/// Names of what the rule adds to a plan begin with it.
+const NAME: &str = "__membership";
+
+type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+
+/// Adds the rule to DataFusion's.
+///
+/// # Errors
+/// If DataFusion has no rule of the name [`BEFORE`].
+pub(crate) fn add_to(rules: &mut Vec<Rule>) -> Result<(), EngineError> {
+    let Some(at) = rules.iter().position(|rule| rule.name() == BEFORE) else {
+        return Err(EngineError::internal(format!("DataFusion has no rule {BEFORE}")));
+    };
+    rules.insert(at, Arc::new(Memberships));
+    Ok(())
+}
+
+#[derive(Debug)]
+struct Memberships;
+
+impl OptimizerRule for Memberships {
+    fn name(&self) -> &str {
+        "millpond_memberships"
+    }
+
+    /// Recursion is the rule's own: subqueries come before the nodes that hold them.
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        match plan.exists(|node| Ok(holds_membership(node)))? {
+            true => rewrite(plan, config),
+            false => Ok(Transformed::no(plan)),
+        }
+    }
+}
+
+fn rewrite(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+    plan.transform_up(|node| {
+        let node = node.map_subqueries(|subquery| {
+            let LogicalPlan::Subquery(subquery) = subquery else {
+                return Ok(Transformed::no(subquery));
+            };
+            let plan = Arc::unwrap_or_clone(subquery.subquery);
+            let plan = rewrite(plan, config)?;
+            let outer = if plan.transformed { plan.data.all_out_ref_exprs() } else { subquery.outer_ref_columns };
+            let spans = subquery.spans;
+            Ok(plan.update_data(|plan| {
+                LogicalPlan::Subquery(Subquery { subquery: Arc::new(plan), outer_ref_columns: outer, spans })
+            }))
+        })?;
+        let inner = node.transformed;
+        let mut node = lower(node.data, config)?;
+        node.transformed |= inner;
+        Ok(node)
+    })
+}
+
+/// IN and EXISTS; and scalar subqueries that were correlated by one of theirs, which DataFusion's rule for these would take apart wrongly.
+fn is_membership(expression: &Expr) -> bool {
+    match expression {
+        Expr::InSubquery(_) | Expr::Exists(_) => true,
+        Expr::ScalarSubquery(subquery) => {
+            let is_own = |node: &LogicalPlan| match node {
+                LogicalPlan::SubqueryAlias(alias) if alias.alias.table().starts_with(NAME) => reads_outer(&alias.input),
+                _ => Ok(false),
+            };
+            subquery.subquery.exists(is_own).unwrap_or(false)
+        }
+        _ => false,
+    }
+}
+
+/// True if an expression holds IN or EXISTS of a subquery.
+fn holds(expression: &Expr) -> Result<bool> {
+    expression.exists(|part| Ok(is_membership(part)))
+}
+
+/// True if an expression of the node does, or a subquery of the node, at any depth.
+fn holds_membership(node: &LogicalPlan) -> bool {
+    let mut found = false;
+    let looked = node.apply_expressions(|expression| {
+        expression.apply(|part| {
+            found |= match part {
+                Expr::InSubquery(_) | Expr::Exists(_) => true,
+                Expr::ScalarSubquery(subquery) => subquery.subquery.exists(|node| Ok(holds_membership(node)))?,
+                _ => false,
+            };
+            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })
+    });
+    found || looked.is_err()
+}
+
+/// A node whose inputs and subqueries are done.
+fn lower(node: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+    let mut any = false;
+    node.apply_expressions(|expression| {
+        any |= holds(expression)?;
+        Ok(if any { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    if !any {
+        return Ok(Transformed::no(node));
+    }
+    match node {
+        LogicalPlan::Filter(filter) => lower_filter(filter, config),
+        LogicalPlan::Projection(projection) => lower_projection(projection, config).map(Transformed::yes),
+        LogicalPlan::Aggregate(aggregate) => lower_aggregate(aggregate, config).map(Transformed::yes),
+        LogicalPlan::Window(window) => lower_window(window, config).map(Transformed::yes),
+        LogicalPlan::Join(join) => lower_join(join, config),
+        node => Ok(Transformed::no(node)),
+    }
+}
+
+/// What stands where in a condition: whether NULL may become FALSE there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The whole condition, or one that AND joins to others.
+    Top,
+    /// Below OR and AND alone: NULL and FALSE do the same.
+    True,
+    /// The same below NOT: NULL and TRUE do the same.
+    False,
+    /// NULL is NULL.
+    Value,
+}
+
+/// Replaces each IN and EXISTS of an expression that DataFusion's rule would not answer rightly by its value over `lowering`'s input.
+fn replace(expression: Expr, place: Place, lowering: &mut Lowering<'_>) -> Result<Transformed<Expr>> {
+    if is_membership(&expression) {
+        let trusted = lowering.is_trusting() && trusted::is_right(&expression, place, lowering.schema())?;
+        return match trusted {
+            true => Ok(Transformed::no(expression)),
+            false => lowering.value(expression).map(Transformed::yes),
+        };
+    }
+    if let Expr::Not(inner) = &expression
+        && place == Place::Top
+        && is_membership(inner)
+    {
+        // DataFusion's rule takes the two for one word.
+        let whole = match inner.as_ref() {
+            Expr::InSubquery(part) => Expr::InSubquery(InSubquery { negated: !part.negated, ..part.clone() }),
+            Expr::Exists(part) => Expr::Exists(Exists { negated: !part.negated, ..part.clone() }),
+            other => other.clone(),
+        };
+        let trusted = lowering.is_trusting() && trusted::is_right(&whole, place, lowering.schema())?;
+        return match trusted {
+            true => Ok(Transformed::no(expression)),
+            false => Ok(Transformed::yes(not(lowering.value(inner.as_ref().clone())?))),
+        };
+    }
+    let below = match (&expression, place) {
+        (Expr::BinaryExpr(binary), Place::Top | Place::True | Place::False) if binary.op.is_logic_operator() => {
+            if place == Place::False { Place::False } else { Place::True }
+        }
+        (Expr::Not(_), Place::Top | Place::True) => Place::False,
+        (Expr::Not(_), Place::False) => Place::True,
+        (Expr::IsTrue(_) | Expr::IsNotTrue(_), _) => Place::True,
+        _ => Place::Value,
+    };
+    expression.map_children(|child| replace(child, below, lowering))
+}
+
+/// The same for an expression that is a value.
+fn replace_value(expression: Expr, lowering: &mut Lowering<'_>) -> Result<Expr> {
+    replace(expression, Place::Value, lowering).data()
+}
+
+fn lower_filter(filter: Filter, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+    let Filter { predicate, input, .. } = filter;
+    let schema = Arc::clone(input.schema());
+    // A first look: what stays goes below what is joined.
+    let (mut stay, mut go) = (vec![], vec![]);
+    for part in split_conjunction_owned(predicate.clone()) {
+        if !holds(&part)? {
+            stay.push(part);
+            continue;
+        }
+        let mut look = Lowering::look(Arc::clone(&schema), config);
+        if replace(part.clone(), Place::Top, &mut look)?.transformed {
+            go.push((part, true));
+        } else if trusted::is_answered(&part, &input)? {
+            stay.push(part);
+        } else {
+            go.push((part, false));
+        }
+    }
+    if go.is_empty() {
+        return Ok(Transformed::no(LogicalPlan::Filter(Filter::try_new(predicate, input)?)));
+    }
+    let input = match conjunction(stay) {
+        Some(predicate) => LogicalPlan::Filter(Filter::try_new(predicate, input)?),
+        None => Arc::unwrap_or_clone(input),
+    };
+    let mut lowering = Lowering::of(input, config);
+    let mut parts = vec![];
+    for (part, is_trusted) in go {
+        lowering.trusts(is_trusted);
+        parts.push(replace(part, Place::Top, &mut lowering)?.data);
+    }
+    let mut plan = lowering.into_plan();
+    if let Some(predicate) = conjunction(parts) {
+        plan = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(plan))?);
+    }
+    projected(plan, &schema).map(Transformed::yes)
+}
+
+fn lower_projection(projection: Projection, config: &dyn OptimizerConfig) -> Result<LogicalPlan> {
+    let Projection { expr, input, schema, .. } = projection;
+    let mut lowering = Lowering::of(Arc::unwrap_or_clone(input), config);
+    let mut expressions = vec![];
+    // Names are those of the schema: DataFusion's rule for ANY and ALL has taken the expressions' own.
+    for (expression, (relation, field)) in expr.into_iter().zip(schema.iter()) {
+        let expression = replace_value(expression, &mut lowering)?;
+        let (own_relation, own_name) = expression.qualified_name();
+        expressions.push(match own_relation.as_ref() == relation && own_name == *field.name() {
+            true => expression,
+            false => expression.alias_qualified(relation.cloned(), field.name()),
+        });
+    }
+    Projection::try_new(expressions, Arc::new(lowering.into_plan())).map(LogicalPlan::Projection)
+}
+
+/// Computes each IN and EXISTS of the expressions as a column of a projection above `input`, and reads it there.
+fn columns(
+    input: LogicalPlan,
+    expressions: Vec<Expr>,
+    config: &dyn OptimizerConfig,
+) -> Result<(LogicalPlan, Vec<Expr>)> {
+    let schema = Arc::clone(input.schema());
+    let mut lowering = Lowering::of(input, config);
+    let mut made: HashMap<Expr, Column> = HashMap::new();
+    let mut values = vec![];
+    let mut read = vec![];
+    for expression in expressions {
+        let expression = expression.transform_down(|part| {
+            if !is_membership(&part) {
+                return Ok(Transformed::no(part));
+            }
+            if let Some(column) = made.get(&part) {
+                return Ok(Transformed::yes(Expr::Column(column.clone())));
+            }
+            let column = Column::new_unqualified(lowering.name());
+            values.push(lowering.value(part.clone())?.alias(&column.name));
+            made.insert(part, column.clone());
+            Ok(Transformed::yes(Expr::Column(column)))
+        });
+        read.push(expression.data()?);
+    }
+    let kept = schema.iter().map(Expr::from).chain(values).collect();
+    let plan = LogicalPlan::Projection(Projection::try_new(kept, Arc::new(lowering.into_plan()))?);
+    Ok((plan, read))
+}
+
+/// A node with other expressions, under the columns of `schema` by their places.
+fn renamed(plan: LogicalPlan, places: impl Iterator<Item = usize>, schema: &DFSchema) -> Result<LogicalPlan> {
+    let columns = plan.schema().columns();
+    let rename = |(place, (relation, field)): (usize, (Option<&_>, &Arc<_>))| {
+        let (own, wanted) = (columns[place].clone(), Column::from((relation, field)));
+        match own == wanted {
+            true => Expr::Column(own),
+            false => Expr::Column(own).alias_qualified(wanted.relation, wanted.name),
+        }
+    };
+    let expressions = places.zip(schema.iter()).map(rename).collect();
+    Projection::try_new(expressions, Arc::new(plan)).map(LogicalPlan::Projection)
+}
+
+fn lower_aggregate(aggregate: Aggregate, config: &dyn OptimizerConfig) -> Result<LogicalPlan> {
+    let Aggregate { input, mut group_expr, aggr_expr, schema, .. } = aggregate;
+    let num_groups = group_expr.len();
+    group_expr.extend(aggr_expr);
+    let (input, mut groups) = columns(Arc::unwrap_or_clone(input), group_expr, config)?;
+    let aggregates = groups.split_off(num_groups);
+    let plan = LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(input), groups, aggregates)?);
+    renamed(plan, 0..schema.fields().len(), &schema)
+}
+
+fn lower_window(window: Window, config: &dyn OptimizerConfig) -> Result<LogicalPlan> {
+    let Window { input, window_expr, schema, .. } = window;
+    let kept = input.schema().fields().len();
+    let (input, windows) = columns(Arc::unwrap_or_clone(input), window_expr, config)?;
+    let added = input.schema().fields().len() - kept;
+    let plan = LogicalPlan::Window(Window::try_new(windows, Arc::new(input))?);
+    let places = (0..kept).chain(kept + added..plan.schema().fields().len());
+    renamed(plan, places, &schema)
+}
+
+/// The side of a join that all columns of a condition, and all that its subqueries read, come from.
+fn side(part: &Expr, left: &DFSchema, right: &DFSchema) -> Result<Option<bool>> {
+    let (mut from_left, mut from_right) = (false, false);
+    for column in references(part)? {
+        if left.is_column_from_schema(&column) {
+            from_left = true;
+        } else if right.is_column_from_schema(&column) {
+            from_right = true;
+        }
+    }
+    Ok(match (from_left, from_right) {
+        (_, false) => Some(true),
+        (false, true) => Some(false),
+        (true, true) => None,
+    })
+}
+
+/// Conditions of joins that hold IN or EXISTS: filters below an inner side, above an inner join, and columns of an outer side.
+fn lower_join(join: Join, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+    let schema = Arc::clone(&join.schema);
+    let (mut left, mut right) = (join.left.as_ref().clone(), join.right.as_ref().clone());
+    let (left_schema, right_schema) = (Arc::clone(left.schema()), Arc::clone(right.schema()));
+    let Some(filter) = join.filter.clone() else {
+        return Ok(Transformed::no(LogicalPlan::Join(join)));
+    };
+    use JoinType::{Inner, Left, LeftAnti, LeftMark, LeftSemi, Right, RightAnti, RightMark, RightSemi};
+    // Rows that a condition over this side alone leaves out come to nothing.
+    let left_filters = matches!(join.join_type, Inner | LeftSemi | Right | RightSemi | RightAnti | RightMark);
+    let right_filters = matches!(join.join_type, Inner | RightSemi | Left | LeftSemi | LeftAnti | LeftMark);
+    let (mut stay, mut above) = (vec![], vec![]);
+    let filtered = |plan: LogicalPlan, part: Expr| -> Result<LogicalPlan> {
+        lower_filter(Filter::try_new(part, Arc::new(plan))?, config).data()
+    };
+    for part in split_conjunction_owned(filter) {
+        if !holds(&part)? {
+            stay.push(part);
+            continue;
+        }
+        match side(&part, &left_schema, &right_schema)? {
+            Some(true) if left_filters => left = filtered(left, part)?,
+            Some(false) if right_filters => right = filtered(right, part)?,
+            _ if join.join_type == Inner => above.push(part),
+            // Each IN and EXISTS may still read one side alone.
+            _ => {
+                let part = part.transform_down(|part| {
+                    if !is_membership(&part) {
+                        return Ok(Transformed::no(part));
+                    }
+                    let plan = match side(&part, &left_schema, &right_schema)? {
+                        Some(true) => &mut left,
+                        Some(false) => &mut right,
+                        None => return Err(refused(&part, "reads both sides of an outer join")),
+                    };
+                    let (with, mut read) = columns(plan.clone(), vec![part], config)?;
+                    *plan = with;
+                    Ok(Transformed::yes(read.pop().unwrap_or_default()))
+                });
+                stay.push(part.data()?);
+            }
+        }
+    }
+    let plan = LogicalPlan::Join(Join::try_new(
+        Arc::new(left),
+        Arc::new(right),
+        join.on,
+        conjunction(stay),
+        join.join_type,
+        join.join_constraint,
+        join.null_equality,
+        join.null_aware,
+    )?);
+    let plan = projected(plan, &schema)?;
+    match conjunction(above) {
+        Some(part) => filtered(plan, part).map(Transformed::yes),
+        None => Ok(Transformed::yes(plan)),
+    }
+}
+
+/// The error of a statement that is not answered.
+fn refused(what: &Expr, why: &str) -> datafusion::error::DataFusionError {
+    let kind = match what {
+        Expr::InSubquery(part) if part.negated => "NOT IN",
+        Expr::InSubquery(_) => "IN",
+        _ => "EXISTS",
+    };
+    datafusion::common::not_impl_datafusion_err!(
+        "{kind} of a subquery that {why} is not supported: join the tables in FROM, and compare in WHERE"
+    )
+}

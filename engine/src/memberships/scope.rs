@@ -1,0 +1,154 @@
+//! Columns of an outer query in a subquery, by the level that they belong to.
+//!
+//!   SELECT … FROM t WHERE EXISTS (SELECT … FROM u WHERE EXISTS (SELECT … FROM v WHERE v.a = u.a AND v.b = t.b))
+//!                                                 u.a belongs to the level of u, t.b to that of t: the nearest that has the name
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, DFSchemaRef};
+use datafusion::error::Result;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
+
+/// The subquery of an expression.
+pub(super) fn subquery(expression: &Expr) -> Option<&Subquery> {
+    match expression {
+        Expr::Exists(part) => Some(&part.subquery),
+        Expr::InSubquery(part) => Some(&part.subquery),
+        Expr::SetComparison(part) => Some(&part.subquery),
+        Expr::ScalarSubquery(subquery) => Some(subquery),
+        _ => None,
+    }
+}
+
+/// Schemas that are nearer than the level that is asked about.
+pub(super) type Nearer = Vec<DFSchemaRef>;
+
+fn is_nearer(nearer: &Nearer, column: &Column) -> bool {
+    nearer.iter().any(|schema| schema.is_column_from_schema(column))
+}
+
+/// Calls `visit` with each column of an outer query that a plan reads, at any depth, of which no level within the plan is the owner.
+pub(super) fn visit(plan: &LogicalPlan, nearer: &Nearer, visit_one: &mut dyn FnMut(&Column)) -> Result<()> {
+    plan.apply(|node| {
+        if let LogicalPlan::Subquery(lateral) = node {
+            // A lateral subquery: what it reads of its own siblings cannot be told from here.
+            visit(&lateral.subquery, nearer, visit_one)?;
+            return Ok(TreeNodeRecursion::Jump);
+        }
+        node.apply_expressions(|expression| {
+            visit_expression(expression, node, nearer, visit_one)?;
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(())
+}
+
+/// The same for an expression of a node.
+fn visit_expression(
+    expression: &Expr,
+    node: &LogicalPlan,
+    nearer: &Nearer,
+    visit_one: &mut dyn FnMut(&Column),
+) -> Result<()> {
+    expression.apply(|part| {
+        if let Expr::OuterReferenceColumn(_, column) = part
+            && !is_nearer(nearer, column)
+        {
+            visit_one(column);
+        }
+        if let Some(subquery) = subquery(part) {
+            let mut nearer = nearer.clone();
+            nearer.push(Arc::new(merge_schema(&node.inputs())));
+            visit(&subquery.subquery, &nearer, visit_one)?;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+/// True if a plan reads a column of any outer query.
+pub(super) fn reads_outer(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    visit(plan, &vec![], &mut |_| found = true)?;
+    Ok(found)
+}
+
+/// True if it reads one of `outer`.
+pub(super) fn reads(plan: &LogicalPlan, outer: &DFSchema) -> Result<bool> {
+    let mut found = false;
+    visit(plan, &vec![], &mut |column| found |= outer.is_column_from_schema(column))?;
+    Ok(found)
+}
+
+/// True if an expression of `node` reads one of `outer`.
+pub(super) fn expression_reads(expression: &Expr, node: &LogicalPlan, outer: &DFSchema) -> Result<bool> {
+    let mut found = false;
+    visit_expression(expression, node, &vec![], &mut |column| found |= outer.is_column_from_schema(column))?;
+    Ok(found)
+}
+
+/// True if an expression of `node` reads a column of any outer query.
+pub(super) fn expression_reads_outer(expression: &Expr, node: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    visit_expression(expression, node, &vec![], &mut |_| found = true)?;
+    Ok(found)
+}
+
+/// The columns of a node's inputs that an expression of the node reads, through its subqueries, too.
+pub(super) fn references(expression: &Expr) -> Result<Vec<Column>> {
+    let mut columns = vec![];
+    expression.apply(|part| {
+        if let Expr::Column(column) = part {
+            columns.push(column.clone());
+        }
+        if let Some(subquery) = subquery(part) {
+            visit(&subquery.subquery, &vec![], &mut |column| columns.push(column.clone()))?;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(columns)
+}
+
+/// Replaces columns of the outer query in a subquery of a subquery: they are now columns of the nearer one.
+pub(super) fn replace(plan: LogicalPlan, nearer: &Nearer, by: &dyn Fn(&Column) -> Option<Expr>) -> Result<LogicalPlan> {
+    let of_node = |node: LogicalPlan| {
+        let inputs = Arc::new(merge_schema(&node.inputs()));
+        node.map_expressions(|expression| {
+            expression.transform_down(|part| match part {
+                Expr::OuterReferenceColumn(field, column) => {
+                    let other = if is_nearer(nearer, &column) { None } else { by(&column) };
+                    Ok(match other {
+                        Some(other) => Transformed::yes(other),
+                        None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
+                    })
+                }
+                part => {
+                    let mut nearer = nearer.clone();
+                    nearer.push(Arc::clone(&inputs));
+                    with_subquery(part, &|plan| replace(plan, &nearer, by))
+                }
+            })
+        })
+    };
+    plan.transform_up(of_node).data()
+}
+
+/// An expression whose own subquery, if it has one, is another.
+pub(super) fn with_subquery(
+    mut expression: Expr,
+    other: &dyn Fn(LogicalPlan) -> Result<LogicalPlan>,
+) -> Result<Transformed<Expr>> {
+    let own = match &mut expression {
+        Expr::Exists(part) => &mut part.subquery,
+        Expr::InSubquery(part) => &mut part.subquery,
+        Expr::SetComparison(part) => &mut part.subquery,
+        Expr::ScalarSubquery(subquery) => subquery,
+        _ => return Ok(Transformed::no(expression)),
+    };
+    let plan = other(own.subquery.as_ref().clone())?;
+    own.outer_ref_columns = plan.all_out_ref_exprs();
+    own.subquery = Arc::new(plan);
+    Ok(Transformed::yes(expression))
+}

@@ -1,0 +1,257 @@
+//! What DataFusion's rule answers rightly: its conditions, and the subqueries whose correlated conditions it may move above them.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, ExprSchema};
+use datafusion::error::Result;
+use datafusion::logical_expr::logical_plan::{FetchType, SkipType};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, Filter, JoinType, LogicalPlan, Operator};
+use datafusion::optimizer::decorrelate_predicate_subquery::DecorrelatePredicateSubquery;
+use datafusion::optimizer::{OptimizerContext, OptimizerRule};
+
+use super::scope::{expression_reads_outer, reads, reads_outer, subquery, visit};
+use super::{Place, holds};
+
+/// True if DataFusion's joins and marks give what SQL asks of IN or EXISTS at `place` above rows of `schema`.
+pub(super) fn is_right(expression: &Expr, place: Place, schema: &DFSchema) -> Result<bool> {
+    let Some(inner) = subquery(expression) else { return Ok(false) };
+    let plan = inner.subquery.as_ref();
+    let is_correlated = reads_outer(plan)?;
+    if is_correlated && !reads(plan, schema)? {
+        // Columns of a level further out: DataFusion takes them for those of this one.
+        return Ok(false);
+    }
+    let Expr::InSubquery(part) = expression else {
+        if matches!(expression, Expr::ScalarSubquery(_)) {
+            return Ok(false);
+        }
+        return Ok(!is_correlated || traced(plan, Asked::Exists)?.is_some());
+    };
+    if holds(&part.expr)? || part.expr.is_volatile() {
+        return Ok(false);
+    }
+    let (_, value) = plan.schema().qualified_field(0);
+    let may_be_null = value.is_nullable() || part.expr.nullable(schema)?;
+    let hides_null = match place {
+        Place::Top | Place::True => !part.negated,
+        Place::False => part.negated,
+        Place::Value => false,
+    };
+    if !is_correlated {
+        // The anti join that knows NULL reads it from the columns of the key.
+        let knows_null = place == Place::Top && is_column(&part.expr);
+        return Ok(hides_null || !may_be_null || knows_null);
+    }
+    let asked = if hides_null { Asked::True } else { Asked::Value };
+    let Some(trace) = traced(plan, asked)? else { return Ok(false) };
+    let mut keys_may_be_null = trace.may_be_null;
+    visit(plan, &vec![], &mut |column| {
+        keys_may_be_null |= schema.field_from_column(column).is_ok_and(|field| field.is_nullable());
+    })?;
+    Ok(hides_null || (!may_be_null && (place != Place::Top || !keys_may_be_null)))
+}
+
+/// True if DataFusion's rule finds joins for a condition above `input`, at all levels.
+pub(super) fn is_answered(part: &Expr, input: &Arc<LogicalPlan>) -> Result<bool> {
+    let filter = LogicalPlan::Filter(Filter::try_new(part.clone(), Arc::clone(input))?);
+    // Names of this context end with it: those of the statement are not used up.
+    let Ok(plan) = DecorrelatePredicateSubquery::new().rewrite(filter, &OptimizerContext::new()) else {
+        return Ok(false);
+    };
+    let left = plan.data.exists(|node| Ok(super::holds_membership(node)))?;
+    Ok(!left && !reads(&plan.data, input.schema())?)
+}
+
+/// A column, or a cast of one that is NULL for NULL alone.
+fn is_column(expression: &Expr) -> bool {
+    match expression {
+        Expr::Column(_) => true,
+        Expr::Cast(cast) => is_column(&cast.expr),
+        _ => false,
+    }
+}
+
+/// What the rows of a subquery are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// Whether there are any.
+    Exists,
+    /// Whether one is equal: a row of NULL is as good as none.
+    True,
+    /// Whether one is equal, or one is NULL.
+    Value,
+}
+
+/// Correlated conditions of a subquery on their way up.
+#[derive(Debug, Default)]
+struct Trace {
+    /// Columns of the subquery that they read.
+    columns: Vec<Column>,
+    may_be_null: bool,
+    /// A condition is no equality of a column, so that it may not pass an aggregation.
+    any_other: bool,
+    /// An aggregation without GROUP BY is below, all of whose values are NULL for no rows.
+    is_scalar: bool,
+}
+
+/// The trace of a subquery that DataFusion's rule may take conditions out of; `None` if that changes its rows.
+fn traced(plan: &LogicalPlan, asked: Asked) -> Result<Option<Trace>> {
+    let trace = trace(plan, asked)?;
+    // The columns become those of an alias, by their names.
+    Ok(trace.filter(|trace| are_alone(trace, plan.schema())))
+}
+
+/// True if no other column of the schema has the name of one of the trace's.
+fn are_alone(trace: &Trace, schema: &DFSchema) -> bool {
+    let alone = |column: &Column| {
+        let mut of_name = schema.iter().filter(|(_, field)| field.name() == &column.name);
+        let (first, second) = (of_name.next(), of_name.next());
+        second.is_none() && first.is_none_or(|(relation, _)| relation == column.relation.as_ref())
+    };
+    let mut names: Vec<_> = trace.columns.iter().map(|column| &column.name).collect();
+    names.sort_unstable();
+    names.windows(2).all(|pair| pair[0] != pair[1]) && trace.columns.iter().all(alone)
+}
+
+fn trace(plan: &LogicalPlan, asked: Asked) -> Result<Option<Trace>> {
+    if !reads_outer(plan)? {
+        return Ok(Some(Trace::default()));
+    }
+    let mut reads_here = false;
+    plan.apply_expressions(|expression| {
+        reads_here |= expression_reads_outer(expression, plan)?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if reads_here && !matches!(plan, LogicalPlan::Filter(_)) {
+        return Ok(None);
+    }
+    match plan {
+        LogicalPlan::Filter(filter) => {
+            let Some(mut trace) = trace(&filter.input, asked)? else { return Ok(None) };
+            for part in split_conjunction(&filter.predicate) {
+                if !expression_reads_outer(part, plan)? {
+                    continue;
+                }
+                let nested = part.exists(|part| Ok(subquery(part).is_some()))?;
+                if nested || part.is_volatile() {
+                    return Ok(None);
+                }
+                trace.any_other |= !is_equality(part);
+                for column in part.column_refs() {
+                    let field = filter.input.schema().field_from_column(column)?;
+                    trace.may_be_null |= field.is_nullable();
+                    if !trace.columns.contains(column) {
+                        trace.columns.push(column.clone());
+                    }
+                }
+            }
+            Ok(Some(trace))
+        }
+        LogicalPlan::Projection(projection) => {
+            let Some(trace) = trace(&projection.input, asked)? else { return Ok(None) };
+            let passes = |expression: &Expr| match trace.is_scalar {
+                true => is_column(&expression.clone().unalias()),
+                false => true,
+            };
+            let is_own = |expression: &Expr| {
+                let (relation, name) = expression.qualified_name();
+                // A cast has the name of its column.
+                if !matches!(expression, Expr::Column(_)) {
+                    let is_named = |column: &Column| column.name == name || column.flat_name() == name;
+                    return !trace.columns.iter().any(is_named);
+                }
+                let of_name: Vec<_> = trace.columns.iter().filter(|column| column.name == name).collect();
+                of_name.is_empty() || of_name.iter().any(|own| own.relation == relation)
+            };
+            let is_right = projection.expr.iter().all(|expression| passes(expression) && is_own(expression));
+            Ok(Some(trace).filter(|_| is_right))
+        }
+        LogicalPlan::SubqueryAlias(alias) => {
+            let Some(mut trace) = trace(&alias.input, asked)? else { return Ok(None) };
+            // What a projection below does not give would not come through.
+            let is_there = |column: &Column| alias.input.schema().has_column(column);
+            if !are_alone(&trace, alias.input.schema()) || !trace.columns.iter().all(is_there) {
+                return Ok(None);
+            }
+            for column in &mut trace.columns {
+                *column = Column::new(Some(alias.alias.clone()), column.name.clone());
+            }
+            Ok(Some(trace))
+        }
+        LogicalPlan::Join(join) => {
+            use JoinType::{Inner, Left, LeftAnti, LeftMark, LeftSemi, Right, RightAnti, RightMark, RightSemi};
+            let left_goes = matches!(join.join_type, Inner | Left | LeftSemi | LeftAnti | LeftMark);
+            let right_goes = matches!(join.join_type, Inner | Right | RightSemi | RightAnti | RightMark);
+            if (reads_outer(&join.left)? && !left_goes) || (reads_outer(&join.right)? && !right_goes) {
+                return Ok(None);
+            }
+            let (Some(mut trace), Some(other)) = (trace(&join.left, asked)?, trace(&join.right, asked)?) else {
+                return Ok(None);
+            };
+            trace.columns.extend(other.columns);
+            trace.may_be_null |= other.may_be_null;
+            trace.any_other |= other.any_other;
+            trace.is_scalar |= other.is_scalar;
+            Ok(Some(trace).filter(|trace| !trace.is_scalar))
+        }
+        LogicalPlan::Aggregate(aggregate) => {
+            let Some(mut trace) = trace(&aggregate.input, asked)? else { return Ok(None) };
+            let is_set = aggregate.group_expr.iter().any(|group| matches!(group, Expr::GroupingSet(_)));
+            if is_set || trace.is_scalar || (trace.any_other && !aggregate.aggr_expr.is_empty()) {
+                return Ok(None);
+            }
+            if aggregate.group_expr.is_empty() {
+                if asked != Asked::True || !are_null_for_no_rows(&aggregate.aggr_expr, &aggregate.schema)? {
+                    return Ok(None);
+                }
+                trace.is_scalar = true;
+            }
+            // Groups are columns, or nothing that has the name of one.
+            let is_right = aggregate.group_expr.iter().chain(&aggregate.aggr_expr).all(|expression| {
+                let (_, name) = expression.qualified_name();
+                let named = trace.columns.iter().any(|column| column.name == name);
+                !named || matches!(expression, Expr::Column(column) if trace.columns.contains(column))
+            });
+            Ok(Some(trace).filter(|_| is_right))
+        }
+        LogicalPlan::Distinct(Distinct::All(input)) => trace(input, asked),
+        LogicalPlan::Limit(limit) => {
+            let keeps = matches!(limit.get_skip_type()?, SkipType::Literal(0))
+                && matches!(limit.get_fetch_type()?, FetchType::Literal(None | Some(1..)));
+            match asked == Asked::Exists && keeps {
+                true => trace(&limit.input, asked),
+                false => Ok(None),
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+/// `column = outer`: groups of one value of the column are those of one outer row.
+fn is_equality(part: &Expr) -> bool {
+    let Expr::BinaryExpr(binary) = part else { return false };
+    if binary.op != Operator::Eq {
+        return false;
+    }
+    let is_outer = |side: &Expr| side.contains_outer() && !side.any_column_refs();
+    match (binary.left.as_ref(), binary.right.as_ref()) {
+        (Expr::Column(_), outer) | (outer, Expr::Column(_)) => is_outer(outer),
+        _ => false,
+    }
+}
+
+/// True if all aggregates are NULL where there is no row.
+fn are_null_for_no_rows(aggregates: &[Expr], schema: &DFSchema) -> Result<bool> {
+    let offset = schema.fields().len() - aggregates.len();
+    for (place, aggregate) in aggregates.iter().enumerate() {
+        let ty: &DataType = schema.field(offset + place).data_type();
+        let Expr::AggregateFunction(function) = aggregate.clone().unalias() else { return Ok(false) };
+        if !function.func.default_value(ty)?.is_null() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
