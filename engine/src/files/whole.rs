@@ -6,7 +6,7 @@
 //! of the old one.
 //!
 //! Folders   files that were finished before the error stay: their names are new.
-//! Formats   Parquet, CSV and JSON. Sinks of other formats, Arrow's among them, are DataFusion's alone.
+//! Formats   Parquet, CSV, JSON and Arrow. Sinks of other formats are their owners' alone.
 
 use std::fmt;
 use std::ops::Range;
@@ -68,8 +68,11 @@ impl PhysicalOptimizerRule for WholeFiles {
     }
 }
 
+/// The name of DataFusion's sink of Arrow files, whose type is private.
+const ARROW_SINK: &str = "ArrowFileSink";
+
 fn writes_files(sink: &dyn DataSink) -> bool {
-    sink.is::<ParquetSink>() || sink.is::<CsvSink>() || sink.is::<JsonSink>()
+    sink.is::<ParquetSink>() || sink.is::<CsvSink>() || sink.is::<JsonSink>() || format!("{sink:?}") == ARROW_SINK
 }
 
 /// A sink of files that finishes none after an error.

@@ -18,7 +18,7 @@ fn names(folder: &Path) -> Vec<String> {
 #[tokio::test]
 async fn a_statement_that_fails_leaves_the_files_that_were_there() {
     for device in [DeviceChoice::Cpu, DeviceChoice::Sim] {
-        for kind in ["parquet", "csv", "json"] {
+        for kind in ["parquet", "csv", "json", "arrow"] {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let file = folder.path().join(format!("t.{kind}"));
             let target = file.to_str().expect("UTF-8");
