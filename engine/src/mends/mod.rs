@@ -12,9 +12,11 @@
 
 mod bags;
 mod copies;
+mod dropped;
 mod similar;
 pub(crate) mod syntax;
 mod using;
+mod windows;
 
 use std::sync::Arc;
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   1_000                                 refused: the tokens are the number 1 and the name _000
 //!   FROM t                            ─►  SELECT * FROM t
+//!   GROUP BY a WITH ROLLUP            ─►  GROUP BY ROLLUP (a)                 other clauses that the planner drops: refused (`dropped`)
 //!   a IS DISTINCT FROM b AND c        ─►  (a IS DISTINCT FROM b) AND c        the parser gives all of `b AND c` to IS
 //!   t, a FULL JOIN b USING (k) JOIN c ─►  t, (a FULL JOIN b USING (k)) JOIN c     for the planner of relations (`using`)
 //! ```
@@ -24,6 +25,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::levels;
 use crate::mends::using::{is_lateral, kind};
+use crate::mends::{dropped, windows};
 
 /// Refuses digits with underscores where the dialect has no such numbers.
 ///
@@ -157,7 +159,14 @@ struct Mends {
 impl VisitorMut for Mends {
     type Break = String;
 
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<String> {
+        answered(dropped::in_query(query))
+    }
+
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<String> {
+        answered(dropped::in_select(select))?;
+        dropped::with_sets(select);
+        windows::written_out(select)?;
         if select.flavor == SelectFlavor::FromFirstNoSelect {
             select.flavor = SelectFlavor::Standard;
             select.projection = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
@@ -176,6 +185,7 @@ impl VisitorMut for Mends {
     }
 
     fn pre_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<String> {
+        answered(dropped::in_relation(relation))?;
         match relation {
             // What was nested here has one join, and is done.
             TableFactor::NestedJoin { table_with_joins, alias } if Named::of(alias.as_ref()).is_none() => {
@@ -194,6 +204,10 @@ impl VisitorMut for Mends {
         self.is_raised = false;
         ControlFlow::Continue(())
     }
+}
+
+fn answered(refusal: Option<&str>) -> ControlFlow<String> {
+    refusal.map_or(ControlFlow::Continue(()), |refusal| ControlFlow::Break(refusal.to_string()))
 }
 
 /// A column that a join makes, beside those of its sides.
@@ -234,7 +248,7 @@ impl VisitorMut for Clear {
 }
 
 /// A name as the planner has it.
-fn plain(ident: &Ident) -> String {
+pub(super) fn plain(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 

@@ -346,6 +346,33 @@ async fn is_distinct_from_before_a_long_chain() {
     check(&cases, &OURS).await;
 }
 
+/// What the parser gives to a window and to GROUP BY, and DataFusion's planner drops.
+const NAMED_WINDOWS_AND_SETS: &[(&str, &str)] = &[
+    ("SELECT i, sum(i) OVER (w ORDER BY i) FROM f WINDOW w AS (PARTITION BY l) ORDER BY i", "1|1\n2|3\n3|3\n4|7\n5|8"),
+    (
+        "SELECT i, sum(i) OVER (w ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM f WINDOW w AS (PARTITION BY l ORDER BY i DESC) ORDER BY i",
+        "1|3\n2|6\n3|8\n4|4\n5|5",
+    ),
+    (
+        "SELECT i, count(*) OVER v, sum(i) OVER (v RANGE UNBOUNDED PRECEDING) FROM f WINDOW w AS (PARTITION BY r), v AS (w ORDER BY i) ORDER BY i",
+        "1|1|1\n2|1|2\n3|2|5\n4|1|4\n5|2|9",
+    ),
+    (
+        "SELECT i, (SELECT sum(x) OVER (w ORDER BY x) FROM (VALUES (1), (2)) AS q(x) WINDOW w AS (PARTITION BY x) ORDER BY x DESC LIMIT 1) AS s, sum(i) OVER (w ORDER BY i) FROM f WINDOW w AS (PARTITION BY r) ORDER BY i",
+        "1|2|1\n2|2|2\n3|2|5\n4|2|4\n5|2|9",
+    ),
+    ("SELECT l, sum(i) FROM f GROUP BY l WITH ROLLUP ORDER BY 1 NULLS LAST, 2", "1|7\n|8\n|15"),
+    (
+        "SELECT l, g, sum(i) FROM f GROUP BY l, g WITH CUBE ORDER BY 1 NULLS LAST, 2 NULLS LAST, 3",
+        "1|false|4\n1|true|3\n1||7\n|false|3\n|false|7\n|true|3\n||5\n||5\n||8\n||15",
+    ),
+];
+
+#[tokio::test]
+async fn windows_build_on_windows_and_groups_on_groups() {
+    check(NAMED_WINDOWS_AND_SETS, &OURS).await;
+}
+
 #[tokio::test]
 async fn from_without_select_is_all() {
     check(FROM_FIRST, &OURS).await;
@@ -376,6 +403,25 @@ async fn what_would_be_dropped_is_refused() {
         ("SELECT 1_000e3".to_string(), "write 1000e3", &OURS),
         ("SELECT t SIMILAR TO t FROM s".to_string(), "write LIKE, or ~ with a regular expression", &ALL),
         ("SELECT t SIMILAR TO 'a[b' FROM s".to_string(), "has a [ without its ]", &ALL),
+        ("SELECT k FROM a PREWHERE k > 1".to_string(), "write WHERE", &OURS),
+        ("SELECT k FROM a START WITH k = 1 CONNECT BY PRIOR k = x".to_string(), "write WITH RECURSIVE", &OURS),
+        ("SELECT k FROM a FOR JSON AUTO".to_string(), "ask for JSON by --format json", &OURS),
+        ("SELECT k FROM a SETTINGS max_threads = 1".to_string(), "write SET name = value before it", &OURS),
+        ("SELECT k FROM a FORMAT JSON".to_string(), "write COPY", &OURS),
+        ("SELECT * FROM a PARTITION (p0)".to_string(), "write WHERE over the partition's column", &OURS),
+        ("SELECT k, count(*) FROM a GROUP BY k WITH TOTALS".to_string(), "write GROUPING SETS", &OURS),
+        ("SELECT * FROM generate_series(1, 3) WITH ORDINALITY".to_string(), "write row_number() OVER ()", &OURS),
+        (
+            "SELECT sum(x) OVER (w PARTITION BY k) FROM a WINDOW w AS (ORDER BY x)".to_string(),
+            "PARTITION BY beside it",
+            &OURS,
+        ),
+        (
+            "SELECT sum(x) OVER (w ORDER BY k) FROM a WINDOW w AS (ORDER BY x)".to_string(),
+            "with ORDER BY in both",
+            &OURS,
+        ),
+        ("SELECT sum(x) OVER (v) FROM a WINDOW w AS (ORDER BY x)".to_string(), "the window v is not defined", &OURS),
         (copy("parquet"), "two columns are called k", &ALL),
         (copy("json"), "two columns are called k", &ALL),
     ];
