@@ -1,9 +1,9 @@
-//! DataFusion's planner for physical plans, for sessions with a device: it plans once what it is asked for again.
+//! DataFusion's planner for physical plans: it plans once what it is asked for again, and changes of tables in memory (`mends::changes`).
 //!
 //!   optimised logical plan ─► kept? ── yes ─► a copy of its physical plan
 //!                                    └─ no ──► folders listed afresh ─► planned ─► kept
 //!
-//! When     columns stay on the device. Otherwise it is DataFusion's.
+//! When     columns stay on the device. Without a device, and otherwise, each is planned anew.
 //! Who      users of `context().sql()`, of frames and of prepared statements; DataFusion parses and optimises for them each time.
 //! EXPLAIN  is planned each time: it shows what would run.
 
@@ -19,20 +19,22 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
+use crate::mends::changes::Changes;
 use crate::options::MillpondOptions;
 use crate::plan_cache::{Asked, MadeOf, Now, PlanCache};
 
 /// DataFusion's planner, behind the plans of a session.
-#[derive(Default)]
 pub(crate) struct KeepingPlanner {
     planner: DefaultPhysicalPlanner,
-    plans: Arc<PlanCache>,
+    /// With a device.
+    plans: Option<Arc<PlanCache>>,
 }
 
 impl KeepingPlanner {
-    /// Keeps what it plans in `plans`.
-    pub fn new(plans: &Arc<PlanCache>) -> Self {
-        Self { planner: DefaultPhysicalPlanner::default(), plans: Arc::clone(plans) }
+    /// Keeps what it plans in `plans`, if there are some.
+    pub fn new(plans: Option<&Arc<PlanCache>>) -> Self {
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(Changes)]);
+        Self { planner, plans: plans.cloned() }
     }
 }
 
@@ -46,16 +48,17 @@ impl fmt::Debug for KeepingPlanner {
 impl QueryPlanner for KeepingPlanner {
     async fn create_physical_plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
         let options = session.config_options().extensions.get::<MillpondOptions>();
-        if options.is_none_or(|options| !options.cache.stores()) {
+        let stores = options.is_some_and(|options| options.cache.stores());
+        let Some(plans) = self.plans.as_ref().filter(|_| stores) else {
             return self.planner.create_physical_plan(plan, session).await;
-        }
+        };
         let now = session.as_any().downcast_ref::<SessionState>().map(Now::State);
         let Some((now, asked)) = now.zip(Asked::of(plan)) else {
             crate::store::look(plan, session).await?;
             return self.planner.create_physical_plan(plan, session).await;
         };
         let key = asked.key();
-        if let Some(kept) = self.plans.find(now, &key, Some(&asked)).await {
+        if let Some(kept) = plans.find(now, &key, Some(&asked)).await {
             return Ok(kept);
         }
         // Looked at before anything is made of it: what changes meanwhile shows the next time.
@@ -63,7 +66,7 @@ impl QueryPlanner for KeepingPlanner {
         crate::store::look(plan, session).await?;
         let planned = self.planner.create_physical_plan(plan, session).await?;
         if let Some(made_of) = made_of {
-            self.plans.keep(key, made_of, &planned);
+            plans.keep(key, made_of, &planned);
         }
         Ok(planned)
     }

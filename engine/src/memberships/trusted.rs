@@ -7,7 +7,7 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ExprSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::logical_plan::{FetchType, SkipType};
-use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
 use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, Filter, JoinType, LogicalPlan, Operator};
 use datafusion::optimizer::decorrelate_predicate_subquery::DecorrelatePredicateSubquery;
 use datafusion::optimizer::{OptimizerContext, OptimizerRule};
@@ -20,6 +20,10 @@ pub(super) fn is_right(expression: &Expr, place: Place, schema: &DFSchema) -> Re
     let Some(inner) = subquery(expression) else { return Ok(false) };
     let plan = inner.subquery.as_ref();
     let is_correlated = reads_outer(plan)?;
+    if is_correlated && shares_names(plan)? {
+        // DataFusion takes the one for the other: `a > ALL (SELECT a FROM t)` over t has made both.
+        return Ok(false);
+    }
     if is_correlated && !reads(plan, schema)? {
         // Columns of a level further out: DataFusion takes them for those of this one.
         return Ok(false);
@@ -54,6 +58,13 @@ pub(super) fn is_right(expression: &Expr, place: Place, schema: &DFSchema) -> Re
     Ok(hides_null || (!may_be_null && (place != Place::Top || !keys_may_be_null)))
 }
 
+/// True if a column of an outer query that a plan reads has the name of one of its own.
+fn shares_names(plan: &LogicalPlan) -> Result<bool> {
+    let mut outer = vec![];
+    visit(plan, &vec![], &mut |column| outer.push(column.clone()))?;
+    plan.exists(|node| Ok(outer.iter().any(|column| node.schema().has_column(column))))
+}
+
 /// True if DataFusion's rule finds joins for a condition above `input`, at all levels.
 pub(super) fn is_answered(part: &Expr, input: &Arc<LogicalPlan>) -> Result<bool> {
     let filter = LogicalPlan::Filter(Filter::try_new(part.clone(), Arc::clone(input))?);
@@ -62,7 +73,25 @@ pub(super) fn is_answered(part: &Expr, input: &Arc<LogicalPlan>) -> Result<bool>
         return Ok(false);
     };
     let left = plan.data.exists(|node| Ok(super::holds_membership(node)))?;
-    Ok(!left && !reads(&plan.data, input.schema())?)
+    Ok(!left && !reads(&plan.data, input.schema())? && has_its_columns(&plan.data)?)
+}
+
+/// False if a node reads a column that none of its inputs has.
+fn has_its_columns(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_there = true;
+    plan.apply(|node| {
+        let inputs = node.inputs();
+        if inputs.is_empty() {
+            return Ok(TreeNodeRecursion::Continue);
+        }
+        let schema = merge_schema(&inputs);
+        node.apply_expressions(|expression| {
+            is_there &= expression.column_refs().iter().all(|column| schema.has_column(column));
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(if is_there { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    })?;
+    Ok(is_there)
 }
 
 /// A column, or a cast of one that is NULL for NULL alone.

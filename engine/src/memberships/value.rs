@@ -35,14 +35,9 @@ impl<'a> Lowering<'a> {
         Self { schema: Arc::clone(plan.schema()), plan: Some(plan), is_trusting: false, config }
     }
 
-    /// One for the condition of a filter, whose values are thrown away.
+    /// One for the condition of a filter, whose values are thrown away, and of which DataFusion's rule may answer some.
     pub(super) fn look(schema: DFSchemaRef, config: &'a dyn OptimizerConfig) -> Self {
         Self { plan: None, schema, is_trusting: true, config }
-    }
-
-    /// Whether DataFusion's rule comes after this one: it answers conditions of filters alone.
-    pub(super) fn trusts(&mut self, is_trusting: bool) {
-        self.is_trusting = is_trusting;
     }
 
     pub(super) fn is_trusting(&self) -> bool {

@@ -3,16 +3,19 @@
 //!
 //! ```text
 //!   text ─ tokens and syntax tree (syntax) ─► planner ─ relations (using, TABLESAMPLE)
-//!                                                        └─► logical plan ─ a rule (bags, copies, similar) ─► DataFusion's rules
+//!                                                        └─► logical plan ─ a rule (bags, changes, copies, similar) ─► DataFusion's rules
 //! ```
 //!
 //! Rules  of DataFusion's that give wrong rows are wrapped, and rules of ours stand before others: docs/upstream.md has a row for each.
 //! Doors  what is seen in relations and plans holds for `context().sql()` and frames, too. What the syntax tree alone knows holds for
 //!        statements that this engine parses: `execute`, `stream`, `statement`, `Millpond::sql`, the program, and suites.
 
+mod anys;
 mod bags;
+pub(crate) mod changes;
 mod copies;
 mod dropped;
+mod nulls_equal;
 mod similar;
 pub(crate) mod syntax;
 mod using;
@@ -56,8 +59,11 @@ type Wrapped = (&'static str, fn(Rule) -> Rule);
 /// If DataFusion has no rule of a name that is wrapped, or before which one of ours belongs.
 pub(crate) fn optimizer_rules() -> Result<Vec<Rule>, EngineError> {
     let mut rules = Optimizer::new().rules;
-    let wrapped: [Wrapped; 2] =
-        [(contradictions::RULE, contradictions::guarded), (simplified::RULE, simplified::guarded)];
+    let wrapped: [Wrapped; 3] = [
+        (contradictions::RULE, contradictions::guarded),
+        (nulls_equal::RULE, nulls_equal::guarded),
+        (simplified::RULE, simplified::guarded),
+    ];
     for (name, wrap) in wrapped {
         let mut found = false;
         for rule in rules.iter_mut().filter(|rule| rule.name() == name) {
@@ -87,7 +93,8 @@ impl AnalyzerRule for AsWritten {
         let mut is_concerned = false;
         plan.apply_with_subqueries(|node| {
             copies::refused(node)?;
-            is_concerned |= using::is_note(node) || bags::is_bag(node) || similar::is_in(node)?;
+            is_concerned |=
+                using::is_note(node) || bags::is_bag(node) || changes::is_change(node) || similar::is_in(node)?;
             Ok(TreeNodeRecursion::Continue)
         })?;
         if !is_concerned {
@@ -96,6 +103,7 @@ impl AnalyzerRule for AsWritten {
         let mended = plan.transform_up_with_subqueries(|node| {
             let node = using::without_note(node);
             let node = node.transform_data(bags::counted)?;
+            let node = node.transform_data(changes::as_query)?;
             node.transform_data(similar::translated)
         });
         Ok(mended.map(|mended: Transformed<LogicalPlan>| mended.data)?)

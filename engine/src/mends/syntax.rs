@@ -4,6 +4,8 @@
 //!   1_000                                 refused: the tokens are the number 1 and the name _000
 //!   FROM t                            ─►  SELECT * FROM t
 //!   GROUP BY a WITH ROLLUP            ─►  GROUP BY ROLLUP (a)                 other clauses that the planner drops: refused (`dropped`)
+//!   a = ANY (list)                    ─►  with NULL, where an item is (`anys`)
+//!   OVER (w ORDER BY a)               ─►  OVER (PARTITION BY … ORDER BY a)    where w is a window of the statement (`windows`)
 //!   a IS DISTINCT FROM b AND c        ─►  (a IS DISTINCT FROM b) AND c        the parser gives all of `b AND c` to IS
 //!   t, a FULL JOIN b USING (k) JOIN c ─►  t, (a FULL JOIN b USING (k)) JOIN c     for the planner of relations (`using`)
 //! ```
@@ -25,7 +27,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::levels;
 use crate::mends::using::{is_lateral, kind};
-use crate::mends::{dropped, windows};
+use crate::mends::{anys, dropped, windows};
 
 /// Refuses digits with underscores where the dialect has no such numbers.
 ///
@@ -197,7 +199,7 @@ impl VisitorMut for Mends {
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<String> {
         self.is_raised = raised(expr, self.is_raised);
-        ControlFlow::Continue(())
+        anys::with_null(expr)
     }
 
     fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<String> {

@@ -346,6 +346,23 @@ async fn is_distinct_from_before_a_long_chain() {
     check(&cases, &OURS).await;
 }
 
+/// Inner joins in which NULL is equal to NULL, beside others in which it is not.
+const EQUAL_NULLS: &[(&str, &str)] = &[
+    ("SELECT count(*) FROM a x JOIN a y ON x.k IS NOT DISTINCT FROM y.k, one", "6"),
+    ("SELECT count(*) FROM one, a x JOIN a y ON x.k IS NOT DISTINCT FROM y.k", "6"),
+    ("SELECT count(*) FROM (SELECT x.k FROM a x JOIN b y ON x.k IS NOT DISTINCT FROM y.k) q, c", "9"),
+    ("SELECT count(*) FROM a x JOIN b y ON x.k = y.k JOIN b z ON z.k IS NOT DISTINCT FROM y.k", "2"),
+    ("SELECT count(*) FROM a x JOIN b y ON x.k IS NOT DISTINCT FROM y.k JOIN b z ON z.k = y.k", "2"),
+    ("SELECT count(*) FROM b z, a x JOIN b y ON x.k IS NOT DISTINCT FROM y.k WHERE z.k = y.k", "2"),
+    ("SELECT x FROM a WHERE x > ALL (SELECT x FROM a WHERE x < 21) ORDER BY x", "21\n30"),
+    ("SELECT k FROM a WHERE k = ANY (SELECT k FROM a) ORDER BY x", "1\n2\n2"),
+];
+
+#[tokio::test]
+async fn nulls_are_equal_in_the_joins_that_say_so() {
+    check(EQUAL_NULLS, &ALL).await;
+}
+
 /// What the parser gives to a window and to GROUP BY, and DataFusion's planner drops.
 const NAMED_WINDOWS_AND_SETS: &[(&str, &str)] = &[
     ("SELECT i, sum(i) OVER (w ORDER BY i) FROM f WINDOW w AS (PARTITION BY l) ORDER BY i", "1|1\n2|3\n3|3\n4|7\n5|8"),

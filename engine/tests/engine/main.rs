@@ -5,6 +5,7 @@ mod answers;
 mod as_written;
 mod beside;
 mod bounds;
+mod changes;
 mod computed_scans;
 mod constants;
 mod constructs;

@@ -3,7 +3,7 @@
 //!   MadeRows ── INSERT, UPDATE, DELETE ──► batches of DataFusion's own table in memory      for good: they cannot be added to where they are
 //!
 //! Reads    a plan reads the rows as they were when it was made, whatever becomes of the table.
-//! INSERT   acts when it is executed; UPDATE and DELETE when they are planned, as DataFusion's table does.
+//! INSERT   acts when it is executed. UPDATE and DELETE are queries whose rows come here (`mends::changes`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct MadeTable {
 pub enum Rows {
     /// As they were made.
     Made(Arc<MadeRows>),
-    /// Since somebody has changed them.
+    /// Since a statement has changed them.
     Changed(Arc<MemTable>),
 }
 
@@ -50,6 +50,21 @@ impl MadeTable {
     /// Where its rows are now.
     pub async fn rows(&self) -> Rows {
         self.rows.read().await.clone()
+    }
+
+    /// The same; `None` while a statement changes them.
+    pub fn rows_now(&self) -> Option<Rows> {
+        Some(self.rows.try_read().ok()?.clone())
+    }
+
+    /// Puts other rows in the place of those that a query has made; false, and nothing done, where they are no longer there.
+    pub async fn exchange(&self, before: &Arc<MadeRows>, new: MemTable) -> bool {
+        let mut rows = self.rows.write().await;
+        let are_there = matches!(&*rows, Rows::Made(now) if Arc::ptr_eq(now, before));
+        if are_there {
+            *rows = Rows::Changed(Arc::new(new));
+        }
+        are_there
     }
 
     /// Its rows, as long as they are as they were made.
@@ -111,19 +126,6 @@ impl TableProvider for MadeTable {
             return not_impl_err!("{insert_op} not implemented for MemoryTable yet");
         }
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(Insert { table: self.clone() }), None)))
-    }
-
-    async fn delete_from(&self, state: &dyn Session, filters: Vec<Expr>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.changed(&state.task_ctx()).await?.delete_from(state, filters).await
-    }
-
-    async fn update(
-        &self,
-        state: &dyn Session,
-        assignments: Vec<(String, Expr)>,
-        filters: Vec<Expr>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.changed(&state.task_ctx()).await?.update(state, assignments, filters).await
     }
 }
 
