@@ -6,6 +6,7 @@
 //!       Repartition: id@0, id@2  DataFusion alone: id@2 becomes id@0, the first of that name, and rows are lost
 //! ```
 //!
+//! Drawn     anew at each call: what is asked of such a column ends above the projection that computes it.
 //! Casts     that lose values end at a fence, too, with what else is asked of their columns: readers of files compare without the cast.
 //! Columns   of a name of their own pass: a fence stands only while DataFusion's two rules work, above what shares a name.
 //! Left      below: a filter that is made there goes on as ever.
@@ -21,6 +22,7 @@ use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::filter::FilterExec;
@@ -68,7 +70,9 @@ impl PhysicalOptimizerRule for Fenced {
                 is_at_risk(filter.predicate(), &schema)
             });
             let needs = |child: &Arc<dyn ExecutionPlan>| {
-                is_lossy || (!is_exact || child.is::<ProjectionExec>()) && !unique(&child.schema()).1
+                is_lossy
+                    || (!is_exact || child.is::<ProjectionExec>()) && has_namesakes(&child.schema())
+                    || drawn(child).next().is_some()
             };
             if !children.iter().any(|child| needs(child)) {
                 return Ok(Transformed::no(node));
@@ -100,6 +104,23 @@ impl PhysicalOptimizerRule for Fenced {
 
     fn schema_check(&self) -> bool {
         self.0.schema_check()
+    }
+}
+
+/// The columns of a projection that are drawn anew at each call.
+fn drawn(node: &Arc<dyn ExecutionPlan>) -> impl Iterator<Item = usize> {
+    let columns = node.downcast_ref::<ProjectionExec>().map(ProjectionExec::expr).unwrap_or_default();
+    let drawn = columns.iter().enumerate().filter(|(_, column)| is_volatile(&column.expr));
+    drawn.map(|(index, _)| index)
+}
+
+/// True if two columns share a name. Each node of each plan is asked: most have few columns.
+fn has_namesakes(schema: &Schema) -> bool {
+    const FEW: usize = 32;
+    let fields = schema.fields();
+    match fields.len() {
+        0..=FEW => (1..fields.len()).any(|at| fields[..at].iter().any(|field| field.name() == fields[at].name())),
+        _ => !unique(schema).1,
     }
 }
 
@@ -157,6 +178,7 @@ device_node!(Fence, {
     ) -> Result<FilterDescription> {
         let schema = self.input.schema();
         let (mut own, _) = unique(&schema);
+        drawn(&self.input).for_each(|column| _ = own.remove(&column));
         for filter in parent_filters.iter().filter(|filter| is_at_risk(filter, &schema)) {
             collect_columns(filter).iter().for_each(|column| _ = own.remove(&column.index()));
         }

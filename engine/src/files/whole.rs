@@ -48,6 +48,9 @@ pub(crate) struct WholeFiles;
 
 impl PhysicalOptimizerRule for WholeFiles {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        if !writes(&plan) {
+            return Ok(plan);
+        }
         let whole = |node: Arc<dyn ExecutionPlan>| {
             let Some(writer) = node.downcast_ref::<DataSinkExec>().filter(|writer| writes_files(writer.sink())) else {
                 return Ok(Transformed::no(node));
@@ -66,6 +69,11 @@ impl PhysicalOptimizerRule for WholeFiles {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// True for a plan with a sink: nodes above it have one input.
+fn writes(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<DataSinkExec>() || matches!(plan.children().as_slice(), [input] if writes(input))
 }
 
 /// The name of DataFusion's sink of Arrow files, whose type is private.

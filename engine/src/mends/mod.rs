@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   text ─ tokens and syntax tree (syntax) ─► planner ─ relations (using, TABLESAMPLE)
-//!                                                        └─► logical plan ─ a rule (bags, changes, copies, similar) ─► DataFusion's rules
+//!                                                        └─► logical plan ─ a rule (bags, changes, copies, similar, zeros) ─► DataFusion's rules
 //! ```
 //!
 //! Rules  of DataFusion's that give wrong rows are wrapped, and rules of ours stand before others: docs/upstream.md has a row for each.
@@ -19,7 +19,9 @@ mod nulls_equal;
 mod similar;
 pub(crate) mod syntax;
 mod using;
+mod volatile;
 mod windows;
+mod zeros;
 
 use std::sync::Arc;
 
@@ -59,10 +61,11 @@ type Wrapped = (&'static str, fn(Rule) -> Rule);
 /// If DataFusion has no rule of a name that is wrapped, or before which one of ours belongs.
 pub(crate) fn optimizer_rules() -> Result<Vec<Rule>, EngineError> {
     let mut rules = Optimizer::new().rules;
-    let wrapped: [Wrapped; 3] = [
+    let wrapped: [Wrapped; 4] = [
         (contradictions::RULE, contradictions::guarded),
         (nulls_equal::RULE, nulls_equal::guarded),
         (simplified::RULE, simplified::guarded),
+        (volatile::RULE, volatile::guarded),
     ];
     for (name, wrap) in wrapped {
         let mut found = false;
@@ -94,7 +97,7 @@ impl AnalyzerRule for AsWritten {
         plan.apply_with_subqueries(|node| {
             copies::refused(node)?;
             is_concerned |=
-                using::is_note(node) || bags::is_bag(node) || changes::is_change(node) || similar::is_in(node)?;
+                using::is_note(node) || bags::is_bag(node) || changes::is_change(node) || similar::is_in(node)? || zeros::is_in(node)?;
             Ok(TreeNodeRecursion::Continue)
         })?;
         if !is_concerned {
@@ -104,6 +107,7 @@ impl AnalyzerRule for AsWritten {
             let node = using::without_note(node);
             let node = node.transform_data(bags::counted)?;
             let node = node.transform_data(changes::as_query)?;
+            let node = node.transform_data(zeros::as_one)?;
             node.transform_data(similar::translated)
         });
         Ok(mended.map(|mended: Transformed<LogicalPlan>| mended.data)?)

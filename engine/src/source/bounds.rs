@@ -1,4 +1,4 @@
-//! Bounds of files in plans for a device: those of floats are forgotten before DataFusion looks at them, and conditions over floats are
+//! Bounds of files in plans: those of floats are forgotten before DataFusion looks at them, and conditions over floats are
 //! guarded when it has put them into scans.
 //!
 //!   forget   first of all rules     max(f) is not answered from bounds without NaN; f is no constant because its bounds are equal
@@ -27,7 +27,6 @@ use datafusion::physical_expr::expressions::lit;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::options::{DeviceChoice, MillpondOptions};
 use crate::parquet::{guarded, has_floats, is_guarded};
 use crate::store::static_part;
 
@@ -44,12 +43,7 @@ pub(crate) enum Bounds {
 }
 
 impl PhysicalOptimizerRule for Bounds {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let defaults = MillpondOptions::default();
-        let options = config.extensions.get::<MillpondOptions>().unwrap_or(&defaults);
-        if !options.enabled || options.device == DeviceChoice::Cpu {
-            return Ok(plan);
-        }
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let change = |node: Arc<dyn ExecutionPlan>| {
             let scan = node.downcast_ref::<DataSourceExec>();
             let files = scan.and_then(|scan| Some((scan, scan.data_source().downcast_ref::<FileScanConfig>()?)));

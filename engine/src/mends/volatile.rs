@@ -1,0 +1,67 @@
+//! What is drawn anew at each call, and DataFusion's rule that computes fields of structures near the tables.
+//!
+//! ```text
+//!   Projection: q['a'], r                        DataFusion alone: Projection: random() AS x, random() AS r
+//!     Projection: struct(r) AS q, r                                two numbers where one was drawn
+//!       Projection: random() AS r
+//! ```
+//!
+//! Above such a projection the rule does nothing. Filters that pass it are ended in the physical plan (`namesakes`).
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+/// DataFusion's rule that moves fields of structures towards the tables.
+pub(super) const RULE: &str = "push_down_leaf_projections";
+
+/// The rule, which moves nothing over what is drawn anew at each call.
+pub(super) fn guarded(rule: Arc<dyn OptimizerRule + Send + Sync>) -> Arc<dyn OptimizerRule + Send + Sync> {
+    Arc::new(Guarded(rule))
+}
+
+#[derive(Debug)]
+struct Guarded(Arc<dyn OptimizerRule + Send + Sync>);
+
+impl OptimizerRule for Guarded {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.0.apply_order()
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        match moves(&plan)? && draws(&plan)? {
+            true => Ok(Transformed::no(plan)),
+            false => self.0.rewrite(plan, config),
+        }
+    }
+}
+
+/// True for a projection of which the rule may move something. Most plans have none.
+fn moves(plan: &LogicalPlan) -> Result<bool> {
+    let LogicalPlan::Projection(projection) = plan else { return Ok(false) };
+    for expr in &projection.expr {
+        if expr.exists(|part| Ok(matches!(part, Expr::ScalarFunction(_)) && part.placement().should_push_to_leaves()))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// True if a projection below draws something anew at each call.
+fn draws(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    for input in plan.inputs() {
+        input.apply(|node| {
+            found |= matches!(node, LogicalPlan::Projection(projection) if projection.expr.iter().any(Expr::is_volatile));
+            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+    }
+    Ok(found)
+}
