@@ -43,6 +43,7 @@ use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
+use crate::mends::zeros::is_zero;
 use crate::node::REPLACE;
 use crate::placement::{RULE, asks_constants, plan_reasons};
 use crate::result::node::DownloadExec;
@@ -246,7 +247,8 @@ impl Constants<'_> {
                     let (low, high) = (self.operand(*low), self.operand(*high));
                     Expr::Between(Between { expr, negated, low: Box::new(low), high: Box::new(high) })
                 }
-                Expr::InList(InList { expr, list, negated }) if has_column(&expr) => {
+                // Of floats, a list with one zero gets the other (`mends::zeros`).
+                Expr::InList(InList { expr, list, negated }) if has_column(&expr) && !list.iter().any(is_zero) => {
                     let list: Vec<Expr> = list.into_iter().map(|item| self.operand(item)).collect();
                     let expr = if list.iter().any(has_placeholder) { Box::new(self.listed(*expr)) } else { expr };
                     Expr::InList(InList { expr, list, negated })

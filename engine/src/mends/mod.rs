@@ -21,7 +21,7 @@ pub(crate) mod syntax;
 mod using;
 mod volatile;
 mod windows;
-mod zeros;
+pub(crate) mod zeros;
 
 use std::sync::Arc;
 
@@ -61,11 +61,13 @@ type Wrapped = (&'static str, fn(Rule) -> Rule);
 /// If DataFusion has no rule of a name that is wrapped, or before which one of ours belongs.
 pub(crate) fn optimizer_rules() -> Result<Vec<Rule>, EngineError> {
     let mut rules = Optimizer::new().rules;
-    let wrapped: [Wrapped; 4] = [
+    let [extract, push] = volatile::RULES;
+    let wrapped: [Wrapped; 5] = [
         (contradictions::RULE, contradictions::guarded),
         (nulls_equal::RULE, nulls_equal::guarded),
         (simplified::RULE, simplified::guarded),
-        (volatile::RULE, volatile::guarded),
+        (extract, volatile::guarded),
+        (push, volatile::guarded),
     ];
     for (name, wrap) in wrapped {
         let mut found = false;
@@ -96,8 +98,11 @@ impl AnalyzerRule for AsWritten {
         let mut is_concerned = false;
         plan.apply_with_subqueries(|node| {
             copies::refused(node)?;
-            is_concerned |=
-                using::is_note(node) || bags::is_bag(node) || changes::is_change(node) || similar::is_in(node)? || zeros::is_in(node)?;
+            is_concerned |= using::is_note(node)
+                || bags::is_bag(node)
+                || changes::is_change(node)
+                || similar::is_in(node)?
+                || zeros::is_in(node)?;
             Ok(TreeNodeRecursion::Continue)
         })?;
         if !is_concerned {

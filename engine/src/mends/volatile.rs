@@ -1,4 +1,4 @@
-//! What is drawn anew at each call, and DataFusion's rule that computes fields of structures near the tables.
+//! What is drawn anew at each call, and DataFusion's rules that compute fields of structures near the tables.
 //!
 //! ```text
 //!   Projection: q['a'], r                        DataFusion alone: Projection: random() AS x, random() AS r
@@ -6,7 +6,7 @@
 //!       Projection: random() AS r
 //! ```
 //!
-//! Above such a projection the rule does nothing. Filters that pass it are ended in the physical plan (`namesakes`).
+//! Above such a projection the rules do nothing. Filters that pass it are ended in the physical plan (`namesakes`).
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-/// DataFusion's rule that moves fields of structures towards the tables.
-pub(super) const RULE: &str = "push_down_leaf_projections";
+/// DataFusion's rule that takes fields of structures out of conditions, and that which moves them towards the tables.
+pub(super) const RULES: [&str; 2] = ["extract_leaf_expressions", "push_down_leaf_projections"];
 
-/// The rule, which moves nothing over what is drawn anew at each call.
+/// One of the rules, which moves nothing over what is drawn anew at each call.
 pub(super) fn guarded(rule: Arc<dyn OptimizerRule + Send + Sync>) -> Arc<dyn OptimizerRule + Send + Sync> {
     Arc::new(Guarded(rule))
 }
@@ -36,7 +36,9 @@ impl OptimizerRule for Guarded {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        match moves(&plan)? && draws(&plan)? {
+        // The first sees the whole plan, the second node after node.
+        let may_move = self.0.apply_order().is_none() || moves(&plan)?;
+        match may_move && draws(&plan)? {
             true => Ok(Transformed::no(plan)),
             false => self.0.rewrite(plan, config),
         }
@@ -47,21 +49,21 @@ impl OptimizerRule for Guarded {
 fn moves(plan: &LogicalPlan) -> Result<bool> {
     let LogicalPlan::Projection(projection) = plan else { return Ok(false) };
     for expr in &projection.expr {
-        if expr.exists(|part| Ok(matches!(part, Expr::ScalarFunction(_)) && part.placement().should_push_to_leaves()))? {
+        if expr
+            .exists(|part| Ok(matches!(part, Expr::ScalarFunction(_)) && part.placement().should_push_to_leaves()))?
+        {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// True if a projection below draws something anew at each call.
+/// True if a projection of the plan draws something anew at each call.
 fn draws(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
-    for input in plan.inputs() {
-        input.apply(|node| {
-            found |= matches!(node, LogicalPlan::Projection(projection) if projection.expr.iter().any(Expr::is_volatile));
-            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-        })?;
-    }
+    plan.apply_with_subqueries(|node| {
+        found |= matches!(node, LogicalPlan::Projection(projection) if projection.expr.iter().any(Expr::is_volatile));
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
     Ok(found)
 }

@@ -1,11 +1,12 @@
-//! DISTINCT aggregates of floats: -0.0 is equal to 0.0, and one of the values that are told apart. DataFusion tells them apart by their bits.
+//! The two zeros of floats, where DataFusion tells them apart by their bits: in DISTINCT aggregates, and in long lists of IN.
 //!
-//!   count(DISTINCT f)  ─►  count(DISTINCT f + 0.0)          which is 0.0 for both zeros, and f for any other
+//!   count(DISTINCT f)         ─►  count(DISTINCT f + 0.0)             which is 0.0 for both zeros, and f for any other
+//!   f IN (0.0, 1.0, 2.0, …)   ─►  f IN (0.0, 1.0, 2.0, …, -0.0)
 //!
 //! Names of columns stay. Windows, too.
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
@@ -13,33 +14,62 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, WindowFunctionDefinition, lit};
 
-/// True for a node with a DISTINCT aggregate of floats.
+/// True for a node that asks for one of the zeros.
 pub(super) fn is_in(node: &LogicalPlan) -> Result<bool> {
-    if !matches!(node, LogicalPlan::Aggregate(_) | LogicalPlan::Window(_)) {
-        return Ok(false);
-    }
     let mut found = false;
     node.apply_expressions(|expr| {
-        let is_distinct = expr.exists(|part| Ok(arguments(part).is_some()))?;
-        if is_distinct {
-            let schema = merge_schema(&node.inputs());
-            found |= expr.exists(|part| Ok(arguments(part).is_some_and(|of| of.iter().any(|one| is_float(one, &schema)))))?;
+        let may_ask = |part: &Expr| Ok(arguments(part).is_some() || has_zero(part));
+        if expr.exists(may_ask)? {
+            let schema = schema_of(node)?;
+            found |= expr.exists(|part| Ok(asks(part, &schema)))?;
         }
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
 }
 
-/// The node with one zero in them.
+fn schema_of(node: &LogicalPlan) -> Result<DFSchema> {
+    match node {
+        LogicalPlan::TableScan(scan) => {
+            DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())
+        }
+        node => Ok(merge_schema(&node.inputs())),
+    }
+}
+
+fn asks(part: &Expr, schema: &DFSchema) -> bool {
+    match part {
+        Expr::InList(list) => has_zero(part) && is_float(&list.expr, schema),
+        part => arguments(part).is_some_and(|of| of.iter().any(|one| is_float(one, schema))),
+    }
+}
+
+/// True for a list with a zero that DataFusion asks by a table of its values.
+fn has_zero(part: &Expr) -> bool {
+    matches!(part, Expr::InList(list) if list.list.iter().any(is_zero))
+}
+
+/// True for a constant that is zero, of any type.
+pub(crate) fn is_zero(item: &Expr) -> bool {
+    match item {
+        Expr::Literal(value, _) => value
+            .cast_to(&DataType::Float64)
+            .is_ok_and(|value| matches!(value, ScalarValue::Float64(Some(value)) if value == 0.0)),
+        Expr::Negative(item) => is_zero(item),
+        _ => false,
+    }
+}
+
+/// The node with one zero in aggregates, and both in lists.
 pub(super) fn as_one(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !is_in(&node)? {
         return Ok(Transformed::no(node));
     }
-    let schema = merge_schema(&node.inputs());
+    let schema = schema_of(&node)?;
     let names = NamePreserver::new(&node);
     node.map_expressions(|expr| {
         let name = names.save(&expr);
-        let changed = expr.transform_up(|part| with_one_zero(part, &schema))?;
+        let changed = expr.transform_up(|part| with_zeros(part, &schema))?;
         Ok(changed.update_data(|expr| name.restore(expr)))
     })
 }
@@ -62,7 +92,10 @@ fn is_float(expr: &Expr, schema: &DFSchema) -> bool {
     expr.get_type(schema).is_ok_and(|of| matches!(of, DataType::Float16 | DataType::Float32 | DataType::Float64))
 }
 
-fn with_one_zero(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+fn with_zeros(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    if !asks(&expr, schema) {
+        return Ok(Transformed::no(expr));
+    }
     let added = |args: &mut Vec<Expr>| -> Result<bool> {
         let mut any = false;
         for arg in args.iter_mut().filter(|arg| is_float(arg, schema)) {
@@ -72,10 +105,15 @@ fn with_one_zero(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         Ok(any)
     };
-    if arguments(&expr).is_none() {
-        return Ok(Transformed::no(expr));
-    }
     Ok(match expr {
+        Expr::InList(mut list) => {
+            let (zero, negative) = match list.expr.get_type(schema)? {
+                DataType::Float32 => (lit(0.0_f32), lit(-0.0_f32)),
+                _ => (lit(0.0_f64), lit(-0.0_f64)),
+            };
+            list.list.extend([zero, negative]);
+            Transformed::yes(Expr::InList(list))
+        }
         Expr::AggregateFunction(mut function) => {
             let any = added(&mut function.params.args)?;
             Transformed::new_transformed(Expr::AggregateFunction(function), any)
