@@ -252,7 +252,7 @@ impl MillpondBuilder {
         let state = state.with_analyzer_rules(crate::mends::analyzer_rules()?);
         let state = state.with_relation_planners(crate::mends::relation_planners());
         let state = state.with_optimizer_rules(crate::mends::optimizer_rules()?);
-        let state = state.with_physical_optimizer_rules(crate::placement::rules()?);
+        let state = state.with_physical_optimizer_rules(crate::placement::rules(opened.engine.is_some())?);
         let mut state = state.with_runtime_env(runtime).with_physical_optimizer_rule(Arc::new(LimitLevels));
         state = state.with_physical_optimizer_rule(Arc::new(crate::files::WholeFiles));
         state = state.with_query_planner(Arc::new(KeepingPlanner::new(opened.engine.as_ref().map(|_| &plans))));

@@ -228,8 +228,8 @@ macro_rules! right {
 
 right! {
     #[ignore = "this kind is not mended yet"]
-    extremes files integer_arithmetic integers structures;
-    dropped_words floats in_exists names_and_bags simplified_nulls two_levels volatile
+    files integer_arithmetic integers structures;
+    dropped_words extremes floats in_exists names_and_bags simplified_nulls two_levels volatile
 }
 
 #[test]

@@ -13,6 +13,8 @@ use datafusion::functions_aggregate::all_default_aggregate_functions;
 use datafusion::functions_nested::all_default_nested_functions;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 
+use crate::mends::extremes::is_ordered;
+
 type Known = HashMap<String, TypeId>;
 
 fn scalar_type(function: &ScalarUDF) -> TypeId {
@@ -39,7 +41,7 @@ pub(crate) fn is_own_aggregate(function: &AggregateUDF) -> bool {
         let known = all_default_aggregate_functions();
         known.iter().map(|known| (known.name().to_string(), aggregate_type(known))).collect()
     });
-    KNOWN.get(function.name()).is_none_or(|known| *known == aggregate_type(function))
+    is_ordered(function) || KNOWN.get(function.name()).is_none_or(|known| *known == aggregate_type(function))
 }
 
 /// True for DataFusion's functions, those of lists, structures and maps among them, and for no other.

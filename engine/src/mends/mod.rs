@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   text ─ tokens and syntax tree (syntax) ─► planner ─ relations (using, TABLESAMPLE)
-//!                                                        └─► logical plan ─ a rule (bags, changes, copies, similar, zeros) ─► DataFusion's rules
+//!                                                        └─► logical plan ─ a rule (bags, changes, copies, extremes, similar, zeros) ─► DataFusion's rules
 //! ```
 //!
 //! Rules  of DataFusion's that give wrong rows are wrapped, and rules of ours stand before others: docs/upstream.md has a row for each.
@@ -15,6 +15,7 @@ mod bags;
 pub(crate) mod changes;
 mod copies;
 mod dropped;
+pub(crate) mod extremes;
 mod nulls_equal;
 mod similar;
 pub(crate) mod syntax;
@@ -102,7 +103,8 @@ impl AnalyzerRule for AsWritten {
                 || bags::is_bag(node)
                 || changes::is_change(node)
                 || similar::is_in(node)?
-                || zeros::is_in(node)?;
+                || zeros::is_in(node)?
+                || extremes::is_in(node)?;
             Ok(TreeNodeRecursion::Continue)
         })?;
         if !is_concerned {
@@ -113,9 +115,10 @@ impl AnalyzerRule for AsWritten {
             let node = node.transform_data(bags::counted)?;
             let node = node.transform_data(changes::as_query)?;
             let node = node.transform_data(zeros::as_one)?;
+            let node = node.transform_data(extremes::ordered)?;
             node.transform_data(similar::translated)
         });
-        Ok(mended.map(|mended: Transformed<LogicalPlan>| mended.data)?)
+        mended.map(|mended: Transformed<LogicalPlan>| mended.data)
     }
 
     fn name(&self) -> &str {

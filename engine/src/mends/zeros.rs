@@ -12,7 +12,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, WindowFunctionDefinition, lit};
+use datafusion::logical_expr::{AggregateUDF, Expr, ExprSchemable, LogicalPlan, WindowFunctionDefinition, lit};
 
 /// True for a node that asks for one of the zeros.
 pub(super) fn is_in(node: &LogicalPlan) -> Result<bool> {
@@ -77,15 +77,24 @@ pub(super) fn as_one(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 /// The arguments of a DISTINCT aggregate.
 fn arguments(expr: &Expr) -> Option<&[Expr]> {
     match expr {
-        Expr::AggregateFunction(AggregateFunction { params, .. }) if params.distinct => Some(&params.args),
+        Expr::AggregateFunction(AggregateFunction { func, params }) if params.distinct && counts(func) => {
+            Some(&params.args)
+        }
         Expr::WindowFunction(window) => match window.as_ref() {
-            WindowFunction { fun: WindowFunctionDefinition::AggregateUDF(_), params } if params.distinct => {
+            WindowFunction { fun: WindowFunctionDefinition::AggregateUDF(func), params }
+                if params.distinct && counts(func) =>
+            {
                 Some(&params.args)
             }
             _ => None,
         },
         _ => None,
     }
+}
+
+/// False for functions to which DISTINCT is nothing: those of extremes, and digests, which pass over it.
+fn counts(function: &AggregateUDF) -> bool {
+    !matches!(function.name(), "min" | "max") && !function.name().starts_with("approx_")
 }
 
 fn is_float(expr: &Expr, schema: &DFSchema) -> bool {

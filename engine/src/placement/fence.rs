@@ -44,13 +44,14 @@ pub(crate) fn asks_constants(rule: &str) -> bool {
     PASS_FILTERS.contains(&rule) || rule == GUARD
 }
 
-/// DataFusion's rules, with a fence around each that moves projections, between those that keep bounds of floats from being believed.
+/// DataFusion's rules between those that keep bounds of floats from being believed; with a device, a fence is around each that moves
+/// projections.
 ///
 /// # Errors
 /// If DataFusion lacks one that is mended.
-pub(crate) fn rules() -> Result<Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>, EngineError> {
+pub(crate) fn rules(has_device: bool) -> Result<Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>, EngineError> {
     let fenced = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| match rule.name() {
-        "ProjectionPushdown" => Arc::new(Fenced { inner: rule }),
+        "ProjectionPushdown" if has_device => Arc::new(Fenced { inner: rule }),
         _ => rule,
     };
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(Bounds::Forget)];

@@ -13,7 +13,6 @@ use crate::operator::aggregate::ordered::InOrder;
 use crate::operator::aggregate::ranked::Place;
 use crate::operator::aggregate::sketch;
 
-use crate::column::half::Half;
 use crate::column::{DictionaryId, is_string, plain_repr};
 use crate::expr::interval;
 use crate::expr::{Lowering, Scope, Value};
@@ -34,12 +33,6 @@ pub(crate) enum Final {
     Truth(usize),
     /// The accumulator is a rank: a code into the sorted dictionary.
     Ranked(usize, DictionaryId),
-    /// The least or greatest float of a group. DataFusion's groups begin at the greatest or least finite one, which an
-    /// infinity on the far side never replaces.
-    Bounded {
-        at: usize,
-        least: bool,
-    },
     FloatAverage {
         sum: usize,
         count: usize,
@@ -117,9 +110,6 @@ impl LoweredAggregate {
                     let repr = plain_repr(field.data_type()).unwrap_or(Repr::I64);
                     lowering.graph.convert(accumulator(*at)?, repr, Overflow::Wrap).map_err(refuse)?
                 }
-                Final::Bounded { at, least } => {
-                    bounded(&mut lowering.graph, accumulator(*at)?, field.data_type(), *least).map_err(refuse)?
-                }
                 Final::Placed(place) => {
                     let repr = plain_repr(field.data_type()).unwrap_or(Repr::F64);
                     place.finish(lowering, &self.ranked, &self.ranked_types, repr, &accumulator)?.map_err(refuse)?
@@ -190,20 +180,6 @@ impl LoweredAggregate {
         }
         Ok(Scope::new(results))
     }
-}
-
-fn bounded(graph: &mut Graph, value: NodeId, data_type: &DataType, least: bool) -> Result<NodeId, GraphError> {
-    let ty = graph.ty(value);
-    let greatest = match data_type {
-        DataType::Float16 => Half::MAX.to_f64(),
-        DataType::Float32 => f64::from(f32::MAX),
-        _ => f64::MAX,
-    };
-    let (infinity, finite) = if least { (f64::INFINITY, greatest) } else { (f64::NEG_INFINITY, -greatest) };
-    let infinity = graph.float(infinity, ty.repr);
-    let finite = graph.float(finite, ty.repr);
-    let infinite = graph.compare(Comparison::Equal, value, infinity)?;
-    graph.case(vec![(infinite, finite)], Some(value))
 }
 
 /// DataFusion's id of grouping set `set`.

@@ -360,7 +360,6 @@ fn one(
     if repr == Repr::Text {
         return least_text(spec, &lowering.graph, function, value.node, filter);
     }
-    let grouped = is_grouped(spec);
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
     match name {
         "min" | "max" | "bool_and" | "bool_or" | "any_value" if repr == Repr::Bool => {
@@ -372,8 +371,7 @@ fn one(
         }
         "min" | "max" => {
             let least = name == "min";
-            let at = add(if least { Aggregate::Min(value.node) } else { Aggregate::Max(value.node) });
-            Ok(if grouped && repr.is_float() { Final::Bounded { at, least } } else { Final::Is(at) })
+            Ok(Final::Is(add(if least { Aggregate::Min(value.node) } else { Aggregate::Max(value.node) })))
         }
         // Any will do, so that it may be the least.
         "any_value" => Ok(Final::Is(add(Aggregate::Min(value.node)))),
