@@ -20,9 +20,8 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_expr_common::physical_expr::is_volatile;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::filter::FilterExec;
@@ -33,6 +32,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use crate::error::EngineError;
 use crate::node::{REPLACE, device_node};
 use crate::simplified::is_at_risk;
+use crate::template::PARAMETER;
 
 /// DataFusion's rules that pass on to scans what the filters and joins above them leave out.
 pub(crate) const PASS_FILTERS: [&str; 2] = ["FilterPushdown", "FilterPushdown(Post)"];
@@ -110,7 +110,11 @@ impl PhysicalOptimizerRule for Fenced {
 /// The columns of a projection that are drawn anew at each call.
 fn drawn(node: &Arc<dyn ExecutionPlan>) -> impl Iterator<Item = usize> {
     let columns = node.downcast_ref::<ProjectionExec>().map(ProjectionExec::expr).unwrap_or_default();
-    let drawn = columns.iter().enumerate().filter(|(_, column)| is_volatile(&column.expr));
+    let is_drawn = |part: &Arc<dyn PhysicalExpr>| {
+        let call = part.downcast_ref::<ScalarFunctionExpr>();
+        Ok(part.is_volatile_node() && call.is_none_or(|call| call.fun().name() != PARAMETER))
+    };
+    let drawn = columns.iter().enumerate().filter(move |(_, column)| column.expr.exists(is_drawn).unwrap_or(true));
     drawn.map(|(index, _)| index)
 }
 

@@ -421,6 +421,9 @@ fn unlisted(part: Expr) -> Transformed<Expr> {
     }
 }
 
+/// The name of the function in whose place a constant stands. It is volatile, so that no rule computes it; it is not drawn anew.
+pub(crate) const PARAMETER: &str = "millpond_parameter";
+
 /// The constant of a template's plan, with the value that it had when that was made.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Parameter {
@@ -431,7 +434,7 @@ struct Parameter {
 
 impl ScalarUDFImpl for Parameter {
     fn name(&self) -> &str {
-        "millpond_parameter"
+        PARAMETER
     }
 
     fn signature(&self) -> &Signature {

@@ -15,6 +15,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
+use crate::template::PARAMETER;
+
 /// DataFusion's rule that takes fields of structures out of conditions, and that which moves them towards the tables.
 pub(super) const RULES: [&str; 2] = ["extract_leaf_expressions", "push_down_leaf_projections"];
 
@@ -62,8 +64,18 @@ fn moves(plan: &LogicalPlan) -> Result<bool> {
 fn draws(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
-        found |= matches!(node, LogicalPlan::Projection(projection) if projection.expr.iter().any(Expr::is_volatile));
+        if let LogicalPlan::Projection(projection) = node {
+            for expr in &projection.expr {
+                found |= expr.exists(|part| Ok(is_drawn(part)))?;
+            }
+        }
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
+}
+
+fn is_drawn(part: &Expr) -> bool {
+    // The constants of templates are volatile, and the same at each call.
+    let is_constant = matches!(part, Expr::ScalarFunction(call) if call.name() == PARAMETER);
+    part.is_volatile_node() && !is_constant
 }
