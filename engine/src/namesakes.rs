@@ -31,8 +31,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 
 use crate::error::EngineError;
 use crate::node::{REPLACE, device_node};
-use crate::simplified::is_at_risk;
-use crate::template::PARAMETER;
+use crate::simplified::{PARAMETER, is_at_risk};
 
 /// DataFusion's rules that pass on to scans what the filters and joins above them leave out.
 pub(crate) const PASS_FILTERS: [&str; 2] = ["FilterPushdown", "FilterPushdown(Post)"];

@@ -36,6 +36,9 @@ pub(crate) const RULE: &str = "simplify_expressions";
 /// The name of the function in which the expression of a list stands whose items a template does not know.
 pub(crate) const LISTED: &str = "millpond_listed";
 
+/// The name of the function in which a constant of a template stands. It is volatile, so that no rule computes it; it is not drawn anew.
+pub(crate) const PARAMETER: &str = "millpond_parameter";
+
 /// The rule, kept from the parts that it would change wrongly.
 pub(crate) fn guarded(rule: Arc<dyn OptimizerRule + Send + Sync>) -> Arc<dyn OptimizerRule + Send + Sync> {
     Arc::new(Guarded(rule))

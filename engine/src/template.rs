@@ -48,7 +48,7 @@ use crate::node::REPLACE;
 use crate::placement::{RULE, asks_constants, plan_reasons};
 use crate::result::node::DownloadExec;
 use crate::rewrite::{reads, with_expressions};
-use crate::simplified::{LISTED, simplified};
+use crate::simplified::{LISTED, PARAMETER, simplified};
 
 /// A statement without the constants of its conditions, and these.
 pub(crate) struct Template {
@@ -420,9 +420,6 @@ fn unlisted(part: Expr) -> Transformed<Expr> {
         other => Transformed::no(other),
     }
 }
-
-/// The name of the function in whose place a constant stands. It is volatile, so that no rule computes it; it is not drawn anew.
-pub(crate) const PARAMETER: &str = "millpond_parameter";
 
 /// The constant of a template's plan, with the value that it had when that was made.
 #[derive(Debug, PartialEq, Eq, Hash)]

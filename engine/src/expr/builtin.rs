@@ -13,7 +13,7 @@ use datafusion::functions_aggregate::all_default_aggregate_functions;
 use datafusion::functions_nested::all_default_nested_functions;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 
-use crate::mends::extremes::is_ordered;
+use crate::expr::ordered::is_ordered;
 
 type Known = HashMap<String, TypeId>;
 

@@ -19,6 +19,7 @@ pub(crate) mod interval;
 pub(crate) mod list;
 pub(crate) mod made;
 pub(crate) mod math;
+pub(crate) mod ordered;
 pub(crate) mod overlay;
 pub(crate) mod parameter;
 pub(crate) mod pattern;

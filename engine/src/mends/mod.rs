@@ -15,7 +15,7 @@ mod bags;
 pub(crate) mod changes;
 mod copies;
 mod dropped;
-pub(crate) mod extremes;
+mod extremes;
 mod nulls_equal;
 mod similar;
 pub(crate) mod syntax;
