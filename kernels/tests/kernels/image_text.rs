@@ -136,12 +136,12 @@ const KNOWN_FORMS: &str = "
     setp.leu.f64 setp.lt.f32 setp.lt.f64 setp.lt.s16 setp.lt.s32 setp.lt.s64 setp.lt.u16 setp.lt.u32 setp.lt.u64
     setp.ltu.f64 setp.nan.f32 setp.nan.f64 setp.ne.f64 setp.ne.s16 setp.ne.s32 setp.ne.s64 setp.neu.f64 setp.num.f64 shf.l.wrap.b32
     shf.r.wrap.b32
-    shfl.sync.bfly.b32 shfl.sync.down.b32 shfl.sync.idx.b32 shfl.sync.up.b32 shl.b32 shl.b64 shr.b64 shr.s32 shr.s64
+    shfl.sync.bfly.b32 shfl.sync.down.b32 shfl.sync.idx.b32 shfl.sync.up.b32 shl.b32 shl.b64 shr.s32 shr.s64
     shr.u16 shr.u32 shr.u64 sqrt.rn.f64 st.global.f64 st.global.u16 st.global.u32 st.global.u64 st.global.u8
     st.global.v2.f64 st.global.v2.u32 st.global.v2.u64 st.global.v4.u32 st.local.u32 st.local.u64 st.local.v2.f64 st.local.v2.u64 st.param.b32 st.param.b64 st.param.f64
     st.relaxed.gpu.global.u64 st.shared.u32 st.shared.u64 st.shared.u8 st.shared.v2.u32 st.shared.v2.u64
     st.shared.v4.u32 st.u16 st.u32 st.u64 st.u8 st.v2.u64 sub.cc.s64 sub.cc.u32 sub.f64 sub.rn.f64 sub.s32 sub.s64
-    sub.u32 subc.cc.s64 subc.cc.u32 subc.u32 vote.sync.all.pred vote.sync.any.pred vote.sync.ballot.b32 xor.b32 xor.b64
+    subc.cc.s64 subc.cc.u32 subc.u32 vote.sync.all.pred vote.sync.any.pred vote.sync.ballot.b32 xor.b32 xor.b64
     xor.pred
 ";
 
