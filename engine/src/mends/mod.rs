@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   text ─ tokens and syntax tree (syntax) ─► planner ─ relations (using, TABLESAMPLE)
-//!                                                        └─► logical plan ─ a rule (bags, copies, similar) ─► DataFusion's rules
+//!                                                        └─► logical plan ─ a rule (bags, copies, similar, far_times) ─► DataFusion's rules
 //! ```
 //!
 //! Rules  of DataFusion's that give wrong rows are wrapped, and rules of ours stand before others: docs/upstream.md has a row for each.
@@ -12,6 +12,7 @@
 
 mod bags;
 mod copies;
+mod far_times;
 mod similar;
 pub(crate) mod syntax;
 mod using;
@@ -85,7 +86,8 @@ impl AnalyzerRule for AsWritten {
         let mut is_concerned = false;
         plan.apply_with_subqueries(|node| {
             copies::refused(node)?;
-            is_concerned |= using::is_note(node) || bags::is_bag(node) || similar::is_in(node)?;
+            is_concerned |=
+                using::is_note(node) || bags::is_bag(node) || similar::is_in(node)? || far_times::is_in(node)?;
             Ok(TreeNodeRecursion::Continue)
         })?;
         if !is_concerned {
@@ -94,7 +96,8 @@ impl AnalyzerRule for AsWritten {
         let mended = plan.transform_up_with_subqueries(|node| {
             let node = using::without_note(node);
             let node = node.transform_data(bags::counted)?;
-            node.transform_data(similar::translated)
+            let node = node.transform_data(similar::translated)?;
+            node.transform_data(far_times::reached)
         });
         Ok(mended.map(|mended: Transformed<LogicalPlan>| mended.data)?)
     }
