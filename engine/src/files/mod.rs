@@ -4,14 +4,16 @@
 //!                                └─ noted ─► LastTags ◄─ asked ─ caches of footers and statistics: what is of another file is read again
 //!
 //! Lists    of local folders are not remembered: each planning lists them.
-//! Writes   of a statement that fails put no file in its place ([`whole`]).
+//! Writes   of a statement that fails put no file in its place ([`whole`]); those of partitions have texts for keys ([`keys`]).
 //! Pipes    are read once, and only under the names by which a shell gives them ([`streams`]).
 //! Others   stores of others, and what is remembered of them, stay as they are.
 
 mod caches;
+pub(crate) mod keys;
 mod local;
 mod streams;
 mod whole;
+mod written;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,6 +35,7 @@ pub(crate) use crate::files::local::{is_same_file, kind_of_special, refusal};
 pub(crate) use crate::files::streams::is_name_of_stream;
 pub use crate::files::streams::standard_input_was_read_as;
 pub(crate) use crate::files::whole::WholeFiles;
+pub(crate) use crate::files::written::Writes;
 
 /// A runtime like `given`, with [`LocalFiles`] in the place of DataFusion's store of local files, and caches that ask it. A file that
 /// changed less than `settles` ago is never taken for one that was seen before.

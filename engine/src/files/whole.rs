@@ -6,6 +6,8 @@
 //! of the old one.
 //!
 //! Folders   files that were finished before the error stay: their names are new.
+//! Keys      of partitions reach DataFusion's sinks as texts, NULL among them: of a NULL a sink takes the text that lies below ([`keys`]).
+//! Lists     of folders, as far as they are remembered, are forgotten after a write.
 //! Formats   Parquet, CSV, JSON and Arrow. Sinks of other formats are their owners' alone.
 
 use std::fmt;
@@ -13,13 +15,15 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::array::{Array, RecordBatch};
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::internal_err;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{exec_err, internal_err};
 use datafusion::datasource::file_format::csv::CsvSink;
 use datafusion::datasource::file_format::json::JsonSink;
 use datafusion::datasource::file_format::parquet::ParquetSink;
+use datafusion::datasource::physical_plan::{FileSink, FileSinkConfig};
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::object_store::ObjectStoreRegistry;
@@ -38,7 +42,9 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use url::Url;
 
+use super::keys;
 use super::local::Bytes;
+use super::written::Writes;
 
 type Stored<T> = datafusion::object_store::Result<T>;
 
@@ -80,7 +86,40 @@ fn writes(plan: &Arc<dyn ExecutionPlan>) -> bool {
 const ARROW_SINK: &str = "ArrowFileSink";
 
 fn writes_files(sink: &dyn DataSink) -> bool {
-    sink.is::<ParquetSink>() || sink.is::<CsvSink>() || sink.is::<JsonSink>() || format!("{sink:?}") == ARROW_SINK
+    target(sink).is_some() || format!("{sink:?}") == ARROW_SINK
+}
+
+/// Where a sink of files writes, and how.
+fn target(sink: &dyn DataSink) -> Option<&FileSinkConfig> {
+    let parquet = || sink.downcast_ref::<ParquetSink>().map(FileSink::config);
+    let csv = || sink.downcast_ref::<CsvSink>().map(FileSink::config);
+    let json = || sink.downcast_ref::<JsonSink>().map(FileSink::config);
+    parquet().or_else(csv).or_else(json)
+}
+
+/// A batch whose keys are texts. Where the files have the keys as well, it stays as it is.
+///
+/// # Errors
+/// Those of [`keys::texts`]; a NULL among keys that the files have as well.
+fn with_texts(batch: RecordBatch, target: &FileSinkConfig) -> Result<RecordBatch> {
+    let schema = batch.schema();
+    let (mut columns, mut fields) = (batch.columns().to_vec(), schema.fields().to_vec());
+    for (name, _) in &target.table_partition_cols {
+        let at = schema.index_of(name)?;
+        let Some(texts) = keys::texts(name, &columns[at])? else { continue };
+        if target.keep_partition_by_columns {
+            if columns[at].logical_null_count() > 0 {
+                return exec_err!(
+                    "column {name} has NULL, which no key can be that is in the files, too: \
+                     SET datafusion.execution.keep_partition_by_columns = false"
+                );
+            }
+            continue;
+        }
+        fields[at] = Arc::new(Field::new(name, texts.data_type().clone(), false));
+        columns[at] = texts;
+    }
+    Ok(RecordBatch::try_new(Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone())), columns)?)
 }
 
 /// A sink of files that finishes none after an error.
@@ -131,12 +170,16 @@ impl DataSink for Whole {
     }
 
     async fn write_all(&self, rows: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
-        let Some(sink) = self.sink() else { return internal_err!("a writer of files has a sink") };
+        let Some((sink, target)) = self.sink().and_then(|sink| Some((sink, target(sink)?.clone()))) else {
+            return internal_err!("a writer of files has a sink of files");
+        };
         let failure = Failure::default();
         let noted = Arc::clone(&failure);
+        let has_keys = !target.table_partition_cols.is_empty();
         let watched = RecordBatchStreamAdapter::new(
             rows.schema(),
             rows.map(move |batch| {
+                let batch = if has_keys { batch.and_then(|batch| with_texts(batch, &target)) } else { batch };
                 batch.map_err(|error| {
                     let error = Arc::new(error);
                     *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&error));
@@ -147,7 +190,7 @@ impl DataSink for Whole {
         let given = context.runtime_env();
         let stores = Stores { given: Arc::clone(&given.object_store_registry), failure: Arc::clone(&failure) };
         let runtime = RuntimeEnv { object_store_registry: Arc::new(stores), ..given.as_ref().clone() };
-        let context = TaskContext::new(
+        let context = Arc::new(TaskContext::new(
             context.task_id(),
             context.session_id(),
             context.session_config().clone(),
@@ -156,8 +199,12 @@ impl DataSink for Whole {
             context.aggregate_functions().clone(),
             context.window_functions().clone(),
             Arc::new(runtime),
-        );
-        let written = sink.write_all(Box::pin(watched), &Arc::new(context)).await;
+        ));
+        let written = sink.write_all(Box::pin(watched), &context).await;
+        Writes::note(context.session_config());
+        if let Some(lists) = given.cache_manager.get_list_files_cache() {
+            lists.clear();
+        }
         match met(&failure) {
             // What a refused file makes of it says less.
             Some(error) => Err(DataFusionError::Shared(error)),

@@ -1,8 +1,12 @@
-//! COPY of two columns of one name: a Parquet file, or an object of JSON, gives back one of them.
+//! COPY that would lose something: of two columns of one name a Parquet file, or an object of JSON, gives back one; in partitions of Arrow files,
+//! which no sink of ours writes (`files`), rows of a NULL key would be among those of another.
 
 use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlan;
+
+/// The format whose partitions DataFusion writes.
+const NOT_OURS: &str = "arrow";
 
 /// Formats whose files have columns by their place.
 const BY_PLACE: [&str; 1] = ["csv"];
@@ -13,6 +17,16 @@ const BY_PLACE: [&str; 1] = ["csv"];
 /// That refusal.
 pub(super) fn refused(node: &LogicalPlan) -> Result<()> {
     let LogicalPlan::Copy(copy) = node else { return Ok(()) };
+    if copy.file_type.get_ext().eq_ignore_ascii_case(NOT_OURS) {
+        let has_null =
+            |key: &&String| copy.input.schema().field_with_unqualified_name(key).is_ok_and(|field| field.is_nullable());
+        if let Some(key) = copy.partition_by.iter().find(has_null) {
+            return plan_err!(
+                "column {key} may have NULL, which partitions of Arrow files do not keep: write STORED AS PARQUET, or \
+                 coalesce({key}, …) AS {key}"
+            );
+        }
+    }
     if BY_PLACE.iter().any(|format| copy.file_type.get_ext().eq_ignore_ascii_case(format)) {
         return Ok(());
     }

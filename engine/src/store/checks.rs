@@ -4,7 +4,7 @@
 //!        └─► remote ─ answered less than so many seconds ago? ─ yes ─► that answer
 //!                                                             └─ no ──► its store is asked
 //!
-//! One per session, found among its extensions; a session without one asks each time.
+//! One per session, found among its extensions; a session without one asks each time, and so does one that has written files since.
 //! After a load it is always asked: a file that changed meanwhile may have given rows of both.
 
 use std::collections::HashMap;
@@ -19,6 +19,7 @@ use datafusion::object_store::path::Path;
 use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use futures::TryStreamExt;
 
+use crate::files::Writes;
 use crate::options::MillpondOptions;
 
 /// How old an answer may be.
@@ -37,6 +38,8 @@ const ANSWERS: usize = 1 << 16;
 pub(crate) struct Checks {
     /// How long an answer holds.
     holds: Duration,
+    /// How often the session had written files when these were asked for.
+    writes: u64,
     answers: Arc<Answers>,
 }
 
@@ -46,7 +49,8 @@ struct Answers {
     folders: Mutex<Kept<Arc<Vec<ObjectMeta>>>>,
 }
 
-type Kept<T> = HashMap<(String, Path), (Instant, T)>;
+/// When an answer was given, after how many writes of the session, and the answer.
+type Kept<T> = HashMap<(String, Path), (Instant, u64, T)>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -56,6 +60,7 @@ impl Checks {
     /// Gives a session answers of its own.
     pub fn add_to(config: &mut SessionConfig) {
         config.set_extension(Arc::new(Answers::default()));
+        Writes::add_to(config);
     }
 
     /// Those of a session.
@@ -64,7 +69,7 @@ impl Checks {
         let seconds = options.map_or(0, |options| options.cache_check_seconds);
         let answers = config.get_extension::<Answers>();
         let holds = if answers.is_some() { Duration::from_secs(seconds.into()) } else { Duration::ZERO };
-        Self { holds, answers: answers.unwrap_or_default() }
+        Self { holds, writes: Writes::of(config), answers: answers.unwrap_or_default() }
     }
 
     /// What `store` says of a file.
@@ -127,8 +132,8 @@ impl Checks {
             return None;
         }
         let kept = lock(of);
-        let (at, answer) = kept.get(key)?;
-        (at.elapsed() < self.holds).then(|| answer.clone())
+        let (at, writes, answer) = kept.get(key)?;
+        (at.elapsed() < self.holds && *writes == self.writes).then(|| answer.clone())
     }
 
     fn keep<T: Clone>(&self, of: &Mutex<Kept<T>>, key: (String, Path), answer: &T) {
@@ -137,10 +142,10 @@ impl Checks {
         }
         let mut kept = lock(of);
         if kept.len() >= ANSWERS {
-            kept.retain(|_, (at, _)| at.elapsed() < self.holds);
+            kept.retain(|_, (at, ..)| at.elapsed() < self.holds);
         }
         if kept.len() < ANSWERS {
-            kept.insert(key, (Instant::now(), answer.clone()));
+            kept.insert(key, (Instant::now(), self.writes, answer.clone()));
         }
     }
 }
