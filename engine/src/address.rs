@@ -62,7 +62,7 @@ fn unquote(name: &mut String) {
 /// True for a path that DataFusion takes for something else.
 fn is_odd(path: &str) -> bool {
     let is_address = path.contains("://");
-    !is_address && (path.contains(['*', '?', '[']) || (!path.starts_with('/') && Url::parse(path).is_ok()))
+    !is_address && (path.contains(['*', '?', '[', '{']) || (!path.starts_with('/') && Url::parse(path).is_ok()))
 }
 
 fn own(path: &str, is_meant: impl Fn(&Path) -> bool) -> String {

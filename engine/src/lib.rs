@@ -51,6 +51,7 @@ pub mod source;
 pub mod sql;
 pub mod store;
 pub mod subqueries;
+pub mod tables;
 mod template;
 mod workers;
 

@@ -21,7 +21,6 @@ use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{ResolvedTableReference, TableReference};
-use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::{MemTable, source_as_provider};
 use datafusion::error::Result;
@@ -48,6 +47,7 @@ use crate::planned_by::{Called, Names, Planners};
 use crate::result::node::DownloadExec;
 use crate::store::{Checks, MadeSource, MadeTable, Rows};
 use crate::subqueries::Subqueries;
+use crate::tables;
 
 /// Plans of one session.
 #[derive(Default)]
@@ -421,7 +421,7 @@ async fn version(now: Now<'_>, table: &Arc<dyn TableProvider>) -> Option<(Versio
     if let Some(table) = table.downcast_ref::<MemTable>() {
         return version_of_batches(table).await.map(no_files);
     }
-    let table = table.downcast_ref::<ListingTable>()?;
+    let table = tables::listing(table.as_ref())?;
     let (runtime, checks) = now.with(|state| (Arc::clone(state.runtime_env()), Checks::of(state.config())));
     let (mut files, mut seen, mut stores) = (Vec::new(), Vec::new(), Vec::new());
     for url in table.table_paths() {

@@ -248,9 +248,11 @@ impl MillpondBuilder {
         };
         let runtime = crate::files::runtime(&runtime, settles)
             .map_err(|error| EngineError::internal(format!("no runtime: {error}")))?;
-        let state = SessionStateBuilder::new().with_default_features().with_config(config);
+        let mut state = SessionStateBuilder::new().with_default_features().with_config(config);
+        let factories = crate::tables::factories(state.table_factories().take().unwrap_or_default())?;
         let state = state.with_analyzer_rules(crate::mends::analyzer_rules()?);
         let state = state.with_relation_planners(crate::mends::relation_planners());
+        let state = state.with_table_factories(factories);
         let state = state.with_optimizer_rules(crate::mends::optimizer_rules()?);
         let state = state.with_physical_optimizer_rules(crate::placement::rules(opened.engine.is_some())?);
         let mut state = state.with_runtime_env(runtime).with_physical_optimizer_rule(Arc::new(LimitLevels));

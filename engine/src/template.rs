@@ -23,7 +23,6 @@ use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue, internal_err};
-use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
@@ -49,6 +48,7 @@ use crate::placement::{RULE, asks_constants, plan_reasons};
 use crate::result::node::DownloadExec;
 use crate::rewrite::{reads, with_expressions};
 use crate::simplified::{LISTED, PARAMETER, simplified};
+use crate::tables;
 
 /// A statement without the constants of its conditions, and these.
 pub(crate) struct Template {
@@ -137,8 +137,7 @@ impl Template {
         let node = |node: LogicalPlan| {
             if let LogicalPlan::TableScan(mut scan) = node {
                 let provider = source_as_provider(&scan.source)?;
-                let partitions =
-                    provider.downcast_ref::<ListingTable>().map(|table| &table.options().table_partition_cols);
+                let partitions = tables::listing(provider.as_ref()).map(|table| &table.options().table_partition_cols);
                 let is_partition = |part: &Expr| match part {
                     Expr::Column(column) => {
                         partitions.is_some_and(|of| of.iter().any(|(name, _)| *name == column.name))

@@ -22,6 +22,8 @@ use millpond::datafusion::error::Result;
 use millpond::datafusion::execution::context::SessionState;
 use millpond::datafusion::logical_expr::LogicalPlan;
 use millpond::datafusion::object_store::local::LocalFileSystem;
+use millpond::datafusion::object_store::path::Path;
+use millpond::tables::{self, FileTable};
 
 use crate::error::CliError;
 use crate::output::Output;
@@ -149,7 +151,7 @@ pub async fn files_of_table(session: &Millpond, name: TableReference) -> Vec<Str
         Some(view) => drop(touched.collect(&view)),
         None => touched.reads.push(table),
     }
-    let tables = touched.reads.iter().filter_map(|table| table.downcast_ref::<ListingTable>());
+    let tables = touched.reads.iter().filter_map(|table| tables::listing(table.as_ref()));
     let paths = tables.flat_map(ListingTable::table_paths);
     paths
         .map(|url| local_path(url, url.prefix()).map_or_else(|| url.to_string(), |path| path.display().to_string()))
@@ -171,6 +173,19 @@ async fn in_table<'a>(
     table: &dyn TableProvider,
     targets: &'a [Target<'a>],
 ) -> Result<Option<&'a Target<'a>>> {
+    let is_target = |url: &ListingTableUrl, file: &Path| {
+        let path = local_path(url, file)?;
+        targets.iter().find(|target| target.output.is_at(&path))
+    };
+    if let Some(table) = table.downcast_ref::<FileTable>() {
+        let listing = tables::listing(table);
+        let Some(url) = listing.and_then(|listing| listing.table_paths().first()) else { return Ok(None) };
+        if url.scheme() != "file" {
+            return Ok(None);
+        }
+        let files = table.files(state).await?;
+        return Ok(files.iter().find_map(|file| is_target(url, &file.location)));
+    }
     let Some(table) = table.downcast_ref::<ListingTable>() else { return Ok(None) };
     for url in table.table_paths() {
         if url.scheme() != "file" {
@@ -179,8 +194,7 @@ async fn in_table<'a>(
         let store = state.runtime_env().object_store(url)?;
         let mut files = url.list_all_files(state, store.as_ref(), &table.options().file_extension).await?;
         while let Some(file) = files.try_next().await? {
-            let Some(path) = local_path(url, &file.location) else { continue };
-            if let Some(target) = targets.iter().find(|target| target.output.is_at(&path)) {
+            if let Some(target) = is_target(url, &file.location) {
                 return Ok(Some(target));
             }
         }
@@ -189,6 +203,6 @@ async fn in_table<'a>(
 }
 
 /// The path of an object of this machine.
-fn local_path(url: &ListingTableUrl, location: &millpond::datafusion::object_store::path::Path) -> Option<PathBuf> {
+fn local_path(url: &ListingTableUrl, location: &Path) -> Option<PathBuf> {
     (url.scheme() == "file").then(|| LocalFileSystem::new().path_to_filesystem(location).ok()).flatten()
 }

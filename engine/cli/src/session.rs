@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use millpond::datafusion::common::TableReference;
-use millpond::datafusion::datasource::file_format::options::ArrowReadOptions;
+use millpond::datafusion::datasource::file_format::options::{ArrowReadOptions, ReadOptions};
 use millpond::datafusion::execution::context::SessionContext;
 use millpond::datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions};
 use millpond::session::default_config;
-use millpond::{DeviceChoice, Millpond, MillpondBuilder, MillpondOptions, address};
+use millpond::{DeviceChoice, Millpond, MillpondBuilder, MillpondOptions, tables};
 use millpond_bench::named::also_in_lower_case;
 
 use crate::args::SessionArgs;
@@ -129,30 +129,28 @@ async fn register(context: &SessionContext, table: &str) -> Result<TableReferenc
         .filter(|(name, path)| !matches!(*name, "" | "\"\"") && !path.is_empty())
         .ok_or_else(|| CliError::usage(format!("--table takes NAME=PATH, not '{table}'")))?;
     let reference = reference(context, name, path)?;
-    if !is_remote(path) && !path.contains(['*', '?', '[']) && !Path::new(path).exists() {
+    if !is_remote(path) && !path.contains(['*', '?', '[', '{']) && !Path::new(path).exists() {
         return Err(CliError::file(missing_file(path)));
     }
     refuse_false_footer(path)?;
-    let url = address::of_source(path);
     let ending = extension(path);
     // As it is written: DataFusion compares capitals, too.
     let with_dot = format!(".{ending}");
-    let registered = match ending.to_ascii_lowercase().as_str() {
-        "csv" => {
-            let options = CsvReadOptions::new().file_extension(&with_dot);
-            context.register_csv(reference.clone(), url, options).await
-        }
+    let (config, formats) = (context.copied_config(), context.state().table_options().clone());
+    let options = match ending.to_ascii_lowercase().as_str() {
+        "csv" => CsvReadOptions::new().file_extension(&with_dot).to_listing_options(&config, formats),
         "tsv" => {
             let options = CsvReadOptions::new().delimiter(b'\t').file_extension(&with_dot);
-            context.register_csv(reference.clone(), url, options).await
+            options.to_listing_options(&config, formats)
         }
         "json" | "ndjson" | "jsonl" => {
-            let options = JsonReadOptions::default().file_extension(&with_dot);
-            context.register_json(reference.clone(), url, options).await
+            JsonReadOptions::default().file_extension(&with_dot).to_listing_options(&config, formats)
         }
-        "arrow" | "feather" => context.register_arrow(reference.clone(), url, ArrowReadOptions::default()).await,
-        _ => context.register_parquet(reference.clone(), url, ParquetReadOptions::default()).await,
+        "arrow" | "feather" => ArrowReadOptions::default().to_listing_options(&config, formats),
+        _ => ParquetReadOptions::default().to_listing_options(&config, formats),
     };
+    let table = tables::opened(context, reference.clone(), path, options).await;
+    let registered = table.and_then(|table| context.register_table(reference.clone(), table));
     registered.map_err(|error| unreadable(path, &error))?;
     Ok(reference)
 }

@@ -5,12 +5,14 @@
 //!
 //! Lists    of local folders are not remembered: each planning lists them.
 //! Writes   of a statement that fails put no file in its place ([`whole`]); those of partitions have texts for keys ([`keys`]).
+//! Patterns of paths are a shell's ([`pattern`]).
 //! Pipes    are read once, and only under the names by which a shell gives them ([`streams`]).
 //! Others   stores of others, and what is remembered of them, stay as they are.
 
 mod caches;
 pub(crate) mod keys;
 mod local;
+pub(crate) mod pattern;
 mod streams;
 mod whole;
 mod written;

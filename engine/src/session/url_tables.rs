@@ -1,9 +1,7 @@
 //! Files and folders that a query names: `FROM 'sales/*.parquet'`.
 //!
-//!   name ─► a remote folder? its list is looked at anew ─► DataFusion infers format, partitions and schema ─► a table
-//!                                                                                             └─ no ─► a pipe? an error that says so
-//!
-//! Why  DataFusion would infer the schema from the list that it remembers: without a column that is new, with files that have gone.
+//!   name ─► a file, a folder or a pattern ─► `tables` infers format, keys and columns ─► a table
+//!                                                                    └─ no ─► a pipe? an error that says so
 
 use std::sync::Arc;
 
@@ -15,7 +13,7 @@ use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::{SessionContext, SessionState};
 
-use crate::files;
+use crate::{address, files, tables};
 
 /// The session, with tables for names of files.
 pub fn enable(context: SessionContext) -> SessionContext {
@@ -25,19 +23,20 @@ pub fn enable(context: SessionContext) -> SessionContext {
     let session_id = context.session_id();
     let state = context.into_state_builder().with_session_id(session_id).with_catalog_list(catalogs);
     let context = SessionContext::new_with_state(state.build());
-    factory.datafusion.session_store().with_state(context.state_weak_ref());
+    factory.session.session_store().with_state(context.state_weak_ref());
     context
 }
 
 /// Makes tables of names.
 #[derive(Debug, Default)]
 struct UrlTables {
-    datafusion: DynamicListTableFactory,
+    /// Has the session, in a type that DataFusion gives no name to; makes no table.
+    session: DynamicListTableFactory,
 }
 
 impl UrlTables {
     fn state(&self) -> Option<SessionState> {
-        let session = self.datafusion.session_store().get_session().upgrade()?;
+        let session = self.session.session_store().get_session().upgrade()?;
         let session = session.read();
         session.as_any().downcast_ref::<SessionState>().cloned()
     }
@@ -46,15 +45,12 @@ impl UrlTables {
 #[async_trait]
 impl UrlTableFactory for UrlTables {
     async fn try_new(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let name = &crate::address::of_source(name);
-        let Ok(url) = ListingTableUrl::parse(name) else { return Ok(None) };
-        if let Some(state) = self.state() {
-            crate::store::refresh(vec![url.clone()], &state).await?;
+        let Some(state) = self.state() else { return plan_err!("the session of '{name}' has ended") };
+        if let Some(table) = tables::named(&state, name).await? {
+            return Ok(Some(Arc::new(table)));
         }
-        match self.datafusion.try_new(name).await? {
-            Some(table) => Ok(Some(table)),
-            None => refuse_special(&url).map(|()| None),
-        }
+        let url = ListingTableUrl::parse(address::of_source(name)).ok();
+        url.map_or(Ok(()), |url| refuse_special(&url)).map(|()| None)
     }
 }
 

@@ -1,11 +1,11 @@
-//! Files of tables in folders of remote stores, listed afresh when a query is planned.
+//! Files of DataFusion's own tables in folders of remote stores, listed afresh when a query is planned.
 //!
-//!   plan, or the folder that a query names ─► list ── as DataFusion remembers it? ── yes ─► planned
-//!                                                                                └─ no ──► remembered anew ─► planned
+//!   plan ─► list ── as DataFusion remembers it? ── yes ─► planned
+//!                                               └─ no ──► remembered anew ─► planned
 //!
 //! Why    DataFusion lists a folder once and keeps the list: a file that was added would not be seen, and one that has gone be missed.
 //! Empty  a list without files is forgotten: DataFusion's cache takes none, and would keep the one before.
-//! Local  lists are not remembered at all (`files`).
+//! Local  lists are not remembered at all (`files`), and for tables of ours (`tables`) no lists of any store.
 //! When   columns stay on the device; otherwise a session is as DataFusion's.
 
 use datafusion::catalog::Session;
@@ -33,7 +33,7 @@ pub(crate) async fn look(plan: &LogicalPlan, session: &dyn Session) -> Result<()
 }
 
 /// Lists those of these addresses that are folders, and puts right what DataFusion remembers of them.
-pub(crate) async fn refresh(mut folders: Vec<ListingTableUrl>, session: &dyn Session) -> Result<()> {
+async fn refresh(mut folders: Vec<ListingTableUrl>, session: &dyn Session) -> Result<()> {
     let runtime = session.runtime_env();
     folders.retain(ListingTableUrl::is_collection);
     let remembered = runtime.cache_manager.get_list_files_cache().filter(|cache| !cache.is_empty());

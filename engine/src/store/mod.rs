@@ -45,8 +45,8 @@ pub use crate::store::entry::Entry;
 pub use crate::store::made::{Keeper, MadeRows, MadeSource, MadeTable, Rows};
 pub use crate::store::scan::Scan;
 
-pub(crate) use crate::store::checks::Checks;
-pub(crate) use crate::store::listings::{look, refresh};
+pub(crate) use crate::store::checks::{Age, Checks};
+pub(crate) use crate::store::listings::look;
 pub(crate) use crate::store::owners::SessionMark;
 pub(crate) use crate::store::scan::plain_source;
 pub(crate) use crate::store::share::static_part;
@@ -56,7 +56,6 @@ use crate::device::Engine;
 use crate::options::Cache;
 use crate::program::context::RunContext;
 use crate::program::failure::Failure;
-use crate::store::checks::Age;
 use crate::store::host::{HostColumn, HostTier};
 use crate::store::identity::Identity;
 use crate::store::owners::Owners;

@@ -19,6 +19,7 @@ mod exits;
 mod feeds;
 mod file_sequences;
 mod floats;
+mod folders;
 mod found;
 mod frame_medians;
 mod frame_statistics;
