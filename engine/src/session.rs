@@ -116,6 +116,9 @@ pub fn default_config() -> SessionConfig {
     config
 }
 
+/// The unit of INT96: it holds all years that a file of Hive, Spark or Impala can have.
+const INT96: &str = "us";
+
 /// Collects what a session is made of.
 #[derive(Default)]
 pub struct MillpondBuilder {
@@ -162,7 +165,8 @@ impl MillpondBuilder {
         Ok(self)
     }
 
-    /// DataFusion's own settings, in the place of [`default_config`]; none of them is changed.
+    /// DataFusion's own settings, in the place of [`default_config`]; none of them is changed, but that times of INT96 in Parquet files are
+    /// microseconds where nothing else is set (`datafusion.execution.parquet.coerce_int96`).
     pub fn with_config(mut self, config: SessionConfig) -> Self {
         self.config = Some(config);
         self
@@ -233,6 +237,8 @@ impl MillpondBuilder {
         self.operators.into_iter().for_each(|operator| operators.add(operator));
         let settles = Duration::from_secs(options.cache_settle_seconds.into());
         let mut config = self.config.unwrap_or_else(default_config);
+        // DataFusion's own choice is nanoseconds, which wrap before 1677 and after 2262.
+        config.options_mut().execution.parquet.coerce_int96.get_or_insert_with(|| INT96.to_string());
         config.options_mut().extensions.insert(options);
         // Here a crate that is handed the DataFusion session alone finds the list, and adds to it.
         config.set_extension(Arc::new(operators.clone()));

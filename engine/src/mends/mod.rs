@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   text ─ tokens and syntax tree (syntax) ─► planner ─ relations (using, TABLESAMPLE)
-//!                                                        └─► logical plan ─ a rule (bags, changes, copies, extremes, similar, zeros) ─► DataFusion's rules
+//!                                                        └─► logical plan ─ a rule (bags, changes, copies, extremes, far_times, similar, zeros) ─► DataFusion's rules
 //! ```
 //!
 //! Rules  of DataFusion's that give wrong rows are wrapped, and rules of ours stand before others: docs/upstream.md has a row for each.
@@ -16,6 +16,7 @@ pub(crate) mod changes;
 mod copies;
 mod dropped;
 mod extremes;
+mod far_times;
 mod nulls_equal;
 mod similar;
 pub(crate) mod syntax;
@@ -104,7 +105,8 @@ impl AnalyzerRule for AsWritten {
                 || changes::is_change(node)
                 || similar::is_in(node)?
                 || zeros::is_in(node)?
-                || extremes::is_in(node)?;
+                || extremes::is_in(node)?
+                || far_times::is_in(node)?;
             Ok(TreeNodeRecursion::Continue)
         })?;
         if !is_concerned {
@@ -116,7 +118,8 @@ impl AnalyzerRule for AsWritten {
             let node = node.transform_data(changes::as_query)?;
             let node = node.transform_data(zeros::as_one)?;
             let node = node.transform_data(extremes::ordered)?;
-            node.transform_data(similar::translated)
+            let node = node.transform_data(similar::translated)?;
+            node.transform_data(far_times::reached)
         });
         mended.map(|mended: Transformed<LogicalPlan>| mended.data)
     }

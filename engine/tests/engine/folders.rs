@@ -1,4 +1,4 @@
-//! Files in folders: keys of partitions, patterns of paths, hidden and empty files, and folders that change.
+//! Files in folders: keys of partitions, patterns of paths, hidden and empty files, times of INT96, and folders that change.
 //!
 //! Values  DuckDB 2.0's over the same files, written by it where a test says so; refusals are ours.
 
@@ -416,6 +416,47 @@ async fn what_would_come_back_as_something_else_is_refused() {
         let same = Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/slt/right/data/same_names.parquet");
         let same = same.to_str().expect("UTF-8");
         refused(&place.session, &format!("SELECT * FROM '{same}'"), "two columns of the file").await;
+    }
+}
+
+/// Times of pyarrow in the year 1, 1582, …, 9999.
+#[tokio::test]
+async fn times_of_int96_are_of_all_years() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/slt/right/data/int96.parquet");
+    let file = file.to_str().expect("UTF-8");
+    for device in DEVICES {
+        let session = session(device);
+        let cases = [
+            (
+                format!("SELECT i, t FROM '{file}' ORDER BY i"),
+                "0|0001-01-01T00:00:00\n1|1582-10-04T00:00:00\n2|1677-09-21T00:00:00\n3|1883-11-18T17:00:00\n4|2024-03-10T10:00:00\n\
+                 5|2262-04-12T00:00:00\n6|2263-01-01T00:00:00\n7|9999-12-31T23:59:59.999999\n8|NULL",
+            ),
+            (format!("SELECT min(t), max(t) FROM '{file}'"), "0001-01-01T00:00:00|9999-12-31T23:59:59.999999"),
+            (format!("SELECT i FROM '{file}' WHERE t >= TIMESTAMP '2263-01-01 00:00:00' ORDER BY i"), "6\n7"),
+            (format!("SELECT i FROM '{file}' WHERE t < TIMESTAMP '1700-01-01 00:00:00' ORDER BY i"), "0\n1\n2"),
+        ];
+        for (sql, right) in &cases {
+            check(&session, &[(sql, right)]).await;
+        }
+        // Texts of such times are microseconds; others stay what they were.
+        let texts = [
+            ("SELECT TIMESTAMP '9999-12-31 23:59:59'", "9999-12-31T23:59:59"),
+            (
+                "SELECT arrow_typeof(TIMESTAMP '1500-01-01 00:00:00'), arrow_typeof(TIMESTAMP '2024-01-01 00:00:00')",
+                "Timestamp(µs)|Timestamp(ns)",
+            ),
+            ("SELECT date_part('year', TIMESTAMP '9999-12-31 23:59:59' - INTERVAL '1' YEAR)", "9998"),
+            (
+                "SELECT count(*) FROM (SELECT 1) AS x(i) WHERE EXISTS (SELECT 1 WHERE TIMESTAMP '3000-01-01 00:00:00' > TIMESTAMP '2999-12-31 23:59:59')",
+                "1",
+            ),
+        ];
+        check(&session, &texts).await;
+        // Another unit is taken, where a user sets one.
+        run(&session, "SET datafusion.execution.parquet.coerce_int96 = 'ns'").await;
+        let sql = format!("SELECT arrow_typeof(t) FROM '{file}' WHERE i = 4");
+        check(&session, &[(&sql, "Timestamp(ns)")]).await;
     }
 }
 
