@@ -11,12 +11,13 @@
 
 use datafusion::arrow::datatypes::FieldRef;
 use datafusion::catalog::Session;
-use datafusion::common::{ScalarValue, TableReference, exec_err, plan_err};
+use datafusion::common::{ScalarValue, TableReference, plan_err};
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTableUrl};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::object_store::path::Path;
 use datafusion::object_store::{Error, ObjectMeta};
+use datafusion::parquet::errors::ParquetError;
 
 use crate::address;
 use crate::files::keys;
@@ -103,10 +104,9 @@ impl Place {
     /// A Parquet file without a byte.
     pub fn with_rows(&self, mut files: Vec<ObjectMeta>, options: &ListingOptions) -> Result<Vec<ObjectMeta>> {
         if let Some(empty) = files.iter().find(|file| self.is_false(file, options)) {
-            return exec_err!(
-                "the file '{}' is empty, and a Parquet file ends with its footer: write it again, or remove it",
-                shown(&self.url, &empty.location)
-            );
+            let empty = shown(&self.url, &empty.location);
+            let why = "a Parquet file ends with its footer: write it again, or remove it";
+            return Err(ParquetError::General(format!("the file '{empty}' is empty, and {why}")).into());
         }
         files.retain(|file| file.size > 0);
         Ok(files)
