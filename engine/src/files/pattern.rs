@@ -8,41 +8,27 @@
 //!   **  as a whole name: any folders, none among them
 //! ```
 //!
+//! Names    are compared by the crate `glob`; braces are expanded here.
 //! Dots     a name that begins with a dot is met by a dot alone.
 //! Literal  a brace without a comma and a bracket without its end are characters; `[*]` is a star.
 
 use datafusion::common::plan_err;
 use datafusion::error::Result;
+use glob::{MatchOptions, Pattern as Names};
 
 /// Alternatives of one pattern; `{a,b}` beside `{c,d}` are four.
 const ALTERNATIVES: usize = 1000;
 
+const OPTIONS: MatchOptions =
+    MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
+
+/// Any folders.
+const FOLDERS: &str = "**";
+
 /// A pattern of paths below a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern {
-    alternatives: Vec<Vec<Part>>,
-}
-
-/// What meets one name of a path, or several.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    /// Any folders.
-    Folders,
-    Name(Vec<Token>),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Token {
-    Character(char),
-    /// Any characters.
-    Any,
-    /// Any one character.
-    One,
-    /// One character, of these ranges or of none of them.
-    Of {
-        ranges: Vec<(char, char)>,
-        is_one: bool,
-    },
+    alternatives: Vec<Names>,
 }
 
 impl Pattern {
@@ -56,20 +42,19 @@ impl Pattern {
         let (folder, rest) = path.split_at(at);
         let mut texts = Vec::new();
         alternatives(rest, &mut texts)?;
-        let pattern = Self { alternatives: texts.iter().map(|text| parts(text)).collect() };
-        let is_plain = |part: &Part| match part {
-            Part::Folders => false,
-            Part::Name(tokens) => tokens.iter().all(|token| matches!(token, Token::Character(_))),
-        };
-        if pattern.alternatives.len() == 1 && pattern.alternatives.iter().flatten().all(is_plain) {
+        if let [text] = &texts[..]
+            && text.split('/').all(is_plain)
+        {
             return Ok(None);
         }
-        Ok(Some((if folder.is_empty() { "./" } else { folder }, pattern)))
+        let alternatives = texts.iter().map(|text| names(text)).collect();
+        Ok(Some((if folder.is_empty() { "./" } else { folder }, Self { alternatives })))
     }
 
     /// True for a file whose path below the folder has these names.
     pub fn matches(&self, names: &[&str]) -> bool {
-        self.alternatives.iter().any(|parts| meets(parts, names))
+        let path = names.join("/");
+        self.alternatives.iter().any(|pattern| pattern.matches_with(&path, OPTIONS))
     }
 }
 
@@ -113,115 +98,34 @@ fn braces(text: &str) -> Option<(&str, Vec<&str>, &str)> {
     })
 }
 
-/// The parts of a pattern without braces. One that ends in a slash, or in `**`, means all files below.
-fn parts(text: &str) -> Vec<Part> {
-    let mut parts: Vec<Part> = text.split('/').filter(|name| !matches!(*name, "" | ".")).map(part).collect();
+/// A pattern without braces. One that ends in a slash, or in `**`, means all files below.
+fn names(text: &str) -> Names {
+    let mut names: Vec<String> = text.split('/').filter(|name| !matches!(*name, "" | ".")).map(name).collect();
     if text.ends_with('/') {
-        parts.push(Part::Folders);
+        names.push(FOLDERS.to_string());
     }
-    if parts.last() == Some(&Part::Folders) {
-        parts.push(Part::Name(vec![Token::Any]));
+    if names.last().is_some_and(|last| last == FOLDERS) {
+        names.push("*".to_string());
     }
-    parts
+    let whole = names.join("/");
+    Names::new(&whole).unwrap_or_else(|_| Names::new(&Names::escape(text)).unwrap_or_default())
 }
 
-fn part(name: &str) -> Part {
-    if name == "**" {
-        return Part::Folders;
+/// The pattern of one name as `glob` has it.
+fn name(text: &str) -> String {
+    if text == FOLDERS {
+        return text.to_string();
     }
-    let characters: Vec<char> = name.chars().collect();
-    let (mut tokens, mut at) = (Vec::new(), 0);
-    while let Some(character) = characters.get(at) {
-        at += 1;
-        tokens.push(match character {
-            '*' => Token::Any,
-            '?' => Token::One,
-            '[' => match set(&characters[at..]) {
-                Some((set, length)) => {
-                    at += length;
-                    set
-                }
-                None => Token::Character('['),
-            },
-            other => Token::Character(*other),
-        });
+    let mut name = text.replace("[^", "[!");
+    while name.contains(FOLDERS) {
+        name = name.replace(FOLDERS, "*");
     }
-    Part::Name(tokens)
+    if Names::new(&name).is_err() { name.replace('[', "[[]") } else { name }
 }
 
-/// What follows an opening bracket, and its length to the closing one.
-fn set(text: &[char]) -> Option<(Token, usize)> {
-    let is_not = matches!(text.first(), Some('!' | '^'));
-    let begin = usize::from(is_not);
-    // A closing bracket that comes first is one of the characters.
-    let end = begin + 1 + text.get(begin + 1..)?.iter().position(|character| *character == ']')?;
-    let (mut ranges, mut inside) = (Vec::new(), &text[begin..end]);
-    while let Some((first, rest)) = inside.split_first() {
-        inside = match rest {
-            ['-', last, rest @ ..] => {
-                ranges.push((*first, *last));
-                rest
-            }
-            rest => {
-                ranges.push((*first, *first));
-                rest
-            }
-        };
-    }
-    Some((Token::Of { ranges, is_one: !is_not }, end + 1))
-}
-
-/// True where the parts meet all of these names.
-fn meets(parts: &[Part], names: &[&str]) -> bool {
-    // reached[n]: the parts so far meet the first n names.
-    let mut reached = vec![false; names.len() + 1];
-    reached[0] = true;
-    for part in parts {
-        let mut next = vec![false; names.len() + 1];
-        for at in 0..=names.len() {
-            next[at] = match part {
-                Part::Folders => reached[at] || (at > 0 && next[at - 1] && !names[at - 1].starts_with('.')),
-                Part::Name(tokens) => at > 0 && reached[at - 1] && is_name(tokens, names[at - 1]),
-            };
-        }
-        reached = next;
-    }
-    reached[names.len()]
-}
-
-fn is_name(tokens: &[Token], name: &str) -> bool {
-    if name.starts_with('.') && tokens.first() != Some(&Token::Character('.')) {
-        return false;
-    }
-    let name: Vec<char> = name.chars().collect();
-    let (mut token, mut at) = (0, 0);
-    // The last star, and where it began to meet characters.
-    let mut star = None;
-    while at < name.len() {
-        let is_met = match tokens.get(token) {
-            Some(Token::Any) => {
-                star = Some((token, at));
-                token += 1;
-                continue;
-            }
-            Some(Token::Character(own)) => *own == name[at],
-            Some(Token::One) => true,
-            Some(Token::Of { ranges, is_one }) => {
-                ranges.iter().any(|(first, last)| (*first..=*last).contains(&name[at])) == *is_one
-            }
-            None => false,
-        };
-        match (is_met, star) {
-            (true, _) => (token, at) = (token + 1, at + 1),
-            // The star meets a character more.
-            (false, Some((of, from))) => {
-                star = Some((of, from + 1));
-                (token, at) = (of + 1, from + 1);
-            }
-            (false, None) => return false,
-        }
-    }
-    tokens[token..].iter().all(|token| *token == Token::Any)
+/// True for a name without a pattern.
+fn is_plain(text: &str) -> bool {
+    !text.contains(['*', '?']) && (!text.contains('[') || Names::new(text).is_err())
 }
 
 #[cfg(test)]
@@ -249,9 +153,12 @@ mod tests {
         ];
         let found = |pattern: &str| {
             let (folder, pattern) = Pattern::split(pattern).expect("few alternatives").expect("a pattern");
-            assert_eq!(folder, "./");
-            let names = |path: &str| pattern.matches(&path.split('/').collect::<Vec<_>>());
-            paths.iter().filter(|path| names(path)).copied().collect::<Vec<_>>().join(" ")
+            let folder = folder.trim_start_matches("./");
+            let is_found = |path: &&&str| {
+                let below = path.strip_prefix(folder);
+                below.is_some_and(|below| pattern.matches(&below.split('/').collect::<Vec<_>>()))
+            };
+            paths.iter().filter(is_found).copied().collect::<Vec<_>>().join(" ")
         };
         for (pattern, right) in [
             ("*.csv", "b.csv"),
@@ -259,6 +166,7 @@ mod tests {
             ("[a-b]*.parquet", "a.parquet a10.parquet a{b}.parquet"),
             ("[!a-z_é]*.parquet", ""),
             ("[!a]*.parquet", "_m.parquet x[1].parquet x1.parquet é.parquet"),
+            ("[^a]*.parquet", "_m.parquet x[1].parquet x1.parquet é.parquet"),
             ("x[1].parquet", "x1.parquet"),
             ("x[[]1].parquet", "x[1].parquet"),
             ("x[]1].parquet", "x1.parquet"),
@@ -277,6 +185,7 @@ mod tests {
             ("a{,10}.parquet", "a.parquet a10.parquet"),
             ("a{b}*", "a{b}.parquet"),
             ("*a*0*t", "a10.parquet"),
+            ("**a**10.parquet", "a10.parquet"),
             ("y=*/m=?/*", "y=1/m=2/f.parquet"),
         ] {
             assert_eq!(found(pattern), right, "{pattern}");

@@ -1,11 +1,11 @@
 //! COPY that would lose something: of two columns of one name a Parquet file, or an object of JSON, gives back one; in partitions of Arrow files,
-//! which no sink of ours writes (`files`), rows of a NULL key would be among those of another.
+//! whose sink does not show its keys (`files`), rows of a NULL key would be among those of another.
 
 use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlan;
 
-/// The format whose partitions DataFusion writes.
+/// The format whose sink does not show its keys.
 const NOT_OURS: &str = "arrow";
 
 /// Formats whose files have columns by their place.

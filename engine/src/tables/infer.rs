@@ -38,7 +38,7 @@ pub(crate) async fn named(state: &SessionState, path: &str) -> Result<Option<Fil
     };
     // What cannot be looked at is no table.
     let Ok(files) = place.listed(state).await else { return Ok(None) };
-    if files.is_empty() && place.is_pattern() {
+    if files.is_empty() && place.is_pattern() && is_meant(state, path) {
         return plan_err!("no file matches '{path}'");
     }
     let mut formats = files.iter().filter_map(|file| {
@@ -60,6 +60,12 @@ pub(crate) async fn named(state: &SessionState, path: &str) -> Result<Option<Fil
     let config = ListingTableConfig::new(found.place.url().clone()).with_listing_options(options);
     let config = config.with_schema(Arc::clone(&of_files));
     Ok(Some(FileTable::try_new(config, vec![found.place], of_files, keys, None)?))
+}
+
+/// True unless a text with a star or a bracket is something else, such as a query where a function takes the name of a table.
+fn is_meant(state: &SessionState, path: &str) -> bool {
+    let ending = ListingTableConfig::infer_file_extension_and_compression_type(path).map(|(ending, _)| ending);
+    !path.contains(char::is_whitespace) || ending.is_ok_and(|ending| state.get_file_format_factory(&ending).is_some())
 }
 
 /// A place, and its files as it was looked at.

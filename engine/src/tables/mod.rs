@@ -382,7 +382,7 @@ impl TableProvider for FileTable {
         let Some(place) = self.places.first() else { return plan_err!("a table without a path takes no rows") };
         place.takes_rows()?;
         let options = self.listing.options();
-        // No sink of ours writes them (`files`).
+        // Their sink does not show its keys (`files`).
         if options.format.is::<ArrowFormat>() {
             let given = input.schema();
             let has_null = |key: &&FieldRef| given.field_with_name(key.name()).is_ok_and(|field| field.is_nullable());
