@@ -10,7 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::error::Result;
 use millpond_kernels::codegen::ir::MAX_TEXT_BYTES;
 use millpond_memory::Strategy;
@@ -91,6 +91,43 @@ impl FromStr for Fallback {
             "warn" => Ok(Self::Warn),
             "error" => Ok(Self::Error),
             _ => Err("allow, warn or error".to_string()),
+        }
+    }
+}
+
+/// What becomes of whole numbers that leave their type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IntegerOverflow {
+    /// The statement ends with an error.
+    #[default]
+    Error,
+    /// The result is taken modulo 2^64, 2^32 and so on.
+    Wrap,
+}
+
+impl IntegerOverflow {
+    /// True where the configuration of a session makes overflow an error.
+    pub(crate) fn is_error(config: &ConfigOptions) -> bool {
+        config.extensions.get::<MillpondOptions>().is_some_and(|options| options.integer_overflow == Self::Error)
+    }
+}
+
+impl fmt::Display for IntegerOverflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Wrap => "wrap",
+        })
+    }
+}
+
+impl FromStr for IntegerOverflow {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "error" => Ok(Self::Error),
+            "wrap" => Ok(Self::Wrap),
+            _ => Err("error or wrap".to_string()),
         }
     }
 }
@@ -291,6 +328,15 @@ impl Value for Fallback {
     }
 }
 
+impl Value for IntegerOverflow {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+    fn print(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
 impl Value for DeviceTimeout {
     fn read(text: &str) -> Result<Self, String> {
         text.trim().parse().map(Self::Seconds).map_err(|_| "a whole number of seconds, or 0 for no limit".to_string())
@@ -401,6 +447,8 @@ options! {
         pub device: DeviceChoice, default = DeviceChoice::Auto
         /// What a part that cannot run on the device does: allow (CPU), warn (CPU, logged) or error.
         pub fallback: Fallback, default = Fallback::Allow
+        /// What `sum`, `+`, `-` and `*` of whole numbers do where the result leaves its type, on the device and on the CPU: error, or wrap (modulo 2^64, 2^32 and so on).
+        pub integer_overflow: IntegerOverflow, default = IntegerOverflow::Error
         /// Bytes of input columns in a device batch. Larger batches spread launch cost, and raise peak memory in step.
         pub batch_bytes: usize, default = 268_435_456
         /// Rows in a device batch, at most 16777216; 0 means that batch_bytes alone decides. Small values are for tests.
@@ -638,6 +686,14 @@ mod tests {
     fn fallback() {
         assert_eq!(set("fallback", "error").map(|o| o.fallback), Ok(Fallback::Error));
         assert!(set("fallback", "never").is_err());
+    }
+
+    #[test]
+    fn integer_overflow() {
+        let read = |text| set("integer_overflow", text).map(|options| options.integer_overflow);
+        assert_eq!(read("Wrap"), Ok(IntegerOverflow::Wrap));
+        assert_eq!(read("error"), Ok(IntegerOverflow::Error));
+        assert!(read("null").is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!   a ^ b ^ a                              operands of XOR that come twice   b where a is NULL
 //!   s ~ 'a\\b'                             patterns with a backslash         s LIKE '%a\b%', which looks for ab
 //!   s ~ '.*'                               the pattern that finds all        s IS NOT NULL: FALSE where s is NULL
+//!   9223372036854775807 + 1                whole numbers that overflow       -9223372036854775808 (`overflow.rs`)
 //!
 //! Hidden     while the rule works on a node, such a part stands in a function that DataFusion knows nothing of. No two are equal, none is
 //!            computed. Afterwards the part is back in its place.
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, DFSchemaRef, internal_err};
+use datafusion::common::{DFSchema, DFSchemaRef, exec_err, internal_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{BinaryExpr, InList};
 use datafusion::logical_expr::utils::merge_schema;
@@ -29,6 +30,9 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column, TryCastExpr};
 use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
+
+use crate::options::IntegerOverflow;
+use crate::overflow::leaves_type;
 
 /// DataFusion's rule that simplifies expressions.
 pub(crate) const RULE: &str = "simplify_expressions";
@@ -81,8 +85,26 @@ impl OptimizerRule for Guarded {
         if shown.exists(|node| Ok(node.expressions().iter().any(is_hidden_in)))? {
             shown = shown.transform_up(|node| node.map_expressions(|expr| expr.transform_up(show)))?.data;
         }
+        if IntegerOverflow::is_error(&config.options()) {
+            refuse_overflow(&shown)?;
+        }
         Ok(Transformed::new(shown, transformed, tnr))
     }
+}
+
+/// VALUES are computed by the planner, which wraps.
+///
+/// # Errors
+/// A value that leaves its type.
+fn refuse_overflow(plan: &LogicalPlan) -> Result<()> {
+    let LogicalPlan::Values(values) = plan else { return Ok(()) };
+    let none = DFSchema::empty();
+    for value in values.values.iter().flatten() {
+        if value.exists(|part| Ok(leaves_type(part, &none)))? {
+            return exec_err!("overflow: {value} leaves its type: cast an operand to a wider one");
+        }
+    }
+    Ok(())
 }
 
 /// The columns that the expressions of a node name.
@@ -130,6 +152,9 @@ fn is_alone<'s>(part: &Expr, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool
     match part {
         Expr::Cast(cast) => loses(&cast.expr, cast.field.data_type(), false, schema),
         Expr::TryCast(cast) => loses(&cast.expr, cast.field.data_type(), true, schema),
+        Expr::BinaryExpr(BinaryExpr { op: Operator::Plus | Operator::Minus | Operator::Multiply, .. }) => {
+            !reads_columns(part) && schema().is_some_and(|schema| leaves_type(part, schema))
+        }
         Expr::BinaryExpr(BinaryExpr { op, right, .. }) if is_regex(*op) => match bare(right).as_literal() {
             Some(value) => value.try_as_str().flatten().is_some_and(|of| of == ANYTHING || may_have_backslash(of)),
             // One of constants is computed before it is looked at.
@@ -334,6 +359,7 @@ impl Hiding<'_> {
                 let alone = is_alone(&expr, &|| Some(self.schema));
                 let expr = expr.map_children(|child| self.expression(child, false).map(Transformed::yes))?.data;
                 Ok(match expr {
+                    // The right operand suffices, and constants within a function are computed.
                     Expr::BinaryExpr(BinaryExpr { left, op, right }) if alone => {
                         Expr::BinaryExpr(BinaryExpr { left, op, right: Box::new(self.hidden(*right)) })
                     }

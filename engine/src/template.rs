@@ -44,6 +44,7 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
 use crate::mends::zeros::is_zero;
 use crate::node::REPLACE;
+use crate::overflow::leaves_type;
 use crate::placement::{RULE, asks_constants, plan_reasons};
 use crate::result::node::DownloadExec;
 use crate::rewrite::{reads, with_expressions};
@@ -283,8 +284,11 @@ impl Constants<'_> {
         if !is_constant(&expr) {
             return expr;
         }
-        let computed = self.simplifier.coerce(expr.clone(), &DFSchema::empty());
-        let computed = computed.and_then(|expr| self.simplifier.simplify(expr));
+        let none = DFSchema::empty();
+        let computed = self.simplifier.coerce(expr.clone(), &none).and_then(|typed| {
+            let overflows = typed.exists(|part| Ok(leaves_type(part, &none)))?;
+            if overflows { Ok(typed) } else { self.simplifier.simplify(typed) }
+        });
         let Ok(Expr::Literal(value, None)) = computed else { return expr };
         if value.is_null() || !has_values(&value.data_type()) {
             return expr;

@@ -34,7 +34,7 @@ use millpond::datafusion::prelude::SessionConfig;
 use millpond::device::Engine;
 use millpond::options::Cache;
 use millpond::store::Store;
-use millpond::{DeviceChoice, Fallback, Millpond, MillpondOptions, QueryReport};
+use millpond::{DeviceChoice, Fallback, IntegerOverflow, Millpond, MillpondOptions, QueryReport};
 use millpond_memory::Strategy;
 use millpond_queries::answer::{Answer, compare};
 use tokio::task::AbortHandle;
@@ -63,6 +63,8 @@ pub struct Variant {
     /// Groups that a hash table has room for at first; 0 for as many as there are outside tests.
     pub groups_at_first: usize,
     pub deterministic_floats: bool,
+    /// Of both sides.
+    pub integer_overflow: IntegerOverflow,
     /// Where the memory of a simulated device comes from; a shared device has its own.
     pub memory_resource: Strategy,
     /// Whether columns stay on the device.
@@ -87,6 +89,7 @@ const fn variant(batch_rows: usize, partitions: usize, sim_seed: usize, target_p
         dictionary_values: 0,
         groups_at_first: 0,
         deterministic_floats: false,
+        integer_overflow: IntegerOverflow::Wrap,
         memory_resource: Strategy::CudaAsync,
         cache: Cache::Auto,
         cache_bytes: 0,
@@ -101,6 +104,11 @@ const fn fed(variant: Variant) -> Variant {
     Variant { cache: Cache::Off, ..variant }
 }
 
+/// The same, whole numbers checked for overflow.
+const fn checked(variant: Variant) -> Variant {
+    Variant { integer_overflow: IntegerOverflow::Error, ..variant }
+}
+
 /// The variants; query `n` runs under the `n`-th, modulo their number.
 pub const VARIANTS: [Variant; 13] = [
     variant(0, 4, 0, 4),
@@ -108,10 +116,10 @@ pub const VARIANTS: [Variant; 13] = [
     Variant { surprises: 2, ..variant(30, 3, 11, 4) },
     Variant { partitioned: true, ..variant(0, 1, 12, 3) },
     fed(variant(7, 2, 13, 2)),
-    Variant { partitioned: true, groups_at_first: 3, ..variant(100, 4, 0, 4) },
+    checked(Variant { partitioned: true, groups_at_first: 3, ..variant(100, 4, 0, 4) }),
     fed(Variant { memory: 192 << 10, ..variant(50, 2, 14, 3) }),
-    Variant { dictionary_values: 3, groups_at_first: 1, ..variant(40, 3, 15, 3) },
-    fed(variant(3, 1, 0, 2)),
+    checked(Variant { dictionary_values: 3, groups_at_first: 1, ..variant(40, 3, 15, 3) }),
+    checked(fed(variant(3, 1, 0, 2))),
     Variant { deterministic_floats: true, ..variant(16, 4, 16, 1) },
     // Columns leave for others all the time.
     Variant { memory_resource: Strategy::Caching, cache_bytes: 16 << 10, ..variant(64, 2, 17, 3) },
@@ -223,6 +231,7 @@ impl Devices {
         options.memory_limit_bytes = variant.memory;
         options.memory_resource = variant.memory_resource;
         options.deterministic_floats = variant.deterministic_floats;
+        options.integer_overflow = variant.integer_overflow;
         options.debug_dictionary_values = variant.dictionary_values;
         options.debug_groups_at_first = variant.groups_at_first;
         options.cache = variant.cache;
@@ -408,7 +417,10 @@ impl Lab {
         for variant in VARIANTS {
             let config = config(variant.target_partitions, variant.partitioned);
             let cpu = row_by_row(config.clone());
-            let cpu = Millpond::builder().with_device(DeviceChoice::Cpu).with_config(cpu).build();
+            let mut options = MillpondOptions::default();
+            options.device = DeviceChoice::Cpu;
+            options.integer_overflow = variant.integer_overflow;
+            let cpu = Millpond::builder().with_options(options).with_config(cpu).build();
             let cpu = cpu.map_err(outside)?;
             register(cpu.context(), seed, &folder).await?;
             cpus.push(cpu);

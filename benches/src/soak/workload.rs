@@ -20,7 +20,7 @@ use millpond::datafusion::prelude::SessionConfig;
 use millpond::datafusion::sql::parser::DFParserBuilder;
 use millpond::device::Engine;
 use millpond::session::default_config;
-use millpond::{DeviceChoice, Millpond, MillpondOptions};
+use millpond::{DeviceChoice, IntegerOverflow, Millpond, MillpondOptions};
 use millpond_queries::Suite;
 use tokio::sync::RwLock;
 
@@ -87,6 +87,11 @@ fn outside(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionE
     DataFusionError::External(Box::new(error))
 }
 
+/// What whole numbers of random statements do on both sides: they are checked under every other seed.
+fn overflow(seed: u64) -> IntegerOverflow {
+    if seed.is_multiple_of(2) { IntegerOverflow::Error } else { IntegerOverflow::Wrap }
+}
+
 impl Workload {
     /// Makes the tables, or finds them, and opens a session on the CPU.
     ///
@@ -98,7 +103,10 @@ impl Workload {
             Source::Random { seed } => {
                 let folder = Folder::write(seed)?;
                 let config = lab::row_by_row(lab::config(TARGETS, false));
-                let cpu = builder.with_config(config).build().map_err(outside)?;
+                let mut options = MillpondOptions::default();
+                options.device = DeviceChoice::Cpu;
+                options.integer_overflow = overflow(seed);
+                let cpu = builder.with_options(options).with_config(config).build().map_err(outside)?;
                 register(cpu.context(), seed, &folder).await?;
                 let mut tables = Vec::new();
                 for (name, ..) in TABLES {
@@ -126,7 +134,11 @@ impl Workload {
         engine: &Arc<Engine>,
         runtime: Arc<RuntimeEnv>,
     ) -> Result<Millpond> {
-        let builder = Millpond::builder().with_options(options.clone()).with_engine(Arc::clone(engine));
+        let mut options = options.clone();
+        if let Of::Random { seed, .. } = &self.of {
+            options.integer_overflow = overflow(*seed);
+        }
+        let builder = Millpond::builder().with_options(options).with_engine(Arc::clone(engine));
         let session = builder.with_config(self.config()).with_runtime_env(runtime).build().map_err(outside)?;
         match &self.of {
             Of::Random { tables, .. } => {

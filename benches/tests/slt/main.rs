@@ -228,8 +228,8 @@ macro_rules! right {
 
 right! {
     #[ignore = "this kind is not mended yet"]
-    integer_arithmetic integers structures;
-    dropped_words extremes files floats in_exists names_and_bags simplified_nulls two_levels volatile
+    structures;
+    dropped_words extremes files floats in_exists integer_arithmetic integers names_and_bags simplified_nulls two_levels volatile
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Numbers: what `+ - * / %` and the bitwise operators mean for each type.
 //!
-//!   integers   wrap, as arrow's `*_wrapping` do; division by zero is an error
+//!   integers   overflow is an error, or wraps as in arrow's `*_wrapping` (`overflow.rs`); division by zero is an error
 //!   floats     IEEE 754; those of 16 bits are computed in 32 and rounded
 //!   decimals   scaled integers: addends are brought to the larger scale, products add scales, quotients gain four digits
 //!   dates      see time.rs
@@ -12,11 +12,13 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::BinaryExpr;
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, FloatFunction, Overflow};
 
 use crate::column::{is_wide, plain_repr, value_type};
 use crate::expr::cast::decimal_type;
 use crate::expr::{Lowering, Value, refused, unsupported};
+use crate::overflow::is_checked;
 use crate::reason::Reason;
 
 /// Why an expression over decimals of 256 bits has no device form.
@@ -64,7 +66,9 @@ impl Lowering<'_> {
                 self.graph.decimal_arithmetic(op, l, r).map_err(|e| refused(expr, &e))?.0
             }
             (l, r) if l == r && (l.is_integer() || matches!(l, DataType::Float32 | DataType::Float64)) => {
-                self.graph.arithmetic(op, left.node, right.node, Overflow::Wrap).map_err(|e| refused(expr, &e))?
+                let fails = l.is_integer() && expr.downcast_ref::<BinaryExpr>().is_some_and(is_checked);
+                let overflow = if fails { Overflow::Fail } else { Overflow::Wrap };
+                self.graph.arithmetic(op, left.node, right.node, overflow).map_err(|e| refused(expr, &e))?
             }
             (DataType::Float16, DataType::Float16) => {
                 let graph = &mut self.graph;

@@ -13,7 +13,7 @@ use datafusion::functions_aggregate::all_default_aggregate_functions;
 use datafusion::functions_nested::all_default_nested_functions;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 
-use crate::expr::ordered::is_ordered;
+use crate::expr::mended::is_mended;
 
 type Known = HashMap<String, TypeId>;
 
@@ -41,7 +41,7 @@ pub(crate) fn is_own_aggregate(function: &AggregateUDF) -> bool {
         let known = all_default_aggregate_functions();
         known.iter().map(|known| (known.name().to_string(), aggregate_type(known))).collect()
     });
-    is_ordered(function) || KNOWN.get(function.name()).is_none_or(|known| *known == aggregate_type(function))
+    is_mended(function) || KNOWN.get(function.name()).is_none_or(|known| *known == aggregate_type(function))
 }
 
 /// True for DataFusion's functions, those of lists, structures and maps among them, and for no other.

@@ -11,10 +11,11 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::expressions::{Column, Literal as LiteralExpr};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use millpond_kernels::codegen::ir::{NodeId, Test};
+use millpond_kernels::codegen::ir::{NodeId, Overflow, Test};
 
-use crate::column::{is_coded, is_nested, is_wide, value_type};
+use crate::column::{is_coded, is_nested, is_wide, plain_repr, value_type};
 use crate::expr::arithmetic::WIDE;
+use crate::expr::checked::is_narrow;
 use crate::expr::udf::DeviceFunction;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
@@ -36,6 +37,9 @@ impl Lowering<'_> {
         if let Some(registered) = DeviceFunction::of(function.fun()) {
             let node = self.registered(expr, registered, arguments, &data_type, scope)?;
             return Ok(Value { node, data_type, dictionary: None });
+        }
+        if is_narrow(function.fun()) {
+            return self.narrowed(expr, arguments, data_type, scope);
         }
         let wide = |argument| self.type_of(argument, scope).is_ok_and(|own| is_wide(&own));
         if !matches!(name.as_str(), "coalesce" | "arrow_typeof") && (is_wide(&data_type) || arguments.iter().any(wide))
@@ -71,6 +75,22 @@ impl Lowering<'_> {
         };
         self.typed(expr, node, &data_type)?;
         Ok(Value { node, data_type, dictionary })
+    }
+
+    /// A sum of 128 bits in 64, and an error where these do not hold it.
+    fn narrowed(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        arguments: &[Arc<dyn PhysicalExpr>],
+        data_type: DataType,
+        scope: &Scope,
+    ) -> Result<Value, Reason> {
+        let (Some(repr), [sum]) = (plain_repr(&data_type), arguments) else {
+            return Err(unsupported(expr, "a sum has one type of 64 bits"));
+        };
+        let sum = self.lower(sum, scope)?.node;
+        let node = self.graph.convert(sum, repr, Overflow::Fail).map_err(|e| refused(expr, &e))?;
+        Ok(Value { node, data_type, dictionary: None })
     }
 
     /// A string that names the type of `of`, the same in every row; errors of `of` stand.

@@ -1,4 +1,4 @@
-//! `max` and `min` that compare floats by their total order in groups, too (`mends::extremes`).
+//! The greatest and the least float of each group, by the total order of floats.
 //!
 //! Floats are compared as whole numbers of 64 bits that have their order, by DataFusion's accumulator for these.
 
@@ -6,108 +6,14 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Float64Type, Int64Type};
-use datafusion::common::ScalarValue;
+use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::error::Result;
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF,
-    SetMonotonicity, Signature, StatisticsArgs,
-};
-
-/// The function in the place of `max` or `min`.
-pub(crate) fn ordered(of: Arc<AggregateUDF>) -> Arc<AggregateUDF> {
-    Arc::new(AggregateUDF::new_from_impl(Ordered { of }))
-}
-
-/// True for what [`ordered`] makes.
-pub(crate) fn is_ordered(function: &AggregateUDF) -> bool {
-    function.inner().downcast_ref::<Ordered>().is_some()
-}
-
-/// `max` or `min`, by the total order of floats in groups, too.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Ordered {
-    of: Arc<AggregateUDF>,
-}
-
-impl AggregateUDFImpl for Ordered {
-    fn name(&self) -> &str {
-        self.of.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.of.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.of.signature()
-    }
-
-    fn return_type(&self, args: &[DataType]) -> Result<DataType> {
-        self.of.return_type(args)
-    }
-
-    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.of.accumulator(args)
-    }
-
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.of.state_fields(args)
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.of.groups_accumulator_supported(args)
-    }
-
-    fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        let of = args.return_field.data_type().clone();
-        if !of.is_floating() {
-            return self.of.create_groups_accumulator(args);
-        }
-        let return_field = Arc::new(Field::new(args.return_field.name(), DataType::Int64, true));
-        let keys = self.of.create_groups_accumulator(AccumulatorArgs { return_field, ..args })?;
-        Ok(Box::new(Floats { keys, of }))
-    }
-
-    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.of.create_sliding_accumulator(args)
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.of.order_sensitivity()
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        self.of.reverse_udf()
-    }
-
-    fn coerce_types(&self, args: &[DataType]) -> Result<Vec<DataType>> {
-        self.of.coerce_types(args)
-    }
-
-    fn is_descending(&self) -> Option<bool> {
-        self.of.is_descending()
-    }
-
-    fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
-        self.of.value_from_stats(args)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.of.documentation()
-    }
-
-    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.of.inner().set_monotonicity(data_type)
-    }
-}
+use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
 /// An accumulator of whole numbers that stand for floats of a type.
-struct Floats {
-    keys: Box<dyn GroupsAccumulator>,
-    of: DataType,
+pub(super) struct Floats {
+    pub keys: Box<dyn GroupsAccumulator>,
+    pub of: DataType,
 }
 
 /// Bits of a float as a number that has its place in the total order; its own inverse.

@@ -11,7 +11,7 @@ use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 
 use crate::expr::builtin::is_own_aggregate;
-use crate::expr::ordered::{self, is_ordered};
+use crate::expr::mended::{self, is_mended};
 
 /// True for an aggregation with groups that asks for the greatest or the least float.
 pub(super) fn is_in(node: &LogicalPlan) -> Result<bool> {
@@ -30,7 +30,7 @@ fn asks(part: &Expr, input: &LogicalPlan) -> bool {
     let Expr::AggregateFunction(AggregateFunction { func, params }) = part else { return false };
     matches!(func.name(), "max" | "min")
         && is_own_aggregate(func)
-        && !is_ordered(func)
+        && !is_mended(func)
         && params.args.first().is_some_and(|arg| arg.get_type(input.schema().as_ref()).is_ok_and(|of| of.is_floating()))
 }
 
@@ -45,7 +45,7 @@ pub(super) fn ordered(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         expr.transform_up(|part| match part {
             part if !asks(&part, &input) => Ok(Transformed::no(part)),
             Expr::AggregateFunction(mut function) => {
-                function.func = ordered::ordered(function.func);
+                function.func = mended::ordered(function.func);
                 Ok(Transformed::yes(Expr::AggregateFunction(function)))
             }
             part => Ok(Transformed::no(part)),

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   text ─ tokens and syntax tree (syntax) ─► planner ─ relations (using, TABLESAMPLE)
-//!                                                        └─► logical plan ─ a rule (bags, changes, copies, extremes, far_times, similar, zeros) ─► DataFusion's rules
+//!                                                        └─► logical plan ─ a rule (bags, changes, copies, extremes, far_times, similar, sums, zeros) ─► DataFusion's rules
 //! ```
 //!
 //! Rules  of DataFusion's that give wrong rows are wrapped, and rules of ours stand before others: docs/upstream.md has a row for each.
@@ -19,6 +19,7 @@ mod extremes;
 mod far_times;
 mod nulls_equal;
 mod similar;
+mod sums;
 pub(crate) mod syntax;
 mod using;
 mod volatile;
@@ -35,6 +36,7 @@ use datafusion::logical_expr::planner::RelationPlanner;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 
 use crate::error::EngineError;
+use crate::options::IntegerOverflow;
 use crate::{contradictions, memberships, simplified};
 
 /// DataFusion's rule that needs to see what ours have made.
@@ -95,7 +97,8 @@ pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
 struct AsWritten;
 
 impl AnalyzerRule for AsWritten {
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        let checks = IntegerOverflow::is_error(config);
         // Nearly all plans have nothing of the kind, and stay the objects that they are.
         let mut is_concerned = false;
         plan.apply_with_subqueries(|node| {
@@ -106,7 +109,8 @@ impl AnalyzerRule for AsWritten {
                 || similar::is_in(node)?
                 || zeros::is_in(node)?
                 || extremes::is_in(node)?
-                || far_times::is_in(node)?;
+                || far_times::is_in(node)?
+                || (checks && sums::is_in(node)?);
             Ok(TreeNodeRecursion::Continue)
         })?;
         if !is_concerned {
@@ -119,7 +123,8 @@ impl AnalyzerRule for AsWritten {
             let node = node.transform_data(zeros::as_one)?;
             let node = node.transform_data(extremes::ordered)?;
             let node = node.transform_data(similar::translated)?;
-            node.transform_data(far_times::reached)
+            let node = node.transform_data(far_times::reached)?;
+            if checks { node.transform_data(sums::checked_in) } else { Ok(node) }
         });
         mended.map(|mended: Transformed<LogicalPlan>| mended.data)
     }

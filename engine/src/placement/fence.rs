@@ -35,6 +35,7 @@ use crate::error::EngineError;
 use crate::namesakes::PASS_FILTERS;
 use crate::node::device_node;
 use crate::options::{DeviceChoice, MillpondOptions};
+use crate::overflow::CheckWhole;
 use crate::reason::Reason;
 use crate::source::bounds::{Bounds, GUARD};
 use crate::source::computed::{computes, says_by_itself};
@@ -44,7 +45,7 @@ pub(crate) fn asks_constants(rule: &str) -> bool {
     PASS_FILTERS.contains(&rule) || rule == GUARD
 }
 
-/// DataFusion's rules between those that keep bounds of floats from being believed; with a device, a fence is around each that moves
+/// DataFusion's rules behind the one that checks arithmetic, and between those that keep bounds of floats from being believed; with a device, a fence is around each that moves
 /// projections.
 ///
 /// # Errors
@@ -54,7 +55,8 @@ pub(crate) fn rules(has_device: bool) -> Result<Vec<Arc<dyn PhysicalOptimizerRul
         "ProjectionPushdown" if has_device => Arc::new(Fenced { inner: rule }),
         _ => rule,
     };
-    let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(Bounds::Forget)];
+    let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
+        vec![Arc::new(CheckWhole), Arc::new(Bounds::Forget)];
     rules.extend(crate::namesakes::rules()?.into_iter().map(fenced));
     rules.push(Arc::new(Bounds::Guard));
     Ok(rules)

@@ -87,6 +87,7 @@ async fn distinct_values_in_frames_from_the_start() {
 #[tokio::test]
 async fn distinct_values_in_frames_that_slide() {
     let mut rig = Rig::with_partitions(Fallback::Error, 3).await;
+    rig.set_both("millpond.integer_overflow = 'wrap'").await;
     for (at, frame) in SLIDING.iter().enumerate() {
         let (order, partition) = (ORDERS[at % 3], ["k", "w", "b, w"][at % 3]);
         rig.same(&query(COUNTS, &format!("PARTITION BY {partition} ORDER BY {order} {frame}"), "id < 700")).await;
@@ -94,6 +95,19 @@ async fn distinct_values_in_frames_that_slide() {
     }
     rig.same(&query(COUNTS, "PARTITION BY k ORDER BY id ROWS 3 PRECEDING", "id < 0 AND k > 5")).await;
     rig.same(&query(COUNTS, "PARTITION BY k ORDER BY id ROWS 3 PRECEDING", "id = 17")).await;
+    rig.finish();
+}
+
+/// Sums of distinct whole numbers that a frame loses again: on the device where their range says that they fit.
+#[tokio::test]
+async fn distinct_sums_that_may_overflow_are_the_cpus() {
+    let sum = |of: &str| format!("SELECT id, sum(DISTINCT {of}) OVER (ORDER BY id ROWS 3 PRECEDING) FROM t");
+    let mut rig = Rig::with_partitions(Fallback::Error, 3).await;
+    rig.same(&sum("i32")).await;
+    rig.finish();
+    let mut rig = Rig::with_partitions(Fallback::Allow, 3).await;
+    rig.falls_back(&format!("{} WHERE i64 BETWEEN -5 AND 5", sum("i64")), "SET millpond.integer_overflow = 'wrap'")
+        .await;
     rig.finish();
 }
 

@@ -94,6 +94,10 @@ impl Rig {
             tiny.context().sql(setting).await.expect("the option is taken");
         }
         let rig = Self { cpu, sims: vec![large, tiny], failures: vec![] };
+        // Keys are at the ends of their types, and are summed.
+        for session in rig.sims.iter().chain([&rig.cpu]) {
+            session.execute("SET millpond.integer_overflow = 'wrap'").await.expect("the option is taken");
+        }
         let (l, r) = (side(150, 23, 1), side(110, 17, 4));
         let e = r.slice(0, 0);
         let one = |batch: &RecordBatch| vec![vec![batch.clone()]];

@@ -50,6 +50,7 @@ mod null_device;
 mod object_stores;
 mod operators;
 mod orders;
+mod overflow;
 mod owners;
 mod panics;
 mod parquet;

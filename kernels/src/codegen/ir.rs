@@ -206,7 +206,7 @@ pub enum Aggregate {
     /// Result: `I64` or `U64` (wrapping) for integers, `I128` for decimals (wrapping at 128 bits, as DataFusion), `F64` for floats;
     /// NULL when no valid row was seen.
     Sum(NodeId),
-    /// As `Sum` of a decimal, but a total that leaves 128 bits raises the error flag.
+    /// As `Sum`, but a total that leaves 128 bits raises the error flag; of integers it takes no more rows than 64 bits hold the sum of.
     SumChecked(NodeId),
     /// As `Sum` of a float, but of all that is added nothing is lost before it is rounded once: no order changes the result.
     SumExact(NodeId),
@@ -412,6 +412,7 @@ impl AggregateSpec {
             accumulator.aggregate = Aggregate::CountStar;
         }
         if let Aggregate::SumChecked(arg) = accumulator.aggregate
+            && graph.ty(arg).repr == Repr::I128
             && let Some(Range { low, high }) = graph.ty(arg).bounds()
             && low.unsigned_abs().max(high.unsigned_abs())
                 <= i128::MAX as u128 / crate::tune::MAX_ROWS_PER_STATE as u128

@@ -3,7 +3,7 @@
 //!   keys · sum · count · anchor · deviations   ──►   keys · sum / count · √(m2 / (n − 1)) · …
 //!
 //! NULL     a group without a valid row has no result; so have statistics of too few rows.
-//! Errors   averages of decimals beyond their type raise the device's error flag; DataFusion then gives its message.
+//! Errors   averages of decimals and checked sums beyond their type raise the device's error flag; DataFusion then gives its message.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, SchemaRef};
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, Graph, GraphError, NodeId, Overflow, Range, Repr};
@@ -29,6 +29,8 @@ pub(crate) enum Final {
     Counted(usize),
     /// The accumulator in the result's own width, in which it wraps.
     Converted(usize),
+    /// The accumulator of 128 bits in the result's 64, which must hold it.
+    Narrowed(usize),
     /// The accumulator is 0 or 1, the result a boolean.
     Truth(usize),
     /// The accumulator is a rank: a code into the sorted dictionary.
@@ -109,6 +111,10 @@ impl LoweredAggregate {
                 Final::Converted(at) => {
                     let repr = plain_repr(field.data_type()).unwrap_or(Repr::I64);
                     lowering.graph.convert(accumulator(*at)?, repr, Overflow::Wrap).map_err(refuse)?
+                }
+                Final::Narrowed(at) => {
+                    let repr = plain_repr(field.data_type()).unwrap_or(Repr::I64);
+                    lowering.graph.convert(accumulator(*at)?, repr, Overflow::Fail).map_err(refuse)?
                 }
                 Final::Placed(place) => {
                     let repr = plain_repr(field.data_type()).unwrap_or(Repr::F64);

@@ -12,7 +12,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::Literal as LiteralExpr;
+use datafusion::physical_expr::expressions::{CaseExpr, Literal as LiteralExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use millpond_kernels::codegen::ir::{
     Accumulator, Aggregate, AggregateSpec, Arithmetic, Graph, GraphError, Literal, NodeId, OrderKey, Overflow, Range,
@@ -20,7 +20,8 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::nested::has_least;
-use crate::column::{ColumnInfo, Form, TWO_ZEROS, has_two_zeros, is_nested, is_wide, value_type};
+use crate::column::{ColumnInfo, Form, TWO_ZEROS, has_two_zeros, is_nested, is_wide, scalar_integer, value_type};
+use crate::expr::mended::is_checked;
 use crate::expr::{Dictionary, Lowering, Scope, Value, interval, refused};
 use crate::operator::aggregate::describe::{Aggregation, Call, Number, Variant};
 use crate::operator::aggregate::node::DeviceAggregateExec;
@@ -360,6 +361,7 @@ fn one(
     if repr == Repr::Text {
         return least_text(spec, &lowering.graph, function, value.node, filter);
     }
+    let checks = is_checked(function.fun()) && !range_of_literals(argument).is_some_and(is_small);
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
     match name {
         "min" | "max" | "bool_and" | "bool_or" | "any_value" if repr == Repr::Bool => {
@@ -386,9 +388,18 @@ fn one(
             let sums = parts.into_iter().map(|part| spec.accumulate(&lowering.graph, sum(part)));
             Ok(Final::Interval(*unit, sums.collect()))
         }
+        "sum" if checks && !sum_fits(lowering.graph.ty(value.node)) => {
+            let wide = lowering.graph.convert(value.node, Repr::I128, Overflow::Wrap);
+            let wide = wide.map_err(|e| refused(argument, &e))?;
+            let aggregate = Aggregate::Sum(wide);
+            Ok(Final::Narrowed(spec.accumulate(&lowering.graph, Accumulator { aggregate, filter })))
+        }
         "sum" => {
-            let exact = exact && repr.is_float();
-            let sum = add(if exact { Aggregate::SumExact(value.node) } else { Aggregate::Sum(value.node) });
+            let sum = add(match checks {
+                true => Aggregate::SumChecked(value.node),
+                false if exact && repr.is_float() => Aggregate::SumExact(value.node),
+                false => Aggregate::Sum(value.node),
+            });
             let matches = match result {
                 DataType::Int64 => repr.is_integer() && repr.is_signed() && repr != Repr::I128,
                 DataType::UInt64 => repr.is_integer() && !repr.is_signed(),
@@ -408,6 +419,27 @@ fn one(
         "var" | "var_pop" | "stddev" | "stddev_pop" => moments::single(lowering, spec, function, &value, filter),
         _ => Err(unsupported(function, "this function is not lowered")),
     }
+}
+
+/// True for numbers so small that 64 bits hold the sum of some 2^32 of them.
+fn sum_fits(of: Ty) -> bool {
+    of.bounds().is_some_and(|Range { low, high }| low.unsigned_abs().max(high.unsigned_abs()) <= 1 << 31)
+}
+
+/// True for numbers so small that no table has the rows for their sum to leave 64 bits.
+fn is_small(Range { low, high }: Range) -> bool {
+    low.unsigned_abs().max(high.unsigned_abs()) <= 1 << 20
+}
+
+/// The range of a CASE whose results are constants: where a dictionary decides it, its values have none.
+fn range_of_literals(expr: &Arc<dyn PhysicalExpr>) -> Option<Range> {
+    if let Some(literal) = expr.downcast_ref::<LiteralExpr>() {
+        let value = scalar_integer(literal.value())?;
+        return Some(Range::new(value, value));
+    }
+    let case = expr.downcast_ref::<CaseExpr>()?;
+    let results = case.when_then_expr().iter().map(|(_, result)| result).chain(case.else_expr());
+    results.map(range_of_literals).reduce(|a, b| Some(a?.union(b?)))?
 }
 
 /// COUNT: of rows, of rows where an argument is valid, of rows where all are.

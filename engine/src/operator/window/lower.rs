@@ -19,6 +19,7 @@ use millpond_kernels::window::{Bound, MAX_KEYS, Operation, Ranking, Statistic, U
 use crate::column::half::widened;
 use crate::column::nested::has_least;
 use crate::column::{ColumnInfo, DictionaryId, Form, is_nested, number_repr};
+use crate::expr::mended::is_checked;
 use crate::expr::{Lowering, Scope, Value, sorted_so};
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::window::describe::{Call, Constant, Edge, FrameOf, From, Function, refused};
@@ -269,6 +270,10 @@ impl Columns<'_, '_> {
                     return self.list(function, aggregate, (column, value), frame);
                 }
                 let ty = self.ty(&value);
+                if is_checked(aggregate.fun()) && !sum_fits(ty) {
+                    let why = "of distinct whole numbers it may leave 64 bits: cast them to DECIMAL, or SET millpond.integer_overflow = 'wrap'";
+                    return Err(refused(&function.name, why));
+                }
                 let (operation, form) = operation(function, name, &value, ty)?;
                 let dictionary = value.dictionary;
                 let mut once = None;
@@ -414,6 +419,11 @@ impl LoweredFrame {
 /// True for numbers, in whose order their values on the device are.
 fn has_order(data_type: &DataType) -> bool {
     number_repr(data_type).is_some() || *data_type == DataType::Float16
+}
+
+/// True for numbers so small that a window has not the rows for their sum to leave 64 bits.
+fn sum_fits(of: Ty) -> bool {
+    of.bounds().is_some_and(|Range { low, high }| low.unsigned_abs().max(high.unsigned_abs()) <= 1 << 32)
 }
 
 /// The form of a number of rows.

@@ -518,6 +518,9 @@ impl Cells<'_> {
             }
             Aggregate::Sum(arg) | Aggregate::SumChecked(arg) => {
                 let valid = nullable(arg);
+                if matches!(accumulator.aggregate, Aggregate::SumChecked(_)) && self.graph.ty(arg).repr != Repr::I128 {
+                    self.max_rows = self.max_rows.min(rows_within(magnitude(self.graph.ty(arg))));
+                }
                 let values = self.sum(arg, valid, filter);
                 (values, self.seen_if_needed(valid, filter, scalar))
             }
@@ -570,15 +573,14 @@ impl Cells<'_> {
         if ty.repr.is_float() {
             return vec![self.cell(WordOp::AddFloat, Contribution::Float(arg), valid, filter)];
         }
-        let magnitude = ty.bounds().map_or(1, |b| b.low.unsigned_abs().max(b.high.unsigned_abs()));
+        let magnitude = magnitude(ty);
         let total_fits = magnitude <= (i64::MAX as u128) / tune::MAX_ROWS_PER_STATE as u128;
         if ty.repr != Repr::I128 {
             // SQL's own sums of 64 bits wrap, after however many rows.
             return vec![self.cell(WordOp::Add, Contribution::Whole(arg), valid, filter)];
         }
         if total_fits {
-            let rows = u64::try_from(i64::MAX as u128 / magnitude.max(1)).unwrap_or(u64::MAX);
-            self.max_rows = self.max_rows.min(rows);
+            self.max_rows = self.max_rows.min(rows_within(magnitude));
             return vec![self.cell(WordOp::Add, Contribution::Whole(arg), valid, filter)];
         }
         self.max_rows = self.max_rows.min(tune::MAX_ROWS_PER_STATE);
@@ -615,6 +617,15 @@ impl Cells<'_> {
         self.list.push(cell);
         self.list.len() - 1
     }
+}
+
+fn magnitude(ty: Ty) -> u128 {
+    ty.bounds().map_or(1, |b| b.low.unsigned_abs().max(b.high.unsigned_abs()))
+}
+
+/// Addends of a magnitude whose sum 64 bits hold.
+fn rows_within(magnitude: u128) -> u64 {
+    u64::try_from(i64::MAX as u128 / magnitude.max(1)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -662,6 +673,11 @@ mod tests {
         // 2^30 · (2^33 − 1) is the last multiple of 2^30 within 63 bits.
         assert_eq!(max_rows(|graph| Aggregate::Sum(decimal(graph, 1 << 30))), (1 << 33) - 1);
         assert_eq!(max_rows(|graph| Aggregate::Sum(decimal(graph, 0))), i64::MAX as u64);
+        let checked = |high: i128| {
+            let column = |graph: &mut Graph| graph.column(0, Ty::new(Repr::I64).within(-high, high));
+            plan(&[], |graph| vec![all(Aggregate::SumChecked(column(graph)))]).max_rows
+        };
+        assert_eq!([checked(1), checked(1 << 31)], [i64::MAX as u64, (1 << 32) - 1]);
         for bits in [36, 62, 100] {
             let plan = plan(&[], |graph| vec![all(Aggregate::Sum(decimal(graph, 1 << bits)))]);
             assert_eq!(plan.max_rows, 1 << 32, "addends of {bits} bits lie in limbs of 32");
