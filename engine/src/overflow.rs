@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue, internal_err};
@@ -121,6 +122,20 @@ fn is_unchecked(part: &Arc<dyn PhysicalExpr>) -> bool {
     part.downcast_ref::<BinaryExpr>().is_some_and(|of| may_leave(*of.op()) && !is_checked(of))
 }
 
+/// An error of arithmetic with whole numbers, with the ways out; any other as it is.
+pub(crate) fn explained(error: DataFusionError) -> DataFusionError {
+    let DataFusionError::ArrowError(arrow, _) = error.find_root() else { return error };
+    let ArrowError::ArithmeticOverflow(what) = arrow.as_ref() else { return error };
+    // Decimals overflow beyond 128 bits, by an operand that 64 do not hold; nothing lets them wrap.
+    let mut words = what.rsplit(' ').step_by(2).take(2).map(|word| word.parse::<i128>());
+    let is_whole = words.all(|number| number.is_ok_and(|number| number.unsigned_abs() <= u64::MAX.into()));
+    if !is_whole {
+        return error;
+    }
+    let what = format!("{what}: cast an operand to a wider type, or SET millpond.integer_overflow = 'wrap'");
+    DataFusionError::ArrowError(Box::new(ArrowError::ArithmeticOverflow(what)), None)
+}
+
 /// Lets arithmetic of whole numbers fail on overflow where the session wants it.
 #[derive(Debug)]
 pub(crate) struct CheckWhole;
@@ -226,6 +241,20 @@ mod tests {
     use datafusion::logical_expr::lit;
 
     use super::*;
+
+    #[test]
+    fn errors_of_whole_numbers_say_the_ways_out() {
+        let error = |what: &str| {
+            let arrow = ArrowError::ArithmeticOverflow(format!("Overflow happened on: {what}"));
+            explained(DataFusionError::ArrowError(Box::new(arrow), None)).strip_backtrace()
+        };
+        assert!(
+            error("9223372036854775807 + 1")
+                .ends_with("+ 1: cast an operand to a wider type, or SET millpond.integer_overflow = 'wrap'")
+        );
+        assert!(error("-5 * 18446744073709551615").contains("SET"));
+        assert!(!error("170141183460469231731687303715884105727 + 1").contains("SET"));
+    }
 
     #[test]
     fn constants_that_leave_their_type_are_found() {

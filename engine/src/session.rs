@@ -41,7 +41,6 @@ use crate::levels::{self, LimitLevels, OnStack};
 use crate::object_stores::ObjectStores;
 use crate::operator::registry;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
-use crate::panics;
 use crate::placement::PlaceOnDevice;
 use crate::plan_cache::{Asked, Key, MadeOf, Now, PlanCache, PlansFound, Sight};
 use crate::planned_by::Planners;
@@ -51,6 +50,7 @@ use crate::report::QueryReport;
 use crate::result::node::DownloadExec;
 use crate::store::{Checks, SessionMark, Store};
 use crate::template::Template;
+use crate::{overflow, panics};
 
 pub use crate::session::create::Created;
 
@@ -586,7 +586,7 @@ impl Stream for QueryStream {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Some(batches) = &mut self.batches else { return Poll::Ready(None) };
         let next = match panics::caught_now(|| batches.poll_next_unpin(context)) {
-            Ok(next) => next.map_err(panics::named),
+            Ok(next) => next.map_err(|error| overflow::explained(panics::named(error))),
             Err(panicked) => Poll::Ready(Some(Err(panicked))),
         };
         if let Poll::Ready(None | Some(Err(_))) = next {

@@ -35,6 +35,8 @@ const ROOMS: &[(&str, &str)] = &[
     ("rewrite.rs", "ground"),
     // DataFusion's simplifiers, which wrong steps are kept from.
     ("simplified.rs", "ground"),
+    // Arithmetic of whole numbers, as simplifiers, plans and the device have it.
+    ("overflow.rs", "ground"),
     ("workers.rs", "ground"),
     ("looks.rs", "ground"),
     // The store of local files, and caches that ask it.

@@ -201,35 +201,29 @@ files! { aggregate cte dates decimals group_by joins order select strings subque
 
 /// Files of `slt/right`: the kinds in which DataFusion is wrong, with the answers of PostgreSQL and DuckDB (`make.py` there).
 macro_rules! right {
-    ($(#[$not_yet:meta] $($open:ident)+)? ; $($name:ident)+) => {
+    ($($name:ident)+) => {
         mod right {
-            $( right!(file $name); )+
-            $( $( right!(file $open #[$not_yet]); )+ )?
-        }
-        const RIGHT: &[&str] = &[$($(stringify!($open),)+)? $(stringify!($name)),+];
-    };
-    (file $name:ident $(#[$not_yet:meta])?) => {
-        mod $name {
-            use super::super::{CPU, SIM, run};
+            $(
+                mod $name {
+                    use super::super::{CPU, SIM, run};
 
-            #[test]
-            $(#[$not_yet])?
-            fn cpu() {
-                run(concat!("right/", stringify!($name)), &CPU);
-            }
-            #[test]
-            $(#[$not_yet])?
-            fn sim() {
-                run(concat!("right/", stringify!($name)), &SIM);
-            }
+                    #[test]
+                    fn cpu() {
+                        run(concat!("right/", stringify!($name)), &CPU);
+                    }
+                    #[test]
+                    fn sim() {
+                        run(concat!("right/", stringify!($name)), &SIM);
+                    }
+                }
+            )+
         }
+        const RIGHT: &[&str] = &[$(stringify!($name)),+];
     };
 }
 
 right! {
-    #[ignore = "this kind is not mended yet"]
-    structures;
-    dropped_words extremes files floats in_exists integer_arithmetic integers names_and_bags simplified_nulls two_levels volatile
+    dropped_words extremes files floats in_exists integer_arithmetic integers names_and_bags simplified_nulls structures two_levels volatile
 }
 
 #[test]

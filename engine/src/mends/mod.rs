@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   text ─ tokens and syntax tree (syntax) ─► planner ─ relations (using, TABLESAMPLE)
-//!                                                        └─► logical plan ─ a rule (bags, changes, copies, extremes, far_times, similar, sums, zeros) ─► DataFusion's rules
+//!                                                        └─► logical plan ─ a rule (bags, changes, copies, extremes, far_times, nullif, similar, sums, zeros) ─► DataFusion's rules
 //! ```
 //!
 //! Rules  of DataFusion's that give wrong rows are wrapped, and rules of ours stand before others: docs/upstream.md has a row for each.
@@ -17,6 +17,7 @@ mod copies;
 mod dropped;
 mod extremes;
 mod far_times;
+mod nullif;
 mod nulls_equal;
 mod similar;
 mod sums;
@@ -110,6 +111,7 @@ impl AnalyzerRule for AsWritten {
                 || zeros::is_in(node)?
                 || extremes::is_in(node)?
                 || far_times::is_in(node)?
+                || nullif::is_in(node)?
                 || (checks && sums::is_in(node)?);
             Ok(TreeNodeRecursion::Continue)
         })?;
@@ -124,6 +126,7 @@ impl AnalyzerRule for AsWritten {
             let node = node.transform_data(extremes::ordered)?;
             let node = node.transform_data(similar::translated)?;
             let node = node.transform_data(far_times::reached)?;
+            let node = node.transform_data(nullif::as_case)?;
             if checks { node.transform_data(sums::checked_in) } else { Ok(node) }
         });
         mended.map(|mended: Transformed<LogicalPlan>| mended.data)

@@ -177,6 +177,8 @@ async fn frames_and_named_columns_are_checked_too() {
         let frame = context.table("t").await.expect("a table").aggregate(vec![], vec![sum(col("u"))]).expect("a frame");
         let error = frame.collect().await.expect_err("an overflow").to_string();
         assert!(error.contains("SET millpond.integer_overflow = 'wrap'"), "{device}: {error}");
+        let error = rows(&session, "SELECT x + 1 FROM t").await.expect_err("an overflow");
+        assert!(error.contains("SET millpond.integer_overflow = 'wrap'"), "{device}: {error}");
         let plan = "SELECT * FROM (SELECT g, sum(x + 1) OVER (PARTITION BY g) FROM t) AS q WHERE g = 2";
         let result = session.execute(plan).await.expect("rows");
         let names: Vec<String> = result.batches[0].schema().fields().iter().map(|field| field.name().clone()).collect();
