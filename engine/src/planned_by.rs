@@ -28,6 +28,8 @@ use datafusion::optimizer::{AnalyzerRule, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::operator_statistics::StatisticsProvider;
 
+use crate::expr::mended::bare;
+
 /// The rules and planners of a session.
 pub(crate) struct Planners {
     analyzer: Vec<Arc<dyn AnalyzerRule + Send + Sync>>,
@@ -81,7 +83,7 @@ fn providers(state: &SessionState) -> &[Arc<dyn StatisticsProvider>] {
     state.statistics_registry().map_or(&[], |registry| registry.providers())
 }
 
-/// The functions that a query calls.
+/// The functions that a query calls; of those that rules of ours put in the place of others, the others.
 #[derive(Default, Clone)]
 pub(crate) struct Called {
     scalar: Vec<Arc<ScalarUDF>>,
@@ -111,12 +113,12 @@ impl Called {
                 call.func.signature().volatility
             }
             Expr::AggregateFunction(call) => {
-                note(&mut self.aggregate, &call.func);
+                note(&mut self.aggregate, bare(&call.func));
                 call.func.signature().volatility
             }
             Expr::WindowFunction(call) => match &call.fun {
                 WindowFunctionDefinition::AggregateUDF(of) => {
-                    note(&mut self.aggregate, of);
+                    note(&mut self.aggregate, bare(of));
                     of.signature().volatility
                 }
                 WindowFunctionDefinition::WindowUDF(of) => {

@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use millpond::datafusion::arrow::array::{Array, ArrayRef, AsArray};
-use millpond::datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
+use millpond::datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef};
+use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use millpond::datafusion::error::DataFusionError;
+use millpond::datafusion::prelude::SessionContext;
 use millpond::{Millpond, QueryReport};
 use millpond_queries::answer::Answer;
 use sqllogictest::{ColumnType, DB, DBOutput, Normalizer};
@@ -59,17 +61,41 @@ pub struct Last {
 /// Where a connection leaves it.
 pub type LastSlot = Arc<Mutex<Option<Last>>>;
 
+/// Who answers.
+#[derive(Clone)]
+pub enum Engine {
+    Millpond(Millpond),
+    /// DataFusion alone, without our rules.
+    DataFusion(SessionContext),
+}
+
+impl Engine {
+    async fn execute(&self, sql: &str) -> Result<(SchemaRef, Vec<RecordBatch>, QueryReport), DataFusionError> {
+        match self {
+            Self::Millpond(session) => {
+                let result = session.execute(sql).await?;
+                Ok((result.schema, result.batches, result.report))
+            }
+            Self::DataFusion(context) => {
+                let frame = context.sql(sql).await?;
+                let schema = Arc::clone(frame.schema().inner());
+                Ok((schema, frame.collect().await?, QueryReport::default()))
+            }
+        }
+    }
+}
+
 /// One connection.
 pub struct Database {
-    session: Millpond,
+    engine: Engine,
     runtime: Handle,
     patience: Duration,
     last: LastSlot,
 }
 
 impl Database {
-    pub fn new(session: Millpond, runtime: Handle, patience: Duration, last: LastSlot) -> Self {
-        Self { session, runtime, patience, last }
+    pub fn new(engine: Engine, runtime: Handle, patience: Duration, last: LastSlot) -> Self {
+        Self { engine, runtime, patience, last }
     }
 }
 
@@ -78,12 +104,12 @@ impl DB for Database {
     type ColumnType = Kind;
 
     fn run(&mut self, sql: &str) -> Result<DBOutput<Kind>, Failure> {
-        let (session, sql) = (self.session.clone(), sql.to_string());
+        let (engine, sql) = (self.engine.clone(), sql.to_string());
         *self.last.lock().expect("no panic holds the lock") = None;
         let words = |error: DataFusionError| Failure(format!("DataFusion error: {}", error.strip_backtrace()));
         let result = self.runtime.block_on(async {
             // A task of its own, so that a panic is a failure of the record.
-            let task = tokio::spawn(async move { session.execute(&sql).await });
+            let task = tokio::spawn(async move { engine.execute(&sql).await });
             let stop = task.abort_handle();
             match tokio::time::timeout(self.patience, task).await {
                 Ok(Ok(result)) => result.map_err(words),
@@ -95,23 +121,23 @@ impl DB for Database {
             }
         });
         let left = self.left_in_pool();
-        let result = result?;
-        if let Some(finding) = result.report.findings.first() {
-            return Err(Failure(format!("{} findings; the first: {finding}", result.report.findings.len())));
+        let (schema, batches, report) = result?;
+        if let Some(finding) = report.findings.first() {
+            return Err(Failure(format!("{} findings; the first: {finding}", report.findings.len())));
         }
         if left > 0 {
             return Err(Failure(format!("{left} bytes of the pool stay in use")));
         }
-        let types: Vec<Kind> = result.schema.fields().iter().map(|field| Kind::of(field.data_type())).collect();
+        let types: Vec<Kind> = schema.fields().iter().map(|field| Kind::of(field.data_type())).collect();
         let mut rows = Vec::new();
-        for batch in &result.batches {
+        for batch in &batches {
             for row in 0..batch.num_rows() {
                 let cells = batch.columns().iter().map(|column| cell(column, row)).collect::<Result<Vec<_>, _>>();
                 lines(cells.map_err(|error| Failure(format!("DataFusion error: {error}")))?, &mut rows);
             }
         }
-        let answer = Answer::try_new(&result.schema, &result.batches).ok();
-        *self.last.lock().expect("no panic holds the lock") = Some(Last { report: result.report, answer });
+        let answer = Answer::try_new(&schema, &batches).ok();
+        *self.last.lock().expect("no panic holds the lock") = Some(Last { report, answer });
         match rows.is_empty() && types.is_empty() {
             true => Ok(DBOutput::StatementComplete(0)),
             false => Ok(DBOutput::Rows { types, rows }),
@@ -126,11 +152,12 @@ impl DB for Database {
 impl Database {
     /// What stays in use for good: the tasks of a run end a moment after it.
     fn left_in_pool(&self) -> u64 {
+        let Engine::Millpond(session) = &self.engine else { return 0 };
         let begun = Instant::now();
-        while self.session.pool_used_bytes() > 0 && begun.elapsed() < self.patience {
+        while session.pool_used_bytes() > 0 && begun.elapsed() < self.patience {
             std::thread::sleep(Duration::from_millis(10));
         }
-        self.session.pool_used_bytes()
+        session.pool_used_bytes()
     }
 }
 

@@ -15,13 +15,14 @@
 //! Expected  answers of the others come from DataFusion, whose own run is the configuration `cpu`. `MILLPOND_SLT_WRITE=1 cargo slt cpu`
 //!           writes them into the files; what it changes wants reading.
 
+#[allow(dead_code, reason = "the example that runs DataFusion's own files has another engine")]
 mod database;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use database::{Database, LastSlot};
+use database::{Database, Engine, LastSlot};
 use millpond::datafusion::prelude::SessionConfig;
 use millpond::{DeviceChoice, Millpond, QueryReport};
 use millpond_data::seed::of_commit;
@@ -106,7 +107,8 @@ fn run(name: &str, configuration: &Configuration) {
     let last = LastSlot::default();
     let (mut launches, mut rows) = (0, 0);
     let mut runner = Runner::new(|| {
-        let database = Database::new(session.clone(), runtime.handle().clone(), PATIENCE, Arc::clone(&last));
+        let database =
+            Database::new(Engine::Millpond(session.clone()), runtime.handle().clone(), PATIENCE, Arc::clone(&last));
         async { Ok(database) }
     });
     runner.with_column_validator(strict_column_validator);

@@ -9,13 +9,14 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, PrimitiveArray};
 use datafusion::arrow::datatypes::{ArrowPrimitiveType, DataType, Field, FieldRef, Int64Type, UInt64Type};
 use datafusion::common::cast::as_decimal128_array;
 use datafusion::common::{ScalarValue, exec_err, internal_err};
 use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::{
     Accumulator, ColumnarValue, EmitTo, Expr, GroupsAccumulator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
@@ -86,8 +87,11 @@ fn all_narrowed(sums: &Decimal128Array, of: &DataType) -> Result<ArrayRef> {
 
 /// The function that brings a sum of DECIMAL(…, 0) to its own type, or ends in an error.
 pub(crate) fn narrow(sum: Expr, to: DataType) -> Expr {
-    let of = Signature::any(1, Volatility::Immutable);
-    ScalarUDF::new_from_impl(Narrow { to, of }).call(vec![sum])
+    // The same objects each time: plans are compared by them (`planned_by`).
+    static SIGNED: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Narrow::to(DataType::Int64));
+    static UNSIGNED: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Narrow::to(DataType::UInt64));
+    let function = if to == DataType::UInt64 { &UNSIGNED } else { &SIGNED };
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), vec![sum]))
 }
 
 /// True for the function of [`narrow`].
@@ -99,6 +103,12 @@ pub(super) fn is_narrow(function: &ScalarUDF) -> bool {
 struct Narrow {
     to: DataType,
     of: Signature,
+}
+
+impl Narrow {
+    fn to(to: DataType) -> Arc<ScalarUDF> {
+        Arc::new(ScalarUDF::new_from_impl(Self { to, of: Signature::any(1, Volatility::Immutable) }))
+    }
 }
 
 impl ScalarUDFImpl for Narrow {

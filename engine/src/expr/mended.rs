@@ -34,6 +34,11 @@ pub(crate) fn is_mended(function: &AggregateUDF) -> bool {
     function.inner().downcast_ref::<Mended>().is_some()
 }
 
+/// The function in whose place a mended one is; any other as it is.
+pub(crate) fn bare(function: &Arc<AggregateUDF>) -> &Arc<AggregateUDF> {
+    function.inner().downcast_ref::<Mended>().map_or(function, |mended| &mended.of)
+}
+
 /// True for what [`checked`] makes.
 pub(crate) fn is_checked(function: &AggregateUDF) -> bool {
     function.inner().downcast_ref::<Mended>().is_some_and(|mended| mended.how == How::Checked)

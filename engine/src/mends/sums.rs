@@ -54,10 +54,10 @@ fn any(all: &[Expr], is: impl Fn(&Expr) -> bool) -> Result<bool> {
 
 /// True for DataFusion's sum of whole numbers.
 fn sums(part: &Expr, schema: &DFSchema) -> bool {
-    let (func, args) = match part {
-        Expr::AggregateFunction(AggregateFunction { func, params }) => (func, &params.args),
+    let (func, args, leaves): (_, _, fn(&DataType) -> bool) = match part {
+        Expr::AggregateFunction(AggregateFunction { func, params }) => (func, &params.args, DataType::is_integer),
         Expr::WindowFunction(function) => match &function.fun {
-            WindowFunctionDefinition::AggregateUDF(func) => (func, &function.params.args),
+            WindowFunctionDefinition::AggregateUDF(func) => (func, &function.params.args, is_wide),
             WindowFunctionDefinition::WindowUDF(_) => return false,
         },
         _ => return false,
@@ -65,7 +65,12 @@ fn sums(part: &Expr, schema: &DFSchema) -> bool {
     func.name() == "sum"
         && is_own_aggregate(func)
         && !is_mended(func)
-        && args.first().is_some_and(|arg| arg.get_type(schema).is_ok_and(|of| of.is_integer()))
+        && args.first().is_some_and(|arg| arg.get_type(schema).is_ok_and(|of| leaves(&of)))
+}
+
+/// True for whole numbers whose sum over a window may leave 64 bits: no window has 2^32 rows.
+fn is_wide(of: &DataType) -> bool {
+    matches!(of, DataType::Int64 | DataType::UInt64)
 }
 
 /// The node with sums that do not wrap.
@@ -111,7 +116,10 @@ fn over_wide(window: Window) -> Result<LogicalPlan> {
         let column = Expr::Column(Column::new_unqualified(changed.data.schema_name().to_string()));
         let result = whole.map_or(column.clone(), |of| narrow(column, of));
         above.push(result.alias(name));
-        functions.push(changed.data);
+        // The statement may have the sum of the decimals, too.
+        if !functions.contains(&changed.data) {
+            functions.push(changed.data);
+        }
     }
     let mut input = window.input;
     if below.len() > columns {

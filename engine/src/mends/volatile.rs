@@ -75,7 +75,7 @@ fn draws(plan: &LogicalPlan) -> Result<bool> {
 }
 
 fn is_drawn(part: &Expr) -> bool {
-    // The constants of templates are volatile, and the same at each call.
+    // The constants of templates are volatile, and the same at each call; what a scan alone knows of a row moves there.
     let is_constant = matches!(part, Expr::ScalarFunction(call) if call.name() == PARAMETER);
-    part.is_volatile_node() && !is_constant
+    part.is_volatile_node() && !is_constant && !part.placement().should_push_to_leaves()
 }

@@ -124,7 +124,14 @@ fn with_zeros(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             Transformed::yes(Expr::InList(list))
         }
         Expr::AggregateFunction(mut function) => {
+            let before = function.params.args.clone();
             let any = added(&mut function.params.args)?;
+            // DISTINCT and ORDER BY go together where they name the same.
+            for key in &mut function.params.order_by {
+                if let Some(at) = before.iter().position(|arg| *arg == key.expr) {
+                    key.expr = function.params.args[at].clone();
+                }
+            }
             Transformed::new_transformed(Expr::AggregateFunction(function), any)
         }
         Expr::WindowFunction(mut function) => {
