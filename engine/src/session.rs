@@ -256,7 +256,7 @@ impl MillpondBuilder {
             .map_err(|error| EngineError::internal(format!("no runtime: {error}")))?;
         let mut state = SessionStateBuilder::new().with_default_features().with_config(config);
         let factories = crate::tables::factories(state.table_factories().take().unwrap_or_default())?;
-        let state = state.with_analyzer_rules(crate::mends::analyzer_rules()?);
+        let state = state.with_analyzer_rules(crate::mends::analyzer_rules(opened.engine.is_some())?);
         let state = state.with_relation_planners(crate::mends::relation_planners());
         let state = state.with_table_factories(factories);
         let state = state.with_optimizer_rules(crate::mends::optimizer_rules()?);

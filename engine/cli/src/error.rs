@@ -236,7 +236,7 @@ fn plain_message(error: &DataFusionError) -> String {
         rest = inner;
     }
     // Which rule met the trouble, and which types a function of ours refused, is DataFusion's own matter.
-    const ANALYZERS: [&str; 3] = ["as_written", "type_coercion", "resolve_grouping_function"];
+    const ANALYZERS: [&str; 4] = ["as_written", "checked_sums", "type_coercion", "resolve_grouping_function"];
     let is_rule = |words: &str| words.contains("ptimizer rule '") || ANALYZERS.contains(&words);
     if let Some((rule, inner)) = rest.split_once("\ncaused by\n").filter(|(rule, _)| is_rule(rule)) {
         tracing::debug!("{rule}");

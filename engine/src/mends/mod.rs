@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   text ─ tokens and syntax tree (syntax) ─► planner ─ relations (using, TABLESAMPLE)
-//!                                                        └─► logical plan ─ a rule (bags, changes, copies, extremes, far_times, nullif, similar, sums, zeros) ─► DataFusion's rules
+//!                                                        └─► logical plan ─ a rule (bags, changes, copies, extremes, far_times, nullif, similar, zeros; then sums) ─► DataFusion's rules
 //! ```
 //!
 //! Rules  of DataFusion's that give wrong rows are wrapped, and rules of ours stand before others: docs/upstream.md has a row for each.
@@ -37,7 +37,6 @@ use datafusion::logical_expr::planner::RelationPlanner;
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 
 use crate::error::EngineError;
-use crate::options::IntegerOverflow;
 use crate::{contradictions, memberships, simplified};
 
 /// DataFusion's rule that needs to see what ours have made.
@@ -47,11 +46,13 @@ const COERCES: &str = "type_coercion";
 ///
 /// # Errors
 /// If DataFusion lacks the rule that gives operands their types.
-pub(crate) fn analyzer_rules() -> Result<Vec<Arc<dyn AnalyzerRule + Send + Sync>>, EngineError> {
+pub(crate) fn analyzer_rules(has_device: bool) -> Result<Vec<Arc<dyn AnalyzerRule + Send + Sync>>, EngineError> {
     let mut rules = Analyzer::new().rules;
-    if !rules.iter().any(|rule| rule.name() == COERCES) {
+    let Some(coerces) = rules.iter().position(|rule| rule.name() == COERCES) else {
         return Err(EngineError::internal(format!("DataFusion has no rule {COERCES}")));
-    }
+    };
+    // What GROUPING is has been decided by then, and arguments have the types of the statement.
+    rules.insert(coerces, Arc::new(sums::Checked { has_device }));
     rules.insert(0, Arc::new(AsWritten));
     Ok(rules)
 }
@@ -98,8 +99,7 @@ pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
 struct AsWritten;
 
 impl AnalyzerRule for AsWritten {
-    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-        let checks = IntegerOverflow::is_error(config);
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         // Nearly all plans have nothing of the kind, and stay the objects that they are.
         let mut is_concerned = false;
         plan.apply_with_subqueries(|node| {
@@ -111,8 +111,7 @@ impl AnalyzerRule for AsWritten {
                 || zeros::is_in(node)?
                 || extremes::is_in(node)?
                 || far_times::is_in(node)?
-                || nullif::is_in(node)?
-                || (checks && sums::is_in(node)?);
+                || nullif::is_in(node)?;
             Ok(TreeNodeRecursion::Continue)
         })?;
         if !is_concerned {
@@ -126,8 +125,7 @@ impl AnalyzerRule for AsWritten {
             let node = node.transform_data(extremes::ordered)?;
             let node = node.transform_data(similar::translated)?;
             let node = node.transform_data(far_times::reached)?;
-            let node = node.transform_data(nullif::as_case)?;
-            if checks { node.transform_data(sums::checked_in) } else { Ok(node) }
+            node.transform_data(nullif::as_case)
         });
         mended.map(|mended: Transformed<LogicalPlan>| mended.data)
     }

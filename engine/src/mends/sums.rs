@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Aggregate: sum(x)          ─►  the same function, with 128 bits (`expr::checked`)
-//!   Window: sum(x) OVER w      ─►  Projection: in_64_bits("sum(…) OVER w") AS "sum(x) OVER w"
+//!   Window: sum(x) OVER w      ─►  the same without a device; with one
+//!                                  Projection: in_64_bits("sum(…) OVER w") AS "sum(x) OVER w"
 //!                                    Window: sum(CAST(x AS DECIMAL(20, 0))) OVER w
 //!   Window: max(a + b) OVER w  ─►  Window: max(c) OVER w
 //!                                    Projection: a + b AS c
@@ -14,22 +15,63 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema};
+use datafusion::common::{Column, DFSchema, DFSchemaRef};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Projection, Window, WindowFunctionDefinition, cast};
+use datafusion::optimizer::AnalyzerRule;
 
 use crate::expr::builtin::is_own_aggregate;
 use crate::expr::checked::narrow;
 use crate::expr::mended::{checked, is_mended};
+use crate::options::{IntegerOverflow, MillpondOptions};
 use crate::overflow::computes_whole;
 
 /// The type in which a window sums whole numbers: all of 64 bits, signed or not.
 const SUMMED: DataType = DataType::Decimal128(20, 0);
 
+/// Lets sums of whole numbers end in an error beyond their type.
+#[derive(Debug)]
+pub(super) struct Checked {
+    pub has_device: bool,
+}
+
+impl AnalyzerRule for Checked {
+    fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
+        if !IntegerOverflow::is_error(config) {
+            return Ok(plan);
+        }
+        let mut is_concerned = false;
+        plan.apply_with_subqueries(|node| {
+            is_concerned |= is_in(node)?;
+            Ok(if is_concerned { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        if !is_concerned {
+            return Ok(plan);
+        }
+        let options = config.extensions.get::<MillpondOptions>();
+        let places = self.has_device && options.is_none_or(|options| options.enabled);
+        let checked = plan.transform_up_with_subqueries(|node| {
+            if !is_in(&node)? {
+                return Ok(Transformed::no(node));
+            }
+            match node {
+                LogicalPlan::Window(window) => Ok(Transformed::yes(Over::of(&window, places).window(window)?)),
+                node => with_checks(node),
+            }
+        });
+        checked.map(|checked| checked.data)
+    }
+
+    fn name(&self) -> &str {
+        "checked_sums"
+    }
+}
+
 /// True for a node with a sum of whole numbers, and for a window that computes with them.
-pub(super) fn is_in(node: &LogicalPlan) -> Result<bool> {
+fn is_in(node: &LogicalPlan) -> Result<bool> {
     match node {
         LogicalPlan::Aggregate(aggregate) => {
             let schema = aggregate.input.schema();
@@ -73,85 +115,105 @@ fn is_wide(of: &DataType) -> bool {
     matches!(of, DataType::Int64 | DataType::UInt64)
 }
 
-/// The node with sums that do not wrap.
-pub(super) fn checked_in(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    if !is_in(&node)? {
-        return Ok(Transformed::no(node));
-    }
-    match node {
-        LogicalPlan::Window(window) => Ok(Transformed::yes(over_wide(window)?)),
-        node => {
-            let schema = Arc::clone(node.inputs()[0].schema());
-            node.map_expressions(|expr| {
-                expr.transform_up(|part| match part {
-                    part if !sums(&part, &schema) => Ok(Transformed::no(part)),
-                    Expr::AggregateFunction(mut function) => {
-                        function.func = checked(function.func);
-                        Ok(Transformed::yes(Expr::AggregateFunction(function)))
-                    }
-                    part => Ok(Transformed::no(part)),
-                })
-            })
-        }
-    }
+/// An aggregation whose sums do not wrap.
+fn with_checks(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = Arc::clone(node.inputs()[0].schema());
+    node.map_expressions(|expr| {
+        expr.transform_up(|part| match part {
+            part if !sums(&part, &schema) => Ok(Transformed::no(part)),
+            Expr::AggregateFunction(mut function) => {
+                function.func = checked(function.func);
+                Ok(Transformed::yes(Expr::AggregateFunction(function)))
+            }
+            part => Ok(Transformed::no(part)),
+        })
+    })
 }
 
-/// A window whose functions read what is computed below it, and whose sums are brought to their types above it.
-fn over_wide(window: Window) -> Result<LogicalPlan> {
-    let schema = Arc::clone(window.input.schema());
-    let mut below: Vec<Expr> = schema.columns().into_iter().map(Expr::Column).collect();
-    let mut above = below.clone();
-    let columns = below.len();
-    let mut functions = Vec::with_capacity(window.window_expr.len());
-    for function in window.window_expr {
+/// What a window's functions become: columns below it that they read, and columns above it.
+struct Over {
+    schema: DFSchemaRef,
+    /// Sums are those of decimals, as the device has them; else they have accumulators of ours.
+    as_decimals: bool,
+    below: Vec<Expr>,
+    above: Vec<Expr>,
+    is_renamed: bool,
+}
+
+impl Over {
+    fn of(window: &Window, as_decimals: bool) -> Self {
+        let schema = Arc::clone(window.input.schema());
+        let columns: Vec<Expr> = schema.columns().into_iter().map(Expr::Column).collect();
+        Self { schema, as_decimals, below: columns.clone(), above: columns, is_renamed: false }
+    }
+
+    /// The window with what lies below and above it; without either where nothing has another name.
+    fn window(mut self, window: Window) -> Result<LogicalPlan> {
+        let columns = self.below.len();
+        let mut functions = Vec::with_capacity(window.window_expr.len());
+        for function in window.window_expr {
+            functions.push(self.function(function)?);
+        }
+        let mut input = window.input;
+        if self.below.len() > columns {
+            input = Arc::new(LogicalPlan::Projection(Projection::try_new(self.below, input)?));
+        }
+        let window = LogicalPlan::Window(Window::try_new(functions, input)?);
+        if !self.is_renamed {
+            return Ok(window);
+        }
+        Ok(LogicalPlan::Projection(Projection::try_new(self.above, Arc::new(window))?))
+    }
+
+    fn function(&mut self, function: Expr) -> Result<Expr> {
         let name = function.schema_name().to_string();
         let mut whole = None;
         let changed = function.transform_down(|part| {
             let Expr::WindowFunction(mut function) = part else { return Ok(Transformed::no(part)) };
-            whole = as_decimal(&mut function, &schema)?;
-            let mut moved = |argument| moved_below(argument, &schema, &mut below);
-            let function = Expr::WindowFunction(function).map_children(&mut moved)?.data;
-            Ok(Transformed::new(function, true, TreeNodeRecursion::Jump))
+            whole = self.sum(&mut function)?;
+            let of_aggregate = matches!(function.fun, WindowFunctionDefinition::AggregateUDF(_));
+            let params = &mut function.params;
+            // Further arguments of other functions are constants.
+            let args = if of_aggregate { params.args.len() } else { params.args.len().min(1) };
+            let parts = params.args[..args].iter_mut().chain(&mut params.partition_by);
+            let parts = parts.chain(params.order_by.iter_mut().map(|key| &mut key.expr));
+            for part in parts.chain(params.filter.as_deref_mut()) {
+                self.move_below(part)?;
+            }
+            Ok(Transformed::new(Expr::WindowFunction(function), true, TreeNodeRecursion::Jump))
         })?;
-        let column = Expr::Column(Column::new_unqualified(changed.data.schema_name().to_string()));
-        let result = whole.map_or(column.clone(), |of| narrow(column, of));
-        above.push(result.alias(name));
-        // The statement may have the sum of the decimals, too.
-        if !functions.contains(&changed.data) {
-            functions.push(changed.data);
-        }
+        let new_name = changed.data.schema_name().to_string();
+        self.is_renamed |= whole.is_some() || new_name != name;
+        let column = Expr::Column(Column::new_unqualified(new_name));
+        self.above.push(whole.map_or(column.clone(), |of| narrow(column, of)).alias(name));
+        Ok(changed.data)
     }
-    let mut input = window.input;
-    if below.len() > columns {
-        input = Arc::new(LogicalPlan::Projection(Projection::try_new(below, input)?));
-    }
-    let window = LogicalPlan::Window(Window::try_new(functions, input)?);
-    Ok(LogicalPlan::Projection(Projection::try_new(above, Arc::new(window))?))
-}
 
-/// Lets a sum of whole numbers be one of decimals; gives the type that it had.
-fn as_decimal(function: &mut WindowFunction, schema: &DFSchema) -> Result<Option<DataType>> {
-    if !sums(&Expr::WindowFunction(Box::new(function.clone())), schema) {
-        return Ok(None);
-    }
-    if function.params.distinct && !function.params.window_frame.start_bound.is_unbounded() {
-        if let WindowFunctionDefinition::AggregateUDF(func) = &mut function.fun {
-            *func = checked(Arc::clone(func));
+    /// Lets a sum of whole numbers be checked; gives the type that it had where it is one of decimals now.
+    fn sum(&self, function: &mut WindowFunction) -> Result<Option<DataType>> {
+        if !sums(&Expr::WindowFunction(Box::new(function.clone())), &self.schema) {
+            return Ok(None);
         }
-        return Ok(None);
+        let leaves = function.params.distinct && !function.params.window_frame.start_bound.is_unbounded();
+        if leaves || !self.as_decimals {
+            if let WindowFunctionDefinition::AggregateUDF(func) = &mut function.fun {
+                *func = checked(Arc::clone(func));
+            }
+            return Ok(None);
+        }
+        let argument = &mut function.params.args[0];
+        let is_unsigned = argument.get_type(&self.schema)?.is_unsigned_integer();
+        *argument = cast(std::mem::take(argument), SUMMED);
+        Ok(Some(if is_unsigned { DataType::UInt64 } else { DataType::Int64 }))
     }
-    let argument = &mut function.params.args[0];
-    let of = if argument.get_type(schema)?.is_unsigned_integer() { DataType::UInt64 } else { DataType::Int64 };
-    *argument = cast(std::mem::take(argument), SUMMED);
-    Ok(Some(of))
-}
 
-/// An argument of a window's function, as a column where it computes with whole numbers.
-fn moved_below(argument: Expr, schema: &DFSchema, below: &mut Vec<Expr>) -> Result<Transformed<Expr>> {
-    if !argument.exists(|part| Ok(computes_whole(part, schema)))? {
-        return Ok(Transformed::no(argument));
+    /// An expression of a window's function as a column, where it computes with whole numbers.
+    fn move_below(&mut self, part: &mut Expr) -> Result<()> {
+        if part.exists(|part| Ok(computes_whole(part, &self.schema)))? {
+            let name = format!("millpond_computed_{}", self.below.len());
+            self.below.push(std::mem::take(part).alias(&name));
+            *part = Expr::Column(Column::new_unqualified(name));
+        }
+        Ok(())
     }
-    let name = format!("millpond_computed_{}", below.len());
-    below.push(argument.alias(&name));
-    Ok(Transformed::yes(Expr::Column(Column::new_unqualified(name))))
 }

@@ -84,6 +84,11 @@ async fn table(state: &SessionState, create: &CreateExternalTable) -> Result<Fil
     places = places.into_iter().map(|place| place.with_ending(&ending)).collect();
 
     let is_declared = !create.schema.fields().is_empty();
+    if is_declared {
+        for name in &create.table_partition_cols {
+            create.schema.as_arrow().field_with_name(name)?;
+        }
+    }
     if !is_declared {
         let kind = kind_of(&options, create);
         let of_kind = |place: Place| match place.is_folder() && place.url().scheme() == "file" {

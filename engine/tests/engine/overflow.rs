@@ -101,10 +101,7 @@ const FITS: &[(&str, &str)] = &[
     ("SELECT sum(i), sum(s), sum(u) - sum(u) FROM t WHERE g = 2", "1,1,0"),
     ("SELECT sum(DISTINCT i) OVER (ORDER BY i ROWS 1 PRECEDING) FROM t WHERE g = 1", "-32768 -32766 32769"),
     ("SELECT avg(x) FROM t WHERE x IN (1, 7)", "4.0"),
-    (
-        "SELECT sum(x) OVER (), sum(CAST(x AS DECIMAL(20, 0))) OVER (), sum(x + 1) OVER () FROM t WHERE x = 7",
-        "7,7,8",
-    ),
+    ("SELECT sum(x) OVER (), sum(x + 1) OVER () FROM t WHERE x = 7", "7,8"),
     (
         "SELECT a.x, b.x, sum(a.x) OVER (), count(b.x + 1) OVER () FROM t AS a JOIN t AS b ON a.x = b.x WHERE a.x = 7",
         "7,7,7,1",

@@ -64,7 +64,7 @@ async fn batches_that_begin_at_any_row() {
         "SELECT * FROM t WHERE k > 3",
         "SELECT b, s, count(*), sum(d9), min(x), max(i64) FROM t GROUP BY b, s",
         "SELECT sum(d38), count(nothing), max(day), min(ts_ns), count(*) FILTER (WHERE c) FROM t WHERE id <> 17",
-        "SELECT upper(l), b AND c, i8 + i16 FROM t WHERE id > 3",
+        "SELECT upper(l), b AND c, CAST(i8 AS INT) + i16 FROM t WHERE id > 3",
     ] {
         same(&cpu, &sim, sql).await;
     }
