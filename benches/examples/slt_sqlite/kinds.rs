@@ -1,17 +1,36 @@
 //! The kinds of difference between SQLite's dialect and ours that a person has looked at. `docs/sql.md` has a paragraph on each.
 
-use crate::reader::Record;
+use crate::reader::{Kind, Record};
 
-/// Kinds that an error's words tell.
-const ERRORS: [(&str, &str); 7] = [
+/// The kinds that have an error's words.
+const ERRORS: [(&str, &str); 19] = [
     ("Divide by zero", "division by zero"),
     ("non-boolean predicate", "numbers as conditions"),
-    ("Projections require unique expression names", "columns of one name"),
-    ("which would be ambiguous", "columns of one name"),
+    ("Projections require unique expression names", ONE_NAME),
+    ("which would be ambiguous", ONE_NAME),
+    ("Ambiguous reference", ONE_NAME),
     ("must appear in GROUP BY clause", "columns outside GROUP BY"),
-    ("Replace Into not implemented", "REPLACE"),
-    ("found: TRIGGER", "triggers"),
+    ("does not support logical expression ScalarSubquery", CORRELATED),
+    ("found: ) at", "empty lists"),
+    ("found: INDEXED", "words about indexes"),
+    ("Invalid function", "functions"),
+    ("failed to match any signature", CONVERSIONS),
+    ("can't cast to", CONVERSIONS),
+    ("Cannot cast string", CONVERSIONS),
+    ("cannot be used with", CONVERSIONS),
+    ("Can't cast value", INTEGERS),
+    ("Replace Into not implemented", REPLACE),
+    ("found: TRIGGER", TRIGGERS),
+    ("only supports a single SQL statement", "several statements in one text"),
+    ("Cannot infer common argument type", CONVERSIONS),
 ];
+
+const ONE_NAME: &str = "columns of one name";
+const CORRELATED: &str = "subqueries that compare with < or >";
+const CONVERSIONS: &str = "conversions";
+const INTEGERS: &str = "integers of 32 bits";
+const REPLACE: &str = "REPLACE";
+const TRIGGERS: &str = "triggers";
 
 /// The kind of an error, if it has a name.
 pub fn of_error(error: &str) -> Option<&'static str> {
@@ -49,18 +68,40 @@ pub fn of_statement(sql: &str) -> Option<&'static str> {
     let words = words(sql);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["CREATE" | "DROP", "TRIGGER", ..] | ["CREATE", "TEMP" | "TEMPORARY", "TRIGGER"] => Some("triggers"),
-        ["REPLACE", ..] | ["INSERT", "OR", _] => Some("REPLACE"),
+        ["CREATE" | "DROP", "TRIGGER", ..] | ["CREATE", "TEMP" | "TEMPORARY", "TRIGGER"] => Some(TRIGGERS),
+        ["REPLACE", ..] | ["INSERT", "OR", _] => Some(REPLACE),
         _ => None,
     }
 }
 
-/// The kind of an answer that differs, by the form of its SQL.
-pub fn of_answer(_record: &Record) -> Option<&'static str> {
-    None
+/// The kind of an answer that differs, by its SQL: what fails in SQLite and is carried out here.
+pub fn of_answer(record: &Record) -> Option<&'static str> {
+    let fails = matches!(record.kind, Kind::Statement { fails: true });
+    fails.then_some("statements that SQLite refuses")
 }
 
-/// The kind of a query that may differ, by its form alone: what a sample leaves out.
-pub fn of_form(_sql: &str) -> Option<&'static str> {
-    None
+/// What a sample leaves out: a query that may differ by the form of its SQL.
+pub fn of_form(sql: &str) -> Option<&'static str> {
+    let sql = sql.to_uppercase();
+    let has = |words: &str| sql.contains(words);
+    let division = has("/") || has("%");
+    let inner = sql.matches("SELECT").count() > 1 && (has("<T1.") || has(">T1."));
+    let kinds = [
+        (repeats_a_name(&sql), ONE_NAME),
+        (division, "division by zero"),
+        (inner, CORRELATED),
+        (has("IN ()") || has("IN ( )"), "empty lists"),
+        (has("INDEXED"), "words about indexes"),
+        (has("TOTAL(") || has("GROUP_CONCAT("), "functions"),
+    ];
+    kinds.into_iter().find(|(is_there, _)| *is_there).map(|(_, kind)| kind)
+}
+
+/// True where two columns of a SELECT have the same name, or one has the name of a column in it. `sql` is in capitals.
+fn repeats_a_name(sql: &str) -> bool {
+    let list = sql.split(" FROM ").next().unwrap_or_default();
+    let items = list.split(',').filter_map(|item| item.split_whitespace().next_back());
+    let mut names: Vec<&str> = items.map(|item| item.rsplit('.').next().unwrap_or(item)).collect();
+    names.sort_unstable();
+    names.windows(2).any(|pair| pair[0] == pair[1])
 }
