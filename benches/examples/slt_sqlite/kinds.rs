@@ -17,7 +17,7 @@ const ERRORS: [(&str, &str); 19] = [
     ("failed to match any signature", CONVERSIONS),
     ("can't cast to", CONVERSIONS),
     ("Cannot cast string", CONVERSIONS),
-    ("cannot be used with", CONVERSIONS),
+    ("Unary operator '+'", CONVERSIONS),
     ("Can't cast value", INTEGERS),
     ("Replace Into not implemented", REPLACE),
     ("found: TRIGGER", TRIGGERS),
@@ -95,6 +95,16 @@ pub fn of_form(sql: &str) -> Option<&'static str> {
         (has("TOTAL(") || has("GROUP_CONCAT("), "functions"),
     ];
     kinds.into_iter().find(|(is_there, _)| *is_there).map(|(_, kind)| kind)
+}
+
+/// True where a sign stands before a name, which may be that of a text.
+pub fn signs_a_column(sql: &str) -> bool {
+    let words: Vec<&str> = sql.split_whitespace().collect();
+    words.windows(3).any(|words| {
+        let operand = words[0].ends_with(|letter: char| letter.is_alphanumeric() || letter == ')');
+        let keyword = ["SELECT", "NOT", "AND", "OR", "WHERE", "ALL", "DISTINCT"].contains(&words[0]);
+        (keyword || !operand) && words[1] == "+" && words[2].starts_with(|letter: char| letter.is_alphabetic())
+    })
 }
 
 /// True where two columns of a SELECT have the same name, or one has the name of a column in it. `sql` is in capitals.

@@ -27,7 +27,9 @@ struct Taken<'a> {
 fn taken(script: &Script) -> Option<Taken<'_>> {
     let (queries, statements): (Vec<&Record>, Vec<&Record>) = script.records.iter().partition(|it| it.is_query());
     let plain = statements.len() <= SHORT && statements.iter().all(|it| kinds::makes_a_table(&it.sql));
-    let queries: Vec<&Record> = queries.into_iter().filter(|it| kinds::of_form(&it.sql).is_none()).collect();
+    let texts = statements.iter().any(|it| it.sql.to_uppercase().contains(" TEXT"));
+    let differs = |sql: &str| kinds::of_form(sql).is_some() || texts && kinds::signs_a_column(sql);
+    let queries: Vec<&Record> = queries.into_iter().filter(|it| !differs(&it.sql)).collect();
     (plain && !queries.is_empty()).then_some(Taken { name: &script.name, statements, queries })
 }
 
