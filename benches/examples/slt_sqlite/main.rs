@@ -28,9 +28,10 @@ use reader::{Kind, Record};
 use run::{Came, Outcome};
 
 const USAGE: &str = "cargo slt-sqlite DIR [--seed S] [--records N] [--devices LIST] [--threads N] [--only PART]
-                     [--differences N] [--write FOLDER]
+                     [--differences N] [--named] [--write FOLDER]
 DIR is a checkout of SQLite's logic tests, of the commit that docs/sql.md names, or its folder `test`. Devices are separated by commas,
-cpu,sim if not said otherwise. --only takes files with PART in their path; --differences N prints at most N records without a name.
+cpu,sim if not said otherwise. --only runs those of the drawn records whose files have PART in their path. --differences N prints at most N
+records that differ without a name, and with --named those of all kinds.
 --write runs nothing: it writes N records into FOLDER as files of `benches/tests/slt`, without those that differ by their form.
 Exit code 0: every difference has a name, and all devices agree; 1: not so; 2: usage; 4: no files.";
 
@@ -42,6 +43,7 @@ struct Arguments {
     threads: usize,
     only: Option<String>,
     differences: usize,
+    named: bool,
     write: Option<PathBuf>,
 }
 
@@ -54,6 +56,7 @@ fn arguments(mut given: impl Iterator<Item = String>) -> Option<Arguments> {
         threads: 2,
         only: None,
         differences: 50,
+        named: false,
         write: None,
     };
     while let Some(name) = given.next() {
@@ -62,6 +65,7 @@ fn arguments(mut given: impl Iterator<Item = String>) -> Option<Arguments> {
             "--records" => arguments.records = given.next()?.parse().ok()?,
             "--threads" => arguments.threads = given.next()?.parse().ok().filter(|n| *n > 0)?,
             "--write" => arguments.write = Some(given.next()?.into()),
+            "--named" => arguments.named = true,
             "--only" => arguments.only = Some(given.next()?),
             "--differences" => arguments.differences = given.next()?.parse().ok()?,
             "--devices" => {
@@ -87,22 +91,24 @@ struct Script {
 fn scripts(arguments: &Arguments, wanted: usize) -> Result<Vec<Script>, String> {
     let inner = arguments.folder.join("test");
     let folder = if inner.is_dir() { inner } else { arguments.folder.clone() };
-    let mut files = draw::files(&folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
-    files.retain(|path| arguments.only.as_ref().is_none_or(|part| path.to_string_lossy().contains(part)));
+    let files = draw::files(&folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
     let read = |path: &PathBuf| reader::read(&folder.join(path));
     let count = |path| read(path).map(|records| records.iter().filter(|record| record.is_query()).count());
     let has: Vec<usize> = files.par_iter().map(count).collect::<Result<_, _>>()?;
-    if has.iter().sum::<usize>() == 0 {
-        return Err(format!("no file of {} has a query", folder.display()));
-    }
     let shares = draw::shares(&has, wanted);
-    let drawn = files.par_iter().zip(has).zip(shares).map(|((path, has), share)| {
+    let wants = |path: &Path| arguments.only.as_ref().is_none_or(|part| path.to_string_lossy().contains(part));
+    let all = files.par_iter().zip(has).zip(shares);
+    let drawn = all.filter(|((path, _), _)| wants(path)).map(|((path, has), share)| {
         let chosen = draw::drawn(arguments.seed, path, has, share);
         let mut records = draw::script(read(path)?, &chosen);
         records.retain(|record| !kinds::is_about_an_index(&record.sql));
         Ok(Script { name: path.to_string_lossy().into_owned(), records })
     });
-    drawn.collect()
+    let drawn: Vec<Script> = drawn.collect::<Result<_, String>>()?;
+    match drawn.iter().all(|script| script.records.is_empty()) {
+        true => Err(format!("no such file of {} has a query", folder.display())),
+        false => Ok(drawn),
+    }
 }
 
 /// Counts of one device.
@@ -123,6 +129,8 @@ struct Results {
     statements: BTreeMap<String, usize>,
     /// Records that differ without a name, on whichever device.
     differences: Vec<String>,
+    /// Those of kinds that have one are told, too.
+    tells_named: bool,
     /// Records about which the devices disagree.
     disagreements: Vec<String>,
 }
@@ -161,15 +169,18 @@ impl Results {
             counts.queries += 1;
             counts.equal += usize::from(equal);
             counts.alone += usize::from(outcome.alone);
-            match own.or(lost) {
-                _ if equal => {}
+            if equal {
+                continue;
+            }
+            let kind = own.or(lost);
+            match kind {
                 Some(kind) => *counts.named.entry(kind).or_default() += 1,
-                None => {
-                    counts.unnamed += 1;
-                    let (answer, came) = (query.answer.join(" "), &outcome.came);
-                    self.differences
-                        .push(format!("{}\nSQLite: {answer}\ndevice {device}: {came:?}", place(script, record)));
-                }
+                None => counts.unnamed += 1,
+            }
+            if kind.is_none() || self.tells_named {
+                let (name, answer, came) = (kind.unwrap_or("without a name"), query.answer.join(" "), &outcome.came);
+                let place = place(script, record);
+                self.differences.push(format!("{name}: {place}\nSQLite: {answer}\ndevice {device}: {came:?}"));
             }
         }
     }
@@ -187,7 +198,8 @@ fn place(script: &Script, record: &Record) -> String {
 /// Runs scripts on every device, those of a file one after the other.
 fn run_all(arguments: &Arguments, scripts: Vec<Script>) -> Result<Results, String> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| error.to_string())?;
-    let (waiting, results) = (Mutex::new(VecDeque::from(scripts)), Mutex::new(Results::default()));
+    let results = Results { tells_named: arguments.named, ..Results::default() };
+    let (waiting, results) = (Mutex::new(VecDeque::from(scripts)), Mutex::new(results));
     let worker = || -> Result<(), String> {
         // A device for each thread: what stays in its pool is the record's own.
         let device = |device: &DeviceChoice| Ok((*device, run::session(*device, None)?));
