@@ -19,6 +19,8 @@
 mod database;
 #[path = "../../examples/slt_sqlite/draw.rs"]
 mod draw;
+#[path = "../../examples/slt_sqlite/kinds.rs"]
+mod kinds;
 #[path = "../../examples/slt_sqlite/reader.rs"]
 mod reader;
 
