@@ -3,7 +3,11 @@
 //!   record ─► Database ─► Millpond::execute ─► rows of text, in the words of DataFusion's own tests
 //!
 //! Words    NULL, (empty), Infinity, NaN; floats rounded to 12 places; a text of several lines gives a row per line.
+//!          Files of SQLite have SQLite's words (`sqlite.rs`).
 //! Device   a finding of the simulated device, bytes that stay in its pool, a panic and a hang fail the record.
+
+#[path = "sqlite.rs"]
+mod sqlite;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -55,6 +59,7 @@ pub struct Failure(pub String);
 /// What the last statement did, and its typed answer if that has one.
 pub struct Last {
     pub report: QueryReport,
+    #[allow(dead_code, reason = "the tests of SQLite compare text")]
     pub answer: Option<Answer>,
 }
 
@@ -66,6 +71,7 @@ pub type LastSlot = Arc<Mutex<Option<Last>>>;
 pub enum Engine {
     Millpond(Millpond),
     /// DataFusion alone, without our rules.
+    #[allow(dead_code, reason = "DataFusion's own tests alone have it")]
     DataFusion(SessionContext),
 }
 
@@ -85,17 +91,27 @@ impl Engine {
     }
 }
 
+/// The letters that the next query gives its columns, where answers have SQLite's words; none before a statement.
+pub type LettersSlot = Arc<Mutex<Vec<char>>>;
+
 /// One connection.
 pub struct Database {
     engine: Engine,
     runtime: Handle,
     patience: Duration,
     last: LastSlot,
+    letters: Option<LettersSlot>,
 }
 
 impl Database {
     pub fn new(engine: Engine, runtime: Handle, patience: Duration, last: LastSlot) -> Self {
-        Self { engine, runtime, patience, last }
+        Self { engine, runtime, patience, last, letters: None }
+    }
+
+    /// Answers in SQLite's words.
+    #[allow(dead_code, reason = "DataFusion's own tests have none")]
+    pub fn with_letters(self, letters: LettersSlot) -> Self {
+        Self { letters: Some(letters), ..self }
     }
 }
 
@@ -129,9 +145,15 @@ impl DB for Database {
             return Err(Failure(format!("{left} bytes of the pool stay in use")));
         }
         let types: Vec<Kind> = schema.fields().iter().map(|field| Kind::of(field.data_type())).collect();
+        let letters = self.letters.as_ref().map(|letters| letters.lock().expect("no panic holds the lock").clone());
+        let letters = letters.filter(|letters| !letters.is_empty());
         let mut rows = Vec::new();
         for batch in &batches {
             for row in 0..batch.num_rows() {
+                if let Some(letters) = &letters {
+                    rows.push(sqlite::row(letters, batch.columns(), row).map_err(Failure)?);
+                    continue;
+                }
                 let cells = batch.columns().iter().map(|column| cell(column, row)).collect::<Result<Vec<_>, _>>();
                 lines(cells.map_err(|error| Failure(format!("DataFusion error: {error}")))?, &mut rows);
             }

@@ -12,22 +12,28 @@
 //!
 //! Right     files of `slt/right` have the answers of PostgreSQL and DuckDB. Those of kinds that are mended run on `cpu` and `sim`; the
 //!           others are ignored, with that reason.
+//! SQLite    files of `slt/sqlite` are 2,000 random queries with the answers of SQLite (`make.py` there), on `cpu` and `sim`.
 //! Expected  answers of the others come from DataFusion, whose own run is the configuration `cpu`. `MILLPOND_SLT_WRITE=1 cargo slt cpu`
 //!           writes them into the files; what it changes wants reading.
 
-#[allow(dead_code, reason = "the example that runs DataFusion's own files has another engine")]
 mod database;
+#[path = "../../examples/slt_sqlite/draw.rs"]
+mod draw;
+#[path = "../../examples/slt_sqlite/kinds.rs"]
+mod kinds;
+#[path = "../../examples/slt_sqlite/reader.rs"]
+mod reader;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use database::{Database, Engine, LastSlot};
+use database::{Database, Engine, LastSlot, LettersSlot};
 use millpond::datafusion::prelude::SessionConfig;
 use millpond::{DeviceChoice, Millpond, QueryReport};
 use millpond_data::seed::of_commit;
 use millpond_memory::checks::skipped_without_gpu;
-use sqllogictest::{Record, Runner, parse_file, strict_column_validator};
+use sqllogictest::{ColumnType, QueryExpect, Record, Runner, parse_file, strict_column_validator};
 
 /// A record that takes longer hangs, on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -46,6 +52,8 @@ const CPU: Configuration =
     Configuration { device: DeviceChoice::Cpu, partitions: 4, options: &[], times: 1, shuffled: false };
 const SIM: Configuration =
     Configuration { device: DeviceChoice::Sim, partitions: 4, options: &[], times: 2, shuffled: false };
+const SIM_ONCE: Configuration =
+    Configuration { device: DeviceChoice::Sim, partitions: 2, options: &[], times: 1, shuffled: false };
 const SIM_SHORT_CACHE: Configuration = Configuration {
     device: DeviceChoice::Sim,
     partitions: 2,
@@ -106,16 +114,24 @@ fn run(name: &str, configuration: &Configuration) {
     let runtime = runtime.expect("a runtime");
     let last = LastSlot::default();
     let (mut launches, mut rows) = (0, 0);
+    let letters = name.starts_with("sqlite/").then(LettersSlot::default);
     let mut runner = Runner::new(|| {
         let database =
             Database::new(Engine::Millpond(session.clone()), runtime.handle().clone(), PATIENCE, Arc::clone(&last));
+        let database = match &letters {
+            Some(letters) => database.with_letters(Arc::clone(letters)),
+            None => database,
+        };
         async { Ok(database) }
     });
-    runner.with_column_validator(strict_column_validator);
+    if letters.is_none() {
+        runner.with_column_validator(strict_column_validator);
+    }
     runner.with_normalizer(database::normalize);
     runner.with_validator(database::validate);
     let path = file(name);
-    if std::env::var_os("MILLPOND_SLT_WRITE").is_some() && configuration.device == DeviceChoice::Cpu {
+    let writes = std::env::var_os("MILLPOND_SLT_WRITE").is_some() && letters.is_none();
+    if writes && configuration.device == DeviceChoice::Cpu {
         let written =
             runner.update_test_file(&path, " ", database::validate, database::normalize, strict_column_validator);
         return futures::executor::block_on(written).expect("the file is written");
@@ -129,6 +145,14 @@ fn run(name: &str, configuration: &Configuration) {
             Record::Query { loc, .. } | Record::Statement { loc, .. } => loc.to_string(),
             _ => String::new(),
         };
+        if let Some(letters) = &letters {
+            *letters.lock().expect("no panic holds the lock") = match &record {
+                Record::Query { expected: QueryExpect::Results { types, .. }, .. } => {
+                    types.iter().map(ColumnType::to_char).collect()
+                }
+                _ => Vec::new(),
+            };
+        }
         let times = if matches!(record, Record::Query { .. }) { configuration.times } else { 1 };
         for time in 0..times {
             if let Err(error) = runner.run(record.clone()) {
@@ -228,12 +252,36 @@ right! {
     dropped_words extremes files floats in_exists integer_arithmetic integers names_and_bags simplified_nulls structures two_levels volatile
 }
 
+/// Files of `slt/sqlite`: random queries with the answers of SQLite.
+macro_rules! sqlite {
+    ($($name:ident)+) => {
+        mod sqlite {
+            $( mod $name {
+                use super::super::{CPU, SIM_ONCE, run};
+
+                #[test]
+                fn cpu() {
+                    run(concat!("sqlite/", stringify!($name)), &CPU);
+                }
+                #[test]
+                fn sim() {
+                    run(concat!("sqlite/", stringify!($name)), &SIM_ONCE);
+                }
+            } )+
+        }
+        const SQLITE: &[&str] = &[$(stringify!($name)),+];
+    };
+}
+
+sqlite! { aggregates conditions expressions groups joins subqueries }
+
 #[test]
 fn every_file_is_run() {
     let mut right = RIGHT.to_vec();
     right.sort_unstable();
     assert_eq!(names_in("slt"), FILES);
     assert_eq!(names_in("slt/right"), right);
+    assert_eq!(names_in("slt/sqlite"), SQLITE);
 }
 
 /// The files of SQL logic tests in a folder, in order.

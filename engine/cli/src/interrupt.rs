@@ -125,7 +125,6 @@ impl Interrupts {
                 sender.send_modify(|count| *count += 1);
                 // Another signal, or work that looks at none: a statement that is planned for long, a pipe without a reader.
                 let _ = tokio::time::timeout(LONGEST_END, signals.next()).await;
-                output::remove_temporary();
                 leave::at_once(ending.exit());
             });
         };

@@ -67,8 +67,6 @@ fn main() -> ExitCode {
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(dispatch(&cli))))
         .unwrap_or_else(|payload| Err(CliError::panicked(payload.as_ref())));
     runtime.shutdown_background();
-    // Whatever ended it: what was not renamed is not left behind.
-    output::remove_temporary();
     let exit = match ended {
         Ok(exit) => exit,
         Err(CliError { exit, message }) => {
