@@ -3,10 +3,9 @@
 //! ```text
 //!   end, error, panic, a first signal ─► tasks are dropped ─► devices close ─► calls are refused, those inside end ─┬─► exit
 //!   a second signal ────────────────────────────────────────► calls are refused, those inside end ──────────────────┘
+//!                                                                 a call hangs ─► the process ends without exit handlers
 //! ```
 //!
-//! Handlers  of the driver and of other libraries do not run: threads that compute go on beside them, and two of six soaks on an H100 ended
-//!           in a segmentation fault after their report.
 //! Waits   for devices of CUDA alone: a thread that waits for a pipe, or computes, has none. Bounded: what hangs is left behind.
 
 use std::io::{self, Write};
@@ -25,24 +24,28 @@ const INSISTED: Duration = Duration::from_millis(100);
 /// Ends the process after its work. The runtime was shut down: its threads drop what they have.
 pub fn in_order(exit: Exit) -> ! {
     let by_signal = matches!(exit, Exit::Interrupted | Exit::Terminated | Exit::HungUp);
-    millpond::leave(if by_signal { SIGNALLED } else { ENDED });
+    let left = millpond::leave(if by_signal { SIGNALLED } else { ENDED });
     if by_signal {
         output::remove_at_end(unfinished::files());
     }
-    end(exit)
+    end(exit, left.calls)
 }
 
 /// Ends the process beside work that goes on.
 pub fn at_once(exit: Exit) -> ! {
-    millpond::leave(INSISTED);
+    let left = millpond::leave(INSISTED);
     output::remove_at_end(unfinished::files());
-    end(exit)
+    end(exit, left.calls)
 }
 
-fn end(exit: Exit) -> ! {
+/// Ends the process; `calls` hang in the driver, whose exit handlers would meet them.
+fn end(exit: Exit, calls: u64) -> ! {
     // Whatever ended it: what was not renamed is not left behind, nor what tasks that are dropped have begun since a signal came.
     output::remove_temporary();
     // As the end of `main` does.
     let _ = io::stdout().flush();
-    millpond_memory::leave::exit_at_once(exit as i32)
+    if calls > 0 {
+        millpond_memory::leave::exit_at_once(exit as i32);
+    }
+    std::process::exit(exit as i32)
 }

@@ -153,8 +153,8 @@ extern "C" fn forked() {
     GATE.shut(FORKED);
 }
 
-/// Ends the process at once, without exit handlers, which a call that hangs and threads that go on would meet. What is buffered is not
-/// written.
+/// Ends the process at once, without exit handlers: for one in which a call hangs, which those of the driver would meet. What is buffered
+/// is not written.
 pub fn exit_at_once(code: i32) -> ! {
     // SAFETY: it ends the process, and touches no memory of it.
     unsafe { libc::_exit(code) }
