@@ -7,7 +7,8 @@
 //!
 //! Device    an expression that fails has a form that raises the device's error flag; the CPU then gives the message.
 //! Sums      are in `mends::sums`, and so are windows: they have no place for other expressions once they are planned.
-//! Unchecked bounds of `LIMIT` and arguments of table functions, which the parser computes.
+//! Unchecked bounds of `LIMIT`, arguments of table functions, which the parser computes, keys by which rows are spread over partitions, and
+//!           conditions of piecewise merge joins (`datafusion.optimizer.enable_piecewise_merge_join`, off by default).
 
 use std::sync::Arc;
 

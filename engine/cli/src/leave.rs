@@ -40,7 +40,7 @@ pub fn at_once(exit: Exit) -> ! {
 
 /// Ends the process; `calls` hang in the driver, whose exit handlers would meet them.
 fn end(exit: Exit, calls: u64) -> ! {
-    // Whatever ended it: what was not renamed is not left behind, nor what tasks that are dropped have begun since a signal came.
+    // Last: dropped tasks may have begun files after the signal.
     output::remove_temporary();
     // As the end of `main` does.
     let _ = io::stdout().flush();

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Parts    of a sum may leave 64 bits where the whole does not, in any order of rows.
-//! Windows  have sums of DECIMAL(38, 0) in their place, and [`narrow`] above them (`mends::sums`).
+//! Windows  of sessions with a device sum DECIMAL(20, 0), with [`narrow`] above them (`mends::sums`).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -23,6 +23,7 @@ use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Projection, Window, WindowFunctionDefinition, cast};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::column::value_type;
 use crate::expr::builtin::is_own_aggregate;
 use crate::expr::checked::narrow;
 use crate::expr::mended::{checked, is_mended};
@@ -107,7 +108,7 @@ fn sums(part: &Expr, schema: &DFSchema) -> bool {
     func.name() == "sum"
         && is_own_aggregate(func)
         && !is_mended(func)
-        && args.first().is_some_and(|arg| arg.get_type(schema).is_ok_and(|of| leaves(&of)))
+        && args.first().is_some_and(|arg| arg.get_type(schema).is_ok_and(|of| leaves(value_type(&of))))
 }
 
 /// True for whole numbers whose sum over a window may leave 64 bits: no window has 2^32 rows.
@@ -202,7 +203,7 @@ impl Over {
             return Ok(None);
         }
         let argument = &mut function.params.args[0];
-        let is_unsigned = argument.get_type(&self.schema)?.is_unsigned_integer();
+        let is_unsigned = value_type(&argument.get_type(&self.schema)?).is_unsigned_integer();
         *argument = cast(std::mem::take(argument), SUMMED);
         Ok(Some(if is_unsigned { DataType::UInt64 } else { DataType::Int64 }))
     }

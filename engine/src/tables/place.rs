@@ -1,7 +1,7 @@
 //! Where the files of a table are: a file, a folder with all below it, or what a pattern finds below one.
 //!
 //! ```text
-//!   data/a.parquet    that file, whatever its name           data/            all files below, but for hidden names
+//!   data/a.parquet    that file, hidden or not               data/            all files below it that are not hidden
 //!   data/*/[a-c]*     what a shell finds (`files::pattern`)
 //! ```
 //!

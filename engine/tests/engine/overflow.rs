@@ -85,6 +85,10 @@ const OVERFLOWS: &[(&str, &str)] = &[
         "1 8 -9223372036854775802",
     ),
     ("SELECT sum(u) OVER (ORDER BY u) FROM t WHERE u > 0", "1 4 3"),
+    // Values in a dictionary.
+    ("SELECT sum(arrow_cast(x, 'Dictionary(Int32, Int64)')) FROM t WHERE x > 0", "-9223372036854775801"),
+    ("SELECT sum(arrow_cast(u, 'Dictionary(Int32, UInt64)')) OVER () FROM t WHERE u > 1", "2 2"),
+    ("SELECT arrow_cast(x, 'Dictionary(Int32, Int64)') + 1 FROM t WHERE x > 7", "-9223372036854775808"),
 ];
 
 /// Statements that do not, or not where a row gets a value.
@@ -156,7 +160,7 @@ async fn overflow_is_an_error_or_wraps() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What fits is the device's, whatever the range of a column.
+/// Checked sums and arithmetic run on the device, for columns of small and of full range.
 #[tokio::test]
 async fn checked_numbers_stay_on_the_device() {
     let session = session_with(DeviceChoice::Sim, 2, Fallback::Error);
@@ -170,6 +174,31 @@ async fn checked_numbers_stay_on_the_device() {
     ] {
         let result = session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
         assert!(!result.batches.is_empty(), "{sql}");
+    }
+}
+
+/// Statements that write: an overflow leaves their tables as they were.
+#[tokio::test]
+async fn statements_that_write_are_checked_too() {
+    for device in DEVICES {
+        let session = session(device);
+        session.execute(TABLE).await.expect("a table");
+        session.execute("PREPARE next(BIGINT) AS SELECT $1 + 1").await.expect("prepared");
+        for sql in [
+            "UPDATE t SET x = x + 1 WHERE g = 1",
+            "DELETE FROM t WHERE x + 1 > 0",
+            "INSERT INTO t SELECT g, x + 1, u, i, s FROM t",
+            "INSERT INTO t SELECT g, sum(x), max(u), max(i), max(s) FROM t WHERE x > 0 GROUP BY g",
+            "CREATE TABLE other AS SELECT x + 1 AS y FROM t",
+            "EXECUTE next(9223372036854775807)",
+            "SELECT * FROM (SELECT x * 2 AS y FROM t) AS v WHERE y > 0",
+        ] {
+            let error = rows(&session, sql).await.expect_err(sql).to_lowercase();
+            assert!(error.contains("overflow"), "{device}: {sql}: {error}");
+        }
+        let left = rows(&session, "SELECT count(*), max(x), min(x) FROM t").await;
+        assert_eq!(left.as_deref(), Ok("5,9223372036854775807,-9223372036854775808"), "{device}");
+        assert!(session.execute("SELECT * FROM other").await.is_err(), "{device}: no table is made");
     }
 }
 
