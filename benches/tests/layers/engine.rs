@@ -75,7 +75,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("result", &["ground", "profile", "device", "column", "program"]),
     ("placement", &["ground", "profile", "device", "column", "expr", "program", "source", "result"]),
     ("report", &["ground", "source", "result", "placement"]),
-    ("front", &["ground", "profile", "device", "expr", "operator", "result", "placement", "report", "store"]),
+    ("front", &["ground", "profile", "device", "column", "expr", "operator", "result", "placement", "report", "store"]),
 ];
 
 /// What is so all the same: from where, to where (beginnings of paths), and why.
