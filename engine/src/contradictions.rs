@@ -7,10 +7,12 @@
 
 use std::sync::Arc;
 
+use datafusion::common::Column;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
+use datafusion::logical_expr::expr::BinaryExpr;
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{EmptyRelation, Expr, Filter, LogicalPlan};
+use datafusion::logical_expr::{EmptyRelation, Expr, Filter, LogicalPlan, Operator};
 use datafusion::optimizer::simplify_expressions::simplify_predicates;
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::scalar::ScalarValue;
@@ -52,9 +54,25 @@ fn passes_none(filter: &Filter) -> Result<bool> {
     let never =
         |part: &Expr| matches!(part, Expr::Literal(ScalarValue::Boolean(Some(false) | None) | ScalarValue::Null, _));
     let parts = split_conjunction(&filter.predicate);
-    if parts.len() < 2 {
-        return Ok(parts.into_iter().any(never));
+    if parts.iter().any(|part| never(part)) {
+        return Ok(true);
     }
-    let simplified = simplify_predicates(parts.into_iter().cloned().collect())?;
-    Ok(simplified.iter().any(never))
+    // DataFusion finds that of parts that say what one column is equal to. Most filters have no two of these.
+    let columns: Vec<_> = parts.iter().map(|part| equated(part)).collect();
+    let is_shared = |column: &&Column| columns.iter().flatten().filter(|other| other == &column).count() > 1;
+    let met = parts.iter().zip(&columns).filter(|(_, column)| column.as_ref().is_some_and(is_shared));
+    let met: Vec<Expr> = met.map(|(part, _)| (*part).clone()).collect();
+    if met.is_empty() {
+        return Ok(false);
+    }
+    Ok(simplify_predicates(met)?.iter().any(never))
+}
+
+/// The column that a part says is equal to a constant.
+fn equated(part: &Expr) -> Option<&Column> {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = part else { return None };
+    match (left.as_ref(), right.as_ref()) {
+        (Expr::Column(column), Expr::Literal(..)) | (Expr::Literal(..), Expr::Column(column)) => Some(column),
+        _ => None,
+    }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   9223372036854775807 + 1     the simplifier does not compute what would leave its type      `simplified.rs`
 //!   BinaryExpr { a + b }   ─►   the same, which fails on overflow: in each node of the plan, before any other rule
+//!   NegativeExpr { a }     ─►   BinaryExpr { 0 - a }, which fails
 //! ```
 //!
 //! Device    an expression that fails has a form that raises the device's error flag; the CPU then gives the message.
@@ -10,16 +11,17 @@
 //! Unchecked bounds of `LIMIT`, arguments of table functions, which the parser computes, keys by which rows are spread over partitions, and
 //!           conditions of piecewise merge joins (`datafusion.optimizer.enable_piecewise_merge_join`, off by default).
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{self, Expr, ExprSchemable, Operator};
-use datafusion::physical_expr::expressions::BinaryExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, Literal, NegativeExpr};
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
@@ -90,6 +92,11 @@ fn whole(value: &ScalarValue) -> Option<i128> {
     })
 }
 
+/// True for a whole number that is not zero.
+pub(crate) fn is_whole_but_zero(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(value, _) if whole(value).is_some_and(|value| value != 0))
+}
+
 fn within(value: i128, of: DataType) -> Option<(i128, DataType)> {
     let bits = i128::from(of.primitive_width().filter(|_| of.is_integer())? as u32) * 8;
     let signed = of.is_signed_integer();
@@ -106,21 +113,41 @@ fn failing(expr: &BinaryExpr) -> BinaryExpr {
     BinaryExpr::new(Arc::clone(expr.left()), *expr.op(), Arc::clone(expr.right())).with_fail_on_overflow(true)
 }
 
-/// An expression whose `+`, `-` and `*` of whole numbers fail on overflow.
+/// An expression whose `+`, `-` and `*` of whole numbers fail on overflow. `-a` is `0 - a`, for it has no flag.
 fn checked(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
     let of_whole = |part: Arc<dyn PhysicalExpr>| {
-        Ok(match part.downcast_ref::<BinaryExpr>() {
-            Some(binary) if is_unchecked(&part) && part.data_type(schema)?.is_integer() => {
-                Transformed::yes(Arc::new(failing(binary)) as Arc<dyn PhysicalExpr>)
+        if !is_unchecked(&part) {
+            return Ok(Transformed::no(part));
+        }
+        let of = part.data_type(schema)?;
+        if !of.is_integer() {
+            return Ok(Transformed::no(part));
+        }
+        let failing = match (part.downcast_ref::<BinaryExpr>(), part.downcast_ref::<NegativeExpr>()) {
+            (Some(binary), _) => failing(binary),
+            (_, Some(negative)) => {
+                let zero = Arc::new(Literal::new(ScalarValue::new_zero(&of)?));
+                failing(&BinaryExpr::new(zero, Operator::Minus, Arc::clone(negative.arg())))
             }
-            _ => Transformed::no(part),
-        })
+            _ => return Ok(Transformed::no(part)),
+        };
+        Ok(Transformed::yes(Arc::new(failing) as Arc<dyn PhysicalExpr>))
     };
     Arc::clone(expr).transform_up(of_whole).data()
 }
 
 fn is_unchecked(part: &Arc<dyn PhysicalExpr>) -> bool {
-    part.downcast_ref::<BinaryExpr>().is_some_and(|of| may_leave(*of.op()) && !is_checked(of))
+    part.is::<NegativeExpr>()
+        || part.downcast_ref::<BinaryExpr>().is_some_and(|of| may_leave(*of.op()) && !is_checked(of))
+}
+
+/// The columns that a node's expressions are of, where that is plain.
+fn columns(node: &dyn ExecutionPlan) -> Option<SchemaRef> {
+    match (node.downcast_ref::<AggregateExec>(), node.children().as_slice()) {
+        (Some(aggregate), _) => Some(aggregate.input_schema()),
+        (None, [input]) => Some(input.schema()),
+        _ => None,
+    }
 }
 
 /// An error of arithmetic with whole numbers, with the ways out; any other as it is.
@@ -147,7 +174,13 @@ impl PhysicalOptimizerRule for CheckWhole {
             return Ok(plan);
         }
         plan.transform_up(|node| {
-            Ok(match reads(node.as_ref(), is_unchecked) {
+            let columns = LazyCell::new(|| columns(node.as_ref()));
+            // Arithmetic of other types stays, and most plans have no other.
+            let may_wrap = |part: &Arc<dyn PhysicalExpr>| {
+                let is_other = |columns: &SchemaRef| part.data_type(columns).is_ok_and(|of| !of.is_integer());
+                is_unchecked(part) && !columns.as_ref().is_some_and(is_other)
+            };
+            Ok(match reads(node.as_ref(), may_wrap) {
                 true => Transformed::yes(with_checks(&node)?),
                 false => Transformed::no(node),
             })

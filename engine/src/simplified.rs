@@ -7,6 +7,8 @@
 //!   s ~ 'a\\b'                             patterns with a backslash         s LIKE '%a\b%', which looks for ab
 //!   s ~ '.*'                               the pattern that finds all        s IS NOT NULL: FALSE where s is NULL
 //!   9223372036854775807 + 1                whole numbers that overflow       -9223372036854775808 (`overflow.rs`)
+//!   coalesce(9223372036854775807, a) + 1   the same, known on the way        the same
+//!   CASE WHEN a THEN false ELSE 1/b > 0    branches of conditions            NOT a AND 1/b > 0: an error where b is 0
 //!
 //! Hidden     while the rule works on a node, such a part stands in a function that DataFusion knows nothing of. No two are equal, none is
 //!            computed. Afterwards the part is back in its place.
@@ -20,7 +22,8 @@ use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DFSchemaRef, exec_err, internal_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{BinaryExpr, InList};
+use datafusion::logical_expr::expr::{BinaryExpr, Case, InList};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
@@ -32,7 +35,7 @@ use datafusion::physical_expr::expressions::{CastExpr, Column, TryCastExpr};
 use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
 
 use crate::options::IntegerOverflow;
-use crate::overflow::leaves_type;
+use crate::overflow::{is_whole_but_zero, leaves_type};
 
 /// DataFusion's rule that simplifies expressions.
 pub(crate) const RULE: &str = "simplify_expressions";
@@ -78,7 +81,13 @@ impl OptimizerRule for Guarded {
             None => schema_of(&plan)?,
         };
         let mut hiding = Hiding { schema: &schema, count: 0 };
-        let hidden = plan.map_expressions(|expr| hiding.expression(expr, filters).map(Transformed::yes))?.data;
+        // Names of aggregates and windows with a FILTER have its text.
+        let names = NamePreserver::new(&plan);
+        let hidden = plan.map_expressions(|expr| {
+            let name = names.save(&expr);
+            Ok(Transformed::yes(name.restore(hiding.expression(expr, filters)?)))
+        });
+        let hidden = hidden?.data;
         let Transformed { data, transformed, tnr } = self.0.rewrite(hidden, config)?;
         // What was one node may be two.
         let mut shown = data.map_expressions(|expr| expr.transform_up(show))?.data;
@@ -153,7 +162,15 @@ fn is_alone<'s>(part: &Expr, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool
         Expr::Cast(cast) => loses(&cast.expr, cast.field.data_type(), false, schema),
         Expr::TryCast(cast) => loses(&cast.expr, cast.field.data_type(), true, schema),
         Expr::BinaryExpr(BinaryExpr { op: Operator::Plus | Operator::Minus | Operator::Multiply, .. }) => {
-            !reads_columns(part) && schema().is_some_and(|schema| leaves_type(part, schema))
+            may_become_constant(part)
+                && schema().is_some_and(|schema| match reads_columns(part) {
+                    // What the operands will be is not known yet.
+                    true => part.get_type(schema).is_ok_and(|of| of.is_integer()),
+                    false => leaves_type(part, schema),
+                })
+        }
+        Expr::Case(case) if case.expr.is_none() => {
+            may_fail(case) && schema().is_some_and(|schema| is_condition(part, schema))
         }
         Expr::BinaryExpr(BinaryExpr { op, right, .. }) if is_regex(*op) => match bare(right).as_literal() {
             Some(value) => value.try_as_str().flatten().is_some_and(|of| of == ANYTHING || may_have_backslash(of)),
@@ -162,6 +179,46 @@ fn is_alone<'s>(part: &Expr, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool
         },
         _ => false,
     }
+}
+
+/// True for what the simplifier may compute, though it may read columns: `coalesce(7, a) + 1`, where `coalesce(7, a)` is 7.
+fn may_become_constant(expr: &Expr) -> bool {
+    match expr {
+        Expr::Column(_) | Expr::OuterReferenceColumn(..) | Expr::ScalarSubquery(_) => false,
+        Expr::Cast(cast) => may_become_constant(&cast.expr),
+        Expr::TryCast(cast) => may_become_constant(&cast.expr),
+        Expr::Negative(of) => may_become_constant(of),
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right }) => {
+            may_become_constant(left) && may_become_constant(right)
+        }
+        // Zero makes a constant of what it is multiplied with.
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) => {
+            let is_other = |side: &Expr| !is_whole_but_zero(side) && may_become_constant(side);
+            is_other(left) || is_other(right) || (is_whole_but_zero(left) && is_whole_but_zero(right))
+        }
+        _ => true,
+    }
+}
+
+/// True where a branch may fail that another row does not take: the simplifier makes `NOT a AND b` of `CASE WHEN a THEN false ELSE b END`,
+/// and computes both.
+fn may_fail(case: &Case) -> bool {
+    let branches = case.when_then_expr.iter().map(|(_, then)| then).chain(&case.else_expr);
+    let fails = |part: &Expr| {
+        Ok(match part {
+            Expr::Cast(_) | Expr::Negative(_) => true,
+            Expr::BinaryExpr(of) => {
+                use Operator::{Divide, IntegerDivide, Minus, Modulo, Multiply, Plus};
+                matches!(of.op, Plus | Minus | Multiply | Divide | IntegerDivide | Modulo)
+            }
+            _ => false,
+        })
+    };
+    branches.into_iter().any(|branch| branch.exists(fails).unwrap_or(true))
+}
+
+fn is_condition(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|of| of == DataType::Boolean)
 }
 
 fn loses<'s>(expr: &Expr, to: &DataType, tries: bool, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool {
@@ -264,6 +321,9 @@ fn meeting(terms: &[&Expr], op: Operator, filters: bool) -> Vec<bool> {
         return terms.iter().map(|term| !seen.insert(*term)).collect();
     }
     let lists: Vec<Option<List>> = terms.iter().map(|term| list_in(term)).collect();
+    if lists.iter().flatten().nth(1).is_none() {
+        return vec![false; terms.len()];
+    }
     let mut over: HashMap<&Expr, Vec<&List>> = HashMap::new();
     lists.iter().flatten().for_each(|list| over.entry(list.of).or_default().push(list));
     let at_risk = |list: &List| {
@@ -363,6 +423,7 @@ impl Hiding<'_> {
                     Expr::BinaryExpr(BinaryExpr { left, op, right }) if alone => {
                         Expr::BinaryExpr(BinaryExpr { left, op, right: Box::new(self.hidden(*right)) })
                     }
+                    Expr::Case(case) if alone => self.hidden_case(case),
                     other if alone => self.hidden(other),
                     other => other,
                 })
@@ -371,9 +432,22 @@ impl Hiding<'_> {
     }
 
     fn hidden(&mut self, expr: Expr) -> Expr {
+        self.called(vec![expr], None)
+    }
+
+    /// A CASE without a subject as a function of its conditions and branches, which the rule computes as any other.
+    fn hidden_case(&mut self, case: Case) -> Expr {
+        let field = Expr::Case(case.clone()).to_field(self.schema).map(|(_, field)| field);
+        let Ok(field) = field else { return Expr::Case(case) };
+        let pairs = case.when_then_expr.into_iter().flat_map(|(when, then)| [*when, *then]);
+        let parts = pairs.chain(case.else_expr.map(|other| *other)).collect();
+        self.called(parts, Some(field))
+    }
+
+    fn called(&mut self, parts: Vec<Expr>, case: Option<FieldRef>) -> Expr {
         self.count += 1;
-        let hidden = Hidden { number: self.count, signature: Signature::any(1, Volatility::Volatile) };
-        ScalarUDF::new_from_impl(hidden).call(vec![expr])
+        let signature = Signature::any(parts.len(), Volatility::Volatile);
+        ScalarUDF::new_from_impl(Hidden { number: self.count, case, signature }).call(parts)
     }
 }
 
@@ -384,7 +458,27 @@ const STACK: usize = 2 << 20;
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Hidden {
     number: usize,
+    /// What a CASE gives, of which the arguments are the conditions and branches; else there is one argument, the part itself.
+    case: Option<FieldRef>,
     signature: Signature,
+}
+
+impl Hidden {
+    /// The part with these arguments.
+    fn shown(&self, args: Vec<Expr>) -> Result<Expr> {
+        let mut args = args.into_iter();
+        if self.case.is_none() {
+            return args.next().map_or_else(|| internal_err!("one part is hidden"), Ok);
+        }
+        let mut case = Case { expr: None, when_then_expr: vec![], else_expr: None };
+        while let Some(one) = args.next() {
+            match args.next() {
+                Some(then) => case.when_then_expr.push((Box::new(one), Box::new(then))),
+                None => case.else_expr = Some(Box::new(one)),
+            }
+        }
+        Ok(Expr::Case(case))
+    }
 }
 
 impl ScalarUDFImpl for Hidden {
@@ -394,10 +488,7 @@ impl ScalarUDFImpl for Hidden {
 
     // Columns have the names of the statement.
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
-        match args {
-            [one] => Ok(one.schema_name().to_string()),
-            _ => internal_err!("one part is hidden"),
-        }
+        Ok(self.shown(args.to_vec())?.schema_name().to_string())
     }
 
     fn signature(&self) -> &Signature {
@@ -405,23 +496,25 @@ impl ScalarUDFImpl for Hidden {
     }
 
     fn return_type(&self, args: &[DataType]) -> Result<DataType> {
-        match args {
-            [one] => Ok(one.clone()),
+        match (&self.case, args) {
+            (Some(case), _) => Ok(case.data_type().clone()),
+            (None, [one]) => Ok(one.clone()),
             _ => internal_err!("one part is hidden"),
         }
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        match args.arg_fields {
-            [one] => Ok(Arc::clone(one)),
+        match (&self.case, args.arg_fields) {
+            (Some(case), _) => Ok(Arc::clone(case)),
+            (None, [one]) => Ok(Arc::clone(one)),
             _ => internal_err!("one part is hidden"),
         }
     }
 
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         match args.args.pop() {
-            Some(one) => Ok(one),
-            None => internal_err!("one part is hidden"),
+            Some(one) if self.case.is_none() => Ok(one),
+            _ => internal_err!("a hidden part is never run"),
         }
     }
 }
@@ -434,14 +527,16 @@ fn is_hidden_in(expr: &Expr) -> bool {
     matches!(expr.exists(|part| Ok(is_hidden(part))), Ok(true))
 }
 
-/// A hidden part, back in its place.
+/// A hidden part, back in its place; and no name for what has it anyway.
 fn show(part: Expr) -> Result<Transformed<Expr>> {
     match part {
-        part if !is_hidden(&part) => Ok(Transformed::no(part)),
-        Expr::ScalarFunction(mut call) => match call.args.pop() {
-            Some(one) => Ok(Transformed::yes(one)),
-            None => internal_err!("one part is hidden"),
+        Expr::ScalarFunction(call) => match call.func.inner().downcast_ref::<Hidden>() {
+            Some(hidden) => Ok(Transformed::yes(hidden.shown(call.args)?)),
+            None => Ok(Transformed::no(Expr::ScalarFunction(call))),
         },
+        Expr::Alias(alias) if alias.relation.is_none() && alias.expr.schema_name().to_string() == alias.name => {
+            Ok(Transformed::yes(*alias.expr))
+        }
         part => Ok(Transformed::no(part)),
     }
 }

@@ -19,6 +19,8 @@ use datafusion::error::Result;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{Expr, ExprFunctionExt, Join, LogicalPlan, LogicalPlanBuilder, Projection};
 
+use crate::mends::zeros;
+
 /// The column that numbers the rows among their equals.
 const COPY: &str = "(copy)";
 
@@ -72,7 +74,8 @@ pub(super) fn counted(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 /// A side with the numbers of its rows among their equals, and the column that has them.
 fn numbered(side: LogicalPlan, qualifier: &str) -> Result<(LogicalPlan, Column)> {
     let columns: Vec<Expr> = side.schema().columns().into_iter().map(Expr::Column).collect();
-    let number = row_number().partition_by(columns.clone()).build()?;
+    let equal = columns.iter().map(|column| zeros::one_zero(column.clone(), side.schema()));
+    let number = row_number().partition_by(equal.collect::<Result<_>>()?).build()?;
     let with_number = LogicalPlanBuilder::from(side).window([number])?.build()?;
     let number = with_number.schema().columns().pop().map(Expr::Column);
     let number = number.map(|number| number.alias_qualified(Some(qualifier), COPY));

@@ -30,10 +30,10 @@ pub(crate) mod zeros;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
-use datafusion::error::Result;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::planner::RelationPlanner;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
 
 use crate::error::EngineError;
@@ -94,6 +94,27 @@ pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
     vec![Arc::new(using::Relations)]
 }
 
+/// True for a node with an expression of a kind that one of the mends is about: one look, which most nodes end with.
+fn has_candidates(node: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    node.apply_expressions(|expr| {
+        found |= expr.exists(|part| Ok(is_candidate(part)))?;
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+fn is_candidate(part: &Expr) -> bool {
+    match part {
+        Expr::SimilarTo(_) | Expr::InList(_) | Expr::WindowFunction(_) => true,
+        Expr::AggregateFunction(of) => of.params.distinct || matches!(of.func.name(), "min" | "max"),
+        Expr::Case(case) => case.expr.is_some(),
+        Expr::Cast(cast) => cast.field.data_type().is_temporal() && cast.expr.as_literal().is_some(),
+        Expr::ScalarFunction(call) => call.func.name() == "nullif",
+        _ => false,
+    }
+}
+
 /// Brings a plan to what its statement says.
 #[derive(Debug)]
 struct AsWritten;
@@ -104,14 +125,17 @@ impl AnalyzerRule for AsWritten {
         let mut is_concerned = false;
         plan.apply_with_subqueries(|node| {
             copies::refused(node)?;
-            is_concerned |= using::is_note(node)
-                || bags::is_bag(node)
-                || changes::is_change(node)
-                || similar::is_in(node)?
-                || zeros::is_in(node)?
-                || extremes::is_in(node)?
-                || far_times::is_in(node)?
-                || nullif::is_in(node)?;
+            let of_expressions = || {
+                let all = [similar::is_in, zeros::is_in, extremes::is_in, far_times::is_in, nullif::is_in];
+                all.into_iter().try_fold(false, |found, is_in| Ok::<_, DataFusionError>(found || is_in(node)?))
+            };
+            let may_be = has_candidates(node)?;
+            debug_assert!(
+                may_be || !of_expressions()?,
+                "a mend has a candidate that `is_candidate` does not know: {node}"
+            );
+            is_concerned |=
+                using::is_note(node) || bags::is_bag(node) || changes::is_change(node) || may_be && of_expressions()?;
             Ok(TreeNodeRecursion::Continue)
         })?;
         if !is_concerned {

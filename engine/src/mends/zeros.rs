@@ -1,9 +1,12 @@
-//! The two zeros of floats, where DataFusion tells them apart by their bits: in DISTINCT aggregates, and in long lists of IN.
+//! The two zeros of floats, where DataFusion tells them apart by their bits.
 //!
-//!   count(DISTINCT f)         ─►  count(DISTINCT f + 0.0)             which is 0.0 for both zeros, and f for any other
-//!   f IN (0.0, 1.0, 2.0, …)   ─►  f IN (0.0, 1.0, 2.0, …, -0.0)
+//!   count(DISTINCT f)                     ─►  count(DISTINCT f + 0.0)        which is 0.0 for both zeros, and f for any other
+//!   f IN (0.0, 1.0, 2.0, …)               ─►  f IN (0.0, 1.0, 2.0, …, -0.0)
+//!   rank() OVER (PARTITION BY f           ─►  rank() OVER (PARTITION BY f + 0.0
+//!                ORDER BY g)                               ORDER BY g + 0.0)
+//!   CASE f WHEN 0.0 THEN …, nullif(f, g)  ─►  CASE f + 0.0 WHEN 0.0 + 0.0 THEN …, nullif(f + 0.0, g + 0.0)
 //!
-//! Names of columns stay. Windows, too.
+//! Names of columns stay. Lists and structures have two zeros.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -14,11 +17,13 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{AggregateUDF, Expr, ExprSchemable, LogicalPlan, WindowFunctionDefinition, lit};
 
+use crate::expr::builtin::is_datafusions_scalar;
+
 /// True for a node that asks for one of the zeros.
 pub(super) fn is_in(node: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     node.apply_expressions(|expr| {
-        let may_ask = |part: &Expr| Ok(arguments(part).is_some() || has_zero(part));
+        let may_ask = |part: &Expr| Ok(!compared(part).is_empty() || has_zero(part));
         if expr.exists(may_ask)? {
             let schema = schema_of(node)?;
             found |= expr.exists(|part| Ok(asks(part, &schema)))?;
@@ -40,8 +45,27 @@ fn schema_of(node: &LogicalPlan) -> Result<DFSchema> {
 fn asks(part: &Expr, schema: &DFSchema) -> bool {
     match part {
         Expr::InList(list) => has_zero(part) && is_float(&list.expr, schema),
-        part => arguments(part).is_some_and(|of| of.iter().any(|one| is_float(one, schema))),
+        part => compared(part).iter().any(|of| is_float(of, schema)),
     }
+}
+
+/// What a part compares by bits.
+fn compared(part: &Expr) -> Vec<&Expr> {
+    let mut all: Vec<&Expr> = arguments(part).into_iter().flatten().collect();
+    match part {
+        Expr::Case(case) => {
+            all.extend(case.expr.as_deref());
+            if case.expr.is_some() {
+                all.extend(case.when_then_expr.iter().map(|(when, _)| when.as_ref()));
+            }
+        }
+        Expr::WindowFunction(window) => {
+            all.extend(&window.params.partition_by);
+            all.extend(window.params.order_by.iter().map(|key| &key.expr));
+        }
+        _ => {}
+    }
+    all
 }
 
 /// True for a list with a zero that DataFusion asks by a table of its values.
@@ -74,9 +98,12 @@ pub(super) fn as_one(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-/// The arguments of a DISTINCT aggregate.
+/// The arguments of a DISTINCT aggregate, and those of `nullif`.
 fn arguments(expr: &Expr) -> Option<&[Expr]> {
     match expr {
+        Expr::ScalarFunction(call) if call.func.name() == "nullif" && is_datafusions_scalar(&call.func) => {
+            Some(&call.args)
+        }
         Expr::AggregateFunction(AggregateFunction { func, params }) if params.distinct && counts(func) => {
             Some(&params.args)
         }
@@ -105,15 +132,9 @@ fn with_zeros(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if !asks(&expr, schema) {
         return Ok(Transformed::no(expr));
     }
-    let added = |args: &mut Vec<Expr>| -> Result<bool> {
-        let mut any = false;
-        for arg in args.iter_mut().filter(|arg| is_float(arg, schema)) {
-            let zero = ScalarValue::new_zero(&arg.get_type(schema)?)?;
-            *arg = std::mem::take(arg) + lit(zero);
-            any = true;
-        }
-        Ok(any)
-    };
+    let has_arguments = arguments(&expr).is_some();
+    let one = |arg: Expr| one_zero(arg, schema);
+    let all = |args: Vec<Expr>| args.into_iter().map(one).collect::<Result<Vec<_>>>();
     Ok(match expr {
         Expr::InList(mut list) => {
             let (zero, negative) = match list.expr.get_type(schema)? {
@@ -125,19 +146,46 @@ fn with_zeros(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         Expr::AggregateFunction(mut function) => {
             let before = function.params.args.clone();
-            let any = added(&mut function.params.args)?;
+            function.params.args = all(function.params.args)?;
             // DISTINCT and ORDER BY go together where they name the same.
             for key in &mut function.params.order_by {
                 if let Some(at) = before.iter().position(|arg| *arg == key.expr) {
                     key.expr = function.params.args[at].clone();
                 }
             }
-            Transformed::new_transformed(Expr::AggregateFunction(function), any)
+            Transformed::yes(Expr::AggregateFunction(function))
         }
-        Expr::WindowFunction(mut function) => {
-            let any = added(&mut function.params.args)?;
-            Transformed::new_transformed(Expr::WindowFunction(function), any)
+        Expr::WindowFunction(mut window) => {
+            let params = &mut window.params;
+            if has_arguments {
+                params.args = all(std::mem::take(&mut params.args))?;
+            }
+            params.partition_by = all(std::mem::take(&mut params.partition_by))?;
+            for key in &mut params.order_by {
+                key.expr = one(std::mem::take(&mut key.expr))?;
+            }
+            Transformed::yes(Expr::WindowFunction(window))
+        }
+        Expr::ScalarFunction(mut call) => {
+            call.args = all(call.args)?;
+            Transformed::yes(Expr::ScalarFunction(call))
+        }
+        Expr::Case(mut case) => {
+            case.expr = case.expr.map(|of| one(*of).map(Box::new)).transpose()?;
+            for (when, _) in &mut case.when_then_expr {
+                **when = one(std::mem::take(when.as_mut()))?;
+            }
+            Transformed::yes(Expr::Case(case))
         }
         other => Transformed::no(other),
     })
+}
+
+/// An expression that has one of the zeros: a float with 0.0 added, any other as it is. A constant that is not zero stays.
+pub(super) fn one_zero(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    if !is_float(&expr, schema) || matches!(expr, Expr::Literal(..)) && !is_zero(&expr) {
+        return Ok(expr);
+    }
+    let zero = ScalarValue::new_zero(&expr.get_type(schema)?)?;
+    Ok(expr + lit(zero))
 }

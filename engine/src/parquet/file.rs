@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
 use datafusion::common::{ScalarValue, exec_datafusion_err};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::ParquetFileReaderFactory;
@@ -156,7 +156,7 @@ impl Opening<'_> {
             };
             let descriptor = footer.parquet_schema().column(leaf);
             let is_int96 = descriptor.physical_type() == PhysicalType::INT96;
-            if !reads_as(own.data_type(), field.data_type(), is_int96) {
+            if !self.reads_as(own.data_type(), field.data_type(), is_int96) {
                 return Err(format!("column {name} is {} there and {} here", own.data_type(), field.data_type()));
             }
             let conversion = Conversion::of(&descriptor, field.data_type());
@@ -174,7 +174,7 @@ impl Opening<'_> {
             let is_int96 = leaf
                 .is_some_and(|(leaf, _)| footer.parquet_schema().column(leaf).physical_type() == PhysicalType::INT96);
             match of_files.field_with_name(field.name()) {
-                Ok(table) if reads_as(field.data_type(), table.data_type(), is_int96) => {
+                Ok(table) if self.reads_as(field.data_type(), table.data_type(), is_int96) => {
                     Arc::new(field.as_ref().clone().with_data_type(table.data_type().clone()))
                 }
                 _ => Arc::clone(field),
@@ -182,6 +182,21 @@ impl Opening<'_> {
         };
         let fields: Vec<_> = own.fields().iter().map(field).collect();
         Arc::new(Schema::new_with_metadata(fields, own.metadata().clone()))
+    }
+
+    /// Whether DataFusion's reader gives a column of type `own` as the table's type itself, with nothing computed behind it.
+    fn reads_as(&self, own: &DataType, table: &DataType, is_int96: bool) -> bool {
+        let is_bytes = |of: &DataType| matches!(of, DataType::Binary | DataType::LargeBinary | DataType::BinaryView);
+        let is_text = |of: &DataType| is_characters(of) && !matches!(of, DataType::Dictionary(..));
+        match table {
+            // Of times beyond nanoseconds it makes an error, unless it reads nanoseconds.
+            DataType::Timestamp(TimeUnit::Nanosecond, _) if is_int96 => {
+                let options = &self.scan.source().table_parquet_options().global;
+                options.coerce_int96.as_deref() == Some("ns")
+            }
+            DataType::Timestamp(..) if is_int96 => true,
+            _ => own == table || is_text(own) && is_text(table) || is_bytes(own) && (is_bytes(table) || is_text(table)),
+        }
     }
 
     async fn source(&self, partition: usize, file: &PartitionedFile) -> Result<Source> {
@@ -206,16 +221,6 @@ impl Opening<'_> {
         let modified = local.metadata().and_then(|now| now.modified()).ok();
         Ok(Source::Local(local, modified))
     }
-}
-
-/// Whether DataFusion's reader gives a column of type `own` as the table's type itself, with nothing computed behind it.
-fn reads_as(own: &DataType, table: &DataType, is_int96: bool) -> bool {
-    let is_bytes = |of: &DataType| matches!(of, DataType::Binary | DataType::LargeBinary | DataType::BinaryView);
-    let is_text = |of: &DataType| is_characters(of) && !matches!(of, DataType::Dictionary(..));
-    own == table
-        || is_text(own) && is_text(table)
-        || is_bytes(own) && (is_bytes(table) || is_text(table))
-        || is_int96 && matches!(table, DataType::Timestamp(..))
 }
 
 /// A tag without what listings and answers write differently: quotes, and that it is weak.

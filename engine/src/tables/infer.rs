@@ -5,7 +5,8 @@
 //!   months/month=01/day=0999-01-01/p.parquet ┴─► keys month BIGINT, day DATE · columns of both files
 //! ```
 //!
-//! Format   of a path that a query names: that of its first file, by name, whose ending has one. Files of other endings are left out.
+//! Format   of a path that a query names: that of its files, by their endings, in letters of either case. Files whose endings have none are
+//!          left out; files of two formats are refused.
 //! Keys     are whole numbers or dates where all folders have such, else texts; as DuckDB takes them, but for times of day.
 //! Refused  folders of which some have other keys, or none; Parquet files with two columns of one name.
 
@@ -42,14 +43,20 @@ pub(crate) async fn named(state: &SessionState, path: &str) -> Result<Option<Fil
         return plan_err!("no file matches '{path}'");
     }
     let mut formats = files.iter().filter_map(|file| {
-        let inferred = ListingTableConfig::infer_file_extension_and_compression_type(file.location.as_ref());
-        let (ending, compression) = inferred.ok()?;
-        let factory = state.get_file_format_factory(&ending)?;
-        let options = compression.iter().map(|how| ("format.compression".to_string(), how.clone())).collect();
-        let format = factory.create(state, &options).ok()?;
-        Some((format, compression.map_or(ending.clone(), |how| format!("{ending}.{how}"))))
+        let (ending, compression) = ending_of(file.location.as_ref())?;
+        let whole = compression.as_ref().map_or(ending.clone(), |how| format!("{ending}.{how}"));
+        Some((file, state.get_file_format_factory(&ending)?, compression, whole))
     });
-    let Some((format, ending)) = formats.next() else { return Ok(None) };
+    let Some((first, factory, compression, ending)) = formats.next() else { return Ok(None) };
+    if let Some((other, ..)) = formats.find(|(.., other)| *other != ending) {
+        return plan_err!(
+            "'{path}' has files of several formats, such as '{}' and '{}': name those of one, as in '*.{ending}'",
+            shown(place.url(), &first.location),
+            shown(place.url(), &other.location)
+        );
+    }
+    let options = compression.iter().map(|how| ("format.compression".to_string(), how.clone())).collect();
+    let Ok(format) = factory.create(state, &options) else { return Ok(None) };
     let place = place.with_ending(&ending);
     let options = ListingOptions::new(format).with_file_extension(ending);
     let files = files.into_iter().filter(|file| place.has_ending(file)).collect();
@@ -62,10 +69,15 @@ pub(crate) async fn named(state: &SessionState, path: &str) -> Result<Option<Fil
     Ok(Some(FileTable::try_new(config, vec![found.place], of_files, keys, None)?))
 }
 
+/// The ending of a file's name and that of its compression, in small letters.
+fn ending_of(path: &str) -> Option<(String, Option<String>)> {
+    ListingTableConfig::infer_file_extension_and_compression_type(&path.to_lowercase()).ok()
+}
+
 /// True unless a text with a star or a bracket is something else, such as a query where a function takes the name of a table.
 fn is_meant(state: &SessionState, path: &str) -> bool {
-    let ending = ListingTableConfig::infer_file_extension_and_compression_type(path).map(|(ending, _)| ending);
-    !path.contains(char::is_whitespace) || ending.is_ok_and(|ending| state.get_file_format_factory(&ending).is_some())
+    !path.contains(char::is_whitespace)
+        || ending_of(path).is_some_and(|(ending, _)| state.get_file_format_factory(&ending).is_some())
 }
 
 /// A place, and its files as it was looked at.

@@ -145,12 +145,12 @@ impl Place {
             Some(pattern) => pattern.matches(&names),
             None => !names.iter().any(|name| is_hidden(name)),
         };
-        is_found && file.as_ref().ends_with(&self.ending)
+        is_found && ends_with(file, &self.ending)
     }
 
     /// True for a file whose name ends as those of this place.
     pub fn has_ending(&self, file: &ObjectMeta) -> bool {
-        file.location.as_ref().ends_with(&self.ending)
+        ends_with(&file.location, &self.ending)
     }
 
     /// The names below the folder.
@@ -189,6 +189,12 @@ impl Place {
 /// What Hive and Spark take for no row: marks, and files that are not finished.
 fn is_hidden(name: &str) -> bool {
     name.starts_with('.') || (name.starts_with('_') && !name.contains('='))
+}
+
+/// True for a name with an ending, in letters of either case.
+fn ends_with(file: &Path, ending: &str) -> bool {
+    let name = file.as_ref().as_bytes();
+    name.len().checked_sub(ending.len()).is_some_and(|at| name[at..].eq_ignore_ascii_case(ending.as_bytes()))
 }
 
 /// A file as its user knows it.

@@ -362,8 +362,9 @@ same_bits! {
         "SELECT $x FROM l EXCEPT SELECT $x FROM u",
         "SELECT $x FROM u EXCEPT SELECT $x FROM l",
         "SELECT $x FROM l INTERSECT SELECT $x FROM u",
-        "SELECT $x FROM l INTERSECT ALL SELECT $x FROM u",
-        "SELECT $x FROM l EXCEPT ALL SELECT $x FROM u",
+        // Which of the two zeros is kept is not said.
+        "SELECT $x + $[0.0] FROM (SELECT $x FROM l INTERSECT ALL SELECT $x FROM u) AS q",
+        "SELECT $x + $[0.0] FROM (SELECT $x FROM l EXCEPT ALL SELECT $x FROM u) AS q",
         "SELECT x, y FROM l EXCEPT SELECT x, y FROM u",
         "SELECT x, y, s FROM l INTERSECT SELECT x, y, s FROM u",
         "SELECT $d FROM $t UNION SELECT $x FROM l",
